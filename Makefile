@@ -1,0 +1,136 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+#
+#   make demo     watch a model with dynamic embedding tables learn
+#   make test     the Python tests and the C++ tests
+#
+# Both make what they need: a virtual environment in .venv with this package installed in it.
+# On a machine with a CUDA GPU and nvcc:  make test EXTRAS=test,cuda13
+# Another interpreter:                    make test PYTHON=python3.12 VENV=.venv312
+
+VENV ?= .venv
+EXTRAS ?= test
+CUDA ?= $(if $(findstring cuda,$(EXTRAS)),ON,OFF)
+comma := ,
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+
+# The interpreter that makes the environment: the first that is new enough.
+PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+# The interpreter of the developer's targets: any environment that has jax, nanobind, cmake and ninja.
+PY ?= $(VENV)/bin/python
+OWN_VENV := $(filter $(VENV)/bin/python,$(PY))
+WITH_TOOLS = PATH="$(abspath $(dir $(PY))):$$PATH"
+
+PACKAGE_FILES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find \
+	core cpu cuda xla_ffi third_party jax_dynemb -type f ! -name '*.pyc' ! -name '*.so' 2>/dev/null)
+
+.PHONY: demo test info install pytest ctest build cuda lint format docs clean help
+.DEFAULT_GOAL := help
+
+help: ## say what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+
+demo: install ## train the example model for a minute on the CPU
+	$(VENV)/bin/python -P examples/train_ctr.py $(DEMO_ARGS)
+
+test: pytest ctest ## run every test
+
+info: install ## versions, devices, a self-test
+	$(VENV)/bin/python -P -m jax_dynemb info
+
+# -P keeps the checkout off sys.path: what is tested is what was installed.
+pytest: install
+	$(VENV)/bin/python -P -m pytest $(PYTEST_ARGS)
+
+# ---- the environment ----------------------------------------------------------------------------
+
+INSTALLED := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))-cuda-$(CUDA)
+
+install: $(INSTALLED) ## the virtual environment with the package in it
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "No Python 3.11 or newer was found. Say where it is: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "$(PYTHON) could not make a virtual environment (on Debian and Ubuntu: apt install python3-venv)."; exit 1; }
+
+# What pyproject.toml asks for to build, in the environment itself: an isolated build could not be resumed.
+$(VENV)/.build-tools: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['build-system']['requires'], sep='\n')" > $@.txt
+	$(VENV)/bin/python -m pip install -q -r $@.txt cmake ninja
+	touch $@
+
+$(INSTALLED): $(VENV)/.build-tools $(PACKAGE_FILES)
+	$(WITH_TOOLS) $(VENV)/bin/python -m pip install -q --no-build-isolation \
+	  --config-settings=build-dir='build/$(notdir $(VENV))-{wheel_tag}' \
+	  --config-settings=cmake.define.DYNEMB_CUDA=$(CUDA) ".[$(EXTRAS)]"
+	rm -f $(VENV)/.installed-*
+	touch $@
+
+# ---- for developers: fast rebuilds in the checkout ------------------------------------------------
+#
+#   make build PY=/path/to/env/bin/python            _dynemb_cpu*.so into jax_dynemb/
+#   make build PY=... CUDA=ON ARCHS=90               and _dynemb_cuda*.so
+#   make ctest PY=... SANITIZE=address,undefined     C++ tests under sanitizers (or SANITIZE=thread)
+
+ARCHS ?=
+SANITIZE ?=
+TAG = $(shell $(PY) -c 'import sys; print(sys.implementation.cache_tag)')
+CTEST_DIR = build/ctest$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
+
+build: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile into the checkout (see Makefile)
+	$(WITH_TOOLS) cmake -S . -B build/$(TAG) -G Ninja -DPython_EXECUTABLE="$(abspath $(PY))" \
+	  -DDYNEMB_CUDA=$(CUDA) $(if $(ARCHS),"-DCMAKE_CUDA_ARCHITECTURES=$(ARCHS)") --log-level=WARNING
+	$(WITH_TOOLS) cmake --build build/$(TAG)
+	$(WITH_TOOLS) cmake --install build/$(TAG) --prefix . > /dev/null
+
+ctest: $(if $(OWN_VENV),$(VENV)/.build-tools) ## the C++ tests of core/
+	$(WITH_TOOLS) cmake -S . -B $(CTEST_DIR) -G Ninja -DDYNEMB_PYTHON=OFF -DDYNEMB_CUDA=OFF \
+	  -DDYNEMB_TESTS=ON "-DDYNEMB_SANITIZE=$(SANITIZE)" --log-level=WARNING
+	$(WITH_TOOLS) cmake --build $(CTEST_DIR)
+	$(WITH_TOOLS) ctest --test-dir $(CTEST_DIR) --output-on-failure
+
+cuda: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile the CUDA module, without installing it
+	$(WITH_TOOLS) cmake -S . -B build/cuda -G Ninja -DPython_EXECUTABLE="$(abspath $(PY))" \
+	  -DDYNEMB_CUDA=ON $(if $(ARCHS),"-DCMAKE_CUDA_ARCHITECTURES=$(ARCHS)") --log-level=WARNING
+	$(WITH_TOOLS) cmake --build build/cuda --target _dynemb_cuda
+
+# ---- checks that run nothing (they need EXTRAS=dev, docs EXTRAS=docs) --------------------------------
+
+CPP_FILES = $(shell find core cpu cuda xla_ffi tests/core -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
+
+LINTERS := ruff-format ruff-check pyright clang-format floors changelog
+.PHONY: $(LINTERS)
+
+lint: $(LINTERS) ## formatters, linters, types, floors, changelog; changes nothing
+
+ruff-format:
+	$(WITH_TOOLS) ruff format --check .
+
+ruff-check:
+	$(WITH_TOOLS) ruff check .
+
+pyright:
+	$(WITH_TOOLS) pyright --pythonpath $(PY)
+
+clang-format:
+	$(WITH_TOOLS) clang-format --dry-run -Werror $(CPP_FILES)
+
+floors:
+	$(PY) tools/check_floors.py
+
+changelog:
+	$(PY) tools/check_changelog.py
+
+format: ## rewrite the sources in the house style
+	$(WITH_TOOLS) ruff format .
+	$(WITH_TOOLS) ruff check --fix .
+	$(WITH_TOOLS) clang-format -i $(CPP_FILES)
+
+docs: ## build the documentation into site/, strictly
+	$(WITH_TOOLS) mkdocs build --strict
+
+clean: ## remove what was built (the virtual environment stays)
+	rm -rf build dist site jax_dynemb/*.so $(VENV)/.installed-*

@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// core/atomic.h: relaxed atomics with one meaning on both sides.
+//
+// Nothing in core/ needs a stronger order: what one phase of an operation publishes is read by the
+// next phase only, and phases are separated by a kernel boundary or a thread-pool barrier.
+#pragma once
+
+#include <cstdint>
+
+#include "core/macros.h"
+
+namespace dynemb {
+
+template <class T>
+DYNEMB_HD T atomic_load(T const* address) {
+#ifdef __CUDA_ARCH__
+  return *static_cast<T const volatile*>(address);
+#else
+  return __atomic_load_n(address, __ATOMIC_RELAXED);
+#endif
+}
+
+template <class T>
+DYNEMB_HD void atomic_store(T* address, T value) {
+#ifdef __CUDA_ARCH__
+  *static_cast<T volatile*>(address) = value;
+#else
+  __atomic_store_n(address, value, __ATOMIC_RELAXED);
+#endif
+}
+
+// Returns what was there: `expected` if the swap happened.
+DYNEMB_HD uint64_t compare_and_swap(uint64_t* address, uint64_t expected, uint64_t desired) {
+#ifdef __CUDA_ARCH__
+  return atomicCAS(reinterpret_cast<unsigned long long*>(address), expected, desired);
+#else
+  __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_RELAXED,
+                              __ATOMIC_RELAXED);
+  return expected;
+#endif
+}
+
+DYNEMB_HD uint64_t fetch_add(uint64_t* address, uint64_t value) {
+#ifdef __CUDA_ARCH__
+  return atomicAdd(reinterpret_cast<unsigned long long*>(address), value);
+#else
+  return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+#endif
+}
+
+}  // namespace dynemb

@@ -1,0 +1,154 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// core/claim.h: unseen keys take slots of their bucket, without locks, and always the same keys
+// win.
+//
+// A claim replaces the score of a slot by a mark: bit 63 and the low 63 bits of the key's hash. The
+// hash is a bijection and two hashes that differ in bit 63 alone lie in different buckets of a
+// table with two or more, so within a bucket a mark names exactly one key. Many threads that bring
+// the same unseen key recognise each other's mark and end with one slot.
+//
+// The slots of a bucket are ranked, the first to go first:
+//   empty slots, in order of place;
+//   rows not used by this lookup, by score, then by key (only if the table evicts);
+//   slots claimed in this phase, the largest mark first, and only by a smaller mark;
+//   rows used by this lookup: never.
+// A claim always takes the first in rank, by compare-and-swap on its score, and leaves it later in
+// rank than it was. Ranks never fall, which gives two things: a stale view can only make the swap
+// fail, so no key gets two slots; and whatever the order of the threads, the bucket ends with the
+// same set of keys.
+//
+// Keys and digests do not change in this phase; core/lookup.h writes them in the next one.
+#pragma once
+
+#include <cstdint>
+
+#include "core/atomic.h"
+#include "core/find.h"
+#include "core/macros.h"
+#include "core/table_ref.h"
+
+namespace dynemb {
+
+constexpr uint64_t kMarkBit = uint64_t{1} << 63;
+constexpr uint64_t kNothing = ~uint64_t{0};  // larger than any place, score or key in a minimum
+
+DYNEMB_HD uint64_t mark_of(uint64_t hash) { return hash | kMarkBit; }
+DYNEMB_HD bool is_mark(uint64_t score) { return (score & kMarkBit) != 0; }
+
+struct Claim {
+  int place;  // in the bucket; -1 = refused
+  bool won;   // by this caller, not by another thread with the same key
+};
+
+struct Victim {
+  int place;       // -1 = none
+  uint64_t score;  // as seen: the value to swap
+};
+
+// The first empty place, or the place already marked for this key (its `score` is then the mark).
+template <class Group>
+DYNEMB_HD Victim find_empty(Group const& group, Bucket const& bucket, uint64_t mark) {
+  uint64_t empty = kNothing, own = kNothing;
+  auto const* const words = reinterpret_cast<uint64_t const*>(bucket.digests);
+  for (int word = group.rank(); word < kBucketCapacity / 8; word += group.size()) {
+    for (auto mask = equal_bytes(words[word], 0); mask != 0; mask &= mask - 1) {
+      auto const place = static_cast<uint64_t>(word * 8 + lowest_byte(mask));
+      auto const score = atomic_load(bucket.scores + place);
+      if (score == mark) own = place;
+      if (score == kEmptyScore && place < empty) empty = place;
+    }
+  }
+  own = group.min(own);
+  if (own != kNothing) return {static_cast<int>(own), mark};
+  empty = group.min(empty);
+  return {empty == kNothing ? -1 : static_cast<int>(empty), kEmptyScore};
+}
+
+struct FullBucketView {
+  uint64_t own;           // place marked for this key
+  uint64_t lowest_score;  // of the rows that may leave
+  uint64_t highest_mark;  // of the slots claimed in this phase
+};
+
+template <class Group>
+DYNEMB_HD FullBucketView view_full_bucket(Group const& group, TableRef const& table,
+                                          Bucket const& bucket, uint64_t mark, uint64_t clock) {
+  FullBucketView view{kNothing, kNothing, 0};
+  for (int place = group.rank(); place < kBucketCapacity; place += group.size()) {
+    auto const score = atomic_load(bucket.scores + place);
+    if (score == mark) view.own = static_cast<uint64_t>(place);
+    if (is_mark(score)) {
+      view.highest_mark = score > view.highest_mark ? score : view.highest_mark;
+    } else if (!is_touched(table.policy, score, clock) && score < view.lowest_score) {
+      view.lowest_score = score;
+    }
+  }
+  return {group.min(view.own), group.min(view.lowest_score), group.max(view.highest_mark)};
+}
+
+// Of the slots that hold exactly `score`, the one with the smallest key.
+template <class Group>
+DYNEMB_HD Victim smallest_key_with(Group const& group, Bucket const& bucket, uint64_t score) {
+  uint64_t key = kNothing;
+  uint64_t place = kNothing;
+  for (int i = group.rank(); i < kBucketCapacity; i += group.size()) {
+    if (atomic_load(bucket.scores + i) != score || bucket.keys[i] >= key) continue;
+    key = bucket.keys[i];
+    place = static_cast<uint64_t>(i);
+  }
+  auto const smallest = group.min(key);
+  place = group.min(key == smallest ? place : kNothing);
+  return {place == kNothing ? -1 : static_cast<int>(place), score};
+}
+
+// The first place that holds exactly `score`. Marks are unique, so there is at most one.
+template <class Group>
+DYNEMB_HD Victim place_with(Group const& group, Bucket const& bucket, uint64_t score) {
+  uint64_t place = kNothing;
+  for (int i = group.rank(); i < kBucketCapacity; i += group.size()) {
+    if (atomic_load(bucket.scores + i) == score) place = static_cast<uint64_t>(i);
+  }
+  place = group.min(place);
+  return {place == kNothing ? -1 : static_cast<int>(place), score};
+}
+
+// The lanes of a group agree on every decision: they decide on reduced values only, and the swap
+// is made by one lane that tells the others.
+template <class Group>
+DYNEMB_HD uint64_t swap_together(Group const& group, uint64_t* address, uint64_t expected,
+                                 uint64_t desired) {
+  uint64_t seen = 0;
+  if (group.rank() == 0) seen = compare_and_swap(address, expected, desired);
+  return group.broadcast(seen, 0);
+}
+
+// Precondition: the key is not in the bucket and the lookup whose clock this is has touched every
+// row that it uses.
+template <class Group>
+DYNEMB_HD Claim claim(Group const& group, TableRef const& table, Bucket const& bucket,
+                      uint64_t hash, uint64_t clock) {
+  auto const mark = mark_of(hash);
+  for (;;) {
+    auto victim = find_empty(group, bucket, mark);
+    if (victim.place >= 0 && victim.score == mark) return {victim.place, false};
+    if (victim.place < 0) {
+      auto const view = view_full_bucket(group, table, bucket, mark, clock);
+      if (view.own != kNothing) return {static_cast<int>(view.own), false};
+      if (table.evicts != 0 && view.lowest_score != kNothing) {
+        victim = smallest_key_with(group, bucket, view.lowest_score);
+      } else if (view.highest_mark > mark) {
+        victim = place_with(group, bucket, view.highest_mark);
+      } else {
+        return {-1, false};
+      }
+      if (victim.place < 0) continue;  // another thread took it between the two looks
+    }
+    auto const seen = swap_together(group, bucket.scores + victim.place, victim.score, mark);
+    if (seen == victim.score) return {victim.place, true};
+    if (seen == mark) return {victim.place, false};
+  }
+}
+
+}  // namespace dynemb

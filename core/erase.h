@@ -1,0 +1,30 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// core/erase.h: a key leaves its slot. Two phases: find the slots of all keys, then empty them.
+#pragma once
+
+#include "core/atomic.h"
+#include "core/find.h"
+#include "core/macros.h"
+#include "core/table_ref.h"
+
+namespace dynemb {
+
+// The slot to empty, or a negative number.
+DYNEMB_HD int32_t find_to_erase(TableRef const& table, Key key) {
+  return is_padding(key) || is_reserved(key) ? kPaddingSlot : find(table, key);
+}
+
+// True for the one caller that emptied the slot: the swap decides between duplicates.
+DYNEMB_HD bool erase_slot(TableRef const& table, int32_t slot) {
+  if (slot < 0) return false;
+  auto* const score = score_at(table, slot);
+  auto const seen = atomic_load(score);
+  if (seen == kEmptyScore || compare_and_swap(score, seen, kEmptyScore) != seen) return false;
+  *key_at(table, slot) = kEmptyKey;
+  *digest_at(table, slot) = 0;
+  return true;
+}
+
+}  // namespace dynemb

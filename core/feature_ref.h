@@ -1,0 +1,70 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// core/feature_ref.h: a view of the ids of one feature in one call, and how they form bags.
+#pragma once
+
+#include <cstdint>
+
+#include "core/keys.h"
+#include "core/macros.h"
+#include "core/value_type.h"
+
+namespace dynemb {
+
+enum class Pooling : int32_t {
+  kNone = 0,   // one row per id
+  kSum = 1,    // one row per bag
+  kMean = 2,   // one row per bag, divided by the number of its ids (padding not counted)
+  kNoRows = 3  // slots only
+};
+
+struct FeatureRef {
+  void const* ids;         // [num_ids] of id_type
+  IdType id_type;          //
+  int32_t table;           // which of the call's tables
+  int64_t num_ids;         //
+  int64_t num_bags;        // == num_ids for kNone
+  int64_t bag_size;        // ids per bag; 0: see offsets
+  int32_t const* offsets;  // [num_bags + 1], or null
+  float const* weights;    // [num_ids], or null
+  float* scale;            // [num_bags], kMean only: 1 / ids of the bag
+  Pooling pooling;         //
+  ValueType row_type;      //
+  void* rows;              // [num_bags, dim] of row_type: written by a lookup, read as gradients
+  int32_t* slots;          // [num_ids], see core/slot.h
+  uint8_t* found;          // [num_ids], find only
+};
+
+struct BagRange {
+  int64_t begin, end;
+};
+
+DYNEMB_HD BagRange bag_range(FeatureRef const& feature, int64_t bag) {
+  if (feature.bag_size > 0) return {bag * feature.bag_size, (bag + 1) * feature.bag_size};
+  return {feature.offsets[bag], feature.offsets[bag + 1]};
+}
+
+// The bag that a position lies in. Positions after the last bag hold padding and are never asked.
+DYNEMB_HD int64_t bag_of(FeatureRef const& feature, int64_t position) {
+  if (feature.bag_size == 1) return position;
+  if (feature.bag_size > 0) return position / feature.bag_size;
+  int64_t low = 0, high = feature.num_bags;  // offsets[low] <= position < offsets[high]
+  while (high - low > 1) {
+    auto const middle = (low + high) / 2;
+    (feature.offsets[middle] <= position ? low : high) = middle;
+  }
+  return low;
+}
+
+DYNEMB_HD float weight_of(FeatureRef const& feature, int64_t position) {
+  return feature.weights == nullptr ? 1.0f : feature.weights[position];
+}
+
+// What the gradient of a bag is multiplied by on its way to the row of one of its ids.
+DYNEMB_HD float gradient_factor(FeatureRef const& feature, int64_t bag, int64_t position) {
+  auto const scale = feature.scale == nullptr ? 1.0f : feature.scale[bag];
+  return scale * weight_of(feature, position);
+}
+
+}  // namespace dynemb

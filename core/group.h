@@ -1,0 +1,27 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// core/group.h: what an algorithm of core/ may ask of the lanes that run it together.
+//
+// A Group has `size()` lanes; each calls the same function with its own `rank()`. The collective
+// members must be reached by every lane of the group. ScalarGroup is the group of one CPU thread;
+// cuda/tile_group.cuh has the warp tile; tests/core/lockstep_group.h imitates a tile with threads.
+#pragma once
+
+#include <cstdint>
+
+#include "core/macros.h"
+
+namespace dynemb {
+
+struct ScalarGroup {
+  DYNEMB_HD int size() const { return 1; }
+  DYNEMB_HD int rank() const { return 0; }
+  DYNEMB_HD uint64_t min(uint64_t value) const { return value; }
+  DYNEMB_HD uint64_t max(uint64_t value) const { return value; }
+  DYNEMB_HD float sum(float value) const { return value; }
+  // The value that lane `rank` holds.
+  DYNEMB_HD uint64_t broadcast(uint64_t value, int /*rank*/) const { return value; }
+};
+
+}  // namespace dynemb

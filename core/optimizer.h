@@ -1,0 +1,86 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// core/optimizer.h: one update of one row, by the sum of its gradients over the batch.
+//
+// Formulas: FBGEMM, fbgemm_gpu/codegen/genscript/optimizers.py (exact_sgd, exact_adagrad,
+// exact_rowwise_adagrad, adam). The epsilon stands outside the square root, weight decay is
+// decoupled (Loshchilov and Hutter, arXiv:1711.05101), Adam's bias correction uses the number of
+// updates of the table, not of the row.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "core/macros.h"
+
+namespace dynemb {
+
+enum class OptimizerKind : int32_t { kSgd = 0, kAdagrad = 1, kRowwiseAdagrad = 2, kAdam = 3 };
+
+// The order of a table's hyper-parameters in the operand of an update.
+enum HyperParameter : int32_t {
+  kLearningRate = 0,
+  kEpsilon,
+  kBeta1,
+  kBeta2,
+  kWeightDecay,
+  kNumHyperParameters
+};
+
+// The optimizer of one table in one step. The betas enter as 1 - beta, rounded once.
+struct Optimizer {
+  OptimizerKind kind;
+  float learning_rate;
+  float epsilon;
+  float beta1, beta2;
+  float weight_decay;
+  float correction1, correction2;  // 1 / (1 - beta^t), t = 1 in the first update
+};
+
+DYNEMB_HD Optimizer make_optimizer(OptimizerKind kind, float const* hyper, uint64_t step) {
+  Optimizer result{kind,
+                   hyper[kLearningRate],
+                   hyper[kEpsilon],
+                   hyper[kBeta1],
+                   hyper[kBeta2],
+                   hyper[kWeightDecay],
+                   1.0f,
+                   1.0f};
+  if (kind == OptimizerKind::kAdam) {
+    auto const t = static_cast<double>(step);
+    result.correction1 =
+        static_cast<float>(1.0 / (1.0 - pow(static_cast<double>(result.beta1), t)));
+    result.correction2 =
+        static_cast<float>(1.0 / (1.0 - pow(static_cast<double>(result.beta2), t)));
+  }
+  return result;
+}
+
+DYNEMB_HD int num_states(OptimizerKind kind) {
+  return kind == OptimizerKind::kSgd ? 0 : kind == OptimizerKind::kAdam ? 2 : 1;
+}
+
+DYNEMB_HD bool is_rowwise(OptimizerKind kind) { return kind == OptimizerKind::kRowwiseAdagrad; }
+
+DYNEMB_HD float sgd(Optimizer const& o, float w, float g) { return w - o.learning_rate * g; }
+
+DYNEMB_HD float adagrad(Optimizer const& o, float w, float g, float* sum_of_squares) {
+  *sum_of_squares += g * g;
+  return w - o.learning_rate * g / (sqrtf(*sum_of_squares) + o.epsilon);
+}
+
+// The factor of g in the row's update; `square_mean` is the mean of g * g over the columns.
+DYNEMB_HD float rowwise_adagrad_rate(Optimizer const& o, float square_mean, float* sum_of_squares) {
+  *sum_of_squares += square_mean;
+  return o.learning_rate / (sqrtf(*sum_of_squares) + o.epsilon);
+}
+
+DYNEMB_HD float adam(Optimizer const& o, float w, float g, float* mu, float* nu) {
+  *mu = o.beta1 * *mu + (1.0f - o.beta1) * g;
+  *nu = o.beta2 * *nu + (1.0f - o.beta2) * g * g;
+  auto const direction = *mu * o.correction1 / (sqrtf(*nu * o.correction2) + o.epsilon);
+  return w - o.learning_rate * (direction + o.weight_decay * w);
+}
+
+}  // namespace dynemb

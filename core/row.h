@@ -1,0 +1,63 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// core/row.h: rows as wholes: where they lie, and their first values.
+#pragma once
+
+#include <cstdint>
+
+#include "core/macros.h"
+#include "core/table_ref.h"
+#include "core/value_type.h"
+
+namespace dynemb {
+
+template <class V>
+DYNEMB_HD V* row_at(TableRef const& table, int64_t slot) {
+  return static_cast<V*>(table.values) + slot * table.dim;
+}
+
+DYNEMB_HD float* state_at(TableRef const& table, int state, int64_t slot) {
+  return table.states[state] + slot * table.state_width[state];
+}
+
+// Writes the initial row of `key` to `row`, each lane four columns at a time.
+template <class Group, class V>
+DYNEMB_HD void initialize_row(Group const& group, Initializer const& initializer, uint64_t seed,
+                              Key key, int32_t dim, V* row) {
+  for (int32_t column = group.rank() * 4; column < dim; column += group.size() * 4) {
+    float values[4];
+    initial_values(initializer, seed, key, static_cast<uint32_t>(column) / 4, values);
+    for (int i = 0; i < 4 && column + i < dim; ++i) from_float(values[i], row + column + i);
+  }
+}
+
+template <class Group>
+DYNEMB_HD void initialize_states(Group const& group, TableRef const& table, int64_t slot) {
+  for (int state = 0; state < table.num_states; ++state) {
+    auto* const values = state_at(table, state, slot);
+    for (int32_t i = group.rank(); i < table.state_width[state]; i += group.size()) {
+      values[i] = table.state_initial[state];
+    }
+  }
+}
+
+// Everything that a new row starts with.
+template <class Group>
+DYNEMB_HD void initialize_slot(Group const& group, TableRef const& table, Key key, int64_t slot) {
+  auto const seed = table.counters[kSeed];
+  switch (table.value_type) {
+    case ValueType::kFloat32:
+      initialize_row(group, table.initializer, seed, key, table.dim, row_at<float>(table, slot));
+      break;
+    case ValueType::kBFloat16:
+      initialize_row(group, table.initializer, seed, key, table.dim, row_at<BFloat16>(table, slot));
+      break;
+    case ValueType::kFloat16:
+      initialize_row(group, table.initializer, seed, key, table.dim, row_at<Float16>(table, slot));
+      break;
+  }
+  initialize_states(group, table, slot);
+}
+
+}  // namespace dynemb

@@ -1,0 +1,76 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// core/score.h: the score of a slot says who leaves first: the lowest.
+//
+// A score is 0 for an empty slot and lies in [1, 2^63) for a live one. The bit above belongs to
+// core/claim.h. Every policy keeps the clock of the last lookup that used the row in the score, so
+// "used in this batch" needs no memory of its own:
+//   kStep, kTimestamp  clock (a count of lookups, or nanoseconds)
+//   kLfu               occurrences << 32 | low half of the clock
+//   kCustomized        the user's score << 32 | low half of the clock
+#pragma once
+
+#include <cstdint>
+
+#include "core/atomic.h"
+#include "core/macros.h"
+
+namespace dynemb {
+
+enum class ScorePolicy : int32_t { kStep = 0, kTimestamp = 1, kLfu = 2, kCustomized = 3 };
+
+constexpr uint64_t kEmptyScore = 0;
+constexpr uint64_t kHighScoreLimit = 0x7fffffffu;  // what fits above the clock, below bit 63
+
+DYNEMB_HD bool is_packed(ScorePolicy policy) { return policy >= ScorePolicy::kLfu; }
+
+DYNEMB_HD uint64_t pack_score(uint64_t high, uint64_t clock) {
+  return (high < kHighScoreLimit ? high : kHighScoreLimit) << 32 | (clock & 0xffffffffu);
+}
+
+// The clock of the next lookup; `now` is 0 where the policy counts lookups. The low half is never
+// 0, so a packed score is never that of an empty slot.
+DYNEMB_HD uint64_t next_clock(uint64_t clock, uint64_t now) {
+  auto next = now > clock ? now : clock + 1;
+  if (static_cast<uint32_t>(next) == 0) ++next;
+  return next;
+}
+
+// Was the row used by the lookup whose clock this is?
+DYNEMB_HD bool is_touched(ScorePolicy policy, uint64_t score, uint64_t clock) {
+  return is_packed(policy) ? static_cast<uint32_t>(score) == static_cast<uint32_t>(clock)
+                           : score == clock;
+}
+
+// The score of a row that has just been stored, before any of its occurrences is counted.
+DYNEMB_HD uint64_t first_score(ScorePolicy policy, uint64_t clock) {
+  return is_packed(policy) ? pack_score(0, clock) : clock;
+}
+
+// What one more occurrence makes of a score.
+DYNEMB_HD uint64_t next_score(ScorePolicy policy, uint64_t score, uint64_t clock, uint64_t given) {
+  auto const high = score >> 32;
+  if (policy == ScorePolicy::kLfu) return pack_score(high + 1, clock);
+  auto const keep = is_touched(policy, score, clock) && high > given;
+  return pack_score(keep ? high : given, clock);
+}
+
+// Marks the row as used. Any number of threads may touch one slot at the same time; the result
+// does not depend on their order.
+DYNEMB_HD void touch(uint64_t* address, ScorePolicy policy, uint64_t clock, uint64_t given) {
+  auto seen = atomic_load(address);
+  if (!is_packed(policy)) {
+    if (seen != clock) atomic_store(address, clock);  // duplicates of one id need not all store
+    return;
+  }
+  for (;;) {
+    auto const wanted = next_score(policy, seen, clock, given);
+    if (wanted == seen) return;
+    auto const found = compare_and_swap(address, seen, wanted);
+    if (found == seen) return;
+    seen = found;
+  }
+}
+
+}  // namespace dynemb

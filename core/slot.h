@@ -1,0 +1,24 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// core/slot.h: what stands in the slot array of a lookup.
+//
+// A slot number is local to a shard. Negative values say why an id has no row; "pending" exists
+// between the phases of one lookup only and never leaves it.
+#pragma once
+
+#include <cstdint>
+
+#include "core/macros.h"
+
+namespace dynemb {
+
+constexpr int32_t kPaddingSlot = -1;  // no id here: zero row, no gradient
+constexpr int32_t kRefusedSlot = -2;  // an id without a row: initial values, no gradient
+constexpr int32_t kMissingSlot = -3;  // not in the table, not claimed yet
+
+// `slot` is claimed for this id, unless a key of higher rank takes it before the phase ends.
+DYNEMB_HD int32_t pending(int32_t slot) { return -4 - slot; }
+DYNEMB_HD bool is_pending(int32_t slot) { return slot <= -4; }
+
+}  // namespace dynemb

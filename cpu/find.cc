@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cpu/find.cc: serving lookup; changes nothing in the table.
+#include "core/find.h"
+
+#include "cpu/output_rows.h"
+#include "cpu/probe_ahead.h"
+#include "cpu/table_ops.h"
+
+namespace dynemb::cpu {
+namespace {
+
+constexpr int64_t kIdsPerChunk = 1024;
+
+void find_ids(TableRef const& table, FeatureRef const& feature, FeatureChunk const& chunk) {
+  for (auto position = chunk.begin; position < chunk.end; ++position) {
+    prefetch_probe(table, feature, position + kProbeDistance);
+    auto const key = load_key(feature.ids, feature.id_type, position);
+    auto const slot = find_to_read(table, key);
+    feature.slots[position] = slot;
+    feature.found[position] = slot >= 0 ? 1 : 0;
+  }
+}
+
+}  // namespace
+
+void find(FindArgs const& args, ThreadPool const& pool) {
+  for_each(pool, cut_ids(args.features, args.num_features, kIdsPerChunk),
+           [&](int64_t, FeatureChunk const& chunk) {
+             auto const& feature = args.features[chunk.feature];
+             find_ids(args.tables[feature.table], feature, chunk);
+           });
+  for_each(pool, cut_bags(args.features, args.num_features, kIdsPerChunk),
+           [&](int64_t, FeatureChunk const& chunk) {
+             auto const& feature = args.features[chunk.feature];
+             auto const& table = args.tables[feature.table];
+             write_rows(table, feature, table.eval_initializer, chunk);
+           });
+}
+
+}  // namespace dynemb::cpu

@@ -1,0 +1,21 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cpu/table_ops.h: the operations on a CPU; each returns when it is complete.
+#pragma once
+
+#include "core/args.h"
+#include "cpu/thread_pool.h"
+
+namespace dynemb::cpu {
+
+void lookup(LookupArgs const& args, ThreadPool const& pool);
+void find(FindArgs const& args, ThreadPool const& pool);
+void update(UpdateArgs const& args, ThreadPool const& pool);
+void reduce(ReduceArgs const& args, ThreadPool const& pool);
+void gather(RowsArgs const& args, ThreadPool const& pool);
+void scatter(RowsArgs const& args, ThreadPool const& pool);
+void erase(EraseArgs const& args, ThreadPool const& pool);
+void export_batch(ExportArgs const& args, ThreadPool const& pool);
+
+}  // namespace dynemb::cpu

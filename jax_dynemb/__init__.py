@@ -1,0 +1,19 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Embedding tables for JAX that grow and forget, inside ``jax.jit``."""
+
+from jax_dynemb import initializers as initializers
+from jax_dynemb import nnx as nnx
+from jax_dynemb import optim as optim
+from jax_dynemb import testing as testing
+from jax_dynemb._ids import hash_ids as hash_ids
+from jax_dynemb._ids import ids as ids
+from jax_dynemb._version import __version__ as __version__
+from jax_dynemb.config import ScoreStrategy as ScoreStrategy
+from jax_dynemb.config import TableConfig as TableConfig
+from jax_dynemb.jagged import Jagged as Jagged
+from jax_dynemb.ops._residual import Residual as Residual
+from jax_dynemb.ops._state import TableState as TableState
+from jax_dynemb.table import Exported as Exported
+from jax_dynemb.table import RowGradients as RowGradients
+from jax_dynemb.table import Tables as Tables

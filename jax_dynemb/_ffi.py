@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Loads the extension modules, registers their handlers, reads shared constants.
+
+The CPU module is part of every installation. The CUDA module is optional; both
+register the same target names, so nothing above this file asks for the platform.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import jax
+
+_MODULES = {"cpu": "_dynemb_cpu", "CUDA": "_dynemb_cuda"}
+
+NO_CUDA = (
+    "No GPU kernels are installed, so a table cannot live on {device}. Install them "
+    'with: pip install "jax-dynemb[cuda13]". To run on the CPU set JAX_PLATFORMS=cpu.'
+)
+NO_VMAP = (
+    "{op} under jax.vmap is not supported: every copy would change the same table. "
+    "Give the ids a leading axis instead; lookups take ids of any shape."
+)
+
+
+@functools.cache
+def _load() -> dict[str, ModuleType | ImportError]:
+    modules: dict[str, ModuleType | ImportError] = {}
+    for platform, name in _MODULES.items():
+        try:
+            module = importlib.import_module(f"jax_dynemb.{name}")
+        except ImportError as error:
+            if platform == "cpu":
+                raise
+            modules[platform] = error
+            continue
+        modules[platform] = module
+        for target, capsule in module.registrations().items():
+            jax.ffi.register_ffi_target(target, capsule, platform=platform)
+    return modules
+
+
+def loaded() -> dict[str, str | None]:
+    """Where each backend was loaded from; None where it is not installed."""
+    return {
+        platform: getattr(module, "__file__", None)
+        for platform, module in _load().items()
+    }
+
+
+@functools.cache
+def constants() -> dict[str, Any]:
+    """The numbers and lists of names that C++ and Python must agree on."""
+    module = _load()["cpu"]
+    assert isinstance(module, ModuleType)  # _load raises otherwise
+    return module.constants()
+
+
+@functools.cache
+def code(kind: str, name: str) -> int:
+    """The number of an enumerator, e.g. ``code("optimizers", "adam")``."""
+    return constants()[kind].index(name)
+
+
+def check_platform() -> None:
+    """Raises if the default device is a GPU and its kernels are missing."""
+    device = jax.config.jax_default_device or jax.devices()[0]
+    platform = getattr(device, "platform", device)
+    if platform in ("gpu", "cuda") and isinstance(_load()["CUDA"], ImportError):
+        raise RuntimeError(NO_CUDA.format(device=device))
+
+
+def call(
+    op: str,
+    results: Sequence[jax.ShapeDtypeStruct],
+    operands: Sequence[jax.Array],
+    aliases: dict[int, int],
+    **attributes: Any,
+) -> list[jax.Array]:
+    """Calls one handler.
+
+    Args:
+      op: the operation, e.g. ``"lookup"``.
+      results: shapes and dtypes of the results.
+      operands: arrays in the handler's order.
+      aliases: operand -> result that share one buffer.
+      **attributes: numpy arrays and scalars, static.
+
+    Returns:
+      The results.
+
+    Raises:
+      NotImplementedError: under ``jax.vmap``.
+    """
+    _load()
+    function = jax.ffi.ffi_call(
+        f"dynemb_{op}", list(results), input_output_aliases=aliases
+    )
+    try:
+        return list(function(*operands, **attributes))
+    except NotImplementedError as error:
+        raise NotImplementedError(NO_VMAP.format(op=op)) from error

@@ -1,0 +1,104 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The door for 64-bit ids: numpy integers become pairs of uint32 words.
+
+With 64-bit types switched off, JAX turns an int64 array into int32 without a word
+wherever it enters: asarray, device_put, a jit argument. Pairs survive all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+PADDING = -1
+_RESERVED = (-2, -3, -4)
+
+
+def ids(x: Any, *, sharding: jax.sharding.Sharding | None = None) -> jax.Array:
+    """Makes ids that every table accepts from 64-bit integers.
+
+    Args:
+      x: integers of any shape: a numpy array (int64, uint64 or narrower) or nested
+        sequences of Python ints. -1 is padding.
+      sharding: where to put the result; the default device if None.
+
+    Returns:
+      uint32[..., 2], the low and the high word of each id.
+
+    Raises:
+      TypeError: ``x`` does not hold integers, or is a jax Array (which may have been
+        truncated to 32 bits already).
+      ValueError: an id is -2, -3 or -4, which are reserved.
+    """
+    if isinstance(x, jax.Array):
+        raise TypeError(
+            f"jde.ids takes numpy arrays, not a jax Array of dtype {x.dtype}: JAX may "
+            "already have truncated 64-bit values. Call jde.ids on the numpy array; a "
+            "64-bit jax Array can be given to a lookup as it is."
+        )
+    array = np.asarray(x)
+    if array.size == 0 and array.dtype.kind == "f":  # np.asarray([]) is float64
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise TypeError(
+            f"ids must be integers, not {array.dtype}. Hash strings and other values "
+            "to 64-bit ids with jde.hash_ids."
+        )
+    _refuse_reserved(array)
+    words = np.ascontiguousarray(array.astype(np.int64, copy=False))
+    pairs = words.view(np.uint32).reshape(*array.shape, 2)
+    return jax.device_put(pairs, sharding)
+
+
+def _refuse_reserved(array: np.ndarray) -> None:
+    if array.dtype.kind == "u" and array.dtype.itemsize < 8:
+        return
+    signed = array.astype(np.int64, copy=False)
+    bad = (signed <= _RESERVED[0]) & (signed >= _RESERVED[-1])
+    if bad.any():
+        raise ValueError(
+            f"{int(bad.sum())} ids are -2, -3 or -4, which are reserved (as unsigned: "
+            "2**64 - 2 to 2**64 - 4). Use -1 for padding, or map them to other values, "
+            "for example with jde.hash_ids."
+        )
+
+
+def hash_ids(values: Iterable[Any], salt: str | int = 0) -> np.ndarray:
+    """Hashes strings, bytes or integers to stable 64-bit ids.
+
+    Args:
+      values: any number of str, bytes or int; None and NaN become padding.
+      salt: tells features apart that share a table: the same value under another
+        salt is another id.
+
+    Returns:
+      int64[n]; never -1 to -4, except -1 for a missing value. BLAKE2b with an 8-byte
+      digest, so the same on every machine and in every version.
+    """
+    key = str(salt).encode()[:64]
+    return np.fromiter((_hash_one(v, key) for v in values), np.int64)
+
+
+def _hash_one(value: Any, key: bytes) -> int:
+    if value is None or value != value:  # NaN is not equal to itself
+        return PADDING
+    if isinstance(value, str):
+        data = b"s" + value.encode()
+    elif isinstance(value, bytes):
+        data = b"b" + value
+    elif isinstance(value, (int, np.integer)):
+        data = b"i" + str(int(value)).encode()
+    else:
+        raise TypeError(
+            f"hash_ids takes str, bytes or int, not {type(value).__name__}; convert "
+            "other values with str() first."
+        )
+    digest = hashlib.blake2b(data, digest_size=8, key=key).digest()
+    result = struct.unpack("<q", digest)[0]
+    return result if not -4 <= result <= -1 else result & 0x7FFF_FFFF_FFFF_FFFF

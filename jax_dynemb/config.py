@@ -1,0 +1,217 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a table is: frozen, hashable, checked when it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb import initializers
+from jax_dynemb.initializers import Initializer
+from jax_dynemb.optim._base import StateSpec
+from jax_dynemb.optim._fused import sgd
+from jax_dynemb.optim._optax import as_optimizer
+
+BUCKET_CAPACITY = 128
+MAX_DIM = 4096
+_VALUE_TYPES = ("float32", "bfloat16", "float16")
+_KEY_TYPES = ("int64", "int32")
+_POOLINGS = (None, "sum", "mean")
+_ON_FULL = ("evict", "refuse", "error")
+# A shard's slots are numbered by int32, and claims use a few values below zero.
+_MAX_SLOTS = 2**31 - 1024
+
+
+class ScoreStrategy(enum.Enum):
+    """What the score of a row is; the lowest score of a full bucket leaves first.
+
+    STEP: the lookup that used the row last. TIMESTAMP: its time in nanoseconds.
+    LFU: how often the row was used, then how recently. CUSTOMIZED: given with each
+    lookup. NO_EVICTION: rows never leave; a key that finds no place is refused.
+    """
+
+    STEP = "step"
+    TIMESTAMP = "timestamp"
+    LFU = "lfu"
+    CUSTOMIZED = "customized"
+    NO_EVICTION = "no_eviction"
+
+
+@dataclasses.dataclass(frozen=True)
+class TableConfig:
+    """One embedding table.
+
+    Attributes:
+      name: of the table; also seeds its rows, so renaming a table changes them.
+      dim: columns of a row, 1 to 4096.
+      capacity: rows; rounded up to whole buckets of 128, at least two.
+      feature_names: features that look up this table; ``(name,)`` if empty.
+      initializer: first value of a row; uniform in ±1/sqrt(capacity) if None.
+      eval_initializer: what ``find`` returns for an id that is not stored.
+      optimizer: one of ``jde.optim``, or any row-local optax transformation.
+      score_strategy: who leaves a full bucket first, see ``ScoreStrategy``.
+      on_full: ``"evict"``; ``"refuse"``: new keys are refused and counted;
+        ``"error"``: like refuse, and ``stats()`` raises. None means evict, or refuse
+        with NO_EVICTION.
+      pooling: ``"sum"`` or ``"mean"`` over the last axis of the ids, or None for a
+        row per id.
+      param_dtype: of the stored rows: float32, bfloat16 or float16. Optimizer state
+        is always float32.
+      dtype: of the returned rows.
+      key_dtype: ``"int64"``, or ``"int32"`` for ids that are 32-bit jax Arrays.
+    """
+
+    name: str
+    dim: int
+    capacity: int
+    feature_names: tuple[str, ...] = ()
+    initializer: Any = None
+    eval_initializer: Initializer = dataclasses.field(
+        default_factory=initializers.zeros
+    )
+    optimizer: Any = dataclasses.field(default_factory=lambda: sgd(0.01))
+    score_strategy: ScoreStrategy | str = ScoreStrategy.STEP
+    on_full: str | None = None
+    pooling: str | None = None
+    param_dtype: Any = "float32"
+    dtype: Any = "float32"
+    key_dtype: str = "int64"
+
+    def __post_init__(self) -> None:
+        """Checks every field and brings it into its one form."""
+        self._check_name()
+        self._check_size()
+        self._set("initializer", self._resolved_initializer())
+        self._check_initializer("eval_initializer")
+        self._set("optimizer", self._resolved_optimizer())
+        self._set("score_strategy", self._resolved_strategy())
+        self._set("on_full", self._resolved_on_full())
+        self._choose("pooling", _POOLINGS)
+        self._set("param_dtype", self._dtype_name("param_dtype", _VALUE_TYPES))
+        self._set("dtype", self._dtype_name("dtype", _VALUE_TYPES))
+        self._set("key_dtype", self._dtype_name("key_dtype", _KEY_TYPES))
+
+    @property
+    def num_buckets(self) -> int:
+        """Buckets of 128 slots. Two at least: core/claim.h relies on it."""
+        return max(2, -(-self.capacity // BUCKET_CAPACITY))
+
+    @property
+    def num_slots(self) -> int:
+        """Rows that the arrays hold: ``num_buckets * 128``."""
+        return self.num_buckets * BUCKET_CAPACITY
+
+    @property
+    def states(self) -> dict[str, StateSpec]:
+        """Optimizer states of a row by name, in the order of the arrays."""
+        return self.optimizer.states(self.dim)
+
+    @property
+    def evicts(self) -> bool:
+        """Whether a new key may replace an old row."""
+        return self.on_full == "evict"
+
+    def _set(self, field: str, value: Any) -> None:
+        object.__setattr__(self, field, value)
+
+    def _fail(self, message: str) -> None:
+        raise ValueError(f"Table '{self.name}': {message}")
+
+    def _check_name(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ValueError(
+                f"TableConfig needs a name of one character or more, not {self.name!r}"
+            )
+        if "/" in self.name:
+            self._fail("a name must not contain '/', which separates it in stats()")
+        names = self.feature_names
+        if isinstance(names, str):
+            self._fail(f"feature_names must be a tuple: write ({names!r},)")
+        names = tuple(names) or (self.name,)
+        if len(set(names)) != len(names):
+            self._fail(f"feature_names {names} has a name twice; give each once")
+        self._set("feature_names", names)
+
+    def _check_size(self) -> None:
+        for field in ("dim", "capacity"):
+            value = getattr(self, field)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                self._fail(f"{field} must be an int, not {value!r}")
+            self._set(field, int(value))
+        if not 1 <= self.dim <= MAX_DIM:
+            self._fail(f"dim must be 1 to {MAX_DIM}, not {self.dim}")
+        if self.capacity < 1:
+            self._fail(f"capacity must be 1 or more, not {self.capacity}")
+        if self.num_slots > _MAX_SLOTS:
+            self._fail(
+                f"capacity {self.capacity} needs more than 2**31 slots; split the "
+                "features over several tables, or shard the table over a mesh"
+            )
+
+    def _resolved_initializer(self) -> Initializer:
+        if self.initializer is None:
+            self._set("initializer", initializers.uniform())
+        if isinstance(self.initializer, initializers.DefaultUniform):
+            return self.initializer.for_capacity(self.capacity)
+        self._check_initializer("initializer")
+        return self.initializer
+
+    def _check_initializer(self, field: str) -> None:
+        given = getattr(self, field)
+        if not isinstance(given, Initializer):
+            self._fail(
+                f"{field} must be one of jde.initializers (uniform, normal, "
+                f"truncated_normal, constant, zeros, debug), not {given!r}"
+            )
+
+    def _resolved_optimizer(self) -> Any:
+        optimizer = as_optimizer(self.optimizer)
+        if not hasattr(optimizer, "states"):
+            self._fail(
+                "optimizer must be one of jde.optim (sgd, adagrad, rowwise_adagrad, "
+                f"adam) or a row-local optax transformation, not {optimizer!r}"
+            )
+        optimizer.states(self.dim)  # raises if it cannot serve a table
+        return optimizer
+
+    def _resolved_strategy(self) -> ScoreStrategy:
+        given = self.score_strategy
+        if isinstance(given, ScoreStrategy):
+            return given
+        names = [each.value for each in ScoreStrategy]
+        if not isinstance(given, str) or given.lower() not in names:
+            self._fail(f"score_strategy must be one of {names}, not {given!r}")
+        return ScoreStrategy(str(given).lower())
+
+    def _resolved_on_full(self) -> str:
+        keeps = self.score_strategy is ScoreStrategy.NO_EVICTION
+        if self.on_full is None:
+            return "refuse" if keeps else "evict"
+        self._choose("on_full", _ON_FULL)
+        if keeps and self.on_full == "evict":
+            self._fail(
+                "on_full='evict' contradicts NO_EVICTION; use on_full='refuse' or "
+                "'error', or another score_strategy"
+            )
+        return self.on_full
+
+    def _choose(self, field: str, allowed: tuple) -> None:
+        if getattr(self, field) not in allowed:
+            self._fail(
+                f"{field} must be one of {allowed}, not {getattr(self, field)!r}"
+            )
+
+    def _dtype_name(self, field: str, allowed: tuple[str, ...]) -> str:
+        given = getattr(self, field)
+        try:
+            name = jnp.dtype(given).name
+        except TypeError:
+            name = str(given)
+        if name not in allowed:
+            self._fail(f"{field} must be one of {allowed}, not {given!r}")
+        return name

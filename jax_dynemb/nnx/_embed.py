@@ -1,0 +1,75 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""One dynamic table with the face of nnx.Embed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from flax import nnx
+from jaxtyping import Array, Float
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.nnx._collection import Ids, TableModule
+
+
+class DynamicEmbed(TableModule):
+    """An ``nnx.Embed`` for ids of any value: rows appear when an id is first seen.
+
+    Args:
+      features: columns of a row, as in ``nnx.Embed``.
+      capacity: rows to make room for; the counterpart of ``num_embeddings``.
+      name: the table's name, in ``stats()`` and checkpoints.
+      mesh: devices to shard the rows over, or None.
+      axis: the mesh axis for it.
+      rngs: the seed of the initial rows is drawn from ``rngs.params()``.
+      options: everything else ``jde.TableConfig`` takes: initializer, optimizer,
+        param_dtype, dtype, score_strategy, ...
+
+    Example:
+      >>> embed = jde.nnx.DynamicEmbed(8, capacity=1000, rngs=nnx.Rngs(0))
+      >>> embed(jde.ids([2**40, -7, 2**40])).shape
+      (3, 8)
+      >>> embed.stats()["embedding/rows"]
+      2
+    """
+
+    def __init__(
+        self,
+        features: int,
+        capacity: int,
+        *,
+        name: str = "embedding",
+        mesh=None,
+        axis=None,
+        rngs: nnx.Rngs,
+        **options: Any,
+    ):
+        table = TableConfig(name=name, dim=features, capacity=capacity, **options)
+        super().__init__([table], rngs=rngs, mesh=mesh, axis=axis)
+        self.name = name
+        self.features = features
+        self.capacity = capacity
+
+    def __call__(
+        self,
+        inputs: Ids,
+        *,
+        scores: jax.Array | None = None,
+        train: bool | None = None,
+    ) -> Float[Array, "*shape features"]:
+        """Looks up one row an id.
+
+        Args:
+          inputs: 64-bit ids of shape [...], or ``jde.Jagged``.
+          scores: uint32[], the score of these rows under the customized strategy.
+          train: True inserts unseen ids; False reads only. Default: True until
+            ``model.eval()``.
+
+        Returns:
+          [..., features]; [capacity, features] for Jagged ids. -1 gives zeros.
+        """
+        feature = next(iter(self.coll.features))
+        named = None if scores is None else {self.name: scores}
+        return self._lookup({feature: inputs}, None, named, train)[feature]

@@ -1,0 +1,96 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""nnx.jit that keeps tables in place."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from flax import nnx
+
+from jax_dynemb.nnx._variable import Table, iter_variables
+
+_Donated = tuple[tuple[int, ...], tuple[str, ...]]
+
+
+def jit(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """nnx.jit that donates the arguments which hold tables or optimizer state.
+
+    A table is updated in place only when its old value is given away, so every
+    argument that holds a ``jde.nnx.Table`` or an ``nnx.OptState`` is donated: the model
+    and the optimizer. Batches and models without tables are not. Arrays taken out of
+    a donated argument before the call (``nnx.state(model)``) are gone after it.
+
+    Args:
+      fun: the function, or None to use ``jit`` as a decorator with options.
+      options: options of ``nnx.jit``; donations given here are added.
+
+    Returns:
+      A function like ``fun``, with ``lower`` as ``nnx.jit`` has it.
+
+    Example:
+      >>> @jde.nnx.jit
+      ... def train_step(model, optimizer, batch):
+      ...     loss, grads = jde.nnx.value_and_grad(loss_fn)(model, batch)
+      ...     optimizer.update(model, grads)
+      ...     return loss
+    """
+    if fun is None:
+        return functools.partial(jit, **options)
+    return _Jit(fun, options)
+
+
+class _Jit:
+    """One nnx.jit for each set of donated arguments; nearly always one in all."""
+
+    def __init__(self, fun: Callable[..., Any], options: dict[str, Any]):
+        functools.update_wrapper(self, fun)
+        self._fun, self._options = fun, options
+        self._argnums = _several(options.get("donate_argnums"))
+        self._argnames = _several(options.get("donate_argnames"))
+        self._jitted: dict[_Donated, Any] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._for(args, kwargs)(*args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """Lowers for these arguments, see ``jax.jit(...).lower``."""
+        return self._for(args, kwargs).lower(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def _for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        argnums = {i for i, x in enumerate(args) if _to_donate(x)}
+        argnames = {name for name, x in kwargs.items() if _to_donate(x)}
+        donated = (
+            tuple(sorted(argnums | {i for i in self._argnums if i < len(args)})),
+            tuple(sorted(argnames | (set(self._argnames) & set(kwargs)))),
+        )
+        if donated not in self._jitted:
+            names = {"donate_argnums": donated[0], "donate_argnames": donated[1]}
+            self._jitted[donated] = nnx.jit(self._fun, **{**self._options, **names})
+        return self._jitted[donated]
+
+
+# Walking a large model costs more than calling its compiled step. That a module holds
+# tables is remembered; that it holds none is not, it may get some.
+_known: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _to_donate(argument: Any) -> bool:
+    if isinstance(argument, nnx.Pytree) and argument in _known:
+        return True
+    held = any(isinstance(v, Table | nnx.OptState) for v in iter_variables(argument))
+    if held and isinstance(argument, nnx.Pytree):
+        _known.add(argument)
+    return held
+
+
+def _several(option: Any) -> tuple[Any, ...]:
+    if option is None:
+        return ()
+    return (option,) if isinstance(option, int | str) else tuple(option)

@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The record of the lookups that one call of a loss function makes.
+
+Autodiff cannot reach into a table, so each lookup's rows get a zero *tap* added to
+them, and the gradient of the tap is the gradient of the rows. A tape collects the
+lookups in the order in which the loss makes them and hands out the taps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from jax_dynemb.nnx._variable import TraceMark
+from jax_dynemb.table import Tables
+
+Rows = dict[str, jax.Array]
+Place = tuple[int, tuple[Any, ...]]  # which argument of the loss, and the path in it
+
+_current: contextvars.ContextVar[Tape | None] = contextvars.ContextVar(
+    "jax_dynemb_tape", default=None
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lookup:
+    """One lookup of one collection."""
+
+    place: Place
+    tables: Tables
+    residual: Any
+    rows: Rows
+
+
+class Tape:
+    """Records the lookups of the collections in ``places``; adds taps when it has them.
+
+    Attributes:
+      lookups: what was recorded, in order.
+    """
+
+    def __init__(self, places: dict[int, Place], taps: list[Rows] | None = None):
+        self.lookups: list[Lookup] = []
+        self._places = places  # id(module) -> where the module is
+        self._taps = taps
+        self._mark = TraceMark()
+
+    def attach(self, module: Any, tables: Tables, residual: Any, rows: Rows) -> Rows:
+        """Records a lookup and returns its rows with their tap."""
+        # Asked first: an inner transformation makes its own copies of the modules.
+        if not self._mark.here():
+            raise ValueError(_INNER_TRANSFORM.format(kind=type(module).__name__))
+        place = self._places.get(id(module))
+        if place is None:
+            return rows  # a collection nobody differentiates: its rows are constants
+        if self._taps is not None:
+            tap = self._taps[len(self.lookups)]
+            rows = {feature: rows[feature] + tap[feature] for feature in rows}
+        self.lookups.append(Lookup(place, tables, residual, rows))
+        return rows
+
+
+@contextlib.contextmanager
+def recording(tape: Tape) -> Iterator[Tape]:
+    """Makes ``tape`` the one that lookups report to."""
+    token = _current.set(tape)
+    try:
+        yield tape
+    finally:
+        _current.reset(token)
+
+
+def attach(module: Any, tables: Tables, residual: Any, rows: Rows) -> Rows:
+    """Reports a training lookup to the tape in force, if there is one."""
+    tape = _current.get()
+    return rows if tape is None else tape.attach(module, tables, residual, rows)
+
+
+_INNER_TRANSFORM = (
+    "{kind}: this lookup runs inside a transformation (jit, scan, cond, vmap, remat or "
+    "grad) within the loss given to jde.nnx.value_and_grad, where its row gradients "
+    "cannot be collected. Look the rows up before that transformation and pass them "
+    "in: rows = model.sparse(ids), then the scan or remat over rows."
+)

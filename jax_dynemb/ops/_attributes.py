@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What every call tells the kernels about its tables and features, as numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jax_dynemb import _ffi
+from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.initializers import Initializer
+
+_POLICY = {ScoreStrategy.NO_EVICTION: "step"}
+
+
+def table_attributes(tables: Sequence[TableConfig]) -> dict[str, np.ndarray]:
+    """The attributes ``tables``, ``initializers`` and ``state_initial``."""
+    fields = _ffi.constants()["table_fields"]
+    rows = [_table_fields(table) for table in tables]
+    return {
+        "tables": np.array(
+            [row[field] for row in rows for field in fields], dtype=np.int64
+        ),
+        "initializers": np.concatenate(
+            [
+                _padded(each.kernel_parameters(), "initializer_parameters")
+                for table in tables
+                for each in (table.initializer, table.eval_initializer)
+            ]
+        ),
+        "state_initial": np.concatenate(
+            [
+                _padded([s.initial for s in table.states.values()], "max_states")
+                for table in tables
+            ]
+        ),
+    }
+
+
+def _table_fields(table: TableConfig) -> dict[str, int]:
+    strategy = table.score_strategy
+    kind = getattr(table.optimizer, "kind", None)
+    return {
+        "num_states": len(table.states),
+        "num_buckets": table.num_buckets,
+        "policy": _ffi.code("score_policies", _POLICY.get(strategy, strategy.value)),
+        "evicts": int(table.evicts),
+        "initializer": _initializer_code(table.initializer),
+        "eval_initializer": _initializer_code(table.eval_initializer),
+        "optimizer": 0 if kind is None else _ffi.code("optimizers", kind),
+    }
+
+
+def _initializer_code(initializer: Initializer) -> int:
+    return _ffi.code("initializers", initializer.kernel)
+
+
+def _padded(numbers: Sequence[float], length: str) -> np.ndarray:
+    result = np.zeros(_ffi.constants()[length], np.float32)
+    result[: len(numbers)] = numbers
+    return result
+
+
+def feature_attribute(rows: Sequence[dict[str, int]]) -> np.ndarray:
+    """The attribute ``features`` from a dict for each feature."""
+    fields = _ffi.constants()["feature_fields"]
+    return np.array([row[field] for row in rows for field in fields], dtype=np.int64)

@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Collects operands, results and aliases of one FFI call in the handler's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb import _ffi
+from jax_dynemb.config import TableConfig
+from jax_dynemb.ops._attributes import table_attributes
+from jax_dynemb.ops._state import TableState
+
+ALL = ("index", "values", "optimizer", "counters")
+
+
+class Call:
+    """One FFI call about some tables.
+
+    The order of buffers is fixed in xla_ffi/schema.h: what is added first here is
+    read first there.
+    """
+
+    def __init__(self, op: str, tables: Sequence[TableConfig], **attributes: Any):
+        """Starts a call; ``attributes`` are those beside the tables' own."""
+        self._op = op
+        self._tables = list(tables)
+        self._attributes = table_attributes(tables) | attributes
+        self._operands: list[jax.Array] = []
+        self._results: list[Any] = []
+        self._aliases: dict[int, int] = {}
+
+    def operand(self, array: jax.Array) -> None:
+        """Adds an array that is only read."""
+        self._operands.append(array)
+
+    def result(self, shape: tuple[int, ...], dtype: Any) -> None:
+        """Adds an array that is only written."""
+        self._results.append(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)))
+
+    def update(self, array: jax.Array) -> None:
+        """Adds an array that is changed in place."""
+        self._aliases[len(self._operands)] = len(self._results)
+        self._operands.append(array)
+        # The type of the operand itself: it carries the memory space.
+        self._results.append(jax.typeof(array))
+
+    def update_table(
+        self, table: TableConfig, state: TableState, parts: Sequence[str] = ALL
+    ) -> None:
+        """Adds the arrays of a table, changed in place or passed through."""
+        for array in table_arrays(table, state, parts):
+            self.update(array)
+
+    def run(self) -> Iterator[jax.Array]:
+        """Makes the call; the results in the order in which they were added."""
+        return iter(
+            _ffi.call(
+                self._op,
+                self._results,
+                self._operands,
+                self._aliases,
+                **self._attributes,
+            )
+        )
+
+
+def table_arrays(
+    table: TableConfig, state: TableState, parts: Sequence[str] = ALL
+) -> list[jax.Array]:
+    """The arrays of a table in the order of the handlers."""
+    arrays = []
+    for part in ALL:
+        if part not in parts:
+            continue
+        if part == "optimizer":
+            arrays += [state.optimizer[name] for name in table.states]
+        else:
+            arrays.append(getattr(state, part))
+    return arrays
+
+
+def take_table(
+    results: Iterator[jax.Array],
+    table: TableConfig,
+    state: TableState,
+    parts: Sequence[str] = ALL,
+) -> TableState:
+    """The state after a call: its arrays are the next results, the rest is as before."""
+    new: dict[str, Any] = {
+        "index": state.index,
+        "values": state.values,
+        "optimizer": state.optimizer,
+        "counters": state.counters,
+    }
+    for part in ALL:
+        if part not in parts:
+            continue
+        if part == "optimizer":
+            new[part] = {name: next(results) for name in table.states}
+        else:
+            new[part] = next(results)
+    return TableState(**new, extra=state.extra)

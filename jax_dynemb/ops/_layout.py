@@ -1,0 +1,213 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""From the ids that a user passes to flat arrays, and back to the shapes they expect."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb._ids import ids as make_ids
+from jax_dynemb.config import TableConfig
+from jax_dynemb.jagged import Jagged, offsets_of
+
+_TRUNCATED = (
+    "Feature '{feature}': ids have dtype {dtype} but table '{table}' has 64-bit keys. "
+    "JAX truncates int64 arrays when x64 is off, so values above 2**31 may already be "
+    "lost. Convert on the host: ids = jde.ids(np_array). If your ids really are "
+    "32-bit, use TableConfig(key_dtype='int32')."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureLayout:
+    """The static part of one feature in one call.
+
+    Attributes:
+      feature: its name.
+      table: the name of its table.
+      pooling: "none", "sum", "mean" or "no_rows".
+      ids_shape: shape of the ids, without the axis of the two words.
+      rows_shape: shape of the returned rows, without dim.
+      bag_size: ids of each bag; 0 where offsets are given.
+      weighted: whether each id has a weight.
+    """
+
+    feature: str
+    table: str
+    pooling: str
+    ids_shape: tuple[int, ...]
+    rows_shape: tuple[int, ...]
+    bag_size: int
+    weighted: bool
+
+    @property
+    def num_ids(self) -> int:
+        """Ids, padding included."""
+        return math.prod(self.ids_shape)
+
+    @property
+    def num_bags(self) -> int:
+        """Rows that the feature returns."""
+        return math.prod(self.rows_shape)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class FeatureInput:
+    """The arrays of one feature in one call.
+
+    Attributes:
+      ids: uint32[num_ids, 2], or [num_ids] of another integer type.
+      offsets: int32[num_bags + 1] where bags differ in length.
+      weights: float32[num_ids], or None.
+    """
+
+    ids: jax.Array
+    offsets: jax.Array | None
+    weights: jax.Array | None
+
+
+def prepare(
+    config: TableConfig, feature: str, ids: Any, weights: Any = None
+) -> tuple[FeatureLayout, FeatureInput]:
+    """Brings the ids of one feature into the form that kernels take.
+
+    Args:
+      config: the feature's table.
+      feature: its name.
+      ids: an array of ids of any leading shape, or a ``Jagged``.
+      weights: one float per id, in the shape of the ids, or None.
+
+    Raises:
+      TypeError: the dtype of the ids does not suit the table.
+      ValueError: a shape does not fit.
+    """
+    if isinstance(ids, Jagged):
+        return _prepare_jagged(config, feature, ids, weights)
+    array, shape = _id_array(config, feature, ids)
+    pooled = config.pooling is not None
+    bag_size = shape[-1] if pooled and len(shape) >= 2 else 1
+    # Ids without a bag axis are bags of one; empty bags have no ids to divide by.
+    rows_shape = shape[:-1] if pooled and len(shape) >= 2 else shape
+    if bag_size == 0:
+        array, shape, bag_size = _one_padding_each(array, rows_shape)
+    flat = array.reshape(math.prod(shape), *array.shape[len(shape) :])
+    layout = FeatureLayout(
+        feature=feature,
+        table=config.name,
+        pooling=config.pooling or "none",
+        ids_shape=shape,
+        rows_shape=rows_shape,
+        bag_size=bag_size,
+        weighted=weights is not None,
+    )
+    return layout, FeatureInput(flat, None, _flat_weights(layout, weights))
+
+
+def _prepare_jagged(
+    config: TableConfig, feature: str, jagged: Jagged, weights: Any
+) -> tuple[FeatureLayout, FeatureInput]:
+    array, shape = _id_array(config, feature, jagged.values)
+    if len(shape) != 1:
+        raise ValueError(
+            f"Feature '{feature}': Jagged.values must be one flat array of ids, not of "
+            f"shape {shape}; flatten it and give the length of each bag in lengths."
+        )
+    lengths = jnp.asarray(jagged.lengths)
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu":
+        raise ValueError(
+            f"Feature '{feature}': Jagged.lengths must be int32[bags], not "
+            f"{lengths.dtype}{list(lengths.shape)}."
+        )
+    offsets = offsets_of(lengths, shape[0])
+    array = _pad_after(array, offsets[-1])
+    pooled = config.pooling is not None
+    layout = FeatureLayout(
+        feature=feature,
+        table=config.name,
+        pooling=config.pooling or "none",
+        ids_shape=shape,
+        rows_shape=lengths.shape if pooled else shape,
+        bag_size=0 if pooled else 1,
+        weighted=weights is not None,
+    )
+    flat_weights = _flat_weights(layout, weights)
+    return layout, FeatureInput(array, offsets if pooled else None, flat_weights)
+
+
+def _id_array(
+    config: TableConfig, feature: str, ids: Any
+) -> tuple[jax.Array, tuple[int, ...]]:
+    """The ids as a jax Array, and their shape without the axis of words."""
+    narrow = config.key_dtype == "int32"
+    if not hasattr(ids, "dtype"):
+        ids = np.asarray(ids)
+    if isinstance(ids, np.ndarray) and ids.dtype in (np.int64, np.uint64):
+        if narrow:
+            raise TypeError(_too_wide(config, feature, ids.dtype))
+        ids = make_ids(ids)
+    dtype = jnp.dtype(ids.dtype)
+    if dtype.kind not in "iu":
+        raise TypeError(
+            f"Feature '{feature}': ids must be integers, not {dtype}. Make them with "
+            "jde.ids, or hash other values with jde.hash_ids first."
+        )
+    ids = ids if isinstance(ids, jax.Array) else jnp.asarray(ids)
+    if narrow:
+        if dtype.itemsize != 4:
+            raise TypeError(_too_wide(config, feature, dtype))
+        return ids, ids.shape
+    if dtype.itemsize == 8:
+        return ids, ids.shape
+    if dtype == jnp.uint32 and ids.ndim >= 1 and ids.shape[-1] == 2:
+        return ids, ids.shape[:-1]
+    raise TypeError(_TRUNCATED.format(feature=feature, dtype=dtype, table=config.name))
+
+
+def _too_wide(config: TableConfig, feature: str, dtype: Any) -> str:
+    return (
+        f"Feature '{feature}': table '{config.name}' has key_dtype='int32', but the "
+        f"ids have dtype {dtype}. Pass int32 or uint32 ids, or drop key_dtype and use "
+        "jde.ids."
+    )
+
+
+def _padding(array: jax.Array) -> jax.Array:
+    """-1 in the array's type: all bits set."""
+    return ~jnp.zeros((), array.dtype)
+
+
+def _pad_after(array: jax.Array, end: jax.Array) -> jax.Array:
+    """Ids from position ``end`` on become padding."""
+    position = jnp.arange(array.shape[0], dtype=jnp.int32)
+    live = (position < end).reshape(-1, *[1] * (array.ndim - 1))
+    return jnp.where(live, array, _padding(array))
+
+
+def _one_padding_each(
+    array: jax.Array, rows_shape: tuple[int, ...]
+) -> tuple[jax.Array, tuple[int, ...], int]:
+    """Bags of length zero become bags of one padding."""
+    shape = (*rows_shape, 1)
+    words = array.shape[len(shape) :]
+    return jnp.full((*shape, *words), _padding(array), array.dtype), shape, 1
+
+
+def _flat_weights(layout: FeatureLayout, weights: Any) -> jax.Array | None:
+    if weights is None:
+        return None
+    weights = jnp.asarray(weights)
+    if weights.size == 0 and layout.num_ids > 0:
+        return jnp.zeros(layout.num_ids, jnp.float32)
+    if weights.shape != layout.ids_shape:
+        raise ValueError(
+            f"Feature '{layout.feature}': weights have shape {weights.shape}, the ids "
+            f"{layout.ids_shape}; give one weight for each id."
+        )
+    return weights.astype(jnp.float32).reshape(-1)

@@ -1,0 +1,113 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Training and serving lookup: one call for all tables and features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb._ffi import code
+from jax_dynemb.config import TableConfig
+from jax_dynemb.ops._attributes import feature_attribute
+from jax_dynemb.ops._call import Call, take_table
+from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+from jax_dynemb.ops._state import TableState
+
+Inputs = Sequence[tuple[FeatureLayout, FeatureInput]]
+States = Mapping[str, TableState]
+_READ = ("index", "values", "counters")
+
+
+def feature_fields(layout: FeatureLayout, tables: Sequence[TableConfig]) -> dict:
+    """The attribute ``features`` of one feature."""
+    names = [table.name for table in tables]
+    return {
+        "table": names.index(layout.table),
+        "pooling": code("poolings", layout.pooling),
+        "bag_size": layout.bag_size,
+        "has_weights": int(layout.weighted),
+    }
+
+
+def _start(op: str, tables: Sequence[TableConfig], inputs: Inputs) -> Call:
+    rows = [feature_fields(layout, tables) for layout, _ in inputs]
+    return Call(op, tables, features=feature_attribute(rows))
+
+
+def add_bags(call: Call, layout: FeatureLayout, given: FeatureInput) -> None:
+    """Adds offsets and weights where the feature has them."""
+    if layout.bag_size == 0:
+        call.operand(given.offsets)
+    if layout.weighted:
+        call.operand(given.weights)
+
+
+def lookup(
+    tables: Sequence[TableConfig],
+    states: States,
+    inputs: Inputs,
+    scores: jax.Array,
+) -> tuple[list[dict[str, jax.Array]], dict[str, TableState]]:
+    """Looks up, and inserts what is not there.
+
+    Args:
+      tables: those that the features use.
+      states: by table name.
+      inputs: layout and arrays of each feature.
+      scores: uint32[tables], for tables with customized scores.
+
+    Returns:
+      For each feature "slots" int32[num_ids], and where it has them "rows"
+      dtype[num_bags, dim] and "scale" float32[num_bags]; and the new states.
+    """
+    call = _start("lookup", tables, inputs)
+    call.operand(scores)
+    for table in tables:
+        call.update_table(table, states[table.name])
+    configs = {table.name: table for table in tables}
+    for layout, given in inputs:
+        config = configs[layout.table]
+        call.operand(given.ids)
+        add_bags(call, layout, given)
+        if layout.pooling != "no_rows":
+            call.result((layout.num_bags, config.dim), config.dtype)
+        call.result((layout.num_ids,), jnp.int32)
+        if layout.pooling == "mean":
+            call.result((layout.num_bags,), jnp.float32)
+    results = call.run()
+    new = {t.name: take_table(results, t, states[t.name]) for t in tables}
+    outputs = []
+    for layout, _ in inputs:
+        names = ["rows"] if layout.pooling != "no_rows" else []
+        names += ["slots"] + (["scale"] if layout.pooling == "mean" else [])
+        outputs.append({name: next(results) for name in names})
+    return outputs, new
+
+
+def find(
+    tables: Sequence[TableConfig], states: States, inputs: Inputs
+) -> tuple[list[dict[str, jax.Array]], dict[str, TableState]]:
+    """Looks up and changes nothing.
+
+    Returns:
+      For each feature "rows" dtype[num_bags, dim], "found" uint8[num_ids] and "slots"
+      int32[num_ids]; and the states, to be carried on.
+    """
+    call = _start("find", tables, inputs)
+    for table in tables:
+        call.update_table(table, states[table.name], _READ)
+    configs = {table.name: table for table in tables}
+    for layout, given in inputs:
+        config = configs[layout.table]
+        call.operand(given.ids)
+        add_bags(call, layout, given)
+        call.result((layout.num_bags, config.dim), config.dtype)
+        call.result((layout.num_ids,), jnp.uint8)
+        call.result((layout.num_ids,), jnp.int32)
+    results = call.run()
+    new = {t.name: take_table(results, t, states[t.name], _READ) for t in tables}
+    names = ("rows", "found", "slots")
+    return [{name: next(results) for name in names} for _ in inputs], new

@@ -1,0 +1,161 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a lookup leaves for the update: the slot of each id, and how bags were formed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["ids", "slots", "offsets", "weights", "scale"],
+    meta_fields=["layout"],
+)
+@dataclasses.dataclass(frozen=True)
+class FeatureResidual:
+    """One feature of a lookup.
+
+    Attributes:
+      ids: uint32[num_ids, 2] or [num_ids]; an update checks that a slot still holds
+        its id.
+      slots: int32[num_ids]; -1 for padding, -2 for an id that was refused.
+      offsets: int32[num_bags + 1], or None.
+      weights: float32[num_ids], or None.
+      scale: float32[num_bags], what a mean multiplied by, or None.
+      layout: the static part.
+    """
+
+    ids: jax.Array
+    slots: jax.Array
+    offsets: jax.Array | None
+    weights: jax.Array | None
+    scale: jax.Array | None
+    layout: FeatureLayout
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Residual:
+    """What ``lookup`` returns for ``apply_gradients``: a pytree, by feature."""
+
+    features: dict[str, FeatureResidual]
+
+
+def make_residual(
+    layout: FeatureLayout, given: FeatureInput, outputs: Mapping[str, jax.Array]
+) -> FeatureResidual:
+    """The residual of one feature."""
+    return FeatureResidual(
+        ids=given.ids,
+        slots=outputs["slots"],
+        offsets=given.offsets,
+        weights=given.weights,
+        scale=outputs.get("scale"),
+        layout=layout,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureGradient:
+    """A residual with its gradients, flat, as the update takes it.
+
+    Attributes:
+      layout: of the flat arrays; several micro-batches are one here.
+      gradients: dtype[num_bags, dim].
+      ids: as in ``FeatureResidual``, like the fields below.
+      slots: int32[num_ids].
+      offsets: int32[num_bags + 1], or None.
+      weights: float32[num_ids], or None.
+      scale: float32[num_bags], or None.
+    """
+
+    layout: FeatureLayout
+    gradients: jax.Array
+    ids: jax.Array
+    slots: jax.Array
+    offsets: jax.Array | None
+    weights: jax.Array | None
+    scale: jax.Array | None
+
+
+def join_gradient(
+    residual: FeatureResidual, gradient: Any, dim: int
+) -> FeatureGradient:
+    """Puts residual and gradient together; both may be stacked by ``lax.scan``.
+
+    Args:
+      residual: of one lookup, or of several with the same leading axes.
+      gradient: [*stacked, *rows_shape, dim].
+      dim: of the table.
+
+    Raises:
+      ValueError: the gradient has another shape than the rows.
+    """
+    layout = residual.layout
+    stacked = residual.slots.shape[:-1]
+    gradient = jnp.asarray(gradient)
+    expected = (*stacked, *layout.rows_shape, dim)
+    if gradient.shape != expected:
+        raise ValueError(
+            f"Feature '{layout.feature}': the gradient has shape {gradient.shape}, but "
+            f"its rows have shape {expected}; pass the gradient of the rows that "
+            "lookup returned."
+        )
+    if gradient.dtype not in (jnp.float32, jnp.bfloat16, jnp.float16):
+        gradient = gradient.astype(jnp.float32)
+    batches = math.prod(stacked)
+    gradient = gradient.reshape(batches, layout.num_bags, dim)
+    scale, offsets = residual.scale, residual.offsets
+    num_bags = batches * layout.num_bags
+    if offsets is not None and stacked:
+        gradient, scale, offsets = _one_more_bag(gradient, scale, offsets, layout)
+        num_bags += batches
+    flat = dataclasses.replace(
+        layout, ids_shape=(batches * layout.num_ids,), rows_shape=(num_bags,)
+    )
+    return FeatureGradient(
+        layout=flat,
+        gradients=gradient.reshape(num_bags, dim),
+        ids=_flat(residual.ids, len(stacked)),
+        slots=residual.slots.reshape(-1),
+        offsets=offsets,
+        weights=None if residual.weights is None else residual.weights.reshape(-1),
+        scale=None if scale is None else scale.reshape(-1),
+    )
+
+
+def _flat(ids: jax.Array, stacked: int) -> jax.Array:
+    """Joins the leading axes of stacked ids; the axis of words stays."""
+    words = ids.shape[stacked + 1 :]
+    return ids.reshape(-1, *words)
+
+
+def _one_more_bag(
+    gradient: jax.Array,
+    scale: jax.Array | None,
+    offsets: jax.Array,
+    layout: FeatureLayout,
+) -> tuple[jax.Array, jax.Array | None, jax.Array]:
+    """Micro-batches of bags of any length, end to end.
+
+    The padding behind the last bag of a micro-batch becomes a bag of its own, whose
+    gradient nobody reads, so that each bag ends where the next begins.
+    """
+    batches = gradient.shape[0]
+    starts = jnp.arange(batches, dtype=jnp.int32) * layout.num_ids
+    offsets = (offsets.reshape(batches, -1) + starts[:, None]).reshape(-1)
+    end = jnp.full(1, batches * layout.num_ids, jnp.int32)
+    gradient = jnp.pad(gradient, ((0, 0), (0, 1), (0, 0)))
+    if scale is not None:
+        scale = jnp.pad(scale.reshape(batches, -1), ((0, 0), (0, 1)))
+    return gradient, scale, jnp.concatenate([offsets, end])

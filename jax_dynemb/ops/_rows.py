@@ -1,0 +1,104 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of given slots, and the keys of a table: the parts of maintenance and bridges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb.config import BUCKET_CAPACITY, TableConfig
+from jax_dynemb.ops._call import Call, take_table
+from jax_dynemb.ops._state import TableState
+
+_ROWS = ("index", "values", "optimizer")
+_INDEX = ("index", "counters")
+
+
+def gather(
+    table: TableConfig, state: TableState, slots: jax.Array
+) -> tuple[dict[str, jax.Array], TableState]:
+    """Reads rows, states and scores; a negative slot reads zeros.
+
+    Returns:
+      "values" float32[n, dim], "scores" uint32[n, 2], and each optimizer state by
+      name, float32[n, dim] or float32[n]; and the state, to be carried on.
+    """
+    call = Call("gather", [table])
+    call.update_table(table, state, _ROWS)
+    call.operand(slots)
+    count = slots.shape[0]
+    call.result((count, table.dim), jnp.float32)
+    for spec in table.states.values():
+        call.result((count, *spec.shape), jnp.float32)
+    call.result((count, 2), jnp.uint32)
+    results = call.run()
+    state = take_table(results, table, state, _ROWS)
+    names = ("values", *table.states, "scores")
+    return {name: next(results) for name in names}, state
+
+
+def scatter(
+    table: TableConfig,
+    state: TableState,
+    slots: jax.Array,
+    rows: Mapping[str, jax.Array],
+) -> TableState:
+    """Writes what ``rows`` has of values, scores and states, at slots >= 0.
+
+    Slots must be distinct.
+    """
+    names = ("values", "scores", *table.states)
+    parts = sum(1 << i for i, name in enumerate(names) if name in rows)
+    call = Call("scatter", [table], parts=np.int64(parts))
+    call.update_table(table, state, _ROWS)
+    call.operand(slots)
+    for name in names:
+        if name in rows:
+            dtype = jnp.uint32 if name == "scores" else jnp.float32
+            call.operand(jnp.asarray(rows[name], dtype))
+    return take_table(call.run(), table, state, _ROWS)
+
+
+def erase(table: TableConfig, state: TableState, ids: jax.Array) -> TableState:
+    """Takes keys out of the table; ids that are not there are passed over."""
+    call = Call("erase", [table])
+    call.update_table(table, state, _INDEX)
+    call.operand(ids)
+    call.result((ids.shape[0],), jnp.int32)
+    return take_table(call.run(), table, state, _INDEX)
+
+
+def export_batch(
+    table: TableConfig,
+    index: jax.Array,
+    first_bucket: jax.Array,
+    num_buckets: int,
+    min_score: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """The live rows of a range of buckets, compacted. Only reads: nothing is aliased.
+
+    Args:
+      table: its config.
+      index: its index array.
+      first_bucket: int32[1].
+      num_buckets: static.
+      min_score: uint32[2]; rows with a lower score are left out.
+
+    Returns:
+      Keys uint32[n, 2], scores uint32[n, 2], slots int32[n] and their count int32[1],
+      with n = 128 * num_buckets; slots are -1 past the count.
+    """
+    call = Call("export_batch", [table])
+    for operand in (index, first_bucket, min_score):
+        call.operand(operand)
+    room = num_buckets * BUCKET_CAPACITY
+    call.result((room, 2), jnp.uint32)
+    call.result((room, 2), jnp.uint32)
+    call.result((room,), jnp.int32)
+    call.result((1,), jnp.int32)
+    keys, scores, slots, count = call.run()
+    return keys, scores, slots, count

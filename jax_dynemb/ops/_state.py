@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The arrays of one table."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, UInt32
+
+from jax_dynemb import _ffi
+from jax_dynemb._seed import table_seed
+from jax_dynemb.config import TableConfig
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["index", "values", "optimizer", "counters", "extra"],
+    meta_fields=[],
+)
+@dataclasses.dataclass(frozen=True)
+class TableState:
+    """One table: ordinary arrays, to be donated and never to be reshaped or sliced.
+
+    Attributes:
+      index: uint32[num_buckets, 544]; a bucket is 128 digests (bytes, 0 = empty), 128
+        keys and 128 scores (64 bits each).
+      values: param_dtype[num_slots, dim], the rows.
+      optimizer: per-row optimizer states by name, float32[num_slots, dim] or
+        float32[num_slots].
+      counters: uint32[1, 9, 2]: 64-bit numbers as (low, high) words, see ``stats``.
+      extra: what an optax optimizer stores once for the table.
+    """
+
+    index: UInt32[Array, "buckets 544"]
+    values: Float[Array, "slots dim"]
+    optimizer: dict[str, Float[Array, "slots ..."]]
+    counters: UInt32[Array, "1 counters 2"]
+    extra: tuple[Any, ...] = ()
+
+
+def empty_state(config: TableConfig, seed: UInt32[Array, "2"]) -> TableState:
+    """A table without rows; `seed` is the user's, as words."""
+    slots = config.num_slots
+    states = {
+        name: jnp.zeros((slots, *spec.shape), jnp.float32)
+        for name, spec in config.states.items()
+    }
+    extra = getattr(config.optimizer, "extra", None)
+    return TableState(
+        index=empty_index(config.num_buckets),
+        values=jnp.zeros((slots, config.dim), config.param_dtype),
+        optimizer=states,
+        counters=_first_counters(table_seed(seed, config.name)),
+        extra=() if extra is None else tuple(extra(config.dim)),
+    )
+
+
+def empty_index(num_buckets: int) -> UInt32[Array, "buckets 544"]:
+    """No digests, keys of all ones, scores of zero."""
+    constants = _ffi.constants()
+    words = constants["bucket_words"]
+    column = jnp.arange(words)
+    is_key = (column >= constants["keys_word"]) & (column < constants["scores_word"])
+    bucket = jnp.where(is_key, jnp.uint32(0xFFFFFFFF), jnp.uint32(0))
+    return jnp.broadcast_to(bucket, (num_buckets, words))
+
+
+def _first_counters(seed: UInt32[Array, "2"]) -> UInt32[Array, "1 counters 2"]:
+    names = _ffi.constants()["counters"]
+    counters = jnp.zeros((1, len(names), 2), jnp.uint32)
+    return counters.at[0, names.index("seed")].set(seed)

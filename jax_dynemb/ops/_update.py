@@ -1,0 +1,100 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients into tables: the fused update, and the reduction alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.ops._attributes import feature_attribute
+from jax_dynemb.ops._call import Call, take_table
+from jax_dynemb.ops._lookup import States, feature_fields
+from jax_dynemb.ops._residual import FeatureGradient
+from jax_dynemb.ops._state import TableState
+
+_INDEX = ("index", "counters")
+
+
+def _start(
+    op: str,
+    tables: Sequence[TableConfig],
+    features: Sequence[FeatureGradient],
+    **attributes: np.int64,
+) -> Call:
+    rows = [feature_fields(f.layout, tables) for f in features]
+    return Call(op, tables, features=feature_attribute(rows), **attributes)
+
+
+def _add_gradients(call: Call, features: Sequence[FeatureGradient]) -> None:
+    for f in features:
+        call.operand(f.ids)
+        call.operand(f.slots)
+        call.operand(f.gradients)
+        if f.layout.bag_size == 0:
+            call.operand(f.offsets)
+        if f.layout.weighted:
+            call.operand(f.weights)
+        if f.layout.pooling == "mean":
+            call.operand(f.scale)
+
+
+def update(
+    tables: Sequence[TableConfig],
+    states: States,
+    features: Sequence[FeatureGradient],
+    hyper: jax.Array,
+) -> dict[str, TableState]:
+    """One fused optimizer update of every touched row.
+
+    Args:
+      tables: those that the features belong to, all with fused optimizers.
+      states: by table name.
+      features: gradients and where they belong.
+      hyper: float32[tables, 5], in the order of ``constants()["hyper_parameters"]``.
+
+    Returns:
+      The new states.
+    """
+    call = _start("update", tables, features)
+    call.operand(hyper)
+    for table in tables:
+        call.update_table(table, states[table.name])
+    _add_gradients(call, features)
+    results = call.run()
+    return {t.name: take_table(results, t, states[t.name]) for t in tables}
+
+
+def reduce(
+    tables: Sequence[TableConfig],
+    states: States,
+    features: Sequence[FeatureGradient],
+    counts_step: bool,
+) -> tuple[dict[str, tuple[jax.Array, jax.Array]], dict[str, TableState]]:
+    """Sums the gradients of each row.
+
+    Args:
+      tables: those that the features belong to.
+      states: by table name.
+      features: gradients and where they belong.
+      counts_step: whether this is half of an update, which counts as a step.
+
+    Returns:
+      By table: slots int32[n], -1 where unused, and sums float32[n, dim], with n the
+      number of ids of the table's features; and the states, to be carried on.
+    """
+    call = _start("reduce", tables, features, counts_step=np.int64(counts_step))
+    for table in tables:
+        call.update_table(table, states[table.name], _INDEX)
+    _add_gradients(call, features)
+    for table in tables:
+        ids = sum(f.layout.num_ids for f in features if f.layout.table == table.name)
+        call.result((ids,), jnp.int32)
+        call.result((ids, table.dim), jnp.float32)
+    results = call.run()
+    new = {t.name: take_table(results, t, states[t.name], _INDEX) for t in tables}
+    return {t.name: (next(results), next(results)) for t in tables}, new

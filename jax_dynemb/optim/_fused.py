@@ -1,0 +1,142 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The fused optimizers: one update of each touched row, in the kernel.
+
+Formulas and their source (FBGEMM) are in core/optimizer.h. "Exact" semantics: all
+gradients of a row in a batch are summed first, then the row is updated once.
+Hyper-parameters reach the kernel as operands, so a schedule does not recompile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jax_dynemb.optim._base import StateSpec
+
+LearningRate = float | Callable[[Any], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fused:
+    """A fused optimizer; make one with the functions below.
+
+    Attributes:
+      kind: its name in core/optimizer.h.
+      learning_rate: a number, or an optax schedule of the updates made so far.
+      eps: added to a square root.
+      b1: decay of the first moment.
+      b2: decay of the second moment.
+      weight_decay: decoupled.
+      initial_accumulator_value: of Adagrad's sum of squares.
+    """
+
+    kind: str
+    learning_rate: LearningRate
+    eps: float = 1e-8
+    b1: float = 0.9
+    b2: float = 0.999
+    weight_decay: float = 0.0
+    initial_accumulator_value: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Checks the ranges that the formulas need."""
+        if not callable(self.learning_rate) and isinstance(
+            self.learning_rate, (int, float)
+        ):
+            _require(self.learning_rate >= 0.0, "learning_rate must not be negative")
+        _require(self.eps >= 0.0, "eps must not be negative")
+        _require(0.0 <= self.b1 < 1.0, "b1 must lie in [0, 1)")
+        _require(0.0 <= self.b2 < 1.0, "b2 must lie in [0, 1)")
+        _require(
+            self.initial_accumulator_value >= 0.0,
+            "initial_accumulator_value must not be negative",
+        )
+
+    def states(self, dim: int) -> dict[str, StateSpec]:
+        """Per-row states: names as in optax."""
+        start = self.initial_accumulator_value
+        if self.kind == "adagrad":
+            return {"sum_of_squares": StateSpec((dim,), start)}
+        if self.kind == "rowwise_adagrad":
+            return {"sum_of_squares": StateSpec((), start)}
+        if self.kind == "adam":
+            return {"mu": StateSpec((dim,), 0.0), "nu": StateSpec((dim,), 0.0)}
+        return {}
+
+    def hyper_parameters(self, count: jax.Array) -> dict[str, Any]:
+        """What the kernel takes; a schedule is evaluated at ``count``."""
+        rate = self.learning_rate
+        return {
+            "learning_rate": rate(count) if callable(rate) else rate,
+            "eps": self.eps,
+            "b1": self.b1,
+            "b2": self.b2,
+            "weight_decay": self.weight_decay,
+        }
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+def sgd(learning_rate: LearningRate) -> Fused:
+    """``row -= learning_rate * g``; no state."""
+    return Fused("sgd", learning_rate)
+
+
+def adagrad(
+    learning_rate: LearningRate,
+    eps: float = 1e-8,
+    initial_accumulator_value: float = 0.0,
+) -> Fused:
+    """Adagrad (Duchi et al., 2011) with FBGEMM's place for eps.
+
+    ``s += g * g; row -= learning_rate * g / (sqrt(s) + eps)``; state
+    ``sum_of_squares``, float32[dim] a row.
+    """
+    return Fused(
+        "adagrad",
+        learning_rate,
+        eps=eps,
+        initial_accumulator_value=initial_accumulator_value,
+    )
+
+
+def rowwise_adagrad(
+    learning_rate: LearningRate,
+    eps: float = 1e-8,
+    initial_accumulator_value: float = 0.0,
+) -> Fused:
+    """Adagrad with one accumulator a row (FBGEMM's exact_rowwise_adagrad).
+
+    ``s += mean(g * g); row -= learning_rate / (sqrt(s) + eps) * g``; state
+    ``sum_of_squares``, one float32 a row.
+    """
+    return Fused(
+        "rowwise_adagrad",
+        learning_rate,
+        eps=eps,
+        initial_accumulator_value=initial_accumulator_value,
+    )
+
+
+def adam(
+    learning_rate: LearningRate,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+) -> Fused:
+    """Adam (Kingma and Ba, 2015), with decoupled weight decay if given (AdamW).
+
+    Only touched rows move (lazy Adam); bias correction counts the table's updates.
+    States ``mu`` and ``nu``, float32[dim] each a row.
+    """
+    return Fused(
+        "adam", learning_rate, eps=eps, b1=b1, b2=b2, weight_decay=weight_decay
+    )

@@ -1,0 +1,287 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables under one roof: `Tables` with the state kept inside."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ._bags import Bags, as_int64, bag_scales, bags_of, pool, position_factors
+from ._optimizers import updated_row
+from ._table import RESERVED, ReferenceTable, Row
+
+Arrays = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class ReferenceResidual:
+    """What a lookup hands to `apply_gradients`, for one feature.
+
+    Attributes:
+        bags: the input.
+        weights: one for each id, or None.
+        rows: the row of each stored key of the input, as it was then.
+        values: float[n, dim], the row read for each id.
+    """
+
+    bags: Bags
+    weights: Any
+    rows: dict[int, Row]
+    values: np.ndarray
+
+
+class ReferenceTables:
+    """The oracle of `jax_dynemb.Tables`.
+
+    It takes the same configurations and offers the same operations. Only the
+    state is not passed around: it lives in the object, and `init` starts anew.
+    """
+
+    def __init__(self, tables: Iterable[Any], seed: int = 0):
+        """Makes empty tables from `TableConfig` objects."""
+        self.configs = {config.name: config for config in tables}
+        self.features = {
+            feature: name
+            for name, config in self.configs.items()
+            for feature in config.feature_names
+        }
+        self.init(seed)
+
+    def init(self, seed: int = 0) -> None:
+        """Empties everything, counters too."""
+        self.tables = {
+            name: ReferenceTable(config, seed) for name, config in self.configs.items()
+        }
+
+    def lookup(
+        self, ids: Arrays, weights: Arrays | None = None, scores: Arrays | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, ReferenceResidual]]:
+        """Reads rows for training, after giving a row to every unseen id."""
+        weights = weights or {}
+        inputs = {f: self._bags(f, x) for f, x in ids.items()}
+        for name, features in self._by_table(ids).items():
+            keys = np.concatenate([inputs[f].keys[inputs[f].valid] for f in features])
+            self._insert_unseen(self.tables[name], keys, (scores or {}).get(name))
+        out, residual = {}, {}
+        for feature, bags in inputs.items():
+            table = self.tables[self.features[feature]]
+            values, rows = _read(table, bags, table.config.initializer)
+            residual[feature] = ReferenceResidual(
+                bags, weights.get(feature), rows, values
+            )
+            out[feature] = _output(table.config, bags, values, weights.get(feature))
+        return out, residual
+
+    def find(
+        self, ids: Arrays, weights: Arrays | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Reads rows for serving and changes nothing."""
+        out, found = {}, {}
+        for feature, x in ids.items():
+            table = self.tables[self.features[feature]]
+            bags = self._bags(feature, x)
+            values, rows = _read(table, bags, table.config.eval_initializer)
+            out[feature] = _output(
+                table.config, bags, values, (weights or {}).get(feature)
+            )
+            hits = [int(key) in rows for key in bags.keys]
+            found[feature] = np.array(hits, bool).reshape(bags.input_shape)
+        return out, found
+
+    def apply_gradients(
+        self, residual: Any, d_rows: Any, *, learning_rate: float | None = None
+    ) -> None:
+        """One optimizer update of every touched row.
+
+        Args:
+            residual: from `lookup`, or a list of them.
+            d_rows: one gradient for each output of the lookup, or a list.
+            learning_rate: takes the place of the optimizers' own.
+        """
+        if isinstance(residual, Mapping):
+            residual, d_rows = [residual], [d_rows]
+        for name, features in self._by_table(residual[0]).items():
+            table = self.tables[name]
+            sums: dict[int, np.ndarray] = {}
+            for one, d_one in zip(residual, d_rows, strict=True):
+                for feature in features:
+                    _add_gradients(table, one[feature], d_one[feature], sums)
+            self._update(table, sums, learning_rate)
+
+    def weight_gradients(self, residual: Any, d_rows: Any) -> dict[str, np.ndarray]:
+        """The gradient of each id's weight: its bag's gradient on its row."""
+        out = {}
+        for feature, r in residual.items():
+            pooling = self._config(feature).pooling
+            d = np.asarray(d_rows[feature], np.float64)
+            d = d.reshape(r.bags.num_bags, r.values.shape[-1])
+            d = d * bag_scales(r.bags, pooling)[:, None]
+            inner = np.sum(d[r.bags.bag] * r.values.astype(np.float64), axis=-1)
+            inner = np.where(r.bags.valid, inner, 0)
+            out[feature] = inner.reshape(r.bags.input_shape)
+        return out
+
+    def insert(
+        self,
+        ids: Arrays,
+        rows: Arrays,
+        *,
+        optimizer_state: Mapping[str, Arrays] | None = None,
+        scores: Arrays | None = None,
+    ) -> None:
+        """Writes rows; the last of equal ids wins."""
+        for name, x in ids.items():
+            table = self.tables[name]
+            given = (optimizer_state or {}).get(name, {})
+            words = (scores or {}).get(name)
+            table.clock += 1
+            last = {int(k): i for i, k in enumerate(as_int64(x).view(np.uint64))}
+            last = {k: i for k, i in last.items() if _storable(k)}
+            wanted = {
+                k: table.score(None, 1, None) if words is None else int(words[i])
+                for k, i in last.items()
+            }
+            table.insert(wanted)
+            for key, i in last.items():
+                row = table.get(key)
+                if row is None:
+                    continue
+                row.values = np.asarray(rows[name][i]).astype(row.values.dtype)
+                row.score = wanted[key]
+                for leaf, array in given.items():
+                    row.state[leaf] = np.asarray(array[i], np.float32)
+
+    def erase(self, ids: Arrays) -> None:
+        """Forgets ids."""
+        for name, x in ids.items():
+            self.tables[name].clock += 1
+            for key in as_int64(x).view(np.uint64).reshape(-1):
+                self.tables[name].erase(int(key))
+
+    def clear(self) -> None:
+        """Forgets all ids."""
+        for table in self.tables.values():
+            table.clear()
+
+    def export(self, name: str, *, min_score: int = 0) -> dict[int, Row]:
+        """All rows of one table under their signed ids."""
+        return {
+            key - 2**64 if key >> 63 else key: row
+            for key, row in self.tables[name].items()
+            if row.score >= min_score
+        }
+
+    def stats(self) -> dict[str, float | int]:
+        """What `Tables.stats` gives."""
+        out: dict[str, float | int] = {}
+        for name, table in self.tables.items():
+            capacity = table.config.num_slots
+            out[f"{name}/rows"] = len(table)
+            out[f"{name}/capacity"] = capacity
+            out[f"{name}/load_factor"] = len(table) / capacity
+            out[f"{name}/step"] = table.step
+            out |= {f"{name}/{key}": count for key, count in table.counts.items()}
+        return out
+
+    def _config(self, feature: str) -> Any:
+        return self.configs[self.features[feature]]
+
+    def _bags(self, feature: str, ids: Any) -> Bags:
+        return bags_of(ids, self._config(feature).pooling is not None)
+
+    def _by_table(self, features: Iterable[str]) -> dict[str, list[str]]:
+        groups: dict[str, list[str]] = {}
+        for feature in features:
+            groups.setdefault(self.features[feature], []).append(feature)
+        return groups
+
+    def _insert_unseen(
+        self, table: ReferenceTable, keys: np.ndarray, user_score: Any
+    ) -> None:
+        table.clock += 1
+        table.counts["lookups"] += 1
+        distinct, occurrences = np.unique(keys, return_counts=True)
+        counts = {int(k): int(n) for k, n in zip(distinct, occurrences, strict=True)}
+        storable = {k: n for k, n in counts.items() if _storable(k)}
+        user = None if user_score is None else int(user_score)
+        scores = {k: table.score(table.get(k), n, user) for k, n in storable.items()}
+        refused = table.insert(scores)
+        for key in scores.keys() - refused:
+            row = table.get(key)
+            assert row is not None
+            row.score = scores[key]
+        refused |= counts.keys() - storable.keys()
+        table.counts["refused"] += sum(counts[key] for key in refused)
+
+    def _update(
+        self,
+        table: ReferenceTable,
+        sums: dict[int, np.ndarray],
+        learning_rate: float | None,
+    ) -> None:
+        hyper = hyper_parameters(table.config.optimizer, table.step)
+        if learning_rate is not None:
+            hyper["learning_rate"] = learning_rate
+        table.step += 1
+        for key, g in sums.items():
+            row = table.get(key)
+            assert row is not None
+            values, state = updated_row(
+                table.config.optimizer.kind, hyper, table.step, row, g
+            )
+            row.values = values.astype(row.values.dtype)
+            row.state = {leaf: np.float32(x) for leaf, x in state.items()}
+
+
+def hyper_parameters(optimizer: Any, count: int) -> dict[str, float]:
+    """Numbers of an optimizer; a schedule is asked with the updates so far."""
+    names = ("learning_rate", "eps", "b1", "b2", "weight_decay")
+    found = {n: getattr(optimizer, n) for n in names if hasattr(optimizer, n)}
+    return {n: float(x(count)) if callable(x) else float(x) for n, x in found.items()}
+
+
+def _storable(key: int) -> bool:
+    return key != 2**64 - 1 and key not in RESERVED
+
+
+def _read(
+    table: ReferenceTable, bags: Bags, initializer: Any
+) -> tuple[np.ndarray, dict[int, Row]]:
+    """One row for each id: stored, else from `initializer`; padding is zero."""
+    distinct, inverse = np.unique(bags.keys, return_inverse=True)
+    values = table.initial_values(distinct, initializer)
+    rows: dict[int, Row] = {}
+    for i, key in enumerate(distinct):
+        row = table.get(int(key))
+        if row is not None:
+            rows[int(key)] = row
+            values[i] = row.values
+    return np.where(bags.valid[:, None], values[inverse], 0), rows
+
+
+def _output(config: Any, bags: Bags, values: np.ndarray, weights: Any) -> np.ndarray:
+    return pool(bags, values, weights, config.pooling).astype(config.dtype)
+
+
+def _add_gradients(
+    table: ReferenceTable, residual: ReferenceResidual, d_out: Any, sums: dict
+) -> None:
+    """Adds each position's gradient to the sum of its row, if that still lives."""
+    bags = residual.bags
+    d_out = np.asarray(d_out, np.float64).reshape(bags.num_bags, table.config.dim)
+    factors = position_factors(bags, residual.weights, table.config.pooling)
+    distinct, inverse, occurrences = np.unique(
+        bags.keys, return_inverse=True, return_counts=True
+    )
+    totals = np.zeros((len(distinct), table.config.dim))
+    np.add.at(totals, inverse, factors[:, None] * d_out[bags.bag])
+    for key, total, n in zip(distinct, totals, occurrences, strict=True):
+        row = residual.rows.get(int(key))
+        if row is None:
+            continue  # padding, or refused
+        if table.get(int(key)) is not row:
+            table.counts["lost_updates"] += int(n)
+            continue
+        sums[int(key)] = sums.get(int(key), 0) + total

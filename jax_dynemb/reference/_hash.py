@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""From a key to its hash, its bucket and the seed of its table.
+
+Plain Python integers: they do not overflow, so every modulus is written out.
+"""
+
+MASK64 = 2**64 - 1
+GOLDEN_RATIO = 0x9E3779B97F4A7C15
+
+
+def fmix64(key: int) -> int:
+    """The 64-bit finaliser of MurmurHash3, a bijection of 64-bit words."""
+    key &= MASK64
+    key ^= key >> 33
+    key = key * 0xFF51AFD7ED558CCD & MASK64
+    key ^= key >> 33
+    key = key * 0xC4CEB9FE1A85EC53 & MASK64
+    return key ^ key >> 33
+
+
+def fnv1a64(data: bytes) -> int:
+    """The 64-bit FNV-1a hash of a byte string."""
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 & MASK64
+    return value
+
+
+def bucket_of(key: int, num_buckets: int) -> int:
+    """The only bucket in which `key` may live: the high bits of its hash."""
+    return fmix64(key) * num_buckets >> 64
+
+
+def hash_rank(key: int) -> int:
+    """Who wins when a bucket cannot take all newcomers: the smallest rank."""
+    return fmix64(key) & MASK64 >> 1
+
+
+def table_seed(seed: int, name: str) -> int:
+    """The 64-bit seed of a table's rows, from the user's seed and its name."""
+    return fmix64(seed + GOLDEN_RATIO * (1 + fnv1a64(name.encode())))

@@ -1,0 +1,138 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""One table: per bucket a dict from key to row, and the rule who may stay."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ._hash import bucket_of, hash_rank, table_seed
+from ._initializers import initial_rows
+from ._optimizers import State, initial_state
+
+BUCKET_CAPACITY = 128
+MAX_FREQUENCY = 2**31 - 1
+PADDING = 2**64 - 1
+RESERVED = (2**64 - 2, 2**64 - 3, 2**64 - 4)
+
+
+@dataclasses.dataclass(eq=False)  # the same row only if the same object
+class Row:
+    """What a table keeps for one key."""
+
+    values: np.ndarray  # param_dtype[dim]
+    state: State
+    score: int
+
+
+class ReferenceTable:
+    """A table of rows under unsigned 64-bit keys.
+
+    Attributes:
+        config: its `TableConfig`.
+        seed: the 64-bit seed of its rows.
+        buckets: the rows, under their keys, a dict for each bucket.
+        clock: moves at every operation that can write a score.
+        step: how many optimizer updates were made.
+        counts: inserted, evicted, refused, lost_updates, lookups.
+    """
+
+    def __init__(self, config: Any, seed: int):
+        """Makes an empty table; `seed` is the user's seed."""
+        self.config = config
+        self.seed = table_seed(seed, config.name)
+        self.buckets: list[dict[int, Row]] = [{} for _ in range(config.num_buckets)]
+        self.clock = 0
+        self.step = 0
+        names = ("inserted", "evicted", "refused", "lost_updates", "lookups")
+        self.counts = dict.fromkeys(names, 0)
+
+    def get(self, key: int) -> Row | None:
+        """The row of `key`, if it is stored."""
+        return self.buckets[bucket_of(key, len(self.buckets))].get(key)
+
+    def items(self) -> Iterator[tuple[int, Row]]:
+        """All (key, row)."""
+        for bucket in self.buckets:
+            yield from bucket.items()
+
+    def initial_values(self, keys: np.ndarray, initializer: Any) -> np.ndarray:
+        """float32[n, dim] as rounded to the table's storage."""
+        rows = initial_rows(initializer, self.seed, keys, self.config.dim)
+        return rows.astype(self.config.param_dtype)
+
+    def touch(self, key: int, count: int, user_score: int | None) -> None:
+        """Writes the score of a key that is present."""
+        row = self.get(key)
+        assert row is not None
+        row.score = self.score(row, count, user_score)
+
+    def score(self, row: Row | None, count: int, user_score: int | None) -> int:
+        """The score after `count` more uses now, `row` being None if new."""
+        now = self.clock & 0xFFFFFFFF
+        strategy = self.config.score_strategy.value
+        if strategy == "lfu":
+            before = row.score >> 32 if row else 0
+            return min(before + count, MAX_FREQUENCY) << 32 | now
+        if strategy == "customized":
+            assert user_score is not None
+            return (user_score & 0x7FFFFFFF) << 32 | now
+        return self.clock
+
+    def insert(self, scores: Mapping[int, int]) -> set[int]:
+        """Stores unseen keys where there is room or where an old row may go.
+
+        Args:
+            scores: score of every distinct valid key of the call. Keys that are
+                present protect their rows from being replaced.
+
+        Returns:
+            The keys that were refused.
+        """
+        by_bucket: dict[int, list[int]] = {}
+        for key in scores:
+            by_bucket.setdefault(bucket_of(key, len(self.buckets)), []).append(key)
+        refused: set[int] = set()
+        for number, keys in by_bucket.items():
+            refused |= self._insert_into(self.buckets[number], keys, scores)
+        return refused
+
+    def _insert_into(
+        self, bucket: dict[int, Row], keys: list[int], scores: Mapping[int, int]
+    ) -> set[int]:
+        newcomers = sorted((k for k in keys if k not in bucket), key=hash_rank)
+        # whoever leaves first comes first: lowest score, then smallest key
+        leavers = sorted(
+            (k for k in bucket if k not in scores), key=lambda k: (bucket[k].score, k)
+        )
+        if self.config.on_full != "evict":
+            leavers = []
+        free = BUCKET_CAPACITY - len(bucket)
+        accepted = newcomers[: free + len(leavers)]
+        replaced = leavers[: max(0, len(accepted) - free)]
+        for key in replaced:
+            del bucket[key]
+        for key, values in zip(accepted, self._fresh(accepted), strict=True):
+            state = initial_state(self.config.optimizer, self.config.dim)
+            bucket[key] = Row(values, state, scores[key])
+        self.counts["inserted"] += len(accepted)
+        self.counts["evicted"] += len(replaced)
+        return set(newcomers[len(accepted) :])
+
+    def _fresh(self, keys: list[int]) -> np.ndarray:
+        return self.initial_values(np.array(keys, np.uint64), self.config.initializer)
+
+    def erase(self, key: int) -> None:
+        """Forgets a key, if it is stored."""
+        self.buckets[bucket_of(key, len(self.buckets))].pop(key, None)
+
+    def clear(self) -> None:
+        """Forgets all keys."""
+        for bucket in self.buckets:
+            bucket.clear()
+
+    def __len__(self) -> int:
+        """How many keys are stored."""
+        return sum(len(bucket) for bucket in self.buckets)

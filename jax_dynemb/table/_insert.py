@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows from outside into a table: insert_or_assign."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.ops import _lookup, _rows
+from jax_dynemb.ops._layout import FeatureLayout, prepare
+from jax_dynemb.ops._state import TableState
+from jax_dynemb.table._export import words_of
+
+
+def insert(
+    table: TableConfig,
+    state: TableState,
+    ids: Any,
+    rows: Any,
+    optimizer_state: Mapping[str, Any],
+    scores: Any,
+) -> TableState:
+    """See ``Tables.insert``."""
+    layout, given = prepare(table, table.name, ids)
+    written = _checked(table, layout, rows, optimizer_state, scores)
+    slots_only = FeatureLayout(
+        feature=table.name,
+        table=table.name,
+        pooling="no_rows",
+        ids_shape=(layout.num_ids,),
+        rows_shape=(layout.num_ids,),
+        bag_size=1,
+        weighted=False,
+    )
+    zero = jnp.zeros(1, jnp.uint32)
+    (outputs,), states = _lookup.lookup(
+        [table], {table.name: state}, [(slots_only, given)], zero
+    )
+    slots = _last_occurrences(outputs["slots"])
+    return _rows.scatter(table, states[table.name], slots, written)
+
+
+def _checked(
+    table: TableConfig,
+    layout: FeatureLayout,
+    rows: Any,
+    optimizer_state: Mapping[str, Any],
+    scores: Any,
+) -> dict[str, jax.Array]:
+    """The arrays to write, by name, in the shapes that scatter takes."""
+    n = layout.num_ids
+    unknown = set(optimizer_state) - set(table.states)
+    if unknown:
+        raise ValueError(
+            f"Table '{table.name}' has no optimizer state {sorted(unknown)}; it has "
+            f"{list(table.states)}."
+        )
+    shapes = {"values": (table.dim,)} | {k: s.shape for k, s in table.states.items()}
+    written = {}
+    for name, array in {"values": rows, **optimizer_state}.items():
+        array = jnp.asarray(array)
+        expected = (*layout.ids_shape, *shapes[name])
+        if array.shape != expected:
+            raise ValueError(
+                f"Table '{table.name}': '{name}' has shape {array.shape}, but for these "
+                f"ids it must be {expected}."
+            )
+        written[name] = array.astype(jnp.float32).reshape(n, *shapes[name])
+    if scores is not None:
+        if isinstance(scores, np.ndarray) and scores.dtype in (np.uint64, np.int64):
+            scores = words_of(scores)
+        written["scores"] = jnp.asarray(scores, jnp.uint32).reshape(n, 2)
+    return written
+
+
+def _last_occurrences(slots: jax.Array) -> jax.Array:
+    """Slots of which each stands at its last position only; -1 elsewhere."""
+    if slots.shape[0] == 0:
+        return slots
+    order = jnp.argsort(slots, stable=True)
+    ordered = slots[order]
+    last = jnp.concatenate([ordered[1:] != ordered[:-1], jnp.ones(1, bool)])
+    keep = jnp.zeros(slots.shape, bool).at[order].set(last)
+    return jnp.where(keep, slots, -1)

@@ -1,0 +1,461 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables: a collection of embedding tables as pure functions of explicit state."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb import _ffi
+from jax_dynemb._seed import seed_words
+from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.ops import _lookup, _rows
+from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, prepare
+from jax_dynemb.ops._residual import Residual, make_residual
+from jax_dynemb.ops._state import TableState, empty_state
+from jax_dynemb.table import _export, _insert, _stats, _update, _weights
+from jax_dynemb.table._update import RowGradients
+
+States = dict[str, TableState]
+
+
+class Tables:
+    """Embedding tables that share their calls. Static and hashable; holds no arrays.
+
+    Every function takes the state and returns it, and none changes its argument, so
+    all of them work inside ``jax.jit``, ``jax.lax.scan`` and ``jax.lax.cond``. Donate
+    the state at the outermost ``jit``: then a table is changed in place; otherwise it
+    is copied.
+
+    Attributes:
+      tables: configs by table name.
+      features: table names by feature name.
+    """
+
+    def __init__(
+        self, tables: Iterable[TableConfig], mesh: Any = None, axis: Any = None
+    ):
+        """Checks that names are unique.
+
+        Args:
+          tables: one config a table.
+          mesh: must be None: tables live on one device in this version.
+          axis: must be None.
+
+        Raises:
+          ValueError: a table or feature name occurs twice.
+          NotImplementedError: a mesh is given.
+        """
+        if mesh is not None or axis is not None:
+            raise NotImplementedError(
+                "Tables are not sharded over a mesh in this version; leave out mesh "
+                "and axis, and the tables live on the default device."
+            )
+        configs = tuple(tables)
+        self.tables = {config.name: config for config in configs}
+        self.features = {
+            f: config.name for config in configs for f in config.feature_names
+        }
+        _check_unique("table", [c.name for c in configs])
+        _check_unique("feature", [f for c in configs for f in c.feature_names])
+        if not configs:
+            raise ValueError("Tables needs one TableConfig or more")
+        self._key = configs
+
+    def __eq__(self, other: object) -> bool:
+        """Equal configs in equal order."""
+        return isinstance(other, Tables) and self._key == other._key
+
+    def __hash__(self) -> int:
+        """Of the configs, so that jit takes it as a static argument."""
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        """Names and sizes."""
+        inner = ", ".join(f"{c.name}: {c.num_slots} x {c.dim}" for c in self._key)
+        return f"Tables({inner})"
+
+    def config_of(self, feature: str) -> TableConfig:
+        """The table that a feature looks up.
+
+        Raises:
+          ValueError: no table has the feature.
+        """
+        name = self.features.get(feature)
+        if name is None:
+            raise ValueError(_unknown("Feature", feature, self.features))
+        return self.tables[name]
+
+    def _table(self, name: str) -> TableConfig:
+        if name not in self.tables:
+            raise ValueError(_unknown("Table", name, self.tables))
+        return self.tables[name]
+
+    def init(self, seed: Any = 0) -> States:
+        """Empty tables on the default device.
+
+        Args:
+          seed: an int, or a uint32 scalar. Rows are a function of (seed, table name,
+            key, column).
+
+        Returns:
+          States by table name.
+        """
+        _ffi.check_platform()
+        return _init(self, seed_words(seed))
+
+    def clear(self, state: States, seed: Any = None) -> States:
+        """The tables without rows; counters start again.
+
+        Args:
+          state: the tables.
+          seed: of the rows to come; as before if None.
+        """
+        if seed is not None:
+            return self.init(seed)
+        place = _ffi.constants()["counters"].index("seed")
+        new = _init(self, seed_words(0))
+        for name, old in state.items():
+            kept = new[name].counters.at[:, place].set(old.counters[:, place])
+            new[name] = dataclasses.replace(new[name], counters=kept)
+        return new
+
+    def lookup(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any] | None = None,
+        scores: Mapping[str, Any] | None = None,
+    ) -> tuple[dict[str, jax.Array], Residual, States]:
+        """Training lookup: an unseen id gets a row.
+
+        Args:
+          state: the tables.
+          ids: by feature: uint32[..., 2] from ``jde.ids``, a 64-bit jax Array, or a
+            ``Jagged``. -1 is padding: a zero row, no insert, no gradient.
+          weights: by feature, float[...] in the shape of the ids: factors of the
+            rows of a pooled feature.
+          scores: by table, a uint32 scalar: what a CUSTOMIZED table scores the rows
+            of this lookup with.
+
+        Returns:
+          Rows by feature: dtype[..., dim], one for each id, or for each bag where the
+          table pools (the last axis of ids with two axes or more; ids with one axis
+          are bags of one); the residual for ``apply_gradients``; and the new state.
+
+        Raises:
+          TypeError: 32-bit ids for a table with 64-bit keys.
+          ValueError: unknown feature or table, or a shape does not fit.
+          NotImplementedError: under ``jax.vmap``.
+        """
+        inputs = self._prepare(ids, weights)
+        used = self._used(inputs)
+        outputs, new = _lookup.lookup(
+            used, state, inputs, self._scores(used, scores or {})
+        )
+        rows, residuals = {}, {}
+        for (layout, given), output in zip(inputs, outputs, strict=True):
+            rows[layout.feature] = self._shaped(layout, output["rows"])
+            residuals[layout.feature] = make_residual(layout, given, output)
+        return rows, Residual(residuals), state | new
+
+    def find(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any] | None = None,
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
+        """Serving lookup: changes nothing.
+
+        Args:
+          state: the tables.
+          ids: as for ``lookup``.
+          weights: as for ``lookup``.
+
+        Returns:
+          Rows as ``lookup`` returns them, with the evaluation initialiser's row for
+          an id that is not stored; found, bool in the shape of the ids; and the
+          state, to be carried on inside a program that also changes it.
+        """
+        inputs = self._prepare(ids, weights)
+        outputs, new = _lookup.find(self._used(inputs), state, inputs)
+        rows, found = {}, {}
+        for (layout, _), output in zip(inputs, outputs, strict=True):
+            rows[layout.feature] = self._shaped(layout, output["rows"])
+            flags = output["found"].astype(bool)
+            found[layout.feature] = flags.reshape(layout.ids_shape)
+        return rows, found, state | new
+
+    def apply_gradients(
+        self,
+        state: States,
+        residual: Any,
+        d_rows: Any,
+        *,
+        learning_rate: Any = None,
+        hyper: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> States:
+        """One optimizer update of every row that the lookups touched.
+
+        All gradients of one row are summed first. A row that left since is passed
+        over and counted in ``lost_updates``.
+
+        Args:
+          state: the tables.
+          residual: of one lookup; or stacked by ``lax.scan`` over micro-batches; or a
+            list of them.
+          d_rows: gradients of the looked-up rows, in the same structure.
+          learning_rate: instead of the optimizers' own, a float or float32 scalar for
+            all tables, or a dict by table. Fused optimizers only.
+          hyper: any hyper-parameters by table and name (learning_rate, eps, b1, b2,
+            weight_decay), floats or traced scalars. Fused optimizers only.
+
+        Returns:
+          The new state.
+        """
+        merged = self._hyper(learning_rate, hyper or {})
+        return _update.apply_gradients(self, state, residual, d_rows, merged)
+
+    def reduce_gradients(
+        self, state: States, residual: Any, d_rows: Any
+    ) -> tuple[dict[str, RowGradients], States]:
+        """The summed gradient of each distinct row, without an update.
+
+        Args:
+          state: the tables.
+          residual: as for ``apply_gradients``.
+          d_rows: as for ``apply_gradients``.
+
+        Returns:
+          Slots and sums by table; and the state, to be carried on.
+        """
+        return _update.reduce_gradients(self, state, residual, d_rows)
+
+    def weight_gradients(
+        self, state: States, residual: Residual, d_rows: Mapping[str, Any]
+    ) -> tuple[dict[str, jax.Array], States]:
+        """Gradients with respect to the weights of a lookup.
+
+        Call it before ``apply_gradients``: it reads the rows as they are.
+
+        Args:
+          state: the tables.
+          residual: of one lookup with weights.
+          d_rows: gradients of the looked-up rows.
+
+        Returns:
+          By feature that had weights, float32 in the shape of the ids; and the state,
+          to be carried on.
+        """
+        return _weights.weight_gradients(self, state, residual, d_rows)
+
+    def gather(
+        self, state: States, slots: Mapping[str, jax.Array]
+    ) -> tuple[dict[str, dict[str, jax.Array]], States]:
+        """Rows by slot: "values", optimizer states and "scores", by table.
+
+        Args:
+          state: the tables.
+          slots: int32[n] by table, as ``reduce_gradients`` returns them; a negative
+            slot reads zeros.
+
+        Returns:
+          float32[n, dim] or [n] (scores: uint32[n, 2]) by table and name; and the
+          state, to be carried on.
+        """
+        rows, new = {}, dict(state)
+        for name, each in slots.items():
+            rows[name], new[name] = _rows.gather(self._table(name), state[name], each)
+        return rows, new
+
+    def scatter(
+        self,
+        state: States,
+        slots: Mapping[str, jax.Array],
+        rows: Mapping[str, Mapping[str, jax.Array]],
+    ) -> States:
+        """Writes rows by slot: what ``gather`` returns, or some of it.
+
+        Args:
+          state: the tables.
+          slots: int32[n] by table, distinct; a negative slot writes nothing.
+          rows: arrays by table and name, in the shapes that ``gather`` returns.
+        """
+        new = dict(state)
+        for name, each in slots.items():
+            new[name] = _rows.scatter(self._table(name), state[name], each, rows[name])
+        return new
+
+    def insert(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        rows: Mapping[str, Any],
+        *,
+        optimizer_state: Mapping[str, Mapping[str, Any]] | None = None,
+        scores: Mapping[str, Any] | None = None,
+    ) -> States:
+        """Stores rows: present ones are overwritten, others inserted.
+
+        A full bucket evicts or refuses as in ``lookup``. Of an id that occurs twice
+        the last row is kept.
+
+        Args:
+          state: the tables.
+          ids: by table name.
+          rows: by table name, float[..., dim].
+          optimizer_state: by table and state name; a new row starts with the initial
+            state where it is not given, and an old row keeps its own.
+          scores: by table, the scores to store, uint64 (numpy) or uint32[..., 2], as
+            ``export`` returns them.
+        """
+        new = dict(state)
+        for name, each in ids.items():
+            config = self._table(name)
+            if name not in rows:
+                raise ValueError(f"insert: rows of table '{name}' are missing")
+            new[name] = _insert.insert(
+                config,
+                state[name],
+                each,
+                rows[name],
+                (optimizer_state or {}).get(name, {}),
+                (scores or {}).get(name),
+            )
+        return new
+
+    def erase(self, state: States, ids: Mapping[str, Any]) -> States:
+        """Removes ids; those that are not stored are passed over.
+
+        Args:
+          state: the tables.
+          ids: by table name.
+        """
+        new = dict(state)
+        for name, each in ids.items():
+            config = self._table(name)
+            _, given = prepare(config, name, each)
+            new[name] = _rows.erase(config, state[name], given.ids)
+        return new
+
+    def export(
+        self,
+        state: States,
+        table: str,
+        *,
+        min_score: int = 0,
+        chunk_buckets: int | None = None,
+    ) -> Iterator[_export.Exported]:
+        """Streams the live rows of a table to the host. Not for use inside jit.
+
+        Args:
+          state: the tables.
+          table: which one.
+          min_score: rows with a lower score are left out.
+          chunk_buckets: buckets of 128 rows read at a time; about 256 MB if None.
+
+        Yields:
+          Keys, rows, scores and optimizer states of some rows.
+        """
+        config = self._table(table)
+        return _export.export(config, state[table], min_score, chunk_buckets)
+
+    def stats(self, state: States) -> dict[str, int | float]:
+        """Counters as numbers, by "table/name"; waits for the device.
+
+        rows, capacity, load_factor; since the start: inserted and evicted rows,
+        refused ids (no place was left), lost_updates (gradients whose row had left),
+        step (updates) and lookups.
+
+        Raises:
+          RuntimeError: a table with ``on_full="error"`` has refused ids.
+        """
+        result: dict[str, int | float] = {}
+        for name, config in self.tables.items():
+            result |= _stats.stats(config, state[name])
+        return result
+
+    def _prepare(
+        self, ids: Mapping[str, Any], weights: Mapping[str, Any] | None
+    ) -> list[tuple[FeatureLayout, FeatureInput]]:
+        weights = weights or {}
+        unknown = set(weights) - set(ids)
+        if unknown:
+            raise ValueError(f"weights for {sorted(unknown)}, but no ids for them")
+        if not ids:
+            raise ValueError("ids must have one feature or more")
+        inputs = []
+        for feature, each in ids.items():
+            config = self.config_of(feature)
+            given = weights.get(feature)
+            if given is not None and config.pooling is None:
+                raise ValueError(
+                    f"Feature '{feature}' has weights, but table '{config.name}' does "
+                    "not pool. Set pooling='sum' or 'mean', or multiply the rows."
+                )
+            inputs.append(prepare(config, feature, each, given))
+        return inputs
+
+    def _used(self, inputs: list[tuple[FeatureLayout, Any]]) -> list[TableConfig]:
+        names = {layout.table for layout, _ in inputs}
+        return [config for name, config in self.tables.items() if name in names]
+
+    def _shaped(self, layout: FeatureLayout, rows: jax.Array) -> jax.Array:
+        return rows.reshape(*layout.rows_shape, rows.shape[-1])
+
+    def _scores(self, used: list[TableConfig], given: Mapping[str, Any]) -> jax.Array:
+        for name in given:
+            if self._table(name).score_strategy is not ScoreStrategy.CUSTOMIZED:
+                raise ValueError(
+                    f"Table '{name}' keeps its own scores; give scores only to tables "
+                    "with score_strategy='customized'."
+                )
+        scores = [jnp.asarray(given.get(t.name, 0), jnp.uint32) for t in used]
+        return jnp.stack(scores)
+
+    def _hyper(
+        self, learning_rate: Any, hyper: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, dict[str, Any]]:
+        merged = {name: dict(numbers) for name, numbers in hyper.items()}
+        if learning_rate is not None:
+            by_table = (
+                learning_rate
+                if isinstance(learning_rate, Mapping)
+                else dict.fromkeys(self.tables, learning_rate)
+            )
+            for name, rate in by_table.items():
+                merged.setdefault(name, {})["learning_rate"] = rate
+        for name in merged:
+            if not hasattr(self._table(name).optimizer, "kind"):
+                raise ValueError(
+                    f"Table '{name}' has an optax optimizer: its hyper-parameters are "
+                    "part of the transformation. Give it a schedule instead."
+                )
+        return merged
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _init(tables: Tables, seed: Any) -> States:
+    return {name: empty_state(c, seed) for name, c in tables.tables.items()}
+
+
+def _check_unique(what: str, names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"{what} names must be unique, but {twice} occur twice; to share a table "
+            "between features list them in its feature_names."
+        )
+
+
+def _unknown(what: str, name: str, known: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(str(name), list(known), n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else ""
+    return f"{what} '{name}' is not known. Known: {sorted(known)}{hint}"

@@ -1,0 +1,164 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients into tables: fused optimizers in one call, optax ones over the rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int32
+
+from jax_dynemb import _ffi
+from jax_dynemb.config import TableConfig
+from jax_dynemb.ops import _rows, _update
+from jax_dynemb.ops._residual import FeatureGradient, Residual, join_gradient
+from jax_dynemb.ops._state import TableState
+
+if TYPE_CHECKING:
+    from jax_dynemb.table._tables import Tables
+
+States = dict[str, TableState]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class RowGradients:
+    """The summed gradient of each row that a batch touched.
+
+    Attributes:
+      slots: int32[n], the row's slot at the place where the row first occurs among
+        the table's ids; -1 everywhere else.
+      grads: float32[n, dim]; zero where the slot is -1.
+    """
+
+    slots: Int32[Array, " n"]
+    grads: Float[Array, "n dim"]
+
+
+def join_gradients(tables: Tables, residual: Any, d_rows: Any) -> list[FeatureGradient]:
+    """Pairs residuals with gradients; takes one lookup, or equal lists of lookups."""
+    many = isinstance(residual, (list, tuple))
+    if many != isinstance(d_rows, (list, tuple)) or (
+        many and len(residual) != len(d_rows)
+    ):
+        raise ValueError(
+            "residual and d_rows must be one of each, or two lists of equal length"
+        )
+    pairs = zip(residual, d_rows, strict=True) if many else [(residual, d_rows)]
+    return [each for one, gradients in pairs for each in _join(tables, one, gradients)]
+
+
+def _join(
+    tables: Tables, residual: Residual, d_rows: Mapping[str, Any]
+) -> list[FeatureGradient]:
+    if not isinstance(residual, Residual):
+        raise TypeError(
+            "residual must be what lookup returned (rows, residual, state = "
+            f"coll.lookup(...)), not {type(residual).__name__}"
+        )
+    missing = set(d_rows) ^ set(residual.features)
+    if missing:
+        raise ValueError(
+            f"d_rows must have the features of the lookup; {sorted(missing)} are in "
+            "one of them only. Pass zeros for a feature without a gradient."
+        )
+    return [
+        join_gradient(one, d_rows[name], tables.config_of(name).dim)
+        for name, one in residual.features.items()
+    ]
+
+
+def used_tables(
+    tables: Tables, features: Sequence[FeatureGradient]
+) -> list[TableConfig]:
+    """The tables of these features, in the order of the collection."""
+    names = {f.layout.table for f in features}
+    return [config for name, config in tables.tables.items() if name in names]
+
+
+def step_of(state: TableState) -> Int32[Array, ""]:
+    """Updates of the table so far, as optax schedules count them."""
+    place = _ffi.constants()["counters"].index("step")
+    return state.counters[0, place, 0].astype(jnp.int32)
+
+
+def apply_gradients(
+    tables: Tables,
+    states: States,
+    residual: Any,
+    d_rows: Any,
+    hyper: Mapping[str, Mapping[str, Any]],
+) -> States:
+    """See ``Tables.apply_gradients``."""
+    features = join_gradients(tables, residual, d_rows)
+    used = used_tables(tables, features)
+    fused = [t for t in used if hasattr(t.optimizer, "kind")]
+    others = [t for t in used if not hasattr(t.optimizer, "kind")]
+    new = dict(states)
+    if fused:
+        numbers = _hyper_parameters(fused, states, hyper)
+        new |= _update.update(fused, states, _of(features, fused), numbers)
+    if others:
+        reduced, reduced_states = _update.reduce(
+            others, states, _of(features, others), counts_step=True
+        )
+        for table in others:
+            new[table.name] = _bridge(
+                table, reduced_states[table.name], *reduced[table.name]
+            )
+    return new
+
+
+def _of(
+    features: Sequence[FeatureGradient], tables: Sequence[TableConfig]
+) -> list[FeatureGradient]:
+    names = {table.name for table in tables}
+    return [f for f in features if f.layout.table in names]
+
+
+def _hyper_parameters(
+    tables: Sequence[TableConfig],
+    states: States,
+    given: Mapping[str, Mapping[str, Any]],
+) -> Float[Array, "tables hyper"]:
+    names = _ffi.constants()["hyper_parameters"]
+    rows = []
+    for table in tables:
+        numbers = table.optimizer.hyper_parameters(step_of(states[table.name]))
+        numbers |= given.get(table.name, {})
+        unknown = set(numbers) - set(names)
+        if unknown:
+            raise ValueError(
+                f"Table '{table.name}': {sorted(unknown)} are not hyper-parameters; "
+                f"known ones are {list(names)}."
+            )
+        rows.append([jnp.asarray(numbers[name], jnp.float32) for name in names])
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def _bridge(
+    table: TableConfig, state: TableState, slots: jax.Array, grads: jax.Array
+) -> TableState:
+    """Reads the touched rows, lets the optimizer update them, writes them back."""
+    rows, state = _rows.gather(table, state, slots)
+    states = {name: rows[name] for name in table.states}
+    values, states, extra = table.optimizer.apply(
+        rows["values"], grads, states, state.extra
+    )
+    state = _rows.scatter(table, state, slots, {"values": values, **states})
+    return dataclasses.replace(state, extra=tuple(extra))
+
+
+def reduce_gradients(
+    tables: Tables, states: States, residual: Any, d_rows: Any
+) -> tuple[dict[str, RowGradients], States]:
+    """See ``Tables.reduce_gradients``."""
+    features = join_gradients(tables, residual, d_rows)
+    used = used_tables(tables, features)
+    reduced, new = _update.reduce(used, states, features, counts_step=False)
+    rows = {name: RowGradients(*pair) for name, pair in reduced.items()}
+    return rows, states | new

@@ -1,0 +1,49 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import numpy as np
+import pytest
+
+import bench_step
+import workloads
+
+
+def test_shapes_and_draws():
+    case = workloads.CASES["q"]
+    ids = workloads.batch_ids(case, "zipf", seed=0)
+    assert ids.shape == (26, 2048)
+    assert ids.min() >= 0
+    assert ids.max() < case.rows
+    even = workloads.batch_ids(case, "uniform", seed=0)
+    assert np.bincount(ids[0]).max() > 10 * np.bincount(even[0]).max()
+    fresh = workloads.batch_ids(case, "fresh", seed=0)
+    assert workloads.distinct_rows(fresh) == case.num_ids
+    assert fresh.min() > case.rows
+
+
+def test_minimum_bytes_by_hand():
+    case = workloads.Case(tables=1, rows=10, dim=2, batch=3, bag=2, pooled=True)
+    forward = 4 * 2 * 4 + 6 * 8 + 3 * 2 * 4  # rows, ids, outputs
+    assert workloads.minimum_bytes(case, 4, None) == forward
+    adam = forward + 3 * 2 * 4 + 6 * 8 + 4 * 2 * (2 * 4) + 4 * 2 * (4 * 4)
+    assert workloads.minimum_bytes(case, 4, "adam") == adam
+
+
+@pytest.mark.parametrize("peers", [[], ["--peers"]])
+def test_a_quick_run_of_every_work(tmp_path, peers):
+    path = tmp_path / "figures.json"
+    figures = bench_step.main(
+        ["--case", "q", "--quick", "--dist", "fresh,zipf", "--json", str(path), *peers]
+    )
+    own = [figure for figure in figures if figure.peer == "jax_dynemb"]
+    assert len(own) == 5 + 2  # every work on zipf, two on fresh ids
+    assert all(figure.ms > 0 for figure in figures)
+    assert all(figure.stats["refused"] == 0 for figure in own)
+    assert len(json.loads(path.read_text())) == len(figures)
+
+
+def test_an_unknown_name_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        bench_step.main(["--case", "z"])
+    assert "is none of a, b, c" in capsys.readouterr().err

@@ -1,0 +1,192 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Golden training traces, fed to the library or to the oracle."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+
+import jax_dynemb as jde
+from golden.load_golden import TbeCase, tbe_cases
+from support import TOLERANCE, HostJagged
+
+OPTIMIZERS: dict[str, Callable[..., Any]] = {
+    "EXACT_SGD": jde.optim.sgd,
+    "EXACT_ADAGRAD": jde.optim.adagrad,
+    "EXACT_ROWWISE_ADAGRAD": jde.optim.rowwise_adagrad,
+    "ADAM": jde.optim.adam,
+}
+STATE_NAMES = {
+    "EXACT_SGD": {},
+    "EXACT_ADAGRAD": {"momentum1": "sum_of_squares"},
+    "EXACT_ROWWISE_ADAGRAD": {"momentum1": "sum_of_squares"},
+    "ADAM": {"momentum1": "mu", "momentum2": "nu"},
+}
+CLIPPING = {"gradient_clipping", "max_gradient"}  # the replay clips the gradients
+HYPER = {
+    "EXACT_SGD": {"learning_rate", "eps"} | CLIPPING,
+    "EXACT_ADAGRAD": {"learning_rate", "eps"} | CLIPPING,
+    "EXACT_ROWWISE_ADAGRAD": {"learning_rate", "eps"} | CLIPPING,
+    "ADAM": {"learning_rate", "eps", "beta1", "beta2", "weight_decay"},
+}
+DEFAULTS = {"learning_rate": 0.01, "eps": 1e-8, "beta1": 0.9, "beta2": 0.999}
+ARGUMENTS = {"beta1": "b1", "beta2": "b2"}  # others keep their name
+
+
+def supported_cases() -> list[TbeCase]:
+    """The traces whose optimizer and options the library has."""
+    cases = tbe_cases(sources=("fbgemm_cpu", "numpy_ref"), optimizers=tuple(OPTIMIZERS))
+    return [case for case in cases if case.hyper_params.keys() <= HYPER[case.optimizer]]
+
+
+def tables_of(case: TbeCase) -> list[jde.TableConfig]:
+    """The tables of a trace; features are f0, f1, ..."""
+    features = [
+        tuple(f"f{f}" for f, owner in enumerate(case.feature_table_map) if owner == t)
+        for t in range(len(case.tables))
+    ]
+    return [
+        jde.TableConfig(
+            name=f"t{t}",
+            dim=dim,
+            capacity=256,
+            feature_names=features[t],
+            optimizer=optimizer_of(case),
+            pooling=None if case.pooling == "NONE" else case.pooling.lower(),
+        )
+        for t, (_, dim) in enumerate(case.tables)
+    ]
+
+
+def optimizer_of(case: TbeCase) -> Any:
+    """The optimizer of a trace; a list of learning rates becomes a schedule."""
+    hyper = DEFAULTS | {k: v for k, v in case.hyper_params.items() if k not in CLIPPING}
+    if case.lr_schedule is not None:
+        rates = jnp.array(case.lr_schedule, jnp.float32)
+        hyper["learning_rate"] = lambda count: rates[count]
+    wanted = {"EXACT_SGD": {"learning_rate"}}.get(
+        case.optimizer, HYPER[case.optimizer] - CLIPPING
+    )
+    arguments = {ARGUMENTS.get(k, k): v for k, v in hyper.items() if k in wanted}
+    return OPTIMIZERS[case.optimizer](**arguments)
+
+
+class Runner(Protocol):
+    """What a replay asks for: the library's or the oracle's operations."""
+
+    def insert(self, ids: Any, rows: Any) -> None: ...
+
+    def lookup(self, ids: Any, weights: Any) -> tuple[Any, Any]: ...
+
+    def apply(self, residual: Any, d_rows: Any) -> None: ...
+
+    def weight_gradients(self, residual: Any, d_rows: Any) -> Any: ...
+
+    def rows(self, table: str) -> dict[int, Any]: ...
+
+
+def replay(case: TbeCase, runner: Runner) -> None:
+    """Trains as the trace did and compares every number that it recorded."""
+    for t, weights in enumerate(case.initial_weights):
+        runner.insert({f"t{t}": np.arange(len(weights))}, {f"t{t}": weights})
+    for step, batch in enumerate(case.batches):
+        inputs = _Inputs(case, step)
+        ids = {f"f{f}": inputs.ids(f) for f in inputs.features}
+        weights = {f"f{f}": inputs.weights(f) for f in inputs.features}
+        out, residual = runner.lookup(ids, weights if case.weighted else None)
+        d_out = inputs.split(_clipped(case, batch.grad))
+        for name, expected in inputs.split(case.out[step]).items():
+            np.testing.assert_allclose(
+                np.asarray(out[name])[: len(expected)], expected, **TOLERANCE
+            )
+        d_out = {
+            name: _padded(d, np.asarray(out[name]).shape) for name, d in d_out.items()
+        }
+        psw_grad = case.psw_grad[step]
+        if psw_grad is not None:
+            got = runner.weight_gradients(residual, d_out)
+            for f in inputs.features:
+                expected = psw_grad[inputs.span(f)]
+                np.testing.assert_allclose(
+                    np.asarray(got[f"f{f}"])[: len(expected)], expected, **TOLERANCE
+                )
+        runner.apply(residual, d_out)
+    _compare_tables(case, runner)
+
+
+def _compare_tables(case: TbeCase, runner: Runner) -> None:
+    for t, weights in enumerate(case.weights):
+        rows = runner.rows(f"t{t}")
+        assert set(rows) == set(range(len(weights)))
+        for key, row in rows.items():
+            np.testing.assert_allclose(row.values, weights[key], **TOLERANCE)
+            for golden, name in STATE_NAMES[case.optimizer].items():
+                np.testing.assert_allclose(
+                    row.state[name], case.states[golden][t][key], **TOLERANCE
+                )
+
+
+def _clipped(case: TbeCase, grad: np.ndarray) -> np.ndarray:
+    if not case.hyper_params.get("gradient_clipping"):
+        return grad
+    limit = case.hyper_params["max_gradient"]
+    return np.clip(grad, -limit, limit)
+
+
+def _padded(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    out = np.zeros(shape, np.float32)
+    out[: len(x)] = x
+    return out
+
+
+class _Inputs:
+    """One step's ids, cut into features and padded to one size for all steps."""
+
+    def __init__(self, case: TbeCase, step: int):
+        self.case = case
+        self.batch = case.batches[step]
+        self.features = range(len(case.feature_table_map))
+        sizes = case.vbe or [[case.batch_size]] * len(self.features)
+        self.bags = [sum(of_ranks) for of_ranks in sizes]
+        self.ranks = sizes
+        starts = np.concatenate([[0], np.cumsum(self.bags)])
+        self.offsets = [
+            self.batch.offsets[starts[f] : starts[f + 1] + 1] for f in self.features
+        ]
+        # one capacity for every step: one compilation for the whole trace
+        self.capacity = max(len(b.indices) for b in case.batches)
+
+    def span(self, feature: int) -> slice:
+        """Where the feature's ids lie in the flat arrays."""
+        return slice(self.offsets[feature][0], self.offsets[feature][-1])
+
+    def ids(self, feature: int) -> Any:
+        indices = self.batch.indices[self.span(feature)]
+        values = np.full(self.capacity, -1, np.int64)
+        values[: len(indices)] = indices
+        if self.case.pooling == "NONE":
+            return values
+        return HostJagged(values, np.diff(self.offsets[feature]).astype(np.int32))
+
+    def weights(self, feature: int) -> np.ndarray:
+        return _padded(self.batch.psw[self.span(feature)], (self.capacity,))
+
+    def split(self, array: np.ndarray) -> dict[str, np.ndarray]:
+        """An output of the trace to one [bags, dim] for each feature."""
+        dims = [self.case.tables[t][1] for t in self.case.feature_table_map]
+        if self.case.pooling == "NONE":
+            return {f"f{f}": array[self.span(f)] for f in self.features}
+        if self.case.vbe is None:
+            columns = np.split(array, np.cumsum(dims)[:-1], axis=1)
+            return {f"f{f}": columns[f] for f in self.features}
+        parts: dict[str, list[np.ndarray]] = {f"f{f}": [] for f in self.features}
+        position = 0
+        for rank in range(len(self.case.vbe[0])):
+            for f in self.features:
+                size = self.ranks[f][rank] * dims[f]
+                block = array[position : position + size]
+                parts[f"f{f}"].append(block.reshape(-1, dims[f]))
+                position += size
+        return {name: np.concatenate(blocks) for name, blocks in parts.items()}

@@ -1,0 +1,145 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the compiled program does and does not hold."""
+
+import functools
+import logging
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax_dynemb.testing import assert_in_place
+
+import jax_dynemb as jde
+
+OPTIMIZERS = {
+    "sgd": jde.optim.sgd(0.1),
+    "adagrad": jde.optim.adagrad(0.1),
+    "rowwise_adagrad": jde.optim.rowwise_adagrad(0.1),
+    "adam": jde.optim.adam(optax.cosine_decay_schedule(0.1, 1000)),
+}
+
+
+def collection(optimizer: str = "adam", capacity: int = 8192) -> jde.Tables:
+    return jde.Tables(
+        [
+            jde.TableConfig(
+                name="t",
+                dim=16,
+                capacity=capacity,
+                feature_names=("a", "b"),
+                optimizer=OPTIMIZERS[optimizer],
+            ),
+            jde.TableConfig(
+                name="bag",
+                dim=8,
+                capacity=capacity,
+                pooling="mean",
+                optimizer=OPTIMIZERS[optimizer],
+            ),
+        ]
+    )
+
+
+def batch(seed: int = 0, size: int = 32) -> dict[str, jax.Array]:
+    rng = np.random.default_rng(seed)
+    shapes = {"a": (size,), "b": (size, 2), "bag": (size, 3)}
+    return {f: jde.ids(rng.integers(-1, 10**9, shape)) for f, shape in shapes.items()}
+
+
+def train_step(coll: jde.Tables, state, ids):
+    rows, residual, state = coll.lookup(state, ids)
+    d_rows = jax.grad(lambda rows: sum(jnp.sum(x**2) for x in rows.values()))(rows)
+    return coll.apply_gradients(state, residual, d_rows)
+
+
+def compiled_text(coll: jde.Tables) -> str:
+    step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
+    return step.lower(coll.init(0), batch()).compile().as_text()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_step_is_in_place(platform, optimizer):
+    coll = collection(optimizer)
+    step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
+    assert_in_place(step, coll.init(0), batch())
+
+
+def test_a_scan_is_in_place(platform):
+    coll = collection()
+
+    def run(state, ids):
+        def body(state, ids):
+            return train_step(coll, state, ids), None
+
+        return jax.lax.scan(body, state, ids)[0]
+
+    ids = jax.tree.map(lambda *x: jnp.stack(x), *(batch(seed) for seed in range(4)))
+    assert_in_place(jax.jit(run, donate_argnums=0), coll.init(0), ids)
+
+
+def test_find_and_erase_and_insert_are_in_place(platform):
+    coll = collection()
+    ids = batch()
+    assert_in_place(jax.jit(coll.find, donate_argnums=0), coll.init(0), ids)
+    some = {"t": ids["a"]}
+    assert_in_place(jax.jit(coll.erase, donate_argnums=0), coll.init(0), some)
+    rows = {"t": jnp.zeros((32, 16))}
+    assert_in_place(jax.jit(coll.insert, donate_argnums=0), coll.init(0), some, rows)
+
+
+def test_buffers_are_the_same_before_and_after(platform):
+    coll = collection()
+    step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
+    state = step(coll.init(0), batch())
+    before = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(state)]
+    state = step(state, batch(1))
+    after = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(state)]
+    assert before == after
+
+
+def test_no_recompilation_over_a_hundred_steps(platform, caplog):
+    coll = collection()
+    step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
+    state = step(coll.init(0), batch())
+    ids = [batch(seed) for seed in range(100)]
+    with jax.log_compiles(), caplog.at_level(logging.DEBUG, logger="jax"):
+        jax.jit(lambda x: x + 1)(0)
+        assert "Compiling" in caplog.text  # this is how a compilation would show
+        caplog.clear()
+        for one in ids:
+            state = step(state, one)
+    assert "Compiling" not in caplog.text
+    assert step._cache_size() == 1
+    assert coll.stats(state)["t/step"] == 101
+
+
+def test_hyper_parameters_are_traced(platform):
+    coll = collection("sgd")
+    _, residual, state = coll.lookup(coll.init(0), batch())
+    d_rows = {"a": jnp.ones((32, 16)), "b": jnp.ones((32, 2, 16))}
+    d_rows["bag"] = jnp.ones((32, 8))
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def apply(state, rate):
+        return coll.apply_gradients(state, residual, d_rows, learning_rate=rate)
+
+    for rate in (0.1, 0.2, 0.3):
+        state = apply(state, jnp.float32(rate))
+    assert apply._cache_size() == 1
+
+
+def test_no_host_transfer_in_a_step(platform):
+    text = compiled_text(collection())
+    for forbidden in ("infeed", "outfeed", "send(", "recv(", "callback"):
+        assert forbidden not in text
+
+
+def test_one_call_of_each_operation_for_all_tables(platform):
+    targets = re.findall(
+        r'custom_call_target="(dynemb_\w+)"', compiled_text(collection())
+    )
+    assert sorted(targets) == ["dynemb_lookup", "dynemb_update"]

@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Storage types of rows, and the type in which they are returned."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import jax_dynemb as jde
+from support import Twins, export, gradients
+
+STORED = ("float32", "bfloat16", "float16")
+NORMAL = jde.initializers.uniform(-1.0, 1.0)
+
+
+def make(**options) -> Twins:
+    options = {"dim": 12, "capacity": 256, "initializer": NORMAL} | options
+    return Twins(jde.TableConfig(name="t", **options))
+
+
+@pytest.mark.parametrize("param_dtype", STORED)
+def test_initial_rows_are_rounded_to_nearest_even(platform, param_dtype):
+    full, rounded = make(), make(param_dtype=param_dtype)
+    keys = np.arange(1, 65)
+    rows, _ = full.lookup({"t": keys})
+    got, _ = rounded.lookup({"t": keys})
+    dtype = np.dtype(rounded.coll.tables["t"].param_dtype)
+    np.testing.assert_array_equal(got["t"], rows["t"].astype(dtype).astype(np.float32))
+    assert export(rounded.coll, rounded.state, "t")[1].values.dtype == dtype
+
+
+@pytest.mark.parametrize(("param_dtype", "dtype"), itertools.product(STORED, STORED))
+def test_training(platform, param_dtype, dtype):
+    twins = make(
+        param_dtype=param_dtype,
+        dtype=dtype,
+        pooling="mean",
+        optimizer=jde.optim.adagrad(0.25),
+    )
+    ids = np.random.default_rng(0).integers(-1, 50, (16, 4))
+    for step in range(2):
+        rows, residuals = twins.lookup({"t": ids})
+        twins.apply(residuals, {"t": gradients(rows["t"].shape, step)})
+        twins.find({"t": ids})
+    twins.check()
+
+
+@pytest.mark.parametrize("param_dtype", ["bfloat16", "float16"])
+def test_arithmetic_is_float32(platform, param_dtype):
+    # 64 gradients of 2^-9 add up to 1/8; summed in bfloat16 most would vanish
+    twins = make(
+        param_dtype=param_dtype,
+        initializer=jde.initializers.constant(1.0),
+        optimizer=jde.optim.sgd(1.0),
+    )
+    d_rows = np.full((65, 12), 2.0**-9, np.float32)
+    d_rows[0] = 1.0
+    _, residuals = twins.lookup({"t": np.full(65, 7)})
+    twins.apply(residuals, {"t": d_rows})
+    row = export(twins.coll, twins.state, "t")[7]
+    assert np.asarray(row.values, np.float32).tolist() == [-0.125] * 12

@@ -1,0 +1,123 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who leaves a full bucket, and who is refused."""
+
+import numpy as np
+import pytest
+
+import jax_dynemb as jde
+from jax_dynemb.reference import hash_rank
+from support import Twins, export, keys_of_bucket, stat
+
+DEBUG = jde.initializers.debug()
+
+
+def make(**options) -> Twins:
+    options = {"dim": 4, "capacity": 256, "initializer": DEBUG} | options
+    return Twins(jde.TableConfig(name="t", **options))
+
+
+def stored(twins: Twins) -> set[int]:
+    return set(export(twins.coll, twins.state, "t"))
+
+
+def test_the_least_recently_used_row_leaves(platform):
+    twins = make()
+    keys = keys_of_bucket(0, 2, 132)
+    twins.lookup({"t": keys[:128]})
+    twins.lookup({"t": keys[4:128]})
+    rows, _ = twins.lookup({"t": keys[128:]})
+    assert stored(twins) == set(keys[4:])
+    assert rows["t"][:, 0].tolist() == [key % 100_000 for key in keys[128:]]
+    assert stat(twins, "t/evicted") == 4 and stat(twins, "t/rows") == 128
+    twins.check()
+
+
+def test_the_smaller_keys_of_equal_scores_leave(platform):
+    twins = make()
+    keys = keys_of_bucket(1, 2, 133)
+    twins.lookup({"t": keys[:128][::-1]})
+    twins.lookup({"t": keys[128:]})
+    assert stored(twins) == set(keys[5:])
+
+
+def test_negative_ids_count_as_large_keys(platform):
+    twins = make()
+    keys = keys_of_bucket(1, 2, 64) + keys_of_bucket(1, 2, 64, start=-1_000_000)
+    twins.lookup({"t": keys})
+    newcomers = keys_of_bucket(1, 2, 66, start=10**6)
+    twins.lookup({"t": newcomers})
+    assert stored(twins) == set(newcomers) | set(sorted(keys[64:])[2:])
+
+
+def test_rows_of_the_same_call_never_leave(platform):
+    twins = make()
+    keys = keys_of_bucket(0, 2, 300)
+    twins.lookup({"t": keys[:128]})
+    twins.lookup({"t": keys[100:300]})  # 28 present, 172 new, 100 places
+    winners = sorted(keys[128:], key=hash_rank)[:100]
+    assert stored(twins) == set(keys[100:128]) | set(winners)
+    assert stat(twins, "t/refused") == 72
+    twins.check()
+
+
+def test_two_features_share_one_call(platform):
+    twins = make(feature_names=("a", "b"))
+    keys = keys_of_bucket(0, 2, 256)
+    twins.lookup({"a": keys[:128]})
+    # the rows that "b" reads are safe from the newcomers of "a"
+    twins.lookup({"a": keys[128:], "b": keys[:128]})
+    assert stored(twins) == set(keys[:128])
+    assert stat(twins, "t/refused") == 128 and stat(twins, "t/evicted") == 0
+
+
+def test_an_evicted_row_starts_anew(platform):
+    twins = make(optimizer=jde.optim.adagrad(0.5, initial_accumulator_value=0.25))
+    keys = keys_of_bucket(1, 2, 256)
+    _, residuals = twins.lookup({"t": keys[:128]})
+    twins.apply(residuals, {"t": np.ones((128, 4))})
+    twins.lookup({"t": keys[128:]})
+    twins.check()
+    rows, _ = twins.lookup({"t": keys[:128]})
+    assert rows["t"][:, 0].tolist() == [key % 100_000 for key in keys[:128]]
+    row = export(twins.coll, twins.state, "t")[keys[0]]
+    assert row.state["sum_of_squares"].tolist() == [0.25] * 4
+    twins.check()
+
+
+def test_updates_of_rows_that_left_are_counted(platform):
+    twins = make()
+    keys = keys_of_bucket(1, 2, 140)
+    _, residuals = twins.lookup({"t": keys[:128] + keys[:16]})
+    twins.lookup({"t": keys[128:]})  # pushes out the twelve smallest
+    twins.apply(residuals, {"t": np.ones((144, 4))})
+    assert stat(twins, "t/lost_updates") == 24
+    twins.check()
+
+
+@pytest.mark.parametrize("on_full", ["refuse", "error"])
+def test_full_tables_that_do_not_evict(platform, on_full):
+    twins = make(on_full=on_full)
+    keys = keys_of_bucket(1, 2, 150)
+    twins.lookup({"t": keys[:100]})
+    rows, _ = twins.lookup({"t": np.array(keys[100:] + keys[140:])})
+    winners = sorted(keys[100:], key=hash_rank)[:28]
+    assert stored(twins) == set(keys[:100]) | set(winners)
+    assert rows["t"][:50, 0].tolist() == [key % 100_000 for key in keys[100:]]
+    refused = 22 + len(set(keys[140:]) - set(winners))
+    if on_full == "error":
+        with pytest.raises(RuntimeError, match="capacity"):
+            twins.coll.stats(twins.state)
+    else:
+        assert stat(twins, "t/refused") == refused
+
+
+def test_no_eviction_is_a_strategy_that_refuses(platform):
+    twins = make(score_strategy="no_eviction")
+    keys = keys_of_bucket(1, 2, 129)
+    twins.lookup({"t": keys[:128]})
+    _, residuals = twins.lookup({"t": keys[128:]})
+    twins.apply(residuals, {"t": np.ones((1, 4))})
+    assert stored(twins) == set(keys[:128])
+    assert stat(twins, "t/refused") == 1 and stat(twins, "t/lost_updates") == 0
+    twins.check()

@@ -1,0 +1,114 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""insert: rows that come from elsewhere."""
+
+import numpy as np
+import pytest
+
+import jax_dynemb as jde
+from jax_dynemb.reference import hash_rank
+from support import Twins, export, gradients, keys_of_bucket, stat
+
+
+def make(**options) -> Twins:
+    options = {"dim": 4, "capacity": 256} | options
+    return Twins(jde.TableConfig(name="t", **options))
+
+
+def rows_of(n: int, dim: int = 4, start: float = 0.0) -> np.ndarray:
+    return start + np.arange(n * dim, dtype=np.float32).reshape(n, dim)
+
+
+def test_rows_are_stored_and_found(platform):
+    twins = make()
+    keys = np.array([3, -10, 2**62, 0])
+    twins.insert({"t": keys}, {"t": rows_of(4)})
+    got, found = twins.find({"t": keys})
+    np.testing.assert_array_equal(got["t"], rows_of(4))
+    assert found["t"].all()
+    assert stat(twins, "t/rows") == stat(twins, "t/inserted") == 4
+    twins.check()
+
+
+def test_present_rows_are_overwritten(platform):
+    twins = make()
+    twins.lookup({"t": [1, 2]})
+    twins.insert({"t": [2, 3]}, {"t": rows_of(2, start=50.0)})
+    got, _ = twins.find({"t": [1, 2, 3]})
+    np.testing.assert_array_equal(got["t"][1:], rows_of(2, start=50.0))
+    assert stat(twins, "t/rows") == 3 and stat(twins, "t/inserted") == 3
+    twins.check()
+
+
+def test_the_last_of_equal_ids_wins(platform):
+    twins = make()
+    keys = np.tile([7, 8], 50)
+    twins.insert({"t": keys}, {"t": rows_of(100)})
+    got, _ = twins.find({"t": [7, 8]})
+    np.testing.assert_array_equal(got["t"], rows_of(100)[98:])
+    assert stat(twins, "t/rows") == 2
+    twins.check()
+
+
+def test_padding_is_skipped(platform):
+    twins = make()
+    twins.insert({"t": [-1, 5, -1]}, {"t": rows_of(3)})
+    assert list(export(twins.coll, twins.state, "t")) == [5]
+    twins.check()
+
+
+def test_optimizer_state_is_initial_or_given(platform):
+    twins = make(optimizer=jde.optim.adam(0.1))
+    _, residuals = twins.lookup({"t": [1, 2]})
+    twins.apply(residuals, {"t": gradients((2, 4), 0)})
+    twins.insert({"t": [2, 3]}, {"t": rows_of(2)})
+    twins.check()
+    given = {"t": {"mu": rows_of(2, start=1.0), "nu": rows_of(2, start=2.0)}}
+    twins.insert({"t": [3, 4]}, {"t": rows_of(2)}, optimizer_state=given)
+    twins.check()
+    assert export(twins.coll, twins.state, "t")[4].state["nu"][0] == 6
+
+
+def test_rowwise_state(platform):
+    twins = make(optimizer=jde.optim.rowwise_adagrad(0.1))
+    given = {"t": {"sum_of_squares": np.array([4.0, 9.0], np.float32)}}
+    twins.insert({"t": [3, 4]}, {"t": rows_of(2)}, optimizer_state=given)
+    assert export(twins.coll, twins.state, "t")[4].state["sum_of_squares"] == 9
+    twins.check()
+
+
+def test_inserting_evicts_or_refuses_as_a_lookup_does(platform):
+    keys = keys_of_bucket(1, 2, 140)
+    evicting, refusing = make(), make(on_full="refuse")
+    for twins in (evicting, refusing):
+        twins.lookup({"t": keys[:120]})
+        twins.insert({"t": keys[120:]}, {"t": rows_of(20)})
+        twins.check()
+    assert stat(evicting, "t/evicted") == 12 and stat(evicting, "t/rows") == 128
+    winners = set(sorted(keys[120:], key=hash_rank)[:8])
+    assert set(export(refusing.coll, refusing.state, "t")) == set(keys[:120]) | winners
+
+
+def test_scores_are_given_back_as_exported(platform):
+    twins = make(score_strategy="lfu")
+    scores = {"t": np.array([5 << 32 | 9, 1, 2**62], np.uint64)}
+    twins.insert({"t": [1, 2, 3]}, {"t": rows_of(3)}, scores=scores)
+    assert export(twins.coll, twins.state, "t")[3].score == 2**62
+    twins.check()
+
+
+@pytest.mark.parametrize("param_dtype", ["bfloat16", "float16"])
+def test_rows_are_rounded_to_nearest_even(platform, param_dtype):
+    twins = make(param_dtype=param_dtype)
+    rows = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+    twins.insert({"t": np.arange(64)}, {"t": rows})
+    expected = rows.astype(np.dtype(twins.coll.tables["t"].param_dtype))
+    for key, row in export(twins.coll, twins.state, "t").items():
+        np.testing.assert_array_equal(row.values, expected[key])
+
+
+def test_empty_insert(platform):
+    twins = make()
+    twins.insert({"t": np.zeros(0, np.int64)}, {"t": rows_of(0)})
+    twins.check()
+    assert stat(twins, "t/rows") == 0

@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""stats and clear."""
+
+import jax
+import numpy as np
+
+import jax_dynemb as jde
+from support import Twins, export, keys_of_bucket
+
+
+def test_every_counter_by_hand(platform):
+    twins = Twins(jde.TableConfig(name="cat", dim=4, capacity=200))
+    keys = keys_of_bucket(0, 2, 260)
+    _, residuals = twins.lookup({"cat": keys[:128]})
+    twins.lookup({"cat": keys[128:130]})  # evicts keys 0 and 1
+    twins.apply(residuals, {"cat": np.ones((128, 4))})
+    twins.lookup({"cat": keys[130:260] + [-1]})  # 130 for 128 places
+    assert twins.coll.stats(twins.state) == {
+        "cat/rows": 128,
+        "cat/capacity": 256,
+        "cat/load_factor": 0.5,
+        "cat/inserted": 128 + 2 + 128,
+        "cat/evicted": 2 + 128,
+        "cat/refused": 2,
+        "cat/lost_updates": 2,
+        "cat/step": 1,
+        "cat/lookups": 3,
+    }
+    twins.check()
+
+
+def test_a_fresh_table_has_zeros(platform):
+    twins = Twins(jde.TableConfig(name="t", dim=1, capacity=1000))
+    stats = twins.coll.stats(twins.state)
+    assert stats.pop("t/capacity") == 1024
+    assert set(stats.values()) == {0}
+
+
+def test_values_are_python_numbers(platform):
+    twins = Twins(jde.TableConfig(name="t", dim=1, capacity=1000))
+    for value in twins.coll.stats(twins.state).values():
+        assert type(value) in (int, float)
+
+
+def test_clear_empties_and_tables_live_on(platform):
+    twins = Twins(
+        jde.TableConfig(name="t", dim=4, capacity=256, optimizer=jde.optim.adam(0.1)),
+        jde.TableConfig(name="u", dim=2, capacity=256),
+    )
+    first, residuals = twins.lookup({"t": [1, 2, 3], "u": [5]})
+    twins.apply(residuals, {"t": np.ones((3, 4)), "u": np.ones((1, 2))})
+    twins.state = twins.coll.clear(twins.state)
+    twins.oracle.clear()
+    for name in "tu":
+        assert export(twins.coll, twins.state, name) == {}
+    assert not twins.find({"t": [1, 2, 3]})[1]["t"].any()
+    again, _ = twins.lookup({"t": [3, 2, 1]})
+    np.testing.assert_array_equal(again["t"], first["t"][::-1])
+    twins.check()
+
+
+def test_clear_under_jit(platform):
+    twins = Twins(jde.TableConfig(name="t", dim=4, capacity=256))
+    twins.lookup({"t": [1, 2, 3]})
+    state = jax.jit(twins.coll.clear, donate_argnums=0)(twins.state)
+    assert twins.coll.stats(state)["t/rows"] == 0

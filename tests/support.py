@@ -1,0 +1,319 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests share: the library and the oracle fed with the same calls."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jax_dynemb as jde
+from jax_dynemb import _ffi
+from jax_dynemb.reference import ReferenceTables, bucket_of
+
+# The golden numbers' tolerance for float32 arithmetic.
+TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
+# One unit in the last place, for rows that were rounded to the storage type.
+STORAGE_RTOL = {"float32": 0.0, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+
+
+@functools.cache
+def has_cuda() -> bool:
+    """Whether a CUDA device and the CUDA module are both there."""
+    try:
+        jax.devices("cuda")
+    except RuntimeError:
+        return False
+    return _ffi.loaded()["CUDA"] is not None
+
+
+@dataclasses.dataclass(frozen=True)
+class HostJagged:
+    """`jde.Jagged` with int64 ids in NumPy."""
+
+    values: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of(cls, bags: Sequence[Sequence[int]], capacity: int) -> "HostJagged":
+        """From lists of ids; the rest of `capacity` is filled with junk ids."""
+        values = np.full(capacity, 987_654_321, np.int64)
+        flat = [key for bag in bags for key in bag]
+        values[: len(flat)] = flat
+        return cls(values, np.array([len(bag) for bag in bags], np.int32))
+
+
+def to_device(ids: Any) -> Any:
+    """Host ids to what the library takes."""
+    if isinstance(ids, HostJagged):
+        return jde.Jagged(jde.ids(ids.values), jnp.asarray(ids.lengths))
+    return jde.ids(np.asarray(ids, np.int64))
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """The jitted operations of a collection; each donates the state."""
+
+    lookup: Callable
+    find: Callable
+    apply_gradients: Callable
+    weight_gradients: Callable
+    insert: Callable
+    erase: Callable
+
+
+@functools.cache
+def compiled(coll: jde.Tables) -> Compiled:
+    """One set of jitted operations for equal collections, so equal programs."""
+
+    def lookup(state, ids, weights, scores):
+        return coll.lookup(state, ids, weights=weights, scores=scores)
+
+    def find(state, ids, weights):
+        return coll.find(state, ids, weights=weights)
+
+    def apply_gradients(state, residual, d_rows, learning_rate):
+        return coll.apply_gradients(
+            state, residual, d_rows, learning_rate=learning_rate
+        )
+
+    def insert(state, ids, rows, optimizer_state, scores):
+        return coll.insert(
+            state, ids, rows, optimizer_state=optimizer_state, scores=scores
+        )
+
+    jit = functools.partial(jax.jit, donate_argnums=0)
+    return Compiled(
+        lookup=jit(lookup),
+        find=jit(find),
+        apply_gradients=jit(apply_gradients),
+        weight_gradients=jit(coll.weight_gradients),
+        insert=jit(insert),
+        erase=jit(coll.erase),
+    )
+
+
+class Twins:
+    """One collection and its oracle. Every call goes to both and is compared.
+
+    Attributes:
+        coll: the collection.
+        state: its state, replaced by every call.
+        oracle: the reference.
+    """
+
+    def __init__(self, *tables: jde.TableConfig, seed: int = 0):
+        """Makes empty tables on the default device."""
+        self.coll = jde.Tables(tables)
+        self.jit = compiled(self.coll)
+        self.state = self.coll.init(seed)
+        self.oracle = ReferenceTables(tables, seed)
+
+    def lookup(
+        self, ids: Mapping[str, Any], weights: Any = None, scores: Any = None
+    ) -> tuple[dict[str, np.ndarray], tuple[Any, Any]]:
+        """Looks up for training and returns the rows and both residuals."""
+        rows, residual, self.state = self.jit.lookup(
+            self.state, _map(to_device, ids), _floats(weights), scores
+        )
+        expected, expected_residual = self.oracle.lookup(ids, weights, scores)
+        self.assert_rows(rows, expected)
+        return _host(rows), (residual, expected_residual)
+
+    def find(
+        self, ids: Mapping[str, Any], weights: Any = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Looks up for serving and returns the rows and what was found."""
+        rows, found, self.state = self.jit.find(
+            self.state, _map(to_device, ids), _floats(weights)
+        )
+        expected, expected_found = self.oracle.find(ids, weights)
+        self.assert_rows(rows, expected)
+        assert found.keys() == expected_found.keys()
+        for feature in found:
+            np.testing.assert_array_equal(found[feature], expected_found[feature])
+        return _host(rows), _host(found)
+
+    def apply(
+        self, residuals: tuple[Any, Any], d_rows: Any, learning_rate: Any = None
+    ) -> None:
+        """Updates both by the gradients of the rows."""
+        residual, expected_residual = residuals
+        rate = None if learning_rate is None else jnp.float32(learning_rate)
+        self.state = self.jit.apply_gradients(
+            self.state, residual, self._cotangents(d_rows), rate
+        )
+        self.oracle.apply_gradients(
+            expected_residual, d_rows, learning_rate=learning_rate
+        )
+
+    def weight_gradients(
+        self, residuals: tuple[Any, Any], d_rows: Any
+    ) -> dict[str, np.ndarray]:
+        """The gradients of the weights."""
+        residual, expected_residual = residuals
+        got, self.state = self.jit.weight_gradients(
+            self.state, residual, self._cotangents(d_rows)
+        )
+        expected = self.oracle.weight_gradients(expected_residual, d_rows)
+        assert got.keys() == expected.keys()
+        for feature in got:
+            np.testing.assert_allclose(got[feature], expected[feature], **TOLERANCE)
+        return _host(got)
+
+    def insert(
+        self,
+        ids: Mapping[str, Any],
+        rows: Mapping[str, Any],
+        optimizer_state: Any = None,
+        scores: Any = None,
+    ) -> None:
+        """Writes rows into both."""
+        rows = _floats(rows)
+        self.state = self.jit.insert(
+            self.state,
+            _map(to_device, ids),
+            rows,
+            optimizer_state,
+            None if scores is None else _map(score_words, scores),
+        )
+        self.oracle.insert(ids, rows, optimizer_state=optimizer_state, scores=scores)
+
+    def erase(self, ids: Mapping[str, Any]) -> None:
+        """Erases from both."""
+        self.state = self.jit.erase(self.state, _map(to_device, ids))
+        self.oracle.erase(ids)
+
+    def check(self, tolerance: Mapping[str, float] = TOLERANCE) -> None:
+        """Compares everything that both hold."""
+        assert_stats(self.coll.stats(self.state), self.oracle.stats())
+        for name in self.coll.tables:
+            self.assert_table(name, tolerance)
+
+    def assert_rows(self, rows: Any, expected: Any) -> None:
+        """Compares what a lookup gave."""
+        assert rows.keys() == expected.keys()
+        for feature, got in rows.items():
+            want = expected[feature]
+            assert got.shape == want.shape, feature
+            config = self.coll.tables[self.coll.features[feature]]
+            assert got.dtype == config.dtype, feature
+            assert_close(got, want, config.param_dtype, config.dtype)
+
+    def assert_table(self, name: str, tolerance: Mapping[str, float]) -> None:
+        """Compares one table's rows, whatever their slots are."""
+        exported = export(self.coll, self.state, name)
+        expected = self.oracle.export(name)
+        assert set(exported) == set(expected)
+        config = self.coll.tables[name]
+        for key, row in exported.items():
+            want = expected[key]
+            assert_close(
+                row.values, want.values, config.param_dtype, tolerance=tolerance
+            )
+            assert row.state.keys() == want.state.keys()
+            for leaf in row.state:
+                np.testing.assert_allclose(
+                    row.state[leaf], want.state[leaf], **tolerance
+                )
+        if (
+            config.score_strategy is not jde.ScoreStrategy.TIMESTAMP
+        ):  # those are the host's clock
+            assert {k: r.score for k, r in exported.items()} == {
+                k: r.score for k, r in expected.items()
+            }
+
+    def _cotangents(self, d_rows: Mapping[str, Any]) -> dict[str, jax.Array]:
+        return {
+            feature: jnp.asarray(d, self.coll.tables[self.coll.features[feature]].dtype)
+            for feature, d in d_rows.items()
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class HostRow:
+    """One exported row."""
+
+    values: np.ndarray
+    state: dict[str, np.ndarray]
+    score: int
+
+
+def export(
+    coll: jde.Tables, state: Any, name: str, **options: Any
+) -> dict[int, HostRow]:
+    """All rows of a table under their ids; a key in two chunks is an error."""
+    out: dict[int, HostRow] = {}
+    for chunk in coll.export(state, name, **options):
+        assert chunk.keys.dtype == np.int64 and chunk.scores.dtype == np.uint64
+        for i, key in enumerate(chunk.keys):
+            assert int(key) not in out
+            leaves = {leaf: x[i] for leaf, x in chunk.optimizer_state.items()}
+            out[int(key)] = HostRow(chunk.rows[i], leaves, int(chunk.scores[i]))
+    return out
+
+
+def assert_close(
+    got: Any,
+    want: Any,
+    *dtypes: Any,
+    tolerance: Mapping[str, float] = TOLERANCE,
+) -> None:
+    """Compares rows to the tolerance of the coarsest type they went through."""
+    rtol = max(tolerance["rtol"], *(STORAGE_RTOL[str(np.dtype(d))] for d in dtypes))
+    np.testing.assert_allclose(
+        np.asarray(got, np.float64),
+        np.asarray(want, np.float64),
+        rtol=rtol,
+        atol=max(tolerance["atol"], rtol / 8 if rtol > 1e-3 else 0),
+    )
+
+
+def assert_stats(got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
+    """Compares the counters that the oracle knows."""
+    assert {key: got[key] for key in want} == dict(want)
+
+
+def stat(twins: Twins, name: str) -> Any:
+    """One of the counters of the library."""
+    return twins.coll.stats(twins.state)[name]
+
+
+def score_words(scores: Any) -> np.ndarray:
+    """uint64 scores as the library takes them: pairs of 32-bit words."""
+    return np.asarray(scores, np.uint64)[..., None].view(np.uint32)
+
+
+def keys_of_bucket(bucket: int, num_buckets: int, count: int, start: int = 0) -> list:
+    """The first `count` keys from `start` on that live in one bucket."""
+    keys: list[int] = []
+    key = start
+    while len(keys) < count:
+        if bucket_of(key, num_buckets) == bucket:
+            keys.append(key)
+        key += 1
+    return keys
+
+
+def gradients(shape: Sequence[int], seed: int) -> np.ndarray:
+    """Multiples of 1/16, so that sums of thousands of them are exact in float32."""
+    rng = np.random.default_rng(seed)
+    return (rng.integers(-16, 17, tuple(shape)) / 16).astype(np.float32)
+
+
+def _map(function: Callable, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: function(value) for key, value in values.items()}
+
+
+def _floats(values: Mapping[str, Any] | None) -> dict[str, np.ndarray] | None:
+    if values is None:
+        return None
+    return {key: np.asarray(value, np.float32) for key, value in values.items()}
+
+
+def _host(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {key: np.asarray(value) for key, value in values.items()}

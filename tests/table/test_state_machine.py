@@ -1,0 +1,142 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Any sequence of operations, against the oracle.
+
+The tables are small and the keys crowd into two buckets, so rows leave all the
+time. Sizes are few, so programs are compiled once.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+import jax_dynemb as jde
+from strategies import crowd, crowded_batches
+from support import Twins, assert_stats, gradients
+
+# Gradients pile up over many steps of float32 here and of float64 there.
+TOLERANCE = {"rtol": 1e-3, "atol": 1e-4}
+SEEDS = st.integers(0, 2**16)
+SIZES = (1, 8, 64, 300)
+
+
+def tables(strategy: str) -> list[jde.TableConfig]:
+    return [
+        jde.TableConfig(
+            name="first",
+            dim=4,
+            capacity=256,
+            feature_names=("a", "b"),
+            optimizer=jde.optim.adagrad(0.125, initial_accumulator_value=1.0),
+            score_strategy=strategy,
+        ),
+        jde.TableConfig(
+            name="second",
+            dim=3,
+            capacity=256,
+            optimizer=jde.optim.sgd(0.25),
+            score_strategy=strategy,
+            pooling="mean",
+            param_dtype="float32",
+        ),
+    ]
+
+
+class TableMachine(RuleBasedStateMachine):
+    """Lookups, updates, inserts and erasures in any order."""
+
+    strategy: str
+
+    def __init__(self):
+        super().__init__()
+        self.twins = Twins(*tables(self.strategy), seed=3)
+        self.pending: tuple[Any, Any, dict[str, tuple]] | None = None
+        self.largest = 0
+
+    @rule(data=st.data(), seed=SEEDS, score=st.integers(0, 7))
+    def lookup(self, data, seed, score):
+        # batches grow: each lookup may be one size above the largest so far
+        allowed = SIZES[: min(len(SIZES), self.largest + 2)]
+        size = data.draw(st.sampled_from(allowed))
+        self.largest = max(self.largest, SIZES.index(size))
+        ids = {
+            "a": data.draw(crowded_batches(size)),
+            "b": data.draw(crowded_batches(size)),
+            "second": data.draw(crowded_batches(2 * size)).reshape(size, 2),
+        }
+        scores = None
+        if self.strategy == "customized":
+            scores = dict.fromkeys(("first", "second"), jnp.uint32(score))
+        weights = {"second": gradients((size, 2), seed)}
+        rows, residuals = self.twins.lookup(ids, weights, scores)
+        self.pending = (*residuals, {f: x.shape for f, x in rows.items()})
+
+    @precondition(lambda self: self.pending is not None)
+    @rule(seed=SEEDS)
+    def apply(self, seed):
+        residual, expected, shapes = self.pending
+        self.pending = None
+        if not self._came_back(expected):
+            d_rows = {f: gradients(shape, seed) for f, shape in shapes.items()}
+            self.twins.apply((residual, expected), d_rows)
+
+    def _came_back(self, residual) -> bool:
+        """Whether a row left after the lookup and its key was stored again.
+
+        The new row may lie in the old slot or in another: whether the update
+        reaches it is not defined.
+        """
+        oracle = self.twins.oracle
+        return any(
+            oracle.tables[oracle.features[feature]].get(key) not in (row, None)
+            for feature, r in residual.items()
+            for key, row in r.rows.items()
+        )
+
+    @rule(ids=crowded_batches(64))
+    def find(self, ids):
+        self.twins.find({"b": ids, "second": ids.reshape(32, 2)})
+
+    @rule(ids=crowded_batches(64), seed=SEEDS)
+    def insert(self, ids, seed):
+        rows = {"first": gradients((64, 4), seed), "second": gradients((64, 3), seed)}
+        words = np.random.default_rng(seed).integers(1, 2**62, 64).astype(np.uint64)
+        self.twins.insert(
+            dict.fromkeys(rows, ids), rows, scores=dict.fromkeys(rows, words)
+        )
+
+    @rule(first=crowded_batches(64), second=crowded_batches(64))
+    def erase(self, first, second):
+        self.twins.erase({"first": first, "second": second})
+
+    @rule()
+    def erase_all(self):
+        everything = np.array(crowd(), np.int64)
+        self.twins.erase({"first": everything})
+
+    @rule()
+    def export(self):
+        self.twins.check(TOLERANCE)
+
+    @invariant()
+    def counters_agree(self):
+        assert_stats(self.twins.coll.stats(self.twins.state), self.twins.oracle.stats())
+
+    def teardown(self):
+        self.twins.check(TOLERANCE)
+
+
+@pytest.mark.parametrize("strategy", [str(s.value) for s in jde.ScoreStrategy])
+def test_any_sequence_of_operations(platform, strategy):
+    machine = type(TableMachine.__name__, (TableMachine,), {"strategy": strategy})
+    run_state_machine_as_test(machine)

@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""tools/check_floors.py finds planted violations, and none in this repository."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL = ROOT / "tools" / "check_floors.py"
+
+
+def check(root: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, str(TOOL), str(root)], capture_output=True, text=True
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def plant(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_this_repository_keeps_its_floors():
+    status, output = check(ROOT)
+    assert status == 0, output
+
+
+ALLOWED = {
+    "core/find.h": '#include <cstdint>\n#include "core/hash.h"\n',
+    "core/atomic.h": "#if defined(__CUDA_ARCH__)\n#include <cuda/atomic>\n#endif\n",
+    "cpu/find.cc": '#include "core/find.h"\n#include "cpu/loops.h"\n',
+    "cuda/find.cu": (
+        '#include "cuda/launch.h"\n#include <cub/cub.cuh>\n#include <cuda_runtime.h>\n'
+    ),
+    "xla_ffi/find.cc": (
+        '#include "cuda/launch.h"\n#include "xla/ffi/api/ffi.h"\n'
+        "#include <nanobind/nanobind.h>\n"
+    ),
+    "jax_dynemb/__init__.py": "from .table import Tables as Tables\n",
+    "jax_dynemb/table/_table.py": "from ..ops import find\nfrom .. import config\n",
+    "jax_dynemb/config.py": "from jax_dynemb.optim._fused import sgd\n",
+    "jax_dynemb/nnx/_layer.py": "from flax import nnx\nfrom ..table import Tables\n",
+    "jax_dynemb/reference/_table.py": "import numpy\nfrom ._hash import fmix64\n",
+    "tests/test_all.py": "from jax_dynemb import nnx, reference\n",
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_allowed(tmp_path, name):
+    plant(tmp_path, name, ALLOWED[name])
+    status, output = check(tmp_path)
+    assert status == 0, output
+
+
+# file, its text, a part of the message
+VIOLATIONS = [
+    ("core/find.h", '#include "cpu/loops.h"\n', "core/ may include"),
+    ("core/find.h", '#include "find.h"\n', "core/ may include"),
+    ("core/find.h", '#include "xla/ffi/api/ffi.h"\n', "core/ may include"),
+    ("core/find.h", "#include <cuda_runtime.h>\n", "must never see it"),
+    ("core/find.h", "#include <cooperative_groups.h>\n", "must never see it"),
+    ("core/find.h", "  #  include <Python.h>\n", "must never see it"),
+    ("core/atomic.h", "#include <cuda/atomic>\n", "put it inside"),
+    (
+        "core/atomic.h",
+        "#ifdef __CUDA_ARCH__\n#else\n#include <cuda/atomic>\n#endif\n",
+        "put it inside",
+    ),
+    ("core/find.h", "#include <cuda/atomic>\n", "must never see it"),
+    ("cpu/find.cc", '#include "cuda/launch.h"\n', "cpu/ may include"),
+    ("cpu/find.cc", '#include "xla_ffi/buffers.h"\n', "cpu/ may include"),
+    ("cpu/find.cc", "#include <nanobind/nanobind.h>\n", "must never see it"),
+    ("cuda/find.cu", '#include "xla/ffi/api/ffi.h"\n', "cuda/ may include"),
+    ("cuda/find.cu", '#include "cpu/loops.h"\n', "cuda/ may include"),
+    ("cuda/tile.cuh", "#include <Python.h>\n", "must never see it"),
+    ("xla_ffi/find.cc", '#include "cuda/tile.cuh"\n', "xla_ffi/ may include"),
+    ("xla_ffi/find.cc", '#include "xla_ffi/tile.cuh"\n', "cuda/launch.h only"),
+    ("xla_ffi/find.cc", "#include <cub/cub.cuh>\n", "must never see it"),
+    ("jax_dynemb/ops/_find.py", "from ..table import Tables\n", "floor 5"),
+    ("jax_dynemb/ops/_find.py", "from .. import table\n", "floor 5"),
+    ("jax_dynemb/ops/_find.py", "import jax_dynemb.table._state\n", "floor 5"),
+    ("jax_dynemb/ops/_find.py", "from jax_dynemb import nnx\n", "floor 8"),
+    ("jax_dynemb/ops/_find.py", "import jax_dynemb as jde\n", "floor 9"),
+    ("jax_dynemb/ops/_find.py", "from .. import Tables\n", "floor 9"),
+    ("jax_dynemb/_ffi.py", "def f():\n    from .ops import find\n", "floor 4"),
+    ("jax_dynemb/table/_x.py", "from jax_dynemb.optim import sgd\n", "floor 6"),
+    ("jax_dynemb/table/_x.py", "from ..reference import Row\n", "only tests"),
+    ("jax_dynemb/reference/_x.py", "from ..config import TableConfig\n", "the oracle"),
+    ("jax_dynemb/config.py", "from jax_dynemb.optim import sgd\n", "floor 6"),
+    ("jax_dynemb/optim/_base.py", "from jax_dynemb.optim._x import y\n", "floor 6"),
+    ("jax_dynemb/optim/_x.py", "from flax import nnx\n", "floor 8 and above"),
+    ("jax_dynemb/basement.py", "import os\n", "has no floor yet"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "message"), VIOLATIONS)
+def test_violation_is_found(tmp_path, name, text, message):
+    plant(tmp_path, name, text)
+    status, output = check(tmp_path)
+    assert status == 1, output
+    assert f"{name}:" in output
+    assert message in output
+
+
+def test_the_line_is_named(tmp_path):
+    plant(tmp_path, "core/find.h", "#pragma once\n\n#include <thrust/sort.h>\n")
+    assert "core/find.h:3: #include of thrust/sort.h" in check(tmp_path)[1]

@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The code in README.md and docs/ runs; every public name is in docs/api."""
+
+import re
+import types
+from pathlib import Path
+
+import jax
+import pytest
+
+import jax_dynemb as jde
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def code_of(page: Path) -> str:
+    """Returns the page's Python blocks, each on the lines where the page has it."""
+    text = page.read_text(encoding="utf-8")
+    lines = [""] * text.count("\n")
+    for match in BLOCK.finditer(text):
+        first = text[: match.start(1)].count("\n")
+        block = match[1].splitlines()
+        lines[first : first + len(block)] = block
+    return "\n".join(lines)
+
+
+@pytest.fixture
+def lenient_promotion():
+    # A reader's session is not as strict as our tests.
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.mark.usefixtures("lenient_promotion")
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if code_of(page).strip()],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
+def test_code_blocks_run(page):
+    exec(compile(code_of(page), str(page), "exec"), {"__name__": "page"})
+
+
+def public_names(module: types.ModuleType) -> set[str]:
+    names = {name for name in vars(module) if not name.startswith("_")}
+    return {name for name in names if not is_private_module(getattr(module, name))}
+
+
+def is_private_module(value: object) -> bool:
+    """Whether a name is there only because Python binds submodules to packages."""
+    return isinstance(value, types.ModuleType) and value.__name__ not in DOCUMENTED
+
+
+DOCUMENTED = {
+    f"jax_dynemb.{name}" for name in ("initializers", "nnx", "optim", "testing")
+}
+
+
+def test_every_public_name_is_on_a_page():
+    pages = "\n".join(
+        page.read_text(encoding="utf-8") for page in (ROOT / "docs/api").glob("*.md")
+    )
+    shown = set(re.findall(r"^::: jax_dynemb\.(\w+)", pages, re.MULTILINE))
+    missing = public_names(jde) - shown
+    assert not missing, f"add '::: jax_dynemb.NAME' to a page of docs/api: {missing}"

@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that every file uses its own floor and those below, never one above.
+
+    python tools/check_floors.py [repository root]
+
+C++ by its ``#include`` lines, Python by its imports (those inside functions too).
+Prints one line for each violation, with what to do, and exits with 1 if there is any.
+The floors are told in docs/architecture.md.
+"""
+
+import ast
+import dataclasses
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = "jax_dynemb"
+
+# ---- the floors ----------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class CppFloor:
+    """What the files of one C++ folder may include."""
+
+    ours: tuple[str, ...]  # prefixes of our own headers
+    banned: tuple[str, ...]  # prefixes of other people's headers
+
+
+PYTHON_HEADERS = ("nanobind", "Python.h", "pybind11")
+XLA_HEADERS = ("xla/",)
+DEVICE_LIBRARIES = ("cub/", "thrust/", "cooperative_groups")
+CUDA_HEADERS = ("cuda", "cooperative_groups", "cub/", "thrust/", "nv/", "nvtx3/")
+
+CPP_FLOORS = {
+    "core": CppFloor(("core/",), XLA_HEADERS + PYTHON_HEADERS + CUDA_HEADERS),
+    "cpu": CppFloor(("core/", "cpu/"), XLA_HEADERS + PYTHON_HEADERS + CUDA_HEADERS),
+    "cuda": CppFloor(("core/", "cuda/"), XLA_HEADERS + PYTHON_HEADERS),
+    "xla_ffi": CppFloor(
+        ("core/", "cpu/", "cuda/launch.h", "xla_ffi/", "xla/"), DEVICE_LIBRARIES
+    ),
+}
+CPP_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+
+# Where core/ may meet CUDA, and only inside a block for the device compiler.
+CORE_EXCEPTIONS = {
+    "core/atomic.h": ("cuda/atomic",),
+    "core/value_type.h": ("cuda_fp16.h", "cuda_bf16.h"),
+}
+DEVICE_GUARDS = ("__CUDA_ARCH__", "__CUDACC__")
+
+# Modules and folders of the package; the longest name that fits counts. A new one must
+# be given its floor here.
+PYTHON_FLOORS = {
+    "_version": 0,
+    "_ffi": 3,
+    # Leaves: data and checks that every floor above may use.
+    "_ids": 3,
+    "_seed": 3,
+    "_types": 3,
+    "_errors": 3,
+    "config": 3,
+    "initializers": 3,
+    "jagged": 3,
+    "optim._base": 3,  # how a row is updated is a part of its table's configuration
+    "optim._fused": 3,
+    "optim._optax": 3,
+    "optim._row_local": 3,
+    "ops": 4,
+    "table": 5,
+    "tt": 5,
+    "optim": 6,
+    "storage": 6,
+    "sharding": 7,
+    "nnx": 8,
+    "checkpoint": 8,
+    "export": 8,
+    "testing": 8,
+    "__main__": 9,
+    "__init__": 9,
+}
+# The oracle stands beside the floors: it shares no code with what it checks.
+ORACLE = "reference"
+ORACLE_USERS = {"testing", "__init__"}
+
+# Other people's packages that must stay on the upper floors.
+LOWEST_FLOOR_OF = {"flax": 8}
+
+# ---- C++ -----------------------------------------------------------------------------
+
+INCLUDE = re.compile(r'\s*#\s*include\s*([<"])([^>"]+)[>"]')
+CONDITION = re.compile(r"\s*#\s*(if|ifdef|ifndef|elif|else|endif)\b(.*)")
+
+
+def includes(path: Path) -> Iterator[tuple[int, str, str, bool]]:
+    """Yields (line, ``<`` or ``"``, header, whether inside a device-only block)."""
+    conditions: list[str] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if match := CONDITION.match(line):
+            word, rest = match.groups()
+            if word in ("endif", "else", "elif") and conditions:
+                conditions.pop()
+            if word != "endif":
+                conditions.append("" if word in ("ifndef", "else") else rest)
+        elif match := INCLUDE.match(line):
+            device = any(guard in c for c in conditions for guard in DEVICE_GUARDS)
+            yield number, match[1], match[2], device
+
+
+def check_cpp(root: Path) -> Iterator[str]:
+    """Yields one sentence for each include that leaves its floor."""
+    for folder, floor in CPP_FLOORS.items():
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in CPP_SUFFIXES:
+                yield from check_cpp_file(path, path.relative_to(root), folder, floor)
+
+
+def check_cpp_file(
+    path: Path, name: Path, folder: str, floor: CppFloor
+) -> Iterator[str]:
+    """Yields the violations of one file."""
+    exceptions = CORE_EXCEPTIONS.get(name.as_posix(), ())
+    for line, bracket, header, device in includes(path):
+        where = f"{name}:{line}: #include of {header}"
+        if header in exceptions:
+            if not device:
+                yield f"{where}: put it inside #if defined({DEVICE_GUARDS[1]})."
+        elif bracket == '"':
+            if not header.startswith(floor.ours):
+                allowed = ", ".join(floor.ours)
+                yield f"{where}: {folder}/ may include {allowed}, from the root."
+            elif folder == "xla_ffi" and header.endswith(".cuh"):
+                yield f"{where}: kernels are reached through cuda/launch.h only."
+        elif header.startswith(floor.banned):
+            yield f"{where}: {folder}/ must never see it; move the code up a floor."
+
+
+# ---- Python --------------------------------------------------------------------------
+
+
+def module_parts(path: Path, package_root: Path) -> list[str]:
+    """Returns a file's dotted name below the package: ``["table", "_state"]``."""
+    return list(path.relative_to(package_root).with_suffix("").parts)
+
+
+def imported_names(tree: ast.AST, parts: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yields (line, absolute dotted name as a list) for each name imported."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name.split(".")
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module.split(".") if node.module else []
+            if node.level:
+                base = [PACKAGE, *parts[: len(parts) - node.level], *base]
+            for alias in node.names:
+                yield node.lineno, [*base, alias.name]
+
+
+def check_python(root: Path) -> Iterator[str]:
+    """Yields one sentence for each import that leaves its floor."""
+    package_root = root / PACKAGE
+    for path in sorted(package_root.rglob("*.py")):
+        parts = module_parts(path, package_root)
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        yield from check_module(tree, path.relative_to(root), parts)
+
+
+def known_module(parts: list[str]) -> str | None:
+    """Returns the longest dotted prefix that is the oracle or has a floor."""
+    for length in range(len(parts), 0, -1):
+        name = ".".join(parts[:length])
+        if name == ORACLE or name in PYTHON_FLOORS:
+            return name
+    return None
+
+
+def check_module(tree: ast.AST, name: Path, parts: list[str]) -> Iterator[str]:
+    """Yields the violations of one module."""
+    own = known_module(parts)
+    if own is None:
+        module = parts[0]
+        yield f"{name}:1: '{module}' has no floor yet; give it one in check_floors.py."
+        return
+    for line, imported in imported_names(tree, parts):
+        where = f"{name}:{line}: import of {'.'.join(imported)}"
+        if imported[0] != PACKAGE:
+            lowest = LOWEST_FLOOR_OF.get(imported[0])
+            if lowest is not None and PYTHON_FLOORS.get(own, 0) < lowest:
+                yield f"{where}: {imported[0]} is for floor {lowest} and above."
+            continue
+        # What is no module is one of the names that the package itself shows.
+        yield from check_edge(where, own, known_module(imported[1:]) or "__init__")
+
+
+def check_edge(where: str, own: str, target: str) -> Iterator[str]:
+    """Yields a sentence if the module ``own`` must not import the module ``target``."""
+    if own == target:
+        return
+    if own == ORACLE:
+        yield f"{where}: the oracle shares no code with what it checks."
+    elif target == ORACLE:
+        if own not in ORACLE_USERS:
+            yield f"{where}: only tests compare with the oracle."
+    elif PYTHON_FLOORS[target] > PYTHON_FLOORS[own]:
+        yield (
+            f"{where}: '{own}' is on floor {PYTHON_FLOORS[own]}, '{target}' on floor"
+            f" {PYTHON_FLOORS[target]}; pass the value in, or move the code down."
+        )
+
+
+def main(arguments: list[str]) -> int:
+    """Checks the repository; returns the exit status."""
+    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
+    violations = [*check_cpp(root), *check_python(root)]
+    for violation in violations:
+        print(violation)
+    if not violations:
+        print("floors: no file uses a floor above its own")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

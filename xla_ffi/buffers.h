@@ -1,0 +1,77 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// xla_ffi/buffers.h: XLA's buffers and attributes become the structs of core/args.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/args.h"
+#include "xla/ffi/api/ffi.h"
+#include "xla_ffi/schema.h"
+
+namespace dynemb {
+
+namespace ffi = xla::ffi;
+
+using IntAttr = ffi::Span<int64_t const>;
+using FloatAttr = ffi::Span<float const>;
+
+// Reads the operands and results of one call in order. The first mistake is kept and everything
+// after it reads as null, so that a handler checks once, at the end.
+class BufferReader {
+ public:
+  BufferReader(char const* op, ffi::RemainingArgs const& args, ffi::RemainingRets const& rets)
+      : op_(op), args_(args), rets_(rets) {}
+
+  ffi::AnyBuffer next_arg(char const* name);
+  ffi::AnyBuffer next_ret(char const* name);
+  // An operand that is also the next result; both must be one buffer.
+  ffi::AnyBuffer next_aliased(char const* name);
+
+  void expect(bool condition, std::string const& message);
+  bool failed() const { return !message_.empty(); }
+  // Success, or the first mistake; also checks that every buffer was read.
+  ffi::Error finish();
+
+ private:
+  char const* op_;
+  ffi::RemainingArgs const& args_;
+  ffi::RemainingRets const& rets_;
+  size_t next_arg_ = 0;
+  size_t next_ret_ = 0;
+  std::string message_;
+};
+
+// What of a table a call takes.
+struct TableParts {
+  bool values, states, counters;
+};
+
+struct TableAttrs {
+  IntAttr tables;
+  FloatAttr initializers;
+  FloatAttr state_initial;
+};
+
+// Reads the buffers of table `t`. With `aliased`, each is a result too.
+TableRef read_table(BufferReader& reader, TableAttrs const& attrs, int32_t t, TableParts parts,
+                    bool aliased);
+
+// Sets what the attributes say of feature `f`, not its buffers.
+FeatureRef describe_feature(IntAttr features, int32_t f);
+
+void set_ids(BufferReader& reader, FeatureRef& feature);
+// offsets and weights, where the feature has them.
+void set_bags(BufferReader& reader, IntAttr features, int32_t f, FeatureRef& feature);
+// rows (or gradients) [bags..., dim]: gives num_bags.
+void set_rows(BufferReader& reader, ffi::AnyBuffer const& rows, int32_t dim, FeatureRef& feature);
+
+ValueType value_type_of(BufferReader& reader, ffi::AnyBuffer const& buffer);
+
+inline int32_t count_rows(IntAttr attr, int32_t fields) {
+  return static_cast<int32_t>(attr.size()) / fields;
+}
+
+}  // namespace dynemb

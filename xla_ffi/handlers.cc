@@ -1,0 +1,256 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// xla_ffi/handlers.cc: one handler an operation: read, check, run. Compiled once a backend.
+#include "xla_ffi/handlers.h"
+
+#include <memory>
+
+#include "core/args.h"
+#include "xla_ffi/backend.h"
+#include "xla_ffi/buffers.h"
+
+namespace dynemb {
+namespace {
+
+using Args = ffi::RemainingArgs;
+using Rets = ffi::RemainingRets;
+using Run = backend::Context;
+
+template <class T>
+T* data(ffi::AnyBuffer const& buffer) {
+  return static_cast<T*>(buffer.untyped_data());
+}
+
+// Counts tables and features into the struct; false if there are too many.
+template <class OpArgs>
+bool set_counts(BufferReader& reader, OpArgs& args, IntAttr tables, IntAttr features) {
+  args.num_tables = count_rows(tables, kNumTableFields);
+  args.num_features = count_rows(features, kNumFeatureFields);
+  auto const fits = args.num_tables <= kMaxTables && args.num_features <= kMaxFeatures;
+  reader.expect(fits, "too many tables or features in one call");
+  return fits;
+}
+
+ffi::Error lookup_handler(Run context, Args operands, Rets results, IntAttr tables,
+                          IntAttr features, FloatAttr initializers, FloatAttr state_initial) {
+  BufferReader reader("lookup", operands, results);
+  auto const args = std::make_unique<LookupArgs>();
+  if (!set_counts(reader, *args, tables, features)) return reader.finish();
+  args->given_scores = data<uint32_t>(reader.next_arg("scores"));
+  for (int32_t t = 0; t < args->num_tables; ++t) {
+    args->tables[t] =
+        read_table(reader, {tables, initializers, state_initial}, t, {true, true, true}, true);
+  }
+  for (int32_t f = 0; f < args->num_features; ++f) {
+    auto& feature = args->features[f] = describe_feature(features, f);
+    set_ids(reader, feature);
+    set_bags(reader, features, f, feature);
+    if (feature.pooling != Pooling::kNoRows) {
+      set_rows(reader, reader.next_ret("rows"), args->tables[feature.table].dim, feature);
+    }
+    feature.slots = data<int32_t>(reader.next_ret("slots"));
+    if (feature.pooling == Pooling::kMean) feature.scale = data<float>(reader.next_ret("scale"));
+  }
+  auto error = reader.finish();
+  return error.failure() ? error : backend::lookup(context, *args);
+}
+
+ffi::Error find_handler(Run context, Args operands, Rets results, IntAttr tables, IntAttr features,
+                        FloatAttr initializers, FloatAttr state_initial) {
+  BufferReader reader("find", operands, results);
+  auto const args = std::make_unique<FindArgs>();
+  if (!set_counts(reader, *args, tables, features)) return reader.finish();
+  for (int32_t t = 0; t < args->num_tables; ++t) {
+    args->tables[t] =
+        read_table(reader, {tables, initializers, state_initial}, t, {true, false, true}, true);
+  }
+  for (int32_t f = 0; f < args->num_features; ++f) {
+    auto& feature = args->features[f] = describe_feature(features, f);
+    set_ids(reader, feature);
+    set_bags(reader, features, f, feature);
+    set_rows(reader, reader.next_ret("rows"), args->tables[feature.table].dim, feature);
+    feature.found = data<uint8_t>(reader.next_ret("found"));
+    feature.slots = data<int32_t>(reader.next_ret("slots"));
+  }
+  auto error = reader.finish();
+  return error.failure() ? error : backend::find(context, *args);
+}
+
+// The gradients of a feature and where they belong.
+void read_gradients(BufferReader& reader, IntAttr features, int32_t f, FeatureRef& feature) {
+  set_ids(reader, feature);
+  feature.slots = data<int32_t>(reader.next_arg("slots"));
+  auto const gradients = reader.next_arg("gradients");
+  auto const dims = gradients.dimensions();
+  set_rows(reader, gradients, dims.size() == 2 ? static_cast<int32_t>(dims[1]) : 0, feature);
+  set_bags(reader, features, f, feature);
+  if (feature.pooling == Pooling::kMean) feature.scale = data<float>(reader.next_arg("scale"));
+}
+
+ffi::Error update_handler(Run context, Args operands, Rets results, IntAttr tables,
+                          IntAttr features, FloatAttr initializers, FloatAttr state_initial) {
+  BufferReader reader("update", operands, results);
+  auto const args = std::make_unique<UpdateArgs>();
+  if (!set_counts(reader, *args, tables, features)) return reader.finish();
+  args->hyper = data<float>(reader.next_arg("hyper-parameters"));
+  for (int32_t t = 0; t < args->num_tables; ++t) {
+    args->tables[t] =
+        read_table(reader, {tables, initializers, state_initial}, t, {true, true, true}, true);
+    auto const kind = tables[size_t(t * kNumTableFields + kTableOptimizer)];
+    args->optimizers[t] = static_cast<OptimizerKind>(kind);
+    reader.expect(num_states(args->optimizers[t]) == args->tables[t].num_states,
+                  "the optimizer does not have the table's states");
+  }
+  for (int32_t f = 0; f < args->num_features; ++f) {
+    auto& feature = args->features[f] = describe_feature(features, f);
+    read_gradients(reader, features, f, feature);
+  }
+  auto error = reader.finish();
+  return error.failure() ? error : backend::update(context, *args);
+}
+
+ffi::Error reduce_handler(Run context, Args operands, Rets results, IntAttr tables,
+                          IntAttr features, FloatAttr initializers, FloatAttr state_initial,
+                          int64_t counts_step) {
+  BufferReader reader("reduce", operands, results);
+  auto const args = std::make_unique<ReduceArgs>();
+  if (!set_counts(reader, *args, tables, features)) return reader.finish();
+  args->counts_step = static_cast<int32_t>(counts_step);
+  for (int32_t t = 0; t < args->num_tables; ++t) {
+    args->tables[t] =
+        read_table(reader, {tables, initializers, state_initial}, t, {false, false, true}, true);
+  }
+  for (int32_t f = 0; f < args->num_features; ++f) {
+    auto& feature = args->features[f] = describe_feature(features, f);
+    read_gradients(reader, features, f, feature);
+  }
+  for (int32_t t = 0; t < args->num_tables; ++t) {
+    auto const slots = reader.next_ret("unique slots");
+    auto const gradients = reader.next_ret("row gradients");
+    args->unique_slots[t] = data<int32_t>(slots);
+    args->gradients[t] = data<float>(gradients);
+    args->capacities[t] = static_cast<int64_t>(slots.element_count());
+    auto const dims = gradients.dimensions();
+    args->tables[t].dim = dims.size() == 2 ? static_cast<int32_t>(dims[1]) : 0;
+  }
+  auto error = reader.finish();
+  return error.failure() ? error : backend::reduce(context, *args);
+}
+
+void read_slots(BufferReader& reader, RowsArgs& args) {
+  auto const slots = reader.next_arg("slots");
+  args.slots = data<int32_t>(slots);
+  args.num_slots = static_cast<int64_t>(slots.element_count());
+}
+
+ffi::Error gather_handler(Run context, Args operands, Rets results, IntAttr tables,
+                          FloatAttr initializers, FloatAttr state_initial) {
+  BufferReader reader("gather", operands, results);
+  RowsArgs args{};
+  args.table =
+      read_table(reader, {tables, initializers, state_initial}, 0, {true, true, false}, true);
+  read_slots(reader, args);
+  args.values = data<float>(reader.next_ret("values"));
+  for (int s = 0; s < args.table.num_states; ++s) {
+    args.states[s] = data<float>(reader.next_ret("optimizer state"));
+  }
+  args.scores = data<uint64_t>(reader.next_ret("scores"));
+  auto error = reader.finish();
+  return error.failure() ? error : backend::gather(context, args);
+}
+
+// `parts` has a bit for each of values, scores and the states, in this order.
+ffi::Error scatter_handler(Run context, Args operands, Rets results, IntAttr tables,
+                           FloatAttr initializers, FloatAttr state_initial, int64_t parts) {
+  BufferReader reader("scatter", operands, results);
+  RowsArgs args{};
+  args.table =
+      read_table(reader, {tables, initializers, state_initial}, 0, {true, true, false}, true);
+  read_slots(reader, args);
+  if ((parts & 1) != 0) args.values = data<float>(reader.next_arg("values"));
+  if ((parts & 2) != 0) args.scores = data<uint64_t>(reader.next_arg("scores"));
+  for (int s = 0; s < args.table.num_states; ++s) {
+    if ((parts >> (2 + s) & 1) != 0) args.states[s] = data<float>(reader.next_arg("state"));
+  }
+  auto error = reader.finish();
+  return error.failure() ? error : backend::scatter(context, args);
+}
+
+ffi::Error erase_handler(Run context, Args operands, Rets results, IntAttr tables,
+                         FloatAttr initializers, FloatAttr state_initial) {
+  BufferReader reader("erase", operands, results);
+  EraseArgs args{};
+  args.table =
+      read_table(reader, {tables, initializers, state_initial}, 0, {false, false, true}, true);
+  FeatureRef ids{};
+  set_ids(reader, ids);
+  args.ids = ids.ids;
+  args.id_type = ids.id_type;
+  args.num_ids = ids.num_ids;
+  args.slots = data<int32_t>(reader.next_ret("slots"));
+  auto error = reader.finish();
+  return error.failure() ? error : backend::erase(context, args);
+}
+
+ffi::Error export_handler(Run context, Args operands, Rets results, IntAttr tables,
+                          FloatAttr initializers, FloatAttr state_initial) {
+  BufferReader reader("export_batch", operands, results);
+  ExportArgs args{};
+  args.table =
+      read_table(reader, {tables, initializers, state_initial}, 0, {false, false, false}, false);
+  args.first_bucket = data<int32_t>(reader.next_arg("first bucket"));
+  args.min_score = data<uint64_t>(reader.next_arg("minimum score"));
+  args.keys = data<uint64_t>(reader.next_ret("keys"));
+  args.scores = data<uint64_t>(reader.next_ret("scores"));
+  auto const slots = reader.next_ret("slots");
+  args.slots = data<int32_t>(slots);
+  args.num_buckets = static_cast<int64_t>(slots.element_count()) / kBucketCapacity;
+  args.count = data<int32_t>(reader.next_ret("count"));
+  auto error = reader.finish();
+  return error.failure() ? error : backend::export_batch(context, args);
+}
+
+// The attributes of a call about tables and features, and of a call about one table.
+auto bind_features() {
+  return ffi::Ffi::Bind()
+      .Ctx<Run>()
+      .RemainingArgs()
+      .RemainingRets()
+      .Attr<IntAttr>("tables")
+      .Attr<IntAttr>("features")
+      .Attr<FloatAttr>("initializers")
+      .Attr<FloatAttr>("state_initial");
+}
+
+auto bind_table() {
+  return ffi::Ffi::Bind()
+      .Ctx<Run>()
+      .RemainingArgs()
+      .RemainingRets()
+      .Attr<IntAttr>("tables")
+      .Attr<FloatAttr>("initializers")
+      .Attr<FloatAttr>("state_initial");
+}
+
+XLA_FFI_DEFINE_HANDLER(kLookup, lookup_handler, bind_features(), backend::kTraits);
+XLA_FFI_DEFINE_HANDLER(kFind, find_handler, bind_features(), backend::kTraits);
+XLA_FFI_DEFINE_HANDLER(kUpdate, update_handler, bind_features(), backend::kTraits);
+XLA_FFI_DEFINE_HANDLER(kReduce, reduce_handler, bind_features().Attr<int64_t>("counts_step"),
+                       backend::kTraits);
+XLA_FFI_DEFINE_HANDLER(kGather, gather_handler, bind_table(), backend::kTraits);
+XLA_FFI_DEFINE_HANDLER(kScatter, scatter_handler, bind_table().Attr<int64_t>("parts"),
+                       backend::kTraits);
+XLA_FFI_DEFINE_HANDLER(kErase, erase_handler, bind_table(), backend::kTraits);
+XLA_FFI_DEFINE_HANDLER(kExportBatch, export_handler, bind_table(), backend::kTraits);
+
+}  // namespace
+
+std::vector<Registration> registrations() {
+  return {{"dynemb_lookup", kLookup}, {"dynemb_find", kFind},
+          {"dynemb_update", kUpdate}, {"dynemb_reduce", kReduce},
+          {"dynemb_gather", kGather}, {"dynemb_scatter", kScatter},
+          {"dynemb_erase", kErase},   {"dynemb_export_batch", kExportBatch}};
+}
+
+}  // namespace dynemb

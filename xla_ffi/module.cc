@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// xla_ffi/module.cc: what Python sees of one backend: handlers to register, and the numbers that
+// both sides must agree on.
+#include <nanobind/nanobind.h>
+
+#include "core/args.h"
+#include "xla_ffi/backend.h"
+#include "xla_ffi/handlers.h"
+#include "xla_ffi/schema.h"
+
+namespace nb = nanobind;
+
+namespace dynemb {
+namespace {
+
+nb::dict handler_capsules() {
+  nb::dict capsules;
+  for (auto const& each : registrations()) {
+    capsules[each.name] =
+        nb::capsule(reinterpret_cast<void const*>(each.handler), "xla._CUSTOM_CALL_TARGET");
+  }
+  return capsules;
+}
+
+template <class... Names>
+nb::tuple names(Names... all) {
+  return nb::make_tuple(all...);
+}
+
+nb::dict constants() {
+  nb::dict result;
+  result["bucket_capacity"] = kBucketCapacity;
+  result["bucket_words"] = kBucketBytes / 4;
+  result["keys_word"] = kKeysOffset / 4;
+  result["scores_word"] = kScoresOffset / 4;
+  result["max_states"] = kMaxStates;
+  result["max_tables"] = kMaxTables;
+  result["max_features"] = kMaxFeatures;
+  result["initializer_parameters"] = kInitializerParameters;
+  // Each list is in the order of its enumeration in core/ or xla_ffi/schema.h.
+  result["counters"] = names("clock", "seed", "step", "rows", "inserted", "evicted", "refused",
+                             "lost_updates", "lookups");
+  result["hyper_parameters"] = names("learning_rate", "eps", "b1", "b2", "weight_decay");
+  result["optimizers"] = names("sgd", "adagrad", "rowwise_adagrad", "adam");
+  result["score_policies"] = names("step", "timestamp", "lfu", "customized");
+  result["initializers"] = names("constant", "uniform", "normal", "debug");
+  result["poolings"] = names("none", "sum", "mean", "no_rows");
+  result["table_fields"] = names("num_states", "num_buckets", "policy", "evicts", "initializer",
+                                 "eval_initializer", "optimizer");
+  result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights");
+  static_assert(kNumCounters == 9 && kNumHyperParameters == 5 && kNumTableFields == 7 &&
+                    kNumFeatureFields == 4,
+                "a list above and its enumeration must have the same length");
+  return result;
+}
+
+}  // namespace
+}  // namespace dynemb
+
+NB_MODULE(DYNEMB_MODULE, m) {
+  m.doc() = "Handlers of jax_dynemb for one platform of XLA.";
+  m.attr("platform") = dynemb::backend::kPlatform;
+  m.def("registrations", &dynemb::handler_capsules);
+  m.def("constants", &dynemb::constants);
+}

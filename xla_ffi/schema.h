@@ -1,0 +1,44 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// xla_ffi/schema.h: the attributes and the order of buffers of every call; module.cc tells Python.
+#pragma once
+
+#include <cstdint>
+
+namespace dynemb {
+
+// Attribute "tables", int64[num_tables, kNumTableFields].
+enum TableField : int32_t {
+  kTableNumStates = 0,
+  kTableNumBuckets,  // of the whole table
+  kTablePolicy,
+  kTableEvicts,
+  kTableInitializer,
+  kTableEvalInitializer,
+  kTableOptimizer,
+  kNumTableFields
+};
+
+// Attribute "features", int64[num_features, kNumFeatureFields].
+enum FeatureField : int32_t {
+  kFeatureTable = 0,
+  kFeaturePooling,
+  kFeatureBagSize,     // 0: offsets are given
+  kFeatureHasWeights,  //
+  kNumFeatureFields
+};
+
+// Attribute "initializers", float32[num_tables, 2, kInitializerParameters]: training, evaluation.
+// Attribute "state_initial", float32[num_tables, kMaxStates].
+//
+// Buffers of a table, in this order and as far as the call uses them:
+//   index, values, state 0 .. num_states - 1, counters
+// Buffers of a feature:
+//   lookup  in: ids, [offsets], [weights]                          out: [rows], slots, [scale]
+//   find    in: ids, [offsets], [weights]                          out: rows, found, slots
+//   update  in: ids, slots, gradients, [offsets], [weights], [scale]
+//   reduce  as update
+// Every table buffer of a call that changes the table, and of find, is both operand and result.
+
+}  // namespace dynemb
