@@ -62,8 +62,10 @@ def fbgemm(case: Case, work: str) -> tuple[Step, Callable[[np.ndarray], Any]]:
     """Returns a step on FBGEMM's table-batched embeddings, and what prepares its ids.
 
     Raises:
-      ImportError: FBGEMM is not installed.
+      NotImplementedError: FBGEMM has no such optimizer on the CPU.
     """
+    if work == "adam":
+        raise NotImplementedError(work)
     from fbgemm_gpu.split_embedding_configs import EmbOptimType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import (
         EmbeddingLocation,

@@ -66,52 +66,41 @@ DYNEMB_HD Victim find_empty(Group const& group, Bucket const& bucket, uint64_t m
   return {empty == kNothing ? -1 : static_cast<int>(empty), kEmptyScore};
 }
 
-struct FullBucketView {
-  uint64_t own;           // place marked for this key
-  uint64_t lowest_score;  // of the rows that may leave
-  uint64_t highest_mark;  // of the slots claimed in this phase
+// What a claim may replace in a bucket without empty slots.
+struct FullBucket {
+  uint64_t own;       // the place marked for this key, or kNothing
+  Victim row;         // the row that leaves first
+  Victim other_mark;  // the largest mark
 };
 
+// One look at every slot. It must be one: a key that another thread marks between two looks would
+// be seen by neither, and get a second slot.
 template <class Group>
-DYNEMB_HD FullBucketView view_full_bucket(Group const& group, TableRef const& table,
-                                          Bucket const& bucket, uint64_t mark, uint64_t clock) {
-  FullBucketView view{kNothing, kNothing, 0};
-  for (int place = group.rank(); place < kBucketCapacity; place += group.size()) {
-    auto const score = atomic_load(bucket.scores + place);
-    if (score == mark) view.own = static_cast<uint64_t>(place);
+DYNEMB_HD FullBucket look_at_full(Group const& group, TableRef const& table, Bucket const& bucket,
+                                  uint64_t mark, uint64_t clock) {
+  uint64_t own = kNothing;
+  uint64_t lowest = kNothing, lowest_key = kNothing, lowest_place = kNothing;
+  uint64_t highest = 0, highest_place = kNothing;
+  for (int i = group.rank(); i < kBucketCapacity; i += group.size()) {
+    auto const score = atomic_load(bucket.scores + i);
+    auto const place = static_cast<uint64_t>(i);
+    if (score == mark) own = place;
     if (is_mark(score)) {
-      view.highest_mark = score > view.highest_mark ? score : view.highest_mark;
-    } else if (!is_touched(table.policy, score, clock) && score < view.lowest_score) {
-      view.lowest_score = score;
+      if (score > highest) highest = score, highest_place = place;
+    } else if (score <= lowest && !is_touched(table.policy, score, clock)) {
+      auto const key = bucket.keys[i];
+      if (score == lowest && key >= lowest_key) continue;
+      lowest = score, lowest_key = key, lowest_place = place;
     }
   }
-  return {group.min(view.own), group.min(view.lowest_score), group.max(view.highest_mark)};
-}
-
-// Of the slots that hold exactly `score`, the one with the smallest key.
-template <class Group>
-DYNEMB_HD Victim smallest_key_with(Group const& group, Bucket const& bucket, uint64_t score) {
-  uint64_t key = kNothing;
-  uint64_t place = kNothing;
-  for (int i = group.rank(); i < kBucketCapacity; i += group.size()) {
-    if (atomic_load(bucket.scores + i) != score || bucket.keys[i] >= key) continue;
-    key = bucket.keys[i];
-    place = static_cast<uint64_t>(i);
-  }
-  auto const smallest = group.min(key);
-  place = group.min(key == smallest ? place : kNothing);
-  return {place == kNothing ? -1 : static_cast<int>(place), score};
-}
-
-// The first place that holds exactly `score`. Marks are unique, so there is at most one.
-template <class Group>
-DYNEMB_HD Victim place_with(Group const& group, Bucket const& bucket, uint64_t score) {
-  uint64_t place = kNothing;
-  for (int i = group.rank(); i < kBucketCapacity; i += group.size()) {
-    if (atomic_load(bucket.scores + i) == score) place = static_cast<uint64_t>(i);
-  }
-  place = group.min(place);
-  return {place == kNothing ? -1 : static_cast<int>(place), score};
+  auto const score = group.min(lowest);
+  auto const key = group.min(lowest == score ? lowest_key : kNothing);
+  auto const place = group.min(lowest == score && lowest_key == key ? lowest_place : kNothing);
+  auto const largest = group.max(highest);
+  auto const place_of_largest = group.min(highest == largest ? highest_place : kNothing);
+  return {group.min(own),
+          {place == kNothing ? -1 : static_cast<int>(place), score},
+          {place_of_largest == kNothing ? -1 : static_cast<int>(place_of_largest), largest}};
 }
 
 // The lanes of a group agree on every decision: they decide on reduced values only, and the swap
@@ -134,16 +123,10 @@ DYNEMB_HD Claim claim(Group const& group, TableRef const& table, Bucket const& b
     auto victim = find_empty(group, bucket, mark);
     if (victim.place >= 0 && victim.score == mark) return {victim.place, false};
     if (victim.place < 0) {
-      auto const view = view_full_bucket(group, table, bucket, mark, clock);
-      if (view.own != kNothing) return {static_cast<int>(view.own), false};
-      if (table.evicts != 0 && view.lowest_score != kNothing) {
-        victim = smallest_key_with(group, bucket, view.lowest_score);
-      } else if (view.highest_mark > mark) {
-        victim = place_with(group, bucket, view.highest_mark);
-      } else {
-        return {-1, false};
-      }
-      if (victim.place < 0) continue;  // another thread took it between the two looks
+      auto const full = look_at_full(group, table, bucket, mark, clock);
+      if (full.own != kNothing) return {static_cast<int>(full.own), false};
+      victim = table.evicts != 0 && full.row.place >= 0 ? full.row : full.other_mark;
+      if (victim.place < 0 || (is_mark(victim.score) && victim.score < mark)) return {-1, false};
     }
     auto const seen = swap_together(group, bucket.scores + victim.place, victim.score, mark);
     if (seen == victim.score) return {victim.place, true};

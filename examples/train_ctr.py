@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, list[Epoch]]:
     if options.dense_baseline:
         learners.append(DenseLearner(source, settings))
     runs = {one.title: _run(console, one, source, settings) for one in learners}
-    report.print_summary(console, source.title, runs)
+    report.print_summary(console, runs)
     options.out.mkdir(parents=True, exist_ok=True)
     picture = options.out / "curves.png"
     report.draw_curves(picture, source.title, runs)

@@ -110,7 +110,7 @@ def _device_table(results: dict[Device, str]) -> Table:
 def parser() -> argparse.ArgumentParser:
     """Returns the command line's grammar: one sub-command for each of `COMMANDS`."""
     root = argparse.ArgumentParser(prog="jax_dynemb", description=jde.__doc__)
-    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = root.add_subparsers(dest="command", required=True)
     for name, command in COMMANDS.items():
         text = (command.__doc__ or "").splitlines()[0]
         commands.add_parser(name, help=text, description=text)

@@ -190,11 +190,11 @@ def _platform(tree: Any) -> str:
 def _compilations() -> Iterator[list[str]]:
     names: list[str] = []
 
-    def listen(event: str, duration: float, **details: Any) -> None:
-        del duration
+    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        del duration_secs
         # Lowering comes before any compilation cache, so nothing hides from it.
         if event == "/jax/core/compile/jaxpr_to_mlir_module_duration":
-            names.append(str(details.get("fun_name", "a function")))
+            names.append(str(kwargs.get("fun_name", "a function")))
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     try:

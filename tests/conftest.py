@@ -2,16 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Strict JAX, hypothesis profiles, and the fixture that runs a test per platform."""
 
+import functools
 import os
 from collections.abc import Iterator
 
 import hypothesis
 import jax
 import pytest
-
-# No silent promotion inside the library: float32 times bfloat16 must be written out.
-jax.config.update("jax_numpy_dtype_promotion", "strict")
-jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # ci: the same examples every time. nightly: new ones, many more.
 hypothesis.settings.register_profile(
@@ -23,12 +20,46 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+def pytest_report_header() -> str:
+    """Says whether this run reaches a GPU."""
+    return f"platforms: cpu{', cuda' if _has_cuda() else ' (no CUDA)'}"
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leaves out what needs a GPU where none can be used."""
+    if _has_cuda():
+        return
+    left_out = [item for item in items if item.get_closest_marker("gpu")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+@functools.cache
+def _has_cuda() -> bool:
+    """Whether a CUDA device and the CUDA module are both there."""
+    from jax_dynemb import _ffi
+
+    try:
+        jax.devices("cuda")
+    except RuntimeError:
+        return False
+    return _ffi.loaded()["CUDA"] is not None
+
+
+@pytest.fixture(autouse=True, scope="module")
+def strict_jax(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No silent promotion in the library; optax and flax rely on it elsewhere."""
+    if request.path.parent.name not in ("ops", "table", "jit"):
+        yield
+        return
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        yield
+
+
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def platform(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs the test on the CPU, and on a GPU where one can be used."""
-    import support
-
-    if request.param == "cuda" and not support.has_cuda():
-        pytest.skip("needs a CUDA device and the CUDA module")
     with jax.default_device(jax.devices(request.param)[0]):
         yield request.param

@@ -12,23 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
 from jax_dynemb.reference import ReferenceTables, bucket_of
 
 # The golden numbers' tolerance for float32 arithmetic.
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
-# One unit in the last place, for rows that were rounded to the storage type.
-STORAGE_RTOL = {"float32": 0.0, "bfloat16": 2.0**-7, "float16": 2.0**-10}
-
-
-@functools.cache
-def has_cuda() -> bool:
-    """Whether a CUDA device and the CUDA module are both there."""
-    try:
-        jax.devices("cuda")
-    except RuntimeError:
-        return False
-    return _ffi.loaded()["CUDA"] is not None
+# Two units in the last place, for rows that were rounded to the storage type.
+STORAGE_RTOL = {"float32": 0.0, "bfloat16": 2.0**-6, "float16": 2.0**-9}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,7 +258,7 @@ def assert_close(
         np.asarray(got, np.float64),
         np.asarray(want, np.float64),
         rtol=rtol,
-        atol=max(tolerance["atol"], rtol / 8 if rtol > 1e-3 else 0),
+        atol=max(tolerance["atol"], rtol / 4 if rtol > 1e-3 else 0),
     )
 
 

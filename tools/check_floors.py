@@ -68,6 +68,7 @@ PYTHON_FLOORS = {
     "optim._base": 3,  # how a row is updated is a part of its table's configuration
     "optim._fused": 3,
     "optim._optax": 3,
+    "optim._optax_state": 3,
     "optim._row_local": 3,
     "ops": 4,
     "table": 5,

@@ -39,9 +39,9 @@ def epoch_line(epoch: Epoch, epochs: int) -> str:
     )
 
 
-def print_summary(console: Console, title: str, runs: Runs) -> None:
+def print_summary(console: Console, runs: Runs) -> None:
     """Prints the last epoch of each run side by side."""
-    table = Table(title=title)
+    table = Table(title="after the last epoch")
     table.add_column("")
     for name in runs:
         table.add_column(name, justify="right")

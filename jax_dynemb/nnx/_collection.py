@@ -5,115 +5,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.jagged import Jagged
-from jax_dynemb.nnx._pool import pool
-from jax_dynemb.nnx._tape import attach
-from jax_dynemb.nnx._variable import Table, writable
-from jax_dynemb.ops._state import TableState
-from jax_dynemb.table import Tables
-
-Ids = jax.Array | Jagged
-
-
-class TableModule(nnx.Module):
-    """Holds the tables and turns ids into rows; the modules users build are below.
-
-    Attributes:
-      coll: the functional core of these tables, static.
-      tables: one ``jde.nnx.Table`` Variable a table.
-      deterministic: True after ``model.eval()``: look up without inserting.
-    """
-
-    def __init__(
-        self, tables: Iterable[TableConfig], *, rngs: nnx.Rngs, mesh=None, axis=None
-    ):
-        self.coll = Tables(tuple(tables), mesh=mesh, axis=axis)
-        state = self.coll.init(seed=_seed(rngs))
-        self.tables = nnx.data({name: Table(state[name]) for name in state})
-        self.deterministic = False
-
-    def stats(self) -> dict[str, float | int]:
-        """Reads the counters: ``"cat/rows"``, ``"cat/load_factor"``, ``"cat/evicted"``...
-
-        Waits for the device; call it once in a while, not in every step.
-        """
-        return self.coll.stats(self.get_state())
-
-    def get_state(self) -> dict[str, TableState]:
-        """Returns the state as the functional core takes it, by table name."""
-        return {name: table.get_value() for name, table in self.tables.items()}
-
-    def set_state(self, state: Mapping[str, TableState]) -> None:
-        """Takes over a state that an operation of the functional core returned.
-
-        Example:
-          >>> sparse.set_state(
-          ...     sparse.coll.erase(sparse.get_state(), {"cat": ids})
-          ... )  # doctest: +SKIP
-        """
-        for name, table in self.tables.items():
-            table.set_value(state[name])
-
-    def set_view(self, deterministic: bool | None = None) -> None:
-        """Class method used by ``nnx.view``.
-
-        Args:
-          deterministic: if True, lookups do not insert.
-        """
-        if deterministic is not None:
-            self.deterministic = deterministic
-
-    def _lookup(
-        self,
-        ids: Mapping[str, Ids],
-        weights: Mapping[str, jax.Array] | None,
-        scores: Mapping[str, jax.Array] | None,
-        train: bool | None,
-    ) -> dict[str, jax.Array]:
-        weights = dict(weights or {})
-        if stray := sorted(set(weights) - set(ids)):
-            raise ValueError(
-                f"weights for {stray}, but no ids. Features with ids: {sorted(ids)}."
-            )
-        coll = _fetching_rows_of(self.coll, frozenset(weights))
-        if (not self.deterministic) if train is None else train:
-            rows = self._find_or_insert(coll, ids, scores)
-        else:
-            rows = self._find(coll, ids)
-        return {
-            f: self._pool(coll, f, r, ids[f], weights.get(f)) for f, r in rows.items()
-        }
-
-    def _pool(self, coll, feature, rows, ids, weights) -> jax.Array:
-        """Pools what ``coll`` fetched id by id and this collection returns pooled."""
-        table = self.coll.tables[self.coll.features[feature]]
-        if weights is None and coll.tables[table.name] == table:
-            return rows
-        weights = jnp.ones(rows.shape[:-1]) if weights is None else weights
-        return pool(rows, ids, weights, table)
-
-    def _find_or_insert(self, coll, ids, scores) -> dict[str, jax.Array]:
-        if not all(map(writable, self.tables.values())):
-            raise ValueError(_NOT_AN_ARGUMENT.format(kind=type(self).__name__))
-        rows, residual, state = coll.lookup(self.get_state(), ids, scores=scores)
-        self.set_state(state)
-        return attach(self, coll, residual, rows)
-
-    def _find(self, coll, ids) -> dict[str, jax.Array]:
-        rows, _, state = coll.find(self.get_state(), ids)
-        # The same table, threaded on so that a donating jit keeps it in place.
-        if all(map(writable, self.tables.values())):
-            self.set_state(state)
-        return rows
+from jax_dynemb.nnx._table_module import Ids, TableModule
 
 
 class EmbeddingBagCollection(TableModule):
@@ -212,31 +110,3 @@ class EmbeddingCollection(TableModule):
           By feature [..., dim]; [capacity, dim] for Jagged ids.
         """
         return self._lookup(ids, None, scores, train)
-
-
-@functools.lru_cache(maxsize=256)
-def _fetching_rows_of(coll: Tables, features: frozenset[str]) -> Tables:
-    """The same tables, but without pooling where a feature is to be pooled in JAX."""
-    if not features:
-        return coll
-    names = {coll.features[feature] for feature in features}
-    tables = (
-        dataclasses.replace(t, pooling=None) if name in names else t
-        for name, t in coll.tables.items()
-    )
-    return Tables(tables)
-
-
-def _seed(rngs: nnx.Rngs) -> Any:
-    """An integer, or a traced one where the module is made under a trace."""
-    bits = jax.random.bits(rngs.params(), (), jnp.uint32)
-    return bits if isinstance(bits, jax.core.Tracer) else int(bits)
-
-
-_NOT_AN_ARGUMENT = (
-    "{kind}: this training lookup runs inside a transformation (jit, grad, vmap, "
-    "scan, ...) that the model did not enter as an argument, so the rows it inserts "
-    "would be lost. Pass the model as an argument through jde.nnx.jit and "
-    "jde.nnx.value_and_grad, move the lookup out of jax.vmap or lax.scan (fold batch "
-    "axes into the ids instead), or read without inserting: train=False."
-)

@@ -11,7 +11,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.nnx._collection import Ids, TableModule
+from jax_dynemb.nnx._table_module import Ids, TableModule
 
 
 class DynamicEmbed(TableModule):

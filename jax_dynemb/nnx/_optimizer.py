@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from jax_dynemb.nnx._collection import TableModule
 from jax_dynemb.nnx._grads import Grads, LookupGradients
+from jax_dynemb.nnx._table_module import TableModule
 from jax_dynemb.optim._clip import rows_sum_of_squares, scale_to_norm, sum_of_squares
 from jax_dynemb.optim._row_local import optax_rules
 

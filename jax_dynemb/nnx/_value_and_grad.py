@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jax_dynemb.nnx._collection import TableModule
 from jax_dynemb.nnx._grads import Grads, LookupGradients
+from jax_dynemb.nnx._table_module import TableModule
 from jax_dynemb.nnx._tape import Lookup, Place, Rows, Tape, recording
 from jax_dynemb.nnx._variable import Table, graph_nodes, is_graph_node, iter_variables
 
@@ -43,9 +43,9 @@ def value_and_grad(
 
     Returns:
       A function with the arguments of ``f`` returning ``(loss, grads)``, or
-      ``((loss, aux), grads)``. ``grads`` is a ``jde.nnx.Grads``, or a tuple of them when
-      ``argnums`` is one. When no argument holds a table it is exactly what
-      ``nnx.value_and_grad`` returns.
+      ``((loss, aux), grads)``; ``grads`` is a ``jde.nnx.Grads``, or a tuple of them
+      when ``argnums`` is one. When no argument holds a table it returns exactly what
+      ``nnx.value_and_grad`` does.
 
     Raises:
       ValueError: a lookup inside jit, scan, cond, vmap or remat within the loss.

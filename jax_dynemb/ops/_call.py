@@ -90,7 +90,7 @@ def take_table(
     state: TableState,
     parts: Sequence[str] = ALL,
 ) -> TableState:
-    """The state after a call: its arrays are the next results, the rest is as before."""
+    """The state after a call: its arrays are the next results, the rest stays."""
     new: dict[str, Any] = {
         "index": state.index,
         "values": state.values,

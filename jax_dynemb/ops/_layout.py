@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""From the ids that a user passes to flat arrays, and back to the shapes they expect."""
+"""From the ids that a user passes to flat arrays, and to the shapes they expect."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a lookup leaves for the update: the slot of each id, and how bags were formed."""
+"""What a lookup leaves for the update: each id's slot, and how bags were formed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of given slots, and the keys of a table: the parts of maintenance and bridges."""
+"""Rows of given slots, and the keys of a table: for maintenance and the bridge."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _name(tx: optax.GradientTransformation) -> str:
     """The function that made ``tx``, and the one inside inject_hyperparams."""
     name = getattr(tx.update, "__qualname__", type(tx).__name__).split(".")[0]
     inner = _held(tx.update).get("inner_factory")
-    return f"{name}({inner.__name__})" if hasattr(inner, "__name__") else name
+    return name if inner is None else f"{name}({inner.__name__})"
 
 
 @contextlib.contextmanager
@@ -115,10 +115,11 @@ def _why_not(tx: optax.GradientTransformation, dim: int) -> str | None:
 
 def _updates(tx: Any, rows: jax.Array, grads: list[jax.Array]):
     """Returns the update of each step, and the float leaves of the last state."""
-    state, out = tx.init(rows), []
+    params: Any = rows
+    state, out = tx.init(params), []
     for g in grads:
-        updates, state = tx.update(g, state, rows)
-        rows = optax.apply_updates(rows, updates)
+        updates, state = tx.update(g, state, params)
+        params = optax.apply_updates(params, updates)
         out.append(updates)
     leaves = map(jnp.asarray, jax.tree.leaves(state))
     return out, [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
@@ -170,8 +171,9 @@ def _held(function: Any) -> dict[str, Any]:
     owner = getattr(function, "__self__", None)
     if owner is not None:
         return dict(getattr(owner, "__dict__", {}))
-    code, cells = getattr(function, "__code__", None), function.__closure__ or ()
-    return dict(zip(code.co_freevars, (c.cell_contents for c in cells), strict=True))
+    cells = getattr(function, "__closure__", None) or ()
+    names = function.__code__.co_freevars if cells else ()
+    return dict(zip(names, (cell.cell_contents for cell in cells), strict=True))
 
 
 def _found(value: Any) -> Iterator[optax.GradientTransformation]:

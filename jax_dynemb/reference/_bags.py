@@ -80,18 +80,26 @@ def pool(bags: Bags, rows: np.ndarray, weights: Any, pooling: str | None) -> np.
     Returns:
         float64[*shape, dim].
     """
-    factor = position_factors(bags, weights, pooling)
+    factors = position_factors(bags, weights, pooling)
     out = np.zeros((bags.num_bags, rows.shape[-1]))
-    np.add.at(out, bags.bag, factor[:, None] * rows.astype(np.float64))
+    weighted = factors[:, None] * rows.astype(np.float64)
+    np.add.at(out, bags.bag[bags.valid], weighted[bags.valid])
     return out.reshape(*bags.shape, rows.shape[-1])
 
 
 def position_factors(bags: Bags, weights: Any, pooling: str | None) -> np.ndarray:
     """float64[n]: with which factor each id's row enters the output."""
-    factor = bags.valid.astype(np.float64)
+    factors = bags.valid.astype(np.float64)
     if weights is not None:
-        factor = factor * np.asarray(weights, np.float64).reshape(-1)
-    return factor * bag_scales(bags, pooling)[bags.bag]
+        factors *= np.asarray(weights, np.float64).reshape(-1)
+    return factors * of_each_id(bags, bag_scales(bags, pooling))
+
+
+def of_each_id(bags: Bags, of_bags: np.ndarray) -> np.ndarray:
+    """What belongs to each id's bag: [num_bags, ...] to [n, ...], 0 for padding."""
+    out = np.zeros((len(bags.keys), *of_bags.shape[1:]))
+    out[bags.valid] = of_bags[bags.bag[bags.valid]]
+    return out
 
 
 def bag_scales(bags: Bags, pooling: str | None) -> np.ndarray:

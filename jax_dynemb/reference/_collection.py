@@ -8,9 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ._bags import Bags, as_int64, bag_scales, bags_of, pool, position_factors
+from ._bags import (
+    Bags,
+    as_int64,
+    bag_scales,
+    bags_of,
+    of_each_id,
+    pool,
+    position_factors,
+)
 from ._optimizers import updated_row
-from ._table import RESERVED, ReferenceTable, Row
+from ._table import PADDING, RESERVED, ReferenceTable, Row
 
 Arrays = Mapping[str, Any]
 
@@ -51,6 +59,7 @@ class ReferenceTables:
 
     def init(self, seed: int = 0) -> None:
         """Empties everything, counters too."""
+        self.seed = seed
         self.tables = {
             name: ReferenceTable(config, seed) for name, config in self.configs.items()
         }
@@ -64,6 +73,7 @@ class ReferenceTables:
         for name, features in self._by_table(ids).items():
             keys = np.concatenate([inputs[f].keys[inputs[f].valid] for f in features])
             self._insert_unseen(self.tables[name], keys, (scores or {}).get(name))
+            self.tables[name].counts["lookups"] += 1
         out, residual = {}, {}
         for feature, bags in inputs.items():
             table = self.tables[self.features[feature]]
@@ -118,8 +128,7 @@ class ReferenceTables:
             d = np.asarray(d_rows[feature], np.float64)
             d = d.reshape(r.bags.num_bags, r.values.shape[-1])
             d = d * bag_scales(r.bags, pooling)[:, None]
-            inner = np.sum(d[r.bags.bag] * r.values.astype(np.float64), axis=-1)
-            inner = np.where(r.bags.valid, inner, 0)
+            inner = np.sum(of_each_id(r.bags, d) * r.values.astype(np.float64), axis=-1)
             out[feature] = inner.reshape(r.bags.input_shape)
         return out
 
@@ -136,20 +145,16 @@ class ReferenceTables:
             table = self.tables[name]
             given = (optimizer_state or {}).get(name, {})
             words = (scores or {}).get(name)
-            table.clock += 1
-            last = {int(k): i for i, k in enumerate(as_int64(x).view(np.uint64))}
-            last = {k: i for k, i in last.items() if _storable(k)}
-            wanted = {
-                k: table.score(None, 1, None) if words is None else int(words[i])
-                for k, i in last.items()
-            }
-            table.insert(wanted)
+            keys = as_int64(x).view(np.uint64)
+            self._insert_unseen(table, keys[keys != PADDING], None)
+            last = {int(key): i for i, key in enumerate(keys)}
             for key, i in last.items():
                 row = table.get(key)
                 if row is None:
-                    continue
+                    continue  # padding, or refused
                 row.values = np.asarray(rows[name][i]).astype(row.values.dtype)
-                row.score = wanted[key]
+                if words is not None:
+                    row.score = int(words[i])
                 for leaf, array in given.items():
                     row.state[leaf] = np.asarray(array[i], np.float32)
 
@@ -161,9 +166,8 @@ class ReferenceTables:
                 self.tables[name].erase(int(key))
 
     def clear(self) -> None:
-        """Forgets all ids."""
-        for table in self.tables.values():
-            table.clear()
+        """Empties everything and keeps the seed."""
+        self.init(self.seed)
 
     def export(self, name: str, *, min_score: int = 0) -> dict[int, Row]:
         """All rows of one table under their signed ids."""
@@ -201,7 +205,6 @@ class ReferenceTables:
         self, table: ReferenceTable, keys: np.ndarray, user_score: Any
     ) -> None:
         table.clock += 1
-        table.counts["lookups"] += 1
         distinct, occurrences = np.unique(keys, return_counts=True)
         counts = {int(k): int(n) for k, n in zip(distinct, occurrences, strict=True)}
         storable = {k: n for k, n in counts.items() if _storable(k)}
@@ -243,7 +246,7 @@ def hyper_parameters(optimizer: Any, count: int) -> dict[str, float]:
 
 
 def _storable(key: int) -> bool:
-    return key != 2**64 - 1 and key not in RESERVED
+    return key != PADDING and key not in RESERVED
 
 
 def _read(
@@ -276,7 +279,7 @@ def _add_gradients(
         bags.keys, return_inverse=True, return_counts=True
     )
     totals = np.zeros((len(distinct), table.config.dim))
-    np.add.at(totals, inverse, factors[:, None] * d_out[bags.bag])
+    np.add.at(totals, inverse, factors[:, None] * of_each_id(bags, d_out))
     for key, total, n in zip(distinct, totals, occurrences, strict=True):
         row = residual.rows.get(int(key))
         if row is None:

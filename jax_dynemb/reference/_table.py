@@ -63,12 +63,6 @@ class ReferenceTable:
         rows = initial_rows(initializer, self.seed, keys, self.config.dim)
         return rows.astype(self.config.param_dtype)
 
-    def touch(self, key: int, count: int, user_score: int | None) -> None:
-        """Writes the score of a key that is present."""
-        row = self.get(key)
-        assert row is not None
-        row.score = self.score(row, count, user_score)
-
     def score(self, row: Row | None, count: int, user_score: int | None) -> int:
         """The score after `count` more uses now, `row` being None if new."""
         now = self.clock & 0xFFFFFFFF
@@ -77,8 +71,7 @@ class ReferenceTable:
             before = row.score >> 32 if row else 0
             return min(before + count, MAX_FREQUENCY) << 32 | now
         if strategy == "customized":
-            assert user_score is not None
-            return (user_score & 0x7FFFFFFF) << 32 | now
+            return ((user_score or 0) & 0x7FFFFFFF) << 32 | now
         return self.clock
 
     def insert(self, scores: Mapping[int, int]) -> set[int]:
@@ -127,11 +120,6 @@ class ReferenceTable:
     def erase(self, key: int) -> None:
         """Forgets a key, if it is stored."""
         self.buckets[bucket_of(key, len(self.buckets))].pop(key, None)
-
-    def clear(self) -> None:
-        """Forgets all keys."""
-        for bucket in self.buckets:
-            bucket.clear()
 
     def __len__(self) -> int:
         """How many keys are stored."""

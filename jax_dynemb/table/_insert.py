@@ -68,8 +68,8 @@ def _checked(
         expected = (*layout.ids_shape, *shapes[name])
         if array.shape != expected:
             raise ValueError(
-                f"Table '{table.name}': '{name}' has shape {array.shape}, but for these "
-                f"ids it must be {expected}."
+                f"Table '{table.name}': '{name}' has shape {array.shape}, but for "
+                f"these ids it must be {expected}."
             )
         written[name] = array.astype(jnp.float32).reshape(n, *shapes[name])
     if scores is not None:

@@ -24,8 +24,8 @@ def stats(table: TableConfig, state: TableState) -> dict[str, int | float]:
     result |= {name: counters[name] for name in _SHOWN}
     if table.on_full == "error" and counters["refused"] > 0:
         raise RuntimeError(
-            f"Table '{table.name}' refused {counters['refused']} ids: their buckets are "
-            f"full ({counters['rows']} of {table.num_slots} rows are taken). Raise "
+            f"Table '{table.name}' refused {counters['refused']} ids: their buckets "
+            f"are full ({counters['rows']} of {table.num_slots} rows are taken). Raise "
             "capacity, or use on_full='evict' so that old rows make room."
         )
     return {f"{table.name}/{name}": value for name, value in result.items()}

@@ -30,17 +30,26 @@ def test_minimum_bytes_by_hand():
     assert workloads.minimum_bytes(case, 4, "adam") == adam
 
 
-@pytest.mark.parametrize("peers", [[], ["--peers"]])
-def test_a_quick_run_of_every_work(tmp_path, peers):
+def quick(tmp_path, *arguments):
     path = tmp_path / "figures.json"
-    figures = bench_step.main(
-        ["--case", "q", "--quick", "--dist", "fresh,zipf", "--json", str(path), *peers]
-    )
-    own = [figure for figure in figures if figure.peer == "jax_dynemb"]
-    assert len(own) == 5 + 2  # every work on zipf, two on fresh ids
-    assert all(figure.ms > 0 for figure in figures)
-    assert all(figure.stats["refused"] == 0 for figure in own)
+    figures = bench_step.main(["--quick", "--json", str(path), *arguments])
     assert len(json.loads(path.read_text())) == len(figures)
+    assert all(figure.ms > 0 for figure in figures)
+    return figures
+
+
+def test_a_quick_run_of_every_work(tmp_path):
+    figures = quick(tmp_path, "--case", "p", "--dist", "fresh,zipf")
+    assert len(figures) == 5 + 2  # every work on zipf, two on fresh ids
+    assert all(figure.stats["refused"] == 0 for figure in figures)
+
+
+def test_peers_run_on_the_same_ids(tmp_path):
+    choice = ("--case", "r", "--dist", "zipf", "--work", "eval,adagrad")
+    figures = quick(tmp_path, *choice, "--peers")
+    ours = {f.label: f.floor_ms for f in figures if f.peer == "jax_dynemb"}
+    theirs = {f.label: f.floor_ms for f in figures if f.peer == "jax static"}
+    assert ours == theirs != {}
 
 
 def test_an_unknown_name_is_refused(capsys):

@@ -92,9 +92,7 @@ def test_one_long_bag(platform):
     twins.check(tolerance={"rtol": 2e-4, "atol": 2e-5})
 
 
-def test_weights_without_pooling_scale_the_rows(platform):
-    twins = make(None, initializer=jde.initializers.debug())
-    rows, residuals = twins.lookup({"t": [3, 4, -1]}, {"t": [2.0, 0.5, 1.0]})
-    assert rows["t"][:, 0].tolist() == [6, 2, 0]
-    twins.apply(residuals, {"t": np.ones((3, 8))})
-    twins.check()
+def test_weights_without_pooling_are_refused():
+    twins = make(None)
+    with pytest.raises(ValueError, match="pooling='sum'"):
+        twins.lookup({"t": [3, 4]}, {"t": [2.0, 0.5]})

@@ -24,7 +24,6 @@ GOOD = {"name": "t", "dim": 8, "capacity": 1000}
         ({"capacity": -5}, "capacity"),
         ({"name": ""}, "name"),
         ({"name": "a/b"}, "name"),
-        ({"feature_names": ()}, "feature_names"),
         ({"feature_names": ("a", "a")}, "a"),
         ({"feature_names": "abc"}, "feature_names"),
         ({"score_strategy": "lru"}, "step"),
@@ -146,10 +145,15 @@ class TestCalls:
         with pytest.raises((KeyError, ValueError)):
             self.coll.lookup(other.init(0), {"t": jde.ids([1])})
 
-    def test_customized_scores_must_be_given(self):
-        coll = jde.Tables([jde.TableConfig(**GOOD, score_strategy="customized")])
-        with pytest.raises(ValueError, match="scores"):
-            coll.lookup(coll.init(0), {"t": jde.ids([1])})
+    def test_scores_for_a_table_that_keeps_its_own(self):
+        with pytest.raises(ValueError, match="customized"):
+            self.coll.lookup(
+                self.coll.init(0), {"t": jde.ids([1])}, scores={"t": jnp.uint32(1)}
+            )
+
+    def test_a_mesh_is_refused(self):
+        with pytest.raises(NotImplementedError, match="mesh"):
+            jde.Tables([jde.TableConfig(**GOOD)], mesh=object())
 
     def test_rows_of_another_shape(self):
         with pytest.raises(ValueError, match="rows|dim|shape"):

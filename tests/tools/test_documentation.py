@@ -44,25 +44,29 @@ def test_code_blocks_run(page):
     exec(compile(code_of(page), str(page), "exec"), {"__name__": "page"})
 
 
+# Modules whose page shows everything that they define; packages that only collect names
+# are listed name by name.
+WHOLE_MODULES = {"initializers", "testing"}
+COLLECTIONS = {"nnx", "optim"}
+
+
 def public_names(module: types.ModuleType) -> set[str]:
-    names = {name for name in vars(module) if not name.startswith("_")}
-    return {name for name in names if not is_private_module(getattr(module, name))}
-
-
-def is_private_module(value: object) -> bool:
-    """Whether a name is there only because Python binds submodules to packages."""
-    return isinstance(value, types.ModuleType) and value.__name__ not in DOCUMENTED
-
-
-DOCUMENTED = {
-    f"jax_dynemb.{name}" for name in ("initializers", "nnx", "optim", "testing")
-}
+    """The names that a package shows, without submodules that Python binds to it."""
+    return {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
 
 
 def test_every_public_name_is_on_a_page():
     pages = "\n".join(
         page.read_text(encoding="utf-8") for page in (ROOT / "docs/api").glob("*.md")
     )
-    shown = set(re.findall(r"^::: jax_dynemb\.(\w+)", pages, re.MULTILINE))
-    missing = public_names(jde) - shown
+    shown = set(re.findall(r"^::: jax_dynemb\.([\w.]+)", pages, re.MULTILINE))
+    expected = public_names(jde) | WHOLE_MODULES
+    for collection in COLLECTIONS:
+        names = public_names(getattr(jde, collection))
+        expected |= {f"{collection}.{name}" for name in names}
+    missing = expected - shown
     assert not missing, f"add '::: jax_dynemb.NAME' to a page of docs/api: {missing}"

@@ -1,0 +1,202 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/call.cuh: the tables and features of one call, as kernels see them.
+//
+// A kernel in which a block works on one feature takes them as a parameter: they are constants
+// then. Kernels that meet the features in any order read a copy in scratch, which the first kernel
+// of the operation makes. The parameter comes in two sizes, because the host copies all of it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "core/args.h"
+#include "cuda/host.h"
+#include "cuda/tile_group.cuh"
+
+namespace dynemb::cuda {
+
+template <int kTables, int kFeatures>
+struct CallSize {
+  static constexpr int tables = kTables;
+  static constexpr int features = kFeatures;
+};
+
+template <class Size>
+struct CallArgs {
+  int32_t num_tables;
+  int32_t num_features;
+  TableRef tables[Size::tables];
+  FeatureRef features[Size::features];
+  int64_t first_slot[Size::tables + 1];       // of each table, counted over all tables
+  uint32_t first_item[Size::features + 1];    // of each feature; an item is a position of a feature
+  uint32_t first_block[Size::features + 1];   // of each feature in the grid of the kernel
+  int32_t items_per_warp[Size::features];     // in that grid
+};
+
+// The same in device memory.
+struct CallView {
+  int32_t num_tables;
+  int32_t num_features;
+  TableRef* tables;
+  FeatureRef* features;
+  int64_t* first_slot;
+  uint32_t* first_item;
+};
+
+struct Place {
+  int32_t feature;
+  int64_t position;
+};
+
+__device__ __forceinline__ Place place_of(CallView const& view, uint32_t item) {
+  int32_t low = 0, high = view.num_features;  // first_item[low] <= item < first_item[high]
+  while (high - low > 1) {
+    auto const middle = (low + high) / 2;
+    (view.first_item[middle] <= item ? low : high) = middle;
+  }
+  return {low, int64_t{item - view.first_item[low]}};
+}
+
+__device__ __forceinline__ int32_t table_of(CallView const& view, int64_t linear_slot) {
+  int32_t low = 0, high = view.num_tables;
+  while (high - low > 1) {
+    auto const middle = (low + high) / 2;
+    (view.first_slot[middle] <= linear_slot ? low : high) = middle;
+  }
+  return low;
+}
+
+// The last feature whose blocks start at or before `block`: counted by the lanes of a warp, with
+// one load each, where a search would wait for one load after the other.
+__device__ __forceinline__ int32_t feature_of_block(uint32_t const* first_block,
+                                                    int32_t num_features, uint32_t block) {
+  int32_t feature = -1;
+  for (int32_t base = 0; base < num_features; base += 32) {
+    auto const i = base + lane_id();
+    auto const begun = i < num_features && first_block[i] <= block;
+    feature += __popc(__ballot_sync(kFullWarp, begun));
+  }
+  return feature;
+}
+
+// ---- host ---------------------------------------------------------------------------------------
+
+template <class Function>
+cudaError_t with_call_size(int32_t num_tables, int32_t num_features, Function const& function) {
+  if (num_tables <= 16 && num_features <= 32) return function(CallSize<16, 32>{});
+  return function(CallSize<kMaxTables, kMaxFeatures>{});
+}
+
+template <class Args>
+int64_t total_ids(Args const& args) {
+  int64_t total = 0;
+  for (int32_t f = 0; f < args.num_features; ++f) total += args.features[f].num_ids;
+  return total;
+}
+
+template <class Args>
+int64_t total_slots(Args const& args) {
+  int64_t total = 0;
+  for (int32_t t = 0; t < args.num_tables; ++t) total += args.tables[t].local_buckets;
+  return total * kBucketCapacity;
+}
+
+// Items are numbered with 32 bits.
+template <class Args>
+bool is_countable(Args const& args) {
+  return total_ids(args) <= int64_t{std::numeric_limits<uint32_t>::max()} - kThreads;
+}
+
+// How a kernel cuts the items of a feature into pieces for its warps.
+struct Cut {
+  int64_t items;
+  int32_t per_warp;
+};
+
+// Returns the number of blocks. `cut(feature)` gives the Cut of a feature.
+template <class Size, class Args, class CutFunction>
+int64_t fill_call(Args const& args, CutFunction const& cut, CallArgs<Size>* call) {
+  call->num_tables = args.num_tables;
+  call->num_features = args.num_features;
+  int64_t slots = 0, items = 0, blocks = 0;
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    call->tables[t] = args.tables[t];
+    call->first_slot[t] = slots;
+    slots += args.tables[t].local_buckets * kBucketCapacity;
+  }
+  for (int32_t f = 0; f < args.num_features; ++f) {
+    auto const& feature = args.features[f];
+    auto const piece = cut(feature);
+    call->features[f] = feature;
+    call->first_item[f] = static_cast<uint32_t>(items);
+    call->first_block[f] = static_cast<uint32_t>(blocks);
+    call->items_per_warp[f] = piece.per_warp;
+    items += feature.num_ids;
+    blocks += ceil_div(piece.items, int64_t{piece.per_warp} * kWarpsPerBlock);
+  }
+  call->first_slot[args.num_tables] = slots;
+  call->first_item[args.num_features] = static_cast<uint32_t>(items);
+  call->first_block[args.num_features] = static_cast<uint32_t>(blocks);
+  return blocks;
+}
+
+// One thread an id.
+inline Cut cut_ids(FeatureRef const& feature) { return {feature.num_ids, 32}; }
+
+template <class Args>
+CallView take_view(Args const& args, Scratch& scratch) {
+  return {args.num_tables,
+          args.num_features,
+          scratch.take<TableRef>(args.num_tables),
+          scratch.take<FeatureRef>(args.num_features),
+          scratch.take<int64_t>(args.num_tables + 1),
+          scratch.take<uint32_t>(args.num_features + 1)};
+}
+
+// ---- the first kernel of an operation -----------------------------------------------------------
+
+template <class T>
+__device__ __forceinline__ void copy_array(T const* from, T* to, int32_t count) {
+  static_assert(sizeof(T) % 4 == 0, "copied in words");
+  auto const* const source = reinterpret_cast<uint32_t const*>(from);
+  auto* const target = reinterpret_cast<uint32_t*>(to);
+  auto const words = count * static_cast<int32_t>(sizeof(T) / 4);
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < words; i += static_cast<int32_t>(blockDim.x)) {
+    target[i] = source[i];
+  }
+}
+
+template <class Size, class Op>
+struct PrologueArgs {
+  CallArgs<Size> call;
+  CallView view;
+  Op op;  // begin(): once; begin_table(table, t): once for each table
+};
+
+template <class Size, class Op>
+__global__ void __launch_bounds__(kThreads)
+    prologue_kernel(__grid_constant__ PrologueArgs<Size, Op> const p) {
+  auto const& call = p.call;
+  copy_array(call.tables, p.view.tables, call.num_tables);
+  copy_array(call.features, p.view.features, call.num_features);
+  copy_array(call.first_slot, p.view.first_slot, call.num_tables + 1);
+  copy_array(call.first_item, p.view.first_item, call.num_features + 1);
+  auto const thread = static_cast<int32_t>(threadIdx.x);
+  if (thread == 0) p.op.begin();
+  if (thread < call.num_tables) p.op.begin_table(call.tables[thread], thread);
+}
+
+template <class Size, class Args, class Op>
+cudaError_t launch_prologue(Args const& args, CallView const& view, Op const& op,
+                            cudaStream_t stream) {
+  PrologueArgs<Size, Op> p;
+  fill_call<Size>(args, cut_ids, &p.call);
+  p.view = view;
+  p.op = op;
+  prologue_kernel<<<1, kThreads, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,43 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/find.cu: serving lookup: one kernel, which changes nothing in the table.
+#include "core/find.h"
+
+#include "cuda/launch.h"
+#include "cuda/lookup_rows.cuh"
+
+namespace dynemb::cuda {
+namespace {
+
+struct FindIds {
+  __device__ __forceinline__ Initializer const& missing(TableRef const& table) const {
+    return table.eval_initializer;
+  }
+
+  __device__ __forceinline__ Probed probe(Here const& here, int64_t position, bool active) const {
+    if (!active) return {kEmptyKey, kPaddingSlot, 0};
+    auto const& feature = here.feature;
+    auto const key = load_key(feature.ids, feature.id_type, position);
+    auto slot = find_slot(here.table, key);
+    if (slot == kMissingSlot) slot = kRefusedSlot;
+    feature.slots[position] = slot;
+    feature.found[position] = slot >= 0 ? 1 : 0;
+    return {key, slot, 0};
+  }
+
+  __device__ __forceinline__ void touch(Here const& /*here*/, Probed const& /*id*/) const {}
+};
+
+}  // namespace
+
+size_t find_scratch_bytes(FindArgs const& /*args*/) { return 0; }
+
+cudaError_t find(FindArgs const& args, void* /*scratch*/, cudaStream_t stream) {
+  if (!is_countable(args)) return cudaErrorInvalidValue;
+  return with_call_size(args.num_tables, args.num_features, [&](auto size) {
+    return launch_rows<decltype(size)>(args, FindIds{}, stream);
+  });
+}
+
+}  // namespace dynemb::cuda

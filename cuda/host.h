@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/host.h: what the host side of every operation needs: sizes of grids, pieces of scratch.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/launch.h"
+
+// Returns from the calling function with the first error.
+#define DYNEMB_CUDA_TRY(expression)                            \
+  do {                                                         \
+    cudaError_t const dynemb_error = (expression);             \
+    if (dynemb_error != cudaSuccess) return dynemb_error;      \
+  } while (false)
+
+namespace dynemb::cuda {
+
+constexpr int kThreads = 256;  // of a block, unless a kernel says otherwise
+constexpr int kWarpsPerBlock = kThreads / 32;
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Blocks of a kernel that loops until its work, known on the device only, is done.
+inline int64_t persistent_blocks(int64_t most_useful, int per_multiprocessor) {
+  int device = 0, count = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
+    count = 1;
+  }
+  return std::max<int64_t>(1, std::min<int64_t>(most_useful, int64_t{count} * per_multiprocessor));
+}
+
+// Hands out aligned pieces of scratch memory. Made without memory, it only measures.
+class Scratch {
+ public:
+  explicit Scratch(void* base) : base_(reinterpret_cast<uintptr_t>(base)) {}
+
+  template <class T>
+  T* take(int64_t count) {
+    auto const address = base_ + used_;
+    auto const bytes = sizeof(T) * static_cast<size_t>(count);
+    used_ += (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+    return reinterpret_cast<T*>(address);
+  }
+
+  size_t used() const { return used_; }
+
+ private:
+  uintptr_t base_;
+  size_t used_ = 0;
+};
+
+}  // namespace dynemb::cuda

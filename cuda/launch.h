@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/launch.h: the operations on a GPU: each puts its kernels on the stream and returns.
+//
+// Nothing here waits, allocates or reads device memory, and every launch follows from static
+// shapes, so a stream may be captured into a graph. An operation needs `scratch` of as many bytes
+// as its `..._scratch_bytes` says, aligned to kScratchAlignment, until its kernels have run.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "core/args.h"
+
+namespace dynemb::cuda {
+
+constexpr size_t kScratchAlignment = 256;
+
+size_t lookup_scratch_bytes(LookupArgs const& args);
+cudaError_t lookup(LookupArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t find_scratch_bytes(FindArgs const& args);
+cudaError_t find(FindArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t update_scratch_bytes(UpdateArgs const& args);
+cudaError_t update(UpdateArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t reduce_scratch_bytes(ReduceArgs const& args);
+cudaError_t reduce(ReduceArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t gather_scratch_bytes(RowsArgs const& args);
+cudaError_t gather(RowsArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t scatter_scratch_bytes(RowsArgs const& args);
+cudaError_t scatter(RowsArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t erase_scratch_bytes(EraseArgs const& args);
+cudaError_t erase(EraseArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t export_batch_scratch_bytes(ExportArgs const& args);
+cudaError_t export_batch(ExportArgs const& args, void* scratch, cudaStream_t stream);
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/lookup.cu: training lookup, five kernels: clocks, probe and rows, claim, store, resolve.
+#include "core/lookup.h"
+
+#include "cuda/launch.h"
+#include "cuda/lookup_rows.cuh"
+#include "cuda/missing.cuh"
+
+namespace dynemb::cuda {
+namespace {
+
+__device__ uint64_t nanoseconds_now() {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+
+struct BeginLookup {
+  uint32_t const* given_scores;
+  Touch* uses;
+  MissingList missing;
+
+  __device__ void begin() const { *missing.count = 0; }
+
+  __device__ void begin_table(TableRef const& table, int32_t t) const {
+    auto* const counters = table.counters;
+    auto const timed = table.policy == ScorePolicy::kTimestamp;
+    auto const clock = next_clock(counters[kClock], timed ? nanoseconds_now() : 0);
+    counters[kClock] = clock;
+    ++counters[kLookups];
+    uses[t] = {clock, given_scores[t]};
+  }
+};
+
+struct LookupIds {
+  Touch const* uses;
+  MissingList list;
+
+  __device__ __forceinline__ Initializer const& missing(TableRef const& table) const {
+    return table.initializer;
+  }
+
+  __device__ __forceinline__ Probed probe(Here const& here, int64_t position, bool active) const {
+    auto const& feature = here.feature;
+    Probed id{kEmptyKey, kPaddingSlot, 0};
+    if (active) {
+      id.key = load_key(feature.ids, feature.id_type, position);
+      id.slot = find_slot(here.table, id.key);
+      feature.slots[position] = id.slot;
+      // On its way while the row is copied.
+      if (id.slot >= 0) id.score = atomic_load(score_at(here.table, id.slot));
+    }
+    append_missing(list, id.slot == kMissingSlot, here.feature_index, position);
+    auto const refused = __ballot_sync(kFullWarp, id.slot == kRefusedSlot);
+    if (refused != 0 && lane_id() == 0) {
+      fetch_add(here.table.counters + kRefused, static_cast<uint64_t>(__popc(refused)));
+    }
+    return id;
+  }
+
+  __device__ __forceinline__ void touch(Here const& here, Probed const& id) const {
+    if (id.slot < 0) return;
+    auto const policy = here.table.policy;
+    auto const use = uses[here.feature.table];
+    // Most ids of a batch that repeat one id find it touched already.
+    if (!is_packed(policy) && id.score == use.clock) return;
+    auto* const score = score_at(here.table, id.slot);
+    if (is_packed(policy)) {
+      dynemb::touch(score, policy, use.clock, use.given);
+    } else {
+      atomic_store(score, use.clock);
+    }
+  }
+};
+
+struct LookupScratch {
+  CallView view;
+  Touch* uses;
+  MissingList missing;
+
+  LookupScratch(LookupArgs const& args, Scratch& scratch)
+      : view(take_view(args, scratch)),
+        uses(scratch.take<Touch>(args.num_tables)),
+        missing{scratch.take<Missing>(total_ids(args)), scratch.take<uint8_t>(total_ids(args)),
+                scratch.take<uint32_t>(1)} {}
+};
+
+}  // namespace
+
+size_t lookup_scratch_bytes(LookupArgs const& args) {
+  Scratch scratch(nullptr);
+  LookupScratch(args, scratch);
+  return scratch.used();
+}
+
+cudaError_t lookup(LookupArgs const& args, void* memory, cudaStream_t stream) {
+  if (!is_countable(args)) return cudaErrorInvalidValue;
+  Scratch pieces(memory);
+  LookupScratch const scratch(args, pieces);
+  auto const& missing = scratch.missing;
+  return with_call_size(args.num_tables, args.num_features, [&](auto size) {
+    using Size = decltype(size);
+    auto const begin = BeginLookup{args.given_scores, scratch.uses, missing};
+    DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
+    if (total_ids(args) == 0) return cudaSuccess;
+    DYNEMB_CUDA_TRY(launch_rows<Size>(args, LookupIds{scratch.uses, missing}, stream));
+    return launch_missing({scratch.view, scratch.uses, missing}, total_ids(args), stream);
+  });
+}
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,173 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/row_format.cuh: four columns of a row, read and written by one lane.
+//
+// A quad is loaded as raw bits and converted later: several rows can be on their way before the
+// first is looked at, also where the elements have 16 bits. A format is known at run time
+// (AnyFormat) or at compile time (FloatVectors, the path that most calls take).
+#pragma once
+
+#include <cstdint>
+
+#include "core/value_type.h"
+
+namespace dynemb::cuda {
+
+struct AnyFormat {
+  ValueType type;
+  bool vector;  // four columns may be moved by one instruction
+};
+
+struct FloatVectors {
+  static constexpr ValueType type = ValueType::kFloat32;
+  static constexpr bool vector = true;
+};
+
+struct RawQuad {
+  uint32_t word[4];
+};
+
+__host__ __device__ __forceinline__ bool moves_vectors(void const* rows, int32_t dim) {
+  return dim % 4 == 0 && reinterpret_cast<uintptr_t>(rows) % 16 == 0;
+}
+
+__host__ __device__ __forceinline__ bool is_float_vectors(ValueType type, void const* rows,
+                                                          int32_t dim) {
+  return type == ValueType::kFloat32 && moves_vectors(rows, dim);
+}
+
+template <class Format>
+__device__ __forceinline__ char* row_pointer(Format format, void* rows, int64_t row, int32_t dim) {
+  auto const bytes = row * dim * (format.type == ValueType::kFloat32 ? 4 : 2);
+  return static_cast<char*>(rows) + bytes;
+}
+
+template <class Format>
+__device__ __forceinline__ char const* row_pointer(Format format, void const* rows, int64_t row,
+                                                   int32_t dim) {
+  return row_pointer(format, const_cast<void*>(rows), row, dim);
+}
+
+// Precondition of all below: 0 <= column < dim. Columns from dim on read as zeros.
+
+__device__ __forceinline__ RawQuad load_quad(FloatVectors, char const* row, int32_t column,
+                                             int32_t /*dim*/) {
+  auto const bits = *reinterpret_cast<uint4 const*>(reinterpret_cast<float const*>(row) + column);
+  return {{bits.x, bits.y, bits.z, bits.w}};
+}
+
+template <class Word>
+__device__ __forceinline__ RawQuad load_scalars(char const* row, int32_t column, int32_t dim) {
+  auto const* const from = reinterpret_cast<Word const*>(row) + column;
+  RawQuad quad{{0, 0, 0, 0}};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (column + i < dim) quad.word[i] = from[i];
+  }
+  return quad;
+}
+
+__device__ __forceinline__ RawQuad load_quad(AnyFormat format, char const* row, int32_t column,
+                                             int32_t dim) {
+  if (format.type == ValueType::kFloat32) {
+    if (format.vector) return load_quad(FloatVectors{}, row, column, dim);
+    return load_scalars<uint32_t>(row, column, dim);
+  }
+  if (!format.vector) return load_scalars<uint16_t>(row, column, dim);
+  auto const bits =
+      *reinterpret_cast<uint2 const*>(reinterpret_cast<uint16_t const*>(row) + column);
+  return {{bits.x, bits.y, 0, 0}};
+}
+
+__device__ __forceinline__ float4 to_floats(FloatVectors, RawQuad const& quad) {
+  auto const* const w = quad.word;
+  return {__uint_as_float(w[0]), __uint_as_float(w[1]), __uint_as_float(w[2]),
+          __uint_as_float(w[3])};
+}
+
+__device__ __forceinline__ float half_to_float(ValueType type, uint32_t bits) {
+  auto const word = static_cast<uint16_t>(bits);
+  return type == ValueType::kBFloat16 ? to_float(BFloat16{word}) : to_float(Float16{word});
+}
+
+// Two elements lie in one word if the format moves vectors, else each in its own.
+__device__ __forceinline__ float4 to_floats(AnyFormat format, RawQuad const& quad) {
+  if (format.type == ValueType::kFloat32) return to_floats(FloatVectors{}, quad);
+  auto const* const w = quad.word;
+  auto const x = w[0], y = format.vector ? w[0] >> 16 : w[1];
+  auto const z = format.vector ? w[1] : w[2], last = format.vector ? w[1] >> 16 : w[3];
+  return {half_to_float(format.type, x), half_to_float(format.type, y),
+          half_to_float(format.type, z), half_to_float(format.type, last)};
+}
+
+__device__ __forceinline__ uint32_t half_bits(ValueType type, float value) {
+  if (type == ValueType::kBFloat16) {
+    BFloat16 result;
+    from_float(value, &result);
+    return result.bits;
+  }
+  Float16 result;
+  from_float(value, &result);
+  return result.bits;
+}
+
+template <bool kStreaming, class Vector>
+__device__ __forceinline__ void store_vector(void* to, Vector const& value) {
+  if constexpr (kStreaming) {
+    __stcs(static_cast<Vector*>(to), value);
+  } else {
+    *static_cast<Vector*>(to) = value;
+  }
+}
+
+// kStreaming: the row is not read again by this operation and should leave the cache first.
+template <bool kStreaming = false>
+__device__ __forceinline__ void store_quad(FloatVectors, char* row, int32_t column,
+                                           int32_t /*dim*/, float4 const& values) {
+  store_vector<kStreaming>(reinterpret_cast<float*>(row) + column, values);
+}
+
+template <class Word>
+__device__ __forceinline__ void store_scalars(char* row, int32_t column, int32_t dim,
+                                              uint32_t const (&bits)[4]) {
+  auto* const to = reinterpret_cast<Word*>(row) + column;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (column + i < dim) to[i] = static_cast<Word>(bits[i]);
+  }
+}
+
+template <bool kStreaming = false>
+__device__ __forceinline__ void store_quad(AnyFormat format, char* row, int32_t column, int32_t dim,
+                                           float4 const& v) {
+  if (format.type == ValueType::kFloat32) {
+    if (format.vector) return store_quad<kStreaming>(FloatVectors{}, row, column, dim, v);
+    return store_scalars<uint32_t>(row, column, dim,
+                                   {__float_as_uint(v.x), __float_as_uint(v.y),
+                                    __float_as_uint(v.z), __float_as_uint(v.w)});
+  }
+  uint32_t const bits[4] = {half_bits(format.type, v.x), half_bits(format.type, v.y),
+                            half_bits(format.type, v.z), half_bits(format.type, v.w)};
+  if (!format.vector) return store_scalars<uint16_t>(row, column, dim, bits);
+  store_vector<kStreaming>(reinterpret_cast<uint16_t*>(row) + column,
+                           make_uint2(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16));
+}
+
+// What `v` becomes when it is stored as `type` and read back.
+__device__ __forceinline__ float rounded_to(ValueType type, float v) {
+  return type == ValueType::kFloat32 ? v : half_to_float(type, half_bits(type, v));
+}
+
+__device__ __forceinline__ void add_scaled(float4& sum, float factor, float4 const& v) {
+  sum.x += factor * v.x;
+  sum.y += factor * v.y;
+  sum.z += factor * v.z;
+  sum.w += factor * v.w;
+}
+
+__device__ __forceinline__ float4 scaled(float factor, float4 const& v) {
+  return {factor * v.x, factor * v.y, factor * v.z, factor * v.w};
+}
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/tile_group.cuh: the Group of core/group.h made of neighbouring lanes of a warp.
+//
+// The tiles of one warp may take different branches and run different numbers of loops: every
+// shuffle names the lanes of its own tile only.
+#pragma once
+
+#include <cstdint>
+
+namespace dynemb::cuda {
+
+constexpr unsigned kFullWarp = 0xffffffffu;
+
+__device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x % 32); }
+__device__ __forceinline__ unsigned lanes_below() { return (1u << lane_id()) - 1u; }
+
+// Lanes from `first` on, `width` of them.
+__device__ __forceinline__ unsigned lane_mask(int first, int width) {
+  return (kFullWarp >> (32 - width)) << first;
+}
+
+template <int kWidth>
+class TileGroup {
+ public:
+  __device__ TileGroup() : mask_(lane_mask(lane_id() / kWidth * kWidth, kWidth)) {}
+
+  __device__ int size() const { return kWidth; }
+  __device__ int rank() const { return lane_id() % kWidth; }
+
+  __device__ uint64_t min(uint64_t value) const {
+    for (int distance = kWidth / 2; distance > 0; distance /= 2) {
+      auto const other = __shfl_xor_sync(mask_, value, distance, kWidth);
+      value = other < value ? other : value;
+    }
+    return value;
+  }
+
+  __device__ uint64_t max(uint64_t value) const {
+    for (int distance = kWidth / 2; distance > 0; distance /= 2) {
+      auto const other = __shfl_xor_sync(mask_, value, distance, kWidth);
+      value = other > value ? other : value;
+    }
+    return value;
+  }
+
+  // The lanes add in the same order, so all get the same bits. Also a barrier of the tile: what a
+  // lane read before it, another may write after it.
+  __device__ float sum(float value) const {
+    __syncwarp(mask_);
+    for (int distance = kWidth / 2; distance > 0; distance /= 2) {
+      value += __shfl_xor_sync(mask_, value, distance, kWidth);
+    }
+    return value;
+  }
+
+  __device__ uint64_t broadcast(uint64_t value, int rank) const {
+    return __shfl_sync(mask_, value, rank, kWidth);
+  }
+
+ private:
+  unsigned mask_;
+};
+
+// As many lanes as a row of `dim` columns keeps busy, four columns each: a power of two.
+__host__ __device__ __forceinline__ int lanes_of_row(int32_t dim) {
+  int lanes = 1;
+  while (lanes < 32 && lanes * 4 < dim) lanes *= 2;
+  return lanes;
+}
+
+// A tile of lanes whose number is known at run time.
+struct RowTile {
+  int lanes;
+  int rank;       // of this lane in its tile
+  int index;      // of the tile in its warp
+  int per_warp;   // tiles
+
+  __device__ explicit RowTile(int lanes)
+      : lanes(lanes), rank(lane_id() & (lanes - 1)), index(lane_id() / lanes), per_warp(32 / lanes) {}
+
+  __device__ unsigned mask() const { return lane_mask(index * lanes, lanes); }
+  __device__ int32_t first_column() const { return rank * 4; }
+  __device__ int32_t step() const { return lanes * 4; }
+};
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// tests/core/claim_test.cc: whatever the threads, the same keys win, each with one slot.
+#include "core/claim.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "core/group.h"
+#include "core/score.h"
+#include "tests/core/lockstep_group.h"
+#include "tests/core/test_table.h"
+
+namespace {
+
+using namespace dynemb;
+using dynemb::testing::LockstepGroup;
+using dynemb::testing::random_at;
+using dynemb::testing::TestTable;
+
+constexpr uint64_t kClock = 1000;
+
+// Keys whose home is bucket 0 of a table with two.
+std::vector<Key> keys_of_first_bucket(size_t count, uint64_t stream) {
+  std::vector<Key> keys;
+  for (uint64_t i = 0; keys.size() < count; ++i) {
+    auto const key = random_at(stream << 32 | i);
+    if (bucket_of(hash_key(key), 2) == 0) keys.push_back(key);
+  }
+  return keys;
+}
+
+struct Scenario {
+  std::vector<Key> old_keys;     // fill the bucket from the front
+  std::vector<uint64_t> scores;  // of the old keys; kClock = used by this lookup
+  std::vector<Key> new_keys;     // distinct
+  bool evicts;
+};
+
+// The keys that must be in the bucket afterwards, from the rule as a sentence says it.
+std::set<Key> expected(Scenario const& s) {
+  std::set<Key> result;
+  std::vector<std::pair<uint64_t, Key>> leaving;
+  for (size_t i = 0; i < s.old_keys.size(); ++i) {
+    result.insert(s.old_keys[i]);
+    if (s.evicts && s.scores[i] != kClock) leaving.push_back({s.scores[i], s.old_keys[i]});
+  }
+  std::sort(leaving.begin(), leaving.end());
+  auto newcomers = s.new_keys;
+  std::sort(newcomers.begin(), newcomers.end(),
+            [](Key a, Key b) { return (hash_key(a) & ~kMarkBit) < (hash_key(b) & ~kMarkBit); });
+  auto const room = size_t(kBucketCapacity) - s.old_keys.size() + leaving.size();
+  newcomers.resize(std::min(newcomers.size(), room));
+  auto const free = size_t(kBucketCapacity) - s.old_keys.size();
+  auto const evicted = newcomers.size() > free ? newcomers.size() - free : 0;
+  for (size_t i = 0; i < evicted; ++i) result.erase(leaving[i].second);
+  result.insert(newcomers.begin(), newcomers.end());
+  return result;
+}
+
+void fill(TestTable& table, Scenario const& s) {
+  auto const bucket = bucket_at(table.ref, 0);
+  for (size_t i = 0; i < s.old_keys.size(); ++i) {
+    bucket.keys[i] = s.old_keys[i];
+    bucket.scores[i] = s.scores[i];
+    bucket.digests[i] = digest_of(hash_key(s.old_keys[i]));
+  }
+}
+
+// What the bucket holds after all claims: old keys, and marks turned back into keys.
+std::set<Key> content(TestTable& table, Scenario const& s) {
+  std::map<uint64_t, Key> by_mark;
+  for (auto key : s.new_keys) by_mark[mark_of(hash_key(key))] = key;
+  std::set<Key> result;
+  auto const bucket = bucket_at(table.ref, 0);
+  for (int i = 0; i < kBucketCapacity; ++i) {
+    if (bucket.scores[i] == kEmptyScore) continue;
+    auto const key = is_mark(bucket.scores[i]) ? by_mark.at(bucket.scores[i]) : bucket.keys[i];
+    CHECK(result.insert(key).second);  // no key twice
+  }
+  return result;
+}
+
+// Every new key `copies` times, by `threads` threads that start from different places.
+void claim_by_threads(TestTable& table, Scenario const& s, int threads, size_t copies) {
+  std::vector<std::thread> running;
+  for (int t = 0; t < threads; ++t) {
+    running.emplace_back([&, t] {
+      auto const bucket = bucket_at(table.ref, 0);
+      for (size_t i = 0; i < s.new_keys.size() * copies; ++i) {
+        auto const key = s.new_keys[(i * 101 + size_t(t) * 13) % s.new_keys.size()];
+        claim(ScalarGroup{}, table.ref, bucket, hash_key(key), kClock);
+      }
+    });
+  }
+  for (auto& thread : running) thread.join();
+}
+
+void claim_by_groups(TestTable& table, Scenario const& s, int groups, int lanes) {
+  std::vector<std::thread> running;
+  for (int g = 0; g < groups; ++g) {
+    running.emplace_back([&, g] {
+      dynemb::testing::run_lockstep(lanes, [&](LockstepGroup const& group) {
+        auto const bucket = bucket_at(table.ref, 0);
+        for (size_t i = 0; i < s.new_keys.size(); ++i) {
+          auto const key = s.new_keys[(i * 101 + size_t(g) * 13) % s.new_keys.size()];
+          claim(group, table.ref, bucket, hash_key(key), kClock);
+        }
+      });
+    });
+  }
+  for (auto& thread : running) thread.join();
+}
+
+Scenario scenario(size_t old_count, size_t touched, size_t new_count, bool evicts, bool ties) {
+  Scenario s;
+  s.old_keys = keys_of_first_bucket(old_count, 1);
+  for (size_t i = 0; i < old_count; ++i) {
+    s.scores.push_back(i < touched ? kClock : ties ? 5 : 1 + random_at(i) % 20);
+  }
+  s.new_keys = keys_of_first_bucket(new_count, 2);
+  s.evicts = evicts;
+  return s;
+}
+
+}  // namespace
+
+int main() {
+  std::vector<Scenario> const scenarios = {
+      scenario(0, 0, 1, true, false),       // one key in an empty bucket
+      scenario(0, 0, 100, true, false),     // room for all
+      scenario(100, 10, 28, true, false),   // exactly full
+      scenario(100, 10, 60, true, false),   // the lowest scores leave
+      scenario(128, 0, 50, true, true),     // equal scores: the smallest keys leave
+      scenario(128, 100, 90, true, false),  // more newcomers than rows that may leave
+      scenario(128, 128, 40, true, false),  // nobody may leave
+      scenario(90, 0, 90, false, false),    // no eviction: the smallest marks win
+      scenario(0, 0, 400, true, false),     // three times the bucket
+  };
+  for (auto const& s : scenarios) {
+    auto const wanted = expected(s);
+    for (int repeat = 0; repeat < 5; ++repeat) {
+      TestTable by_threads(2, 1, ScorePolicy::kStep, s.evicts);
+      fill(by_threads, s);
+      claim_by_threads(by_threads, s, 4, 3);
+      CHECK(content(by_threads, s) == wanted);
+    }
+    for (int lanes : {4, 8}) {
+      TestTable by_groups(2, 1, ScorePolicy::kStep, s.evicts);
+      fill(by_groups, s);
+      claim_by_groups(by_groups, s, 3, lanes);
+      CHECK(content(by_groups, s) == wanted);
+    }
+  }
+  std::puts("claim: ok");
+  return 0;
+}

@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// tests/core/lockstep_group.h: a warp tile played by threads, so that the cooperative paths of
+// core/ run, and are checked by sanitizers, on a machine without a GPU.
+#pragma once
+
+#include <algorithm>
+#include <barrier>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+namespace dynemb::testing {
+
+// What the lanes of one group share.
+class Lanes {
+ public:
+  explicit Lanes(int size) : barrier_(size), words_(size_t(size)), floats_(size_t(size)) {}
+  int size() const { return static_cast<int>(words_.size()); }
+
+  // Every lane gives a value and gets the values of all.
+  template <class T>
+  std::vector<T> exchange(std::vector<T>& place, int rank, T value) {
+    place[size_t(rank)] = value;
+    barrier_.arrive_and_wait();
+    auto const all = place;
+    barrier_.arrive_and_wait();
+    return all;
+  }
+
+  std::vector<uint64_t> words(int rank, uint64_t value) { return exchange(words_, rank, value); }
+  std::vector<float> floats(int rank, float value) { return exchange(floats_, rank, value); }
+
+ private:
+  std::barrier<> barrier_;
+  std::vector<uint64_t> words_;
+  std::vector<float> floats_;
+};
+
+class LockstepGroup {
+ public:
+  LockstepGroup(Lanes* lanes, int rank) : lanes_(lanes), rank_(rank) {}
+  int size() const { return lanes_->size(); }
+  int rank() const { return rank_; }
+  uint64_t min(uint64_t value) const {
+    auto const all = lanes_->words(rank_, value);
+    return *std::min_element(all.begin(), all.end());
+  }
+  uint64_t max(uint64_t value) const {
+    auto const all = lanes_->words(rank_, value);
+    return *std::max_element(all.begin(), all.end());
+  }
+  uint64_t broadcast(uint64_t value, int rank) const {
+    return lanes_->words(rank_, value)[size_t(rank)];
+  }
+  float sum(float value) const {
+    float total = 0.0f;
+    for (auto each : lanes_->floats(rank_, value)) total += each;
+    return total;
+  }
+
+ private:
+  Lanes* lanes_;
+  int rank_;
+};
+
+// Runs function(group) on every lane of a new group of `size` threads.
+template <class Function>
+void run_lockstep(int size, Function const& function) {
+  Lanes lanes(size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] { function(LockstepGroup(&lanes, rank)); });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace dynemb::testing

@@ -1,0 +1,53 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""orbax saves and restores the state of a model with tables like any other."""
+
+import jax
+import numpy as np
+import optax
+import orbax.checkpoint as ocp
+import pytest
+from flax import nnx
+
+import jax_dynemb as jde
+
+
+def trained(kit, **options):
+    model = kit.model(**options)
+    optimizer = jde.nnx.Optimizer(model, optax.adam(1e-2))
+    for step in range(3):
+        _, grads = jde.nnx.value_and_grad(kit.loss)(model, kit.batch(step))
+        optimizer.update(model, grads)
+    return model, optimizer
+
+
+@pytest.mark.parametrize("optimizer", [jde.optim.adam(0.1), optax.adam(0.1)])
+def test_restored_model_goes_on_as_if_nothing_happened(kit, tmp_path, optimizer):
+    model, dense = trained(kit, optimizer=optimizer)
+    state = nnx.state((model, dense))
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "step", state)
+        checkpointer.wait_until_finished()
+        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, state)
+        restored = checkpointer.restore(tmp_path / "step", abstract)
+    again = kit.model(seed=9, optimizer=optimizer)
+    dense_again = jde.nnx.Optimizer(again, optax.adam(1e-2))
+    nnx.update((again, dense_again), restored)
+    losses = []
+    for each, of_each in ((model, dense), (again, dense_again)):
+        loss, grads = jde.nnx.value_and_grad(kit.loss)(each, kit.batch(7))
+        of_each.update(each, grads)
+        losses.append((loss, jde.nnx.value_and_grad(kit.loss)(each, kit.batch(8))[0]))
+    np.testing.assert_array_equal(*losses)
+    assert again.sparse.stats() == model.sparse.stats()
+
+
+def test_plain_dictionaries_round_trip(kit, tmp_path):
+    model, _ = trained(kit)
+    pure = nnx.to_pure_dict(nnx.state(model, jde.nnx.Table))
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "tables", pure)
+        checkpointer.wait_until_finished()
+        restored = checkpointer.restore(tmp_path / "tables", pure)
+    for a, b in zip(*map(jax.tree.leaves, (pure, restored)), strict=True):
+        np.testing.assert_array_equal(a, b)
