@@ -33,8 +33,8 @@ PACKAGE_FILES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find \
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
-demo: install ## train the example model for a minute on the CPU
-	$(VENV)/bin/python -P examples/train_ctr.py $(DEMO_ARGS)
+demo: install ## watch the example model learn, on the CPU
+	$(VENV)/bin/python examples/train_ctr.py $(DEMO_ARGS)
 
 test: pytest ctest ## run every test
 

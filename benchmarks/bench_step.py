@@ -66,7 +66,7 @@ def _line(figure: Figure) -> str:
     return (
         f"{figure.peer:18} {figure.case:3} {figure.ids:7} {figure.label:21} "
         f"{figure.ms:8.3f} ms  floor {figure.floor_ms:.3f}  "
-        f"spread {figure.spread:.2f}  {stats}"
+        f"least {figure.least_ms:.3f}  {stats}"
     )
 
 
@@ -81,7 +81,7 @@ def _plan(options: argparse.Namespace, device: Any) -> Plan:
         cases=cases,
         works=tuple(works),
         distributions=tuple(sorted(options.dist or DISTRIBUTIONS, key=_fresh_last)),
-        fresh_works=tuple(options.work or FRESH_WORKS),
+        fresh_works=tuple(w for w in options.work or FRESH_WORKS if w != "eval"),
         effort=timing.Effort(0.0, repeats=2, fewest=2) if options.quick else effort,
         bytes_per_second=timing.bandwidth(device),
     )

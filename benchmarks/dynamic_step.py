@@ -77,10 +77,10 @@ def to_device(coll: jde.Tables, case: Case, ids: np.ndarray) -> Ids:
 
 def gradients(coll: jde.Tables, case: Case) -> Ids:
     """Makes the fixed gradients of the rows, one array for each table."""
-    rows = case.num_outputs // case.tables
+    shape = (case.num_outputs // case.tables, case.dim)
     keys = jax.random.split(jax.random.key(0), case.tables)
-    make = jax.jit(lambda key: jax.random.normal(key, (rows, case.dim)) * 1e-3)
-    return {name: make(key) for name, key in zip(coll.features, keys, strict=True)}
+    pairs = zip(coll.features, keys, strict=True)
+    return {name: _small_normal(key, shape) for name, key in pairs}
 
 
 def evaluation_step(coll: jde.Tables) -> Step:
@@ -111,3 +111,8 @@ def training_step(coll: jde.Tables, *, fresh: bool = False) -> Step:
         return (state, number + 1), rows
 
     return jax.jit(step, donate_argnums=0)
+
+
+@functools.partial(jax.jit, static_argnames="shape")
+def _small_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    return jax.random.normal(key, shape) * 1e-3

@@ -30,10 +30,10 @@ class Figure:
       ids: how ids are drawn: "zipf", "uniform", "fresh".
       work: "eval" or "train".
       optimizer: which optimizer trains; None for "eval".
-      ms: milliseconds of a step.
+      ms: milliseconds of a step, the median of the repeats.
+      least_ms: of the fastest repeat.
       floor_ms: milliseconds that the fewest bytes take at the speed of a copy.
       temp_bytes: scratch memory of the compiled step; None if unknown.
-      spread: slowest repeat over fastest.
       stats: counters of the tables after the last step, summed over tables.
     """
 
@@ -43,9 +43,9 @@ class Figure:
     work: str
     optimizer: str | None
     ms: float
+    least_ms: float
     floor_ms: float
     temp_bytes: int | None = None
-    spread: float = 1.0
     stats: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property

@@ -59,11 +59,11 @@ class Job:
     @property
     def batches(self) -> list[np.ndarray]:
         """The ids of the batches, each `int64[tables, n]`."""
-        return _batches(self.case, self.ids)
+        return _batches(_shape(self.case), self.ids)
 
     def figure(self, peer: str, times: list[float], **extra) -> Figure:
         """Turns the seconds of each repeat into a record."""
-        unique = workloads.distinct_rows(self.batches[0])
+        unique = _distinct(_shape(self.case), self.ids)
         floor = workloads.minimum_bytes(self.case, unique, self.optimizer)
         return Figure(
             peer=peer,
@@ -72,10 +72,15 @@ class Job:
             work="eval" if self.optimizer is None else "train",
             optimizer=self.optimizer,
             ms=timing.milliseconds(times),
+            least_ms=min(times) * 1e3,
             floor_ms=floor / self.plan.bytes_per_second * 1e3,
-            spread=max(times) / min(times),
             **extra,
         )
+
+
+def _shape(case: Case) -> Case:
+    """What ids depend on: cases that differ in width only share theirs."""
+    return dataclasses.replace(case, dim=1)
 
 
 # The same ids serve every work of a case; those of the last two cases are kept.
@@ -83,3 +88,8 @@ class Job:
 def _batches(case: Case, distribution: str) -> list[np.ndarray]:
     count = 1 if distribution == "fresh" else BATCHES
     return [workloads.batch_ids(case, distribution, seed) for seed in range(count)]
+
+
+@functools.lru_cache(maxsize=6)
+def _distinct(case: Case, distribution: str) -> int:
+    return workloads.distinct_rows(_batches(case, distribution)[0])

@@ -29,10 +29,10 @@ struct CallArgs {
   int32_t num_features;
   TableRef tables[Size::tables];
   FeatureRef features[Size::features];
-  int64_t first_slot[Size::tables + 1];       // of each table, counted over all tables
-  uint32_t first_item[Size::features + 1];    // of each feature; an item is a position of a feature
-  uint32_t first_block[Size::features + 1];   // of each feature in the grid of the kernel
-  int32_t items_per_warp[Size::features];     // in that grid
+  int64_t first_slot[Size::tables + 1];      // of each table, counted over all tables
+  uint32_t first_item[Size::features + 1];   // of each feature; an item is a position of a feature
+  uint32_t first_block[Size::features + 1];  // of each feature in the grid of the kernel
+  int32_t items_per_warp[Size::features];    // in that grid
 };
 
 // The same in device memory.
@@ -163,7 +163,8 @@ __device__ __forceinline__ void copy_array(T const* from, T* to, int32_t count) 
   auto const* const source = reinterpret_cast<uint32_t const*>(from);
   auto* const target = reinterpret_cast<uint32_t*>(to);
   auto const words = count * static_cast<int32_t>(sizeof(T) / 4);
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < words; i += static_cast<int32_t>(blockDim.x)) {
+  for (auto i = static_cast<int32_t>(threadIdx.x); i < words;
+       i += static_cast<int32_t>(blockDim.x)) {
     target[i] = source[i];
   }
 }
@@ -172,7 +173,7 @@ template <class Size, class Op>
 struct PrologueArgs {
   CallArgs<Size> call;
   CallView view;
-  Op op;  // begin(): once; begin_table(table, t): once for each table
+  Op op;  // begin(): once; begin_table(call, t): once for each table
 };
 
 template <class Size, class Op>
@@ -185,7 +186,7 @@ __global__ void __launch_bounds__(kThreads)
   copy_array(call.first_item, p.view.first_item, call.num_features + 1);
   auto const thread = static_cast<int32_t>(threadIdx.x);
   if (thread == 0) p.op.begin();
-  if (thread < call.num_tables) p.op.begin_table(call.tables[thread], thread);
+  if (thread < call.num_tables) p.op.begin_table(call, thread);
 }
 
 template <class Size, class Args, class Op>

@@ -3,7 +3,6 @@
 
 // cuda/find.cu: serving lookup: one kernel, which changes nothing in the table.
 #include "core/find.h"
-
 #include "cuda/launch.h"
 #include "cuda/lookup_rows.cuh"
 

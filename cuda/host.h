@@ -4,7 +4,7 @@
 // cuda/host.h: what the host side of every operation needs: sizes of grids, pieces of scratch.
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -13,10 +13,10 @@
 #include "cuda/launch.h"
 
 // Returns from the calling function with the first error.
-#define DYNEMB_CUDA_TRY(expression)                            \
-  do {                                                         \
-    cudaError_t const dynemb_error = (expression);             \
-    if (dynemb_error != cudaSuccess) return dynemb_error;      \
+#define DYNEMB_CUDA_TRY(expression)                       \
+  do {                                                    \
+    cudaError_t const dynemb_error = (expression);        \
+    if (dynemb_error != cudaSuccess) return dynemb_error; \
   } while (false)
 
 namespace dynemb::cuda {
@@ -24,7 +24,7 @@ namespace dynemb::cuda {
 constexpr int kThreads = 256;  // of a block, unless a kernel says otherwise
 constexpr int kWarpsPerBlock = kThreads / 32;
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+__host__ __device__ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Blocks of a kernel that loops until its work, known on the device only, is done.
 inline int64_t persistent_blocks(int64_t most_useful, int per_multiprocessor) {

@@ -3,7 +3,6 @@
 
 // cuda/lookup.cu: training lookup, five kernels: clocks, probe and rows, claim, store, resolve.
 #include "core/lookup.h"
-
 #include "cuda/launch.h"
 #include "cuda/lookup_rows.cuh"
 #include "cuda/missing.cuh"
@@ -24,9 +23,10 @@ struct BeginLookup {
 
   __device__ void begin() const { *missing.count = 0; }
 
-  __device__ void begin_table(TableRef const& table, int32_t t) const {
-    auto* const counters = table.counters;
-    auto const timed = table.policy == ScorePolicy::kTimestamp;
+  template <class Call>
+  __device__ void begin_table(Call const& call, int32_t t) const {
+    auto* const counters = call.tables[t].counters;
+    auto const timed = call.tables[t].policy == ScorePolicy::kTimestamp;
     auto const clock = next_clock(counters[kClock], timed ? nanoseconds_now() : 0);
     counters[kClock] = clock;
     ++counters[kLookups];

@@ -124,14 +124,15 @@ template <class In, class Out, class Ids>
 struct BagPooler {
   RowCopier<In, Out, Ids> rows;
   int32_t* cache;  // [kCachedSlots] of this warp
-  int64_t begin;   // position of the first cached slot
+  int64_t begin;   // position of the first id
 
-  __device__ __forceinline__ int32_t slot_of(int64_t position) const {
-    auto const offset = position - begin;
-    return offset < kCachedSlots ? cache[offset] : rows.here.feature.slots[position];
+  // Ids of a warp's bags are counted from `begin`.
+  __device__ __forceinline__ int32_t slot_of(int32_t index) const {
+    return index < kCachedSlots ? cache[index] : rows.here.feature.slots[begin + index];
   }
 
   __device__ __forceinline__ void probe(int64_t end) const {
+#pragma unroll 1
     for (auto base = begin; base < end; base += 32) {
       auto const position = base + lane_id();
       auto const id = rows.ids.probe(rows.here, position, position < end);
@@ -143,11 +144,11 @@ struct BagPooler {
 
   struct Sum {
     float4 value;
-    int64_t count;  // ids, padding left out
+    int32_t count;  // ids, padding left out
     bool missing;   // some have no row; they are not added yet
   };
 
-  __device__ __forceinline__ void add_some(int64_t first, int64_t end, int32_t column,
+  __device__ __forceinline__ void add_some(int32_t first, int32_t end, int32_t column,
                                            Sum& sum) const {
     RawQuad quad[kRowsInFlight];
     int32_t slot[kRowsInFlight];
@@ -156,7 +157,7 @@ struct BagPooler {
     for (int r = 0; r < kRowsInFlight; ++r) {
       auto const inside = first + r < end;
       slot[r] = inside ? slot_of(first + r) : kPaddingSlot;
-      weight[r] = inside ? weight_of(rows.here.feature, first + r) : 0.0f;
+      weight[r] = inside ? weight_of(rows.here.feature, begin + (first + r)) : 0.0f;
     }
 #pragma unroll
     for (int r = 0; r < kRowsInFlight; ++r) {
@@ -170,25 +171,26 @@ struct BagPooler {
     }
   }
 
-  __device__ __forceinline__ void add_missing(BagRange const& bag, int32_t column,
+  __device__ __forceinline__ void add_missing(int32_t first, int32_t end, int32_t column,
                                               Sum& sum) const {
     auto const& feature = rows.here.feature;
-    for (auto position = bag.begin; position < bag.end; ++position) {
-      if (slot_of(position) >= kPaddingSlot) continue;
-      auto const key = load_key(feature.ids, feature.id_type, position);
-      add_scaled(sum.value, weight_of(feature, position), rows.initial(key, column));
+    for (auto index = first; index < end; ++index) {
+      if (slot_of(index) >= kPaddingSlot) continue;
+      auto const key = load_key(feature.ids, feature.id_type, begin + index);
+      add_scaled(sum.value, weight_of(feature, begin + index), rows.initial(key, column));
     }
   }
 
   __device__ __forceinline__ void pool(RowTile const& tile, int64_t bag) const {
     auto const& feature = rows.here.feature;
     auto const range = bag_range(feature, bag);
+    auto const first = static_cast<int32_t>(range.begin - begin);
+    auto const end = static_cast<int32_t>(range.end - begin);
     for (auto c = tile.first_column(); c < rows.here.table.dim; c += tile.step()) {
       Sum sum{{0.0f, 0.0f, 0.0f, 0.0f}, 0, false};
-      for (auto first = range.begin; first < range.end; first += kRowsInFlight) {
-        add_some(first, range.end, c, sum);
-      }
-      if (sum.missing) add_missing(range, c, sum);
+#pragma unroll 1
+      for (auto some = first; some < end; some += kRowsInFlight) add_some(some, end, c, sum);
+      if (sum.missing) add_missing(first, end, c, sum);
       auto factor = 1.0f;
       if (feature.pooling == Pooling::kMean) {
         factor = sum.count == 0 ? 0.0f : 1.0f / static_cast<float>(sum.count);
@@ -221,14 +223,9 @@ __device__ __forceinline__ void probe_only(Here const& here, Ids const& ids, int
 }
 
 template <class In, class Out, class Ids>
-__device__ __forceinline__ void rows_of_warp(In in, Out out, Here const& here, Ids const& ids,
+__device__ __forceinline__ void pool_of_warp(RowCopier<In, Out, Ids> const& rows,
                                              WarpShare const& share, int32_t* cache) {
-  auto const rows = RowCopier<In, Out, Ids>{in, out, here, ids};
-  auto const& feature = here.feature;
-  if (!pools(feature)) {
-    rows.copy(share.first, static_cast<int32_t>(share.last - share.first));
-    return;
-  }
+  auto const& feature = rows.here.feature;
   if (share.first < share.last) {
     auto const begin = bag_range(feature, share.first).begin;
     auto const end = bag_range(feature, share.last - 1).end;
@@ -238,21 +235,32 @@ __device__ __forceinline__ void rows_of_warp(In in, Out out, Here const& here, I
   // Positions after the last bag, shared out among the warps: they get a slot, and no row.
   for (auto base = feature.offsets[feature.num_bags] + share.warp * 32; base < feature.num_ids;
        base += share.num_warps * 32) {
-    probe_only(here, ids, base, feature.num_ids);
+    probe_only(rows.here, rows.ids, base, feature.num_ids);
   }
 }
 
+template <bool kPools, class In, class Out, class Ids>
+__device__ __forceinline__ void rows_of_warp(In in, Out out, Here const& here, Ids const& ids,
+                                             WarpShare const& share, int32_t* cache) {
+  auto const rows = RowCopier<In, Out, Ids>{in, out, here, ids};
+  auto const& feature = here.feature;
+  if (!kPools || !pools(feature)) {
+    rows.copy(share.first, static_cast<int32_t>(max(share.last - share.first, int64_t{0})));
+    return;
+  }
+  if constexpr (kPools) pool_of_warp(rows, share, cache);
+}
 template <class Size, class Ids>
 struct RowsCall {
   CallArgs<Size> call;
   Ids ids;
 };
 
-// kFast: all tables and rows of the call are FloatVectors.
-template <bool kFast, class Size, class Ids>
+// kFast: all tables and rows of the call are FloatVectors. kPools: some feature pools.
+template <bool kFast, bool kPools, class Size, class Ids>
 __global__ void __launch_bounds__(kThreads, 4)
     rows_kernel(__grid_constant__ RowsCall<Size, Ids> const p) {
-  __shared__ int32_t cache[kWarpsPerBlock][kCachedSlots];
+  __shared__ int32_t cache[kWarpsPerBlock][kPools ? kCachedSlots : 1];
   auto const& call = p.call;
   auto const f = feature_of_block(call.first_block, call.num_features, blockIdx.x);
   auto const& feature = call.features[f];
@@ -270,10 +278,10 @@ __global__ void __launch_bounds__(kThreads, 4)
   if (feature.pooling == Pooling::kNoRows) {
     if (share.first < share.last) probe_only(here, p.ids, share.first, share.last);
   } else if constexpr (kFast) {
-    rows_of_warp(FloatVectors{}, FloatVectors{}, here, p.ids, share, cache[warp_in_block]);
+    rows_of_warp<kPools>(FloatVectors{}, FloatVectors{}, here, p.ids, share, cache[warp_in_block]);
   } else {
     auto const out = AnyFormat{feature.row_type, moves_vectors(feature.rows, table.dim)};
-    rows_of_warp(value_format(table), out, here, p.ids, share, cache[warp_in_block]);
+    rows_of_warp<kPools>(value_format(table), out, here, p.ids, share, cache[warp_in_block]);
   }
 }
 
@@ -310,6 +318,10 @@ inline bool is_fast(LookupArgs const& args) {
   return true;
 }
 
+inline bool pools_any(LookupArgs const& args) {
+  return std::any_of(args.features, args.features + args.num_features, pools);
+}
+
 template <class Size, class Ids>
 cudaError_t launch_rows(LookupArgs const& args, Ids const& ids, cudaStream_t stream) {
   RowsCall<Size, Ids> p;
@@ -325,11 +337,11 @@ cudaError_t launch_rows(LookupArgs const& args, Ids const& ids, cudaStream_t str
   p.ids = ids;
   if (blocks == 0) return cudaSuccess;
   auto const grid = static_cast<unsigned>(blocks);
-  if (is_fast(args)) {
-    rows_kernel<true><<<grid, kThreads, 0, stream>>>(p);
-  } else {
-    rows_kernel<false><<<grid, kThreads, 0, stream>>>(p);
-  }
+  auto const fast = is_fast(args), any_pools = pools_any(args);
+  if (fast && any_pools) rows_kernel<true, true><<<grid, kThreads, 0, stream>>>(p);
+  if (fast && !any_pools) rows_kernel<true, false><<<grid, kThreads, 0, stream>>>(p);
+  if (!fast && any_pools) rows_kernel<false, true><<<grid, kThreads, 0, stream>>>(p);
+  if (!fast && !any_pools) rows_kernel<false, false><<<grid, kThreads, 0, stream>>>(p);
   return cudaGetLastError();
 }
 

@@ -1,17 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/missing.cuh: the phases of a training lookup after the probe: claim, store, resolve.
-//
-// They work on the list of the ids that the probe did not find. Its length is known on the device
-// only: the kernels loop until it is done, and a batch without misses costs their launches.
+// cuda/missing.cuh: the ids that the probe of a training lookup did not find.
 #pragma once
 
 #include <cstdint>
 
 #include "core/lookup.h"
 #include "cuda/call.cuh"
-#include "cuda/initial_rows.cuh"
 
 namespace dynemb::cuda {
 
@@ -45,134 +41,7 @@ __device__ __forceinline__ void append_missing(MissingList const& list, bool mis
   }
 }
 
-// Events of each table, counted in shared memory, so that a million of them do not meet at one
-// address of the counters.
-template <int kKinds>
-struct Tally {
-  uint32_t (&counts)[kMaxTables][kKinds];
-
-  __device__ void clear() const {
-    for (auto i = static_cast<int>(threadIdx.x); i < kMaxTables * kKinds; i += kThreads) {
-      counts[i / kKinds][i % kKinds] = 0;
-    }
-    __syncthreads();
-  }
-
-  __device__ void add(int32_t table, int kind) const { atomicAdd(&counts[table][kind], 1u); }
-
-  // The total of each table is there when all threads of the block have arrived.
-  template <class Function>
-  __device__ void for_each_table(int32_t num_tables, Function const& function) const {
-    __syncthreads();
-    auto const table = static_cast<int32_t>(threadIdx.x);
-    if (table < num_tables) function(table, counts[table]);
-  }
-};
-
-struct MissingId {
-  FeatureRef const& feature;
-  TableRef const& table;
-  int64_t position;
-  Key key;
-
-  __device__ MissingId(CallView const& view, Missing const& id)
-      : feature(view.features[id.feature]),
-        table(view.tables[feature.table]),
-        position(id.position),
-        key(load_key(feature.ids, feature.id_type, position)) {}
-};
-
-constexpr int kClaimLanes = 16;
-
-__global__ void __launch_bounds__(kThreads) claim_kernel(MissingCall const call) {
-  auto const group = TileGroup<kClaimLanes>();
-  auto const count = *call.list.count;
-  auto const tiles = gridDim.x * (kThreads / kClaimLanes);
-  for (auto i = (blockIdx.x * kThreads + threadIdx.x) / kClaimLanes; i < count; i += tiles) {
-    auto const id = MissingId(call.view, call.list.ids[i]);
-    auto const clock = call.uses[id.feature.table].clock;
-    auto const result = claim_missing(group, id.table, id.key, clock);
-    if (group.rank() != 0) continue;
-    id.feature.slots[id.position] = result.slot;
-    call.list.won[i] = result.won ? 1 : 0;
-  }
-}
-
-// First values of the slots that the lanes in `lanes` have stored their keys in, all of one table.
-__device__ __forceinline__ void initialize_slots(TableRef const& table, unsigned lanes, Key own_key,
-                                                 int32_t own_slot) {
-  auto const tile = RowTile(lanes_of_row(table.dim));
-  for (int32_t base = 0; base < 32; base += tile.per_warp) {
-    if ((lanes & lane_mask(base, tile.per_warp)) == 0) continue;
-    auto const from = base + tile.index;
-    auto const key = __shfl_sync(kFullWarp, own_key, from);
-    auto const slot = __shfl_sync(kFullWarp, own_slot, from);
-    if ((lanes >> from & 1) != 0) initialize_slot_by(tile, table, key, slot);
-  }
-}
-
-// A warp stores 32 ids, each lane its own key; then all lanes write the rows, one after the other.
-__global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call) {
-  __shared__ uint32_t counts[kMaxTables][2];  // inserted, evicted
-  auto const tally = Tally<2>{counts};
-  tally.clear();
-  auto const count = *call.list.count;
-  auto const step = gridDim.x * kThreads;
-  for (auto base = blockIdx.x * kThreads + threadIdx.x / 32 * 32; base < count; base += step) {
-    auto const i = base + static_cast<uint32_t>(lane_id());
-    Key key = kEmptyKey;
-    int32_t slot = -1, t = -1;
-    if (i < count && call.list.won[i] != 0) {
-      auto const id = MissingId(call.view, call.list.ids[i]);
-      t = id.feature.table;
-      key = id.key;
-      auto const pending_slot = id.feature.slots[id.position];
-      auto const stored = store_key(id.table, key, pending_slot, call.uses[t].clock);
-      slot = stored.slot;
-      if (slot >= 0) tally.add(t, 0);
-      if (stored.evicted) tally.add(t, 1);
-    }
-    for (auto rest = __ballot_sync(kFullWarp, slot >= 0); rest != 0;) {
-      auto const table = __shfl_sync(kFullWarp, t, __ffs(static_cast<int>(rest)) - 1);
-      auto const same = rest & __ballot_sync(kFullWarp, t == table);
-      initialize_slots(call.view.tables[table], same, key, slot);
-      rest &= ~same;
-    }
-  }
-  tally.for_each_table(call.view.num_tables, [&](int32_t table, uint32_t const(&events)[2]) {
-    if (events[0] == 0) return;
-    auto* const counters = call.view.tables[table].counters;
-    fetch_add(counters + kInserted, events[0]);
-    fetch_add(counters + kRows, events[0] - events[1]);
-    if (events[1] != 0) fetch_add(counters + kEvicted, events[1]);
-  });
-}
-
-__global__ void __launch_bounds__(kThreads) resolve_kernel(MissingCall const call) {
-  __shared__ uint32_t counts[kMaxTables][1];  // refused
-  auto const tally = Tally<1>{counts};
-  tally.clear();
-  auto const count = *call.list.count;
-  for (auto i = blockIdx.x * kThreads + threadIdx.x; i < count; i += gridDim.x * kThreads) {
-    auto const id = MissingId(call.view, call.list.ids[i]);
-    auto& slot = id.feature.slots[id.position];
-    slot = resolve(id.table, id.key, slot, call.uses[id.feature.table]);
-    if (slot == kRefusedSlot) tally.add(id.feature.table, 0);
-  }
-  tally.for_each_table(call.view.num_tables, [&](int32_t table, uint32_t const(&events)[1]) {
-    if (events[0] != 0) fetch_add(call.view.tables[table].counters + kRefused, events[0]);
-  });
-}
-
-inline cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream) {
-  auto const claims = persistent_blocks(ceil_div(num_ids * kClaimLanes, kThreads), 8);
-  auto const ids = persistent_blocks(ceil_div(num_ids, kThreads), 8);
-  claim_kernel<<<static_cast<unsigned>(claims), kThreads, 0, stream>>>(call);
-  DYNEMB_CUDA_TRY(cudaGetLastError());
-  store_kernel<<<static_cast<unsigned>(ids), kThreads, 0, stream>>>(call);
-  DYNEMB_CUDA_TRY(cudaGetLastError());
-  resolve_kernel<<<static_cast<unsigned>(ids), kThreads, 0, stream>>>(call);
-  return cudaGetLastError();
-}
+// Puts claim, store and resolve (core/lookup.h) on the stream.
+cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream);
 
 }  // namespace dynemb::cuda

@@ -123,8 +123,8 @@ __device__ __forceinline__ void store_vector(void* to, Vector const& value) {
 
 // kStreaming: the row is not read again by this operation and should leave the cache first.
 template <bool kStreaming = false>
-__device__ __forceinline__ void store_quad(FloatVectors, char* row, int32_t column,
-                                           int32_t /*dim*/, float4 const& values) {
+__device__ __forceinline__ void store_quad(FloatVectors, char* row, int32_t column, int32_t /*dim*/,
+                                           float4 const& values) {
   store_vector<kStreaming>(reinterpret_cast<float*>(row) + column, values);
 }
 
@@ -143,9 +143,9 @@ __device__ __forceinline__ void store_quad(AnyFormat format, char* row, int32_t 
                                            float4 const& v) {
   if (format.type == ValueType::kFloat32) {
     if (format.vector) return store_quad<kStreaming>(FloatVectors{}, row, column, dim, v);
-    return store_scalars<uint32_t>(row, column, dim,
-                                   {__float_as_uint(v.x), __float_as_uint(v.y),
-                                    __float_as_uint(v.z), __float_as_uint(v.w)});
+    return store_scalars<uint32_t>(
+        row, column, dim,
+        {__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w)});
   }
   uint32_t const bits[4] = {half_bits(format.type, v.x), half_bits(format.type, v.y),
                             half_bits(format.type, v.z), half_bits(format.type, v.w)};

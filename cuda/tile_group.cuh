@@ -73,12 +73,15 @@ __host__ __device__ __forceinline__ int lanes_of_row(int32_t dim) {
 // A tile of lanes whose number is known at run time.
 struct RowTile {
   int lanes;
-  int rank;       // of this lane in its tile
-  int index;      // of the tile in its warp
-  int per_warp;   // tiles
+  int rank;      // of this lane in its tile
+  int index;     // of the tile in its warp
+  int per_warp;  // tiles
 
   __device__ explicit RowTile(int lanes)
-      : lanes(lanes), rank(lane_id() & (lanes - 1)), index(lane_id() / lanes), per_warp(32 / lanes) {}
+      : lanes(lanes),
+        rank(lane_id() & (lanes - 1)),
+        index(lane_id() / lanes),
+        per_warp(32 / lanes) {}
 
   __device__ unsigned mask() const { return lane_mask(index * lanes, lanes); }
   __device__ int32_t first_column() const { return rank * 4; }

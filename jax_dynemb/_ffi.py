@@ -69,7 +69,7 @@ def code(kind: str, name: str) -> int:
 
 def check_platform() -> None:
     """Raises if the default device is a GPU and its kernels are missing."""
-    device = jax.config.jax_default_device or jax.devices()[0]
+    device = getattr(jax.config, "jax_default_device", None) or jax.devices()[0]
     platform = getattr(device, "platform", device)
     if platform in ("gpu", "cuda") and isinstance(_load()["CUDA"], ImportError):
         raise RuntimeError(NO_CUDA.format(device=device))

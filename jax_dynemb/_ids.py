@@ -81,7 +81,7 @@ def hash_ids(values: Iterable[Any], salt: str | int = 0) -> np.ndarray:
       int64[n]; never -1 to -4, except -1 for a missing value. BLAKE2b with an 8-byte
       digest, so the same on every machine and in every version.
     """
-    key = str(salt).encode()[:64]
+    key = hashlib.blake2b(str(salt).encode(), digest_size=32).digest()
     return np.fromiter((_hash_one(v, key) for v in values), np.int64)
 
 

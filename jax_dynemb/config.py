@@ -87,7 +87,7 @@ class TableConfig:
         self._check_name()
         self._check_size()
         self._set("initializer", self._resolved_initializer())
-        self._check_initializer("eval_initializer")
+        self._checked_initializer("eval_initializer")
         self._set("optimizer", self._resolved_optimizer())
         self._set("score_strategy", self._resolved_strategy())
         self._set("on_full", self._resolved_on_full())
@@ -158,16 +158,16 @@ class TableConfig:
             self._set("initializer", initializers.uniform())
         if isinstance(self.initializer, initializers.DefaultUniform):
             return self.initializer.for_capacity(self.capacity)
-        self._check_initializer("initializer")
-        return self.initializer
+        return self._checked_initializer("initializer")
 
-    def _check_initializer(self, field: str) -> None:
+    def _checked_initializer(self, field: str) -> Initializer:
         given = getattr(self, field)
-        if not isinstance(given, Initializer):
-            self._fail(
-                f"{field} must be one of jde.initializers (uniform, normal, "
-                f"truncated_normal, constant, zeros, debug), not {given!r}"
-            )
+        if isinstance(given, Initializer):
+            return given
+        raise ValueError(
+            f"Table '{self.name}': {field} must be one of jde.initializers (uniform, "
+            f"normal, truncated_normal, constant, zeros, debug), not {given!r}"
+        )
 
     def _resolved_optimizer(self) -> Any:
         optimizer = as_optimizer(self.optimizer)

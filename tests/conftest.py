@@ -10,9 +10,12 @@ import hypothesis
 import jax
 import pytest
 
+# The helpers assert too: their failures should show values.
+pytest.register_assert_rewrite("support", "golden_replay")
+
 # ci: the same examples every time. nightly: new ones, many more.
 hypothesis.settings.register_profile(
-    "ci", max_examples=25, stateful_step_count=25, deadline=None, derandomize=True
+    "ci", max_examples=25, stateful_step_count=40, deadline=None, derandomize=True
 )
 hypothesis.settings.register_profile(
     "nightly", max_examples=500, stateful_step_count=50, deadline=None

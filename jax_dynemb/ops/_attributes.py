@@ -12,7 +12,13 @@ from jax_dynemb import _ffi
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.initializers import Initializer
 
-_POLICY = {ScoreStrategy.NO_EVICTION: "step"}
+_POLICY = {
+    ScoreStrategy.STEP: "step",
+    ScoreStrategy.TIMESTAMP: "timestamp",
+    ScoreStrategy.LFU: "lfu",
+    ScoreStrategy.CUSTOMIZED: "customized",
+    ScoreStrategy.NO_EVICTION: "step",
+}
 
 
 def table_attributes(tables: Sequence[TableConfig]) -> dict[str, np.ndarray]:
@@ -40,12 +46,12 @@ def table_attributes(tables: Sequence[TableConfig]) -> dict[str, np.ndarray]:
 
 
 def _table_fields(table: TableConfig) -> dict[str, int]:
-    strategy = table.score_strategy
+    strategy = ScoreStrategy(table.score_strategy)
     kind = getattr(table.optimizer, "kind", None)
     return {
         "num_states": len(table.states),
         "num_buckets": table.num_buckets,
-        "policy": _ffi.code("score_policies", _POLICY.get(strategy, strategy.value)),
+        "policy": _ffi.code("score_policies", _POLICY[strategy]),
         "evicts": int(table.evicts),
         "initializer": _initializer_code(table.initializer),
         "eval_initializer": _initializer_code(table.eval_initializer),

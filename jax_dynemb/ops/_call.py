@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._attributes import table_attributes
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops._state import TableState, check_state
 
 ALL = ("index", "values", "optimizer", "counters")
 
@@ -34,9 +34,10 @@ class Call:
         self._results: list[Any] = []
         self._aliases: dict[int, int] = {}
 
-    def operand(self, array: jax.Array) -> None:
-        """Adds an array that is only read."""
-        self._operands.append(array)
+    def operand(self, array: jax.Array | None) -> None:
+        """Adds an array that is only read; None is an operand that the call lacks."""
+        if array is not None:
+            self._operands.append(array)
 
     def result(self, shape: tuple[int, ...], dtype: Any) -> None:
         """Adds an array that is only written."""
@@ -53,6 +54,7 @@ class Call:
         self, table: TableConfig, state: TableState, parts: Sequence[str] = ALL
     ) -> None:
         """Adds the arrays of a table, changed in place or passed through."""
+        check_state(table, state)
         for array in table_arrays(table, state, parts):
             self.update(array)
 

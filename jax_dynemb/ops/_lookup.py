@@ -37,12 +37,9 @@ def _start(op: str, tables: Sequence[TableConfig], inputs: Inputs) -> Call:
     return Call(op, tables, features=feature_attribute(rows))
 
 
-def add_bags(call: Call, layout: FeatureLayout, given: FeatureInput) -> None:
-    """Adds offsets and weights where the feature has them."""
-    if layout.bag_size == 0:
-        call.operand(given.offsets)
-    if layout.weighted:
-        call.operand(given.weights)
+def _add_ids(call: Call, given: FeatureInput) -> None:
+    for array in (given.ids, given.offsets, given.weights):
+        call.operand(array)
 
 
 def lookup(
@@ -70,8 +67,7 @@ def lookup(
     configs = {table.name: table for table in tables}
     for layout, given in inputs:
         config = configs[layout.table]
-        call.operand(given.ids)
-        add_bags(call, layout, given)
+        _add_ids(call, given)
         if layout.pooling != "no_rows":
             call.result((layout.num_bags, config.dim), config.dtype)
         call.result((layout.num_ids,), jnp.int32)
@@ -102,8 +98,7 @@ def find(
     configs = {table.name: table for table in tables}
     for layout, given in inputs:
         config = configs[layout.table]
-        call.operand(given.ids)
-        add_bags(call, layout, given)
+        _add_ids(call, given)
         call.result((layout.num_bags, config.dim), config.dtype)
         call.result((layout.num_ids,), jnp.uint8)
         call.result((layout.num_ids,), jnp.int32)

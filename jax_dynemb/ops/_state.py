@@ -60,6 +60,42 @@ def empty_state(config: TableConfig, seed: UInt32[Array, "2"]) -> TableState:
     )
 
 
+def check_state(config: TableConfig, state: TableState) -> None:
+    """Refuses the state of another table, before a call that would destroy it.
+
+    Raises:
+      TypeError: not a TableState at all.
+      ValueError: an array has another shape or dtype than the config says.
+    """
+    if not isinstance(state, TableState):
+        raise TypeError(
+            f"Table '{config.name}': the state must be a TableState, as init returns "
+            f"it, not {type(state).__name__}."
+        )
+    slots, words = config.num_slots, _ffi.constants()["bucket_words"]
+    expected: dict[str, tuple[tuple[int, ...], str]] = {
+        "index": ((config.num_buckets, words), "uint32"),
+        "values": ((slots, config.dim), config.param_dtype),
+    }
+    given = {"index": state.index, "values": state.values, **state.optimizer}
+    for name, spec in config.states.items():
+        expected[name] = ((slots, *spec.shape), "float32")
+    for name in expected.keys() | given.keys():
+        array, wanted = given.get(name), expected.get(name)
+        found = None if array is None else (tuple(array.shape), array.dtype.name)
+        if found != wanted:
+            raise ValueError(
+                f"Table '{config.name}': this state belongs to another config: "
+                f"'{name}' is {_spelled(found)}, expected {_spelled(wanted)}. "
+                "Pass the state that this Tables made, or make Tables from the configs "
+                "that the state was made with."
+            )
+
+
+def _spelled(array: tuple[tuple[int, ...], str] | None) -> str:
+    return "absent" if array is None else f"{array[1]}{list(array[0])}"
+
+
 def empty_index(num_buckets: int) -> UInt32[Array, "buckets 544"]:
     """No digests, keys of all ones, scores of zero."""
     constants = _ffi.constants()

@@ -32,15 +32,8 @@ def _start(
 
 def _add_gradients(call: Call, features: Sequence[FeatureGradient]) -> None:
     for f in features:
-        call.operand(f.ids)
-        call.operand(f.slots)
-        call.operand(f.gradients)
-        if f.layout.bag_size == 0:
-            call.operand(f.offsets)
-        if f.layout.weighted:
-            call.operand(f.weights)
-        if f.layout.pooling == "mean":
-            call.operand(f.scale)
+        for array in (f.ids, f.slots, f.gradients, f.offsets, f.weights, f.scale):
+            call.operand(array)
 
 
 def update(

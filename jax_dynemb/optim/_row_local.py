@@ -4,7 +4,7 @@
 
 A table updates the rows of one batch and nothing else. That is what the
 transformation would have done to the whole table only if the update of a row depends
-on that row alone, so three steps are run on a set of rows and again on a shuffled part
+on that row alone, so two steps are run on a set of rows and again on a shuffled part
 of it between rows of zeros. The rows left out carry huge values and NaN, which makes
 every norm, mean and finiteness test over the batch visible.
 """
@@ -25,7 +25,7 @@ _Why = Callable[[optax.GradientTransformation], str | None]
 
 # More than 128 rows, and more than 128 columns when the table has them: below that
 # size some transformations do not show what they do (factored second moments).
-_ROWS, _KEPT, _PADDING, _STEPS = 160, 120, 9, 3
+_ROWS, _KEPT, _PADDING, _STEPS = 160, 120, 9, 2
 
 _PART_OF = {
     "scale_by_trust_ratio": "lamb and lars",
@@ -96,7 +96,7 @@ def _probe_dim(dim: int) -> int:
 def _why_not(tx: optax.GradientTransformation, dim: int) -> str | None:
     """Returns the reason in words, or None when ``tx`` is row-local."""
     rows, grads, keep = _probe(dim)
-    part_rows, part_grads = _part_of(rows, keep), [_part_of(g, keep) for g in grads]
+    part_rows, part_grads = _kept(rows, keep), [_kept(g, keep) for g in grads]
     try:
         with jax.ensure_compile_time_eval(), jax.debug_nans(False), optax_rules():
             run = jax.jit(functools.partial(_updates, tx))
@@ -125,26 +125,28 @@ def _updates(tx: Any, rows: jax.Array, grads: list[jax.Array]):
     return out, [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
 
 
-def _probe(dim: int):
+def _probe(dim: int) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
     """Rows, one gradient a step, and the order in which a part of them is kept."""
     draw = np.random.default_rng(20260101)
     scale = 10.0 ** draw.uniform(-3, 3, size=(_STEPS + 1, _ROWS, 1))
     values = draw.normal(size=(_STEPS + 1, _ROWS, dim)) * scale
     values[:, _KEPT : _KEPT + 20] *= 1e9
     values[-1, _KEPT + 20 :] = np.nan
-    rows, *grads = (jnp.asarray(v, jnp.float32) for v in values)
-    rows = rows.at[:_KEPT].set(draw.normal(size=(_KEPT, dim)).astype(np.float32))
+    values[0, :_KEPT] = draw.normal(size=(_KEPT, dim))
+    rows, *grads = values.astype(np.float32)
     return rows, grads, draw.permutation(_KEPT)
 
 
-def _part_of(rows: jax.Array, keep: np.ndarray) -> jax.Array:
-    return jnp.pad(rows[keep], ((0, _PADDING), (0, 0)))
+def _kept(rows: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    return np.pad(rows[keep], ((0, _PADDING), (0, 0)))
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> bool:
     """Equal up to rounding, measured against the largest entry of each row."""
-    size = np.abs(a).max(axis=1, keepdims=True, initial=0)
-    return bool(np.all((np.abs(a - b) <= 1e-4 * np.abs(a) + 1e-6 * size) | (a == b)))
+    with np.errstate(all="ignore"):
+        size = np.abs(a).max(axis=1, keepdims=True, initial=0)
+        near = np.abs(a - b) <= 1e-4 * np.abs(a) + 1e-6 * size
+    return bool(np.all(near | (a == b)))
 
 
 def _culprit(tx: optax.GradientTransformation, why: _Why):

@@ -14,7 +14,7 @@ import numpy as np
 
 from jax_dynemb.config import BUCKET_CAPACITY, TableConfig
 from jax_dynemb.ops import _rows
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops._state import TableState, check_state
 
 _CHUNK_BYTES = 1 << 28
 
@@ -42,7 +42,7 @@ def _chunk(
     state: TableState,
     first: jax.Array,
     min_score: jax.Array,
-) -> tuple[jax.Array, ...]:
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, dict[str, jax.Array]]:
     keys, scores, slots, count = _rows.export_batch(
         table, state.index, first, num_buckets, min_score
     )
@@ -55,6 +55,7 @@ def export(
     table: TableConfig, state: TableState, min_score: int, chunk_buckets: int | None
 ) -> Iterator[Exported]:
     """See ``Tables.export``."""
+    check_state(table, state)
     buckets = chunk_buckets or _default_chunk(table)
     buckets = max(1, min(buckets, table.num_buckets))
     threshold = jnp.asarray(words_of([min_score])[0])

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops import _lookup, _rows
 from jax_dynemb.ops._layout import FeatureLayout, prepare
@@ -43,7 +45,15 @@ def insert(
         [table], {table.name: state}, [(slots_only, given)], zero
     )
     slots = _last_occurrences(outputs["slots"])
-    return _rows.scatter(table, states[table.name], slots, written)
+    found = _not_a_lookup(states[table.name], state)
+    return _rows.scatter(table, found, slots, written)
+
+
+def _not_a_lookup(new: TableState, old: TableState) -> TableState:
+    """Loading rows is not training: the count of lookups stays."""
+    place = _ffi.constants()["counters"].index("lookups")
+    counters = new.counters.at[:, place].set(old.counters[:, place])
+    return dataclasses.replace(new, counters=counters)
 
 
 def _checked(

@@ -204,8 +204,10 @@ class Tables:
     ) -> States:
         """One optimizer update of every row that the lookups touched.
 
-        All gradients of one row are summed first. A row that left since is passed
-        over and counted in ``lost_updates``.
+        All gradients of one row are summed first. A gradient whose slot no longer
+        holds its id (the row left since) is passed over and counted in
+        ``lost_updates``; if the id came back meanwhile, it is a new row that may or
+        may not have the old slot, so update before you erase or look up elsewhere.
 
         Args:
           state: the tables.

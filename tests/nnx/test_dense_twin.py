@@ -68,8 +68,9 @@ def twins(optimizer):
 )
 def test_same_losses_and_rows(optimizer, tx):
     dynamic, dense = twins(optimizer)
-    ours, theirs = jde.nnx.Optimizer(dynamic, tx), nnx.Optimizer(
-        dense, tx, wrt=nnx.Param
+    ours, theirs = (
+        jde.nnx.Optimizer(dynamic, tx),
+        nnx.Optimizer(dense, tx, wrt=nnx.Param),
     )
 
     @jde.nnx.jit

@@ -90,9 +90,7 @@ def test_gradients_equal_a_dense_table(pooling):
     # Plain nnx sees the weights too, with the rows as constants.
     plain = nnx.grad(loss_fn)(model, ids)
     again = jde.nnx.value_and_grad(loss_fn)(model, ids)[1].dense
-    np.testing.assert_allclose(
-        plain["scores"][...], again["scores"][...], rtol=1e-5
-    )
+    np.testing.assert_allclose(plain["scores"][...], again["scores"][...], rtol=1e-5)
 
 
 def test_jagged_weights():

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
+    initialize,
     invariant,
     precondition,
     rule,
@@ -21,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 import jax_dynemb as jde
-from strategies import crowd, crowded_batches
+from strategies import crowd, crowded_batch
 from support import Twins, assert_stats, gradients
 
 # Gradients pile up over many steps of float32 here and of float64 there.
@@ -61,25 +62,26 @@ class TableMachine(RuleBasedStateMachine):
         super().__init__()
         self.twins = Twins(*tables(self.strategy), seed=3)
         self.pending: tuple[Any, Any, dict[str, tuple]] | None = None
-        self.largest = 0
 
-    @rule(data=st.data(), seed=SEEDS, score=st.integers(0, 7))
-    def lookup(self, data, seed, score):
-        # batches grow: each lookup may be one size above the largest so far
-        allowed = SIZES[: min(len(SIZES), self.largest + 2)]
-        size = data.draw(st.sampled_from(allowed))
-        self.largest = max(self.largest, SIZES.index(size))
-        ids = {
-            "a": data.draw(crowded_batches(size)),
-            "b": data.draw(crowded_batches(size)),
-            "second": data.draw(crowded_batches(2 * size)).reshape(size, 2),
-        }
+    @initialize(seed=SEEDS)
+    def fill(self, seed):
+        self.lookup(300, seed, 3)
+
+    @rule(size=st.sampled_from(SIZES), seed=SEEDS, score=st.integers(0, 7))
+    def lookup(self, size, seed, score):
+        a, b, *pairs = (crowded_batch(seed + i, size) for i in range(4))
+        ids = {"a": a, "b": b, "second": np.stack(pairs, axis=1)}
         scores = None
         if self.strategy == "customized":
             scores = dict.fromkeys(("first", "second"), jnp.uint32(score))
         weights = {"second": gradients((size, 2), seed)}
         rows, residuals = self.twins.lookup(ids, weights, scores)
         self.pending = (*residuals, {f: x.shape for f, x in rows.items()})
+
+    @rule(size=st.sampled_from(SIZES), seed=SEEDS, score=st.integers(0, 7))
+    def train(self, size, seed, score):
+        self.lookup(size, seed, score)
+        self.apply(seed)
 
     @precondition(lambda self: self.pending is not None)
     @rule(seed=SEEDS)
@@ -103,20 +105,24 @@ class TableMachine(RuleBasedStateMachine):
             for key, row in r.rows.items()
         )
 
-    @rule(ids=crowded_batches(64))
-    def find(self, ids):
+    @rule(seed=SEEDS)
+    def find(self, seed):
+        ids = crowded_batch(seed, 64)
         self.twins.find({"b": ids, "second": ids.reshape(32, 2)})
 
-    @rule(ids=crowded_batches(64), seed=SEEDS)
-    def insert(self, ids, seed):
+    @rule(seed=SEEDS)
+    def insert(self, seed):
+        ids = crowded_batch(seed, 64)
         rows = {"first": gradients((64, 4), seed), "second": gradients((64, 3), seed)}
-        words = np.random.default_rng(seed).integers(1, 2**62, 64).astype(np.uint64)
-        self.twins.insert(
-            dict.fromkeys(rows, ids), rows, scores=dict.fromkeys(rows, words)
-        )
+        scores = None
+        if self.strategy != "timestamp":  # the oracle's clock is not the host's
+            words = np.random.default_rng(seed).integers(1, 2**62, 64)
+            scores = dict.fromkeys(rows, words.astype(np.uint64))
+        self.twins.insert(dict.fromkeys(rows, ids), rows, scores=scores)
 
-    @rule(first=crowded_batches(64), second=crowded_batches(64))
-    def erase(self, first, second):
+    @rule(seed=SEEDS)
+    def erase(self, seed):
+        first, second = (crowded_batch(seed + i, 64) for i in range(2))
         self.twins.erase({"first": first, "second": second})
 
     @rule()

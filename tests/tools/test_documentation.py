@@ -6,7 +6,6 @@ import re
 import types
 from pathlib import Path
 
-import jax
 import pytest
 
 import jax_dynemb as jde
@@ -27,14 +26,6 @@ def code_of(page: Path) -> str:
     return "\n".join(lines)
 
 
-@pytest.fixture
-def lenient_promotion():
-    # A reader's session is not as strict as our tests.
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
-
-
-@pytest.mark.usefixtures("lenient_promotion")
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if code_of(page).strip()],

@@ -1,0 +1,208 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/gradient_sums.cuh: the kernel that sums the pieces of a block and hands each sum on.
+//
+// A template over Sink: what happens to the sum of a row (cuda/update.cu, cuda/reduce.cu):
+//   Sink::Loaded                     what it needs of a row, loaded beside the gradients
+//   load(format, row, column)        -> Loaded
+//   needs_squares(row), rate(...)    for an optimizer that looks at the whole row first
+//   store(format, row, column, loaded, sum, rate)
+//   finish(group, row, sum)          the whole row from memory, by the lanes of a warp
+//   general()                        -> the sink that finishes long runs
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/gradient_pieces.cuh"
+
+namespace dynemb::cuda {
+
+constexpr int kTogether = 2;     // pieces that a tile sums at the same time
+constexpr int kRowsOfPiece = 2;  // gradients on their way, for each of them
+
+// A row whose sum is complete.
+struct SummedRow {
+  TableRef const& table;
+  int32_t table_index;
+  int32_t slot;
+  uint32_t first_item;  // the first of its positions in the batch
+};
+
+template <class SortKey, class Sink>
+struct PiecesCall {
+  CallView view;
+  SortedGradients<SortKey> sorted;
+  LongRuns long_runs;
+  Sink sink;
+};
+
+template <bool kFast>
+__device__ __forceinline__ auto format_of(GradientRow const& row) {
+  if constexpr (kFast) {
+    return FloatVectors{};
+  } else {
+    return AnyFormat{static_cast<ValueType>(row.type), row.vector != 0};
+  }
+}
+
+template <bool kFast>
+__device__ __forceinline__ auto format_of(TableRef const& table) {
+  if constexpr (kFast) {
+    return FloatVectors{};
+  } else {
+    return AnyFormat{table.value_type, moves_vectors(table.values, table.dim)};
+  }
+}
+
+__device__ __forceinline__ float square_of(float4 const& v) {
+  return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+}
+
+// One tile at work on kTogether pieces. All lanes of the tile take the same branches, except where
+// a lane has no column.
+template <bool kFast, class Sink>
+struct PieceSummer {
+  PieceMemory const& memory;
+  CallView const& view;
+  LongRuns const& long_runs;
+  Sink const& sink;
+  RowTile const& tile;
+  int32_t first;  // of the pieces,
+  int32_t step;   // and from one to the next
+
+  __device__ __forceinline__ int32_t index(int k) const { return first + k * step; }
+  __device__ __forceinline__ bool exists(int k) const { return index(k) < memory.num_pieces; }
+  // Read again where it is needed: shared memory is near and registers are few.
+  __device__ __forceinline__ Piece const& piece(int k) const { return memory.pieces[index(k)]; }
+  __device__ __forceinline__ TableRef const& table(int k) const {
+    return view.tables[piece(k).table];
+  }
+  __device__ __forceinline__ bool is_whole(int k) const {
+    return exists(k) && piece(k).partial < 0;
+  }
+  __device__ __forceinline__ SummedRow row(int k) const {
+    return {table(k), piece(k).table, piece(k).slot, piece(k).first_item};
+  }
+
+  __device__ __forceinline__ void sum(int32_t column, int32_t const (&dim)[kTogether],
+                                      float4 (&sums)[kTogether]) const {
+    int32_t most = 0;
+    int32_t count[kTogether];
+    GradientRow const* rows[kTogether];
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      sums[k] = {0.0f, 0.0f, 0.0f, 0.0f};
+      count[k] = column < dim[k] ? piece(k).count : 0;
+      rows[k] = memory.rows + piece(k).first;
+      most = max(most, count[k]);
+    }
+    for (int32_t base = 0; base < most; base += kRowsOfPiece) {
+      RawQuad quad[kTogether][kRowsOfPiece];
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+#pragma unroll
+        for (int r = 0; r < kRowsOfPiece; ++r) {
+          quad[k][r] = {{0, 0, 0, 0}};
+          if (base + r >= count[k]) continue;
+          auto const& from = rows[k][base + r];
+          quad[k][r] = load_quad(format_of<kFast>(from), from.row, column, dim[k]);
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+#pragma unroll
+        for (int r = 0; r < kRowsOfPiece; ++r) {
+          if (base + r >= count[k]) continue;
+          auto const& from = rows[k][base + r];
+          add_scaled(sums[k], from.factor, to_floats(format_of<kFast>(from), quad[k][r]));
+        }
+      }
+    }
+  }
+
+  // The factors of optimizers that need the whole row; `sums` are those of the first columns.
+  __device__ __forceinline__ void find_rates(int32_t columns, int32_t const (&dim)[kTogether],
+                                             float4 const (&sums)[kTogether],
+                                             float (&rates)[kTogether]) const {
+    bool needed[kTogether];
+    float squares[kTogether];
+    auto any = false;
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      rates[k] = 0.0f;
+      needed[k] = is_whole(k) && sink.needs_squares(row(k));
+      squares[k] = square_of(sums[k]);
+      any |= needed[k];
+    }
+    if (!any) return;
+    for (auto base = tile.step(); base < columns; base += tile.step()) {
+      float4 more[kTogether];
+      sum(base + tile.first_column(), dim, more);
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) squares[k] += square_of(more[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      for (int distance = tile.lanes / 2; distance > 0; distance /= 2) {
+        squares[k] += __shfl_xor_sync(tile.mask(), squares[k], distance, tile.lanes);
+      }
+      if (needed[k] && tile.rank == 0) rates[k] = sink.rate(row(k), squares[k]);
+      rates[k] = __shfl_sync(tile.mask(), rates[k], 0, tile.lanes);
+    }
+  }
+
+  __device__ __forceinline__ void store_partial(int k, int32_t column, float4 const& sum) const {
+    auto* const to = long_runs.partial + piece(k).partial * long_runs.stride + column;
+    *reinterpret_cast<float4*>(to) = sum;
+  }
+
+  __device__ __forceinline__ void run() const {
+    int32_t dim[kTogether];
+    int32_t columns = 0;
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      dim[k] = exists(k) ? table(k).dim : 0;
+      columns = max(columns, dim[k]);
+    }
+    float rates[kTogether];
+    for (int32_t base = 0; base < columns; base += tile.step()) {
+      auto const column = base + tile.first_column();
+      typename Sink::Loaded loaded[kTogether];
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        if (is_whole(k) && column < dim[k]) {
+          loaded[k] = sink.load(format_of<kFast>(table(k)), row(k), column);
+        }
+      }
+      float4 sums[kTogether];
+      sum(column, dim, sums);
+      if (base == 0) find_rates(columns, dim, sums, rates);
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        if (column >= dim[k]) continue;
+        if (is_whole(k)) {
+          sink.store(format_of<kFast>(table(k)), row(k), column, loaded[k], sums[k], rates[k]);
+        } else {
+          store_partial(k, column, sums[k]);
+        }
+      }
+    }
+  }
+};
+
+// kFast: all rows, states and gradients of the call are FloatVectors.
+template <bool kFast, class SortKey, class Sink>
+__global__ void __launch_bounds__(kThreads)
+    pieces_kernel(__grid_constant__ PiecesCall<SortKey, Sink> const call) {
+  __shared__ PieceMemory memory;
+  PieceCutter<SortKey>{call.view, call.sorted, call.long_runs, memory}.run();
+  auto const tile = RowTile(lanes_of_row(memory.max_dim));
+  auto const tiles = kWarpsPerBlock * tile.per_warp;
+  auto const mine = static_cast<int32_t>(threadIdx.x) / tile.lanes;
+  for (auto i = mine; i < memory.num_pieces; i += tiles * kTogether) {
+    PieceSummer<kFast, Sink>{memory, call.view, call.long_runs, call.sink, tile, i, tiles}.run();
+  }
+}
+
+}  // namespace dynemb::cuda

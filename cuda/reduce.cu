@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/reduce.cu: gradients are summed row by row, and the sums are given back.
+#include "core/slot.h"
+#include "cuda/gradient_long_runs.cuh"
+#include "cuda/launch.h"
+
+namespace dynemb::cuda {
+namespace {
+
+// Where the sums of a table go: a row's sum stands where the row first occurs, whatever its slot.
+struct Target {
+  int32_t* unique_slots;  // [capacity]
+  float* gradients;       // [capacity, dim]
+  int64_t capacity;
+};
+
+struct BeginReduce {
+  int32_t counts_step;
+  Target given[kMaxTables];
+  Target* targets;
+  int64_t* first_of_feature;  // of its positions, among those of the table
+  LongRuns long_runs;
+
+  __device__ void begin() const { *long_runs.num_runs = *long_runs.num_tasks = 0; }
+
+  template <class Call>
+  __device__ void begin_table(Call const& call, int32_t t) const {
+    if (counts_step != 0) ++call.tables[t].counters[kStep];
+    targets[t] = given[t];
+    int64_t next = 0;
+    for (int32_t f = 0; f < call.num_features; ++f) {
+      if (call.features[f].table != t) continue;
+      first_of_feature[f] = next;
+      next += call.features[f].num_ids;
+    }
+  }
+};
+
+struct ReduceRows {
+  CallView view;
+  Target const* targets;
+  int64_t const* first_of_feature;
+
+  ReduceRows general() const { return *this; }
+
+  struct Loaded {};
+
+  template <class Format>
+  __device__ __forceinline__ Loaded load(Format, SummedRow const&, int32_t) const {
+    return {};
+  }
+  __device__ __forceinline__ bool needs_squares(SummedRow const&) const { return false; }
+  __device__ __forceinline__ float rate(SummedRow const&, float) const { return 0.0f; }
+
+  __device__ __forceinline__ int64_t index_of(SummedRow const& row) const {
+    auto const place = place_of(view, row.first_item);
+    return first_of_feature[place.feature] + place.position;
+  }
+
+  template <class Format>
+  __device__ __forceinline__ void store(Format, SummedRow const& row, int32_t column, Loaded const&,
+                                        float4 const& sum, float) const {
+    auto const& target = targets[row.table_index];
+    auto const index = index_of(row);
+    auto const dim = row.table.dim;
+    auto const format = AnyFormat{ValueType::kFloat32, moves_vectors(target.gradients, dim)};
+    store_quad(format, row_pointer(format, target.gradients, index, dim), column, dim, sum);
+    if (column == 0) target.unique_slots[index] = row.slot;
+  }
+
+  template <class Group>
+  __device__ __forceinline__ void finish(Group const& group, SummedRow const& row,
+                                         float const* sum) const {
+    auto const& target = targets[row.table_index];
+    auto const index = index_of(row);
+    auto const dim = row.table.dim;
+    for (auto i = group.rank(); i < dim; i += group.size()) {
+      target.gradients[index * dim + i] = sum[i];
+    }
+    if (group.rank() == 0) target.unique_slots[index] = row.slot;
+  }
+};
+
+struct ClearCall {
+  TableRef const* tables;
+  Target const* targets;
+};
+
+// A row of blocks for each table.
+__global__ void __launch_bounds__(kThreads) clear_kernel(ClearCall const call) {
+  auto const& target = call.targets[blockIdx.y];
+  auto const step = int64_t{gridDim.x} * kThreads;
+  auto const first = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  for (auto i = first; i < target.capacity; i += step) target.unique_slots[i] = -1;
+  auto const values = target.capacity * call.tables[blockIdx.y].dim;
+  for (auto i = first; i < values; i += step) target.gradients[i] = 0.0f;
+}
+
+template <class SortKey>
+struct ReduceScratch {
+  CallView view;
+  Target* targets;
+  int64_t* first_of_feature;
+  LongRuns long_runs;
+  GradientOrder<SortKey> order;
+
+  ReduceScratch(ReduceArgs const& args, Scratch& scratch)
+      : view(take_view(args, scratch)),
+        targets(scratch.take<Target>(args.num_tables)),
+        first_of_feature(scratch.take<int64_t>(args.num_features)),
+        long_runs(take_long_runs(args, scratch)),
+        order(args, scratch) {}
+};
+
+cudaError_t clear(ReduceArgs const& args, ClearCall const& call, cudaStream_t stream) {
+  int64_t most = 0;
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    most = std::max(most, args.capacities[t] * args.tables[t].dim);
+  }
+  if (most == 0) return cudaSuccess;
+  auto const blocks = persistent_blocks(ceil_div(most, kThreads), 8);
+  auto const grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(args.num_tables));
+  clear_kernel<<<grid, kThreads, 0, stream>>>(call);
+  return cudaGetLastError();
+}
+
+template <class Size, class SortKey>
+cudaError_t run(ReduceArgs const& args, ReduceScratch<SortKey> const& scratch,
+                cudaStream_t stream) {
+  BeginReduce begin{
+      args.counts_step, {}, scratch.targets, scratch.first_of_feature, scratch.long_runs};
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    begin.given[t] = {args.unique_slots[t], args.gradients[t], args.capacities[t]};
+  }
+  DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
+  DYNEMB_CUDA_TRY(clear(args, {scratch.view.tables, scratch.targets}, stream));
+  if (scratch.order.num_items == 0) return cudaSuccess;
+  auto const sink = ReduceRows{scratch.view, scratch.targets, scratch.first_of_feature};
+  PiecesCall<SortKey, ReduceRows> call{scratch.view, {}, scratch.long_runs, sink};
+  DYNEMB_CUDA_TRY(
+      sort_gradients<Size>(args, scratch.order, args.counts_step != 0, &call.sorted, stream));
+  if (is_fast(args)) return launch_sums<true>(call, stream);
+  return launch_sums<false>(call, stream);
+}
+
+}  // namespace
+
+size_t reduce_scratch_bytes(ReduceArgs const& args) {
+  return with_sort_key(args, [&](auto key) {
+    Scratch scratch(nullptr);
+    ReduceScratch<decltype(key)>(args, scratch);
+    return scratch.used();
+  });
+}
+
+cudaError_t reduce(ReduceArgs const& args, void* memory, cudaStream_t stream) {
+  if (!is_countable(args)) return cudaErrorInvalidValue;
+  return with_sort_key(args, [&](auto key) {
+    using SortKey = decltype(key);
+    Scratch pieces(memory);
+    ReduceScratch<SortKey> const scratch(args, pieces);
+    return with_call_size(args.num_tables, args.num_features, [&](auto size) {
+      return run<decltype(size), SortKey>(args, scratch, stream);
+    });
+  });
+}
+
+}  // namespace dynemb::cuda

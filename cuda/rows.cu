@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/rows.cu: rows, states and scores of given slots, read and written: a tile of lanes a slot.
+#include "core/row.h"
+#include "cuda/host.h"
+#include "cuda/initial_rows.cuh"
+
+namespace dynemb::cuda {
+namespace {
+
+// A row of floats in memory of the caller.
+__device__ __forceinline__ AnyFormat float_format(void const* rows, int32_t width) {
+  return {ValueType::kFloat32, moves_vectors(rows, width)};
+}
+
+struct Columns {
+  AnyFormat from_format;
+  char const* from;  // null reads zeros
+  AnyFormat to_format;
+  char* to;
+  int32_t width;
+};
+
+__device__ __forceinline__ void copy_columns(RowTile const& tile, Columns const& c) {
+  for (auto column = tile.first_column(); column < c.width; column += tile.step()) {
+    auto quad = RawQuad{{0, 0, 0, 0}};
+    if (c.from != nullptr) quad = load_quad(c.from_format, c.from, column, c.width);
+    store_quad(c.to_format, c.to, column, c.width, to_floats(c.from_format, quad));
+  }
+}
+
+// The row of slot `slot` in an array of the table, and row i of the caller's array for it.
+struct RowPair {
+  AnyFormat stored_format;
+  char* stored;
+  AnyFormat given_format;
+  char* given;
+  int32_t width;
+};
+
+__device__ __forceinline__ RowPair value_rows(RowsArgs const& args, int64_t i, int32_t slot) {
+  auto const& table = args.table;
+  auto const stored = value_format(table);
+  auto const given = float_format(args.values, table.dim);
+  return {stored, row_pointer(stored, table.values, slot, table.dim), given,
+          row_pointer(given, args.values, i, table.dim), table.dim};
+}
+
+__device__ __forceinline__ RowPair state_rows(RowsArgs const& args, int s, int64_t i,
+                                              int32_t slot) {
+  auto const& table = args.table;
+  auto const width = table.state_width[s];
+  auto const stored = float_format(table.states[s], width);
+  auto const given = float_format(args.states[s], width);
+  return {stored, reinterpret_cast<char*>(state_at(table, s, slot)), given,
+          row_pointer(given, args.states[s], i, width), width};
+}
+
+__device__ __forceinline__ void read_row(RowTile const& tile, RowPair const& p, bool live) {
+  copy_columns(tile,
+               {p.stored_format, live ? p.stored : nullptr, p.given_format, p.given, p.width});
+}
+
+__device__ __forceinline__ void write_row(RowTile const& tile, RowPair const& p) {
+  copy_columns(tile, {p.given_format, p.given, p.stored_format, p.stored, p.width});
+}
+
+__device__ __forceinline__ int64_t slot_of_tile(RowTile const& tile) {
+  return (int64_t{blockIdx.x} * kThreads + threadIdx.x) / tile.lanes;
+}
+
+__global__ void __launch_bounds__(kThreads) gather_kernel(__grid_constant__ RowsArgs const args) {
+  auto const tile = RowTile(lanes_of_row(args.table.dim));
+  auto const i = slot_of_tile(tile);
+  if (i >= args.num_slots) return;
+  auto const slot = args.slots[i];
+  auto const live = slot >= 0;
+  if (args.values != nullptr) read_row(tile, value_rows(args, i, live ? slot : 0), live);
+  for (int s = 0; s < args.table.num_states; ++s) {
+    if (args.states[s] != nullptr) read_row(tile, state_rows(args, s, i, live ? slot : 0), live);
+  }
+  if (args.scores != nullptr && tile.rank == 0) {
+    args.scores[i] = live ? *score_at(args.table, slot) : 0;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) scatter_kernel(__grid_constant__ RowsArgs const args) {
+  auto const tile = RowTile(lanes_of_row(args.table.dim));
+  auto const i = slot_of_tile(tile);
+  if (i >= args.num_slots) return;
+  auto const slot = args.slots[i];
+  if (slot < 0) return;
+  if (args.values != nullptr) write_row(tile, value_rows(args, i, slot));
+  for (int s = 0; s < args.table.num_states; ++s) {
+    if (args.states[s] != nullptr) write_row(tile, state_rows(args, s, i, slot));
+  }
+  if (args.scores != nullptr && tile.rank == 0) *score_at(args.table, slot) = args.scores[i];
+}
+
+unsigned blocks_of(RowsArgs const& args) {
+  return static_cast<unsigned>(
+      ceil_div(args.num_slots * lanes_of_row(args.table.dim), int64_t{kThreads}));
+}
+
+}  // namespace
+
+size_t gather_scratch_bytes(RowsArgs const& /*args*/) { return 0; }
+size_t scatter_scratch_bytes(RowsArgs const& /*args*/) { return 0; }
+
+cudaError_t gather(RowsArgs const& args, void* /*scratch*/, cudaStream_t stream) {
+  if (args.num_slots == 0) return cudaSuccess;
+  gather_kernel<<<blocks_of(args), kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+cudaError_t scatter(RowsArgs const& args, void* /*scratch*/, cudaStream_t stream) {
+  if (args.num_slots == 0) return cudaSuccess;
+  scatter_kernel<<<blocks_of(args), kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,245 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/update.cu: gradients are summed row by row, and a row is updated where its sum is complete.
+#include "core/optimizer.h"
+#include "core/update_row.h"
+#include "cuda/gradient_long_runs.cuh"
+#include "cuda/launch.h"
+
+namespace dynemb::cuda {
+namespace {
+
+struct BeginUpdate {
+  float const* hyper;
+  OptimizerKind kinds[kMaxTables];
+  Optimizer* optimizers;
+  LongRuns long_runs;
+
+  __device__ void begin() const { *long_runs.num_runs = *long_runs.num_tasks = 0; }
+
+  template <class Call>
+  __device__ void begin_table(Call const& call, int32_t t) const {
+    auto const step = ++call.tables[t].counters[kStep];
+    optimizers[t] = make_optimizer(kinds[t], hyper + t * kNumHyperParameters, step);
+  }
+};
+
+__device__ __forceinline__ AnyFormat state_format(AnyFormat, SummedRow const& row, int state) {
+  return {ValueType::kFloat32, moves_vectors(row.table.states[state], row.table.dim)};
+}
+__device__ __forceinline__ FloatVectors state_format(FloatVectors, SummedRow const&, int) {
+  return {};
+}
+
+// kKind: the optimizer of all tables of the call, or kAnyKind: each table's own. Knowing it saves
+// registers, and so lets more warps wait for memory at the same time.
+constexpr int kAnyKind = -1;
+
+template <int kKind>
+struct UpdateRows {
+  Optimizer const* optimizers;
+
+  __device__ __forceinline__ OptimizerKind kind_of(SummedRow const& row) const {
+    if constexpr (kKind != kAnyKind) {
+      return static_cast<OptimizerKind>(kKind);
+    } else {
+      return optimizers[row.table_index].kind;
+    }
+  }
+
+  UpdateRows<kAnyKind> general() const { return {optimizers}; }
+
+  struct Loaded {
+    RawQuad row;
+    float4 state[2];
+  };
+
+  static __device__ __forceinline__ int wide_states(OptimizerKind kind) {
+    return kind == OptimizerKind::kAdam ? 2 : kind == OptimizerKind::kAdagrad ? 1 : 0;
+  }
+
+  template <class Format>
+  __device__ __forceinline__ Loaded load(Format format, SummedRow const& row,
+                                         int32_t column) const {
+    auto const& table = row.table;
+    auto const states = wide_states(kind_of(row));
+    Loaded loaded;
+    loaded.row = load_quad(format, row_pointer(format, table.values, row.slot, table.dim), column,
+                           table.dim);
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      if (s >= states) continue;
+      auto const* const from = reinterpret_cast<char const*>(state_at(table, s, row.slot));
+      auto const state = state_format(format, row, s);
+      loaded.state[s] = to_floats(state, load_quad(state, from, column, table.dim));
+    }
+    return loaded;
+  }
+
+  __device__ __forceinline__ bool needs_squares(SummedRow const& row) const {
+    return is_rowwise(kind_of(row));
+  }
+
+  // By one lane; also updates the state.
+  __device__ __forceinline__ float rate(SummedRow const& row, float squares) const {
+    auto const mean = squares / static_cast<float>(row.table.dim);
+    return rowwise_adagrad_rate(optimizers[row.table_index], mean,
+                                state_at(row.table, 0, row.slot));
+  }
+
+  template <class Format>
+  __device__ __forceinline__ void store_state(Format format, SummedRow const& row, int32_t column,
+                                              int state, float4 const& values) const {
+    auto* const to = reinterpret_cast<char*>(state_at(row.table, state, row.slot));
+    store_quad(state_format(format, row, state), to, column, row.table.dim, values);
+  }
+
+  template <class Format>
+  __device__ __forceinline__ void store(Format format, SummedRow const& row, int32_t column,
+                                        Loaded const& loaded, float4 const& g, float rate) const {
+    auto const& o = optimizers[row.table_index];
+    auto w = to_floats(format, loaded.row);
+    auto s = loaded.state[0], t = loaded.state[1];
+    switch (kind_of(row)) {
+      case OptimizerKind::kSgd:
+        w = {sgd(o, w.x, g.x), sgd(o, w.y, g.y), sgd(o, w.z, g.z), sgd(o, w.w, g.w)};
+        break;
+      case OptimizerKind::kAdagrad:
+        w = {adagrad(o, w.x, g.x, &s.x), adagrad(o, w.y, g.y, &s.y), adagrad(o, w.z, g.z, &s.z),
+             adagrad(o, w.w, g.w, &s.w)};
+        store_state(format, row, column, 0, s);
+        break;
+      case OptimizerKind::kRowwiseAdagrad:
+        add_scaled(w, -rate, g);
+        break;
+      case OptimizerKind::kAdam:
+        w = {adam(o, w.x, g.x, &s.x, &t.x), adam(o, w.y, g.y, &s.y, &t.y),
+             adam(o, w.z, g.z, &s.z, &t.z), adam(o, w.w, g.w, &s.w, &t.w)};
+        store_state(format, row, column, 0, s);
+        store_state(format, row, column, 1, t);
+        break;
+    }
+    auto const& table = row.table;
+    store_quad(format, row_pointer(format, table.values, row.slot, table.dim), column, table.dim,
+               w);
+  }
+
+  template <class Group>
+  __device__ __forceinline__ void finish(Group const& group, SummedRow const& row,
+                                         float const* sum) const {
+    auto const& table = row.table;
+    auto const& o = optimizers[row.table_index];
+    switch (table.value_type) {
+      case ValueType::kFloat32:
+        return update_row<Group, float>(group, table, o, row.slot, sum);
+      case ValueType::kBFloat16:
+        return update_row<Group, BFloat16>(group, table, o, row.slot, sum);
+      case ValueType::kFloat16:
+        return update_row<Group, Float16>(group, table, o, row.slot, sum);
+    }
+  }
+};
+
+template <class SortKey>
+struct UpdateScratch {
+  CallView view;
+  Optimizer* optimizers;
+  LongRuns long_runs;
+  GradientOrder<SortKey> order;
+
+  UpdateScratch(UpdateArgs const& args, Scratch& scratch)
+      : view(take_view(args, scratch)),
+        optimizers(scratch.take<Optimizer>(args.num_tables)),
+        long_runs(take_long_runs(args, scratch)),
+        order(args, scratch) {}
+};
+
+bool has_vector_tables(UpdateArgs const& args) {
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    auto const& table = args.tables[t];
+    auto vectors = is_float_vectors(table.value_type, table.values, table.dim);
+    for (int s = 0; s < table.num_states; ++s) {
+      vectors &= table.state_width[s] != table.dim || moves_vectors(table.states[s], table.dim);
+    }
+    if (!vectors) return false;
+  }
+  return true;
+}
+
+template <bool kFast, int kKind, class SortKey>
+cudaError_t launch(UpdateScratch<SortKey> const& scratch, SortedGradients<SortKey> const& sorted,
+                   cudaStream_t stream) {
+  using Sink = UpdateRows<kKind>;
+  return launch_sums<kFast>(
+      PiecesCall<SortKey, Sink>{scratch.view, sorted, scratch.long_runs, {scratch.optimizers}},
+      stream);
+}
+
+int common_kind(UpdateArgs const& args) {
+  for (int32_t t = 1; t < args.num_tables; ++t) {
+    if (args.optimizers[t] != args.optimizers[0]) return kAnyKind;
+  }
+  return static_cast<int>(args.optimizers[0]);
+}
+
+template <class SortKey>
+cudaError_t launch_fast(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
+                        SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
+  if constexpr (sizeof(SortKey) == 4) {
+    constexpr auto kSgd = static_cast<int>(OptimizerKind::kSgd);
+    constexpr auto kAdagrad = static_cast<int>(OptimizerKind::kAdagrad);
+    constexpr auto kRowwise = static_cast<int>(OptimizerKind::kRowwiseAdagrad);
+    constexpr auto kAdam = static_cast<int>(OptimizerKind::kAdam);
+    switch (common_kind(args)) {
+      case kSgd:
+        return launch<true, kSgd>(scratch, sorted, stream);
+      case kAdagrad:
+        return launch<true, kAdagrad>(scratch, sorted, stream);
+      case kRowwise:
+        return launch<true, kRowwise>(scratch, sorted, stream);
+      case kAdam:
+        return launch<true, kAdam>(scratch, sorted, stream);
+      default:
+        break;
+    }
+  }
+  return launch<true, kAnyKind>(scratch, sorted, stream);
+}
+
+template <class Size, class SortKey>
+cudaError_t run(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
+                cudaStream_t stream) {
+  BeginUpdate begin{args.hyper, {}, scratch.optimizers, scratch.long_runs};
+  std::copy_n(args.optimizers, args.num_tables, begin.kinds);
+  DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
+  if (scratch.order.num_items == 0) return cudaSuccess;
+  SortedGradients<SortKey> sorted;
+  DYNEMB_CUDA_TRY(sort_gradients<Size>(args, scratch.order, true, &sorted, stream));
+  if (is_fast(args) && has_vector_tables(args)) return launch_fast(args, scratch, sorted, stream);
+  return launch<false, kAnyKind>(scratch, sorted, stream);
+}
+
+}  // namespace
+
+size_t update_scratch_bytes(UpdateArgs const& args) {
+  return with_sort_key(args, [&](auto key) {
+    Scratch scratch(nullptr);
+    UpdateScratch<decltype(key)>(args, scratch);
+    return scratch.used();
+  });
+}
+
+cudaError_t update(UpdateArgs const& args, void* memory, cudaStream_t stream) {
+  if (!is_countable(args)) return cudaErrorInvalidValue;
+  return with_sort_key(args, [&](auto key) {
+    using SortKey = decltype(key);
+    Scratch pieces(memory);
+    UpdateScratch<SortKey> const scratch(args, pieces);
+    return with_call_size(args.num_tables, args.num_features, [&](auto size) {
+      return run<decltype(size), SortKey>(args, scratch, stream);
+    });
+  });
+}
+
+}  // namespace dynemb::cuda
