@@ -35,6 +35,7 @@ WIDTH = 140  # of the table, where the output is no terminal
 def main(arguments: Sequence[str] | None = None) -> list[Figure]:
     """Measures, prints, and returns the figures."""
     options = _parser().parse_args(arguments)
+    timing.keep_freed_memory()
     device = jax.devices()[0]
     plan = _plan(options, device)
     console = Console()

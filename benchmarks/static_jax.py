@@ -8,6 +8,7 @@ table; the other optimizers sum the gradients of each distinct row first.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,20 @@ from workloads import Case
 LEARNING_RATE, EPS, B1, B2 = 1e-3, 1e-8, 0.9, 0.999
 
 Table = dict[str, jax.Array]
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["numbers", "rows"],
+    meta_fields=["adds"],
+)
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """Rows to write: to add at any row numbers, or to put at distinct ones."""
+
+    numbers: jax.Array
+    rows: Table
+    adds: bool
 
 
 def init(case: Case, optimizer: str) -> list[Table]:
@@ -50,38 +65,58 @@ def gradients(case: Case) -> list[jax.Array]:
 
 
 def step(case: Case, work: str) -> Callable[..., tuple[Any, Any]]:
-    """Returns the jitted step: lookup, then the update unless `work` is "eval"."""
+    """Returns the step: lookup, then the update unless `work` is "eval".
+
+    Reading and writing are separate programs. In one program XLA may copy the whole
+    table, to read old values while it writes new ones; on the CPU it does.
+    """
+    read = jax.jit(functools.partial(_read, case, work))
+    write = jax.jit(_write, donate_argnums=0)
 
     def run(tables: list[Table], ids: list[jax.Array], d_rows: list[jax.Array]) -> Any:
-        outputs = [_forward(case, t, i) for t, i in zip(tables, ids, strict=True)]
-        if work != "eval":
-            triples = zip(tables, ids, d_rows, strict=True)
-            tables = [_train(case, work, *triple) for triple in triples]
-        return tables, outputs
+        outputs, changes = read(tables, ids, d_rows)
+        return (tables if work == "eval" else write(tables, changes)), outputs
 
-    return jax.jit(run, donate_argnums=0)
+    return run
+
+
+def _read(case: Case, work: str, tables: list[Table], ids: Any, d_rows: Any) -> Any:
+    outputs = [_forward(case, t, i) for t, i in zip(tables, ids, strict=True)]
+    triples = zip(tables, ids, d_rows, strict=True)
+    changes = [] if work == "eval" else [_change(case, work, *each) for each in triples]
+    return outputs, changes
 
 
 def _forward(case: Case, table: Table, ids: jax.Array) -> jax.Array:
-    rows = jnp.take(table["rows"], ids, axis=0)
+    rows = jnp.take(table["rows"], ids, axis=0, mode="clip")
     return rows.reshape(-1, case.bag, case.dim).sum(axis=1) if case.pooled else rows
 
 
-def _train(
+def _change(
     case: Case, work: str, table: Table, ids: jax.Array, d_out: jax.Array
-) -> Table:
+) -> Change:
     grads = jnp.repeat(d_out, case.bag, axis=0) if case.pooled else d_out
     if work == "sgd":
-        return {"rows": table["rows"].at[ids].add(-LEARNING_RATE * grads)}
+        return Change(ids, {"rows": -LEARNING_RATE * grads}, adds=True)
     fill = case.rows  # beyond the table: dropped by the scatter
     size = ids.shape[0]
     distinct, run = jnp.unique(ids, return_inverse=True, size=size, fill_value=fill)
     grads = jax.ops.segment_sum(grads, run, num_segments=size)
     touched = {name: x.at[distinct].get(mode="clip") for name, x in table.items()}
-    moved = _UPDATES[work](touched, grads)
+    return Change(distinct, _UPDATES[work](touched, grads), adds=False)
+
+
+def _write(tables: list[Table], changes: list[Change]) -> list[Table]:
+    return [_apply(t, change) for t, change in zip(tables, changes, strict=True)]
+
+
+def _apply(table: Table, change: Change) -> Table:
+    at = {name: x.at[change.numbers] for name, x in table.items()}
+    if change.adds:
+        return {k: at[k].add(v, mode="drop") for k, v in change.rows.items()}
     return {
-        name: x.at[distinct].set(moved[name], mode="drop", unique_indices=True)
-        for name, x in table.items()
+        k: at[k].set(v, mode="drop", unique_indices=True)
+        for k, v in change.rows.items()
     }
 
 

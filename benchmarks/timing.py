@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import statistics
 import time
@@ -15,6 +16,8 @@ import jax.numpy as jnp
 
 # Copies on an H200, bytes read plus bytes written; other devices are measured.
 H200_BANDWIDTH = 4.3e12
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # from <malloc.h>
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +78,20 @@ def steps_for(effort: Effort, trial: float) -> int:
 def milliseconds(times: Sequence[float]) -> float:
     """Median, in milliseconds."""
     return statistics.median(times) * 1e3
+
+
+def keep_freed_memory() -> None:
+    """Makes glibc keep freed buffers, for every library of this process alike.
+
+    By default a large buffer goes back to the system when it is freed, and the next
+    step pays for fresh pages: the time of a step would be the time of page faults.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return  # another C library
+    mallopt(_M_MMAP_MAX, 0)
+    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def bandwidth(device: Any) -> float:

@@ -65,6 +65,12 @@ DYNEMB_HD void touch(uint64_t* address, ScorePolicy policy, uint64_t clock, uint
     return;
   }
   for (;;) {
+    // Marked already: only the count moves, and an addition cannot fail, however many meet here.
+    if (policy == ScorePolicy::kLfu && is_touched(policy, seen, clock) &&
+        seen >> 32 < kHighScoreLimit / 2) {
+      fetch_add(address, uint64_t{1} << 32);
+      return;
+    }
     auto const wanted = next_score(policy, seen, clock, given);
     if (wanted == seen) return;
     auto const found = compare_and_swap(address, seen, wanted);

@@ -33,11 +33,11 @@ DYNEMB_HD void update_row(Group const& group, TableRef const& table, Optimizer c
       return;
     }
     case OptimizerKind::kRowwiseAdagrad: {
+      auto* const state = state_at(table, 0, slot);
+      auto sum = *state;  // before the lanes meet: one of them writes it after
       float squares = 0.0f;
       for (int32_t i = begin; i < table.dim; i += step) squares += gradient[i] * gradient[i];
       auto const mean = group.sum(squares) / static_cast<float>(table.dim);
-      auto* const state = state_at(table, 0, slot);
-      auto sum = *state;
       auto const rate = rowwise_adagrad_rate(optimizer, mean, &sum);
       if (group.rank() == 0) *state = sum;
       for (int32_t i = begin; i < table.dim; i += step) {

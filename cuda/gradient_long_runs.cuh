@@ -92,7 +92,7 @@ __device__ __forceinline__ bool arrives_last(LongRun* run, uint32_t groups, bool
 }
 
 template <class Sink>
-__global__ void __launch_bounds__(kThreads) long_runs_kernel(LongRunsCall<Sink> const call) {
+__global__ void __launch_bounds__(kThreads, 4) long_runs_kernel(LongRunsCall<Sink> const call) {
   __shared__ float4 sums[kThreads];
   __shared__ bool is_last;
   auto const& long_runs = call.long_runs;
@@ -135,7 +135,7 @@ LongRuns take_long_runs(Args const& args, Scratch& scratch) {
 }
 
 template <class Args>
-bool is_fast(Args const& args) {
+bool has_vector_gradients(Args const& args) {
   for (int32_t f = 0; f < args.num_features; ++f) {
     auto const& feature = args.features[f];
     auto const dim = args.tables[feature.table].dim;

@@ -35,8 +35,8 @@ struct GradientOrder {
     cub::DoubleBuffer<SortKey> key_buffer(nullptr, nullptr);
     cub::DoubleBuffer<uint32_t> item_buffer(nullptr, nullptr);
     if (num_items > 0) {
-      cub::DeviceRadixSort::SortPairs(nullptr, temporary_bytes, key_buffer, item_buffer, num_items,
-                                      0, end_bit());
+      cub::DeviceRadixSort::SortPairs(nullptr, temporary_bytes, key_buffer, item_buffer,
+                                      static_cast<uint32_t>(num_items), 0, end_bit());
     }
     temporary = scratch.take<char>(static_cast<int64_t>(temporary_bytes));
   }
@@ -107,7 +107,8 @@ cudaError_t sort_gradients(Args const& args, GradientOrder<SortKey> const& order
   cub::DoubleBuffer<uint32_t> items(order.items[0], order.items[1]);
   auto bytes = order.temporary_bytes;
   DYNEMB_CUDA_TRY(cub::DeviceRadixSort::SortPairs(order.temporary, bytes, keys, items,
-                                                  order.num_items, 0, order.end_bit(), stream));
+                                                  static_cast<uint32_t>(order.num_items), 0,
+                                                  order.end_bit(), stream));
   *sorted = {keys.Current(), items.Current(), order.num_items, order.total_slots};
   return cudaSuccess;
 }

@@ -94,7 +94,7 @@ struct PieceSummer {
     for (int k = 0; k < kTogether; ++k) {
       sums[k] = {0.0f, 0.0f, 0.0f, 0.0f};
       count[k] = column < dim[k] ? piece(k).count : 0;
-      rows[k] = memory.rows + piece(k).first;
+      rows[k] = memory.rows + (exists(k) ? piece(k).first : 0);
       most = max(most, count[k]);
     }
     for (int32_t base = 0; base < most; base += kRowsOfPiece) {

@@ -50,7 +50,7 @@ struct MissingId {
 
 constexpr int kClaimLanes = 16;
 
-__global__ void __launch_bounds__(kThreads) claim_kernel(MissingCall const call) {
+__global__ void __launch_bounds__(kThreads, 4) claim_kernel(MissingCall const call) {
   auto const group = TileGroup<kClaimLanes>();
   auto const count = *call.list.count;
   auto const tiles = gridDim.x * (kThreads / kClaimLanes);

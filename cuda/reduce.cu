@@ -141,7 +141,7 @@ cudaError_t run(ReduceArgs const& args, ReduceScratch<SortKey> const& scratch,
   PiecesCall<SortKey, ReduceRows> call{scratch.view, {}, scratch.long_runs, sink};
   DYNEMB_CUDA_TRY(
       sort_gradients<Size>(args, scratch.order, args.counts_step != 0, &call.sorted, stream));
-  if (is_fast(args)) return launch_sums<true>(call, stream);
+  if (has_vector_gradients(args)) return launch_sums<true>(call, stream);
   return launch_sums<false>(call, stream);
 }
 

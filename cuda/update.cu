@@ -216,7 +216,8 @@ cudaError_t run(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
   if (scratch.order.num_items == 0) return cudaSuccess;
   SortedGradients<SortKey> sorted;
   DYNEMB_CUDA_TRY(sort_gradients<Size>(args, scratch.order, true, &sorted, stream));
-  if (is_fast(args) && has_vector_tables(args)) return launch_fast(args, scratch, sorted, stream);
+  if (has_vector_gradients(args) && has_vector_tables(args))
+    return launch_fast(args, scratch, sorted, stream);
   return launch<false, kAnyKind>(scratch, sorted, stream);
 }
 

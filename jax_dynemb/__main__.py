@@ -93,14 +93,16 @@ def _versions() -> Table:
 
 
 def _modules() -> Table:
-    table = Table("platform", "extension module", title="kernels")
+    table = Table("platform", title="kernels")
+    table.add_column("extension module", overflow="fold")  # a path, to be copied
     for platform, where in _ffi.loaded().items():
         table.add_row(platform, where or "not installed")
     return table
 
 
 def _device_table(results: dict[Device, str]) -> Table:
-    table = Table("device", "kind", "self-test", title="devices")
+    table = Table("device", "kind", title="devices")
+    table.add_column("self-test", overflow="fold")
     for device, problem in results.items():
         verdict = f"[red]{escape(problem)}" if problem else "[green]ok"
         table.add_row(f"{device.platform}:{device.id}", device.device_kind, verdict)

@@ -62,7 +62,7 @@ build() {
 run_tests() {
   # shellcheck disable=SC2086
   stage test "${TEST_LIMIT:-200}" env PYTHONPATH="$SITE" XLA_PYTHON_CLIENT_PREALLOCATE=false \
-    "$PYTHON" -P -m pytest -m gpu --durations=5 ${TEST_ARGS:-}
+    "$PYTHON" -P -m pytest -m gpu -p no:benchmark --durations=5 ${TEST_ARGS:-}
 }
 
 # Every array is a cudaMalloc of its own, so that memcheck sees each end. Calls that CUDA's own libraries make and
@@ -80,7 +80,7 @@ sanitize() {
 
 bench() {
   # shellcheck disable=SC2086
-  stage bench "${BENCH_LIMIT:-100}" env PYTHONPATH="$SITE" \
+  stage bench "${BENCH_LIMIT:-100}" env PYTHONPATH="$SITE:benchmarks" \
     "$PYTHON" -P benchmarks/bench_step.py --json "$OUT/bench.json" ${BENCH_ARGS:-}
   cat "$OUT/bench.log"
 }

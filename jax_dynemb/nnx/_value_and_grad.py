@@ -16,10 +16,18 @@ from flax import nnx
 
 from jax_dynemb.nnx._grads import Grads, LookupGradients
 from jax_dynemb.nnx._table_module import TableModule
-from jax_dynemb.nnx._tape import Lookup, Place, Rows, Tape, recording
+from jax_dynemb.nnx._tape import Place, Rows, Tape, recording
 from jax_dynemb.nnx._variable import Table, graph_nodes, is_graph_node, iter_variables
+from jax_dynemb.table import Tables
 
 Argnum = int | nnx.DiffState
+
+# Differentiating Params only needs nnx's graph mode, whatever its default is set to.
+_GRAPH_MODE = {
+    name: True
+    for name in ("graph", "graph_updates")
+    if name in inspect.signature(nnx.value_and_grad).parameters
+}
 
 
 def value_and_grad(
@@ -71,7 +79,9 @@ def value_and_grad(
         tapped = _Tapped(f, indices, has_aux)
         taps = tapped.zero_taps(args, kwargs)
         shifted = (0, *map(_shift, several))
-        gradient = nnx.value_and_grad(tapped, argnums=shifted, has_aux=True, **options)
+        gradient = nnx.value_and_grad(
+            tapped, argnums=shifted, has_aux=True, **{**_GRAPH_MODE, **options}
+        )
         (loss, (aux, residuals)), (d_taps, *dense) = gradient(taps, kwargs, *args)
         rows = list(zip(tapped.lookups, residuals, d_taps, strict=True))
         grads = [
@@ -87,7 +97,7 @@ def value_and_grad(
 class _Tapped:
     """The loss as a function of its taps first, then of its own arguments."""
 
-    lookups: list[Lookup]  # of the last call
+    lookups: list[tuple[Place, Tables]]  # of the last call; holds no tracers
 
     def __init__(self, f: Callable[..., Any], indices: tuple[int, ...], has_aux: bool):
         self._f, self._indices, self._has_aux = f, indices, has_aux
@@ -112,7 +122,7 @@ class _Tapped:
     def _record(self, args, kwargs, taps) -> tuple[Tape, Any]:
         with recording(Tape(_places(args, self._indices), taps)) as tape:
             out = self._f(*args, **kwargs)
-        self.lookups = tape.lookups
+        self.lookups = [(lookup.place, lookup.tables) for lookup in tape.lookups]
         return tape, out
 
 
@@ -144,9 +154,9 @@ def _copy(tree: Any) -> Any:
 
 def _rows_of(index: int, rows) -> tuple[LookupGradients, ...]:
     return tuple(
-        LookupGradients(lookup.place[1], lookup.tables, residual, d_rows)
-        for lookup, residual, d_rows in rows
-        if lookup.place[0] == index
+        LookupGradients(path, tables, residual, d_rows)
+        for ((argument, path), tables), residual, d_rows in rows
+        if argument == index
     )
 
 

@@ -56,6 +56,7 @@ def is_graph_node(x: Any) -> bool:
 
 def iter_variables(tree: Any) -> Iterator[nnx.Variable[Any]]:
     """Yields every Variable below the graph nodes of a pytree, each once."""
-    for _, node in nnx.iter_graph(graph_nodes(tree)):
+    nodes = graph_nodes(tree)
+    for _, node in nnx.iter_graph(nodes) if nodes else ():
         if isinstance(node, nnx.Variable):
             yield node

@@ -235,14 +235,17 @@ class ReferenceTables:
                 table.config.optimizer.kind, hyper, table.step, row, g
             )
             row.values = values.astype(row.values.dtype)
-            row.state = {leaf: np.float32(x) for leaf, x in state.items()}
+            row.state = {leaf: x.astype(np.float32) for leaf, x in state.items()}
 
 
 def hyper_parameters(optimizer: Any, count: int) -> dict[str, float]:
     """Numbers of an optimizer; a schedule is asked with the updates so far."""
-    names = ("learning_rate", "eps", "b1", "b2", "weight_decay")
-    found = {n: getattr(optimizer, n) for n in names if hasattr(optimizer, n)}
-    return {n: float(x(count)) if callable(x) else float(x) for n, x in found.items()}
+    hyper = {}
+    for name in ("learning_rate", "eps", "b1", "b2", "weight_decay"):
+        number: Any = getattr(optimizer, name)
+        constant = isinstance(number, (int, float))
+        hyper[name] = float(number if constant else number(count))
+    return hyper
 
 
 def _storable(key: int) -> bool:

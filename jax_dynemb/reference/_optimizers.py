@@ -27,7 +27,7 @@ def initial_state(optimizer: Any, dim: int) -> State:
         case "adagrad":
             return {"sum_of_squares": np.full(dim, fresh, np.float32)}
         case "rowwise_adagrad":
-            return {"sum_of_squares": np.float32(fresh)}
+            return {"sum_of_squares": np.full((), fresh, np.float32)}
         case "adam":
             return {"mu": np.zeros(dim, np.float32), "nu": np.zeros(dim, np.float32)}
     raise ValueError(f"no reference for the optimizer {optimizer.kind!r}")
@@ -51,7 +51,7 @@ def updated_row(
     # the kernels take float, so 1 - beta is 1 - float32(beta)
     h = {name: float(np.float32(value)) for name, value in hyper.items()}
     w = row.values.astype(np.float64)
-    state = {name: np.asarray(x, np.float64) for name, x in row.state.items()}
+    state = {name: x.astype(np.float64) for name, x in row.state.items()}
     lr = h["learning_rate"]
     match kind:
         case "sgd":

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from support import Twins, gradients
+from support import HostJagged, Twins, gradients
 
 TABLES = (
     jde.TableConfig(
@@ -101,6 +101,28 @@ def test_scan_that_collects_and_one_update(platform):
     assert twins.coll.stats(twins.state)["t/step"] == 1
 
 
+def test_scan_over_jagged_micro_batches_and_one_update(platform):
+    twins = Twins(*TABLES)
+    bags = [[[1, 2], [], [3, 3, 4]], [[], [5, 1], [2]], [[2], [2], []]]
+    jagged = [HostJagged.of(each, capacity=7) for each in bags]
+    values = jde.ids(np.stack([each.values for each in jagged]))
+    lengths = jnp.asarray(np.stack([each.lengths for each in jagged]))
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def run(state, ids):
+        def micro(state, ids):
+            rows, residual, state = twins.coll.lookup(state, {"bag": ids})
+            return state, (residual, jax.grad(loss)(rows))
+
+        state, (residuals, d_rows) = jax.lax.scan(micro, state, ids)
+        return twins.coll.apply_gradients(state, residuals, d_rows)
+
+    twins.state = run(twins.state, jde.Jagged(values, lengths))
+    results = [twins.oracle.lookup({"bag": each}) for each in jagged]
+    twins.oracle.apply_gradients([r for _, r in results], [d for d, _ in results])
+    twins.check()
+
+
 def test_cond(platform):
     twins, inputs = Twins(*TABLES), batches(2)
 
@@ -181,6 +203,23 @@ def test_a_lookup_inside_the_differentiated_function(platform):
     expected, _ = twins.oracle.lookup({f: x[0] for f, x in inputs.items()})
     np.testing.assert_allclose(d_w, expected["t"].sum(axis=0), rtol=1e-5, atol=1e-6)
     assert twins.coll.stats(state)["t/lookups"] == 1
+
+
+def test_without_donation_the_old_state_lives_on(platform):
+    twins = Twins(*TABLES)
+    coll, old = twins.coll, twins.state
+    _, residual, new = jax.jit(coll.lookup)(old, {"t": jde.ids([1, 2])})
+    newer = jax.jit(coll.apply_gradients)(new, residual, {"t": jnp.ones((2, 4))})
+    _, found, _ = jax.jit(coll.find)(newer, {"t": jde.ids([1, 2, 3])})
+    assert found["t"].tolist() == [True, True, False]
+    assert [coll.stats(s)["t/rows"] for s in (old, new, newer)] == [0, 2, 2]
+    assert [coll.stats(s)["t/step"] for s in (old, new, newer)] == [0, 0, 1]
+
+
+def test_init_with_a_traced_seed(platform):
+    coll = jde.Tables(TABLES)
+    state = jax.jit(coll.init)(jnp.uint32(7))
+    jax.tree.map(np.testing.assert_array_equal, state, coll.init(7))
 
 
 @pytest.mark.parametrize("operation", ["lookup", "find"])

@@ -66,7 +66,7 @@ def twins(optimizer):
     ],
     ids=["sgd", "adam", "optax.adamw"],
 )
-def test_same_losses_and_rows(optimizer, tx):
+def test_same_losses_and_rows(platform, optimizer, tx):
     dynamic, dense = twins(optimizer)
     ours, theirs = (
         jde.nnx.Optimizer(dynamic, tx),

@@ -95,7 +95,7 @@ LARGE = 1 << 16  # rows: the tables must be the largest arrays of the step
 
 
 @pytest.mark.parametrize("optimizer", [jde.optim.adam(1e-3), optax.adam(1e-3)])
-def test_tables_stay_in_place(kit, optimizer):
+def test_tables_stay_in_place(platform, kit, optimizer):
     tables = [
         jde.TableConfig("cat", 4, LARGE, ("C1", "C2"), optimizer=optimizer),
         jde.TableConfig("dog", 4, LARGE, optimizer=optimizer),
@@ -117,13 +117,13 @@ def tables_of(model):
     return [array for state in states for array in (state.index, state.values)]
 
 
-def test_evaluation_stays_in_place(kit):
+def test_evaluation_stays_in_place(platform):
     embed = jde.nnx.DynamicEmbed(4, LARGE, rngs=nnx.Rngs(0))
     evaluate = jde.nnx.jit(lambda embed, ids: embed(ids, train=False).sum())
     jde.testing.assert_in_place(evaluate, embed, jde.ids([1, 2]))
 
 
-def test_clipping_and_weights_stay_in_place(kit):
+def test_clipping_and_weights_stay_in_place(platform):
     tables = [jde.TableConfig("cat", 4, LARGE, optimizer=jde.optim.sgd(0.1))]
     sparse = jde.nnx.EmbeddingBagCollection(tables, rngs=nnx.Rngs(0))
 
@@ -141,7 +141,7 @@ def test_clipping_and_weights_stay_in_place(kit):
     jde.testing.assert_in_place(step, sparse, ids, jnp.ones((2, 2)))
 
 
-def test_nothing_recompiles(kit):
+def test_nothing_recompiles(platform, kit):
     model = kit.model()
     rate = optax.cosine_decay_schedule(0.1, 100)
     optimizer = jde.nnx.Optimizer(model, optax.adam(rate))

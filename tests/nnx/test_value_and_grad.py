@@ -20,7 +20,7 @@ def assert_trees_close(a, b, **tolerance):
         np.testing.assert_allclose(x, y, **tolerance)
 
 
-def test_equals_the_functional_core(kit):
+def test_equals_the_functional_core(platform, kit):
     model, batch = kit.model(), kit.batch(0)
     coll, state = model.sparse.coll, model.sparse.get_state()
     graphdef, params, rest = nnx.split(model.top, nnx.Param, ...)
@@ -218,6 +218,40 @@ def test_remat_and_scan_over_the_dense_part(kit):
     _, grads = jde.nnx.value_and_grad(with_remat)(model, ids)
     assert_trees_close(grads.dense, expected.dense)
     assert_trees_close(grads.rows[0].d_rows, expected.rows[0].d_rows)
+
+
+def test_an_array_argument_and_no_leaked_tracers():
+    embed = jde.nnx.DynamicEmbed(4, 256, rngs=nnx.Rngs(0))
+
+    def loss_fn(embed, x):
+        return (embed(jde.ids([1, 2])) * x).sum()
+
+    gradient = jde.nnx.value_and_grad(loss_fn, argnums=(0, 1))
+    with jax.checking_leaks():
+        _, (of_embed, of_x) = jax.tree.map(
+            jnp.asarray, nnx.jit(gradient)(embed, jnp.ones((2, 4)))
+        )
+    np.testing.assert_array_equal(of_x.dense, embed(jde.ids([1, 2])))
+    assert len(of_embed.rows) == 1
+
+
+@pytest.mark.parametrize("graph", [True, False])
+def test_other_modes_of_nnx(kit, graph):
+    def train():
+        model = kit.model()
+        optimizer = jde.nnx.Optimizer(model, optax.sgd(0.1))
+
+        @jde.nnx.jit
+        def step(model, optimizer, batch):
+            loss, grads = jde.nnx.value_and_grad(kit.loss)(model, batch)
+            optimizer.update(model, grads)
+            return loss
+
+        return [float(step(model, optimizer, kit.batch(0))) for _ in range(3)]
+
+    expected = train()
+    with nnx.set_graph_mode(graph), nnx.set_graph_updates(False):
+        np.testing.assert_allclose(train(), expected, rtol=1e-6)
 
 
 def test_a_closed_over_model_is_refused(kit):

@@ -49,7 +49,7 @@ def test_equals_the_fused_pooling(pooling, train):
 
 
 @pytest.mark.parametrize("pooling", ["sum", "mean"])
-def test_gradients_equal_a_dense_table(pooling):
+def test_gradients_equal_a_dense_table(platform, pooling):
     class Attention(nnx.Module):
         def __init__(self):
             self.sparse = make(pooling)
@@ -93,7 +93,7 @@ def test_gradients_equal_a_dense_table(pooling):
     np.testing.assert_allclose(plain["scores"][...], again["scores"][...], rtol=1e-5)
 
 
-def test_jagged_weights():
+def test_jagged_weights(platform):
     sparse = make("mean")
     bags = [[5, 6], [], [6, 6, 7]]
     jagged = {"a": jde.Jagged.from_lists(bags, capacity=7)}

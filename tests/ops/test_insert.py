@@ -97,6 +97,34 @@ def test_scores_are_given_back_as_exported(platform):
     twins.check()
 
 
+def test_outside_jit_numpy_is_enough(platform):
+    twins = make(score_strategy="lfu")
+    ids, rows = {"t": np.array([1, -10])}, {"t": rows_of(2)}
+    scores = {"t": np.array([7 << 32 | 5, 2**61], np.uint64)}
+    twins.state = twins.coll.insert(twins.state, ids, rows, scores=scores)
+    twins.oracle.insert(ids, rows, scores=scores)
+    twins.check()
+
+
+def test_reserved_ids_are_refused(platform):
+    twins = make()
+    words = np.array([-2, 8], np.int64).view(np.uint32).reshape(2, 2)
+    twins.state = twins.coll.insert(twins.state, {"t": words}, {"t": rows_of(2)})
+    twins.oracle.insert({"t": np.array([-2, 8])}, {"t": rows_of(2)})
+    assert stat(twins, "t/refused") == 1
+    twins.check()
+
+
+def test_unknown_states_are_named():
+    twins = make(optimizer=jde.optim.adam(0.1))
+    with pytest.raises(ValueError, match="sum_of_squares.*mu"):
+        twins.insert(
+            {"t": [1]},
+            {"t": rows_of(1)},
+            optimizer_state={"t": {"sum_of_squares": rows_of(1)}},
+        )
+
+
 @pytest.mark.parametrize("param_dtype", ["bfloat16", "float16"])
 def test_rows_are_rounded_to_nearest_even(platform, param_dtype):
     twins = make(param_dtype=param_dtype)

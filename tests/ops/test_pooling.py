@@ -71,6 +71,8 @@ def test_the_last_axis_is_the_bag(platform, pooling, shape):
     twins = make(pooling)
     rows, residuals = twins.lookup({"t": np.arange(np.prod(shape)).reshape(shape)})
     assert rows["t"].shape == (*(shape[:-1] if len(shape) > 1 else shape), 8)
+    _, found = twins.find({"t": np.arange(np.prod(shape)).reshape(shape)})
+    assert found["t"].shape == shape
     twins.apply(residuals, {"t": np.ones(rows["t"].shape)})
     twins.check()
 
@@ -82,6 +84,15 @@ def test_refused_ids_take_part_in_the_sum(platform):
     assert rows["t"][:, 0].tolist() == everything.sum(axis=1).tolist()
     twins.apply(residuals, {"t": np.ones((10, 8))})
     twins.check()
+
+
+def test_weight_gradients_of_refused_ids_are_of_what_was_read(platform):
+    twins = make("sum", on_full="refuse", initializer=jde.initializers.debug())
+    everything = np.arange(1000).reshape(10, 100)
+    weights = np.ones(everything.shape, np.float32)
+    _, residuals = twins.lookup({"t": everything}, {"t": weights})
+    got = twins.weight_gradients(residuals, {"t": np.full((10, 8), 0.125)})
+    np.testing.assert_array_equal(got["t"], everything)
 
 
 def test_one_long_bag(platform):

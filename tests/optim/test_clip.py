@@ -14,7 +14,7 @@ KEYS, DIM = 10, 4
 
 
 @pytest.fixture
-def setup():
+def setup(platform):
     tables = [
         jde.TableConfig("a", DIM, 256, ("x", "y"), optimizer=jde.optim.sgd(1.0)),
         jde.TableConfig("b", DIM, 256, pooling="sum", optimizer=optax.sgd(1.0)),

@@ -4,6 +4,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -98,6 +99,56 @@ def test_a_learning_rate_given_to_the_call(platform):
         )
 
 
+def test_a_learning_rate_of_one_table(platform):
+    twins = Twins(*(jde.TableConfig(name=n, dim=4, capacity=256) for n in "ab"))
+    before, (residual, _) = twins.lookup({"a": [1], "b": [1]})
+    d_rows = dict.fromkeys("ab", jnp.ones((1, 4)))
+    state = twins.coll.apply_gradients(
+        twins.state, residual, d_rows, learning_rate={"b": 0.5}
+    )
+    after, _, _ = twins.coll.find(state, {n: jde.ids([1]) for n in "ab"})
+    for name, rate in (("a", 0.01), ("b", 0.5)):
+        np.testing.assert_allclose(before[name] - after[name], rate, rtol=1e-5)
+
+
+def test_hyper_parameters_given_to_the_call(platform):
+    hyper = {"learning_rate": 0.3, "eps": 0.01, "b1": 0.5, "b2": 0.75}
+    plain = make(jde.optim.adam(0.1))
+    expected = make(jde.optim.adam(**hyper, weight_decay=0.25))
+
+    @jax.jit
+    def apply(state, residual, d_rows, numbers):
+        return plain.coll.apply_gradients(state, residual, d_rows, hyper=numbers)
+
+    numbers = {k: jnp.float32(x) for k, x in hyper.items()}
+    numbers["weight_decay"] = jnp.float32(0.25)
+    for step in range(3):
+        d_rows = gradients((3, 8), step)
+        _, residual, state = plain.coll.lookup(plain.state, {"t": jde.ids([1, 2, 1])})
+        plain.state = apply(state, residual, {"t": d_rows}, {"t": numbers})
+        _, residuals = expected.lookup({"t": [1, 2, 1]})
+        expected.apply(residuals, {"t": d_rows})
+    expected.check()
+    rows = [export(t.coll, t.state, "t") for t in (plain, expected)]
+    for key in (1, 2):
+        np.testing.assert_array_equal(rows[0][key].values, rows[1][key].values)
+    assert apply._cache_size() == 1
+
+
+def test_lookups_of_several_shapes_and_one_update(platform):
+    twins = make(jde.optim.adagrad(0.5), pooling="mean")
+    inputs = [np.array([1, 2, 3]), np.array([[2, 2], [3, -1]])]
+    pairs = []
+    for seed, ids in enumerate(inputs):
+        rows, residuals = twins.lookup({"t": ids})
+        pairs.append((*residuals, {"t": gradients(rows["t"].shape, seed)}))
+    residual, expected, d_rows = (list(each) for each in zip(*pairs, strict=True))
+    twins.state = twins.coll.apply_gradients(twins.state, residual, d_rows)
+    twins.oracle.apply_gradients(expected, d_rows)
+    assert stat(twins, "t/step") == 1
+    twins.check()
+
+
 def test_tables_count_their_own_steps(platform):
     tables = [
         jde.TableConfig(name=n, dim=4, capacity=256, optimizer=jde.optim.adam(0.1))
@@ -136,6 +187,7 @@ def test_the_same_inputs_give_the_same_bits(platform, skew):
         twins = make(jde.optim.adagrad(0.1), capacity=65_536)
         _, residuals = twins.lookup({"t": ids})
         twins.apply(residuals, {"t": d_rows})
+        twins.check(tolerance={"rtol": 1e-4, "atol": 1e-5})
         results.append(twins.find({"t": ids[:300]})[0]["t"])
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])

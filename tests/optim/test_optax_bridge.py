@@ -79,7 +79,7 @@ def gradients(seed, count):
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_equals_optax_on_a_dense_table(name):
+def test_equals_optax_on_a_dense_table(platform, name):
     tx = TRANSFORMS[name]
     coll, rows, state = make(tx)
     # Every id, some twice: their gradients are summed before the one update.

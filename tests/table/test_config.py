@@ -141,9 +141,21 @@ class TestCalls:
             self.coll.apply_gradients(state, residual, {})
 
     def test_a_state_of_another_collection(self):
-        other = jde.Tables([jde.TableConfig(**(GOOD | {"dim": 4}))])
-        with pytest.raises((KeyError, ValueError)):
-            self.coll.lookup(other.init(0), {"t": jde.ids([1])})
+        for options in (
+            {"dim": 4},
+            {"capacity": 5000},
+            {"param_dtype": "bfloat16"},
+            {"optimizer": jde.optim.adam(0.1)},
+        ):
+            state = jde.Tables([jde.TableConfig(**(GOOD | options))]).init(0)
+            state["u"] = self.coll.init(0)["u"]
+            ids, row = {"t": jde.ids([1])}, {"t": jnp.ones((1, 8))}
+            with pytest.raises(ValueError, match="'t'"):
+                self.coll.lookup(state, ids)
+            with pytest.raises(ValueError, match="'t'"):
+                self.coll.find(state, ids)
+            with pytest.raises(ValueError, match="'t'"):
+                self.coll.insert(state, ids, row)
 
     def test_scores_for_a_table_that_keeps_its_own(self):
         with pytest.raises(ValueError, match="customized"):

@@ -8,6 +8,11 @@ import pytest
 from jax_dynemb import __main__ as command_line
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+
+
 def test_info_tells_what_is_there(capsys):
     assert command_line.main(["info"]) == 0
     output = capsys.readouterr().out
