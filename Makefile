@@ -97,7 +97,7 @@ cuda: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile the CUDA module, without
 	  -DDYNEMB_CUDA=ON $(if $(ARCHS),"-DCMAKE_CUDA_ARCHITECTURES=$(ARCHS)") --log-level=WARNING
 	$(WITH_TOOLS) cmake --build build/cuda --target _dynemb_cuda
 
-# ---- checks that run nothing (they need EXTRAS=dev, docs EXTRAS=docs) --------------------------------
+# ---- checks that run nothing: they need make install EXTRAS=dev, or EXTRAS=dev,docs --------------
 
 CPP_FILES = $(shell find core cpu cuda xla_ffi tests/core -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 

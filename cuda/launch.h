@@ -16,7 +16,7 @@
 
 namespace dynemb::cuda {
 
-constexpr size_t kScratchAlignment = 256;
+constexpr size_t kScratchAlignment = 128;  // what XLA gives every buffer on a GPU
 
 size_t lookup_scratch_bytes(LookupArgs const& args);
 cudaError_t lookup(LookupArgs const& args, void* scratch, cudaStream_t stream);

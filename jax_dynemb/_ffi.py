@@ -67,6 +67,18 @@ def code(kind: str, name: str) -> int:
     return constants()[kind].index(name)
 
 
+def scratch_bytes(
+    op: str, buckets: Sequence[int], dims: Sequence[int], ids: Sequence[int]
+) -> int:
+    """Scratch memory that a call needs on the platform that needs most.
+
+    The platform is not known while a program is traced. A CPU leaves the memory
+    untouched, so it costs nothing there.
+    """
+    modules = [m for m in _load().values() if isinstance(m, ModuleType)]
+    return max(m.scratch_bytes(op, buckets, dims, ids) for m in modules)
+
+
 def check_platform() -> None:
     """Raises if the default device is a GPU and its kernels are missing."""
     device = getattr(jax.config, "jax_default_device", None) or jax.devices()[0]

@@ -20,11 +20,17 @@ struct Context {
 inline constexpr std::initializer_list<xla::ffi::Traits> kTraits = {};
 inline constexpr char const* kPlatform = "cpu";
 
-#define DYNEMB_CPU_OPERATION(op, Args)                            \
-  inline xla::ffi::Error op(Context& context, Args const& args) { \
-    cpu::op(args, context.pool);                                  \
-    return xla::ffi::Error::Success();                            \
-  }
+struct Scratch {
+  void* data;
+  size_t bytes;
+};
+
+#define DYNEMB_CPU_OPERATION(op, Args)                                     \
+  inline xla::ffi::Error op(Context& context, Args const& args, Scratch) { \
+    cpu::op(args, context.pool);                                           \
+    return xla::ffi::Error::Success();                                     \
+  }                                                                        \
+  inline size_t op##_scratch_bytes(Args const&) { return 0; }
 DYNEMB_CPU_OPERATION(lookup, LookupArgs)
 DYNEMB_CPU_OPERATION(find, FindArgs)
 DYNEMB_CPU_OPERATION(update, UpdateArgs)

@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// xla_ffi/backend_cuda.h: operations go to XLA's stream, with scratch memory from XLA.
+// xla_ffi/backend_cuda.h: operations go to XLA's stream.
 #pragma once
 
 #include <cstddef>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "cuda/launch.h"
 #include "xla/ffi/api/ffi.h"
@@ -16,7 +15,11 @@ namespace dynemb::backend {
 
 struct Context {
   cudaStream_t stream;
-  xla::ffi::ScratchAllocator scratch;
+};
+
+struct Scratch {
+  void* data;
+  size_t bytes;
 };
 
 // Launches depend on static shapes only, so XLA may record them once and replay them.
@@ -25,28 +28,24 @@ inline constexpr std::initializer_list<xla::ffi::Traits> kTraits = {
 inline constexpr char const* kPlatform = "CUDA";
 
 template <class Args>
-xla::ffi::Error run_on_stream(Context& context, Args const& args, char const* name,
-                              size_t (*scratch_bytes)(Args const&),
+xla::ffi::Error run_on_stream(Context& context, Args const& args, Scratch scratch, char const* name,
+                              size_t needed,
                               cudaError_t (*launch)(Args const&, void*, cudaStream_t)) {
-  void* scratch = nullptr;
-  if (auto const bytes = scratch_bytes(args); bytes > 0) {
-    // XLA promises 64 bytes only on request; its allocators on a GPU give 256, as CUDA does.
-    auto const memory = context.scratch.Allocate(bytes);
-    if (!memory.has_value()) {
-      return xla::ffi::Error(xla::ffi::ErrorCode::kResourceExhausted,
-                             std::string(name) + ": no device memory for " + std::to_string(bytes) +
-                                 " bytes of scratch");
-    }
-    scratch = *memory;
+  if (scratch.bytes < needed) {
+    return xla::ffi::Error::InvalidArgument(
+        std::string(name) + " needs " + std::to_string(needed) + " bytes of scratch, got " +
+        std::to_string(scratch.bytes) +
+        ": the program was traced where the CUDA kernels are not installed");
   }
-  auto const error = launch(args, scratch, context.stream);
+  auto const error = launch(args, scratch.data, context.stream);
   if (error == cudaSuccess) return xla::ffi::Error::Success();
   return xla::ffi::Error::Internal(std::string(name) + ": " + cudaGetErrorString(error));
 }
 
-#define DYNEMB_CUDA_OPERATION(op, Args)                                                   \
-  inline xla::ffi::Error op(Context& context, Args const& args) {                         \
-    return run_on_stream<Args>(context, args, #op, &cuda::op##_scratch_bytes, &cuda::op); \
+#define DYNEMB_CUDA_OPERATION(op, Args)                                                           \
+  inline size_t op##_scratch_bytes(Args const& args) { return cuda::op##_scratch_bytes(args); }   \
+  inline xla::ffi::Error op(Context& context, Args const& args, Scratch scratch) {                \
+    return run_on_stream<Args>(context, args, scratch, #op, op##_scratch_bytes(args), &cuda::op); \
   }
 DYNEMB_CUDA_OPERATION(lookup, LookupArgs)
 DYNEMB_CUDA_OPERATION(find, FindArgs)
@@ -68,8 +67,6 @@ struct xla::ffi::CtxDecoding<dynemb::backend::Context> {
                                     DiagnosticEngine& diagnostic) {
     auto const stream = CtxDecoding<PlatformStream<cudaStream_t>>::Decode(api, ctx, diagnostic);
     if (!stream.has_value()) return std::nullopt;
-    auto scratch = CtxDecoding<ScratchAllocator>::Decode(api, ctx, diagnostic);
-    if (!scratch.has_value()) return std::nullopt;
-    return Type{*stream, std::move(*scratch)};
+    return Type{*stream};
   }
 };

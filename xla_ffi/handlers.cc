@@ -22,6 +22,12 @@ T* data(ffi::AnyBuffer const& buffer) {
   return static_cast<T*>(buffer.untyped_data());
 }
 
+// The last result of every call. Empty where an operation needs none.
+backend::Scratch read_scratch(BufferReader& reader) {
+  auto const scratch = reader.next_ret("scratch");
+  return {scratch.untyped_data(), scratch.size_bytes()};
+}
+
 // Counts tables and features into the struct; false if there are too many.
 template <class OpArgs>
 bool set_counts(BufferReader& reader, OpArgs& args, IntAttr tables, IntAttr features) {
@@ -52,8 +58,9 @@ ffi::Error lookup_handler(Run context, Args operands, Rets results, IntAttr tabl
     feature.slots = data<int32_t>(reader.next_ret("slots"));
     if (feature.pooling == Pooling::kMean) feature.scale = data<float>(reader.next_ret("scale"));
   }
+  auto const scratch = read_scratch(reader);
   auto error = reader.finish();
-  return error.failure() ? error : backend::lookup(context, *args);
+  return error.failure() ? error : backend::lookup(context, *args, scratch);
 }
 
 ffi::Error find_handler(Run context, Args operands, Rets results, IntAttr tables, IntAttr features,
@@ -73,8 +80,9 @@ ffi::Error find_handler(Run context, Args operands, Rets results, IntAttr tables
     feature.found = data<uint8_t>(reader.next_ret("found"));
     feature.slots = data<int32_t>(reader.next_ret("slots"));
   }
+  auto const scratch = read_scratch(reader);
   auto error = reader.finish();
-  return error.failure() ? error : backend::find(context, *args);
+  return error.failure() ? error : backend::find(context, *args, scratch);
 }
 
 // The gradients of a feature and where they belong.
@@ -106,8 +114,9 @@ ffi::Error update_handler(Run context, Args operands, Rets results, IntAttr tabl
     auto& feature = args->features[f] = describe_feature(features, f);
     read_gradients(reader, features, f, feature);
   }
+  auto const scratch = read_scratch(reader);
   auto error = reader.finish();
-  return error.failure() ? error : backend::update(context, *args);
+  return error.failure() ? error : backend::update(context, *args, scratch);
 }
 
 ffi::Error reduce_handler(Run context, Args operands, Rets results, IntAttr tables,
@@ -134,8 +143,9 @@ ffi::Error reduce_handler(Run context, Args operands, Rets results, IntAttr tabl
     auto const dims = gradients.dimensions();
     args->tables[t].dim = dims.size() == 2 ? static_cast<int32_t>(dims[1]) : 0;
   }
+  auto const scratch = read_scratch(reader);
   auto error = reader.finish();
-  return error.failure() ? error : backend::reduce(context, *args);
+  return error.failure() ? error : backend::reduce(context, *args, scratch);
 }
 
 void read_slots(BufferReader& reader, RowsArgs& args) {
@@ -156,8 +166,9 @@ ffi::Error gather_handler(Run context, Args operands, Rets results, IntAttr tabl
     args.states[s] = data<float>(reader.next_ret("optimizer state"));
   }
   args.scores = data<uint64_t>(reader.next_ret("scores"));
+  auto const scratch = read_scratch(reader);
   auto error = reader.finish();
-  return error.failure() ? error : backend::gather(context, args);
+  return error.failure() ? error : backend::gather(context, args, scratch);
 }
 
 // `parts` has a bit for each of values, scores and the states, in this order.
@@ -173,8 +184,9 @@ ffi::Error scatter_handler(Run context, Args operands, Rets results, IntAttr tab
   for (int s = 0; s < args.table.num_states; ++s) {
     if ((parts >> (2 + s) & 1) != 0) args.states[s] = data<float>(reader.next_arg("state"));
   }
+  auto const scratch = read_scratch(reader);
   auto error = reader.finish();
-  return error.failure() ? error : backend::scatter(context, args);
+  return error.failure() ? error : backend::scatter(context, args, scratch);
 }
 
 ffi::Error erase_handler(Run context, Args operands, Rets results, IntAttr tables,
@@ -189,8 +201,9 @@ ffi::Error erase_handler(Run context, Args operands, Rets results, IntAttr table
   args.id_type = ids.id_type;
   args.num_ids = ids.num_ids;
   args.slots = data<int32_t>(reader.next_ret("slots"));
+  auto const scratch = read_scratch(reader);
   auto error = reader.finish();
-  return error.failure() ? error : backend::erase(context, args);
+  return error.failure() ? error : backend::erase(context, args, scratch);
 }
 
 ffi::Error export_handler(Run context, Args operands, Rets results, IntAttr tables,
@@ -207,8 +220,9 @@ ffi::Error export_handler(Run context, Args operands, Rets results, IntAttr tabl
   args.slots = data<int32_t>(slots);
   args.num_buckets = static_cast<int64_t>(slots.element_count()) / kBucketCapacity;
   args.count = data<int32_t>(reader.next_ret("count"));
+  auto const scratch = read_scratch(reader);
   auto error = reader.finish();
-  return error.failure() ? error : backend::export_batch(context, args);
+  return error.failure() ? error : backend::export_batch(context, args, scratch);
 }
 
 // The attributes of a call about tables and features, and of a call about one table.
@@ -245,6 +259,42 @@ XLA_FFI_DEFINE_HANDLER(kErase, erase_handler, bind_table(), backend::kTraits);
 XLA_FFI_DEFINE_HANDLER(kExportBatch, export_handler, bind_table(), backend::kTraits);
 
 }  // namespace
+
+namespace {
+
+// Only what a size depends on.
+template <class OpArgs>
+OpArgs const& sized(OpArgs& args, CallShape const& shape) {
+  args.num_tables = static_cast<int32_t>(shape.buckets.size());
+  args.num_features = static_cast<int32_t>(shape.ids.size());
+  for (size_t t = 0; t < shape.buckets.size(); ++t) {
+    args.tables[t].local_buckets = shape.buckets[t];
+    args.tables[t].dim = shape.dims[t];
+  }
+  for (size_t f = 0; f < shape.ids.size(); ++f) args.features[f].num_ids = shape.ids[f];
+  return args;
+}
+
+}  // namespace
+
+size_t scratch_bytes(std::string const& op, CallShape const& shape) {
+  if (shape.buckets.size() > kMaxTables || shape.ids.size() > kMaxFeatures) return 0;
+  if (op == "lookup") {
+    return backend::lookup_scratch_bytes(sized(*std::make_unique<LookupArgs>(), shape));
+  }
+  if (op == "update") {
+    return backend::update_scratch_bytes(sized(*std::make_unique<UpdateArgs>(), shape));
+  }
+  if (op == "reduce") {
+    return backend::reduce_scratch_bytes(sized(*std::make_unique<ReduceArgs>(), shape));
+  }
+  if (op == "export_batch") {
+    ExportArgs args{};
+    args.num_buckets = shape.buckets.at(0);
+    return backend::export_batch_scratch_bytes(args);
+  }
+  return 0;
+}
 
 std::vector<Registration> registrations() {
   return {{"dynemb_lookup", kLookup}, {"dynemb_find", kFind},

@@ -4,6 +4,8 @@
 // xla_ffi/handlers.h: the handlers of this module's backend, by target name.
 #pragma once
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "xla/ffi/api/ffi.h"
@@ -16,5 +18,14 @@ struct Registration {
 };
 
 std::vector<Registration> registrations();
+
+// The shapes that the scratch of a call depends on. For export_batch: the buckets of the range.
+struct CallShape {
+  std::vector<int64_t> buckets;  // of each table
+  std::vector<int32_t> dims;     // of each table
+  std::vector<int64_t> ids;      // of each feature
+};
+
+size_t scratch_bytes(std::string const& op, CallShape const& shape);
 
 }  // namespace dynemb

@@ -4,6 +4,8 @@
 // xla_ffi/module.cc: what Python sees of one backend: handlers to register, and the numbers that
 // both sides must agree on.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "core/args.h"
 #include "xla_ffi/backend.h"
@@ -64,4 +66,8 @@ NB_MODULE(DYNEMB_MODULE, m) {
   m.attr("platform") = dynemb::backend::kPlatform;
   m.def("registrations", &dynemb::handler_capsules);
   m.def("constants", &dynemb::constants);
+  m.def("scratch_bytes", [](std::string const& op, std::vector<int64_t> const& buckets,
+                            std::vector<int32_t> const& dims, std::vector<int64_t> const& ids) {
+    return dynemb::scratch_bytes(op, {buckets, dims, ids});
+  });
 }

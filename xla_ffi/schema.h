@@ -39,6 +39,7 @@ enum FeatureField : int32_t {
 //   find    in: ids, [offsets], [weights]                          out: rows, found, slots
 //   update  in: ids, slots, gradients, [offsets], [weights], [scale]
 //   reduce  as update
+// The last result of every call is scratch memory, uint8[n]; n may be 0.
 // Every table buffer of a call that changes the table, and of find, is both operand and result.
 
 }  // namespace dynemb

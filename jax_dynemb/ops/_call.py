@@ -25,10 +25,24 @@ class Call:
     read first there.
     """
 
-    def __init__(self, op: str, tables: Sequence[TableConfig], **attributes: Any):
-        """Starts a call; ``attributes`` are those beside the tables' own."""
+    def __init__(
+        self,
+        op: str,
+        tables: Sequence[TableConfig],
+        num_ids: Sequence[int] = (),
+        **attributes: Any,
+    ):
+        """Starts a call.
+
+        Args:
+          op: the operation.
+          tables: those whose buffers are added.
+          num_ids: of each feature.
+          **attributes: those beside the tables' own.
+        """
         self._op = op
         self._tables = list(tables)
+        self._num_ids = list(num_ids)
         self._attributes = table_attributes(tables) | attributes
         self._operands: list[jax.Array] = []
         self._results: list[Any] = []
@@ -60,15 +74,20 @@ class Call:
 
     def run(self) -> Iterator[jax.Array]:
         """Makes the call; the results in the order in which they were added."""
-        return iter(
-            _ffi.call(
-                self._op,
-                self._results,
-                self._operands,
-                self._aliases,
-                **self._attributes,
-            )
+        self.result((self._scratch_bytes(),), jnp.uint8)
+        results = _ffi.call(
+            self._op,
+            self._results,
+            self._operands,
+            self._aliases,
+            **self._attributes,
         )
+        return iter(results[:-1])
+
+    def _scratch_bytes(self) -> int:
+        buckets = [table.num_buckets for table in self._tables]
+        dims = [table.dim for table in self._tables]
+        return _ffi.scratch_bytes(self._op, buckets, dims, self._num_ids)
 
 
 def table_arrays(

@@ -32,7 +32,8 @@ class FeatureLayout:
       feature: its name.
       table: the name of its table.
       pooling: "none", "sum", "mean" or "no_rows".
-      ids_shape: shape of the ids, without the axis of the two words.
+      given_shape: shape of the ids as given, without the axis of the two words.
+      ids_shape: the same, but bags of length zero have become bags of one padding.
       rows_shape: shape of the returned rows, without dim.
       bag_size: ids of each bag; 0 where offsets are given.
       weighted: whether each id has a weight.
@@ -41,6 +42,7 @@ class FeatureLayout:
     feature: str
     table: str
     pooling: str
+    given_shape: tuple[int, ...]
     ids_shape: tuple[int, ...]
     rows_shape: tuple[int, ...]
     bag_size: int
@@ -50,6 +52,10 @@ class FeatureLayout:
     def num_ids(self) -> int:
         """Ids, padding included."""
         return math.prod(self.ids_shape)
+
+    def shaped_as_given(self, per_id: jax.Array) -> jax.Array:
+        """One number per id, flat, in the shape of the ids as given."""
+        return per_id[: math.prod(self.given_shape)].reshape(self.given_shape)
 
     @property
     def num_bags(self) -> int:
@@ -92,6 +98,7 @@ def prepare(
         return _prepare_jagged(config, feature, ids, weights)
     array, shape = _id_array(config, feature, ids)
     pooled = config.pooling is not None
+    given_shape = shape
     bag_size = shape[-1] if pooled and len(shape) >= 2 else 1
     # Ids without a bag axis are bags of one; empty bags have no ids to divide by.
     rows_shape = shape[:-1] if pooled and len(shape) >= 2 else shape
@@ -102,6 +109,7 @@ def prepare(
         feature=feature,
         table=config.name,
         pooling=config.pooling or "none",
+        given_shape=given_shape,
         ids_shape=shape,
         rows_shape=rows_shape,
         bag_size=bag_size,
@@ -132,6 +140,7 @@ def _prepare_jagged(
         feature=feature,
         table=config.name,
         pooling=config.pooling or "none",
+        given_shape=shape,
         ids_shape=shape,
         rows_shape=lengths.shape if pooled else shape,
         bag_size=0 if pooled else 1,

@@ -34,7 +34,8 @@ def feature_fields(layout: FeatureLayout, tables: Sequence[TableConfig]) -> dict
 
 def _start(op: str, tables: Sequence[TableConfig], inputs: Inputs) -> Call:
     rows = [feature_fields(layout, tables) for layout, _ in inputs]
-    return Call(op, tables, features=feature_attribute(rows))
+    num_ids = [layout.num_ids for layout, _ in inputs]
+    return Call(op, tables, num_ids, features=feature_attribute(rows))
 
 
 def _add_ids(call: Call, given: FeatureInput) -> None:

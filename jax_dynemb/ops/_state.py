@@ -50,14 +50,33 @@ def empty_state(config: TableConfig, seed: UInt32[Array, "2"]) -> TableState:
         name: jnp.zeros((slots, *spec.shape), jnp.float32)
         for name, spec in config.states.items()
     }
-    extra = getattr(config.optimizer, "extra", None)
     return TableState(
         index=empty_index(config.num_buckets),
         values=jnp.zeros((slots, config.dim), config.param_dtype),
         optimizer=states,
         counters=_first_counters(table_seed(seed, config.name)),
-        extra=() if extra is None else tuple(extra(config.dim)),
+        extra=_first_extra(config),
     )
+
+
+def cleared_state(config: TableConfig, state: TableState) -> TableState:
+    """The same table without rows; its seed stays.
+
+    Rows and optimizer states may keep what they hold: a slot gets its first values
+    when a key is stored in it. So only the index is made anew.
+    """
+    place = _ffi.constants()["counters"].index("seed")
+    return dataclasses.replace(
+        state,
+        index=empty_index(config.num_buckets),
+        counters=_first_counters(state.counters[0, place]),
+        extra=_first_extra(config),
+    )
+
+
+def _first_extra(config: TableConfig) -> tuple[Any, ...]:
+    extra = getattr(config.optimizer, "extra", None)
+    return () if extra is None else tuple(extra(config.dim))
 
 
 def check_state(config: TableConfig, state: TableState) -> None:

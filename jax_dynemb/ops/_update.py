@@ -27,7 +27,8 @@ def _start(
     **attributes: np.int64,
 ) -> Call:
     rows = [feature_fields(f.layout, tables) for f in features]
-    return Call(op, tables, features=feature_attribute(rows), **attributes)
+    num_ids = [f.layout.num_ids for f in features]
+    return Call(op, tables, num_ids, features=feature_attribute(rows), **attributes)
 
 
 def _add_gradients(call: Call, features: Sequence[FeatureGradient]) -> None:

@@ -35,6 +35,7 @@ def insert(
         feature=table.name,
         table=table.name,
         pooling="no_rows",
+        given_shape=layout.given_shape,
         ids_shape=(layout.num_ids,),
         rows_shape=(layout.num_ids,),
         bag_size=1,

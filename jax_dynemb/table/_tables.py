@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import functools
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +18,7 @@ from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.ops import _lookup, _rows
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, prepare
 from jax_dynemb.ops._residual import Residual, make_residual
-from jax_dynemb.ops._state import TableState, empty_state
+from jax_dynemb.ops._state import TableState, cleared_state, empty_state
 from jax_dynemb.table import _export, _insert, _stats, _update, _weights
 from jax_dynemb.table._update import RowGradients
 
@@ -111,21 +110,16 @@ class Tables:
         _ffi.check_platform()
         return _init(self, seed_words(seed))
 
-    def clear(self, state: States, seed: Any = None) -> States:
-        """The tables without rows; counters start again.
+    def clear(self, state: States) -> States:
+        """The tables without rows; counters start again, seeds stay.
 
         Args:
           state: the tables.
-          seed: of the rows to come; as before if None.
         """
-        if seed is not None:
-            return self.init(seed)
-        place = _ffi.constants()["counters"].index("seed")
-        new = _init(self, seed_words(0))
-        for name, old in state.items():
-            kept = new[name].counters.at[:, place].set(old.counters[:, place])
-            new[name] = dataclasses.replace(new[name], counters=kept)
-        return new
+        return state | {
+            name: cleared_state(config, state[name])
+            for name, config in self.tables.items()
+        }
 
     def lookup(
         self,
@@ -190,7 +184,7 @@ class Tables:
         for (layout, _), output in zip(inputs, outputs, strict=True):
             rows[layout.feature] = self._shaped(layout, output["rows"])
             flags = output["found"].astype(bool)
-            found[layout.feature] = flags.reshape(layout.ids_shape)
+            found[layout.feature] = layout.shaped_as_given(flags)
         return rows, found, state | new
 
     def apply_gradients(

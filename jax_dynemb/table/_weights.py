@@ -44,7 +44,7 @@ def weight_gradients(
             g = g * each.scale[:, None]
         products = jnp.sum(g[_bag_of_each_id(each)] * rows[name], axis=-1)
         live = each.slots != -1
-        result[name] = jnp.where(live, products, 0.0).reshape(each.layout.ids_shape)
+        result[name] = each.layout.shaped_as_given(jnp.where(live, products, 0.0))
     return result, states
 
 

@@ -55,12 +55,20 @@ def make_batch(step: int, vocabulary: int = 30) -> dict[str, Any]:
     return {"ids": ids, "label": jnp.asarray(first % 2, jnp.float32)}
 
 
+@jde.nnx.jit
+def train_step(model: Any, optimizer: Any, batch: dict[str, Any]):
+    loss, grads = jde.nnx.value_and_grad(log_loss)(model, batch)
+    optimizer.update(model, grads)
+    return loss
+
+
 class Kit:
     """What the tests of this folder start from."""
 
     tables = staticmethod(make_tables)
     batch = staticmethod(make_batch)
     loss = staticmethod(log_loss)
+    step = train_step
     Clicks = Clicks
 
     @staticmethod

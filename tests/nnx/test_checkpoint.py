@@ -6,7 +6,6 @@ import jax
 import numpy as np
 import optax
 import orbax.checkpoint as ocp
-import pytest
 from flax import nnx
 
 import jax_dynemb as jde
@@ -16,13 +15,12 @@ def trained(kit, **options):
     model = kit.model(**options)
     optimizer = jde.nnx.Optimizer(model, optax.adam(1e-2))
     for step in range(3):
-        _, grads = jde.nnx.value_and_grad(kit.loss)(model, kit.batch(step))
-        optimizer.update(model, grads)
+        kit.step(model, optimizer, kit.batch(step))
     return model, optimizer
 
 
-@pytest.mark.parametrize("optimizer", [jde.optim.adam(0.1), optax.adam(0.1)])
-def test_restored_model_goes_on_as_if_nothing_happened(kit, tmp_path, optimizer):
+def test_restored_model_goes_on_as_if_nothing_happened(kit, tmp_path):
+    optimizer = optax.adam(0.1)  # with a state of its own beside the rows'
     model, dense = trained(kit, optimizer=optimizer)
     state = nnx.state((model, dense))
     with ocp.StandardCheckpointer() as checkpointer:
@@ -33,12 +31,11 @@ def test_restored_model_goes_on_as_if_nothing_happened(kit, tmp_path, optimizer)
     again = kit.model(seed=9, optimizer=optimizer)
     dense_again = jde.nnx.Optimizer(again, optax.adam(1e-2))
     nnx.update((again, dense_again), restored)
-    losses = []
-    for each, of_each in ((model, dense), (again, dense_again)):
-        loss, grads = jde.nnx.value_and_grad(kit.loss)(each, kit.batch(7))
-        of_each.update(each, grads)
-        losses.append((loss, jde.nnx.value_and_grad(kit.loss)(each, kit.batch(8))[0]))
-    np.testing.assert_array_equal(*losses)
+    losses = [
+        [float(kit.step(*both, kit.batch(step))) for step in (7, 8)]
+        for both in ((model, dense), (again, dense_again))
+    ]
+    assert losses[0] == losses[1]
     assert again.sparse.stats() == model.sparse.stats()
 
 

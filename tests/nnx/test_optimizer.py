@@ -22,12 +22,8 @@ def rows_of(model, batch):
 def test_updates_dense_part_and_tables(kit):
     model, batch = kit.model(), kit.batch(0)
     optimizer = jde.nnx.Optimizer(model, optax.adam(1e-2))
-    first = None
-    for _ in range(20):
-        loss, grads = jde.nnx.value_and_grad(kit.loss)(model, batch)
-        first = loss if first is None else first
-        optimizer.update(model, grads)
-    assert loss < 0.8 * first
+    losses = [float(kit.step(model, optimizer, batch)) for _ in range(20)]
+    assert losses[-1] < 0.8 * losses[0]
     assert int(optimizer.step[...]) == 20
     assert model.sparse.stats()["dog/step"] == 20
 
@@ -53,10 +49,15 @@ def test_micro_batches_put_together_equal_one_batch(kit, optimizer):
     whole, parts = kit.model(optimizer=optimizer), kit.model(optimizer=optimizer)
     tx = optax.adam(0.1)
     of_whole, of_parts = jde.nnx.Optimizer(whole, tx), jde.nnx.Optimizer(parts, tx)
-    gradient = jde.nnx.value_and_grad(kit.loss)
-    of_whole.update(whole, gradient(whole, batch)[1])
-    a, b = (gradient(parts, half)[1] for half in halves(batch))
-    of_parts.update(parts, (a + b) * 0.5)
+    kit.step(whole, of_whole, batch)
+
+    @jde.nnx.jit
+    def step(model, optimizer, first, second):
+        gradient = jde.nnx.value_and_grad(kit.loss)
+        (_, a), (_, b) = gradient(model, first), gradient(model, second)
+        optimizer.update(model, (a + b) * 0.5)
+
+    step(parts, of_parts, *halves(batch))
     np.testing.assert_allclose(rows_of(parts, batch), rows_of(whole, batch), **CLOSE)
     assert parts.sparse.stats()["cat/step"] == 1
 
@@ -66,7 +67,7 @@ def test_micro_batches_in_a_scan_equal_one_batch(kit):
     whole, parts = kit.model(), kit.model()
     tx = optax.sgd(0.1)
     of_whole, of_parts = jde.nnx.Optimizer(whole, tx), jde.nnx.Optimizer(parts, tx)
-    of_whole.update(whole, jde.nnx.value_and_grad(kit.loss)(whole, batch)[1])
+    kit.step(whole, of_whole, batch)
 
     @jde.nnx.jit
     def step(model, optimizer, stacked):
@@ -88,7 +89,7 @@ def test_micro_batches_one_after_the_other(kit):
     model = kit.model()
     optimizer = jde.nnx.Optimizer(model, optax.sgd(0.1))
     for half in halves(kit.batch(0)):
-        optimizer.update(model, jde.nnx.value_and_grad(kit.loss)(model, half)[1])
+        kit.step(model, optimizer, half)
     assert model.sparse.stats()["cat/step"] == 2
 
 

@@ -17,19 +17,15 @@ SCHEDULE = optax.cosine_decay_schedule(0.1, STEPS)
 TRANSFORMS = {
     "sgd": optax.sgd(0.1),
     "momentum": optax.sgd(0.1, momentum=0.9, nesterov=True),
-    "schedule": optax.sgd(SCHEDULE),
     "adam": optax.adam(SCHEDULE),
     "adamw": optax.chain(optax.clip(0.5), optax.adamw(0.1, weight_decay=0.1)),
     "rmsprop": optax.rmsprop(0.1, centered=True, momentum=0.9),
     "lion": optax.lion(0.01),
     "adagrad": optax.adagrad(0.1),
-    "yogi": optax.yogi(0.1),
-    "adadelta": optax.adadelta(0.1),
     "amsgrad": optax.amsgrad(0.1),
     "inject_hyperparams": optax.inject_hyperparams(optax.adam)(learning_rate=SCHEDULE),
     "bfloat16 moments": optax.adam(0.1, mu_dtype=jnp.bfloat16),
     "named_chain": optax.named_chain(("a", optax.centralize()), ("b", optax.sgd(0.1))),
-    "ema": optax.chain(optax.ema(0.9), optax.scale(-0.1)),
 }
 NOT_ROW_LOCAL = {
     "clip_by_global_norm": optax.chain(optax.clip_by_global_norm(1e6), optax.adam(0.1)),
@@ -41,7 +37,6 @@ NOT_ROW_LOCAL = {
     "scale_by_sm3": optax.sm3(0.1),
     "scale_by_novograd": optax.novograd(0.1),
     "apply_if_finite": optax.apply_if_finite(optax.sgd(0.1), 3),
-    "normalize_by_update_norm": optax.normalize_by_update_norm(),
     "adaptive_grad_clip": optax.named_chain(
         ("clip", optax.adaptive_grad_clip(0.1)), ("sgd", optax.sgd(0.1))
     ),
@@ -142,9 +137,10 @@ def test_refused_by_name(name):
 
 def test_the_sentence_holds_the_fix():
     with pytest.raises(ValueError, match="jde.optim.clip_by_global_norm"):
-        jde.TableConfig("t", 8, 256, optimizer=NOT_ROW_LOCAL["clip_by_global_norm"])
+        jde.TableConfig("t", DIM, 256, optimizer=NOT_ROW_LOCAL["clip_by_global_norm"])
     with pytest.raises(ValueError, match="part of lamb and lars.*Use a row-local one"):
-        jde.TableConfig("t", 8, 256, optimizer=optax.lars(0.1))
+        lamb = NOT_ROW_LOCAL["scale_by_trust_ratio"]
+        jde.TableConfig("t", DIM, 256, optimizer=lamb)
 
 
 def test_what_shows_on_wide_tables_only():
