@@ -104,8 +104,8 @@ cudaError_t lookup(LookupArgs const& args, void* memory, cudaStream_t stream) {
     using Size = decltype(size);
     auto const begin = BeginLookup{args.given_scores, scratch.uses, missing};
     DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
-    if (total_ids(args) == 0) return cudaSuccess;
     DYNEMB_CUDA_TRY(launch_rows<Size>(args, LookupIds{scratch.uses, missing}, stream));
+    if (total_ids(args) == 0) return cudaSuccess;  // there may still have been empty bags
     return launch_missing({scratch.view, scratch.uses, missing}, total_ids(args), stream);
   });
 }

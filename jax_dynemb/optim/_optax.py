@@ -74,7 +74,10 @@ class OptaxOptimizer:
         with at_once():
             state = jax.tree.leaves(self.tx.init(jnp.zeros((2, dim), jnp.float32)))
             pairs = zip(state_leaves(self.tx, dim), state, strict=True)
-            return tuple(jnp.asarray(x) for leaf, x in pairs if leaf.name is None)
+            # With the dtype said: a weak type would change after the first update.
+            return tuple(
+                jnp.asarray(x, leaf.dtype) for leaf, x in pairs if leaf.name is None
+            )
 
     def apply(
         self,

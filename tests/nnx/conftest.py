@@ -62,6 +62,11 @@ def train_step(model: Any, optimizer: Any, batch: dict[str, Any]):
     return loss
 
 
+@jde.nnx.jit
+def gradient(model: Any, batch: dict[str, Any]) -> jde.nnx.Grads:
+    return jde.nnx.value_and_grad(log_loss)(model, batch)[1]
+
+
 class Kit:
     """What the tests of this folder start from."""
 
@@ -69,6 +74,7 @@ class Kit:
     batch = staticmethod(make_batch)
     loss = staticmethod(log_loss)
     step = train_step
+    gradient = gradient
     Clicks = Clicks
 
     @staticmethod

@@ -86,7 +86,9 @@ def test_equals_optax_on_a_dense_table(platform, name):
             summed = jnp.zeros_like(dense).at[each].add(d_rows)
             updates, opt_state = tx.update(summed, opt_state, dense)
             dense = optax.apply_updates(dense, updates)
+    types = jax.tree.map(jax.typeof, state)
     trained, state = train(coll, state, steps)
+    assert jax.tree.map(jax.typeof, state) == types  # so that lax.scan can carry it
     tolerance = 2e-2 if "bfloat16" in name else 1e-5
     np.testing.assert_allclose(trained, dense, rtol=tolerance, atol=tolerance)
     assert coll.stats(state)["t/step"] == STEPS
