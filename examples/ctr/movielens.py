@@ -12,7 +12,7 @@ from .clicks import Clicks, Source, hash_column, hash_lists, split_by_time
 
 LIKED = 4.0  # a rating from here on counts as a click
 
-DEFAULTS = {"epochs": 4, "capacity": 8192}
+DEFAULTS = {"epochs": 3, "capacity": 8192}
 
 Columns = dict[str, list[str]]
 

@@ -27,12 +27,12 @@ class Settings:
       seed: seed of the initial weights, the tables and the order of the rows.
     """
 
-    epochs: int = 4
+    epochs: int = 3
     batch_size: int = 1024
     dim: int = 16
     capacity: int = 8192
     optimizer: str = "adagrad"
     learning_rate: float = LEARNING_RATES["adagrad"]
     dense_learning_rate: float = 1e-3
-    scale: float = 0.05
+    scale: float = 0.01
     seed: int = 0

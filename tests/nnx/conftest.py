@@ -4,6 +4,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -55,6 +56,12 @@ def make_batch(step: int, vocabulary: int = 30) -> dict[str, Any]:
     return {"ids": ids, "label": jnp.asarray(first % 2, jnp.float32)}
 
 
+def assert_close(a: Any, b: Any) -> None:
+    """Equal leaves, whatever the trees around them are."""
+    for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-7)
+
+
 @jde.nnx.jit
 def train_step(model: Any, optimizer: Any, batch: dict[str, Any]):
     loss, grads = jde.nnx.value_and_grad(log_loss)(model, batch)
@@ -75,6 +82,7 @@ class Kit:
     loss = staticmethod(log_loss)
     step = train_step
     gradient = gradient
+    assert_close = staticmethod(assert_close)
     Clicks = Clicks
 
     @staticmethod
