@@ -48,22 +48,35 @@ struct Victim {
 };
 
 // The first empty place, or the place already marked for this key (its `score` is then the mark).
+//
+// A digest of 0 means that the slot was empty when the phase began. Claims take such slots in
+// order, so those taken come before those still empty, and the search ends at the first empty one.
 template <class Group>
 DYNEMB_HD Victim find_empty(Group const& group, Bucket const& bucket, uint64_t mark) {
-  uint64_t empty = kNothing, own = kNothing;
+  constexpr int kWords = kBucketCapacity / 8;
   auto const* const words = reinterpret_cast<uint64_t const*>(bucket.digests);
-  for (int word = group.rank(); word < kBucketCapacity / 8; word += group.size()) {
-    for (auto mask = equal_bytes(words[word], 0); mask != 0; mask &= mask - 1) {
-      auto const place = static_cast<uint64_t>(word * 8 + lowest_byte(mask));
-      auto const score = atomic_load(bucket.scores + place);
-      if (score == mark) own = place;
-      if (score == kEmptyScore && place < empty) empty = place;
+  for (int first = 0; first < kWords;) {
+    // The next word with an empty digest, and then its eight slots, one a lane.
+    uint64_t next = kNothing;
+    for (int word = first + group.rank(); word < kWords && next == kNothing; word += group.size()) {
+      if (equal_bytes(words[word], 0) != 0) next = static_cast<uint64_t>(word);
     }
+    next = group.min(next);
+    if (next == kNothing) break;
+    uint64_t own = kNothing, empty = kNothing;
+    auto const begin = static_cast<int>(next) * 8;
+    for (int place = begin + group.rank(); place < begin + 8; place += group.size()) {
+      auto const score = atomic_load(bucket.scores + place);
+      if (score == mark) own = static_cast<uint64_t>(place);
+      if (score == kEmptyScore && empty == kNothing) empty = static_cast<uint64_t>(place);
+    }
+    own = group.min(own);
+    if (own != kNothing) return {static_cast<int>(own), mark};
+    empty = group.min(empty);
+    if (empty != kNothing) return {static_cast<int>(empty), kEmptyScore};
+    first = static_cast<int>(next) + 1;
   }
-  own = group.min(own);
-  if (own != kNothing) return {static_cast<int>(own), mark};
-  empty = group.min(empty);
-  return {empty == kNothing ? -1 : static_cast<int>(empty), kEmptyScore};
+  return {-1, kEmptyScore};
 }
 
 // What a claim may replace in a bucket without empty slots.
@@ -113,25 +126,42 @@ DYNEMB_HD uint64_t swap_together(Group const& group, uint64_t* address, uint64_t
   return group.broadcast(seen, 0);
 }
 
+// Takes an empty slot. place < 0: the bucket has none, so that claim_full decides; it never has one
+// again in this phase.
+template <class Group>
+DYNEMB_HD Claim claim_empty(Group const& group, Bucket const& bucket, uint64_t mark) {
+  for (;;) {
+    auto const slot = find_empty(group, bucket, mark);
+    if (slot.place < 0 || slot.score == mark) return {slot.place, false};
+    auto const seen = swap_together(group, bucket.scores + slot.place, slot.score, mark);
+    if (seen == slot.score) return {slot.place, true};
+    if (seen == mark) return {slot.place, false};
+  }
+}
+
+// Takes the slot of a row that may leave, or of a larger mark. place < 0: the key is refused.
+template <class Group>
+DYNEMB_HD Claim claim_full(Group const& group, TableRef const& table, Bucket const& bucket,
+                           uint64_t mark, uint64_t clock) {
+  for (;;) {
+    auto const full = look_at_full(group, table, bucket, mark, clock);
+    if (full.own != kNothing) return {static_cast<int>(full.own), false};
+    auto const victim = table.evicts != 0 && full.row.place >= 0 ? full.row : full.other_mark;
+    if (victim.place < 0 || (is_mark(victim.score) && victim.score < mark)) return {-1, false};
+    auto const seen = swap_together(group, bucket.scores + victim.place, victim.score, mark);
+    if (seen == victim.score) return {victim.place, true};
+    if (seen == mark) return {victim.place, false};
+  }
+}
+
 // Precondition: the key is not in the bucket and the lookup whose clock this is has touched every
 // row that it uses.
 template <class Group>
 DYNEMB_HD Claim claim(Group const& group, TableRef const& table, Bucket const& bucket,
                       uint64_t hash, uint64_t clock) {
-  auto const mark = mark_of(hash);
-  for (;;) {
-    auto victim = find_empty(group, bucket, mark);
-    if (victim.place >= 0 && victim.score == mark) return {victim.place, false};
-    if (victim.place < 0) {
-      auto const full = look_at_full(group, table, bucket, mark, clock);
-      if (full.own != kNothing) return {static_cast<int>(full.own), false};
-      victim = table.evicts != 0 && full.row.place >= 0 ? full.row : full.other_mark;
-      if (victim.place < 0 || (is_mark(victim.score) && victim.score < mark)) return {-1, false};
-    }
-    auto const seen = swap_together(group, bucket.scores + victim.place, victim.score, mark);
-    if (seen == victim.score) return {victim.place, true};
-    if (seen == mark) return {victim.place, false};
-  }
+  auto const result = claim_empty(group, bucket, mark_of(hash));
+  if (result.place >= 0) return result;
+  return claim_full(group, table, bucket, mark_of(hash), clock);
 }
 
 }  // namespace dynemb

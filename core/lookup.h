@@ -41,14 +41,18 @@ struct Pending {
   bool won;
 };
 
+DYNEMB_HD Pending pending_claim(int64_t bucket, Claim const& result) {
+  if (result.place < 0) return {kRefusedSlot, false};
+  return {pending(static_cast<int32_t>(bucket * kBucketCapacity + result.place)), result.won};
+}
+
 template <class Group>
 DYNEMB_HD Pending claim_missing(Group const& group, TableRef const& table, Key key,
                                 uint64_t clock) {
   auto const hash = hash_key(key);
   auto const bucket = local_bucket_of(table, hash);
   auto const result = claim(group, table, bucket_at(table, bucket), hash, clock);
-  if (result.place < 0) return {kRefusedSlot, false};
-  return {pending(static_cast<int32_t>(bucket * kBucketCapacity + result.place)), result.won};
+  return pending_claim(bucket, result);
 }
 
 struct Stored {

@@ -27,24 +27,56 @@ __device__ __forceinline__ float4 initial_quad(TableRef const& table,
           rounded_to(type, v[3])};
 }
 
-// Fills row and optimizer states of a slot that `key` has just taken.
-__device__ __forceinline__ void initialize_slot_by(RowTile const& tile, TableRef const& table,
-                                                   Key key, int32_t slot) {
-  auto const format = value_format(table);
-  auto const seed = table.counters[kSeed];
-  auto* const row = row_pointer(format, table.values, slot, table.dim);
-  for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
-    store_quad(format, row, c, table.dim, initial_quad(table, table.initializer, seed, key, c));
-  }
-  for (int s = 0; s < table.num_states; ++s) {
-    auto const width = table.state_width[s];
-    auto const state_format = AnyFormat{ValueType::kFloat32, moves_vectors(table.states[s], width)};
-    auto* const state = reinterpret_cast<char*>(state_at(table, s, slot));
-    auto const value = table.state_initial[s];
-    for (auto c = tile.first_column(); c < width; c += tile.step()) {
-      store_quad(state_format, state, c, width, {value, value, value, value});
+// What the first values of a table's slots depend on, copied from the table once: a field that is
+// read through a pointer is read again after every store.
+struct SlotFiller {
+  AnyFormat format;
+  char* values;
+  int32_t dim;
+  uint64_t seed;
+  Initializer initializer;
+  int32_t num_states;
+  float* states[kMaxStates];
+  int32_t width[kMaxStates];
+  float first[kMaxStates];
+
+  __device__ __forceinline__ explicit SlotFiller(TableRef const& table)
+      : format(value_format(table)),
+        values(static_cast<char*>(table.values)),
+        dim(table.dim),
+        seed(table.counters[kSeed]),
+        initializer(table.initializer),
+        num_states(table.num_states) {
+#pragma unroll
+    for (int s = 0; s < kMaxStates; ++s) {
+      states[s] = table.states[s];
+      width[s] = table.state_width[s];
+      first[s] = table.state_initial[s];
     }
   }
-}
+
+  // Row and optimizer states of a slot that `key` has just taken.
+  __device__ __forceinline__ void fill(RowTile const& tile, Key key, int32_t slot) const {
+    auto* const row = row_pointer(format, values, slot, dim);
+    for (auto c = tile.first_column(); c < dim; c += tile.step()) {
+      float v[4];
+      initial_values(initializer, seed, key, static_cast<uint32_t>(c) / 4, v);
+      store_quad(format, row, c, dim, {v[0], v[1], v[2], v[3]});
+    }
+#pragma unroll
+    for (int s = 0; s < kMaxStates; ++s) {
+      if (s < num_states) fill_state(tile, s, slot);
+    }
+  }
+
+  __device__ __forceinline__ void fill_state(RowTile const& tile, int s, int32_t slot) const {
+    auto const state_format = AnyFormat{ValueType::kFloat32, moves_vectors(states[s], width[s])};
+    auto* const state = reinterpret_cast<char*>(states[s] + int64_t{slot} * width[s]);
+    auto const value = first[s];
+    for (auto c = tile.first_column(); c < width[s]; c += tile.step()) {
+      store_quad(state_format, state, c, width[s], {value, value, value, value});
+    }
+  }
+};
 
 }  // namespace dynemb::cuda

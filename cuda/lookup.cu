@@ -52,7 +52,7 @@ struct LookupIds {
       // On its way while the row is copied.
       if (id.slot >= 0) id.score = atomic_load(score_at(here.table, id.slot));
     }
-    append_missing(list, id.slot == kMissingSlot, here.feature_index, position);
+    append_missing(list, id.slot == kMissingSlot, id.key, here.feature_index, position);
     auto const refused = __ballot_sync(kFullWarp, id.slot == kRefusedSlot);
     if (refused != 0 && lane_id() == 0) {
       fetch_add(here.table.counters + kRefused, static_cast<uint64_t>(__popc(refused)));

@@ -5,6 +5,7 @@
 //
 // They work on the list of the ids that the probe did not find. Its length is known on the device
 // only: the kernels loop until it is done, and a batch without misses costs their launches.
+#include "core/group.h"
 #include "cuda/initial_rows.cuh"
 #include "cuda/missing.cuh"
 
@@ -35,45 +36,79 @@ struct Tally {
   }
 };
 
+// An id of the list. The slot of a position that is not on the list is never touched here.
 struct MissingId {
   FeatureRef const& feature;
   TableRef const& table;
-  int64_t position;
   Key key;
+  int64_t position;
 
   __device__ MissingId(CallView const& view, Missing const& id)
       : feature(view.features[id.feature]),
         table(view.tables[feature.table]),
-        position(id.position),
-        key(load_key(feature.ids, feature.id_type, position)) {}
+        key(id.key),
+        position(id.position) {}
 };
 
-constexpr int kClaimLanes = 16;
+constexpr int kClaimLanes = 8;
 
-__global__ void __launch_bounds__(kThreads, 4) claim_kernel(MissingCall const call) {
+// The ids of the lanes in `lanes` found their bucket full: the tile of each claims for them, one id
+// after the other, because a bucket's scores are much to read for one lane.
+__device__ __forceinline__ void claim_full_of_lanes(MissingCall const& call, unsigned lanes,
+                                                    Missing const& own, Claim& result) {
   auto const group = TileGroup<kClaimLanes>();
+  auto const first = lane_id() / kClaimLanes * kClaimLanes;
+  for (auto rest = lanes & lane_mask(first, kClaimLanes); rest != 0; rest &= rest - 1) {
+    auto const from = __ffs(static_cast<int>(rest)) - 1;
+    auto const key = group.broadcast(own.key, from - first);
+    auto const feature =
+        static_cast<int32_t>(group.broadcast(static_cast<uint64_t>(own.feature), from - first));
+    auto const t = call.view.features[feature].table;
+    auto const& table = call.view.tables[t];
+    auto const hash = hash_key(key);
+    auto const bucket = bucket_at(table, local_bucket_of(table, hash));
+    auto const claimed = claim_full(group, table, bucket, mark_of(hash), call.uses[t].clock);
+    if (lane_id() == from) result = claimed;
+  }
+}
+
+// A lane an id where there is an empty slot.
+__global__ void __launch_bounds__(kThreads, 4) claim_kernel(MissingCall const call) {
   auto const count = *call.list.count;
-  auto const tiles = gridDim.x * (kThreads / kClaimLanes);
-  for (auto i = (blockIdx.x * kThreads + threadIdx.x) / kClaimLanes; i < count; i += tiles) {
-    auto const id = MissingId(call.view, call.list.ids[i]);
-    auto const clock = call.uses[id.feature.table].clock;
-    auto const result = claim_missing(group, id.table, id.key, clock);
-    if (group.rank() != 0) continue;
-    id.feature.slots[id.position] = result.slot;
-    call.list.won[i] = result.won ? 1 : 0;
+  auto const step = gridDim.x * kThreads;
+  for (auto base = blockIdx.x * kThreads + threadIdx.x / 32 * 32; base < count; base += step) {
+    auto const i = base + static_cast<uint32_t>(lane_id());
+    auto const active = i < count;
+    Missing own{kEmptyKey, 0, 0};
+    Claim result{-1, false};
+    int64_t bucket = 0;
+    if (active) {
+      own = call.list.ids[i];
+      auto const& table = call.view.tables[call.view.features[own.feature].table];
+      auto const hash = hash_key(own.key);
+      bucket = local_bucket_of(table, hash);
+      result = claim_empty(ScalarGroup{}, bucket_at(table, bucket), mark_of(hash));
+    }
+    auto const full = __ballot_sync(kFullWarp, active && result.place < 0);
+    if (full != 0) claim_full_of_lanes(call, full, own, result);
+    if (!active) continue;
+    auto const claimed = pending_claim(bucket, result);
+    call.view.features[own.feature].slots[own.position] = claimed.slot;
+    call.list.won[i] = claimed.won ? 1 : 0;
   }
 }
 
 // First values of the slots that the lanes in `lanes` have stored their keys in, all of one table.
 __device__ __forceinline__ void initialize_slots(TableRef const& table, unsigned lanes, Key own_key,
                                                  int32_t own_slot) {
+  auto const filler = SlotFiller(table);
   auto const tile = RowTile(lanes_of_row(table.dim));
   for (int32_t base = 0; base < 32; base += tile.per_warp) {
     if ((lanes & lane_mask(base, tile.per_warp)) == 0) continue;
     auto const from = base + tile.index;
     auto const key = __shfl_sync(kFullWarp, own_key, from);
     auto const slot = __shfl_sync(kFullWarp, own_slot, from);
-    if ((lanes >> from & 1) != 0) initialize_slot_by(tile, table, key, slot);
+    if ((lanes >> from & 1) != 0) filler.fill(tile, key, slot);
   }
 }
 
@@ -133,9 +168,8 @@ __global__ void __launch_bounds__(kThreads) resolve_kernel(MissingCall const cal
 }  // namespace
 
 cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream) {
-  auto const claims = persistent_blocks(ceil_div(num_ids * kClaimLanes, kThreads), 8);
   auto const ids = persistent_blocks(ceil_div(num_ids, kThreads), 8);
-  claim_kernel<<<static_cast<unsigned>(claims), kThreads, 0, stream>>>(call);
+  claim_kernel<<<static_cast<unsigned>(ids), kThreads, 0, stream>>>(call);
   DYNEMB_CUDA_TRY(cudaGetLastError());
   store_kernel<<<static_cast<unsigned>(ids), kThreads, 0, stream>>>(call);
   DYNEMB_CUDA_TRY(cudaGetLastError());

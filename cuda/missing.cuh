@@ -12,6 +12,7 @@
 namespace dynemb::cuda {
 
 struct Missing {
+  Key key;
   int32_t feature;
   uint32_t position;
 };
@@ -29,7 +30,7 @@ struct MissingCall {
 };
 
 // Reached by all lanes of a warp.
-__device__ __forceinline__ void append_missing(MissingList const& list, bool missing,
+__device__ __forceinline__ void append_missing(MissingList const& list, bool missing, Key key,
                                                int32_t feature, int64_t position) {
   auto const lanes = __ballot_sync(kFullWarp, missing);
   if (lanes == 0) return;
@@ -37,7 +38,8 @@ __device__ __forceinline__ void append_missing(MissingList const& list, bool mis
   if (lane_id() == 0) first = atomicAdd(list.count, static_cast<uint32_t>(__popc(lanes)));
   first = __shfl_sync(kFullWarp, first, 0);
   if (missing) {
-    list.ids[first + __popc(lanes & lanes_below())] = {feature, static_cast<uint32_t>(position)};
+    list.ids[first + __popc(lanes & lanes_below())] = {key, feature,
+                                                       static_cast<uint32_t>(position)};
   }
 }
 
