@@ -44,13 +44,11 @@ struct LookupIds {
 
   __device__ __forceinline__ Probed probe(Here const& here, int64_t position, bool active) const {
     auto const& feature = here.feature;
-    Probed id{kEmptyKey, kPaddingSlot, 0};
+    Probed id{kEmptyKey, kPaddingSlot};
     if (active) {
       id.key = load_key(feature.ids, feature.id_type, position);
       id.slot = find_slot(here.table, id.key);
       feature.slots[position] = id.slot;
-      // On its way while the row is copied.
-      if (id.slot >= 0) id.score = atomic_load(score_at(here.table, id.slot));
     }
     append_missing(list, id.slot == kMissingSlot, id.key, here.feature_index, position);
     auto const refused = __ballot_sync(kFullWarp, id.slot == kRefusedSlot);
@@ -64,12 +62,12 @@ struct LookupIds {
     if (id.slot < 0) return;
     auto const policy = here.table.policy;
     auto const use = uses[here.feature.table];
-    // Most ids of a batch that repeat one id find it touched already.
-    if (!is_packed(policy) && id.score == use.clock) return;
     auto* const score = score_at(here.table, id.slot);
     if (is_packed(policy)) {
       dynemb::touch(score, policy, use.clock, use.given);
     } else {
+      // Without a look at the old score: on a line that a thousand warps write, the read before
+      // the write costs four times the write (benchmarks/notes.md).
       atomic_store(score, use.clock);
     }
   }

@@ -36,8 +36,7 @@ struct Here {
 
 struct Probed {
   Key key;
-  int32_t slot;    // kPaddingSlot, or below it where there is no row
-  uint64_t score;  // as seen by the probe, in training
+  int32_t slot;  // kPaddingSlot, or below it where there is no row
 };
 
 // A sum over bags of one id each, without weights, is the row itself.

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb.config import TableConfig
+from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.ops import _lookup, _rows
 from jax_dynemb.ops._layout import FeatureLayout, prepare
 from jax_dynemb.ops._state import TableState
@@ -46,8 +46,10 @@ def insert(
         [table], {table.name: state}, [(slots_only, given)], zero
     )
     slots = _last_occurrences(outputs["slots"])
-    found = _not_a_lookup(states[table.name], state)
-    return _rows.scatter(table, found, slots, written)
+    new = _not_a_lookup(states[table.name], state)
+    if "scores" in written:
+        new = _clock_after(table, new, slots, written["scores"])
+    return _rows.scatter(table, new, slots, written)
 
 
 def _not_a_lookup(new: TableState, old: TableState) -> TableState:
@@ -55,6 +57,26 @@ def _not_a_lookup(new: TableState, old: TableState) -> TableState:
     place = _ffi.constants()["counters"].index("lookups")
     counters = new.counters.at[:, place].set(old.counters[:, place])
     return dataclasses.replace(new, counters=counters)
+
+
+def _clock_after(
+    table: TableConfig, state: TableState, slots: jax.Array, scores: jax.Array
+) -> TableState:
+    """No score may lie in the future: the clock moves up to the latest given one.
+
+    Otherwise restored rows would outlive rows used since, and a lookup whose clock
+    happens to be in their scores would take them for its own.
+    """
+    place = _ffi.constants()["counters"].index("clock")
+    clock = state.counters[0, place]
+    given = jnp.where((slots >= 0)[:, None], scores, jnp.uint32(0))
+    if table.score_strategy in (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED):
+        given = given.at[:, 1].set(clock[1])  # the high word is not time
+    both = jnp.concatenate([given, clock[None]])
+    high = jnp.max(both[:, 1])
+    low = jnp.max(jnp.where(both[:, 1] == high, both[:, 0], jnp.uint32(0)))
+    latest = jnp.stack([low, high])
+    return dataclasses.replace(state, counters=state.counters.at[:, place].set(latest))
 
 
 def _checked(
