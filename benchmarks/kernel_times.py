@@ -4,8 +4,9 @@
 
     python benchmarks/kernel_times.py --case e --work eval,sgd,adam --dist zipf,fresh
 
-Runs itself again under `ncu`, which times the kernels between the profiler's start and stop. Each
-kernel runs alone there, so the sum is the busy time of the GPU, without launches and overlap.
+Runs itself again under `ncu`, which times the kernels between the profiler's start and
+stop. Each kernel runs alone there, so the sum is the busy time of the GPU, without
+launches and overlap.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ def _measure(case: str, work: str, dist: str) -> list[dict]:
     command += ["--metrics", _FIELDS, sys.executable, __file__]
     command += ["--case", case, "--work", work, "--dist", dist]
     result = subprocess.run(
-        command, env=os.environ | {_INSIDE: "1"}, capture_output=True, text=True
+        command,
+        env=os.environ | {_INSIDE: "1", "PYTHONFAULTHANDLER": "1"},
+        capture_output=True,
+        text=True,
     )
     lines = [line for line in result.stdout.splitlines() if line.startswith('"')]
     if not lines:

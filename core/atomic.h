@@ -13,19 +13,20 @@
 
 namespace dynemb {
 
-template <class T>
-DYNEMB_HD T atomic_load(T const* address) {
+// On a GPU the scope is the device: `volatile` would ask for the whole system's view.
+DYNEMB_HD uint64_t atomic_load(uint64_t const* address) {
 #ifdef __CUDA_ARCH__
-  return *static_cast<T const volatile*>(address);
+  uint64_t value;
+  asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(value) : "l"(address));
+  return value;
 #else
   return __atomic_load_n(address, __ATOMIC_RELAXED);
 #endif
 }
 
-template <class T>
-DYNEMB_HD void atomic_store(T* address, T value) {
+DYNEMB_HD void atomic_store(uint64_t* address, uint64_t value) {
 #ifdef __CUDA_ARCH__
-  *static_cast<T volatile*>(address) = value;
+  asm volatile("st.relaxed.gpu.u64 [%0], %1;" : : "l"(address), "l"(value) : "memory");
 #else
   __atomic_store_n(address, value, __ATOMIC_RELAXED);
 #endif

@@ -155,6 +155,7 @@ class ReferenceTables:
                 row.values = np.asarray(rows[name][i]).astype(row.values.dtype)
                 if words is not None:
                     row.score = int(words[i])
+                    table.see(row.score)
                 for leaf, array in given.items():
                     row.state[leaf] = np.asarray(array[i], np.float32)
 

@@ -74,6 +74,11 @@ class ReferenceTable:
             return ((user_score or 0) & 0x7FFFFFFF) << 32 | now
         return self.clock
 
+    def see(self, score: int) -> None:
+        """No score lies in the future: the clock moves up to that of a given one."""
+        packed = self.config.score_strategy.value in ("lfu", "customized")
+        self.clock = max(self.clock, score & 0xFFFFFFFF if packed else score)
+
     def insert(self, scores: Mapping[int, int]) -> set[int]:
         """Stores unseen keys where there is room or where an old row may go.
 

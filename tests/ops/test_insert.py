@@ -97,6 +97,25 @@ def test_scores_are_given_back_as_exported(platform):
     twins.check()
 
 
+@pytest.mark.parametrize("strategy", ["step", "lfu", "customized"])
+def test_restored_rows_do_not_outlive_rows_used_since(platform, strategy):
+    # the scores come from a table with a longer history than this one
+    twins = make(score_strategy=strategy)
+    keys = keys_of_bucket(1, 2, 256)
+    restored = 5000 + np.arange(127, dtype=np.uint64)
+    if strategy != "step":
+        restored |= np.uint64(1 << 32)
+    twins.insert({"t": keys[:127]}, {"t": rows_of(127)}, scores={"t": restored})
+    twins.lookup({"t": [keys[127]]})
+    assert export(twins.coll, twins.state, "t")[keys[127]].score % 2**32 == 5127
+    twins.lookup({"t": keys[:7]})
+    twins.lookup({"t": keys[128:138]})
+    twins.check()
+    if strategy == "step":
+        left = set(export(twins.coll, twins.state, "t"))
+        assert set(keys[:138]) - left == set(keys[7:17])
+
+
 def test_outside_jit_numpy_is_enough(platform):
     twins = make(score_strategy="lfu")
     ids, rows = {"t": np.array([1, -10])}, {"t": rows_of(2)}
