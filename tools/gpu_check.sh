@@ -27,7 +27,7 @@ SITE=$PWD/build/gpu-site
 SANITIZE_TESTS=${SANITIZE_TESTS:-tests/ops/test_lookup.py tests/ops/test_eviction.py tests/ops/test_erase.py tests/optim/test_fused.py}
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
-export PYTHONUNBUFFERED=1 CUDAARCHS=${CUDAARCHS:-90}
+export PYTHONUNBUFFERED=1 PYTHONFAULTHANDLER=1 CUDAARCHS=${CUDAARCHS:-90}
 
 rows=()   # one line of the table for each stage
 json=()   # one JSON object for each stage
@@ -73,7 +73,7 @@ sanitize() {
     # shellcheck disable=SC2086
     stage "$tool" "${SANITIZE_LIMIT:-90}" env PYTHONPATH="$SITE" XLA_PYTHON_CLIENT_PREALLOCATE=false \
       XLA_PYTHON_CLIENT_ALLOCATOR=platform XLA_FLAGS=--xla_gpu_enable_command_buffer= \
-      compute-sanitizer --kernel-regex kns=dynemb --tool "$tool" --report-api-errors no --error-exitcode 9 \
+      compute-sanitizer --kernel-name kns=dynemb --tool "$tool" --report-api-errors no --error-exitcode 9 \
       "$PYTHON" -P -m pytest -m "gpu and not slow" -p no:benchmark -x $SANITIZE_TESTS
   done
 }
