@@ -106,10 +106,32 @@ def _checked(
             )
         written[name] = array.astype(jnp.float32).reshape(n, *shapes[name])
     if scores is not None:
-        if isinstance(scores, np.ndarray) and scores.dtype in (np.uint64, np.int64):
-            scores = words_of(scores)
-        written["scores"] = jnp.asarray(scores, jnp.uint32).reshape(n, 2)
+        written["scores"] = _score_words(table, scores).reshape(n, 2)
     return written
+
+
+def _score_words(table: TableConfig, scores: Any) -> jax.Array:
+    """Scores as words, within what a live row may have (core/score.h).
+
+    Numbers that are known are checked; traced ones are moved to the nearest bound.
+    """
+    packed = table.score_strategy in (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED)
+    # A clock needs room to run below the bit that claims use.
+    high_limit = 0x7FFF_FFFF if packed else 0x3FFF_FFFF
+    if isinstance(scores, np.ndarray) and scores.dtype in (np.uint64, np.int64):
+        bad = (scores < 1) | (scores >= (high_limit + 1) << 32)
+        if bad.any():
+            raise ValueError(
+                f"Table '{table.name}': {int(bad.sum())} scores are not in "
+                f"[1, {(high_limit + 1) << 32}); pass scores as export returns them, "
+                "or leave them out to score the rows as new."
+            )
+        return jnp.asarray(words_of(scores))
+    words = jnp.asarray(scores, jnp.uint32)
+    high = jnp.minimum(words[..., 1], jnp.uint32(high_limit))
+    empty = (high == 0) & (words[..., 0] == 0)
+    low = jnp.where(empty, jnp.uint32(1), words[..., 0])
+    return jnp.stack([low, high], axis=-1)
 
 
 def _last_occurrences(slots: jax.Array) -> jax.Array:
