@@ -112,33 +112,25 @@ __device__ __forceinline__ void initialize_slots(TableRef const& table, unsigned
   }
 }
 
-// A warp stores 32 ids, each lane its own key; then all lanes write the rows, one after the other.
+// A lane an id. Rows are not written here: mixed with these small writes they take twice the time
+// (benchmarks/notes.md). Afterwards `won` says which ids have been stored.
 __global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call) {
   __shared__ uint32_t counts[kMaxTables][2];  // inserted, evicted
   auto const tally = Tally<2>{counts};
   tally.clear();
   auto const count = *call.list.count;
-  auto const step = gridDim.x * kThreads;
-  for (auto base = blockIdx.x * kThreads + threadIdx.x / 32 * 32; base < count; base += step) {
-    auto const i = base + static_cast<uint32_t>(lane_id());
-    Key key = kEmptyKey;
-    int32_t slot = -1, t = -1;
-    if (i < count && call.list.won[i] != 0) {
-      auto const id = MissingId(call.view, call.list.ids[i]);
-      t = id.feature.table;
-      key = id.key;
-      auto const pending_slot = id.feature.slots[id.position];
-      auto const stored = store_key(id.table, key, pending_slot, call.uses[t].clock);
-      slot = stored.slot;
-      if (slot >= 0) tally.add(t, 0);
-      if (stored.evicted) tally.add(t, 1);
+  for (auto i = blockIdx.x * kThreads + threadIdx.x; i < count; i += gridDim.x * kThreads) {
+    if (call.list.won[i] == 0) continue;
+    auto const id = MissingId(call.view, call.list.ids[i]);
+    auto const t = id.feature.table;
+    auto const pending_slot = id.feature.slots[id.position];
+    auto const stored = store_key(id.table, id.key, pending_slot, call.uses[t].clock);
+    if (stored.slot >= 0) {
+      tally.add(t, 0);
+    } else {
+      call.list.won[i] = 0;
     }
-    for (auto rest = __ballot_sync(kFullWarp, slot >= 0); rest != 0;) {
-      auto const table = __shfl_sync(kFullWarp, t, __ffs(static_cast<int>(rest)) - 1);
-      auto const same = rest & __ballot_sync(kFullWarp, t == table);
-      initialize_slots(call.view.tables[table], same, key, slot);
-      rest &= ~same;
-    }
+    if (stored.evicted) tally.add(t, 1);
   }
   tally.for_each_table(call.view.num_tables, [&](int32_t table, uint32_t const(&events)[2]) {
     if (events[0] == 0) return;
@@ -149,16 +141,33 @@ __global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call)
   });
 }
 
+// A lane an id; then all lanes of the warp write the first values of the rows that were stored.
 __global__ void __launch_bounds__(kThreads) resolve_kernel(MissingCall const call) {
   __shared__ uint32_t counts[kMaxTables][1];  // refused
   auto const tally = Tally<1>{counts};
   tally.clear();
   auto const count = *call.list.count;
-  for (auto i = blockIdx.x * kThreads + threadIdx.x; i < count; i += gridDim.x * kThreads) {
-    auto const id = MissingId(call.view, call.list.ids[i]);
-    auto& slot = id.feature.slots[id.position];
-    slot = resolve(id.table, id.key, slot, call.uses[id.feature.table]);
-    if (slot == kRefusedSlot) tally.add(id.feature.table, 0);
+  auto const step = gridDim.x * kThreads;
+  for (auto base = blockIdx.x * kThreads + threadIdx.x / 32 * 32; base < count; base += step) {
+    auto const i = base + static_cast<uint32_t>(lane_id());
+    Key key = kEmptyKey;
+    int32_t slot = kRefusedSlot, t = -1;
+    auto stored = false;
+    if (i < count) {
+      auto const id = MissingId(call.view, call.list.ids[i]);
+      t = id.feature.table;
+      key = id.key;
+      slot = resolve(id.table, key, id.feature.slots[id.position], call.uses[t]);
+      id.feature.slots[id.position] = slot;
+      if (slot == kRefusedSlot) tally.add(t, 0);
+      stored = call.list.won[i] != 0;
+    }
+    for (auto rest = __ballot_sync(kFullWarp, stored); rest != 0;) {
+      auto const table = __shfl_sync(kFullWarp, t, __ffs(static_cast<int>(rest)) - 1);
+      auto const same = rest & __ballot_sync(kFullWarp, t == table);
+      initialize_slots(call.view.tables[table], same, key, slot);
+      rest &= ~same;
+    }
   }
   tally.for_each_table(call.view.num_tables, [&](int32_t table, uint32_t const(&events)[1]) {
     if (events[0] != 0) fetch_add(call.view.tables[table].counters + kRefused, events[0]);
