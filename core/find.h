@@ -7,6 +7,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__SSE2__) && !defined(__CUDA_ARCH__)
+#include <emmintrin.h>
+#endif
+
 #include "core/macros.h"
 #include "core/slot.h"
 #include "core/table_ref.h"
@@ -28,18 +32,40 @@ DYNEMB_HD int lowest_byte(uint64_t mask) {
 #endif
 }
 
-// Looks at all 128 digests, eight at a time, and at the keys of those that match. No key moves
-// while a probe runs, so no lock is needed; an erased slot leaves a hole, so holes do not end it.
-DYNEMB_HD int find_in_bucket(Bucket const& bucket, Key key, uint64_t hash) {
+// The first place from `from` on whose digest may be that of the hash; kBucketCapacity if none is.
+DYNEMB_HD int next_candidate(Bucket const& bucket, uint64_t hash, int from) {
+#if defined(__SSE2__) && !defined(__CUDA_ARCH__)
+  auto const pattern = _mm_set1_epi8(static_cast<char>(digest_of(hash)));
+  auto unwanted = ~0u << (from % 16);
+  for (int base = from / 16 * 16; base < kBucketCapacity; base += 16, unwanted = ~0u) {
+    auto const digests = _mm_load_si128(reinterpret_cast<__m128i const*>(bucket.digests + base));
+    auto const equal = static_cast<unsigned>(_mm_movemask_epi8(_mm_cmpeq_epi8(digests, pattern)));
+    if ((equal & unwanted) != 0) return base + __builtin_ctz(equal & unwanted);
+  }
+#else
   auto const pattern = uint64_t{digest_of(hash)} * 0x0101010101010101ull;
   auto const* const words = reinterpret_cast<uint64_t const*>(bucket.digests);
-  for (int word = 0; word < kBucketCapacity / 8; ++word) {
-    for (auto mask = equal_bytes(words[word], pattern); mask != 0; mask &= mask - 1) {
-      auto const place = word * 8 + lowest_byte(mask);
-      if (bucket.keys[place] == key) return place;
-    }
+  auto wanted = ~uint64_t{0} << (from % 8 * 8);
+  for (int word = from / 8; word < kBucketCapacity / 8; ++word, wanted = ~uint64_t{0}) {
+    auto const equal = equal_bytes(words[word], pattern) & wanted;
+    if (equal != 0) return word * 8 + lowest_byte(equal);
+  }
+#endif
+  return kBucketCapacity;
+}
+
+// The place of a key, or -1, from a candidate on. No key moves while a probe runs, so no lock is
+// needed; an erased slot leaves a hole, so a hole does not end the search.
+DYNEMB_HD int find_from(Bucket const& bucket, Key key, uint64_t hash, int candidate) {
+  while (candidate < kBucketCapacity) {
+    if (bucket.keys[candidate] == key) return candidate;
+    candidate = next_candidate(bucket, hash, candidate + 1);
   }
   return -1;
+}
+
+DYNEMB_HD int find_in_bucket(Bucket const& bucket, Key key, uint64_t hash) {
+  return find_from(bucket, key, hash, next_candidate(bucket, hash, 0));
 }
 
 // The slot of `key`, or kMissingSlot.
@@ -50,11 +76,7 @@ DYNEMB_HD int32_t find(TableRef const& table, Key key) {
   return place < 0 ? kMissingSlot : static_cast<int32_t>(bucket * kBucketCapacity + place);
 }
 
-// For serving: the slot of `key`, kPaddingSlot, or kRefusedSlot for a key that is not there.
-DYNEMB_HD int32_t find_to_read(TableRef const& table, Key key) {
-  if (is_padding(key)) return kPaddingSlot;
-  auto const slot = is_reserved(key) ? kMissingSlot : find(table, key);
-  return slot >= 0 ? slot : kRefusedSlot;
-}
+// For serving: an id without a row is a refused one.
+DYNEMB_HD int32_t slot_to_read(int32_t slot) { return slot == kMissingSlot ? kRefusedSlot : slot; }
 
 }  // namespace dynemb

@@ -3,10 +3,10 @@
 
 // core/lookup.h: a training lookup, id by id, in the phases that core/README.md describes.
 //
-//   probe     present keys are touched; the others are marked as missing
-//   claim     missing keys take slots (core/claim.h)
-//   store     the winner of each claimed slot writes key, digest, score and the initial row
-//   resolve   every id that was missing learns what became of its key
+//   probe     present keys are found (core/find.h) and touched (core/score.h); the others are
+//   missing claim     missing keys take slots (core/claim.h) store     the winner of each claimed
+//   slot writes key, digest, score and the initial row resolve   every id that was missing learns
+//   what became of its key
 //
 // All ids of a phase may run at the same time; a phase starts when the one before has ended.
 #pragma once
@@ -27,14 +27,6 @@ struct Touch {
   uint64_t clock;
   uint64_t given;  // the user's score, kCustomized only
 };
-
-DYNEMB_HD int32_t probe(TableRef const& table, Key key, Touch const& use) {
-  if (is_padding(key)) return kPaddingSlot;
-  if (is_reserved(key)) return kRefusedSlot;
-  auto const slot = find(table, key);
-  if (slot >= 0) touch(score_at(table, slot), table.policy, use.clock, use.given);
-  return slot;
-}
 
 struct Pending {
   int32_t slot;  // pending(...), or kRefusedSlot

@@ -4,8 +4,8 @@
 // cpu/find.cc: serving lookup; changes nothing in the table.
 #include "core/find.h"
 
+#include "cpu/group_probe.h"
 #include "cpu/output_rows.h"
-#include "cpu/probe_ahead.h"
 #include "cpu/table_ops.h"
 
 namespace dynemb::cpu {
@@ -14,13 +14,10 @@ namespace {
 constexpr int64_t kIdsPerChunk = 1024;
 
 void find_ids(TableRef const& table, FeatureRef const& feature, FeatureChunk const& chunk) {
-  for (auto position = chunk.begin; position < chunk.end; ++position) {
-    prefetch_probe(table, feature, position + kProbeDistance);
-    auto const key = load_key(feature.ids, feature.id_type, position);
-    auto const slot = find_to_read(table, key);
-    feature.slots[position] = slot;
+  for_each_probe(table, feature, chunk.begin, chunk.end, [&](int64_t position, int32_t slot) {
+    feature.slots[position] = slot_to_read(slot);
     feature.found[position] = slot >= 0 ? 1 : 0;
-  }
+  });
 }
 
 }  // namespace

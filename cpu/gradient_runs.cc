@@ -16,6 +16,7 @@ constexpr int64_t kIdsPerPiece = 16384;
 constexpr int64_t kIdsPerPartition = 8192;  // sorted within the second-level cache
 constexpr int64_t kMaxPartitions = 1024;
 constexpr int kRadixBits = 8;
+constexpr int64_t kKeysAhead = 16;  // positions whose keys are on their way
 
 // One stable pass of a radix sort by the byte at `shift`.
 void radix_pass(Entry const* from, Entry const* end, Entry* to, int shift) {
@@ -97,6 +98,9 @@ void GradientRuns::collect(Piece* piece) const {
   piece->linear.reserve(size_t(piece->chunk.end - piece->chunk.begin));
   piece->item.reserve(size_t(piece->chunk.end - piece->chunk.begin));
   for (auto position = piece->chunk.begin; position < piece->chunk.end; ++position) {
+    if (position + kKeysAhead < piece->chunk.end && feature.slots[position + kKeysAhead] >= 0) {
+      __builtin_prefetch(key_at(table, feature.slots[position + kKeysAhead]));
+    }
     auto const slot = feature.slots[position];
     if (slot < 0) continue;
     if (*key_at(table, slot) != load_key(feature.ids, feature.id_type, position)) {

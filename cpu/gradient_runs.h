@@ -23,21 +23,29 @@ struct Entry {
 // and equal slots by position, so that sums do not depend on threads or on slot numbers.
 class GradientRuns {
  public:
+  static constexpr int64_t kAhead = 8;  // entries
+
   // Checks that each slot still holds the id (a later lookup may have given it away); positions
   // whose row has left are dropped and, if `counts_lost`, counted in the table.
   GradientRuns(TableRef const* tables, int32_t num_tables, FeatureRef const* features,
                int32_t num_features, bool counts_lost, ThreadPool const& pool);
 
   // Calls function(table, slot, first, last) for each run of entries of one row; rows of different
-  // runs are different, so runs may be processed at the same time.
-  template <class Function>
-  void for_each_run(ThreadPool const& pool, Function const& function) {
+  // runs are different, so runs may be processed at the same time. Some entries earlier it calls
+  // ahead(table, slot, entry), to have row and gradient fetched.
+  template <class Ahead, class Function>
+  void for_each_run(ThreadPool const& pool, Ahead const& ahead, Function const& function) {
     for_each_chunk(pool, num_partitions_, [&](int64_t partition) {
       auto* const begin = entries_.data() + starts_[size_t(partition)];
       auto* const end = entries_.data() + starts_[size_t(partition) + 1];
       sort(begin, end);
       auto const base = static_cast<uint64_t>(partition) * slots_per_partition_;
       for (auto const* first = begin; first != end;) {
+        if (end - first > kAhead) {
+          auto const linear = static_cast<int64_t>(base + first[kAhead].slot);
+          auto const table = table_of(linear);
+          ahead(table, linear - first_slot_[size_t(table)], first[kAhead]);
+        }
         auto const* last = first + 1;
         while (last != end && last->slot == first->slot) ++last;
         auto const linear = static_cast<int64_t>(base + first->slot);

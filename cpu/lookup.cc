@@ -9,8 +9,8 @@
 
 #include "core/group.h"
 #include "core/row.h"
+#include "cpu/group_probe.h"
 #include "cpu/output_rows.h"
-#include "cpu/probe_ahead.h"
 #include "cpu/table_ops.h"
 
 namespace dynemb::cpu {
@@ -57,14 +57,13 @@ struct Lookup {
     auto const& feature = feature_of(chunk);
     auto const& table = table_of(feature);
     uint64_t refused = 0;
-    for (auto position = chunk.begin; position < chunk.end; ++position) {
-      prefetch_probe(table, feature, position + kProbeDistance);
-      auto const key = load_key(feature.ids, feature.id_type, position);
-      auto const slot = probe(table, key, use[feature.table]);
+    auto const& used = use[feature.table];
+    for_each_probe(table, feature, chunk.begin, chunk.end, [&](int64_t position, int32_t slot) {
       feature.slots[position] = slot;
+      if (slot >= 0) touch(score_at(table, slot), table.policy, used.clock, used.given);
       if (slot == kMissingSlot) missing[size_t(index)].push_back(position);
       if (slot == kRefusedSlot) ++refused;
-    }
+    });
     if (refused > 0) fetch_add(table.counters + kRefused, refused);
   }
 

@@ -9,19 +9,12 @@
 #include "core/group.h"
 #include "core/row.h"
 #include "core/slot.h"
+#include "cpu/prefetch.h"
 
 namespace dynemb::cpu {
 namespace {
 
 constexpr int64_t kPrefetchDistance = 8;  // rows; about the latency of memory over a row's copy
-
-template <class V>
-void prefetch_row(TableRef const& table, int32_t slot) {
-  if (slot < 0) return;
-  auto const* const row = reinterpret_cast<char const*>(row_at<V>(table, slot));
-  auto const bytes = static_cast<int64_t>(sizeof(V)) * table.dim;
-  for (int64_t offset = 0; offset < bytes; offset += 64) __builtin_prefetch(row + offset);
-}
 
 template <class V>
 void add_row(V const* row, float weight, int32_t dim, float* sum) {
@@ -55,7 +48,9 @@ struct RowWriter {
   }
 
   void prefetch(int64_t position, int64_t end) {
-    if (position < end) prefetch_row<V>(table, feature.slots[position]);
+    if (position < end && feature.slots[position] >= 0) {
+      prefetch_row(table, feature.slots[position]);
+    }
   }
 
   O* out(int64_t bag) { return static_cast<O*>(feature.rows) + bag * table.dim; }

@@ -9,6 +9,7 @@
 #include "core/group.h"
 #include "core/update_row.h"
 #include "cpu/gradient_runs.h"
+#include "cpu/prefetch.h"
 #include "cpu/table_ops.h"
 
 namespace dynemb::cpu {
@@ -30,6 +31,16 @@ void sum_run(GradientRuns const& runs, FeatureRef const* features, Entry const* 
   }
 }
 
+// The gradient row that an entry will add.
+void prefetch_gradient(GradientRuns const& runs, FeatureRef const* features, Entry const& entry,
+                       int32_t dim) {
+  auto const place = runs.place_of(entry.item);
+  auto const& feature = features[place.feature];
+  auto const bytes = bytes_of(feature.row_type) * dim;
+  auto const bag = bag_of(feature, place.position);
+  prefetch_bytes(static_cast<char const*>(feature.rows) + bag * bytes, bytes);
+}
+
 // A buffer of the calling thread, at least `dim` floats, kept between rows.
 float* row_buffer(int32_t dim) {
   thread_local std::vector<float> buffer;
@@ -42,18 +53,24 @@ float* row_buffer(int32_t dim) {
 void update(UpdateArgs const& args, ThreadPool const& pool) {
   Optimizer optimizers[kMaxTables];
   for (int32_t t = 0; t < args.num_tables; ++t) {
-    auto const step = ++args.tables[t].counters[kStep];
-    optimizers[t] = make_optimizer(args.optimizers[t], args.hyper + t * kNumHyperParameters, step);
+    auto const count = ++args.tables[t].counters[kStep];
+    optimizers[t] = make_optimizer(args.optimizers[t], args.hyper + t * kNumHyperParameters, count);
   }
   GradientRuns runs(args.tables, args.num_tables, args.features, args.num_features, true, pool);
-  runs.for_each_run(pool, [&](int32_t t, int64_t slot, Entry const* first, Entry const* last) {
+  auto const ahead = [&](int32_t t, int64_t slot, Entry const& entry) {
+    prefetch_row(args.tables[t], slot);
+    prefetch_states(args.tables[t], slot);
+    prefetch_gradient(runs, args.features, entry, args.tables[t].dim);
+  };
+  auto const step = [&](int32_t t, int64_t slot, Entry const* first, Entry const* last) {
     auto const& table = args.tables[t];
     auto* const sum = row_buffer(table.dim);
     sum_run(runs, args.features, first, last, table.dim, sum);
     with_value_type(table.value_type, [&](auto zero) {
       update_row<ScalarGroup, decltype(zero)>(ScalarGroup{}, table, optimizers[t], slot, sum);
     });
-  });
+  };
+  runs.for_each_run(pool, ahead, step);
 }
 
 void reduce(ReduceArgs const& args, ThreadPool const& pool) {
@@ -72,14 +89,18 @@ void reduce(ReduceArgs const& args, ThreadPool const& pool) {
   }
   GradientRuns runs(args.tables, args.num_tables, args.features, args.num_features,
                     args.counts_step != 0, pool);
-  runs.for_each_run(pool, [&](int32_t t, int64_t slot, Entry const* first, Entry const* last) {
-    // A row's sum stands where the row first occurs, whatever its slot.
-    auto const place = runs.place_of(first->item);
-    auto const index = first_of_feature[size_t(place.feature)] + place.position;
-    auto const dim = args.tables[t].dim;
-    args.unique_slots[t][index] = static_cast<int32_t>(slot);
-    sum_run(runs, args.features, first, last, dim, args.gradients[t] + index * dim);
-  });
+  auto const ahead = [&](int32_t t, int64_t, Entry const& entry) {
+    prefetch_gradient(runs, args.features, entry, args.tables[t].dim);
+  };
+  runs.for_each_run(
+      pool, ahead, [&](int32_t t, int64_t slot, Entry const* first, Entry const* last) {
+        // A row's sum stands where the row first occurs, whatever its slot.
+        auto const place = runs.place_of(first->item);
+        auto const index = first_of_feature[size_t(place.feature)] + place.position;
+        auto const dim = args.tables[t].dim;
+        args.unique_slots[t][index] = static_cast<int32_t>(slot);
+        sum_run(runs, args.features, first, last, dim, args.gradients[t] + index * dim);
+      });
 }
 
 }  // namespace dynemb::cpu

@@ -154,15 +154,14 @@ class ReferenceTables:
                     continue  # padding, or refused
                 row.values = np.asarray(rows[name][i]).astype(row.values.dtype)
                 if words is not None:
-                    row.score = int(words[i])
-                    table.see(row.score)
+                    row.score = table.restore(int(words[i]))
                 for leaf, array in given.items():
                     row.state[leaf] = np.asarray(array[i], np.float32)
 
     def erase(self, ids: Arrays) -> None:
         """Forgets ids."""
         for name, x in ids.items():
-            self.tables[name].clock += 1
+            self.tables[name].tick()
             for key in as_int64(x).view(np.uint64).reshape(-1):
                 self.tables[name].erase(int(key))
 
@@ -205,7 +204,7 @@ class ReferenceTables:
     def _insert_unseen(
         self, table: ReferenceTable, keys: np.ndarray, user_score: Any
     ) -> None:
-        table.clock += 1
+        table.tick()
         distinct, occurrences = np.unique(keys, return_counts=True)
         counts = {int(k): int(n) for k, n in zip(distinct, occurrences, strict=True)}
         storable = {k: n for k, n in counts.items() if _storable(k)}

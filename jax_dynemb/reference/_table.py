@@ -74,10 +74,20 @@ class ReferenceTable:
             return ((user_score or 0) & 0x7FFFFFFF) << 32 | now
         return self.clock
 
-    def see(self, score: int) -> None:
-        """No score lies in the future: the clock moves up to that of a given one."""
+    def tick(self) -> None:
+        """Moves the clock on; its low half is never 0, as packed scores hold it."""
+        self.clock += 1
+        self.clock += self.clock & 0xFFFFFFFF == 0
+
+    def restore(self, score: int) -> int:
+        """A score that was given, as it is kept: never that of an empty slot.
+
+        No score lies in the future: the clock moves up to that of a given one.
+        """
         packed = self.config.score_strategy.value in ("lfu", "customized")
+        score = min(max(score, 1), (2**63 if packed else 2**62) - 1)
         self.clock = max(self.clock, score & 0xFFFFFFFF if packed else score)
+        return score
 
     def insert(self, scores: Mapping[int, int]) -> set[int]:
         """Stores unseen keys where there is room or where an old row may go.

@@ -116,6 +116,22 @@ def test_restored_rows_do_not_outlive_rows_used_since(platform, strategy):
         assert set(keys[:138]) - left == set(keys[7:17])
 
 
+@pytest.mark.parametrize("strategy", ["step", "lfu"])
+def test_scores_stay_those_of_live_rows(platform, strategy):
+    twins = make(score_strategy=strategy)
+    scores = np.array([0, 2**64 - 1, 2**64 - 1, 7], np.uint64)
+    with pytest.raises(ValueError, match="score"):
+        twins.coll.insert(
+            twins.state, {"t": [1, 2, 3, 4]}, {"t": rows_of(4)}, scores={"t": scores}
+        )
+    # what jit traces can not be refused by value
+    twins.insert({"t": [1, 2, 3, 4]}, {"t": rows_of(4)}, scores={"t": scores})
+    assert set(export(twins.coll, twins.state, "t")) == {1, 2, 3, 4}
+    twins.check()
+    twins.lookup({"t": [1, 5]})
+    twins.check()
+
+
 def test_outside_jit_numpy_is_enough(platform):
     twins = make(score_strategy="lfu")
     ids, rows = {"t": np.array([1, -10])}, {"t": rows_of(2)}
