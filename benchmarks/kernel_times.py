@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib
 import io
 import os
 import re
@@ -33,7 +34,7 @@ _FIELDS = "gpu__time_duration.sum,dram__bytes.sum,launch__registers_per_thread"
 
 def main() -> None:
     """Measures, or is measured."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description="Time of each kernel of one step.")
     parser.add_argument("--case", default="e")
     parser.add_argument("--work", default="eval,sgd,adam")
     parser.add_argument("--dist", default="zipf")
@@ -114,10 +115,11 @@ def _short(name: str) -> str:
 def _run_step(name: str, work: str, dist: str) -> None:
     import jax
     import jax.numpy as jnp
-    from cuda.bindings import runtime
 
     import dynamic_step
 
+    # Only where CUDA is: no part of any environment of this project.
+    runtime = importlib.import_module("cuda.bindings.runtime")
     case = CASES[name]
     coll = dynamic_step.collection(case, "sgd" if work == "eval" else work)
     state = coll.init(0) if dist == "fresh" else dynamic_step.fill(coll, case)
