@@ -19,8 +19,10 @@ import jax
 _MODULES = {"cpu": "_dynemb_cpu", "CUDA": "_dynemb_cuda"}
 
 NO_CUDA = (
-    "No GPU kernels are installed, so a table cannot live on {device}. Install them "
-    'with: pip install "jax-dynemb[cuda13]". To run on the CPU set JAX_PLATFORMS=cpu.'
+    "No GPU kernels are installed, so a table cannot live on {device}. They are "
+    "compiled where nvcc is on the PATH: install jax_dynemb from source again there "
+    "(pip install --force-reinstall --no-deps .). To run on the CPU set "
+    "JAX_PLATFORMS=cpu."
 )
 NO_VMAP = (
     "{op} under jax.vmap is not supported: every copy would change the same table. "

@@ -73,14 +73,25 @@ def hash_ids(values: Iterable[Any], salt: str | int = 0) -> np.ndarray:
     """Hashes strings, bytes or integers to stable 64-bit ids.
 
     Args:
-      values: any number of str, bytes or int; None and NaN become padding.
+      values: str, bytes or int: any iterable, or a numpy array of any shape; None and
+        NaN become padding.
       salt: tells features apart that share a table: the same value under another
         salt is another id.
 
     Returns:
-      int64[n]; never -1 to -4, except -1 for a missing value. BLAKE2b with an 8-byte
-      digest, so the same on every machine and in every version.
+      int64[n], or int64 in the shape of the array; never -1 to -4, except -1 for a
+      missing value. BLAKE2b with an 8-byte digest, so the same on every machine and in
+      every version.
+
+    Raises:
+      TypeError: a single string, or a value of another type.
     """
+    if isinstance(values, (str, bytes)):
+        raise TypeError(
+            f"hash_ids takes many values; put a single one in a list: [{values!r}]"
+        )
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        return hash_ids(values.reshape(-1).tolist(), salt).reshape(values.shape)
     key = hashlib.blake2b(str(salt).encode(), digest_size=32).digest()
     return np.fromiter((_hash_one(v, key) for v in values), np.int64)
 

@@ -66,15 +66,13 @@ run_tests() {
 }
 
 # Every array is a cudaMalloc of its own, so that memcheck sees each end. Calls that CUDA's own libraries make and
-# handle are not our errors.
+# handle are not our errors. Tests go in small groups, side by side (why: gpu_sanitize.sh).
 sanitize() {
   local tool
+  export SITE
   for tool in memcheck racecheck; do
     # shellcheck disable=SC2086
-    stage "$tool" "${SANITIZE_LIMIT:-90}" env PYTHONPATH="$SITE" XLA_PYTHON_CLIENT_PREALLOCATE=false \
-      XLA_PYTHON_CLIENT_ALLOCATOR=platform XLA_FLAGS=--xla_gpu_enable_command_buffer= \
-      compute-sanitizer --kernel-name kns=dynemb --tool "$tool" --report-api-errors no --error-exitcode 9 \
-      "$PYTHON" -P -m pytest -m "gpu and not slow" -p no:benchmark -x $SANITIZE_TESTS
+    stage "$tool" "${SANITIZE_LIMIT:-150}" tools/gpu_sanitize.sh "$tool" $SANITIZE_TESTS
   done
 }
 

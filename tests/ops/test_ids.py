@@ -78,3 +78,12 @@ def test_hashes_enter_through_the_door(words, salt):
 def test_hashes_rarely_meet():
     hashes = jde.hash_ids([f"item {i}" for i in range(10_000)])
     assert len(set(hashes.tolist())) == 10_000
+
+
+def test_hash_ids_keeps_the_shape_and_refuses_a_single_string():
+    words = np.array([["a", "b"], ["c", "a"]])
+    hashed = jde.hash_ids(words)
+    assert hashed.shape == (2, 2)
+    np.testing.assert_array_equal(hashed.ravel(), jde.hash_ids(["a", "b", "c", "a"]))
+    with pytest.raises(TypeError, match="put a single one in a list"):
+        jde.hash_ids("abc")
