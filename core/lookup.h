@@ -3,10 +3,10 @@
 
 // core/lookup.h: a training lookup, id by id, in the phases that core/README.md describes.
 //
-//   probe     present keys are found (core/find.h) and touched (core/score.h); the others are
-//   missing claim     missing keys take slots (core/claim.h) store     the winner of each claimed
-//   slot writes key, digest, score and the initial row resolve   every id that was missing learns
-//   what became of its key
+// - probe: present keys are found (core/find.h) and touched (core/score.h), the others are missing;
+// - claim: missing keys take slots (core/claim.h);
+// - store: the winner of each claimed slot writes key, digest and score; its row gets first values;
+// - resolve: every id that was missing learns what became of its key.
 //
 // All ids of a phase may run at the same time; a phase starts when the one before has ended.
 #pragma once

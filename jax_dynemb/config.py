@@ -6,18 +6,17 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Any
+from typing import Any, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb import initializers
+from jax_dynemb import _ffi, initializers
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim._base import StateSpec
 from jax_dynemb.optim._fused import sgd
 from jax_dynemb.optim._optax import as_optimizer
 
-BUCKET_CAPACITY = 128
 MAX_DIM = 4096
 _VALUE_TYPES = ("float32", "bfloat16", "float16")
 _KEY_TYPES = ("int64", "int32")
@@ -99,12 +98,12 @@ class TableConfig:
     @property
     def num_buckets(self) -> int:
         """Buckets of 128 slots. Two at least: core/claim.h relies on it."""
-        return max(2, -(-self.capacity // BUCKET_CAPACITY))
+        return max(2, -(-self.capacity // _ffi.constants()["bucket_capacity"]))
 
     @property
     def num_slots(self) -> int:
         """Rows that the arrays hold: ``num_buckets * 128``."""
-        return self.num_buckets * BUCKET_CAPACITY
+        return self.num_buckets * _ffi.constants()["bucket_capacity"]
 
     @property
     def states(self) -> dict[str, StateSpec]:
@@ -119,7 +118,7 @@ class TableConfig:
     def _set(self, field: str, value: Any) -> None:
         object.__setattr__(self, field, value)
 
-    def _fail(self, message: str) -> None:
+    def _fail(self, message: str) -> NoReturn:
         raise ValueError(f"Table '{self.name}': {message}")
 
     def _check_name(self) -> None:
@@ -164,9 +163,9 @@ class TableConfig:
         given = getattr(self, field)
         if isinstance(given, Initializer):
             return given
-        raise ValueError(
-            f"Table '{self.name}': {field} must be one of jde.initializers (uniform, "
-            f"normal, truncated_normal, constant, zeros, debug), not {given!r}"
+        self._fail(
+            f"{field} must be one of jde.initializers (uniform, normal, "
+            f"truncated_normal, constant, zeros, debug), not {given!r}"
         )
 
     def _resolved_optimizer(self) -> Any:

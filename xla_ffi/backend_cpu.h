@@ -9,6 +9,7 @@
 
 #include "cpu/table_ops.h"
 #include "xla/ffi/api/ffi.h"
+#include "xla_ffi/operations.h"
 
 namespace dynemb::backend {
 
@@ -20,25 +21,13 @@ struct Context {
 inline constexpr std::initializer_list<xla::ffi::Traits> kTraits = {};
 inline constexpr char const* kPlatform = "cpu";
 
-struct Scratch {
-  void* data;
-  size_t bytes;
-};
-
 #define DYNEMB_CPU_OPERATION(op, Args)                                     \
   inline xla::ffi::Error op(Context& context, Args const& args, Scratch) { \
     cpu::op(args, context.pool);                                           \
     return xla::ffi::Error::Success();                                     \
   }                                                                        \
   inline size_t op##_scratch_bytes(Args const&) { return 0; }
-DYNEMB_CPU_OPERATION(lookup, LookupArgs)
-DYNEMB_CPU_OPERATION(find, FindArgs)
-DYNEMB_CPU_OPERATION(update, UpdateArgs)
-DYNEMB_CPU_OPERATION(reduce, ReduceArgs)
-DYNEMB_CPU_OPERATION(gather, RowsArgs)
-DYNEMB_CPU_OPERATION(scatter, RowsArgs)
-DYNEMB_CPU_OPERATION(erase, EraseArgs)
-DYNEMB_CPU_OPERATION(export_batch, ExportArgs)
+DYNEMB_FOR_EACH_OPERATION(DYNEMB_CPU_OPERATION)
 #undef DYNEMB_CPU_OPERATION
 
 }  // namespace dynemb::backend

@@ -10,16 +10,12 @@
 
 #include "cuda/launch.h"
 #include "xla/ffi/api/ffi.h"
+#include "xla_ffi/operations.h"
 
 namespace dynemb::backend {
 
 struct Context {
   cudaStream_t stream;
-};
-
-struct Scratch {
-  void* data;
-  size_t bytes;
 };
 
 // Launches depend on static shapes only, so XLA may record them once and replay them.
@@ -47,14 +43,7 @@ xla::ffi::Error run_on_stream(Context& context, Args const& args, Scratch scratc
   inline xla::ffi::Error op(Context& context, Args const& args, Scratch scratch) {                \
     return run_on_stream<Args>(context, args, scratch, #op, op##_scratch_bytes(args), &cuda::op); \
   }
-DYNEMB_CUDA_OPERATION(lookup, LookupArgs)
-DYNEMB_CUDA_OPERATION(find, FindArgs)
-DYNEMB_CUDA_OPERATION(update, UpdateArgs)
-DYNEMB_CUDA_OPERATION(reduce, ReduceArgs)
-DYNEMB_CUDA_OPERATION(gather, RowsArgs)
-DYNEMB_CUDA_OPERATION(scatter, RowsArgs)
-DYNEMB_CUDA_OPERATION(erase, EraseArgs)
-DYNEMB_CUDA_OPERATION(export_batch, ExportArgs)
+DYNEMB_FOR_EACH_OPERATION(DYNEMB_CUDA_OPERATION)
 #undef DYNEMB_CUDA_OPERATION
 
 }  // namespace dynemb::backend

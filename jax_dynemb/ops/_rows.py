@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb.config import BUCKET_CAPACITY, TableConfig
+from jax_dynemb import _ffi
+from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._call import Call, take_table
 from jax_dynemb.ops._state import TableState
 
@@ -95,7 +96,7 @@ def export_batch(
     call = Call("export_batch", [table])
     for operand in (index, first_bucket, min_score):
         call.operand(operand)
-    room = num_buckets * BUCKET_CAPACITY
+    room = num_buckets * _ffi.constants()["bucket_capacity"]
     call.result((room, 2), jnp.uint32)
     call.result((room, 2), jnp.uint32)
     call.result((room,), jnp.int32)

@@ -65,7 +65,7 @@ def cleared_state(config: TableConfig, state: TableState) -> TableState:
     Rows and optimizer states may keep what they hold: a slot gets its first values
     when a key is stored in it. So only the index is made anew.
     """
-    place = _ffi.constants()["counters"].index("seed")
+    place = _ffi.code("counters", "seed")
     return dataclasses.replace(
         state,
         index=empty_index(config.num_buckets),
@@ -128,4 +128,4 @@ def empty_index(num_buckets: int) -> UInt32[Array, "buckets 544"]:
 def _first_counters(seed: UInt32[Array, "2"]) -> UInt32[Array, "1 counters 2"]:
     names = _ffi.constants()["counters"]
     counters = jnp.zeros((1, len(names), 2), jnp.uint32)
-    return counters.at[0, names.index("seed")].set(seed)
+    return counters.at[0, _ffi.code("counters", "seed")].set(seed)

@@ -15,9 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jax_dynemb import _ffi
 from jax_dynemb.optim._row_local import optax_rules, refuse
-
-MAX_STATES = 4  # arrays beside the rows that the kernels carry
 
 # Two row counts on both sides of every size at which a transformation is known to
 # change its state (factored second moments appear at 128 rows).
@@ -126,8 +125,9 @@ def _no_place(tx: optax.GradientTransformation, dim: int) -> str | None:
     except Exception as error:  # whatever this transformation's init raises
         return f"it has no state for rows ({type(error).__name__}: {error})"
     count = sum(leaf.name is not None for leaf in leaves)
-    if count > MAX_STATES:
-        return f"it keeps {count} numbers for each number of a row, more than 4"
+    most = _ffi.constants()["max_states"]  # arrays beside the rows in a kernel
+    if count > most:
+        return f"it keeps {count} numbers for each number of a row, more than {most}"
     return None
 
 

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb.config import BUCKET_CAPACITY, TableConfig
+from jax_dynemb import _ffi
+from jax_dynemb.config import TableConfig
 from jax_dynemb.ops import _rows
 from jax_dynemb.ops._state import TableState, check_state
 
@@ -77,7 +78,8 @@ def export(
 def _default_chunk(table: TableConfig) -> int:
     widths = [int(np.prod(s.shape, dtype=int)) for s in table.states.values()]
     row_bytes = 4 * (table.dim + sum(widths)) + 20
-    return max(1, _CHUNK_BYTES // (row_bytes * BUCKET_CAPACITY))
+    bucket_bytes = row_bytes * _ffi.constants()["bucket_capacity"]
+    return max(1, _CHUNK_BYTES // bucket_bytes)
 
 
 def _words(pairs: np.ndarray) -> np.ndarray:

@@ -19,6 +19,9 @@ from jax_dynemb.ops._layout import FeatureLayout, prepare
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.table._export import words_of
 
+# Scores with the clock in their low word only (core/score.h).
+_PACKED = (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED)
+
 
 def insert(
     table: TableConfig,
@@ -54,7 +57,7 @@ def insert(
 
 def _not_a_lookup(new: TableState, old: TableState) -> TableState:
     """Loading rows is not training: the count of lookups stays."""
-    place = _ffi.constants()["counters"].index("lookups")
+    place = _ffi.code("counters", "lookups")
     counters = new.counters.at[:, place].set(old.counters[:, place])
     return dataclasses.replace(new, counters=counters)
 
@@ -67,10 +70,10 @@ def _clock_after(
     Otherwise restored rows would outlive rows used since, and a lookup whose clock
     happens to be in their scores would take them for its own.
     """
-    place = _ffi.constants()["counters"].index("clock")
+    place = _ffi.code("counters", "clock")
     clock = state.counters[0, place]
     given = jnp.where((slots >= 0)[:, None], scores, jnp.uint32(0))
-    if table.score_strategy in (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED):
+    if table.score_strategy in _PACKED:
         given = given.at[:, 1].set(clock[1])  # the high word is not time
     both = jnp.concatenate([given, clock[None]])
     high = jnp.max(both[:, 1])
@@ -115,7 +118,7 @@ def _score_words(table: TableConfig, scores: Any) -> jax.Array:
 
     Numbers that are known are checked; traced ones are moved to the nearest bound.
     """
-    packed = table.score_strategy in (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED)
+    packed = table.score_strategy in _PACKED
     # A clock needs room to run below the bit that claims use.
     high_limit = 0x7FFF_FFFF if packed else 0x3FFF_FFFF
     if isinstance(scores, np.ndarray) and scores.dtype in (np.uint64, np.int64):

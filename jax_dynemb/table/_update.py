@@ -82,7 +82,7 @@ def used_tables(
 
 def step_of(state: TableState) -> Int32[Array, ""]:
     """Updates of the table so far, as optax schedules count them."""
-    place = _ffi.constants()["counters"].index("step")
+    place = _ffi.code("counters", "step")
     return state.counters[0, place, 0].astype(jnp.int32)
 
 

@@ -1,0 +1,24 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// xla_ffi/operations.h: what every backend offers, named once.
+#pragma once
+
+#include <cstddef>
+
+#include "core/args.h"
+
+namespace dynemb::backend {
+
+// Memory for the time of one call.
+struct Scratch {
+  void* data;
+  size_t bytes;
+};
+
+}  // namespace dynemb::backend
+
+// Expands to one(operation, its arguments) for every operation.
+#define DYNEMB_FOR_EACH_OPERATION(one)                                                             \
+  one(lookup, LookupArgs) one(find, FindArgs) one(update, UpdateArgs) one(reduce, ReduceArgs) one( \
+      gather, RowsArgs) one(scatter, RowsArgs) one(erase, EraseArgs) one(export_batch, ExportArgs)
