@@ -2,13 +2,13 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# The tests marked gpu under one tool of compute-sanitizer, in groups of four, eight groups at a time:
+# The tests marked gpu under one tool of compute-sanitizer, in groups of $GROUP (default four), eight groups at a time:
 #
 #     SITE=<where the package is installed> tools/gpu_sanitize.sh memcheck|racecheck TESTS...
 #
-# The front end of compute-sanitizer 2025.3 itself dies of a segmentation fault in about half of the runs, and takes the
-# tests with it, so a group is tried up to six times. Fails if the tool reports an error, a test fails, or a group never
-# comes to its end.
+# The front end of compute-sanitizer 2025.3 itself dies of a segmentation fault in about half of the runs, the longer ones
+# above all, and takes the tests with it. So a group is tried up to six times; GROUP=1 finishes what stays undone. Fails
+# if the tool reports an error, a test fails, or a group never comes to its end.
 
 set -uo pipefail
 tool=$1
@@ -38,6 +38,6 @@ group() {
 export -f group
 
 "$PYTHON" -P -m pytest --collect-only -q -m "gpu and not slow" -p no:benchmark "$@" | grep '::' |
-  xargs -P 8 -n 4 bash -c 'group "$@"' _ | tee /dev/stderr |
+  xargs -P 8 -n "${GROUP:-4}" bash -c 'group "$@"' _ | tee /dev/stderr |
   awk '/^group ok/ {passed += $3} /^GROUP FAILED/ {failed += 1}
        END {printf "%d passed, %d failed groups\n", passed, failed; exit failed > 0}'
