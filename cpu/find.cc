@@ -4,6 +4,7 @@
 // cpu/find.cc: serving lookup; changes nothing in the table.
 #include "core/find.h"
 
+#include "cpu/huge_pages.h"
 #include "cpu/probe_rows.h"
 #include "cpu/table_ops.h"
 
@@ -11,6 +12,8 @@ namespace dynemb::cpu {
 
 void find(FindArgs const& args, ThreadPool const& pool) {
   auto const streams = streams_rows(args);
+  HugePages huge_pages;
+  for (int32_t t = 0; t < args.num_tables; ++t) huge_pages.prefer(args.tables[t]);
   for_each(pool, cut_bags(args.features, args.num_features, kIdsPerChunk),
            [&](int64_t, FeatureChunk const& chunk) {
              auto const& feature = args.features[chunk.feature];

@@ -11,6 +11,7 @@
 
 #include "core/group.h"
 #include "core/row.h"
+#include "cpu/huge_pages.h"
 #include "cpu/probe_rows.h"
 #include "cpu/table_ops.h"
 
@@ -49,7 +50,9 @@ struct Lookup {
   TableRef const& table_of(FeatureRef const& feature) const { return args.tables[feature.table]; }
 
   void begin() {
+    HugePages huge_pages;
     for (int32_t i = 0; i < args.num_tables; ++i) {
+      huge_pages.prefer(args.tables[i]);
       auto* const counters = args.tables[i].counters;
       auto const timed = args.tables[i].policy == ScorePolicy::kTimestamp;
       counters[kClock] = next_clock(counters[kClock], timed ? nanoseconds_now() : 0);

@@ -17,7 +17,7 @@
 
 namespace dynemb::cpu {
 
-constexpr int kProbeGroup = 16;  // ids; about as many misses as a core keeps in flight
+constexpr int kProbeGroup = 32;  // ids; about as many misses as a core keeps in flight
 
 template <Isa isa>
 class Probe {

@@ -37,16 +37,14 @@ inline bool streams_rows(LookupArgs const& args) {
   return bytes > kStreamBytes;
 }
 
-// Calls body(isa, writer) with the instruction set and a RowWriter for the types of the task.
+// Calls body(isa, writer) with the instruction set and a RowWriter for the table's rows.
 template <class Body>
 void with_writer(RowTask const& task, std::vector<int64_t>* put_off, Body const& body) {
   with_value_type(task.table.value_type, [&](auto stored) {
-    with_value_type(task.feature.row_type, [&](auto returned) {
-      with_isa([&](auto isa) {
-        RowWriter<decltype(stored), decltype(returned)> writer(
-            task.table, task.feature, task.missing, task.streams, put_off);
-        body(isa, writer);
-      });
+    with_isa([&](auto isa) {
+      RowWriter<decltype(stored)> writer(task.table, task.feature, task.missing, task.streams,
+                                         put_off);
+      body(isa, writer);
     });
   });
   if (task.streams) end_streams();

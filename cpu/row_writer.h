@@ -17,9 +17,8 @@
 
 namespace dynemb::cpu {
 
-// Writes the bags of a chunk in order, as their slots become known. V: the type of stored rows, O:
-// of those returned.
-template <class V, class O>
+// Writes the bags of a chunk in order, as their slots become known. V: the type of stored rows.
+template <class V>
 class RowWriter {
  public:
   // An id without a row reads what `missing` gives for its key. Bags with an id that may still get
@@ -31,7 +30,8 @@ class RowWriter {
         missing_(missing),
         streams_(streams),
         put_off_(put_off),
-        buffer_(size_t(table.dim) * 2) {}
+        lines_(size_t(table.dim - 1) / 16 + 1),
+        buffer_(lines_ * 2) {}
 
   void start(FeatureChunk const& chunk) {
     bag_ = chunk.first_bag;
@@ -44,9 +44,9 @@ class RowWriter {
     while (bag_ < end_bag_) {
       auto const stop = std::min(limit, range_.end);
       if (feature_.pooling == Pooling::kNone) {
-        for (; position_ < stop; ++position_) write_one(position_);
+        copy_until(stop);
       } else {
-        for (; position_ < stop; ++position_) add(position_);
+        add_until(stop);
       }
       if (position_ < range_.end) return;
       finish_bag();
@@ -67,9 +67,19 @@ class RowWriter {
   }
 
  private:
-  float* sum() { return reinterpret_cast<float*>(buffer_.data()); }
-  V* initial() { return reinterpret_cast<V*>(buffer_.data() + table_.dim); }
-  O* out(int64_t bag) const { return static_cast<O*>(feature_.rows) + bag * table_.dim; }
+  struct alignas(64) Line {
+    float values[16];
+  };
+  float* sum() { return buffer_[0].values; }
+  V* initial() { return reinterpret_cast<V*>(buffer_[lines_].values); }
+
+  // Calls write(out) with the place of the bag's row, of the type that is returned.
+  template <class Write>
+  void with_out(int64_t bag, Write const& write) const {
+    with_value_type(feature_.row_type, [&](auto zero) {
+      write(static_cast<decltype(zero)*>(feature_.rows) + bag * table_.dim);
+    });
+  }
 
   void start_bag() {
     // Rows that are not pooled need no bags: all positions are one range.
@@ -78,37 +88,58 @@ class RowWriter {
       bag_ = end_bag_ - 1;
     } else {
       range_ = bag_range(feature_, bag_);
+      std::fill(sum(), sum() + table_.dim, 0.0f);
     }
     position_ = range_.begin;
     count_ = 0;
     waits_ = false;
   }
 
-  // Null for padding.
-  V const* row_of(int64_t position) {
-    auto const slot = feature_.slots[position];
-    if (slot >= 0) return row_at<V>(table_, slot);
-    if (slot == kPaddingSlot) return nullptr;
+  // What an id without a row reads; null for padding.
+  V const* initial_row(int64_t position) {
+    if (feature_.slots[position] == kPaddingSlot) return nullptr;
     auto const key = load_key(feature_.ids, feature_.id_type, position);
     initialize_row(ScalarGroup{}, missing_, table_.counters[kSeed], key, table_.dim, initial());
     return initial();
   }
 
-  void write_one(int64_t position) {
-    if (feature_.slots[position] == kMissingSlot) return put_off_->push_back(position);
-    auto const* const row = row_of(position);
-    if (row == nullptr) return fill_zeros(out(position), table_.dim);
-    copy_row(row, table_.dim, out(position), streams_);
+  void copy_until(int64_t stop) {
+    for (; position_ < stop; ++position_) {
+      auto const slot = feature_.slots[position_];
+      if (slot == kMissingSlot) {
+        put_off_->push_back(position_);
+        continue;
+      }
+      auto const* const row = slot >= 0 ? row_at<V>(table_, slot) : initial_row(position_);
+      with_out(position_, [&](auto* out) {
+        if (row == nullptr) return fill_zeros(out, table_.dim);
+        copy_row(row, table_.dim, out, streams_);
+      });
+    }
   }
 
-  void add(int64_t position) {
-    waits_ = waits_ || feature_.slots[position] == kMissingSlot;
-    if (waits_) return;
-    auto const* const row = row_of(position);
-    if (row == nullptr) return;
-    if (count_ == 0) std::fill(sum(), sum() + table_.dim, 0.0f);
-    ++count_;
-    add_row(row, weight_of(feature_, position), table_.dim, sum());
+  // The hottest loop of pooled features: what it needs of the members is in local variables.
+  void add_until(int64_t stop) {
+    auto const* const slots = feature_.slots;
+    auto const* const weights = feature_.weights;
+    auto const* const values = static_cast<V const*>(table_.values);
+    auto* const sum = this->sum();
+    auto const dim = table_.dim;
+    auto position = position_;
+    auto count = count_;
+    for (; position < stop; ++position) {
+      auto const slot = slots[position];
+      auto const* row = values + int64_t{slot} * dim;
+      if (slot < 0) {
+        waits_ = waits_ || slot == kMissingSlot;
+        row = waits_ ? nullptr : initial_row(position);
+        if (row == nullptr) continue;
+      }
+      ++count;
+      add_row(row, weights == nullptr ? 1.0f : weights[position], dim, sum);
+    }
+    position_ = position;
+    count_ = count;
   }
 
   void finish_bag() {
@@ -117,8 +148,10 @@ class RowWriter {
     auto const mean = feature_.pooling == Pooling::kMean;
     auto const factor = mean && count_ > 0 ? 1.0f / static_cast<float>(count_) : 1.0f;
     if (mean && feature_.scale != nullptr) feature_.scale[bag_] = count_ == 0 ? 0.0f : factor;
-    if (count_ == 0) return fill_zeros(out(bag_), table_.dim);
-    scale_row(sum(), factor, table_.dim, out(bag_));
+    with_out(bag_, [&](auto* out) {
+      if (count_ == 0) return fill_zeros(out, table_.dim);
+      scale_row(sum(), factor, table_.dim, out);
+    });
   }
 
   TableRef const& table_;
@@ -126,7 +159,8 @@ class RowWriter {
   Initializer const& missing_;
   bool const streams_;
   std::vector<int64_t>* const put_off_;
-  std::vector<float> buffer_;  // [2, dim]: the sum, the row of an id that has none
+  size_t const lines_;
+  std::vector<Line> buffer_;  // [2, lines]: the sum, the row of an id that has none
   int64_t bag_ = 0, end_bag_ = 0;
   BagRange range_{0, 0};
   int64_t position_ = 0;
