@@ -38,7 +38,8 @@ Block::Block(size_t bytes) : data_(nullptr), bytes_(bytes) {
   auto& [mutex, blocks] = shelf();
   {
     std::lock_guard<std::mutex> const lock(mutex);
-    auto const found = std::lower_bound(blocks.begin(), blocks.end(), Kept{nullptr, bytes}, smaller);
+    auto const found =
+        std::lower_bound(blocks.begin(), blocks.end(), Kept{nullptr, bytes}, smaller);
     if (found != blocks.end()) {
       data_ = found->data;
       bytes_ = found->bytes;

@@ -85,8 +85,7 @@ void GradientRuns::deal(PartitionLayout::Piece const& piece) {
     }
     ++places[slot >> layout_.shift];
     live.push_back({static_cast<uint32_t>(slot), static_cast<uint32_t>(f),
-                    static_cast<uint32_t>(bags.bag_at(position)),
-                    static_cast<uint32_t>(position)});
+                    static_cast<uint32_t>(bags.bag_at(position)), static_cast<uint32_t>(position)});
   }
   if (gradients_.counts_lost && lost > 0) fetch_add(table.counters + kLostUpdates, lost);
 

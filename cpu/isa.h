@@ -27,9 +27,10 @@ Isa isa_in_use();
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(DYNEMB_PORTABLE)
 #define DYNEMB_X86 1
 #define DYNEMB_AVX2 __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt,f16c")))
-#define DYNEMB_AVX512                                                    \
-  __attribute__((target("avx2,bmi,bmi2,lzcnt,popcnt,f16c,avx512f,"       \
-                        "avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
+#define DYNEMB_AVX512                                   \
+  __attribute__((                                       \
+      target("avx2,bmi,bmi2,lzcnt,popcnt,f16c,avx512f," \
+             "avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
 #endif
 
 namespace detail {

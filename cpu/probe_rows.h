@@ -64,9 +64,8 @@ void probe_rows(RowTask const& task, FeatureChunk const& chunk, bool touches,
       task.feature.slots[position] = slot;
       if (has_rows) writer.prefetch(slot);
     };
-    probe.run(chunk.begin, chunk.end, found, [&](int64_t position) {
-      writer.write_until(position);
-    });
+    probe.run(chunk.begin, chunk.end, found,
+              [&](int64_t position) { writer.write_until(position); });
     writer.write_until(chunk.end);  // empty bags at the end
   });
 }

@@ -17,7 +17,7 @@
 namespace dynemb::cpu {
 namespace {
 
-constexpr size_t kRowsAhead = 8;       // rows and states on their way
+constexpr size_t kRowsAhead = 8;        // rows and states on their way
 constexpr size_t kGradientsAhead = 12;  // gradients on their way
 
 // The gradients of the rows of one partition.
@@ -139,8 +139,8 @@ void reduce(ReduceArgs const& args, ThreadPool const& pool) {
         auto const& first = rows.entry(rows.begin(row));
         auto const index = first_of_feature[first.feature] + first.position;
         auto* const out = args.gradients[t] + index * dim;
-        args.unique_slots[t][index] = static_cast<int32_t>(runs.first_slot(partition)) +
-                                      static_cast<int32_t>(rows.slot(row));
+        args.unique_slots[t][index] =
+            static_cast<int32_t>(runs.first_slot(partition)) + static_cast<int32_t>(rows.slot(row));
         auto const* const sum = gradients.sum_of(row, out);
         if (sum != out) std::copy(sum, sum + dim, out);
       }
