@@ -63,8 +63,8 @@ GradientRuns::GradientRuns(Gradients const& gradients, ThreadPool const& pool)
 }
 
 void GradientRuns::deal(PartitionLayout::Piece const& piece) {
-  thread_local std::vector<Entry> live;
-  live.clear();
+  thread_local std::vector<Entry> live(kIdsPerPiece);
+  auto* live_end = live.data();
   auto const& [f, begin, end, first_bag, end_bag] = piece.chunk;
   auto const& feature = gradients_.features[f];
   auto const& table = gradients_.tables[feature.table];
@@ -84,8 +84,8 @@ void GradientRuns::deal(PartitionLayout::Piece const& piece) {
       continue;
     }
     ++places[slot >> layout_.shift];
-    live.push_back({static_cast<uint32_t>(slot), static_cast<uint32_t>(f),
-                    static_cast<uint32_t>(bags.bag_at(position)), static_cast<uint32_t>(position)});
+    *live_end++ = {static_cast<uint32_t>(slot), static_cast<uint32_t>(f),
+                   static_cast<uint32_t>(bags.bag_at(position)), static_cast<uint32_t>(position)};
   }
   if (gradients_.counts_lost && lost > 0) fetch_add(table.counters + kLostUpdates, lost);
 
@@ -97,9 +97,9 @@ void GradientRuns::deal(PartitionLayout::Piece const& piece) {
   }
   auto* const entries = entries_.data() + piece.first_entry;
   auto const within = static_cast<uint32_t>(slots_per_partition() - 1);
-  for (auto const& entry : live) {
-    auto& dealt = entries[places[entry.slot >> layout_.shift]++];
-    dealt = entry;
+  for (auto const* entry = live.data(); entry != live_end; ++entry) {
+    auto& dealt = entries[places[entry->slot >> layout_.shift]++];
+    dealt = *entry;
     dealt.slot &= within;
   }
 }

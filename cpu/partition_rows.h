@@ -4,6 +4,7 @@
 // cpu/partition_rows.h: the entries of one partition, brought together by row.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -21,46 +22,68 @@ class PartitionRows {
   }
 
   void load(GradientRuns const& runs, int64_t partition) {
-    slots_.clear();
-    ends_.clear();
-    row_of_entry_.clear();
-    row_of_slot_.resize(size_t(runs.slots_per_partition()));  // 0: no row yet
+    size_t count = 0;
     runs.for_each_stretch(partition, [&](Entry const* first, Entry const* last) {
-      for (auto const* entry = first; entry != last; ++entry) count(*entry);
+      count += static_cast<size_t>(last - first);
     });
+    reserve(count, size_t(runs.slots_per_partition()));
+    count_entries(runs, partition);
     uint32_t sum = 0;
-    for (auto& end : ends_) {  // counts become first places, which become ends below
-      auto const count = end;
-      end = sum;
-      sum += count;
+    for (size_t row = 0; row < num_rows_; ++row) {  // counts become first places
+      auto const entries_of_row = ends_[row];
+      ends_[row] = sum;
+      sum += entries_of_row;
     }
-    entries_.resize(sum);
-    auto const* row = row_of_entry_.data();
-    runs.for_each_stretch(partition, [&](Entry const* first, Entry const* last) {
-      for (auto const* entry = first; entry != last; ++entry) entries_[ends_[*row++]++] = *entry;
-    });
-    for (auto const slot : slots_) row_of_slot_[slot] = 0;
+    place_entries(runs, partition);  // first places become ends
+    num_entries_ = count;
+    for (size_t row = 0; row < num_rows_; ++row) row_of_slot_[slots_[row]] = 0;
   }
 
-  size_t size() const { return slots_.size(); }
-  size_t num_entries() const { return entries_.size(); }
+  size_t size() const { return num_rows_; }
+  size_t num_entries() const { return num_entries_; }
   uint32_t slot(size_t row) const { return slots_[row]; }
   uint32_t begin(size_t row) const { return row == 0 ? 0 : ends_[row - 1]; }
   uint32_t end(size_t row) const { return ends_[row]; }
   Entry const& entry(size_t i) const { return entries_[i]; }
 
  private:
-  void count(Entry const& entry) {
-    auto& row = row_of_slot_[entry.slot];
-    if (row == 0) {
-      slots_.push_back(entry.slot);
-      ends_.push_back(0);
-      row = static_cast<uint32_t>(slots_.size());
-    }
-    ++ends_[row - 1];
-    row_of_entry_.push_back(row - 1);
+  // Arrays only grow, and are written without looking at their ends.
+  void reserve(size_t entries, size_t slots) {
+    if (row_of_slot_.size() < slots) row_of_slot_.resize(slots);
+    if (entries_.size() >= entries) return;
+    slots_.resize(entries);
+    ends_.resize(entries);
+    row_of_entry_.resize(entries);
+    entries_.resize(entries);
   }
 
+  void count_entries(GradientRuns const& runs, int64_t partition) {
+    auto* next = row_of_entry_.data();
+    uint32_t rows = 0;
+    runs.for_each_stretch(partition, [&](Entry const* first, Entry const* last) {
+      for (auto const* entry = first; entry != last; ++entry) {
+        auto& row = row_of_slot_[entry->slot];
+        if (row == 0) {
+          slots_[rows] = entry->slot;
+          ends_[rows] = 0;
+          row = ++rows;
+        }
+        ++ends_[row - 1];
+        *next++ = row - 1;
+      }
+    });
+    num_rows_ = rows;
+  }
+
+  void place_entries(GradientRuns const& runs, int64_t partition) {
+    auto const* row = row_of_entry_.data();
+    runs.for_each_stretch(partition, [&](Entry const* first, Entry const* last) {
+      for (auto const* entry = first; entry != last; ++entry) entries_[ends_[*row++]++] = *entry;
+    });
+  }
+
+  size_t num_rows_ = 0;
+  size_t num_entries_ = 0;
   std::vector<uint32_t> row_of_slot_;   // [slots of a partition] row + 1, or 0 between loads
   std::vector<uint32_t> slots_;         // [rows]
   std::vector<uint32_t> ends_;          // [rows] into entries_

@@ -29,6 +29,9 @@ class RowWriter {
         feature_(feature),
         missing_(missing),
         streams_(streams),
+        copies_(feature.pooling == Pooling::kNone ||
+                (feature.pooling == Pooling::kSum && feature.bag_size == 1 &&
+                 feature.weights == nullptr)),
         put_off_(put_off),
         lines_(size_t(table.dim - 1) / 16 + 1),
         buffer_(lines_ * 2) {}
@@ -43,7 +46,7 @@ class RowWriter {
   void write_until(int64_t limit) {
     while (bag_ < end_bag_) {
       auto const stop = std::min(limit, range_.end);
-      if (feature_.pooling == Pooling::kNone) {
+      if (copies_) {
         copy_until(stop);
       } else {
         add_until(stop);
@@ -82,8 +85,8 @@ class RowWriter {
   }
 
   void start_bag() {
-    // Rows that are not pooled need no bags: all positions are one range.
-    if (feature_.pooling == Pooling::kNone) {
+    // Rows that are copied need no bags: all positions are one range.
+    if (copies_) {
       range_ = {bag_, end_bag_};
       bag_ = end_bag_ - 1;
     } else {
@@ -143,7 +146,7 @@ class RowWriter {
   }
 
   void finish_bag() {
-    if (feature_.pooling == Pooling::kNone) return;
+    if (copies_) return;
     if (waits_) return put_off_->push_back(bag_);
     auto const mean = feature_.pooling == Pooling::kMean;
     auto const factor = mean && count_ > 0 ? 1.0f / static_cast<float>(count_) : 1.0f;
@@ -158,6 +161,7 @@ class RowWriter {
   FeatureRef const& feature_;
   Initializer const& missing_;
   bool const streams_;
+  bool const copies_;  // not pooled, or sums of one id each
   std::vector<int64_t>* const put_off_;
   size_t const lines_;
   std::vector<Line> buffer_;  // [2, lines]: the sum, the row of an id that has none
