@@ -14,7 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
+from jax_dynemb import _ffi
 from jax_dynemb.bench.job import WIDTHS, Job
+from jax_dynemb.bench.several import Several
 from jax_dynemb.bench.workloads import Case
 from jax_dynemb.ops._state import TableState
 
@@ -24,6 +26,7 @@ FILL_IDS = 1 << 18  # ids inserted in one call, all tables together
 FOREIGN = 1 << 30  # high word of ids that only take room
 
 States = dict[str, TableState]
+Collection = jde.Tables | Several
 _DTYPES = {2: "bfloat16", 4: "float32"}
 
 
@@ -34,7 +37,7 @@ def dtypes(name: str) -> tuple[str, str]:
 
 
 @functools.lru_cache(maxsize=64)
-def collection(case: Case, optimizer: str, dtype: str, load: float) -> jde.Tables:
+def collection(case: Case, optimizer: str, dtype: str, load: float) -> Collection:
     """Declares the tables of a case; table `i` and its feature are named `t<i>`."""
     param_dtype, output_dtype = dtypes(dtype)
     make = functools.partial(
@@ -47,7 +50,9 @@ def collection(case: Case, optimizer: str, dtype: str, load: float) -> jde.Table
         param_dtype=param_dtype,
         dtype=output_dtype,
     )
-    return jde.Tables([make(f"t{table}") for table in range(case.tables)])
+    configs = [make(f"t{table}") for table in range(case.tables)]
+    fit_one_call = case.tables <= _ffi.constants()["max_tables"]
+    return jde.Tables(configs) if fit_one_call else Several(configs)
 
 
 class Filled:
@@ -68,14 +73,14 @@ class Filled:
         coll = self._collection("sgd")
         state = coll.init(seed=0)
         if rows:
-            insert = insert_range(coll, job.case)
+            insert = insert_range(coll, chunk_of(job.case))
             if job.load >= FULL:
                 slots = sum(config.num_slots for config in coll.tables.values())
                 state = insert(state, FOREIGN, 2 * slots // job.case.tables)
             state = insert(state, 0, job.case.rows)
         self._state: States | None = state
 
-    def borrow(self, optimizer: str) -> tuple[jde.Tables, States]:
+    def borrow(self, optimizer: str) -> tuple[Collection, States]:
         """The tables with the states of an optimizer."""
         state, self._state = self._state, None
         assert state is not None, "the tables have not been returned"
@@ -88,33 +93,39 @@ class Filled:
         """Returns what `borrow` lent, or what has become of it."""
         self._state = dict(state)
 
-    def _collection(self, optimizer: str) -> jde.Tables:
+    def _collection(self, optimizer: str) -> Collection:
         case, dtype, load = self._key
         return collection(case, optimizer, dtype, load)
 
 
-def clear(coll: jde.Tables) -> Callable[[States], States]:
+def clear(coll: Collection) -> Callable[[States], States]:
     """Returns a jitted function that empties donated tables."""
     return _clear(coll)
 
 
-def to_device(coll: jde.Tables, case: Case, ids: np.ndarray) -> dict[str, jax.Array]:
+def to_device(coll: Collection, case: Case, ids: np.ndarray) -> dict[str, jax.Array]:
     """Moves `int64[tables, n]` to the device, in the shape the lookup takes."""
     shape = (case.batch, case.bag) if case.pooled else (case.ids_per_table,)
     columns = zip(coll.features, ids, strict=True)
     return {name: jde.ids(column.reshape(shape)) for name, column in columns}
 
 
+def chunk_of(case: Case) -> int:
+    """Ids to insert into each table in one call.
+
+    Too few to fill a bucket alone: rows of one call do not evict each other.
+    """
+    return min(FILL_IDS // case.tables, max(64, case.rows // 8))
+
+
 @functools.lru_cache(maxsize=16)
-def _clear(coll: jde.Tables) -> Any:
+def _clear(coll: Collection) -> Any:
     return jax.jit(coll.clear, donate_argnums=0)
 
 
 @functools.lru_cache(maxsize=16)
-def insert_range(coll: jde.Tables, case: Case) -> Callable[..., States]:
+def insert_range(coll: Collection, chunk: int) -> Callable[..., States]:
     """Returns `state, high word, count -> state`: inserts the ids [0, count)."""
-    # A chunk must not fill a bucket alone: rows of one call do not evict each other.
-    chunk = min(FILL_IDS // case.tables, max(64, case.rows // 8))
 
     @functools.partial(jax.jit, donate_argnums=0)
     def insert_all(state: States, high: jax.Array, count: jax.Array) -> States:
@@ -136,7 +147,7 @@ def _word(number: int) -> jax.Array:
     return jnp.asarray(np.uint32(number))
 
 
-def _with_states(coll: jde.Tables, state: States) -> States:
+def _with_states(coll: Collection, state: States) -> States:
     """The same rows beside the first states of a collection's optimizer."""
     return {
         name: dataclasses.replace(

@@ -114,7 +114,9 @@ class _Operations:
         (self.config,) = self.coll.tables.values()
         self.state = self.coll.init(0)
         self.rows = jax.random.normal(jax.random.key(0), (batch, DIM))
-        self._insert = filled.insert_range(self.coll, self.case)
+        self._insert = filled.insert_range(
+            self.coll, filled.chunk_of(self.case)
+        )
         self._steps = {
             (name, ids == "fresh"): hash_ops.step(self.coll, name, fresh=ids == "fresh")
             for name, ids, _ in OPERATIONS

@@ -13,10 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-import jax_dynemb as jde
 from jax_dynemb.bench import busy, filled, steps, timing
 from jax_dynemb.bench.figures import Figure
-from jax_dynemb.bench.filled import FULL, Filled
+from jax_dynemb.bench.filled import FULL, Collection, Filled
 from jax_dynemb.bench.job import Job, gradients
 
 MOST_FRESH_STEPS = 100
@@ -37,7 +36,7 @@ class Ready:
     """
 
     job: Job
-    coll: jde.Tables
+    coll: Collection
     chain: timing.Chain
     steps: int | None
     before: Callable[[], None]
@@ -93,10 +92,10 @@ class Runner:
                 del state
                 yield ready
                 tables.give_back(_state_of(ready.chain.carry))
-                del ready
+                ready.chain.carry = None  # whoever still has it holds no tables
             del tables  # room for the next ones
 
-    def _ready(self, job: Job, coll: jde.Tables, state: Any) -> Ready:
+    def _ready(self, job: Job, coll: Collection, state: Any) -> Ready:
         batches = arguments(job, coll)
         if job.step == "nnx":
             model = steps.NnxStep(coll, state, job.work)
@@ -137,7 +136,7 @@ class Runner:
         )
 
 
-def arguments(job: Job, coll: jde.Tables) -> list[tuple[Any, Any]]:
+def arguments(job: Job, coll: Collection) -> list[tuple[Any, Any]]:
     """The arguments of steps on the device: ids and gradients, by feature."""
     d_rows = {}
     if job.work == "train":
@@ -160,7 +159,7 @@ def _state_of(carry: Any) -> Any:
     return carry[0]
 
 
-def _empty(coll: jde.Tables, chain: timing.Chain) -> None:
+def _empty(coll: Collection, chain: timing.Chain) -> None:
     state, number = chain.carry
     chain.carry = filled.clear(coll)(state), number
 
