@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The command `python -m jax_dynemb bench`: arguments in, tables, JSON and plots out."""
+"""The command `python -m jax_dynemb bench`: arguments in, tables and files out."""
 
 from __future__ import annotations
 
@@ -36,17 +36,16 @@ def _of_steps(name: str, help: str, jobs: steps.Jobs, aim: steps.Aim) -> Suite:
     return Suite(help, run, step_report.table, step_report.plot)
 
 
-SUITES: dict[str, Suite] = {
-    name: _of_steps(name, *rest)
-    for name, *rest in (
-        ("steps", "whole steps of every case", steps.steps_jobs, steps.steps_aim),
-        ("uniform", "uniform ids", steps.uniform_jobs, steps.uniform_aim),
-        ("bf16", "16-bit rows", steps.bf16_jobs, steps.bf16_aim),
-        ("full", "fresh ids on full tables", steps.full_jobs, steps.full_aim),
-        ("narrow", "rows of 8, 16, 32", steps.narrow_jobs, steps.no_aim),
-        ("skew", "ids that repeat", steps.skew_jobs, steps.skew_aim),
-    )
-} | {"hash": hash_suite.SUITE, "growth": growth.SUITE, "cpu": peers_suite.SUITE}
+_STEPS: list[tuple[str, str, steps.Jobs, steps.Aim]] = [
+    ("steps", "whole steps of every case", steps.steps_jobs, steps.steps_aim),
+    ("uniform", "uniform ids", steps.uniform_jobs, steps.uniform_aim),
+    ("bf16", "16-bit rows", steps.bf16_jobs, steps.bf16_aim),
+    ("full", "fresh ids on full tables", steps.full_jobs, steps.full_aim),
+    ("narrow", "rows of 8, 16, 32", steps.narrow_jobs, steps.no_aim),
+    ("skew", "ids that repeat", steps.skew_jobs, steps.skew_aim),
+]
+SUITES: dict[str, Suite] = {each[0]: _of_steps(*each) for each in _STEPS}
+SUITES |= {"hash": hash_suite.SUITE, "growth": growth.SUITE, "cpu": peers_suite.SUITE}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,7 +97,9 @@ def main(options: argparse.Namespace) -> int:
             SUITES[name].plot(results[name], path)
             context.say(f"drawn: {path}")
     if options.json:
-        _write_json(options.json, device, [r for each in results.values() for r in each])
+        _write_json(
+            options.json, device, [r for each in results.values() for r in each]
+        )
     return 0
 
 
@@ -197,5 +198,3 @@ def _load(text: str) -> float:
     if not 0.05 <= load <= 1.0:
         raise argparse.ArgumentTypeError(f"{text} is not between 0.05 and 1.0")
     return load
-
-

@@ -60,16 +60,30 @@ class Figure:
 
     def record(self) -> dict[str, Any]:
         """Everything as one flat JSON object."""
-        record = dataclasses.asdict(self) | {"met": self.met}
-        job, busy = record.pop("job"), record.pop("busy")
-        case = job.pop("case")
-        job |= {"case": job.pop("name"), "work": self.job.work}
-        job |= {"num_ids": self.job.case.num_ids, "shape": case}
-        job |= {"scratch_limit": self.job.scratch_limit()}
-        if busy is not None:
-            record |= {"busy_ms": busy["ms"], "kernels": busy["kernels"]}
-            record |= {"kernel_us": busy["by_name"]}
-        return {"suite": record.pop("suite"), **job, **record}
+        job, busy = self.job, self.busy
+        own = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("suite", "job", "busy")
+        }
+        traced = {} if busy is None else {"busy_ms": busy.ms, "kernels": busy.kernels}
+        traced |= {} if busy is None else {"kernel_us": busy.by_name}
+        return {
+            "suite": self.suite,
+            "case": job.name,
+            "shape": dataclasses.asdict(job.case),
+            "ids": job.ids,
+            "work": job.work,
+            "optimizer": job.optimizer,
+            "dtype": job.dtype,
+            "load": job.load,
+            "step": job.step,
+            "num_ids": job.case.num_ids,
+            "scratch_limit": job.scratch_limit(),
+            **own,
+            **traced,
+            "met": self.met,
+        }
 
 
 @functools.cache

@@ -110,13 +110,13 @@ class _Operations:
         self.comparable = context.comparable
         slots, batch = max(1024, int(SLOTS * scale)), max(64, int(BATCH * scale))
         self.case = Case(1, slots, DIM, batch, 1, False)
-        self.coll = filled.collection(self.case, "sgd", "fp32", FULL)
-        (self.config,) = self.coll.tables.values()
+        (self.config,) = filled.collection(
+            self.case, "sgd", "fp32", FULL
+        ).tables.values()
+        self.coll = jde.Tables([self.config])
         self.state = self.coll.init(0)
         self.rows = jax.random.normal(jax.random.key(0), (batch, DIM))
-        self._insert = filled.insert_range(
-            self.coll, filled.chunk_of(self.case)
-        )
+        self._insert = filled.insert_range(self.coll, filled.chunk_of(self.case))
         self._steps = {
             (name, ids == "fresh"): hash_ops.step(self.coll, name, fresh=ids == "fresh")
             for name, ids, _ in OPERATIONS
@@ -182,9 +182,7 @@ class _Operations:
         (name,) = self.coll.tables
         rows = self.coll.stats(self.state)[f"{name}/rows"]
         carry = self.state[name], np.int64(0)
-        times = timing.time_chain(
-            timing.Chain(self._export, carry, [()]), self.effort
-        )
+        times = timing.time_chain(timing.Chain(self._export, carry, [()]), self.effort)
         keys = rows * self._export.slots / self.config.num_slots
         return keys, statistics.median(times)
 

@@ -117,7 +117,7 @@ def _batches(case: Case, distribution: str) -> list[np.ndarray]:
     return [workloads.batch_ids(case, distribution, seed) for seed in range(count)]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _distinct(case: Case, distribution: str) -> int:
     if distribution == "fresh":
         return case.num_ids

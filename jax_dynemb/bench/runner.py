@@ -86,17 +86,17 @@ class Runner:
         """Yields jobs one at a time, ready to run; their tables live no longer."""
         for group in _groups(jobs):
             tables = Filled(group[0], rows=any(not _starts_empty(j) for j in group))
+            held: dict[str, Any] = {}  # ids and gradients, for all jobs of the group
             for job in group:
                 coll, state = tables.borrow(job.optimizer or "sgd")
-                ready = self._ready(job, coll, state)
+                ready = self._ready(job, coll, state, arguments(job, coll, held))
                 del state
                 yield ready
                 tables.give_back(_state_of(ready.chain.carry))
                 ready.chain.carry = None  # whoever still has it holds no tables
             del tables  # room for the next ones
 
-    def _ready(self, job: Job, coll: Collection, state: Any) -> Ready:
-        batches = arguments(job, coll)
+    def _ready(self, job: Job, coll: Collection, state: Any, batches: Any) -> Ready:
         if job.step == "nnx":
             model = steps.NnxStep(coll, state, job.work)
             return Ready(
@@ -125,6 +125,8 @@ class Runner:
             size = sum(x.nbytes for x in jax.tree.leaves(_written(job, state)))
             memory["scratch_bytes"] = used.temp_size_in_bytes
             memory["in_place"] = used.alias_size_in_bytes >= size
+        else:
+            memory["in_place"] = ready.chain.carry.in_place
         return Figure(
             suite=suite,
             job=job,
@@ -136,14 +138,25 @@ class Runner:
         )
 
 
-def arguments(job: Job, coll: Collection) -> list[tuple[Any, Any]]:
-    """The arguments of steps on the device: ids and gradients, by feature."""
-    d_rows = {}
-    if job.work == "train":
+def arguments(
+    job: Job, coll: Collection, held: dict[str, Any]
+) -> list[tuple[Any, Any]]:
+    """The arguments of steps on the device: ids and gradients, by feature.
+
+    Args:
+      job: what to measure.
+      coll: its tables.
+      held: what other jobs of the same case have on the device already; grows.
+    """
+    if job.ids not in held:
+        batches = job.batches()
+        held[job.ids] = [filled.to_device(coll, job.case, batch) for batch in batches]
+    if job.work == "eval":
+        return [(ids, {}) for ids in held[job.ids]]
+    if "gradients" not in held:
         arrays = gradients(job.case, filled.dtypes(job.dtype)[1])
-        d_rows = dict(zip(coll.features, arrays, strict=True))
-    ids = [filled.to_device(coll, job.case, batch) for batch in job.batches()]
-    return [(each, d_rows) for each in ids]
+        held["gradients"] = dict(zip(coll.features, arrays, strict=True))
+    return [(ids, held["gradients"]) for ids in held[job.ids]]
 
 
 def _written(job: Job, state: Any) -> Any:

@@ -57,7 +57,7 @@ class Several:
         return rows, found, state
 
     def apply_gradients(
-        self, state: State, residual: Sequence[Any], d_rows: Mapping[str, Any]
+        self, state: State, residual: Any, d_rows: Mapping[str, Any]
     ) -> State:
         """One optimizer update of every row that the lookups touched."""
         for part, each in zip(self._parts, residual, strict=True):

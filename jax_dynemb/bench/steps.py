@@ -74,6 +74,12 @@ class NnxStep:
         self.model.sparse.set_state(state)
         self._optimizer = jde.nnx.Optimizer(self.model, optax.sgd(1e-3))
         self._train = work == "train"
+        self._addresses = _addresses(state)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the rows still are where they were at the start."""
+        return self._addresses == _addresses(self.model.sparse.get_state())
 
     def __call__(self, carry: NnxStep, ids: Ids, d_rows: Ids) -> tuple[NnxStep, Any]:
         """Takes one step."""
@@ -86,6 +92,10 @@ class NnxStep:
         """Waits for the tables; `jax.block_until_ready` calls it."""
         jax.block_until_ready(self.model.sparse.get_state())
         return self
+
+
+def _addresses(state: Mapping[str, Any]) -> list[int]:
+    return [table.values.unsafe_buffer_pointer() for table in state.values()]
 
 
 class _Model(nnx.Module):

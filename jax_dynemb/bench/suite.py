@@ -51,7 +51,7 @@ class Context:
       choice: what the user asked for.
       runner: measures steps.
       platform: "gpu" or "cpu".
-      comparable: whether figures recorded on an H200 may stand beside those of this run.
+      comparable: whether figures recorded on an H200 may stand beside this run's.
       console: for lines as they come.
     """
 
