@@ -45,6 +45,8 @@ def run(context: Context, suite: str, jobs: Jobs, aim: Aim) -> list[Figure]:
     if context.choice.busy and context.platform == "gpu":
         for job, busy in context.runner.busy(chosen):
             figures[job] = dataclasses.replace(figures[job], busy=busy)
+        if not any(figure.busy for figure in figures.values()):
+            context.say("GPU busy: unknown, the profiler saw no kernels (no CUPTI?)")
     return [_beside(figures[job], figures.get, context, aim) for job in chosen]
 
 
