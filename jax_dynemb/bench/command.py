@@ -26,6 +26,7 @@ from jax_dynemb.bench.suite import Choice, Context, Suite
 from jax_dynemb.bench.workloads import CASES, DISTRIBUTIONS
 
 WIDTH = 190  # of the tables, where the output is no terminal
+NOTHING = "suite {} has nothing to measure: leave out some of --case, --work, --ids"
 NO_MATPLOTLIB = "--plot needs matplotlib: pip install 'jax-dynemb[bench]'"
 
 
@@ -65,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--load", type=_load, default=Choice.load, help="rows a slot, 0.05 to 1.0")
     add("--nnx", action="store_true", help="the step through jde.nnx as well")
     add("--scale", type=float, default=1.0, help="factor on rows and batches")
-    add("--seconds", type=float, help="length of one repeat")
+    add("--seconds", type=float, default=0.05, help="length of one repeat")
     add("--no-busy", action="store_true", help="do not trace the GPU")
     add("--kernels", action="store_true", help="print the time of each kernel")
     add("--json", type=Path, metavar="FILE", help="write the figures")
@@ -90,6 +91,8 @@ def main(options: argparse.Namespace) -> int:
     for name in names:
         start = time.perf_counter()
         results[name] = SUITES[name].run(context)
+        if not results[name]:
+            raise SystemExit(NOTHING.format(name))
         _show(name, results[name], console, options.kernels)
         context.say(f"suite {name}: {time.perf_counter() - start:.1f} s")
         if options.plot:
@@ -105,9 +108,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _context(options: argparse.Namespace, device: Any, console: Console) -> Context:
     on_gpu = device.platform == "gpu"
-    seconds = options.seconds or (0.05 if on_gpu else 0.2)
-    fewest = 6 if on_gpu else 2
-    effort = timing.Effort(seconds=seconds, fewest=fewest)
+    effort = timing.Effort(options.seconds, fewest=6 if on_gpu else 2)
     return Context(
         choice=Choice(
             cases=options.case,

@@ -112,6 +112,7 @@ def test_growth_draws_every_axis(tmp_path):
         (["--load", "2"], "2 is not between"),
         (["--suite", "skew", "--ids", "zipf"], "--ids does nothing in suite 'skew'"),
         (["--suite", "cpu", "--nnx"], "use --suite steps"),
+        (["--suite", "full", "--case", "r"], "suite full has nothing to measure"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments, sentence, capsys):
