@@ -131,18 +131,17 @@ def _context(options: argparse.Namespace, device: Any, console: Console) -> Cont
 def _refuse_what_does_nothing(
     options: argparse.Namespace, names: Sequence[str]
 ) -> None:
-    """A suite says itself how ids are drawn; only "steps" and "cpu" ask."""
+    """Most suites say themselves how ids are drawn and so on."""
     asked = {"ids": options.ids, "nnx": options.nnx or None}
     asked |= {"dtype": options.dtype if options.dtype != Choice.dtype else None}
     asked |= {"load": options.load if options.load != Choice.load else None}
-    given = [f"--{name}" for name, value in asked.items() if value is not None]
-    allowed = {"steps"} if set(given) - {"--ids"} else {"steps", "cpu"}
-    others = sorted(set(names) - allowed)
-    if given and others:
-        raise SystemExit(
-            f"{' and '.join(given)} does nothing in suite {others[0]!r}, which has its "
-            f"own; leave it out, or use --suite {sorted(allowed)[-1]}"
-        )
+    for name in (name for name, value in asked.items() if value is not None):
+        heeding = ["steps", "cpu"] if name == "ids" else ["steps"]
+        if not set(names) & set(heeding):
+            raise SystemExit(
+                f"--{name} does nothing in suite {names[0]!r}, which has its own; "
+                f"leave it out, or use --suite {' or '.join(heeding)}"
+            )
 
 
 def _show(
@@ -155,7 +154,7 @@ def _show(
     if with_kernels:
         for record in records:
             if isinstance(record, Figure) and record.busy is not None:
-                wide.print(step_report.kernel_table(record))
+                wide.print(step_report.kernel_line(record), highlight=False)
     verdicts = [record.met for record in records if record.met is not None]
     if verdicts:
         wide.print(f"targets met: {sum(verdicts)} of {len(verdicts)}")

@@ -64,15 +64,11 @@ def _scratch(figure: Figure) -> str:
     return text if figure.scratch_bytes <= limit else f"[red]{text}"
 
 
-def kernel_table(figure: Figure) -> Table:
-    """The kernels of one step, longest first."""
-    job = figure.job
-    result = Table(title=f"case {job.name}, {job.ids}, {job.label}")
-    result.add_column("kernel")
-    result.add_column("us a step", justify="right")
-    for name, us in figure.busy.by_name.items() if figure.busy else ():
-        result.add_row(name, f"{us:.1f}")
-    return result
+def kernel_line(figure: Figure) -> str:
+    """The kernels of one step with their microseconds, longest first."""
+    kernels = figure.busy.by_name if figure.busy else {}
+    times = ", ".join(f"{name} {us:.1f}" for name, us in kernels.items())
+    return f"{figure.job.name} {figure.job.ids} {figure.job.label}, us: {times}"
 
 
 def plot(figures: Sequence[Figure], path: Path) -> None:
