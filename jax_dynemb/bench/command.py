@@ -99,10 +99,9 @@ def main(options: argparse.Namespace) -> int:
             path = _plot_path(options.plot, name, names)
             SUITES[name].plot(results[name], path)
             context.say(f"drawn: {path}")
-    if options.json:
-        _write_json(
-            options.json, device, [r for each in results.values() for r in each]
-        )
+        if options.json:  # after each suite, so that a later one can lose nothing
+            records = [record for each in results.values() for record in each]
+            _write_json(options.json, device, records)
     return 0
 
 
@@ -123,6 +122,7 @@ def _context(options: argparse.Namespace, device: Any, console: Console) -> Cont
         ),
         runner=Runner(effort, timing.bandwidth(device, options.scale)),
         platform=device.platform,
+        memory=(device.memory_stats() or {}).get("bytes_limit"),
         comparable="H200" in device.device_kind and options.scale == 1.0,
         console=console,
     )

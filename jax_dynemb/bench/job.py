@@ -18,6 +18,8 @@ STEPS = ("jax", "nnx")
 LOAD = 2 / 3  # rows for each slot, as the peers had it
 BATCHES = 4  # different ones, used in turn, so that no step finds its rows in a cache
 
+INDEX_BYTES = 17  # of a slot: digest, key, score
+
 # Bytes of one element of a stored row, and of an output or its gradient.
 WIDTHS = {"fp32": (4, 4), "bf16": (2, 2), "bf16_rows": (2, 4)}
 
@@ -83,6 +85,15 @@ class Job:
             width,
             output_width,
         )
+
+    def memory(self) -> int:
+        """About how many bytes the tables, ids, outputs and gradients take."""
+        case, (width, output_width) = self.case, WIDTHS[self.dtype]
+        state = workloads.state_floats(self.optimizer or "sgd", case.dim) * 4
+        slot = case.dim * width + state + INDEX_BYTES
+        slots = case.tables * int(case.rows / self.load)
+        batch = 2 * case.num_outputs * case.dim * output_width
+        return slots * slot + batch + BATCHES * 8 * case.num_ids
 
     def scratch_limit(self) -> int:
         """Bytes a step may take beside tables and outputs.

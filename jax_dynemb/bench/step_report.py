@@ -77,13 +77,14 @@ def plot(figures: Sequence[Figure], path: Path) -> None:
 
     cases = list(dict.fromkeys(figure.job.name for figure in figures))
     peers = list(dict.fromkeys(name for f in figures for name in f.peers))
-    size = (12, 3.2 * len(cases))
+    size = (12, 3.5 * len(cases))
     canvas, axes = pyplot.subplots(len(cases), figsize=size, squeeze=False)
     for axis, case in zip(axes[:, 0], cases, strict=True):
         shown = [figure for figure in figures if figure.job.name == case]
         _bars(axis, shown, peers)
         axis.set_title(f"case {case}", loc="left")
     axes[0, 0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    canvas.tight_layout()
     canvas.savefig(path, dpi=120, bbox_inches="tight")
     pyplot.close(canvas)
 
@@ -107,5 +108,5 @@ def _bars(axis, figures: Sequence[Figure], peers: Sequence[str]) -> None:
     axis.set_yscale("log")
     axis.set_ylabel("ms a step")
     middle = [i + 0.4 - width / 2 for i in range(len(figures))]
-    labels = [f"{figure.job.label}\n{figure.job.ids}" for figure in figures]
+    labels = [f"{f.job.label} {f.job.ids}".replace(" ", "\n") for f in figures]
     axis.set_xticks(middle, labels, fontsize=8)

@@ -37,6 +37,7 @@ def run(context: Context, suite: str, jobs: Jobs, aim: Aim) -> list[Figure]:
       Figures in the order of the jobs.
     """
     chosen = [job for job in jobs(context.choice) if wanted(context.choice, job)]
+    chosen = [job for job in chosen if _fits(context, job)]
     context.runner.compile(chosen)
     figures: dict[Job, Figure] = {}
     for figure in context.runner.wall(suite, chosen):
@@ -184,6 +185,18 @@ def wanted(choice: Choice, job: Job) -> bool:
             or job.optimizer in choice.optimizers
         )
     )
+
+
+def _fits(context: Context, job: Job) -> bool:
+    """Whether the device has the memory; a line says so if not."""
+    if context.memory is None or job.memory() < context.memory:
+        return True
+    needed, there = job.memory() / 2**30, context.memory / 2**30
+    context.say(
+        f"{job.name} {job.ids} {job.label}: left out, it needs {needed:.0f} GiB of "
+        f"{there:.0f} (XLA_PYTHON_CLIENT_MEM_FRACTION=.95 gives JAX more of a GPU)"
+    )
+    return False
 
 
 def _beside(figure: Figure, find: Find, context: Context, aim: Aim) -> Figure:

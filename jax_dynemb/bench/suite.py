@@ -51,6 +51,7 @@ class Context:
       choice: what the user asked for.
       runner: measures steps.
       platform: "gpu" or "cpu".
+      memory: bytes that arrays may take on the device; None if unknown.
       comparable: whether figures recorded on an H200 may stand beside this run's.
       console: for lines as they come.
     """
@@ -58,6 +59,7 @@ class Context:
     choice: Choice
     runner: Runner
     platform: str
+    memory: int | None
     comparable: bool
     console: Console
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from jax_dynemb import __main__ as command_line
-from jax_dynemb.bench import growth, step_report
+from jax_dynemb.bench import command, growth, step_report
 from jax_dynemb.bench import step_suites as suites
 from jax_dynemb.bench.busy import Busy
 from jax_dynemb.bench.figures import Figure
@@ -173,3 +173,15 @@ def test_the_table_of_an_h200(tmp_path):
     assert step_report.kernel_line(figure) == "e zipf train adam, us: pieces 479.0"
     step_report.plot([figure], tmp_path / "steps.png")
     assert (tmp_path / "steps.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_does_not_fit_is_left_out_with_a_line(run, capsys, monkeypatch):
+    real = command._context
+
+    def small(*arguments):
+        return dataclasses.replace(real(*arguments), memory=400_000)
+
+    monkeypatch.setattr(command, "_context", small)
+    figures = run("--suite", "steps", "--case", "d8,d", "--work", "eval")
+    assert [f["case"] for f in figures] == ["d8"]
+    assert "d zipf eval: left out, it needs" in capsys.readouterr().out

@@ -77,6 +77,16 @@ def test_a_full_table_evicts_a_row_for_each_that_it_inserts():
     assert found.stats["refused"] == 0
 
 
+@pytest.mark.parametrize("optimizer", [None, "sgd", "rowwise_adagrad", "adam"])
+def test_memory_is_foretold(optimizer):
+    case = dataclasses.replace(PLAIN, rows=20_000)
+    job = Job("x", case, optimizer=optimizer)
+    coll = filled.collection(case, optimizer or "sgd", job.dtype, job.load)
+    state = jax.eval_shape(lambda: coll.init(0))
+    tables = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+    assert job.memory() == pytest.approx(tables, rel=0.05)
+
+
 def test_half_as_many_bytes_with_16_bit_rows():
     full, half = (figure(case=PLAIN, dtype=dtype) for dtype in ("fp32", "bf16"))
     ids = PLAIN.num_ids * 8
