@@ -27,6 +27,7 @@ from jax_dynemb.bench.workloads import CASES, DISTRIBUTIONS
 
 WIDTH = 190  # of the tables, where the output is no terminal
 NOTHING = "suite {} has nothing to measure: leave out some of --case, --work, --ids"
+NEEDS_CPU = "suite cpu compares on a CPU: set JAX_PLATFORMS=cpu"
 NO_MATPLOTLIB = "--plot needs matplotlib: pip install 'jax-dynemb[bench]'"
 
 
@@ -79,30 +80,41 @@ def main(options: argparse.Namespace) -> int:
         raise SystemExit(NO_MATPLOTLIB)
     timing.keep_freed_memory()
     device = jax.devices()[0]
+    names = _names(options, device.platform)
+    _refuse_what_does_nothing(options, names)
     console = Console()
     context = _context(options, device, console)
-    names = options.suite or (["steps"] if device.platform == "gpu" else ["cpu"])
-    _refuse_what_does_nothing(options, names)
     context.say(
         f"{device.device_kind}, jax {jax.__version__}, jax_dynemb {__version__}, copy "
         f"{context.runner.bytes_per_second / 1e9:.0f} GB/s"
     )
-    results: dict[str, Sequence[Any]] = {}
+    records: list[Any] = []
     for name in names:
         start = time.perf_counter()
-        results[name] = SUITES[name].run(context)
-        if not results[name]:
-            raise SystemExit(NOTHING.format(name))
-        _show(name, results[name], console, options.kernels)
+        measured = SUITES[name].run(context)
+        if not measured:
+            context.say(NOTHING.format(name))
+            continue
+        _show(name, measured, console, options.kernels)
         context.say(f"suite {name}: {time.perf_counter() - start:.1f} s")
         if options.plot:
             path = _plot_path(options.plot, name, names)
-            SUITES[name].plot(results[name], path)
+            SUITES[name].plot(measured, path)
             context.say(f"drawn: {path}")
+        records += measured
         if options.json:  # after each suite, so that a later one can lose nothing
-            records = [record for each in results.values() for record in each]
             _write_json(options.json, device, records)
-    return 0
+    return 0 if records else 2
+
+
+def _names(options: argparse.Namespace, platform: str) -> list[str]:
+    """The suites to run; the one that compares with a CPU's libraries needs a CPU."""
+    on_cpu = platform == "cpu"
+    names = options.suite or (("cpu",) if on_cpu else ("steps",))
+    suited = [name for name in names if on_cpu or name != "cpu"]
+    if not suited:
+        raise SystemExit(NEEDS_CPU)
+    return suited
 
 
 def _context(options: argparse.Namespace, device: Any, console: Console) -> Context:

@@ -112,13 +112,26 @@ def test_growth_draws_every_axis(tmp_path):
         (["--load", "2"], "2 is not between"),
         (["--suite", "skew", "--ids", "zipf"], "--ids does nothing in suite 'skew'"),
         (["--suite", "cpu", "--nnx"], "use --suite steps"),
-        (["--suite", "full", "--case", "r"], "suite full has nothing to measure"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments, sentence, capsys):
     with pytest.raises(SystemExit) as exit_:
         command_line.main(["bench", *TINY, *arguments])
     assert sentence in f"{capsys.readouterr().err} {exit_.value}"
+
+
+def test_suites_without_a_job(capsys):
+    assert command_line.main(["bench", *TINY, "--suite", "full", "--case", "r"]) == 2
+    assert "suite full has nothing to measure" in capsys.readouterr().out
+
+
+def test_a_gpu_leaves_out_what_compares_on_a_cpu():
+    options = command_line.parser().parse_args(["bench", "--suite", "hash,cpu"])
+    assert command._names(options, "gpu") == ["hash"]
+    assert command._names(options, "cpu") == ["hash", "cpu"]
+    options.suite = ("cpu",)
+    with pytest.raises(SystemExit, match="JAX_PLATFORMS=cpu"):
+        command._names(options, "gpu")
 
 
 def aimed(job, aim, others=()):
