@@ -93,7 +93,7 @@ class Runner:
                 del state
                 yield ready
                 tables.give_back(_state_of(ready.chain.carry))
-                ready.chain.carry = None  # whoever still has it holds no tables
+                ready.chain.close()
             del tables  # room for the next ones
 
     def _ready(self, job: Job, coll: Collection, state: Any, batches: Any) -> Ready:

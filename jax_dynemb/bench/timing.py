@@ -66,7 +66,9 @@ class Chain:
         batches: Sequence[tuple[Any, ...]],
     ):
         """Takes the compiled step, its first carry, and its arguments on the device."""
-        self._step, self.carry, self._batches = step, carry, batches
+        self._step: Any = step
+        self.carry: Any = carry
+        self._batches: Any = batches
 
     def run(self, steps: int) -> float:
         """Takes the steps, waits for the last, and returns the seconds of one."""
@@ -78,6 +80,10 @@ class Chain:
             self.carry, output = self._step(self.carry, *batch)
         jax.block_until_ready((self.carry, output))
         return (time.perf_counter() - start) / steps
+
+    def close(self) -> None:
+        """Lets go of all arrays, whoever still has the chain."""
+        self._step = self.carry = self._batches = None
 
 
 def time_chain(

@@ -55,6 +55,14 @@ def test_the_choice_of_a_user(run, capsys):
     assert "target" not in output
 
 
+@pytest.mark.gpu
+def test_a_gpu_is_traced(run, capsys):
+    figures = run("--suite", "steps", "--case", "e", "--ids", "zipf", "--kernels")
+    assert all(f["busy_ms"] > 0 for f in figures)
+    assert all(f["kernels"] >= 1 and f["in_place"] for f in figures)
+    assert "GPU busy" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("suite", "case", "count"),
     [("uniform", "d", 4), ("bf16", "e", 7), ("full", "a", 1), ("narrow", "d8", 6)],
