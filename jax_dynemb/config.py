@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from typing import Any, NoReturn
 
 import jax.numpy as jnp
@@ -48,7 +49,8 @@ class TableConfig:
     Attributes:
       name: of the table; also seeds its rows, so renaming a table changes them.
       dim: columns of a row, 1 to 4096.
-      capacity: rows; rounded up to whole buckets of 128, at least two.
+      capacity: rows; rounded up to whole buckets of 128, and to a number of buckets
+        that devices can share (by less than 1 % for a million rows).
       feature_names: features that look up this table; ``(name,)`` if empty.
       initializer: first value of a row; uniform in ±1/sqrt(capacity) if None.
       eval_initializer: what ``find`` returns for an id that is not stored.
@@ -97,8 +99,20 @@ class TableConfig:
 
     @property
     def num_buckets(self) -> int:
-        """Buckets of 128 slots. Two at least: core/claim.h relies on it."""
-        return max(2, -(-self.capacity // _ffi.constants()["bucket_capacity"]))
+        """Buckets of 128 slots. Two at least: core/claim.h relies on it.
+
+        A power of two, a multiple of 8, or of 64 from 1,024 buckets on: so the same
+        arrays can be cut into equal parts for any usual number of devices.
+        """
+        needed = max(2, -(-self.capacity // _ffi.constants()["bucket_capacity"]))
+        few = min(8, 1 << (needed - 1).bit_length())
+        unit = 64 if needed >= 1024 else few
+        return -(-needed // unit) * unit
+
+    @property
+    def counter_rows(self) -> int:
+        """Rows of the counter array: the most shards a table may be cut into."""
+        return math.gcd(self.num_buckets, 64)
 
     @property
     def num_slots(self) -> int:

@@ -10,6 +10,8 @@ from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._state import TableState
 
+# Counted in a shard's first row (core/table_ref.h).
+_EVENTS = ("rows", "inserted", "evicted", "refused", "lost_updates")
 _SHOWN = ("inserted", "evicted", "refused", "lost_updates", "step", "lookups")
 
 
@@ -32,8 +34,16 @@ def stats(table: TableConfig, state: TableState) -> dict[str, int | float]:
 
 
 def counter_values(state: TableState) -> dict[str, int]:
-    """All counters of a table, summed over shards; waits for the device."""
+    """All counters of a table; waits for the device.
+
+    Events are the sum over all shards; other numbers are the same in each of them.
+    """
     words = np.ascontiguousarray(np.asarray(state.counters))
-    totals = words.view(np.uint64).reshape(words.shape[0], -1).sum(axis=0)
+    rows = words.view(np.uint64).reshape(words.shape[0], -1)
     names = _ffi.constants()["counters"]
-    return {name: int(total) for name, total in zip(names, totals, strict=True)}
+    totals = {
+        name: sum(column) if name in _EVENTS else column[0]
+        for name, column in zip(names, rows.T.tolist(), strict=True)
+    }
+    totals["rows"] %= 1 << 64  # a part of it may be below zero
+    return totals
