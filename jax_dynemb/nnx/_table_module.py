@@ -126,7 +126,7 @@ def _fetching_rows_of(coll: Tables, features: frozenset[str]) -> Tables:
         dataclasses.replace(t, pooling=None) if name in names else t
         for name, t in coll.tables.items()
     )
-    return Tables(tables)
+    return coll.with_tables(tables)
 
 
 _NOT_AN_ARGUMENT = (

@@ -47,13 +47,13 @@ class TableState:
 
 def empty_state(config: TableConfig, seed: UInt32[Array, "2"]) -> TableState:
     """A table without rows; `seed` is the user's, as words."""
-    slots = config.num_slots
+    slots = config.local_slots
     states = {
         name: jnp.zeros((slots, *spec.shape), jnp.float32)
         for name, spec in config.states.items()
     }
     return TableState(
-        index=empty_index(config.num_buckets),
+        index=empty_index(config.local_buckets),
         values=jnp.zeros((slots, config.dim), config.param_dtype),
         optimizer=states,
         counters=_first_counters(config, table_seed(seed, config.name)),
@@ -70,7 +70,7 @@ def cleared_state(config: TableConfig, state: TableState) -> TableState:
     place = _ffi.code("counters", "seed")
     return dataclasses.replace(
         state,
-        index=empty_index(config.num_buckets),
+        index=empty_index(config.local_buckets),
         counters=_first_counters(config, state.counters[0, place]),
         extra=_first_extra(config),
     )
@@ -93,10 +93,10 @@ def check_state(config: TableConfig, state: TableState) -> None:
             f"Table '{config.name}': the state must be a TableState, as init returns "
             f"it, not {type(state).__name__}."
         )
-    slots, words = config.num_slots, _ffi.constants()["bucket_words"]
+    slots, words = config.local_slots, _ffi.constants()["bucket_words"]
     counters = (config.counter_rows, len(_ffi.constants()["counters"]), 2)
     expected: dict[str, tuple[tuple[int, ...], str]] = {
-        "index": ((config.num_buckets, words), "uint32"),
+        "index": ((config.local_buckets, words), "uint32"),
         "values": ((slots, config.dim), config.param_dtype),
         "counters": (counters, "uint32"),
     }

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb.ops import _lookup
-from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+from jax_dynemb.ops._layout import FeatureInput, one_row_each
 from jax_dynemb.ops._residual import FeatureResidual, Residual
 from jax_dynemb.ops._state import TableState
 
@@ -59,23 +59,15 @@ def _row_of_each_id(
         if name in names
     ]
     inputs = [
-        (_one_row_each(r.layout), FeatureInput(r.ids, None, None))
+        (
+            one_row_each(r.layout.feature, r.layout.table, r.layout.num_ids),
+            FeatureInput(r.ids, None, None),
+        )
         for r in features.values()
     ]
     outputs, new = _lookup.find(configs, states, inputs)
     rows = {name: out["rows"] for name, out in zip(features, outputs, strict=True)}
     return rows, states | new
-
-
-def _one_row_each(layout: FeatureLayout) -> FeatureLayout:
-    return dataclasses.replace(
-        layout,
-        pooling="none",
-        ids_shape=(layout.num_ids,),
-        rows_shape=(layout.num_ids,),
-        bag_size=1,
-        weighted=False,
-    )
 
 
 def _bag_of_each_id(residual: FeatureResidual) -> jax.Array:
