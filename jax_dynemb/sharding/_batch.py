@@ -60,6 +60,7 @@ def make_batch(
         sizes=sizes,
         capacities=tuple(capacity_of(size, shards, factor) for size in sizes),
         dtypes=tuple(wire_dtype(placement, t) for t in tables),
+        gradient_dtype=placement.exchange_dtype or "float32",
         shards=shards,
         axes=placement.axes,
     )

@@ -25,7 +25,7 @@ from jax_dynemb.sharding._inputs import Share
 from jax_dynemb.sharding._keys import as_words, hash_words, owner_of, padding
 from jax_dynemb.sharding._placement import Placement
 from jax_dynemb.sharding._residual import ShardedResidual
-from jax_dynemb.table import _insert
+from jax_dynemb.table import _insert, _weights
 from jax_dynemb.table._update import RowGradients, update_rows
 
 if TYPE_CHECKING:
@@ -147,11 +147,11 @@ def find(
         local = [placement.local(t) for t in batch.used]
         rows, found, new = _local_find(placement, local, inputs, state)
         shaped, flags = {}, {}
-        for layout, _ in inputs:
+        for layout, given in inputs:
             name = layout.feature
             shaped[name] = rows[name].reshape(*layout.rows_shape, -1)
             flag = layout.shaped_as_given(found[name])
-            flags[name] = batch.whole(name, ids[name], flag)
+            flags[name] = batch.whole(given.offsets, flag)
         return shaped, flags, new
 
     specs = _specs(placement, batch.used)
@@ -345,7 +345,36 @@ def weight_gradients(
     tables: Tables, state: States, residual: Any, d_rows: Mapping[str, Any]
 ) -> tuple[dict[str, jax.Array], States]:
     """See ``Tables.weight_gradients``."""
-    raise NotImplementedError
+    placement = placement_of(tables)
+    (one,), (gradients,), _ = _paired(tables, residual, dict(d_rows))
+    weighted = _weights.weighted_features(one.features)
+    names = {each.layout.table for each in weighted.values()}
+    used = [t for t in tables.tables.values() if t.name in names]
+    inside = placement.is_inside()
+
+    def body(state, features, gradients):
+        local = [_weights.reading(placement.local(t)) for t in used]
+        inputs = [_weights.one_row_input(each) for each in features.values()]
+        rows, _, new = _local_find(placement, local, inputs, state)
+        result = {}
+        for name, each in features.items():
+            per_id = _weights.of_feature(each, gradients[name], rows[name])
+            if not inside:
+                per_id = _inputs.global_numbers(placement, each.offsets, per_id)
+            result[name] = per_id
+        return result, new
+
+    split, specs = placement.split, _specs(placement, used)
+    per_id = {n: split if r.offsets is None else _ALL for n, r in weighted.items()}
+    run = placement.mapped(
+        body, (specs, split, dict.fromkeys(gradients, split)), (per_id, specs)
+    )
+    result, new = run(_of(state, used), weighted, gradients)
+    if not inside:
+        for name, each in weighted.items():
+            if each.offsets is None:
+                result[name] = result[name][: jnp.shape(d_rows[name])[0]]
+    return result, dict(state) | new
 
 
 def local_shards(
@@ -421,11 +450,11 @@ class _Shared:
             inputs.append(prepare(config, name, mine, factor))
         return inputs
 
-    def whole(self, name: str, ids: Any, per_id: jax.Array) -> jax.Array:
+    def whole(self, offsets: jax.Array | None, per_id: jax.Array) -> jax.Array:
         """One number an id, as it leaves shard_map."""
         if self._inside:
             return per_id
-        return _inputs.global_numbers(self.placement, self.shares[name], ids, per_id)
+        return _inputs.global_numbers(self.placement, offsets, per_id)
 
     def restored(self, name: str, per_id: jax.Array) -> jax.Array:
         """One number an id in the shape of the ids."""

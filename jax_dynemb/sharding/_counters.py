@@ -9,7 +9,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb._ffi import code
+from jax_dynemb._ffi import code, constants
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.ops._state import TableState
 
@@ -25,6 +25,25 @@ def count_exchange(
     place = code("counters", "exchange_overflows")
     counters = counters.at[:, place, 0].add(overflow.astype(jnp.uint32))
     return dataclasses.replace(state, counters=counters)
+
+
+def add_uses(state: TableState, slots: jax.Array, uses: jax.Array) -> TableState:
+    """Counts the uses of rows that a lookup has seen once for several ids.
+
+    Args:
+      state: of a table whose scores count uses (LFU), after the lookup.
+      slots: int32[places], as the lookup returned them.
+      uses: uint32[places], ids of a device that are this one.
+    """
+    capacity = constants()["bucket_capacity"]
+    bucket, place = slots // capacity, slots % capacity
+    bucket = jnp.where(slots >= 0, bucket, state.index.shape[0])
+    # The count is the high word of a score; bit 31 of it is not free (core/score.h).
+    word = constants()["scores_word"] + 2 * place + 1
+    more = jnp.where(uses > 1, uses - jnp.uint32(1), jnp.uint32(0))
+    index = state.index.at[bucket, word].add(more, mode="drop")
+    index = index.at[bucket, word].min(jnp.uint32(0x7FFFFFFF), mode="drop")
+    return dataclasses.replace(state, index=index)
 
 
 def same_lookup(table: TableConfig, state: TableState) -> tuple[TableConfig, TableState]:

@@ -32,6 +32,7 @@ class Sections:
       sizes: ids of each table on a device.
       capacities: places of each table for each owner.
       dtypes: of each table's rows on the wire.
+      gradient_dtype: of all gradients on the wire.
       shards: devices.
       axes: of the mesh, over which the exchange goes.
     """
@@ -40,6 +41,7 @@ class Sections:
     sizes: tuple[int, ...]
     capacities: tuple[int, ...]
     dtypes: tuple[str, ...]
+    gradient_dtype: str
     shards: int
     axes: Axes
 
@@ -120,9 +122,36 @@ def send_ids(
     sections: Sections, route: Route, ids: UInt32[Array, "n 2"], window: Window
 ) -> list[UInt32[Array, "places 2"]]:
     """The ids that this owner gets of each table, [shards * capacity, 2]."""
+    received, _ = send_ids_and_uses(sections, route, ids, window, ())
+    return received
+
+
+def send_ids_and_uses(
+    sections: Sections,
+    route: Route,
+    ids: UInt32[Array, "n 2"],
+    window: Window,
+    counted: Sequence[int],
+) -> tuple[list[UInt32[Array, "places 2"]], dict[int, UInt32[Array, " places"]]]:
+    """``send_ids``, and for the tables ``counted`` how often a device has each id."""
     fill = jnp.concatenate([ids, padding((1,))])
-    parts = [fill[p] for p in positions_of(sections, route, window)]
-    return [ids.reshape(-1, 2) for ids in exchange(parts, sections.axes)]
+    positions = positions_of(sections, route, window)
+    parts = [fill[p] for p in positions]
+    if counted:
+        n = route.first.shape[0]
+        uses = jnp.zeros(n + 1, jnp.uint32).at[route.unique_of].add(jnp.uint32(1))
+        number = jnp.concatenate([route.unique_of, jnp.full(1, n, jnp.int32)])
+        for t in counted:
+            live = positions[t] < n
+            here = uses[number[positions[t]]]
+            parts.append(jnp.where(live, here, jnp.uint32(0)))
+    received = exchange(parts, sections.axes)
+    tables = len(sections.tables)
+    counts = [each.reshape(-1) for each in received[tables:]]
+    return (
+        [each.reshape(-1, 2) for each in received[:tables]],
+        dict(zip(counted, counts, strict=True)),
+    )
 
 
 def send_back(sections: Sections, rows: Sequence[jax.Array]) -> list[jax.Array]:
@@ -141,12 +170,11 @@ def send_gradients(
     """Summed gradients, float32[size, dim] by position, to the owners of the rows."""
     parts = []
     positions = positions_of(sections, route, window)
-    columns = zip(sums, positions, sections.starts, sections.dtypes, strict=True)
     n = route.first.shape[0]
-    for each, position, start, dtype in columns:
+    for each, position, start in zip(sums, positions, sections.starts, strict=True):
         place = jnp.where(position < n, position - start, each.shape[0])
         part = jnp.take(each, place, axis=0, mode="fill", fill_value=0)
-        parts.append(part.astype(dtype))
+        parts.append(part.astype(sections.gradient_dtype))
     received = exchange(parts, sections.axes)
     return [each.reshape(-1, each.shape[-1]) for each in received]
 

@@ -116,14 +116,22 @@ def local_numbers(
 
 
 def global_numbers(
-    placement: Placement, share: Share, ids: Any, numbers: jax.Array
+    placement: Placement, offsets: jax.Array | None, numbers: jax.Array
 ) -> jax.Array:
-    """The reverse of ``local_numbers``, summed over devices."""
-    if share.jagged != "bags":
+    """The reverse of ``local_numbers``: every device gets the numbers of all bags.
+
+    Args:
+      placement: of the collection.
+      offsets: of this device's bags; None where ids are cut as an array.
+      numbers: one for each id of this device.
+    """
+    if offsets is None:
         return numbers
-    n = numbers.shape[0]
-    first, lengths = _my_bags(placement, ids)
-    mine = jnp.where(jnp.arange(n) < jnp.sum(lengths), numbers, 0)
+    n, count = numbers.shape[0], offsets[-1]
+    counts = jax.lax.all_gather(count, placement.axes)
+    before = jnp.arange(placement.shards) < jax.lax.axis_index(placement.axes)
+    first = jnp.sum(jnp.where(before, counts, 0))
+    mine = jnp.where(jnp.arange(n) < count, numbers, 0).astype(numbers.dtype)
     room = jnp.zeros(2 * n, numbers.dtype)
     moved = jax.lax.dynamic_update_slice(room, mine, (first,))[:n]
     return jax.lax.psum(moved, placement.axes)

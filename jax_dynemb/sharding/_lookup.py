@@ -11,25 +11,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.ops import _lookup
 from jax_dynemb.ops._layout import FeatureInput, one_row_each
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.sharding._batch import Batch, add_rows, finished, zero_sums
-from jax_dynemb.sharding._counters import count_exchange, same_lookup
+from jax_dynemb.sharding._counters import add_uses, count_exchange, same_lookup
 from jax_dynemb.sharding._exchange import (
     Window,
     exchange,
     next_window,
     places_of,
     send_back,
-    send_ids,
+    send_ids_and_uses,
 )
 from jax_dynemb.sharding._route import Route, route
 
 States = Mapping[str, TableState]
 # Of one round, by table: rows, and one number (slot or found) for each place.
-Owner = Callable[[States, list[jax.Array]], tuple[list, list, dict[str, TableState]]]
+# Takes states, ids by table, and for LFU tables the uses of each id.
+Owner = Callable[[States, list, dict], tuple[list, list, dict[str, TableState]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,13 +56,14 @@ def lookup(batch: Batch, states: States, scores: Mapping[str, jax.Array]) -> Loo
     """Training lookup of the row-wise tables."""
     tables = batch.sections.tables
 
-    def first(states, ids):
-        return _owner_lookup(batch, tables, states, ids, scores)
+    def first(states, ids, uses):
+        return _owner_lookup(batch, tables, states, ids, uses, scores)
 
-    def later(states, ids):
+    def later(states, ids, uses):
         pairs = [same_lookup(t, states[t.name]) for t in tables]
         continued = {t.name: state for t, (_, state) in zip(tables, pairs, strict=True)}
-        return _owner_lookup(batch, [c for c, _ in pairs], continued, ids, scores)
+        configs = [config for config, _ in pairs]
+        return _owner_lookup(batch, configs, continued, ids, uses, scores)
 
     found = route(batch.ids, batch.sections.sizes, batch.sections.shards)
     fits, peaks = fitting(batch, found)
@@ -79,7 +81,7 @@ def find(
     """Serving lookup: rows and found (uint8[num_ids]) by feature, and the states."""
     tables, sections = batch.sections.tables, batch.sections
 
-    def owner(states, ids):
+    def owner(states, ids, _):
         outputs, new = _lookup.find(
             _on_the_wire(batch, tables), states, _inputs(tables, ids)
         )
@@ -108,12 +110,16 @@ def first_window(batch: Batch, found: Route, fits: jax.Array) -> Window:
     return Window(begin, jnp.where(fits, end, begin))
 
 
-def _owner_lookup(batch, tables, states, ids, scores):
+def _owner_lookup(batch, tables, states, ids, uses, scores):
     given = jnp.stack([scores[t.name] for t in tables])
     outputs, new = _lookup.lookup(
         _on_the_wire(batch, tables), states, _inputs(tables, ids), given
     )
-    return [o["rows"] for o in outputs], [o["slots"] for o in outputs], new
+    slots = [o["slots"] for o in outputs]
+    for t, each in uses.items():
+        name = tables[t].name
+        new[name] = add_uses(new[name], slots[t], each)
+    return [o["rows"] for o in outputs], slots, new
 
 
 def _on_the_wire(batch: Batch, tables: Any) -> list[TableConfig]:
@@ -129,10 +135,17 @@ def _inputs(tables: Any, ids: list[jax.Array]) -> list:
     ]
 
 
-def _one_round(batch, found, window, states, owner: Owner, sums):
+def _counted(batch: Batch) -> list[int]:
+    """The tables whose scores count every use."""
+    tables = enumerate(batch.sections.tables)
+    return [t for t, config in tables if config.score_strategy is ScoreStrategy.LFU]
+
+
+def _one_round(batch, found, window, states, owner: Owner, sums, counts_uses):
     sections = batch.sections
-    ids = send_ids(sections, found, batch.ids, window)
-    rows, numbers, states = owner(states, ids)
+    counted = _counted(batch) if counts_uses else ()
+    ids, uses = send_ids_and_uses(sections, found, batch.ids, window, counted)
+    rows, numbers, states = owner(states, ids, uses)
     places = [
         places_of(sections, found, window, t) for t in range(len(sections.tables))
     ]
@@ -144,13 +157,15 @@ def _rounds(batch, found, fits, states, first: Owner, later: Owner):
     """One round, and more of them while a device has ids that did not fit."""
     window = first_window(batch, found, fits)
     ids, slots, _, sums, states = _one_round(
-        batch, found, window, states, first, zero_sums(batch)
+        batch, found, window, states, first, zero_sums(batch), True
     )
 
     def body(carry):
         begin, _, sums, states = carry
         window = next_window(batch.sections, found, batch.ids, begin)
-        _, _, _, sums, states = _one_round(batch, found, window, states, later, sums)
+        _, _, _, sums, states = _one_round(
+            batch, found, window, states, later, sums, True
+        )
         return window.end, more(batch, found, window.end), sums, states
 
     begin = batch.sections.by_table(found.starts[:-1])
@@ -165,7 +180,7 @@ def _with_flags(batch, found, fits, states, owner: Owner, flags):
 
     def one(window, states, sums, flags):
         ids, numbers, places, sums, states = _one_round(
-            batch, found, window, states, owner, sums
+            batch, found, window, states, owner, sums, False
         )
         parts = [x.reshape(sections.shards, -1) for x in numbers]
         answers = exchange(parts, sections.axes)
