@@ -80,11 +80,16 @@ def positions_of(sections: Sections, route: Route, window: Window) -> list[jax.A
     n = route.first.shape[0]
     result = []
     for t, capacity in enumerate(sections.capacities):
-        number = window.begin[t][:, None] + jnp.arange(capacity, dtype=jnp.int32)
+        number = _numbers(window.begin[t], capacity)
         live = number < window.end[t][:, None]
         found = jnp.take(route.first, number, mode="fill", fill_value=n)
         result.append(jnp.where(live, found, n))
     return result
+
+
+def _numbers(begin: Int32[Array, " shards"], capacity: int) -> jax.Array:
+    """int32[shards, capacity]: numbers of distinct ids from each ``begin`` on."""
+    return begin[:, None] + jnp.arange(capacity, dtype=jnp.int32)[None, :]
 
 
 def places_of(
@@ -209,7 +214,7 @@ def next_window(
 
     end = []
     for t, places in enumerate(sections.capacities):
-        number = begin[t][:, None] + jnp.arange(places, dtype=jnp.int32)
+        number = _numbers(begin[t], places)
         low, high = hashes(number, ends[t][:, None])
         h, lo = limit_high[t][:, None], limit_low[t][:, None]
         before = (high < h) | ((high == h) & (low < lo)) | ~any_over[t][:, None]

@@ -155,6 +155,16 @@ class Tables:
             return _on_mesh.init(self, seed_words(seed))
         return _init(self, seed_words(seed))
 
+    def partition_specs(self) -> dict[str, TableState]:
+        """A ``PartitionSpec`` for each array of the state, for your own shard_map.
+
+        Raises:
+          ValueError: the tables are not on a mesh.
+        """
+        if self.placement is None:
+            raise ValueError("these Tables have no mesh; give mesh=... to jde.Tables")
+        return {n: self.placement.state_spec(c) for n, c in self.tables.items()}
+
     def clear(self, state: States) -> States:
         """The tables without rows; counters start again, seeds stay.
 
