@@ -80,6 +80,7 @@ PYTHON_FLOORS = {
     "checkpoint": 8,
     "export": 8,
     "testing": 8,
+    "distributed": 8,
     "__main__": 9,
     "__init__": 9,
 }

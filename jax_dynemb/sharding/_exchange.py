@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
 from jax_dynemb.config import TableConfig
@@ -72,39 +73,54 @@ class Window(NamedTuple):
     end: Int32[Array, "tables shards"]
 
 
-def positions_of(sections: Sections, route: Route, window: Window) -> list[jax.Array]:
-    """For each table int32[shards, capacity]: where the id of a place stands.
+def positions_of(
+    sections: Sections, route: Route, window: Window
+) -> Int32[Array, "shards places"]:
+    """Where the id of each place stands; past the last position if it is empty.
 
-    Empty places have a number past the last position.
+    The sections of the tables stand side by side.
     """
     n = route.first.shape[0]
-    result = []
-    for t, capacity in enumerate(sections.capacities):
-        number = _numbers(window.begin[t], capacity)
-        live = number < window.end[t][:, None]
-        found = jnp.take(route.first, number, mode="fill", fill_value=n)
-        result.append(jnp.where(live, found, n))
-    return result
-
-
-def _numbers(begin: Int32[Array, " shards"], capacity: int) -> jax.Array:
-    """int32[shards, capacity]: numbers of distinct ids from each ``begin`` on."""
-    return begin[:, None] + jnp.arange(capacity, dtype=jnp.int32)[None, :]
+    table, place = _place_in_section(sections)
+    number = window.begin.T[:, table] + place[None, :]
+    found = jnp.take(route.first, number, mode="fill", fill_value=n)
+    return jnp.where(number < window.end.T[:, table], found, n)
 
 
 def places_of(
-    sections: Sections, route: Route, window: Window, t: int
-) -> Int32[Array, " size"]:
-    """For each id of a table its place in [shards * capacity]; past it if none."""
-    start, size = sections.starts[t], sections.sizes[t]
-    number = route.unique_of[start : start + size]
-    ends = sections.by_table(route.starts[1:])[t]
-    owner = jnp.searchsorted(ends[:-1], number, side="right", method="compare_all")
-    place = number - window.begin[t][owner]
-    live = (place >= 0) & (number < window.end[t][owner])
-    capacity = sections.capacities[t]
-    place = owner.astype(jnp.int32) * capacity + place
-    return jnp.where(live, place, sections.shards * capacity)
+    sections: Sections, route: Route, window: Window
+) -> list[Int32[Array, " size"]]:
+    """For each id of each table its place in [shards * capacity]; past it if none."""
+    number = route.unique_of
+    segment = jnp.searchsorted(
+        route.starts[1:-1], number, side="right", method="scan_unrolled"
+    ).astype(jnp.int32)
+    begin = window.begin.reshape(-1)[segment]
+    live = (number >= begin) & (number < window.end.reshape(-1)[segment])
+    owner, table = segment % sections.shards, segment // sections.shards
+    capacity = jnp.array(sections.capacities, jnp.int32)[table]
+    past = sections.shards * max(sections.capacities)
+    place = jnp.where(live, owner * capacity + number - begin, past)
+    ends = [start + n for start, n in zip(sections.starts, sections.sizes, strict=True)]
+    return [place[b:e] for b, e in zip(sections.starts, ends, strict=True)]
+
+
+def _place_in_section(sections: Sections) -> tuple[jax.Array, jax.Array]:
+    """For each place the number of its table, and its own in the section."""
+    column = jnp.arange(sum(sections.capacities), dtype=jnp.int32)
+    table, place, begin = jnp.zeros_like(column), column, 0
+    for t, capacity in enumerate(sections.capacities[:-1]):
+        begin += capacity
+        table = jnp.where(column >= begin, t + 1, table)
+        place = jnp.where(column >= begin, column - begin, place)
+    return table, place
+
+
+def _cut(sections: Sections, of_places: jax.Array) -> list[jax.Array]:
+    """[shards, places, ...] by table."""
+    ends = np.cumsum(sections.capacities).tolist()
+    begins = [0, *ends[:-1]]
+    return [of_places[:, b:e] for b, e in zip(begins, ends, strict=True)]
 
 
 def exchange(parts: Sequence[jax.Array], axes: Axes) -> list[jax.Array]:
@@ -141,22 +157,18 @@ def send_ids_and_uses(
     """``send_ids``, and for the tables ``counted`` how often a device has each id."""
     fill = jnp.concatenate([ids, padding((1,))])
     positions = positions_of(sections, route, window)
-    parts = [fill[p] for p in positions]
+    parts = [fill[positions]]
     if counted:
         n = route.first.shape[0]
         uses = jnp.zeros(n + 1, jnp.uint32).at[route.unique_of].add(jnp.uint32(1))
         number = jnp.concatenate([route.unique_of, jnp.full(1, n, jnp.int32)])
-        for t in counted:
-            live = positions[t] < n
-            here = uses[number[positions[t]]]
-            parts.append(jnp.where(live, here, jnp.uint32(0)))
-    received = exchange(parts, sections.axes)
-    tables = len(sections.tables)
-    counts = [each.reshape(-1) for each in received[tables:]]
-    return (
-        [each.reshape(-1, 2) for each in received[:tables]],
-        dict(zip(counted, counts, strict=True)),
-    )
+        here = jnp.where(positions < n, uses[number[positions]], jnp.uint32(0))
+        cut = _cut(sections, here)
+        parts += [cut[t] for t in counted]
+    received, *counts = exchange(parts, sections.axes)
+    flat = [each.reshape(-1, 2) for each in _cut(sections, received)]
+    uses = [each.reshape(-1) for each in counts]
+    return flat, dict(zip(counted, uses, strict=True))
 
 
 def send_back(sections: Sections, rows: Sequence[jax.Array]) -> list[jax.Array]:
@@ -173,8 +185,8 @@ def send_gradients(
     sections: Sections, route: Route, sums: Sequence[jax.Array], window: Window
 ) -> list[jax.Array]:
     """Summed gradients, float32[size, dim] by position, to the owners of the rows."""
+    positions = _cut(sections, positions_of(sections, route, window))
     parts = []
-    positions = positions_of(sections, route, window)
     n = route.first.shape[0]
     for each, position, start in zip(sums, positions, sections.starts, strict=True):
         place = jnp.where(position < n, position - start, each.shape[0])
@@ -212,12 +224,11 @@ def next_window(
     low = jnp.where(over & (high == limit_high), low, ones)
     limit_low = jax.lax.pmin(low, sections.axes)
 
-    end = []
-    for t, places in enumerate(sections.capacities):
-        number = _numbers(begin[t], places)
-        low, high = hashes(number, ends[t][:, None])
-        h, lo = limit_high[t][:, None], limit_low[t][:, None]
-        before = (high < h) | ((high == h) & (low < lo)) | ~any_over[t][:, None]
-        live = number < ends[t][:, None]
-        end.append(begin[t] + jnp.sum(before & live, axis=1, dtype=jnp.int32))
-    return Window(begin, jnp.stack(end))
+    table, place = _place_in_section(sections)
+    number = begin.T[:, table] + place[None, :]
+    live = number < ends.T[:, table]
+    low, high = hashes(number, ends.T[:, table])
+    h, lo = limit_high.T[:, table], limit_low.T[:, table]
+    before = (high < h) | ((high == h) & (low < lo)) | ~any_over.T[:, table]
+    counts = _cut(sections, (before & live).astype(jnp.int32))
+    return Window(begin, begin + jnp.stack([count.sum(axis=1) for count in counts]))

@@ -146,9 +146,7 @@ def _one_round(batch, found, window, states, owner: Owner, sums, counts_uses):
     counted = _counted(batch) if counts_uses else ()
     ids, uses = send_ids_and_uses(sections, found, batch.ids, window, counted)
     rows, numbers, states = owner(states, ids, uses)
-    places = [
-        places_of(sections, found, window, t) for t in range(len(sections.tables))
-    ]
+    places = places_of(sections, found, window)
     sums = add_rows(batch, sums, send_back(sections, rows), places)
     return ids, numbers, places, sums, states
 

@@ -59,7 +59,9 @@ def route(ids: UInt32[Array, "n 2"], sizes: Sequence[int], shards: int) -> Route
     fresh = jnp.concatenate([jnp.ones(min(n, 1), bool), ~same]) & (segment < segments)
     count = jnp.cumsum(fresh, dtype=jnp.int32)
     number = jnp.where(segment < segments, count - 1, n)
-    bounds = jnp.searchsorted(segment, jnp.arange(segments + 1, dtype=segment.dtype))
+    bounds = jnp.searchsorted(
+        segment, jnp.arange(segments + 1, dtype=segment.dtype), method="scan_unrolled"
+    )
     before = jnp.concatenate([jnp.zeros(1, jnp.int32), count])
     return Route(
         unique_of=jnp.zeros(n, jnp.int32).at[order].set(number, unique_indices=True),

@@ -21,6 +21,7 @@ from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, prepare
 from jax_dynemb.ops._residual import Residual, make_residual
 from jax_dynemb.ops._state import TableState, cleared_state, empty_state
 from jax_dynemb.sharding import _collection as _on_mesh
+from jax_dynemb.sharding._plan import Plan, make_plan
 from jax_dynemb.sharding._placement import (
     Placement,
     check_tables,
@@ -154,6 +155,20 @@ class Tables:
         if self.placement is not None:
             return _on_mesh.init(self, seed_words(seed))
         return _init(self, seed_words(seed))
+
+    def plan(self, ids: Mapping[str, int] | None = None) -> Plan:
+        """Where the tables lie and what a step exchanges; print it.
+
+        Args:
+          ids: by feature, how many ids of a batch each device has, padding included;
+            without it the exchange is left at 0.
+
+        Example:
+          >>> print(coll.plan({"user": 8192, "item": 8192}))  # doctest: +SKIP
+        """
+        for feature in ids or {}:
+            self.config_of(feature)
+        return make_plan(self.placement, self._key[0], ids or {})
 
     def partition_specs(self) -> dict[str, TableState]:
         """A ``PartitionSpec`` for each array of the state, for your own shard_map.

@@ -5,7 +5,6 @@
 import dataclasses
 
 import numpy as np
-import optax
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -63,21 +62,21 @@ def train(twins: Twins, steps: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_fifty_steps_of_each_optimizer(optimizer):
-    train(Twins(*tables(optimizer), mesh=mesh_of(8)), 50, 16)
+def test_steps_of_each_optimizer(optimizer):
+    train(Twins(*tables(optimizer), mesh=mesh_of(4)), 12, 16)
 
 
-@pytest.mark.parametrize("devices", [1, 2, 4])
+@pytest.mark.parametrize("devices", [1, 2])
 def test_other_meshes_and_a_batch_that_does_not_divide(devices):
-    train(Twins(*tables(), mesh=mesh_of(devices)), 4, 13)
+    train(Twins(*tables(), mesh=mesh_of(devices)), 3, 13)
 
 
 def test_two_axes_at_once():
-    train(Twins(*tables(), mesh=grid()), 4, 9)
+    train(Twins(*tables(), mesh=grid()), 3, 9)
 
 
 def test_replicas_along_an_axis_that_is_not_used():
-    train(Twins(*tables(), mesh=grid(), axis="data"), 4, 16)
+    train(Twins(*tables(), mesh=grid(), axis="data"), 3, 16)
 
 
 @pytest.mark.parametrize("devices", [1, 8])
@@ -109,7 +108,7 @@ def crowded() -> Twins:
     common = {"dim": 3, "capacity": 4096}
     return Twins(
         jde.TableConfig(name="adam", optimizer=jde.optim.adam(0.1), **common),
-        jde.TableConfig(name="optax", optimizer=optax.adam(0.1), **common),
+        jde.TableConfig(name="rows", optimizer=jde.optim.rowwise_adagrad(0.1), **common),
         jde.TableConfig(
             name="lfu", score_strategy="lfu", pooling="sum", **common
         ),
@@ -124,7 +123,7 @@ def crowded() -> Twins:
 def test_nothing_is_dropped_at_any_skew(crowded, shard, distinct, seed):
     rng = np.random.default_rng(seed)
     keys = np.array(keys_of_shard(shard, 8, distinct))
-    ids = {name: rng.choice(keys, 640) for name in ("adam", "optax", "time")}
+    ids = {name: rng.choice(keys, 640) for name in ("adam", "rows", "time")}
     ids["lfu"] = rng.choice(np.append(keys, -1), (320, 2))
     _, residuals = crowded.lookup(ids)
     shapes = {name: (640, 3) for name in ids} | {"lfu": (320, 3)}
@@ -138,14 +137,13 @@ def test_nothing_is_dropped_at_any_skew(crowded, shard, distinct, seed):
         assert (stats[f"{name}/exchange_overflows"] > 0) >= (distinct == 500)
 
 
-@settings(max_examples=6, phases=[Phase.generate])
-@given(st.sampled_from([1, 2, 8]), st.integers(0, 2**31))
-def test_micro_batches_are_one_update(devices, seed):
+@pytest.mark.parametrize("devices", [1, 4])
+def test_micro_batches_are_one_update(devices):
     table = jde.TableConfig(
         name="t", dim=2, capacity=1024, optimizer=jde.optim.adam(0.1)
     )
     twins = Twins(table, mesh=mesh_of(devices))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     ids = [rng.integers(-1, 40, 12) for _ in range(2)]
     pairs = [twins.lookup({"t": x})[1] for x in ids]
     d_rows = [{"t": gradients((12, 2), i)} for i in range(2)]
