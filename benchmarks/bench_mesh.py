@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps on tables that are sharded over several devices, beside a bare exchange.
 
-    python benchmarks/bench_mesh.py                          # all devices, cases e and c
+    python benchmarks/bench_mesh.py                       # all devices, cases e, c
     python benchmarks/bench_mesh.py --devices 1,2,4 --cases e --json mesh.json
-    python benchmarks/bench_mesh.py --cpu 8 --shrink 256     # forced CPU devices, tiny
+    python benchmarks/bench_mesh.py --cpu 8 --shrink 256  # forced CPU devices, tiny
 
 Weak scaling: each device has the batch of the case. Strong scaling: the devices share
 it. The tables have the size of the case in both. Beside the step stand the time of a
@@ -92,7 +92,9 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", default="e,c", help="of workloads.py")
     parser.add_argument("--devices", default="", help="e.g. 1,2,4; default: all powers")
     parser.add_argument("--scaling", default="weak,strong")
@@ -193,9 +195,7 @@ def _bare_exchange(mesh: Any, sizes: Any, effort: Any, steps: int) -> float:
     devices, spec = mesh.size, PartitionSpec("data")
 
     def body(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        return tuple(
-            jax.lax.all_to_all(x, "data", 0, 0, tiled=True) for x in arrays
-        )
+        return tuple(jax.lax.all_to_all(x, "data", 0, 0, tiled=True) for x in arrays)
 
     run = jax.jit(
         jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec),

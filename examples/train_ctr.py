@@ -14,6 +14,7 @@ same model is trained on a dense `nnx.Embed` as well. Curves go to the folder `-
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, list[Epoch]]:
     options = _parser().parse_args(arguments)
     if options.mesh is not None:
         # On a machine without accelerators the CPU acts as so many devices.
-        jax.config.update("jax_num_cpu_devices", options.mesh)
+        with contextlib.suppress(RuntimeError):  # the devices are known already
+            jax.config.update("jax_num_cpu_devices", options.mesh)
     console = Console()
     source = _load(options)
     settings = _settings(options, source)

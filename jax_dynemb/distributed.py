@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -20,8 +21,9 @@ def ensure_initialized() -> None:
 
     Call it first, before anything asks for devices. A second call does nothing.
 
-    - ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0) with ``JAX_NUM_PROCESSES`` and
-      ``JAX_PROCESS_ID``, or ``JOB_COMPLETION_INDEX`` for the last, as Kubernetes sets it;
+    - ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and
+      ``JAX_PROCESS_ID``; for the last also ``JOB_COMPLETION_INDEX``, as set by
+      Kubernetes;
     - Slurm and Open MPI: the launcher's own variables;
     - otherwise: one process, nothing to do.
 
@@ -69,9 +71,7 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     def one(x: Any) -> Any:
         if isinstance(x, jax.Array) and not x.is_fully_addressable:
             return x
-        if isinstance(x, jax.Array) and jax.dtypes.issubdtype(
-            x.dtype, jax.dtypes.prng_key
-        ):
+        if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             data = one(jax.random.key_data(x))
             return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x))
         x = np.asarray(x)

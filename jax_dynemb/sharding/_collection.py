@@ -248,12 +248,8 @@ def reduce_gradients(
 
     specs = _specs(placement, used)
     residual_specs, gradient_specs = _gradient_specs(placement, residuals, gradients)
-    rows = {
-        t.name: placement.split if t.sharding == "row_wise" else _ALL for t in used
-    }
-    run = placement.mapped(
-        body, (specs, residual_specs, gradient_specs), (rows, specs)
-    )
+    rows = {t.name: placement.split if t.sharding == "row_wise" else _ALL for t in used}
+    run = placement.mapped(body, (specs, residual_specs, gradient_specs), (rows, specs))
     reduced, new = run(_of(state, used), residuals, gradients)
     return reduced, dict(state) | new
 
@@ -415,7 +411,9 @@ class _Shared:
             self.ids, self.weights = dict(ids), dict(weights)
             self.shares: dict[str, Share] = {}
         else:
-            self.shares, self.ids = _inputs.shares_of(self.placement, self._configs, ids)
+            self.shares, self.ids = _inputs.shares_of(
+                self.placement, self._configs, ids
+            )
             self.weights = {
                 name: _inputs.share_numbers(self.placement, self.shares[name], x)
                 for name, x in weights.items()
@@ -552,9 +550,7 @@ def _gradient_specs(placement: Placement, residuals: Any, gradients: Any) -> Any
 
 
 def _slot_specs(placement: Placement, used: Sequence[TableConfig]) -> dict[str, Any]:
-    return {
-        t.name: placement.split if t.sharding == "row_wise" else _ALL for t in used
-    }
+    return {t.name: placement.split if t.sharding == "row_wise" else _ALL for t in used}
 
 
 def _specs(placement: Placement, used: Sequence[TableConfig]) -> dict[str, TableState]:

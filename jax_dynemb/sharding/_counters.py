@@ -46,7 +46,9 @@ def add_uses(state: TableState, slots: jax.Array, uses: jax.Array) -> TableState
     return dataclasses.replace(state, index=index)
 
 
-def same_lookup(table: TableConfig, state: TableState) -> tuple[TableConfig, TableState]:
+def same_lookup(
+    table: TableConfig, state: TableState
+) -> tuple[TableConfig, TableState]:
     """Config and state for a lookup that continues the one before.
 
     Its clock is the same again, so that no row used so far can leave; a clock that

@@ -36,9 +36,7 @@ def lookup(
     everywhere = []
     for layout, given in inputs:
         ids = jax.lax.all_gather(as_words(given.ids), axes, tiled=True)
-        slots_only = one_row_each(
-            layout.feature, layout.table, ids.shape[0], "no_rows"
-        )
+        slots_only = one_row_each(layout.feature, layout.table, ids.shape[0], "no_rows")
         everywhere.append((slots_only, FeatureInput(ids, None, None)))
     given = jnp.stack([scores[t.name] for t in tables])
     _, states = _lookup.lookup(tables, states, everywhere, given)

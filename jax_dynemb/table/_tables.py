@@ -21,12 +21,13 @@ from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, prepare
 from jax_dynemb.ops._residual import Residual, make_residual
 from jax_dynemb.ops._state import TableState, cleared_state, empty_state
 from jax_dynemb.sharding import _collection as _on_mesh
-from jax_dynemb.sharding._plan import Plan, make_plan
 from jax_dynemb.sharding._placement import (
     Placement,
     check_tables,
     make_placement,
 )
+from jax_dynemb.sharding._plan import Plan, make_plan
+from jax_dynemb.sharding._residual import ShardedResidual
 from jax_dynemb.table import _export, _insert, _stats, _update, _weights
 from jax_dynemb.table._update import RowGradients
 
@@ -199,7 +200,7 @@ class Tables:
         ids: Mapping[str, Any],
         weights: Mapping[str, Any] | None = None,
         scores: Mapping[str, Any] | None = None,
-    ) -> tuple[dict[str, jax.Array], Residual, States]:
+    ) -> tuple[dict[str, jax.Array], Residual | ShardedResidual, States]:
         """Training lookup: an unseen id gets a row.
 
         Args:

@@ -101,7 +101,9 @@ def test_every_way_to_a_mesh_gives_the_same_rows(kind):
     alone = collection(None)
     expected = jax.jit(functools.partial(train_step, alone))(alone.init(0), batch())
     for table in ("t", "bag"):
-        ours, theirs = (_rows(c, s, table) for c, s in [(coll, state), (alone, expected)])
+        ours, theirs = (
+            _rows(c, s, table) for c, s in [(coll, state), (alone, expected)]
+        )
         assert ours.keys() == theirs.keys()
         for key, row in ours.items():
             np.testing.assert_allclose(row, theirs[key], rtol=1e-5, atol=1e-6)
@@ -133,7 +135,9 @@ def test_the_plan_counts_what_the_program_sends(dtype):
     step = jax.jit(functools.partial(train_step, coll))
     text = step.lower(coll.init(0), batch()).as_text()
     sent = []
-    for shape in re.findall(r'"?stablehlo.all_to_all.*?\((tensor<[^>]*>)\)', text, re.S):
+    for shape in re.findall(
+        r'"?stablehlo.all_to_all.*?\((tensor<[^>]*>)\)', text, re.S
+    ):
         *sizes, element = shape[len("tensor<") : -1].split("x")
         width = {"ui32": 4, "f32": 4, "bf16": 2}[element]
         sent.append(int(np.prod([int(n) for n in sizes])) * width)

@@ -108,10 +108,10 @@ def crowded() -> Twins:
     common = {"dim": 3, "capacity": 4096}
     return Twins(
         jde.TableConfig(name="adam", optimizer=jde.optim.adam(0.1), **common),
-        jde.TableConfig(name="rows", optimizer=jde.optim.rowwise_adagrad(0.1), **common),
         jde.TableConfig(
-            name="lfu", score_strategy="lfu", pooling="sum", **common
+            name="rows", optimizer=jde.optim.rowwise_adagrad(0.1), **common
         ),
+        jde.TableConfig(name="lfu", score_strategy="lfu", pooling="sum", **common),
         jde.TableConfig(name="time", score_strategy="timestamp", **common),
         mesh=mesh_of(8),
         exchange_factor=0.1,
