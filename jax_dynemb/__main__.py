@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``python -m jax_dynemb info``."""
+"""The command line: ``python -m jax_dynemb info`` and ``bench``."""
 
 import argparse
 import importlib.metadata
@@ -16,6 +16,7 @@ from rich.table import Table
 
 import jax_dynemb as jde
 from jax_dynemb import _ffi
+from jax_dynemb.bench import command as bench_command
 
 # A command is a function of the parsed arguments that returns the exit status; the
 # first line of its docstring is its help.
@@ -35,7 +36,16 @@ def info(arguments: argparse.Namespace) -> int:
     return 1 if any(results.values()) else 0
 
 
-COMMANDS: dict[str, Command] = {"info": info}
+def bench(arguments: argparse.Namespace) -> int:
+    """Time lookups and training steps beside targets, byte floors and peers."""
+    return bench_command.main(arguments)
+
+
+COMMANDS: dict[str, Command] = {"info": info, "bench": bench}
+# What adds the arguments of a command that has some.
+ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "bench": bench_command.add_arguments,
+}
 
 
 def self_test(device: Device) -> None:
@@ -115,7 +125,8 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", required=True)
     for name, command in COMMANDS.items():
         text = (command.__doc__ or "").splitlines()[0]
-        commands.add_parser(name, help=text, description=text)
+        command_parser = commands.add_parser(name, help=text, description=text)
+        ARGUMENTS.get(name, lambda parser: None)(command_parser)
     return root
 
 

@@ -81,6 +81,7 @@ PYTHON_FLOORS = {
     "export": 8,
     "testing": 8,
     "distributed": 8,
+    "bench": 9,
     "__main__": 9,
     "__init__": 9,
 }
