@@ -18,7 +18,6 @@ import argparse
 import dataclasses
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -72,7 +71,6 @@ def main() -> None:
 
     if options.cpu:
         jax.config.update("jax_num_cpu_devices", options.cpu)
-    sys.path.insert(0, str(Path(__file__).resolve().parent))
     counts = [int(n) for n in options.devices.split(",")] if options.devices else None
     counts = counts or _powers_of_two(jax.device_count())
     results: list[Result] = []
@@ -104,7 +102,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--batches", type=int, default=2, help="batches in turn")
     parser.add_argument("--steps", type=int, default=20, help="steps of a repeat")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--shrink", type=int, default=1, help="smaller cases")
+    parser.add_argument("--shrink", type=float, default=1, help="smaller cases")
     parser.add_argument("--cpu", type=int, default=0, help="forced CPU devices")
     parser.add_argument("--json", default="", help="write the figures here")
     return parser.parse_args()
@@ -112,57 +110,31 @@ def _options() -> argparse.Namespace:
 
 def _measure(options: Any, name: str, devices: int, scaling: str) -> Result:
     import jax
-    import jax.numpy as jnp
     import numpy as np
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+    from jax.sharding import Mesh
 
-    import dynamic_step
-    import jax_dynemb as jde
-    import timing
-    import workloads
+    from jax_dynemb.bench import timing, workloads
 
     begin = time.perf_counter()
-    case = workloads.CASES[name].shrunk(options.shrink)
-    if scaling == "weak":
-        whole = dataclasses.replace(case, batch=case.batch * devices)
-    else:
-        whole = dataclasses.replace(case, batch=case.batch // devices * devices)
-    share = dataclasses.replace(whole, batch=whole.batch // devices)
+    case = workloads.CASES[name].scaled(1 / options.shrink)
+    each = case.batch if scaling == "weak" else case.batch // devices
+    share = dataclasses.replace(case, batch=each)
+    whole = dataclasses.replace(case, batch=each * devices)
     mesh = Mesh(np.array(jax.devices()[:devices]), ("data",))
-    split = NamedSharding(mesh, PartitionSpec("data"))
+    alone = _collection(case, options)
+    coll = _collection(case, options, mesh)
     effort = timing.Effort(repeats=options.repeats)
-    alone_tables = dynamic_step.collection(case, options.optimizer)
-    coll = jde.Tables(
-        alone_tables.tables.values(),
-        mesh=mesh,
-        exchange_factor=options.factor,
-        exchange_dtype=options.dtype,
-    )
-
-    def timed(coll: Any, case: Any, put: Any) -> tuple[float, dict[str, Any]]:
-        batches = []
-        d_rows = put(dynamic_step.gradients(coll, case))
-        for seed in range(options.batches):
-            ids = workloads.batch_ids(case, "zipf", seed)
-            batches.append((put(dynamic_step.to_device(coll, case, ids)), d_rows))
-        # Every row that a batch touches is there after the first round of batches.
-        carry = (coll.init(seed=0), jnp.zeros((), jnp.uint32))
-        step = dynamic_step.training_step(coll)
-        times, carry = timing.time_steps(
-            step, carry, batches, effort, steps=options.steps
-        )
-        return timing.milliseconds(times), coll.stats(carry[0])
-
-    step_ms, stats = timed(coll, whole, lambda tree: jax.device_put(tree, split))
-    alone_ms, _ = timed(alone_tables, share, lambda tree: tree)
+    step_ms, stats = _time_step(coll, whole, options, effort)
+    alone_ms, _ = _time_step(alone, share, options, effort)
     plan = coll.plan(dict.fromkeys(coll.features, share.ids_per_table)).tables
     kinds = ("id_bytes", "row_bytes", "gradient_bytes")
     sizes = [sum(getattr(t, kind) for t in plan) for kind in kinds]
     exchange_ms = _bare_exchange(mesh, sizes, effort, options.steps)
+    room, peaks, overflows = (
+        [value for key, value in stats.items() if key.endswith(f"/exchange_{counter}")]
+        for counter in ("capacity", "peak", "overflows")
+    )
     moved = sum(sizes)
-    room = [v for k, v in stats.items() if k.endswith("/exchange_capacity")]
-    peaks = [v for k, v in stats.items() if k.endswith("/exchange_peak")]
-    overflows = [v for k, v in stats.items() if k.endswith("/exchange_overflows")]
     return Result(
         case=name,
         scaling=scaling,
@@ -182,15 +154,75 @@ def _measure(options: Any, name: str, devices: int, scaling: str) -> Result:
     )
 
 
-def _bare_exchange(mesh: Any, sizes: Any, effort: Any, steps: int) -> float:
-    """Milliseconds of one ``all_to_all`` after the other, of so many bytes each."""
+def _collection(case: Any, options: Any, mesh: Any = None) -> Any:
+    """Tables with half again as many slots as rows."""
+    import jax_dynemb as jde
+
+    optimizer = getattr(jde.optim, options.optimizer)(1e-3)
+    tables = [
+        jde.TableConfig(
+            f"t{table}",
+            dim=case.dim,
+            capacity=int(case.rows * 1.5),
+            optimizer=optimizer,
+            pooling="sum" if case.pooled else None,
+        )
+        for table in range(case.tables)
+    ]
+    return jde.Tables(
+        tables, mesh, exchange_factor=options.factor, exchange_dtype=options.dtype
+    )
+
+
+def _time_step(
+    coll: Any, case: Any, options: Any, effort: Any
+) -> tuple[float, dict[str, Any]]:
+    """Milliseconds of a training step, and the stats of the tables after it.
+
+    The rows of the batches are there before the first step that is timed.
+    """
     import functools
 
+    import jax
+    from jax.sharding import NamedSharding
+
+    import jax_dynemb as jde
+    from jax_dynemb.bench import timing, workloads
+
+    placement = coll.placement
+    split = placement and NamedSharding(placement.mesh, placement.split)
+    shape = (case.batch, case.bag) if case.pooled else (case.ids_per_table,)
+    make = jax.jit(
+        lambda key: jax.random.normal(key, (*shape[:1], case.dim)) * 1e-3,
+        out_shardings=split,
+    )
+    d_rows = {name: make(jax.random.key(n)) for n, name in enumerate(coll.features)}
+    batches = []
+    for seed in range(options.batches):
+        columns = workloads.batch_ids(case, "zipf", seed)
+        pairs = zip(coll.features, columns, strict=True)
+        ids = {f: jde.ids(column.reshape(shape), sharding=split) for f, column in pairs}
+        batches.append((ids, d_rows))
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(state: Any, ids: Any, d_rows: Any) -> tuple[Any, Any]:
+        rows, residual, state = coll.lookup(state, ids)
+        return coll.apply_gradients(state, residual, d_rows), rows
+
+    chain = timing.Chain(step, coll.init(seed=0), batches)
+    times = timing.time_chain(chain, effort, steps=options.steps)
+    stats = coll.stats(chain.carry)
+    chain.close()
+    return timing.milliseconds(times), stats
+
+
+def _bare_exchange(mesh: Any, sizes: Any, effort: Any, steps: int) -> float:
+    """Milliseconds of one ``all_to_all`` after the other, of so many bytes each."""
     import jax
     import jax.numpy as jnp
     from jax.sharding import NamedSharding, PartitionSpec
 
-    import timing
+    from jax_dynemb.bench import timing
 
     devices, spec = mesh.size, PartitionSpec("data")
 
@@ -201,14 +233,14 @@ def _bare_exchange(mesh: Any, sizes: Any, effort: Any, steps: int) -> float:
         jax.shard_map(body, mesh=mesh, in_specs=spec, out_specs=spec),
         donate_argnums=tuple(range(len(sizes))),
     )
-    make = functools.partial(jax.device_put, device=NamedSharding(mesh, spec))
-    arrays = [
-        make(jnp.zeros((devices * devices, max(1, size // 4 // devices)), jnp.float32))
-        for size in sizes
-    ]
-    times, _ = timing.time_steps(
-        lambda carry: (run(*carry), 0), tuple(arrays), [()], effort, steps=steps
+    shapes = [(devices * devices, max(1, size // 4 // devices)) for size in sizes]
+    make = jax.jit(
+        lambda: tuple(jnp.zeros(shape) for shape in shapes),
+        out_shardings=NamedSharding(mesh, spec),
     )
+    chain = timing.Chain(lambda carry: (run(*carry), 0), make(), [()])
+    times = timing.time_chain(chain, effort, steps=steps)
+    chain.close()
     return timing.milliseconds(times)
 
 

@@ -175,9 +175,9 @@ class TestCalls:
                 self.coll.init(0), {"t": jde.ids([1])}, scores={"t": jnp.uint32(1)}
             )
 
-    def test_a_mesh_is_refused(self):
-        with pytest.raises(NotImplementedError, match="mesh"):
-            jde.Tables([jde.TableConfig(**GOOD)], mesh=object())
+    def test_more_slots_than_a_device_numbers(self):
+        with pytest.raises(ValueError, match="mesh"):
+            jde.Tables([jde.TableConfig("t", dim=1, capacity=2**31)])
 
     def test_rows_of_another_shape(self):
         with pytest.raises(ValueError, match="rows|dim|shape"):
