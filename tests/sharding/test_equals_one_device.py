@@ -13,25 +13,29 @@ import jax_dynemb as jde
 from meshes import grid, keys_of_shard, mesh_of
 from support import HostJagged, Twins, gradients
 
-OPTIMIZERS = {
-    "sgd": jde.optim.sgd(0.1),
-    "adagrad": jde.optim.adagrad(0.1),
-    "rowwise_adagrad": jde.optim.rowwise_adagrad(0.1),
-    "adam": jde.optim.adam(0.01),
-}
+OPTIMIZERS = [
+    jde.optim.adam(0.01),
+    jde.optim.rowwise_adagrad(0.1),
+    jde.optim.sgd(0.1),
+    jde.optim.adagrad(0.1),
+]
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 
 
-def tables(optimizer: str = "adam", sharding: str = "row_wise"):
-    """Sequences, padded bags and jagged bags; dims from 1 to 12."""
-    common = {"optimizer": OPTIMIZERS[optimizer], "capacity": 1024}
-    return (
-        jde.TableConfig(name="seq", dim=12, feature_names=("a", "b"), **common),
-        jde.TableConfig(name="sum", dim=4, pooling="sum", **common),
-        jde.TableConfig(
-            name="mean", dim=1, pooling="mean", sharding=sharding, **common
-        ),
-        jde.TableConfig(name="copy", dim=5, sharding="replicated", **common),
+def tables(turn: int) -> tuple[jde.TableConfig, ...]:
+    """Sequences, padded bags and jagged bags; dims from 1 to 12.
+
+    Each has another optimizer; with ``turn`` they change places.
+    """
+    options = [
+        {"name": "seq", "dim": 12, "feature_names": ("a", "b")},
+        {"name": "sum", "dim": 4, "pooling": "sum"},
+        {"name": "mean", "dim": 1, "pooling": "mean"},
+        {"name": "copy", "dim": 5, "sharding": "replicated"},
+    ]
+    return tuple(
+        jde.TableConfig(capacity=1024, optimizer=OPTIMIZERS[(n + turn) % 4], **each)
+        for n, each in enumerate(options)
     )
 
 
@@ -61,27 +65,26 @@ def train(twins: Twins, steps: int, size: int) -> None:
     twins.check(TOLERANCE)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_steps_of_each_optimizer(optimizer):
-    train(Twins(*tables(optimizer), mesh=mesh_of(4)), 12, 16)
+def test_fifty_steps():
+    train(Twins(*tables(0), mesh=mesh_of(8)), 50, 16)
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", [1, 2, 4])
 def test_other_meshes_and_a_batch_that_does_not_divide(devices):
-    train(Twins(*tables(), mesh=mesh_of(devices)), 3, 13)
+    train(Twins(*tables(devices), mesh=mesh_of(devices)), 5, 13)
 
 
 def test_two_axes_at_once():
-    train(Twins(*tables(), mesh=grid()), 3, 9)
+    train(Twins(*tables(3), mesh=grid()), 3, 9)
 
 
 def test_replicas_along_an_axis_that_is_not_used():
-    train(Twins(*tables(), mesh=grid(), axis="data"), 3, 16)
+    train(Twins(*tables(2), mesh=grid(), axis="data"), 3, 16)
 
 
-@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("devices", [1, 4])
 def test_weight_gradients(devices):
-    twins = Twins(*tables(), mesh=mesh_of(devices))
+    twins = Twins(*tables(0), mesh=mesh_of(devices))
     rng = np.random.default_rng(1)
     ids = {name: batch(0, 11)[name] for name in ("sum", "mean")}
     weights = {"sum": rng.random((11, 3)), "mean": rng.random(55)}
