@@ -58,9 +58,9 @@ def export(
     """See ``Tables.export``."""
     check_state(table, state)
     buckets = chunk_buckets or _default_chunk(table)
-    buckets = max(1, min(buckets, table.num_buckets))
+    buckets = max(1, min(buckets, table.local_buckets))
     threshold = jnp.asarray(words_of([min_score])[0])
-    for first in range(0, table.num_buckets, buckets):
+    for first in range(0, table.local_buckets, buckets):
         count, keys, rows, scores, states = jax.device_get(
             _chunk(table, buckets, state, jnp.array([first], jnp.int32), threshold)
         )
