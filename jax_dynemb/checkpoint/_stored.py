@@ -21,11 +21,11 @@ from jax_dynemb.stored import (
     Schema,
     StoredTable,
     clear_table,
-    insert_chunks,
     keep_best,
     set_counters,
 )
 from jax_dynemb.table import Exported
+from jax_dynemb.table._chunks import insert_chunks
 from jax_dynemb.table._stats import counter_values
 
 _CHUNK_BYTES = 1 << 26

@@ -5,7 +5,6 @@
 from jax_dynemb.stored._hash import bucket_of as bucket_of
 from jax_dynemb.stored._hash import fmix64 as fmix64
 from jax_dynemb.stored._load import clear_table as clear_table
-from jax_dynemb.stored._load import insert_chunks as insert_chunks
 from jax_dynemb.stored._load import keep_best as keep_best
 from jax_dynemb.stored._load import set_counters as set_counters
 from jax_dynemb.stored._schema import FORMAT_VERSION as FORMAT_VERSION

@@ -1,0 +1,6 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables as files for other programs."""
+
+from jax_dynemb.export._dynamicemb import DynamicEmbReport as DynamicEmbReport
+from jax_dynemb.export._dynamicemb import dynamicemb as dynamicemb

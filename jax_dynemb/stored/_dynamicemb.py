@@ -1,0 +1,275 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a DynamicEmb dump: names, dtypes, JSON; and a reader.
+
+Raw little-endian arrays without headers: row i of every file of one table and rank
+belongs together. The number of rows is the size of the keys file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jax_dynemb.stored._schema import Schema
+from jax_dynemb.stored._table import StoredTable
+from jax_dynemb.table import Exported
+
+KEYS, VALUES, SCORES = "emb_keys", "emb_values", "emb_scores"
+STATES = "emb_opt_values"
+COUNTER_KEYS, COUNTER_FREQUENCIES = "counter_keys", "counter_frequencies"
+DTYPES = {
+    KEYS: "<i8",
+    VALUES: "<f4",
+    SCORES: "<i8",
+    STATES: "<f4",
+    COUNTER_KEYS: "<i8",
+    COUNTER_FREQUENCIES: "<i8",
+}
+EVICT_STRATEGY = {
+    "timestamp": "EvictStrategy.KLru",
+    "step": "EvictStrategy.KCustomized",
+    "customized": "EvictStrategy.KCustomized",
+    "no_eviction": "EvictStrategy.KCustomized",
+    "lfu": "EvictStrategy.KLfu",
+}
+# Their name of each optimizer, our states in the order of their columns, and our
+# names of the hyper-parameters.
+OPTIMIZERS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
+    "sgd": ("sgd", (), {"lr": "learning_rate"}),
+    "adam": (
+        "adam",
+        ("mu", "nu"),
+        {
+            "lr": "learning_rate",
+            "beta1": "b1",
+            "beta2": "b2",
+            "eps": "eps",
+            "weight_decay": "weight_decay",
+        },
+    ),
+    "adagrad": (
+        "exact_adagrad",
+        ("sum_of_squares",),
+        {
+            "lr": "learning_rate",
+            "eps": "eps",
+            "initial_accumulator_value": "initial_accumulator_value",
+        },
+    ),
+    "rowwise_adagrad": (
+        "exact_row_wise_adagrad",
+        ("sum_of_squares",),
+        {
+            "lr": "learning_rate",
+            "eps": "eps",
+            "initial_accumulator_value": "initial_accumulator_value",
+        },
+    ),
+}
+BLOCK_ROWS = 65_536
+_FIRST_RESERVED = -4
+
+
+def file_name(table: str, kind: str, rank: int, ranks: int) -> str:
+    """The name of one file."""
+    return f"{table}_{kind}.rank_{rank}.world_size_{ranks}"
+
+
+def json_name(table: str) -> str:
+    """The name of a table's metadata."""
+    return f"{table}_opt_args.json"
+
+
+def is_reserved(keys: np.ndarray) -> np.ndarray:
+    """Keys that DynamicEmb refuses, and so does this library: -4 to -1."""
+    return (keys >= _FIRST_RESERVED) & (keys <= -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dump:
+    """One table of a dump.
+
+    Attributes:
+      path: of the directory.
+      name: of the table.
+      ranks: the dump was split in so many.
+      counts: rows of each rank.
+      dim: columns of a row; 0 if there are no rows.
+      state_width: numbers of optimizer state a row; None if none were dumped.
+      score_words: 1, 2 for compound scores, 0 if none were dumped.
+      metadata: the JSON.
+    """
+
+    path: Path
+    name: str
+    ranks: int
+    counts: tuple[int, ...]
+    dim: int
+    state_width: int | None
+    score_words: int
+    metadata: Mapping[str, Any]
+
+    def chunks(self) -> Iterator[Exported]:
+        """Rows as stored: scores as they are in the file, states as "states"."""
+        for rank, count in enumerate(self.counts):
+            arrays = {
+                KEYS: self._array(KEYS, rank, 1)[:, 0],
+                VALUES: self._array(VALUES, rank, self.dim),
+            }
+            if self.score_words:
+                arrays[SCORES] = self._array(SCORES, rank, self.score_words)
+            if self.state_width:
+                arrays[STATES] = self._array(STATES, rank, self.state_width)
+            for start in range(0, count, BLOCK_ROWS):
+                block = {k: a[start : start + BLOCK_ROWS] for k, a in arrays.items()}
+                yield self._chunk({k: np.array(a) for k, a in block.items()})
+
+    def counter(self) -> tuple[np.ndarray, np.ndarray]:
+        """Keys and frequencies of the admission counter, of all ranks."""
+        kinds = (COUNTER_KEYS, COUNTER_FREQUENCIES)
+        keys, frequencies = (
+            [
+                np.fromfile(file, DTYPES[kind])
+                for file in files_of(self.path, self.name, kind)
+            ]
+            for kind in kinds
+        )
+        none = [np.empty(0, np.int64)]
+        return np.concatenate(keys or none), np.concatenate(frequencies or none)
+
+    def _chunk(self, block: dict[str, np.ndarray]) -> Exported:
+        allowed = ~is_reserved(block[KEYS])
+        block = {kind: array[allowed] for kind, array in block.items()}
+        scores = block.get(SCORES, np.ones((len(block[KEYS]), 1), np.int64))
+        states = {"states": block[STATES]} if STATES in block else {}
+        last = np.ascontiguousarray(scores[:, -1])
+        return Exported(block[KEYS], block[VALUES], last.view(np.uint64), states)
+
+    def _array(self, kind: str, rank: int, width: int) -> np.ndarray:
+        file = self.path / file_name(self.name, kind, rank, self.ranks)
+        shape = (self.counts[rank], width)
+        if 0 in shape:
+            return np.empty(shape, DTYPES[kind])
+        return np.memmap(file, DTYPES[kind], mode="r", shape=shape)
+
+
+def dumped_tables(path: Path) -> list[str]:
+    """The names of the tables of a dump."""
+    marker = f"_{KEYS}.rank_"
+    found = {p.name.split(marker)[0] for p in path.iterdir() if marker in p.name}
+    return sorted(found)
+
+
+def open_dump(path: Path, name: str) -> Dump:
+    """Finds the files of a table and checks that they belong together.
+
+    Raises:
+      ValueError: files are missing, or sizes do not fit.
+    """
+    keys = files_of(path, name, KEYS)
+    if not keys:
+        raise ValueError(
+            f"{path} has no files of table '{name}'. Tables there: "
+            f"{dumped_tables(path)}."
+        )
+    counts = tuple(file.stat().st_size // 8 for file in keys)
+    total = sum(counts)
+    widths = {
+        kind: _width(path, name, kind, counts) for kind in (VALUES, SCORES, STATES)
+    }
+    if widths[VALUES] is None:
+        raise ValueError(f"{path} has keys but no values of table '{name}'.")
+    return Dump(
+        path=path,
+        name=name,
+        ranks=len(keys),
+        counts=counts,
+        dim=widths[VALUES] or 0,
+        state_width=widths[STATES],
+        score_words=(widths[SCORES] or 0) if total else 1,
+        metadata=_metadata(path / json_name(name)),
+    )
+
+
+def stored_dump(dump: Dump) -> StoredTable:
+    """The table of a dump, with its scores and states as they are in the files."""
+    of_theirs = {EVICT_STRATEGY[name]: name for name in ("timestamp", "lfu")}
+    strategy = of_theirs.get(dump.metadata.get("evict_strategy", ""), "")
+    states = {"states": (dump.state_width,)} if dump.state_width else {}
+    schema = Schema(
+        name=dump.name,
+        dim=dump.dim,
+        score_strategy=strategy,
+        optimizer={"kind": dump.metadata.get("opt_type", "")},
+        states=states,
+        config={"ranks": dump.ranks, **dump.metadata},
+    )
+    return StoredTable(schema, sum(dump.counts), {}, dump.chunks)
+
+
+def files_of(path: Path, name: str, kind: str) -> list[Path]:
+    """The files of one kind, by rank.
+
+    Raises:
+      ValueError: a rank is missing, or files of two dumps are mixed.
+    """
+    pattern = re.compile(rf"{re.escape(name)}_{kind}\.rank_(\d+)\.world_size_(\d+)")
+    found = {}
+    for file in path.iterdir():
+        if match := pattern.fullmatch(file.name):
+            found[int(match[1]), int(match[2])] = file
+    if not found:
+        return []
+    ranks = {w for _, w in found}
+    if len(ranks) > 1 or {r for r, _ in found} != set(range(max(ranks))):
+        raise ValueError(
+            f"The {kind} files of table '{name}' in {path} are not those of one dump: "
+            f"{sorted(file.name for file in found.values())}. Dump again into an empty "
+            "directory."
+        )
+    return [found[key] for key in sorted(found)]
+
+
+def _width(path: Path, name: str, kind: str, counts: tuple[int, ...]) -> int | None:
+    """Numbers a row of one kind of file; None if the kind was not dumped."""
+    files = files_of(path, name, kind)
+    if not files:
+        return None
+    if len(files) != len(counts):
+        raise ValueError(
+            f"Table '{name}' in {path} has {len(counts)} files of keys but "
+            f"{len(files)} of {kind}: the dump is not complete."
+        )
+    item = np.dtype(DTYPES[kind]).itemsize
+    widths = set()
+    for file, count in zip(files, counts, strict=True):
+        size = file.stat().st_size
+        if size % (item * max(count, 1)) or (size and not count):
+            raise ValueError(
+                f"{file} has {size} bytes, which is not a whole number of rows of "
+                f"{count} keys: it was cut off, or belongs to another dump."
+            )
+        if count:
+            widths.add(size // (item * count))
+    if len(widths) > 1:
+        raise ValueError(
+            f"The {kind} files of table '{name}' in {path} have rows of different "
+            f"widths {sorted(widths)}: they are not of one dump."
+        )
+    return widths.pop() if widths else 0
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}.") from None
