@@ -81,6 +81,7 @@ PYTHON_FLOORS = {
     "checkpoint": 8,
     "export": 8,
     "import_": 8,
+    "commands": 8,
     "testing": 8,
     "__main__": 9,
     "__init__": 9,

@@ -49,6 +49,7 @@ def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTabl
         rows=counters["rows"],
         counters=counters,
         chunks=functools.partial(_chunks, folder, path, schema),
+        index=functools.partial(_keys_and_scores, folder, path, schema),
     )
 
 
@@ -70,12 +71,7 @@ def _chunks(folder: Path, path: str, schema: Schema) -> Iterator[Exported]:
         name: _orbax.open_array(folder, f"{path}/{name}")
         for name in ("values", *(f"optimizer/{state}" for state in schema.states))
     }
-    # Whole pieces of the files, so that none is read twice.
-    piece = min(index.chunk_layout.read_chunk.shape[0], schema.num_buckets)
-    most = max(1, _CHUNK_BYTES // (schema.row_bytes * room))
-    buckets = piece * max(1, most // piece)
-    for first in range(0, schema.num_buckets, buckets):
-        last = min(schema.num_buckets, first + buckets)
+    for first, last in _ranges(schema, schema.row_bytes * room, *arrays.values()):
         futures = {
             name: each[first * room : last * room].read()
             for name, each in arrays.items()
@@ -89,6 +85,27 @@ def _chunks(folder: Path, path: str, schema: Schema) -> Iterator[Exported]:
             scores=scores[live],
             optimizer_state={s: parts[f"optimizer/{s}"] for s in schema.states},
         )
+
+
+def _keys_and_scores(
+    folder: Path, path: str, schema: Schema
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    index = _orbax.open_array(folder, f"{path}/index")
+    for first, last in _ranges(schema, 4 * index.shape[1]):
+        keys, scores = _split_index(index[first:last].read().result())
+        yield keys[scores != 0], scores[scores != 0]
+
+
+def _ranges(
+    schema: Schema, bucket_bytes: int, *arrays: Any
+) -> Iterator[tuple[int, int]]:
+    """Ranges of buckets: whole pieces of the largest files, so none is read twice."""
+    room = _ffi.constants()["bucket_capacity"]
+    pieces = [array.chunk_layout.read_chunk.shape[0] // room for array in arrays]
+    piece = max(1, *pieces, 1)
+    buckets = piece * max(1, _CHUNK_BYTES // bucket_bytes // piece)
+    for first in range(0, schema.num_buckets, buckets):
+        yield first, min(schema.num_buckets, first + buckets)
 
 
 def _split_index(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,5 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables as files for other programs."""
 
+from jax_dynemb.export._delta import delta as delta
 from jax_dynemb.export._dynamicemb import DynamicEmbReport as DynamicEmbReport
 from jax_dynemb.export._dynamicemb import dynamicemb as dynamicemb

@@ -131,6 +131,17 @@ class Dump:
                 block = {k: a[start : start + BLOCK_ROWS] for k, a in arrays.items()}
                 yield self._chunk({k: np.array(a) for k, a in block.items()})
 
+    def index(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Keys and scores only."""
+        for rank, count in enumerate(self.counts):
+            keys = np.array(self._array(KEYS, rank, 1)[:, 0])
+            scores = np.ones((count, 1), np.int64)
+            if self.score_words:
+                scores = self._array(SCORES, rank, self.score_words)
+            allowed = ~is_reserved(keys)
+            last = np.ascontiguousarray(scores[:, -1])[allowed]
+            yield keys[allowed], last.view(np.uint64)
+
     def counter(self) -> tuple[np.ndarray, np.ndarray]:
         """Keys and frequencies of the admission counter, of all ranks."""
         kinds = (COUNTER_KEYS, COUNTER_FREQUENCIES)
@@ -211,7 +222,7 @@ def stored_dump(dump: Dump) -> StoredTable:
         states=states,
         config={"ranks": dump.ranks, **dump.metadata},
     )
-    return StoredTable(schema, sum(dump.counts), {}, dump.chunks)
+    return StoredTable(schema, sum(dump.counts), {}, dump.chunks, dump.index)
 
 
 def files_of(path: Path, name: str, kind: str) -> list[Path]:

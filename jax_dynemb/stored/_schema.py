@@ -42,8 +42,13 @@ class Schema:
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: TableConfig) -> Schema:
-        """Describes a table of a program."""
+    def of(cls, config: TableConfig, step: int | None = None) -> Schema:
+        """Describes a table of a program.
+
+        Args:
+          config: of the table.
+          step: where a schedule of the learning rate stands, if known.
+        """
         return cls(
             name=config.name,
             dim=config.dim,
@@ -51,7 +56,7 @@ class Schema:
             param_dtype=config.param_dtype,
             key_dtype=config.key_dtype,
             score_strategy=config.score_strategy.value,  # type: ignore[union-attr]
-            optimizer=_optimizer(config.optimizer),
+            optimizer=_optimizer(config.optimizer, step),
             states={name: spec.shape for name, spec in config.states.items()},
             config={
                 "capacity": config.capacity,
@@ -98,12 +103,13 @@ def check_version(fields: Mapping[str, Any], path: Path) -> None:
         )
 
 
-def _optimizer(optimizer: Any) -> dict[str, Any]:
+def _optimizer(optimizer: Any, step: int | None) -> dict[str, Any]:
     if not hasattr(optimizer, "kind"):
         return {"kind": "optax"}
     fields = dataclasses.asdict(optimizer)
-    if callable(fields["learning_rate"]):
-        fields["learning_rate"] = None
+    rate = fields["learning_rate"]
+    if callable(rate):
+        fields["learning_rate"] = None if step is None else float(rate(step))
     return fields
 
 

@@ -71,6 +71,14 @@ def export(
             yield _rows_of(state, live)
 
 
+def export_index(
+    table: TableConfig, state: TableState
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Keys int64[n] and scores uint64[n] of the live rows, without the rows."""
+    for live in _live(table, state, _default_chunk(table), 0):
+        yield live.keys, live.scores
+
+
 def _removed(
     table: TableConfig, state: TableState, known_keys: np.ndarray, buckets: int
 ) -> np.ndarray:
