@@ -9,4 +9,4 @@ from jax_dynemb_torch._source import Source as Source
 from jax_dynemb_torch._source import load as load
 from jax_dynemb_torch._source import table_names as table_names
 
-__version__ = "0.1.0"
+from jax_dynemb_torch._version import __version__ as __version__

@@ -130,7 +130,7 @@ def load_table(file: TensorFile) -> Table:
     whole = file.joined("rows", "extra_rows")
     index = None
     if "index_slots" in tensors:
-        index = (tensors["index_multipliers"], tensors["index_slots"])
+        index = (tensors["index_seeds"], tensors["index_slots"])
     return Table(
         keys=keys,
         rows=tensors["rows"] if whole is None else whole,
