@@ -35,9 +35,9 @@ def test_integers_are_off_by_half_a_step(dtype, levels):
 
 def test_rows_are_mapped_and_not_copied():
     base = load(BASE).snapshot.base
-    storage = base.rows.untyped_storage()
-    assert storage.data_ptr() == base.keys.untyped_storage().data_ptr()
-    assert storage.nbytes() == BASE.stat().st_size
+    # Its storage is the part of the file that it needs.
+    assert base.rows.untyped_storage().nbytes() == (len(KEYS) + 2) * DIM * 4
+    assert base.rows.data_ptr() - base.keys.data_ptr() < BASE.stat().st_size
     assert base.rows.shape == (len(KEYS) + 2, DIM)  # with the extra rows, in one piece
     assert str(BASE) in mapped_files()
 
