@@ -19,26 +19,31 @@ _ROUNDS = 10_000  # of one group size, then another number of groups is tried
 
 
 def find(
-    ids: torch.Tensor, keys: torch.Tensor, seeds: torch.Tensor, slots: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Looks up where ids would stand.
+    ids: torch.Tensor,
+    keys: torch.Tensor,
+    seeds: torch.Tensor,
+    slots: torch.Tensor,
+    unknown: int,
+) -> torch.Tensor:
+    """Looks up where ids stand.
 
-    A fixed number of array operations without branches, so it is as good for one id as
-    for a million, on a CPU and a GPU, and under ``torch.export``.
+    Seven array operations without branches, for one id and for a million, on a CPU and
+    a GPU, and under ``torch.export``.
 
     Args:
       ids: int64[n].
       keys: int64[m].
       seeds: int64[groups].
       slots: int32[m or more].
+      unknown: the place of an id that is not among the keys.
 
     Returns:
-      places int32[n] in ``keys``, and bool[n]: whether the id is there.
+      int32[n]: places in ``keys``.
     """
-    seed = seeds.index_select(0, ids % len(seeds))
+    seed = seeds.index_select(0, ids.remainder(len(seeds)))
     slot = seed.bitwise_xor_(ids).remainder_(len(slots))
     places = slots.index_select(0, slot)
-    return places, keys.index_select(0, places) == ids
+    return places.masked_fill_(keys.index_select(0, places) != ids, unknown)
 
 
 def perfect_hash(keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -45,6 +45,7 @@ class Table(nn.Module):
         self.size = len(keys) - 2
         self.dim = extra_rows.shape[1]
         self.whole = len(rows) == len(keys)
+        self._direct = self.whole and rows.dtype == torch.float32
         seeds, slots = perfect_hash(keys) if index is None else index
         buffers = {
             "keys": keys,
@@ -59,8 +60,9 @@ class Table(nn.Module):
 
     def find(self, ids: torch.Tensor) -> torch.Tensor:
         """int32[n]: the row of each id of int64[n]; of an unknown id ``size``."""
-        places, found = find(ids, self.keys, self.seeds, self.slots)
-        return torch.where(found, places, self.size)
+        # Straight from the dict: a lookup of one id takes as long as a few attributes.
+        own = self._buffers
+        return find(ids, own["keys"], own["seeds"], own["slots"], self.size)  # type: ignore[arg-type]
 
     def gather(self, places: torch.Tensor) -> torch.Tensor:
         """float32[n, dim]: rows at int32[n]."""
@@ -86,8 +88,8 @@ class Table(nn.Module):
           offsets: int32[bags + 1]: where each bag begins, and where the last one ends.
           weights: float32[n], or None.
         """
-        if self.whole and self.rows.dtype == torch.float32:
-            rows = self.rows
+        if self._direct:
+            rows = self._buffers["rows"]
         else:
             rows = self.gather(places)
             places = torch.arange(
