@@ -101,10 +101,14 @@ def _scores(
         counts += np.bincount(places.astype(np.int64), minlength=_BINS)
     starts = [least + i * width for i in range(_BINS)]
     return [
-        (f"{start} to {min(most, start + width - 1)}", int(count))
+        (_range(start, min(most, start + width - 1)), int(count))
         for start, count in zip(starts, counts, strict=True)
         if start <= most
     ]
+
+
+def _range(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
 
 
 def _named_keys(counts: np.ndarray) -> list[tuple[str, int]]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.stored import _dynamicemb as files
 from jax_dynemb.stored import clear_table, set_counters
@@ -122,7 +122,7 @@ class _Reader:
             yield Exported(chunk.keys, chunk.rows, scores, states)
 
     def _scores(self, raw: np.ndarray) -> np.ndarray:
-        strategy = self._config.score_strategy.value  # type: ignore[union-attr]
+        strategy = ScoreStrategy(self._config.score_strategy).value
         if strategy == "timestamp":  # an age
             born = self._now + 1 - raw.view(np.int64)
             return np.maximum(1, born).view(np.uint64)
@@ -188,7 +188,7 @@ class _Reader:
 
     def _check_scores(self) -> bool:
         """Whether scores can be read; says why not."""
-        strategy = self._config.score_strategy.value  # type: ignore[union-attr]
+        strategy = ScoreStrategy(self._config.score_strategy).value
         theirs = self.dump.metadata.get("evict_strategy")
         ours = files.EVICT_STRATEGY[strategy]
         if self.dump.score_words == 1 and theirs in (None, ours):
@@ -213,7 +213,10 @@ class _Reader:
         numbers = {"inserted": counter_values(state)["rows"], "evicted": 0}
         if self._takes_states:
             numbers["step"] = int(self.dump.metadata.get("iters", 0))
-        if self._takes_scores and self._config.score_strategy.value == "step":  # type: ignore[union-attr]
+        if (
+            self._takes_scores
+            and ScoreStrategy(self._config.score_strategy).value == "step"
+        ):
             next_step = int(self.dump.metadata.get("step_score", 1))
             numbers["clock"] = max(next_step - 1, self._highest)
         return numbers
