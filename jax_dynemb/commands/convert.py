@@ -11,6 +11,7 @@ from pathlib import Path
 from jax_dynemb.commands._open import open_tables
 from jax_dynemb.commands._parquet import write_parquet
 from jax_dynemb.export._dynamicemb import write_dynamicemb
+from jax_dynemb.export._safetensors import write_safetensors
 from jax_dynemb.stored import StoredTable
 from jax_dynemb.stored import _dynamicemb as dumps
 
@@ -38,4 +39,8 @@ def _to_dynamicemb(path: Path, tables: Mapping[str, StoredTable]) -> None:
     write_dynamicemb(path, tables, optimizer=known)
 
 
-WRITERS: dict[str, Writer] = {"dynamicemb": _to_dynamicemb, "parquet": write_parquet}
+WRITERS: dict[str, Writer] = {
+    "dynamicemb": _to_dynamicemb,
+    "parquet": write_parquet,
+    "safetensors": write_safetensors,
+}

@@ -5,3 +5,4 @@
 from jax_dynemb.export._delta import delta as delta
 from jax_dynemb.export._dynamicemb import DynamicEmbReport as DynamicEmbReport
 from jax_dynemb.export._dynamicemb import dynamicemb as dynamicemb
+from jax_dynemb.export._safetensors import safetensors as safetensors
