@@ -3,6 +3,7 @@
 """A process that is killed while it saves loses nothing that was complete."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,12 +19,12 @@ KILLS = 52
 @pytest.mark.slow
 def test_killed_at_any_moment(tmp_path, capsys):
     script = Path(kill_writer.__file__)
-    root = script.resolve().parents[2]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", script, tmp_path, str(KILLS), "0"],
         capture_output=True,
         text=True,
-        env={"PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu", "PATH": ""},
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"},
     )
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout.splitlines()[-1])

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trained jax_dynemb tables in PyTorch: modules that look up ids of any value."""
 
-from jax_dynemb_torch._collection import EmbeddingBagCollection as EmbeddingBagCollection
+from jax_dynemb_torch._collection import (
+    EmbeddingBagCollection as EmbeddingBagCollection,
+)
 from jax_dynemb_torch._embedding import DynamicEmbedding as DynamicEmbedding
 from jax_dynemb_torch._embedding import DynamicEmbeddingBag as DynamicEmbeddingBag
 from jax_dynemb_torch._source import Source as Source

@@ -86,7 +86,9 @@ class EmbeddingBagCollection(nn.Module):
         for table in self.bags:
             names = [name for name in bags if self._table_of[name] == table.name]
             if names:
-                pooled |= zip(names, _pool(table, [bags[n] for n in names]), strict=True)
+                pooled |= zip(
+                    names, _pool(table, [bags[n] for n in names]), strict=True
+                )
         return {name: pooled[name] for name in bags}
 
     def apply_delta(self, path: str | Path) -> None:

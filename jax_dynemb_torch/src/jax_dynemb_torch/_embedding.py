@@ -179,9 +179,7 @@ class DynamicEmbeddingBag(_TableModule):
         if ids.dim() == 2:
             if offsets is not None:
                 raise ValueError("ids [bags, length] are whole bags; leave out offsets")
-            steps = torch.arange(
-                ids.shape[0] + 1, dtype=torch.int32, device=ids.device
-            )
+            steps = torch.arange(ids.shape[0] + 1, dtype=torch.int32, device=ids.device)
             return steps * ids.shape[1]
         if ids.dim() != 1 or offsets is None:
             raise ValueError(

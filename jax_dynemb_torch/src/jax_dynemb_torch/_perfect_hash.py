@@ -19,7 +19,10 @@ _ROUNDS = 10_000  # of one group size, then another number of groups is tried
 
 
 def find(
-    ids: torch.Tensor, keys: torch.Tensor, multipliers: torch.Tensor, slots: torch.Tensor
+    ids: torch.Tensor,
+    keys: torch.Tensor,
+    multipliers: torch.Tensor,
+    slots: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Looks up where ids would stand.
 
@@ -103,7 +106,11 @@ def _build(
 
 
 def _place(
-    keys: torch.Tensor, places: torch.Tensor, factor: int, bits: int, slots: torch.Tensor
+    keys: torch.Tensor,
+    places: torch.Tensor,
+    factor: int,
+    bits: int,
+    slots: torch.Tensor,
 ) -> torch.Tensor:
     """Gives slots to the groups (rows of ``places``) that fit; of two, the first."""
     wanted = ((keys[places] * factor) >> (64 - bits)) & ((1 << bits) - 1)

@@ -138,4 +138,3 @@ def load_table(file: TensorFile) -> Table:
         scales=tensors.get("scales"),
         index=index,
     )
-

@@ -90,9 +90,7 @@ class Table(nn.Module):
             rows = self.rows
         else:
             rows = self.gather(places)
-            places = torch.arange(
-                len(places), dtype=torch.int32, device=places.device
-            )
+            places = torch.arange(len(places), dtype=torch.int32, device=places.device)
         # What torch.nn.functional.embedding_bag calls when it has checked its input.
         return torch.embedding_bag(
             rows, places, offsets, False, 0, False, weights, True, None
