@@ -41,7 +41,8 @@ def main(arguments: argparse.Namespace) -> int:
         print(json.dumps({"kind": kind, "bytes": size, "tables": described}, indent=1))
         return 0
     console = Console()
-    console.print(f"{arguments.path}: {kind}, {decimal(size)}", highlight=False)
+    title = f"{arguments.path}: {kind}, {decimal(size)}"
+    console.print(title, highlight=False, markup=False, soft_wrap=True)
     console.print(_overview(described))
     for name, fields in described.items():
         for what in ("scores", "keys"):

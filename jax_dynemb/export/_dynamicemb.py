@@ -275,7 +275,8 @@ class _Writer:
             kind, _, names = files.OPTIMIZERS[schema.optimizer["kind"]]
             if self._optimizer:
                 result["opt_type"] = kind
-            numbers = {k: float(schema.optimizer[v] or 0.0) for k, v in names.items()}
+            given = schema.optimizer
+            numbers = {k: float(given.get(v) or 0.0) for k, v in names.items()}
             result["lr"] = numbers.pop("lr")
             if kind == "adam":
                 result["iters"] = self._table.counters.get("step", 0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,9 @@ OPTIMIZERS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
 }
 BLOCK_ROWS = 65_536
 _FIRST_RESERVED = -4
+_HIGH_LIMIT = np.uint64(0x7FFF_FFFF)  # what fits above the clock in a score
+# What their word means, unless a table says that its scores are its own.
+_OURS = {theirs: ours for ours, theirs in reversed(EVICT_STRATEGY.items())}
 
 
 def file_name(table: str, kind: str, rank: int, ranks: int) -> str:
@@ -210,19 +214,79 @@ def open_dump(path: Path, name: str) -> Dump:
 
 
 def stored_dump(dump: Dump) -> StoredTable:
-    """The table of a dump, with its scores and states as they are in the files."""
-    of_theirs = {EVICT_STRATEGY[name]: name for name in ("timestamp", "lfu")}
-    strategy = of_theirs.get(dump.metadata.get("evict_strategy", ""), "")
-    states = {"states": (dump.state_width,)} if dump.state_width else {}
+    """The table of a dump in the terms of this library."""
+    strategy = _OURS.get(dump.metadata.get("evict_strategy", ""), "")
+    strategy = strategy if dump.score_words == 1 else ""
+    kind, states = _states_of(dump)
+    now = time.time_ns()
+
+    def chunks() -> Iterator[Exported]:
+        for chunk in dump.chunks():
+            columns = chunk.optimizer_state.get("states")
+            yield chunk._replace(
+                scores=our_scores(chunk.scores, strategy, now),
+                optimizer_state={} if columns is None else split(columns, states),
+            )
+
+    def index() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for keys, scores in dump.index():
+            yield keys, our_scores(scores, strategy, now)
+
     schema = Schema(
         name=dump.name,
         dim=dump.dim,
         score_strategy=strategy,
-        optimizer={"kind": dump.metadata.get("opt_type", "")},
+        optimizer=_hyper_parameters(dump.metadata, kind),
         states=states,
         config={"ranks": dump.ranks, **dump.metadata},
     )
-    return StoredTable(schema, sum(dump.counts), {}, dump.chunks, dump.index)
+    counters = {"step": int(dump.metadata.get("iters", 0))}
+    return StoredTable(schema, sum(dump.counts), counters, chunks, index)
+
+
+def our_scores(raw: np.ndarray, strategy: str, now: int) -> np.ndarray:
+    """Scores of a file as this library counts them, uint64[n].
+
+    Args:
+      raw: uint64[n].
+      strategy: value of ``jde.ScoreStrategy``.
+      now: nanoseconds, which ages are counted from.
+    """
+    if strategy == "timestamp":
+        return np.maximum(1, now + 1 - raw.view(np.int64)).view(np.uint64)
+    if strategy in ("lfu", "customized"):
+        return np.minimum(raw, _HIGH_LIMIT) << np.uint64(32) | np.uint64(1)
+    return np.maximum(raw, np.uint64(1))
+
+
+def split(
+    columns: np.ndarray, states: Mapping[str, tuple[int, ...]]
+) -> dict[str, np.ndarray]:
+    """The states of rows, float32[n, S], by name."""
+    result, start = {}, 0
+    for name, shape in states.items():
+        width = shape[0] if shape else 1
+        result[name] = columns[:, start : start + width].reshape(-1, *shape)
+        start += width
+    return result
+
+
+def _states_of(dump: Dump) -> tuple[str, dict[str, tuple[int, ...]]]:
+    """Our name of the optimizer, and the states of a row; "" if they do not fit."""
+    for kind, (theirs, names, _) in OPTIMIZERS.items():
+        shape = () if kind == "rowwise_adagrad" else (dump.dim,)
+        states = dict.fromkeys(names, shape)
+        width = sum(shape[0] if shape else 1 for shape in states.values())
+        if dump.metadata.get("opt_type") == theirs and dump.state_width == width:
+            return kind, states
+    return "", {"states": (dump.state_width,)} if dump.state_width else {}
+
+
+def _hyper_parameters(metadata: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    if not kind:
+        return {"kind": ""}
+    names = OPTIMIZERS[kind][2]
+    return {"kind": kind} | {names[k]: metadata[k] for k in names if k in metadata}
 
 
 def files_of(path: Path, name: str, kind: str) -> list[Path]:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""8 -> 2 -> 1 -> 4 devices through checkpoints; run by test_meshes on eight CPU devices.
+"""8 -> 2 -> 1 -> 4 devices through checkpoints; run by test_meshes.
 
 python meshes.py DIRECTORY
 """

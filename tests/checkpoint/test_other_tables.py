@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that are not what was saved: filled row by row, or one sentence says why not."""
+"""Tables that differ from what was saved: filled again, or a sentence says why not."""
 
 import dataclasses
 
@@ -206,8 +206,8 @@ SENTENCES = [
     ),
     (
         {"score_strategy": "lfu"},
-        r"saved with score_strategy='step', but this model has 'lfu'. Pass strict=False "
-        "to restore the rows and score them as new",
+        "saved with score_strategy='step', but this model has 'lfu'. Pass "
+        "strict=False to restore the rows and score them as new",
         "scores",
     ),
 ]

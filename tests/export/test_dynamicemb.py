@@ -61,7 +61,7 @@ def written(path, coll, state, **options):
 
 
 def states_of(row) -> np.ndarray:
-    """m and v, or the accumulator, as DynamicEmb stores them."""
+    """M and v, or the accumulator, as DynamicEmb stores them."""
     parts = [
         np.atleast_1d(row.state[n])
         for n in ("mu", "nu", "sum_of_squares")
