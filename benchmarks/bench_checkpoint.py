@@ -129,11 +129,10 @@ def _plain(clock: Clock, coll: jde.Tables, box: list[Any], directory: Path) -> A
             file.seek(start)
             file.write(flat[start : start + _BLOCK].data)
 
-    with clock.time("plain: write, one thread, fsync", moved):
-        with path.open("wb") as file:
-            for start in blocks:
-                file.write(flat[start : start + _BLOCK].data)
-            os.fsync(file.fileno())
+    with clock.time("plain: write, one thread, fsync", moved), path.open("wb") as file:
+        for start in blocks:
+            file.write(flat[start : start + _BLOCK].data)
+        os.fsync(file.fileno())
     _forget(path)
     with clock.time("plain: read, one thread", moved), path.open("rb") as file:
         while file.read(_BLOCK):

@@ -58,7 +58,7 @@ def counter_values_of(words: np.ndarray) -> dict[str, int]:
     names = _ffi.constants()["counters"][: words.shape[1]]
     padded = np.zeros((words.shape[0], len(_ffi.constants()["counters"]), 2), np.uint32)
     padded[:, : words.shape[1]] = words[:, : len(names)]
-    alone: Any = padded
+    alone = jnp.asarray(padded)
     values = counter_values(TableState(alone, alone, {}, counters=alone))
     return {name: values[name] for name in names}
 

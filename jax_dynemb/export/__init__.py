@@ -3,6 +3,6 @@
 """Tables as files for other programs."""
 
 from jax_dynemb.export._delta import delta as delta
-from jax_dynemb.export._dynamicemb import DynamicEmbReport as DynamicEmbReport
 from jax_dynemb.export._dynamicemb import dynamicemb as dynamicemb
+from jax_dynemb.export._dynamicemb_table import DynamicEmbReport as DynamicEmbReport
 from jax_dynemb.export._safetensors import safetensors as safetensors

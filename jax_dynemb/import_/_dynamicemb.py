@@ -14,8 +14,9 @@ import numpy as np
 
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.ops._state import TableState
-from jax_dynemb.stored import _dynamicemb as files
+from jax_dynemb.stored import _dynamicemb_format as files
 from jax_dynemb.stored import clear_table, set_counters
+from jax_dynemb.stored._dynamicemb import open_dump
 from jax_dynemb.stored._progress import progress_bar
 from jax_dynemb.table import Exported, Tables
 from jax_dynemb.table._chunks import insert_chunks
@@ -86,7 +87,7 @@ class _Reader:
     ):
         self.name = name
         self.notes: list[str] = []
-        self.dump = files.open_dump(path, name)
+        self.dump = open_dump(path, name)
         self._coll = coll
         self._config: TableConfig = coll.tables[name]
         self._now = time.time_ns() if now is None else now
