@@ -184,8 +184,8 @@ class _Writer:
 
 def _index(keys: np.ndarray) -> Columns:
     """The hash of all keys, the extra ones too: padding is found like any other id."""
-    multipliers, slots = perfect_hash(np.concatenate([keys, EXTRA_KEYS]))
-    return {"index_multipliers": multipliers, "index_slots": slots}
+    seeds, slots = perfect_hash(np.concatenate([keys, EXTRA_KEYS]))
+    return {"index_seeds": seeds, "index_slots": slots}
 
 
 def _extra_rows(schema: Schema, default_row: Any) -> np.ndarray:

@@ -76,8 +76,20 @@ def write_until_killed(directory: Path, log: int) -> None:
         os.write(log, f"completed {step}\n".encode())
 
 
-def run_writer(directory: Path, delay: float) -> list[tuple[str, int]]:
-    """Forks a writer, kills it some time after it began; what it said."""
+def run_writer(
+    directory: Path, saves: int, part: float, usual: float
+) -> tuple[list[tuple[str, int]], float]:
+    """Forks a writer and kills it inside a save.
+
+    Args:
+      directory: of the checkpoints.
+      saves: it is killed after it began so many.
+      part: how much of that save's time is left to it, as a share of ``usual``.
+      usual: seconds that a save takes.
+
+    Returns:
+      What it said, and the seconds of its last complete save (0 if none).
+    """
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
@@ -89,25 +101,34 @@ def run_writer(directory: Path, delay: float) -> list[tuple[str, int]]:
         finally:
             os._exit(1)
     os.close(write_end)
+    lines, begun, seconds = [], 0.0, 0.0
     with os.fdopen(read_end) as log:
-        first = log.readline()
-        time.sleep(delay)
+        while saves and (line := log.readline()):
+            lines.append(line)
+            if line.startswith("started"):
+                saves, begun = saves - 1, time.monotonic()
+            if line.startswith("completed"):
+                seconds = time.monotonic() - begun
+        time.sleep(part * usual)
         os.kill(child, signal.SIGKILL)
-        lines = [first, *log.readlines()]
+        lines += log.readlines()
     os.waitpid(child, 0)
     bad = [line for line in lines if line.startswith("failed")]
     if bad:
         raise RuntimeError(bad[0])
-    return [(line.split()[0], int(line.split()[1])) for line in lines]
+    return [(line.split()[0], int(line.split()[1])) for line in lines], seconds
 
 
 def main(directory: Path, kills: int, seed: int) -> dict[str, int]:
     """Kills so many writers; counts what happened to their checkpoints."""
     rng = random.Random(seed)
     counts = {"kills": 0, "inside_a_save": 0, "started": 0, "completed": 0, "lost": 0}
-    durable = -1
+    durable, usual = -1, 0.1
     for _ in range(kills):
-        said = run_writer(directory, rng.uniform(0.0, 0.4))
+        said, seconds = run_writer(
+            directory, rng.choice((1, 1, 2)), rng.random(), usual
+        )
+        usual = seconds or usual  # the machine may have other work
         counts["kills"] += 1
         for what, step in said:
             if what == "resumed" and step < durable:

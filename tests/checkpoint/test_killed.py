@@ -13,7 +13,7 @@ import pytest
 import jax_dynemb as jde
 from checkpoint import kill_writer
 
-KILLS = 52
+KILLS = 54
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from jax_dynemb_torch._embedding import DynamicEmbeddingBag, as_ids
+from jax_dynemb_torch._embedding import DynamicEmbeddingBag, as_ids, bag_ends
 from jax_dynemb_torch._source import load, table_names
 from jax_dynemb_torch._table import PADDING
 
@@ -86,9 +86,7 @@ class EmbeddingBagCollection(nn.Module):
         for table in self.bags:
             names = [name for name in bags if self._table_of[name] == table.name]
             if names:
-                pooled |= zip(
-                    names, _pool(table, [bags[n] for n in names]), strict=True
-                )
+                pooled |= zip(names, _pool(table, [bags[n] for n in names]), strict=True)
         return {name: pooled[name] for name in bags}
 
     def apply_delta(self, path: str | Path) -> None:
@@ -132,9 +130,8 @@ def _bags(feature: Any, weights: torch.Tensor | None) -> _Bags:
         weights = weights.reshape(-1)
     if isinstance(feature, torch.Tensor):
         ids = as_ids(feature)
-        length = ids.shape[1] if ids.dim() == 2 else 1
-        steps = torch.arange(ids.shape[0] + 1, dtype=torch.int32, device=ids.device)
-        return _Bags(ids.reshape(-1), steps * length, weights)
+        bags = ids.unsqueeze(-1) if ids.dim() == 1 else ids
+        return _Bags(ids.reshape(-1), bag_ends(bags), weights)
     ids, ends = as_ids(_get(feature, "values")), _get(feature, "lengths").cumsum(0)
     offsets = torch.nn.functional.pad(ends, (1, 0)).to(torch.int32)
     # Ids behind the last bag would fall to it beside another feature's.

@@ -179,8 +179,7 @@ class DynamicEmbeddingBag(_TableModule):
         if ids.dim() == 2:
             if offsets is not None:
                 raise ValueError("ids [bags, length] are whole bags; leave out offsets")
-            steps = torch.arange(ids.shape[0] + 1, dtype=torch.int32, device=ids.device)
-            return steps * ids.shape[1]
+            return bag_ends(ids)
         if ids.dim() != 1 or offsets is None:
             raise ValueError(
                 f"ids have shape {tuple(ids.shape)}; give [bags, length], or [n] and "
@@ -190,6 +189,16 @@ class DynamicEmbeddingBag(_TableModule):
         if self.include_last_offset:
             return offsets
         return torch.nn.functional.pad(offsets, (0, 1), value=ids.shape[0])
+
+
+def bag_ends(ids: torch.Tensor) -> torch.Tensor:
+    """int32[bags + 1]: where the bags of [bags, length] begin, and the last one ends."""
+    bags, length = ids.shape
+    if length == 0:
+        return torch.zeros(bags + 1, dtype=torch.int32, device=ids.device)
+    return torch.arange(
+        0, bags * length + 1, length, dtype=torch.int32, device=ids.device
+    )
 
 
 def as_ids(ids: torch.Tensor) -> torch.Tensor:

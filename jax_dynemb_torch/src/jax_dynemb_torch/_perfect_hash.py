@@ -14,58 +14,58 @@ import torch
 
 _MASK = (1 << 64) - 1
 _GROUP = 4  # keys, on average
-_LOAD = 0.6  # of the slots, at most
+_LOAD = 0.7  # of the slots, at most
 _ROUNDS = 10_000  # of one group size, then another number of groups is tried
 
 
 def find(
     ids: torch.Tensor,
     keys: torch.Tensor,
-    multipliers: torch.Tensor,
+    seeds: torch.Tensor,
     slots: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Looks up where ids would stand.
+    unknown: int,
+) -> torch.Tensor:
+    """Looks up where ids stand.
 
-    A fixed number of array operations without branches, so it is as good for one id as
-    for a million, on a CPU and a GPU, and under ``torch.export``.
+    Seven array operations without branches, for one id and for a million, on a CPU and
+    a GPU, and under ``torch.export``.
 
     Args:
       ids: int64[n].
       keys: int64[m].
-      multipliers: int64[groups].
-      slots: int32[a power of two].
+      seeds: int64[groups].
+      slots: int32[m or more].
+      unknown: the place of an id that is not among the keys.
 
     Returns:
-      places int32[n] in ``keys``, and bool[n]: whether the id is there.
+      int32[n]: places in ``keys``.
     """
-    shift = 65 - len(slots).bit_length()
-    factor = multipliers.index_select(0, ids % len(multipliers))
-    slot = (factor.mul_(ids) >> shift).bitwise_and_(len(slots) - 1)
+    seed = seeds.index_select(0, ids.remainder(len(seeds)))
+    slot = seed.bitwise_xor_(ids).remainder_(len(slots))
     places = slots.index_select(0, slot)
-    return places, keys.index_select(0, places) == ids
+    return places.masked_fill_(keys.index_select(0, places) != ids, unknown)
 
 
 def perfect_hash(keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Builds multipliers and slots, see ``find``; about a microsecond a key.
+    """Builds seeds and slots, see ``find``; about a microsecond a key.
 
     Args:
       keys: int64[m] on the CPU, distinct, m >= 1.
     """
-    bits = max(1, math.ceil(math.log2(len(keys) / _LOAD)))
     groups = _prime(len(keys) // _GROUP)
     while True:
-        built = _build(keys, groups, bits)
+        built = _build(keys, groups, _prime(int(len(keys) / _LOAD)))
         if built is not None:
             return built
         groups = _prime(groups + 2)  # the keys are regular in this one
 
 
-def _multiplier(number: int) -> int:
-    """The numbers that groups try, in turn: SplitMix64, made odd; signed."""
+def _seed(number: int) -> int:
+    """The numbers that groups try, in turn: SplitMix64; signed."""
     z = ((number + 1) * 0x9E37_79B9_7F4A_7C15) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58_476D_1CE4_E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D0_49BB_1331_11EB) & _MASK
-    z = (z ^ (z >> 31)) | 1
+    z ^= z >> 31
     return z - (1 << 64) if z >> 63 else z
 
 
@@ -77,17 +77,17 @@ def _prime(least: int) -> int:
 
 
 def _build(
-    keys: torch.Tensor, groups: int, bits: int
+    keys: torch.Tensor, groups: int, num_slots: int
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     group = keys % groups
     order = group.argsort(stable=True)
     counts = torch.bincount(group, minlength=groups)
     starts = counts.cumsum(0) - counts
     largest = int(counts.max())
-    if largest**2 > 4 << bits:
-        return None  # no multiplier will do for so many
-    multipliers = torch.ones(groups, dtype=torch.int64)
-    slots = torch.full((1 << bits,), -1, dtype=torch.int32)
+    if largest**2 > 4 * num_slots:
+        return None  # no seed will do for so many
+    seeds = torch.zeros(groups, dtype=torch.int64)
+    slots = torch.full((num_slots,), -1, dtype=torch.int32)
     number = 0
     for size in range(largest, 0, -1):
         waiting = (counts == size).nonzero().squeeze(1)
@@ -95,25 +95,20 @@ def _build(
         for _ in range(_ROUNDS):
             if len(waiting) == 0:
                 break
-            factor = _multiplier(number)
+            seed = _seed(number)
             number += 1
-            fits = _place(keys, places, factor, bits, slots)
-            multipliers[waiting[fits]] = factor
+            fits = _place((keys[places] ^ seed) % num_slots, places, slots)
+            seeds[waiting[fits]] = seed
             waiting, places = waiting[~fits], places[~fits]
         if len(waiting):
             return None
-    return multipliers, slots.clamp_(min=0)
+    return seeds, slots.clamp_(min=0)
 
 
 def _place(
-    keys: torch.Tensor,
-    places: torch.Tensor,
-    factor: int,
-    bits: int,
-    slots: torch.Tensor,
+    wanted: torch.Tensor, places: torch.Tensor, slots: torch.Tensor
 ) -> torch.Tensor:
-    """Gives slots to the groups (rows of ``places``) that fit; of two, the first."""
-    wanted = ((keys[places] * factor) >> (64 - bits)) & ((1 << bits) - 1)
+    """Gives slots to the groups (rows) that fit; of two that do, to the first."""
     flat = wanted.view(-1)
     turn = torch.arange(len(flat), dtype=torch.int32)
     free = slots[flat] == -1

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import mmap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +37,19 @@ class TensorFile:
     Attributes:
       path: of the file.
       fields: what it says of itself.
-      tensors: by name; on the CPU, and mapped.
+      tensors: by name; on the CPU, and mapped. Each has a storage of its own, so that
+        a program that saves one does not save the file.
+      mapped: the whole file.
+      begins: where a tensor begins in it, by name.
+      ends: where a tensor ends.
     """
 
     path: Path
     fields: dict[str, Any]
     tensors: dict[str, torch.Tensor]
+    mapped: mmap.mmap
+    begins: dict[str, int]
+    ends: dict[str, int]
 
     @property
     def until(self) -> int | None:
@@ -59,12 +69,10 @@ class TensorFile:
     def joined(self, first: str, second: str) -> torch.Tensor | None:
         """Two tensors as one, if one follows the other in the file; else None."""
         a, b = self.tensors[first], self.tensors[second]
-        adjacent = a.data_ptr() + a.nbytes == b.data_ptr()
-        same = a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-        if not (same and adjacent and a.dtype == b.dtype):
+        if a.dtype != b.dtype or self.ends.get(first) != self.begins.get(second):
             return None
         shape = (len(a) + len(b), *a.shape[1:])
-        return a.as_strided(shape, a.stride(), a.storage_offset())
+        return _tensor(self.mapped, a.dtype, shape, self.begins[first])
 
 
 def open_file(path: Path) -> TensorFile:
@@ -89,28 +97,30 @@ def open_file(path: Path) -> TensorFile:
             "jax_dynemb_torch."
         )
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-    storage = torch.UntypedStorage.from_file(str(path), False, path.stat().st_size)
+        first = 8 + int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(first - 8))
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    header.pop("__metadata__")
+    begins = {name: first + each["data_offsets"][0] for name, each in header.items()}
+    ends = {name: first + each["data_offsets"][1] for name, each in header.items()}
     tensors = {
-        name: _tensor(storage, 8 + length, entry)
-        for name, entry in header.items()
-        if name != "__metadata__"
+        name: _tensor(mapped, _DTYPES[each["dtype"]], each["shape"], begins[name])
+        for name, each in header.items()
     }
-    return TensorFile(path, fields, tensors)
+    return TensorFile(path, fields, tensors, mapped, begins, ends)
 
 
 def _tensor(
-    storage: torch.UntypedStorage, first: int, entry: dict[str, Any]
+    mapped: mmap.mmap, dtype: torch.dtype, shape: Sequence[int], begin: int
 ) -> torch.Tensor:
-    dtype = _DTYPES[entry["dtype"]]
-    begin, end = (first + offset for offset in entry["data_offsets"])
+    count = math.prod(shape)
+    if count == 0:
+        return torch.empty(shape, dtype=dtype)
     if begin % dtype.itemsize:  # another program's file: copied, since not aligned
-        view = torch.tensor([], dtype=torch.uint8).set_(storage)[begin:end].clone()
-        return view.view(dtype).view(entry["shape"])
-    return torch.tensor([], dtype=dtype).set_(
-        storage, begin // dtype.itemsize, entry["shape"]
-    )
+        data = bytearray(mapped[begin : begin + count * dtype.itemsize])
+        return torch.frombuffer(data, dtype=dtype).view(shape)
+    flat = torch.frombuffer(mapped, dtype=dtype, count=count, offset=begin)
+    return flat.view(shape)
 
 
 def load_table(file: TensorFile) -> Table:
@@ -130,7 +140,7 @@ def load_table(file: TensorFile) -> Table:
     whole = file.joined("rows", "extra_rows")
     index = None
     if "index_slots" in tensors:
-        index = (tensors["index_multipliers"], tensors["index_slots"])
+        index = (tensors["index_seeds"], tensors["index_slots"])
     return Table(
         keys=keys,
         rows=tensors["rows"] if whole is None else whole,
@@ -138,3 +148,4 @@ def load_table(file: TensorFile) -> Table:
         scales=tensors.get("scales"),
         index=index,
     )
+

@@ -40,13 +40,13 @@ class Snapshot(nn.Module):
         self, ids: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None
     ) -> torch.Tensor:
         """float32[bags, dim]: sums over bags of int64[n], see ``Table.bags``."""
-        places = self.base.find(ids)
-        if self.overlay is None:
-            return self.base.bags(places, offsets, weights)
+        base, overlay = self.base, self.overlay
+        places = base.find(ids)
+        if overlay is None:
+            return base.bags(places, offsets, weights)
         places, newer = self._split(ids, places)
-        return self.base.bags(places, offsets, weights) + self.overlay.bags(
-            newer, offsets, weights
-        )
+        old = base.bags(places, offsets, weights)
+        return old + overlay.bags(newer, offsets, weights)
 
     def _split(
         self, ids: torch.Tensor, places: torch.Tensor

@@ -24,13 +24,13 @@ class Table(nn.Module):
         fastest.
       extra_rows: float32[2, dim]: the row of an id that is not stored, and zeros.
       scales: float32[n], factors of integer rows, or None.
-      index: multipliers and slots of the perfect hash; made here if None.
+      index: seeds and slots of the perfect hash; made here if None.
     """
 
     keys: torch.Tensor
     rows: torch.Tensor
     extra_rows: torch.Tensor
-    multipliers: torch.Tensor
+    seeds: torch.Tensor
     slots: torch.Tensor
 
     def __init__(
@@ -45,13 +45,14 @@ class Table(nn.Module):
         self.size = len(keys) - 2
         self.dim = extra_rows.shape[1]
         self.whole = len(rows) == len(keys)
-        multipliers, slots = perfect_hash(keys) if index is None else index
+        self._direct = self.whole and rows.dtype == torch.float32
+        seeds, slots = perfect_hash(keys) if index is None else index
         buffers = {
             "keys": keys,
             "rows": rows,
             "extra_rows": extra_rows,
             "scales": scales,
-            "multipliers": multipliers,
+            "seeds": seeds,
             "slots": slots,
         }
         for name, tensor in buffers.items():
@@ -59,8 +60,9 @@ class Table(nn.Module):
 
     def find(self, ids: torch.Tensor) -> torch.Tensor:
         """int32[n]: the row of each id of int64[n]; of an unknown id ``size``."""
-        places, found = find(ids, self.keys, self.multipliers, self.slots)
-        return torch.where(found, places, self.size)
+        # Straight from the dict: a lookup of one id takes as long as a few attributes.
+        own = self._buffers
+        return find(ids, own["keys"], own["seeds"], own["slots"], self.size)  # type: ignore[arg-type]
 
     def gather(self, places: torch.Tensor) -> torch.Tensor:
         """float32[n, dim]: rows at int32[n]."""
@@ -86,11 +88,13 @@ class Table(nn.Module):
           offsets: int32[bags + 1]: where each bag begins, and where the last one ends.
           weights: float32[n], or None.
         """
-        if self.whole and self.rows.dtype == torch.float32:
-            rows = self.rows
+        if self._direct:
+            rows = self._buffers["rows"]
         else:
             rows = self.gather(places)
-            places = torch.arange(len(places), dtype=torch.int32, device=places.device)
+            places = torch.arange(
+                places.shape[0], dtype=torch.int32, device=places.device
+            )
         # What torch.nn.functional.embedding_bag calls when it has checked its input.
         return torch.embedding_bag(
             rows, places, offsets, False, 0, False, weights, True, None
@@ -100,7 +104,7 @@ class Table(nn.Module):
         rows = self.rows.index_select(0, places)
         if rows.dtype == torch.uint8:  # two columns a byte, each plus eight
             pairs = torch.stack([rows & 15, rows >> 4], dim=-1)
-            rows = pairs.view(len(places), -1)[:, : self.dim].float() - 8.0
+            rows = pairs.view(places.shape[0], -1)[:, : self.dim].float() - 8.0
         rows = rows.float()
         if self.scales is None:
             return rows
