@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=ROWS, help="rows to train on")
     parser.add_argument("--dtype", default="float32", help="of the exported rows")
     parser.add_argument("--out", type=Path, default=Path("out_serve"))
-    parser.add_argument("--python", default=sys.executable, help="interpreter with torch")
+    parser.add_argument(
+        "--python", default=sys.executable, help="interpreter with torch"
+    )
     parser.add_argument("--no-torch", action="store_true", help="only write the files")
     options = parser.parse_args(arguments)
     write(options.out, train(options.rows), options.dtype)

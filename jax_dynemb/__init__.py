@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Embedding tables for JAX that grow and forget, inside ``jax.jit``."""
 
+from jax_dynemb import checkpoint as checkpoint
 from jax_dynemb import export as export
 from jax_dynemb import import_ as import_
 from jax_dynemb import initializers as initializers

@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of orbax and tensorstore."""
+"""What is asked of orbax. Imported when it is needed: it is optional, and slow."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import jax
 
 from jax_dynemb.checkpoint import _checksums
+from jax_dynemb.checkpoint._layout import ITEM, SCHEMA_FILE
 
 try:
     import orbax.checkpoint as ocp
@@ -22,8 +22,6 @@ except ImportError as error:
         "jde.checkpoint needs orbax: pip install 'jax-dynemb[checkpoint]'."
     ) from error
 
-ITEM = "state"
-SCHEMA_FILE = "jax_dynemb.json"
 # Arrays are written and read in pieces of about this size, side by side.
 _PIECE_BYTES = 1 << 26
 
@@ -95,29 +93,6 @@ def restore(step_directory: Path, tree: Any) -> Any:
     )
     with ocp.Checkpointer(Handler(use_compression=False)) as checkpointer:
         return checkpointer.restore(step_directory / ITEM, args=args)
-
-
-def read_fields(step_directory: Path) -> dict[str, Any]:
-    """The JSON beside the arrays."""
-    path = step_directory / ITEM / SCHEMA_FILE
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def open_array(step_directory: Path, name: str) -> Any:
-    """One array as a tensorstore, to be read piece by piece.
-
-    Args:
-      step_directory: of the checkpoint.
-      name: its path, joined by "/".
-    """
-    import tensorstore
-
-    store = {
-        "driver": "ocdbt",
-        "base": f"file://{step_directory / ITEM}/",
-        "path": name.replace("/", ".") + "/",
-    }
-    return tensorstore.open({"driver": "zarr", "kvstore": store}, read=True).result()
 
 
 def _save_args(leaf: Any) -> ocp.SaveArgs:

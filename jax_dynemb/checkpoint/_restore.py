@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jax_dynemb.checkpoint import _checksums, _compare, _orbax, _save, _stored, _tree
+from jax_dynemb.checkpoint import _checksums, _compare, _layout, _stored, _tree
 from jax_dynemb.checkpoint._compare import Plan
+from jax_dynemb.checkpoint._save import wait
 from jax_dynemb.ops._state import TableState
-from jax_dynemb.stored import check_version
 from jax_dynemb.table import Tables
 
 
@@ -33,7 +33,7 @@ class Restored(NamedTuple):
 
 
 def restore(
-    directory: _save.Directory,
+    directory: _layout.Directory,
     tree: Any,
     *,
     step: int | None = None,
@@ -63,14 +63,13 @@ def restore(
       FileNotFoundError: there is no such checkpoint.
       ValueError: a damaged file, or something differs; the sentence names it.
     """
-    path = _save._resolved(directory)
-    _save.wait(path)
+    path = _layout.resolved(directory)
+    wait(path)
     step = _chosen_step(path, step)
     folder = path / str(step)
     if verify:
-        _checksums.verify_checksums(folder / _orbax.ITEM)
-    fields = _orbax.read_fields(folder)
-    check_version(fields, folder / _orbax.ITEM / _orbax.SCHEMA_FILE)
+        _checksums.verify_checksums(folder / _layout.ITEM)
+    fields = _layout.read_fields(folder)
     leaves, how = _tree.flatten(tree)
     places = _tree.find_tables(tree, tables)
     plan = _compare.plan(fields, leaves, places, strict)
@@ -83,7 +82,7 @@ def restore(
 
 
 def _chosen_step(path: FilePath, step: int | None) -> int:
-    there = _save.steps(path)
+    there = _layout.steps(path)
     if not there:
         raise FileNotFoundError(f"There is no complete checkpoint in {path}.")
     if step is None:
@@ -97,11 +96,13 @@ def _chosen_step(path: FilePath, step: int | None) -> int:
 
 
 def _read_directly(folder: FilePath, leaves: dict[_tree.Path, Any], plan: Plan) -> None:
+    from jax_dynemb.checkpoint import _orbax
+
     wanted = {path: _abstract(leaves[path]) for path in plan.directly}
     for path in plan.given_away:
         if isinstance(leaves[path], jax.Array):
             leaves[path].delete()
-    read = _orbax.restore(folder, _tree.nested(wanted))
+    read = _orbax.restore(folder, _tree.nested(wanted)) if wanted else {}
     for path in wanted:
         value = read
         for part in path:

@@ -5,18 +5,16 @@
 from __future__ import annotations
 
 import atexit
-import os
 from pathlib import Path as FilePath
 from typing import Any
 
 import jax
 import numpy as np
 
-from jax_dynemb.checkpoint import _checksums, _orbax, _tree
+from jax_dynemb.checkpoint import _tree
+from jax_dynemb.checkpoint._layout import Directory, latest, resolved
 from jax_dynemb.stored import FORMAT_VERSION, Schema
 from jax_dynemb.table import Tables
-
-Directory = str | os.PathLike[str]
 
 # One orbax manager a directory: it holds the thread that writes.
 _managers: dict[FilePath, tuple[int | None, Any]] = {}
@@ -51,7 +49,9 @@ def save(
       ValueError: the step is not higher than the latest, or a table's config is not
         known.
     """
-    path = _resolved(directory)
+    from jax_dynemb.checkpoint import _orbax
+
+    path = resolved(directory)
     newest = latest(path)
     if newest is not None and step <= newest:
         raise ValueError(
@@ -82,26 +82,9 @@ def wait(directory: Directory | None = None) -> None:
     if directory is None:
         chosen = list(_managers.values())
     else:
-        chosen = [_managers[p] for p in (_resolved(directory),) if p in _managers]
+        chosen = [_managers[p] for p in (resolved(directory),) if p in _managers]
     for _, manager in chosen:
         manager.wait_until_finished()
-
-
-def steps(directory: Directory) -> list[int]:
-    """The steps of the complete checkpoints of a directory, in order."""
-    path = _resolved(directory)
-    if not path.is_dir():
-        return []
-    return sorted(
-        int(each.name)
-        for each in path.iterdir()
-        if each.name.isdigit() and (each / _orbax.ITEM / _checksums.FILE).is_file()
-    )
-
-
-def latest(directory: Directory) -> int | None:
-    """The step of the newest complete checkpoint, or None."""
-    return max(steps(directory), default=None)
 
 
 def describe(leaf: Any) -> list[Any]:
@@ -111,16 +94,9 @@ def describe(leaf: Any) -> list[Any]:
     return [[], type(leaf).__name__]
 
 
-def _resolved(directory: Directory) -> FilePath:
-    if "://" in os.fspath(directory):
-        raise ValueError(
-            f"{directory} is not a directory of this machine's file systems. Mount it, "
-            "or save with orbax itself: tables are ordinary arrays to it."
-        )
-    return FilePath(directory).expanduser().absolute()
-
-
 def _manager(path: FilePath, keep: int | None) -> Any:
+    from jax_dynemb.checkpoint import _orbax
+
     if path in _managers and _managers[path][0] == keep:
         return _managers[path][1]
     if path in _managers:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb.checkpoint import _orbax, _save
+from jax_dynemb.checkpoint import _layout
 from jax_dynemb.checkpoint._tree import Place
 from jax_dynemb.ops._state import TableState, empty_state
 from jax_dynemb.stored import (
@@ -33,16 +33,16 @@ _CHUNK_BYTES = 1 << 26
 _CARRIED = ("seed", "step", "inserted", "refused", "lost_updates", "lookups")
 
 
-def open_tables(folder: _save.Directory) -> dict[str, StoredTable]:
+def open_tables(folder: _layout.Directory) -> dict[str, StoredTable]:
     """The tables of one checkpoint, the directory of a step, by path."""
-    fields = _orbax.read_fields(Path(folder))
+    fields = _layout.read_fields(Path(folder))
     return {path: open_table(Path(folder), fields, path) for path in fields["tables"]}
 
 
 def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTable:
     """One table of a checkpoint."""
     schema = Schema.from_json(fields["tables"][path])
-    words = _orbax.open_array(folder, f"{path}/counters").read().result()
+    words = _layout.open_array(folder, f"{path}/counters").read().result()
     counters = counter_values_of(np.asarray(words))
     return StoredTable(
         schema=schema,
@@ -58,17 +58,17 @@ def counter_values_of(words: np.ndarray) -> dict[str, int]:
     names = _ffi.constants()["counters"][: words.shape[1]]
     padded = np.zeros((words.shape[0], len(_ffi.constants()["counters"]), 2), np.uint32)
     padded[:, : words.shape[1]] = words[:, : len(names)]
-    state: Any = TableState(index=None, values=None, optimizer={}, counters=padded)  # type: ignore[arg-type]
-    values = counter_values(state)
+    alone = jnp.asarray(padded)
+    values = counter_values(TableState(alone, alone, {}, counters=alone))
     return {name: values[name] for name in names}
 
 
 def _chunks(folder: Path, path: str, schema: Schema) -> Iterator[Exported]:
     constants = _ffi.constants()
     room = constants["bucket_capacity"]
-    index = _orbax.open_array(folder, f"{path}/index")
+    index = _layout.open_array(folder, f"{path}/index")
     arrays = {
-        name: _orbax.open_array(folder, f"{path}/{name}")
+        name: _layout.open_array(folder, f"{path}/{name}")
         for name in ("values", *(f"optimizer/{state}" for state in schema.states))
     }
     for first, last in _ranges(schema, schema.row_bytes * room, *arrays.values()):
@@ -90,7 +90,7 @@ def _chunks(folder: Path, path: str, schema: Schema) -> Iterator[Exported]:
 def _keys_and_scores(
     folder: Path, path: str, schema: Schema
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    index = _orbax.open_array(folder, f"{path}/index")
+    index = _layout.open_array(folder, f"{path}/index")
     for first, last in _ranges(schema, 4 * index.shape[1]):
         keys, scores = _split_index(index[first:last].read().result())
         yield keys[scores != 0], scores[scores != 0]

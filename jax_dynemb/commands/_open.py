@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from jax_dynemb.checkpoint import _layout, _stored
 from jax_dynemb.stored import StoredTable
 from jax_dynemb.stored import _dynamicemb as dumps
 from jax_dynemb.stored import _safetensors as exports
@@ -43,20 +44,14 @@ def open_tables(path: Path) -> tuple[str, dict[str, StoredTable]]:
 
 def _checkpoint(path: Path) -> Path | None:
     """The directory of a step: the path itself, or its latest."""
-    if any((path / "state").glob("jax_dynemb.json")):
+    if (path / _layout.ITEM / _layout.SCHEMA_FILE).is_file():
         return path.absolute()
-    steps = [
-        int(each.parent.parent.name)
-        for each in path.glob("*/state/jax_dynemb.json")
-        if each.parent.parent.name.isdigit()
-    ]
-    return (path / str(max(steps))).absolute() if steps else None
+    newest = _layout.latest(path)
+    return None if newest is None else path.absolute() / str(newest)
 
 
 def _saved(folder: Path) -> dict[str, StoredTable]:
-    from jax_dynemb.checkpoint._stored import open_tables  # needs orbax
-
-    tables = open_tables(folder)
+    tables = _stored.open_tables(folder)
     names = [path.split("/")[-1] for path in tables]
     unique = len(set(names)) == len(names)
     return {

@@ -13,7 +13,7 @@ from jax_dynemb.commands._parquet import write_parquet
 from jax_dynemb.export._dynamicemb import write_dynamicemb
 from jax_dynemb.export._safetensors import write_safetensors
 from jax_dynemb.stored import StoredTable
-from jax_dynemb.stored import _dynamicemb as dumps
+from jax_dynemb.stored._dynamicemb_format import OPTIMIZERS
 
 Writer = Callable[[Path, Mapping[str, StoredTable]], object]
 
@@ -35,7 +35,7 @@ def main(arguments: argparse.Namespace) -> int:
 def _to_dynamicemb(path: Path, tables: Mapping[str, StoredTable]) -> None:
     """With optimizer states where every table has those of a known optimizer."""
     kinds = [table.schema.optimizer.get("kind") for table in tables.values()]
-    known = all(kind in dumps.OPTIMIZERS for kind in kinds)
+    known = all(kind in OPTIMIZERS for kind in kinds)
     write_dynamicemb(path, tables, optimizer=known)
 
 

@@ -41,7 +41,8 @@ def main(arguments: argparse.Namespace) -> int:
         print(json.dumps({"kind": kind, "bytes": size, "tables": described}, indent=1))
         return 0
     console = Console()
-    console.print(f"{arguments.path}: {kind}, {decimal(size)}", highlight=False)
+    title = f"{arguments.path}: {kind}, {decimal(size)}"
+    console.print(title, highlight=False, markup=False, soft_wrap=True)
     console.print(_overview(described))
     for name, fields in described.items():
         for what in ("scores", "keys"):
@@ -101,10 +102,14 @@ def _scores(
         counts += np.bincount(places.astype(np.int64), minlength=_BINS)
     starts = [least + i * width for i in range(_BINS)]
     return [
-        (f"{start} to {min(most, start + width - 1)}", int(count))
+        (_range(start, min(most, start + width - 1)), int(count))
         for start, count in zip(starts, counts, strict=True)
         if start <= most
     ]
+
+
+def _range(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
 
 
 def _named_keys(counts: np.ndarray) -> list[tuple[str, int]]:

@@ -174,7 +174,9 @@ class _Writer:
             "dtype": self._stored.name,
             "config": schema.to_json(),
         }
-        fields |= {name: counters[name] for name in ("seed", "step") if name in counters}
+        fields |= {
+            name: counters[name] for name in ("seed", "step") if name in counters
+        }
         if "clock" in counters:
             fields["until"] = counters["clock"] + 1  # as Tables.get_score counts
         return {METADATA_KEY: json.dumps(fields)}

@@ -12,17 +12,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.ops._state import TableState
-from jax_dynemb.stored import _dynamicemb as files
+from jax_dynemb.stored import _dynamicemb_format as files
 from jax_dynemb.stored import clear_table, set_counters
+from jax_dynemb.stored._dynamicemb import open_dump
 from jax_dynemb.stored._progress import progress_bar
 from jax_dynemb.table import Exported, Tables
 from jax_dynemb.table._chunks import insert_chunks
 from jax_dynemb.table._stats import counter_values
 from jax_dynemb.table._tables import States
-
-_SCORE_LIMIT = np.uint64(0x7FFF_FFFF)
 
 
 class Imported(NamedTuple):
@@ -88,10 +87,11 @@ class _Reader:
     ):
         self.name = name
         self.notes: list[str] = []
-        self.dump = files.open_dump(path, name)
+        self.dump = open_dump(path, name)
         self._coll = coll
         self._config: TableConfig = coll.tables[name]
         self._now = time.time_ns() if now is None else now
+        self._strategy = ScoreStrategy(self._config.score_strategy).value
         self._kind = getattr(self._config.optimizer, "kind", "optax")
         self._highest = 0
         self._read = 0
@@ -116,30 +116,14 @@ class _Reader:
         for chunk in self.dump.chunks():
             advance(len(chunk.keys))
             self._read += len(chunk.keys)
-            scores = self._scores(chunk.scores)
+            scores = files.our_scores(chunk.scores, self._strategy, self._now)
             self._highest = max(self._highest, int(scores.max(initial=0)))
             states = self._states(chunk) if self._takes_states else {}
             yield Exported(chunk.keys, chunk.rows, scores, states)
 
-    def _scores(self, raw: np.ndarray) -> np.ndarray:
-        strategy = self._config.score_strategy.value  # type: ignore[union-attr]
-        if strategy == "timestamp":  # an age
-            born = self._now + 1 - raw.view(np.int64)
-            return np.maximum(1, born).view(np.uint64)
-        if strategy in ("lfu", "customized"):
-            high = np.minimum(raw, _SCORE_LIMIT)
-            return high << np.uint64(32) | np.uint64(1)
-        return np.maximum(raw, np.uint64(1))
-
     def _states(self, chunk: Exported) -> dict[str, np.ndarray]:
-        _, names, _ = files.OPTIMIZERS[self._kind]
-        specs, result, start = self._config.states, {}, 0
-        for name in names:
-            width = int(np.prod(specs[name].shape, dtype=int))
-            column = chunk.optimizer_state["states"][:, start : start + width]
-            result[name] = column.reshape(-1, *specs[name].shape)
-            start += width
-        return result
+        shapes = {name: spec.shape for name, spec in self._config.states.items()}
+        return files.split(chunk.optimizer_state["states"], shapes)
 
     def _check_rows(self) -> None:
         dump, config = self.dump, self._config
@@ -188,11 +172,12 @@ class _Reader:
 
     def _check_scores(self) -> bool:
         """Whether scores can be read; says why not."""
-        strategy = self._config.score_strategy.value  # type: ignore[union-attr]
         theirs = self.dump.metadata.get("evict_strategy")
-        ours = files.EVICT_STRATEGY[strategy]
+        ours = files.EVICT_STRATEGY[self._strategy]
         if self.dump.score_words == 1 and theirs in (None, ours):
-            return strategy != "no_eviction"  # there a score is the number of a row
+            return (
+                self._strategy != "no_eviction"
+            )  # there a score is the number of a row
         self.notes.append(
             f"scores of {theirs or 'the dump'} can not become those of {ours}: rows "
             "are scored as new."
@@ -213,7 +198,7 @@ class _Reader:
         numbers = {"inserted": counter_values(state)["rows"], "evicted": 0}
         if self._takes_states:
             numbers["step"] = int(self.dump.metadata.get("iters", 0))
-        if self._takes_scores and self._config.score_strategy.value == "step":  # type: ignore[union-attr]
+        if self._takes_scores and self._strategy == "step":
             next_step = int(self.dump.metadata.get("step_score", 1))
             numbers["clock"] = max(next_step - 1, self._highest)
         return numbers

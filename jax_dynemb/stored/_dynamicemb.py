@@ -1,95 +1,39 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a DynamicEmb dump: names, dtypes, JSON; and a reader.
-
-Raw little-endian arrays without headers: row i of every file of one table and rank
-belongs together. The number of rows is the size of the keys file.
-"""
+"""A reader of DynamicEmb dumps: finds the files, checks them, yields the rows."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jax_dynemb.stored._dynamicemb_format import (
+    BLOCK_ROWS,
+    COUNTER_FREQUENCIES,
+    COUNTER_KEYS,
+    DTYPES,
+    KEYS,
+    OPTIMIZERS,
+    OURS,
+    SCORES,
+    STATES,
+    VALUES,
+    file_name,
+    is_reserved,
+    json_name,
+    our_scores,
+    split,
+)
 from jax_dynemb.stored._schema import Schema
 from jax_dynemb.stored._table import StoredTable
 from jax_dynemb.table import Exported
-
-KEYS, VALUES, SCORES = "emb_keys", "emb_values", "emb_scores"
-STATES = "emb_opt_values"
-COUNTER_KEYS, COUNTER_FREQUENCIES = "counter_keys", "counter_frequencies"
-DTYPES = {
-    KEYS: "<i8",
-    VALUES: "<f4",
-    SCORES: "<i8",
-    STATES: "<f4",
-    COUNTER_KEYS: "<i8",
-    COUNTER_FREQUENCIES: "<i8",
-}
-EVICT_STRATEGY = {
-    "timestamp": "EvictStrategy.KLru",
-    "step": "EvictStrategy.KCustomized",
-    "customized": "EvictStrategy.KCustomized",
-    "no_eviction": "EvictStrategy.KCustomized",
-    "lfu": "EvictStrategy.KLfu",
-}
-# Their name of each optimizer, our states in the order of their columns, and our
-# names of the hyper-parameters.
-OPTIMIZERS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
-    "sgd": ("sgd", (), {"lr": "learning_rate"}),
-    "adam": (
-        "adam",
-        ("mu", "nu"),
-        {
-            "lr": "learning_rate",
-            "beta1": "b1",
-            "beta2": "b2",
-            "eps": "eps",
-            "weight_decay": "weight_decay",
-        },
-    ),
-    "adagrad": (
-        "exact_adagrad",
-        ("sum_of_squares",),
-        {
-            "lr": "learning_rate",
-            "eps": "eps",
-            "initial_accumulator_value": "initial_accumulator_value",
-        },
-    ),
-    "rowwise_adagrad": (
-        "exact_row_wise_adagrad",
-        ("sum_of_squares",),
-        {
-            "lr": "learning_rate",
-            "eps": "eps",
-            "initial_accumulator_value": "initial_accumulator_value",
-        },
-    ),
-}
-BLOCK_ROWS = 65_536
-_FIRST_RESERVED = -4
-
-
-def file_name(table: str, kind: str, rank: int, ranks: int) -> str:
-    """The name of one file."""
-    return f"{table}_{kind}.rank_{rank}.world_size_{ranks}"
-
-
-def json_name(table: str) -> str:
-    """The name of a table's metadata."""
-    return f"{table}_opt_args.json"
-
-
-def is_reserved(keys: np.ndarray) -> np.ndarray:
-    """Keys that DynamicEmb refuses, and so does this library: -4 to -1."""
-    return (keys >= _FIRST_RESERVED) & (keys <= -1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,19 +154,52 @@ def open_dump(path: Path, name: str) -> Dump:
 
 
 def stored_dump(dump: Dump) -> StoredTable:
-    """The table of a dump, with its scores and states as they are in the files."""
-    of_theirs = {EVICT_STRATEGY[name]: name for name in ("timestamp", "lfu")}
-    strategy = of_theirs.get(dump.metadata.get("evict_strategy", ""), "")
-    states = {"states": (dump.state_width,)} if dump.state_width else {}
+    """The table of a dump in the terms of this library."""
+    strategy = OURS.get(dump.metadata.get("evict_strategy", ""), "")
+    strategy = strategy if dump.score_words == 1 else ""
+    kind, states = _states_of(dump)
+    now = time.time_ns()
+
+    def chunks() -> Iterator[Exported]:
+        for chunk in dump.chunks():
+            columns = chunk.optimizer_state.get("states")
+            yield chunk._replace(
+                scores=our_scores(chunk.scores, strategy, now),
+                optimizer_state={} if columns is None else split(columns, states),
+            )
+
+    def index() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for keys, scores in dump.index():
+            yield keys, our_scores(scores, strategy, now)
+
     schema = Schema(
         name=dump.name,
         dim=dump.dim,
         score_strategy=strategy,
-        optimizer={"kind": dump.metadata.get("opt_type", "")},
+        optimizer=_hyper_parameters(dump.metadata, kind),
         states=states,
         config={"ranks": dump.ranks, **dump.metadata},
     )
-    return StoredTable(schema, sum(dump.counts), {}, dump.chunks, dump.index)
+    counters = {"step": int(dump.metadata.get("iters", 0))}
+    return StoredTable(schema, sum(dump.counts), counters, chunks, index)
+
+
+def _states_of(dump: Dump) -> tuple[str, dict[str, tuple[int, ...]]]:
+    """Our name of the optimizer, and the states of a row; "" if they do not fit."""
+    for kind, (theirs, names, _) in OPTIMIZERS.items():
+        shape = () if kind == "rowwise_adagrad" else (dump.dim,)
+        states = dict.fromkeys(names, shape)
+        width = sum(shape[0] if shape else 1 for shape in states.values())
+        if dump.metadata.get("opt_type") == theirs and dump.state_width == width:
+            return kind, states
+    return "", {"states": (dump.state_width,)} if dump.state_width else {}
+
+
+def _hyper_parameters(metadata: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    if not kind:
+        return {"kind": ""}
+    names = OPTIMIZERS[kind][2]
+    return {"kind": kind} | {names[k]: metadata[k] for k in names if k in metadata}
 
 
 def files_of(path: Path, name: str, kind: str) -> list[Path]:

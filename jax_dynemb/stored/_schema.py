@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jax_dynemb.config import TableConfig
+import numpy as np
+
+from jax_dynemb.config import ScoreStrategy, TableConfig
 
 FORMAT_VERSION = 1
 
@@ -55,7 +57,7 @@ class Schema:
             num_buckets=config.num_buckets,
             param_dtype=config.param_dtype,
             key_dtype=config.key_dtype,
-            score_strategy=config.score_strategy.value,  # type: ignore[union-attr]
+            score_strategy=ScoreStrategy(config.score_strategy).value,
             optimizer=_optimizer(config.optimizer, step),
             states={name: spec.shape for name, spec in config.states.items()},
             config={
@@ -74,8 +76,8 @@ class Schema:
         """Reads what ``to_json`` wrote."""
         states = {name: tuple(shape) for name, shape in fields["states"].items()}
         known = {field.name for field in dataclasses.fields(cls)}
-        kept = {name: value for name, value in fields.items() if name in known}
-        return cls(**(kept | {"states": states}))
+        kept: dict[str, Any] = {k: v for k, v in fields.items() if k in known}
+        return cls(**{**kept, "states": states})
 
     def to_json(self) -> dict[str, Any]:
         """As dicts, lists, strings and numbers."""
@@ -107,9 +109,11 @@ def _optimizer(optimizer: Any, step: int | None) -> dict[str, Any]:
     if not hasattr(optimizer, "kind"):
         return {"kind": "optax"}
     fields = dataclasses.asdict(optimizer)
-    rate = fields["learning_rate"]
+    rate: Any = fields["learning_rate"]
     if callable(rate):
-        fields["learning_rate"] = None if step is None else float(rate(step))
+        fields["learning_rate"] = (
+            None if step is None else float(np.asarray(rate(step)))
+        )
     return fields
 
 

@@ -43,5 +43,5 @@ def live_table(coll: Tables, state: States, name: str) -> StoredTable:
         rows=counters["rows"],
         counters=counters,
         chunks=lambda: coll.export(state, name),
-        index=lambda: export_index(coll.tables[name], state[name]),
+        index=lambda: export_index(coll._parts(state, name)),
     )

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -48,55 +48,56 @@ class _Live(NamedTuple):
     slots: np.ndarray
 
 
+# The arrays of a table, or of each of its shards with the config that a shard sees.
+Parts = Sequence[tuple[TableConfig, TableState]]
+
+
 def export(
-    table: TableConfig,
-    state: TableState,
+    parts: Parts,
     min_score: int,
     since: int | None,
     known_keys: np.ndarray | None,
     chunk_buckets: int | None,
 ) -> Iterator[Exported]:
     """See ``Tables.export``."""
-    check_state(table, state)
-    buckets = chunk_buckets or _default_chunk(table)
-    buckets = max(1, min(buckets, table.num_buckets))
+    for table, state in parts:
+        check_state(table, state)
     if known_keys is not None:
-        removed = _removed(table, state, known_keys, buckets)
-        yield _rows_of(state, _nothing())._replace(removed=removed)
-    for live in _live(table, state, buckets, min_score):
-        if since is not None:
-            wanted = used_since(table, state, live.scores, since)
-            live = _Live(*(array[wanted] for array in live))
-        if len(live.keys):
-            yield _rows_of(state, live)
+        gone = _removed(parts, known_keys)
+        yield _rows_of(parts[0][1], _nothing())._replace(removed=gone)
+    for table, state in parts:
+        for live in _live(table, state, chunk_buckets, min_score):
+            if since is not None:
+                wanted = used_since(table, state, live.scores, since)
+                live = _Live(*(array[wanted] for array in live))
+            if len(live.keys):
+                yield _rows_of(state, live)
 
 
-def export_index(
-    table: TableConfig, state: TableState
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def export_index(parts: Parts) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Keys int64[n] and scores uint64[n] of the live rows, without the rows."""
-    for live in _live(table, state, _default_chunk(table), 0):
-        yield live.keys, live.scores
+    for table, state in parts:
+        for live in _live(table, state, None, 0):
+            yield live.keys, live.scores
 
 
-def _removed(
-    table: TableConfig, state: TableState, known_keys: np.ndarray, buckets: int
-) -> np.ndarray:
+def _removed(parts: Parts, known_keys: np.ndarray) -> np.ndarray:
     """Those of the known keys that the table does not hold."""
     known = np.unique(np.asarray(known_keys, np.int64))
     stored = np.zeros(len(known), bool)
-    for live in _live(table, state, buckets, 0):
-        place = np.searchsorted(known, live.keys)
+    for keys, _ in export_index(parts):
+        place = np.searchsorted(known, keys)
         inside = place < len(known)
-        place, keys = place[inside], live.keys[inside]
+        place, keys = place[inside], keys[inside]
         stored[place[known[place] == keys]] = True
     return known[~stored]
 
 
 def _live(
-    table: TableConfig, state: TableState, buckets: int, min_score: int
+    table: TableConfig, state: TableState, chunk_buckets: int | None, min_score: int
 ) -> Iterator[_Live]:
     """Keys, scores and slots, range by range; the next range is read ahead."""
+    buckets = max(1, min(chunk_buckets or _default_chunk(table), table.num_buckets))
     threshold = jnp.asarray(words_of([min_score])[0])
     started = None
     for first in [*range(0, table.num_buckets, buckets), None]:

@@ -48,11 +48,12 @@ def used_since(
 
 def set_score(table: TableConfig, state: TableState, score: int) -> TableState:
     """See ``Tables.set_score``."""
-    if table.score_strategy not in _COUNTED:
+    strategy = ScoreStrategy(table.score_strategy)
+    if strategy not in _COUNTED:
         raise ValueError(
-            f"Table '{table.name}' has score_strategy='{table.score_strategy.value}', "  # type: ignore[union-attr]
-            "whose clock is not a step. Leave it alone; a customized table takes its "
-            "scores with each lookup: lookup(..., scores={table: score})."
+            f"Table '{table.name}' has score_strategy='{strategy.value}', whose clock "
+            "is not a step. Leave it alone; a customized table takes its scores with "
+            "each lookup: lookup(..., scores={table: score})."
         )
     least = next_score(state)
     if not least <= score < 1 << 62:

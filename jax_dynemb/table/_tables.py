@@ -380,10 +380,12 @@ class Tables:
         Yields:
           Keys, rows, scores and optimizer states of some rows.
         """
-        config = self._table(table)
-        return _export.export(
-            config, state[table], min_score, since, known_keys, chunk_buckets
-        )
+        parts = self._parts(state, table)
+        return _export.export(parts, min_score, since, known_keys, chunk_buckets)
+
+    def _parts(self, state: States, table: str) -> _export.Parts:
+        """What ``export`` reads one after the other."""
+        return [(self._table(table), state[table])]
 
     def apply_delta(
         self, state: States, table: str, delta: Iterable[_export.Exported]

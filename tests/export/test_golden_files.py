@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The exporter writes the files that the tests of jax_dynemb_torch read.
 
-    python tests/export/test_golden_files.py    # writes them anew
+python tests/export/test_golden_files.py    # writes them anew
 """
 
 import json
@@ -100,7 +100,8 @@ def test_the_same_tables(written, name):
 
 
 @pytest.mark.parametrize(
-    "name", sorted(n for n in files(known.GOLDEN) if n.startswith("dump") and "emb" in n)
+    "name",
+    sorted(n for n in files(known.GOLDEN) if n.startswith("dump") and "emb" in n),
 )
 def test_the_same_dumps(written, name):
     assert (written / name).read_bytes() == (known.GOLDEN / name).read_bytes()
