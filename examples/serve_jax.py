@@ -16,8 +16,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 import jax_dynemb as jde
@@ -49,30 +50,46 @@ def write(out: Path, rows: int) -> None:
     from serving.train import train
 
     trained = train(rows)
-    learner = trained.learner
-    coll = learner.embed.coll
-    graph, dense, rest = nnx.split(learner.model, nnx.Param, ...)
+    sparse = trained.learner.embed
+    sparse.coll, tables = jde.export.frozen(sparse.coll, sparse.get_state())
+    graph, _, dense, rest = nnx.split(
+        trained.learner.model, jde.nnx.Table, nnx.Param, ...
+    )
+
+    def predict(tables, dense, batch):
+        values = {name: jde.nnx.Table(table) for name, table in tables.items()}
+        model = nnx.merge(graph, nnx.State({"embed": {"tables": values}}), dense, rest)
+        return model(batch["dense"], batch["ids"], train=False)
+
     batch = to_device(trained.test)
+    inputs = {name: batch[name] for name in ("dense", "ids")}
+    weights = (tables, nnx.to_pure_dict(dense))
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "program.bin").write_bytes(jde.export.program(predict, *weights, inputs))
+    save(out / "weights.npz", weights)
+    save(out / "check.npz", (inputs, trained.logits))
 
-    def predict(tables, dense, numbers, ids):
-        model = nnx.merge(graph, nnx.State(dense), rest)
-        model.embed.set_state(tables | {})
-        return model(numbers, ids, train=False)
 
-    del coll, predict, batch
-    raise NotImplementedError
+def save(path: Path, tree: Any) -> None:
+    """Arrays of a pytree by number; keys of tables are pairs of 32-bit words."""
+    leaves = jax.tree.leaves(tree)
+    np.savez(path, **{str(n): np.asarray(leaf) for n, leaf in enumerate(leaves)})
+
+
+def load(path: Path) -> list[np.ndarray]:
+    """The arrays in order."""
+    with np.load(path) as file:
+        return [file[str(n)] for n in range(len(file.files))]
 
 
 def serve(folder: Path) -> int:
     """Reads everything again and compares the logits."""
-    predict = jde.export.load_program((folder / "program.bin").read_bytes())
-    with np.load(folder / "weights.npz") as file:
-        weights = [jnp.asarray(file[str(n)]) for n in range(len(file.files))]
-    with np.load(folder / "check.npz") as file:
-        check = {name: file[name] for name in file.files}
-    logits = check.pop("logits")
-    ids = {name.removeprefix("ids."): jde.ids(x) for name, x in check.items()}
-    difference = float(np.abs(predict(weights, ids) - logits).max())
+    program = jde.export.load_program((folder / "program.bin").read_bytes())
+    *inputs, expected = load(folder / "check.npz")
+    leaves = [*load(folder / "weights.npz"), *inputs]
+    arguments, _ = jax.tree.unflatten(program.in_tree, leaves)
+    logits = jax.jit(program.call)(*arguments)
+    difference = float(np.abs(logits - expected).max())
     print(f"largest difference of a logit: {difference:.2e}")
     return int(difference > 1e-5)
 

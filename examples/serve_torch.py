@@ -54,8 +54,10 @@ def write(out: Path, trained: Trained, dtype: str = "float32") -> None:
     jde.export.safetensors(out / "tables", sparse.coll, sparse.get_state(), dtype=dtype)
     save_file(dense_weights(learner.model), out / "dense.safetensors")
     ids = {f"ids.{name}": np.ascontiguousarray(x) for name, x in test.ids.items()}
-    save_file(ids | {"logits": trained.logits}, out / "check.safetensors")
-    (out / "features.json").write_text(json.dumps(list(test.ids)))
+    others = {"dense": test.dense, "logits": trained.logits}
+    save_file(ids | others, out / "check.safetensors")
+    # The order in which the model saw them: jit sorts the names of a dict.
+    (out / "features.json").write_text(json.dumps(sorted(test.ids)))
 
 
 def dense_weights(model: DLRM) -> dict[str, np.ndarray]:

@@ -14,9 +14,8 @@ import sys
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
-
 from jax_dynemb_torch import EmbeddingBagCollection
+from safetensors.torch import load_file
 
 
 class DLRM(torch.nn.Module):
@@ -34,16 +33,23 @@ class DLRM(torch.nn.Module):
         super().__init__()
         self.features = features
         self.embed = EmbeddingBagCollection(tables)
-        for name in ("hidden", "top"):
+        for name in ("bottom", "hidden", "top"):
+            if f"{name}.kernel" not in weights:
+                continue  # a log without plain numbers has no bottom layer
             kernel = weights[f"{name}.kernel"]  # [in, out]; torch keeps [out, in]
             layer = torch.nn.Linear(*kernel.shape)
             layer.load_state_dict({"weight": kernel.T, "bias": weights[f"{name}.bias"]})
             setattr(self, name, layer)
 
-    def forward(self, ids: dict[str, torch.Tensor]) -> torch.Tensor:
+    def forward(
+        self, dense: torch.Tensor, ids: dict[str, torch.Tensor]
+    ) -> torch.Tensor:
         """Returns one logit a row, float32[batch]."""
         rows = self.embed(ids)
-        x = torch.stack([rows[name] for name in self.features], dim=1)
+        vectors = [rows[name] for name in self.features]
+        if dense.shape[1]:
+            vectors.append(torch.relu(self.bottom(dense)))
+        x = torch.stack(vectors, dim=1)
         left, right = torch.triu_indices(x.shape[1], x.shape[1], 1)
         products = (x @ x.mT)[:, left, right]
         inputs = torch.cat([x.flatten(1), products], dim=1)
@@ -57,7 +63,8 @@ def main(folder: Path) -> float:
     dense = load_file(folder / "dense.safetensors")
     model = DLRM(folder / "tables", features, dense).eval()
     check = load_file(folder / "check.safetensors")
-    logits = model({name: check[f"ids.{name}"] for name in features})
+    ids = {name: check[f"ids.{name}"] for name in features}
+    logits = model(check["dense"], ids)
     return (logits - check["logits"]).abs().max().item()
 
 

@@ -13,6 +13,8 @@ import jax.export
 
 from jax_dynemb import _ffi
 from jax_dynemb.ops._state import TableState
+from jax_dynemb.optim._fused import sgd
+from jax_dynemb.table import Tables
 from jax_dynemb.table._tables import States
 
 # The operation that a frozen table needs. jax.export keeps a list of the custom calls
@@ -27,19 +29,24 @@ jax.export.register_pytree_node_serialization(
 )
 
 
-def frozen(state: States) -> States:
-    """What serving needs of tables: keys and rows, without optimizer states.
+def frozen(coll: Tables, state: States) -> tuple[Tables, States]:
+    """The same tables with keys and rows only, to be read with ``Tables.find``.
 
-    The arrays are those of the state, not copies. ``Tables.find`` takes the result;
-    training functions refuse it.
+    The arrays are those of the state, not copies. For tables on one device.
 
     Args:
-      state: the tables.
+      coll: the tables.
+      state: their state.
+
+    Returns:
+      Tables whose optimizers keep no states, and their state.
     """
-    return {
-        name: dataclasses.replace(each, optimizer={}, extra=())
-        for name, each in state.items()
+    tables = [dataclasses.replace(t, optimizer=sgd(0.0)) for t in coll.tables.values()]
+    states = {
+        name: dataclasses.replace(state[name], optimizer={}, extra=())
+        for name in coll.tables
     }
+    return Tables(tables), states
 
 
 def program(
@@ -71,14 +78,15 @@ def program(
     return bytes(exported.serialize())
 
 
-def load_program(data: bytes) -> Callable[..., Any]:
-    """The function that ``program`` made bytes of; it needs no model code.
+def load_program(data: bytes) -> jax.export.Exported:
+    """Reads what ``program`` returned; no code of the model is needed.
 
     Args:
-      data: what ``program`` returned.
+      data: the bytes.
 
     Returns:
-      A function of arguments with the same structure, shapes and dtypes.
+      Its ``call`` takes arguments of the structure ``in_tree``, of the same shapes and
+      dtypes; jit it to keep what was compiled.
     """
     _ffi.loaded()  # registers what the program calls
-    return jax.jit(jax.export.deserialize(bytearray(data)).call)
+    return jax.export.deserialize(bytearray(data))
