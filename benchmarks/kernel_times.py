@@ -21,11 +21,10 @@ import subprocess
 import sys
 from collections import defaultdict
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from workloads import CASES, batch_ids
+from jax_dynemb.bench.workloads import CASES
 
 WARM_STEPS = 3
 _INSIDE = "KERNEL_TIMES_INSIDE_NCU"
@@ -114,35 +113,21 @@ def _short(name: str) -> str:
 
 def _run_step(name: str, work: str, dist: str) -> None:
     import jax
-    import jax.numpy as jnp
 
-    import dynamic_step
+    from jax_dynemb.bench.job import Job
+    from jax_dynemb.bench.runner import Runner
+    from jax_dynemb.bench.timing import H200_BANDWIDTH, Effort
 
     # Only where CUDA is: no part of any environment of this project.
     runtime = importlib.import_module("cuda.bindings.runtime")
-    case = CASES[name]
-    coll = dynamic_step.collection(case, "sgd" if work == "eval" else work)
-    state = coll.init(0) if dist == "fresh" else dynamic_step.fill(coll, case)
-    ids = [
-        dynamic_step.to_device(
-            coll, case, batch_ids(case, "uniform" if dist == "fresh" else dist, seed)
-        )
-        for seed in range(2)
-    ]
-    d_rows = dynamic_step.gradients(coll, case)
-    step = (
-        dynamic_step.evaluation_step(coll)
-        if work == "eval"
-        else dynamic_step.training_step(coll, fresh=dist == "fresh")
-    )
-    carry = (state, jnp.asarray(np.uint32(1)))
-    for i in range(WARM_STEPS):
-        carry, _ = step(carry, ids[i % 2], d_rows)
-    jax.block_until_ready(carry)
-    runtime.cudaProfilerStart()
-    carry, _ = step(carry, ids[1], d_rows)
-    jax.block_until_ready(carry)
-    runtime.cudaProfilerStop()
+    job = Job(name, CASES[name], dist, None if work == "eval" else work)
+    for ready in Runner(Effort(), H200_BANDWIDTH).ready([job]):
+        ready.before()
+        ready.chain.run(min(WARM_STEPS, ready.steps or WARM_STEPS))
+        runtime.cudaProfilerStart()
+        ready.chain.run(1)
+        jax.block_until_ready(ready.chain.carry)
+        runtime.cudaProfilerStop()
 
 
 if __name__ == "__main__":

@@ -45,10 +45,16 @@ DYNEMB_HD BagRange bag_range(FeatureRef const& feature, int64_t bag) {
   return {feature.offsets[bag], feature.offsets[bag + 1]};
 }
 
+// A division of 64 bits takes five times as long as one of 32.
+DYNEMB_HD int64_t quotient(int64_t dividend, int64_t divisor) {
+  if ((dividend | divisor) >> 32 != 0) return dividend / divisor;
+  return static_cast<uint32_t>(dividend) / static_cast<uint32_t>(divisor);
+}
+
 // The bag that a position lies in. Positions after the last bag hold padding and are never asked.
 DYNEMB_HD int64_t bag_of(FeatureRef const& feature, int64_t position) {
   if (feature.bag_size == 1) return position;
-  if (feature.bag_size > 0) return position / feature.bag_size;
+  if (feature.bag_size > 0) return quotient(position, feature.bag_size);
   int64_t low = 0, high = feature.num_bags;  // offsets[low] <= position < offsets[high]
   while (high - low > 1) {
     auto const middle = (low + high) / 2;

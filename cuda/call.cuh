@@ -8,6 +8,7 @@
 // of the operation makes. The parameter comes in two sizes, because the host copies all of it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -32,6 +33,7 @@ struct CallArgs {
   int64_t first_slot[Size::tables + 1];      // of each table, counted over all tables
   uint32_t first_item[Size::features + 1];   // of each feature; an item is a position of a feature
   uint32_t first_block[Size::features + 1];  // of each feature in the grid of the kernel
+  uint32_t blocks_of_each;                   // feature, if all have as many; else 0
   int32_t items_per_warp[Size::features];    // in that grid
 };
 
@@ -68,17 +70,18 @@ __device__ __forceinline__ int32_t table_of(CallView const& view, int64_t linear
   return low;
 }
 
-// The last feature whose blocks start at or before `block`: counted by the lanes of a warp, with
-// one load each, where a search would wait for one load after the other.
-__device__ __forceinline__ int32_t feature_of_block(uint32_t const* first_block,
-                                                    int32_t num_features, uint32_t block) {
-  int32_t feature = -1;
-  for (int32_t base = 0; base < num_features; base += 32) {
-    auto const i = base + lane_id();
-    auto const begun = i < num_features && first_block[i] <= block;
-    feature += __popc(__ballot_sync(kFullWarp, begun));
+// The feature that a block works on. Features of one size, the usual case, need a division only;
+// else a search, by all lanes alike: lanes that read different places of a kernel's parameters are
+// served one after the other.
+template <class Call>
+__device__ __forceinline__ int32_t feature_of_block(Call const& call, uint32_t block) {
+  if (call.blocks_of_each != 0) return static_cast<int32_t>(block / call.blocks_of_each);
+  int32_t low = 0, high = call.num_features;  // first_block[low] <= block < first_block[high]
+  while (high - low > 1) {
+    auto const middle = (low + high) / 2;
+    (call.first_block[middle] <= block ? low : high) = middle;
   }
-  return feature;
+  return low;
 }
 
 // ---- host ---------------------------------------------------------------------------------------
@@ -115,7 +118,17 @@ struct Cut {
   int32_t per_warp;
 };
 
-// Returns the number of blocks. `cut(feature)` gives the Cut of a feature.
+// The features of a table side by side, otherwise in the order given.
+template <class Args>
+void order_by_table(Args const& args, int32_t* order) {
+  for (int32_t f = 0; f < args.num_features; ++f) order[f] = f;
+  std::stable_sort(order, order + args.num_features, [&](int32_t a, int32_t b) {
+    return args.features[a].table < args.features[b].table;
+  });
+}
+
+// Returns the number of blocks. `cut(feature)` gives the Cut of a feature. Kernels see the features
+// of a table side by side (why: cuda/gradient_order.cuh).
 template <class Size, class Args, class CutFunction>
 int64_t fill_call(Args const& args, CutFunction const& cut, CallArgs<Size>* call) {
   call->num_tables = args.num_tables;
@@ -126,8 +139,10 @@ int64_t fill_call(Args const& args, CutFunction const& cut, CallArgs<Size>* call
     call->first_slot[t] = slots;
     slots += args.tables[t].local_buckets * kBucketCapacity;
   }
+  int32_t order[Size::features];
+  order_by_table(args, order);
   for (int32_t f = 0; f < args.num_features; ++f) {
-    auto const& feature = args.features[f];
+    auto const& feature = args.features[order[f]];
     auto const piece = cut(feature);
     call->features[f] = feature;
     call->first_item[f] = static_cast<uint32_t>(items);
@@ -139,6 +154,11 @@ int64_t fill_call(Args const& args, CutFunction const& cut, CallArgs<Size>* call
   call->first_slot[args.num_tables] = slots;
   call->first_item[args.num_features] = static_cast<uint32_t>(items);
   call->first_block[args.num_features] = static_cast<uint32_t>(blocks);
+  call->blocks_of_each = call->num_features == 0 ? 0 : call->first_block[1];
+  for (int32_t f = 1; f < args.num_features; ++f) {
+    auto const own = call->first_block[f + 1] - call->first_block[f];
+    if (own != call->first_block[1]) call->blocks_of_each = 0;
+  }
   return blocks;
 }
 
@@ -160,7 +180,9 @@ CallView take_view(Args const& args, Scratch& scratch) {
 template <class T>
 __device__ __forceinline__ void copy_array(T const* from, T* to, int32_t count) {
   static_assert(sizeof(T) % 4 == 0, "copied in words");
-  auto const* const source = reinterpret_cast<uint32_t const*>(from);
+  auto const* source = reinterpret_cast<uint32_t const*>(from);
+  // Hides that this is a parameter: as any other memory it is read by all lanes at once.
+  asm("" : "+l"(source));
   auto* const target = reinterpret_cast<uint32_t*>(to);
   auto const words = count * static_cast<int32_t>(sizeof(T) / 4);
   for (auto i = static_cast<int32_t>(threadIdx.x); i < words;

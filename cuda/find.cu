@@ -5,11 +5,14 @@
 #include "core/find.h"
 #include "cuda/launch.h"
 #include "cuda/lookup_rows.cuh"
+#include "cuda/probe.cuh"
 
 namespace dynemb::cuda {
 namespace {
 
 struct FindIds {
+  static constexpr bool kTouches = false;
+
   __device__ __forceinline__ Initializer const& missing(TableRef const& table) const {
     return table.eval_initializer;
   }

@@ -1,121 +1,157 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/gradient_long_runs.cuh: adds up the pieces of runs that have more than one.
+// cuda/gradient_long_runs.cuh: the sums of the pieces of a long run become one.
 //
-// A task is up to 64 pieces of a run, added by a block in an order that depends on their number
-// only. A run of more pieces has several tasks: each leaves its sum in the scratch row of its first
-// piece, and the block that completes the last of them adds up these rows in the same way. So even
-// a batch of one single id is spread over many blocks.
+// The sum of a piece goes to a scratch row, and its tile arrives at a counter. The last of sixteen
+// to arrive adds up what they have written, and arrives in turn one level above: a tree, so that
+// also a batch of one single id is added by many. Who is last is chance; in which order the rows
+// are added is not.
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
-#include "cuda/gradient_sums.cuh"
+#include "cuda/gradient_pieces.cuh"
+#include "cuda/gradient_sink.cuh"
 
 namespace dynemb::cuda {
 
-template <class Sink>
-struct LongRunsCall {
-  CallView view;
-  LongRuns long_runs;
-  Sink sink;
+constexpr int kChildren = 16;  // of a node of the tree
+
+// The scratch row of piece `index` of the run of `num_pieces` > 1 pieces that starts at `start`.
+// A piece that is not the last of its run has 32 positions to itself, which gives it an even number
+// of its own; the last piece takes the odd number beside the one before it.
+__host__ __device__ __forceinline__ int64_t partial_row(int64_t start, int64_t index,
+                                                        int64_t num_pieces) {
+  auto const full = start / kPiece + index;
+  return index < num_pieces - 1 ? 2 * full : 2 * (full - 1) + 1;
+}
+
+struct LongRuns {
+  uint64_t* arrived;  // [num_rows] zeros
+  float* partial;     // [num_rows, stride]
+  uint32_t num_rows;
+  int32_t stride;  // a multiple of 4
 };
 
-struct RunAdder {
-  LongRuns const& long_runs;
-  LongRun const& run;
-  int32_t dim;
-  float4* shared;  // [kThreads]
+// Scratch rows of one run, `step` pieces apart. num_pieces: of the run, or more if its last piece
+// is none of these.
+struct PartialRows {
+  int64_t run_start;
+  int64_t num_pieces;
+  int64_t first;
+  int64_t step;
+  int64_t count;
 
-  __device__ __forceinline__ float* row(int64_t piece) const {
-    return long_runs.partial + partial_row(run.start, piece, run.num_pieces) * long_runs.stride;
+  __device__ __forceinline__ int64_t row(int64_t i) const {
+    return partial_row(run_start, first + i * step, num_pieces);
+  }
+};
+
+// One tile, after it has written the sum of a piece that is not all of its run.
+template <bool kFast, class SortKey, class Sink>
+struct LongRunAdder {
+  CallView const& view;
+  SortedGradients<SortKey> const& sorted;
+  LongRuns const& long_runs;
+  Sink const& sink;
+  RowTile const& tile;
+
+  // A counter holds arrivals below and, above, the number of the run's pieces, said by the arrival
+  // that knows it. Returns the counter with this arrival. What those before wrote can be read
+  // afterwards.
+  __device__ __forceinline__ uint64_t arrive_at(int64_t counter, int64_t num_pieces) const {
+    __threadfence();
+    __syncwarp(tile.mask());
+    unsigned long long now = 0;
+    if (tile.rank == 0) {
+      auto const arrival = static_cast<unsigned long long>(num_pieces) << 32 | 1;
+      auto* const address = long_runs.arrived + counter;
+      now = arrival + atomicAdd(reinterpret_cast<unsigned long long*>(address), arrival);
+    }
+    now = __shfl_sync(tile.mask(), now, 0, tile.lanes);
+    __threadfence();
+    return now;
   }
 
-  // Adds `count` rows, those of pieces first, first + step, ...; the sum replaces the first.
-  __device__ void add(int64_t first, int64_t step, int64_t count) const {
-    auto const tile = RowTile(lanes_of_row(dim));
-    auto const tiles = kWarpsPerBlock * tile.per_warp;
-    auto const mine = static_cast<int32_t>(threadIdx.x) / tile.lanes;
-    for (int32_t base = 0; base < dim; base += tile.step()) {
-      auto const column = base + tile.first_column();
-      auto const active = column < dim;
-      auto const sum = active ? sum_of_tile(first, step, count, mine, tiles, column)
-                              : float4{0.0f, 0.0f, 0.0f, 0.0f};
-      __syncthreads();  // what shared memory held has been read
-      shared[threadIdx.x] = sum;
-      for (int half = tiles / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (mine < half)
-          add_scaled(shared[threadIdx.x], 1.0f, shared[threadIdx.x + half * tile.lanes]);
+  // Out of line: it is needed seldom, and its registers would be missed in the kernel.
+  __device__ __forceinline__ void arrive(Piece const& piece) const {
+    auto const start = piece.run_start;
+    auto num_pieces = piece.last ? int64_t{piece.index} + 1 : 0;  // 0: not known here
+    auto child = int64_t{piece.index};
+    int64_t span = 1;  // pieces of a child
+    for (int level = 0;; ++level) {
+      auto const node = child / kChildren;
+      auto const first = node * kChildren;
+      auto const children = [&] { return ceil_div(num_pieces, span) - first; };
+      // An only child waits for nobody. Else the node's first pieces are not the run's last one,
+      // so they have even numbers of their own: one for the counter of each level.
+      if (num_pieces == 0 || children() != 1) {
+        auto const now = arrive_at(2 * (start / kPiece + first * span + level), num_pieces);
+        num_pieces = static_cast<int64_t>(now >> 32);
+        auto const expected = num_pieces == 0 ? int64_t{kChildren} : children();
+        if (static_cast<int64_t>(now & 0xffffffffu) != expected) return;
       }
-      if (mine == 0 && active) {
-        *reinterpret_cast<float4*>(row(first) + column) = shared[threadIdx.x];
-      }
+      auto const count = num_pieces == 0 ? int64_t{kChildren} : children();
+      auto const at_least = num_pieces == 0 ? (first + count) * span + 1 : num_pieces;
+      auto const rows = PartialRows{start, at_least, first * span, span, count};
+      if (num_pieces != 0 && node == 0) return finish(piece, rows);
+      if (count > 1) add(piece, rows);
+      child = node;
+      span *= kChildren;
     }
   }
 
-  // Past the first-level cache: other blocks wrote some of these rows during this kernel.
-  __device__ __forceinline__ float4 load(int64_t piece, int32_t column) const {
-    return __ldcg(reinterpret_cast<float4 const*>(row(piece) + column));
+  __device__ __forceinline__ float* pointer(int64_t row, int32_t column) const {
+    return long_runs.partial + row * long_runs.stride + column;
   }
 
-  __device__ __forceinline__ float4 sum_of_tile(int64_t first, int64_t step, int64_t count,
-                                                int32_t mine, int32_t tiles, int32_t column) const {
+  // Past the first-level cache: others have written these rows during this kernel.
+  __device__ __forceinline__ float4 sum_of(PartialRows const& rows, int32_t column) const {
     constexpr int kInFlight = 4;
     float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
-    for (int64_t j = mine; j < count; j += tiles * kInFlight) {
-      float4 rows[kInFlight];
+#pragma unroll 1
+    for (int64_t i = 0; i < rows.count; i += kInFlight) {
+      float4 values[kInFlight];
 #pragma unroll
       for (int r = 0; r < kInFlight; ++r) {
-        auto const index = j + r * tiles;
-        rows[r] =
-            index < count ? load(first + index * step, column) : float4{0.0f, 0.0f, 0.0f, 0.0f};
+        values[r] = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (i + r >= rows.count) continue;
+        values[r] = __ldcg(reinterpret_cast<float4 const*>(pointer(rows.row(i + r), column)));
       }
 #pragma unroll
-      for (int r = 0; r < kInFlight; ++r) add_scaled(sum, 1.0f, rows[r]);
+      for (int r = 0; r < kInFlight; ++r) add_scaled(sum, 1.0f, values[r]);
     }
     return sum;
   }
-};
 
-// Reached by all threads of a block that has written the sum of a group. True for the last group
-// of the run; then what the others wrote can be read.
-__device__ __forceinline__ bool arrives_last(LongRun* run, uint32_t groups, bool* shared) {
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) *shared = atomicAdd(&run->arrived, 1u) == groups - 1;
-  __syncthreads();
-  __threadfence();
-  return *shared;
-}
-
-template <class Sink>
-__global__ void __launch_bounds__(kThreads, 4) long_runs_kernel(LongRunsCall<Sink> const call) {
-  __shared__ float4 sums[kThreads];
-  __shared__ bool is_last;
-  auto const& long_runs = call.long_runs;
-  auto const count = *long_runs.num_tasks;
-  for (auto i = blockIdx.x; i < count; i += gridDim.x) {
-    auto const task = long_runs.tasks[i];
-    auto& run = long_runs.runs[task.run];
-    auto const& table = call.view.tables[run.table];
-    auto const adder = RunAdder{long_runs, run, table.dim, sums};
-    auto const groups = static_cast<uint32_t>(ceil_div(run.num_pieces, kGroupPieces));
-    auto const first = int64_t{task.group} * kGroupPieces;
-    adder.add(first, 1, min(int64_t{kGroupPieces}, run.num_pieces - first));
-    if (groups > 1) {
-      if (!arrives_last(&run, groups, &is_last)) continue;
-      adder.add(0, kGroupPieces, groups);
-    }
-    __syncthreads();  // the whole sum has been written
-    if (threadIdx.x < 32) {
-      auto const row = SummedRow{table, run.table, run.slot, run.first_item};
-      call.sink.finish(TileGroup<32>(), row, adder.row(0));
+  // The sum replaces the first row.
+  __device__ void add(Piece const& piece, PartialRows const& rows) const {
+    auto const dim = view.tables[piece.table].dim;
+    for (auto c = tile.first_column(); c < dim; c += tile.step()) {
+      auto const sum = sum_of(rows, c);
+      *reinterpret_cast<float4*>(pointer(rows.row(0), c)) = sum;
     }
   }
-}
+
+  __device__ void finish(Piece const& piece, PartialRows const& rows) const {
+    auto const& table = view.tables[piece.table];
+    auto const row = SummedRow{table, piece.table, piece.slot, sorted.items[piece.run_start]};
+    auto const format = format_of<kFast>(table);
+    auto rate = 0.0f;
+    if (sink.needs_squares(row)) {
+      auto squares = 0.0f;
+      for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
+        squares += square_of(sum_of(rows, c));
+      }
+      rate = rate_of(sink, row, tile, squares);
+    }
+    for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
+      auto const loaded = sink.load(format, row, c);
+      sink.store(format, row, c, loaded, sum_of(rows, c), rate);
+    }
+  }
+};
 
 // ---- host ---------------------------------------------------------------------------------------
 
@@ -126,36 +162,9 @@ LongRuns take_long_runs(Args const& args, Scratch& scratch) {
   for (int32_t t = 0; t < args.num_tables; ++t) {
     stride = std::max(stride, (args.tables[t].dim + 3) / 4 * 4);
   }
-  auto const runs = items / kPiece + 1;
-  auto const tasks = runs + items / (kPiece * kGroupPieces) + 1;
   auto const rows = items <= kPiece ? 0 : 2 * ceil_div(items, kPiece);
-  return {scratch.take<LongRun>(runs),        scratch.take<GroupTask>(tasks),
-          scratch.take<uint32_t>(1),          scratch.take<uint32_t>(1),
-          scratch.take<float>(rows * stride), stride};
-}
-
-template <class Args>
-bool has_vector_gradients(Args const& args) {
-  for (int32_t f = 0; f < args.num_features; ++f) {
-    auto const& feature = args.features[f];
-    auto const dim = args.tables[feature.table].dim;
-    if (!is_float_vectors(feature.row_type, feature.rows, dim)) return false;
-  }
-  return true;
-}
-
-template <bool kFast, class SortKey, class Sink>
-cudaError_t launch_sums(PiecesCall<SortKey, Sink> const& call, cudaStream_t stream) {
-  auto const items = call.sorted.num_items;
-  auto const blocks = static_cast<unsigned>(ceil_div(items, kBlockPositions));
-  pieces_kernel<kFast><<<blocks, kThreads, 0, stream>>>(call);
-  DYNEMB_CUDA_TRY(cudaGetLastError());
-  if (items <= kPiece) return cudaSuccess;  // no run is longer than a piece
-  auto const tasks = static_cast<unsigned>(persistent_blocks(items / kPiece, 4));
-  auto const general = call.sink.general();
-  long_runs_kernel<<<tasks, kThreads, 0, stream>>>(
-      LongRunsCall<std::decay_t<decltype(general)>>{call.view, call.long_runs, general});
-  return cudaGetLastError();
+  return {scratch.take<uint64_t>(rows), scratch.take<float>(rows * stride),
+          static_cast<uint32_t>(rows), stride};
 }
 
 }  // namespace dynemb::cuda

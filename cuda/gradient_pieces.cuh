@@ -5,8 +5,10 @@
 //
 // A run is all sorted positions of one row. A piece is up to 32 of them, counted from the run's own
 // start, so that a sum does not depend on where the run lies. A block takes the pieces that start
-// among its 256 sorted positions. The sum of a piece that is its whole run goes straight to the
-// row; the sums of the pieces of longer runs go to scratch rows, for cuda/gradient_long_runs.cuh.
+// among its own sorted positions.
+//
+// A row may have left since the lookup: only a slot that still holds the id gets the gradient. All
+// positions of a run have the same id, so every piece asks for itself and all come to one answer.
 #pragma once
 
 #include <cstdint>
@@ -18,41 +20,7 @@
 
 namespace dynemb::cuda {
 
-constexpr int kPiece = 32;        // sorted positions
-constexpr int kGroupPieces = 64;  // pieces of a long run that one block adds up
-
-// The scratch row of piece `index` of the run of `num_pieces` > 1 pieces that starts at `start`.
-// A piece that is not the last of its run has 32 positions to itself, which gives it an even number
-// of its own; the last piece takes the odd number beside the one before it.
-__host__ __device__ __forceinline__ int64_t partial_row(int64_t start, int64_t index,
-                                                        int64_t num_pieces) {
-  auto const full = start / kPiece + index;
-  return index < num_pieces - 1 ? 2 * full : 2 * (full - 1) + 1;
-}
-
-// A run of more than one piece.
-struct LongRun {
-  int64_t start;
-  int64_t num_pieces;
-  int32_t table;
-  int32_t slot;
-  uint32_t first_item;
-  uint32_t arrived;  // groups whose sums are complete
-};
-
-struct GroupTask {
-  uint32_t run;
-  uint32_t group;  // of the run's pieces
-};
-
-struct LongRuns {
-  LongRun* runs;
-  GroupTask* tasks;
-  uint32_t* num_runs;   // [1]
-  uint32_t* num_tasks;  // [1]
-  float* partial;       // [rows, stride]
-  int32_t stride;       // a multiple of 4
-};
+constexpr int kPiece = 32;  // sorted positions
 
 // What is known of a position of the block: where its gradient lies and its factor.
 struct GradientRow {
@@ -63,40 +31,45 @@ struct GradientRow {
 };
 
 struct Piece {
-  int64_t partial;  // its scratch row, or -1: the piece is its whole run
-  uint32_t first_item;
+  int64_t run_start;    // sorted position
+  uint32_t index;       // of the piece in its run
+  uint32_t first_item;  // the item at the start of the run, if the piece is all of it
   int32_t slot;
   int16_t table;
   int16_t first;  // position in the block
-  int32_t count;
+  int16_t count;
+  bool last;  // of its run
+
+  __device__ __forceinline__ bool is_whole_run() const { return last && index == 0; }
 };
 
-constexpr int kBlockPositions = kThreads;
-constexpr int kSeenPositions = kBlockPositions + kPiece;  // a piece may end in the next block
-
+template <int kPositions>
 struct PieceMemory {
-  GradientRow rows[kSeenPositions];
-  Piece pieces[kBlockPositions];
-  unsigned heads[kSeenPositions / 32];  // a bit for each position at which a run begins
+  // A piece may end in the next block.
+  GradientRow rows[kPositions + kPiece];
+  Piece pieces[kPositions];
+  unsigned heads[kPositions / 32 + 1];  // a bit for each position at which a run begins
   int64_t first_run_start;              // of the run at the block's first position
   int32_t num_pieces;
   int32_t max_dim;
 };
 
-template <class SortKey>
+template <int kPositions, class SortKey>
 struct PieceCutter {
   CallView const& view;
   SortedGradients<SortKey> const& sorted;
-  LongRuns const& long_runs;
-  PieceMemory& memory;
+  bool counts_lost;
+  PieceMemory<kPositions>& memory;
+
+  static constexpr SortKey kNoRow = SortedGradients<SortKey>::kNoRow;
 
   __device__ __forceinline__ int64_t block_start() const {
-    return int64_t{blockIdx.x} * kBlockPositions;
+    return int64_t{blockIdx.x} * kPositions;
   }
 
   // The end of the array reads as one more key that no row has.
   __device__ __forceinline__ SortKey key_at_position(int64_t p) const {
-    return p < sorted.num_items ? sorted.keys[p] : sorted.total_slots;
+    return p < sorted.num_items ? sorted.keys[p] : kNoRow;
   }
 
   __device__ __forceinline__ bool is_head(int64_t p) const {
@@ -104,7 +77,8 @@ struct PieceCutter {
   }
 
   // The start of the run that covers `p`, by all lanes of a warp: first the 32 positions before,
-  // then a search that cuts what is left into 32 parts at a time.
+  // then a search that cuts what is left into 32 parts at a time. Keys before `p` are not in order
+  // of their value, but those equal to its key are neighbours: each search looks for their first.
   __device__ int64_t run_start(int64_t p) const {
     auto const key = sorted.keys[p];
     auto const near = p - 1 - lane_id();
@@ -124,8 +98,7 @@ struct PieceCutter {
     return low;
   }
 
-  __device__ __forceinline__ GradientRow gradient_row(uint32_t item) const {
-    auto const place = place_of(view, item);
+  __device__ __forceinline__ GradientRow gradient_row(Place const& place) const {
     auto const& feature = view.features[place.feature];
     auto const dim = view.tables[feature.table].dim;
     auto const bag = bag_of(feature, place.position);
@@ -139,14 +112,15 @@ struct PieceCutter {
   __device__ void find_heads() const {
     auto const thread = static_cast<int>(threadIdx.x);
     auto const warp = thread / 32;
+    if (warp >= kPositions / 32) return;
     auto const p = block_start() + thread;
     auto const word = __ballot_sync(kFullWarp, is_head(p));
     if (lane_id() == 0) memory.heads[warp] = word;
     if (warp != 0) return;
-    auto const after = __ballot_sync(kFullWarp, is_head(block_start() + kBlockPositions + thread));
+    auto const after = __ballot_sync(kFullWarp, is_head(block_start() + kPositions + thread));
     auto const start = (word & 1) != 0 ? block_start() : run_start(block_start());
     if (thread != 0) return;
-    memory.heads[kBlockPositions / 32] = after;
+    memory.heads[kPositions / 32] = after;
     memory.first_run_start = start;
     memory.num_pieces = 0;
     memory.max_dim = 1;
@@ -168,35 +142,43 @@ struct PieceCutter {
     return next == 0 ? kPiece + 1 : __ffs(static_cast<int>(next));
   }
 
-  __device__ void append_long_run(int64_t start, int64_t num_pieces, Piece const& last) const {
-    auto const run = atomicAdd(long_runs.num_runs, 1u);
-    auto const groups = static_cast<uint32_t>(ceil_div(num_pieces, kGroupPieces));
-    long_runs.runs[run] = {start, num_pieces, last.table, last.slot, sorted.items[start], 0};
-    auto const task = atomicAdd(long_runs.num_tasks, groups);
-    for (uint32_t g = 0; g < groups; ++g) long_runs.tasks[task + g] = {run, g};
-  }
-
-  // The piece that starts at position i of the block, if one does.
-  __device__ void cut_at(int i, SortKey key) const {
-    auto const p = block_start() + i;
-    auto const start = start_of_run_at(i);
-    auto const index = (p - start) / kPiece;
-    if (p - start != index * kPiece) return;
+  // The piece that starts at position i of the block. `stored`: the key that its slot holds.
+  __device__ void append_piece(int i, int64_t start, SortKey key, Key stored, uint32_t item,
+                               Place const& place) const {
     auto const left = left_of_run_at(i);
-    auto const last = left <= kPiece;
-    auto const linear = static_cast<int64_t>(key);
-    auto const t = table_of(view, linear);
+    auto const t = sorted.table_of(key);
+    auto const& table = view.tables[t];
     Piece piece;
-    piece.first_item = sorted.items[p];
-    piece.slot = static_cast<int32_t>(linear - view.first_slot[t]);
+    piece.run_start = start;
+    piece.index = static_cast<uint32_t>((block_start() + i - start) / kPiece);
+    piece.first_item = item;
+    piece.slot = sorted.slot_of(key);
     piece.table = static_cast<int16_t>(t);
     piece.first = static_cast<int16_t>(i);
-    piece.count = last ? left : kPiece;
-    auto const num_pieces = last ? index + 1 : index + 2;  // at least, which is all that is asked
-    piece.partial = num_pieces == 1 ? -1 : partial_row(start, index, num_pieces);
+    piece.last = left <= kPiece;
+    piece.count = static_cast<int16_t>(piece.last ? left : kPiece);
+    auto const& feature = view.features[place.feature];
+    if (stored != load_key(feature.ids, feature.id_type, place.position)) {
+      if (counts_lost) {
+        fetch_add(table.counters + kLostUpdates, static_cast<uint64_t>(piece.count));
+      }
+      return;
+    }
     memory.pieces[atomicAdd(&memory.num_pieces, 1)] = piece;
-    atomicMax(&memory.max_dim, view.tables[t].dim);
-    if (last && index > 0) append_long_run(start, num_pieces, piece);
+    atomicMax(&memory.max_dim, table.dim);
+  }
+
+  __device__ __forceinline__ void look_at(int i, SortKey key) const {
+    auto const p = block_start() + i;
+    auto const start = start_of_run_at(i);
+    auto const begins_piece = (p - start) % kPiece == 0;
+    // Asked for first, needed last: it comes from far away.
+    Key stored = kEmptyKey;
+    if (begins_piece) stored = *key_at(view.tables[sorted.table_of(key)], sorted.slot_of(key));
+    auto const item = sorted.items[p];
+    auto const place = place_of(view, item);
+    memory.rows[i] = gradient_row(place);
+    if (begins_piece) append_piece(i, start, key, stored, item, place);
   }
 
   // After this the pieces of the block and the rows of their positions are in shared memory.
@@ -205,15 +187,12 @@ struct PieceCutter {
     __syncthreads();
     auto const i = static_cast<int>(threadIdx.x);
     auto const p = block_start() + i;
-    auto const key = key_at_position(p);
-    if (key != sorted.total_slots) {
-      memory.rows[i] = gradient_row(sorted.items[p]);
-      cut_at(i, key);
-    }
+    auto const key = i < kPositions ? key_at_position(p) : kNoRow;
+    if (key != kNoRow) look_at(i, key);
     // What follows the block belongs to its last piece, up to the next head.
-    auto const after = memory.heads[kBlockPositions / 32] & (kFullWarp >> (31 - lane_id()));
-    if (i < kPiece && after == 0 && sorted.keys[p + kBlockPositions] != sorted.total_slots) {
-      memory.rows[kBlockPositions + i] = gradient_row(sorted.items[p + kBlockPositions]);
+    auto const after = memory.heads[kPositions / 32] & (kFullWarp >> (31 - lane_id()));
+    if (i < kPiece && after == 0 && sorted.keys[p + kPositions] != kNoRow) {
+      memory.rows[kPositions + i] = gradient_row(place_of(view, sorted.items[p + kPositions]));
     }
     __syncthreads();
   }

@@ -1,39 +1,27 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/gradient_sums.cuh: the kernel that sums the pieces of a block and hands each sum on.
-//
-// A template over Sink: what happens to the sum of a row (cuda/update.cu, cuda/reduce.cu):
-//   Sink::Loaded                     what it needs of a row, loaded beside the gradients
-//   load(format, row, column)        -> Loaded
-//   needs_squares(row), rate(...)    for an optimizer that looks at the whole row first
-//   store(format, row, column, loaded, sum, rate)
-//   finish(group, row, sum)          the whole row from memory, by the lanes of a warp
-//   general()                        -> the sink that finishes long runs
+// cuda/gradient_sums.cuh: the kernel that sums the pieces of a block and hands each sum on: to its
+// row (cuda/gradient_sink.cuh) or, if there are more pieces of the row, to the others.
 #pragma once
 
 #include <cstdint>
 
+#include "cuda/gradient_long_runs.cuh"
 #include "cuda/gradient_pieces.cuh"
+#include "cuda/gradient_sink.cuh"
 
 namespace dynemb::cuda {
 
 constexpr int kTogether = 2;     // pieces that a tile sums at the same time
 constexpr int kRowsOfPiece = 2;  // gradients on their way, for each of them
 
-// A row whose sum is complete.
-struct SummedRow {
-  TableRef const& table;
-  int32_t table_index;
-  int32_t slot;
-  uint32_t first_item;  // the first of its positions in the batch
-};
-
 template <class SortKey, class Sink>
 struct PiecesCall {
   CallView view;
   SortedGradients<SortKey> sorted;
   LongRuns long_runs;
+  bool counts_lost;
   Sink sink;
 };
 
@@ -46,27 +34,12 @@ __device__ __forceinline__ auto format_of(GradientRow const& row) {
   }
 }
 
-template <bool kFast>
-__device__ __forceinline__ auto format_of(TableRef const& table) {
-  if constexpr (kFast) {
-    return FloatVectors{};
-  } else {
-    return AnyFormat{table.value_type, moves_vectors(table.values, table.dim)};
-  }
-}
-
-__device__ __forceinline__ float square_of(float4 const& v) {
-  return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-}
-
 // One tile at work on kTogether pieces. All lanes of the tile take the same branches, except where
 // a lane has no column.
-template <bool kFast, class Sink>
+template <bool kFast, int kPositions, class SortKey, class Sink>
 struct PieceSummer {
-  PieceMemory const& memory;
-  CallView const& view;
-  LongRuns const& long_runs;
-  Sink const& sink;
+  PieceMemory<kPositions> const& memory;
+  PiecesCall<SortKey, Sink> const& call;
   RowTile const& tile;
   int32_t first;  // of the pieces,
   int32_t step;   // and from one to the next
@@ -76,10 +49,10 @@ struct PieceSummer {
   // Read again where it is needed: shared memory is near and registers are few.
   __device__ __forceinline__ Piece const& piece(int k) const { return memory.pieces[index(k)]; }
   __device__ __forceinline__ TableRef const& table(int k) const {
-    return view.tables[piece(k).table];
+    return call.view.tables[piece(k).table];
   }
   __device__ __forceinline__ bool is_whole(int k) const {
-    return exists(k) && piece(k).partial < 0;
+    return exists(k) && piece(k).is_whole_run();
   }
   __device__ __forceinline__ SummedRow row(int k) const {
     return {table(k), piece(k).table, piece(k).slot, piece(k).first_item};
@@ -131,7 +104,7 @@ struct PieceSummer {
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
       rates[k] = 0.0f;
-      needed[k] = is_whole(k) && sink.needs_squares(row(k));
+      needed[k] = is_whole(k) && call.sink.needs_squares(row(k));
       squares[k] = square_of(sums[k]);
       any |= needed[k];
     }
@@ -144,16 +117,15 @@ struct PieceSummer {
     }
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      for (int distance = tile.lanes / 2; distance > 0; distance /= 2) {
-        squares[k] += __shfl_xor_sync(tile.mask(), squares[k], distance, tile.lanes);
-      }
-      if (needed[k] && tile.rank == 0) rates[k] = sink.rate(row(k), squares[k]);
-      rates[k] = __shfl_sync(tile.mask(), rates[k], 0, tile.lanes);
+      if (needed[k]) rates[k] = rate_of(call.sink, row(k), tile, squares[k]);
     }
   }
 
   __device__ __forceinline__ void store_partial(int k, int32_t column, float4 const& sum) const {
-    auto* const to = long_runs.partial + piece(k).partial * long_runs.stride + column;
+    auto const& p = piece(k);
+    auto const num_pieces = int64_t{p.index} + (p.last ? 1 : 2);  // at least, which is enough here
+    auto const partial = partial_row(p.run_start, p.index, num_pieces);
+    auto* const to = call.long_runs.partial + partial * call.long_runs.stride + column;
     *reinterpret_cast<float4*>(to) = sum;
   }
 
@@ -172,7 +144,7 @@ struct PieceSummer {
 #pragma unroll
       for (int k = 0; k < kTogether; ++k) {
         if (is_whole(k) && column < dim[k]) {
-          loaded[k] = sink.load(format_of<kFast>(table(k)), row(k), column);
+          loaded[k] = call.sink.load(format_of<kFast>(table(k)), row(k), column);
         }
       }
       float4 sums[kTogether];
@@ -182,7 +154,7 @@ struct PieceSummer {
       for (int k = 0; k < kTogether; ++k) {
         if (column >= dim[k]) continue;
         if (is_whole(k)) {
-          sink.store(format_of<kFast>(table(k)), row(k), column, loaded[k], sums[k], rates[k]);
+          call.sink.store(format_of<kFast>(table(k)), row(k), column, loaded[k], sums[k], rates[k]);
         } else {
           store_partial(k, column, sums[k]);
         }
@@ -192,17 +164,53 @@ struct PieceSummer {
 };
 
 // kFast: all rows, states and gradients of the call are FloatVectors.
-template <bool kFast, class SortKey, class Sink>
-__global__ void __launch_bounds__(kThreads)
+template <bool kFast, int kPositions, class SortKey, class Sink>
+__global__ void __launch_bounds__(kThreads, Sink::kBlocks)
     pieces_kernel(__grid_constant__ PiecesCall<SortKey, Sink> const call) {
-  __shared__ PieceMemory memory;
-  PieceCutter<SortKey>{call.view, call.sorted, call.long_runs, memory}.run();
+  __shared__ PieceMemory<kPositions> memory;
+  PieceCutter<kPositions, SortKey>{call.view, call.sorted, call.counts_lost, memory}.run();
   auto const tile = RowTile(lanes_of_row(memory.max_dim));
   auto const tiles = kWarpsPerBlock * tile.per_warp;
   auto const mine = static_cast<int32_t>(threadIdx.x) / tile.lanes;
   for (auto i = mine; i < memory.num_pieces; i += tiles * kTogether) {
-    PieceSummer<kFast, Sink>{memory, call.view, call.long_runs, call.sink, tile, i, tiles}.run();
+    PieceSummer<kFast, kPositions, SortKey, Sink>{memory, call, tile, i, tiles}.run();
   }
+  // In a loop of its own, where the registers of the sums are free again.
+  auto const adder =
+      LongRunAdder<kFast, SortKey, Sink>{call.view, call.sorted, call.long_runs, call.sink, tile};
+#pragma unroll 1
+  for (auto i = mine; i < memory.num_pieces; i += tiles) {
+    if (!memory.pieces[i].is_whole_run()) adder.arrive(memory.pieces[i]);
+  }
+}
+
+// ---- host ---------------------------------------------------------------------------------------
+
+template <class Args>
+bool has_vector_gradients(Args const& args) {
+  for (int32_t f = 0; f < args.num_features; ++f) {
+    auto const& feature = args.features[f];
+    auto const dim = args.tables[feature.table].dim;
+    if (!is_float_vectors(feature.row_type, feature.rows, dim)) return false;
+  }
+  return true;
+}
+
+template <bool kFast, int kPositions, class SortKey, class Sink>
+cudaError_t launch_pieces(PiecesCall<SortKey, Sink> const& call, cudaStream_t stream) {
+  auto const blocks = static_cast<unsigned>(ceil_div(call.sorted.num_items, kPositions));
+  pieces_kernel<kFast, kPositions><<<blocks, kThreads, 0, stream>>>(call);
+  return cudaGetLastError();
+}
+
+// With few positions a block takes fewer: more of the multiprocessors have work then.
+template <bool kFast, class SortKey, class Sink>
+cudaError_t launch_sums(PiecesCall<SortKey, Sink> const& call, cudaStream_t stream) {
+  constexpr int64_t kFew = 1 << 18;
+  if constexpr (sizeof(SortKey) == 4) {
+    if (call.sorted.num_items <= kFew) return launch_pieces<kFast, 64>(call, stream);
+  }
+  return launch_pieces<kFast, 256>(call, stream);
 }
 
 }  // namespace dynemb::cuda

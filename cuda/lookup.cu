@@ -6,6 +6,7 @@
 #include "cuda/launch.h"
 #include "cuda/lookup_rows.cuh"
 #include "cuda/missing.cuh"
+#include "cuda/probe.cuh"
 
 namespace dynemb::cuda {
 namespace {
@@ -34,7 +35,16 @@ struct BeginLookup {
   }
 };
 
+// May be behind what other multiprocessors have written.
+__device__ __forceinline__ uint64_t cached_load(uint64_t const* address) {
+  uint64_t value;
+  asm volatile("ld.relaxed.cta.u64 %0, [%1];" : "=l"(value) : "l"(address));
+  return value;
+}
+
 struct LookupIds {
+  static constexpr bool kTouches = true;
+
   Touch const* uses;
   MissingList list;
 
@@ -66,10 +76,22 @@ struct LookupIds {
     if (is_packed(policy)) {
       dynemb::touch(score, policy, use.clock, use.given);
     } else {
-      // Without a look at the old score: on a line that a thousand warps write, the read before
-      // the write costs four times the write (benchmarks/notes.md).
-      atomic_store(score, use.clock);
+      // A look through the first-level cache: what this multiprocessor has written shows there. On
+      // the line of a popular id a look past it queues behind the writes of all others, and takes
+      // four times as long as one more write (benchmarks/notes.md).
+      if (cached_load(score) != use.clock && !was_touched(here.touched, id.slot)) {
+        atomic_store(score, use.clock);
+      }
     }
+  }
+
+  // Has the block stored the score of this slot, or is it about to? A cache that forgets, so that
+  // the block's duplicates of a popular id do not all write to one address.
+  static __device__ __forceinline__ bool was_touched(int32_t* touched, int32_t slot) {
+    auto* const entry = touched + static_cast<uint32_t>(slot) * 0x9e3779b1u / (~0u / kThreads + 1);
+    if (*static_cast<int32_t volatile*>(entry) == slot) return true;
+    *static_cast<int32_t volatile*>(entry) = slot;
+    return false;
   }
 };
 

@@ -3,7 +3,7 @@
 
 // cuda/reduce.cu: gradients are summed row by row, and the sums are given back.
 #include "core/slot.h"
-#include "cuda/gradient_long_runs.cuh"
+#include "cuda/gradient_sums.cuh"
 #include "cuda/launch.h"
 
 namespace dynemb::cuda {
@@ -21,9 +21,8 @@ struct BeginReduce {
   Target given[kMaxTables];
   Target* targets;
   int64_t* first_of_feature;  // of its positions, among those of the table
-  LongRuns long_runs;
 
-  __device__ void begin() const { *long_runs.num_runs = *long_runs.num_tasks = 0; }
+  __device__ void begin() const {}
 
   template <class Call>
   __device__ void begin_table(Call const& call, int32_t t) const {
@@ -39,11 +38,11 @@ struct BeginReduce {
 };
 
 struct ReduceRows {
+  static constexpr int kBlocks = 4;
+
   CallView view;
   Target const* targets;
   int64_t const* first_of_feature;
-
-  ReduceRows general() const { return *this; }
 
   struct Loaded {};
 
@@ -68,18 +67,6 @@ struct ReduceRows {
     auto const format = AnyFormat{ValueType::kFloat32, moves_vectors(target.gradients, dim)};
     store_quad(format, row_pointer(format, target.gradients, index, dim), column, dim, sum);
     if (column == 0) target.unique_slots[index] = row.slot;
-  }
-
-  template <class Group>
-  __device__ __forceinline__ void finish(Group const& group, SummedRow const& row,
-                                         float const* sum) const {
-    auto const& target = targets[row.table_index];
-    auto const index = index_of(row);
-    auto const dim = row.table.dim;
-    for (auto i = group.rank(); i < dim; i += group.size()) {
-      target.gradients[index * dim + i] = sum[i];
-    }
-    if (group.rank() == 0) target.unique_slots[index] = row.slot;
   }
 };
 
@@ -129,8 +116,7 @@ cudaError_t clear(ReduceArgs const& args, ClearCall const& call, cudaStream_t st
 template <class Size, class SortKey>
 cudaError_t run(ReduceArgs const& args, ReduceScratch<SortKey> const& scratch,
                 cudaStream_t stream) {
-  BeginReduce begin{
-      args.counts_step, {}, scratch.targets, scratch.first_of_feature, scratch.long_runs};
+  BeginReduce begin{args.counts_step, {}, scratch.targets, scratch.first_of_feature};
   for (int32_t t = 0; t < args.num_tables; ++t) {
     begin.given[t] = {args.unique_slots[t], args.gradients[t], args.capacities[t]};
   }
@@ -138,9 +124,10 @@ cudaError_t run(ReduceArgs const& args, ReduceScratch<SortKey> const& scratch,
   DYNEMB_CUDA_TRY(clear(args, {scratch.view.tables, scratch.targets}, stream));
   if (scratch.order.num_items == 0) return cudaSuccess;
   auto const sink = ReduceRows{scratch.view, scratch.targets, scratch.first_of_feature};
-  PiecesCall<SortKey, ReduceRows> call{scratch.view, {}, scratch.long_runs, sink};
-  DYNEMB_CUDA_TRY(
-      sort_gradients<Size>(args, scratch.order, args.counts_step != 0, &call.sorted, stream));
+  PiecesCall<SortKey, ReduceRows> call{
+      scratch.view, {}, scratch.long_runs, args.counts_step != 0, sink};
+  DYNEMB_CUDA_TRY(sort_gradients<Size>(args, scratch.order, scratch.long_runs.arrived,
+                                       scratch.long_runs.num_rows, &call.sorted, stream));
   if (has_vector_gradients(args)) return launch_sums<true>(call, stream);
   return launch_sums<false>(call, stream);
 }

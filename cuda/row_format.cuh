@@ -38,9 +38,13 @@ __host__ __device__ __forceinline__ bool is_float_vectors(ValueType type, void c
 }
 
 template <class Format>
+__device__ __forceinline__ int32_t element_bytes(Format format) {
+  return format.type == ValueType::kFloat32 ? 4 : 2;
+}
+
+template <class Format>
 __device__ __forceinline__ char* row_pointer(Format format, void* rows, int64_t row, int32_t dim) {
-  auto const bytes = row * dim * (format.type == ValueType::kFloat32 ? 4 : 2);
-  return static_cast<char*>(rows) + bytes;
+  return static_cast<char*>(rows) + row * dim * element_bytes(format);
 }
 
 template <class Format>

@@ -3,8 +3,8 @@
 
 // cuda/update.cu: gradients are summed row by row, and a row is updated where its sum is complete.
 #include "core/optimizer.h"
-#include "core/update_row.h"
-#include "cuda/gradient_long_runs.cuh"
+#include "core/row.h"
+#include "cuda/gradient_sums.cuh"
 #include "cuda/launch.h"
 
 namespace dynemb::cuda {
@@ -14,9 +14,8 @@ struct BeginUpdate {
   float const* hyper;
   OptimizerKind kinds[kMaxTables];
   Optimizer* optimizers;
-  LongRuns long_runs;
 
-  __device__ void begin() const { *long_runs.num_runs = *long_runs.num_tasks = 0; }
+  __device__ void begin() const {}
 
   template <class Call>
   __device__ void begin_table(Call const& call, int32_t t) const {
@@ -38,6 +37,12 @@ constexpr int kAnyKind = -1;
 
 template <int kKind>
 struct UpdateRows {
+  // On a multiprocessor at the same time: as many as the registers of the sums allow.
+  static constexpr int kBlocks = kKind == static_cast<int>(OptimizerKind::kSgd)    ? 5
+                                 : kKind == static_cast<int>(OptimizerKind::kAdam) ? 3
+                                 : kKind == kAnyKind                               ? 2
+                                                                                   : 4;
+
   Optimizer const* optimizers;
 
   __device__ __forceinline__ OptimizerKind kind_of(SummedRow const& row) const {
@@ -47,8 +52,6 @@ struct UpdateRows {
       return optimizers[row.table_index].kind;
     }
   }
-
-  UpdateRows<kAnyKind> general() const { return {optimizers}; }
 
   struct Loaded {
     RawQuad row;
@@ -124,21 +127,6 @@ struct UpdateRows {
     store_quad(format, row_pointer(format, table.values, row.slot, table.dim), column, table.dim,
                w);
   }
-
-  template <class Group>
-  __device__ __forceinline__ void finish(Group const& group, SummedRow const& row,
-                                         float const* sum) const {
-    auto const& table = row.table;
-    auto const& o = optimizers[row.table_index];
-    switch (table.value_type) {
-      case ValueType::kFloat32:
-        return update_row<Group, float>(group, table, o, row.slot, sum);
-      case ValueType::kBFloat16:
-        return update_row<Group, BFloat16>(group, table, o, row.slot, sum);
-      case ValueType::kFloat16:
-        return update_row<Group, Float16>(group, table, o, row.slot, sum);
-    }
-  }
 };
 
 template <class SortKey>
@@ -172,7 +160,8 @@ cudaError_t launch(UpdateScratch<SortKey> const& scratch, SortedGradients<SortKe
                    cudaStream_t stream) {
   using Sink = UpdateRows<kKind>;
   return launch_sums<kFast>(
-      PiecesCall<SortKey, Sink>{scratch.view, sorted, scratch.long_runs, {scratch.optimizers}},
+      PiecesCall<SortKey, Sink>{
+          scratch.view, sorted, scratch.long_runs, true, {scratch.optimizers}},
       stream);
 }
 
@@ -210,12 +199,13 @@ cudaError_t launch_fast(UpdateArgs const& args, UpdateScratch<SortKey> const& sc
 template <class Size, class SortKey>
 cudaError_t run(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
                 cudaStream_t stream) {
-  BeginUpdate begin{args.hyper, {}, scratch.optimizers, scratch.long_runs};
+  BeginUpdate begin{args.hyper, {}, scratch.optimizers};
   std::copy_n(args.optimizers, args.num_tables, begin.kinds);
   DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
   if (scratch.order.num_items == 0) return cudaSuccess;
   SortedGradients<SortKey> sorted;
-  DYNEMB_CUDA_TRY(sort_gradients<Size>(args, scratch.order, true, &sorted, stream));
+  DYNEMB_CUDA_TRY(sort_gradients<Size>(args, scratch.order, scratch.long_runs.arrived,
+                                       scratch.long_runs.num_rows, &sorted, stream));
   if (has_vector_gradients(args) && has_vector_tables(args))
     return launch_fast(args, scratch, sorted, stream);
   return launch<false, kAnyKind>(scratch, sorted, stream);

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``python -m jax_dynemb info``, ``inspect`` and ``convert``."""
+"""The command line: ``python -m jax_dynemb info``, ``bench``, ``inspect``, ..."""
 
 import argparse
 import importlib.metadata
@@ -16,6 +16,7 @@ from rich.table import Table
 
 import jax_dynemb as jde
 from jax_dynemb import _ffi, commands
+from jax_dynemb.bench import command as bench_command
 
 # A command is a function of the parsed arguments that returns the exit status; the
 # first line of its docstring is its help.
@@ -33,6 +34,11 @@ def info(arguments: argparse.Namespace) -> int:
     results = {device: _self_test_result(device) for device in _devices()}
     console.print(_device_table(results))
     return 1 if any(results.values()) else 0
+
+
+def bench(arguments: argparse.Namespace) -> int:
+    """Time lookups and training steps beside targets, byte floors and peers."""
+    return bench_command.main(arguments)
 
 
 def inspect(arguments: argparse.Namespace) -> int:
@@ -54,9 +60,15 @@ def _or_sentence(command: Command, arguments: argparse.Namespace) -> int:
         return 1
 
 
-COMMANDS: dict[str, Command] = {"info": info, "inspect": inspect, "convert": convert}
+COMMANDS: dict[str, Command] = {
+    "info": info,
+    "bench": bench,
+    "inspect": inspect,
+    "convert": convert,
+}
 # What adds the arguments of a command that has some.
 ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "bench": bench_command.add_arguments,
     "inspect": commands.inspect.add_arguments,
     "convert": commands.convert.add_arguments,
 }

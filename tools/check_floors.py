@@ -83,6 +83,7 @@ PYTHON_FLOORS = {
     "import_": 8,
     "commands": 8,
     "testing": 8,
+    "bench": 9,
     "__main__": 9,
     "__init__": 9,
 }

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from workloads import Case
+from jax_dynemb.bench.workloads import Case
 
 LEARNING_RATE = 1e-3
+
+torch.sparse.check_sparse_tensor_invariants.disable()  # or Adagrad warns
 
 # One step: ids in, everything done when it returns.
 Step = Callable[[Any], None]

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workloads of every measurement: table shapes, ids, and the fewest bytes to move.
 
-Only NumPy is needed, so that a peer can be measured on the same ids in an environment
-of its own.
+Only NumPy is needed: this file alone can be copied to where a peer is measured.
 """
 
 from __future__ import annotations
@@ -51,10 +50,12 @@ class Case:
         """Rows that a lookup returns, all tables together."""
         return self.tables * self.batch if self.pooled else self.num_ids
 
-    def shrunk(self, factor: int) -> Case:
-        """The same case with fewer rows and a smaller batch."""
-        rows, batch = self.rows // factor, self.batch // factor
-        return dataclasses.replace(self, rows=rows, batch=batch)
+    def scaled(self, factor: float) -> Case:
+        """The same case with `factor` times the rows and the batch."""
+        if factor == 1:
+            return self
+        rows, batch = max(512, self.rows * factor), max(16, self.batch * factor)
+        return dataclasses.replace(self, rows=int(rows), batch=int(batch))
 
 
 GPU_CASES = {
@@ -70,7 +71,12 @@ CPU_CASES = {
     "q": Case(26, 100_000, 32, 2_048, 1, True),
     "r": Case(1, 1_000_000, 128, 65_536, 1, False),
 }
-CASES = GPU_CASES | CPU_CASES
+# A million lookups of narrow rows.
+NARROW_CASES = {
+    f"d{dim}": Case(1, 10_000_000, dim, 1_048_576, 1, False) for dim in (8, 16, 32)
+}
+CASES = GPU_CASES | CPU_CASES | NARROW_CASES
+DISTRIBUTIONS = ("zipf", "uniform", "hot", "same", "fresh")
 
 
 def draw(
@@ -99,14 +105,21 @@ def draw(
 def batch_ids(case: Case, distribution: str, seed: int) -> np.ndarray:
     """Draws the ids of one batch, `int64[tables, batch * bag]`.
 
-    "fresh" gives ids of which no two are equal, for tables that have never seen them.
+    Beside those of `draw`: "fresh" gives ids of which no two are equal, for tables that
+    have never seen them; "hot" is "zipf" with every second place, at random, taken by
+    one id; "same" is that id everywhere.
     """
     rng = np.random.default_rng(seed)
-    count = case.ids_per_table
+    count, tables = case.ids_per_table, range(case.tables)
     if distribution == "fresh":
-        ids = np.stack([rng.permutation(count) for _ in range(case.tables)])
+        ids = np.stack([rng.permutation(count) for _ in tables])
         return ids + (np.int64(seed + 1) << 32)  # beyond every id of the other batches
-    tables = range(case.tables)
+    hot = np.int64(case.rows // 2)
+    if distribution == "same":
+        return np.full((case.tables, count), hot)
+    if distribution == "hot":
+        ids = np.stack([draw("zipf", count, case.rows, rng) for _ in tables])
+        return np.where(rng.random(ids.shape) < 0.5, hot, ids)
     return np.stack([draw(distribution, count, case.rows, rng) for _ in tables])
 
 
@@ -121,7 +134,11 @@ def state_floats(optimizer: str, dim: int) -> int:
 
 
 def minimum_bytes(
-    case: Case, unique_rows: int, optimizer: str | None, width: int = 4
+    case: Case,
+    unique_rows: int,
+    optimizer: str | None,
+    width: int = 4,
+    output_width: int = 4,
 ) -> int:
     """Fewest bytes that a step can move through memory.
 
@@ -134,9 +151,10 @@ def minimum_bytes(
       unique_rows: distinct rows that the batch touches, all tables together.
       optimizer: name of the optimizer, or None for a lookup alone.
       width: bytes of one stored embedding element.
+      output_width: bytes of one element of an output or its gradient.
     """
     ids = case.num_ids * 8
-    outputs = case.num_outputs * case.dim * 4
+    outputs = case.num_outputs * case.dim * output_width
     rows = unique_rows * case.dim * width
     if optimizer is None:
         return rows + ids + outputs

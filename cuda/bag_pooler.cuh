@@ -1,0 +1,192 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/bag_pooler.cuh: a warp probes the ids of its bags; then each tile of its lanes sums the rows
+// of a bag at a time.
+//
+// With rows mostly in the caches the sum is bound by the instructions that a row takes, so the
+// inner loop has few: slots lie in shared memory, whatever is rare is left to a second look.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/row_copier.cuh"
+
+namespace dynemb::cuda {
+
+constexpr int kCachedSlots = 128;   // of the bags of a warp; the others are read back
+constexpr int kPooledInFlight = 8;  // rows of a tile that pools
+
+// A sum over bags of one id each, without weights, is the row itself.
+__host__ __device__ __forceinline__ bool pools(FeatureRef const& feature) {
+  if (feature.pooling == Pooling::kMean) return true;
+  return feature.pooling == Pooling::kSum && (feature.bag_size != 1 || feature.weights != nullptr);
+}
+
+// Of one warp, in shared memory.
+struct BagCache {
+  int32_t slots[kCachedSlots];
+  float factors[kCachedSlots];  // of the first bags: 1 / ids, padding left out (kMean only)
+};
+
+template <class In, class Out, class Ids>
+struct BagPooler {
+  RowCopier<In, Out, Ids> rows;
+  BagCache& cache;
+  int64_t first_bag;
+  int64_t begin;  // position of the first id; ids of a warp's bags are counted from here
+
+  __device__ __forceinline__ int32_t end_of(int64_t bag) const {
+    return static_cast<int32_t>(bag_range(rows.here.feature, bag).end - begin);
+  }
+
+  __device__ __forceinline__ int32_t begin_of(int64_t bag) const {
+    return static_cast<int32_t>(bag_range(rows.here.feature, bag).begin - begin);
+  }
+
+  // Returns whether any id has no row.
+  __device__ __forceinline__ bool probe(int64_t end) const {
+    auto missing = false;
+#pragma unroll 1
+    for (auto base = begin; base < end; base += 32) {
+      auto const position = base + lane_id();
+      auto const id = rows.ids.probe(rows.here, position, position < end);
+      if (position - begin < kCachedSlots) cache.slots[position - begin] = id.slot;
+      missing |= id.slot < kPaddingSlot;
+      rows.ids.touch(rows.here, id);
+    }
+    return __any_sync(kFullWarp, missing);
+  }
+
+  __device__ __forceinline__ float mean_factor(int32_t const* slots, int64_t bag) const {
+    int32_t count = 0;
+    auto const end = end_of(bag);
+    for (auto index = begin_of(bag); index < end; ++index) {
+      count += slots[index] == kPaddingSlot ? 0 : 1;
+    }
+    return count == 0 ? 0.0f : 1.0f / static_cast<float>(count);
+  }
+
+  // A lane a bag.
+  __device__ __forceinline__ void find_factors(int32_t const* slots, int64_t last_bag) const {
+    auto* const scale = rows.here.feature.scale;
+    for (auto bag = first_bag + lane_id(); bag < last_bag; bag += 32) {
+      auto const factor = mean_factor(slots, bag);
+      if (bag - first_bag < kCachedSlots) cache.factors[bag - first_bag] = factor;
+      if (scale != nullptr) scale[bag] = factor;
+    }
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ float factor_of(int32_t const* slots, int64_t bag) const {
+    if (rows.here.feature.pooling != Pooling::kMean) return 1.0f;
+    auto const index = bag - first_bag;
+    return index < kCachedSlots ? cache.factors[index] : mean_factor(slots, bag);
+  }
+
+  // In row 0 of the table.
+  __device__ __forceinline__ char const* column_pointer(int32_t column) const {
+    return static_cast<char const*>(rows.here.table.values) + column * element_bytes(rows.in);
+  }
+
+  // The rows of one bag, in four columns.
+  struct Stream {
+    char const* columns;   // of row 0
+    uint32_t row_bytes;    //
+    int32_t columns_left;  // from these on
+    int32_t const* slots;  // the next id's
+    float const* weights;  // the next id's, if there are any
+    float4 sum;
+  };
+
+  // Ids without a row add nothing: also their weight, since 0 times infinity is not 0.
+  template <int kCount, bool kWeighted>
+  __device__ __forceinline__ void add(Stream& stream) const {
+    RawQuad quad[kCount];
+    float weight[kWeighted ? kCount : 1];
+#pragma unroll
+    for (int r = 0; r < kCount; ++r) {
+      auto const slot = stream.slots[r];
+      auto const* const row =
+          stream.columns + uint64_t{static_cast<uint32_t>(slot)} * stream.row_bytes;
+      quad[r] = slot >= 0 ? load_quad(rows.in, row, 0, stream.columns_left) : RawQuad{{0, 0, 0, 0}};
+      if constexpr (kWeighted) weight[r] = slot >= 0 ? stream.weights[r] : 0.0f;
+    }
+#pragma unroll
+    for (int r = 0; r < kCount; ++r) {
+      add_scaled(stream.sum, kWeighted ? weight[kWeighted ? r : 0] : 1.0f,
+                 to_floats(rows.in, quad[r]));
+    }
+    stream.slots += kCount;
+    if constexpr (kWeighted) stream.weights += kCount;
+  }
+
+  template <bool kWeighted>
+  __device__ __forceinline__ float4 sum_of_rows(Stream stream, int32_t count) const {
+#pragma unroll 1
+    for (; count >= kPooledInFlight; count -= kPooledInFlight)
+      add<kPooledInFlight, kWeighted>(stream);
+    if ((count & 4) != 0) add<4, kWeighted>(stream);
+    if ((count & 2) != 0) add<2, kWeighted>(stream);
+    if ((count & 1) != 0) add<1, kWeighted>(stream);
+    return stream.sum;
+  }
+
+  // The initial rows of the ids of a bag that have none.
+  __device__ __forceinline__ void add_missing(int32_t const* slots, int64_t bag, int32_t column,
+                                              float4& sum) const {
+    auto const& feature = rows.here.feature;
+    auto const end = end_of(bag);
+    for (auto index = begin_of(bag); index < end; ++index) {
+      if (slots[index] >= kPaddingSlot) continue;
+      auto const position = begin + index;
+      auto const key = load_key(feature.ids, feature.id_type, position);
+      add_scaled(sum, weight_of(feature, position), rows.initial(key, column));
+    }
+  }
+
+  // `end`: after the last id of the bags.
+  __device__ __forceinline__ void run(int64_t last_bag, int64_t end) const {
+    auto const missing = probe(end);
+    __syncwarp();
+    auto const& here = rows.here;
+    auto const& feature = here.feature;
+    auto const dim = here.table.dim;
+    auto const row_bytes = static_cast<uint32_t>(dim * element_bytes(rows.in));
+    int32_t const* const slots = end - begin <= kCachedSlots ? cache.slots : feature.slots + begin;
+    if (feature.pooling == Pooling::kMean) find_factors(slots, last_bag);
+    auto const tile = RowTile(lanes_of_row(dim));
+    for (auto bag = first_bag + tile.index; bag < last_bag; bag += tile.per_warp) {
+      auto const first = begin_of(bag), count = end_of(bag) - first;
+      auto const* const weights =
+          feature.weights == nullptr ? nullptr : feature.weights + begin + first;
+      for (auto c = tile.first_column(); c < dim; c += tile.step()) {
+        auto const* columns = column_pointer(c);
+        // Hides from the compiler that this is a sum, which it would make again for every row.
+        asm("" : "+l"(columns));
+        auto const stream =
+            Stream{columns, row_bytes, dim - c, slots + first, weights, {0.0f, 0.0f, 0.0f, 0.0f}};
+        auto sum = weights == nullptr ? sum_of_rows<false>(stream, count)
+                                      : sum_of_rows<true>(stream, count);
+        if (missing) add_missing(slots, bag, c, sum);
+        rows.store(bag, c, scaled(factor_of(slots, bag), sum));
+      }
+    }
+  }
+};
+
+// ---- host ---------------------------------------------------------------------------------------
+
+// Bags of a warp: about 32 ids for each of its tiles, as long as their slots fit the
+// cache.
+inline int32_t bags_per_warp(FeatureRef const& feature, int32_t dim) {
+  auto const tiles = 32 / lanes_of_row(dim);
+  auto const ids_of_bag = std::max<int64_t>(
+      1, feature.bag_size > 0 ? feature.bag_size
+                              : feature.num_ids / std::max<int64_t>(1, feature.num_bags));
+  auto const ids = std::min(32 * tiles, kCachedSlots);
+  auto const of_tile = std::max<int64_t>(1, ids / (ids_of_bag * tiles));
+  return static_cast<int32_t>(of_tile * tiles);
+}
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/gradient_sink.cuh: what happens to the sum of a row's gradients is a Sink (cuda/update.cu,
+// cuda/reduce.cu):
+//   Sink::Loaded                     what it needs of a row, loaded beside the gradients
+//   load(format, row, column)        -> Loaded
+//   needs_squares(row), rate(...)    for an optimizer that looks at the whole row first
+//   store(format, row, column, loaded, sum, rate)
+#pragma once
+
+#include <cstdint>
+
+#include "core/table_ref.h"
+#include "cuda/row_format.cuh"
+#include "cuda/tile_group.cuh"
+
+namespace dynemb::cuda {
+
+// A row whose sum is complete.
+struct SummedRow {
+  TableRef const& table;
+  int32_t table_index;
+  int32_t slot;
+  uint32_t first_item;  // the first of its positions in the batch
+};
+
+// kFast: all rows, states and gradients of the call are FloatVectors.
+template <bool kFast>
+__device__ __forceinline__ auto format_of(TableRef const& table) {
+  if constexpr (kFast) {
+    return FloatVectors{};
+  } else {
+    return AnyFormat{table.value_type, moves_vectors(table.values, table.dim)};
+  }
+}
+
+__device__ __forceinline__ float square_of(float4 const& v) {
+  return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+}
+
+// By all lanes of a tile, with the squares of their columns.
+template <class Sink>
+__device__ __forceinline__ float rate_of(Sink const& sink, SummedRow const& row,
+                                         RowTile const& tile, float squares) {
+  for (int distance = tile.lanes / 2; distance > 0; distance /= 2) {
+    squares += __shfl_xor_sync(tile.mask(), squares, distance, tile.lanes);
+  }
+  auto const rate = tile.rank == 0 ? sink.rate(row, squares) : 0.0f;
+  return __shfl_sync(tile.mask(), rate, 0, tile.lanes);
+}
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/row_copier.cuh: a warp probes its ids, one lane an id, and copies their rows, all lanes
+// together.
+//
+// An id that is not in the table reads its initial row, also in training, where a later kernel may
+// store it: what it will hold is known without waiting (core/initializer.h). So a lookup writes its
+// rows here, whatever becomes of the missing ids. A template over Ids: what a probe does beyond
+// finding the slot (see cuda/find.cu and cuda/lookup.cu):
+//   probe(here, position, active)   reached by all lanes; writes the slot
+//   touch(here, probed)             after the rows were copied
+//   missing(table)                  the initializer of ids without a row
+#pragma once
+
+#include <cstdint>
+
+#include "core/slot.h"
+#include "cuda/call.cuh"
+#include "cuda/initial_rows.cuh"
+#include "cuda/row_format.cuh"
+#include "cuda/tile_group.cuh"
+
+namespace dynemb::cuda {
+
+constexpr int kRowsInFlight = 4;  // of a tile that copies
+
+// What a block works on.
+struct Here {
+  TableRef const& table;
+  FeatureRef const& feature;
+  int32_t feature_index;
+  int32_t* touched;  // [kThreads] shared: slots that the block has touched, see cuda/lookup.cu
+};
+
+struct Probed {
+  Key key;
+  int32_t slot;  // kPaddingSlot, or below it where there is no row
+};
+
+template <class In, class Out, class Ids>
+struct RowCopier {
+  In in;
+  Out out;
+  Here here;
+  Ids const& ids;
+
+  __device__ __forceinline__ RawQuad load(int32_t slot, int32_t column) const {
+    auto const& table = here.table;
+    return load_quad(in, row_pointer(in, const_cast<void const*>(table.values), slot, table.dim),
+                     column, table.dim);
+  }
+
+  __device__ __forceinline__ void store(int64_t row, int32_t column, float4 const& values) const {
+    auto const dim = here.table.dim;
+    store_quad<true>(out, row_pointer(out, here.feature.rows, row, dim), column, dim, values);
+  }
+
+  __device__ __forceinline__ float4 initial(Key key, int32_t column) const {
+    auto const& table = here.table;
+    return initial_quad(table, ids.missing(table), table.counters[kSeed], key, column);
+  }
+
+  // One row for each of the `count` <= 32 ids from `first` on.
+  __device__ __forceinline__ void copy(int64_t first, int32_t count) const {
+    auto const active = lane_id() < count;
+    auto const id = ids.probe(here, first + lane_id(), active);
+    auto const tile = RowTile(lanes_of_row(here.table.dim));
+    for (int32_t base = 0; base < count; base += tile.per_warp * kRowsInFlight) {
+      copy_some(tile, first, count, base, id.slot);
+    }
+    auto const missing = __ballot_sync(kFullWarp, active && id.slot < kPaddingSlot);
+    if (missing != 0) write_initial(tile, first, missing, id.key);
+    ids.touch(here, id);
+  }
+
+  __device__ __forceinline__ void copy_some(RowTile const& tile, int64_t first, int32_t count,
+                                            int32_t base, int32_t own_slot) const {
+    auto const dim = here.table.dim;
+    int32_t slot[kRowsInFlight];
+#pragma unroll
+    for (int r = 0; r < kRowsInFlight; ++r) {
+      auto const index = base + r * tile.per_warp + tile.index;
+      slot[r] = __shfl_sync(kFullWarp, own_slot, index & 31);
+      if (index >= count) slot[r] = kMissingSlot;
+    }
+    for (auto c = tile.first_column(); c < dim; c += tile.step()) {
+      RawQuad quad[kRowsInFlight];
+#pragma unroll
+      for (int r = 0; r < kRowsInFlight; ++r) {
+        quad[r] = slot[r] >= 0 ? load(slot[r], c) : RawQuad{{0, 0, 0, 0}};
+      }
+#pragma unroll
+      for (int r = 0; r < kRowsInFlight; ++r) {
+        auto const index = base + r * tile.per_warp + tile.index;
+        if (slot[r] >= kPaddingSlot) store(first + index, c, to_floats(in, quad[r]));
+      }
+    }
+  }
+
+  __device__ __forceinline__ void write_initial(RowTile const& tile, int64_t first,
+                                                unsigned missing, Key own_key) const {
+    for (int32_t base = 0; base < 32; base += tile.per_warp) {
+      auto const index = base + tile.index;
+      auto const key = __shfl_sync(kFullWarp, own_key, index);
+      if ((missing >> index & 1) == 0) continue;
+      for (auto c = tile.first_column(); c < here.table.dim; c += tile.step()) {
+        store(first + index, c, initial(key, c));
+      }
+    }
+  }
+};
+
+}  // namespace dynemb::cuda

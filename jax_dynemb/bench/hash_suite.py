@@ -1,0 +1,236 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Hash table operations alone, beside HierarchicalKV."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.table import Table
+
+import jax_dynemb as jde
+from jax_dynemb.bench import filled, hash_ops, timing, workloads
+from jax_dynemb.bench.figures import recorded
+from jax_dynemb.bench.filled import FOREIGN, FULL
+from jax_dynemb.bench.job import BATCHES
+from jax_dynemb.bench.step_report import verdict
+from jax_dynemb.bench.suite import Context, Suite
+from jax_dynemb.bench.workloads import Case
+
+SLOTS, BATCH, DIM = 1 << 26, 1 << 20, 64
+LOADS = (0.5, 0.75, 1.0)
+# Of a full table the looked-up part: ids that found room in their bucket, all of them.
+PRESENT_OF_FULL = 0.7
+FRESH_STEPS = 4  # of a repeat, which starts from tables filled anew
+EXPORT = "export_batch"
+
+# Our operation, how its ids are drawn, and HierarchicalKV's column to compare with.
+OPERATIONS = (
+    ("find", "uniform", "find"),
+    ("find", "zipf", "find zipf"),
+    (hash_ops.SLOTS_ONLY, "zipf", "find address zipf"),
+    ("find_or_insert", "uniform", "insert_or_assign"),
+    ("find_or_insert", "fresh", "insert_or_assign fresh"),
+    ("insert_or_assign", "uniform", "insert_or_assign"),
+    ("insert_or_assign", "fresh", "insert_or_assign fresh"),
+    (EXPORT, "", "export_batch"),
+)
+GAINS = {EXPORT: 4.0}  # how many times as fast it is to be, else once
+
+
+@dataclasses.dataclass(frozen=True)
+class HashFigure:
+    """One operation at one load.
+
+    Attributes:
+      operation: its name.
+      ids: how ids are drawn.
+      load: rows for each slot.
+      ms: milliseconds of a call.
+      gkeys: keys a second, in 1e9.
+      peer: HierarchicalKV's column.
+      peer_gkeys: its 1e9 keys a second on an H200; None on other devices.
+    """
+
+    operation: str
+    ids: str
+    load: float
+    ms: float
+    gkeys: float
+    peer: str
+    peer_gkeys: float | None
+
+    @property
+    def target_gkeys(self) -> float | None:
+        """What is aimed at."""
+        if self.peer_gkeys is None:
+            return None
+        return self.peer_gkeys * GAINS.get(self.operation, 1.0)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether it is ahead of HierarchicalKV by as much as it should."""
+        target = self.target_gkeys
+        return None if target is None else self.gkeys > target
+
+    def record(self) -> dict[str, Any]:
+        """Everything as one flat JSON object."""
+        targets = {"target_gkeys": self.target_gkeys, "met": self.met}
+        return {"suite": "hash", **dataclasses.asdict(self), **targets}
+
+
+def run(context: Context) -> list[HashFigure]:
+    """Measures every operation at every load."""
+    figures = []
+    suite = _Operations(context)
+    for load in LOADS:
+        for figure in suite.at(load):
+            context.say(
+                f"{figure.operation:26} {figure.ids:7} load {load:.2f} "
+                f"{figure.ms:8.3f} ms {figure.gkeys:8.3f} Gkeys/s"
+            )
+            figures.append(figure)
+    order = [operation[:2] for operation in OPERATIONS]
+    return sorted(figures, key=lambda f: order.index((f.operation, f.ids)))
+
+
+class _Operations:
+    """The table, and the compiled operations, which serve every load."""
+
+    def __init__(self, context: Context):
+        scale = context.choice.scale
+        self.effort = dataclasses.replace(context.runner.effort, repeats=3)
+        self.comparable = context.comparable
+        slots, batch = max(1024, int(SLOTS * scale)), max(64, int(BATCH * scale))
+        self.case = Case(1, slots, DIM, batch, 1, False)
+        (self.config,) = filled.collection(
+            self.case, "sgd", "fp32", FULL
+        ).tables.values()
+        self.coll = jde.Tables([self.config])
+        self.state = self.coll.init(0)
+        self.rows = jax.random.normal(jax.random.key(0), (batch, DIM))
+        self._insert = filled.insert_range(self.coll, filled.chunk_of(self.case))
+        self._steps = {
+            (name, ids == "fresh"): hash_ops.step(self.coll, name, fresh=ids == "fresh")
+            for name, ids, _ in OPERATIONS
+            if name != EXPORT
+        }
+        self._export = hash_ops.ExportStep(self.config, batch)
+
+    def at(self, load: float) -> Iterator[HashFigure]:
+        """Measures every operation at one load."""
+        present = self._fill(load)
+        for operation, ids, peer in OPERATIONS:
+            if operation == EXPORT:
+                keys, seconds = self._time_export()
+            else:
+                keys = self.case.batch
+                seconds = self._time(operation, ids, load, present)
+            yield HashFigure(
+                operation=operation,
+                ids=ids,
+                load=load,
+                ms=seconds * 1e3,
+                gkeys=keys / seconds / 1e9,
+                peer=peer,
+                peer_gkeys=_hkv(peer, load) if self.comparable else None,
+            )
+            if ids == "fresh":
+                self._fill(load)
+
+    def _fill(self, load: float) -> int:
+        """Fills the table anew; returns how many ids it surely holds, from 0 on."""
+        state = filled.clear(self.coll)(self.state)
+        count = int(self.config.num_slots * load)
+        if load >= FULL:
+            state = self._insert(state, FOREIGN, 2 * count)
+            count = int(count * PRESENT_OF_FULL)
+        self.state = self._insert(state, 0, count)
+        return count
+
+    def _time(self, operation: str, ids: str, load: float, present: int) -> float:
+        fresh = ids == "fresh"
+        carry = (self.state, jnp.zeros((), jnp.uint32))
+        batches = self._batches(ids, present)
+        chain = timing.Chain(self._steps[operation, fresh], carry, batches)
+
+        def refill() -> None:
+            self.state, number = chain.carry
+            self._fill(load)
+            chain.carry = self.state, number
+
+        kwargs = {"steps": FRESH_STEPS, "before": refill} if fresh else {}
+        times = timing.time_chain(chain, self.effort, **kwargs)
+        self.state = chain.carry[0]
+        return statistics.median(times)
+
+    def _batches(self, ids: str, present: int) -> list[tuple[jax.Array, ...]]:
+        case = dataclasses.replace(self.case, rows=present)
+        seeds = range(1 if ids == "fresh" else BATCHES)
+        drawn = [workloads.batch_ids(case, ids, seed)[0] for seed in seeds]
+        return [(jde.ids(each), self.rows) for each in drawn]
+
+    def _time_export(self) -> tuple[float, float]:
+        """Keys that a call finds on average, and its seconds."""
+        (name,) = self.coll.tables
+        rows = self.coll.stats(self.state)[f"{name}/rows"]
+        carry = self.state[name], np.int64(0)
+        times = timing.time_chain(timing.Chain(self._export, carry, [()]), self.effort)
+        keys = rows * self._export.slots / self.config.num_slots
+        return keys, statistics.median(times)
+
+
+def _hkv(column: str, load: float) -> float | None:
+    found = [r for r in recorded("hkv_h200.json") if r["load"] == load]
+    return next((r["gkeys"] for r in found if r["operation"] == column), None)
+
+
+def table(figures: Sequence[HashFigure]) -> Table:
+    """One row an operation and load, beside HierarchicalKV and the target."""
+    with_peer = any(figure.peer_gkeys is not None for figure in figures)
+    result = Table(title="1e9 keys a second")
+    for name in ("operation", "ids"):
+        result.add_column(name)
+    more = ["HierarchicalKV", "", "ahead by", "target", " "] if with_peer else []
+    for name in ["load", "ms", "Gkeys/s", *more]:
+        result.add_column(name, justify="left" if name == "" else "right")
+    for f in figures:
+        cells = [f.operation, f.ids, f"{f.load:.2f}", f"{f.ms:.3f}", f"{f.gkeys:.2f}"]
+        if f.peer_gkeys and f.target_gkeys:
+            ahead, target = f.gkeys / f.peer_gkeys, f"{f.target_gkeys:.2f}"
+            cells += [f"{f.peer_gkeys:.2f}", f.peer, f"{ahead:.1f}x", target]
+            cells += [verdict(f.met)]
+        result.add_row(*cells)
+    return result
+
+
+def plot(figures: Sequence[HashFigure], path: Path) -> None:
+    """Draws one panel a load: bars of this library and of HierarchicalKV."""
+    from matplotlib import pyplot
+
+    loads = sorted({figure.load for figure in figures})
+    canvas, panels = pyplot.subplots(len(loads), figsize=(11, 3.2 * len(loads)))
+    for panel, load in zip(np.atleast_1d(panels), loads, strict=True):
+        shown = [figure for figure in figures if figure.load == load]
+        places = np.arange(len(shown))
+        panel.bar(places, [f.gkeys for f in shown], 0.4, label="jax_dynemb")
+        others = [f.peer_gkeys or float("nan") for f in shown]
+        panel.bar(places + 0.4, others, 0.4, label="HierarchicalKV")
+        names = [f"{f.operation.replace(', ', chr(10))}\n{f.ids}" for f in shown]
+        panel.set_xticks(places + 0.2, names, fontsize=7)
+        panel.set_ylabel("1e9 keys a second")
+        panel.set_title(f"load {load:.2f}", loc="left")
+    np.atleast_1d(panels)[0].legend()
+    canvas.tight_layout()
+    canvas.savefig(path, dpi=120)
+    pyplot.close(canvas)
+
+
+SUITE = Suite("operations of the hash table alone", run, table, plot)

@@ -1,0 +1,135 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The steps that are timed, written as a user writes them.
+
+A step is one jitted function that takes the donated tables, looks ids up, and applies
+the gradients of the rows. In place of a model and its loss there is one fixed array of
+gradients for each table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+import jax_dynemb as jde
+from jax_dynemb.bench.filled import Collection, States
+
+Ids = dict[str, jax.Array]
+# The tables, and the number of steps taken: "fresh" ids are made from it on the device.
+Carry = tuple[States, jax.Array]
+
+
+def step(coll: Collection, work: str, *, fresh: bool = False) -> Any:
+    """Returns the jitted step: `(tables, number), ids, d_rows -> the same, rows`."""
+    if work == "eval":
+        return evaluation_step(coll)
+    return training_step(coll, fresh=fresh)
+
+
+def evaluation_step(coll: Collection) -> Any:
+    """Looks rows up and changes nothing."""
+
+    def evaluate(carry: Carry, ids: Ids, d_rows: Ids) -> tuple[Carry, Ids]:
+        del d_rows
+        state, number = carry
+        rows, _, state = coll.find(state, ids)
+        return (state, number + 1), rows
+
+    return jax.jit(evaluate, donate_argnums=0)
+
+
+def training_step(coll: Collection, *, fresh: bool = False) -> Any:
+    """Looks rows up, inserts the unseen ones, and applies the gradients.
+
+    With `fresh`, the number of the step is added to the high word of every id, so that
+    no id of a step was ever seen before.
+    """
+
+    def train(carry: Carry, ids: Ids, d_rows: Ids) -> tuple[Carry, Ids]:
+        state, number = carry
+        if fresh:
+            ids = {name: pair.at[..., 1].add(number) for name, pair in ids.items()}
+        rows, residual, state = coll.lookup(state, ids)
+        state = coll.apply_gradients(state, residual, d_rows)
+        return (state, number + 1), rows
+
+    return jax.jit(train, donate_argnums=0)
+
+
+class NnxStep:
+    """The same step as a user of flax writes it: a model without a dense part.
+
+    Called like a compiled step; the carry is this object, whose model holds the tables.
+    """
+
+    def __init__(self, coll: Collection, state: Mapping[str, Any], work: str):
+        """Puts tables that exist already into a model."""
+        self.model = nnx.eval_shape(lambda: _Model(coll))
+        self.model.sparse.set_state(state)
+        self._optimizer = jde.nnx.Optimizer(self.model, optax.sgd(1e-3))
+        self._train = work == "train"
+        self._addresses = _addresses(state)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the rows still are where they were at the start."""
+        return self._addresses == _addresses(self.model.sparse.get_state())
+
+    def __call__(self, carry: NnxStep, ids: Ids, d_rows: Ids) -> tuple[NnxStep, Any]:
+        """Takes one step."""
+        del carry
+        if self._train:
+            return self, _nnx_train(self.model, self._optimizer, ids, d_rows)
+        return self, _nnx_evaluate(self.model, ids)
+
+    def block_until_ready(self) -> NnxStep:
+        """Waits for the tables; `jax.block_until_ready` calls it."""
+        jax.block_until_ready(self.model.sparse.get_state())
+        return self
+
+
+def _addresses(state: Mapping[str, Any]) -> list[int]:
+    return [table.values.unsafe_buffer_pointer() for table in state.values()]
+
+
+class _Model(nnx.Module):
+    def __init__(self, coll: Collection):
+        tables = tuple(coll.tables.values())
+        pools = tables[0].pooling is not None
+        kind = jde.nnx.EmbeddingBagCollection if pools else jde.nnx.EmbeddingCollection
+        self.sparse = kind(tables, rngs=nnx.Rngs(0))
+
+
+@jde.nnx.jit
+def _nnx_train(model: _Model, optimizer: Any, ids: Ids, d_rows: Ids) -> jax.Array:
+    loss, grads = jde.nnx.value_and_grad(_nnx_loss)(model, ids, d_rows)
+    optimizer.update(model, grads)
+    return loss
+
+
+@jde.nnx.jit
+def _nnx_evaluate(model: _Model, ids: Ids) -> Ids:
+    return model.sparse(ids, train=False)
+
+
+def _nnx_loss(model: _Model, ids: Ids, d_rows: Ids) -> jax.Array:
+    return _linear(model.sparse(ids), d_rows)
+
+
+@jax.custom_vjp
+def _linear(rows: Ids, d_rows: Ids) -> jax.Array:
+    """A loss whose gradient is `d_rows`, and that reads no row."""
+    del rows, d_rows
+    return jnp.zeros(())
+
+
+_Rule = Callable[..., Any]
+_forward: _Rule = lambda rows, d_rows: (_linear(rows, d_rows), d_rows)  # noqa: E731
+_backward: _Rule = lambda d_rows, _: (d_rows, jax.tree.map(jnp.zeros_like, d_rows))  # noqa: E731
+_linear.defvjp(_forward, _backward)

@@ -1,0 +1,145 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Wall time of back-to-back steps, and the bandwidth to compare it with."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+# Copies on an H200, bytes read plus bytes written; other devices are measured.
+H200_BANDWIDTH = 4.3e12
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # from <malloc.h>
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    Attributes:
+      seconds: of one repeat; decides how many steps it takes.
+      repeats: the median of so many is reported.
+      fewest: steps of a repeat at least.
+      most: steps of a repeat at most.
+    """
+
+    seconds: float = 0.05
+    repeats: int = 5
+    fewest: int = 6
+    most: int = 400
+
+    def steps(self, trial: float) -> int:
+        """Steps of a repeat, where one takes about `trial` seconds."""
+        return max(self.fewest, min(self.most, int(self.seconds / trial)))
+
+
+class Runnable(Protocol):
+    """Something that can take many steps back to back."""
+
+    def run(self, steps: int) -> float:
+        """Takes the steps, waits for the last, and returns the seconds of one."""
+        ...
+
+
+class Chain:
+    """Steps `carry, output = step(carry, *batch)` over rotating batches.
+
+    Each step starts before the one ahead has ended, as in a training loop; dispatch is
+    part of the time.
+
+    Attributes:
+      carry: what the next step starts from; the last one was donated.
+    """
+
+    def __init__(
+        self,
+        step: Callable[..., tuple[Any, Any]],
+        carry: Any,
+        batches: Sequence[tuple[Any, ...]],
+    ):
+        """Takes the compiled step, its first carry, and its arguments on the device."""
+        self._step: Any = step
+        self.carry: Any = carry
+        self._batches: Any = batches
+
+    def run(self, steps: int) -> float:
+        """Takes the steps, waits for the last, and returns the seconds of one."""
+        jax.block_until_ready((self.carry, self._batches))
+        output = None
+        start = time.perf_counter()
+        for number in range(steps):
+            batch = self._batches[number % len(self._batches)]
+            self.carry, output = self._step(self.carry, *batch)
+        jax.block_until_ready((self.carry, output))
+        return (time.perf_counter() - start) / steps
+
+    def close(self) -> None:
+        """Lets go of all arrays, whoever still has the chain."""
+        self._step = self.carry = self._batches = None
+
+
+def time_chain(
+    chain: Runnable,
+    effort: Effort,
+    *,
+    steps: int | None = None,
+    before: Callable[[], None] = lambda: None,
+) -> list[float]:
+    """Times the steps of a chain.
+
+    Args:
+      chain: warmed up here.
+      effort: how long to measure.
+      steps: steps of a repeat; chosen by `effort` if None.
+      before: prepares a repeat; is not timed.
+
+    Returns:
+      Seconds of one step in each repeat.
+    """
+    before()
+    chain.run(steps or 4)  # warms up
+    if steps is None:
+        steps = effort.steps(chain.run(3))
+    times = []
+    for _ in range(effort.repeats):
+        before()
+        times.append(chain.run(steps))
+    return times
+
+
+def milliseconds(times: Sequence[float]) -> float:
+    """Median, in milliseconds."""
+    return statistics.median(times) * 1e3
+
+
+def keep_freed_memory() -> None:
+    """Makes glibc keep freed buffers, for every library of this process alike.
+
+    By default a large buffer goes back to the system when it is freed, and the next
+    step pays for fresh pages: the time of a step would be the time of page faults.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return  # another C library
+    mallopt(_M_MMAP_MAX, 0)
+    mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def bandwidth(device: Any, scale: float = 1.0) -> float:
+    """Bytes a second that a large copy reads and writes on `device`."""
+    if "H200" in device.device_kind:
+        return H200_BANDWIDTH
+    floats = int((1 << 26 if device.platform == "cpu" else 1 << 28) * min(scale, 1.0))
+    x = jax.device_put(jnp.zeros(floats, jnp.float32), device)
+    step = jax.jit(lambda x: (x + 1.0, 0), donate_argnums=0)
+    times = time_chain(Chain(step, x, [()]), Effort(seconds=0.1, fewest=3))
+    return 2 * 4 * floats / min(times)
