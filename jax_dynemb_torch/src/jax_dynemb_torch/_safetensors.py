@@ -93,8 +93,8 @@ def open_file(path: Path) -> TensorFile:
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise ValueError(
             f"{path} has format_version {version}; this jax_dynemb_torch reads "
-            f"versions up to {FORMAT_VERSION}. Write it with jax_dynemb.export, or upgrade "
-            "jax_dynemb_torch."
+            f"versions up to {FORMAT_VERSION}. Write it with jax_dynemb.export, or "
+            "upgrade jax_dynemb_torch."
         )
     with path.open("rb") as file:
         first = 8 + int.from_bytes(file.read(8), "little")
