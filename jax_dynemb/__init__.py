@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Embedding tables for JAX that grow and forget, inside ``jax.jit``."""
 
+from jax_dynemb import checkpoint as checkpoint
 from jax_dynemb import distributed as distributed
+from jax_dynemb import export as export
+from jax_dynemb import import_ as import_
 from jax_dynemb import initializers as initializers
 from jax_dynemb import nnx as nnx
 from jax_dynemb import optim as optim

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.config import TableConfig
 from jax_dynemb.ops import _lookup, _rows
 from jax_dynemb.ops._layout import (
     FeatureInput,
@@ -22,10 +22,7 @@ from jax_dynemb.ops._layout import (
     prepare,
 )
 from jax_dynemb.ops._state import TableState
-from jax_dynemb.table._export import words_of
-
-# Scores with the clock in their low word only (core/score.h).
-_PACKED = (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED)
+from jax_dynemb.table._scores import PACKED, words_of
 
 
 def insert(
@@ -82,7 +79,7 @@ def _clock_after(
     place = _ffi.code("counters", "clock")
     clock = state.counters[0, place]
     given = jnp.where((slots >= 0)[:, None], scores, jnp.uint32(0))
-    if table.score_strategy in _PACKED:
+    if table.score_strategy in PACKED:
         given = given.at[:, 1].set(clock[1])  # the high word is not time
     both = jnp.concatenate([given, clock[None]])
     high = jnp.max(both[:, 1])
@@ -137,7 +134,7 @@ def _score_words(table: TableConfig, scores: Any) -> jax.Array:
 
     Numbers that are known are checked; traced ones are moved to the nearest bound.
     """
-    packed = table.score_strategy in _PACKED
+    packed = table.score_strategy in PACKED
     # A clock needs room to run below the bit that claims use.
     high_limit = 0x7FFF_FFFF if packed else 0x3FFF_FFFF
     if isinstance(scores, np.ndarray) and scores.dtype in (np.uint64, np.int64):

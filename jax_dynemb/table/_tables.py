@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from jax_dynemb import _ffi
@@ -28,7 +29,15 @@ from jax_dynemb.sharding._placement import (
 )
 from jax_dynemb.sharding._plan import Plan, make_plan
 from jax_dynemb.sharding._residual import ShardedResidual
-from jax_dynemb.table import _export, _insert, _stats, _update, _weights
+from jax_dynemb.table import (
+    _chunks,
+    _export,
+    _insert,
+    _scores,
+    _stats,
+    _update,
+    _weights,
+)
 from jax_dynemb.table._update import RowGradients
 
 States = dict[str, TableState]
@@ -441,28 +450,85 @@ class Tables:
         table: str,
         *,
         min_score: int = 0,
+        since: int | None = None,
+        known_keys: np.ndarray | None = None,
         chunk_buckets: int | None = None,
     ) -> Iterator[_export.Exported]:
         """Streams the live rows of a table to the host. Not for use inside jit.
 
         On several hosts each process streams the rows of its own devices.
 
+        With ``since`` and ``known_keys`` it streams what a replica needs to become
+        equal to this table, see ``apply_delta``. Call it between an update and the
+        next lookup: a row counts as changed if a lookup or an insert used it.
+
         Args:
           state: the tables.
           table: which one.
-          min_score: rows with a lower score are left out.
+          min_score: rows with a lower score are left out. Scores of LFU and
+            customized tables are the count or the given score times 2**32.
+          since: rows that no lookup used since are left out: what ``get_score`` said
+            when the replica was made.
+          known_keys: int64[n], the keys that the replica holds. Those that left since
+            come first, as ``removed`` of a chunk without rows.
           chunk_buckets: buckets of 128 rows read at a time; about 256 MB if None.
 
         Yields:
           Keys, rows, scores and optimizer states of some rows.
         """
+        parts = self._parts(state, table)
+        return _export.export(parts, min_score, since, known_keys, chunk_buckets)
+
+    def _parts(self, state: States, table: str) -> _export.Parts:
+        """What ``export`` reads one after the other."""
         config = self._table(table)
         if self.placement is None:
-            shards = [(config, state[table])]
-        else:
-            shards = _on_mesh.local_shards(self, config, state[table])
-        for local, shard in shards:
-            yield from _export.export(local, shard, min_score, chunk_buckets)
+            return [(config, state[table])]
+        return _on_mesh.local_shards(self, config, state[table])
+
+    def apply_delta(
+        self, state: States, table: str, delta: Iterable[_export.Exported]
+    ) -> States:
+        """Brings a replica up to date. Not for use inside jit.
+
+        Its capacity may differ, but a smaller replica may have no room for a row.
+
+        Args:
+          state: the replica; the table's arrays are given away.
+          table: which one.
+          delta: what ``export`` of the original streams, in its order.
+        """
+        config, new = self._table(table), state[table]
+        for chunk in delta:
+            if chunk.removed is not None:
+                new = _chunks.erase_keys(self, config.name, new, chunk.removed)
+            new = _chunks.insert_chunks(self, config.name, new, [chunk])
+        return state | {table: new}
+
+    def get_score(self, state: States) -> dict[str, int]:
+        """By table, the clock that its next lookup will have: a mark for ``export``.
+
+        The clock counts lookups; that of a timestamp table is the time in nanoseconds.
+
+        Args:
+          state: the tables.
+        """
+        return {name: _scores.next_score(state[name]) for name in self.tables}
+
+    def set_score(self, state: States, scores: Mapping[str, int]) -> States:
+        """Lets the next lookup of some tables have this clock, such as a global step.
+
+        Args:
+          state: the tables.
+          scores: by table; those that count lookups only, and never backwards.
+
+        Raises:
+          ValueError: the table has another clock, or it is ahead already.
+        """
+        new = dict(state)
+        for name, score in scores.items():
+            new[name] = _scores.set_score(self._table(name), state[name], int(score))
+        return new
 
     def stats(self, state: States) -> dict[str, int | float]:
         """Counters as numbers, by "table/name"; waits for the device.
