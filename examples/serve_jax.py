@@ -73,7 +73,8 @@ def write(out: Path, rows: int) -> None:
 def save(path: Path, tree: Any) -> None:
     """Arrays of a pytree by number; keys of tables are pairs of 32-bit words."""
     leaves = jax.tree.leaves(tree)
-    np.savez(path, **{str(n): np.asarray(leaf) for n, leaf in enumerate(leaves)})
+    named: dict[str, Any] = {str(n): np.asarray(x) for n, x in enumerate(leaves)}
+    np.savez(path, **named)
 
 
 def load(path: Path) -> list[np.ndarray]:

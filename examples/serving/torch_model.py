@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 
 import torch
-from jax_dynemb_torch import EmbeddingBagCollection
 from safetensors.torch import load_file
+
+from jax_dynemb_torch import EmbeddingBagCollection
 
 
 class DLRM(torch.nn.Module):

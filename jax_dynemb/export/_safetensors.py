@@ -67,7 +67,7 @@ def safetensors(
 
     Raises:
       FileExistsError: the path is there already.
-      ValueError: a table's unknown ids have no single row, or an unknown dtype or table.
+      ValueError: unknown ids have no single row, or an unknown dtype or table.
     """
     names = coll.tables if tables is None else tables
     if unknown := sorted(set(names) - set(coll.tables)):

@@ -82,10 +82,10 @@ def main() -> None:
     torch.manual_seed(0)
     candidates = Candidates(int(options.rows), options.dim)
     print(
-        f"\n{len(candidates.keys)} rows of {options.dim} float32, bags of {options.bag}, "
-        f"{options.threads} thread(s), microseconds a call\n\n"
-        "| batch | nn.EmbeddingBag | DynamicEmbeddingBag | ratio | binary search, ratio |"
-        "\n| --- | --- | --- | --- | --- |"
+        f"\n{len(candidates.keys)} rows of {options.dim} float32, "
+        f"bags of {options.bag}, {options.threads} thread(s), microseconds a call\n\n"
+        "| batch | nn.EmbeddingBag | DynamicEmbeddingBag | ratio "
+        "| binary search, ratio |\n| --- | --- | --- | --- | --- |"
     )
     with torch.inference_mode():
         for batch in BATCHES:

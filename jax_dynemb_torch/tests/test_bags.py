@@ -92,7 +92,10 @@ def test_the_mode_is_the_tables_unless_it_is_given():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((torch.zeros(3, dtype=torch.long),), "give .bags, length., or .n. and offsets"),
+        (
+            (torch.zeros(3, dtype=torch.long),),
+            "give .bags, length., or .n. and offsets",
+        ),
         ((torch.zeros(2, 3, 4, dtype=torch.long),), r"ids have shape \(2, 3, 4\)"),
         (
             (torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, dtype=torch.long)),

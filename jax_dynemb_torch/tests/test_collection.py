@@ -65,7 +65,9 @@ def by_hand(keyed: Keyed) -> dict[str, np.ndarray]:
     factors = iter([1.0] * len(keyed.ids) if keyed.factors is None else keyed.factors)
     bags, result = len(keyed.sizes) // len(keyed.names), {}
     for name in keyed.names:
-        rows, default = (cities, 0.0) if name == "cities" else (table_after_delta(), None)
+        rows, default = (
+            (cities, 0.0) if name == "cities" else (table_after_delta(), None)
+        )
         result[name] = np.zeros((bags, DIM))
         for bag in range(bags):
             each = [next(ids) for _ in range(next(sizes))]

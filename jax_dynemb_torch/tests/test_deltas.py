@@ -15,8 +15,18 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from jax_dynemb_torch import DynamicEmbedding, DynamicEmbeddingBag
-from known import CHANGED, DIM, GOLDEN, KEYS, NEW, REMOVED, look_up, mixed_ids
-from known import table, table_after_delta
+from known import (
+    CHANGED,
+    DIM,
+    GOLDEN,
+    KEYS,
+    NEW,
+    REMOVED,
+    look_up,
+    mixed_ids,
+    table,
+    table_after_delta,
+)
 
 BASE = GOLDEN / "float32" / "items.safetensors"
 DELTA = GOLDEN / "float32" / "items.delta-000001.safetensors"

@@ -11,8 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_dynemb_torch import DynamicEmbedding
-from known import CHANGED, GOLDEN, KEYS, REMOVED, UNKNOWN, look_up, mixed_ids
-from known import table, table_after_delta
+from known import (
+    CHANGED,
+    GOLDEN,
+    KEYS,
+    REMOVED,
+    UNKNOWN,
+    look_up,
+    mixed_ids,
+    table,
+    table_after_delta,
+)
 
 BASE = GOLDEN / "float32" / "items.safetensors"  # the file alone: without its delta
 

@@ -11,7 +11,6 @@ from torch.export import Dim, export
 from jax_dynemb_torch import DynamicEmbedding, EmbeddingBagCollection
 from known import DIM, GOLDEN, mixed_ids
 
-
 # torch warns about its own insides, from wherever they are called.
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -86,11 +86,13 @@ class EmbeddingBagCollection(nn.Module):
         for table in self.bags:
             names = [name for name in bags if self._table_of[name] == table.name]
             if names:
-                pooled |= zip(names, _pool(table, [bags[n] for n in names]), strict=True)
+                pooled |= zip(
+                    names, _pool(table, [bags[n] for n in names]), strict=True
+                )
         return {name: pooled[name] for name in bags}
 
     def apply_delta(self, path: str | Path) -> None:
-        """Takes the deltas in a directory over, see ``DynamicEmbeddingBag.apply_delta``.
+        """Takes the deltas in a directory over, as ``DynamicEmbeddingBag`` does.
 
         Each table changes at once, one after the other; those without a delta stay.
         """

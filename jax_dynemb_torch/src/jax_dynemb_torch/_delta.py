@@ -91,4 +91,3 @@ def read_delta(path: Path, table: str, dim: int, until: int | None) -> Delta | N
     # Copied: the file may be deleted or written again while the rows are served.
     keys, rows = file.tensors["keys"].clone(), file.tensors["rows"].float().clone()
     return Delta(keys, rows, removed.clone(), newest)
-

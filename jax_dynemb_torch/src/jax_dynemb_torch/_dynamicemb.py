@@ -55,8 +55,8 @@ def _world_size(directory: Path, name: str) -> int:
     ranks = sorted(int(rank) for rank, _ in found)
     if len(sizes) != 1 or ranks != list(range(*sizes)):
         raise ValueError(
-            f"{directory}: the dump of '{name}' is not complete: it has the ranks {ranks} "
-            f"of {sorted(sizes)}. Dump it again into an empty directory."
+            f"{directory}: the dump of '{name}' is not complete: it has the ranks "
+            f"{ranks} of {sorted(sizes)}. Dump it again into an empty directory."
         )
     return sizes.pop()
 

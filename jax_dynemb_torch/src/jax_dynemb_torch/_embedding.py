@@ -192,7 +192,7 @@ class DynamicEmbeddingBag(_TableModule):
 
 
 def bag_ends(ids: torch.Tensor) -> torch.Tensor:
-    """int32[bags + 1]: where the bags of [bags, length] begin, and the last one ends."""
+    """int32[bags + 1]: where bags of [bags, length] begin, and the last ends."""
     bags, length = ids.shape
     if length == 0:
         return torch.zeros(bags + 1, dtype=torch.int32, device=ids.device)

@@ -92,9 +92,9 @@ def open_file(path: Path) -> TensorFile:
     version = fields.get("format_version")
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise ValueError(
-            f"{path} has format_version {version}; this jax_dynemb_torch reads versions "
-            f"up to {FORMAT_VERSION}. Write it with jax_dynemb.export, or upgrade "
-            "jax_dynemb_torch."
+            f"{path} has format_version {version}; this jax_dynemb_torch reads "
+            f"versions up to {FORMAT_VERSION}. Write it with jax_dynemb.export, or "
+            "upgrade jax_dynemb_torch."
         )
     with path.open("rb") as file:
         first = 8 + int.from_bytes(file.read(8), "little")
@@ -148,4 +148,3 @@ def load_table(file: TensorFile) -> Table:
         scales=tensors.get("scales"),
         index=index,
     )
-
