@@ -5,11 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
-
-#if defined(__SSE2__) && !defined(__CUDA_ARCH__)
-#include <emmintrin.h>
-#endif
 
 #include "core/macros.h"
 #include "core/slot.h"
@@ -34,15 +29,6 @@ DYNEMB_HD int lowest_byte(uint64_t mask) {
 
 // The first place from `from` on whose digest may be that of the hash; kBucketCapacity if none is.
 DYNEMB_HD int next_candidate(Bucket const& bucket, uint64_t hash, int from) {
-#if defined(__SSE2__) && !defined(__CUDA_ARCH__)
-  auto const pattern = _mm_set1_epi8(static_cast<char>(digest_of(hash)));
-  auto unwanted = ~0u << (from % 16);
-  for (int base = from / 16 * 16; base < kBucketCapacity; base += 16, unwanted = ~0u) {
-    auto const digests = _mm_load_si128(reinterpret_cast<__m128i const*>(bucket.digests + base));
-    auto const equal = static_cast<unsigned>(_mm_movemask_epi8(_mm_cmpeq_epi8(digests, pattern)));
-    if ((equal & unwanted) != 0) return base + __builtin_ctz(equal & unwanted);
-  }
-#else
   auto const pattern = uint64_t{digest_of(hash)} * 0x0101010101010101ull;
   auto const* const words = reinterpret_cast<uint64_t const*>(bucket.digests);
   auto wanted = ~uint64_t{0} << (from % 8 * 8);
@@ -50,7 +36,6 @@ DYNEMB_HD int next_candidate(Bucket const& bucket, uint64_t hash, int from) {
     auto const equal = equal_bytes(words[word], pattern) & wanted;
     if (equal != 0) return word * 8 + lowest_byte(equal);
   }
-#endif
   return kBucketCapacity;
 }
 

@@ -23,10 +23,13 @@ DYNEMB_HD uint64_t hash_key(Key key) {
   return key;
 }
 
-// The high 64 bits of a 128-bit product, in 32-bit steps: the same everywhere, no extension needed.
+// The high 64 bits of a 128-bit product; in 32-bit steps where a compiler has no wider type.
 DYNEMB_HD uint64_t multiply_high(uint64_t a, uint64_t b) {
 #ifdef __CUDA_ARCH__
   return __umul64hi(a, b);
+#elif defined(__SIZEOF_INT128__)
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<uint64_t>(static_cast<Wide>(a) * b >> 64);
 #else
   auto const a_low = a & 0xffffffffu, a_high = a >> 32;
   auto const b_low = b & 0xffffffffu, b_high = b >> 32;

@@ -9,3 +9,11 @@
 #else
 #define DYNEMB_HD inline
 #endif
+
+// Before a loop: no iteration writes what another reads, so the compiler of the CPU's loops may
+// vectorise it without comparing pointers first.
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+#define DYNEMB_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define DYNEMB_INDEPENDENT
+#endif

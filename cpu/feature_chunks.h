@@ -13,42 +13,48 @@
 
 namespace dynemb::cpu {
 
+// Positions [begin, end) of a feature, and the bags that lie in them.
 struct FeatureChunk {
   int32_t feature;
   int64_t begin, end;
+  int64_t first_bag, end_bag;
 };
 
-// `count(feature)` items of each feature, at most `grain` a chunk.
-template <class Count>
-std::vector<FeatureChunk> cut(FeatureRef const* features, int32_t num_features, int64_t grain,
-                              Count const& count) {
+// At most `grain` ids of one feature a chunk; bags are not looked at.
+inline std::vector<FeatureChunk> cut_ids(FeatureRef const* features, int32_t num_features,
+                                         int64_t grain) {
   std::vector<FeatureChunk> chunks;
-  for (int32_t feature = 0; feature < num_features; ++feature) {
-    auto const items = count(features[feature]);
-    for (int64_t begin = 0; begin < items; begin += grain) {
-      chunks.push_back({feature, begin, std::min(items, begin + grain)});
+  for (int32_t f = 0; f < num_features; ++f) {
+    for (int64_t begin = 0; begin < features[f].num_ids; begin += grain) {
+      chunks.push_back({f, begin, std::min(features[f].num_ids, begin + grain), 0, 0});
     }
   }
   return chunks;
 }
 
-inline std::vector<FeatureChunk> cut_ids(FeatureRef const* features, int32_t num_features,
-                                         int64_t grain) {
-  return cut(features, num_features, grain, [](FeatureRef const& f) { return f.num_ids; });
-}
-
-// About `grain` ids a chunk, and whole bags.
+// About `grain` ids a chunk, and whole bags. Positions outside of all bags belong to a chunk too.
 inline std::vector<FeatureChunk> cut_bags(FeatureRef const* features, int32_t num_features,
                                           int64_t grain) {
   std::vector<FeatureChunk> chunks;
-  for (int32_t i = 0; i < num_features; ++i) {
-    auto const& f = features[i];
-    if (f.pooling == Pooling::kNoRows) continue;
-    auto const ids_per_bag = std::max<int64_t>(1, f.num_ids / std::max<int64_t>(1, f.num_bags));
-    auto const bags = std::max<int64_t>(1, grain / ids_per_bag);
-    for (int64_t begin = 0; begin < f.num_bags; begin += bags) {
-      chunks.push_back({i, begin, std::min(f.num_bags, begin + bags)});
-    }
+  for (int32_t f = 0; f < num_features; ++f) {
+    auto const& feature = features[f];
+    auto const end_bag = feature.pooling == Pooling::kNoRows ? 0 : feature.num_bags;
+    int64_t begin = 0, bag = 0;
+    do {
+      auto next_bag = end_bag;
+      auto end = feature.num_ids;
+      if (end - begin > grain) {
+        if (end_bag == 0) {
+          end = begin + grain;
+        } else {
+          next_bag = std::max(bag + 1, bag_of(feature, begin + grain));
+          if (next_bag < end_bag) end = bag_range(feature, next_bag).begin;
+        }
+      }
+      chunks.push_back({f, begin, end, bag, next_bag});
+      begin = end;
+      bag = next_bag;
+    } while (begin < feature.num_ids || bag < end_bag);
   }
   return chunks;
 }

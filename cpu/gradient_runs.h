@@ -1,82 +1,92 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cpu/gradient_runs.h: groups the positions of a batch by the row that their gradients belong to.
+// cpu/gradient_runs.h: deals the positions of a batch to partitions, each of some neighbouring
+// slots of one table. Partitions share no row, so threads take them one by one.
+//
+// A partition has 2^15 slots where the batch is large, so that an array with an element for each of
+// them stays in the second-level cache: cpu/partition_rows.h needs no sort to bring equal slots
+// together.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "core/args.h"
+#include "cpu/buffer.h"
+#include "cpu/feature_chunks.h"
 #include "cpu/thread_pool.h"
 
 namespace dynemb::cpu {
 
-// A position that has a live row: the slot counted from the first slot of its partition, and the
-// item, which is the position counted over all features of the call.
-struct Entry {
-  uint32_t slot;
-  uint32_t item;
+// The tables and features of an update, and what is to be done with rows that have left.
+struct Gradients {
+  TableRef const* tables;
+  int32_t num_tables;
+  FeatureRef const* features;
+  int32_t num_features;
+  bool counts_lost;
 };
 
-// Positions cut into partitions of neighbouring slots; within a partition they are sorted by slot,
-// and equal slots by position, so that sums do not depend on threads or on slot numbers.
+// A position that has a live row.
+struct Entry {
+  uint32_t slot;  // counted from the first slot of the partition
+  uint32_t feature;
+  uint32_t bag;
+  uint32_t position;
+};
+
+// Which partitions there are, and the pieces of the batch that are dealt independently.
+struct PartitionLayout {
+  struct Piece {
+    FeatureChunk chunk;
+    int64_t first_entry;  // of the piece, in GradientRuns::entries_
+    int64_t first_end;    // of the piece, in GradientRuns::ends_
+  };
+  int shift;                               // log2 of the slots of a partition
+  std::vector<int64_t> first_partition;    // [num_tables + 1]
+  std::vector<std::vector<Piece>> pieces;  // of each table, in order of feature and position
+  int64_t num_entries, num_ends;
+
+  PartitionLayout(Gradients const& gradients, int64_t num_threads);
+};
+
 class GradientRuns {
  public:
-  static constexpr int64_t kAhead = 8;  // entries
-
   // Checks that each slot still holds the id (a later lookup may have given it away); positions
   // whose row has left are dropped and, if `counts_lost`, counted in the table.
-  GradientRuns(TableRef const* tables, int32_t num_tables, FeatureRef const* features,
-               int32_t num_features, bool counts_lost, ThreadPool const& pool);
+  GradientRuns(Gradients const& gradients, ThreadPool const& pool);
 
-  // Calls function(table, slot, first, last) for each run of entries of one row; rows of different
-  // runs are different, so runs may be processed at the same time. Some entries earlier it calls
-  // ahead(table, slot, entry), to have row and gradient fetched.
-  template <class Ahead, class Function>
-  void for_each_run(ThreadPool const& pool, Ahead const& ahead, Function const& function) {
-    for_each_chunk(pool, num_partitions_, [&](int64_t partition) {
-      auto* const begin = entries_.data() + starts_[size_t(partition)];
-      auto* const end = entries_.data() + starts_[size_t(partition) + 1];
-      sort(begin, end);
-      auto const base = static_cast<uint64_t>(partition) * slots_per_partition_;
-      for (auto const* first = begin; first != end;) {
-        if (end - first > kAhead) {
-          auto const linear = static_cast<int64_t>(base + first[kAhead].slot);
-          auto const table = table_of(linear);
-          ahead(table, linear - first_slot_[size_t(table)], first[kAhead]);
-        }
-        auto const* last = first + 1;
-        while (last != end && last->slot == first->slot) ++last;
-        auto const linear = static_cast<int64_t>(base + first->slot);
-        auto const table = table_of(linear);
-        function(table, linear - first_slot_[size_t(table)], first, last);
-        first = last;
-      }
-    });
+  int64_t num_partitions() const { return layout_.first_partition.back(); }
+  int64_t slots_per_partition() const { return int64_t{1} << layout_.shift; }
+  int32_t table_of(int64_t partition) const;
+  // What the slots of the partition's entries are counted from.
+  int64_t first_slot(int64_t partition) const {
+    auto const table = size_t(table_of(partition));
+    return (partition - layout_.first_partition[table]) << layout_.shift;
   }
 
-  struct Place {
-    int32_t feature;
-    int64_t position;
-  };
-  Place place_of(uint32_t item) const;
+  // Calls function(first, last) for stretches that hold the partition's entries, in order of
+  // feature and position.
+  template <class Function>
+  void for_each_stretch(int64_t partition, Function const& function) const {
+    auto const table = size_t(table_of(partition));
+    auto const local = partition - layout_.first_partition[table];
+    for (auto const& piece : layout_.pieces[table]) {
+      auto const* const ends = ends_.data() + piece.first_end;
+      auto const* const entries = entries_.data() + piece.first_entry;
+      auto const begin = local == 0 ? 0 : ends[local - 1];
+      if (begin < ends[local]) function(entries + begin, entries + ends[local]);
+    }
+  }
 
  private:
-  struct Piece;
-  int32_t table_of(int64_t linear) const;
-  void sort(Entry* begin, Entry* end) const;
-  void collect(Piece* piece) const;
+  void deal(PartitionLayout::Piece const& piece);
 
-  TableRef const* tables_;
-  FeatureRef const* features_;
-  bool counts_lost_;
-  std::vector<int64_t> first_slot_;  // of each table, in the numbering of all tables
-  std::vector<int64_t> first_item_;  // of each feature
-  int64_t num_partitions_ = 1;
-  uint64_t slots_per_partition_ = 1;
-  std::vector<int64_t> starts_;  // [num_partitions + 1] into entries_
-  std::vector<Entry> entries_;
+  Gradients const gradients_;
+  PartitionLayout const layout_;
+  Buffer<uint32_t> ends_;  // [pieces, partitions of the piece's table] ends in the piece's entries
+  Buffer<Entry> entries_;
 };
 
 }  // namespace dynemb::cpu

@@ -1,42 +1,48 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cpu/lookup.cc: training lookup. The phases of core/lookup.h, each a loop over all ids.
+// cpu/lookup.cc: training lookup. The phases of core/lookup.h, each a loop over all ids; rows are
+// written while probing, but for bags with an id that is not in the table yet.
 #include "core/lookup.h"
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
 #include "core/group.h"
 #include "core/row.h"
-#include "cpu/group_probe.h"
-#include "cpu/output_rows.h"
+#include "cpu/huge_pages.h"
+#include "cpu/probe_rows.h"
 #include "cpu/table_ops.h"
 
 namespace dynemb::cpu {
 namespace {
-
-constexpr int64_t kIdsPerChunk = 1024;
 
 uint64_t nanoseconds_now() {
   auto const now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
+// A chunk's positions whose ids were not found, those of them whose claim won, and the bags that
+// wait for them.
+struct Open {
+  std::vector<int64_t> missing, winners, bags;
+};
+
 struct Lookup {
   LookupArgs const& args;
   ThreadPool const& pool;
   std::vector<FeatureChunk> chunks;
-  std::vector<std::vector<int64_t>> missing;  // positions, a list for each chunk
-  std::vector<std::vector<int64_t>> winners;  // positions whose claim won
+  std::vector<Open> open;  // of each chunk
+  bool streams;            // rows past the caches
   Touch use[kMaxTables];
 
   Lookup(LookupArgs const& a, ThreadPool const& p)
       : args(a),
         pool(p),
-        chunks(cut_ids(a.features, a.num_features, kIdsPerChunk)),
-        missing(chunks.size()),
-        winners(chunks.size()) {}
+        chunks(cut_bags(a.features, a.num_features, kIdsPerChunk)),
+        open(chunks.size()),
+        streams(streams_rows(a)) {}
 
   FeatureRef const& feature_of(FeatureChunk const& chunk) const {
     return args.features[chunk.feature];
@@ -44,7 +50,9 @@ struct Lookup {
   TableRef const& table_of(FeatureRef const& feature) const { return args.tables[feature.table]; }
 
   void begin() {
+    HugePages huge_pages;
     for (int32_t i = 0; i < args.num_tables; ++i) {
+      huge_pages.prefer(args.tables[i]);
       auto* const counters = args.tables[i].counters;
       auto const timed = args.tables[i].policy == ScorePolicy::kTimestamp;
       counters[kClock] = next_clock(counters[kClock], timed ? nanoseconds_now() : 0);
@@ -53,28 +61,34 @@ struct Lookup {
     }
   }
 
-  void probe_chunk(int64_t index, FeatureChunk const& chunk) {
+  RowTask task_of(FeatureChunk const& chunk, bool streams) const {
     auto const& feature = feature_of(chunk);
     auto const& table = table_of(feature);
+    return {table, feature, table.initializer, streams};
+  }
+
+  void probe_chunk(int64_t index, FeatureChunk const& chunk) {
+    auto& [missing, winners, bags] = open[size_t(index)];
+    auto const task = task_of(chunk, streams);
+    auto const used = use[task.feature.table];
     uint64_t refused = 0;
-    auto const& used = use[feature.table];
-    for_each_probe(table, feature, chunk.begin, chunk.end, [&](int64_t position, int32_t slot) {
-      feature.slots[position] = slot;
-      if (slot >= 0) touch(score_at(table, slot), table.policy, used.clock, used.given);
-      if (slot == kMissingSlot) missing[size_t(index)].push_back(position);
+    probe_rows(task, chunk, true, &bags, [&](int64_t position, int32_t slot) {
+      if (slot >= 0) touch(score_at(task.table, slot), task.table.policy, used.clock, used.given);
+      if (slot == kMissingSlot) missing.push_back(position);
       if (slot == kRefusedSlot) ++refused;
+      return slot;
     });
-    if (refused > 0) fetch_add(table.counters + kRefused, refused);
+    if (refused > 0) fetch_add(task.table.counters + kRefused, refused);
   }
 
   void claim_chunk(int64_t index, FeatureChunk const& chunk) {
     auto const& feature = feature_of(chunk);
     auto const& table = table_of(feature);
-    for (auto const position : missing[size_t(index)]) {
+    for (auto const position : open[size_t(index)].missing) {
       auto const key = load_key(feature.ids, feature.id_type, position);
       auto const result = claim_missing(ScalarGroup{}, table, key, use[feature.table].clock);
       feature.slots[position] = result.slot;
-      if (result.won) winners[size_t(index)].push_back(position);
+      if (result.won) open[size_t(index)].winners.push_back(position);
     }
   }
 
@@ -82,7 +96,7 @@ struct Lookup {
     auto const& feature = feature_of(chunk);
     auto const& table = table_of(feature);
     uint64_t inserted = 0, evicted = 0;
-    for (auto const position : winners[size_t(index)]) {
+    for (auto const position : open[size_t(index)].winners) {
       auto const key = load_key(feature.ids, feature.id_type, position);
       auto const stored = store_key(table, key, feature.slots[position], use[feature.table].clock);
       if (stored.slot < 0) continue;
@@ -100,7 +114,7 @@ struct Lookup {
     auto const& feature = feature_of(chunk);
     auto const& table = table_of(feature);
     uint64_t refused = 0;
-    for (auto const position : missing[size_t(index)]) {
+    for (auto const position : open[size_t(index)].missing) {
       auto const key = load_key(feature.ids, feature.id_type, position);
       auto& slot = feature.slots[position];
       slot = resolve(table, key, slot, use[feature.table]);
@@ -116,20 +130,16 @@ struct Lookup {
              [&](int64_t index, FeatureChunk const& chunk) { (this->*phase)(index, chunk); });
   }
 
-  bool any_missing() const {
-    for (auto const& list : missing) {
-      if (!list.empty()) return true;
-    }
-    return false;
+  void write_open_bags(int64_t index, FeatureChunk const& chunk) {
+    auto const& bags = open[size_t(index)].bags;
+    if (bags.empty()) return;
+    with_writer(task_of(chunk, false), nullptr, [&](auto, auto& writer) {
+      for (auto const bag : bags) writer.write_bag(bag);
+    });
   }
 
-  void write_output() {
-    for_each(pool, cut_bags(args.features, args.num_features, kIdsPerChunk),
-             [&](int64_t, FeatureChunk const& chunk) {
-               auto const& feature = feature_of(chunk);
-               auto const& table = table_of(feature);
-               write_rows(table, feature, table.initializer, chunk);
-             });
+  bool any_missing() const {
+    return std::any_of(open.begin(), open.end(), [](Open const& o) { return !o.missing.empty(); });
   }
 };
 
@@ -143,8 +153,8 @@ void lookup(LookupArgs const& args, ThreadPool const& pool) {
     operation.run(&Lookup::claim_chunk);
     operation.run(&Lookup::store_chunk);
     operation.run(&Lookup::resolve_chunk);
+    operation.run(&Lookup::write_open_bags);
   }
-  operation.write_output();
 }
 
 }  // namespace dynemb::cpu

@@ -9,43 +9,83 @@
 #include "core/group.h"
 #include "core/update_row.h"
 #include "cpu/gradient_runs.h"
-#include "cpu/prefetch.h"
+#include "cpu/isa.h"
+#include "cpu/partition_rows.h"
+#include "cpu/row_ops.h"
 #include "cpu/table_ops.h"
 
 namespace dynemb::cpu {
 namespace {
 
-// Adds the gradients of one row, in order of position.
-void sum_run(GradientRuns const& runs, FeatureRef const* features, Entry const* first,
-             Entry const* last, int32_t dim, float* sum) {
-  std::fill(sum, sum + dim, 0.0f);
-  for (auto const* entry = first; entry != last; ++entry) {
-    auto const place = runs.place_of(entry->item);
-    auto const& feature = features[place.feature];
-    auto const bag = bag_of(feature, place.position);
-    auto const factor = gradient_factor(feature, bag, place.position);
+constexpr size_t kRowsAhead = 8;        // rows and states on their way
+constexpr size_t kGradientsAhead = 12;  // gradients on their way
+
+// The gradients of the rows of one partition.
+struct RowGradients {
+  PartitionRows const& rows;
+  FeatureRef const* features;
+  int32_t dim;
+
+  void prefetch(size_t i) const {
+    auto const& entry = rows.entry(std::min(i, rows.num_entries() - 1));
+    auto const& feature = features[entry.feature];
+    auto const bytes = bytes_of(feature.row_type) * dim;
+    prefetch_bytes(static_cast<char const*>(feature.rows) + entry.bag * bytes, bytes);
+  }
+
+  // The sum for one row, in order of position: in `sum`, or the only gradient where it lies.
+  float const* sum_of(size_t row, float* sum) const {
+    auto const begin = rows.begin(row), end = rows.end(row);
+    auto const& first = rows.entry(begin);
+    if (end - begin == 1 && factor_of(first) == 1.0f &&
+        features[first.feature].row_type == ValueType::kFloat32) {
+      prefetch(begin + kGradientsAhead);
+      return static_cast<float const*>(features[first.feature].rows) + int64_t{first.bag} * dim;
+    }
+    std::fill(sum, sum + dim, 0.0f);
+    for (auto i = begin; i < end; ++i) {
+      prefetch(i + kGradientsAhead);
+      add(rows.entry(i), sum);
+    }
+    return sum;
+  }
+
+ private:
+  float factor_of(Entry const& entry) const {
+    return gradient_factor(features[entry.feature], entry.bag, entry.position);
+  }
+
+  void add(Entry const& entry, float* sum) const {
+    auto const& feature = features[entry.feature];
     with_value_type(feature.row_type, [&](auto zero) {
-      auto const* const gradient = static_cast<decltype(zero) const*>(feature.rows) + bag * dim;
-      for (int32_t i = 0; i < dim; ++i) sum[i] += factor * to_float(gradient[i]);
+      auto const* const gradients = static_cast<decltype(zero) const*>(feature.rows);
+      add_row(gradients + int64_t{entry.bag} * dim, factor_of(entry), dim, sum);
     });
   }
+};
+
+// Calls body(isa, rows) for each partition that has rows, `rows` being its rows.
+template <class Body>
+void for_each_partition(GradientRuns const& runs, ThreadPool const& pool, Body const& body) {
+  for_each_chunk(pool, runs.num_partitions(), [&](int64_t partition) {
+    auto& rows = PartitionRows::of_this_thread();
+    rows.load(runs, partition);
+    if (rows.size() > 0) body(partition, rows);
+  });
 }
 
-// The gradient row that an entry will add.
-void prefetch_gradient(GradientRuns const& runs, FeatureRef const* features, Entry const& entry,
-                       int32_t dim) {
-  auto const place = runs.place_of(entry.item);
-  auto const& feature = features[place.feature];
-  auto const bytes = bytes_of(feature.row_type) * dim;
-  auto const bag = bag_of(feature, place.position);
-  prefetch_bytes(static_cast<char const*>(feature.rows) + bag * bytes, bytes);
-}
-
-// A buffer of the calling thread, at least `dim` floats, kept between rows.
-float* row_buffer(int32_t dim) {
-  thread_local std::vector<float> buffer;
-  if (buffer.size() < size_t(dim)) buffer.resize(size_t(dim));
-  return buffer.data();
+template <class V>
+void update_partition(RowGradients const& gradients, TableRef const& table,
+                      Optimizer const& optimizer, int64_t first_slot, float* sum) {
+  auto const& rows = gradients.rows;
+  auto const slot_of = [&](size_t row) { return first_slot + rows.slot(row); };
+  for (size_t row = 0; row < rows.size(); ++row) {
+    auto const later = slot_of(std::min(row + kRowsAhead, rows.size() - 1));
+    prefetch_row(table, later);
+    prefetch_states(table, later);
+    auto const* const gradient = gradients.sum_of(row, sum);
+    update_row<ScalarGroup, V>(ScalarGroup{}, table, optimizer, slot_of(row), gradient);
+  }
 }
 
 }  // namespace
@@ -56,21 +96,20 @@ void update(UpdateArgs const& args, ThreadPool const& pool) {
     auto const count = ++args.tables[t].counters[kStep];
     optimizers[t] = make_optimizer(args.optimizers[t], args.hyper + t * kNumHyperParameters, count);
   }
-  GradientRuns runs(args.tables, args.num_tables, args.features, args.num_features, true, pool);
-  auto const ahead = [&](int32_t t, int64_t slot, Entry const& entry) {
-    prefetch_row(args.tables[t], slot);
-    prefetch_states(args.tables[t], slot);
-    prefetch_gradient(runs, args.features, entry, args.tables[t].dim);
-  };
-  auto const step = [&](int32_t t, int64_t slot, Entry const* first, Entry const* last) {
+  GradientRuns const runs({args.tables, args.num_tables, args.features, args.num_features, true},
+                          pool);
+  for_each_partition(runs, pool, [&](int64_t partition, PartitionRows const& rows) {
+    auto const t = runs.table_of(partition);
     auto const& table = args.tables[t];
-    auto* const sum = row_buffer(table.dim);
-    sum_run(runs, args.features, first, last, table.dim, sum);
+    RowGradients const gradients{rows, args.features, table.dim};
+    std::vector<float> sum(size_t(table.dim));
     with_value_type(table.value_type, [&](auto zero) {
-      update_row<ScalarGroup, decltype(zero)>(ScalarGroup{}, table, optimizers[t], slot, sum);
+      with_isa([&](auto) {
+        update_partition<decltype(zero)>(gradients, table, optimizers[t],
+                                         runs.first_slot(partition), sum.data());
+      });
     });
-  };
-  runs.for_each_run(pool, ahead, step);
+  });
 }
 
 void reduce(ReduceArgs const& args, ThreadPool const& pool) {
@@ -87,20 +126,26 @@ void reduce(ReduceArgs const& args, ThreadPool const& pool) {
     std::fill_n(args.unique_slots[t], args.capacities[t], -1);
     std::fill_n(args.gradients[t], args.capacities[t] * table.dim, 0.0f);
   }
-  GradientRuns runs(args.tables, args.num_tables, args.features, args.num_features,
-                    args.counts_step != 0, pool);
-  auto const ahead = [&](int32_t t, int64_t, Entry const& entry) {
-    prefetch_gradient(runs, args.features, entry, args.tables[t].dim);
-  };
-  runs.for_each_run(
-      pool, ahead, [&](int32_t t, int64_t slot, Entry const* first, Entry const* last) {
+  GradientRuns const runs(
+      {args.tables, args.num_tables, args.features, args.num_features, args.counts_step != 0},
+      pool);
+  for_each_partition(runs, pool, [&](int64_t partition, PartitionRows const& rows) {
+    auto const t = runs.table_of(partition);
+    auto const dim = args.tables[t].dim;
+    RowGradients const gradients{rows, args.features, dim};
+    with_isa([&](auto) {
+      for (size_t row = 0; row < rows.size(); ++row) {
         // A row's sum stands where the row first occurs, whatever its slot.
-        auto const place = runs.place_of(first->item);
-        auto const index = first_of_feature[size_t(place.feature)] + place.position;
-        auto const dim = args.tables[t].dim;
-        args.unique_slots[t][index] = static_cast<int32_t>(slot);
-        sum_run(runs, args.features, first, last, dim, args.gradients[t] + index * dim);
-      });
+        auto const& first = rows.entry(rows.begin(row));
+        auto const index = first_of_feature[first.feature] + first.position;
+        auto* const out = args.gradients[t] + index * dim;
+        args.unique_slots[t][index] =
+            static_cast<int32_t>(runs.first_slot(partition)) + static_cast<int32_t>(rows.slot(row));
+        auto const* const sum = gradients.sum_of(row, out);
+        if (sum != out) std::copy(sum, sum + dim, out);
+      }
+    });
+  });
 }
 
 }  // namespace dynemb::cpu

@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cpu/partition_rows.h: the entries of one partition, brought together by row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cpu/gradient_runs.h"
+
+namespace dynemb::cpu {
+
+// Rows in the order in which they first occur; the entries of a row in order of position. One for
+// each thread, kept between partitions.
+class PartitionRows {
+ public:
+  static PartitionRows& of_this_thread() {
+    thread_local PartitionRows rows;
+    return rows;
+  }
+
+  void load(GradientRuns const& runs, int64_t partition) {
+    size_t count = 0;
+    runs.for_each_stretch(partition, [&](Entry const* first, Entry const* last) {
+      count += static_cast<size_t>(last - first);
+    });
+    reserve(count, size_t(runs.slots_per_partition()));
+    count_entries(runs, partition);
+    uint32_t sum = 0;
+    for (size_t row = 0; row < num_rows_; ++row) {  // counts become first places
+      auto const entries_of_row = ends_[row];
+      ends_[row] = sum;
+      sum += entries_of_row;
+    }
+    place_entries(runs, partition);  // first places become ends
+    num_entries_ = count;
+    for (size_t row = 0; row < num_rows_; ++row) row_of_slot_[slots_[row]] = 0;
+  }
+
+  size_t size() const { return num_rows_; }
+  size_t num_entries() const { return num_entries_; }
+  uint32_t slot(size_t row) const { return slots_[row]; }
+  uint32_t begin(size_t row) const { return row == 0 ? 0 : ends_[row - 1]; }
+  uint32_t end(size_t row) const { return ends_[row]; }
+  Entry const& entry(size_t i) const { return entries_[i]; }
+
+ private:
+  // Arrays only grow, and are written without looking at their ends.
+  void reserve(size_t entries, size_t slots) {
+    if (row_of_slot_.size() < slots) row_of_slot_.resize(slots);
+    if (entries_.size() >= entries) return;
+    slots_.resize(entries);
+    ends_.resize(entries);
+    row_of_entry_.resize(entries);
+    entries_.resize(entries);
+  }
+
+  void count_entries(GradientRuns const& runs, int64_t partition) {
+    auto* next = row_of_entry_.data();
+    uint32_t rows = 0;
+    runs.for_each_stretch(partition, [&](Entry const* first, Entry const* last) {
+      for (auto const* entry = first; entry != last; ++entry) {
+        auto& row = row_of_slot_[entry->slot];
+        if (row == 0) {
+          slots_[rows] = entry->slot;
+          ends_[rows] = 0;
+          row = ++rows;
+        }
+        ++ends_[row - 1];
+        *next++ = row - 1;
+      }
+    });
+    num_rows_ = rows;
+  }
+
+  void place_entries(GradientRuns const& runs, int64_t partition) {
+    auto const* row = row_of_entry_.data();
+    runs.for_each_stretch(partition, [&](Entry const* first, Entry const* last) {
+      for (auto const* entry = first; entry != last; ++entry) entries_[ends_[*row++]++] = *entry;
+    });
+  }
+
+  size_t num_rows_ = 0;
+  size_t num_entries_ = 0;
+  std::vector<uint32_t> row_of_slot_;   // [slots of a partition] row + 1, or 0 between loads
+  std::vector<uint32_t> slots_;         // [rows]
+  std::vector<uint32_t> ends_;          // [rows] into entries_
+  std::vector<uint32_t> row_of_entry_;  // [entries] in order of position
+  std::vector<Entry> entries_;          // by row
+};
+
+}  // namespace dynemb::cpu

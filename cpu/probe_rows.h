@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cpu/probe_rows.h: one pass from ids to rows: the pipeline of cpu/probe.h with a fourth stage, in
+// which the rows of a group, asked for when their slots were found, are copied or summed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/args.h"
+#include "cpu/feature_chunks.h"
+#include "cpu/isa.h"
+#include "cpu/probe.h"
+#include "cpu/row_writer.h"
+
+namespace dynemb::cpu {
+
+constexpr int64_t kIdsPerChunk = 2048;
+// Rows of a call larger than this are written past the caches.
+constexpr int64_t kStreamBytes = int64_t{8} << 20;
+
+// What the chunks of one feature have in common.
+struct RowTask {
+  TableRef const& table;
+  FeatureRef const& feature;
+  Initializer const& missing;  // for ids without a row
+  bool streams;                // past the caches
+};
+
+inline bool streams_rows(LookupArgs const& args) {
+  int64_t bytes = 0;
+  for (int32_t f = 0; f < args.num_features; ++f) {
+    auto const& feature = args.features[f];
+    bytes += feature.num_bags * args.tables[feature.table].dim * bytes_of(feature.row_type);
+  }
+  return bytes > kStreamBytes;
+}
+
+// Calls body(isa, writer) with the instruction set and a RowWriter for the table's rows.
+template <class Body>
+void with_writer(RowTask const& task, std::vector<int64_t>* put_off, Body const& body) {
+  with_value_type(task.table.value_type, [&](auto stored) {
+    with_isa([&](auto isa) {
+      RowWriter<decltype(stored)> writer(task.table, task.feature, task.missing, task.streams,
+                                         put_off);
+      body(isa, writer);
+    });
+  });
+  if (task.streams) end_streams();
+}
+
+// Probes the ids of a chunk; settle(position, slot), with kMissingSlot for a key that is not there,
+// returns the slot to keep. Then writes the rows, but for bags that were put off (RowWriter).
+template <class Settle>
+void probe_rows(RowTask const& task, FeatureChunk const& chunk, bool touches,
+                std::vector<int64_t>* put_off, Settle const& settle) {
+  with_writer(task, put_off, [&](auto isa, auto& writer) {
+    Probe<decltype(isa)::value> probe(task.table, task.feature, touches);
+    writer.start(chunk);
+    auto const has_rows = chunk.first_bag < chunk.end_bag;
+    auto const found = [&](int64_t position, int32_t slot) {
+      slot = settle(position, slot);
+      task.feature.slots[position] = slot;
+      if (has_rows) writer.prefetch(slot);
+    };
+    probe.run(chunk.begin, chunk.end, found,
+              [&](int64_t position) { writer.write_until(position); });
+    writer.write_until(chunk.end);  // empty bags at the end
+  });
+}
+
+}  // namespace dynemb::cpu

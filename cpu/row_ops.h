@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cpu/row_ops.h: loops over the columns of one row, which the compiler vectorises.
+#pragma once
+
+#include <cstdint>
+
+#include "core/macros.h"
+#include "core/row.h"
+#include "cpu/isa.h"
+
+#ifdef DYNEMB_X86
+#include <xmmintrin.h>
+#endif
+
+namespace dynemb::cpu {
+
+constexpr int64_t kLineBytes = 64;
+
+inline int64_t bytes_of(ValueType type) { return type == ValueType::kFloat32 ? 4 : 2; }
+
+inline void prefetch_bytes(void const* address, int64_t bytes) {
+  auto const* const first = static_cast<char const*>(address);
+  for (int64_t offset = 0; offset < bytes; offset += kLineBytes) {
+    __builtin_prefetch(first + offset);
+    __asm__ volatile("");  // GCC removes a loop of nothing but prefetches as empty
+  }
+}
+
+inline void prefetch_row(TableRef const& table, int64_t slot) {
+  auto const bytes = bytes_of(table.value_type) * table.dim;
+  prefetch_bytes(static_cast<char const*>(table.values) + slot * bytes, bytes);
+}
+
+inline void prefetch_states(TableRef const& table, int64_t slot) {
+  for (int s = 0; s < table.num_states; ++s) {
+    prefetch_bytes(state_at(table, s, slot), int64_t{4} * table.state_width[s]);
+  }
+}
+
+template <class V>
+void add_row(V const* row, float factor, int32_t dim, float* sum) {
+  if (factor == 1.0f) {
+    DYNEMB_INDEPENDENT
+    for (int32_t i = 0; i < dim; ++i) sum[i] += to_float(row[i]);
+  } else {
+    DYNEMB_INDEPENDENT
+    for (int32_t i = 0; i < dim; ++i) sum[i] += factor * to_float(row[i]);
+  }
+}
+
+template <class O>
+void scale_row(float const* sum, float factor, int32_t dim, O* out) {
+  DYNEMB_INDEPENDENT
+  for (int32_t i = 0; i < dim; ++i) from_float(factor * sum[i], out + i);
+}
+
+template <class O>
+void fill_zeros(O* out, int32_t dim) {
+  for (int32_t i = 0; i < dim; ++i) from_float(0.0f, out + i);
+}
+
+// Past the caches, for outputs that are larger than these anyway: a line that is written in full
+// need not be read first.
+inline bool stream_row(float const* row, int32_t dim, float* out) {
+#ifdef DYNEMB_X86
+  if (dim % 4 != 0 || reinterpret_cast<uintptr_t>(out) % 16 != 0) return false;
+  for (int32_t i = 0; i < dim; i += 4) _mm_stream_ps(out + i, _mm_loadu_ps(row + i));
+  return true;
+#else
+  static_cast<void>(row), static_cast<void>(dim), static_cast<void>(out);
+  return false;
+#endif
+}
+
+template <class V, class O>
+bool stream_row(V const*, int32_t, O*) {
+  return false;
+}
+
+// What was streamed is visible to other threads after this.
+inline void end_streams() {
+#ifdef DYNEMB_X86
+  _mm_sfence();
+#endif
+}
+
+template <class V, class O>
+void copy_row(V const* row, int32_t dim, O* out, bool streams) {
+  if (streams && stream_row(row, dim, out)) return;
+  DYNEMB_INDEPENDENT
+  for (int32_t i = 0; i < dim; ++i) from_float(to_float(row[i]), out + i);
+}
+
+}  // namespace dynemb::cpu

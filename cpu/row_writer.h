@@ -1,0 +1,175 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cpu/row_writer.h: from slots to the rows that a lookup returns, one per id or pooled.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "core/feature_ref.h"
+#include "core/group.h"
+#include "core/row.h"
+#include "core/slot.h"
+#include "cpu/feature_chunks.h"
+#include "cpu/row_ops.h"
+
+namespace dynemb::cpu {
+
+// Writes the bags of a chunk in order, as their slots become known. V: the type of stored rows.
+template <class V>
+class RowWriter {
+ public:
+  // An id without a row reads what `missing` gives for its key. Bags with an id that may still get
+  // one (kMissingSlot) are put off: listed in `put_off`, and written by `write_bag` later.
+  RowWriter(TableRef const& table, FeatureRef const& feature, Initializer const& missing,
+            bool streams, std::vector<int64_t>* put_off)
+      : table_(table),
+        feature_(feature),
+        missing_(missing),
+        streams_(streams),
+        copies_(feature.pooling == Pooling::kNone ||
+                (feature.pooling == Pooling::kSum && feature.bag_size == 1 &&
+                 feature.weights == nullptr)),
+        put_off_(put_off),
+        lines_(size_t(table.dim - 1) / 16 + 1),
+        buffer_(lines_ * 2) {}
+
+  void start(FeatureChunk const& chunk) {
+    bag_ = chunk.first_bag;
+    end_bag_ = chunk.end_bag;
+    if (bag_ < end_bag_) start_bag();
+  }
+
+  // The slots of all positions before `limit` are known.
+  void write_until(int64_t limit) {
+    while (bag_ < end_bag_) {
+      auto const stop = std::min(limit, range_.end);
+      if (copies_) {
+        copy_until(stop);
+      } else {
+        add_until(stop);
+      }
+      if (position_ < range_.end) return;
+      finish_bag();
+      if (++bag_ < end_bag_) start_bag();
+    }
+  }
+
+  // A bag that was put off, now that all slots are known.
+  void write_bag(int64_t bag) {
+    bag_ = bag;
+    end_bag_ = bag + 1;
+    start_bag();
+    write_until(range_.end);
+  }
+
+  void prefetch(int32_t slot) const {
+    if (slot >= 0) prefetch_row(table_, slot);
+  }
+
+ private:
+  struct alignas(64) Line {
+    float values[16];
+  };
+  float* sum() { return buffer_[0].values; }
+  V* initial() { return reinterpret_cast<V*>(buffer_[lines_].values); }
+
+  // Calls write(out) with the place of the bag's row, of the type that is returned.
+  template <class Write>
+  void with_out(int64_t bag, Write const& write) const {
+    with_value_type(feature_.row_type, [&](auto zero) {
+      write(static_cast<decltype(zero)*>(feature_.rows) + bag * table_.dim);
+    });
+  }
+
+  void start_bag() {
+    // Rows that are copied need no bags: all positions are one range.
+    if (copies_) {
+      range_ = {bag_, end_bag_};
+      bag_ = end_bag_ - 1;
+    } else {
+      range_ = bag_range(feature_, bag_);
+      std::fill(sum(), sum() + table_.dim, 0.0f);
+    }
+    position_ = range_.begin;
+    count_ = 0;
+    waits_ = false;
+  }
+
+  // What an id without a row reads; null for padding.
+  V const* initial_row(int64_t position) {
+    if (feature_.slots[position] == kPaddingSlot) return nullptr;
+    auto const key = load_key(feature_.ids, feature_.id_type, position);
+    initialize_row(ScalarGroup{}, missing_, table_.counters[kSeed], key, table_.dim, initial());
+    return initial();
+  }
+
+  void copy_until(int64_t stop) {
+    for (; position_ < stop; ++position_) {
+      auto const slot = feature_.slots[position_];
+      if (slot == kMissingSlot) {
+        put_off_->push_back(position_);
+        continue;
+      }
+      auto const* const row = slot >= 0 ? row_at<V>(table_, slot) : initial_row(position_);
+      with_out(position_, [&](auto* out) {
+        if (row == nullptr) return fill_zeros(out, table_.dim);
+        copy_row(row, table_.dim, out, streams_);
+      });
+    }
+  }
+
+  // The hottest loop of pooled features: what it needs of the members is in local variables.
+  void add_until(int64_t stop) {
+    auto const* const slots = feature_.slots;
+    auto const* const weights = feature_.weights;
+    auto const* const values = static_cast<V const*>(table_.values);
+    auto* const sum = this->sum();
+    auto const dim = table_.dim;
+    auto position = position_;
+    auto count = count_;
+    for (; position < stop; ++position) {
+      auto const slot = slots[position];
+      auto const* row = values + int64_t{slot} * dim;
+      if (slot < 0) {
+        waits_ = waits_ || slot == kMissingSlot;
+        row = waits_ ? nullptr : initial_row(position);
+        if (row == nullptr) continue;
+      }
+      ++count;
+      add_row(row, weights == nullptr ? 1.0f : weights[position], dim, sum);
+    }
+    position_ = position;
+    count_ = count;
+  }
+
+  void finish_bag() {
+    if (copies_) return;
+    if (waits_) return put_off_->push_back(bag_);
+    auto const mean = feature_.pooling == Pooling::kMean;
+    auto const factor = mean && count_ > 0 ? 1.0f / static_cast<float>(count_) : 1.0f;
+    if (mean && feature_.scale != nullptr) feature_.scale[bag_] = count_ == 0 ? 0.0f : factor;
+    with_out(bag_, [&](auto* out) {
+      if (count_ == 0) return fill_zeros(out, table_.dim);
+      scale_row(sum(), factor, table_.dim, out);
+    });
+  }
+
+  TableRef const& table_;
+  FeatureRef const& feature_;
+  Initializer const& missing_;
+  bool const streams_;
+  bool const copies_;  // not pooled, or sums of one id each
+  std::vector<int64_t>* const put_off_;
+  size_t const lines_;
+  std::vector<Line> buffer_;  // [2, lines]: the sum, the row of an id that has none
+  int64_t bag_ = 0, end_bag_ = 0;
+  BagRange range_{0, 0};
+  int64_t position_ = 0;
+  int64_t count_ = 0;
+  bool waits_ = false;
+};
+
+}  // namespace dynemb::cpu
