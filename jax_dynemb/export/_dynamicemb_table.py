@@ -200,7 +200,8 @@ class TableWriter:
             path = directory / self._file(files.KEYS, rank)
             count = path.stat().st_size // 8
             for start in range(0, count, 1 << 20):
-                yield np.fromfile(path, "<i8", count=1 << 20, offset=8 * start)
+                some = min(1 << 20, count - start)
+                yield np.fromfile(path, "<i8", count=some, offset=8 * start)
 
     def _notes(self) -> Iterator[str]:
         schema = self._table.schema

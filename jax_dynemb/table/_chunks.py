@@ -58,6 +58,8 @@ def insert_chunks(
         }
         words = words_of(batch.scores) if scores else None
         for ids in _id_arrays(config, batch.keys):
+            # One batch is stored while the next is made, no more: each holds memory.
+            jax.block_until_ready(state.counters)
             state = _insert(coll, name, state, ids, batch.rows, states, words)
     return state
 

@@ -166,6 +166,6 @@ def test_other_paths_get_a_sentence(tmp_path, capsys, make, sentence):
 
 def test_an_existing_target_is_refused(files, capsys):
     path, _ = files
-    arguments = ["convert", path / "checkpoint", path / "dynamicemb", "--to", "parquet"]
+    arguments = ["convert", path / "checkpoint", path, "--to", "safetensors"]
     assert command_line.main([str(each) for each in arguments]) == 1
     assert "exists. Give a directory that does not" in capsys.readouterr().err
