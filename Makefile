@@ -27,7 +27,7 @@ WITH_TOOLS = PATH="$(abspath $(dir $(PY))):$$PATH"
 PACKAGE_FILES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find \
 	core cpu cuda xla_ffi third_party jax_dynemb -type f ! -name '*.pyc' ! -name '*.so' 2>/dev/null)
 
-.PHONY: demo test info install pytest ctest build cuda lint format docs clean help
+.PHONY: demo test info install pytest torch-test ctest build cuda lint format docs clean help
 .DEFAULT_GOAL := help
 
 help: ## say what can be made
@@ -44,6 +44,24 @@ info: install ## versions, devices, a self-test
 # -P keeps the checkout off sys.path: what is tested is what was installed.
 pytest: install
 	$(VENV)/bin/python -P -m pytest $(PYTEST_ARGS)
+
+# ---- serving in PyTorch: an environment of its own, without JAX -----------------------------------
+
+# PyTorch's wheel for Python 3.11 here is the small one for CPUs; TORCH names it.
+TORCH ?= torch==2.13.0
+TORCH_VENV ?= .venv-torch
+TORCH_PYTHON ?= python3.11
+TORCH_TEST_ARGS ?=
+
+$(TORCH_VENV)/.installed: jax_dynemb_torch/pyproject.toml
+	@command -v $(TORCH_PYTHON) > /dev/null || { echo "Tests of jax_dynemb_torch need Python 3.11: make torch-test TORCH_PYTHON=path"; exit 1; }
+	$(TORCH_PYTHON) -m venv $(TORCH_VENV)
+	$(TORCH_VENV)/bin/python -m pip install -q "$(TORCH)" -e "jax_dynemb_torch[test]"
+	touch $@
+
+torch-test: $(TORCH_VENV)/.installed ## the tests of jax_dynemb_torch, in an environment without JAX
+	@! $(TORCH_VENV)/bin/python -c "import jax" 2>/dev/null || { echo "$(TORCH_VENV) has JAX; remove it: these tests must run without."; exit 1; }
+	cd jax_dynemb_torch && $(abspath $(TORCH_VENV))/bin/python -m pytest -q $(TORCH_TEST_ARGS)
 
 # ---- the environment ----------------------------------------------------------------------------
 

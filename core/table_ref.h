@@ -20,7 +20,10 @@ constexpr int kKeysOffset = kBucketCapacity;        // bytes into a bucket
 constexpr int kScoresOffset = kBucketCapacity * 9;  // bytes into a bucket
 constexpr int kMaxStates = 4;                       // optimizer arrays of one table
 
-// Places in the counter array of a table, 64 bits each.
+// Places in a row of the counters of a table, 64 bits each. There is a row for every shard that the
+// table may be cut into, so a shard has one or more. Events (rows, inserted, evicted, refused, lost
+// updates) are counted in a shard's first row and are the sum over all rows; every other number is
+// the same in each row (set_in_each_row).
 enum Counter : int32_t {
   kClock = 0,    // of the latest lookup, in the unit of the score policy
   kSeed,         // of the initial rows
@@ -31,6 +34,10 @@ enum Counter : int32_t {
   kRefused,      // ids that found no place
   kLostUpdates,  // gradients whose row had left
   kLookups,      // training lookups
+  // Of a sharded lookup, written by Python: ids that a device has for one owner.
+  kExchangeCapacity,   // room for them in one round, at the latest lookup
+  kExchangePeak,       // the most there have been
+  kExchangeOverflows,  // lookups that needed more than one round
   kNumCounters
 };
 
@@ -44,10 +51,10 @@ struct TableRef {
   uint8_t* index;             // [local_buckets, kBucketBytes]
   void* values;               // [local_buckets * 128, dim] of value_type
   float* states[kMaxStates];  // [local_buckets * 128, state_width]
-  uint64_t* counters;         // [kNumCounters]
-  uint64_t num_buckets;       // of the whole table
-  uint64_t first_bucket;      // of this shard
-  int64_t local_buckets;      // of this shard
+  uint64_t* counters;         // [counter_rows, kNumCounters]
+  uint64_t num_buckets;       // of the whole table; a multiple of local_buckets, below 2^32
+  int64_t local_buckets;      // of this shard, an equal part of the whole
+  int32_t counter_rows;       // of this shard
   int32_t dim;
   ValueType value_type;
   int32_t num_states;
@@ -66,7 +73,15 @@ DYNEMB_HD Bucket bucket_at(TableRef const& table, int64_t local_bucket) {
 }
 
 DYNEMB_HD int64_t local_bucket_of(TableRef const& table, uint64_t hash) {
-  return static_cast<int64_t>(bucket_of(hash, table.num_buckets) - table.first_bucket);
+  auto const bucket = static_cast<uint32_t>(bucket_of(hash, table.num_buckets));
+  auto const local = static_cast<uint32_t>(table.local_buckets);
+  return local == table.num_buckets ? bucket : bucket % local;
+}
+
+DYNEMB_HD void set_in_each_row(TableRef const& table, Counter counter, uint64_t value) {
+  for (int32_t row = 0; row < table.counter_rows; ++row) {
+    table.counters[row * kNumCounters + counter] = value;
+  }
 }
 
 DYNEMB_HD Key* key_at(TableRef const& table, int32_t slot) {

@@ -52,12 +52,13 @@ struct Lookup {
   void begin() {
     HugePages huge_pages;
     for (int32_t i = 0; i < args.num_tables; ++i) {
-      huge_pages.prefer(args.tables[i]);
-      auto* const counters = args.tables[i].counters;
-      auto const timed = args.tables[i].policy == ScorePolicy::kTimestamp;
-      counters[kClock] = next_clock(counters[kClock], timed ? nanoseconds_now() : 0);
-      ++counters[kLookups];
-      use[i] = {counters[kClock], args.given_scores[i]};
+      auto const& table = args.tables[i];
+      huge_pages.prefer(table);
+      auto const timed = table.policy == ScorePolicy::kTimestamp;
+      auto const clock = next_clock(table.counters[kClock], timed ? nanoseconds_now() : 0);
+      set_in_each_row(table, kClock, clock);
+      set_in_each_row(table, kLookups, table.counters[kLookups] + 1);
+      use[i] = {clock, args.given_scores[i]};
     }
   }
 

@@ -93,7 +93,8 @@ void update_partition(RowGradients const& gradients, TableRef const& table,
 void update(UpdateArgs const& args, ThreadPool const& pool) {
   Optimizer optimizers[kMaxTables];
   for (int32_t t = 0; t < args.num_tables; ++t) {
-    auto const count = ++args.tables[t].counters[kStep];
+    auto const count = args.tables[t].counters[kStep] + 1;
+    set_in_each_row(args.tables[t], kStep, count);
     optimizers[t] = make_optimizer(args.optimizers[t], args.hyper + t * kNumHyperParameters, count);
   }
   GradientRuns const runs({args.tables, args.num_tables, args.features, args.num_features, true},
@@ -122,7 +123,7 @@ void reduce(ReduceArgs const& args, ThreadPool const& pool) {
   }
   for (int32_t t = 0; t < args.num_tables; ++t) {
     auto const& table = args.tables[t];
-    if (args.counts_step != 0) ++table.counters[kStep];
+    if (args.counts_step != 0) set_in_each_row(table, kStep, table.counters[kStep] + 1);
     std::fill_n(args.unique_slots[t], args.capacities[t], -1);
     std::fill_n(args.gradients[t], args.capacities[t] * table.dim, 0.0f);
   }

@@ -26,11 +26,11 @@ struct BeginLookup {
 
   template <class Call>
   __device__ void begin_table(Call const& call, int32_t t) const {
-    auto* const counters = call.tables[t].counters;
-    auto const timed = call.tables[t].policy == ScorePolicy::kTimestamp;
-    auto const clock = next_clock(counters[kClock], timed ? nanoseconds_now() : 0);
-    counters[kClock] = clock;
-    ++counters[kLookups];
+    auto const& table = call.tables[t];
+    auto const timed = table.policy == ScorePolicy::kTimestamp;
+    auto const clock = next_clock(table.counters[kClock], timed ? nanoseconds_now() : 0);
+    set_in_each_row(table, kClock, clock);
+    set_in_each_row(table, kLookups, table.counters[kLookups] + 1);
     uses[t] = {clock, given_scores[t]};
   }
 };

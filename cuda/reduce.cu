@@ -26,7 +26,8 @@ struct BeginReduce {
 
   template <class Call>
   __device__ void begin_table(Call const& call, int32_t t) const {
-    if (counts_step != 0) ++call.tables[t].counters[kStep];
+    auto const& table = call.tables[t];
+    if (counts_step != 0) set_in_each_row(table, kStep, table.counters[kStep] + 1);
     targets[t] = given[t];
     int64_t next = 0;
     for (int32_t f = 0; f < call.num_features; ++f) {

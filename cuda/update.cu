@@ -19,7 +19,8 @@ struct BeginUpdate {
 
   template <class Call>
   __device__ void begin_table(Call const& call, int32_t t) const {
-    auto const step = ++call.tables[t].counters[kStep];
+    auto const step = call.tables[t].counters[kStep] + 1;
+    set_in_each_row(call.tables[t], kStep, step);
     optimizers[t] = make_optimizer(kinds[t], hyper + t * kNumHyperParameters, step);
   }
 };

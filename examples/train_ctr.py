@@ -5,6 +5,7 @@
     python examples/train_ctr.py                         # a synthetic stream, no files
     python examples/train_ctr.py --data path/ml-100k     # MovieLens .inter/.user/.item
     python examples/train_ctr.py --data path/train.txt   # Criteo, tabs or commas
+    python examples/train_ctr.py --mesh 8                # over eight devices
 
 Ids are raw 64-bit hashes: nobody counts or renumbers them. With `--dense-baseline` the
 same model is trained on a dense `nnx.Embed` as well. Curves go to the folder `--out`.
@@ -13,10 +14,12 @@ same model is trained on a dense `nnx.Embed` as well. Curves go to the folder `-
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+import jax
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -31,11 +34,16 @@ from ctr.settings import LEARNING_RATES, Settings
 def main(arguments: Sequence[str] | None = None) -> dict[str, list[Epoch]]:
     """Runs the example; returns the epochs of each trained model."""
     options = _parser().parse_args(arguments)
+    if options.mesh is not None:
+        # On a machine without accelerators the CPU acts as so many devices.
+        with contextlib.suppress(RuntimeError):  # the devices are known already
+            jax.config.update("jax_num_cpu_devices", options.mesh)
     console = Console()
     source = _load(options)
     settings = _settings(options, source)
     console.print(f"{source.title}\n{settings}", highlight=False)
-    learners: list[Learner] = [DynamicLearner(source, settings)]
+    mesh = None if options.mesh is None else _mesh(options.mesh)
+    learners: list[Learner] = [DynamicLearner(source, settings, mesh)]
     if options.dense_baseline:
         learners.append(DenseLearner(source, settings))
     runs = {one.title: _run(console, one, source, settings) for one in learners}
@@ -64,6 +72,18 @@ def _run(
         return fit(
             learner, source, settings, on_step=lambda: bar.advance(task), on_epoch=show
         )
+
+
+def _mesh(count: int) -> jax.sharding.Mesh:
+    """The devices that share the table and the batch; the script is the same."""
+    if count > jax.device_count():
+        raise SystemExit(f"--mesh {count}: there are {jax.device_count()} devices.")
+    return jax.make_mesh(
+        (count,),
+        ("data",),
+        axis_types=(jax.sharding.AxisType.Auto,),
+        devices=jax.devices()[:count],
+    )
 
 
 def _load(options: argparse.Namespace) -> Source:
@@ -103,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--capacity", type=int, help="rows of the dynamic table")
     add("--optimizer", choices=sorted(LEARNING_RATES), help="of the embedding rows")
     add("--lr", type=float, dest="learning_rate", help="of the embedding rows")
+    add("--mesh", type=int, help="devices that share the table and the batch")
     add("--seed", type=int, default=0)
     add("--dense-baseline", action="store_true", help="train a dense nnx.Embed as well")
     add("--out", type=Path, default=Path("out_ctr"), help="folder for the curves")

@@ -2,6 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Embedding tables for JAX that grow and forget, inside ``jax.jit``."""
 
+from jax_dynemb import checkpoint as checkpoint
+from jax_dynemb import distributed as distributed
+from jax_dynemb import export as export
+from jax_dynemb import import_ as import_
 from jax_dynemb import initializers as initializers
 from jax_dynemb import nnx as nnx
 from jax_dynemb import optim as optim
@@ -14,6 +18,9 @@ from jax_dynemb.config import TableConfig as TableConfig
 from jax_dynemb.jagged import Jagged as Jagged
 from jax_dynemb.ops._residual import Residual as Residual
 from jax_dynemb.ops._state import TableState as TableState
+from jax_dynemb.sharding._plan import Plan as Plan
+from jax_dynemb.sharding._plan import TablePlan as TablePlan
+from jax_dynemb.sharding._residual import ShardedResidual as ShardedResidual
 from jax_dynemb.table import Exported as Exported
 from jax_dynemb.table import RowGradients as RowGradients
 from jax_dynemb.table import Tables as Tables

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``python -m jax_dynemb info`` and ``bench``."""
+"""The command line: ``python -m jax_dynemb info``, ``bench``, ``inspect``, ..."""
 
 import argparse
 import importlib.metadata
@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
+from jax_dynemb import _ffi, commands
 from jax_dynemb.bench import command as bench_command
 
 # A command is a function of the parsed arguments that returns the exit status; the
@@ -41,10 +41,36 @@ def bench(arguments: argparse.Namespace) -> int:
     return bench_command.main(arguments)
 
 
-COMMANDS: dict[str, Command] = {"info": info, "bench": bench}
+def inspect(arguments: argparse.Namespace) -> int:
+    """Show the tables of a checkpoint, a DynamicEmb dump or a safetensors export."""
+    return _or_sentence(commands.inspect.main, arguments)
+
+
+def convert(arguments: argparse.Namespace) -> int:
+    """Write the tables of a checkpoint, a dump or an export in another format."""
+    return _or_sentence(commands.convert.main, arguments)
+
+
+def _or_sentence(command: Command, arguments: argparse.Namespace) -> int:
+    """Runs a command; what is wrong with its files is a sentence, not a trace."""
+    try:
+        return command(arguments)
+    except (OSError, ValueError, ImportError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+COMMANDS: dict[str, Command] = {
+    "info": info,
+    "bench": bench,
+    "inspect": inspect,
+    "convert": convert,
+}
 # What adds the arguments of a command that has some.
 ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "bench": bench_command.add_arguments,
+    "inspect": commands.inspect.add_arguments,
+    "convert": commands.convert.add_arguments,
 }
 
 
@@ -122,10 +148,10 @@ def _device_table(results: dict[Device, str]) -> Table:
 def parser() -> argparse.ArgumentParser:
     """Returns the command line's grammar: one sub-command for each of `COMMANDS`."""
     root = argparse.ArgumentParser(prog="jax_dynemb", description=jde.__doc__)
-    commands = root.add_subparsers(dest="command", required=True)
+    choices = root.add_subparsers(dest="command", required=True)
     for name, command in COMMANDS.items():
         text = (command.__doc__ or "").splitlines()[0]
-        command_parser = commands.add_parser(name, help=text, description=text)
+        command_parser = choices.add_parser(name, help=text, description=text)
         ARGUMENTS.get(name, lambda parser: None)(command_parser)
     return root
 

@@ -26,7 +26,8 @@ def ids(x: Any, *, sharding: jax.sharding.Sharding | None = None) -> jax.Array:
     Args:
       x: integers of any shape: a numpy array (int64, uint64 or narrower) or nested
         sequences of Python ints. -1 is padding.
-      sharding: where to put the result; the default device if None.
+      sharding: where to put the result; the default device if None. If it spans
+        several processes, ``x`` is this process's part of the batch.
 
     Returns:
       uint32[..., 2], the low and the high word of each id.
@@ -53,6 +54,8 @@ def ids(x: Any, *, sharding: jax.sharding.Sharding | None = None) -> jax.Array:
     _refuse_reserved(array)
     words = np.ascontiguousarray(array.astype(np.int64, copy=False))
     pairs = words.view(np.uint32).reshape(*array.shape, 2)
+    if sharding is not None and not sharding.is_fully_addressable:
+        return jax.make_array_from_process_local_data(sharding, pairs)
     return jax.device_put(pairs, sharding)
 
 

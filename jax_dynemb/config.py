@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from typing import Any, NoReturn
 
 import jax.numpy as jnp
@@ -21,9 +22,10 @@ MAX_DIM = 4096
 _VALUE_TYPES = ("float32", "bfloat16", "float16")
 _KEY_TYPES = ("int64", "int32")
 _POOLINGS = (None, "sum", "mean")
+_SHARDINGS = ("row_wise", "replicated")
 _ON_FULL = ("evict", "refuse", "error")
 # A shard's slots are numbered by int32, and claims use a few values below zero.
-_MAX_SLOTS = 2**31 - 1024
+MAX_SLOTS = 2**31 - 1024
 
 
 class ScoreStrategy(enum.Enum):
@@ -48,7 +50,8 @@ class TableConfig:
     Attributes:
       name: of the table; also seeds its rows, so renaming a table changes them.
       dim: columns of a row, 1 to 4096.
-      capacity: rows; rounded up to whole buckets of 128, at least two.
+      capacity: rows; rounded up to whole buckets of 128, and to a number of buckets
+        that devices can share (by less than 1 % for a million rows).
       feature_names: features that look up this table; ``(name,)`` if empty.
       initializer: first value of a row; uniform in ±1/sqrt(capacity) if None.
       eval_initializer: what ``find`` returns for an id that is not stored.
@@ -63,6 +66,9 @@ class TableConfig:
         is always float32.
       dtype: of the returned rows.
       key_dtype: ``"int64"``, or ``"int32"`` for ids that are 32-bit jax Arrays.
+      sharding: on a mesh: ``"row_wise"``, each device holds an equal part of the
+        buckets; or ``"replicated"``, each device holds all of a small table.
+      shards: set by ``jde.Tables``: the parts that the arrays of one call are cut into.
     """
 
     name: str
@@ -80,6 +86,8 @@ class TableConfig:
     param_dtype: Any = "float32"
     dtype: Any = "float32"
     key_dtype: str = "int64"
+    sharding: str = "row_wise"
+    shards: int = 1
 
     def __post_init__(self) -> None:
         """Checks every field and brings it into its one form."""
@@ -91,14 +99,42 @@ class TableConfig:
         self._set("score_strategy", self._resolved_strategy())
         self._set("on_full", self._resolved_on_full())
         self._choose("pooling", _POOLINGS)
+        self._choose("sharding", _SHARDINGS)
         self._set("param_dtype", self._dtype_name("param_dtype", _VALUE_TYPES))
         self._set("dtype", self._dtype_name("dtype", _VALUE_TYPES))
         self._set("key_dtype", self._dtype_name("key_dtype", _KEY_TYPES))
 
     @property
     def num_buckets(self) -> int:
-        """Buckets of 128 slots. Two at least: core/claim.h relies on it."""
-        return max(2, -(-self.capacity // _ffi.constants()["bucket_capacity"]))
+        """Buckets of 128 slots. Two at least: core/claim.h relies on it.
+
+        A power of two, a multiple of 8, or of 64 from 1,024 buckets on: so the same
+        arrays can be cut into equal parts for any usual number of devices.
+        """
+        needed = max(2, -(-self.capacity // _ffi.constants()["bucket_capacity"]))
+        few = min(8, 1 << (needed - 1).bit_length())
+        unit = 64 if needed >= 1024 else few
+        return -(-needed // unit) * unit
+
+    @property
+    def local_buckets(self) -> int:
+        """Buckets of one shard; all of them without a mesh."""
+        return self.num_buckets // self.shards
+
+    @property
+    def local_slots(self) -> int:
+        """Rows of one shard."""
+        return self.num_slots // self.shards
+
+    @property
+    def max_shards(self) -> int:
+        """The most shards a table may be cut into, a power of two."""
+        return math.gcd(self.num_buckets, 64)
+
+    @property
+    def counter_rows(self) -> int:
+        """Rows of the counter array of one shard."""
+        return self.max_shards // self.shards
 
     @property
     def num_slots(self) -> int:
@@ -146,11 +182,8 @@ class TableConfig:
             self._fail(f"dim must be 1 to {MAX_DIM}, not {self.dim}")
         if self.capacity < 1:
             self._fail(f"capacity must be 1 or more, not {self.capacity}")
-        if self.num_slots > _MAX_SLOTS:
-            self._fail(
-                f"capacity {self.capacity} needs more than 2**31 slots; split the "
-                "features over several tables, or shard the table over a mesh"
-            )
+        if self.num_buckets >= 1 << 32:
+            self._fail(f"capacity {self.capacity} is more than 2**39 rows")
 
     def _resolved_initializer(self) -> Initializer:
         if self.initializer is None:

@@ -166,17 +166,21 @@ def _bytes(array: re.Match[str]) -> int:
 
 
 def _table_sizes(tree: Any, given: int | None) -> tuple[int, int]:
-    """Returns the bytes of the largest table array and of all tables."""
+    """Returns the bytes of the largest table array and of all tables, on a device."""
     if given is not None:
         return given, given
     leaves = jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, TableState))
     tables = {id(x): x for x in leaves if isinstance(x, TableState)}
-    sizes = [x.nbytes for x in jax.tree.leaves(list(tables.values()))]
+    sizes = [_bytes_on_a_device(x) for x in jax.tree.leaves(list(tables.values()))]
     if not sizes:
         raise ValueError(
             "there is no table state among the arguments; pass table_bytes=..."
         )
     return max(sizes), sum(sizes)
+
+
+def _bytes_on_a_device(x: jax.Array) -> int:
+    return math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
 
 
 def _platform(tree: Any) -> str:

@@ -10,6 +10,9 @@ import hypothesis
 import jax
 import pytest
 
+# A mesh of eight for the sharding tests; everything else uses the first device.
+jax.config.update("jax_num_cpu_devices", 8)
+
 # The helpers assert too: their failures should show values.
 pytest.register_assert_rewrite("support", "golden_replay")
 
@@ -54,7 +57,7 @@ def _has_cuda() -> bool:
 @pytest.fixture(autouse=True, scope="module")
 def strict_jax(request: pytest.FixtureRequest) -> Iterator[None]:
     """No silent promotion in the library; optax and flax rely on it elsewhere."""
-    if request.path.parent.name not in ("ops", "table", "jit"):
+    if request.path.parent.name not in ("ops", "table", "jit", "sharding"):
         yield
         return
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):

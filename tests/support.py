@@ -95,9 +95,9 @@ class Twins:
         oracle: the reference.
     """
 
-    def __init__(self, *tables: jde.TableConfig, seed: int = 0):
-        """Makes empty tables on the default device."""
-        self.coll = jde.Tables(tables)
+    def __init__(self, *tables: jde.TableConfig, seed: int = 0, **placement: Any):
+        """Makes empty tables on the default device, or on a mesh."""
+        self.coll = jde.Tables(tables, **placement)
         self.jit = compiled(self.coll)
         self.state = self.coll.init(seed)
         self.oracle = ReferenceTables(tables, seed)

@@ -105,6 +105,8 @@ TableRef read_table(BufferReader& reader, TableAttrs const& attrs, int32_t t, Ta
   table.local_buckets = dimension(index, 0);
   reader.expect(dimension(index, 1) * 4 == kBucketBytes, "index must be uint32[buckets, 544]");
   table.num_buckets = static_cast<uint64_t>(fields[kTableNumBuckets]);
+  reader.expect(table.local_buckets > 0 && fields[kTableNumBuckets] % table.local_buckets == 0,
+                "a shard must hold an equal part of the table's buckets");
   table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
   table.evicts = static_cast<int32_t>(fields[kTableEvicts]);
   table.initializer = read_initializer(attrs, t, 0);
@@ -131,8 +133,10 @@ TableRef read_table(BufferReader& reader, TableAttrs const& attrs, int32_t t, Ta
   }
   if (parts.counters) {
     auto const counters = next("counters");
-    reader.expect(counters.size_bytes() == kNumCounters * sizeof(uint64_t),
-                  "counters have the wrong size");
+    table.counter_rows = static_cast<int32_t>(dimension(counters, 0));
+    reader.expect(table.counter_rows > 0 && dimension(counters, 1) == kNumCounters &&
+                      dimension(counters, 2) == 2,
+                  "counters must be uint32[rows, 12, 2]");
     table.counters = static_cast<uint64_t*>(counters.untyped_data());
   }
   return table;

@@ -25,7 +25,9 @@ class DynamicLearner:
 
     title = "dynamic table"
 
-    def __init__(self, source: Source, settings: Settings):
+    def __init__(
+        self, source: Source, settings: Settings, mesh: jax.sharding.Mesh | None = None
+    ):
         """Makes one table that all features share (their hashes differ)."""
         table = jde.TableConfig(
             TABLE,
@@ -37,7 +39,7 @@ class DynamicLearner:
             pooling="mean",
         )
         rngs = nnx.Rngs(settings.seed)
-        self.embed = jde.nnx.EmbeddingBagCollection([table], rngs=rngs)
+        self.embed = jde.nnx.EmbeddingBagCollection([table], rngs=rngs, mesh=mesh)
         shape = (len(source.features), source.dense_width, settings.dim)
         self.model = DLRM(self.embed, *shape, rngs=rngs)
         dense = optax.adam(settings.dense_learning_rate)

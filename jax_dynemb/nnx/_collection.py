@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax
 from flax import nnx
+from jax.sharding import Mesh
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.nnx._table_module import Ids, TableModule
@@ -21,7 +23,8 @@ class EmbeddingBagCollection(TableModule):
       tables: the tables; one that says nothing about pooling gets "sum".
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       mesh: devices to shard the rows over, or None.
-      axis: the mesh axis for it.
+      axis: the mesh axis for it, or several; all axes if None.
+      exchange: ``exchange_factor`` and ``exchange_dtype`` of ``jde.Tables``.
 
     Example:
       >>> tables = [jde.TableConfig("cat", dim=16, capacity=1000)]
@@ -32,10 +35,16 @@ class EmbeddingBagCollection(TableModule):
     """
 
     def __init__(
-        self, tables: Iterable[TableConfig], *, rngs: nnx.Rngs, mesh=None, axis=None
+        self,
+        tables: Iterable[TableConfig],
+        *,
+        rngs: nnx.Rngs,
+        mesh: Mesh | None = None,
+        axis: str | tuple[str, ...] | None = None,
+        **exchange: Any,
     ):
         pooled = (dataclasses.replace(t, pooling=t.pooling or "sum") for t in tables)
-        super().__init__(pooled, rngs=rngs, mesh=mesh, axis=axis)
+        super().__init__(pooled, rngs=rngs, mesh=mesh, axis=axis, **exchange)
 
     def __call__(
         self,
@@ -72,14 +81,21 @@ class EmbeddingCollection(TableModule):
       tables: the tables, without pooling.
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       mesh: devices to shard the rows over, or None.
-      axis: the mesh axis for it.
+      axis: the mesh axis for it, or several; all axes if None.
+      exchange: ``exchange_factor`` and ``exchange_dtype`` of ``jde.Tables``.
 
     Raises:
       ValueError: a table asks for pooling.
     """
 
     def __init__(
-        self, tables: Iterable[TableConfig], *, rngs: nnx.Rngs, mesh=None, axis=None
+        self,
+        tables: Iterable[TableConfig],
+        *,
+        rngs: nnx.Rngs,
+        mesh: Mesh | None = None,
+        axis: str | tuple[str, ...] | None = None,
+        **exchange: Any,
     ):
         tables = tuple(tables)
         for table in tables:
@@ -89,7 +105,7 @@ class EmbeddingCollection(TableModule):
                     "EmbeddingCollection returns one row an id. Use "
                     "jde.nnx.EmbeddingBagCollection, or drop pooling."
                 )
-        super().__init__(tables, rngs=rngs, mesh=mesh, axis=axis)
+        super().__init__(tables, rngs=rngs, mesh=mesh, axis=axis, **exchange)
 
     def __call__(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 from flax import nnx
+from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from jax_dynemb.config import TableConfig
@@ -22,7 +23,9 @@ class DynamicEmbed(TableModule):
       capacity: rows to make room for; the counterpart of ``num_embeddings``.
       name: the table's name, in ``stats()`` and checkpoints.
       mesh: devices to shard the rows over, or None.
-      axis: the mesh axis for it.
+      axis: the mesh axis for it, or several; all axes if None.
+      exchange_factor: as for ``jde.Tables``.
+      exchange_dtype: as for ``jde.Tables``.
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       options: everything else ``jde.TableConfig`` takes: initializer, optimizer,
         param_dtype, dtype, score_strategy, ...
@@ -41,13 +44,22 @@ class DynamicEmbed(TableModule):
         capacity: int,
         *,
         name: str = "embedding",
-        mesh=None,
-        axis=None,
+        mesh: Mesh | None = None,
+        axis: str | tuple[str, ...] | None = None,
+        exchange_factor: float = 1.0,
+        exchange_dtype: Any = None,
         rngs: nnx.Rngs,
         **options: Any,
     ):
         table = TableConfig(name=name, dim=features, capacity=capacity, **options)
-        super().__init__([table], rngs=rngs, mesh=mesh, axis=axis)
+        super().__init__(
+            [table],
+            rngs=rngs,
+            mesh=mesh,
+            axis=axis,
+            exchange_factor=exchange_factor,
+            exchange_dtype=exchange_dtype,
+        )
         self.name = name
         self.features = features
         self.capacity = capacity

@@ -11,9 +11,20 @@ from typing import Any
 
 from flax import nnx
 
+from jax_dynemb.nnx._dispatch import (
+    Binding,
+    Call,
+    NotShort,
+    Program,
+    are_writable,
+    split,
+)
+from jax_dynemb.nnx._fingerprint import Fingerprint, LooseArray
 from jax_dynemb.nnx._variable import Table, iter_variables
 
+_graphlib = getattr(nnx, "graphlib", nnx.graph)
 _Donated = tuple[tuple[int, ...], tuple[str, ...]]
+_MOST_BINDINGS = 16  # of the Modules that a function was called with lately
 
 
 def jit(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -44,7 +55,10 @@ def jit(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 
 class _Jit:
-    """One nnx.jit for each set of donated arguments; nearly always one in all."""
+    """Takes the short way (_dispatch.py) where it can, else nnx.jit.
+
+    There is one nnx.jit for each set of donated arguments; nearly always one in all.
+    """
 
     def __init__(self, fun: Callable[..., Any], options: dict[str, Any]):
         functools.update_wrapper(self, fun)
@@ -52,13 +66,66 @@ class _Jit:
         self._argnums = _several(options.get("donate_argnums"))
         self._argnames = _several(options.get("donate_argnames"))
         self._jitted: dict[_Donated, Any] = {}
+        self._may_be_short = not options
+        self._programs: dict[Any, Program] = {}
+        self._bindings: list[Binding] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        call = Call(args, kwargs)
+        try:
+            if (short := self._short(call)) is not None:
+                program, variables = short
+                out, values = program([v.get_raw_value() for v in variables], call)
+                for variable, value in zip(variables, values, strict=True):
+                    variable.set_raw_value(value)
+                return out
+        except NotShort:
+            self._may_be_short = False
         return self._for(args, kwargs)(*args, **kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Lowers for these arguments, see ``jax.jit(...).lower``."""
+        call = Call(args, kwargs)
+        try:
+            if (short := self._short(call)) is not None:
+                program, variables = short
+                return program.lower([v.get_raw_value() for v in variables], call)
+        except NotShort:
+            self._may_be_short = False
         return self._for(args, kwargs).lower(*args, **kwargs)
+
+    def _short(self, call: Call) -> tuple[Program, list[nnx.Variable[Any]]] | None:
+        if not self._may_be_short or _in_cached_partial() or not call.is_short():
+            return None
+        try:
+            fingerprint = Fingerprint([call.places, *call.nodes])
+        except LooseArray:
+            return None
+        for binding in self._bindings:
+            if binding.fits(fingerprint):
+                break
+        else:
+            binding = self._bind(call)
+            fingerprint = Fingerprint([call.places, *call.nodes])
+        variables = binding.variables(fingerprint)
+        if not are_writable(variables):
+            raise ValueError(_FOREIGN_TRACE)
+        return binding.program, variables
+
+    def _bind(self, call: Call) -> Binding:
+        graphdef, abstract = split(call.nodes)
+        giving = [node for node in call.nodes if _to_donate(node)]
+        given = {id(variable) for variable in iter_variables(giving)}
+        donated = tuple(id(v) in given for v in iter_variables(call.nodes))
+        key = graphdef, tuple(call.places), donated
+        if key not in self._programs:
+            self._programs[key] = Program(
+                self._fun, key[1], graphdef, abstract, donated
+            )
+        fingerprint = Fingerprint([call.places, *call.nodes])
+        binding = Binding(call.nodes, fingerprint, self._programs[key])
+        self._bindings = [binding, *self._bindings[: _MOST_BINDINGS - 1]]
+        return binding
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -74,6 +141,19 @@ class _Jit:
             names = {"donate_argnums": donated[0], "donate_argnames": donated[1]}
             self._jitted[donated] = nnx.jit(self._fun, **{**self._options, **names})
         return self._jitted[donated]
+
+
+_FOREIGN_TRACE = (
+    "jde.nnx.jit: this call stands inside another transformation (jit, scan, grad), "
+    "where a model made outside cannot be written. Pass the model as an argument of "
+    "that transformation (nnx.jit), or call the function there without jde.nnx.jit."
+)
+
+
+def _in_cached_partial() -> bool:
+    """Whether nnx.cached_partial makes this call: its cache is for nnx.jit."""
+    context = getattr(_graphlib, "GRAPH_CONTEXT", None)
+    return getattr(context, "tmp_static_cache", None) is not None
 
 
 # Walking a large model costs more than calling its compiled step. That a module holds

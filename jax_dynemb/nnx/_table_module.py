@@ -7,10 +7,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import Mesh
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.jagged import Jagged
@@ -33,9 +35,15 @@ class TableModule(nnx.Module):
     """
 
     def __init__(
-        self, tables: Iterable[TableConfig], *, rngs: nnx.Rngs, mesh=None, axis=None
+        self,
+        tables: Iterable[TableConfig],
+        *,
+        rngs: nnx.Rngs,
+        mesh: Mesh | None = None,
+        axis: str | tuple[str, ...] | None = None,
+        **exchange: Any,
     ):
-        self.coll = Tables(tuple(tables), mesh=mesh, axis=axis)
+        self.coll = Tables(tuple(tables), mesh=mesh, axis=axis, **exchange)
         seed = jax.random.bits(rngs.params(), (), jnp.uint32)
         state = self.coll.init(seed)
         self.tables = nnx.data({name: Table(state[name]) for name in state})
@@ -126,7 +134,7 @@ def _fetching_rows_of(coll: Tables, features: frozenset[str]) -> Tables:
         dataclasses.replace(t, pooling=None) if name in names else t
         for name, t in coll.tables.items()
     )
-    return Tables(tables)
+    return coll.with_tables(tables)
 
 
 _NOT_AN_ARGUMENT = (

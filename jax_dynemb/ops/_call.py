@@ -85,7 +85,7 @@ class Call:
         return iter(results[:-1])
 
     def _scratch_bytes(self) -> int:
-        buckets = [table.num_buckets for table in self._tables]
+        buckets = [table.local_buckets for table in self._tables]
         dims = [table.dim for table in self._tables]
         return _ffi.scratch_bytes(self._op, buckets, dims, self._num_ids)
 

@@ -63,6 +63,14 @@ class FeatureLayout:
         return math.prod(self.rows_shape)
 
 
+def one_row_each(
+    feature: str, table: str, num_ids: int, pooling: str = "none"
+) -> FeatureLayout:
+    """The layout of flat ids that are not pooled."""
+    shape = (num_ids,)
+    return FeatureLayout(feature, table, pooling, shape, shape, shape, 1, False)
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class FeatureInput:
@@ -96,7 +104,7 @@ def prepare(
     """
     if isinstance(ids, Jagged):
         return _prepare_jagged(config, feature, ids, weights)
-    array, shape = _id_array(config, feature, ids)
+    array, shape = id_array(config, feature, ids)
     pooled = config.pooling is not None
     given_shape = shape
     bag_size = shape[-1] if pooled and len(shape) >= 2 else 1
@@ -121,7 +129,7 @@ def prepare(
 def _prepare_jagged(
     config: TableConfig, feature: str, jagged: Jagged, weights: Any
 ) -> tuple[FeatureLayout, FeatureInput]:
-    array, shape = _id_array(config, feature, jagged.values)
+    array, shape = id_array(config, feature, jagged.values)
     if len(shape) != 1:
         raise ValueError(
             f"Feature '{feature}': Jagged.values must be one flat array of ids, not of "
@@ -150,7 +158,7 @@ def _prepare_jagged(
     return layout, FeatureInput(array, offsets if pooled else None, flat_weights)
 
 
-def _id_array(
+def id_array(
     config: TableConfig, feature: str, ids: Any
 ) -> tuple[jax.Array, tuple[int, ...]]:
     """The ids as a jax Array, and their shape without the axis of words."""

@@ -32,29 +32,31 @@ class TableState:
       values: param_dtype[num_slots, dim], the rows.
       optimizer: per-row optimizer states by name, float32[num_slots, dim] or
         float32[num_slots].
-      counters: uint32[1, 9, 2]: 64-bit numbers as (low, high) words, see ``stats``.
+      counters: uint32[rows, 12, 2]: 64-bit numbers as (low, high) words, see
+        ``stats``. A row for each shard that the table may be cut into: events are
+        counted in a shard's first row, all other numbers are equal in each row.
       extra: what an optax optimizer stores once for the table.
     """
 
     index: UInt32[Array, "buckets 544"]
     values: Float[Array, "slots dim"]
     optimizer: dict[str, Float[Array, "slots ..."]]
-    counters: UInt32[Array, "1 counters 2"]
+    counters: UInt32[Array, "rows counters 2"]
     extra: tuple[Any, ...] = ()
 
 
 def empty_state(config: TableConfig, seed: UInt32[Array, "2"]) -> TableState:
     """A table without rows; `seed` is the user's, as words."""
-    slots = config.num_slots
+    slots = config.local_slots
     states = {
         name: jnp.zeros((slots, *spec.shape), jnp.float32)
         for name, spec in config.states.items()
     }
     return TableState(
-        index=empty_index(config.num_buckets),
+        index=empty_index(config.local_buckets),
         values=jnp.zeros((slots, config.dim), config.param_dtype),
         optimizer=states,
-        counters=_first_counters(table_seed(seed, config.name)),
+        counters=_first_counters(config, table_seed(seed, config.name)),
         extra=_first_extra(config),
     )
 
@@ -68,8 +70,8 @@ def cleared_state(config: TableConfig, state: TableState) -> TableState:
     place = _ffi.code("counters", "seed")
     return dataclasses.replace(
         state,
-        index=empty_index(config.num_buckets),
-        counters=_first_counters(state.counters[0, place]),
+        index=empty_index(config.local_buckets),
+        counters=_first_counters(config, state.counters[0, place]),
         extra=_first_extra(config),
     )
 
@@ -91,12 +93,19 @@ def check_state(config: TableConfig, state: TableState) -> None:
             f"Table '{config.name}': the state must be a TableState, as init returns "
             f"it, not {type(state).__name__}."
         )
-    slots, words = config.num_slots, _ffi.constants()["bucket_words"]
+    slots, words = config.local_slots, _ffi.constants()["bucket_words"]
+    counters = (config.counter_rows, len(_ffi.constants()["counters"]), 2)
     expected: dict[str, tuple[tuple[int, ...], str]] = {
-        "index": ((config.num_buckets, words), "uint32"),
+        "index": ((config.local_buckets, words), "uint32"),
         "values": ((slots, config.dim), config.param_dtype),
+        "counters": (counters, "uint32"),
     }
-    given = {"index": state.index, "values": state.values, **state.optimizer}
+    given = {
+        "index": state.index,
+        "values": state.values,
+        "counters": state.counters,
+        **state.optimizer,
+    }
     for name, spec in config.states.items():
         expected[name] = ((slots, *spec.shape), "float32")
     for name in expected.keys() | given.keys():
@@ -125,7 +134,9 @@ def empty_index(num_buckets: int) -> UInt32[Array, "buckets 544"]:
     return jnp.broadcast_to(bucket, (num_buckets, words))
 
 
-def _first_counters(seed: UInt32[Array, "2"]) -> UInt32[Array, "1 counters 2"]:
+def _first_counters(
+    config: TableConfig, seed: UInt32[Array, "2"]
+) -> UInt32[Array, "rows counters 2"]:
     names = _ffi.constants()["counters"]
-    counters = jnp.zeros((1, len(names), 2), jnp.uint32)
-    return counters.at[0, _ffi.code("counters", "seed")].set(seed)
+    counters = jnp.zeros((config.counter_rows, len(names), 2), jnp.uint32)
+    return counters.at[:, _ffi.code("counters", "seed")].set(seed)

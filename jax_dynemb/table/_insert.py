@@ -13,14 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.config import TableConfig
 from jax_dynemb.ops import _lookup, _rows
-from jax_dynemb.ops._layout import FeatureLayout, prepare
+from jax_dynemb.ops._layout import (
+    FeatureInput,
+    FeatureLayout,
+    one_row_each,
+    prepare,
+)
 from jax_dynemb.ops._state import TableState
-from jax_dynemb.table._export import words_of
-
-# Scores with the clock in their low word only (core/score.h).
-_PACKED = (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED)
+from jax_dynemb.table._scores import PACKED, words_of
 
 
 def insert(
@@ -33,20 +35,24 @@ def insert(
 ) -> TableState:
     """See ``Tables.insert``."""
     layout, given = prepare(table, table.name, ids)
-    written = _checked(table, layout, rows, optimizer_state, scores)
-    slots_only = FeatureLayout(
-        feature=table.name,
-        table=table.name,
-        pooling="no_rows",
-        given_shape=layout.given_shape,
-        ids_shape=(layout.num_ids,),
-        rows_shape=(layout.num_ids,),
-        bag_size=1,
-        weighted=False,
-    )
+    written = checked(table, layout, rows, optimizer_state, scores)
+    return store(table, state, given.ids, written)
+
+
+def store(
+    table: TableConfig,
+    state: TableState,
+    ids: jax.Array,
+    written: Mapping[str, jax.Array],
+) -> TableState:
+    """Stores what ``checked`` returned under flat ids."""
+    slots_only = one_row_each(table.name, table.name, ids.shape[0], "no_rows")
     zero = jnp.zeros(1, jnp.uint32)
     (outputs,), states = _lookup.lookup(
-        [table], {table.name: state}, [(slots_only, given)], zero
+        [table],
+        {table.name: state},
+        [(slots_only, FeatureInput(ids, None, None))],
+        zero,
     )
     slots = _last_occurrences(outputs["slots"])
     new = _not_a_lookup(states[table.name], state)
@@ -73,7 +79,7 @@ def _clock_after(
     place = _ffi.code("counters", "clock")
     clock = state.counters[0, place]
     given = jnp.where((slots >= 0)[:, None], scores, jnp.uint32(0))
-    if table.score_strategy in _PACKED:
+    if table.score_strategy in PACKED:
         given = given.at[:, 1].set(clock[1])  # the high word is not time
     both = jnp.concatenate([given, clock[None]])
     high = jnp.max(both[:, 1])
@@ -82,7 +88,17 @@ def _clock_after(
     return dataclasses.replace(state, counters=state.counters.at[:, place].set(latest))
 
 
-def _checked(
+def same_clock(state: TableState, axes: tuple[str, ...]) -> TableState:
+    """The latest clock of all shards, in each of them; inside shard_map."""
+    place = _ffi.code("counters", "clock")
+    low, high = state.counters[0, place]
+    latest = jax.lax.pmax(high, axes)
+    low = jax.lax.pmax(jnp.where(high == latest, low, jnp.uint32(0)), axes)
+    clock = jnp.stack([low, latest])
+    return dataclasses.replace(state, counters=state.counters.at[:, place].set(clock))
+
+
+def checked(
     table: TableConfig,
     layout: FeatureLayout,
     rows: Any,
@@ -118,7 +134,7 @@ def _score_words(table: TableConfig, scores: Any) -> jax.Array:
 
     Numbers that are known are checked; traced ones are moved to the nearest bound.
     """
-    packed = table.score_strategy in _PACKED
+    packed = table.score_strategy in PACKED
     # A clock needs room to run below the bit that claims use.
     high_limit = 0x7FFF_FFFF if packed else 0x3FFF_FFFF
     if isinstance(scores, np.ndarray) and scores.dtype in (np.uint64, np.int64):

@@ -9,11 +9,18 @@ import numpy as np
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._state import TableState
+from jax_dynemb.sharding._hosts import on_host, rows_of_shards
+from jax_dynemb.sharding._placement import Placement
 
+# Counted in a shard's first row (core/table_ref.h).
+_EVENTS = ("rows", "inserted", "evicted", "refused", "lost_updates")
 _SHOWN = ("inserted", "evicted", "refused", "lost_updates", "step", "lookups")
+_EXCHANGE = ("exchange_capacity", "exchange_peak", "exchange_overflows")
 
 
-def stats(table: TableConfig, state: TableState) -> dict[str, int | float]:
+def stats(
+    table: TableConfig, state: TableState, placement: Placement | None
+) -> dict[str, int | float]:
     """See ``Tables.stats``; of one table."""
     counters = counter_values(state)
     result: dict[str, int | float] = {
@@ -22,6 +29,10 @@ def stats(table: TableConfig, state: TableState) -> dict[str, int | float]:
         "load_factor": counters["rows"] / table.num_slots,
     }
     result |= {name: counters[name] for name in _SHOWN}
+    if placement is not None and table.sharding == "row_wise":
+        result |= {name: counters[name] for name in _EXCHANGE}
+        rows = rows_of_shards(placement, table, state)
+        result["fullest_shard"] = max(rows) * placement.shards / table.num_slots
     if table.on_full == "error" and counters["refused"] > 0:
         raise RuntimeError(
             f"Table '{table.name}' refused {counters['refused']} ids: their buckets "
@@ -32,8 +43,16 @@ def stats(table: TableConfig, state: TableState) -> dict[str, int | float]:
 
 
 def counter_values(state: TableState) -> dict[str, int]:
-    """All counters of a table, summed over shards; waits for the device."""
-    words = np.ascontiguousarray(np.asarray(state.counters))
-    totals = words.view(np.uint64).reshape(words.shape[0], -1).sum(axis=0)
+    """All counters of a table; waits for the device.
+
+    Events are the sum over all shards; other numbers are the same in each of them.
+    """
+    words = np.ascontiguousarray(on_host(state.counters))
+    rows = words.view(np.uint64).reshape(words.shape[0], -1)
     names = _ffi.constants()["counters"]
-    return {name: int(total) for name, total in zip(names, totals, strict=True)}
+    totals = {
+        name: sum(column) if name in _EVENTS else column[0]
+        for name, column in zip(names, rows.T.tolist(), strict=True)
+    }
+    totals["rows"] %= 1 << 64  # a part of it may be below zero
+    return totals

@@ -11,15 +11,33 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
 
 from jax_dynemb import _ffi
 from jax_dynemb._seed import seed_words
-from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.config import MAX_SLOTS, ScoreStrategy, TableConfig
 from jax_dynemb.ops import _lookup, _rows
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, prepare
 from jax_dynemb.ops._residual import Residual, make_residual
 from jax_dynemb.ops._state import TableState, cleared_state, empty_state
-from jax_dynemb.table import _export, _insert, _stats, _update, _weights
+from jax_dynemb.sharding import _collection as _on_mesh
+from jax_dynemb.sharding._placement import (
+    Placement,
+    check_tables,
+    make_placement,
+)
+from jax_dynemb.sharding._plan import Plan, make_plan
+from jax_dynemb.sharding._residual import ShardedResidual
+from jax_dynemb.table import (
+    _chunks,
+    _export,
+    _insert,
+    _scores,
+    _stats,
+    _update,
+    _weights,
+)
 from jax_dynemb.table._update import RowGradients
 
 States = dict[str, TableState]
@@ -36,26 +54,41 @@ class Tables:
     Attributes:
       tables: configs by table name.
       features: table names by feature name.
+      placement: the mesh and how tables lie on it; None on one device.
     """
 
     def __init__(
-        self, tables: Iterable[TableConfig], mesh: Any = None, axis: Any = None
+        self,
+        tables: Iterable[TableConfig],
+        mesh: Mesh | None = None,
+        axis: str | tuple[str, ...] | None = None,
+        *,
+        exchange_factor: float = 1.0,
+        exchange_dtype: Any = None,
     ):
-        """Checks that names are unique.
+        """Checks that names are unique, and that the devices can share the tables.
+
+        With a mesh every function takes and returns whole batches and whole tables,
+        as on one device; the arrays are split over the mesh. Inside a ``shard_map``
+        over the same axes each device gives its own ids and gets its own rows.
 
         Args:
           tables: one config a table.
-          mesh: must be None: tables live on one device in this version.
-          axis: must be None.
+          mesh: the devices to shard over; None for the default device.
+          axis: the axis of the mesh to split rows and batches over, or a tuple of
+            axes; all axes if None.
+          exchange_factor: room for ids in an exchange between two devices, as a
+            multiple of an equal share of a device's batch. What does not fit takes
+            further rounds; see ``exchange_peak`` in ``stats``.
+          exchange_dtype: of rows and gradients between devices, e.g. "bfloat16";
+            None: no rounding.
 
         Raises:
-          ValueError: a table or feature name occurs twice.
-          NotImplementedError: a mesh is given.
+          ValueError: a table or feature name occurs twice, or the mesh does not suit.
         """
-        if mesh is not None or axis is not None:
-            raise NotImplementedError(
-                "Tables are not sharded over a mesh in this version; leave out mesh "
-                "and axis, and the tables live on the default device."
+        if mesh is None and axis is not None:
+            raise ValueError(
+                f"axis={axis!r} names an axis of a mesh, so mesh=... is needed too"
             )
         configs = tuple(tables)
         self.tables = {config.name: config for config in configs}
@@ -66,7 +99,28 @@ class Tables:
         _check_unique("feature", [f for c in configs for f in c.feature_names])
         if not configs:
             raise ValueError("Tables needs one TableConfig or more")
-        self._key = configs
+        self.placement = None
+        if mesh is not None:
+            self.placement = make_placement(mesh, axis, exchange_factor, exchange_dtype)
+            check_tables(self.placement, self.tables)
+        _check_slots(self.placement, configs)
+        self._key = (configs, self.placement)
+
+    def with_tables(self, tables: Iterable[TableConfig]) -> Tables:
+        """Other tables on the same devices.
+
+        Args:
+          tables: one config a table.
+        """
+        if (p := self.placement) is None:
+            return Tables(tables)
+        return Tables(
+            tables,
+            p.mesh,
+            p.axes,
+            exchange_factor=p.exchange_factor,
+            exchange_dtype=p.exchange_dtype,
+        )
 
     def __eq__(self, other: object) -> bool:
         """Equal configs in equal order."""
@@ -78,7 +132,7 @@ class Tables:
 
     def __repr__(self) -> str:
         """Names and sizes."""
-        inner = ", ".join(f"{c.name}: {c.num_slots} x {c.dim}" for c in self._key)
+        inner = ", ".join(f"{c.name}: {c.num_slots} x {c.dim}" for c in self._key[0])
         return f"Tables({inner})"
 
     def config_of(self, feature: str) -> TableConfig:
@@ -98,7 +152,7 @@ class Tables:
         return self.tables[name]
 
     def init(self, seed: Any = 0) -> States:
-        """Empty tables on the default device.
+        """Empty tables on the default device, or each shard on its own device.
 
         Args:
           seed: an int, or a uint32 scalar. Rows are a function of (seed, table name,
@@ -108,7 +162,33 @@ class Tables:
           States by table name.
         """
         _ffi.check_platform()
+        if self.placement is not None:
+            return _on_mesh.init(self, seed_words(seed))
         return _init(self, seed_words(seed))
+
+    def plan(self, ids: Mapping[str, int] | None = None) -> Plan:
+        """Where the tables lie and what a step exchanges; print it.
+
+        Args:
+          ids: by feature, how many ids of a batch each device has, padding included;
+            without it the exchange is left at 0.
+
+        Example:
+          >>> print(coll.plan({"user": 8192, "item": 8192}))  # doctest: +SKIP
+        """
+        for feature in ids or {}:
+            self.config_of(feature)
+        return make_plan(self.placement, self._key[0], ids or {})
+
+    def partition_specs(self) -> dict[str, TableState]:
+        """A ``PartitionSpec`` for each array of the state, for your own shard_map.
+
+        Raises:
+          ValueError: the tables are not on a mesh.
+        """
+        if self.placement is None:
+            raise ValueError("these Tables have no mesh; give mesh=... to jde.Tables")
+        return {n: self.placement.state_spec(c) for n, c in self.tables.items()}
 
     def clear(self, state: States) -> States:
         """The tables without rows; counters start again, seeds stay.
@@ -116,6 +196,8 @@ class Tables:
         Args:
           state: the tables.
         """
+        if self.placement is not None:
+            return _on_mesh.clear(self, state)
         return state | {
             name: cleared_state(config, state[name])
             for name, config in self.tables.items()
@@ -127,7 +209,7 @@ class Tables:
         ids: Mapping[str, Any],
         weights: Mapping[str, Any] | None = None,
         scores: Mapping[str, Any] | None = None,
-    ) -> tuple[dict[str, jax.Array], Residual, States]:
+    ) -> tuple[dict[str, jax.Array], Residual | ShardedResidual, States]:
         """Training lookup: an unseen id gets a row.
 
         Args:
@@ -149,11 +231,14 @@ class Tables:
           ValueError: unknown feature or table, or a shape does not fit.
           NotImplementedError: under ``jax.vmap``.
         """
+        given = self._scores(scores or {})
+        if self.placement is not None:
+            weights = self._check_features(ids, weights)
+            return _on_mesh.lookup(self, state, ids, weights, given)
         inputs = self._prepare(ids, weights)
         used = self._used(inputs)
-        outputs, new = _lookup.lookup(
-            used, state, inputs, self._scores(used, scores or {})
-        )
+        numbers = jnp.stack([given[t.name] for t in used])
+        outputs, new = _lookup.lookup(used, state, inputs, numbers)
         rows, residuals = {}, {}
         for (layout, given), output in zip(inputs, outputs, strict=True):
             rows[layout.feature] = self._shaped(layout, output["rows"])
@@ -178,6 +263,9 @@ class Tables:
           an id that is not stored; found, bool in the shape of the ids; and the
           state, to be carried on inside a program that also changes it.
         """
+        if self.placement is not None:
+            weights = self._check_features(ids, weights)
+            return _on_mesh.find(self, state, ids, weights)
         inputs = self._prepare(ids, weights)
         outputs, new = _lookup.find(self._used(inputs), state, inputs)
         rows, found = {}, {}
@@ -217,6 +305,8 @@ class Tables:
           The new state.
         """
         merged = self._hyper(learning_rate, hyper or {})
+        if self.placement is not None:
+            return _on_mesh.apply_gradients(self, state, residual, d_rows, merged)
         return _update.apply_gradients(self, state, residual, d_rows, merged)
 
     def reduce_gradients(
@@ -232,6 +322,8 @@ class Tables:
         Returns:
           Slots and sums by table; and the state, to be carried on.
         """
+        if self.placement is not None:
+            return _on_mesh.reduce_gradients(self, state, residual, d_rows)
         return _update.reduce_gradients(self, state, residual, d_rows)
 
     def weight_gradients(
@@ -250,6 +342,8 @@ class Tables:
           By feature that had weights, float32 in the shape of the ids; and the state,
           to be carried on.
         """
+        if self.placement is not None:
+            return _on_mesh.weight_gradients(self, state, residual, d_rows)
         return _weights.weight_gradients(self, state, residual, d_rows)
 
     def gather(
@@ -266,6 +360,8 @@ class Tables:
           float32[n, dim] or [n] (scores: uint32[n, 2]) by table and name; and the
           state, to be carried on.
         """
+        if self.placement is not None:
+            return _on_mesh.gather(self, state, slots)
         rows, new = {}, dict(state)
         for name, each in slots.items():
             rows[name], new[name] = _rows.gather(self._table(name), state[name], each)
@@ -284,6 +380,8 @@ class Tables:
           slots: int32[n] by table, distinct; a negative slot writes nothing.
           rows: arrays by table and name, in the shapes that ``gather`` returns.
         """
+        if self.placement is not None:
+            return _on_mesh.scatter(self, state, slots, rows)
         new = dict(state)
         for name, each in slots.items():
             new[name] = _rows.scatter(self._table(name), state[name], each, rows[name])
@@ -317,14 +415,16 @@ class Tables:
             config = self._table(name)
             if name not in rows:
                 raise ValueError(f"insert: rows of table '{name}' are missing")
-            new[name] = _insert.insert(
-                config,
-                state[name],
+            given = (
                 each,
                 rows[name],
                 (optimizer_state or {}).get(name, {}),
                 (scores or {}).get(name),
             )
+            if self.placement is not None:
+                new[name] = _on_mesh.insert(self, state[name], config, *given)
+            else:
+                new[name] = _insert.insert(config, state[name], *given)
         return new
 
     def erase(self, state: States, ids: Mapping[str, Any]) -> States:
@@ -337,6 +437,9 @@ class Tables:
         new = dict(state)
         for name, each in ids.items():
             config = self._table(name)
+            if self.placement is not None:
+                new[name] = _on_mesh.erase(self, state[name], config, each)
+                continue
             _, given = prepare(config, name, each)
             new[name] = _rows.erase(config, state[name], given.ids)
         return new
@@ -347,21 +450,85 @@ class Tables:
         table: str,
         *,
         min_score: int = 0,
+        since: int | None = None,
+        known_keys: np.ndarray | None = None,
         chunk_buckets: int | None = None,
     ) -> Iterator[_export.Exported]:
         """Streams the live rows of a table to the host. Not for use inside jit.
 
+        On several hosts each process streams the rows of its own devices.
+
+        With ``since`` and ``known_keys`` it streams what a replica needs to become
+        equal to this table, see ``apply_delta``. Call it between an update and the
+        next lookup: a row counts as changed if a lookup or an insert used it.
+
         Args:
           state: the tables.
           table: which one.
-          min_score: rows with a lower score are left out.
+          min_score: rows with a lower score are left out. Scores of LFU and
+            customized tables are the count or the given score times 2**32.
+          since: rows that no lookup used since are left out: what ``get_score`` said
+            when the replica was made.
+          known_keys: int64[n], the keys that the replica holds. Those that left since
+            come first, as ``removed`` of a chunk without rows.
           chunk_buckets: buckets of 128 rows read at a time; about 256 MB if None.
 
         Yields:
           Keys, rows, scores and optimizer states of some rows.
         """
+        parts = self._parts(state, table)
+        return _export.export(parts, min_score, since, known_keys, chunk_buckets)
+
+    def _parts(self, state: States, table: str) -> _export.Parts:
+        """What ``export`` reads one after the other."""
         config = self._table(table)
-        return _export.export(config, state[table], min_score, chunk_buckets)
+        if self.placement is None:
+            return [(config, state[table])]
+        return _on_mesh.local_shards(self, config, state[table])
+
+    def apply_delta(
+        self, state: States, table: str, delta: Iterable[_export.Exported]
+    ) -> States:
+        """Brings a replica up to date. Not for use inside jit.
+
+        Its capacity may differ, but a smaller replica may have no room for a row.
+
+        Args:
+          state: the replica; the table's arrays are given away.
+          table: which one.
+          delta: what ``export`` of the original streams, in its order.
+        """
+        config, new = self._table(table), state[table]
+        for chunk in delta:
+            if chunk.removed is not None:
+                new = _chunks.erase_keys(self, config.name, new, chunk.removed)
+            new = _chunks.insert_chunks(self, config.name, new, [chunk])
+        return state | {table: new}
+
+    def get_score(self, state: States) -> dict[str, int]:
+        """By table, the clock that its next lookup will have: a mark for ``export``.
+
+        The clock counts lookups; that of a timestamp table is the time in nanoseconds.
+
+        Args:
+          state: the tables.
+        """
+        return {name: _scores.next_score(state[name]) for name in self.tables}
+
+    def set_score(self, state: States, scores: Mapping[str, int]) -> States:
+        """Lets the next lookup of some tables have this clock, such as a global step.
+
+        Args:
+          state: the tables.
+          scores: by table; those that count lookups only, and never backwards.
+
+        Raises:
+          ValueError: the table has another clock, or it is ahead already.
+        """
+        new = dict(state)
+        for name, score in scores.items():
+            new[name] = _scores.set_score(self._table(name), state[name], int(score))
+        return new
 
     def stats(self, state: States) -> dict[str, int | float]:
         """Counters as numbers, by "table/name"; waits for the device.
@@ -375,29 +542,35 @@ class Tables:
         """
         result: dict[str, int | float] = {}
         for name, config in self.tables.items():
-            result |= _stats.stats(config, state[name])
+            result |= _stats.stats(config, state[name], self.placement)
         return result
 
     def _prepare(
         self, ids: Mapping[str, Any], weights: Mapping[str, Any] | None
     ) -> list[tuple[FeatureLayout, FeatureInput]]:
-        weights = weights or {}
+        given = self._check_features(ids, weights)
+        return [
+            prepare(self.config_of(feature), feature, each, given.get(feature))
+            for feature, each in ids.items()
+        ]
+
+    def _check_features(
+        self, ids: Mapping[str, Any], weights: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        weights = {k: w for k, w in (weights or {}).items() if w is not None}
         unknown = set(weights) - set(ids)
         if unknown:
             raise ValueError(f"weights for {sorted(unknown)}, but no ids for them")
         if not ids:
             raise ValueError("ids must have one feature or more")
-        inputs = []
-        for feature, each in ids.items():
+        for feature in ids:
             config = self.config_of(feature)
-            given = weights.get(feature)
-            if given is not None and config.pooling is None:
+            if feature in weights and config.pooling is None:
                 raise ValueError(
                     f"Feature '{feature}' has weights, but table '{config.name}' does "
                     "not pool. Set pooling='sum' or 'mean', or multiply the rows."
                 )
-            inputs.append(prepare(config, feature, each, given))
-        return inputs
+        return weights
 
     def _used(self, inputs: list[tuple[FeatureLayout, Any]]) -> list[TableConfig]:
         names = {layout.table for layout, _ in inputs}
@@ -406,15 +579,16 @@ class Tables:
     def _shaped(self, layout: FeatureLayout, rows: jax.Array) -> jax.Array:
         return rows.reshape(*layout.rows_shape, rows.shape[-1])
 
-    def _scores(self, used: list[TableConfig], given: Mapping[str, Any]) -> jax.Array:
+    def _scores(self, given: Mapping[str, Any]) -> dict[str, jax.Array]:
         for name in given:
             if self._table(name).score_strategy is not ScoreStrategy.CUSTOMIZED:
                 raise ValueError(
                     f"Table '{name}' keeps its own scores; give scores only to tables "
                     "with score_strategy='customized'."
                 )
-        scores = [jnp.asarray(given.get(t.name, 0), jnp.uint32) for t in used]
-        return jnp.stack(scores)
+        return {
+            name: jnp.asarray(given.get(name, 0), jnp.uint32) for name in self.tables
+        }
 
     def _hyper(
         self, learning_rate: Any, hyper: Mapping[str, Mapping[str, Any]]
@@ -440,6 +614,18 @@ class Tables:
 @functools.partial(jax.jit, static_argnums=0)
 def _init(tables: Tables, seed: Any) -> States:
     return {name: empty_state(c, seed) for name, c in tables.tables.items()}
+
+
+def _check_slots(placement: Placement | None, configs: tuple[TableConfig, ...]) -> None:
+    """Slots of a shard are numbered by int32."""
+    for config in configs:
+        local = config if placement is None else placement.local(config)
+        if local.local_slots > MAX_SLOTS:
+            raise ValueError(
+                f"Table '{config.name}': capacity {config.capacity} needs more than "
+                "2**31 slots on one device; split the features over several tables, "
+                "or shard the table over a mesh (of more devices)"
+            )
 
 
 def _check_unique(what: str, names: list[str]) -> None:

@@ -95,7 +95,16 @@ def apply_gradients(
 ) -> States:
     """See ``Tables.apply_gradients``."""
     features = join_gradients(tables, residual, d_rows)
-    used = used_tables(tables, features)
+    return update_rows(used_tables(tables, features), states, features, hyper)
+
+
+def update_rows(
+    used: Sequence[TableConfig],
+    states: Mapping[str, TableState],
+    features: Sequence[FeatureGradient],
+    hyper: Mapping[str, Mapping[str, Any]],
+) -> States:
+    """One update of the rows of these features, by each table's own optimizer."""
     fused = [t for t in used if hasattr(t.optimizer, "kind")]
     others = [t for t in used if not hasattr(t.optimizer, "kind")]
     new = dict(states)
@@ -122,7 +131,7 @@ def _of(
 
 def _hyper_parameters(
     tables: Sequence[TableConfig],
-    states: States,
+    states: Mapping[str, TableState],
     given: Mapping[str, Mapping[str, Any]],
 ) -> Float[Array, "tables hyper"]:
     names = _ffi.constants()["hyper_parameters"]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from jax_dynemb.config import TableConfig
 from jax_dynemb.ops import _lookup
-from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, one_row_each
 from jax_dynemb.ops._residual import FeatureResidual, Residual
 from jax_dynemb.ops._state import TableState
 
@@ -30,52 +31,55 @@ def weight_gradients(
     Of ``rows[b] = scale[b] * sum_i weights[i] * row[i]`` the derivative with respect
     to ``weights[i]`` is ``scale[b] * <d_rows[b], row[i]>``.
     """
-    weighted = {n: r for n, r in residual.features.items() if r.layout.weighted}
+    weighted = weighted_features(residual.features)
+    names = {each.layout.table for each in weighted.values()}
+    configs = [reading(c) for name, c in tables.tables.items() if name in names]
+    inputs = [one_row_input(each) for each in weighted.values()]
+    outputs, new = _lookup.find(configs, states, inputs)
+    result = {
+        name: of_feature(each, d_rows[name], output["rows"])
+        for (name, each), output in zip(weighted.items(), outputs, strict=True)
+    }
+    return result, states | new
+
+
+def weighted_features(
+    features: Mapping[str, FeatureResidual],
+) -> dict[str, FeatureResidual]:
+    """Those that had weights."""
+    weighted = {n: r for n, r in features.items() if r.layout.weighted}
     if not weighted:
         raise ValueError(
             "no feature of this lookup had weights; pass weights to lookup first"
         )
-    rows, states = _row_of_each_id(tables, states, weighted)
-    result = {}
-    for name, each in weighted.items():
-        g = jnp.asarray(d_rows[name], jnp.float32)
-        g = g.reshape(each.layout.num_bags, rows[name].shape[-1])
-        if each.scale is not None:
-            g = g * each.scale[:, None]
-        products = jnp.sum(g[_bag_of_each_id(each)] * rows[name], axis=-1)
-        live = each.slots != -1
-        result[name] = each.layout.shaped_as_given(jnp.where(live, products, 0.0))
-    return result, states
+    return weighted
 
 
-def _row_of_each_id(
-    tables: Tables, states: States, features: Mapping[str, FeatureResidual]
-) -> tuple[dict[str, jax.Array], States]:
-    """Reads each id's row; a refused id has the initial row, as in the lookup."""
-    names = {each.layout.table for each in features.values()}
-    configs = [
-        dataclasses.replace(c, eval_initializer=c.initializer, dtype="float32")
-        for name, c in tables.tables.items()
-        if name in names
-    ]
-    inputs = [
-        (_one_row_each(r.layout), FeatureInput(r.ids, None, None))
-        for r in features.values()
-    ]
-    outputs, new = _lookup.find(configs, states, inputs)
-    rows = {name: out["rows"] for name, out in zip(features, outputs, strict=True)}
-    return rows, states | new
-
-
-def _one_row_each(layout: FeatureLayout) -> FeatureLayout:
+def reading(table: TableConfig) -> TableConfig:
+    """To read each id's row: a refused id has the initial row, as in the lookup."""
     return dataclasses.replace(
-        layout,
-        pooling="none",
-        ids_shape=(layout.num_ids,),
-        rows_shape=(layout.num_ids,),
-        bag_size=1,
-        weighted=False,
+        table, eval_initializer=table.initializer, dtype="float32", pooling=None
     )
+
+
+def one_row_input(residual: FeatureResidual) -> tuple[FeatureLayout, FeatureInput]:
+    """The ids of a feature, to be read one by one."""
+    layout = residual.layout
+    each = one_row_each(layout.feature, layout.table, layout.num_ids)
+    return each, FeatureInput(residual.ids, None, None)
+
+
+def of_feature(
+    residual: FeatureResidual, d_rows: jax.Array, rows: jax.Array
+) -> jax.Array:
+    """The gradient of each weight, in the shape of the ids; from each id's row."""
+    g = jnp.asarray(d_rows, jnp.float32)
+    g = g.reshape(residual.layout.num_bags, rows.shape[-1])
+    if residual.scale is not None:
+        g = g * residual.scale[:, None]
+    products = jnp.sum(g[_bag_of_each_id(residual)] * rows, axis=-1)
+    # The row of a padding is zeros, so its product is zero too.
+    return residual.layout.shaped_as_given(products)
 
 
 def _bag_of_each_id(residual: FeatureResidual) -> jax.Array:

@@ -34,6 +34,7 @@ class TestTable {
     ref.index = reinterpret_cast<uint8_t*>(index_.data());
     ref.values = values_.data();
     ref.counters = counters_.data();
+    ref.counter_rows = 1;
     ref.num_buckets = static_cast<uint64_t>(num_buckets);
     ref.local_buckets = num_buckets;
     ref.dim = dim;

@@ -79,3 +79,15 @@ def test_the_dense_model_reads_zeros_for_an_id_it_has_not_trained():
 def test_a_missing_path_is_one_sentence(tmp_path):
     with pytest.raises(SystemExit, match="no such file or folder"):
         train_ctr.main(["--data", str(tmp_path / "nowhere")])
+
+
+def test_a_mesh_learns_the_same(tmp_path):
+    options = ["--rows", "21000", "--epochs", "1", "--capacity", "8192"]
+    options += ["--batch-size", "512", "--out", str(tmp_path)]
+    alone, shared = (
+        train_ctr.main([*options, *more])["dynamic table"][-1]
+        for more in ([], ["--mesh", "8"])
+    )
+    assert shared.auc == pytest.approx(alone.auc, abs=1e-4)
+    assert shared.train_loss == pytest.approx(alone.train_loss, rel=1e-5)
+    assert shared.table["rows"] == alone.table["rows"]

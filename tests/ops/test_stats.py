@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 import jax_dynemb as jde
+from jax_dynemb import _ffi
 from support import Twins, export, keys_of_bucket
 
 
@@ -65,3 +66,21 @@ def test_clear_under_jit(platform):
     twins.lookup({"t": [1, 2, 3]})
     state = jax.jit(twins.coll.clear, donate_argnums=0)(twins.state)
     assert twins.coll.stats(state)["t/rows"] == 0
+
+
+def test_all_but_events_are_in_every_row(platform):
+    config = jde.TableConfig(name="t", dim=2, capacity=1000)
+    assert config.counter_rows == 8
+    twins = Twins(config)
+    for keys in ([1, 2, 3], [2, 4]):
+        _, residuals = twins.lookup({"t": keys})
+        twins.apply(residuals, {"t": np.ones((len(keys), 2))})
+    twins.erase({"t": [3]})
+    words = np.asarray(twins.state["t"].counters)
+    rows = words.view(np.uint64).reshape(config.counter_rows, -1)
+    names = _ffi.constants()["counters"]
+    events = {"rows": 3, "inserted": 4, "evicted": 0, "refused": 0, "lost_updates": 0}
+    for name, column in zip(names, rows.T.tolist(), strict=True):
+        rest = [0] * (len(column) - 1) if name in events else [column[0]] * 7
+        assert column == [events.get(name, column[0]), *rest], name
+    assert rows[0, names.index("clock")] == 3 and rows[0, names.index("step")] == 2

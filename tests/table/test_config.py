@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import jax_dynemb as jde
 
@@ -59,9 +61,19 @@ def test_initializers_are_checked(make):
 
 
 def test_capacity_is_rounded_up_to_buckets():
-    for capacity, slots in [(1, 256), (256, 256), (257, 384), (2_000_000, 2_000_000)]:
+    for capacity, slots in [(1, 256), (256, 256), (257, 512), (2_000_000, 2_007_040)]:
         table = jde.TableConfig(name="t", dim=1, capacity=capacity)
         assert table.num_slots == slots and table.num_buckets == slots // 128
+
+
+@given(st.integers(1, 3_000_000))
+def test_devices_can_share_the_buckets(capacity: int):
+    table = jde.TableConfig(name="t", dim=1, capacity=capacity)
+    assert table.num_slots >= capacity
+    assert table.num_buckets % min(8, table.num_buckets) == 0
+    assert table.num_buckets % table.counter_rows == 0
+    if capacity > 128 * 1024:
+        assert table.counter_rows == 64 and table.num_slots < 1.07 * capacity
 
 
 def test_defaults():
@@ -163,9 +175,9 @@ class TestCalls:
                 self.coll.init(0), {"t": jde.ids([1])}, scores={"t": jnp.uint32(1)}
             )
 
-    def test_a_mesh_is_refused(self):
-        with pytest.raises(NotImplementedError, match="mesh"):
-            jde.Tables([jde.TableConfig(**GOOD)], mesh=object())
+    def test_more_slots_than_a_device_numbers(self):
+        with pytest.raises(ValueError, match="mesh"):
+            jde.Tables([jde.TableConfig("t", dim=1, capacity=2**31)])
 
     def test_rows_of_another_shape(self):
         with pytest.raises(ValueError, match="rows|dim|shape"):

@@ -1,0 +1,239 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Saves and restores one large table, beside a plain file write of the same bytes.
+
+    python benchmarks/bench_checkpoint.py --gigabytes 40 --directory /tmp/bench
+    python benchmarks/bench_checkpoint.py --gigabytes 0.1        # on a laptop
+
+Needs orbax (`pip install 'jax-dynemb[checkpoint]'`), the table's size in host memory
+and once more on the disk. What is written is deleted before the next part begins.
+README.md beside this file says what the lines mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import jax_dynemb as jde
+from jax_dynemb.checkpoint import _checksums
+from jax_dynemb.stored._dynamicemb_buckets import lossless_capacity
+
+DIM = 128
+PARTS = ("plain", "checkpoint", "export")
+_FILL = 0.6  # of the slots
+_BATCH = 1 << 20
+_BLOCK = 1 << 26
+
+
+class Clock:
+    """Times parts and keeps what they took."""
+
+    def __init__(self, total_bytes: int):
+        self.bytes = total_bytes
+        self.lines: list[dict[str, Any]] = []
+
+    @contextlib.contextmanager
+    def time(self, what: str, moved: int | None = None) -> Iterator[None]:
+        """Adds a line: seconds, and bytes a second of ``moved`` or of the table."""
+        start = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - start
+        size = self.bytes if moved is None else moved
+        line = {"what": what, "seconds": seconds, "GB/s": size / seconds / 1e9}
+        self.lines.append(line)
+        print(f"{what}: {seconds:.2f} s, {line['GB/s']:.2f} GB/s", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Measures, prints, and returns the lines."""
+    options = _parser().parse_args(arguments)
+    directory = options.directory.absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    coll = _tables(options.gigabytes)
+    state = coll.init(0)
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    clock = Clock(size)
+    device = jax.devices()[0].device_kind
+    print(f"{device}, jax {jax.__version__}: {coll}, {size / 1e9:.2f} GB", flush=True)
+    with clock.time("fill"):
+        state = _filled(coll, state)
+    parts: dict[str, Callable[..., Any]] = {
+        "plain": _plain,
+        "checkpoint": _checkpoint,
+        "export": _export,
+    }
+    box = [state]  # the only reference, so that a part can let the table go
+    del state
+    for name in options.parts.split(","):
+        box.append(parts[name](clock, coll, box, directory))
+    _print(clock.lines)
+    if options.json is not None:
+        result = {"device": device, "bytes": size, "lines": clock.lines}
+        options.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
+    return clock.lines
+
+
+def _tables(gigabytes: float) -> jde.Tables:
+    row = 4 * (DIM + 1) + 17  # row-wise Adagrad: one number a row beside it
+    return jde.Tables(
+        [
+            jde.TableConfig(
+                "table",
+                dim=DIM,
+                capacity=max(256, int(gigabytes * 1e9 / row)),
+                optimizer=jde.optim.rowwise_adagrad(0.1),
+            )
+        ]
+    )
+
+
+def _filled(coll: jde.Tables, state: Any) -> Any:
+    """A share of the slots taken by random keys."""
+    lookup = jax.jit(
+        lambda state, ids: coll.lookup(state, {"table": ids})[2], donate_argnums=0
+    )
+    rows = int(_FILL * coll.tables["table"].num_slots)
+    rng = np.random.default_rng(0)
+    batch = min(_BATCH, rows)
+    for _ in range(max(1, rows // batch)):
+        state = lookup(state, jde.ids(rng.integers(0, 2**62, batch)))
+    return jax.block_until_ready(state)
+
+
+def _plain(clock: Clock, coll: jde.Tables, box: list[Any], directory: Path) -> Any:
+    """The same bytes through the host into one file, in blocks, and back."""
+    path, state = directory / "plain", box.pop()
+    with clock.time("plain: device to host"):
+        host = jax.device_get(state["table"].values)
+    moved = host.nbytes
+    flat = host.reshape(-1).view(np.uint8)
+    blocks = range(0, len(flat), _BLOCK)
+
+    def write(start: int) -> None:
+        with path.open("r+b") as file:
+            file.seek(start)
+            file.write(flat[start : start + _BLOCK].data)
+
+    with clock.time("plain: write, one thread, fsync", moved), path.open("wb") as file:
+        for start in blocks:
+            file.write(flat[start : start + _BLOCK].data)
+        os.fsync(file.fileno())
+    _forget(path)
+    with clock.time("plain: read, one thread", moved), path.open("rb") as file:
+        while file.read(_BLOCK):
+            pass
+    with clock.time("plain: write, 8 threads, fsync", moved):
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(write, blocks))
+        with path.open("r+b") as file:
+            os.fsync(file.fileno())
+    path.unlink()
+    return state
+
+
+def _checkpoint(clock: Clock, coll: jde.Tables, box: list[Any], directory: Path) -> Any:
+    """save, its checksums alone, and restore."""
+    path, state = directory / "checkpoint", box.pop()
+    shutil.rmtree(path, ignore_errors=True)
+    expected = _fingerprint(state)
+    with clock.time("save: until training may go on"):
+        jde.checkpoint.save(path, 1, state, tables=coll)
+    with clock.time("save: the rest, in the background"):
+        jde.checkpoint.wait(path)
+    files = path / "1" / "state"
+    with clock.time("checksums alone (a part of save)"):
+        _checksums.write_checksums(files)
+    for each in files.rglob("*"):
+        _forget(each)
+    like = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
+    )
+    del state
+    with clock.time("restore: checksums"):
+        _checksums.verify_checksums(files)
+    with clock.time("restore: arrays"):
+        restored = jde.checkpoint.restore(path, like, tables=coll, verify=False).tree
+        jax.block_until_ready(restored)
+    shutil.rmtree(path)
+    if _fingerprint(restored) != expected:
+        raise AssertionError("the restored table is not the one that was saved")
+    return restored
+
+
+def _export(clock: Clock, coll: jde.Tables, box: list[Any], directory: Path) -> Any:
+    """The rows alone: as the plain stream of chunks, and as DynamicEmb's dump."""
+    state = box.pop()
+    rows = coll.stats(state)["table/rows"]
+    moved = int(rows) * (4 * (DIM + 1) + 16)
+    with clock.time("export: chunks to the host", moved):
+        for _ in coll.export(state, "table"):
+            pass
+    path = directory / "dynamicemb"
+    shutil.rmtree(path, ignore_errors=True)
+    with clock.time("export: DynamicEmb dump, fsync, num_embeddings", moved):
+        report = jde.export.dynamicemb(path, coll, state, quiet=True)["table"]
+    keys = np.memmap(path / "table_emb_keys.rank_0.world_size_1", "<i8", "r")
+    blocks = range(0, len(keys), _BATCH)
+    with clock.time("export: num_embeddings alone (a part of it)", keys.nbytes):
+        found = lossless_capacity(
+            lambda: (keys[i : i + _BATCH] for i in blocks), len(keys)
+        )
+    if found != report.num_embeddings:
+        raise AssertionError("the same keys need the same num_embeddings")
+    del keys
+    shutil.rmtree(path)
+    return state
+
+
+def _fingerprint(state: Any) -> list[int]:
+    """A sum of the words of each array, on the device."""
+    return [int(_word_sum(leaf)) for leaf in jax.tree.leaves(state)]
+
+
+@jax.jit
+def _word_sum(x: jax.Array) -> jax.Array:
+    words = jax.lax.bitcast_convert_type(x, jnp.uint32)
+    return jnp.sum(words, dtype=jnp.uint32)
+
+
+def _forget(path: Path) -> None:
+    """Drops a file from the page cache, so that reading it reads the disk."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _print(lines: list[dict[str, Any]]) -> None:
+    table = Table("what", "seconds", "GB/s")
+    for line in lines:
+        table.add_row(line["what"], f"{line['seconds']:.2f}", f"{line['GB/s']:.2f}")
+    Console().print(table)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--gigabytes", type=float, default=0.1)
+    parser.add_argument("--directory", type=Path, default=Path("/tmp/bench_checkpoint"))
+    parser.add_argument("--parts", default=",".join(PARTS), help="some of them")
+    parser.add_argument("--json", type=Path, help="write the lines there")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

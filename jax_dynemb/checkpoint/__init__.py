@@ -1,0 +1,10 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of models with tables: a thin layer over orbax."""
+
+from jax_dynemb.checkpoint._layout import latest as latest
+from jax_dynemb.checkpoint._layout import steps as steps
+from jax_dynemb.checkpoint._restore import Restored as Restored
+from jax_dynemb.checkpoint._restore import restore as restore
+from jax_dynemb.checkpoint._save import save as save
+from jax_dynemb.checkpoint._save import wait as wait

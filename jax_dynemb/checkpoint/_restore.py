@@ -1,0 +1,143 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""restore: plain arrays where the tables are the same, re-insertion where not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jax_dynemb.checkpoint import _checksums, _compare, _layout, _stored, _tree
+from jax_dynemb.checkpoint._compare import Plan
+from jax_dynemb.checkpoint._save import wait
+from jax_dynemb.ops._state import TableState
+from jax_dynemb.table import Tables
+
+
+class Restored(NamedTuple):
+    """What ``restore`` returns.
+
+    Attributes:
+      step: of the checkpoint.
+      tree: as given, with what was saved; Flax objects were changed in place.
+      notes: a sentence for everything that is not as it was saved.
+    """
+
+    step: int
+    tree: Any
+    notes: tuple[str, ...]
+
+
+def restore(
+    directory: _layout.Directory,
+    tree: Any,
+    *,
+    step: int | None = None,
+    tables: Tables | None = None,
+    strict: bool = True,
+    verify: bool = True,
+) -> Restored:
+    """Reads a checkpoint into a model, or any pytree.
+
+    Arrays come back with the sharding that the tree's arrays have, whatever mesh they
+    were saved from. A table whose capacity (or storage dtype) differs is filled again
+    row by row, in chunks; in a smaller one the rows with the highest scores of each
+    bucket stay.
+
+    Args:
+      directory: given to ``save``.
+      tree: of the same structure; arrays or ``jax.ShapeDtypeStruct`` with sharding.
+        Arrays of tables are given away: their memory is freed before the new ones
+        are read.
+      step: which checkpoint; the latest if None.
+      tables: as for ``save``.
+      strict: False restores what fits where tables differ: a table that one side
+        lacks is passed over, and another optimizer or score strategy starts anew.
+      verify: compare the files with their checksums first.
+
+    Raises:
+      FileNotFoundError: there is no such checkpoint.
+      ValueError: a damaged file, or something differs; the sentence names it.
+    """
+    path = _layout.resolved(directory)
+    wait(path)
+    step = _chosen_step(path, step)
+    folder = path / str(step)
+    if verify:
+        _checksums.verify_checksums(folder / _layout.ITEM)
+    fields = _layout.read_fields(folder)
+    leaves, how = _tree.flatten(tree)
+    places = _tree.find_tables(tree, tables)
+    plan = _compare.plan(fields, leaves, places, strict)
+    leaves = dict(leaves)
+    _read_directly(folder, leaves, plan)
+    notes = list(plan.notes)
+    for table in plan.again:
+        notes += _read_again(folder, fields, leaves, places[table], table, plan)
+    return Restored(step, _tree.unflatten(leaves, how), tuple(notes))
+
+
+def _chosen_step(path: FilePath, step: int | None) -> int:
+    there = _layout.steps(path)
+    if not there:
+        raise FileNotFoundError(f"There is no complete checkpoint in {path}.")
+    if step is None:
+        return there[-1]
+    if step not in there:
+        raise FileNotFoundError(
+            f"There is no complete checkpoint of step {step} in {path}; there are "
+            f"{there}."
+        )
+    return step
+
+
+def _read_directly(folder: FilePath, leaves: dict[_tree.Path, Any], plan: Plan) -> None:
+    from jax_dynemb.checkpoint import _orbax
+
+    wanted = {path: _abstract(leaves[path]) for path in plan.directly}
+    for path in plan.given_away:
+        if isinstance(leaves[path], jax.Array):
+            leaves[path].delete()
+    read = _orbax.restore(folder, _tree.nested(wanted)) if wanted else {}
+    for path in wanted:
+        value = read
+        for part in path:
+            value = value[part]
+        leaves[path] = value
+
+
+def _abstract(leaf: Any) -> Any:
+    if isinstance(leaf, jax.ShapeDtypeStruct) and leaf.sharding is None:
+        device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device)
+    if isinstance(leaf, jax.Array):
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
+    return leaf
+
+
+def _read_again(
+    folder: FilePath,
+    fields: Mapping[str, Any],
+    leaves: dict[_tree.Path, Any],
+    place: _tree.Place,
+    table: _tree.Path,
+    plan: Plan,
+) -> list[str]:
+    """Fills one table row by row; its leaves are replaced in ``leaves``."""
+    own = {path: leaf for path, leaf in leaves.items() if path[: len(table)] == table}
+    # What an optax optimizer stores once has been read; the rest is given away.
+    kept = {path: own[path] for path in own.keys() & set(plan.directly)}
+    own |= {path: _copy(leaf) for path, leaf in kept.items()}
+    given: TableState = _stored.state_of(place, list(own.values()))
+    stored = _stored.open_table(folder, fields, "/".join(table))
+    new, notes = _stored.fill(place, given, stored, plan.anew[table])
+    leaves |= dict(zip(own, jax.tree.leaves(new), strict=True)) | kept
+    return notes
+
+
+def _copy(leaf: Any) -> Any:
+    return jax.device_put(np.asarray(leaf), leaf.sharding)

@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""save: orbax's manager writes, with the tables' configs and checksums beside."""
+
+from __future__ import annotations
+
+import atexit
+from pathlib import Path as FilePath
+from typing import Any
+
+import jax
+import numpy as np
+
+from jax_dynemb.checkpoint import _tree
+from jax_dynemb.checkpoint._layout import Directory, latest, resolved
+from jax_dynemb.stored import FORMAT_VERSION, Schema
+from jax_dynemb.table import Tables
+
+# One orbax manager a directory: it holds the thread that writes.
+_managers: dict[FilePath, tuple[int | None, Any]] = {}
+
+
+def save(
+    directory: Directory,
+    step: int,
+    tree: Any,
+    *,
+    tables: Tables | None = None,
+    keep: int | None = 3,
+    wait: bool = False,
+) -> None:
+    """Writes a checkpoint; returns when training may go on.
+
+    The arrays are copied to the host before it returns, the files are written in the
+    background. A checkpoint appears under its step only once it is complete, so a
+    process may be killed at any moment. What went wrong in the background is raised by
+    the next ``save`` or ``wait``.
+
+    Args:
+      directory: of all checkpoints of a run, on a local or mounted file system.
+      step: 0 or more, higher than any step that is there.
+      tree: what to save: a Flax module, ``{"model": model, "optimizer": optimizer}``,
+        a state of ``jde.Tables``, or any pytree of arrays and numbers with such parts.
+      tables: the collection of states that stand in the tree by themselves.
+      keep: the newest so many checkpoints stay, older ones are deleted; None keeps all.
+      wait: return when the checkpoint is on the disk.
+
+    Raises:
+      ValueError: the step is not higher than the latest, or a table's config is not
+        known.
+    """
+    from jax_dynemb.checkpoint import _orbax
+
+    path = resolved(directory)
+    newest = latest(path)
+    if newest is not None and step <= newest:
+        raise ValueError(
+            f"{path} already has a checkpoint of step {newest}, so step {step} can not "
+            "be saved there. Give a higher step, or another directory."
+        )
+    leaves, _ = _tree.flatten(tree)
+    fields = {
+        "format_version": FORMAT_VERSION,
+        "tables": {
+            "/".join(at): Schema.of(place.config).to_json()
+            for at, place in _tree.find_tables(tree, tables).items()
+        },
+        "leaves": {"/".join(at): describe(leaf) for at, leaf in leaves.items()},
+    }
+    manager = _manager(path, keep)
+    _orbax.save(manager, step, _tree.nested(leaves), fields)
+    if wait:
+        manager.wait_until_finished()
+
+
+def wait(directory: Directory | None = None) -> None:
+    """Returns when what ``save`` has begun is on the disk.
+
+    Args:
+      directory: one of them, or all if None.
+    """
+    if directory is None:
+        chosen = list(_managers.values())
+    else:
+        chosen = [_managers[p] for p in (resolved(directory),) if p in _managers]
+    for _, manager in chosen:
+        manager.wait_until_finished()
+
+
+def describe(leaf: Any) -> list[Any]:
+    """Shape and dtype of a leaf, as JSON keeps them."""
+    if isinstance(leaf, jax.Array | jax.ShapeDtypeStruct | np.ndarray):
+        return [list(leaf.shape), str(leaf.dtype)]
+    return [[], type(leaf).__name__]
+
+
+def _manager(path: FilePath, keep: int | None) -> Any:
+    from jax_dynemb.checkpoint import _orbax
+
+    if path in _managers and _managers[path][0] == keep:
+        return _managers[path][1]
+    if path in _managers:
+        _managers.pop(path)[1].close()
+    if not _managers:
+        atexit.register(wait)
+    _managers[path] = (keep, _orbax.manager(path, keep))
+    return _managers[path][1]

@@ -1,0 +1,46 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m jax_dynemb convert PATH OUT --to FORMAT``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from jax_dynemb.commands._open import open_tables
+from jax_dynemb.commands._parquet import write_parquet
+from jax_dynemb.export._dynamicemb import write_dynamicemb
+from jax_dynemb.export._safetensors import write_safetensors
+from jax_dynemb.stored import StoredTable
+from jax_dynemb.stored._dynamicemb_format import OPTIMIZERS
+
+Writer = Callable[[Path, Mapping[str, StoredTable]], object]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of the command."""
+    parser.add_argument("path", type=Path, help="checkpoint, dump or export")
+    parser.add_argument("out", type=Path, help="a new directory")
+    parser.add_argument("--to", required=True, choices=list(WRITERS))
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Converts; returns the exit status."""
+    _, tables = open_tables(arguments.path)
+    WRITERS[arguments.to](arguments.out, tables)
+    return 0
+
+
+def _to_dynamicemb(path: Path, tables: Mapping[str, StoredTable]) -> None:
+    """With optimizer states where every table has those of a known optimizer."""
+    kinds = [table.schema.optimizer.get("kind") for table in tables.values()]
+    known = all(kind in OPTIMIZERS for kind in kinds)
+    write_dynamicemb(path, tables, optimizer=known)
+
+
+WRITERS: dict[str, Writer] = {
+    "dynamicemb": _to_dynamicemb,
+    "parquet": write_parquet,
+    "safetensors": write_safetensors,
+}

@@ -1,0 +1,96 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What changed since an export, as one more file beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from jax_dynemb.stored import FORMAT_VERSION
+from jax_dynemb.stored import _safetensors as files
+from jax_dynemb.stored._files import new_file
+from jax_dynemb.table import Tables
+from jax_dynemb.table._tables import States
+
+
+def delta(
+    path: str | os.PathLike[str], coll: Tables, state: States
+) -> dict[str, Path | None]:
+    """Writes what changed in tables since they were exported there, or since a delta.
+
+    Readers apply the files in the order of their numbers and then hold the same rows as
+    the tables. Keys that left are found by comparing what the files before hold with
+    what the table holds, so it does not matter who exported them, or when.
+
+    Call it between an update and the next lookup, as ``Tables.export`` says.
+
+    Args:
+      path: the directory of ``jde.export.safetensors``.
+      coll: the tables; those that were exported there get a delta.
+      state: their state.
+
+    Returns:
+      By table the new file, or None if nothing changed.
+
+    Raises:
+      ValueError: there is no export of these tables, or one of its files is missing.
+    """
+    bases = {
+        file.name.removesuffix(".safetensors"): file
+        for file in files.base_files(Path(path))
+    }
+    if not bases.keys() & coll.tables.keys():
+        raise ValueError(
+            f"{path} has no export of {list(coll.tables)}. Write one first with "
+            "jde.export.safetensors."
+        )
+    until = coll.get_score(state)
+    return {
+        name: _write(coll, state, name, files.open_series(base), until[name])
+        for name, base in bases.items()
+        if name in coll.tables
+    }
+
+
+def _write(
+    coll: Tables, state: States, name: str, series: files.Series, until: int
+) -> Path | None:
+    if series.until is None or series.until > until:
+        raise ValueError(
+            f"{series.base} and its deltas end at {series.until}, but table '{name}' "
+            f"is at {until}: they are of another run. Export the table again."
+        )
+    removed = np.empty(0, np.int64)
+    keys, rows = [removed], [np.empty((0, coll.tables[name].dim), np.float32)]
+    changes = coll.export(state, name, since=series.until, known_keys=series.keys())
+    for chunk in changes:
+        if chunk.removed is not None:
+            removed = chunk.removed
+        keys.append(chunk.keys)
+        rows.append(chunk.rows.astype(np.float32))
+    all_keys = np.concatenate(keys)
+    if len(all_keys) == 0 and len(removed) == 0:
+        return None
+    order = np.argsort(all_keys)
+    tensors = {
+        "keys": all_keys[order],
+        "rows": np.concatenate(rows)[order],
+        "removed": removed,
+    }
+    fields = {
+        "format_version": FORMAT_VERSION,
+        "kind": "delta",
+        "table": name,
+        "dim": coll.tables[name].dim,
+        "since": series.until,
+        "until": until,
+    }
+    target = series.next_delta()
+    with new_file(target) as draft:
+        metadata = {files.METADATA_KEY: json.dumps(fields)}
+        files.import_safetensors().numpy.save_file(tensors, draft, metadata=metadata)
+    return target

@@ -1,0 +1,6 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Files of other programs into tables."""
+
+from jax_dynemb.import_._dynamicemb import Imported as Imported
+from jax_dynemb.import_._dynamicemb import dynamicemb as dynamicemb

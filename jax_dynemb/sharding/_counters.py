@@ -1,0 +1,75 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Counters that the exchange writes, and operations that go on in several calls."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb._ffi import code, constants
+from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.ops._state import TableState
+
+
+def count_exchange(
+    state: TableState, capacity: int, peak: jax.Array, overflow: jax.Array
+) -> TableState:
+    """Notes how full the sections of a lookup were, the same in every row."""
+    counters = state.counters
+    places = [code("counters", f"exchange_{n}") for n in ("capacity", "peak")]
+    counters = counters.at[:, places[0], 0].set(jnp.uint32(capacity))
+    counters = counters.at[:, places[1], 0].max(peak.astype(jnp.uint32))
+    place = code("counters", "exchange_overflows")
+    counters = counters.at[:, place, 0].add(overflow.astype(jnp.uint32))
+    return dataclasses.replace(state, counters=counters)
+
+
+def add_uses(state: TableState, slots: jax.Array, uses: jax.Array) -> TableState:
+    """Counts the uses of rows that a lookup has seen once for several ids.
+
+    Args:
+      state: of a table whose scores count uses (LFU), after the lookup.
+      slots: int32[places], as the lookup returned them.
+      uses: uint32[places], ids of a device that are this one.
+    """
+    capacity = constants()["bucket_capacity"]
+    bucket, place = slots // capacity, slots % capacity
+    bucket = jnp.where(slots >= 0, bucket, state.index.shape[0])
+    # The count is the high word of a score; bit 31 of it is not free (core/score.h).
+    word = constants()["scores_word"] + 2 * place + 1
+    more = jnp.where(uses > 1, uses - jnp.uint32(1), jnp.uint32(0))
+    index = state.index.at[bucket, word].add(more, mode="drop")
+    index = index.at[bucket, word].min(jnp.uint32(0x7FFFFFFF), mode="drop")
+    return dataclasses.replace(state, index=index)
+
+
+def same_lookup(
+    table: TableConfig, state: TableState
+) -> tuple[TableConfig, TableState]:
+    """Config and state for a lookup that continues the one before.
+
+    Its clock is the same again, so that no row used so far can leave; a clock that
+    follows the time is read as one that counts.
+    """
+    if table.score_strategy is ScoreStrategy.TIMESTAMP:
+        table = dataclasses.replace(table, score_strategy=ScoreStrategy.STEP)
+    return table, _one_less(state, "clock", "lookups")
+
+
+def same_step(state: TableState) -> TableState:
+    """State for an update that continues the one before."""
+    return _one_less(state, "step")
+
+
+def _one_less(state: TableState, *names: str) -> TableState:
+    counters = state.counters
+    for name in names:
+        words = counters[:, code("counters", name)]
+        low, high = words[:, 0], words[:, 1]
+        high = high - (low == 0).astype(jnp.uint32)
+        words = jnp.stack([low - jnp.uint32(1), high], axis=-1)
+        counters = counters.at[:, code("counters", name)].set(words)
+    return dataclasses.replace(state, counters=counters)

@@ -1,0 +1,234 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""One padded exchange for all row-wise tables of a call."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int32, UInt32
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.sharding._keys import hash_words, padding
+from jax_dynemb.sharding._route import Route
+
+Axes = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sections:
+    """What is static in one exchange.
+
+    A device has a section of ``capacity`` places for each table in what it sends to
+    each owner. The ids of all tables stand one table after the other.
+
+    Attributes:
+      tables: their configs, as a shard sees them.
+      sizes: ids of each table on a device.
+      capacities: places of each table for each owner.
+      dtypes: of each table's rows on the wire.
+      gradient_dtype: of all gradients on the wire.
+      shards: devices.
+      axes: of the mesh, over which the exchange goes.
+    """
+
+    tables: tuple[TableConfig, ...]
+    sizes: tuple[int, ...]
+    capacities: tuple[int, ...]
+    dtypes: tuple[str, ...]
+    gradient_dtype: str
+    shards: int
+    axes: Axes
+
+    @property
+    def starts(self) -> list[int]:
+        """The first position of each table."""
+        return [sum(self.sizes[:t]) for t in range(len(self.sizes))]
+
+    def by_table(self, per_segment: jax.Array) -> jax.Array:
+        """[tables * shards] as [tables, shards]."""
+        return per_segment.reshape(len(self.tables), self.shards)
+
+
+def capacity_of(size: int, shards: int, factor: float) -> int:
+    """Places for one owner: its share of the ids, and room for chance.
+
+    The number of distinct ids with one owner has a standard deviation below the root
+    of its mean, so with ``factor`` 1 there is room for a batch without duplicates.
+    """
+    share = factor * size / shards
+    return min(size, math.ceil(share + 4 * math.sqrt(share) + 8))
+
+
+class Window(NamedTuple):
+    """Which distinct ids of each segment travel: [begin, end), [tables, shards]."""
+
+    begin: Int32[Array, "tables shards"]
+    end: Int32[Array, "tables shards"]
+
+
+def positions_of(
+    sections: Sections, route: Route, window: Window
+) -> Int32[Array, "shards places"]:
+    """Where the id of each place stands; past the last position if it is empty.
+
+    The sections of the tables stand side by side.
+    """
+    n = route.first.shape[0]
+    table, place = _place_in_section(sections)
+    number = window.begin.T[:, table] + place[None, :]
+    found = jnp.take(route.first, number, mode="fill", fill_value=n)
+    return jnp.where(number < window.end.T[:, table], found, n)
+
+
+def places_of(
+    sections: Sections, route: Route, window: Window
+) -> list[Int32[Array, " size"]]:
+    """For each id of each table its place in [shards * capacity]; past it if none."""
+    number = route.unique_of
+    segment = jnp.searchsorted(
+        route.starts[1:-1], number, side="right", method="scan_unrolled"
+    ).astype(jnp.int32)
+    begin = window.begin.reshape(-1)[segment]
+    live = (number >= begin) & (number < window.end.reshape(-1)[segment])
+    owner, table = segment % sections.shards, segment // sections.shards
+    capacity = jnp.array(sections.capacities, jnp.int32)[table]
+    past = sections.shards * max(sections.capacities)
+    place = jnp.where(live, owner * capacity + number - begin, past)
+    ends = [start + n for start, n in zip(sections.starts, sections.sizes, strict=True)]
+    return [place[b:e] for b, e in zip(sections.starts, ends, strict=True)]
+
+
+def _place_in_section(sections: Sections) -> tuple[jax.Array, jax.Array]:
+    """For each place the number of its table, and its own in the section."""
+    column = jnp.arange(sum(sections.capacities), dtype=jnp.int32)
+    table, place, begin = jnp.zeros_like(column), column, 0
+    for t, capacity in enumerate(sections.capacities[:-1]):
+        begin += capacity
+        table = jnp.where(column >= begin, t + 1, table)
+        place = jnp.where(column >= begin, column - begin, place)
+    return table, place
+
+
+def _cut(sections: Sections, of_places: jax.Array) -> list[jax.Array]:
+    """[shards, places, ...] by table."""
+    ends = np.cumsum(sections.capacities).tolist()
+    begins = [0, *ends[:-1]]
+    return [of_places[:, b:e] for b, e in zip(begins, ends, strict=True)]
+
+
+def exchange(parts: Sequence[jax.Array], axes: Axes) -> list[jax.Array]:
+    """One all_to_all of [shards, places, ...] arrays; one for each dtype."""
+    result: dict[int, jax.Array] = {}
+    for dtype in dict.fromkeys(part.dtype for part in parts):
+        of_dtype = [i for i, part in enumerate(parts) if part.dtype == dtype]
+        flat = [parts[i].reshape(parts[i].shape[0], -1) for i in of_dtype]
+        joined = flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=1)
+        joined = jax.lax.all_to_all(joined, axes, 0, 0, tiled=True)
+        begin = 0
+        for i, part in zip(of_dtype, flat, strict=True):
+            end = begin + part.shape[1]
+            result[i] = joined[:, begin:end].reshape(parts[i].shape)
+            begin = end
+    return [result[i] for i in range(len(parts))]
+
+
+def send_ids(
+    sections: Sections, route: Route, ids: UInt32[Array, "n 2"], window: Window
+) -> list[UInt32[Array, "places 2"]]:
+    """The ids that this owner gets of each table, [shards * capacity, 2]."""
+    received, _ = send_ids_and_uses(sections, route, ids, window, ())
+    return received
+
+
+def send_ids_and_uses(
+    sections: Sections,
+    route: Route,
+    ids: UInt32[Array, "n 2"],
+    window: Window,
+    counted: Sequence[int],
+) -> tuple[list[UInt32[Array, "places 2"]], dict[int, UInt32[Array, " places"]]]:
+    """``send_ids``, and for the tables ``counted`` how often a device has each id."""
+    fill = jnp.concatenate([ids, padding((1,))])
+    positions = positions_of(sections, route, window)
+    parts = [fill[positions]]
+    if counted:
+        n = route.first.shape[0]
+        uses = jnp.zeros(n + 1, jnp.uint32).at[route.unique_of].add(jnp.uint32(1))
+        number = jnp.concatenate([route.unique_of, jnp.full(1, n, jnp.int32)])
+        here = jnp.where(positions < n, uses[number[positions]], jnp.uint32(0))
+        cut = _cut(sections, here)
+        parts += [cut[t] for t in counted]
+    received, *counts = exchange(parts, sections.axes)
+    flat = [each.reshape(-1, 2) for each in _cut(sections, received)]
+    uses = [each.reshape(-1) for each in counts]
+    return flat, dict(zip(counted, uses, strict=True))
+
+
+def send_back(sections: Sections, rows: Sequence[jax.Array]) -> list[jax.Array]:
+    """Rows of the ids that owners got, to the devices that asked for them."""
+    parts = [
+        each.reshape(sections.shards, capacity, -1)
+        for each, capacity in zip(rows, sections.capacities, strict=True)
+    ]
+    received = exchange(parts, sections.axes)
+    return [each.reshape(-1, each.shape[-1]) for each in received]
+
+
+def send_gradients(
+    sections: Sections, route: Route, sums: Sequence[jax.Array], window: Window
+) -> list[jax.Array]:
+    """Summed gradients, float32[size, dim] by position, to the owners of the rows."""
+    positions = _cut(sections, positions_of(sections, route, window))
+    parts = []
+    n = route.first.shape[0]
+    for each, position, start in zip(sums, positions, sections.starts, strict=True):
+        place = jnp.where(position < n, position - start, each.shape[0])
+        part = jnp.take(each, place, axis=0, mode="fill", fill_value=0)
+        parts.append(part.astype(sections.gradient_dtype))
+    received = exchange(parts, sections.axes)
+    return [each.reshape(-1, each.shape[-1]) for each in received]
+
+
+def next_window(
+    sections: Sections, route: Route, ids: UInt32[Array, "n 2"], begin: jax.Array
+) -> Window:
+    """As many ids as fit, the same range of hashes on every device.
+
+    So every row travels in one round only, whichever devices have it, and an update
+    sees the whole of its gradient. At least one device fills a section that is not
+    done, so the rounds end.
+    """
+    ends = sections.by_table(route.starts[1:])
+    capacity = jnp.array(sections.capacities, jnp.int32)[:, None]
+    fill = jnp.concatenate([ids, padding((1,))])
+
+    def hashes(number, end):
+        n = route.first.shape[0]
+        position = jnp.take(route.first, number, mode="fill", fill_value=n)
+        return hash_words(fill[jnp.where(number < end, position, n)])
+
+    # The first id of a section that does not fit, on the device where it is smallest.
+    over = begin + capacity < ends
+    low, high = hashes(begin + capacity, ends)
+    ones = jnp.uint32(0xFFFFFFFF)
+    any_over = jax.lax.pmax(over.astype(jnp.int32), sections.axes) > 0
+    high = jnp.where(over, high, ones)
+    limit_high = jax.lax.pmin(high, sections.axes)
+    low = jnp.where(over & (high == limit_high), low, ones)
+    limit_low = jax.lax.pmin(low, sections.axes)
+
+    table, place = _place_in_section(sections)
+    number = begin.T[:, table] + place[None, :]
+    live = number < ends.T[:, table]
+    low, high = hashes(number, ends.T[:, table])
+    h, lo = limit_high.T[:, table], limit_low.T[:, table]
+    before = (high < h) | ((high == h) & (low < lo)) | ~any_over.T[:, table]
+    counts = _cut(sections, (before & live).astype(jnp.int32))
+    return Window(begin, begin + jnp.stack([count.sum(axis=1) for count in counts]))

@@ -1,0 +1,70 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Ids as pairs of words: their hash and the shard that owns them (core/hash.h)."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int32, UInt32
+
+_ONES = 0xFFFFFFFF
+Words = UInt32[Array, "*shape 2"]
+Word = UInt32[Array, "*shape"]
+
+
+def as_words(ids: jax.Array) -> Words:
+    """Ids of any accepted dtype as (low, high); 32-bit ones as their 64-bit value."""
+    if ids.dtype.itemsize == 8:
+        return jax.lax.bitcast_convert_type(ids, jnp.uint32)
+    if ids.dtype == jnp.uint32 and ids.ndim == 2:
+        return ids
+    low = jax.lax.bitcast_convert_type(ids, jnp.uint32)
+    high = jnp.zeros_like(low)
+    if ids.dtype == jnp.int32:
+        high = jnp.where(ids < 0, jnp.uint32(_ONES), high)
+    return jnp.stack([low, high], axis=-1)
+
+
+def padding(shape: tuple[int, ...]) -> Words:
+    """-1 in every place."""
+    return jnp.full((*shape, 2), _ONES, jnp.uint32)
+
+
+def is_padding(words: Words) -> Bool[Array, "*shape"]:
+    """Which ids are -1."""
+    return (words == jnp.uint32(_ONES)).all(axis=-1)
+
+
+def hash_words(words: Words) -> tuple[Word, Word]:
+    """The low and the high word of the hash that the kernels use."""
+    low, high = words[..., 0], words[..., 1]
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        low = low ^ (high >> 1)  # x ^= x >> 33
+        low, high = _multiply(low, high, factor)
+    return low ^ (high >> 1), high
+
+
+def owner_of(low: Word, high: Word, shards: int) -> Int32[Array, "*shape"]:
+    """The high bits of the hash choose the shard: ``hash * shards >> 64``."""
+    # high * shards + carry of low * shards; shards is small, so 48 bits are enough.
+    carry = _multiply_high(low, shards)
+    top, bottom = _multiply_high(high, shards), high * jnp.uint32(shards)
+    return (top + (bottom + carry < bottom).astype(jnp.uint32)).astype(jnp.int32)
+
+
+def _multiply(low: Word, high: Word, factor: int) -> tuple[Word, Word]:
+    """The low 64 bits of the product with a 64-bit constant."""
+    f_low, f_high = factor & _ONES, factor >> 32
+    top = _multiply_high(low, f_low)
+    top = top + low * jnp.uint32(f_high) + high * jnp.uint32(f_low)
+    return low * jnp.uint32(f_low), top
+
+
+def _multiply_high(a: Word, factor: int) -> Word:
+    """The high 32 bits of the product with a 32-bit constant."""
+    f_low, f_high = jnp.uint32(factor & 0xFFFF), jnp.uint32(factor >> 16)
+    a_low, a_high = a & jnp.uint32(0xFFFF), a >> 16
+    middle = a_high * f_low + (a_low * f_low >> 16)
+    other = a_low * f_high + (middle & jnp.uint32(0xFFFF))
+    return a_high * f_high + (middle >> 16) + (other >> 16)

@@ -1,0 +1,150 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients into sharded tables, as one device runs it inside shard_map."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.ops._layout import FeatureInput
+from jax_dynemb.ops._residual import FeatureGradient
+from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops._sum_rows import sum_gradients
+from jax_dynemb.sharding import _replicated
+from jax_dynemb.sharding._batch import Batch, make_batch
+from jax_dynemb.sharding._counters import same_step
+from jax_dynemb.sharding._exchange import (
+    next_window,
+    send_gradients,
+    send_ids,
+)
+from jax_dynemb.sharding._lookup import first_window, fitting, more
+from jax_dynemb.sharding._placement import Placement
+from jax_dynemb.sharding._residual import ShardedResidual
+from jax_dynemb.sharding._route import Route, route
+
+States = Mapping[str, TableState]
+# Updates the tables of these gradients once: (states, gradients) -> states.
+Update = Callable[[States, list[FeatureGradient]], dict[str, TableState]]
+
+
+def apply_gradients(
+    placement: Placement,
+    tables: Sequence[TableConfig],
+    features: Sequence[FeatureGradient],
+    only: ShardedResidual | None,
+    states: States,
+    update: Update,
+    all_fits: bool = False,
+) -> dict[str, TableState]:
+    """One optimizer update of every row that the features touched on any device.
+
+    Args:
+      placement: of the collection.
+      tables: those of the features, as a shard sees them.
+      features: gradients of this device.
+      only: the residual, if all features are those of one lookup.
+      states: of this device.
+      update: by the tables' optimizers.
+      all_fits: make room for any skew, so that ``update`` runs once.
+    """
+    new = dict(states)
+    copies = [t for t in tables if t.sharding == "replicated"]
+    if copies:
+        mine = _of(features, copies)
+        gathered, read = _replicated.gradients(placement.axes, copies, mine, states)
+        new |= update(new | read, gathered)
+    split = [t for t in tables if t.sharding == "row_wise"]
+    if split:
+        mine = _of(features, split)
+        new = _row_wise(placement, split, mine, only, new, update, all_fits)
+    return new
+
+
+def _row_wise(placement, tables, features, only, states, update: Update, all_fits):
+    ordered = [f for t in tables for f in features if f.layout.table == t.name]
+    inputs = [(f.layout, FeatureInput(f.ids, None, None)) for f in ordered]
+    factor = float(placement.shards) if all_fits else None
+    batch = make_batch(placement, tables, inputs, factor)
+    sections = batch.sections
+    if only is None or only.route is None or only.fits is None:
+        found = route(batch.ids, sections.sizes, sections.shards)
+        fits, _ = fitting(batch, found)
+        received = None
+    else:
+        found, fits = only.route, only.fits[0]
+        received = [only.received[t.name] for t in tables]
+    sums = summed(batch, found, ordered)
+    before = states
+
+    def one(states, window, received):
+        grads = send_gradients(sections, found, sums, window)
+        if received is None:
+            received, states = _received(batch, found, window, states)
+        triples = zip(tables, received, grads, strict=True)
+        rows = [_replicated.of_rows(t, i, s, g) for t, (i, s), g in triples]
+        return update(states, rows)
+
+    def body(carry):
+        begin, _, states = carry
+        window = next_window(sections, found, batch.ids, begin)
+        for t in tables:
+            again = same_step(states[t.name])
+            # What is stored once moves on once, from where it was.
+            again = dataclasses.replace(again, extra=before[t.name].extra)
+            states = states | {t.name: again}
+        states = one(states, window, None)
+        return window.end, more(batch, found, window.end), states
+
+    if all_fits:
+        fits = jnp.ones((), bool)
+    states = one(states, first_window(batch, found, fits), received)
+    if all_fits:
+        return states
+    carry = (sections.by_table(found.starts[:-1]), ~fits, states)
+    return jax.lax.while_loop(lambda carry: carry[1], body, carry)[2]
+
+
+def _received(batch: Batch, found: Route, window: Any, states: States):
+    """Asks again which ids these are, and finds their slots."""
+    pairs = []
+    ids = send_ids(batch.sections, found, batch.ids, window)
+    for table, each in zip(batch.sections.tables, ids, strict=True):
+        slots, states = _replicated.slots_of(table, states, each)
+        pairs.append((each, slots))
+    return pairs, states
+
+
+def summed(
+    batch: Batch, found: Route, features: Sequence[FeatureGradient]
+) -> list[jax.Array]:
+    """By table float32[size, dim]: each distinct id's sum, where it first occurs."""
+    sections = batch.sections
+    n = found.first.shape[0]
+    numbered, keys, taken = [], [], 0
+    for f in features:
+        t = [table.name for table in sections.tables].index(f.layout.table)
+        number = found.unique_of[taken : taken + f.layout.num_ids]
+        taken += f.layout.num_ids
+        slots = jnp.where(number < n, number - found.starts[t * sections.shards], -1)
+        numbered.append(dataclasses.replace(f, slots=slots))
+    for t, size in enumerate(sections.sizes):
+        number = found.starts[t * sections.shards] + jnp.arange(size, dtype=jnp.int32)
+        first = jnp.take(found.first, number, mode="fill", fill_value=n)
+        keys.append(
+            jnp.take(batch.ids, first, axis=0, mode="fill", fill_value=0xFFFFFFFF)
+        )
+    return sum_gradients(sections.tables, keys, numbered)
+
+
+def _of(
+    features: Sequence[FeatureGradient], tables: Sequence[TableConfig]
+) -> list[FeatureGradient]:
+    names = {table.name for table in tables}
+    return [f for f in features if f.layout.table in names]

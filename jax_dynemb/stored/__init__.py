@@ -1,0 +1,14 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables outside of a program: what checkpoint, export, import_ and tools share."""
+
+from jax_dynemb.stored._hash import bucket_of as bucket_of
+from jax_dynemb.stored._hash import fmix64 as fmix64
+from jax_dynemb.stored._load import clear_table as clear_table
+from jax_dynemb.stored._load import keep_best as keep_best
+from jax_dynemb.stored._load import set_counters as set_counters
+from jax_dynemb.stored._schema import FORMAT_VERSION as FORMAT_VERSION
+from jax_dynemb.stored._schema import Schema as Schema
+from jax_dynemb.stored._schema import check_version as check_version
+from jax_dynemb.stored._table import StoredTable as StoredTable
+from jax_dynemb.stored._table import live_table as live_table

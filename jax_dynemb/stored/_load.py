@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A table that is filled again: what stays, and its counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb import _ffi
+from jax_dynemb.ops._state import TableState, cleared_state
+from jax_dynemb.stored._hash import bucket_of
+from jax_dynemb.table import Exported, Tables
+from jax_dynemb.table._chunks import joined, part
+from jax_dynemb.table._stats import counter_values
+
+# Counted once in the whole table; every other counter is the same in each row of the
+# counter array (core/table_ref.h).
+_EVENTS = ("rows", "inserted", "evicted", "refused", "lost_updates")
+
+
+def keep_best(chunks: Iterable[Exported], num_buckets: int) -> Iterator[Exported]:
+    """Leaves out the rows that a table with fewer buckets has no room for.
+
+    Of the rows that would share a bucket those with the highest scores stay (of equal
+    ones those with the higher keys), as if they had been evicted.
+
+    Args:
+      chunks: in order of bucket, as a table stores them; the order of hashes is then
+        the same in both tables, so a new bucket is complete once a later one begins.
+      num_buckets: of the new table.
+    """
+    open_: list[Exported] = []
+    for chunk in chunks:
+        if len(chunk.keys) == 0:
+            continue
+        buckets = bucket_of(chunk.keys, num_buckets)
+        later = buckets == buckets.max()
+        if open_ and bucket_of(open_[0].keys[:1], num_buckets)[0] == buckets.max():
+            open_.append(chunk)
+            continue
+        yield _best(joined([*open_, part(chunk, ~later)]), num_buckets)
+        open_ = [part(chunk, later)]
+    if open_:
+        yield _best(joined(open_), num_buckets)
+
+
+def _best(chunk: Exported, num_buckets: int) -> Exported:
+    buckets = bucket_of(chunk.keys, num_buckets)
+    keys = chunk.keys.view(np.uint64)
+    order = np.lexsort((~keys, ~chunk.scores, buckets))
+    ordered = buckets[order]
+    first = np.searchsorted(ordered, ordered)
+    room = _ffi.constants()["bucket_capacity"]
+    return part(chunk, order[np.arange(len(order)) - first < room])
+
+
+def clear_table(coll: Tables, name: str, state: TableState) -> TableState:
+    """The table without rows, in the same memory; ``state`` is given away."""
+    places = jax.tree.map(lambda array: array.sharding, state)
+    clear = jax.jit(
+        cleared_state, static_argnums=0, donate_argnums=1, out_shardings=places
+    )
+    return clear(coll.tables[name], state)
+
+
+def set_counters(state: TableState, numbers: Mapping[str, int]) -> TableState:
+    """Writes some counters of a table, by name."""
+    current = counter_values(state)
+    names = _ffi.constants()["counters"]
+    words = np.array(state.counters)
+    whole = words.view(np.uint64)[..., 0]
+    for name, number in numbers.items():
+        if name not in current:
+            continue  # of a program that counted something else
+        column = names.index(name)
+        whole[:, column] = 0 if name in _EVENTS else np.uint64(number)
+        whole[0, column] = np.uint64(number)
+    counters = jax.device_put(words, state.counters.sharding)
+    return TableState(
+        index=state.index,
+        values=state.values,
+        optimizer=state.optimizer,
+        counters=jnp.asarray(counters),
+        extra=state.extra,
+    )

@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the files say about a table: enough to read it without the program."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jax_dynemb.config import ScoreStrategy, TableConfig
+
+FORMAT_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """What must be known to read the rows of a table, as JSON keeps it.
+
+    Attributes:
+      name: of the table.
+      dim: columns of a row.
+      num_buckets: of 128 slots; 0 where rows are not kept in buckets.
+      param_dtype: of the rows.
+      key_dtype: "int64" or "int32".
+      score_strategy: value of ``jde.ScoreStrategy``; "" if not known.
+      optimizer: "kind" ("optax" for a transformation, "" if not known) and the
+        hyper-parameters of a fused one; a schedule's learning rate is None.
+      states: shapes of the optimizer states of a row by name.
+      config: the other fields of the config, for people to read.
+    """
+
+    name: str
+    dim: int
+    num_buckets: int = 0
+    param_dtype: str = "float32"
+    key_dtype: str = "int64"
+    score_strategy: str = ""
+    optimizer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    states: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: TableConfig, step: int | None = None) -> Schema:
+        """Describes a table of a program.
+
+        Args:
+          config: of the table.
+          step: where a schedule of the learning rate stands, if known.
+        """
+        return cls(
+            name=config.name,
+            dim=config.dim,
+            num_buckets=config.num_buckets,
+            param_dtype=config.param_dtype,
+            key_dtype=config.key_dtype,
+            score_strategy=ScoreStrategy(config.score_strategy).value,
+            optimizer=_optimizer(config.optimizer, step),
+            states={name: spec.shape for name, spec in config.states.items()},
+            config={
+                "capacity": config.capacity,
+                "feature_names": list(config.feature_names),
+                "initializer": _initializer(config.initializer),
+                "eval_initializer": _initializer(config.eval_initializer),
+                "on_full": config.on_full,
+                "pooling": config.pooling,
+                "dtype": config.dtype,
+            },
+        )
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Schema:
+        """Reads what ``to_json`` wrote."""
+        states = {name: tuple(shape) for name, shape in fields["states"].items()}
+        known = {field.name for field in dataclasses.fields(cls)}
+        kept: dict[str, Any] = {k: v for k, v in fields.items() if k in known}
+        return cls(**{**kept, "states": states})
+
+    def to_json(self) -> dict[str, Any]:
+        """As dicts, lists, strings and numbers."""
+        return dataclasses.asdict(self)
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a row with its states, key and score, in memory."""
+        item = 4 if self.param_dtype == "float32" else 2
+        numbers = sum(4 * (shape[0] if shape else 1) for shape in self.states.values())
+        return item * self.dim + numbers + 17
+
+
+def check_version(fields: Mapping[str, Any], path: Path) -> None:
+    """Refuses files of a format that is not known yet.
+
+    Raises:
+      ValueError: the version is missing or newer than this package.
+    """
+    version = fields.get("format_version")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise ValueError(
+            f"{path} has format_version {version!r}; this jax_dynemb reads versions up "
+            f"to {FORMAT_VERSION}. Upgrade jax_dynemb to read it."
+        )
+
+
+def _optimizer(optimizer: Any, step: int | None) -> dict[str, Any]:
+    if not hasattr(optimizer, "kind"):
+        return {"kind": "optax"}
+    fields = dataclasses.asdict(optimizer)
+    rate: Any = fields["learning_rate"]
+    if callable(rate):
+        fields["learning_rate"] = (
+            None if step is None else float(np.asarray(rate(step)))
+        )
+    return fields
+
+
+def _initializer(initializer: Any) -> dict[str, Any]:
+    return {"kind": initializer.kind} | dataclasses.asdict(initializer)

@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A table that is read chunk by chunk, wherever it lies."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from jax_dynemb.stored._schema import Schema
+from jax_dynemb.table import Exported, Tables
+from jax_dynemb.table._export import export_index
+from jax_dynemb.table._stats import counter_values
+from jax_dynemb.table._tables import States
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredTable:
+    """The rows of one table.
+
+    Attributes:
+      schema: what the rows are.
+      rows: how many there are.
+      counters: of the table, by name; empty if the source has none.
+      chunks: starts to read; every key comes once.
+      index: starts to read keys int64[n] and scores uint64[n] only.
+    """
+
+    schema: Schema
+    rows: int
+    counters: Mapping[str, int]
+    chunks: Callable[[], Iterator[Exported]]
+    index: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
+
+
+def live_table(coll: Tables, state: States, name: str) -> StoredTable:
+    """A table of a running program."""
+    counters = counter_values(state[name])
+    return StoredTable(
+        schema=Schema.of(coll.tables[name], counters["step"]),
+        rows=counters["rows"],
+        counters=counters,
+        chunks=lambda: coll.export(state, name),
+        index=lambda: export_index(coll._parts(state, name)),
+    )

@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Chunks of rows into a table, in batches of one length so that few programs do it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jax_dynemb import _ids
+from jax_dynemb.config import TableConfig
+from jax_dynemb.ops._state import TableState
+from jax_dynemb.table._export import Exported
+from jax_dynemb.table._scores import words_of
+
+if TYPE_CHECKING:
+    from jax_dynemb.table._tables import Tables
+
+_BATCH_BYTES = 1 << 26
+
+
+def insert_chunks(
+    coll: Tables,
+    name: str,
+    state: TableState,
+    chunks: Iterable[Exported],
+    *,
+    optimizer: bool = True,
+    scores: bool = True,
+) -> TableState:
+    """Stores rows in a table.
+
+    Args:
+      coll: has the table.
+      name: of the table.
+      state: of this table; it is given away.
+      chunks: the rows; states that the table does not keep are passed over.
+      optimizer: False lets all optimizer states of new rows start anew.
+      scores: False scores the rows as new.
+
+    Returns:
+      The table's new state. No more than one batch is on the device beside it.
+    """
+    config = coll.tables[name]
+    kept = list(config.states) if optimizer else []
+    row_bytes = 4 * config.dim * (1 + len(kept)) + 16
+    most = 1 << max(7, (_BATCH_BYTES // row_bytes).bit_length() - 1)
+    size = min(most, 1 << 16, 1 << (config.num_slots - 1).bit_length())
+    for batch in _batches(chunks, size):
+        states = {
+            each: batch.optimizer_state[each]
+            for each in kept
+            if each in batch.optimizer_state
+        }
+        words = words_of(batch.scores) if scores else None
+        for ids in _id_arrays(config, batch.keys):
+            # One batch is stored while the next is made, no more: each holds memory.
+            jax.block_until_ready(state.counters)
+            state = _insert(coll, name, state, ids, batch.rows, states, words)
+    return state
+
+
+def erase_keys(
+    coll: Tables, name: str, state: TableState, keys: np.ndarray
+) -> TableState:
+    """Removes keys from a table; ``state`` is given away."""
+    size = 1 << 16
+    for start in range(0, len(keys), size):
+        some = keys[start : start + size]
+        length = 1 << max(7, (len(some) - 1).bit_length())
+        padded = np.full(length, _ids.PADDING, np.int64)
+        padded[: len(some)] = some
+        for ids in _id_arrays(coll.tables[name], padded):
+            state = _erase(coll, name, state, ids)
+    return state
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+def _insert(
+    coll: Tables,
+    name: str,
+    state: TableState,
+    ids: jax.Array,
+    rows: jax.Array,
+    states: dict[str, jax.Array],
+    scores: jax.Array | None,
+) -> TableState:
+    return coll.insert(
+        {name: state},
+        {name: ids},
+        {name: rows},
+        optimizer_state={name: states},
+        scores=None if scores is None else {name: scores},
+    )[name]
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+def _erase(coll: Tables, name: str, state: TableState, ids: jax.Array) -> TableState:
+    return coll.erase({name: state}, {name: ids})[name]
+
+
+def _id_arrays(config: TableConfig, keys: np.ndarray) -> Iterator[np.ndarray]:
+    """Keys as the table's ids; those that the array can not express are padding.
+
+    The keys of a 32-bit table came from int32 or from uint32 ids.
+    """
+    if config.key_dtype == "int64":
+        yield words_of(keys.view(np.uint64))
+        return
+    wide = keys > np.iinfo(np.int32).max
+    yield np.where(wide, _ids.PADDING, keys).astype(np.int32)
+    if wide.any():
+        yield np.where(wide, keys, np.iinfo(np.uint32).max).astype(np.uint32)
+
+
+def _batches(chunks: Iterable[Exported], size: int) -> Iterator[Exported]:
+    """The same rows in arrays of one length; the last is filled with padding."""
+    waiting: list[Exported] = []
+    count = 0
+    for chunk in chunks:
+        start = 0
+        while start < len(chunk.keys):
+            stop = min(len(chunk.keys), start + size - count)
+            waiting.append(part(chunk, slice(start, stop)))
+            count += stop - start
+            start = stop
+            if count == size:
+                yield joined(waiting)
+                waiting, count = [], 0
+    if count:
+        yield _padded(joined(waiting), size)
+
+
+def part(chunk: Exported, which: Any) -> Exported:
+    """Some rows of a chunk; ``which`` indexes its arrays."""
+    return Exported(
+        keys=chunk.keys[which],
+        rows=chunk.rows[which],
+        scores=chunk.scores[which],
+        optimizer_state={k: v[which] for k, v in chunk.optimizer_state.items()},
+    )
+
+
+def joined(chunks: list[Exported]) -> Exported:
+    """Chunks one after the other."""
+    if len(chunks) == 1:
+        return chunks[0]
+    return Exported(
+        keys=np.concatenate([each.keys for each in chunks]),
+        rows=np.concatenate([each.rows for each in chunks]),
+        scores=np.concatenate([each.scores for each in chunks]),
+        optimizer_state={
+            name: np.concatenate([each.optimizer_state[name] for each in chunks])
+            for name in chunks[0].optimizer_state
+        },
+    )
+
+
+def _padded(chunk: Exported, size: int) -> Exported:
+    missing = size - len(chunk.keys)
+
+    def longer(array: np.ndarray, value: int = 0) -> np.ndarray:
+        widths = [(0, missing)] + [(0, 0)] * (array.ndim - 1)
+        return np.pad(array, widths, constant_values=value)
+
+    return Exported(
+        keys=longer(chunk.keys, _ids.PADDING),
+        rows=longer(chunk.rows),
+        scores=longer(chunk.scores, 1),
+        optimizer_state={k: longer(v) for k, v in chunk.optimizer_state.items()},
+    )

@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Scores on the host: what they say about the lookup that used a row last."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb import _ffi
+from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.ops._state import TableState
+from jax_dynemb.table._stats import counter_values
+
+# Scores with the clock in their low word only (core/score.h).
+PACKED = (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED)
+_COUNTED = (ScoreStrategy.STEP, ScoreStrategy.NO_EVICTION)
+
+
+def words_of(numbers: Any) -> np.ndarray:
+    """uint32[n, 2] from uint64 numbers."""
+    array = np.ascontiguousarray(np.asarray(numbers, np.uint64))
+    return array.view(np.uint32).reshape(-1, 2)
+
+
+def next_score(state: TableState) -> int:
+    """See ``Tables.get_score``."""
+    return counter_values(state)["clock"] + 1
+
+
+def used_since(
+    table: TableConfig, state: TableState, scores: np.ndarray, since: int
+) -> np.ndarray:
+    """Which rows a lookup used whose clock was ``since`` or later: bool[n].
+
+    Packed scores keep 32 bits of the clock, so the answer is exact for 2**32 lookups.
+    """
+    if table.score_strategy not in PACKED:
+        return scores >= np.uint64(max(since, 0))
+    clock = counter_values(state)["clock"]
+    age = np.uint32(clock & 0xFFFF_FFFF) - scores.astype(np.uint32)  # wraps
+    return age.astype(np.int64) <= clock - since
+
+
+def set_score(table: TableConfig, state: TableState, score: int) -> TableState:
+    """See ``Tables.set_score``."""
+    strategy = ScoreStrategy(table.score_strategy)
+    if strategy not in _COUNTED:
+        raise ValueError(
+            f"Table '{table.name}' has score_strategy='{strategy.value}', whose clock "
+            "is not a step. Leave it alone; a customized table takes its scores with "
+            "each lookup: lookup(..., scores={table: score})."
+        )
+    least = next_score(state)
+    if not least <= score < 1 << 62:
+        raise ValueError(
+            f"Table '{table.name}': score {score} is not in [{least}, 2**62): rows "
+            "that were used already would look newer than those used next."
+        )
+    place = _ffi.code("counters", "clock")
+    words = jnp.asarray(words_of([score - 1])[0])
+    counters: jax.Array = state.counters.at[:, place].set(words)
+    return dataclasses.replace(state, counters=counters)

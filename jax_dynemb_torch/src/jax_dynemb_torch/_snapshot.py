@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A table and what has changed since: what one lookup sees."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from jax_dynemb_torch._table import EXTRA_KEYS, PADDING, Table
+
+
+class Snapshot(nn.Module):
+    """A base table with an overlay of newer rows. Neither ever changes.
+
+    A lookup sums what it reads from both. An id is in the overlay, and then reads zeros
+    from the base, or the other way round.
+
+    Args:
+      base: the table as it was loaded.
+      overlay: rows that replace those of the base, or None.
+      until: the first step whose rows may be missing, or None if that is not known.
+    """
+
+    def __init__(self, base: Table, overlay: Table | None, until: int | None):
+        super().__init__()
+        self.base = base
+        self.overlay = overlay
+        self.until = until
+
+    def rows(self, ids: torch.Tensor) -> torch.Tensor:
+        """float32[n, dim] of int64[n]."""
+        places = self.base.find(ids)
+        if self.overlay is None:
+            return self.base.gather(places)
+        places, newer = self._split(ids, places)
+        return self.base.gather(places) + self.overlay.gather(newer)
+
+    def bags(
+        self, ids: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None
+    ) -> torch.Tensor:
+        """float32[bags, dim]: sums over bags of int64[n], see ``Table.bags``."""
+        base, overlay = self.base, self.overlay
+        places = base.find(ids)
+        if overlay is None:
+            return base.bags(places, offsets, weights)
+        places, newer = self._split(ids, places)
+        old = base.bags(places, offsets, weights)
+        return old + overlay.bags(newer, offsets, weights)
+
+    def _split(
+        self, ids: torch.Tensor, places: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Places in the base and in the overlay, one of which is a row of zeros."""
+        assert self.overlay is not None
+        newer = self.overlay.find(ids)
+        zeros = self.base.size + EXTRA_KEYS.index(PADDING)
+        return torch.where(newer < self.overlay.size, zeros, places), newer
+
+    def updated(
+        self,
+        keys: torch.Tensor,
+        rows: torch.Tensor,
+        removed: torch.Tensor,
+        until: int | None,
+    ) -> Snapshot:
+        """Another snapshot, with newer rows; the base is shared with this one.
+
+        Args:
+          keys: int64[n], distinct.
+          rows: float32[n, dim].
+          removed: int64[m]: ids that are no longer stored; those in keys are kept.
+          until: of the new snapshot.
+        """
+        removed = removed[~torch.isin(removed, keys)].unique()
+        unknown = self.base.extra_rows[0].cpu().expand(len(removed), -1)
+        keys, rows = torch.cat([keys, removed]), torch.cat([rows, unknown])
+        if self.overlay is not None:
+            old = self.overlay.keys[:-2].cpu()
+            kept = ~torch.isin(old, keys)
+            keys = torch.cat([keys, old[kept]])
+            rows = torch.cat([rows, self.overlay.rows[:-2].cpu()[kept]])
+        extra = torch.zeros(2, self.base.dim)
+        overlay = Table(
+            torch.cat([keys, torch.tensor(EXTRA_KEYS)]),
+            torch.cat([rows, extra]),
+            extra,
+        )
+        overlay.to(self.base.keys.device)
+        return Snapshot(self.base, overlay, until)

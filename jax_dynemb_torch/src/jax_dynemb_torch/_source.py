@@ -1,0 +1,96 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""From a path to a table: which format it is, and what the table says of itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from jax_dynemb_torch._delta import deltas_of, is_delta, read_delta
+from jax_dynemb_torch._dynamicemb import dump_tables, load_dump
+from jax_dynemb_torch._safetensors import TensorFile, load_table, open_file
+from jax_dynemb_torch._snapshot import Snapshot
+
+_SUFFIX = ".safetensors"
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A table that has been loaded.
+
+    Attributes:
+      name: of the table.
+      snapshot: its rows.
+      pooling: "sum" or "mean", or None if the exporter did not say.
+      features: that look up this table; the table's name if the exporter did not say.
+    """
+
+    name: str
+    snapshot: Snapshot
+    pooling: str | None = None
+    features: tuple[str, ...] = ()
+
+
+def table_names(path: str | Path) -> list[str]:
+    """The tables of an export directory, a file of one, or a DynamicEmb dump.
+
+    Raises:
+      FileNotFoundError: there is no table.
+    """
+    path = Path(path)
+    if path.is_file():
+        return [path.name.removesuffix(_SUFFIX)]
+    if path.is_dir():
+        files = [file for file in path.glob(f"*{_SUFFIX}") if not is_delta(file)]
+        names = sorted(file.name.removesuffix(_SUFFIX) for file in files)
+        if names := names or dump_tables(path):
+            return names
+    raise FileNotFoundError(
+        f"{path} holds no table: neither <table>.safetensors files of "
+        "jax_dynemb.export.safetensors, nor a DynamicEmb dump."
+    )
+
+
+def load(path: str | Path, table: str | None = None) -> Source:
+    """Loads one table; rows are mapped into memory and read when they are used.
+
+    Deltas that lie in the directory are applied.
+
+    Args:
+      path: an export directory, a file of one, or a DynamicEmb dump directory.
+      table: its name; may be left out if there is only one.
+
+    Raises:
+      FileNotFoundError: there is no table.
+      ValueError: no table of that name, or its files are damaged.
+    """
+    path, names = Path(path), table_names(path)
+    if table is None and len(names) > 1:
+        raise ValueError(f"{path} holds several tables; say which: {names}")
+    name = names[0] if table is None else table
+    if name not in names and not path.is_file():
+        raise ValueError(f"{path} holds no table '{name}', but {names}")
+    file = path if path.is_file() else path / f"{name}{_SUFFIX}"
+    if not file.exists():
+        return Source(name, Snapshot(load_dump(path, name), None, None), None, (name,))
+    source = _of_file(open_file(file), name)
+    if path.is_file():
+        return source
+    snapshot = with_deltas(source.snapshot, name, path)
+    return dataclasses.replace(source, snapshot=snapshot)
+
+
+def _of_file(file: TensorFile, name: str) -> Source:
+    snapshot = Snapshot(load_table(file), None, file.until)
+    features = tuple(file.config.get("feature_names") or (name,))
+    return Source(name, snapshot, file.config.get("pooling"), features)
+
+
+def with_deltas(snapshot: Snapshot, name: str, path: Path) -> Snapshot:
+    """The snapshot after a delta, or after those in a directory."""
+    for file in deltas_of(path, name):
+        delta = read_delta(file, name, snapshot.base.dim, snapshot.until)
+        if delta is not None:
+            snapshot = snapshot.updated(*delta)
+    return snapshot

@@ -1,0 +1,167 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Files: what is in them, what is mapped, what is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from jax_dynemb_torch import DynamicEmbedding, load, table_names
+from known import DIM, GOLDEN, KEYS, UNKNOWN, look_up, mixed_ids, table
+
+BASE = GOLDEN / "float32" / "items.safetensors"
+FIELDS = {"jax_dynemb": json.dumps({"format_version": 1})}
+
+
+def test_bfloat16_is_exact_where_its_bits_suffice():
+    ids = np.concatenate([KEYS, UNKNOWN, [-1]])
+    rows = DynamicEmbedding(GOLDEN / "bfloat16")(torch.tensor(ids))
+    np.testing.assert_array_equal(rows, look_up(table(), ids))
+
+
+@pytest.mark.parametrize(("dtype", "levels"), [("int8", 127), ("int4", 7)])
+def test_integers_are_off_by_half_a_step(dtype, levels):
+    ids = np.concatenate([KEYS, UNKNOWN, [-1]])
+    rows = DynamicEmbedding(GOLDEN / dtype)(torch.tensor(ids)).numpy()
+    exact = look_up(table(), ids)
+    step = np.abs(exact).max(axis=1, keepdims=True) / levels
+    assert (np.abs(rows - exact) <= 0.5001 * step).all()
+    np.testing.assert_array_equal(rows[len(KEYS) :], exact[len(KEYS) :])
+
+
+def test_rows_are_mapped_and_not_copied():
+    base = load(BASE).snapshot.base
+    # Its storage is the part of the file that it needs.
+    assert base.rows.untyped_storage().nbytes() == (len(KEYS) + 2) * DIM * 4
+    assert base.rows.data_ptr() - base.keys.data_ptr() < BASE.stat().st_size
+    assert base.rows.shape == (len(KEYS) + 2, DIM)  # with the extra rows, in one piece
+    assert str(BASE) in mapped_files()
+
+
+def test_a_file_without_an_index_gets_the_same_one(tmp_path):
+    tensors = load_file(BASE)
+    index = {name: tensors.pop(name) for name in ("index_seeds", "index_slots")}
+    save_file(tensors, tmp_path / "items.safetensors", FIELDS)
+    base = load(tmp_path).snapshot.base
+    assert torch.equal(base.seeds, index["index_seeds"])
+    assert torch.equal(base.slots, index["index_slots"])
+    ids = mixed_ids(200)
+    rows = DynamicEmbedding(tmp_path)(torch.tensor(ids))
+    np.testing.assert_array_equal(rows, look_up(table(), ids))
+
+
+def test_keys_and_rows_are_enough(tmp_path):
+    tensors = {name: load_file(BASE)[name] for name in ("keys", "rows")}
+    save_file(tensors, tmp_path / "items.safetensors", FIELDS)
+    ids = mixed_ids(200)
+    rows = DynamicEmbedding(tmp_path)(torch.tensor(ids))
+    np.testing.assert_array_equal(rows, look_up(table(), ids, default=0.0))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
+def test_an_empty_table(tmp_path, dtype):
+    stored = {"int8": torch.int8, "int4": torch.uint8}.get(dtype, torch.float32)
+    tensors = {
+        "keys": torch.empty(0, dtype=torch.int64),
+        "rows": torch.empty(0, 2, dtype=stored),
+        "extra_keys": torch.tensor([-2, -1]),
+        "extra_rows": torch.tensor([[3.0, 4.0], [0.0, 0.0]]),
+    }
+    save_file(tensors, tmp_path / "t.safetensors", FIELDS)
+    rows = DynamicEmbedding(tmp_path)(torch.tensor([5, -1]))
+    assert rows.tolist() == [[3.0, 4.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_a_dynamicemb_dump(ranks):
+    ids = np.concatenate([KEYS, mixed_ids(100)])
+    folder = GOLDEN / f"dump{ranks}"
+    assert table_names(folder) == ["cities", "items"]
+    module = DynamicEmbedding(folder, "items")
+    np.testing.assert_array_equal(
+        module(torch.tensor(ids)), look_up(table(), ids, default=0.0)
+    )
+    values = folder / "items_emb_values.rank_0.world_size_1"
+    assert (str(values) in mapped_files()) == (ranks == 1)
+
+
+def mapped_files() -> str:
+    """What the system says is mapped into this process."""
+    return Path("/proc/self/maps").read_text()
+
+
+def copied(folder, target, but=()):
+    for file in folder.iterdir():
+        if file.name not in but:
+            (target / file.name).write_bytes(file.read_bytes())
+    return target
+
+
+def test_a_dump_with_a_missing_rank(tmp_path):
+    name = "items_emb_keys.rank_2.world_size_4"
+    copied(GOLDEN / "dump4", tmp_path, but=(name,))
+    with pytest.raises(ValueError, match=r"not complete: it has the ranks \[0, 1, 3\]"):
+        load(tmp_path, "items")
+
+
+def test_a_dump_with_stale_files(tmp_path):
+    copied(GOLDEN / "dump4", copied(GOLDEN / "dump1", tmp_path))
+    with pytest.raises(ValueError, match="Dump it again into an empty directory"):
+        load(tmp_path, "items")
+
+
+def test_a_dump_with_missing_or_short_values(tmp_path):
+    name = "items_emb_values.rank_0.world_size_1"
+    copied(GOLDEN / "dump1", tmp_path, but=(name,))
+    with pytest.raises(ValueError, match="is missing"):
+        load(tmp_path, "items")
+    (tmp_path / name).write_bytes((GOLDEN / "dump1" / name).read_bytes()[:-8])
+    with pytest.raises(ValueError, match="the dump is damaged"):
+        load(tmp_path, "items")
+
+
+def test_a_dump_of_rank_local_keys(tmp_path):
+    copied(GOLDEN / "dump4", tmp_path)
+    text = json.dumps({"dist_type": "continuous"})
+    (tmp_path / "items_opt_args.json").write_text(text)
+    with pytest.raises(ValueError, match="Dump with 'roundrobin'"):
+        load(tmp_path, "items")
+
+
+def test_a_dump_with_reserved_keys(tmp_path):
+    np.array([7, -3]).tofile(tmp_path / "t_emb_keys.rank_0.world_size_1")
+    np.ones((2, 3), np.float32).tofile(tmp_path / "t_emb_values.rank_0.world_size_1")
+    with pytest.raises(ValueError, match="1 of the reserved keys"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("kept", [0, 7, 100, -1])
+def test_a_truncated_file(tmp_path, kept):
+    (tmp_path / "items.safetensors").write_bytes(BASE.read_bytes()[:kept])
+    with pytest.raises(ValueError, match="not a complete safetensors file"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("version", [None, 2, "1"])
+def test_a_file_of_another_format(tmp_path, version):
+    metadata = {"jax_dynemb": json.dumps({"format_version": version})}
+    save_file({"keys": torch.ones(1)}, tmp_path / "t.safetensors", metadata)
+    with pytest.raises(ValueError, match="format_version"):
+        load(tmp_path)
+
+
+def test_a_path_that_holds_no_table(tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(FileNotFoundError, match="holds no table"):
+            load(path)
+    with pytest.raises(ValueError, match="say which: .'cities', 'items'."):
+        load(GOLDEN / "float32")
+    with pytest.raises(ValueError, match="holds no table 'item', but"):
+        load(GOLDEN / "float32", "item")
+    with pytest.raises(ValueError, match="give deltas to apply_delta"):
+        save_file({"keys": torch.ones(1)}, tmp_path / "t.safetensors", FIELDS)
+        load(tmp_path)

@@ -1,0 +1,266 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables that differ from what was saved: filled again, or a sentence says why not."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jax_dynemb as jde
+from jax_dynemb.reference import bucket_of
+from support import HostRow, compiled, export, gradients
+
+CONFIG = jde.TableConfig(
+    "cat", dim=4, capacity=2048, optimizer=jde.optim.adam(0.1), score_strategy="step"
+)
+
+
+def trained(coll: jde.Tables, steps: int = 6, seed: int = 0):
+    """Tables with rows of many ages, and some that left."""
+    rng = np.random.default_rng(seed)
+    state, jit = coll.init(7), compiled(coll)
+    for step in range(steps):
+        ids = {
+            name: jde.ids(rng.integers(-(2**62), 2**62, 300)) for name in coll.tables
+        }
+        rows, residual, state = jit.lookup(state, ids, None, None)
+        grads = {
+            name: jnp.asarray(gradients(r.shape, step)) for name, r in rows.items()
+        }
+        state = jit.apply_gradients(state, residual, grads, None)
+    return state
+
+
+def saved(path, *configs: jde.TableConfig, **options):
+    coll = jde.Tables(configs)
+    state = trained(coll, **options)
+    jde.checkpoint.save(path, 1, {"tables": state}, tables=coll, wait=True)
+    return coll, state
+
+
+def restored(path, *configs: jde.TableConfig, **options):
+    coll = jde.Tables(configs)
+    result = jde.checkpoint.restore(
+        path, {"tables": coll.init(9)}, tables=coll, **options
+    )
+    return coll, result.tree["tables"], " ".join(result.notes)
+
+
+def assert_rows(got: dict[int, HostRow], want: dict[int, HostRow]) -> None:
+    assert got.keys() == want.keys()
+    for key, row in got.items():
+        np.testing.assert_array_equal(row.values, want[key].values)
+        assert row.score == want[key].score
+        for name in row.state:
+            np.testing.assert_array_equal(row.state[name], want[key].state[name])
+
+
+def best_of_each_bucket(rows: dict[int, HostRow], buckets: int) -> dict[int, HostRow]:
+    """The 128 rows of each bucket that would leave last, worked out with dicts."""
+    by_bucket: dict[int, list[int]] = {}
+    for key in rows:
+        by_bucket.setdefault(bucket_of(key, buckets), []).append(key)
+    kept = {}
+    for keys in by_bucket.values():
+        keys.sort(key=lambda key: (rows[key].score, key % 2**64), reverse=True)
+        kept |= {key: rows[key] for key in keys[:128]}
+    return kept
+
+
+@pytest.mark.parametrize(
+    "strategy, capacity",
+    [
+        ("step", 4096),
+        ("step", 256),
+        ("timestamp", 3000),
+        ("lfu", 1024),
+        ("no_eviction", 1024),
+    ],
+)
+def test_another_capacity(tmp_path, strategy, capacity):
+    config = dataclasses.replace(CONFIG, score_strategy=strategy, on_full=None)
+    before, state = saved(tmp_path, config)
+    coll, again, notes = restored(
+        tmp_path, dataclasses.replace(config, capacity=capacity)
+    )
+    want = export(before, state, "cat")
+    fitting = best_of_each_bucket(want, coll.tables["cat"].num_buckets)
+    assert_rows(export(coll, again, "cat"), fitting)
+    assert "its rows were inserted again" in notes
+    left = len(want) - len(fitting)
+    assert (f"{left} of {len(want)} rows found no place" in notes) == (left > 0)
+    old, new = before.stats(state), coll.stats(again)
+    for name in ("step", "inserted", "lookups", "refused", "lost_updates"):
+        assert new[f"cat/{name}"] == old[f"cat/{name}"]
+    assert new["cat/rows"] == len(fitting)
+    assert new["cat/evicted"] == old["cat/evicted"] + left
+    assert coll.get_score(again) == before.get_score(state)
+
+
+def test_chunks_of_any_size_give_the_same_small_table(tmp_path, monkeypatch):
+    from jax_dynemb.checkpoint import _stored
+
+    before, state = saved(tmp_path, CONFIG)
+    monkeypatch.setattr(_stored, "_CHUNK_BYTES", 1)  # bucket by bucket
+    coll, again, _ = restored(tmp_path, dataclasses.replace(CONFIG, capacity=700))
+    want = best_of_each_bucket(
+        export(before, state, "cat"), coll.tables["cat"].num_buckets
+    )
+    assert_rows(export(coll, again, "cat"), want)
+
+
+def test_training_goes_on_in_the_same_way_after_growth(tmp_path):
+    roomy = dataclasses.replace(CONFIG, capacity=4096)  # nothing leaves either table
+    before, state = saved(tmp_path, roomy)
+    coll, again, _ = restored(tmp_path, dataclasses.replace(CONFIG, capacity=8192))
+    ids = {"cat": jde.ids(np.arange(50))}  # rows that are new to both
+    for _ in range(3):
+        rows, residual, state = compiled(before).lookup(state, ids, None, None)
+        others, residual_2, again = compiled(coll).lookup(again, ids, None, None)
+        np.testing.assert_array_equal(rows["cat"], others["cat"])
+        state = compiled(before).apply_gradients(state, residual, rows, None)
+        again = compiled(coll).apply_gradients(again, residual_2, others, None)
+    assert_rows(export(coll, again, "cat"), export(before, state, "cat"))
+
+
+def test_what_an_optax_optimizer_stores_once_comes_along(tmp_path):
+    config = dataclasses.replace(CONFIG, optimizer=optax.adam(0.1))
+    _, state = saved(tmp_path, config)
+    _, again, _ = restored(tmp_path, dataclasses.replace(config, capacity=4096))
+    assert (
+        [int(x) for x in again["cat"].extra]
+        == [6]
+        == [int(x) for x in state["cat"].extra]
+    )
+
+
+def test_another_storage_type(tmp_path):
+    before, state = saved(tmp_path, CONFIG)
+    coll, again, notes = restored(
+        tmp_path, dataclasses.replace(CONFIG, param_dtype="bfloat16")
+    )
+    assert "stores bfloat16 instead of float32" in notes
+    got, want = export(coll, again, "cat"), export(before, state, "cat")
+    assert got.keys() == want.keys()
+    for key, row in got.items():
+        np.testing.assert_array_equal(row.values, want[key].values.astype("bfloat16"))
+
+
+def test_never_twice_the_table_in_memory(tmp_path, monkeypatch):
+    from jax_dynemb.checkpoint import _stored
+    from jax_dynemb.table import _chunks
+
+    monkeypatch.setattr(_stored, "_CHUNK_BYTES", 1 << 16)
+    monkeypatch.setattr(_chunks, "_BATCH_BYTES", 1 << 14)
+    config = dataclasses.replace(CONFIG, dim=32, capacity=1 << 14)
+    larger = dataclasses.replace(config, capacity=1 << 15)
+    saved(tmp_path, config)
+    seen = []
+    insert = _chunks._insert
+
+    def watched(*arguments):
+        state = insert(*arguments)
+        jax.block_until_ready(state)
+        table = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+        seen.append(sum(x.nbytes for x in jax.live_arrays()) / table)
+        return state
+
+    monkeypatch.setattr(_chunks, "_insert", watched)
+    restored(tmp_path, larger)
+    assert len(seen) > 10
+    assert max(seen) < 1.2
+
+    # The same where arrays are read as they are: the old ones go first.
+    coll = jde.Tables([config])
+    old = coll.init(0)
+    tree = {"tables": old}
+    jde.checkpoint.restore(tmp_path, tree, tables=coll)
+    assert old["cat"].values.is_deleted() and old["cat"].index.is_deleted()
+
+
+SENTENCES = [
+    (
+        {"dim": 8},
+        r"Table 'tables/cat' was saved with dim=4, but this model has dim=8",
+        None,
+    ),
+    (
+        {"key_dtype": "int32"},
+        r"key_dtype='int64', but this model has key_dtype='int32'",
+        None,
+    ),
+    (
+        {"optimizer": jde.optim.adagrad(0.1)},
+        r"saved with the optimizer states mu\[4\], nu\[4\] \(adam\), but this model's "
+        r"optimizer keeps sum_of_squares\[4\] \(adagrad\). Pass strict=False",
+        "optimizer",
+    ),
+    (
+        {"optimizer": optax.adam(0.1)},
+        r"mu\[4\], nu\[4\] \(adam\), .* mu\[4\], nu\[4\] \(optax\)",
+        "optimizer",
+    ),
+    (
+        {"score_strategy": "lfu"},
+        "saved with score_strategy='step', but this model has 'lfu'. Pass "
+        "strict=False to restore the rows and score them as new",
+        "scores",
+    ),
+]
+
+
+@pytest.mark.parametrize("change, sentence, anew", SENTENCES)
+def test_differences_are_named(tmp_path, change, sentence, anew):
+    before, state = saved(tmp_path, CONFIG)
+    changed = dataclasses.replace(CONFIG, **change)
+    with pytest.raises(ValueError, match=sentence):
+        restored(tmp_path, changed)
+    if anew is None:
+        with pytest.raises(ValueError, match=sentence):
+            restored(tmp_path, changed, strict=False)
+        return
+    coll, again, notes = restored(tmp_path, changed, strict=False)
+    assert "was saved with" in notes
+    got, want = export(coll, again, "cat"), export(before, state, "cat")
+    assert got.keys() == want.keys()
+    for key, row in got.items():
+        np.testing.assert_array_equal(row.values, want[key].values)
+        if anew == "optimizer":
+            assert row.score == want[key].score
+            assert not any(np.any(leaf) for leaf in row.state.values())
+            assert coll.stats(again)["cat/step"] == 0
+        else:
+            np.testing.assert_array_equal(row.state["mu"], want[key].state["mu"])
+            assert coll.stats(again)["cat/step"] == before.stats(state)["cat/step"]
+
+
+def test_tables_that_one_side_lacks(tmp_path):
+    word = jde.TableConfig("word", dim=2, capacity=256)
+    before, state = saved(tmp_path, CONFIG, word)
+    with pytest.raises(
+        ValueError, match="a table 'tables/word', which this model lack"
+    ):
+        restored(tmp_path, CONFIG)
+    coll, again, notes = restored(tmp_path, CONFIG, strict=False)
+    assert "'tables/word'" in notes
+    assert_rows(export(coll, again, "cat"), export(before, state, "cat"))
+
+    tag = dataclasses.replace(word, name="tag", feature_names=())
+    with pytest.raises(ValueError, match="no table 'tables/tag', which this model has"):
+        restored(tmp_path, CONFIG, word, tag)
+    coll, again, notes = restored(tmp_path, CONFIG, word, tag, strict=False)
+    assert "'tables/tag'" in notes
+    assert export(coll, again, "tag") == {}
+    assert_rows(export(coll, again, "word"), export(before, state, "word"))
+
+
+def test_other_leaves_are_named(tmp_path):
+    jde.checkpoint.save(tmp_path, 0, {"w": jnp.ones((2, 3))}, wait=True)
+    with pytest.raises(ValueError, match=r"'w' was saved as float32\[2, 3\].*\[3, 2\]"):
+        jde.checkpoint.restore(tmp_path, {"w": jnp.ones((3, 2))})
+    with pytest.raises(ValueError, match="The checkpoint has no 'b'"):
+        jde.checkpoint.restore(tmp_path, {"w": jnp.ones((2, 3)), "b": jnp.ones(1)})

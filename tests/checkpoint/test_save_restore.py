@@ -1,0 +1,198 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""save, restore and latest: a run goes on from them as if nothing had happened."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import orbax.checkpoint as ocp
+import pytest
+from flax import nnx
+
+import jax_dynemb as jde
+from jax_dynemb.stored import FORMAT_VERSION
+
+IDS = np.random.default_rng(0).integers(-(2**62), 2**62, 400)
+
+
+class Model(nnx.Module):
+    def __init__(self, seed: int, capacity: int = 1024, optimizer=None):
+        rngs = nnx.Rngs(seed)
+        tables = [
+            jde.TableConfig(
+                "cat", dim=4, capacity=capacity, optimizer=optimizer or optax.adam(0.1)
+            ),
+            jde.TableConfig("word", dim=3, capacity=256, optimizer=jde.optim.adam(0.1)),
+        ]
+        self.sparse = jde.nnx.EmbeddingCollection(tables, rngs=rngs)
+        self.layers = nnx.List([nnx.Linear(7, 1, rngs=rngs)])
+        self.dropout = nnx.Dropout(0.25, rngs=rngs)  # has a key and a count
+
+    def __call__(self, ids):
+        rows = self.sparse({"cat": ids, "word": ids})
+        return self.layers[0](self.dropout(jnp.concatenate([*rows.values()], -1)))
+
+
+def parts(seed: int, **options) -> dict:
+    model = Model(seed, **options)
+    return {
+        "model": model,
+        "optimizer": jde.nnx.Optimizer(model, optax.adam(1e-2)),
+    }
+
+
+@jde.nnx.jit
+def train(model, optimizer, ids):
+    def loss_fn(model, ids):
+        return (model(ids) ** 2).mean() + model(ids).sum()
+
+    loss, grads = jde.nnx.value_and_grad(loss_fn)(model, ids)
+    optimizer.update(model, grads)
+    return loss
+
+
+def steps(run: dict, first: int, count: int) -> list[float]:
+    losses = []
+    for step in range(first, first + count):
+        ids = jde.ids(IDS[step * 20 : step * 20 + 60])
+        losses.append(float(train(run["model"], run["optimizer"], ids)))
+    return losses
+
+
+def leaves(tree) -> list[np.ndarray]:
+    state = nnx.state(tree) if isinstance(tree, nnx.Pytree) else tree
+    return [
+        np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
+        for leaf in jax.tree.leaves(state)
+    ]
+
+
+def is_key(leaf) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(
+        leaf.dtype, jax.dtypes.prng_key
+    )
+
+
+def assert_same(a, b) -> None:
+    for x, y in zip(leaves(a), leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_a_run_goes_on_where_it_was_saved(tmp_path):
+    run = parts(0)
+    steps(run, 0, 3)
+    jde.checkpoint.save(tmp_path, 3, run)
+    # The files are written while training goes on and changes the arrays in place.
+    expected = steps(run, 3, 3)
+    jde.checkpoint.wait(tmp_path)
+    again = parts(1)
+    restored = jde.checkpoint.restore(tmp_path, again)
+    assert restored.step == 3 and restored.notes == ()
+    assert restored.tree["model"] is again["model"]
+    assert steps(again, 3, 3) == expected
+    for name in run:
+        assert_same(run[name], again[name])
+    assert again["model"].sparse.stats() == run["model"].sparse.stats()
+
+
+def test_an_abstract_model_takes_no_memory_before(tmp_path):
+    run = parts(0)
+    steps(run, 0, 2)
+    jde.checkpoint.save(tmp_path, 2, run["model"], wait=True)
+    model = nnx.eval_shape(lambda: Model(0))
+    assert jde.checkpoint.restore(tmp_path, model).tree is model
+    assert_same(model, run["model"])
+
+
+def test_plain_states_and_parameters(tmp_path):
+    coll = jde.Tables([jde.TableConfig("cat", dim=4, capacity=300)])
+    _, _, state = coll.lookup(coll.init(0), {"cat": jde.ids(IDS)})
+    params = {"w": jnp.arange(3.0), "layers": [(jnp.ones(2), 7)]}
+    tx = optax.adam(0.1).init(params["w"])
+    tree = {"tables": state, "params": params, "tx": tx}
+    with pytest.raises(ValueError, match=r"'tables/cat' has no known config.*tables="):
+        jde.checkpoint.save(tmp_path, 0, tree)
+    jde.checkpoint.save(tmp_path, 0, tree, tables=coll, wait=True)
+    blank = jax.tree.map(lambda x: x * 0, tree)
+    restored = jde.checkpoint.restore(tmp_path, blank, tables=coll)
+    assert jax.tree.structure(restored.tree) == jax.tree.structure(tree)
+    assert_same(restored.tree, tree)
+    assert restored.tree["params"]["layers"][0][1] == 7
+
+
+def test_old_checkpoints_are_deleted_and_steps_only_grow(tmp_path):
+    assert jde.checkpoint.latest(tmp_path / "none") is None
+    assert jde.checkpoint.latest(tmp_path) is None
+    with pytest.raises(FileNotFoundError, match="no complete checkpoint in"):
+        jde.checkpoint.restore(tmp_path, {"x": jnp.ones(3)})
+    for step in (1, 5, 6, 20):
+        tree = {"x": jnp.full(3, float(step))}
+        jde.checkpoint.save(tmp_path, step, tree, keep=2)
+    jde.checkpoint.wait()
+    assert jde.checkpoint.steps(tmp_path) == [6, 20]
+    assert jde.checkpoint.latest(tmp_path) == 20
+    with pytest.raises(ValueError, match="step 20, so step 20 can not be saved"):
+        jde.checkpoint.save(tmp_path, 20, tree)
+    old = jde.checkpoint.restore(tmp_path, tree, step=6)
+    np.testing.assert_array_equal(old.tree["x"], np.full(3, 6.0))
+    with pytest.raises(FileNotFoundError, match=r"step 7 in .*there are \[6, 20\]"):
+        jde.checkpoint.restore(tmp_path, tree, step=7)
+
+
+def test_addresses_of_object_stores_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="gs://bucket.*orbax itself"):
+        jde.checkpoint.save("gs://bucket/run", 0, {"x": jnp.ones(3)})
+
+
+def test_orbax_reads_what_was_saved(tmp_path):
+    coll = jde.Tables([jde.TableConfig("cat", dim=4, capacity=300)])
+    _, _, state = coll.lookup(coll.init(0), {"cat": jde.ids(IDS)})
+    jde.checkpoint.save(tmp_path, 4, {"tables": state}, tables=coll, wait=True)
+    like = {"state": ocp.args.StandardRestore()}
+    with ocp.CheckpointManager(tmp_path) as manager:
+        assert manager.latest_step() == 4
+        read = manager.restore(4, args=ocp.args.Composite(**like))["state"]
+    table = read["tables"]["cat"]
+    np.testing.assert_array_equal(table["index"], state["cat"].index)
+    np.testing.assert_array_equal(table["values"], state["cat"].values)
+
+
+def test_large_arrays_are_written_in_pieces_of_whole_rows(tmp_path, monkeypatch):
+    from jax_dynemb.checkpoint import _layout, _orbax
+
+    monkeypatch.setattr(_orbax, "_PIECE_BYTES", 1 << 16)
+    coll = jde.Tables([jde.TableConfig("cat", dim=32, capacity=64 * 128)])
+    _, _, state = coll.lookup(coll.init(0), {"cat": jde.ids(IDS)})
+    jde.checkpoint.save(tmp_path, 0, state, tables=coll, wait=True)
+    values = _layout.open_array(tmp_path / "0", "cat/values")
+    assert values.chunk_layout.read_chunk.shape == (512, 32)  # 64 KiB
+    again = jde.checkpoint.restore(tmp_path, coll.init(1), tables=coll)
+    assert_same(again.tree, state)
+
+
+def test_a_newer_format_is_refused(tmp_path, monkeypatch):
+    from jax_dynemb.checkpoint import _save
+
+    monkeypatch.setattr(_save, "FORMAT_VERSION", FORMAT_VERSION + 1)
+    tree = {"x": jnp.ones(3)}
+    jde.checkpoint.save(tmp_path, 0, tree, wait=True)
+    with pytest.raises(ValueError, match="format_version 2; .* Upgrade jax_dynemb"):
+        jde.checkpoint.restore(tmp_path, tree)
+
+
+def test_a_failure_in_the_background_is_raised(tmp_path, monkeypatch):
+    from jax_dynemb.checkpoint import _checksums
+
+    def full(directory):
+        raise OSError("No space left on device")
+
+    tree = {"x": jnp.ones(3)}
+    jde.checkpoint.save(tmp_path, 0, tree, wait=True)
+    monkeypatch.setattr(_checksums, "write_checksums", full)
+    with pytest.raises(OSError, match="No space left"):
+        jde.checkpoint.save(tmp_path, 1, tree, wait=True)
+    monkeypatch.undo()
+    assert jde.checkpoint.latest(tmp_path) == 0
+    jde.checkpoint.save(tmp_path, 1, tree, wait=True)
+    assert jde.checkpoint.latest(tmp_path) == 1

@@ -1,0 +1,171 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""python -m jax_dynemb inspect and convert, from every format to every other."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_dynemb as jde
+from jax_dynemb import __main__ as command_line
+from jax_dynemb.commands._open import open_tables
+from support import compiled, export, gradients
+
+COLL = jde.Tables(
+    [
+        jde.TableConfig(
+            "cat",
+            dim=3,
+            capacity=1024,
+            optimizer=jde.optim.adam(0.25),
+            score_strategy="lfu",
+        ),
+        jde.TableConfig("word", dim=3, capacity=256, optimizer=jde.optim.adam(0.25)),
+    ]
+)
+FORMATS = ["checkpoint", "dynamicemb", "safetensors"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """One state in every format."""
+    path = tmp_path_factory.mktemp("files")
+    rng, jit, state = np.random.default_rng(0), compiled(COLL), COLL.init(0)
+    for step in range(3):
+        # From below zero to above 2**56: every line of the histogram.
+        keys = rng.integers(0, 2**62, 60) >> rng.integers(0, 60, 60)
+        keys[:5] *= -1
+        keys[(keys < 0) & (keys >= -4)] = 77
+        ids = {"cat": jde.ids(keys), "word": jde.ids(keys[:20])}
+        rows, residual, state = jit.lookup(state, ids, None, None)
+        grads = {n: jnp.asarray(gradients(r.shape, step)) for n, r in rows.items()}
+        state = jit.apply_gradients(state, residual, grads, None)
+    tree = {"tables": state}
+    jde.checkpoint.save(path / "checkpoint", 7, tree, tables=COLL, wait=True)
+    jde.export.dynamicemb(path / "dynamicemb", COLL, state, quiet=True)
+    jde.export.safetensors(path / "safetensors", COLL, state, quiet=True)
+    return path, state
+
+
+def run(capsys, *arguments) -> str:
+    status = command_line.main([str(each) for each in arguments])
+    output = capsys.readouterr()
+    assert status == 0, output.err
+    return output.out
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_inspect_counts_what_is_there(files, capsys, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "200")
+    path, state = files
+    found = json.loads(run(capsys, "inspect", path / name, "--json"))
+    assert found["bytes"] == sum(
+        f.stat().st_size for f in (path / name).rglob("*") if f.is_file()
+    )
+    assert set(found["tables"]) == {"cat", "word"}
+    for table, fields in found["tables"].items():
+        rows = export(COLL, state, table)
+        assert fields["rows"] == len(rows) and fields["dim"] == 3
+        assert sum(count for _, count in fields["keys"]) == len(rows)
+        assert sum(count for _, count in fields["scores"]) == len(rows)
+        sizes = dict(fields["keys"])
+        assert sizes["negative"] == sum(key < 0 for key in rows)
+        assert sizes["below 2**8"] == sum(0 <= key < 256 for key in rows)
+        assert sizes["2**56 and more"] == sum(key >= 2**56 for key in rows)
+        if name == "checkpoint":
+            assert fields["slots"] == COLL.tables[table].num_slots
+            assert fields["load_factor"] == len(rows) / fields["slots"]
+            assert fields["states"] == {"mu": [3], "nu": [3]}
+            assert fields["counters"]["step"] == 3
+    counts = dict(found["tables"]["cat"]["scores"])
+    if name != "safetensors":  # no scores there
+        uses = [row.score >> 32 for row in export(COLL, state, "cat").values()]
+        assert counts["1"] == uses.count(1)
+    text = run(capsys, "inspect", path / name)
+    assert "cat: scores" in text and "word: keys" in text and "█" in text
+
+
+def test_inspect_takes_a_step_or_a_file_too(files, capsys):
+    path, _ = files
+    text = run(capsys, "inspect", path / "checkpoint" / "7")
+    assert "checkpoint of step 7" in text.replace("\n", " ")
+    found = run(capsys, "inspect", path / "safetensors" / "word.safetensors", "--json")
+    assert list(json.loads(found)["tables"]) == ["word"]
+
+
+@pytest.mark.parametrize("source", FORMATS)
+@pytest.mark.parametrize("target", ["safetensors", "dynamicemb", "parquet"])
+def test_convert(files, capsys, tmp_path, source, target):
+    if target == "parquet":
+        pytest.importorskip("pyarrow")
+    path, state = files
+    out = tmp_path / "out"
+    run(capsys, "convert", path / source, out, "--to", target)
+    for name in COLL.tables:
+        want = export(COLL, state, name)
+        got = parquet_rows(out, name) if target == "parquet" else stored_rows(out, name)
+        assert got.keys() == want.keys()
+        for key, row in got.items():
+            np.testing.assert_array_equal(row, want[key].values)
+
+
+def stored_rows(path, name) -> dict[int, np.ndarray]:
+    rows = {}
+    for chunk in open_tables(path)[1][name].chunks():
+        rows |= dict(zip(chunk.keys.tolist(), chunk.rows, strict=True))
+    return rows
+
+
+def parquet_rows(path, name) -> dict[int, np.ndarray]:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = parquet.read_table(path / f"{name}.parquet")
+    keys = table["key"].to_pylist()
+    rows = np.array(table["row"].to_pylist(), np.float32)
+    return dict(zip(keys, rows, strict=True))
+
+
+def test_parquet_keeps_scores_and_states(files, capsys, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path, state = files
+    run(capsys, "convert", path / "checkpoint", tmp_path / "out", "--to", "parquet")
+    table = parquet.read_table(tmp_path / "out" / "cat.parquet")
+    assert table.schema.names == ["key", "row", "score", "mu", "nu"]
+    rows = export(COLL, state, "cat")
+    columns = zip(*(table[n].to_pylist() for n in ("key", "score", "mu")), strict=True)
+    for key, score, mu in columns:
+        assert score == rows[key].score
+        np.testing.assert_array_equal(np.array(mu, np.float32), rows[key].state["mu"])
+
+
+def test_a_checkpoint_becomes_a_dump_with_optimizer_states(files, capsys, tmp_path):
+    path, state = files
+    out = tmp_path / "out"
+    text = run(capsys, "convert", path / "checkpoint", out, "--to", "dynamicemb")
+    assert "is the smallest that loses none" in text
+    again = jde.import_.dynamicemb(out, COLL)
+    got, want = export(COLL, again.state, "cat"), export(COLL, state, "cat")
+    for key, row in got.items():
+        np.testing.assert_array_equal(row.state["nu"], want[key].state["nu"])
+        assert row.score >> 32 == want[key].score >> 32
+    assert COLL.stats(again.state)["cat/step"] == 3
+
+
+@pytest.mark.parametrize(
+    "make, sentence",
+    [
+        (lambda path: path / "nothing", "There is no"),
+        (lambda path: path, "neither a checkpoint, nor a DynamicEmb dump"),
+    ],
+)
+def test_other_paths_get_a_sentence(tmp_path, capsys, make, sentence):
+    assert command_line.main(["inspect", str(make(tmp_path))]) == 1
+    assert sentence in capsys.readouterr().err
+
+
+def test_an_existing_target_is_refused(files, capsys):
+    path, _ = files
+    arguments = ["convert", path / "checkpoint", path, "--to", "safetensors"]
+    assert command_line.main([str(each) for each in arguments]) == 1
+    assert "exists. Give a directory that does not" in capsys.readouterr().err

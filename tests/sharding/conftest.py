@@ -1,0 +1,19 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Programs over eight devices take long to compile and run once or twice."""
+
+from collections.abc import Iterator
+
+import jax
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Less optimization, except where the program itself is looked at."""
+    if request.path.name == "test_compiled_program.py":
+        yield
+        return
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)

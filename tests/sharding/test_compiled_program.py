@@ -1,0 +1,169 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a sharded step compiles to: in place everywhere, and no other collectives."""
+
+import collections
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+import jax_dynemb as jde
+from jax_dynemb.testing import assert_in_place
+from meshes import grid, mesh_of
+
+AXES = ("data", "model")
+COLLECTIVE = re.compile(
+    r" (all-to-all|all-gather|all-reduce|reduce-scatter|collective-permute)"
+    r"(?:-start)?\("
+)
+
+
+def collection(mesh, **options) -> jde.Tables:
+    common = {"capacity": 65_536, "optimizer": jde.optim.adam(0.1)}
+    return jde.Tables(
+        [
+            jde.TableConfig("t", dim=8, feature_names=("a", "b"), **common),
+            jde.TableConfig("bag", dim=4, pooling="mean", **common),
+        ],
+        mesh=mesh,
+        **options,
+    )
+
+
+def batch(size: int = 32) -> dict[str, jax.Array]:
+    rng = np.random.default_rng(0)
+    shapes = {"a": (size,), "b": (size, 2), "bag": (size, 3)}
+    return {f: jde.ids(rng.integers(-1, 10**9, s)) for f, s in shapes.items()}
+
+
+def train_step(coll: jde.Tables, state, ids):
+    rows, residual, state = coll.lookup(state, ids)
+    d_rows = jax.grad(lambda rows: sum(jnp.sum(x**2) for x in rows.values()))(rows)
+    return coll.apply_gradients(state, residual, d_rows)
+
+
+def collectives(text: str) -> tuple[collections.Counter, collections.Counter]:
+    """Those that always run, and those in the bodies of loops."""
+    entry, loops = collections.Counter(), collections.Counter()
+    inside = loops
+    for line in text.splitlines():
+        if line.startswith(("ENTRY", "%", "region")):
+            inside = entry if line.startswith("ENTRY") else loops
+        if match := COLLECTIVE.search(line):
+            inside[match[1]] += 1
+    return entry, loops
+
+
+def test_a_step_is_in_place_with_three_exchanges():
+    coll = collection(mesh_of(4))
+    step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
+    state = coll.init(0)
+    assert_in_place(step, state, batch())
+    entry, loops = collectives(step.lower(state, batch()).compile().as_text())
+    # Ids, rows and gradients; and one number: whether everything fits.
+    assert entry == {"all-to-all": 3, "all-reduce": 1}
+    # Further rounds send ids again with the gradients; four small numbers each.
+    assert loops == {"all-to-all": 4, "all-reduce": 8}
+
+
+def test_a_replicated_table_gathers_ids_and_gradients():
+    table = jde.TableConfig("t", dim=8, capacity=1024, sharding="replicated")
+    coll = jde.Tables([table], mesh=mesh_of(4))
+    step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
+    ids = {"t": batch()["a"]}
+    assert_in_place(step, coll.init(0), ids)
+    entry, loops = collectives(step.lower(coll.init(0), ids).compile().as_text())
+    assert set(entry) == {"all-gather"} and entry["all-gather"] <= 3 and not loops
+
+
+@pytest.mark.parametrize("kind", ["auto", "explicit", "inside", "inside_checked"])
+def test_every_way_to_a_mesh_gives_the_same_rows(kind):
+    mesh = grid(explicit=kind == "explicit")
+    coll = collection(mesh, axis=AXES)
+    step, ids = functools.partial(train_step, coll), batch()
+    if kind == "explicit":
+        ids = jax.device_put(ids, NamedSharding(mesh, PartitionSpec(AXES)))
+    if kind.startswith("inside"):
+        specs = coll.partition_specs()
+        step = jax.shard_map(
+            step,
+            mesh=mesh,
+            in_specs=(specs, PartitionSpec(AXES)),
+            out_specs=specs,
+            check_vma=kind == "inside_checked",
+        )
+    state = jax.jit(step, donate_argnums=0)(coll.init(0), ids)
+    alone = collection(None)
+    expected = jax.jit(functools.partial(train_step, alone))(alone.init(0), batch())
+    for table in ("t", "bag"):
+        ours, theirs = (
+            _rows(c, s, table) for c, s in [(coll, state), (alone, expected)]
+        )
+        assert ours.keys() == theirs.keys()
+        for key, row in ours.items():
+            np.testing.assert_allclose(row, theirs[key], rtol=1e-5, atol=1e-6)
+
+
+def _rows(coll: jde.Tables, state, table: str) -> dict[int, np.ndarray]:
+    return {
+        int(key): row
+        for chunk in coll.export(state, table)
+        for key, row in zip(chunk.keys, chunk.rows, strict=True)
+    }
+
+
+def test_tables_are_made_where_they_live():
+    coll = collection(mesh_of(8))
+    state = coll.init(0)
+    for name, specs in coll.partition_specs().items():
+        for array, spec in zip(
+            jax.tree.leaves(state[name]), jax.tree.leaves(specs), strict=True
+        ):
+            assert array.sharding.spec == spec
+            assert len({s.data.shape[0] for s in array.addressable_shards}) == 1
+            assert array.addressable_shards[0].data.shape[0] * 8 == array.shape[0]
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_the_plan_counts_what_the_program_sends(dtype):
+    coll = collection(mesh_of(4), exchange_dtype=dtype)
+    step = jax.jit(functools.partial(train_step, coll))
+    text = step.lower(coll.init(0), batch()).as_text()
+    sent = []
+    for shape in re.findall(
+        r'"?stablehlo.all_to_all.*?\((tensor<[^>]*>)\)', text, re.S
+    ):
+        *sizes, element = shape[len("tensor<") : -1].split("x")
+        width = {"ui32": 4, "f32": 4, "bf16": 2}[element]
+        sent.append(int(np.prod([int(n) for n in sizes])) * width)
+    plan = coll.plan({"a": 8, "b": 16, "bag": 24})
+    for kind in ("id_bytes", "row_bytes", "gradient_bytes"):
+        assert sum(getattr(t, kind) for t in plan.tables) in sent
+    assert "row_wise" in str(plan) and "total" in str(plan)
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        ({"axis": "rows"}, "name one of them"),
+        ({"exchange_factor": 0}, "above 0"),
+        ({"exchange_dtype": "int8"}, "bfloat16"),
+    ],
+)
+def test_mistakes_are_refused(options, fix):
+    with pytest.raises(ValueError, match=fix):
+        collection(mesh_of(2), **options)
+
+
+def test_tables_that_cannot_be_shared():
+    small = jde.TableConfig("t", dim=8, capacity=256)
+    with pytest.raises(ValueError, match=r"capacity of 1024 rows"):
+        jde.Tables([small], mesh=mesh_of(8))
+    jde.Tables([jde.TableConfig("t", dim=8, capacity=1024)], mesh=mesh_of(8))
+    with pytest.raises(ValueError, match="mesh"):
+        jde.Tables([small], axis="data")
