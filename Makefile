@@ -12,7 +12,7 @@ VENV ?= .venv
 EXTRAS ?= test
 CUDA ?= $(if $(findstring cuda,$(EXTRAS)),ON,OFF)
 comma := ,
-PYTEST_ARGS ?= -n auto
+PYTEST_ARGS ?= -n auto --maxprocesses 8
 DEMO_ARGS ?=
 
 # The interpreter that makes the environment: the first that is new enough.

@@ -10,6 +10,9 @@ import hypothesis
 import jax
 import pytest
 
+# Several processes may share one GPU.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
 # A mesh of eight for the sharding tests; everything else uses the first device.
 jax.config.update("jax_num_cpu_devices", 8)
 
