@@ -12,7 +12,7 @@ VENV ?= .venv
 EXTRAS ?= test
 CUDA ?= $(if $(findstring cuda,$(EXTRAS)),ON,OFF)
 comma := ,
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n auto
 DEMO_ARGS ?=
 
 # The interpreter that makes the environment: the first that is new enough.

@@ -4,19 +4,22 @@
 #
 # The checks that need a CUDA device, in under ten minutes:
 #
-#     tools/gpu_check.sh [build] [test] [sanitize] [bench]        (none named: all four)
+#     tools/gpu_check.sh [build] [test] [sanitize] [bench] [suites] [mesh] [checkpoint]      (none named: the first four)
 #
 #   build     pip install of this checkout into a folder of its own; nothing is downloaded
 #   test      the tests marked gpu
 #   sanitize  compute-sanitizer, memcheck and racecheck, on a few of them
-#   bench     benchmarks/bench_step.py
+#   bench     python -m jax_dynemb bench: every cell beside target, peer and floor
+#   suites    the other suites of that command
+#   mesh      benchmarks/bench_mesh.py, for a machine with several GPUs
+#   checkpoint  benchmarks/bench_checkpoint.py: 40 GB, which must also fit the host's memory and disk
 #
 # Needs: a Python with jax[cuda], flax, optax, pytest, hypothesis, nanobind and scikit-build-core; cmake, ninja, nvcc.
 # A log for each stage, bench.json and results.json go to $OUT (default ./gpu_results). A stage that fails does not
 # stop the next one, except that nothing runs without a build.
 #
 # Environment: PYTHON, OUT, CUDAARCHS (default 90), TEST_ARGS, SANITIZE_TESTS, BENCH_ARGS, and a limit in seconds for
-# each stage: BUILD_LIMIT, TEST_LIMIT, SANITIZE_LIMIT (each tool), BENCH_LIMIT.
+# each stage: BUILD_LIMIT, TEST_LIMIT, SANITIZE_LIMIT (each tool), BENCH_LIMIT, ...
 
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -76,11 +79,31 @@ sanitize() {
   done
 }
 
+# measure NAME LIMIT COMMAND...: a stage whose log is what one wants to read.
+measure() {
+  stage "$1" "$2" env PYTHONPATH="$SITE" "${@:3}"
+  cat "$OUT/$1.log"
+}
+
 bench() {
   # shellcheck disable=SC2086
-  stage bench "${BENCH_LIMIT:-90}" env PYTHONPATH="$SITE" \
-    "$PYTHON" benchmarks/bench_step.py --json "$OUT/bench.json" ${BENCH_ARGS:-}
-  cat "$OUT/bench.log"
+  measure bench "${BENCH_LIMIT:-150}" "$PYTHON" -P -m jax_dynemb bench --nnx --kernels \
+    --json "$OUT/bench.json" --plot "$OUT/bench.png" ${BENCH_ARGS:-}
+}
+
+suites() {
+  measure suites "${SUITES_LIMIT:-300}" "$PYTHON" -P -m jax_dynemb bench --json "$OUT/suites.json" \
+    --plot "$OUT/suites.png" --suite "${SUITES:-uniform,bf16,full,narrow,skew,hash}"
+}
+
+mesh() {
+  # shellcheck disable=SC2086
+  measure mesh "${MESH_LIMIT:-300}" "$PYTHON" benchmarks/bench_mesh.py --json "$OUT/mesh.json" ${MESH_ARGS:-}
+}
+
+checkpoint() {
+  measure checkpoint "${CHECKPOINT_LIMIT:-300}" "$PYTHON" benchmarks/bench_checkpoint.py --json "$OUT/checkpoint.json" \
+    --gigabytes "${GIGABYTES:-40}" --directory "$(mktemp -d)"
 }
 
 stages=("$@")
@@ -90,9 +113,9 @@ for name in "${stages[@]}"; do
     build) build || break ;;
     test) run_tests ;;
     sanitize) sanitize ;;
-    bench) bench ;;
+    bench | suites | mesh | checkpoint) "$name" ;;
     *)
-      echo "unknown stage '$name': name some of build test sanitize bench" >&2
+      echo "unknown stage '$name': name some of build test sanitize bench suites mesh checkpoint" >&2
       exit 2
       ;;
   esac

@@ -14,9 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
 from jax_dynemb.bench.job import WIDTHS, Job
-from jax_dynemb.bench.several import Several
 from jax_dynemb.bench.workloads import Case
 from jax_dynemb.ops._state import TableState
 
@@ -26,7 +24,6 @@ FILL_IDS = 1 << 18  # ids inserted in one call, all tables together
 FOREIGN = 1 << 30  # high word of ids that only take room
 
 States = dict[str, TableState]
-Collection = jde.Tables | Several
 _DTYPES = {2: "bfloat16", 4: "float32"}
 
 
@@ -37,7 +34,7 @@ def dtypes(name: str) -> tuple[str, str]:
 
 
 @functools.lru_cache(maxsize=64)
-def collection(case: Case, optimizer: str, dtype: str, load: float) -> Collection:
+def collection(case: Case, optimizer: str, dtype: str, load: float) -> jde.Tables:
     """Declares the tables of a case; table `i` and its feature are named `t<i>`."""
     param_dtype, output_dtype = dtypes(dtype)
     make = functools.partial(
@@ -51,8 +48,7 @@ def collection(case: Case, optimizer: str, dtype: str, load: float) -> Collectio
         dtype=output_dtype,
     )
     configs = [make(f"t{table}") for table in range(case.tables)]
-    fit_one_call = case.tables <= _ffi.constants()["max_tables"]
-    return jde.Tables(configs) if fit_one_call else Several(configs)
+    return jde.Tables(configs)
 
 
 class Filled:
@@ -80,7 +76,7 @@ class Filled:
             state = insert(state, 0, job.case.rows)
         self._state: States | None = state
 
-    def borrow(self, optimizer: str) -> tuple[Collection, States]:
+    def borrow(self, optimizer: str) -> tuple[jde.Tables, States]:
         """The tables with the states of an optimizer."""
         state, self._state = self._state, None
         assert state is not None, "the tables have not been returned"
@@ -93,17 +89,17 @@ class Filled:
         """Returns what `borrow` lent, or what has become of it."""
         self._state = dict(state)
 
-    def _collection(self, optimizer: str) -> Collection:
+    def _collection(self, optimizer: str) -> jde.Tables:
         case, dtype, load = self._key
         return collection(case, optimizer, dtype, load)
 
 
-def clear(coll: Collection) -> Callable[[States], States]:
+def clear(coll: jde.Tables) -> Callable[[States], States]:
     """Returns a jitted function that empties donated tables."""
     return _clear(coll)
 
 
-def to_device(coll: Collection, case: Case, ids: np.ndarray) -> dict[str, jax.Array]:
+def to_device(coll: jde.Tables, case: Case, ids: np.ndarray) -> dict[str, jax.Array]:
     """Moves `int64[tables, n]` to the device, in the shape the lookup takes."""
     shape = (case.batch, case.bag) if case.pooled else (case.ids_per_table,)
     columns = zip(coll.features, ids, strict=True)
@@ -119,12 +115,12 @@ def chunk_of(case: Case) -> int:
 
 
 @functools.lru_cache(maxsize=16)
-def _clear(coll: Collection) -> Any:
+def _clear(coll: jde.Tables) -> Any:
     return jax.jit(coll.clear, donate_argnums=0)
 
 
 @functools.lru_cache(maxsize=16)
-def insert_range(coll: Collection, chunk: int) -> Callable[..., States]:
+def insert_range(coll: jde.Tables, chunk: int) -> Callable[..., States]:
     """Returns `state, high word, count -> state`: inserts the ids [0, count)."""
 
     @functools.partial(jax.jit, donate_argnums=0)
@@ -147,7 +143,7 @@ def _word(number: int) -> jax.Array:
     return jnp.asarray(np.uint32(number))
 
 
-def _with_states(coll: Collection, state: States) -> States:
+def _with_states(coll: jde.Tables, state: States) -> States:
     """The same rows beside the first states of a collection's optimizer."""
     return {
         name: dataclasses.replace(

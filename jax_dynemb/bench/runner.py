@@ -13,9 +13,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+import jax_dynemb as jde
 from jax_dynemb.bench import busy, filled, steps, timing
 from jax_dynemb.bench.figures import Figure
-from jax_dynemb.bench.filled import FULL, Collection, Filled
+from jax_dynemb.bench.filled import FULL, Filled
 from jax_dynemb.bench.job import Job, gradients
 
 MOST_FRESH_STEPS = 100
@@ -36,7 +37,7 @@ class Ready:
     """
 
     job: Job
-    coll: Collection
+    coll: jde.Tables
     chain: timing.Chain
     steps: int | None
     before: Callable[[], None]
@@ -96,7 +97,7 @@ class Runner:
                 ready.chain.close()
             del tables  # room for the next ones
 
-    def _ready(self, job: Job, coll: Collection, state: Any, batches: Any) -> Ready:
+    def _ready(self, job: Job, coll: jde.Tables, state: Any, batches: Any) -> Ready:
         if job.step == "nnx":
             model = steps.NnxStep(coll, state, job.work)
             return Ready(
@@ -139,7 +140,7 @@ class Runner:
 
 
 def arguments(
-    job: Job, coll: Collection, held: dict[str, Any]
+    job: Job, coll: jde.Tables, held: dict[str, Any]
 ) -> list[tuple[Any, Any]]:
     """The arguments of steps on the device: ids and gradients, by feature.
 
@@ -172,7 +173,7 @@ def _state_of(carry: Any) -> Any:
     return carry[0]
 
 
-def _empty(coll: Collection, chain: timing.Chain) -> None:
+def _empty(coll: jde.Tables, chain: timing.Chain) -> None:
     state, number = chain.carry
     chain.carry = filled.clear(coll)(state), number
 

@@ -18,21 +18,21 @@ import optax
 from flax import nnx
 
 import jax_dynemb as jde
-from jax_dynemb.bench.filled import Collection, States
+from jax_dynemb.bench.filled import States
 
 Ids = dict[str, jax.Array]
 # The tables, and the number of steps taken: "fresh" ids are made from it on the device.
 Carry = tuple[States, jax.Array]
 
 
-def step(coll: Collection, work: str, *, fresh: bool = False) -> Any:
+def step(coll: jde.Tables, work: str, *, fresh: bool = False) -> Any:
     """Returns the jitted step: `(tables, number), ids, d_rows -> the same, rows`."""
     if work == "eval":
         return evaluation_step(coll)
     return training_step(coll, fresh=fresh)
 
 
-def evaluation_step(coll: Collection) -> Any:
+def evaluation_step(coll: jde.Tables) -> Any:
     """Looks rows up and changes nothing."""
 
     def evaluate(carry: Carry, ids: Ids, d_rows: Ids) -> tuple[Carry, Ids]:
@@ -44,7 +44,7 @@ def evaluation_step(coll: Collection) -> Any:
     return jax.jit(evaluate, donate_argnums=0)
 
 
-def training_step(coll: Collection, *, fresh: bool = False) -> Any:
+def training_step(coll: jde.Tables, *, fresh: bool = False) -> Any:
     """Looks rows up, inserts the unseen ones, and applies the gradients.
 
     With `fresh`, the number of the step is added to the high word of every id, so that
@@ -68,7 +68,7 @@ class NnxStep:
     Called like a compiled step; the carry is this object, whose model holds the tables.
     """
 
-    def __init__(self, coll: Collection, state: Mapping[str, Any], work: str):
+    def __init__(self, coll: jde.Tables, state: Mapping[str, Any], work: str):
         """Puts tables that exist already into a model."""
         self.model = nnx.eval_shape(lambda: _Model(coll))
         self.model.sparse.set_state(state)
@@ -99,7 +99,7 @@ def _addresses(state: Mapping[str, Any]) -> list[int]:
 
 
 class _Model(nnx.Module):
-    def __init__(self, coll: Collection):
+    def __init__(self, coll: jde.Tables):
         tables = tuple(coll.tables.values())
         pools = tables[0].pooling is not None
         kind = jde.nnx.EmbeddingBagCollection if pools else jde.nnx.EmbeddingCollection

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Training and serving lookup: one call for all tables and features."""
+"""Training and serving lookup: one call for all tables and features, up to a size."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jax_dynemb._ffi import code
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call, take_table
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+from jax_dynemb.ops._parts import parts
 from jax_dynemb.ops._state import TableState
 
 Inputs = Sequence[tuple[FeatureLayout, FeatureInput]]
@@ -61,6 +63,23 @@ def lookup(
       For each feature "slots" int32[num_ids], and where it has them "rows"
       dtype[num_bags, dim] and "scale" float32[num_bags]; and the new states.
     """
+    outputs: list[dict[str, jax.Array]] = [{} for _ in inputs]
+    new: dict[str, TableState] = {}
+    for some, features in parts(tables, [layout.table for layout, _ in inputs]):
+        given = scores if len(some) == len(tables) else scores[np.array(some, int)]
+        own = [tables[i] for i in some]
+        part, states_of_part = _lookup(
+            own, states, [inputs[i] for i in features], given
+        )
+        new |= states_of_part
+        for place, output in zip(features, part, strict=True):
+            outputs[place] = output
+    return outputs, new
+
+
+def _lookup(
+    tables: Sequence[TableConfig], states: States, inputs: Inputs, scores: jax.Array
+) -> tuple[list[dict[str, jax.Array]], dict[str, TableState]]:
     call = _start("lookup", tables, inputs)
     call.operand(scores)
     for table in tables:
@@ -93,6 +112,20 @@ def find(
       For each feature "rows" dtype[num_bags, dim], "found" uint8[num_ids] and "slots"
       int32[num_ids]; and the states, to be carried on.
     """
+    outputs: list[dict[str, jax.Array]] = [{} for _ in inputs]
+    new: dict[str, TableState] = {}
+    for some, features in parts(tables, [layout.table for layout, _ in inputs]):
+        own = [tables[i] for i in some]
+        part, states_of_part = _find(own, states, [inputs[i] for i in features])
+        new |= states_of_part
+        for place, output in zip(features, part, strict=True):
+            outputs[place] = output
+    return outputs, new
+
+
+def _find(
+    tables: Sequence[TableConfig], states: States, inputs: Inputs
+) -> tuple[list[dict[str, jax.Array]], dict[str, TableState]]:
     call = _start("find", tables, inputs)
     for table in tables:
         call.update_table(table, states[table.name], _READ)

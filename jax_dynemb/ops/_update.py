@@ -14,6 +14,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call, take_table
 from jax_dynemb.ops._lookup import States, feature_fields
+from jax_dynemb.ops._parts import parts
 from jax_dynemb.ops._residual import FeatureGradient
 from jax_dynemb.ops._state import TableState
 
@@ -54,6 +55,20 @@ def update(
     Returns:
       The new states.
     """
+    new: dict[str, TableState] = {}
+    for some, own in parts(tables, [f.layout.table for f in features]):
+        numbers = hyper if len(some) == len(tables) else hyper[np.array(some, int)]
+        chosen = [tables[i] for i in some]
+        new |= _update(chosen, states, [features[i] for i in own], numbers)
+    return new
+
+
+def _update(
+    tables: Sequence[TableConfig],
+    states: States,
+    features: Sequence[FeatureGradient],
+    hyper: jax.Array,
+) -> dict[str, TableState]:
     call = _start("update", tables, features)
     call.operand(hyper)
     for table in tables:
@@ -81,6 +96,21 @@ def reduce(
       By table: slots int32[n], -1 where unused, and sums float32[n, dim], with n the
       number of ids of the table's features; and the states, to be carried on.
     """
+    sums: dict[str, tuple[jax.Array, jax.Array]] = {}
+    new: dict[str, TableState] = {}
+    for some, own in parts(tables, [f.layout.table for f in features]):
+        chosen = [tables[i] for i in some]
+        part = _reduce(chosen, states, [features[i] for i in own], counts_step)
+        sums, new = sums | part[0], new | part[1]
+    return sums, new
+
+
+def _reduce(
+    tables: Sequence[TableConfig],
+    states: States,
+    features: Sequence[FeatureGradient],
+    counts_step: bool,
+) -> tuple[dict[str, tuple[jax.Array, jax.Array]], dict[str, TableState]]:
     call = _start("reduce", tables, features, counts_step=np.int64(counts_step))
     for table in tables:
         call.update_table(table, states[table.name], _INDEX)

@@ -53,7 +53,7 @@ def route(ids: UInt32[Array, "n 2"], sizes: Sequence[int], shards: int) -> Route
     table = _table_of_position(sizes)
     segment = table * shards + owner_of(low, high, shards)
     segment = jnp.where(is_padding(ids), segments, segment)
-    order = _order(low, high, segment // shards)
+    order = _order(low, high, segment // shards, tables)
     segment, ids = segment[order], ids[order]
     same = (segment[1:] == segment[:-1]) & (ids[1:] == ids[:-1]).all(axis=-1)
     fresh = jnp.concatenate([jnp.ones(min(n, 1), bool), ~same]) & (segment < segments)
@@ -81,8 +81,10 @@ def _table_of_position(sizes: Sequence[int]) -> Int32[Array, " n"]:
     return table
 
 
-def _order(low: jax.Array, high: jax.Array, table: jax.Array) -> Int32[Array, " n"]:
-    """Positions in order of (table, hash, position).
+def _order(
+    low: jax.Array, high: jax.Array, table: jax.Array, tables: int
+) -> Int32[Array, " n"]:
+    """Positions in order of (table, hash, position); padding is of table ``tables``.
 
     Two sorts with one key and one value each: for these XLA uses a radix sort on a
     GPU. The second has keys of one byte, so it is one pass.
@@ -92,5 +94,5 @@ def _order(low: jax.Array, high: jax.Array, table: jax.Array) -> Int32[Array, " 
         wide = jnp.uint64
         key = (high.astype(wide) << wide(32)) | low.astype(wide)
         _, order = jax.lax.sort((key, position), num_keys=1, is_stable=True)
-    by_table = table[order].astype(jnp.uint8)
+    by_table = table[order].astype(jnp.uint8 if tables < 256 else jnp.uint16)
     return jax.lax.sort((by_table, order), num_keys=1, is_stable=True)[1]

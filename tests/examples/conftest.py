@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Examples are scripts: their folder is no package of the library."""
+"""Examples and benchmarks are scripts: their folders are no package of the library."""
 
 import sys
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import jax
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "examples"))
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "benchmarks")]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Calls with more tables or features than a kernel takes: several calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from jax_dynemb import _ffi
+from jax_dynemb.config import TableConfig
+
+Places = list[int]
+
+
+def parts(
+    tables: Sequence[TableConfig], table_of: Sequence[str]
+) -> Iterator[tuple[Places, Places]]:
+    """Cuts a call into calls of no more than the largest size; nearly always one.
+
+    The features of a table stay together: its update is one.
+
+    Args:
+      tables: of the whole call.
+      table_of: for each feature of it, the name of its table.
+
+    Yields:
+      Places of some tables, and of their features, each in the order given.
+
+    Raises:
+      ValueError: one table has too many features.
+    """
+    limits = _ffi.constants()
+    places: dict[str, Places] = {table.name: [] for table in tables}
+    for place, name in enumerate(table_of):
+        places[name].append(place)
+    some: Places = []
+    features: Places = []
+    for place, table in enumerate(tables):
+        own = places[table.name]
+        if len(own) > limits["max_features"]:
+            raise ValueError(
+                f"Table '{table.name}': {len(own)} features in one call, where "
+                f"{limits['max_features']} are the most. Concatenate the ids of "
+                "features that share the table, or look them up in two calls."
+            )
+        full = len(some) == limits["max_tables"]
+        if full or len(features) + len(own) > limits["max_features"]:
+            yield some, sorted(features)
+            some, features = [], []
+        some.append(place)
+        features += own
+    yield some, sorted(features)
