@@ -40,6 +40,7 @@ def test_a_fresh_process_reads_the_same_rows(tmp_path):
     leaves = jax.tree.leaves((tables, ids))
     named = {str(n): np.asarray(leaf) for n, leaf in enumerate(leaves)}
     np.savez(tmp_path / "leaves.npz", **named)
-    subprocess.run([sys.executable, "-c", READER, str(tmp_path)], check=True)
+    # -P: the package that is installed, as in this process, not the checkout.
+    subprocess.run([sys.executable, "-P", "-c", READER, str(tmp_path)], check=True)
     expected, _, _ = coll.find(state, {"t": ids})
     np.testing.assert_array_equal(np.load(tmp_path / "rows.npy"), 2 * expected["t"])
