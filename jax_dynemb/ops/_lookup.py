@@ -4,21 +4,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jax_dynemb._ffi import code
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call, take_table
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
-from jax_dynemb.ops._parts import parts
+from jax_dynemb.ops._parts import Places, parts, rows_of
 from jax_dynemb.ops._state import TableState
 
 Inputs = Sequence[tuple[FeatureLayout, FeatureInput]]
+Outputs = list[dict[str, jax.Array]]  # of each feature
 States = Mapping[str, TableState]
 _READ = ("index", "values", "counters")
 
@@ -50,7 +50,7 @@ def lookup(
     states: States,
     inputs: Inputs,
     scores: jax.Array,
-) -> tuple[list[dict[str, jax.Array]], dict[str, TableState]]:
+) -> tuple[Outputs, dict[str, TableState]]:
     """Looks up, and inserts what is not there.
 
     Args:
@@ -63,23 +63,33 @@ def lookup(
       For each feature "slots" int32[num_ids], and where it has them "rows"
       dtype[num_bags, dim] and "scale" float32[num_bags]; and the new states.
     """
-    outputs: list[dict[str, jax.Array]] = [{} for _ in inputs]
+
+    def of_part(some: Places, own: list[TableConfig], mine: Inputs):
+        return _lookup(own, states, mine, rows_of(scores, some))
+
+    return _in_parts(tables, inputs, of_part)
+
+
+def _in_parts(
+    tables: Sequence[TableConfig],
+    inputs: Inputs,
+    call: Callable[[Places, list[TableConfig], Inputs], tuple[Outputs, States]],
+) -> tuple[Outputs, dict[str, TableState]]:
+    """Makes the calls; outputs in the order of the features."""
+    outputs: Outputs = [{} for _ in inputs]
     new: dict[str, TableState] = {}
     for some, features in parts(tables, [layout.table for layout, _ in inputs]):
-        given = scores if len(some) == len(tables) else scores[np.array(some, int)]
-        own = [tables[i] for i in some]
-        part, states_of_part = _lookup(
-            own, states, [inputs[i] for i in features], given
-        )
-        new |= states_of_part
-        for place, output in zip(features, part, strict=True):
+        own, mine = [tables[i] for i in some], [inputs[i] for i in features]
+        of_part, states = call(some, own, mine)
+        new |= states
+        for place, output in zip(features, of_part, strict=True):
             outputs[place] = output
     return outputs, new
 
 
 def _lookup(
     tables: Sequence[TableConfig], states: States, inputs: Inputs, scores: jax.Array
-) -> tuple[list[dict[str, jax.Array]], dict[str, TableState]]:
+) -> tuple[Outputs, dict[str, TableState]]:
     call = _start("lookup", tables, inputs)
     call.operand(scores)
     for table in tables:
@@ -105,27 +115,19 @@ def _lookup(
 
 def find(
     tables: Sequence[TableConfig], states: States, inputs: Inputs
-) -> tuple[list[dict[str, jax.Array]], dict[str, TableState]]:
+) -> tuple[Outputs, dict[str, TableState]]:
     """Looks up and changes nothing.
 
     Returns:
       For each feature "rows" dtype[num_bags, dim], "found" uint8[num_ids] and "slots"
       int32[num_ids]; and the states, to be carried on.
     """
-    outputs: list[dict[str, jax.Array]] = [{} for _ in inputs]
-    new: dict[str, TableState] = {}
-    for some, features in parts(tables, [layout.table for layout, _ in inputs]):
-        own = [tables[i] for i in some]
-        part, states_of_part = _find(own, states, [inputs[i] for i in features])
-        new |= states_of_part
-        for place, output in zip(features, part, strict=True):
-            outputs[place] = output
-    return outputs, new
+    return _in_parts(tables, inputs, lambda _, own, mine: _find(own, states, mine))
 
 
 def _find(
     tables: Sequence[TableConfig], states: States, inputs: Inputs
-) -> tuple[list[dict[str, jax.Array]], dict[str, TableState]]:
+) -> tuple[Outputs, dict[str, TableState]]:
     call = _start("find", tables, inputs)
     for table in tables:
         call.update_table(table, states[table.name], _READ)

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import jax
+import numpy as np
+
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
 
@@ -50,3 +53,10 @@ def parts(
         some.append(place)
         features += own
     yield some, sorted(features)
+
+
+def rows_of(per_table: jax.Array, some: Places) -> jax.Array:
+    """The rows of an array [tables, ...] that belong to a part."""
+    if len(some) == per_table.shape[0]:
+        return per_table
+    return per_table[np.array(some, int)]

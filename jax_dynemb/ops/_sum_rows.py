@@ -15,15 +15,13 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
-from jax_dynemb.ops._attributes import feature_attribute
-from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._layout import one_row_each
-from jax_dynemb.ops._lookup import feature_fields
 from jax_dynemb.ops._residual import FeatureGradient
+from jax_dynemb.ops._state import TableState, empty_state
+from jax_dynemb.ops._update import reduce
 
 
 def sum_gradients(
@@ -48,27 +46,12 @@ def sum_gradients(
         dataclasses.replace(t, capacity=max(1, size), shards=1)
         for t, size in zip(tables, sizes, strict=True)
     ]
-    fields = [feature_fields(f.layout, scratch) for f in features]
-    call = Call(
-        "reduce",
-        scratch,
-        [f.layout.num_ids for f in features],
-        features=feature_attribute(fields),
-        counts_step=np.int64(0),
-    )
-    counters = len(_ffi.constants()["counters"])
-    for table, key in zip(scratch, keys, strict=True):
-        call.update(_index_of(table, key))
-        call.update(jnp.zeros((1, counters, 2), jnp.uint32))
-    for f in features:
-        for array in (f.ids, f.slots, f.gradients, f.offsets, f.weights, f.scale):
-            call.operand(array)
-    for table in scratch:
-        n = sum(f.layout.num_ids for f in features if f.layout.table == table.name)
-        call.result((n,), jnp.int32)
-        call.result((n, table.dim), jnp.float32)
-    results = list(call.run())[2 * len(scratch) :]
-    return results[1::2]
+    states = {
+        table.name: _state_of(table, key)
+        for table, key in zip(scratch, keys, strict=True)
+    }
+    sums, _ = reduce(scratch, states, features, counts_step=False)
+    return [sums[table.name][1] for table in scratch]
 
 
 def sum_bags(table: TableConfig, rows: jax.Array, offsets: jax.Array) -> jax.Array:
@@ -89,6 +72,14 @@ def sum_bags(table: TableConfig, rows: jax.Array, offsets: jax.Array) -> jax.Arr
 def _words(numbers: jax.Array) -> jax.Array:
     low = numbers.astype(jnp.uint32)
     return jnp.stack([low, jnp.zeros_like(low)], axis=-1)
+
+
+def _state_of(table: TableConfig, keys: jax.Array) -> TableState:
+    """A table in which the keys stand; what is not read of it has a shape only."""
+    seed = jax.ShapeDtypeStruct((2,), jnp.uint32)
+    shapes = jax.eval_shape(lambda seed: empty_state(table, seed), seed)
+    counters = jnp.zeros(shapes.counters.shape, shapes.counters.dtype)
+    return dataclasses.replace(shapes, index=_index_of(table, keys), counters=counters)
 
 
 def _index_of(table: TableConfig, keys: jax.Array) -> jax.Array:

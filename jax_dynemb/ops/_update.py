@@ -14,7 +14,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call, take_table
 from jax_dynemb.ops._lookup import States, feature_fields
-from jax_dynemb.ops._parts import parts
+from jax_dynemb.ops._parts import parts, rows_of
 from jax_dynemb.ops._residual import FeatureGradient
 from jax_dynemb.ops._state import TableState
 
@@ -57,8 +57,8 @@ def update(
     """
     new: dict[str, TableState] = {}
     for some, own in parts(tables, [f.layout.table for f in features]):
-        numbers = hyper if len(some) == len(tables) else hyper[np.array(some, int)]
         chosen = [tables[i] for i in some]
+        numbers = rows_of(hyper, some)
         new |= _update(chosen, states, [features[i] for i in own], numbers)
     return new
 

@@ -15,16 +15,17 @@ from jax.sharding import PartitionSpec
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops import _rows, _update
-from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, prepare
-from jax_dynemb.ops._residual import FeatureResidual, join_gradient
+from jax_dynemb.ops._layout import prepare
+from jax_dynemb.ops._residual import FeatureResidual
 from jax_dynemb.ops._state import TableState, cleared_state, empty_state
 from jax_dynemb.sharding import _inputs, _lookup, _replicated
 from jax_dynemb.sharding import _update as _sharded_update
 from jax_dynemb.sharding._batch import make_batch
-from jax_dynemb.sharding._inputs import Share
+from jax_dynemb.sharding._gradients import joined, paired, specs_of, stacked_axes
 from jax_dynemb.sharding._keys import as_words, hash_words, owner_of, padding
-from jax_dynemb.sharding._placement import Placement
+from jax_dynemb.sharding._placement import Placement, placement_of
 from jax_dynemb.sharding._residual import ShardedResidual
+from jax_dynemb.sharding._shared import Inputs, Shared
 from jax_dynemb.table import _insert, _weights
 from jax_dynemb.table._update import RowGradients, update_rows
 
@@ -32,14 +33,7 @@ if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables
 
 States = dict[str, TableState]
-Inputs = list[tuple[FeatureLayout, FeatureInput]]
 _ALL = PartitionSpec()
-
-
-def placement_of(tables: Tables) -> Placement:
-    """The placement of a collection on a mesh."""
-    assert tables.placement is not None
-    return tables.placement
 
 
 def init(tables: Tables, seed: jax.Array) -> States:
@@ -79,7 +73,7 @@ def lookup(
 ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
     """See ``Tables.lookup``."""
     placement = placement_of(tables)
-    batch = _Shared(tables, ids, weights)
+    batch = Shared(tables, ids, weights)
 
     def body(state, ids, weights, scores):
         inputs = batch.local(ids, weights)
@@ -140,7 +134,7 @@ def find(
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
     """See ``Tables.find``."""
     placement = placement_of(tables)
-    batch = _Shared(tables, ids, weights)
+    batch = Shared(tables, ids, weights)
 
     def body(state, ids, weights):
         inputs = batch.local(ids, weights)
@@ -194,13 +188,13 @@ def apply_gradients(
 ) -> States:
     """See ``Tables.apply_gradients``."""
     placement = placement_of(tables)
-    residuals, gradients, used = _paired(tables, residual, d_rows)
+    residuals, gradients, used = paired(tables, residual, d_rows)
     numbers = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), dict(hyper))
 
     def body(state, residuals, gradients, numbers):
-        features = _joined(tables, residuals, gradients)
+        features = joined(tables, residuals, gradients)
         only = residuals[0] if len(residuals) == 1 else None
-        if only is not None and _stacked(only):
+        if only is not None and stacked_axes(only):
             only = None
 
         def update(states, features):
@@ -214,7 +208,7 @@ def apply_gradients(
         )
 
     specs = _specs(placement, used)
-    residual_specs, gradient_specs = _gradient_specs(placement, residuals, gradients)
+    residual_specs, gradient_specs = specs_of(placement, residuals, gradients)
     hyper_specs = jax.tree.map(lambda _: _ALL, numbers)
     run = placement.mapped(
         body, (specs, residual_specs, gradient_specs, hyper_specs), specs
@@ -227,10 +221,10 @@ def reduce_gradients(
 ) -> tuple[dict[str, RowGradients], States]:
     """See ``Tables.reduce_gradients``; with room for any skew."""
     placement = placement_of(tables)
-    residuals, gradients, used = _paired(tables, residual, d_rows)
+    residuals, gradients, used = paired(tables, residual, d_rows)
 
     def body(state, residuals, gradients):
-        features = _joined(tables, residuals, gradients)
+        features = joined(tables, residuals, gradients)
         local = [placement.local(t) for t in used]
         result = {}
 
@@ -247,9 +241,9 @@ def reduce_gradients(
         return result, new
 
     specs = _specs(placement, used)
-    residual_specs, gradient_specs = _gradient_specs(placement, residuals, gradients)
-    rows = {t.name: placement.split if t.sharding == "row_wise" else _ALL for t in used}
-    run = placement.mapped(body, (specs, residual_specs, gradient_specs), (rows, specs))
+    residual_specs, gradient_specs = specs_of(placement, residuals, gradients)
+    results = (_slot_specs(placement, used), specs)
+    run = placement.mapped(body, (specs, residual_specs, gradient_specs), results)
     reduced, new = run(_of(state, used), residuals, gradients)
     return reduced, dict(state) | new
 
@@ -342,7 +336,7 @@ def weight_gradients(
 ) -> tuple[dict[str, jax.Array], States]:
     """See ``Tables.weight_gradients``."""
     placement = placement_of(tables)
-    (one,), (gradients,), _ = _paired(tables, residual, dict(d_rows))
+    (one,), (gradients,), _ = paired(tables, residual, dict(d_rows))
     weighted = _weights.weighted_features(one.features)
     names = {each.layout.table for each in weighted.values()}
     used = [t for t in tables.tables.values() if t.name in names]
@@ -394,159 +388,6 @@ def _owned(placement: Placement, table: TableConfig, ids: jax.Array) -> jax.Arra
     owner = owner_of(*hash_words(ids), placement.shards)
     mine = owner == jax.lax.axis_index(placement.axes)
     return jnp.where(mine[:, None], ids, padding((1,)))
-
-
-class _Shared:
-    """The ids and weights of one call, as shard_map takes them."""
-
-    def __init__(
-        self, tables: Tables, ids: Mapping[str, Any], weights: Mapping[str, Any]
-    ):
-        self.placement = placement_of(tables)
-        self._configs = {name: tables.config_of(name) for name in ids}
-        names = {config.name for config in self._configs.values()}
-        self.used = [t for t in tables.tables.values() if t.name in names]
-        self._inside = self.placement.is_inside()
-        if self._inside:  # everything is this device's already
-            self.ids, self.weights = dict(ids), dict(weights)
-            self.shares: dict[str, Share] = {}
-        else:
-            self.shares, self.ids = _inputs.shares_of(
-                self.placement, self._configs, ids
-            )
-            self.weights = {
-                name: _inputs.share_numbers(self.placement, self.shares[name], x)
-                for name, x in weights.items()
-            }
-
-    @property
-    def ids_specs(self) -> dict[str, Any]:
-        split = self.placement.split
-        return {name: share.ids_spec(split) for name, share in self.shares.items()}
-
-    @property
-    def per_id_specs(self) -> dict[str, Any]:
-        split = self.placement.split
-        return {name: share.per_id_spec(split) for name, share in self.shares.items()}
-
-    @property
-    def weights_specs(self) -> dict[str, Any]:
-        return {k: v for k, v in self.per_id_specs.items() if k in self.weights}
-
-    def local(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> Inputs:
-        """The features as this device looks them up."""
-        inputs = []
-        for name, config in self._configs.items():
-            mine, factor = ids[name], weights.get(name)
-            if not self._inside:
-                share = self.shares[name]
-                mine = _inputs.local_ids(self.placement, share, ids[name])
-                if factor is not None:
-                    factor = _inputs.local_numbers(
-                        self.placement, share, ids[name], factor
-                    )
-            inputs.append(prepare(config, name, mine, factor))
-        return inputs
-
-    def whole(self, offsets: jax.Array | None, per_id: jax.Array) -> jax.Array:
-        """One number an id, as it leaves shard_map."""
-        if self._inside:
-            return per_id
-        return _inputs.global_numbers(self.placement, offsets, per_id)
-
-    def restored(self, name: str, per_id: jax.Array) -> jax.Array:
-        """One number an id in the shape of the ids."""
-        if self._inside:
-            return per_id
-        return _inputs.restored(self.shares[name], per_id)
-
-    def rows(self, rows: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """The rows without what was padded."""
-        if self._inside:
-            return dict(rows)
-        result = {}
-        for name, each in rows.items():
-            share = self.shares[name]
-            each = each if each.shape[0] == share.batch else each[: share.batch]
-            scalar = share.jagged is None and not share.given_shape
-            result[name] = each[0] if scalar else each
-        return result
-
-
-def _paired(
-    tables: Tables, residual: Any, d_rows: Any
-) -> tuple[list[ShardedResidual], list[dict[str, jax.Array]], list[TableConfig]]:
-    """Residuals and gradients that fit them, and the tables they belong to."""
-    many = isinstance(residual, (list, tuple))
-    if many != isinstance(d_rows, (list, tuple)) or (
-        many and len(residual) != len(d_rows)
-    ):
-        raise ValueError(
-            "residual and d_rows must be one of each, or two lists of equal length"
-        )
-    residuals = list(residual) if many else [residual]
-    gradients = list(d_rows) if many else [d_rows]
-    names = set()
-    placement = placement_of(tables)
-    for n, (one, d) in enumerate(zip(residuals, gradients, strict=True)):
-        if not isinstance(one, ShardedResidual):
-            raise TypeError(
-                "residual must be what lookup returned (rows, residual, state = "
-                f"coll.lookup(...)), not {type(one).__name__}"
-            )
-        missing = set(d) ^ set(one.features)
-        if missing:
-            raise ValueError(
-                f"d_rows must have the features of the lookup; {sorted(missing)} are "
-                "in one of them only. Pass zeros for a feature without a gradient."
-            )
-        names |= {r.layout.table for r in one.features.values()}
-        if not placement.is_inside():
-            gradients[n] = {
-                name: _padded_gradient(placement, one.features[name], d[name])
-                for name in one.features
-            }
-    used = [t for name, t in tables.tables.items() if name in names]
-    return residuals, gradients, used
-
-
-def _padded_gradient(
-    placement: Placement, residual: FeatureResidual, gradient: Any
-) -> jax.Array:
-    """A gradient with as many rows as the devices looked up."""
-    gradient = jnp.asarray(gradient)
-    stacked = residual.slots.ndim - 1
-    rows = residual.layout.rows_shape[0] * placement.shards
-    if gradient.ndim == stacked + 1:  # of a single id
-        gradient = jnp.expand_dims(gradient, stacked)
-    missing = rows - gradient.shape[stacked]
-    if missing <= 0:
-        return gradient  # a wrong shape is refused when it is joined
-    widths = [(0, 0)] * gradient.ndim
-    widths[stacked] = (0, missing)
-    return jnp.pad(gradient, widths)
-
-
-def _joined(tables: Tables, residuals: Sequence[ShardedResidual], gradients: Any):
-    return [
-        join_gradient(each, gradients[n][name], tables.config_of(name).dim)
-        for n, one in enumerate(residuals)
-        for name, each in one.features.items()
-    ]
-
-
-def _stacked(residual: ShardedResidual) -> int:
-    """Leading axes that lax.scan has added."""
-    return next(iter(residual.features.values())).slots.ndim - 1
-
-
-def _gradient_specs(placement: Placement, residuals: Any, gradients: Any) -> Any:
-    residual_specs, gradient_specs = [], []
-    for one, gradient in zip(residuals, gradients, strict=True):
-        spec = PartitionSpec(*[None] * _stacked(one), placement.axes)
-        residual_specs.append(spec)
-        gradient_specs.append(dict.fromkeys(gradient, spec))
-    return residual_specs, gradient_specs
 
 
 def _slot_specs(placement: Placement, used: Sequence[TableConfig]) -> dict[str, Any]:

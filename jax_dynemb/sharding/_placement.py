@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._state import TableState
+
+if TYPE_CHECKING:
+    from jax_dynemb.table._tables import Tables
 
 _WIRE_DTYPES = (None, "float32", "bfloat16", "float16")
 
@@ -113,6 +116,12 @@ class Placement:
         return jax.tree.map(
             one, specs, tree, is_leaf=lambda x: isinstance(x, PartitionSpec)
         )
+
+
+def placement_of(tables: Tables) -> Placement:
+    """The placement of a collection on a mesh."""
+    assert tables.placement is not None
+    return tables.placement
 
 
 def make_placement(

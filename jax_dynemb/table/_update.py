@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 States = dict[str, TableState]
 
 
+class _Lookup(Protocol):
+    @property
+    def features(self) -> Mapping[str, Any]: ...
+
+
+R = TypeVar("R", bound=_Lookup)  # the residual of a lookup
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class RowGradients:
@@ -39,8 +47,20 @@ class RowGradients:
     grads: Float[Array, "n dim"]
 
 
-def join_gradients(tables: Tables, residual: Any, d_rows: Any) -> list[FeatureGradient]:
-    """Pairs residuals with gradients; takes one lookup, or equal lists of lookups."""
+def pair_lookups(
+    kind: type[R], residual: Any, d_rows: Any
+) -> list[tuple[R, Mapping[str, Any]]]:
+    """Residuals and their gradients, of one lookup or of equal lists of lookups.
+
+    Args:
+      kind: of the residuals of this collection.
+      residual: of one lookup, or a list.
+      d_rows: gradients by feature, or a list.
+
+    Raises:
+      TypeError: something else than a residual.
+      ValueError: they do not belong together.
+    """
     many = isinstance(residual, (list, tuple))
     if many != isinstance(d_rows, (list, tuple)) or (
         many and len(residual) != len(d_rows)
@@ -48,27 +68,28 @@ def join_gradients(tables: Tables, residual: Any, d_rows: Any) -> list[FeatureGr
         raise ValueError(
             "residual and d_rows must be one of each, or two lists of equal length"
         )
-    pairs = zip(residual, d_rows, strict=True) if many else [(residual, d_rows)]
-    return [each for one, gradients in pairs for each in _join(tables, one, gradients)]
+    pairs = list(zip(residual, d_rows, strict=True)) if many else [(residual, d_rows)]
+    for one, gradients in pairs:
+        if not isinstance(one, kind):
+            raise TypeError(
+                "residual must be what lookup returned (rows, residual, state = "
+                f"coll.lookup(...)), not {type(one).__name__}"
+            )
+        missing = set(gradients) ^ set(one.features)
+        if missing:
+            raise ValueError(
+                f"d_rows must have the features of the lookup; {sorted(missing)} are "
+                "in one of them only. Pass zeros for a feature without a gradient."
+            )
+    return pairs
 
 
-def _join(
-    tables: Tables, residual: Residual, d_rows: Mapping[str, Any]
-) -> list[FeatureGradient]:
-    if not isinstance(residual, Residual):
-        raise TypeError(
-            "residual must be what lookup returned (rows, residual, state = "
-            f"coll.lookup(...)), not {type(residual).__name__}"
-        )
-    missing = set(d_rows) ^ set(residual.features)
-    if missing:
-        raise ValueError(
-            f"d_rows must have the features of the lookup; {sorted(missing)} are in "
-            "one of them only. Pass zeros for a feature without a gradient."
-        )
+def join_gradients(tables: Tables, residual: Any, d_rows: Any) -> list[FeatureGradient]:
+    """Pairs residuals with gradients; takes one lookup, or equal lists of lookups."""
     return [
-        join_gradient(one, d_rows[name], tables.config_of(name).dim)
-        for name, one in residual.features.items()
+        join_gradient(one, gradients[name], tables.config_of(name).dim)
+        for lookup, gradients in pair_lookups(Residual, residual, d_rows)
+        for name, one in lookup.features.items()
     ]
 
 
