@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,7 +15,9 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jax_dynemb.config import TableConfig
+from jax_dynemb.ops._layout import FeatureLayout
 from jax_dynemb.ops._state import TableState
+from jax_dynemb.sharding._stacks import Stack, make_stacks, same_stacks
 
 if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables
@@ -33,12 +36,14 @@ class Placement:
       exchange_factor: places for ids in an exchange, as a multiple of an equal share
         of the batch.
       exchange_dtype: of rows and gradients on the wire; None: as exact as the rows.
+      stacks: the arrays of all tables.
     """
 
     mesh: Mesh
     axes: tuple[str, ...]
     exchange_factor: float
     exchange_dtype: str | None
+    stacks: tuple[Stack, ...] = dataclasses.field(default=(), hash=False)
 
     @property
     def shards(self) -> int:
@@ -50,14 +55,46 @@ class Placement:
         """The first axis over all shards."""
         return PartitionSpec(self.axes)
 
-    def local(self, table: TableConfig) -> TableConfig:
-        """The config as a shard sees it."""
-        shards = self.shards if table.sharding == "row_wise" else 1
-        return dataclasses.replace(table, shards=shards)
+    def with_tables(self, tables: Sequence[TableConfig]) -> Placement:
+        """The same with these tables, where they were if their names are the same."""
+        check_tables(self.shards, tables)
+        stacks = same_stacks(self.stacks, tables)
+        if stacks is None:
+            stacks = make_stacks(tables, self.shards)
+        return dataclasses.replace(self, stacks=stacks)
 
-    def state_spec(self, table: TableConfig) -> TableState:
-        """A PartitionSpec for each array of a table."""
-        rows = self.split if table.sharding == "row_wise" else PartitionSpec()
+    def stack(self, name: str) -> Stack:
+        """By its name in the state."""
+        return self._by_name[name]
+
+    def stack_of(self, table: str) -> Stack:
+        """The arrays that a table is part of."""
+        return self._by_table[table]
+
+    def stacks_of(self, tables: Collection[str]) -> list[Stack]:
+        """The arrays of some tables."""
+        return [s for s in self.stacks if any(t.name in tables for t in s.tables)]
+
+    def place_of(self, layout: FeatureLayout) -> int:
+        """The place that the table of a feature has in its stack."""
+        return self._by_name[layout.table].place_of_feature.get(layout.feature, 0)
+
+    def my_place(self, stack: Stack) -> jax.Array:
+        """The place that this shard holds; inside shard_map."""
+        return jax.lax.axis_index(self.axes) // stack.width
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Stack]:
+        return {s.name: s for s in self.stacks}
+
+    @functools.cached_property
+    def _by_table(self) -> dict[str, Stack]:
+        return {t.name: s for s in self.stacks for t in s.tables}
+
+    def state_spec(self, stack: Stack) -> TableState:
+        """A PartitionSpec for each array of a stack."""
+        table = stack.local
+        rows = PartitionSpec() if stack.sharding == "replicated" else self.split
         extra = getattr(table.optimizer, "extra", None)
         leaves = () if extra is None else jax.eval_shape(lambda: extra(table.dim))
         return TableState(
@@ -66,12 +103,6 @@ class Placement:
             optimizer=dict.fromkeys(table.states, rows),  # pyright: ignore[reportArgumentType]
             counters=rows,  # pyright: ignore[reportArgumentType]
             extra=tuple(PartitionSpec() for _ in leaves),
-        )
-
-    def state_sharding(self, table: TableConfig) -> TableState:
-        """A NamedSharding for each array of a table."""
-        return jax.tree.map(
-            lambda spec: NamedSharding(self.mesh, spec), self.state_spec(table)
         )
 
     def is_inside(self) -> bool:
@@ -149,16 +180,15 @@ def make_placement(
     return Placement(mesh, axes, float(exchange_factor), dtype)
 
 
-def check_tables(placement: Placement, tables: Mapping[str, TableConfig]) -> None:
+def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:
     """Refuses a table that cannot be cut into equal parts."""
-    shards = placement.shards
-    for table in tables.values():
+    for table in tables:
         if table.sharding == "row_wise" and table.max_shards % shards:
             raise ValueError(
                 f"Table '{table.name}' has {table.num_buckets} buckets, which "
                 f"{shards} devices cannot share equally. Use a capacity of "
                 f"{_next_capacity(table, shards)} rows, sharding='replicated' for a "
-                "small table, or a mesh axis whose size is a power of two up to 64."
+                "small table, 'table_wise' for some of one shape, or a mesh axis whose size is a power of two up to 64."
             )
 
 
