@@ -19,7 +19,7 @@ from jax_dynemb.ops import _rows, _update
 from jax_dynemb.ops._layout import prepare
 from jax_dynemb.ops._residual import FeatureResidual
 from jax_dynemb.ops._state import TableState, cleared_state, empty_state
-from jax_dynemb.sharding import _inputs, _lookup, _replicated
+from jax_dynemb.sharding import _column_wise, _inputs, _lookup, _replicated
 from jax_dynemb.sharding import _update as _sharded_update
 from jax_dynemb.sharding._batch import make_batch
 from jax_dynemb.sharding._gradients import joined, paired, specs_of, stacked_axes
@@ -34,6 +34,7 @@ from jax_dynemb.sharding._members import (
 )
 from jax_dynemb.sharding._shared import Inputs, Shared
 from jax_dynemb.sharding._stacks import Stack
+from jax_dynemb.sharding._whole_row import updating
 from jax_dynemb.table import _insert, _weights
 from jax_dynemb.table._update import RowGradients, update_rows
 
@@ -63,7 +64,10 @@ def _empty(placement: Placement, stack: Stack, seed: jax.Array) -> TableState:
     """A shard of tables without rows; each table has the seed of its own name."""
     seeds = [table_seed(seed, t.name) for t in stack.tables]
     seeds += [seed] * (stack.places - len(seeds))
-    return empty_state(stack.local, jnp.stack(seeds)[placement.my_place(stack)])
+    state = empty_state(stack.local, jnp.stack(seeds)[placement.my_place(stack)])
+    if stack.sharding == "column_wise":
+        state = _column_wise.with_first_column(placement, stack.local, state)
+    return state
 
 
 def clear(tables: Tables, state: States) -> States:
@@ -137,6 +141,15 @@ def _local_lookup(placement, used, inputs: Inputs, state, scores):
         new |= states
         for (layout, _), row, each in zip(mine, outputs, left, strict=True):
             rows[layout.feature], residuals[layout.feature] = row, each
+    if slices := [t for t in local if t.sharding == "column_wise"]:
+        mine = _inputs_of(inputs, slices)
+        outputs, left, got, states = _column_wise.lookup(
+            placement, slices, mine, new, scores
+        )
+        new |= states
+        received |= got
+        for (layout, _), row, each in zip(mine, outputs, left, strict=True):
+            rows[layout.feature], residuals[layout.feature] = row, each
     shaped = {
         layout.feature: rows[layout.feature].reshape(*layout.rows_shape, -1)
         for layout, _ in inputs
@@ -192,6 +205,12 @@ def _local_find(placement, local, inputs: Inputs, state):
         for (layout, _), output in zip(mine, outputs, strict=True):
             rows[layout.feature] = output["rows"]
             found[layout.feature] = output["found"]
+    if slices := [t for t in local if t.sharding == "column_wise"]:
+        mine = _inputs_of(inputs, slices)
+        outputs, flags, states = _column_wise.find(placement, slices, mine, new)
+        new |= states
+        for (layout, _), row, flag in zip(mine, outputs, flags, strict=True):
+            rows[layout.feature], found[layout.feature] = row, flag
     return rows, found, new
 
 
@@ -218,7 +237,13 @@ def apply_gradients(
 
         def update(states, features):
             names = {f.layout.table for f in features}
-            mine = [s.local for s in used if s.name in names]
+            mine = [
+                updating(placement, s.local, state[s.name], given[s.name])
+                if s.sharding == "column_wise"
+                else s.local
+                for s in used
+                if s.name in names
+            ]
             return dict(states) | update_rows(mine, states, features, given)
 
         local = [s.local for s in used]
@@ -325,14 +350,17 @@ def insert(
 
     def body(state, ids, written):
         mine = _owned(placement, stack, table, ids)
+        if stack.sharding == "column_wise":
+            columns = functools.partial(
+                _column_wise.my_columns, placement, stack.local
+            )
+            written = {n: x if n == "scores" else columns(x) for n, x in written.items()}
         new = _insert.store(stack.local, state, mine, written)
         if "scores" in written and stack.sharding == "row_wise":
             here = is_here(placement, stack, [table.name])
             new = _insert.same_clock(new, placement.axes, here)
-        new = touched(
-            placement, [stack], [table.name], {stack.name: state}, {stack.name: new}
-        )
-        return new[stack.name]
+        before, after = {stack.name: state}, {stack.name: new}
+        return touched(placement, [stack], [table.name], before, after)[stack.name]
 
     spec = placement.state_spec(stack)
     run = placement.mapped(body, (spec, _ALL, dict.fromkeys(written, _ALL)), spec)
@@ -349,7 +377,9 @@ def erase(
 
     def body(state, ids):
         mine = _owned(placement, stack, table, ids)
-        return _rows.erase(stack.local, state, mine)
+        new = {stack.name: _rows.erase(stack.local, state, mine)}
+        before = {stack.name: state}
+        return touched(placement, [stack], [table.name], before, new)[stack.name]
 
     spec = placement.state_spec(stack)
     run = placement.mapped(body, (spec, _ALL), spec)
@@ -394,17 +424,27 @@ def weight_gradients(
 def local_shards(
     tables: Tables, table: TableConfig, state: TableState
 ) -> list[tuple[TableConfig, TableState]]:
-    """The shards on this process's devices as tables of one device, each once."""
+    """The shards on this process's devices as tables of one device, each once.
+
+    Raises:
+      ValueError: the table is column-wise and has columns on another process.
+    """
     stack = placement_of(tables).stack_of(table.name)
     local = dataclasses.replace(stack.local, name=table.name)
-    pieces: dict[Any, list[Any]] = {}
+    pieces: dict[int, list[Any]] = {}
     leaves, tree = jax.tree.flatten(dataclasses.replace(state, extra=()))
     for leaf in leaves:
         for shard in leaf.addressable_shards:
             number = (shard.index[0].start or 0) // shard.data.shape[0]
             if shard.replica_id == 0 and number in stack.owners(table.name):
-                pieces.setdefault(shard.device, []).append(shard.data)
-    return [(local, jax.tree.unflatten(tree, each)) for each in pieces.values()]
+                pieces.setdefault(number, []).append(shard.data)
+    if stack.sharding == "column_wise" and len(pieces) < stack.shards:
+        raise ValueError(
+            f"Table '{table.name}' is column-wise over several processes, and this one "
+            f"has {len(pieces)} of its {stack.shards} parts: save it with "
+            "jde.checkpoint, or restore that into a row-wise table to export it."
+        )
+    return [(local, jax.tree.unflatten(tree, pieces[n])) for n in sorted(pieces)]
 
 
 def _owned(

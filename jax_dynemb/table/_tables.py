@@ -28,6 +28,7 @@ from jax_dynemb.sharding._plan import Plan, make_plan
 from jax_dynemb.sharding._residual import ShardedResidual
 from jax_dynemb.table import (
     _chunks,
+    _columns,
     _export,
     _insert,
     _scores,
@@ -485,14 +486,20 @@ class Tables:
         Yields:
           Keys, rows, scores and optimizer states of some rows.
         """
-        parts = self._parts(state, table)
-        return _export.export(parts, min_score, since, known_keys, chunk_buckets)
+        given = (min_score, since, known_keys, chunk_buckets)
+        if self._table(table).sharding == "column_wise" and self.placement is not None:
+            return _columns.export_columns(self._shards(state, table), *given)
+        return _export.export(self._parts(state, table), *given)
 
     def _parts(self, state: States, table: str) -> _export.Parts:
-        """What ``export`` reads one after the other."""
-        config = self._table(table)
+        """The table in pieces that hold all keys together, each once."""
         if self.placement is None:
-            return [(config, state[table])]
+            return [(self._table(table), state[table])]
+        shards = self._shards(state, table)
+        return shards[:1] if self._table(table).sharding == "column_wise" else shards
+
+    def _shards(self, state: States, table: str) -> _export.Parts:
+        config = self._table(table)
         return _on_mesh.local_shards(self, config, state[self.state_name(table)])
 
     def counted(self, state: States, table: str) -> TableState:
