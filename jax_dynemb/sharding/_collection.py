@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec
 
 from jax_dynemb._seed import table_seed
@@ -45,19 +46,22 @@ States = dict[str, TableState]
 _ALL = PartitionSpec()
 
 
-def init(tables: Tables, seed: jax.Array) -> States:
-    """Empty tables, each shard made where it will live."""
-    return _init(tables)(seed)
+def init(
+    tables: Tables, seed: jax.Array, names: tuple[str, ...] | None = None
+) -> States:
+    """Empty tables, each shard made where it will live; some arrays only, if asked."""
+    return _init(tables, names)(seed)
 
 
 @functools.lru_cache(maxsize=32)
-def _init(tables: Tables) -> Any:
+def _init(tables: Tables, names: tuple[str, ...] | None) -> Any:
     placement = placement_of(tables)
+    used = [s for s in placement.stacks if names is None or s.name in names]
 
     def body(seed):
-        return {s.name: _empty(placement, s, seed) for s in placement.stacks}
+        return {s.name: _empty(placement, s, seed) for s in used}
 
-    return jax.jit(placement.mapped(body, (_ALL,), _specs(placement, placement.stacks)))
+    return jax.jit(placement.mapped(body, (_ALL,), _specs(placement, used)))
 
 
 def _empty(placement: Placement, stack: Stack, seed: jax.Array) -> TableState:
@@ -70,13 +74,23 @@ def _empty(placement: Placement, stack: Stack, seed: jax.Array) -> TableState:
     return state
 
 
-def clear(tables: Tables, state: States) -> States:
-    """See ``Tables.clear``."""
+def clear(
+    tables: Tables, state: States, names: Collection[str] | None = None
+) -> States:
+    """See ``Tables.clear``; some tables only, if asked."""
     placement = placement_of(tables)
-    used = placement.stacks
+    names = tables.tables if names is None else names
+    used = placement.stacks_of(names)
 
     def body(state):
-        return {s.name: cleared_state(s.local, state[s.name]) for s in used}
+        new = {s.name: cleared_state(s.local, state[s.name]) for s in used}
+        new = touched(placement, used, names, state, new)
+        for s in used:
+            here = is_here(placement, s, names)
+            if not isinstance(here, np.bool_):  # the others of the stack stay
+                index = jnp.where(here, new[s.name].index, state[s.name].index)
+                new[s.name] = dataclasses.replace(new[s.name], index=index)
+        return new
 
     specs = _specs(placement, used)
     return dict(state) | placement.mapped(body, (specs,), specs)(_of(state, used))

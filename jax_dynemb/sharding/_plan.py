@@ -14,6 +14,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.sharding._batch import wire_dtype
 from jax_dynemb.sharding._exchange import capacity_of
 from jax_dynemb.sharding._placement import Placement
+from jax_dynemb.sharding._stacks import Stack
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,10 +23,12 @@ class TablePlan:
 
     Attributes:
       table: its name.
-      sharding: "row_wise" or "replicated"; "one device" without a mesh.
-      devices: that hold a part or a copy.
-      rows: slots on each device.
-      bytes: of the arrays on each device.
+      sharding: as in its config; "one device" without a mesh.
+      shards: that hold a part or a copy: their numbers along the axis.
+      devices: likewise, with those of the axes that tables are replicated over.
+      rows: slots on each of these devices.
+      columns: of a row on each of them.
+      bytes: of the arrays on each of them.
       ids: of a batch on each device, as given to ``plan``.
       id_bytes: that a device hands to the exchange of ids in a step, padding and its
         own part included.
@@ -35,8 +38,10 @@ class TablePlan:
 
     table: str
     sharding: str
+    shards: tuple[int, ...]
     devices: int
     rows: int
+    columns: int
     bytes: int
     ids: int
     id_bytes: int
@@ -46,25 +51,38 @@ class TablePlan:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What ``Tables.plan`` returns; print it."""
+    """What ``Tables.plan`` returns; print it.
+
+    Attributes:
+      tables: one after the other, as they were given.
+      bytes_by_shard: of all tables, on a device of each shard.
+    """
 
     tables: tuple[TablePlan, ...]
+    bytes_by_shard: tuple[int, ...]
 
     def __str__(self) -> str:
-        """A table in plain text."""
+        """A table in plain text; the last line has the bytes of the fullest device."""
         columns = [field.name for field in dataclasses.fields(TablePlan)]
-        rows = [[str(getattr(t, c)) for c in columns] for t in self.tables]
-        total = ["total", "", "", ""]
-        total += [str(sum(getattr(t, c) for t in self.tables)) for c in columns[4:]]
-        lines = [columns, *rows, total]
+        rows = [[self._cell(getattr(t, c)) for c in columns] for t in self.tables]
+        sums = {c: str(sum(getattr(t, c) for t in self.tables)) for c in columns[7:]}
+        sums |= {"table": "total", "bytes": str(max(self.bytes_by_shard))}
+        lines = [columns, *rows, [sums.get(c, "") for c in columns]]
         widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
         return "\n".join(
             "  ".join(
-                cell.ljust(width) if i < 2 else cell.rjust(width)
+                cell.ljust(width) if i < 3 else cell.rjust(width)
                 for i, (cell, width) in enumerate(zip(line, widths, strict=True))
             ).rstrip()
             for line in lines
         )
+
+    def _cell(self, value: object) -> str:
+        if not isinstance(value, tuple):
+            return str(value)
+        if len(value) == len(self.bytes_by_shard):
+            return "all"
+        return str(value[0]) if len(value) == 1 else f"{value[0]}-{value[-1]}"
 
 
 def make_plan(
@@ -73,39 +91,90 @@ def make_plan(
     ids: Mapping[str, int],
 ) -> Plan:
     """See ``Tables.plan``."""
-    return Plan(tuple(_plan_of(placement, table, ids) for table in tables))
+    if placement is None:
+        plans = tuple(_alone(table, ids) for table in tables)
+        return Plan(plans, (sum(plan.bytes for plan in plans),))
+    plans = tuple(_on_mesh(placement, table, ids) for table in tables)
+    every = [0] * placement.shards
+    for stack in placement.stacks:  # idle places have arrays too
+        for shard in range(placement.shards):
+            every[shard] += bytes_of(stack.local)
+    return Plan(plans, tuple(every))
 
 
-def _plan_of(
-    placement: Placement | None, table: TableConfig, ids: Mapping[str, int]
+def _alone(table: TableConfig, ids: Mapping[str, int]) -> TablePlan:
+    count, size = _count(table, ids), bytes_of(table)
+    where = ("one device", (0,), 1, table.num_slots, table.dim)
+    return TablePlan(table.name, *where, size, count, 0, 0, 0)
+
+
+def _on_mesh(
+    placement: Placement, table: TableConfig, ids: Mapping[str, int]
 ) -> TablePlan:
-    count = sum(ids.get(feature, 0) for feature in table.feature_names)
-    local = table if placement is None else placement.stack_of(table.name).local
-    id_bytes = row_bytes = gradient_bytes = 0
-    shards = 1 if placement is None else placement.shards
-    if placement is not None and table.sharding == "row_wise":
-        room = shards * capacity_of(count, shards, placement.exchange_factor)
-        lfu = table.score_strategy.value == "lfu"  # pyright: ignore[reportAttributeAccessIssue]
-        id_bytes = room * (12 if lfu else 8)
-        width = _itemsize(wire_dtype(placement, table))
-        row_bytes = room * table.dim * width
-        width = _itemsize(placement.exchange_dtype or "float32")
-        gradient_bytes = room * table.dim * width
-    elif placement is not None:
-        id_bytes = count * shards * 8
-        room = shards * min(count, table.num_slots)
-        gradient_bytes = room * (table.dim * 4 + 8)
+    stack = placement.stack_of(table.name)
+    sent = {
+        "row_wise": _split_bytes,
+        "replicated": _replicated_bytes,
+        "column_wise": _column_wise_bytes,
+    }[stack.sharding](placement, stack, table, ids)
+    owners = tuple(stack.owners(table.name))
     return TablePlan(
-        table=table.name,
-        sharding="one device" if placement is None else table.sharding,
-        devices=1 if placement is None else placement.mesh.size,
-        rows=local.local_slots,
-        bytes=bytes_of(local),
-        ids=count,
-        id_bytes=id_bytes,
-        row_bytes=row_bytes,
-        gradient_bytes=gradient_bytes,
+        table.name,
+        table.sharding,
+        owners,
+        len(owners) * (placement.mesh.size // placement.shards),
+        stack.local.local_slots,
+        stack.local.dim,
+        bytes_of(stack.local),
+        _count(table, ids),
+        *sent,
     )
+
+
+def _count(table: TableConfig, ids: Mapping[str, int]) -> int:
+    return sum(ids.get(feature, 0) for feature in table.feature_names)
+
+
+def _split_bytes(
+    placement: Placement, stack: Stack, table: TableConfig, ids: Mapping[str, int]
+) -> tuple[int, int, int]:
+    """Of ids, rows and gradients: the table's share of the stack's section."""
+    capacity = max(
+        capacity_of(_count(t, ids), stack.width, placement.exchange_factor)
+        for t in stack.tables
+    )
+    places = 1
+    if table.name == stack.tables[0].name:  # idle places are in the section too
+        places += stack.places - len(stack.tables)
+    room = stack.width * capacity * places
+    lfu = table.score_strategy.value == "lfu"  # pyright: ignore[reportAttributeAccessIssue]
+    row_bytes = room * table.dim * _itemsize(wire_dtype(placement, stack.local))
+    width = _itemsize(placement.exchange_dtype or "float32")
+    return room * (12 if lfu else 8), row_bytes, room * table.dim * width
+
+
+def _replicated_bytes(
+    placement: Placement, _: Stack, table: TableConfig, ids: Mapping[str, int]
+) -> tuple[int, int, int]:
+    """Copies look up for themselves; ids go to all of them, and gradients too."""
+    count, shards = _count(table, ids), placement.shards
+    room = shards * min(count, table.num_slots)
+    return count * shards * 8, 0, room * (table.dim * 4 + 8)
+
+
+def _column_wise_bytes(
+    placement: Placement, _: Stack, table: TableConfig, ids: Mapping[str, int]
+) -> tuple[int, int, int]:
+    """Ids go to all shards; a bag's columns come from each of them."""
+    factors = table.pooling_factors or (1.0,) * len(table.feature_names)
+    pairs = zip(table.feature_names, factors, strict=True)
+    bags = sum(
+        ids.get(feature, 0) / (factor if table.pooling else 1.0)
+        for feature, factor in pairs
+    )
+    width = _itemsize(placement.exchange_dtype or table.dtype)
+    moved = round(bags * table.dim * width)
+    return _count(table, ids) * placement.shards * 8, moved, moved
 
 
 def bytes_of(table: TableConfig) -> int:

@@ -509,6 +509,12 @@ class Tables:
         stack = self.placement.stack_of(table)
         return table_counters(stack, table, state[stack.name])
 
+    def counter_rows(self, table: str) -> slice:
+        """The rows of its arrays' counters that belong to a table."""
+        if self.placement is None:
+            return slice(None)
+        return counter_rows(self.placement.stack_of(table), table)
+
     def apply_delta(
         self, state: States, table: str, delta: Iterable[_export.Exported]
     ) -> States:
@@ -553,11 +559,8 @@ class Tables:
         for name, score in scores.items():
             place, config = self.state_name(name), self._table(name)
             counted = self.counted(new, name)
-            rows = slice(None)
-            if self.placement is not None:
-                rows = counter_rows(self.placement.stack_of(name), name)
             new[place] = _scores.set_score(
-                config, counted, new[place], rows, int(score)
+                config, counted, new[place], self.counter_rows(name), int(score)
             )
         return new
 
