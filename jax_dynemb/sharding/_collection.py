@@ -365,10 +365,10 @@ def insert(
     def body(state, ids, written):
         mine = _owned(placement, stack, table, ids)
         if stack.sharding == "column_wise":
-            columns = functools.partial(
-                _column_wise.my_columns, placement, stack.local
-            )
-            written = {n: x if n == "scores" else columns(x) for n, x in written.items()}
+            columns = functools.partial(_column_wise.my_columns, placement, stack.local)
+            written = {
+                n: x if n == "scores" else columns(x) for n, x in written.items()
+            }
         new = _insert.store(stack.local, state, mine, written)
         if "scores" in written and stack.sharding == "row_wise":
             here = is_here(placement, stack, [table.name])

@@ -138,9 +138,7 @@ def with_first_column(
     return dataclasses.replace(state, counters=counters)
 
 
-def my_columns(
-    placement: Placement, table: TableConfig, array: jax.Array
-) -> jax.Array:
+def my_columns(placement: Placement, table: TableConfig, array: jax.Array) -> jax.Array:
     """The columns of this shard; one number a row is that of all shards.
 
     Args:

@@ -64,9 +64,7 @@ def apply_gradients(
     if slices:
         mine = _of(features, slices)
         received = None if only is None else only.received
-        gathered, read = _column_wise.gradients(
-            placement, slices, mine, received, new
-        )
+        gathered, read = _column_wise.gradients(placement, slices, mine, received, new)
         new |= update(new | read, gathered)
     split = [t for t in tables if t.sharding == "row_wise"]
     if split:

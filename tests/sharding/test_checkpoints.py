@@ -39,13 +39,17 @@ def train(coll: jde.Tables, state, step: int):
 
 
 def assert_equal(coll, state, other, expected) -> None:
-    assert_same = functools.partial(assert_close, tolerance={"rtol": 1e-5, "atol": 1e-6})
+    assert_same = functools.partial(
+        assert_close, tolerance={"rtol": 1e-5, "atol": 1e-6}
+    )
     for name in NAMES:
         got, want = export(coll, state, name), export(other, expected, name)
         assert got.keys() == want.keys() and len(got) > 20
         for key, row in got.items():
             assert_same(row.values, want[key].values, "float32")
-            assert_same(*(r.state["sum_of_squares"] for r in (row, want[key])), "float32")
+            assert_same(
+                *(r.state["sum_of_squares"] for r in (row, want[key])), "float32"
+            )
             assert row.score == want[key].score
     ours, theirs = coll.stats(state), other.stats(expected)
     for key in theirs.keys() & ours.keys():
@@ -94,7 +98,9 @@ def test_another_capacity_on_another_mesh(tmp_path, capacity):
     restored = jde.checkpoint.restore(tmp_path, other.init(1), tables=other)
     assert len(restored.notes) == len(NAMES)
     for name in NAMES:
-        got, want = (export(c, s, name) for c, s in [(other, restored.tree), (coll, state)])
+        got, want = (
+            export(c, s, name) for c, s in [(other, restored.tree), (coll, state)]
+        )
         assert got.keys() == want.keys()
         for key, row in got.items():
             np.testing.assert_array_equal(row.values, want[key].values)
