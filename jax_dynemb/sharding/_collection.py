@@ -25,14 +25,14 @@ from jax_dynemb.sharding import _update as _sharded_update
 from jax_dynemb.sharding._batch import make_batch
 from jax_dynemb.sharding._gradients import joined, paired, specs_of, stacked_axes
 from jax_dynemb.sharding._keys import as_words, hash_words, owner_of, padding
-from jax_dynemb.sharding._placement import Placement, placement_of
-from jax_dynemb.sharding._residual import ShardedResidual
 from jax_dynemb.sharding._members import (
     hyper_of_my_place,
     is_here,
     of_my_place,
     touched,
 )
+from jax_dynemb.sharding._placement import Placement, placement_of
+from jax_dynemb.sharding._residual import ShardedResidual
 from jax_dynemb.sharding._shared import Inputs, Shared
 from jax_dynemb.sharding._stacks import Stack
 from jax_dynemb.sharding._whole_row import updating

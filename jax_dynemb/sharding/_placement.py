@@ -65,7 +65,17 @@ class Placement:
         return dataclasses.replace(self, stacks=stacks)
 
     def stack(self, name: str) -> Stack:
-        """By its name in the state."""
+        """By its name in the state.
+
+        Raises:
+          ValueError: the state has no such arrays.
+        """
+        if name not in self._by_name:
+            raise ValueError(
+                f"'{name}' is not a name of arrays in the state: "
+                f"{sorted(self._by_name)}. Tables that share arrays are under "
+                "coll.state_name(table)."
+            )
         return self._by_name[name]
 
     def stack_of(self, table: str) -> Stack:
@@ -191,7 +201,8 @@ def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:
                 f"Table '{table.name}' has {table.num_buckets} buckets, which "
                 f"{shards} devices cannot share equally. Use a capacity of "
                 f"{_next_capacity(table, shards)} rows, sharding='replicated' for a "
-                "small table, 'table_wise' for some of one shape, or a mesh axis whose size is a power of two up to 64."
+                "small table, 'table_wise' for some of one shape, or a mesh axis "
+                "whose size is a power of two up to 64."
             )
 
 
