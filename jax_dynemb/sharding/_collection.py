@@ -38,7 +38,11 @@ _ALL = PartitionSpec()
 
 def init(tables: Tables, seed: jax.Array) -> States:
     """Empty tables, each shard made where it will live."""
-    return _init(tables)(seed)
+    placement = placement_of(tables)
+    if not placement.is_inside():
+        return _init(tables)(seed)
+    local = [placement.local(config) for config in tables.tables.values()]
+    return {config.name: empty_state(config, seed) for config in local}
 
 
 @functools.lru_cache(maxsize=32)

@@ -6,14 +6,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import (
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+)
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.ops._state import TableState
 
 if TYPE_CHECKING:
@@ -27,7 +33,7 @@ class Placement:
     """The mesh of a collection and how its exchanges are made.
 
     Attributes:
-      mesh: the devices.
+      given_mesh: the devices; None: those of the shard_map that the code runs in.
       axes: axes of the mesh that rows and batches are split over; tables are
         replicated over the others.
       exchange_factor: places for ids in an exchange, as a multiple of an equal share
@@ -35,10 +41,23 @@ class Placement:
       exchange_dtype: of rows and gradients on the wire; None: as exact as the rows.
     """
 
-    mesh: Mesh
+    given_mesh: Mesh | None
     axes: tuple[str, ...]
     exchange_factor: float
     exchange_dtype: str | None
+
+    @property
+    def mesh(self) -> Mesh | AbstractMesh:
+        """The devices."""
+        if self.given_mesh is not None:
+            return self.given_mesh
+        if not self.is_inside():
+            raise ValueError(
+                f"Tables with axis_name={self.axes} know their devices inside a "
+                "jax.shard_map over these axes only. For what runs outside of it, "
+                "make jde.Tables(tables, mesh=..., axis=...): the state is the same."
+            )
+        return jax.sharding.get_abstract_mesh()
 
     @property
     def shards(self) -> int:
@@ -53,6 +72,7 @@ class Placement:
     def local(self, table: TableConfig) -> TableConfig:
         """The config as a shard sees it."""
         shards = self.shards if table.sharding == "row_wise" else 1
+        check_shards(table, shards)
         return dataclasses.replace(table, shards=shards)
 
     def state_spec(self, table: TableConfig) -> TableState:
@@ -125,16 +145,17 @@ def placement_of(tables: Tables) -> Placement:
 
 
 def make_placement(
-    mesh: Mesh,
+    mesh: Mesh | None,
     axis: str | tuple[str, ...] | None,
     exchange_factor: float,
     exchange_dtype: Any,
 ) -> Placement:
-    """Checks what was given to ``Tables``."""
-    axes = mesh.axis_names if axis is None else axis
+    """Checks what was given to ``Tables``; without a mesh ``axis`` is ``axis_name``."""
+    axes = mesh.axis_names if mesh is not None and axis is None else axis or ()
     axes = (axes,) if isinstance(axes, str) else tuple(axes)
-    unknown = [name for name in axes if name not in mesh.axis_names]
-    if unknown or not axes:
+    if mesh is None and not axes:
+        raise ValueError(f"axis_name={axis!r}: name the axes of your jax.shard_map")
+    if mesh is not None and (set(axes) - set(mesh.axis_names) or not axes):
         raise ValueError(
             f"axis={axis!r}: the mesh has the axes {mesh.axis_names}; name one of "
             "them, or a tuple of some, or leave axis out for all."
@@ -149,17 +170,21 @@ def make_placement(
     return Placement(mesh, axes, float(exchange_factor), dtype)
 
 
-def check_tables(placement: Placement, tables: Mapping[str, TableConfig]) -> None:
-    """Refuses a table that cannot be cut into equal parts."""
-    shards = placement.shards
-    for table in tables.values():
-        if table.sharding == "row_wise" and table.max_shards % shards:
-            raise ValueError(
-                f"Table '{table.name}' has {table.num_buckets} buckets, which "
-                f"{shards} devices cannot share equally. Use a capacity of "
-                f"{_next_capacity(table, shards)} rows, sharding='replicated' for a "
-                "small table, or a mesh axis whose size is a power of two up to 64."
-            )
+def check_shards(table: TableConfig, shards: int) -> None:
+    """Refuses a table that cannot be cut into so many equal parts."""
+    if table.max_shards % shards:
+        raise ValueError(
+            f"Table '{table.name}' has {table.num_buckets} buckets, which {shards} "
+            "devices cannot share equally. Use a capacity of "
+            f"{_next_capacity(table, shards)} rows, sharding='replicated' for a small "
+            "table, or a mesh axis whose size is a power of two up to 64."
+        )
+    if table.num_slots // shards > MAX_SLOTS:
+        raise ValueError(
+            f"Table '{table.name}': capacity {table.capacity} needs more than 2**31 "
+            "slots on one device; split the features over several tables, or shard "
+            "the table over a mesh (of more devices)"
+        )
 
 
 def _next_capacity(table: TableConfig, shards: int) -> int:

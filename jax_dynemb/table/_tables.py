@@ -16,17 +16,13 @@ from jax.sharding import Mesh
 
 from jax_dynemb import _ffi
 from jax_dynemb._seed import seed_words
-from jax_dynemb.config import MAX_SLOTS, ScoreStrategy, TableConfig
+from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.ops import _lookup, _rows
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, prepare
 from jax_dynemb.ops._residual import Residual, make_residual
 from jax_dynemb.ops._state import TableState, cleared_state, empty_state
 from jax_dynemb.sharding import _collection as _on_mesh
-from jax_dynemb.sharding._placement import (
-    Placement,
-    check_tables,
-    make_placement,
-)
+from jax_dynemb.sharding._placement import check_shards, make_placement
 from jax_dynemb.sharding._plan import Plan, make_plan
 from jax_dynemb.sharding._residual import ShardedResidual
 from jax_dynemb.table import (
@@ -63,6 +59,7 @@ class Tables:
         mesh: Mesh | None = None,
         axis: str | tuple[str, ...] | None = None,
         *,
+        axis_name: str | tuple[str, ...] | None = None,
         exchange_factor: float = 1.0,
         exchange_dtype: Any = None,
     ):
@@ -77,6 +74,9 @@ class Tables:
           mesh: the devices to shard over; None for the default device.
           axis: the axis of the mesh to split rows and batches over, or a tuple of
             axes; all axes if None.
+          axis_name: instead of ``mesh`` and ``axis``, for tables that are used inside
+            a ``shard_map`` over these axes only, whatever its mesh is. There
+            ``init`` makes the part of each device.
           exchange_factor: room for ids in an exchange between two devices, as a
             multiple of an equal share of a device's batch. What does not fit takes
             further rounds; see ``exchange_peak`` in ``stats``.
@@ -88,7 +88,13 @@ class Tables:
         """
         if mesh is None and axis is not None:
             raise ValueError(
-                f"axis={axis!r} names an axis of a mesh, so mesh=... is needed too"
+                f"axis={axis!r} names an axis of a mesh, so mesh=... is needed too; "
+                "inside your own shard_map write axis_name=... instead of both."
+            )
+        if mesh is not None and axis_name is not None:
+            raise ValueError(
+                f"axis_name={axis_name!r} takes the place of mesh= and axis=; with a "
+                "mesh, which works inside a shard_map too, write axis=..."
             )
         configs = tuple(tables)
         self.tables = {config.name: config for config in configs}
@@ -100,10 +106,14 @@ class Tables:
         if not configs:
             raise ValueError("Tables needs one TableConfig or more")
         self.placement = None
-        if mesh is not None:
-            self.placement = make_placement(mesh, axis, exchange_factor, exchange_dtype)
-            check_tables(self.placement, self.tables)
-        _check_slots(self.placement, configs)
+        if mesh is not None or axis_name is not None:
+            axes = axis if axis_name is None else axis_name
+            self.placement = make_placement(mesh, axes, exchange_factor, exchange_dtype)
+        for config in configs:
+            if self.placement is None:
+                check_shards(config, 1)
+            elif mesh is not None:
+                self.placement.local(config)
         self._key = (configs, self.placement)
 
     def with_tables(self, tables: Iterable[TableConfig]) -> Tables:
@@ -116,8 +126,9 @@ class Tables:
             return Tables(tables)
         return Tables(
             tables,
-            p.mesh,
-            p.axes,
+            p.given_mesh,
+            None if p.given_mesh is None else p.axes,
+            axis_name=p.axes if p.given_mesh is None else None,
             exchange_factor=p.exchange_factor,
             exchange_dtype=p.exchange_dtype,
         )
@@ -187,7 +198,9 @@ class Tables:
           ValueError: the tables are not on a mesh.
         """
         if self.placement is None:
-            raise ValueError("these Tables have no mesh; give mesh=... to jde.Tables")
+            raise ValueError(
+                "these Tables have no mesh; give jde.Tables mesh=... or axis_name=..."
+            )
         return {n: self.placement.state_spec(c) for n, c in self.tables.items()}
 
     def clear(self, state: States) -> States:
@@ -614,18 +627,6 @@ class Tables:
 @functools.partial(jax.jit, static_argnums=0)
 def _init(tables: Tables, seed: Any) -> States:
     return {name: empty_state(c, seed) for name, c in tables.tables.items()}
-
-
-def _check_slots(placement: Placement | None, configs: tuple[TableConfig, ...]) -> None:
-    """Slots of a shard are numbered by int32."""
-    for config in configs:
-        local = config if placement is None else placement.local(config)
-        if local.local_slots > MAX_SLOTS:
-            raise ValueError(
-                f"Table '{config.name}': capacity {config.capacity} needs more than "
-                "2**31 slots on one device; split the features over several tables, "
-                "or shard the table over a mesh (of more devices)"
-            )
 
 
 def _check_unique(what: str, names: list[str]) -> None:
