@@ -62,7 +62,11 @@ class DynamicEmbed(TableModule):
         )
         self.name = name
         self.features = features
-        self.capacity = capacity
+
+    @property
+    def capacity(self) -> int:
+        """Rows that there is room for; see ``grow``."""
+        return self.coll.tables[self.name].capacity
 
     def __call__(
         self,

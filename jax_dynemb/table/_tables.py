@@ -28,6 +28,7 @@ from jax_dynemb.sharding._residual import ShardedResidual
 from jax_dynemb.table import (
     _chunks,
     _export,
+    _grow,
     _insert,
     _scores,
     _stats,
@@ -215,6 +216,35 @@ class Tables:
             name: cleared_state(config, state[name])
             for name, config in self.tables.items()
         }
+
+    def grow(
+        self, state: States, capacities: Mapping[str, int]
+    ) -> tuple[Tables, States]:
+        """Makes room in some tables; every row, score and optimizer state stays.
+
+        A table gets a whole multiple of its buckets, the fewest that hold the new
+        capacity, so nothing moves between devices. Old and new arrays of a table are
+        in memory together. Update before you grow: a residual from before does not
+        fit the new tables. Not for use inside jit, whose programs know the capacity:
+        compile the step again with the new ``Tables``.
+
+        Args:
+          state: the tables; unchanged.
+          capacities: by table, how many rows there shall be room for.
+
+        Returns:
+          ``Tables`` with the new capacities, and their state.
+
+        Raises:
+          ValueError: a table is that large already, or its name is unknown.
+
+        Example:
+          >>> if coll.stats(state)["cat/load_factor"] > 0.75:  # doctest: +SKIP
+          ...     coll, state = coll.grow(state, {"cat": 4_000_000})
+        """
+        for name in capacities:
+            self._table(name)
+        return _grow.grow(self, state, capacities)
 
     def lookup(
         self,

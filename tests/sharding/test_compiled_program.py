@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a sharded step compiles to: in place everywhere, and no other collectives."""
 
-import collections
 import functools
 import re
 
@@ -14,13 +13,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import jax_dynemb as jde
 from jax_dynemb.testing import assert_in_place
-from meshes import grid, mesh_of
+from meshes import collectives, grid, mesh_of
 
 AXES = ("data", "model")
-COLLECTIVE = re.compile(
-    r" (all-to-all|all-gather|all-reduce|reduce-scatter|collective-permute)"
-    r"(?:-start)?\("
-)
 
 
 def collection(mesh, **options) -> jde.Tables:
@@ -45,18 +40,6 @@ def train_step(coll: jde.Tables, state, ids):
     rows, residual, state = coll.lookup(state, ids)
     d_rows = jax.grad(lambda rows: sum(jnp.sum(x**2) for x in rows.values()))(rows)
     return coll.apply_gradients(state, residual, d_rows)
-
-
-def collectives(text: str) -> tuple[collections.Counter, collections.Counter]:
-    """Those that always run, and those in the bodies of loops."""
-    entry, loops = collections.Counter(), collections.Counter()
-    inside = loops
-    for line in text.splitlines():
-        if line.startswith(("ENTRY", "%", "region")):
-            inside = entry if line.startswith("ENTRY") else loops
-        if match := COLLECTIVE.search(line):
-            inside[match[1]] += 1
-    return entry, loops
 
 
 def test_a_step_is_in_place_with_three_exchanges():

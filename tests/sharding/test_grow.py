@@ -1,0 +1,53 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Growth on a mesh: as on one device, and nothing moves between devices."""
+
+import numpy as np
+import pytest
+
+import jax_dynemb as jde
+from growth import TABLES, check_growth
+from jax_dynemb.table._grow import _grown, larger
+from meshes import collectives, mesh_of
+from support import Twins, export
+
+
+def test_as_on_one_device():
+    check_growth(Twins(*TABLES, mesh=mesh_of(8)))
+
+
+def test_nothing_moves_between_devices():
+    table = jde.TableConfig("t", dim=64, capacity=1024, optimizer=jde.optim.adam(0.1))
+    coll = jde.Tables([table], mesh=mesh_of(4))
+    _, _, state = coll.lookup(coll.init(0), {"t": jde.ids(np.arange(600))})
+    bigger, new = coll.grow(state, {"t": 2048})
+    before, after = (keys_by_shard(*pair) for pair in [(coll, state), (bigger, new)])
+    assert before == after and len(before) == 4
+    assert sum(map(len, before)) == 600
+
+    stats = bigger.stats(new)
+    assert stats["t/rows"] == 600 and stats["t/capacity"] == 2048
+    fullest = max(len(keys) for keys in before) / (2048 / 4)
+    assert stats["t/fullest_shard"] == pytest.approx(fullest)
+    for array in (new["t"].values, new["t"].index, new["t"].optimizer["mu"]):
+        assert array.sharding == coll.placement.state_sharding(table).values
+        assert {shard.data.shape[0] * 4 for shard in array.addressable_shards} == {
+            array.shape[0]
+        }
+
+    program = _grown.lower(coll, table, larger(table, 2048), state["t"]).compile()
+    entry, loops = collectives(program.as_text())
+    assert not entry and not loops
+    # No copy of a table beside the old and the new one.
+    sizes = program.memory_analysis()
+    assert sizes.temp_size_in_bytes < sizes.argument_size_in_bytes / 2
+
+
+def keys_by_shard(coll: jde.Tables, state) -> list[set[int]]:
+    """The keys that each device holds."""
+    parts = coll._parts(state, "t")
+    alone = [jde.Tables([config]) for config, _ in parts]
+    return [
+        set(export(one, {"t": part}, "t"))
+        for one, (_, part) in zip(alone, parts, strict=True)
+    ]
