@@ -22,7 +22,7 @@ MAX_DIM = 4096
 _VALUE_TYPES = ("float32", "bfloat16", "float16")
 _KEY_TYPES = ("int64", "int32")
 _POOLINGS = (None, "sum", "mean")
-_SHARDINGS = ("row_wise", "replicated")
+_SHARDINGS = ("row_wise", "table_wise", "column_wise", "replicated")
 _ON_FULL = ("evict", "refuse", "error")
 # A shard's slots are numbered by int32, and claims use a few values below zero.
 MAX_SLOTS = 2**31 - 1024
@@ -67,7 +67,12 @@ class TableConfig:
       dtype: of the returned rows.
       key_dtype: ``"int64"``, or ``"int32"`` for ids that are 32-bit jax Arrays.
       sharding: on a mesh: ``"row_wise"``, each device holds an equal part of the
-        buckets; or ``"replicated"``, each device holds all of a small table.
+        buckets; ``"table_wise"``, whole tables of one shape lie on different devices;
+        ``"column_wise"``, each device holds all keys and an equal part of the
+        columns; ``"replicated"`` (or ``"data_parallel"``), each device holds all of a
+        small table. TorchRec's ``ShardingType`` and its names in capitals do too.
+      pooling_factors: how many ids an example has, by feature; 1 each if empty.
+        Table-wise tables are placed so that devices have equally much to do.
       shards: set by ``jde.Tables``: the parts that the arrays of one call are cut into.
     """
 
@@ -86,7 +91,8 @@ class TableConfig:
     param_dtype: Any = "float32"
     dtype: Any = "float32"
     key_dtype: str = "int64"
-    sharding: str = "row_wise"
+    sharding: Any = "row_wise"
+    pooling_factors: tuple[float, ...] = ()
     shards: int = 1
 
     def __post_init__(self) -> None:
@@ -99,7 +105,8 @@ class TableConfig:
         self._set("score_strategy", self._resolved_strategy())
         self._set("on_full", self._resolved_on_full())
         self._choose("pooling", _POOLINGS)
-        self._choose("sharding", _SHARDINGS)
+        self._set("sharding", self._resolved_sharding())
+        self._set("pooling_factors", self._resolved_factors())
         self._set("param_dtype", self._dtype_name("param_dtype", _VALUE_TYPES))
         self._set("dtype", self._dtype_name("dtype", _VALUE_TYPES))
         self._set("key_dtype", self._dtype_name("key_dtype", _KEY_TYPES))
@@ -150,6 +157,11 @@ class TableConfig:
     def evicts(self) -> bool:
         """Whether a new key may replace an old row."""
         return self.on_full == "evict"
+
+    @property
+    def ids_per_example(self) -> float:
+        """Of all features together, as far as ``pooling_factors`` tells."""
+        return sum(self.pooling_factors) or float(len(self.feature_names))
 
     def _set(self, field: str, value: Any) -> None:
         object.__setattr__(self, field, value)
@@ -231,6 +243,25 @@ class TableConfig:
                 "'error', or another score_strategy"
             )
         return self.on_full
+
+    def _resolved_sharding(self) -> str:
+        given = getattr(self.sharding, "value", self.sharding)
+        name = given.lower() if isinstance(given, str) else given
+        name = "replicated" if name == "data_parallel" else name
+        if name not in _SHARDINGS:
+            self._fail(f"sharding must be one of {_SHARDINGS}, not {given!r}")
+        return name
+
+    def _resolved_factors(self) -> tuple[float, ...]:
+        features = self.feature_names
+        factors = tuple(self.pooling_factors)
+        numbers = [x for x in factors if isinstance(x, (int, float)) and x > 0]
+        if len(factors) not in (0, len(features)) or len(numbers) != len(factors):
+            self._fail(
+                f"pooling_factors must have a number above 0 for each of the features "
+                f"{features}, not {self.pooling_factors!r}"
+            )
+        return tuple(float(x) for x in factors)
 
     def _choose(self, field: str, allowed: tuple) -> None:
         if getattr(self, field) not in allowed:

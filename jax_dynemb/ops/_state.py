@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 
 from jax_dynemb import _ffi
-from jax_dynemb._seed import table_seed
 from jax_dynemb.config import TableConfig
 
 
@@ -46,7 +45,7 @@ class TableState:
 
 
 def empty_state(config: TableConfig, seed: UInt32[Array, "2"]) -> TableState:
-    """A table without rows; `seed` is the user's, as words."""
+    """A table without rows; `seed` is the table's, see ``table_seed``."""
     slots = config.local_slots
     states = {
         name: jnp.zeros((slots, *spec.shape), jnp.float32)
@@ -56,7 +55,7 @@ def empty_state(config: TableConfig, seed: UInt32[Array, "2"]) -> TableState:
         index=empty_index(config.local_buckets),
         values=jnp.zeros((slots, config.dim), config.param_dtype),
         optimizer=states,
-        counters=_first_counters(config, table_seed(seed, config.name)),
+        counters=_first_counters(config, seed),
         extra=_first_extra(config),
     )
 

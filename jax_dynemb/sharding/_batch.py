@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +17,10 @@ from jax_dynemb.ops._sum_rows import sum_bags
 from jax_dynemb.sharding._exchange import Sections, capacity_of
 from jax_dynemb.sharding._keys import as_words, is_padding
 from jax_dynemb.sharding._placement import Placement
+from jax_dynemb.sharding._route import Part
 
 Input = tuple[FeatureLayout, FeatureInput]
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,23 +52,57 @@ def make_batch(
       inputs: layouts and arrays of the features on this device.
       factor: instead of the placement's ``exchange_factor``.
     """
-    ordered = [x for t in tables for x in inputs if x[0].table == t.name]
-    sizes = tuple(
-        sum(layout.num_ids for layout, _ in inputs if layout.table == t.name)
-        for t in tables
-    )
-    shards, factor = placement.shards, factor or placement.exchange_factor
+    ordered = in_order(placement, tables, inputs, lambda x: x[0])
+    factor = factor or placement.exchange_factor
+    parts = [_parts(placement, n, t, ordered) for n, t in enumerate(tables)]
     sections = Sections(
         tables=tuple(tables),
-        sizes=sizes,
-        capacities=tuple(capacity_of(size, shards, factor) for size in sizes),
+        parts=tuple(part for some in parts for part in some),
+        sizes=tuple(sum(part.size for part in some) for some in parts),
+        capacities=tuple(
+            max(capacity_of(part.size, part.owners, factor) for part in some)
+            for some in parts
+        ),
         dtypes=tuple(wire_dtype(placement, t) for t in tables),
         gradient_dtype=placement.exchange_dtype or "float32",
-        shards=shards,
+        shards=placement.shards,
         axes=placement.axes,
     )
     ids = jnp.concatenate([as_words(given.ids) for _, given in ordered])
     return Batch(sections, ordered, ids)
+
+
+def in_order(
+    placement: Placement,
+    tables: Sequence[TableConfig],
+    items: Sequence[T],
+    layout_of: Callable[[T], FeatureLayout],
+) -> list[T]:
+    """What belongs to features, in the order in which their ids stand in a batch."""
+
+    def place(item: T) -> tuple[int, int]:
+        layout = layout_of(item)
+        return numbers[layout.table], placement.place_of(layout)
+
+    numbers = {t.name: n for n, t in enumerate(tables)}
+    return sorted((x for x in items if layout_of(x).table in numbers), key=place)
+
+
+def _parts(
+    placement: Placement, number: int, table: TableConfig, ordered: Sequence[Input]
+) -> list[Part]:
+    """The ids of each table in a stack."""
+    stack = placement.stack(table.name)
+    sizes = [0] * len(stack.tables)
+    for layout, _ in ordered:
+        if layout.table == table.name:
+            sizes[placement.place_of(layout)] += layout.num_ids
+    begin = number * stack.shards
+    return [
+        Part(size, begin + place * stack.width, stack.width)
+        for place, size in enumerate(sizes)
+        if size > 0 or len(sizes) == 1
+    ]
 
 
 def wire_dtype(placement: Placement, table: TableConfig) -> str:
@@ -83,7 +120,7 @@ def zero_sums(batch: Batch) -> list[jax.Array]:
     for layout, _ in batch.inputs:
         t = _table_number(batch, layout)
         table, dtype = batch.sections.tables[t], batch.sections.dtypes[t]
-        dtype = "float32" if table.pooling else dtype
+        dtype = dtype if layout.pooling == "none" else "float32"
         sums.append(jnp.zeros((layout.num_bags, table.dim), dtype))
     return sums
 
@@ -116,7 +153,7 @@ def add_rows(
 def _pooled(
     table: TableConfig, layout: FeatureLayout, given: FeatureInput, rows: jax.Array
 ) -> jax.Array:
-    if table.pooling is None:
+    if layout.pooling == "none":
         return rows
     rows = rows.astype(jnp.float32)
     if given.weights is not None:

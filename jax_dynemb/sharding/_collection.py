@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
+from jax_dynemb._seed import table_seed
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops import _rows, _update
 from jax_dynemb.ops._layout import prepare
@@ -25,7 +26,14 @@ from jax_dynemb.sharding._gradients import joined, paired, specs_of, stacked_axe
 from jax_dynemb.sharding._keys import as_words, hash_words, owner_of, padding
 from jax_dynemb.sharding._placement import Placement, placement_of
 from jax_dynemb.sharding._residual import ShardedResidual
+from jax_dynemb.sharding._members import (
+    hyper_of_my_place,
+    is_here,
+    of_my_place,
+    touched,
+)
 from jax_dynemb.sharding._shared import Inputs, Shared
+from jax_dynemb.sharding._stacks import Stack
 from jax_dynemb.table import _insert, _weights
 from jax_dynemb.table._update import RowGradients, update_rows
 
@@ -39,30 +47,38 @@ _ALL = PartitionSpec()
 def init(tables: Tables, seed: jax.Array) -> States:
     """Empty tables, each shard made where it will live."""
     placement = placement_of(tables)
-    if not placement.is_inside():
-        return _init(tables)(seed)
-    local = [placement.local(config) for config in tables.tables.values()]
-    return {config.name: empty_state(config, seed) for config in local}
+    if placement.is_inside():
+        return _all_empty(placement, seed)
+    return _init(tables)(seed)
 
 
 @functools.lru_cache(maxsize=32)
 def _init(tables: Tables) -> Any:
     placement = placement_of(tables)
-    shardings = {n: placement.state_sharding(c) for n, c in tables.tables.items()}
+    make = functools.partial(_all_empty, placement)
+    return jax.jit(placement.mapped(make, (_ALL,), _specs(placement, placement.stacks)))
 
-    def make(seed):
-        return {n: empty_state(c, seed) for n, c in tables.tables.items()}
 
-    return jax.jit(make, out_shardings=shardings)
+def _all_empty(placement: Placement, seed: jax.Array) -> States:
+    return {s.name: _empty(placement, s, seed) for s in placement.stacks}
+
+
+def _empty(placement: Placement, stack: Stack, seed: jax.Array) -> TableState:
+    """A shard of tables without rows; each table has the seed of its own name."""
+    seeds = [table_seed(seed, t.name) for t in stack.tables]
+    if stack.places == 1:
+        return empty_state(stack.local, seeds[0])
+    seeds += [seed] * (stack.places - len(seeds))
+    return empty_state(stack.local, jnp.stack(seeds)[placement.my_place(stack)])
 
 
 def clear(tables: Tables, state: States) -> States:
     """See ``Tables.clear``."""
     placement = placement_of(tables)
-    used = list(tables.tables.values())
+    used = placement.stacks
 
     def body(state):
-        return {t.name: cleared_state(placement.local(t), state[t.name]) for t in used}
+        return {s.name: cleared_state(s.local, state[s.name]) for s in used}
 
     specs = _specs(placement, used)
     return dict(state) | placement.mapped(body, (specs,), specs)(_of(state, used))
@@ -81,7 +97,9 @@ def lookup(
 
     def body(state, ids, weights, scores):
         inputs = batch.local(ids, weights)
-        return _local_lookup(placement, batch.used, inputs, state, scores)
+        mine = {s.name: of_my_place(placement, s, scores) for s in batch.used}
+        rows, residual, new = _local_lookup(placement, batch.used, inputs, state, mine)
+        return rows, residual, touched(placement, batch.used, batch.names, state, new)
 
     specs = _specs(placement, batch.used)
     split = placement.split
@@ -97,7 +115,7 @@ def lookup(
 
 
 def _local_lookup(placement, used, inputs: Inputs, state, scores):
-    local = [placement.local(t) for t in used]
+    local = [s.local for s in used]
     split = [t for t in local if t.sharding == "row_wise"]
     copies = [t for t in local if t.sharding == "replicated"]
     rows, residuals, new = {}, {}, dict(state)
@@ -142,7 +160,7 @@ def find(
 
     def body(state, ids, weights):
         inputs = batch.local(ids, weights)
-        local = [placement.local(t) for t in batch.used]
+        local = [s.local for s in batch.used]
         rows, found, new = _local_find(placement, local, inputs, state)
         shaped, flags = {}, {}
         for layout, given in inputs:
@@ -192,7 +210,8 @@ def apply_gradients(
 ) -> States:
     """See ``Tables.apply_gradients``."""
     placement = placement_of(tables)
-    residuals, gradients, used = paired(tables, residual, d_rows)
+    residuals, gradients, names = paired(tables, residual, d_rows)
+    used = placement.stacks_of(names)
     numbers = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), dict(hyper))
 
     def body(state, residuals, gradients, numbers):
@@ -201,15 +220,18 @@ def apply_gradients(
         if only is not None and stacked_axes(only):
             only = None
 
+        given = {s.name: hyper_of_my_place(placement, s, state, numbers) for s in used}
+
         def update(states, features):
             names = {f.layout.table for f in features}
-            mine = [placement.local(t) for t in used if t.name in names]
-            return dict(states) | update_rows(mine, states, features, numbers)
+            mine = [s.local for s in used if s.name in names]
+            return dict(states) | update_rows(mine, states, features, given)
 
-        local = [placement.local(t) for t in used]
-        return _sharded_update.apply_gradients(
+        local = [s.local for s in used]
+        new = _sharded_update.apply_gradients(
             placement, local, features, only, state, update
         )
+        return touched(placement, used, names, state, new)
 
     specs = _specs(placement, used)
     residual_specs, gradient_specs = specs_of(placement, residuals, gradients)
@@ -225,11 +247,12 @@ def reduce_gradients(
 ) -> tuple[dict[str, RowGradients], States]:
     """See ``Tables.reduce_gradients``; with room for any skew."""
     placement = placement_of(tables)
-    residuals, gradients, used = paired(tables, residual, d_rows)
+    residuals, gradients, names = paired(tables, residual, d_rows)
+    used = placement.stacks_of(names)
 
     def body(state, residuals, gradients):
         features = joined(tables, residuals, gradients)
-        local = [placement.local(t) for t in used]
+        local = [s.local for s in used]
         result = {}
 
         def reduce(states, features):
@@ -257,13 +280,13 @@ def gather(
 ) -> tuple[dict[str, dict[str, jax.Array]], States]:
     """See ``Tables.gather``; slots of each shard, as ``reduce_gradients`` gives."""
     placement = placement_of(tables)
-    used = [tables.tables[name] for name in slots]
+    used = [placement.stack(name) for name in slots]
 
     def body(state, slots):
         rows, new = {}, {}
         for t in used:
             rows[t.name], new[t.name] = _rows.gather(
-                placement.local(t), state[t.name], slots[t.name]
+                t.local, state[t.name], slots[t.name]
             )
         return rows, new
 
@@ -281,13 +304,11 @@ def scatter(
 ) -> States:
     """See ``Tables.scatter``."""
     placement = placement_of(tables)
-    used = [tables.tables[name] for name in slots]
+    used = [placement.stack(name) for name in slots]
 
     def body(state, slots, rows):
         return {
-            t.name: _rows.scatter(
-                placement.local(t), state[t.name], slots[t.name], rows[t.name]
-            )
+            t.name: _rows.scatter(t.local, state[t.name], slots[t.name], rows[t.name])
             for t in used
         }
 
@@ -303,18 +324,23 @@ def insert(
 ) -> TableState:
     """See ``Tables.insert``; of one table. Every device takes the ids that it owns."""
     placement = placement_of(tables)
+    stack = placement.stack_of(table.name)
     ids, rows, optimizer_state, scores = given
     layout, prepared = prepare(table, table.name, ids)
     written = _insert.checked(table, layout, rows, optimizer_state, scores)
 
     def body(state, ids, written):
-        mine = _owned(placement, table, ids)
-        new = _insert.store(placement.local(table), state, mine, written)
-        if "scores" in written and table.sharding == "row_wise":
-            new = _insert.same_clock(new, placement.axes)
-        return new
+        mine = _owned(placement, stack, table, ids)
+        new = _insert.store(stack.local, state, mine, written)
+        if "scores" in written and stack.sharding == "row_wise":
+            here = is_here(placement, stack, [table.name])
+            new = _insert.same_clock(new, placement.axes, here)
+        new = touched(
+            placement, [stack], [table.name], {stack.name: state}, {stack.name: new}
+        )
+        return new[stack.name]
 
-    spec = placement.state_spec(table)
+    spec = placement.state_spec(stack)
     run = placement.mapped(body, (spec, _ALL, dict.fromkeys(written, _ALL)), spec)
     return run(state, as_words(prepared.ids), written)
 
@@ -324,13 +350,14 @@ def erase(
 ) -> TableState:
     """See ``Tables.erase``; of one table."""
     placement = placement_of(tables)
+    stack = placement.stack_of(table.name)
     _, given = prepare(table, table.name, ids)
 
     def body(state, ids):
-        mine = _owned(placement, table, ids)
-        return _rows.erase(placement.local(table), state, mine)
+        mine = _owned(placement, stack, table, ids)
+        return _rows.erase(stack.local, state, mine)
 
-    spec = placement.state_spec(table)
+    spec = placement.state_spec(stack)
     run = placement.mapped(body, (spec, _ALL), spec)
     return run(state, as_words(given.ids))
 
@@ -342,12 +369,11 @@ def weight_gradients(
     placement = placement_of(tables)
     (one,), (gradients,), _ = paired(tables, residual, dict(d_rows))
     weighted = _weights.weighted_features(one.features)
-    names = {each.layout.table for each in weighted.values()}
-    used = [t for t in tables.tables.values() if t.name in names]
+    used = placement.stacks_of([tables.config_of(name).name for name in weighted])
     inside = placement.is_inside()
 
     def body(state, features, gradients):
-        local = [_weights.reading(placement.local(t)) for t in used]
+        local = [_weights.reading(s.local) for s in used]
         inputs = [_weights.one_row_input(each) for each in features.values()]
         rows, _, new = _local_find(placement, local, inputs, state)
         result = {}
@@ -375,34 +401,40 @@ def local_shards(
     tables: Tables, table: TableConfig, state: TableState
 ) -> list[tuple[TableConfig, TableState]]:
     """The shards on this process's devices as tables of one device, each once."""
-    local = placement_of(tables).local(table)
+    stack = placement_of(tables).stack_of(table.name)
+    local = dataclasses.replace(stack.local, name=table.name)
     pieces: dict[Any, list[Any]] = {}
     leaves, tree = jax.tree.flatten(dataclasses.replace(state, extra=()))
     for leaf in leaves:
         for shard in leaf.addressable_shards:
-            if shard.replica_id == 0:
+            number = (shard.index[0].start or 0) // shard.data.shape[0]
+            if shard.replica_id == 0 and number in stack.owners(table.name):
                 pieces.setdefault(shard.device, []).append(shard.data)
     return [(local, jax.tree.unflatten(tree, each)) for each in pieces.values()]
 
 
-def _owned(placement: Placement, table: TableConfig, ids: jax.Array) -> jax.Array:
+def _owned(
+    placement: Placement, stack: Stack, table: TableConfig, ids: jax.Array
+) -> jax.Array:
     """The ids that this device owns; padding for the others."""
-    if table.sharding != "row_wise":
+    if stack.sharding != "row_wise":
         return ids
-    owner = owner_of(*hash_words(ids), placement.shards)
+    owner = owner_of(*hash_words(ids), stack.width) + stack.owners(table.name)[0]
     mine = owner == jax.lax.axis_index(placement.axes)
     return jnp.where(mine[:, None], ids, padding((1,)))
 
 
-def _slot_specs(placement: Placement, used: Sequence[TableConfig]) -> dict[str, Any]:
-    return {t.name: placement.split if t.sharding == "row_wise" else _ALL for t in used}
+def _slot_specs(placement: Placement, used: Sequence[Stack]) -> dict[str, Any]:
+    return {
+        s.name: _ALL if s.sharding == "replicated" else placement.split for s in used
+    }
 
 
-def _specs(placement: Placement, used: Sequence[TableConfig]) -> dict[str, TableState]:
-    return {t.name: placement.state_spec(t) for t in used}
+def _specs(placement: Placement, used: Sequence[Stack]) -> dict[str, TableState]:
+    return {s.name: placement.state_spec(s) for s in used}
 
 
-def _of(state: Mapping[str, TableState], used: Sequence[TableConfig]) -> States:
+def _of(state: Mapping[str, TableState], used: Sequence[Stack]) -> States:
     return {t.name: state[t.name] for t in used}
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""One padded exchange for all row-wise tables of a call."""
+"""One padded exchange for all tables of a call whose rows are on single shards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxtyping import Array, Int32, UInt32
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.sharding._keys import hash_words, padding
-from jax_dynemb.sharding._route import Route
+from jax_dynemb.sharding._route import Part, Route
 
 Axes = tuple[str, ...]
 
@@ -26,10 +26,12 @@ class Sections:
     """What is static in one exchange.
 
     A device has a section of ``capacity`` places for each table in what it sends to
-    each owner. The ids of all tables stand one table after the other.
+    each owner. The ids of all tables stand one table after the other. Tables that
+    share arrays (a ``Stack``) are one table here.
 
     Attributes:
       tables: their configs, as a shard sees them.
+      parts: the ids of each table of the user's on a device.
       sizes: ids of each table on a device.
       capacities: places of each table for each owner.
       dtypes: of each table's rows on the wire.
@@ -39,6 +41,7 @@ class Sections:
     """
 
     tables: tuple[TableConfig, ...]
+    parts: tuple[Part, ...]
     sizes: tuple[int, ...]
     capacities: tuple[int, ...]
     dtypes: tuple[str, ...]
@@ -50,6 +53,11 @@ class Sections:
     def starts(self) -> list[int]:
         """The first position of each table."""
         return [sum(self.sizes[:t]) for t in range(len(self.sizes))]
+
+    @property
+    def segments(self) -> int:
+        """Of a ``Route``: one for each table and owner."""
+        return len(self.tables) * self.shards
 
     def by_table(self, per_segment: jax.Array) -> jax.Array:
         """[tables * shards] as [tables, shards]."""

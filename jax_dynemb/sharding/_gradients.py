@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._residual import FeatureGradient, FeatureResidual, join_gradient
 from jax_dynemb.sharding._placement import Placement, placement_of
 from jax_dynemb.sharding._residual import ShardedResidual
@@ -23,21 +22,20 @@ if TYPE_CHECKING:
 
 def paired(
     tables: Tables, residual: Any, d_rows: Any
-) -> tuple[list[ShardedResidual], list[dict[str, jax.Array]], list[TableConfig]]:
+) -> tuple[list[ShardedResidual], list[dict[str, jax.Array]], set[str]]:
     """Residuals and gradients that fit them, and the tables they belong to."""
     pairs = pair_lookups(ShardedResidual, residual, d_rows)
     residuals, gradients = [one for one, _ in pairs], [dict(d) for _, d in pairs]
     names = set()
     placement = placement_of(tables)
     for n, (one, d) in enumerate(pairs):
-        names |= {r.layout.table for r in one.features.values()}
+        names |= {tables.config_of(feature).name for feature in one.features}
         if not placement.is_inside():
             gradients[n] = {
                 name: _padded_gradient(placement, one.features[name], d[name])
                 for name in one.features
             }
-    used = [t for name, t in tables.tables.items() if name in names]
-    return residuals, gradients, used
+    return residuals, gradients, names
 
 
 def _padded_gradient(

@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +18,16 @@ from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.sharding._placement import Placement
+from jax_dynemb.sharding._stacks import Stack
 
 
-def on_host(array: jax.Array) -> np.ndarray:
+_EXCHANGE = ("exchange_capacity", "exchange_peak", "exchange_overflows")
+
+
+def on_host(array: Any) -> np.ndarray:
     """A small array as numpy, on every process; all of them must call it."""
+    if isinstance(array, np.ndarray):
+        return array
     if array.is_fully_addressable or array.is_fully_replicated:
         return np.asarray(array)
     mesh = getattr(array.sharding, "mesh", None)
@@ -32,16 +41,48 @@ def _identity(sharding: NamedSharding):
     return jax.jit(lambda x: x, out_shardings=sharding)
 
 
-def rows_of_shards(
-    placement: Placement, table: TableConfig, state: TableState
-) -> list[int]:
+def table_counters(stack: Stack, table: str, state: TableState) -> TableState:
+    """A state of which the counters are those of one table, as numpy."""
+    rows = slice(0, stack.local.max_shards)  # of the first copy
+    if stack.sharding == "row_wise":
+        rows = counter_rows(stack, table)
+    counters: Any = on_host(state.counters)[rows]
+    return dataclasses.replace(state, counters=counters)
+
+
+def counter_rows(stack: Stack, table: str) -> slice:
+    """The rows of a state's counters that belong to a table, copies included."""
+    if len(stack.tables) == 1:
+        return slice(None)
+    rows, place = stack.local.max_shards, stack.place_of(table)
+    return slice(place * rows, (place + 1) * rows)
+
+
+def exchange_stats(
+    placement: Placement,
+    table: TableConfig,
+    state: Mapping[str, TableState],
+    counters: Mapping[str, int],
+) -> dict[str, int | float]:
+    """What ``Tables.stats`` tells of a table whose rows are on single shards."""
+    stack = placement.stack_of(table.name)
+    if stack.sharding != "row_wise":
+        return {}
+    all_rows = rows_of_shards(placement, state[stack.name])
+    rows = [all_rows[shard] for shard in stack.owners(table.name)]
+    result: dict[str, int | float] = {name: counters[name] for name in _EXCHANGE}
+    result["fullest_shard"] = max(rows) * stack.width / table.num_slots
+    return {f"{table.name}/{name}": value for name, value in result.items()}
+
+
+def rows_of_shards(placement: Placement, state: TableState) -> list[int]:
     """Live rows of each shard, counted in the index: right after a restore too."""
-    counts = on_host(_counts(placement, table)(state.index))
+    counts = on_host(_counts(placement)(state.index))
     return [int(n) for n in counts]
 
 
 @functools.lru_cache(maxsize=64)
-def _counts(placement: Placement, table: TableConfig):
+def _counts(placement: Placement):
     digest_words = _ffi.constants()["keys_word"]
 
     def body(index):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Lookups of row-wise tables, as one device runs them inside shard_map."""
+"""Lookups of split tables, as one device runs them inside shard_map."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def lookup(batch: Batch, states: States, scores: Mapping[str, jax.Array]) -> Loo
         configs = [config for config, _ in pairs]
         return _owner_lookup(batch, configs, continued, ids, uses, scores)
 
-    found = route(batch.ids, batch.sections.sizes, batch.sections.shards)
+    found = route(batch.ids, batch.sections.parts, batch.sections.segments)
     fits, peaks = fitting(batch, found)
     ids, slots, sums, new = _rounds(batch, found, fits, dict(states), first, later)
     for t, table in enumerate(tables):
@@ -87,7 +87,7 @@ def find(
         )
         return [o["rows"] for o in outputs], [o["found"] for o in outputs], new
 
-    found = route(batch.ids, sections.sizes, sections.shards)
+    found = route(batch.ids, sections.parts, sections.segments)
     fits, _ = fitting(batch, found)
     flags = [jnp.zeros(size, jnp.uint8) for size in sections.sizes]
     _, _, (sums, flags), new = _with_flags(batch, found, fits, states, owner, flags)

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -20,7 +21,9 @@ from jax.sharding import (
 )
 
 from jax_dynemb.config import MAX_SLOTS, TableConfig
+from jax_dynemb.ops._layout import FeatureLayout
 from jax_dynemb.ops._state import TableState
+from jax_dynemb.sharding._stacks import Stack, make_stacks, same_stacks
 
 if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables
@@ -33,51 +36,97 @@ class Placement:
     """The mesh of a collection and how its exchanges are made.
 
     Attributes:
-      given_mesh: the devices; None: those of the shard_map that the code runs in.
+      mesh: the devices; None: those of the shard_map that the code will run in.
       axes: axes of the mesh that rows and batches are split over; tables are
         replicated over the others.
       exchange_factor: places for ids in an exchange, as a multiple of an equal share
         of the batch.
       exchange_dtype: of rows and gradients on the wire; None: as exact as the rows.
+      stacks: the arrays of all tables.
     """
 
-    given_mesh: Mesh | None
+    mesh: Mesh | AbstractMesh | None
     axes: tuple[str, ...]
     exchange_factor: float
     exchange_dtype: str | None
-
-    @property
-    def mesh(self) -> Mesh | AbstractMesh:
-        """The devices."""
-        if self.given_mesh is not None:
-            return self.given_mesh
-        if not self.is_inside():
-            raise ValueError(
-                f"Tables with axis_name={self.axes} know their devices inside a "
-                "jax.shard_map over these axes only. For what runs outside of it, "
-                "make jde.Tables(tables, mesh=..., axis=...): the state is the same."
-            )
-        return jax.sharding.get_abstract_mesh()
+    stacks: tuple[Stack, ...] = dataclasses.field(default=(), hash=False)
 
     @property
     def shards(self) -> int:
         """Parts that row-wise tables are cut into."""
+        if self.mesh is None:
+            return 1  # not known yet; names and specs do not depend on it
         return math.prod(self.mesh.shape[axis] for axis in self.axes)
+
+    @property
+    def devices(self) -> int:
+        """Of the mesh, replicas included."""
+        return 1 if self.mesh is None else self.mesh.size
 
     @property
     def split(self) -> PartitionSpec:
         """The first axis over all shards."""
         return PartitionSpec(self.axes)
 
-    def local(self, table: TableConfig) -> TableConfig:
-        """The config as a shard sees it."""
-        shards = self.shards if table.sharding == "row_wise" else 1
-        check_shards(table, shards)
-        return dataclasses.replace(table, shards=shards)
+    def with_tables(self, tables: Sequence[TableConfig]) -> Placement:
+        """The same with these tables, where they were if their names are the same."""
+        check_tables(self.shards, tables)
+        if self.mesh is None:
+            _check_not_table_wise(tables)
+        stacks = same_stacks(self.stacks, tables)
+        if stacks is None:
+            stacks = make_stacks(tables, self.shards)
+        if self.mesh is not None:
+            check_slots([stack.local for stack in stacks])
+        return dataclasses.replace(self, stacks=stacks)
 
-    def state_spec(self, table: TableConfig) -> TableState:
-        """A PartitionSpec for each array of a table."""
-        rows = self.split if table.sharding == "row_wise" else PartitionSpec()
+    def here(self) -> Placement:
+        """With the mesh of the shard_map that the code runs in, if it has none."""
+        if self.mesh is not None:
+            return self
+        if not self.is_inside():
+            raise ValueError(
+                f"Tables with axis_name={self.axes} know their devices inside a "
+                "jax.shard_map over these axes only. For what runs outside of it, "
+                "make jde.Tables(tables, mesh=..., axis=...): the state is the same."
+            )
+        there = dataclasses.replace(
+            self, mesh=jax.sharding.get_abstract_mesh(), stacks=()
+        )
+        return there.with_tables([t for stack in self.stacks for t in stack.tables])
+
+    def stack(self, name: str) -> Stack:
+        """By its name in the state."""
+        return self._by_name[name]
+
+    def stack_of(self, table: str) -> Stack:
+        """The arrays that a table is part of."""
+        return self._by_table[table]
+
+    def stacks_of(self, tables: Collection[str]) -> list[Stack]:
+        """The arrays of some tables."""
+        return [s for s in self.stacks if any(t.name in tables for t in s.tables)]
+
+    def place_of(self, layout: FeatureLayout) -> int:
+        """The place that the table of a feature has in its stack."""
+        return self._by_name[layout.table].place_of_feature.get(layout.feature, 0)
+
+    def my_place(self, stack: Stack) -> jax.Array:
+        """The place that this shard holds; inside shard_map."""
+        return jax.lax.axis_index(self.axes) // stack.width
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, Stack]:
+        return {s.name: s for s in self.stacks}
+
+    @functools.cached_property
+    def _by_table(self) -> dict[str, Stack]:
+        return {t.name: s for s in self.stacks for t in s.tables}
+
+    def state_spec(self, stack: Stack) -> TableState:
+        """A PartitionSpec for each array of a stack."""
+        table = stack.local
+        rows = PartitionSpec() if stack.sharding == "replicated" else self.split
         extra = getattr(table.optimizer, "extra", None)
         leaves = () if extra is None else jax.eval_shape(lambda: extra(table.dim))
         return TableState(
@@ -86,12 +135,6 @@ class Placement:
             optimizer=dict.fromkeys(table.states, rows),  # pyright: ignore[reportArgumentType]
             counters=rows,  # pyright: ignore[reportArgumentType]
             extra=tuple(PartitionSpec() for _ in leaves),
-        )
-
-    def state_sharding(self, table: TableConfig) -> TableState:
-        """A NamedSharding for each array of a table."""
-        return jax.tree.map(
-            lambda spec: NamedSharding(self.mesh, spec), self.state_spec(table)
         )
 
     def is_inside(self) -> bool:
@@ -110,6 +153,7 @@ class Placement:
         """The function run once a shard; itself where it already runs there."""
         if self.is_inside():
             return function
+        assert self.mesh is not None  # see here()
         run = jax.shard_map(
             function,
             mesh=self.mesh,
@@ -128,9 +172,11 @@ class Placement:
 
     def put(self, tree: Any, specs: Any) -> Any:
         """Moves arrays to their shardings; only explicit axes need it."""
+        mesh = self.mesh
+        assert mesh is not None
 
         def one(spec, part):
-            sharding = NamedSharding(self.mesh, spec)
+            sharding = NamedSharding(mesh, spec)
             return jax.tree.map(lambda x: jax.reshard(jnp.asarray(x), sharding), part)
 
         return jax.tree.map(
@@ -141,7 +187,7 @@ class Placement:
 def placement_of(tables: Tables) -> Placement:
     """The placement of a collection on a mesh."""
     assert tables.placement is not None
-    return tables.placement
+    return tables.placement.here()
 
 
 def make_placement(
@@ -170,21 +216,38 @@ def make_placement(
     return Placement(mesh, axes, float(exchange_factor), dtype)
 
 
-def check_shards(table: TableConfig, shards: int) -> None:
-    """Refuses a table that cannot be cut into so many equal parts."""
-    if table.max_shards % shards:
-        raise ValueError(
-            f"Table '{table.name}' has {table.num_buckets} buckets, which {shards} "
-            "devices cannot share equally. Use a capacity of "
-            f"{_next_capacity(table, shards)} rows, sharding='replicated' for a small "
-            "table, or a mesh axis whose size is a power of two up to 64."
-        )
-    if table.num_slots // shards > MAX_SLOTS:
-        raise ValueError(
-            f"Table '{table.name}': capacity {table.capacity} needs more than 2**31 "
-            "slots on one device; split the features over several tables, or shard "
-            "the table over a mesh (of more devices)"
-        )
+def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:
+    """Refuses a table that cannot be cut into equal parts."""
+    for table in tables:
+        if table.sharding == "row_wise" and table.max_shards % shards:
+            raise ValueError(
+                f"Table '{table.name}' has {table.num_buckets} buckets, which "
+                f"{shards} devices cannot share equally. Use a capacity of "
+                f"{_next_capacity(table, shards)} rows, sharding='replicated' for a "
+                "small table, 'table_wise' for some of one shape, or a mesh axis "
+                "whose size is a power of two up to 64."
+            )
+
+
+def check_slots(local: Sequence[TableConfig]) -> None:
+    """Refuses tables, as a shard sees them, whose slots int32 cannot number."""
+    for table in local:
+        if table.local_slots > MAX_SLOTS:
+            raise ValueError(
+                f"Table '{table.name}': capacity {table.capacity} needs more than "
+                "2**31 slots on one device; split the features over several tables, "
+                "or shard the table over a mesh (of more devices)"
+            )
+
+
+def _check_not_table_wise(tables: Sequence[TableConfig]) -> None:
+    for table in tables:
+        if table.sharding == "table_wise":
+            raise ValueError(
+                f"Table '{table.name}' is table-wise: where it lies depends on the "
+                "number of devices. Give jde.Tables mesh=... and axis=... instead of "
+                "axis_name=...; inside a shard_map they work too."
+            )
 
 
 def _next_capacity(table: TableConfig, shards: int) -> int:

@@ -80,7 +80,7 @@ def _plan_of(
     placement: Placement | None, table: TableConfig, ids: Mapping[str, int]
 ) -> TablePlan:
     count = sum(ids.get(feature, 0) for feature in table.feature_names)
-    local = table if placement is None else placement.local(table)
+    local = table if placement is None else placement.stack_of(table.name).local
     id_bytes = row_bytes = gradient_bytes = 0
     shards = 1 if placement is None else placement.shards
     if placement is not None and table.sharding == "row_wise":
@@ -98,7 +98,7 @@ def _plan_of(
     return TablePlan(
         table=table.name,
         sharding="one device" if placement is None else table.sharding,
-        devices=1 if placement is None else placement.mesh.size,
+        devices=1 if placement is None else placement.devices,
         rows=local.local_slots,
         bytes=bytes_of(local),
         ids=count,

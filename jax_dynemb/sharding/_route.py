@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,20 @@ import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
 from jax_dynemb.sharding._keys import hash_words, is_padding, owner_of
+
+
+class Part(NamedTuple):
+    """The ids of one table.
+
+    Attributes:
+      size: how many there are.
+      first: the segment of the ids that the table's first owner has.
+      owners: shards that hold rows of the table; their segments follow each other.
+    """
+
+    size: int
+    first: int
+    owners: int
 
 
 @jax.tree_util.register_dataclass
@@ -30,8 +45,8 @@ class Route:
       unique_of: for each position the number of its distinct id; ``n`` for padding.
       first: for each distinct id the position where it first occurs; ``n`` past the
         last one.
-      starts: where each segment begins, and where the last one ends; segment ``table
-        * shards + owner``.
+      starts: where each segment begins, and where the last one ends; segment ``stack
+        * shards + owner``, where a stack is a table or several that share arrays.
     """
 
     unique_of: Int32[Array, " n"]
@@ -39,23 +54,23 @@ class Route:
     starts: Int32[Array, " segments_and_one"]
 
 
-def route(ids: UInt32[Array, "n 2"], sizes: Sequence[int], shards: int) -> Route:
+def route(ids: UInt32[Array, "n 2"], parts: Sequence[Part], segments: int) -> Route:
     """Finds the distinct ids and their owners.
 
     Args:
       ids: of all tables, one after the other; -1 is padding.
-      sizes: ids of each table.
-      shards: how many owners there are.
+      parts: of each table, in order of their segments.
+      segments: how many there are.
     """
-    n, tables = ids.shape[0], len(sizes)
-    segments = tables * shards
+    n = ids.shape[0]
     low, high = hash_words(ids)
-    table = _table_of_position(sizes)
-    segment = table * shards + owner_of(low, high, shards)
-    segment = jnp.where(is_padding(ids), segments, segment)
-    order = _order(low, high, segment // shards, tables)
-    segment, ids = segment[order], ids[order]
-    same = (segment[1:] == segment[:-1]) & (ids[1:] == ids[:-1]).all(axis=-1)
+    part = _part_of_position(parts)
+    segment = _segment(part, low, high, parts)
+    live = ~is_padding(ids)
+    order = _order(low, high, jnp.where(live, part, len(parts)), len(parts))
+    part = part[order]
+    segment, ids = jnp.where(live, segment, segments)[order], ids[order]
+    same = (part[1:] == part[:-1]) & (ids[1:] == ids[:-1]).all(axis=-1)
     fresh = jnp.concatenate([jnp.ones(min(n, 1), bool), ~same]) & (segment < segments)
     count = jnp.cumsum(fresh, dtype=jnp.int32)
     number = jnp.where(segment < segments, count - 1, n)
@@ -72,13 +87,25 @@ def route(ids: UInt32[Array, "n 2"], sizes: Sequence[int], shards: int) -> Route
     )
 
 
-def _table_of_position(sizes: Sequence[int]) -> Int32[Array, " n"]:
+def _part_of_position(parts: Sequence[Part]) -> Int32[Array, " n"]:
+    sizes = [part.size for part in parts]
     position = jnp.arange(sum(sizes), dtype=jnp.int32)
-    ends = np.cumsum(sizes)[:-1]
-    table = jnp.zeros(sum(sizes), jnp.int32)
-    for end in ends:
-        table += (position >= int(end)).astype(jnp.int32)
-    return table
+    number = jnp.zeros(sum(sizes), jnp.int32)
+    for end in np.cumsum(sizes)[:-1]:
+        number += (position >= int(end)).astype(jnp.int32)
+    return number
+
+
+def _segment(
+    part: jax.Array, low: jax.Array, high: jax.Array, parts: Sequence[Part]
+) -> Int32[Array, " n"]:
+    """The segment of each id, as if none were padding."""
+    owners = jnp.array([p.owners for p in parts], jnp.int32)[part]
+    segment = jnp.array([p.first for p in parts], jnp.int32)[part]
+    for count in {p.owners for p in parts} - {1}:
+        owner = owner_of(low, high, count)
+        segment += jnp.where(owners == count, owner, 0)
+    return segment
 
 
 def _order(

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +22,21 @@ Inputs = list[tuple[FeatureLayout, FeatureInput]]
 
 
 class Shared:
-    """The ids and weights of one call, as shard_map takes them."""
+    """The ids and weights of one call, as shard_map takes them.
+
+    Attributes:
+      placement: of the collection.
+      names: of the tables that are looked up.
+      used: their arrays.
+    """
 
     def __init__(
         self, tables: Tables, ids: Mapping[str, Any], weights: Mapping[str, Any]
     ):
         self.placement = placement_of(tables)
         self._configs = {name: tables.config_of(name) for name in ids}
-        names = {config.name for config in self._configs.values()}
-        self.used = [t for t in tables.tables.values() if t.name in names]
+        self.names = {config.name for config in self._configs.values()}
+        self.used = self.placement.stacks_of(self.names)
         self._inside = self.placement.is_inside()
         if self._inside:  # everything is this device's already
             self.ids, self.weights = dict(ids), dict(weights)
@@ -69,7 +76,9 @@ class Shared:
                     factor = _inputs.local_numbers(
                         self.placement, share, ids[name], factor
                     )
-            inputs.append(prepare(config, name, mine, factor))
+            layout, given = prepare(config, name, mine, factor)
+            stack = self.placement.stack_of(config.name)
+            inputs.append((dataclasses.replace(layout, table=stack.name), given))
         return inputs
 
     def whole(self, offsets: jax.Array | None, per_id: jax.Array) -> jax.Array:

@@ -17,7 +17,7 @@ from jax_dynemb.ops._residual import FeatureGradient
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.ops._sum_rows import sum_gradients
 from jax_dynemb.sharding import _replicated
-from jax_dynemb.sharding._batch import Batch, make_batch
+from jax_dynemb.sharding._batch import Batch, in_order, make_batch
 from jax_dynemb.sharding._counters import same_step
 from jax_dynemb.sharding._exchange import (
     next_window,
@@ -68,13 +68,13 @@ def apply_gradients(
 
 
 def _row_wise(placement, tables, features, only, states, update: Update, all_fits):
-    ordered = [f for t in tables for f in features if f.layout.table == t.name]
+    ordered = in_order(placement, tables, features, lambda f: f.layout)
     inputs = [(f.layout, FeatureInput(f.ids, None, None)) for f in ordered]
     factor = float(placement.shards) if all_fits else None
     batch = make_batch(placement, tables, inputs, factor)
     sections = batch.sections
     if only is None or only.route is None or only.fits is None:
-        found = route(batch.ids, sections.sizes, sections.shards)
+        found = route(batch.ids, sections.parts, sections.segments)
         fits, _ = fitting(batch, found)
         received = None
     else:

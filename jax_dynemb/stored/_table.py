@@ -37,7 +37,7 @@ class StoredTable:
 
 def live_table(coll: Tables, state: States, name: str) -> StoredTable:
     """A table of a running program."""
-    counters = counter_values(state[name])
+    counters = counter_values(coll.counted(state, name))
     return StoredTable(
         schema=Schema.of(coll.tables[name], counters["step"]),
         rows=counters["rows"],

@@ -22,6 +22,7 @@ from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._state import TableState, check_state, empty_index
 from jax_dynemb.sharding._keys import bucket_of, hash_words
+from jax_dynemb.sharding._placement import placement_of
 from jax_dynemb.table._stats import EVENTS
 
 if TYPE_CHECKING:
@@ -34,11 +35,23 @@ def grow(
     """See ``Tables.grow``."""
     configs, new = dict(tables.tables), dict(state)
     for name, capacity in capacities.items():
-        old = configs[name]
-        configs[name] = config = larger(old, capacity)
-        if config is not old:
-            new[name] = _grown(tables, old, config, state[name])
-    return tables.with_tables(configs.values()), new
+        old = tables.tables[name]
+        config = larger(old, capacity)
+        for other in _in_the_same_arrays(tables, name):
+            wanted = max(config.capacity, configs[other].capacity)
+            configs[other] = dataclasses.replace(configs[other], capacity=wanted)
+    bigger = tables.with_tables(configs.values())
+    for name in capacities:
+        factor = configs[name].num_buckets // tables.tables[name].num_buckets
+        place = tables.state_name(name)
+        if factor > 1 and new[place] is state[place]:
+            new[place] = _grown(tables, name, factor, state[place])
+    return bigger, new
+
+
+def _in_the_same_arrays(tables: Tables, name: str) -> list[str]:
+    place = tables.state_name(name)
+    return [other for other in tables.tables if tables.state_name(other) == place]
 
 
 def larger(table: TableConfig, capacity: int) -> TableConfig:
@@ -62,19 +75,16 @@ def larger(table: TableConfig, capacity: int) -> TableConfig:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _grown(
-    tables: Tables, old: TableConfig, new: TableConfig, state: TableState
-) -> TableState:
-    placement = tables.placement
-    was = old if placement is None else placement.local(old)
+def _grown(tables: Tables, name: str, factor: int, state: TableState) -> TableState:
+    if tables.placement is None:
+        return grown_state(tables.tables[name], factor, state)
+    placement = placement_of(tables)
+    stack = placement.stack_of(name)
+    spec = placement.state_spec(stack)
 
     def body(state: TableState) -> TableState:
-        check_state(was, state)
-        return grown_state(was, new.num_buckets // old.num_buckets, state)
+        return grown_state(stack.local, factor, state)
 
-    if placement is None:
-        return body(state)
-    spec = placement.state_spec(old)
     return placement.mapped(body, (spec,), spec)(state)
 
 
@@ -86,6 +96,7 @@ def grown_state(table: TableConfig, factor: int, state: TableState) -> TableStat
       factor: 2 or more.
       state: of the shard.
     """
+    check_state(table, state)
 
     def repeated(rows: jax.Array) -> jax.Array:
         # In all new buckets of an old one; where a key is not they are never read.

@@ -88,10 +88,16 @@ def _clock_after(
     return dataclasses.replace(state, counters=state.counters.at[:, place].set(latest))
 
 
-def same_clock(state: TableState, axes: tuple[str, ...]) -> TableState:
-    """The latest clock of all shards, in each of them; inside shard_map."""
+def same_clock(state: TableState, axes: tuple[str, ...], here: jax.Array) -> TableState:
+    """The latest clock of the shards that have the table; inside shard_map.
+
+    Args:
+      state: of this shard.
+      axes: of the mesh.
+      here: bool[], whether this shard has the table.
+    """
     place = _ffi.code("counters", "clock")
-    low, high = state.counters[0, place]
+    low, high = jnp.where(here, state.counters[0, place], jnp.uint32(0))
     latest = jax.lax.pmax(high, axes)
     low = jax.lax.pmax(jnp.where(high == latest, low, jnp.uint32(0)), axes)
     clock = jnp.stack([low, latest])

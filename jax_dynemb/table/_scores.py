@@ -46,8 +46,18 @@ def used_since(
     return age.astype(np.int64) <= clock - since
 
 
-def set_score(table: TableConfig, state: TableState, score: int) -> TableState:
-    """See ``Tables.set_score``."""
+def set_score(
+    table: TableConfig, counted: TableState, state: TableState, rows: slice, score: int
+) -> TableState:
+    """See ``Tables.set_score``.
+
+    Args:
+      table: which one.
+      counted: its counters, as ``Tables.counted`` returns them.
+      state: its arrays.
+      rows: of their counters.
+      score: the clock of its next lookup.
+    """
     strategy = ScoreStrategy(table.score_strategy)
     if strategy not in _COUNTED:
         raise ValueError(
@@ -55,7 +65,7 @@ def set_score(table: TableConfig, state: TableState, score: int) -> TableState:
             "is not a step. Leave it alone; a customized table takes its scores with "
             "each lookup: lookup(..., scores={table: score})."
         )
-    least = next_score(state)
+    least = next_score(counted)
     if not least <= score < 1 << 62:
         raise ValueError(
             f"Table '{table.name}': score {score} is not in [{least}, 2**62): rows "
@@ -63,5 +73,6 @@ def set_score(table: TableConfig, state: TableState, score: int) -> TableState:
         )
     place = _ffi.code("counters", "clock")
     words = jnp.asarray(words_of([score - 1])[0])
-    counters: jax.Array = state.counters.at[:, place].set(words)
+    counters: jax.Array = state.counters.at[rows, place].set(words)
+    counters = jax.device_put(counters, state.counters.sharding)
     return dataclasses.replace(state, counters=counters)

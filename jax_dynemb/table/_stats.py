@@ -4,35 +4,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._state import TableState
-from jax_dynemb.sharding._hosts import on_host, rows_of_shards
-from jax_dynemb.sharding._placement import Placement
+from jax_dynemb.sharding._hosts import on_host
 
 # Counted in a shard's first row (core/table_ref.h).
 EVENTS = ("rows", "inserted", "evicted", "refused", "lost_updates")
 _SHOWN = ("inserted", "evicted", "refused", "lost_updates", "step", "lookups")
-_EXCHANGE = ("exchange_capacity", "exchange_peak", "exchange_overflows")
 
 
-def stats(
-    table: TableConfig, state: TableState, placement: Placement | None
-) -> dict[str, int | float]:
+def stats(table: TableConfig, counters: Mapping[str, int]) -> dict[str, int | float]:
     """See ``Tables.stats``; of one table."""
-    counters = counter_values(state)
     result: dict[str, int | float] = {
         "rows": counters["rows"],
         "capacity": table.num_slots,
         "load_factor": counters["rows"] / table.num_slots,
     }
     result |= {name: counters[name] for name in _SHOWN}
-    if placement is not None and table.sharding == "row_wise":
-        result |= {name: counters[name] for name in _EXCHANGE}
-        rows = rows_of_shards(placement, table, state)
-        result["fullest_shard"] = max(rows) * placement.shards / table.num_slots
     if table.on_full == "error" and counters["refused"] > 0:
         raise RuntimeError(
             f"Table '{table.name}' refused {counters['refused']} ids: their buckets "

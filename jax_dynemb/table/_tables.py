@@ -15,14 +15,20 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jax_dynemb import _ffi
-from jax_dynemb._seed import seed_words
+from jax_dynemb._seed import seed_words, table_seed
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.ops import _lookup, _rows
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, prepare
 from jax_dynemb.ops._residual import Residual, make_residual
 from jax_dynemb.ops._state import TableState, cleared_state, empty_state
 from jax_dynemb.sharding import _collection as _on_mesh
-from jax_dynemb.sharding._placement import check_shards, make_placement
+from jax_dynemb.sharding._hosts import counter_rows, exchange_stats, table_counters
+from jax_dynemb.sharding._placement import (
+    Placement,
+    check_slots,
+    make_placement,
+    placement_of,
+)
 from jax_dynemb.sharding._plan import Plan, make_plan
 from jax_dynemb.sharding._residual import ShardedResidual
 from jax_dynemb.table import (
@@ -35,6 +41,7 @@ from jax_dynemb.table import (
     _update,
     _weights,
 )
+from jax_dynemb.table._stats import counter_values
 from jax_dynemb.table._update import RowGradients
 
 States = dict[str, TableState]
@@ -97,7 +104,16 @@ class Tables:
                 f"axis_name={axis_name!r} takes the place of mesh= and axis=; with a "
                 "mesh, which works inside a shard_map too, write axis=..."
             )
-        configs = tuple(tables)
+        placement = None
+        if mesh is not None or axis_name is not None:
+            axes = axis if axis_name is None else axis_name
+            placement = make_placement(mesh, axes, exchange_factor, exchange_dtype)
+        self._take(tuple(tables), placement)
+
+    def _take(
+        self, configs: tuple[TableConfig, ...], placement: Placement | None
+    ) -> None:
+        """Checks the tables and gives each its place."""
         self.tables = {config.name: config for config in configs}
         self.features = {
             f: config.name for config in configs for f in config.feature_names
@@ -106,33 +122,20 @@ class Tables:
         _check_unique("feature", [f for c in configs for f in c.feature_names])
         if not configs:
             raise ValueError("Tables needs one TableConfig or more")
-        self.placement = None
-        if mesh is not None or axis_name is not None:
-            axes = axis if axis_name is None else axis_name
-            self.placement = make_placement(mesh, axes, exchange_factor, exchange_dtype)
-        for config in configs:
-            if self.placement is None:
-                check_shards(config, 1)
-            elif mesh is not None:
-                self.placement.local(config)
+        self.placement = placement and placement.with_tables(configs)
+        if placement is None:
+            check_slots(configs)
         self._key = (configs, self.placement)
 
     def with_tables(self, tables: Iterable[TableConfig]) -> Tables:
-        """Other tables on the same devices.
+        """Other tables on the same devices, those of the same names at their places.
 
         Args:
           tables: one config a table.
         """
-        if (p := self.placement) is None:
-            return Tables(tables)
-        return Tables(
-            tables,
-            p.given_mesh,
-            None if p.given_mesh is None else p.axes,
-            axis_name=p.axes if p.given_mesh is None else None,
-            exchange_factor=p.exchange_factor,
-            exchange_dtype=p.exchange_dtype,
-        )
+        new = object.__new__(Tables)
+        new._take(tuple(tables), self.placement)
+        return new
 
     def __eq__(self, other: object) -> bool:
         """Equal configs in equal order."""
@@ -163,6 +166,16 @@ class Tables:
             raise ValueError(_unknown("Table", name, self.tables))
         return self.tables[name]
 
+    def state_name(self, table: str) -> str:
+        """Where the arrays of a table are in a state: under its own name, or together
+        with tables of the same shape (see ``sharding="table_wise"``).
+
+        Raises:
+          ValueError: there is no such table.
+        """
+        name = self._table(table).name
+        return name if self.placement is None else self.placement.stack_of(name).name
+
     def init(self, seed: Any = 0) -> States:
         """Empty tables on the default device, or each shard on its own device.
 
@@ -171,7 +184,7 @@ class Tables:
             key, column).
 
         Returns:
-          States by table name.
+          States by table name; see ``state_name``.
         """
         _ffi.check_platform()
         if self.placement is not None:
@@ -190,7 +203,8 @@ class Tables:
         """
         for feature in ids or {}:
             self.config_of(feature)
-        return make_plan(self.placement, self._key[0], ids or {})
+        placement = self.placement and placement_of(self)
+        return make_plan(placement, self._key[0], ids or {})
 
     def partition_specs(self) -> dict[str, TableState]:
         """A ``PartitionSpec`` for each array of the state, for your own shard_map.
@@ -202,7 +216,7 @@ class Tables:
             raise ValueError(
                 "these Tables have no mesh; give jde.Tables mesh=... or axis_name=..."
             )
-        return {n: self.placement.state_spec(c) for n, c in self.tables.items()}
+        return {s.name: self.placement.state_spec(s) for s in self.placement.stacks}
 
     def clear(self, state: States) -> States:
         """The tables without rows; counters start again, seeds stay.
@@ -224,9 +238,11 @@ class Tables:
 
         A table gets a whole multiple of its buckets, the fewest that hold the new
         capacity, so nothing moves between devices. Old and new arrays of a table are
-        in memory together. Update before you grow: a residual from before does not
-        fit the new tables. Not for use inside jit, whose programs know the capacity:
-        compile the step again with the new ``Tables``.
+        in memory together. Table-wise tables that share arrays grow together.
+
+        Update before you grow: a residual from before does not fit the new tables. Not
+        for use inside jit, whose programs know the capacity: compile the step again
+        with the new ``Tables``.
 
         Args:
           state: the tables; unchanged.
@@ -465,7 +481,8 @@ class Tables:
                 (scores or {}).get(name),
             )
             if self.placement is not None:
-                new[name] = _on_mesh.insert(self, state[name], config, *given)
+                place = self.state_name(name)
+                new[place] = _on_mesh.insert(self, new[place], config, *given)
             else:
                 new[name] = _insert.insert(config, state[name], *given)
         return new
@@ -481,7 +498,8 @@ class Tables:
         for name, each in ids.items():
             config = self._table(name)
             if self.placement is not None:
-                new[name] = _on_mesh.erase(self, state[name], config, each)
+                place = self.state_name(name)
+                new[place] = _on_mesh.erase(self, new[place], config, each)
                 continue
             _, given = prepare(config, name, each)
             new[name] = _rows.erase(config, state[name], given.ids)
@@ -527,7 +545,14 @@ class Tables:
         config = self._table(table)
         if self.placement is None:
             return [(config, state[table])]
-        return _on_mesh.local_shards(self, config, state[table])
+        return _on_mesh.local_shards(self, config, state[self.state_name(table)])
+
+    def counted(self, state: States, table: str) -> TableState:
+        """The counters of one table on the host, as numpy; of all hosts' shards."""
+        if self.placement is None:
+            return state[table]
+        stack = self.placement.stack_of(table)
+        return table_counters(stack, table, state[stack.name])
 
     def apply_delta(
         self, state: States, table: str, delta: Iterable[_export.Exported]
@@ -541,12 +566,13 @@ class Tables:
           table: which one.
           delta: what ``export`` of the original streams, in its order.
         """
-        config, new = self._table(table), state[table]
+        config, place = self._table(table), self.state_name(table)
+        new = state[place]
         for chunk in delta:
             if chunk.removed is not None:
                 new = _chunks.erase_keys(self, config.name, new, chunk.removed)
             new = _chunks.insert_chunks(self, config.name, new, [chunk])
-        return state | {table: new}
+        return state | {place: new}
 
     def get_score(self, state: States) -> dict[str, int]:
         """By table, the clock that its next lookup will have: a mark for ``export``.
@@ -556,7 +582,7 @@ class Tables:
         Args:
           state: the tables.
         """
-        return {name: _scores.next_score(state[name]) for name in self.tables}
+        return {n: _scores.next_score(self.counted(state, n)) for n in self.tables}
 
     def set_score(self, state: States, scores: Mapping[str, int]) -> States:
         """Lets the next lookup of some tables have this clock, such as a global step.
@@ -570,7 +596,14 @@ class Tables:
         """
         new = dict(state)
         for name, score in scores.items():
-            new[name] = _scores.set_score(self._table(name), state[name], int(score))
+            place, config = self.state_name(name), self._table(name)
+            counted = self.counted(new, name)
+            rows = slice(None)
+            if self.placement is not None:
+                rows = counter_rows(self.placement.stack_of(name), name)
+            new[place] = _scores.set_score(
+                config, counted, new[place], rows, int(score)
+            )
         return new
 
     def stats(self, state: States) -> dict[str, int | float]:
@@ -585,7 +618,10 @@ class Tables:
         """
         result: dict[str, int | float] = {}
         for name, config in self.tables.items():
-            result |= _stats.stats(config, state[name], self.placement)
+            counters = counter_values(self.counted(state, name))
+            result |= _stats.stats(config, counters)
+            if self.placement is not None:
+                result |= exchange_stats(placement_of(self), config, state, counters)
         return result
 
     def _prepare(
@@ -656,7 +692,10 @@ class Tables:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _init(tables: Tables, seed: Any) -> States:
-    return {name: empty_state(c, seed) for name, c in tables.tables.items()}
+    return {
+        name: empty_state(config, table_seed(seed, name))
+        for name, config in tables.tables.items()
+    }
 
 
 def _check_unique(what: str, names: list[str]) -> None:
