@@ -20,7 +20,6 @@ from jax_dynemb.ops._state import TableState
 from jax_dynemb.sharding._placement import Placement
 from jax_dynemb.sharding._stacks import Stack
 
-
 _EXCHANGE = ("exchange_capacity", "exchange_peak", "exchange_overflows")
 
 

@@ -28,6 +28,7 @@ from jax_dynemb.sharding._stacks import Stack, make_stacks, same_stacks
 if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables
 
+_POOLED = ("auto", "rows", "sums")
 _WIRE_DTYPES = (None, "float32", "bfloat16", "float16")
 
 
@@ -42,6 +43,7 @@ class Placement:
       exchange_factor: places for ids in an exchange, as a multiple of an equal share
         of the batch.
       exchange_dtype: of rows and gradients on the wire; None: as exact as the rows.
+      exchange_pooled: what travels for pooled features, "rows", "sums" or "auto".
       stacks: the arrays of all tables.
     """
 
@@ -49,6 +51,7 @@ class Placement:
     axes: tuple[str, ...]
     exchange_factor: float
     exchange_dtype: str | None
+    exchange_pooled: str = "auto"
     stacks: tuple[Stack, ...] = dataclasses.field(default=(), hash=False)
 
     @property
@@ -195,6 +198,7 @@ def make_placement(
     axis: str | tuple[str, ...] | None,
     exchange_factor: float,
     exchange_dtype: Any,
+    exchange_pooled: str,
 ) -> Placement:
     """Checks what was given to ``Tables``; without a mesh ``axis`` is ``axis_name``."""
     axes = mesh.axis_names if mesh is not None and axis is None else axis or ()
@@ -213,7 +217,11 @@ def make_placement(
         raise ValueError(
             f"exchange_dtype must be one of {_WIRE_DTYPES}, not {exchange_dtype!r}"
         )
-    return Placement(mesh, axes, float(exchange_factor), dtype)
+    if exchange_pooled not in _POOLED:
+        raise ValueError(
+            f"exchange_pooled must be one of {_POOLED}, not {exchange_pooled!r}"
+        )
+    return Placement(mesh, axes, float(exchange_factor), dtype, exchange_pooled)
 
 
 def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:

@@ -70,6 +70,7 @@ class Tables:
         axis_name: str | tuple[str, ...] | None = None,
         exchange_factor: float = 1.0,
         exchange_dtype: Any = None,
+        exchange_pooled: str = "auto",
     ):
         """Checks that names are unique, and that the devices can share the tables.
 
@@ -90,6 +91,9 @@ class Tables:
             further rounds; see ``exchange_peak`` in ``stats``.
           exchange_dtype: of rows and gradients between devices, e.g. "bfloat16";
             None: no rounding.
+          exchange_pooled: what travels between devices for pooled features: the
+            distinct "rows" of a device, or "sums", one a bag from each device. "auto"
+            takes what moves fewer bytes in the batches of a call; see ``plan``.
 
         Raises:
           ValueError: a table or feature name occurs twice, or the mesh does not suit.
@@ -107,7 +111,9 @@ class Tables:
         placement = None
         if mesh is not None or axis_name is not None:
             axes = axis if axis_name is None else axis_name
-            placement = make_placement(mesh, axes, exchange_factor, exchange_dtype)
+            placement = make_placement(
+                mesh, axes, exchange_factor, exchange_dtype, exchange_pooled
+            )
         self._take(tuple(tables), placement)
 
     def _take(
@@ -191,20 +197,27 @@ class Tables:
             return _on_mesh.init(self, seed_words(seed))
         return _init(self, seed_words(seed))
 
-    def plan(self, ids: Mapping[str, int] | None = None) -> Plan:
+    def plan(
+        self,
+        ids: Mapping[str, int] | None = None,
+        bags: Mapping[str, int] | None = None,
+    ) -> Plan:
         """Where the tables lie and what a step exchanges; print it.
 
         Args:
           ids: by feature, how many ids of a batch each device has, padding included;
             without it the exchange is left at 0.
+          bags: by pooled feature, how many bags these are; as many as ids if left out.
 
         Example:
-          >>> print(coll.plan({"user": 8192, "item": 8192}))  # doctest: +SKIP
+          >>> print(
+          ...     coll.plan({"user": 8192, "seen": 409_600}, {"seen": 8192})
+          ... )  # doctest: +SKIP
         """
-        for feature in ids or {}:
+        for feature in {**(ids or {}), **(bags or {})}:
             self.config_of(feature)
         placement = self.placement and placement_of(self)
-        return make_plan(placement, self._key[0], ids or {})
+        return make_plan(placement, self._key[0], ids or {}, bags or {})
 
     def partition_specs(self) -> dict[str, TableState]:
         """A ``PartitionSpec`` for each array of the state, for your own shard_map.
