@@ -21,7 +21,7 @@ LENGTH = 3
 
 
 @functools.cache
-def twins_on(devices: int) -> Twins:
+def twins_on(devices: int, pooled: str) -> Twins:
     """Rows, padded bags and jagged bags, with an update of each kind."""
     common: dict[str, Any] = {"capacity": 1024, "dim": 3}
     return Twins(
@@ -37,6 +37,7 @@ def twins_on(devices: int) -> Twins:
             **common,
         ),
         mesh=mesh_of(devices),
+        exchange_pooled=pooled,
     )
 
 
@@ -55,7 +56,10 @@ def vocabularies(draw: st.DrawFn) -> np.ndarray:
     return np.concatenate(others)
 
 
-@pytest.mark.parametrize("devices", [1, 2, 4, 8])
+@pytest.mark.parametrize(
+    ("devices", "pooled"),
+    [(1, "rows"), (2, "rows"), (4, "rows"), (8, "rows"), (2, "sums"), (8, "sums")],
+)
 @settings(max_examples=12, phases=[Phase.generate])
 @given(
     vocabulary=vocabularies(),
@@ -63,8 +67,9 @@ def vocabularies(draw: st.DrawFn) -> np.ndarray:
     data=st.data(),
     seed=st.integers(0, 2**31),
 )
-def test_as_without_a_mesh(devices, vocabulary, padded, data, seed):
-    twins, size, rng = twins_on(devices), SIZES[devices], np.random.default_rng(seed)
+def test_as_without_a_mesh(devices, pooled, vocabulary, padded, data, seed):
+    twins, size = twins_on(devices, pooled), SIZES[devices]
+    rng = np.random.default_rng(seed)
 
     def ids(*shape: int) -> np.ndarray:
         drawn = rng.choice(vocabulary, shape)

@@ -112,9 +112,24 @@ def test_tables_are_made_where_they_live():
             assert array.addressable_shards[0].data.shape[0] * 8 == array.shape[0]
 
 
+def test_sums_travel_in_the_same_exchanges():
+    coll = collection(mesh_of(4), exchange_pooled="sums")
+    step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
+    assert_in_place(step, coll.init(0), batch())
+    entry, loops = collectives(step.lower(coll.init(0), batch()).compile().as_text())
+    assert entry == {"all-to-all": 3, "all-reduce": 1}
+    assert loops == {"all-to-all": 4, "all-reduce": 8}
+    # Without rows there is nothing that might not fit.
+    only = {"bag": batch()["bag"]}
+    assert_in_place(step, coll.init(0), only)
+    entry, loops = collectives(step.lower(coll.init(0), only).compile().as_text())
+    assert entry == {"all-to-all": 3} and not loops
+
+
+@pytest.mark.parametrize("pooled", ["rows", "sums"])
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
-def test_the_plan_counts_what_the_program_sends(dtype):
-    coll = collection(mesh_of(4), exchange_dtype=dtype)
+def test_the_plan_counts_what_the_program_sends(dtype, pooled):
+    coll = collection(mesh_of(4), exchange_dtype=dtype, exchange_pooled=pooled)
     step = jax.jit(functools.partial(train_step, coll))
     text = step.lower(coll.init(0), batch()).as_text()
     sent = []
@@ -124,7 +139,8 @@ def test_the_plan_counts_what_the_program_sends(dtype):
         *sizes, element = shape[len("tensor<") : -1].split("x")
         width = {"ui32": 4, "f32": 4, "bf16": 2}[element]
         sent.append(int(np.prod([int(n) for n in sizes])) * width)
-    plan = coll.plan({"a": 8, "b": 16, "bag": 24})
+    plan = coll.plan({"a": 8, "b": 16, "bag": 24}, {"bag": 8})
+    assert [t.exchange for t in plan.tables] == ["rows", pooled]
     for kind in ("id_bytes", "row_bytes", "gradient_bytes"):
         assert sum(getattr(t, kind) for t in plan.tables) in sent
     assert "row_wise" in str(plan) and "total" in str(plan)
@@ -136,6 +152,7 @@ def test_the_plan_counts_what_the_program_sends(dtype):
         ({"axis": "rows"}, "name one of them"),
         ({"exchange_factor": 0}, "above 0"),
         ({"exchange_dtype": "int8"}, "bfloat16"),
+        ({"exchange_pooled": "bags"}, "'sums'"),
     ],
 )
 def test_mistakes_are_refused(options, fix):

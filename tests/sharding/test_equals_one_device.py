@@ -117,6 +117,7 @@ def crowded() -> Twins:
         jde.TableConfig(name="time", score_strategy="timestamp", **common),
         mesh=mesh_of(8),
         exchange_factor=0.1,
+        exchange_pooled="rows",
     )
 
 

@@ -5,6 +5,7 @@
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+import pytest
 
 import jax_dynemb as jde
 from meshes import mesh_of
@@ -26,7 +27,8 @@ def train(coll: jde.Tables, ids, weights, d_rows):
     return rows, before, after
 
 
-def test_rows_and_gradients_are_rounded_once():
+@pytest.mark.parametrize("pooled", ["rows", "sums"])
+def test_rows_and_gradients_are_rounded_once(pooled):
     common = {"dim": DIM, "capacity": 1024, "initializer": jde.initializers.normal(1.0)}
     tables = [
         jde.TableConfig("rows", optimizer=jde.optim.sgd(RATE), **common),
@@ -45,7 +47,12 @@ def test_rows_and_gradients_are_rounded_once():
         {f: jnp.asarray(d) for f, d in d_rows.items()},
     )
     exact, stored, wanted = train(jde.Tables(tables), *given)
-    mesh = jde.Tables(tables, mesh=mesh_of(DEVICES), exchange_dtype="bfloat16")
+    mesh = jde.Tables(
+        tables,
+        mesh=mesh_of(DEVICES),
+        exchange_dtype="bfloat16",
+        exchange_pooled=pooled,
+    )
     got, kept, updated = train(mesh, *given)
 
     rounded = np.asarray(exact["rows"]).astype(ml_dtypes.bfloat16).astype(np.float32)
@@ -55,14 +62,19 @@ def test_rows_and_gradients_are_rounded_once():
     error = np.abs(np.asarray(got["bags"]) - np.asarray(exact["bags"]))
     assert (error <= UNIT * terms + 1e-6).all() and error.max() > UNIT * 1e-2
 
-    # The owner adds what every device has summed and rounded.
+    # The owner adds what every device has summed and rounded; where sums travel, what
+    # it has multiplied the rounded gradient of each bag by.
     terms = {t: {key: np.zeros(DIM) for key in stored[t]} for t in stored}
     for device in range(DEVICES):
         sums = {t: {} for t in stored}
         for row in range(device * BATCH // DEVICES, (device + 1) * BATCH // DEVICES):
             _add(sums["rows"], keys["rows"][row], d_rows["rows"][row])
             for key, w in zip(keys["bags"][row], factor[row], strict=True):
-                _add(sums["bags"], key, w * d_rows["bags"][row])
+                term = w * d_rows["bags"][row]
+                if pooled == "sums":
+                    terms["bags"][key] += np.abs(term)
+                else:
+                    _add(sums["bags"], key, term)
         for table, of_device in sums.items():
             for key, total in of_device.items():
                 terms[table][key] += np.abs(total)
