@@ -45,9 +45,15 @@ DYNEMB_HD float initial_value(Initializer const& initializer, uint32_t random) {
   return value < p[4] ? p[4] : value > p[5] ? p[5] : value;
 }
 
-// Columns 4 * quad to 4 * quad + 3 of the row of `key`.
-DYNEMB_HD void initial_values(Initializer const& initializer, uint64_t seed, Key key, uint32_t quad,
-                              float (&values)[4]) {
+// What the initial rows of a table share.
+struct RowSeed {
+  uint64_t seed;
+  uint32_t first_quad;  // of the columns that are here; the table's other columns are elsewhere
+};
+
+// Columns 4 * quad to 4 * quad + 3 of the row of `key`, counted from the first one that is here.
+DYNEMB_HD void initial_values(Initializer const& initializer, RowSeed const& seed, Key key,
+                              uint32_t quad, float (&values)[4]) {
   if (initializer.kind == InitializerKind::kConstant ||
       initializer.kind == InitializerKind::kDebug) {
     auto const value = initializer.kind == InitializerKind::kConstant
@@ -56,9 +62,9 @@ DYNEMB_HD void initial_values(Initializer const& initializer, uint64_t seed, Key
     for (auto& each : values) each = value;
     return;
   }
-  auto const block =
-      philox({{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32), quad, 0u}},
-             static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
+  auto const block = philox(
+      {{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32), seed.first_quad + quad, 0u}},
+      static_cast<uint32_t>(seed.seed), static_cast<uint32_t>(seed.seed >> 32));
   for (int i = 0; i < 4; ++i) values[i] = initial_value(initializer, block.word[i]);
 }
 

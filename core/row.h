@@ -21,10 +21,14 @@ DYNEMB_HD float* state_at(TableRef const& table, int state, int64_t slot) {
   return table.states[state] + slot * table.state_width[state];
 }
 
+DYNEMB_HD RowSeed row_seed(TableRef const& table) {
+  return {table.counters[kSeed], static_cast<uint32_t>(table.counters[kFirstColumn] / 4)};
+}
+
 // Writes the initial row of `key` to `row`, each lane four columns at a time.
 template <class Group, class V>
-DYNEMB_HD void initialize_row(Group const& group, Initializer const& initializer, uint64_t seed,
-                              Key key, int32_t dim, V* row) {
+DYNEMB_HD void initialize_row(Group const& group, Initializer const& initializer,
+                              RowSeed const& seed, Key key, int32_t dim, V* row) {
   for (int32_t column = group.rank() * 4; column < dim; column += group.size() * 4) {
     float values[4];
     initial_values(initializer, seed, key, static_cast<uint32_t>(column) / 4, values);
@@ -45,7 +49,7 @@ DYNEMB_HD void initialize_states(Group const& group, TableRef const& table, int6
 // Everything that a new row starts with.
 template <class Group>
 DYNEMB_HD void initialize_slot(Group const& group, TableRef const& table, Key key, int64_t slot) {
-  auto const seed = table.counters[kSeed];
+  auto const seed = row_seed(table);
   switch (table.value_type) {
     case ValueType::kFloat32:
       initialize_row(group, table.initializer, seed, key, table.dim, row_at<float>(table, slot));

@@ -38,6 +38,9 @@ enum Counter : int32_t {
   kExchangeCapacity,   // room for them in one round, at the latest lookup
   kExchangePeak,       // the most there have been
   kExchangeOverflows,  // lookups that needed more than one round
+  // Where the columns of a row lie on several shards: how many are on the shards before this one, a
+  // multiple of four. Otherwise 0.
+  kFirstColumn,
   kNumCounters
 };
 

@@ -102,7 +102,7 @@ class RowWriter {
   V const* initial_row(int64_t position) {
     if (feature_.slots[position] == kPaddingSlot) return nullptr;
     auto const key = load_key(feature_.ids, feature_.id_type, position);
-    initialize_row(ScalarGroup{}, missing_, table_.counters[kSeed], key, table_.dim, initial());
+    initialize_row(ScalarGroup{}, missing_, row_seed(table_), key, table_.dim, initial());
     return initial();
   }
 

@@ -18,7 +18,7 @@ __device__ __forceinline__ AnyFormat value_format(TableRef const& table) {
 
 // Columns `column` to `column` + 3 of the row of `key`, as a table that stores them reads them.
 __device__ __forceinline__ float4 initial_quad(TableRef const& table,
-                                               Initializer const& initializer, uint64_t seed,
+                                               Initializer const& initializer, RowSeed const& seed,
                                                Key key, int32_t column) {
   float v[4];
   initial_values(initializer, seed, key, static_cast<uint32_t>(column) / 4, v);
@@ -33,7 +33,7 @@ struct SlotFiller {
   AnyFormat format;
   char* values;
   int32_t dim;
-  uint64_t seed;
+  RowSeed seed;
   Initializer initializer;
   int32_t num_states;
   float* states[kMaxStates];
@@ -44,7 +44,7 @@ struct SlotFiller {
       : format(value_format(table)),
         values(static_cast<char*>(table.values)),
         dim(table.dim),
-        seed(table.counters[kSeed]),
+        seed(row_seed(table)),
         initializer(table.initializer),
         num_states(table.num_states) {
 #pragma unroll

@@ -58,7 +58,7 @@ struct RowCopier {
 
   __device__ __forceinline__ float4 initial(Key key, int32_t column) const {
     auto const& table = here.table;
-    return initial_quad(table, ids.missing(table), table.counters[kSeed], key, column);
+    return initial_quad(table, ids.missing(table), row_seed(table), key, column);
   }
 
   // One row for each of the `count` <= 32 ids from `first` on.

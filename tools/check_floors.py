@@ -65,6 +65,7 @@ PYTHON_FLOORS = {
     "config": 3,
     "initializers": 3,
     "jagged": 3,
+    "optim._columns": 3,
     "optim._base": 3,  # how a row is updated is a part of its table's configuration
     "optim._fused": 3,
     "optim._optax": 3,

@@ -136,7 +136,7 @@ TableRef read_table(BufferReader& reader, TableAttrs const& attrs, int32_t t, Ta
     table.counter_rows = static_cast<int32_t>(dimension(counters, 0));
     reader.expect(table.counter_rows > 0 && dimension(counters, 1) == kNumCounters &&
                       dimension(counters, 2) == 2,
-                  "counters must be uint32[rows, 12, 2]");
+                  "counters must be uint32[rows, 13, 2]");
     table.counters = static_cast<uint64_t*>(counters.untyped_data());
   }
   return table;

@@ -44,7 +44,7 @@ nb::dict constants() {
   // Each list is in the order of its enumeration in core/ or xla_ffi/schema.h.
   result["counters"] =
       names("clock", "seed", "step", "rows", "inserted", "evicted", "refused", "lost_updates",
-            "lookups", "exchange_capacity", "exchange_peak", "exchange_overflows");
+            "lookups", "exchange_capacity", "exchange_peak", "exchange_overflows", "first_column");
   result["hyper_parameters"] = names("learning_rate", "eps", "b1", "b2", "weight_decay");
   result["optimizers"] = names("sgd", "adagrad", "rowwise_adagrad", "adam");
   result["score_policies"] = names("step", "timestamp", "lfu", "customized");
@@ -53,7 +53,7 @@ nb::dict constants() {
   result["table_fields"] = names("num_states", "num_buckets", "policy", "evicts", "initializer",
                                  "eval_initializer", "optimizer");
   result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights");
-  static_assert(kNumCounters == 12 && kNumHyperParameters == 5 && kNumTableFields == 7 &&
+  static_assert(kNumCounters == 13 && kNumHyperParameters == 5 && kNumTableFields == 7 &&
                     kNumFeatureFields == 4,
                 "a list above and its enumeration must have the same length");
   return result;

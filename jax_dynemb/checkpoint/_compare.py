@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from jax_dynemb.checkpoint._save import describe
@@ -52,23 +52,20 @@ def plan(
     _tables_of_one_side(saved, places, strict, result)
     for path in places.keys() & saved.keys():
         _compare_table(path, saved[path], places[path], strict, result)
-    in_tables = {path: _table_above(path, places) for path in leaves}
+    arrays = {place.arrays for place in places.values()}
     for path, leaf in leaves.items():
-        table = in_tables[path]
-        if table is None:
+        above = next((a for a in arrays if path[: len(a)] == a), None)
+        tables = [t for t, place in places.items() if place.arrays == above]
+        if above is None:
             _compare_leaf(path, leaf, fields["leaves"], result)
-        elif table in result.again:
-            once = path[len(table)] == "extra"
-            if once and "optimizer" not in result.anew[table]:
+        elif again := [t for t in tables if t in result.again]:
+            once = path[len(above)] == "extra"
+            if once and "optimizer" not in result.anew[again[0]]:
                 _compare_leaf(path, leaf, fields["leaves"], result)
-        elif table in saved:
+        elif any(t in saved for t in tables):
             _compare_leaf(path, leaf, fields["leaves"], result)
             result.given_away.append(path)
     return result
-
-
-def _table_above(path: Path, tables: Iterable[Path]) -> Path | None:
-    return next((table for table in tables if path[: len(table)] == table), None)
 
 
 def _tables_of_one_side(
@@ -91,7 +88,7 @@ def _tables_of_one_side(
 def _compare_table(
     path: Path, saved: Schema, place: Place, strict: bool, result: Plan
 ) -> None:
-    now = Schema.of(place.config)
+    now = place.schema
     name = _spelled(path)
     for field in ("dim", "key_dtype"):
         before, after = getattr(saved, field), getattr(now, field)
@@ -129,10 +126,15 @@ def _compare_table(
             f"Table '{name}' stores {now.param_dtype} instead of {saved.param_dtype}: "
             "its rows were inserted again."
         )
-    elif not anew:
+    elif not anew and _place(saved) == _place(now):
         return
     result.again.append(path)
     result.anew[path] = anew
+
+
+def _place(schema: Schema) -> Any:
+    """Where in which arrays the table is."""
+    return schema.arrays, schema.place, schema.places, schema.column_parts
 
 
 def _only_if_not_strict(sentence: str, what: str, strict: bool, result: Plan) -> None:

@@ -128,7 +128,8 @@ def _read_again(
     plan: Plan,
 ) -> list[str]:
     """Fills one table row by row; its leaves are replaced in ``leaves``."""
-    own = {path: leaf for path, leaf in leaves.items() if path[: len(table)] == table}
+    arrays = place.arrays
+    own = {p: leaf for p, leaf in leaves.items() if p[: len(arrays)] == arrays}
     # What an optax optimizer stores once has been read; the rest is given away.
     kept = {path: own[path] for path in own.keys() & set(plan.directly)}
     own |= {path: _copy(leaf) for path, leaf in kept.items()}

@@ -13,7 +13,7 @@ import numpy as np
 
 from jax_dynemb.checkpoint import _tree
 from jax_dynemb.checkpoint._layout import Directory, latest, resolved
-from jax_dynemb.stored import FORMAT_VERSION, Schema
+from jax_dynemb.stored import FORMAT_VERSION
 from jax_dynemb.table import Tables
 
 # One orbax manager a directory: it holds the thread that writes.
@@ -62,7 +62,7 @@ def save(
     fields = {
         "format_version": FORMAT_VERSION,
         "tables": {
-            "/".join(at): Schema.of(place.config).to_json()
+            "/".join(at): place.schema.to_json()
             for at, place in _tree.find_tables(tree, tables).items()
         },
         "leaves": {"/".join(at): describe(leaf) for at, leaf in leaves.items()},

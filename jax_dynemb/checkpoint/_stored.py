@@ -17,6 +17,7 @@ from jax_dynemb import _ffi
 from jax_dynemb.checkpoint import _layout
 from jax_dynemb.checkpoint._tree import Place
 from jax_dynemb.ops._state import TableState, empty_state
+from jax_dynemb.sharding._collection import init
 from jax_dynemb.stored import (
     Schema,
     StoredTable,
@@ -26,6 +27,7 @@ from jax_dynemb.stored import (
 )
 from jax_dynemb.table import Exported
 from jax_dynemb.table._chunks import insert_chunks
+from jax_dynemb.table._columns import join_columns
 from jax_dynemb.table._stats import counter_values
 
 _CHUNK_BYTES = 1 << 26
@@ -42,8 +44,12 @@ def open_tables(folder: _layout.Directory) -> dict[str, StoredTable]:
 def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTable:
     """One table of a checkpoint."""
     schema = Schema.from_json(fields["tables"][path])
-    words = _layout.open_array(folder, f"{path}/counters").read().result()
-    counters = counter_values_of(np.asarray(words))
+    if schema.arrays:
+        path = "/".join([*path.split("/")[:-1], schema.arrays])
+    words = np.asarray(_layout.open_array(folder, f"{path}/counters").read().result())
+    rows = len(words) // (schema.places * schema.column_parts)
+    first = rows * schema.place
+    counters = counter_values_of(words[first : first + rows])
     return StoredTable(
         schema=schema,
         rows=counters["rows"],
@@ -71,7 +77,8 @@ def _chunks(folder: Path, path: str, schema: Schema) -> Iterator[Exported]:
         name: _layout.open_array(folder, f"{path}/{name}")
         for name in ("values", *(f"optimizer/{state}" for state in schema.states))
     }
-    for first, last in _ranges(schema, schema.row_bytes * room, *arrays.values()):
+
+    def read(first: int, last: int) -> Exported:
         futures = {
             name: each[first * room : last * room].read()
             for name, each in arrays.items()
@@ -79,20 +86,32 @@ def _chunks(folder: Path, path: str, schema: Schema) -> Iterator[Exported]:
         keys, scores = _split_index(index[first:last].read().result())
         live = scores != 0
         parts = {name: future.result()[live] for name, future in futures.items()}
-        yield Exported(
+        return Exported(
             keys=keys[live],
             rows=parts["values"],
             scores=scores[live],
             optimizer_state={s: parts[f"optimizer/{s}"] for s in schema.states},
         )
 
+    for first, last in _ranges(schema, schema.row_bytes * room, *arrays.values()):
+        pieces = [read(begin + first, begin + last) for begin in _begins(schema)]
+        yield pieces[0] if len(pieces) == 1 else join_columns(pieces)
+
+
+def _begins(schema: Schema) -> list[int]:
+    """The buckets of the arrays at which the table begins, or each of its parts."""
+    first = schema.place * schema.num_buckets
+    return [first + part * schema.num_buckets for part in range(schema.column_parts)]
+
 
 def _keys_and_scores(
     folder: Path, path: str, schema: Schema
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     index = _layout.open_array(folder, f"{path}/index")
+    begin = _begins(schema)[0]
     for first, last in _ranges(schema, 4 * index.shape[1]):
-        keys, scores = _split_index(index[first:last].read().result())
+        some = index[begin + first : begin + last].read().result()
+        keys, scores = _split_index(some)
         yield keys[scores != 0], scores[scores != 0]
 
 
@@ -125,6 +144,9 @@ def state_of(place: Place, leaves: Sequence[Any]) -> TableState:
     given = jax.tree.unflatten(jax.tree.structure(abstract), leaves)
     if all(isinstance(leaf, jax.Array) for leaf in leaves):
         return clear_table(place.coll, place.name, given)
+    if place.coll.placement is not None:
+        name = place.coll.state_name(place.name)
+        return init(place.coll, _no_seed(), (name,))[name]
     shardings = jax.tree.map(lambda leaf: leaf.sharding, given)
     make = jax.jit(empty_state, static_argnums=0, out_shardings=shardings)
     return make(place.config, _no_seed())
@@ -148,7 +170,9 @@ def fill(
     carried = {name: stored.counters[name] for name in _CARRIED}
     if "optimizer" in anew:
         carried["step"] = 0  # Adam's bias correction counts from here
-    left = stored.rows - counter_values(state)["rows"]
+    coll, name = place.coll, place.name
+    arrays = {coll.state_name(name): state}
+    left = stored.rows - counter_values(coll.counted(arrays, name))["rows"]
     carried["evicted"] = stored.counters["evicted"] + left
     if "scores" not in anew:
         carried["clock"] = stored.counters["clock"]
@@ -158,7 +182,7 @@ def fill(
             f"Table '{place.name}': {left} of {stored.rows} rows found no place in "
             "their bucket, those with the lowest scores."
         )
-    return set_counters(state, carried), notes
+    return set_counters(state, carried, coll.counter_rows(name)), notes
 
 
 def _no_seed() -> jax.Array:

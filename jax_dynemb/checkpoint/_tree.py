@@ -19,6 +19,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.nnx._table_module import TableModule
 from jax_dynemb.nnx._variable import is_graph_node
 from jax_dynemb.ops._state import TableState
+from jax_dynemb.stored import Schema
 from jax_dynemb.table import Tables
 
 Path = tuple[str, ...]
@@ -31,15 +32,33 @@ class Place:
     Attributes:
       coll: the collection that works on it.
       name: its name there.
+      arrays: where its arrays are; tables that share arrays are several at one place.
     """
 
     coll: Tables
     name: str
+    arrays: Path
 
     @property
     def config(self) -> TableConfig:
         """Of the table."""
         return self.coll.tables[self.name]
+
+    @property
+    def schema(self) -> Schema:
+        """What a checkpoint says about the table, and about its part of the arrays."""
+        schema = Schema.of(self.config)
+        if self.coll.placement is None:
+            return schema
+        stack = self.coll.placement.stack_of(self.name)
+        if stack.sharding == "column_wise":
+            return dataclasses.replace(schema, column_parts=stack.shards)
+        if stack.places == 1:
+            return schema
+        place = stack.place_of(self.name)
+        return dataclasses.replace(
+            schema, arrays=stack.name, place=place, places=stack.places
+        )
 
 
 def flatten(tree: Any) -> tuple[dict[Path, Any], Any]:
@@ -89,16 +108,26 @@ def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
     leaves, _ = jax.tree_util.tree_flatten_with_path(plain, is_leaf=_is_table)
     for keys, leaf in leaves:
         path = _path(keys)
-        if not _is_table(leaf) or path in places:
+        if not _is_table(leaf) or any(path == p.arrays for p in places.values()):
             continue
-        if tables is None or path[-1] not in tables.tables:
+        known = () if tables is None else _of_arrays(tables, path)
+        if tables is None or not known:
             raise ValueError(
                 f"The table at '{'/'.join(path)}' has no known config. Pass "
                 "tables=coll, the jde.Tables that made the state, and keep the state "
                 "by table name as it returns it."
             )
-        places[path] = Place(tables, path[-1])
+        places |= known
     return places
+
+
+def _of_arrays(coll: Tables, path: Path) -> dict[Path, Place]:
+    """The tables whose arrays are at a path."""
+    return {
+        (*path[:-1], name): Place(coll, name, path)
+        for name in coll.tables
+        if coll.state_name(name) == path[-1]
+    }
 
 
 def _tables_of_modules(tree: Any) -> Iterator[tuple[Path, Place]]:
@@ -110,7 +139,7 @@ def _tables_of_modules(tree: Any) -> Iterator[tuple[Path, Place]]:
             if isinstance(each, TableModule):
                 for name in each.tables:
                     path = (*_path(keys), *map(str, inner), "tables", name)
-                    yield path, Place(each.coll, name)
+                    yield from _of_arrays(each.coll, path).items()
 
 
 def _state_of(node: Any) -> Any:

@@ -73,7 +73,8 @@ def dynamicemb(
     total = sum(sum(reader.dump.counts) for reader in readers)
     with progress_bar("dynamicemb", total, quiet) as advance:
         for reader in readers:
-            new[reader.name] = reader.fill(new[reader.name], advance)
+            arrays = coll.state_name(reader.name)
+            new[arrays] = reader.fill(new[arrays], advance)
             counters[reader.name] = reader.dump.counter()
             notes += [f"Table '{reader.name}': {note}" for note in reader.notes]
     return Imported(new, counters, tuple(notes))
@@ -109,8 +110,10 @@ class _Reader:
             optimizer=self._takes_states,
             scores=self._takes_scores,
         )
-        self._note_losses(counter_values(new)["rows"])
-        return set_counters(new, self._counters(new))
+        counted = self._coll.counted({self._coll.state_name(self.name): new}, self.name)
+        self._note_losses(counter_values(counted)["rows"])
+        rows = self._coll.counter_rows(self.name)
+        return set_counters(new, self._counters(counted), rows)
 
     def _chunks(self, advance: Any) -> Iterator[Exported]:
         for chunk in self.dump.chunks():

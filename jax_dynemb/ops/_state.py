@@ -31,7 +31,7 @@ class TableState:
       values: param_dtype[num_slots, dim], the rows.
       optimizer: per-row optimizer states by name, float32[num_slots, dim] or
         float32[num_slots].
-      counters: uint32[rows, 12, 2]: 64-bit numbers as (low, high) words, see
+      counters: uint32[rows, 13, 2]: 64-bit numbers as (low, high) words, see
         ``stats``. A row for each shard that the table may be cut into: events are
         counted in a shard's first row, all other numbers are equal in each row.
       extra: what an optax optimizer stores once for the table.
@@ -61,16 +61,17 @@ def empty_state(config: TableConfig, seed: UInt32[Array, "2"]) -> TableState:
 
 
 def cleared_state(config: TableConfig, state: TableState) -> TableState:
-    """The same table without rows; its seed stays.
+    """The same table without rows; its seed and its columns stay.
 
     Rows and optimizer states may keep what they hold: a slot gets its first values
     when a key is stored in it. So only the index is made anew.
     """
-    place = _ffi.code("counters", "seed")
+    seed, column = (_ffi.code("counters", n) for n in ("seed", "first_column"))
+    counters = _first_counters(config, state.counters[0, seed])
     return dataclasses.replace(
         state,
         index=empty_index(config.local_buckets),
-        counters=_first_counters(config, state.counters[0, place]),
+        counters=counters.at[:, column].set(state.counters[:, column]),
         extra=_first_extra(config),
     )
 

@@ -95,17 +95,17 @@ def _probe_dim(dim: int) -> int:
 @functools.lru_cache(maxsize=256)
 def _why_not(tx: optax.GradientTransformation, dim: int) -> str | None:
     """Returns the reason in words, or None when ``tx`` is row-local."""
-    rows, grads, keep = _probe(dim)
+    rows, grads, keep = probe(dim)
     part_rows, part_grads = _kept(rows, keep), [_kept(g, keep) for g in grads]
     try:
         with jax.ensure_compile_time_eval(), jax.debug_nans(False), optax_rules():
-            run = jax.jit(functools.partial(_updates, tx))
+            run = jax.jit(functools.partial(updates_of, tx))
             whole, part = run(rows, grads), run(part_rows, part_grads)
     except Exception as error:  # optax raises whatever the transformation raises
         reason = str(error).splitlines()[0] if str(error) else ""
         return f"its update fails on rows alone ({type(error).__name__}: {reason})"
     for a, b in zip(whole[0], part[0], strict=True):
-        if not _same(np.asarray(a)[keep], np.asarray(b)[: len(keep)]):
+        if not same(np.asarray(a)[keep], np.asarray(b)[: len(keep)]):
             return "the update of a row changes with the other rows of the batch"
     for a, b in zip(whole[1], part[1], strict=True):
         if a.shape == b.shape and not np.allclose(a, b, rtol=1e-4, equal_nan=True):
@@ -113,7 +113,7 @@ def _why_not(tx: optax.GradientTransformation, dim: int) -> str | None:
     return None
 
 
-def _updates(tx: Any, rows: jax.Array, grads: list[jax.Array]):
+def updates_of(tx: Any, rows: jax.Array, grads: list[jax.Array]):
     """Returns the update of each step, and the float leaves of the last state."""
     params: Any = rows
     state, out = tx.init(params), []
@@ -125,7 +125,7 @@ def _updates(tx: Any, rows: jax.Array, grads: list[jax.Array]):
     return out, [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
 
 
-def _probe(dim: int) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
+def probe(dim: int) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
     """Rows, one gradient a step, and the order in which a part of them is kept."""
     draw = np.random.default_rng(20260101)
     scale = 10.0 ** draw.uniform(-3, 3, size=(_STEPS + 1, _ROWS, 1))
@@ -141,7 +141,7 @@ def _kept(rows: np.ndarray, keep: np.ndarray) -> np.ndarray:
     return np.pad(rows[keep], ((0, _PADDING), (0, 0)))
 
 
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
+def same(a: np.ndarray, b: np.ndarray) -> bool:
     """Equal up to rounding, measured against the largest entry of each row."""
     with np.errstate(all="ignore"):
         size = np.abs(a).max(axis=1, keepdims=True, initial=0)

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import PartitionSpec
 
 from jax_dynemb._seed import table_seed
@@ -19,7 +20,7 @@ from jax_dynemb.ops import _rows, _update
 from jax_dynemb.ops._layout import prepare
 from jax_dynemb.ops._residual import FeatureResidual
 from jax_dynemb.ops._state import TableState, cleared_state, empty_state
-from jax_dynemb.sharding import _inputs, _lookup, _replicated
+from jax_dynemb.sharding import _column_wise, _inputs, _lookup, _replicated
 from jax_dynemb.sharding import _update as _sharded_update
 from jax_dynemb.sharding._bags import make_bags
 from jax_dynemb.sharding._batch import make_batch
@@ -36,6 +37,7 @@ from jax_dynemb.sharding._placement import Placement, placement_of
 from jax_dynemb.sharding._residual import ShardedResidual
 from jax_dynemb.sharding._shared import Inputs, Shared
 from jax_dynemb.sharding._stacks import Stack
+from jax_dynemb.sharding._whole_row import updating
 from jax_dynemb.table import _insert, _weights
 from jax_dynemb.table._update import RowGradients, update_rows
 
@@ -46,41 +48,58 @@ States = dict[str, TableState]
 _ALL = PartitionSpec()
 
 
-def init(tables: Tables, seed: jax.Array) -> States:
-    """Empty tables, each shard made where it will live."""
+def init(
+    tables: Tables, seed: jax.Array, names: tuple[str, ...] | None = None
+) -> States:
+    """Empty tables, each shard made where it will live; some arrays only, if asked."""
     placement = placement_of(tables)
     if placement.is_inside():
-        return _all_empty(placement, seed)
-    return _init(tables)(seed)
+        return _all_empty(placement, placement.stacks, seed)
+    return _init(tables, names)(seed)
 
 
 @functools.lru_cache(maxsize=32)
-def _init(tables: Tables) -> Any:
+def _init(tables: Tables, names: tuple[str, ...] | None) -> Any:
     placement = placement_of(tables)
-    make = functools.partial(_all_empty, placement)
-    return jax.jit(placement.mapped(make, (_ALL,), _specs(placement, placement.stacks)))
+    used = [s for s in placement.stacks if names is None or s.name in names]
+    make = functools.partial(_all_empty, placement, used)
+    return jax.jit(placement.mapped(make, (_ALL,), _specs(placement, used)))
 
 
-def _all_empty(placement: Placement, seed: jax.Array) -> States:
-    return {s.name: _empty(placement, s, seed) for s in placement.stacks}
+def _all_empty(placement: Placement, used: Sequence[Stack], seed: jax.Array) -> States:
+    return {s.name: _empty(placement, s, seed) for s in used}
 
 
 def _empty(placement: Placement, stack: Stack, seed: jax.Array) -> TableState:
     """A shard of tables without rows; each table has the seed of its own name."""
     seeds = [table_seed(seed, t.name) for t in stack.tables]
-    if stack.places == 1:
-        return empty_state(stack.local, seeds[0])
-    seeds += [seed] * (stack.places - len(seeds))
-    return empty_state(stack.local, jnp.stack(seeds)[placement.my_place(stack)])
+    mine = seeds[0]
+    if stack.places > 1:
+        seeds += [seed] * (stack.places - len(seeds))
+        mine = jnp.stack(seeds)[placement.my_place(stack)]
+    state = empty_state(stack.local, mine)
+    if stack.sharding == "column_wise":
+        state = _column_wise.with_first_column(placement, stack.local, state)
+    return state
 
 
-def clear(tables: Tables, state: States) -> States:
-    """See ``Tables.clear``."""
+def clear(
+    tables: Tables, state: States, names: Collection[str] | None = None
+) -> States:
+    """See ``Tables.clear``; some tables only, if asked."""
     placement = placement_of(tables)
-    used = placement.stacks
+    names = tables.tables if names is None else names
+    used = placement.stacks_of(names)
 
     def body(state):
-        return {s.name: cleared_state(s.local, state[s.name]) for s in used}
+        new = {s.name: cleared_state(s.local, state[s.name]) for s in used}
+        new = touched(placement, used, names, state, new)
+        for s in used:
+            here = is_here(placement, s, names)
+            if not isinstance(here, np.bool_):  # the others of the stack stay
+                index = jnp.where(here, new[s.name].index, state[s.name].index)
+                new[s.name] = dataclasses.replace(new[s.name], index=index)
+        return new
 
     specs = _specs(placement, used)
     return dict(state) | placement.mapped(body, (specs,), specs)(_of(state, used))
@@ -154,6 +173,15 @@ def _local_lookup(placement, used, inputs: Inputs, state, scores):
         new |= states
         for (layout, _), row, each in zip(mine, outputs, left, strict=True):
             rows[layout.feature], residuals[layout.feature] = row, each
+    if slices := [t for t in local if t.sharding == "column_wise"]:
+        mine = _inputs_of(inputs, slices)
+        outputs, left, got, states = _column_wise.lookup(
+            placement, slices, mine, new, scores
+        )
+        new |= states
+        received |= got
+        for (layout, _), row, each in zip(mine, outputs, left, strict=True):
+            rows[layout.feature], residuals[layout.feature] = row, each
     shaped = {
         layout.feature: rows[layout.feature].reshape(*layout.rows_shape, -1)
         for layout, _ in inputs
@@ -209,6 +237,12 @@ def _local_find(placement, local, inputs: Inputs, state):
         for (layout, _), output in zip(mine, outputs, strict=True):
             rows[layout.feature] = output["rows"]
             found[layout.feature] = output["found"]
+    if slices := [t for t in local if t.sharding == "column_wise"]:
+        mine = _inputs_of(inputs, slices)
+        outputs, flags, states = _column_wise.find(placement, slices, mine, new)
+        new |= states
+        for (layout, _), row, flag in zip(mine, outputs, flags, strict=True):
+            rows[layout.feature], found[layout.feature] = row, flag
     return rows, found, new
 
 
@@ -235,7 +269,13 @@ def apply_gradients(
 
         def update(states, features):
             names = {f.layout.table for f in features}
-            mine = [s.local for s in used if s.name in names]
+            mine = [
+                updating(placement, s.local, state[s.name], given[s.name])
+                if s.sharding == "column_wise"
+                else s.local
+                for s in used
+                if s.name in names
+            ]
             return dict(states) | update_rows(mine, states, features, given)
 
         local = [s.local for s in used]
@@ -342,14 +382,17 @@ def insert(
 
     def body(state, ids, written):
         mine = _owned(placement, stack, table, ids)
+        if stack.sharding == "column_wise":
+            columns = functools.partial(_column_wise.my_columns, placement, stack.local)
+            written = {
+                n: x if n == "scores" else columns(x) for n, x in written.items()
+            }
         new = _insert.store(stack.local, state, mine, written)
         if "scores" in written and stack.sharding == "row_wise":
             here = is_here(placement, stack, [table.name])
             new = _insert.same_clock(new, placement.axes, here)
-        new = touched(
-            placement, [stack], [table.name], {stack.name: state}, {stack.name: new}
-        )
-        return new[stack.name]
+        before, after = {stack.name: state}, {stack.name: new}
+        return touched(placement, [stack], [table.name], before, after)[stack.name]
 
     spec = placement.state_spec(stack)
     run = placement.mapped(body, (spec, _ALL, dict.fromkeys(written, _ALL)), spec)
@@ -366,7 +409,9 @@ def erase(
 
     def body(state, ids):
         mine = _owned(placement, stack, table, ids)
-        return _rows.erase(stack.local, state, mine)
+        new = {stack.name: _rows.erase(stack.local, state, mine)}
+        before = {stack.name: state}
+        return touched(placement, [stack], [table.name], before, new)[stack.name]
 
     spec = placement.state_spec(stack)
     run = placement.mapped(body, (spec, _ALL), spec)
@@ -411,17 +456,27 @@ def weight_gradients(
 def local_shards(
     tables: Tables, table: TableConfig, state: TableState
 ) -> list[tuple[TableConfig, TableState]]:
-    """The shards on this process's devices as tables of one device, each once."""
+    """The shards on this process's devices as tables of one device, each once.
+
+    Raises:
+      ValueError: the table is column-wise and has columns on another process.
+    """
     stack = placement_of(tables).stack_of(table.name)
     local = dataclasses.replace(stack.local, name=table.name)
-    pieces: dict[Any, list[Any]] = {}
+    pieces: dict[int, list[Any]] = {}
     leaves, tree = jax.tree.flatten(dataclasses.replace(state, extra=()))
     for leaf in leaves:
         for shard in leaf.addressable_shards:
             number = (shard.index[0].start or 0) // shard.data.shape[0]
             if shard.replica_id == 0 and number in stack.owners(table.name):
-                pieces.setdefault(shard.device, []).append(shard.data)
-    return [(local, jax.tree.unflatten(tree, each)) for each in pieces.values()]
+                pieces.setdefault(number, []).append(shard.data)
+    if stack.sharding == "column_wise" and len(pieces) < stack.shards:
+        raise ValueError(
+            f"Table '{table.name}' is column-wise over several processes, and this one "
+            f"has {len(pieces)} of its {stack.shards} parts: save it with "
+            "jde.checkpoint, or restore that into a row-wise table to export it."
+        )
+    return [(local, jax.tree.unflatten(tree, pieces[n])) for n in sorted(pieces)]
 
 
 def _owned(

@@ -23,6 +23,7 @@ from jax.sharding import (
 from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.ops._layout import FeatureLayout
 from jax_dynemb.ops._state import TableState
+from jax_dynemb.optim._columns import check_columns
 from jax_dynemb.sharding._stacks import Stack, make_stacks, same_stacks
 
 if TYPE_CHECKING:
@@ -227,6 +228,8 @@ def make_placement(
 def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:
     """Refuses a table that cannot be cut into equal parts."""
     for table in tables:
+        if table.sharding == "column_wise":
+            _check_columns(table, shards)
         if table.sharding == "row_wise" and table.max_shards % shards:
             raise ValueError(
                 f"Table '{table.name}' has {table.num_buckets} buckets, which "
@@ -256,6 +259,16 @@ def _check_not_table_wise(tables: Sequence[TableConfig]) -> None:
                 "number of devices. Give jde.Tables mesh=... and axis=... instead of "
                 "axis_name=...; inside a shard_map they work too."
             )
+
+
+def _check_columns(table: TableConfig, shards: int) -> None:
+    if table.dim % (4 * shards):
+        raise ValueError(
+            f"Table '{table.name}' has {table.dim} columns, which {shards} devices "
+            f"cannot share column-wise in parts of a multiple of 4. Use a dim that is "
+            f"a multiple of {4 * shards}, or sharding='row_wise'."
+        )
+    check_columns(table.name, table.optimizer)
 
 
 def _next_capacity(table: TableConfig, shards: int) -> int:

@@ -34,7 +34,8 @@ class Shared:
         self, tables: Tables, ids: Mapping[str, Any], weights: Mapping[str, Any]
     ):
         self.placement = placement_of(tables)
-        self._configs = {name: tables.config_of(name) for name in ids}
+        # In the order that a residual has when it comes back: it is a pytree.
+        self._configs = {name: tables.config_of(name) for name in sorted(ids)}
         self.names = {config.name for config in self._configs.values()}
         self.used = self.placement.stacks_of(self.names)
         self._inside = self.placement.is_inside()

@@ -53,6 +53,7 @@ class Stack:
         return dataclasses.replace(
             first,
             name=self.name,
+            dim=first.dim // (self.shards if self.sharding == "column_wise" else 1),
             feature_names=(),
             pooling=next((t.pooling for t in self.tables if t.pooling), None),
             pooling_factors=(),

@@ -16,7 +16,7 @@ from jax_dynemb.ops._layout import FeatureInput
 from jax_dynemb.ops._residual import FeatureGradient
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.ops._sum_rows import sum_gradients
-from jax_dynemb.sharding import _replicated
+from jax_dynemb.sharding import _column_wise, _replicated
 from jax_dynemb.sharding._bags import gradient_parts, gradients_of_owner, make_bags
 from jax_dynemb.sharding._batch import Batch, in_order, make_batch
 from jax_dynemb.sharding._counters import same_step
@@ -61,6 +61,12 @@ def apply_gradients(
     if copies:
         mine = _of(features, copies)
         gathered, read = _replicated.gradients(placement.axes, copies, mine, states)
+        new |= update(new | read, gathered)
+    slices = [t for t in tables if t.sharding == "column_wise"]
+    if slices:
+        mine = _of(features, slices)
+        received = None if only is None else only.received
+        gathered, read = _column_wise.gradients(placement, slices, mine, received, new)
         new |= update(new | read, gathered)
     split = [t for t in tables if t.sharding == "row_wise"]
     if split:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 
 import jax
@@ -12,6 +13,7 @@ import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb.ops._state import TableState, cleared_state
+from jax_dynemb.sharding._collection import clear
 from jax_dynemb.stored._hash import bucket_of
 from jax_dynemb.table import Exported, Tables
 from jax_dynemb.table._chunks import joined, part
@@ -60,6 +62,8 @@ def _best(chunk: Exported, num_buckets: int) -> Exported:
 
 def clear_table(coll: Tables, name: str, state: TableState) -> TableState:
     """The table without rows, in the same memory; ``state`` is given away."""
+    if coll.placement is not None:
+        return _clear_on_mesh(coll, name, state)
     places = jax.tree.map(lambda array: array.sharding, state)
     clear = jax.jit(
         cleared_state, static_argnums=0, donate_argnums=1, out_shardings=places
@@ -67,12 +71,20 @@ def clear_table(coll: Tables, name: str, state: TableState) -> TableState:
     return clear(coll.tables[name], state)
 
 
-def set_counters(state: TableState, numbers: Mapping[str, int]) -> TableState:
-    """Writes some counters of a table, by name."""
+@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+def _clear_on_mesh(coll: Tables, name: str, state: TableState) -> TableState:
+    arrays = coll.state_name(name)
+    return clear(coll, {arrays: state}, (name,))[arrays]
+
+
+def set_counters(
+    state: TableState, numbers: Mapping[str, int], rows: slice = slice(None)
+) -> TableState:
+    """Writes some counters of a table, by name; ``rows`` of the array are its own."""
     current = counter_values(state)
     names = _ffi.constants()["counters"]
     words = np.array(state.counters)
-    whole = words.view(np.uint64)[..., 0]
+    whole = words.view(np.uint64)[..., 0][rows]
     for name, number in numbers.items():
         if name not in current:
             continue  # of a program that counted something else

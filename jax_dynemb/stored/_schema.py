@@ -31,6 +31,11 @@ class Schema:
         hyper-parameters of a fused one; a schedule's learning rate is None.
       states: shapes of the optimizer states of a row by name.
       config: the other fields of the config, for people to read.
+      arrays: in a checkpoint, the name of the arrays that the table shares with
+        others; "" if it has its own.
+      place: which of their parts is the table's.
+      places: how many parts there are.
+      column_parts: narrow tables, one after the other, that have its columns.
     """
 
     name: str
@@ -42,6 +47,10 @@ class Schema:
     optimizer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     states: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    arrays: str = ""
+    place: int = 0
+    places: int = 1
+    column_parts: int = 1
 
     @classmethod
     def of(cls, config: TableConfig, step: int | None = None) -> Schema:

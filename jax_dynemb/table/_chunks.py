@@ -37,7 +37,7 @@ def insert_chunks(
     Args:
       coll: has the table.
       name: of the table.
-      state: of this table; it is given away.
+      state: the arrays that this table is in; they are given away.
       chunks: the rows; states that the table does not keep are passed over.
       optimizer: False lets all optimizer states of new rows start anew.
       scores: False scores the rows as new.
@@ -89,18 +89,20 @@ def _insert(
     states: dict[str, jax.Array],
     scores: jax.Array | None,
 ) -> TableState:
+    arrays = coll.state_name(name)
     return coll.insert(
-        {name: state},
+        {arrays: state},
         {name: ids},
         {name: rows},
         optimizer_state={name: states},
         scores=None if scores is None else {name: scores},
-    )[name]
+    )[arrays]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
 def _erase(coll: Tables, name: str, state: TableState, ids: jax.Array) -> TableState:
-    return coll.erase({name: state}, {name: ids})[name]
+    arrays = coll.state_name(name)
+    return coll.erase({arrays: state}, {name: ids})[arrays]
 
 
 def _id_arrays(config: TableConfig, keys: np.ndarray) -> Iterator[np.ndarray]:

@@ -33,6 +33,7 @@ from jax_dynemb.sharding._plan import Plan, make_plan
 from jax_dynemb.sharding._residual import ShardedResidual
 from jax_dynemb.table import (
     _chunks,
+    _columns,
     _export,
     _grow,
     _insert,
@@ -197,27 +198,21 @@ class Tables:
             return _on_mesh.init(self, seed_words(seed))
         return _init(self, seed_words(seed))
 
-    def plan(
-        self,
-        ids: Mapping[str, int] | None = None,
-        bags: Mapping[str, int] | None = None,
-    ) -> Plan:
+    def plan(self, ids: Mapping[str, int] | None = None) -> Plan:
         """Where the tables lie and what a step exchanges; print it.
 
         Args:
           ids: by feature, how many ids of a batch each device has, padding included;
             without it the exchange is left at 0.
-          bags: by pooled feature, how many bags these are; as many as ids if left out.
+            How many bags they are is what the tables' ``pooling_factors`` say.
 
         Example:
-          >>> print(
-          ...     coll.plan({"user": 8192, "seen": 409_600}, {"seen": 8192})
-          ... )  # doctest: +SKIP
+          >>> print(coll.plan({"user": 8192, "item": 8192}))  # doctest: +SKIP
         """
-        for feature in {**(ids or {}), **(bags or {})}:
+        for feature in ids or {}:
             self.config_of(feature)
         placement = self.placement and placement_of(self)
-        return make_plan(placement, self._key[0], ids or {}, bags or {})
+        return make_plan(placement, self._key[0], ids or {})
 
     def partition_specs(self) -> dict[str, TableState]:
         """A ``PartitionSpec`` for each array of the state, for your own shard_map.
@@ -550,14 +545,20 @@ class Tables:
         Yields:
           Keys, rows, scores and optimizer states of some rows.
         """
-        parts = self._parts(state, table)
-        return _export.export(parts, min_score, since, known_keys, chunk_buckets)
+        given = (min_score, since, known_keys, chunk_buckets)
+        if self._table(table).sharding == "column_wise" and self.placement is not None:
+            return _columns.export_columns(self._shards(state, table), *given)
+        return _export.export(self._parts(state, table), *given)
 
     def _parts(self, state: States, table: str) -> _export.Parts:
-        """What ``export`` reads one after the other."""
-        config = self._table(table)
+        """The table in pieces that hold all keys together, each once."""
         if self.placement is None:
-            return [(config, state[table])]
+            return [(self._table(table), state[table])]
+        shards = self._shards(state, table)
+        return shards[:1] if self._table(table).sharding == "column_wise" else shards
+
+    def _shards(self, state: States, table: str) -> _export.Parts:
+        config = self._table(table)
         return _on_mesh.local_shards(self, config, state[self.state_name(table)])
 
     def counted(self, state: States, table: str) -> TableState:
@@ -566,6 +567,12 @@ class Tables:
             return state[table]
         stack = self.placement.stack_of(table)
         return table_counters(stack, table, state[stack.name])
+
+    def counter_rows(self, table: str) -> slice:
+        """The rows of its arrays' counters that belong to a table."""
+        if self.placement is None:
+            return slice(None)
+        return counter_rows(self.placement.stack_of(table), table)
 
     def apply_delta(
         self, state: States, table: str, delta: Iterable[_export.Exported]
@@ -611,11 +618,8 @@ class Tables:
         for name, score in scores.items():
             place, config = self.state_name(name), self._table(name)
             counted = self.counted(new, name)
-            rows = slice(None)
-            if self.placement is not None:
-                rows = counter_rows(self.placement.stack_of(name), name)
             new[place] = _scores.set_score(
-                config, counted, new[place], rows, int(score)
+                config, counted, new[place], self.counter_rows(name), int(score)
             )
         return new
 

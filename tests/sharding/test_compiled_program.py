@@ -23,7 +23,9 @@ def collection(mesh, **options) -> jde.Tables:
     return jde.Tables(
         [
             jde.TableConfig("t", dim=8, feature_names=("a", "b"), **common),
-            jde.TableConfig("bag", dim=4, pooling="mean", **common),
+            jde.TableConfig(
+                "bag", dim=4, pooling="mean", pooling_factors=(3,), **common
+            ),
         ],
         mesh=mesh,
         **options,
@@ -139,7 +141,7 @@ def test_the_plan_counts_what_the_program_sends(dtype, pooled):
         *sizes, element = shape[len("tensor<") : -1].split("x")
         width = {"ui32": 4, "f32": 4, "bf16": 2}[element]
         sent.append(int(np.prod([int(n) for n in sizes])) * width)
-    plan = coll.plan({"a": 8, "b": 16, "bag": 24}, {"bag": 8})
+    plan = coll.plan({"a": 8, "b": 16, "bag": 24})
     assert [t.exchange for t in plan.tables] == ["rows", pooled]
     for kind in ("id_bytes", "row_bytes", "gradient_bytes"):
         assert sum(getattr(t, kind) for t in plan.tables) in sent

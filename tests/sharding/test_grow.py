@@ -2,19 +2,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """Growth on a mesh: as on one device, and nothing moves between devices."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec
 
 import jax_dynemb as jde
-from growth import TABLES, check_growth
+from growth import TABLES, check_growth, grow
 from jax_dynemb.table._grow import _grown
 from meshes import collectives, mesh_of
-from support import Twins, export
+from support import Twins, export, gradients
 
 
 def test_as_on_one_device():
     check_growth(Twins(*TABLES, mesh=mesh_of(8)))
+
+
+def test_tables_that_share_arrays_grow_together():
+    common: dict[str, Any] = {"dim": 4, "capacity": 1024}
+    tables = [
+        jde.TableConfig(name, sharding="table_wise", **common) for name in ("a", "b")
+    ]
+    columns = jde.TableConfig("c", sharding="column_wise", **common)
+    twins = Twins(*tables, columns, mesh=mesh_of(2))
+    assert len(twins.state) == 2
+    for step in range(2):
+        rng = np.random.default_rng(step)
+        ids = {name: rng.integers(0, 2000, 300) for name in "abc"}
+        rows, residuals = twins.lookup(ids)
+        twins.apply(residuals, {f: gradients(x.shape, step) for f, x in rows.items()})
+        twins.check()
+        if step == 0:
+            grow(twins, a=2048, c=2048)
+            assert twins.coll.tables["b"].capacity == 2048
+            twins.oracle.grow([twins.coll.tables["b"]])
+            twins.check()
 
 
 def test_nothing_moves_between_devices():

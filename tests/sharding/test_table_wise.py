@@ -73,3 +73,84 @@ def test_other_meshes(devices):
 def test_two_axes_and_replicas():
     train(Twins(*mixed(jde.optim.sgd(0.1)), mesh=grid()), 2, 8)
     train(Twins(*mixed(jde.optim.sgd(0.1)), mesh=grid(), axis="model"), 2, 8)
+
+
+def test_tables_that_are_not_looked_up_stay_as_they_are():
+    """Adam counts the steps of each table, and so do clocks and lookups."""
+    tables = [table_wise(f"t{n}", optimizer=jde.optim.adam(0.1)) for n in range(4)]
+    twins = Twins(*tables, mesh=mesh_of(4))
+    for step, names in enumerate([("t0", "t1"), ("t0",), ("t1", "t2", "t3"), ("t3",)]):
+        ids = {name: np.arange(step, 40) for name in names}
+        rows, residuals = twins.lookup(ids)
+        twins.apply(residuals, {f: gradients(x.shape, step) for f, x in rows.items()})
+    twins.check(TOLERANCE)
+    scores = twins.coll.get_score(twins.state)
+    assert scores == {"t0": 3, "t1": 3, "t2": 2, "t3": 3}
+    twins.state = twins.coll.set_score(twins.state, {"t1": 70})
+    assert twins.coll.get_score(twins.state) == scores | {"t1": 70}
+
+
+def test_learning_rates_by_table():
+    tables = [table_wise(f"t{n}", optimizer=jde.optim.sgd(1.0)) for n in range(2)]
+    coll = jde.Tables(tables, mesh=mesh_of(2))
+    ids = {name: jde.ids([1, 2, 3, 4]) for name in ("t0", "t1")}
+    before, residual, state = coll.lookup(coll.init(0), ids)
+    d_rows = {name: np.ones((4, 4), np.float32) for name in ids}
+    state = coll.apply_gradients(state, residual, d_rows, learning_rate={"t1": 0.25})
+    after, _, _ = coll.find(state, ids)
+    for name, rate in [("t0", 1.0), ("t1", 0.25)]:
+        np.testing.assert_allclose(after[name], before[name] - rate, rtol=1e-6)
+
+
+def test_insert_erase_export_and_clear():
+    options = {"optimizer": jde.optim.adagrad(0.1), "dim": 2}
+    twins = Twins(*(table_wise(n, **options) for n in "abc"), mesh=mesh_of(4))
+    keys = np.array([5, 6, 7, 5, *range(100, 300)])
+    rows = {name: gradients((len(keys), 2), n) for n, name in enumerate("ac")}
+    scores = {name: np.arange(1, len(keys) + 1) for name in "ac"}
+    state = {name: {"sum_of_squares": np.abs(rows[name])} for name in "ac"}
+    twins.insert(dict.fromkeys("ac", keys), rows, state, scores)
+    twins.check()
+    twins.erase({"a": [6, 101, 9999], "b": [5], "c": [7]})
+    twins.lookup({"b": keys[:50], "c": keys[:50]})
+    twins.check()
+    twins.state = twins.coll.clear(twins.state)
+    twins.oracle.clear()
+    twins.lookup({"a": keys[:50]})
+    twins.check()
+
+
+def test_nothing_is_dropped_at_any_skew():
+    """LFU, timestamps and refusals; sections with room for a tenth of the ids."""
+    options = {"dim": 3, "capacity": 4096}
+    lfu = [table_wise(f"l{n}", score_strategy="lfu", **options) for n in range(2)]
+    time = [table_wise(f"t{n}", score_strategy="timestamp", **options) for n in "ab"]
+    full = [table_wise(f"f{n}", dim=2, on_full="refuse") for n in range(2)]
+    twins = Twins(*lfu, *time, *full, mesh=mesh_of(2), exchange_factor=0.1)
+    rng = np.random.default_rng(0)
+    for distinct in (3, 3000):
+        ids = {t.name: rng.integers(0, distinct, 1200) for t in [*lfu, *time]}
+        ids["f0"] = rng.permutation(1500)[:1200]  # refused ids are counted by device
+        ids["f1"] = np.full(1200, 7)
+        rows, residuals = twins.lookup(ids)
+        twins.apply(residuals, {f: gradients(x.shape, 0) for f, x in rows.items()})
+        twins.find(ids)
+    twins.check(TOLERANCE)
+    stats = twins.coll.stats(twins.state)
+    assert stats["l0/exchange_overflows"] > 0 and stats["f0/refused"] > 0
+
+
+def test_weight_gradients_and_micro_batches():
+    tables = [table_wise(n, pooling="mean", dim=3) for n in "ab"]
+    twins = Twins(*tables, mesh=mesh_of(4))
+    rng = np.random.default_rng(1)
+    ids = {n: rng.integers(-1, 30, (11, 3)) for n in "ab"}
+    weights = {n: rng.random((11, 3)) for n in "ab"}
+    rows, residuals = twins.lookup(ids, weights)
+    d_rows = {f: gradients(x.shape, 2) for f, x in rows.items()}
+    twins.weight_gradients(residuals, d_rows)
+    more = twins.lookup(ids, weights)[1]
+    ours, theirs = ([pair[i] for pair in (residuals, more)] for i in range(2))
+    twins.state = twins.coll.apply_gradients(twins.state, ours, [d_rows, d_rows])
+    twins.oracle.apply_gradients(theirs, [d_rows, d_rows])
+    twins.check(TOLERANCE)

@@ -1,0 +1,48 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether an optimizer may run on some columns of a row without the others."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from jax_dynemb.optim._row_local import optax_rules, probe, same, updates_of
+
+_COLUMNS = 16
+
+
+def check_columns(table: str, optimizer: Any) -> None:
+    """Refuses an optax transformation that mixes the columns of a row.
+
+    Args:
+      table: its name.
+      optimizer: of the table; those of ``jde.optim`` suit.
+
+    Raises:
+      ValueError: an entry of an update changes with other columns of the row.
+    """
+    tx = getattr(optimizer, "tx", None)
+    if tx is not None and not _is_column_local(tx):
+        raise ValueError(
+            f"Table '{table}' is column-wise, so no device has a whole row, but the "
+            "update of a column by its optax optimizer changes with the row's other "
+            "columns. Use an element-wise optimizer (jde.optim.adam, optax.adamw), "
+            "jde.optim.rowwise_adagrad, or sharding='row_wise'."
+        )
+
+
+@functools.lru_cache(maxsize=256)
+def _is_column_local(tx: optax.GradientTransformation) -> bool:
+    rows, grads, _ = probe(_COLUMNS)
+    half = slice(0, _COLUMNS // 2)
+    with jax.ensure_compile_time_eval(), jax.debug_nans(False), optax_rules():
+        run = jax.jit(functools.partial(updates_of, tx))
+        whole, _ = run(rows, grads)
+        part, _ = run(rows[:, half], [g[:, half] for g in grads])
+    pairs = zip(whole, part, strict=True)
+    return all(same(np.asarray(a)[:, half], np.asarray(b)) for a, b in pairs)
