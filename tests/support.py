@@ -267,6 +267,27 @@ def assert_stats(got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
     assert {key: got[key] for key in want} == dict(want)
 
 
+def assert_optax_equals_one_device(tables: Sequence[jde.TableConfig], mesh: Any):
+    """Trains tables "a" and "b", not both in each step; the oracle knows no optax."""
+    trained = []
+    for coll in (jde.Tables(tables), jde.Tables(tables, mesh=mesh)):
+        state, jit = coll.init(0), compiled(coll)
+        for step, names in enumerate(["a", "ab", "a"]):
+            ids = {name: jde.ids(np.arange(step, 20)) for name in names}
+            rows, residual, state = jit.lookup(state, ids, None, None)
+            d_rows = {name: gradients(x.shape, step) for name, x in rows.items()}
+            state = jit.apply_gradients(state, residual, d_rows, None)
+        trained.append({name: export(coll, state, name) for name in "ab"})
+    for name in "ab":
+        alone, ours = (each[name] for each in trained)
+        assert alone.keys() == ours.keys() and len(alone) > 0
+        for key, row in ours.items():
+            assert_close(row.values, alone[key].values, "float32")
+            assert row.state.keys() == alone[key].state.keys() != set()
+            for leaf, value in row.state.items():
+                assert_close(value, alone[key].state[leaf], "float32")
+
+
 def stat(twins: Twins, name: str) -> Any:
     """One of the counters of the library."""
     return twins.coll.stats(twins.state)[name]

@@ -38,7 +38,8 @@ def check_columns(table: str, optimizer: Any) -> None:
 
 @functools.lru_cache(maxsize=256)
 def _is_column_local(tx: optax.GradientTransformation) -> bool:
-    rows, grads, _ = probe(_COLUMNS)
+    rows, grads, keep = probe(_COLUMNS)  # other rows hold what is not a number
+    rows, grads = rows[keep], [g[keep] for g in grads]
     half = slice(0, _COLUMNS // 2)
     with jax.ensure_compile_time_eval(), jax.debug_nans(False), optax_rules():
         run = jax.jit(functools.partial(updates_of, tx))

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a sharded step compiles to: in place everywhere, and no other collectives."""
 
+import dataclasses
 import functools
 import re
 
@@ -66,6 +67,52 @@ def test_a_replicated_table_gathers_ids_and_gradients():
     assert set(entry) == {"all-gather"} and entry["all-gather"] <= 3 and not loops
 
 
+def of_sharding(sharding: str, mesh, dim: int = 8) -> jde.Tables:
+    """Two tables that share arrays, or one of columns; and a row-wise one."""
+    common = {"optimizer": jde.optim.adam(0.1), "capacity": 16_384}
+    initial = {"initializer": jde.initializers.uniform(-0.1, 0.1)}
+    tables = [
+        jde.TableConfig(name, dim=dim, sharding=sharding, **initial, **common)
+        for name in ("a", "b")
+    ]
+    bag = jde.TableConfig("bag", dim=4, pooling="mean", pooling_factors=(3,), **common)
+    return jde.Tables([*tables, bag], mesh=mesh)
+
+
+def test_table_wise_tables_share_the_three_exchanges():
+    coll = of_sharding("table_wise", mesh_of(2))
+    step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
+    assert sorted(coll.init(0)) == ["a+1", "bag"]
+    assert_in_place(step, coll.init(0), batch())
+    entry, loops = collectives(step.lower(coll.init(0), batch()).compile().as_text())
+    assert entry == {"all-to-all": 3, "all-reduce": 1}
+    assert loops == {"all-to-all": 4, "all-reduce": 8}
+
+
+def test_tables_that_a_step_leaves_out_are_not_copied():
+    coll = of_sharding("table_wise", mesh_of(2))
+    step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
+    assert_in_place(step, coll.init(0), {"a": batch()["a"]})
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rowwise_adagrad"])
+def test_column_wise_tables_gather_ids_and_exchange_columns_twice(optimizer):
+    coll = of_sharding("column_wise", mesh_of(4), dim=64)
+    if optimizer == "rowwise_adagrad":
+        changed = {"optimizer": jde.optim.rowwise_adagrad(0.1)}
+        configs = coll.tables.values()
+        coll = coll.with_tables([dataclasses.replace(t, **changed) for t in configs])
+    step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
+    ids = {name: batch()[name] for name in "ab"}
+    assert_in_place(step, coll.init(0), ids)
+    text = step.lower(coll.init(0), ids).compile().as_text()
+    entry, loops = collectives(text)
+    sums = {"all-reduce"} if optimizer == "rowwise_adagrad" else set()
+    assert set(entry) == {"all-gather", "all-to-all"} | sums and not loops
+    assert entry["all-to-all"] == 2 and entry["all-gather"] <= 2
+    assert entry["all-reduce"] <= 2
+
+
 @pytest.mark.parametrize("kind", ["auto", "explicit", "inside", "inside_checked"])
 def test_every_way_to_a_mesh_gives_the_same_rows(kind):
     mesh = grid(explicit=kind == "explicit")
@@ -128,12 +175,8 @@ def test_sums_travel_in_the_same_exchanges():
     assert entry == {"all-to-all": 3} and not loops
 
 
-@pytest.mark.parametrize("pooled", ["rows", "sums"])
-@pytest.mark.parametrize("dtype", [None, "bfloat16"])
-def test_the_plan_counts_what_the_program_sends(dtype, pooled):
-    coll = collection(mesh_of(4), exchange_dtype=dtype, exchange_pooled=pooled)
-    step = jax.jit(functools.partial(train_step, coll))
-    text = step.lower(coll.init(0), batch()).as_text()
+def bytes_sent(text: str) -> list[int]:
+    """Of each all_to_all of a lowered program."""
     sent = []
     for shape in re.findall(
         r'"?stablehlo.all_to_all.*?\((tensor<[^>]*>)\)', text, re.S
@@ -141,11 +184,47 @@ def test_the_plan_counts_what_the_program_sends(dtype, pooled):
         *sizes, element = shape[len("tensor<") : -1].split("x")
         width = {"ui32": 4, "f32": 4, "bf16": 2}[element]
         sent.append(int(np.prod([int(n) for n in sizes])) * width)
+    return sent
+
+
+@pytest.mark.parametrize("pooled", ["rows", "sums"])
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_the_plan_counts_what_the_program_sends(dtype, pooled):
+    coll = collection(mesh_of(4), exchange_dtype=dtype, exchange_pooled=pooled)
+    step = jax.jit(functools.partial(train_step, coll))
+    sent = bytes_sent(step.lower(coll.init(0), batch()).as_text())
     plan = coll.plan({"a": 8, "b": 16, "bag": 24})
     assert [t.exchange for t in plan.tables] == ["rows", pooled]
     for kind in ("id_bytes", "row_bytes", "gradient_bytes"):
         assert sum(getattr(t, kind) for t in plan.tables) in sent
     assert "row_wise" in str(plan) and "total" in str(plan)
+
+
+def test_the_plan_counts_what_tables_of_one_stack_send():
+    coll = of_sharding("table_wise", mesh_of(2))
+    step = jax.jit(functools.partial(train_step, coll))
+    sent = bytes_sent(step.lower(coll.init(0), batch()).as_text())
+    plan = coll.plan({"a": 16, "b": 32, "bag": 48})
+    for kind in ("id_bytes", "row_bytes", "gradient_bytes"):
+        assert sum(getattr(t, kind) for t in plan.tables) in sent
+    assert {(t.shards, t.devices) for t in plan.tables[:2]} == {((0,), 1), ((1,), 1)}
+
+
+def test_the_plan_counts_what_columns_send_and_the_arrays_of_a_device():
+    coll = of_sharding("column_wise", mesh_of(4), dim=64)
+    ids = {name: batch()[name] for name in "ab"}
+    state = coll.init(0)
+    lowered = jax.jit(functools.partial(train_step, coll)).lower(state, ids)
+    plan = coll.plan({"a": 8, "b": 16})
+    for kind in ("row_bytes", "gradient_bytes"):
+        assert sum(getattr(t, kind) for t in plan.tables) in bytes_sent(
+            lowered.as_text()
+        )
+    arrays = [
+        x for s in state.values() for x in (s.index, s.values, *s.optimizer.values())
+    ]
+    on_device = sum(x.addressable_shards[1].data.nbytes for x in arrays)
+    assert plan.bytes_by_shard == (on_device,) * 4
 
 
 @pytest.mark.parametrize(

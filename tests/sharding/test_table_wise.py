@@ -2,15 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole tables on single shards: the oracle is one device."""
 
+import enum
+
+import jax
 import numpy as np
+import optax
 import pytest
 
 import jax_dynemb as jde
 from meshes import grid, mesh_of
-from support import HostJagged, Twins, gradients
+from support import (
+    HostJagged,
+    Twins,
+    assert_optax_equals_one_device,
+    gradients,
+)
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
-ZEROS = jde.initializers.zeros()
 UNIFORM = jde.initializers.uniform(-0.1, 0.1)
 
 
@@ -20,11 +28,11 @@ def table_wise(name: str, **options) -> jde.TableConfig:
 
 
 def mixed(optimizer) -> list[jde.TableConfig]:
-    """Eleven table-wise tables of two shapes, a row-wise and a replicated one."""
+    """Eight table-wise tables of two shapes, a row-wise and a replicated one."""
     options = {"optimizer": optimizer}
     wide = [table_wise(f"w{n}", dim=6, capacity=2048, **options) for n in range(3)]
-    sums = [table_wise(f"s{n}", pooling="sum", **options) for n in range(4)]
-    means = [table_wise(f"m{n}", pooling="mean", **options) for n in range(4)]
+    sums = [table_wise(f"s{n}", pooling="sum", **options) for n in range(3)]
+    means = [table_wise(f"m{n}", pooling="mean", **options) for n in range(2)]
     rows = jde.TableConfig("rows", dim=3, capacity=1024, **options)
     copy = jde.TableConfig(
         "copy", dim=5, capacity=1024, sharding="replicated", **options
@@ -38,9 +46,10 @@ def batch(seed: int, size: int) -> tuple[dict, dict]:
     ids, weights = {}, {}
     for name in ("w0", "w1", "w2", "rows", "copy"):
         ids[name] = rng.integers(-1, 80, (size, 2))
-    for n in range(4):
+    for n in range(3):
         ids[f"s{n}"] = rng.integers(-1, 60, (size, n + 1))
         weights[f"s{n}"] = rng.random((size, n + 1))
+    for n in range(2):
         bags = [list(rng.integers(0, 60, n)) for n in rng.integers(0, 4, size)]
         ids[f"m{n}"] = HostJagged.of(bags, capacity=4 * size)
     return ids, weights
@@ -65,14 +74,16 @@ def test_equals_one_device(optimizer):
     train(Twins(*mixed(optimizer), mesh=mesh_of(8)), 6, 11)
 
 
-@pytest.mark.parametrize("devices", [1, 2, 4])
+@pytest.mark.parametrize("devices", [1, 4])
 def test_other_meshes(devices):
     train(Twins(*mixed(jde.optim.adagrad(0.1)), mesh=mesh_of(devices)), 2, 8)
 
 
 def test_two_axes_and_replicas():
-    train(Twins(*mixed(jde.optim.sgd(0.1)), mesh=grid()), 2, 8)
-    train(Twins(*mixed(jde.optim.sgd(0.1)), mesh=grid(), axis="model"), 2, 8)
+    tables = mixed(jde.optim.sgd(0.1))
+    train(Twins(*tables, mesh=grid(), axis="model"), 2, 8)
+    coll = jde.Tables(tables, mesh=grid())
+    assert {t.devices for t in coll.plan().tables[:3]} == {4, 8}
 
 
 def test_tables_that_are_not_looked_up_stay_as_they_are():
@@ -94,10 +105,16 @@ def test_learning_rates_by_table():
     tables = [table_wise(f"t{n}", optimizer=jde.optim.sgd(1.0)) for n in range(2)]
     coll = jde.Tables(tables, mesh=mesh_of(2))
     ids = {name: jde.ids([1, 2, 3, 4]) for name in ("t0", "t1")}
-    before, residual, state = coll.lookup(coll.init(0), ids)
     d_rows = {name: np.ones((4, 4), np.float32) for name in ids}
-    state = coll.apply_gradients(state, residual, d_rows, learning_rate={"t1": 0.25})
-    after, _, _ = coll.find(state, ids)
+
+    @jax.jit
+    def step(state, ids):
+        before, residual, state = coll.lookup(state, ids)
+        rates = {"t1": 0.25}
+        state = coll.apply_gradients(state, residual, d_rows, learning_rate=rates)
+        return before, coll.find(state, ids)[0]
+
+    before, after = step(coll.init(0), ids)
     for name, rate in [("t0", 1.0), ("t1", 0.25)]:
         np.testing.assert_allclose(after[name], before[name] - rate, rtol=1e-6)
 
@@ -151,6 +168,76 @@ def test_weight_gradients_and_micro_batches():
     twins.weight_gradients(residuals, d_rows)
     more = twins.lookup(ids, weights)[1]
     ours, theirs = ([pair[i] for pair in (residuals, more)] for i in range(2))
-    twins.state = twins.coll.apply_gradients(twins.state, ours, [d_rows, d_rows])
+    update = jax.jit(twins.coll.apply_gradients)
+    twins.state = update(twins.state, ours, [d_rows, d_rows])
     twins.oracle.apply_gradients(theirs, [d_rows, d_rows])
     twins.check(TOLERANCE)
+
+
+def stacks_of(tables: list[jde.TableConfig], devices: int) -> dict[str, int]:
+    """The devices of each table."""
+    plan = jde.Tables(tables, mesh=mesh_of(devices)).plan()
+    return {t.table: t.devices for t in plan.tables}
+
+
+def test_what_does_not_come_out_even_is_spread_and_no_memory_is_idle():
+    tables = [table_wise(f"t{n}", pooling_factors=(n + 1,)) for n in range(7)]
+    assert stacks_of(tables[:1], 4) == {"t0": 4}
+    assert stacks_of(tables[:3], 4) == {"t0": 2, "t1": 2, "t2": 4}
+    busy = {"t4": 2, "t5": 2, "t6": 4}  # the busy ones get more devices
+    assert stacks_of(tables, 4) == {**{f"t{n}": 1 for n in range(4)}, **busy}
+    plan = jde.Tables(tables, mesh=mesh_of(4)).plan()
+    alone = jde.Tables(tables).plan()
+    assert sum(plan.bytes_by_shard) == sum(alone.bytes_by_shard)
+
+
+def test_tables_are_placed_so_that_devices_have_equally_much_to_do():
+    factors = {f"t{n}": float(f) for n, f in enumerate([9, 5, 4, 1, 8, 5, 3, 2])}
+    tables = [table_wise(n, pooling_factors=(f,)) for n, f in factors.items()]
+    plan = jde.Tables(tables, mesh=mesh_of(4)).plan()
+    loads = [0.0] * 4
+    for each in plan.tables:
+        (shard,) = each.shards
+        loads[shard] += factors[each.table]
+    assert max(loads) - min(loads) <= 2 and sum(loads) == 37
+
+
+def test_a_table_smaller_than_the_mesh_and_names_of_torchrec():
+    class ShardingType(enum.Enum):
+        TABLE_WISE = "table_wise"
+
+    small = [
+        table_wise(n, capacity=256, sharding=s)
+        for n, s in [("a", "TABLE_WISE"), ("b", ShardingType.TABLE_WISE)]
+    ]
+    assert {t.sharding for t in small} == {"table_wise"}
+    assert stacks_of(small, 8) == {"a": 2, "b": 2}  # of two buckets: on two at most
+    assert (
+        jde.TableConfig("c", 8, 99, sharding="DATA_PARALLEL").sharding == "replicated"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        ({"sharding": "grid_shard"}, "must be one of"),
+        ({"pooling_factors": (1.0, 2.0)}, "for each of the features"),
+        ({"pooling_factors": (0,)}, "above 0"),
+    ],
+)
+def test_mistakes_are_refused(options, fix):
+    with pytest.raises(ValueError, match=fix):
+        table_wise("t", **options)
+
+
+def test_a_name_that_shared_arrays_have():
+    tables = [table_wise("a"), table_wise("b"), table_wise("a+1", dim=8)]
+    with pytest.raises(ValueError, match="rename"):
+        jde.Tables(tables, mesh=mesh_of(2))
+
+
+def test_optax_optimizers_that_count_are_spread():
+    """What they store once for a table has no place of its own."""
+    tables = [table_wise(n, optimizer=optax.adam(0.01)) for n in "ab"]
+    assert stacks_of(tables, 2) == {"a": 2, "b": 2}
+    assert_optax_equals_one_device(tables, mesh_of(2))
