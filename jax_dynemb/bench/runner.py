@@ -107,7 +107,9 @@ class Runner:
         carry = (state, jnp.zeros((), jnp.uint32))
         program = self._programs[_program_of(job)]
         if job.work == "eval":
-            chain = timing.Chain(lambda c, *args: (c, program(c, *args)), carry, batches)
+            chain = timing.Chain(
+                lambda c, *args: (c, program(c, *args)), carry, batches
+            )
             return Ready(job, coll, chain, None, lambda: None)
         chain = timing.Chain(program, carry, batches)
         if not _starts_empty(job):

@@ -16,14 +16,14 @@ from jax_dynemb.ops import _lookup
 from jax_dynemb.ops._layout import FeatureInput, one_row_each
 from jax_dynemb.ops._residual import FeatureResidual
 from jax_dynemb.ops._state import TableState
-from jax_dynemb.sharding._bags import (
-    Bags,
+from jax_dynemb.sharding._bag_parts import (
     inputs_of_owner,
     outputs,
     parts_to_devices,
     parts_to_owners,
     residuals_of_owner,
 )
+from jax_dynemb.sharding._bags import Bags
 from jax_dynemb.sharding._batch import Batch, add_rows, finished, zero_sums
 from jax_dynemb.sharding._counters import add_uses, count_exchange, same_lookup
 from jax_dynemb.sharding._exchange import (

@@ -17,7 +17,8 @@ from jax_dynemb.ops._residual import FeatureGradient
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.ops._sum_rows import sum_gradients
 from jax_dynemb.sharding import _column_wise, _replicated
-from jax_dynemb.sharding._bags import gradient_parts, gradients_of_owner, make_bags
+from jax_dynemb.sharding._bag_parts import gradient_parts, gradients_of_owner
+from jax_dynemb.sharding._bags import make_bags
 from jax_dynemb.sharding._batch import Batch, in_order, make_batch
 from jax_dynemb.sharding._counters import same_step
 from jax_dynemb.sharding._exchange import (

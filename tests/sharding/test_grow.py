@@ -20,7 +20,7 @@ def test_as_on_one_device():
 
 
 def test_tables_that_share_arrays_grow_together():
-    common: dict[str, Any] = {"dim": 4, "capacity": 1024}
+    common: dict[str, Any] = {"dim": 8, "capacity": 1024}
     tables = [
         jde.TableConfig(name, sharding="table_wise", **common) for name in ("a", "b")
     ]
