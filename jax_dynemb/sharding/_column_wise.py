@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of which every device holds all keys and some columns, as one device runs them.
+"""Tables of which each device has all keys and some columns; as one device runs them.
 
 Each device looks up the ids of all devices, and pools them, in its own columns: a
 table like any other, only narrow. One exchange turns columns of the whole batch into

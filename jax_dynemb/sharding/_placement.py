@@ -100,7 +100,17 @@ class Placement:
         return there.with_tables([t for stack in self.stacks for t in stack.tables])
 
     def stack(self, name: str) -> Stack:
-        """By its name in the state."""
+        """By its name in the state.
+
+        Raises:
+          ValueError: the state has no such arrays.
+        """
+        if name not in self._by_name:
+            raise ValueError(
+                f"'{name}' is not a name of arrays in the state: "
+                f"{sorted(self._by_name)}. Tables that share arrays are under "
+                "coll.state_name(table)."
+            )
         return self._by_name[name]
 
     def stack_of(self, table: str) -> Stack:

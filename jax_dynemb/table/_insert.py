@@ -88,7 +88,7 @@ def _clock_after(
     return dataclasses.replace(state, counters=state.counters.at[:, place].set(latest))
 
 
-def same_clock(state: TableState, axes: tuple[str, ...], here: jax.Array) -> TableState:
+def same_clock(state: TableState, axes: tuple[str, ...], here: Any) -> TableState:
     """The latest clock of the shards that have the table; inside shard_map.
 
     Args:

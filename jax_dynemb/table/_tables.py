@@ -174,8 +174,12 @@ class Tables:
         return self.tables[name]
 
     def state_name(self, table: str) -> str:
-        """Where the arrays of a table are in a state: under its own name, or together
-        with tables of the same shape (see ``sharding="table_wise"``).
+        """Under which name the arrays of a table are in a state.
+
+        That of the table, unless it shares arrays: see ``sharding="table_wise"``.
+
+        Args:
+          table: its name.
 
         Raises:
           ValueError: there is no such table.
@@ -387,7 +391,8 @@ class Tables:
           d_rows: as for ``apply_gradients``.
 
         Returns:
-          Slots and sums by table; and the state, to be carried on.
+          Slots and sums by table; on a mesh by the name of its arrays, see
+          ``state_name``; and the state, to be carried on.
         """
         if self.placement is not None:
             return _on_mesh.reduce_gradients(self, state, residual, d_rows)

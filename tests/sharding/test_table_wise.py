@@ -5,9 +5,11 @@
 import enum
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
 import jax_dynemb as jde
 from meshes import grid, mesh_of
@@ -241,3 +243,30 @@ def test_optax_optimizers_that_count_are_spread():
     tables = [table_wise(n, optimizer=optax.adam(0.01)) for n in "ab"]
     assert stacks_of(tables, 2) == {"a": 2, "b": 2}
     assert_optax_equals_one_device(tables, mesh_of(2))
+
+
+def test_modules_of_flax():
+    """With weights a collection looks up other rows than its tables pool."""
+    names, losses = ("a", "b", "c"), []
+    for mesh in (None, mesh_of(2)):
+        tables = [table_wise(n, optimizer=jde.optim.sgd(0.02)) for n in names]
+        sparse = jde.nnx.EmbeddingBagCollection(tables, rngs=nnx.Rngs(0), mesh=mesh)
+        optimizer = jde.nnx.Optimizer(sparse, optax.sgd(0.1))
+
+        @jde.nnx.jit
+        def step(sparse, optimizer, ids, weights):
+            def loss_of(sparse):
+                rows = sparse(ids, weights)
+                return sum(((x - 1) ** 2).sum() for x in rows.values())
+
+            loss, grads = jde.nnx.value_and_grad(loss_of)(sparse)
+            optimizer.update(sparse, grads)
+            return loss
+
+        rng = np.random.default_rng(0)
+        ids = {n: jde.ids(rng.integers(0, 20, (8, 2))) for n in names}
+        weights = {"a": jnp.asarray(rng.random((8, 2)), jnp.float32)}
+        losses.append([float(step(sparse, optimizer, ids, weights)) for _ in range(3)])
+        assert sparse.stats()["b/step"] == 3
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    assert losses[0][2] < losses[0][0]

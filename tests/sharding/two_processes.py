@@ -30,11 +30,14 @@ def main(devices: int) -> None:
         [
             jde.TableConfig("t", dim=4, capacity=2048, optimizer=jde.optim.adam(0.05)),
             jde.TableConfig("s", dim=2, capacity=256, sharding="replicated"),
+            jde.TableConfig("u", dim=2, capacity=1024, sharding="table_wise"),
+            jde.TableConfig("v", dim=2, capacity=1024, sharding="table_wise"),
+            jde.TableConfig("c", dim=32, capacity=256, sharding="column_wise"),
         ],
         mesh=mesh,
     )
     state = coll.init(seed=1)
-    weights = jde.distributed.replicate({"w": np.ones((6,), np.float32)}, mesh)
+    weights = jde.distributed.replicate({"w": np.ones((42,), np.float32)}, mesh)
     part = slice(
         BATCH * jax.process_index() // jax.process_count(),
         BATCH * (jax.process_index() + 1) // jax.process_count(),
@@ -45,7 +48,7 @@ def main(devices: int) -> None:
         rows, residual, state = coll.lookup(state, ids)
 
         def loss_of(weights, rows):
-            x = jnp.concatenate([rows["t"], rows["s"]], axis=-1)
+            x = jnp.concatenate([rows[name] for name in "tsuvc"], axis=-1)
             return jnp.mean((jnp.tanh(x @ weights["w"]) - label) ** 2)
 
         loss, (dw, d_rows) = jax.value_and_grad(loss_of, (0, 1))(weights, rows)
@@ -55,19 +58,24 @@ def main(devices: int) -> None:
     losses = []
     for number in range(6):
         rng = np.random.default_rng(number)
-        ids = rng.integers(2**40, 2**40 + 50, (2, BATCH))
+        ids = rng.integers(2**40, 2**40 + 50, (5, BATCH))
         label = rng.random(BATCH).astype(np.float32)
         batch = {
-            "t": jde.ids(ids[0, part], sharding=split),
-            "s": jde.ids(ids[1, part], sharding=split),
+            name: jde.ids(ids[n, part], sharding=split)
+            for n, name in enumerate("tsuvc")
         }
         local = jde.distributed.split(label[part], mesh, "data")
         state, weights, loss = step(state, weights, batch, local)
         losses.append(float(loss))
     rows = {}
-    for chunk in coll.export(state, "t"):
-        pairs = zip(chunk.keys.tolist(), chunk.rows.tolist(), strict=True)
-        rows |= {str(key): row for key, row in pairs}
+    for name in "tuv":
+        for chunk in coll.export(state, name):
+            pairs = zip(chunk.keys.tolist(), chunk.rows.tolist(), strict=True)
+            rows |= {f"{name}{key}": row for key, row in pairs}
+    try:
+        rows |= {f"c{key}": [] for each in coll.export(state, "c") for key in each.keys}
+    except ValueError as error:  # this process has some of the columns
+        assert devices < 8 and "column-wise over several" in str(error)
     stats = coll.stats(state)
     print("RESULT " + json.dumps({"losses": losses, "rows": rows, "stats": stats}))
 
