@@ -67,18 +67,12 @@ def train(twins: Twins, steps: int, size: int) -> None:
     twins.check(TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [jde.optim.adam(0.01), jde.optim.rowwise_adagrad(0.1)],
-    ids=["adam", "rowwise_adagrad"],
-)
-def test_equals_one_device(optimizer):
-    train(Twins(*mixed(optimizer), mesh=mesh_of(8)), 6, 11)
+def test_equals_one_device():
+    train(Twins(*mixed(jde.optim.adam(0.01)), mesh=mesh_of(8)), 6, 11)
 
 
-@pytest.mark.parametrize("devices", [1, 4])
-def test_other_meshes(devices):
-    train(Twins(*mixed(jde.optim.adagrad(0.1)), mesh=mesh_of(devices)), 2, 8)
+def test_another_mesh():
+    train(Twins(*mixed(jde.optim.rowwise_adagrad(0.1)), mesh=mesh_of(4)), 2, 8)
 
 
 def test_two_axes_and_replicas():
