@@ -19,7 +19,8 @@
 // fail, so no key gets two slots; and whatever the order of the threads, the bucket ends with the
 // same set of keys.
 //
-// Keys and digests do not change in this phase; core/lookup.h writes them in the next one.
+// Digests do not change in this phase, nor does the key of any row; the next ones write them
+// (core/lookup.h). Who takes an empty slot may write its key at once: nobody looks there.
 #pragma once
 
 #include <cstdint>

@@ -49,7 +49,7 @@ struct PartialRows {
 };
 
 // One tile, after it has written the sum of a piece that is not all of its run.
-template <bool kFast, class SortKey, class Sink>
+template <class Formats, class SortKey, class Sink>
 struct LongRunAdder {
   CallView const& view;
   SortedGradients<SortKey> const& sorted;
@@ -137,7 +137,7 @@ struct LongRunAdder {
   __device__ void finish(Piece const& piece, PartialRows const& rows) const {
     auto const& table = view.tables[piece.table];
     auto const row = SummedRow{table, piece.table, piece.slot, sorted.items[piece.run_start]};
-    auto const format = format_of<kFast>(table);
+    auto const format = format_of<Formats>(table);
     auto rate = 0.0f;
     if (sink.needs_squares(row)) {
       auto squares = 0.0f;

@@ -29,11 +29,10 @@ struct SummedRow {
   uint32_t first_item;  // the first of its positions in the batch
 };
 
-// kFast: all rows, states and gradients of the call are FloatVectors.
-template <bool kFast>
+template <class Formats>
 __device__ __forceinline__ auto format_of(TableRef const& table) {
-  if constexpr (kFast) {
-    return FloatVectors{};
+  if constexpr (Formats::kKnown) {
+    return typename Formats::Stored{};
   } else {
     return AnyFormat{table.value_type, moves_vectors(table.values, table.dim)};
   }

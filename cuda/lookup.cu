@@ -103,7 +103,7 @@ struct LookupScratch {
   LookupScratch(LookupArgs const& args, Scratch& scratch)
       : view(take_view(args, scratch)),
         uses(scratch.take<Touch>(args.num_tables)),
-        missing{scratch.take<Missing>(total_ids(args)), scratch.take<uint8_t>(total_ids(args)),
+        missing{scratch.take<Missing>(total_ids(args)), scratch.take<Won>(total_ids(args)),
                 scratch.take<uint32_t>(1)} {}
 };
 

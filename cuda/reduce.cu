@@ -134,8 +134,8 @@ cudaError_t run(ReduceArgs const& args, ReduceScratch<SortKey> const& scratch,
       scratch.view, {}, scratch.long_runs, args.counts_step != 0, sink};
   DYNEMB_CUDA_TRY(sort_gradients<Size>(args, scratch.order, scratch.long_runs.arrived,
                                        scratch.long_runs.num_rows, &call.sorted, stream));
-  if (has_vector_gradients(args)) return launch_sums<true>(call, stream);
-  return launch_sums<false>(call, stream);
+  if (has_gradients<FloatVectors>(args)) return launch_sums<FloatFormats>(call, stream);
+  return launch_sums<AnyFormats>(call, stream);
 }
 
 }  // namespace

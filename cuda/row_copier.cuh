@@ -24,10 +24,7 @@
 
 namespace dynemb::cuda {
 
-#ifndef RIF
-#define RIF 4
-#endif
-constexpr int kRowsInFlight = RIF;  // of a tile that copies
+constexpr int kRowsInFlight = 4;  // of a tile that copies
 
 // What a block works on.
 struct Here {

@@ -29,7 +29,8 @@ struct BeginUpdate {
 __device__ __forceinline__ AnyFormat state_format(AnyFormat, SummedRow const& row, int state) {
   return {ValueType::kFloat32, moves_vectors(row.table.states[state], row.table.dim)};
 }
-__device__ __forceinline__ FloatVectors state_format(FloatVectors, SummedRow const&, int) {
+template <ValueType kType>
+__device__ __forceinline__ FloatVectors state_format(Vectors<kType>, SummedRow const&, int) {
   return {};
 }
 
@@ -158,24 +159,25 @@ struct UpdateScratch {
         order(args, scratch) {}
 };
 
-bool has_vector_tables(UpdateArgs const& args) {
+// Do all tables and gradients have these formats, and can all states be moved as vectors?
+template <class Formats>
+bool has_formats(UpdateArgs const& args) {
   for (int32_t t = 0; t < args.num_tables; ++t) {
     auto const& table = args.tables[t];
-    auto vectors = is_float_vectors(table.value_type, table.values, table.dim);
+    auto known = is_format<typename Formats::Stored>(table.value_type, table.values, table.dim);
     for (int s = 0; s < table.num_states; ++s) {
-      vectors &= table.state_width[s] != table.dim || moves_vectors(table.states[s], table.dim);
+      known &= table.state_width[s] != table.dim || moves_vectors(table.states[s], table.dim);
     }
-    if (!vectors) return false;
+    if (!known) return false;
   }
-  return true;
+  return has_gradients<typename Formats::Row>(args);
 }
 
-template <bool kFast, int kKind, class SortKey>
-cudaError_t launch(UpdateScratch<SortKey> const& scratch, SortedGradients<SortKey> const& sorted,
-                   cudaStream_t stream) {
-  using Sink = UpdateRows<kKind>;
-  return launch_sums<kFast>(
-      PiecesCall<SortKey, Sink>{
+template <class Formats, int kKind, class SortKey>
+cudaError_t launch_kind(UpdateScratch<SortKey> const& scratch,
+                        SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
+  return launch_sums<Formats>(
+      PiecesCall<SortKey, UpdateRows<kKind>>{
           scratch.view, sorted, scratch.long_runs, true, {scratch.optimizers}},
       stream);
 }
@@ -187,28 +189,32 @@ int common_kind(UpdateArgs const& args) {
   return static_cast<int>(args.optimizers[0]);
 }
 
-template <class SortKey>
-cudaError_t launch_fast(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
-                        SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
-  if constexpr (sizeof(SortKey) == 4) {
+// The kernel that fits most calls of these formats; one for any call where there is no other.
+template <class Formats, class SortKey>
+cudaError_t launch_update(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
+                          SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
+  if constexpr (sizeof(SortKey) == 4 && Formats::kKnown) {
     constexpr auto kSgd = static_cast<int>(OptimizerKind::kSgd);
     constexpr auto kAdagrad = static_cast<int>(OptimizerKind::kAdagrad);
     constexpr auto kRowwise = static_cast<int>(OptimizerKind::kRowwiseAdagrad);
     constexpr auto kAdam = static_cast<int>(OptimizerKind::kAdam);
     switch (common_kind(args)) {
       case kSgd:
-        return launch<true, kSgd>(scratch, sorted, stream);
+        return launch_kind<Formats, kSgd>(scratch, sorted, stream);
       case kAdagrad:
-        return launch<true, kAdagrad>(scratch, sorted, stream);
+        return launch_kind<Formats, kAdagrad>(scratch, sorted, stream);
       case kRowwise:
-        return launch<true, kRowwise>(scratch, sorted, stream);
+        return launch_kind<Formats, kRowwise>(scratch, sorted, stream);
       case kAdam:
-        return launch<true, kAdam>(scratch, sorted, stream);
+        return launch_kind<Formats, kAdam>(scratch, sorted, stream);
       default:
         break;
     }
   }
-  return launch<true, kAnyKind>(scratch, sorted, stream);
+  if (has_formats<FloatFormats>(args)) {
+    return launch_kind<FloatFormats, kAnyKind>(scratch, sorted, stream);
+  }
+  return launch_kind<AnyFormats, kAnyKind>(scratch, sorted, stream);
 }
 
 template <class Size, class SortKey>
@@ -221,9 +227,16 @@ cudaError_t run(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
   SortedGradients<SortKey> sorted;
   DYNEMB_CUDA_TRY(sort_gradients<Size>(args, scratch.order, scratch.long_runs.arrived,
                                        scratch.long_runs.num_rows, &sorted, stream));
-  if (has_vector_gradients(args) && has_vector_tables(args))
-    return launch_fast(args, scratch, sorted, stream);
-  return launch<false, kAnyKind>(scratch, sorted, stream);
+  if (has_formats<FloatFormats>(args)) {
+    return launch_update<FloatFormats>(args, scratch, sorted, stream);
+  }
+  if (has_formats<HalfFormats>(args)) {
+    return launch_update<HalfFormats>(args, scratch, sorted, stream);
+  }
+  if (has_formats<MixedFormats>(args)) {
+    return launch_update<MixedFormats>(args, scratch, sorted, stream);
+  }
+  return launch_update<AnyFormats>(args, scratch, sorted, stream);
 }
 
 }  // namespace
