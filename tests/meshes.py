@@ -1,14 +1,21 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Meshes of CPU devices, and keys by the shard that owns them."""
+"""Meshes of CPU devices, keys by the shard that owns them, and what a program sends."""
 
+import collections
 import functools
+import re
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
 from jax_dynemb.reference import bucket_of
+
+COLLECTIVE = re.compile(
+    r" (all-to-all|all-gather|all-reduce|reduce-scatter|collective-permute)"
+    r"(?:-start)?\("
+)
 
 
 @functools.cache
@@ -37,3 +44,15 @@ def keys_of_shard(shard: int, shards: int, count: int) -> list[int]:
             keys.append(key)
         key += 1
     return keys
+
+
+def collectives(text: str) -> tuple[collections.Counter, collections.Counter]:
+    """Those that always run, and those in the bodies of loops."""
+    entry, loops = collections.Counter(), collections.Counter()
+    inside = loops
+    for line in text.splitlines():
+        if line.startswith(("ENTRY", "%", "region")):
+            inside = entry if line.startswith("ENTRY") else loops
+        if match := COLLECTIVE.search(line):
+            inside[match[1]] += 1
+    return entry, loops

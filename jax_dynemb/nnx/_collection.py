@@ -24,7 +24,8 @@ class EmbeddingBagCollection(TableModule):
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
-      exchange: ``exchange_factor`` and ``exchange_dtype`` of ``jde.Tables``.
+      exchange: ``exchange_factor``, ``exchange_dtype`` and ``exchange_pooled`` of
+        ``jde.Tables``.
 
     Example:
       >>> tables = [jde.TableConfig("cat", dim=16, capacity=1000)]
@@ -82,7 +83,8 @@ class EmbeddingCollection(TableModule):
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
-      exchange: ``exchange_factor`` and ``exchange_dtype`` of ``jde.Tables``.
+      exchange: ``exchange_factor``, ``exchange_dtype`` and ``exchange_pooled`` of
+        ``jde.Tables``.
 
     Raises:
       ValueError: a table asks for pooling.

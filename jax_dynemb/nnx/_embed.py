@@ -26,6 +26,7 @@ class DynamicEmbed(TableModule):
       axis: the mesh axis for it, or several; all axes if None.
       exchange_factor: as for ``jde.Tables``.
       exchange_dtype: as for ``jde.Tables``.
+      exchange_pooled: as for ``jde.Tables``.
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       options: everything else ``jde.TableConfig`` takes: initializer, optimizer,
         param_dtype, dtype, score_strategy, ...
@@ -48,6 +49,7 @@ class DynamicEmbed(TableModule):
         axis: str | tuple[str, ...] | None = None,
         exchange_factor: float = 1.0,
         exchange_dtype: Any = None,
+        exchange_pooled: str = "auto",
         rngs: nnx.Rngs,
         **options: Any,
     ):
@@ -59,10 +61,15 @@ class DynamicEmbed(TableModule):
             axis=axis,
             exchange_factor=exchange_factor,
             exchange_dtype=exchange_dtype,
+            exchange_pooled=exchange_pooled,
         )
         self.name = name
         self.features = features
-        self.capacity = capacity
+
+    @property
+    def capacity(self) -> int:
+        """Rows that there is room for; see ``grow``."""
+        return self.coll.tables[self.name].capacity
 
     def __call__(
         self,

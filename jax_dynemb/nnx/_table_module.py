@@ -71,6 +71,15 @@ class TableModule(nnx.Module):
         for name, table in self.tables.items():
             table.set_value(state[name])
 
+    def grow(self, capacities: Mapping[str, int]) -> None:
+        """Makes room in some tables, see ``jde.Tables.grow``. Not for use inside jit.
+
+        Args:
+          capacities: by table, how many rows there shall be room for.
+        """
+        self.coll, state = self.coll.grow(self.get_state(), capacities)
+        self.set_state(state)
+
     def set_view(self, deterministic: bool | None = None) -> None:
         """Class method used by ``nnx.view``.
 

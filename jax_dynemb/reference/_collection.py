@@ -169,6 +169,12 @@ class ReferenceTables:
         """Empties everything and keeps the seed."""
         self.init(self.seed)
 
+    def grow(self, tables: Iterable[Any]) -> None:
+        """Takes the larger tables' `TableConfig` objects for those of their names."""
+        for config in tables:
+            self.configs[config.name] = config
+            self.tables[config.name].grow(config)
+
     def export(self, name: str, *, min_score: int = 0) -> dict[int, Row]:
         """All rows of one table under their signed ids."""
         return {

@@ -136,6 +136,14 @@ class ReferenceTable:
         """Forgets a key, if it is stored."""
         self.buckets[bucket_of(key, len(self.buckets))].pop(key, None)
 
+    def grow(self, config: Any) -> None:
+        """Puts the same rows into the buckets of a larger table."""
+        rows = dict(self.items())
+        self.config = config
+        self.buckets = [{} for _ in range(config.num_buckets)]
+        for key, row in rows.items():
+            self.buckets[bucket_of(key, len(self.buckets))][key] = row
+
     def __len__(self) -> int:
         """How many keys are stored."""
         return sum(len(bucket) for bucket in self.buckets)

@@ -22,7 +22,9 @@ from jax_dynemb.ops._residual import FeatureResidual
 from jax_dynemb.ops._state import TableState, cleared_state, empty_state
 from jax_dynemb.sharding import _column_wise, _inputs, _lookup, _replicated
 from jax_dynemb.sharding import _update as _sharded_update
+from jax_dynemb.sharding._bags import make_bags
 from jax_dynemb.sharding._batch import make_batch
+from jax_dynemb.sharding._cost import cost_of
 from jax_dynemb.sharding._gradients import joined, paired, specs_of, stacked_axes
 from jax_dynemb.sharding._keys import as_words, hash_words, owner_of, padding
 from jax_dynemb.sharding._members import (
@@ -50,6 +52,9 @@ def init(
     tables: Tables, seed: jax.Array, names: tuple[str, ...] | None = None
 ) -> States:
     """Empty tables, each shard made where it will live; some arrays only, if asked."""
+    placement = placement_of(tables)
+    if placement.is_inside():
+        return _all_empty(placement, placement.stacks, seed)
     return _init(tables, names)(seed)
 
 
@@ -57,18 +62,22 @@ def init(
 def _init(tables: Tables, names: tuple[str, ...] | None) -> Any:
     placement = placement_of(tables)
     used = [s for s in placement.stacks if names is None or s.name in names]
+    make = functools.partial(_all_empty, placement, used)
+    return jax.jit(placement.mapped(make, (_ALL,), _specs(placement, used)))
 
-    def body(seed):
-        return {s.name: _empty(placement, s, seed) for s in used}
 
-    return jax.jit(placement.mapped(body, (_ALL,), _specs(placement, used)))
+def _all_empty(placement: Placement, used: Sequence[Stack], seed: jax.Array) -> States:
+    return {s.name: _empty(placement, s, seed) for s in used}
 
 
 def _empty(placement: Placement, stack: Stack, seed: jax.Array) -> TableState:
     """A shard of tables without rows; each table has the seed of its own name."""
     seeds = [table_seed(seed, t.name) for t in stack.tables]
-    seeds += [seed] * (stack.places - len(seeds))
-    state = empty_state(stack.local, jnp.stack(seeds)[placement.my_place(stack)])
+    mine = seeds[0]
+    if stack.places > 1:
+        seeds += [seed] * (stack.places - len(seeds))
+        mine = jnp.stack(seeds)[placement.my_place(stack)]
+    state = empty_state(stack.local, mine)
     if stack.sharding == "column_wise":
         state = _column_wise.with_first_column(placement, stack.local, state)
     return state
@@ -131,17 +140,26 @@ def _local_lookup(placement, used, inputs: Inputs, state, scores):
     split = [t for t in local if t.sharding == "row_wise"]
     copies = [t for t in local if t.sharding == "replicated"]
     rows, residuals, new = {}, {}, dict(state)
-    route, fits, received = None, None, {}
+    route, fits, received, pooled = None, None, {}, {}
     if split:
-        batch = make_batch(placement, split, _inputs_of(inputs, split))
-        looked = _lookup.lookup(batch, new, scores)
+        mine = _inputs_of(inputs, split)
+        sums = [t for t in split if _sums_travel(placement, t, inputs)]
+        distinct = [t for t in split if t not in sums]
+        batch = make_batch(placement, distinct, mine) if distinct else None
+        layouts = [layout for layout, _ in mine]
+        bags = make_bags(
+            placement, sums, layouts, {x.feature: given for x, given in mine}
+        )
+        looked = _lookup.lookup(batch, bags, new, scores)
         new |= looked.states
-        route, fits = looked.route, looked.fits[None]
-        received = dict(zip((t.name for t in split), looked.received, strict=True))
-        for (layout, given), (row, scale) in zip(
-            batch.inputs, looked.outputs, strict=True
-        ):
-            rows[layout.feature] = row
+        route = looked.route
+        fits = None if looked.fits is None else looked.fits[None]
+        received = dict(zip((t.name for t in distinct), looked.received, strict=True))
+        pooled = {t.name: [] for t in sums}
+        for section, one in zip(bags.sections, looked.bags, strict=True):
+            pooled[section.table.name].append(one)
+        for layout, given in mine:
+            rows[layout.feature], scale = looked.outputs[layout.feature]
             # The route knows the distinct ids; slots stay with the owners.
             none = jnp.zeros(layout.num_ids, jnp.int32)
             residuals[layout.feature] = FeatureResidual(
@@ -169,7 +187,7 @@ def _local_lookup(placement, used, inputs: Inputs, state, scores):
         for layout, _ in inputs
     }
     ordered = {layout.feature: residuals[layout.feature] for layout, _ in inputs}
-    return shaped, ShardedResidual(ordered, route, fits, received), new
+    return shaped, ShardedResidual(ordered, route, fits, received, pooled), new
 
 
 def find(
@@ -484,6 +502,11 @@ def _specs(placement: Placement, used: Sequence[Stack]) -> dict[str, TableState]
 
 def _of(state: Mapping[str, TableState], used: Sequence[Stack]) -> States:
     return {t.name: state[t.name] for t in used}
+
+
+def _sums_travel(placement: Placement, table: TableConfig, inputs: Inputs) -> bool:
+    layouts = [layout for layout, _ in _inputs_of(inputs, [table])]
+    return cost_of(placement, table, layouts)[0] == "sums"
 
 
 def _inputs_of(inputs: Inputs, tables: Sequence[TableConfig]) -> Inputs:

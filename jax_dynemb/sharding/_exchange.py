@@ -151,8 +151,7 @@ def send_ids(
     sections: Sections, route: Route, ids: UInt32[Array, "n 2"], window: Window
 ) -> list[UInt32[Array, "places 2"]]:
     """The ids that this owner gets of each table, [shards * capacity, 2]."""
-    received, _ = send_ids_and_uses(sections, route, ids, window, ())
-    return received
+    return send_ids_and_uses(sections, route, ids, window, ())[0]
 
 
 def send_ids_and_uses(
@@ -161,8 +160,12 @@ def send_ids_and_uses(
     ids: UInt32[Array, "n 2"],
     window: Window,
     counted: Sequence[int],
-) -> tuple[list[UInt32[Array, "places 2"]], dict[int, UInt32[Array, " places"]]]:
-    """``send_ids``, and for the tables ``counted`` how often a device has each id."""
+    others: Sequence[jax.Array] = (),
+) -> tuple[list[jax.Array], dict[int, jax.Array], list[jax.Array]]:
+    """``send_ids``, and for the tables ``counted`` how often a device has each id.
+
+    ``others`` travel in the same exchange.
+    """
     fill = jnp.concatenate([ids, padding((1,))])
     positions = positions_of(sections, route, window)
     parts = [fill[positions]]
@@ -173,26 +176,42 @@ def send_ids_and_uses(
         here = jnp.where(positions < n, uses[number[positions]], jnp.uint32(0))
         cut = _cut(sections, here)
         parts += [cut[t] for t in counted]
-    received, *counts = exchange(parts, sections.axes)
+    received, *rest = exchange([*parts, *others], sections.axes)
     flat = [each.reshape(-1, 2) for each in _cut(sections, received)]
-    uses = [each.reshape(-1) for each in counts]
-    return flat, dict(zip(counted, uses, strict=True))
+    uses = [each.reshape(-1) for each in rest[: len(counted)]]
+    return flat, dict(zip(counted, uses, strict=True)), rest[len(counted) :]
 
 
-def send_back(sections: Sections, rows: Sequence[jax.Array]) -> list[jax.Array]:
-    """Rows of the ids that owners got, to the devices that asked for them."""
+def send_back(
+    sections: Sections, rows: Sequence[jax.Array], others: Sequence[jax.Array] = ()
+) -> tuple[list[jax.Array], list[jax.Array]]:
+    """Rows of the ids that owners got, to the devices that asked for them.
+
+    ``others`` travel in the same exchange.
+    """
     parts = [
         each.reshape(sections.shards, capacity, -1)
         for each, capacity in zip(rows, sections.capacities, strict=True)
     ]
-    received = exchange(parts, sections.axes)
-    return [each.reshape(-1, each.shape[-1]) for each in received]
+    received = exchange([*parts, *others], sections.axes)
+    return _flat(received[: len(parts)]), received[len(parts) :]
+
+
+def _flat(rows: Sequence[jax.Array]) -> list[jax.Array]:
+    return [each.reshape(-1, each.shape[-1]) for each in rows]
 
 
 def send_gradients(
-    sections: Sections, route: Route, sums: Sequence[jax.Array], window: Window
-) -> list[jax.Array]:
-    """Summed gradients, float32[size, dim] by position, to the owners of the rows."""
+    sections: Sections,
+    route: Route,
+    sums: Sequence[jax.Array],
+    window: Window,
+    others: Sequence[jax.Array] = (),
+) -> tuple[list[jax.Array], list[jax.Array]]:
+    """Summed gradients, float32[size, dim] by position, to the owners of the rows.
+
+    ``others`` travel in the same exchange.
+    """
     positions = _cut(sections, positions_of(sections, route, window))
     parts = []
     n = route.first.shape[0]
@@ -200,8 +219,8 @@ def send_gradients(
         place = jnp.where(position < n, position - start, each.shape[0])
         part = jnp.take(each, place, axis=0, mode="fill", fill_value=0)
         parts.append(part.astype(sections.gradient_dtype))
-    received = exchange(parts, sections.axes)
-    return [each.reshape(-1, each.shape[-1]) for each in received]
+    received = exchange([*parts, *others], sections.axes)
+    return _flat(received[: len(parts)]), received[len(parts) :]
 
 
 def next_window(

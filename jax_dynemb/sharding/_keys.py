@@ -46,11 +46,16 @@ def hash_words(words: Words) -> tuple[Word, Word]:
 
 
 def owner_of(low: Word, high: Word, shards: int) -> Int32[Array, "*shape"]:
-    """The high bits of the hash choose the shard: ``hash * shards >> 64``."""
-    # high * shards + carry of low * shards; shards is small, so 48 bits are enough.
-    carry = _multiply_high(low, shards)
-    top, bottom = _multiply_high(high, shards), high * jnp.uint32(shards)
-    return (top + (bottom + carry < bottom).astype(jnp.uint32)).astype(jnp.int32)
+    """The shard of a key: the bucket of a table with as many buckets as shards."""
+    return bucket_of(low, high, shards).astype(jnp.int32)
+
+
+def bucket_of(low: Word, high: Word, buckets: int) -> Word:
+    """The high bits of the hash choose the bucket: ``hash * buckets >> 64``."""
+    # high * buckets + the carry of low * buckets, without its low word.
+    carry = _multiply_high(low, buckets)
+    top, bottom = _multiply_high(high, buckets), high * jnp.uint32(buckets)
+    return top + (bottom + carry < bottom).astype(jnp.uint32)
 
 
 def _multiply(low: Word, high: Word, factor: int) -> tuple[Word, Word]:

@@ -14,7 +14,16 @@ import jax.numpy as jnp
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.ops import _lookup
 from jax_dynemb.ops._layout import FeatureInput, one_row_each
+from jax_dynemb.ops._residual import FeatureResidual
 from jax_dynemb.ops._state import TableState
+from jax_dynemb.sharding._bag_parts import (
+    inputs_of_owner,
+    outputs,
+    parts_to_devices,
+    parts_to_owners,
+    residuals_of_owner,
+)
+from jax_dynemb.sharding._bags import Bags
 from jax_dynemb.sharding._batch import Batch, add_rows, finished, zero_sums
 from jax_dynemb.sharding._counters import add_uses, count_exchange, same_lookup
 from jax_dynemb.sharding._exchange import (
@@ -41,38 +50,87 @@ class Looked:
       route: where the ids went.
       fits: bool[], whether the first round was the only one.
       received: by table, the ids of the first round, and their slots.
+      bags: what the owner pooled, of each section of ``Bags``.
       outputs: by feature, rows and the scale of a mean.
       states: the new states.
     """
 
-    route: Route
-    fits: jax.Array
+    route: Route | None
+    fits: jax.Array | None
     received: list[tuple[jax.Array, jax.Array]]
-    outputs: list[tuple[jax.Array, jax.Array | None]]
+    bags: list[FeatureResidual]
+    outputs: dict[str, tuple[jax.Array, jax.Array | None]]
     states: dict[str, TableState]
 
 
-def lookup(batch: Batch, states: States, scores: Mapping[str, jax.Array]) -> Looked:
-    """Training lookup of the row-wise tables."""
-    tables = batch.sections.tables
+def lookup(
+    batch: Batch | None, bags: Bags, states: States, scores: Mapping[str, jax.Array]
+) -> Looked:
+    """Training lookup of the row-wise tables.
 
-    def first(states, ids, uses):
-        return _owner_lookup(batch, tables, states, ids, uses, scores)
+    Args:
+      batch: of the features whose rows travel, if there are any.
+      bags: of those whose sums do.
+      states: of this device.
+      scores: by table, what customized scores are.
+    """
+
+    def given(tables):
+        return jnp.stack([scores[t.name] for t in tables])
+
+    if batch is None:
+        arrived = exchange(parts_to_owners(bags), bags.axes)
+        inputs = inputs_of_owner(bags, arrived)
+        owned, new = _lookup.lookup(bags.tables, states, inputs, given(bags.tables))
+        sums = parts_to_devices(bags, [o["rows"] for o in owned])
+        kept = residuals_of_owner(inputs, [o["slots"] for o in owned])
+        results = outputs(bags, exchange(sums, bags.axes))
+        return Looked(None, None, [], kept, results, dict(states) | new)
+
+    sections, tables = batch.sections, batch.sections.tables
+    found = route(batch.ids, sections.parts, sections.segments)
+    fits, peaks = fitting(batch, found)
+    window = first_window(batch, found, fits)
+    ids, uses, arrived = send_ids_and_uses(
+        sections, found, batch.ids, window, _counted(batch), parts_to_owners(bags)
+    )
+    inputs = inputs_of_owner(bags, arrived)
+    used = [*_on_the_wire(batch, tables), *bags.tables]
+    asked = [*_inputs(tables, ids), *inputs]
+    owned, new = _lookup.lookup(used, states, asked, given(used))
+    of_ids, of_bags = owned[: len(ids)], owned[len(ids) :]
+    slots = [o["slots"] for o in of_ids]
+    new = _with_uses(tables, dict(states) | new, slots, uses)
+    rows, sums = send_back(
+        sections,
+        [o["rows"] for o in of_ids],
+        parts_to_devices(bags, [o["rows"] for o in of_bags]),
+    )
+    kept = residuals_of_owner(inputs, [o["slots"] for o in of_bags])
+    results = outputs(bags, sums)
+    places = places_of(sections, found, window)
+    total = add_rows(batch, zero_sums(batch), rows, places)
 
     def later(states, ids, uses):
         pairs = [same_lookup(t, states[t.name]) for t in tables]
         continued = {t.name: state for t, (_, state) in zip(tables, pairs, strict=True)}
-        configs = [config for config, _ in pairs]
-        return _owner_lookup(batch, configs, continued, ids, uses, scores)
+        configs = _on_the_wire(batch, [config for config, _ in pairs])
+        before = dict(states) | continued
+        owned, new = _lookup.lookup(
+            configs, before, _inputs(configs, ids), given(configs)
+        )
+        slots = [o["slots"] for o in owned]
+        new = _with_uses(configs, dict(states) | new, slots, uses)
+        return [o["rows"] for o in owned], slots, new
 
-    found = route(batch.ids, batch.sections.parts, batch.sections.segments)
-    fits, peaks = fitting(batch, found)
-    ids, slots, sums, new = _rounds(batch, found, fits, dict(states), first, later)
+    total, new = _further_rounds(batch, found, fits, total, new, later)
     for t, table in enumerate(tables):
-        capacity = batch.sections.capacities[t]
+        capacity = sections.capacities[t]
         new[table.name] = count_exchange(new[table.name], capacity, peaks[t], ~fits)
+    for (layout, _), result in zip(batch.inputs, finished(batch, total), strict=True):
+        results[layout.feature] = result
     received = list(zip(ids, slots, strict=True))
-    return Looked(found, fits, received, finished(batch, sums), new)
+    return Looked(found, fits, received, kept, results, new)
 
 
 def find(
@@ -110,16 +168,12 @@ def first_window(batch: Batch, found: Route, fits: jax.Array) -> Window:
     return Window(begin, jnp.where(fits, end, begin))
 
 
-def _owner_lookup(batch, tables, states, ids, uses, scores):
-    given = jnp.stack([scores[t.name] for t in tables])
-    outputs, new = _lookup.lookup(
-        _on_the_wire(batch, tables), states, _inputs(tables, ids), given
-    )
-    slots = [o["slots"] for o in outputs]
+def _with_uses(tables, states, slots, uses) -> dict[str, TableState]:
+    new = dict(states)
     for t, each in uses.items():
         name = tables[t].name
         new[name] = add_uses(new[name], slots[t], each)
-    return [o["rows"] for o in outputs], slots, new
+    return new
 
 
 def _on_the_wire(batch: Batch, tables: Any) -> list[TableConfig]:
@@ -144,36 +198,32 @@ def _counted(batch: Batch) -> list[int]:
 def _one_round(batch, found, window, states, owner: Owner, sums, counts_uses):
     sections = batch.sections
     counted = _counted(batch) if counts_uses else ()
-    ids, uses = send_ids_and_uses(sections, found, batch.ids, window, counted)
+    ids, uses, _ = send_ids_and_uses(sections, found, batch.ids, window, counted)
     rows, numbers, states = owner(states, ids, uses)
     places = places_of(sections, found, window)
-    sums = add_rows(batch, sums, send_back(sections, rows), places)
-    return ids, numbers, places, sums, states
+    rows, _ = send_back(sections, rows)
+    return ids, numbers, places, add_rows(batch, sums, rows, places), states
 
 
-def _rounds(batch, found, fits, states, first: Owner, later: Owner):
-    """One round, and more of them while a device has ids that did not fit."""
-    window = first_window(batch, found, fits)
-    ids, slots, _, sums, states = _one_round(
-        batch, found, window, states, first, zero_sums(batch), True
-    )
+def _further_rounds(batch, found, fits, sums, states, owner: Owner):
+    """More rounds while a device has ids that did not fit."""
 
     def body(carry):
         begin, _, sums, states = carry
         window = next_window(batch.sections, found, batch.ids, begin)
         _, _, _, sums, states = _one_round(
-            batch, found, window, states, later, sums, True
+            batch, found, window, states, owner, sums, True
         )
         return window.end, more(batch, found, window.end), sums, states
 
     begin = batch.sections.by_table(found.starts[:-1])
     carry = (begin, ~fits, sums, states)
     _, _, sums, states = jax.lax.while_loop(lambda carry: carry[1], body, carry)
-    return ids, slots, sums, states
+    return sums, states
 
 
 def _with_flags(batch, found, fits, states, owner: Owner, flags):
-    """Like ``_rounds``, for an owner that also answers whether it has an id."""
+    """All rounds, for an owner that also answers whether it has an id."""
     sections = batch.sections
 
     def one(window, states, sums, flags):

@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import (
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    NamedSharding,
+    PartitionSpec,
+)
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.ops._layout import FeatureLayout
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.optim._columns import check_columns
@@ -23,6 +29,7 @@ from jax_dynemb.sharding._stacks import Stack, make_stacks, same_stacks
 if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables
 
+_POOLED = ("auto", "rows", "sums")
 _WIRE_DTYPES = (None, "float32", "bfloat16", "float16")
 
 
@@ -31,25 +38,34 @@ class Placement:
     """The mesh of a collection and how its exchanges are made.
 
     Attributes:
-      mesh: the devices.
+      mesh: the devices; None: those of the shard_map that the code will run in.
       axes: axes of the mesh that rows and batches are split over; tables are
         replicated over the others.
       exchange_factor: places for ids in an exchange, as a multiple of an equal share
         of the batch.
       exchange_dtype: of rows and gradients on the wire; None: as exact as the rows.
+      exchange_pooled: what travels for pooled features, "rows", "sums" or "auto".
       stacks: the arrays of all tables.
     """
 
-    mesh: Mesh
+    mesh: Mesh | AbstractMesh | None
     axes: tuple[str, ...]
     exchange_factor: float
     exchange_dtype: str | None
+    exchange_pooled: str = "auto"
     stacks: tuple[Stack, ...] = dataclasses.field(default=(), hash=False)
 
     @property
     def shards(self) -> int:
         """Parts that row-wise tables are cut into."""
+        if self.mesh is None:
+            return 1  # not known yet; names and specs do not depend on it
         return math.prod(self.mesh.shape[axis] for axis in self.axes)
+
+    @property
+    def devices(self) -> int:
+        """Of the mesh, replicas included."""
+        return 1 if self.mesh is None else self.mesh.size
 
     @property
     def split(self) -> PartitionSpec:
@@ -59,10 +75,29 @@ class Placement:
     def with_tables(self, tables: Sequence[TableConfig]) -> Placement:
         """The same with these tables, where they were if their names are the same."""
         check_tables(self.shards, tables)
+        if self.mesh is None:
+            _check_not_table_wise(tables)
         stacks = same_stacks(self.stacks, tables)
         if stacks is None:
             stacks = make_stacks(tables, self.shards)
+        if self.mesh is not None:
+            check_slots([stack.local for stack in stacks])
         return dataclasses.replace(self, stacks=stacks)
+
+    def here(self) -> Placement:
+        """With the mesh of the shard_map that the code runs in, if it has none."""
+        if self.mesh is not None:
+            return self
+        if not self.is_inside():
+            raise ValueError(
+                f"Tables with axis_name={self.axes} know their devices inside a "
+                "jax.shard_map over these axes only. For what runs outside of it, "
+                "make jde.Tables(tables, mesh=..., axis=...): the state is the same."
+            )
+        there = dataclasses.replace(
+            self, mesh=jax.sharding.get_abstract_mesh(), stacks=()
+        )
+        return there.with_tables([t for stack in self.stacks for t in stack.tables])
 
     def stack(self, name: str) -> Stack:
         """By its name in the state.
@@ -132,6 +167,7 @@ class Placement:
         """The function run once a shard; itself where it already runs there."""
         if self.is_inside():
             return function
+        assert self.mesh is not None  # see here()
         run = jax.shard_map(
             function,
             mesh=self.mesh,
@@ -150,9 +186,11 @@ class Placement:
 
     def put(self, tree: Any, specs: Any) -> Any:
         """Moves arrays to their shardings; only explicit axes need it."""
+        mesh = self.mesh
+        assert mesh is not None
 
         def one(spec, part):
-            sharding = NamedSharding(self.mesh, spec)
+            sharding = NamedSharding(mesh, spec)
             return jax.tree.map(lambda x: jax.reshard(jnp.asarray(x), sharding), part)
 
         return jax.tree.map(
@@ -163,20 +201,22 @@ class Placement:
 def placement_of(tables: Tables) -> Placement:
     """The placement of a collection on a mesh."""
     assert tables.placement is not None
-    return tables.placement
+    return tables.placement.here()
 
 
 def make_placement(
-    mesh: Mesh,
+    mesh: Mesh | None,
     axis: str | tuple[str, ...] | None,
     exchange_factor: float,
     exchange_dtype: Any,
+    exchange_pooled: str,
 ) -> Placement:
-    """Checks what was given to ``Tables``."""
-    axes = mesh.axis_names if axis is None else axis
+    """Checks what was given to ``Tables``; without a mesh ``axis`` is ``axis_name``."""
+    axes = mesh.axis_names if mesh is not None and axis is None else axis or ()
     axes = (axes,) if isinstance(axes, str) else tuple(axes)
-    unknown = [name for name in axes if name not in mesh.axis_names]
-    if unknown or not axes:
+    if mesh is None and not axes:
+        raise ValueError(f"axis_name={axis!r}: name the axes of your jax.shard_map")
+    if mesh is not None and (set(axes) - set(mesh.axis_names) or not axes):
         raise ValueError(
             f"axis={axis!r}: the mesh has the axes {mesh.axis_names}; name one of "
             "them, or a tuple of some, or leave axis out for all."
@@ -188,7 +228,11 @@ def make_placement(
         raise ValueError(
             f"exchange_dtype must be one of {_WIRE_DTYPES}, not {exchange_dtype!r}"
         )
-    return Placement(mesh, axes, float(exchange_factor), dtype)
+    if exchange_pooled not in _POOLED:
+        raise ValueError(
+            f"exchange_pooled must be one of {_POOLED}, not {exchange_pooled!r}"
+        )
+    return Placement(mesh, axes, float(exchange_factor), dtype, exchange_pooled)
 
 
 def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:
@@ -203,6 +247,27 @@ def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:
                 f"{_next_capacity(table, shards)} rows, sharding='replicated' for a "
                 "small table, 'table_wise' for some of one shape, or a mesh axis "
                 "whose size is a power of two up to 64."
+            )
+
+
+def check_slots(local: Sequence[TableConfig]) -> None:
+    """Refuses tables, as a shard sees them, whose slots int32 cannot number."""
+    for table in local:
+        if table.local_slots > MAX_SLOTS:
+            raise ValueError(
+                f"Table '{table.name}': capacity {table.capacity} needs more than "
+                "2**31 slots on one device; split the features over several tables, "
+                "or shard the table over a mesh (of more devices)"
+            )
+
+
+def _check_not_table_wise(tables: Sequence[TableConfig]) -> None:
+    for table in tables:
+        if table.sharding == "table_wise":
+            raise ValueError(
+                f"Table '{table.name}' is table-wise: where it lies depends on the "
+                "number of devices. Give jde.Tables mesh=... and axis=... instead of "
+                "axis_name=...; inside a shard_map they work too."
             )
 
 

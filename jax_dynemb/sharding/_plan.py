@@ -11,8 +11,8 @@ import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
-from jax_dynemb.sharding._batch import wire_dtype
-from jax_dynemb.sharding._exchange import capacity_of
+from jax_dynemb.ops._layout import FeatureLayout, one_row_each
+from jax_dynemb.sharding._cost import Cost, cost_of, itemsize
 from jax_dynemb.sharding._placement import Placement
 from jax_dynemb.sharding._stacks import Stack
 
@@ -24,6 +24,8 @@ class TablePlan:
     Attributes:
       table: its name.
       sharding: as in its config; "one device" without a mesh.
+      exchange: what travels, "rows" or "sums" of bags, as far as ``pooling_factors``
+        tells; empty if nothing does.
       shards: that hold a part or a copy: their numbers along the axis.
       devices: likewise, with those of the axes that tables are replicated over.
       rows: slots on each of these devices.
@@ -38,6 +40,7 @@ class TablePlan:
 
     table: str
     sharding: str
+    exchange: str
     shards: tuple[int, ...]
     devices: int
     rows: int
@@ -65,7 +68,7 @@ class Plan:
         """A table in plain text; the last line has the bytes of the fullest device."""
         columns = [field.name for field in dataclasses.fields(TablePlan)]
         rows = [[self._cell(getattr(t, c)) for c in columns] for t in self.tables]
-        sums = {c: str(sum(getattr(t, c) for t in self.tables)) for c in columns[7:]}
+        sums = {c: str(sum(getattr(t, c) for t in self.tables)) for c in columns[8:]}
         sums |= {"table": "total", "bytes": str(max(self.bytes_by_shard))}
         lines = [columns, *rows, [sums.get(c, "") for c in columns]]
         widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
@@ -104,7 +107,7 @@ def make_plan(
 
 def _alone(table: TableConfig, ids: Mapping[str, int]) -> TablePlan:
     count, size = _count(table, ids), bytes_of(table)
-    where = ("one device", (0,), 1, table.num_slots, table.dim)
+    where = ("one device", "", (0,), 1, table.num_slots, table.dim)
     return TablePlan(table.name, *where, size, count, 0, 0, 0)
 
 
@@ -112,17 +115,20 @@ def _on_mesh(
     placement: Placement, table: TableConfig, ids: Mapping[str, int]
 ) -> TablePlan:
     stack = placement.stack_of(table.name)
-    sent = {
-        "row_wise": _split_bytes,
-        "replicated": _replicated_bytes,
-        "column_wise": _column_wise_bytes,
+    exchange, sent = {
+        "row_wise": _split,
+        "replicated": _replicated,
+        "column_wise": _column_wise,
     }[stack.sharding](placement, stack, table, ids)
+    if not any(sent):
+        exchange = ""
     owners = tuple(stack.owners(table.name))
     return TablePlan(
         table.name,
         table.sharding,
+        exchange,
         owners,
-        len(owners) * (placement.mesh.size // placement.shards),
+        len(owners) * (placement.devices // placement.shards),
         stack.local.local_slots,
         stack.local.dim,
         bytes_of(stack.local),
@@ -135,55 +141,68 @@ def _count(table: TableConfig, ids: Mapping[str, int]) -> int:
     return sum(ids.get(feature, 0) for feature in table.feature_names)
 
 
-def _split_bytes(
+def _split(
     placement: Placement, stack: Stack, table: TableConfig, ids: Mapping[str, int]
-) -> tuple[int, int, int]:
-    """Of ids, rows and gradients: the table's share of the stack's section."""
-    capacity = max(
-        capacity_of(_count(t, ids), stack.width, placement.exchange_factor)
+) -> tuple[str, Cost]:
+    """The table's share of the stack's sections."""
+    layouts = [
+        _layout(stack.local, t, feature, ids[feature], factor)
         for t in stack.tables
-    )
+        for feature, factor in _factors(t)
+        if ids.get(feature)
+    ]
+    exchange, cost = cost_of(placement, stack.local, layouts)
     places = 1
     if table.name == stack.tables[0].name:  # idle places are in the section too
         places += stack.places - len(stack.tables)
-    room = stack.width * capacity * places
-    lfu = table.score_strategy.value == "lfu"  # pyright: ignore[reportAttributeAccessIssue]
-    row_bytes = room * table.dim * _itemsize(wire_dtype(placement, stack.local))
-    width = _itemsize(placement.exchange_dtype or "float32")
-    return room * (12 if lfu else 8), row_bytes, room * table.dim * width
+    return exchange, Cost(*(n * places // stack.places for n in cost))
 
 
-def _replicated_bytes(
+def _replicated(
     placement: Placement, _: Stack, table: TableConfig, ids: Mapping[str, int]
-) -> tuple[int, int, int]:
+) -> tuple[str, Cost]:
     """Copies look up for themselves; ids go to all of them, and gradients too."""
     count, shards = _count(table, ids), placement.shards
     room = shards * min(count, table.num_slots)
-    return count * shards * 8, 0, room * (table.dim * 4 + 8)
+    return "rows", Cost(count * shards * 8, 0, room * (table.dim * 4 + 8))
 
 
-def _column_wise_bytes(
+def _column_wise(
     placement: Placement, _: Stack, table: TableConfig, ids: Mapping[str, int]
-) -> tuple[int, int, int]:
+) -> tuple[str, Cost]:
     """Ids go to all shards; a bag's columns come from each of them."""
-    factors = table.pooling_factors or (1.0,) * len(table.feature_names)
-    pairs = zip(table.feature_names, factors, strict=True)
-    bags = sum(
-        ids.get(feature, 0) / (factor if table.pooling else 1.0)
-        for feature, factor in pairs
-    )
-    width = _itemsize(placement.exchange_dtype or table.dtype)
+    bags = sum(ids.get(feature, 0) / factor for feature, factor in _factors(table))
+    width = itemsize(placement.exchange_dtype or table.dtype)
     moved = round(bags * table.dim * width)
-    return _count(table, ids) * placement.shards * 8, moved, moved
+    exchange = "rows" if table.pooling is None else "sums"
+    return exchange, Cost(_count(table, ids) * placement.shards * 8, moved, moved)
+
+
+def _factors(table: TableConfig) -> list[tuple[str, float]]:
+    """Ids of a bag, or 1, by feature."""
+    factors = table.pooling_factors
+    if not factors or table.pooling is None:
+        factors = (1.0,) * len(table.feature_names)
+    return list(zip(table.feature_names, factors, strict=True))
+
+
+def _layout(
+    local: TableConfig, table: TableConfig, feature: str, ids: int, factor: float
+) -> FeatureLayout:
+    """Of a feature with so many ids, in bags of equal size if they can be."""
+    if table.pooling is None:
+        return one_row_each(feature, local.name, ids)
+    bags = max(1, round(ids / factor))
+    size = 0 if ids % bags else ids // bags
+    shape = (ids,)
+    return FeatureLayout(
+        feature, local.name, table.pooling, shape, shape, (bags,), size, False
+    )
 
 
 def bytes_of(table: TableConfig) -> int:
     """Of the arrays of one shard."""
     widths = [int(np.prod(s.shape, dtype=int)) for s in table.states.values()]
-    row = table.dim * _itemsize(table.param_dtype) + 4 * sum(widths)
+    row = table.dim * itemsize(table.param_dtype) + 4 * sum(widths)
     index = table.local_buckets * _ffi.constants()["bucket_words"] * 4
     return index + table.local_slots * row
-
-
-def _itemsize(dtype: str) -> int:
-    return 4 if dtype == "float32" else 2

@@ -24,9 +24,11 @@ class ShardedResidual:
       fits: bool[1], whether they all went in the first round.
       received: by table, the ids that this owner got in it, uint32[places, 2], and
         their slots, int32[places].
+      bags: by table of which sums travelled, the bags that this owner pooled.
     """
 
     features: dict[str, FeatureResidual]
     route: Route | None
     fits: jax.Array | None
     received: dict[str, tuple[jax.Array, jax.Array]]
+    bags: dict[str, list[FeatureResidual]]

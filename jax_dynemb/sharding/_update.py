@@ -17,9 +17,12 @@ from jax_dynemb.ops._residual import FeatureGradient
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.ops._sum_rows import sum_gradients
 from jax_dynemb.sharding import _column_wise, _replicated
+from jax_dynemb.sharding._bag_parts import gradient_parts, gradients_of_owner
+from jax_dynemb.sharding._bags import make_bags
 from jax_dynemb.sharding._batch import Batch, in_order, make_batch
 from jax_dynemb.sharding._counters import same_step
 from jax_dynemb.sharding._exchange import (
+    exchange,
     next_window,
     send_gradients,
     send_ids,
@@ -74,6 +77,16 @@ def apply_gradients(
 
 
 def _row_wise(placement, tables, features, only, states, update: Update, all_fits):
+    pooled = [t for t in tables if only is not None and t.name in only.bags]
+    names = [t.name for t in pooled]
+    bags = make_bags(placement, pooled, [f.layout for f in features], {})
+    parts = gradient_parts(bags, features)
+    kept = [] if only is None else [one for name in names for one in only.bags[name]]
+    tables = [t for t in tables if t.name not in names]
+    if not tables:
+        arrived = exchange(parts, placement.axes)
+        return update(states, gradients_of_owner(kept, arrived))
+
     ordered = in_order(placement, tables, features, lambda f: f.layout)
     inputs = [(f.layout, FeatureInput(f.ids, None, None)) for f in ordered]
     factor = float(placement.shards) if all_fits else None
@@ -89,12 +102,14 @@ def _row_wise(placement, tables, features, only, states, update: Update, all_fit
     sums = summed(batch, found, ordered)
     before = states
 
-    def one(states, window, received):
-        grads = send_gradients(sections, found, sums, window)
+    def one(states, window, received, others=()):
+        grads, arrived = send_gradients(sections, found, sums, window, others)
         if received is None:
             received, states = _received(batch, found, window, states)
         triples = zip(tables, received, grads, strict=True)
         rows = [_replicated.of_rows(t, i, s, g) for t, (i, s), g in triples]
+        if others:
+            rows += gradients_of_owner(kept, arrived)
         return update(states, rows)
 
     def body(carry):
@@ -110,7 +125,7 @@ def _row_wise(placement, tables, features, only, states, update: Update, all_fit
 
     if all_fits:
         fits = jnp.ones((), bool)
-    states = one(states, first_window(batch, found, fits), received)
+    states = one(states, first_window(batch, found, fits), received, parts)
     if all_fits:
         return states
     carry = (sections.by_table(found.starts[:-1]), ~fits, states)

@@ -14,7 +14,7 @@ from jax_dynemb.ops._state import TableState
 from jax_dynemb.sharding._hosts import on_host
 
 # Counted in a shard's first row (core/table_ref.h).
-_EVENTS = ("rows", "inserted", "evicted", "refused", "lost_updates")
+EVENTS = ("rows", "inserted", "evicted", "refused", "lost_updates")
 _SHOWN = ("inserted", "evicted", "refused", "lost_updates", "step", "lookups")
 
 
@@ -44,7 +44,7 @@ def counter_values(state: TableState) -> dict[str, int]:
     rows = words.view(np.uint64).reshape(words.shape[0], -1)
     names = _ffi.constants()["counters"]
     totals = {
-        name: sum(column) if name in _EVENTS else column[0]
+        name: sum(column) if name in EVENTS else column[0]
         for name, column in zip(names, rows.T.tolist(), strict=True)
     }
     totals["rows"] %= 1 << 64  # a part of it may be below zero

@@ -16,20 +16,26 @@ from jax.sharding import Mesh
 
 from jax_dynemb import _ffi
 from jax_dynemb._seed import seed_words, table_seed
-from jax_dynemb.config import MAX_SLOTS, ScoreStrategy, TableConfig
+from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.ops import _lookup, _rows
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, prepare
 from jax_dynemb.ops._residual import Residual, make_residual
 from jax_dynemb.ops._state import TableState, cleared_state, empty_state
 from jax_dynemb.sharding import _collection as _on_mesh
 from jax_dynemb.sharding._hosts import counter_rows, exchange_stats, table_counters
-from jax_dynemb.sharding._placement import Placement, make_placement
+from jax_dynemb.sharding._placement import (
+    Placement,
+    check_slots,
+    make_placement,
+    placement_of,
+)
 from jax_dynemb.sharding._plan import Plan, make_plan
 from jax_dynemb.sharding._residual import ShardedResidual
 from jax_dynemb.table import (
     _chunks,
     _columns,
     _export,
+    _grow,
     _insert,
     _scores,
     _stats,
@@ -62,8 +68,10 @@ class Tables:
         mesh: Mesh | None = None,
         axis: str | tuple[str, ...] | None = None,
         *,
+        axis_name: str | tuple[str, ...] | None = None,
         exchange_factor: float = 1.0,
         exchange_dtype: Any = None,
+        exchange_pooled: str = "auto",
     ):
         """Checks that names are unique, and that the devices can share the tables.
 
@@ -76,22 +84,37 @@ class Tables:
           mesh: the devices to shard over; None for the default device.
           axis: the axis of the mesh to split rows and batches over, or a tuple of
             axes; all axes if None.
+          axis_name: instead of ``mesh`` and ``axis``, for tables that are used inside
+            a ``shard_map`` over these axes only, whatever its mesh is. There
+            ``init`` makes the part of each device.
           exchange_factor: room for ids in an exchange between two devices, as a
             multiple of an equal share of a device's batch. What does not fit takes
             further rounds; see ``exchange_peak`` in ``stats``.
           exchange_dtype: of rows and gradients between devices, e.g. "bfloat16";
             None: no rounding.
+          exchange_pooled: what travels between devices for pooled features: the
+            distinct "rows" of a device, or "sums", one a bag from each device. "auto"
+            takes what moves fewer bytes in the batches of a call; see ``plan``.
 
         Raises:
           ValueError: a table or feature name occurs twice, or the mesh does not suit.
         """
         if mesh is None and axis is not None:
             raise ValueError(
-                f"axis={axis!r} names an axis of a mesh, so mesh=... is needed too"
+                f"axis={axis!r} names an axis of a mesh, so mesh=... is needed too; "
+                "inside your own shard_map write axis_name=... instead of both."
+            )
+        if mesh is not None and axis_name is not None:
+            raise ValueError(
+                f"axis_name={axis_name!r} takes the place of mesh= and axis=; with a "
+                "mesh, which works inside a shard_map too, write axis=..."
             )
         placement = None
-        if mesh is not None:
-            placement = make_placement(mesh, axis, exchange_factor, exchange_dtype)
+        if mesh is not None or axis_name is not None:
+            axes = axis if axis_name is None else axis_name
+            placement = make_placement(
+                mesh, axes, exchange_factor, exchange_dtype, exchange_pooled
+            )
         self._take(tuple(tables), placement)
 
     def _take(
@@ -107,7 +130,8 @@ class Tables:
         if not configs:
             raise ValueError("Tables needs one TableConfig or more")
         self.placement = placement and placement.with_tables(configs)
-        _check_slots(self.placement, configs)
+        if placement is None:
+            check_slots(configs)
         self._key = (configs, self.placement)
 
     def with_tables(self, tables: Iterable[TableConfig]) -> Tables:
@@ -184,13 +208,15 @@ class Tables:
         Args:
           ids: by feature, how many ids of a batch each device has, padding included;
             without it the exchange is left at 0.
+            How many bags they are is what the tables' ``pooling_factors`` say.
 
         Example:
           >>> print(coll.plan({"user": 8192, "item": 8192}))  # doctest: +SKIP
         """
         for feature in ids or {}:
             self.config_of(feature)
-        return make_plan(self.placement, self._key[0], ids or {})
+        placement = self.placement and placement_of(self)
+        return make_plan(placement, self._key[0], ids or {})
 
     def partition_specs(self) -> dict[str, TableState]:
         """A ``PartitionSpec`` for each array of the state, for your own shard_map.
@@ -199,7 +225,9 @@ class Tables:
           ValueError: the tables are not on a mesh.
         """
         if self.placement is None:
-            raise ValueError("these Tables have no mesh; give mesh=... to jde.Tables")
+            raise ValueError(
+                "these Tables have no mesh; give jde.Tables mesh=... or axis_name=..."
+            )
         return {s.name: self.placement.state_spec(s) for s in self.placement.stacks}
 
     def clear(self, state: States) -> States:
@@ -214,6 +242,37 @@ class Tables:
             name: cleared_state(config, state[name])
             for name, config in self.tables.items()
         }
+
+    def grow(
+        self, state: States, capacities: Mapping[str, int]
+    ) -> tuple[Tables, States]:
+        """Makes room in some tables; every row, score and optimizer state stays.
+
+        A table gets a whole multiple of its buckets, the fewest that hold the new
+        capacity, so nothing moves between devices. Old and new arrays of a table are
+        in memory together. Table-wise tables that share arrays grow together.
+
+        Update before you grow: a residual from before does not fit the new tables. Not
+        for use inside jit, whose programs know the capacity: compile the step again
+        with the new ``Tables``.
+
+        Args:
+          state: the tables; unchanged.
+          capacities: by table, how many rows there shall be room for.
+
+        Returns:
+          ``Tables`` with the new capacities, and their state.
+
+        Raises:
+          ValueError: a table is that large already, or its name is unknown.
+
+        Example:
+          >>> if coll.stats(state)["cat/load_factor"] > 0.75:  # doctest: +SKIP
+          ...     coll, state = coll.grow(state, {"cat": 4_000_000})
+        """
+        for name in capacities:
+            self._table(name)
+        return _grow.grow(self, state, capacities)
 
     def lookup(
         self,
@@ -584,7 +643,7 @@ class Tables:
             counters = counter_values(self.counted(state, name))
             result |= _stats.stats(config, counters)
             if self.placement is not None:
-                result |= exchange_stats(self.placement, config, state, counters)
+                result |= exchange_stats(placement_of(self), config, state, counters)
         return result
 
     def _prepare(
@@ -659,18 +718,6 @@ def _init(tables: Tables, seed: Any) -> States:
         name: empty_state(config, table_seed(seed, name))
         for name, config in tables.tables.items()
     }
-
-
-def _check_slots(placement: Placement | None, configs: tuple[TableConfig, ...]) -> None:
-    """Slots of a shard are numbered by int32."""
-    for config in configs:
-        local = config if placement is None else placement.stack_of(config.name).local
-        if local.local_slots > MAX_SLOTS:
-            raise ValueError(
-                f"Table '{config.name}': capacity {config.capacity} needs more than "
-                "2**31 slots on one device; split the features over several tables, "
-                "or shard the table over a mesh (of more devices)"
-            )
 
 
 def _check_unique(what: str, names: list[str]) -> None:

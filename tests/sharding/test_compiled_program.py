@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a sharded step compiles to: in place everywhere, and no other collectives."""
 
-import collections
 import dataclasses
 import functools
 import re
@@ -15,13 +14,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import jax_dynemb as jde
 from jax_dynemb.testing import assert_in_place
-from meshes import grid, mesh_of
+from meshes import collectives, grid, mesh_of
 
 AXES = ("data", "model")
-COLLECTIVE = re.compile(
-    r" (all-to-all|all-gather|all-reduce|reduce-scatter|collective-permute)"
-    r"(?:-start)?\("
-)
 
 
 def collection(mesh, **options) -> jde.Tables:
@@ -29,7 +24,9 @@ def collection(mesh, **options) -> jde.Tables:
     return jde.Tables(
         [
             jde.TableConfig("t", dim=8, feature_names=("a", "b"), **common),
-            jde.TableConfig("bag", dim=4, pooling="mean", **common),
+            jde.TableConfig(
+                "bag", dim=4, pooling="mean", pooling_factors=(3,), **common
+            ),
         ],
         mesh=mesh,
         **options,
@@ -46,18 +43,6 @@ def train_step(coll: jde.Tables, state, ids):
     rows, residual, state = coll.lookup(state, ids)
     d_rows = jax.grad(lambda rows: sum(jnp.sum(x**2) for x in rows.values()))(rows)
     return coll.apply_gradients(state, residual, d_rows)
-
-
-def collectives(text: str) -> tuple[collections.Counter, collections.Counter]:
-    """Those that always run, and those in the bodies of loops."""
-    entry, loops = collections.Counter(), collections.Counter()
-    inside = loops
-    for line in text.splitlines():
-        if line.startswith(("ENTRY", "%", "region")):
-            inside = entry if line.startswith("ENTRY") else loops
-        if match := COLLECTIVE.search(line):
-            inside[match[1]] += 1
-    return entry, loops
 
 
 def test_a_step_is_in_place_with_three_exchanges():
@@ -90,7 +75,7 @@ def of_sharding(sharding: str, mesh, dim: int = 8) -> jde.Tables:
         jde.TableConfig(name, dim=dim, sharding=sharding, **initial, **common)
         for name in ("a", "b")
     ]
-    bag = jde.TableConfig("bag", dim=4, pooling="mean", **common)
+    bag = jde.TableConfig("bag", dim=4, pooling="mean", pooling_factors=(3,), **common)
     return jde.Tables([*tables, bag], mesh=mesh)
 
 
@@ -176,6 +161,20 @@ def test_tables_are_made_where_they_live():
             assert array.addressable_shards[0].data.shape[0] * 8 == array.shape[0]
 
 
+def test_sums_travel_in_the_same_exchanges():
+    coll = collection(mesh_of(4), exchange_pooled="sums")
+    step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
+    assert_in_place(step, coll.init(0), batch())
+    entry, loops = collectives(step.lower(coll.init(0), batch()).compile().as_text())
+    assert entry == {"all-to-all": 3, "all-reduce": 1}
+    assert loops == {"all-to-all": 4, "all-reduce": 8}
+    # Without rows there is nothing that might not fit.
+    only = {"bag": batch()["bag"]}
+    assert_in_place(step, coll.init(0), only)
+    entry, loops = collectives(step.lower(coll.init(0), only).compile().as_text())
+    assert entry == {"all-to-all": 3} and not loops
+
+
 def bytes_sent(text: str) -> list[int]:
     """Of each all_to_all of a lowered program."""
     sent = []
@@ -188,12 +187,14 @@ def bytes_sent(text: str) -> list[int]:
     return sent
 
 
+@pytest.mark.parametrize("pooled", ["rows", "sums"])
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
-def test_the_plan_counts_what_the_program_sends(dtype):
-    coll = collection(mesh_of(4), exchange_dtype=dtype)
+def test_the_plan_counts_what_the_program_sends(dtype, pooled):
+    coll = collection(mesh_of(4), exchange_dtype=dtype, exchange_pooled=pooled)
     step = jax.jit(functools.partial(train_step, coll))
     sent = bytes_sent(step.lower(coll.init(0), batch()).as_text())
     plan = coll.plan({"a": 8, "b": 16, "bag": 24})
+    assert [t.exchange for t in plan.tables] == ["rows", pooled]
     for kind in ("id_bytes", "row_bytes", "gradient_bytes"):
         assert sum(getattr(t, kind) for t in plan.tables) in sent
     assert "row_wise" in str(plan) and "total" in str(plan)
@@ -232,6 +233,7 @@ def test_the_plan_counts_what_columns_send_and_the_arrays_of_a_device():
         ({"axis": "rows"}, "name one of them"),
         ({"exchange_factor": 0}, "above 0"),
         ({"exchange_dtype": "int8"}, "bfloat16"),
+        ({"exchange_pooled": "bags"}, "'sums'"),
     ],
 )
 def test_mistakes_are_refused(options, fix):

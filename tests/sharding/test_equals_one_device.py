@@ -69,9 +69,8 @@ def test_fifty_steps():
     train(Twins(*tables(0), mesh=mesh_of(8)), 50, 16)
 
 
-@pytest.mark.parametrize("devices", [1, 2, 4])
-def test_other_meshes_and_a_batch_that_does_not_divide(devices):
-    train(Twins(*tables(devices), mesh=mesh_of(devices)), 5, 13)
+def test_another_mesh_and_a_batch_that_does_not_divide():
+    train(Twins(*tables(2), mesh=mesh_of(2)), 5, 13)
 
 
 def test_two_axes_at_once():
@@ -118,6 +117,7 @@ def crowded() -> Twins:
         jde.TableConfig(name="time", score_strategy="timestamp", **common),
         mesh=mesh_of(8),
         exchange_factor=0.1,
+        exchange_pooled="rows",
     )
 
 

@@ -1,0 +1,39 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A model whose tables grow while it is trained."""
+
+import numpy as np
+import optax
+from flax import nnx
+
+import jax_dynemb as jde
+from support import export
+
+
+def train(kit, model, grow_at: int | None) -> list[float]:
+    optimizer, losses = jde.nnx.Optimizer(model, optax.adam(0.1)), []
+    for n in range(6):
+        if n == grow_at:
+            model.sparse.grow({"cat": 1024})
+        losses.append(float(kit.step(model, optimizer, kit.batch(n))))
+    return losses
+
+
+def test_training_goes_on(kit):
+    steady, growing = kit.model(), kit.model()
+    assert train(kit, steady, None) == train(kit, growing, 3)
+    assert growing.sparse.stats()["cat/capacity"] == 1024
+    before, after = (
+        export(m.sparse.coll, m.sparse.get_state(), "cat") for m in (steady, growing)
+    )
+    assert before.keys() == after.keys() and before
+    for key, row in before.items():
+        np.testing.assert_array_equal(row.values, after[key].values)
+
+
+def test_a_single_table_says_how_large_it_is():
+    embed = jde.nnx.DynamicEmbed(4, capacity=256, rngs=nnx.Rngs(0))
+    rows = embed(jde.ids([1, 2]))
+    embed.grow({"embedding": 512})
+    assert embed.capacity == embed.stats()["embedding/capacity"] == 512
+    np.testing.assert_array_equal(embed(jde.ids([1, 2])), rows)
