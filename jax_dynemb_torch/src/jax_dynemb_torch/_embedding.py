@@ -167,7 +167,7 @@ class DynamicEmbeddingBag(_TableModule):
           offsets: int32[bags + 1]: where each bag begins, and where the last one ends.
           weights: float32[n], or None.
         """
-        rows = self.snapshot.bags(ids, offsets, weights)
+        rows = self._modules["snapshot"].bags(ids, offsets, weights)  # type: ignore[union-attr]
         if self.mode == "sum":
             return rows
         real = torch.nn.functional.pad((ids != PADDING).cumsum(0), (1, 0))
