@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb.config import TableConfig
+from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.sharding._batch import wire_dtype
 from jax_dynemb.sharding._exchange import capacity_of
 from jax_dynemb.sharding._placement import Placement
@@ -85,7 +85,7 @@ def _plan_of(
     shards = 1 if placement is None else placement.shards
     if placement is not None and table.sharding == "row_wise":
         room = shards * capacity_of(count, shards, placement.exchange_factor)
-        lfu = table.score_strategy.value == "lfu"  # pyright: ignore[reportAttributeAccessIssue]
+        lfu = table.score_strategy is ScoreStrategy.LFU
         id_bytes = room * (12 if lfu else 8)
         width = _itemsize(wire_dtype(placement, table))
         row_bytes = room * table.dim * width
