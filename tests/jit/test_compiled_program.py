@@ -8,11 +8,11 @@ import re
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.testing import assert_in_place
+from support import random_batch, train_step
 
 
 def schedule(count: jax.Array) -> jax.Array:
@@ -49,28 +49,16 @@ def collection(optimizer: str = "adam", capacity: int = 8192) -> jde.Tables:
     )
 
 
-def batch(seed: int = 0, size: int = 32) -> dict[str, jax.Array]:
-    rng = np.random.default_rng(seed)
-    shapes = {"a": (size,), "b": (size, 2), "bag": (size, 3)}
-    return {f: jde.ids(rng.integers(-1, 10**9, shape)) for f, shape in shapes.items()}
-
-
-def train_step(coll: jde.Tables, state, ids):
-    rows, residual, state = coll.lookup(state, ids)
-    d_rows = jax.grad(lambda rows: sum(jnp.sum(x**2) for x in rows.values()))(rows)
-    return coll.apply_gradients(state, residual, d_rows)
-
-
 def compiled_text(coll: jde.Tables) -> str:
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
-    return step.lower(coll.init(0), batch()).compile().as_text()
+    return step.lower(coll.init(0), random_batch()).compile().as_text()
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_step_is_in_place(platform, optimizer):
     coll = collection(optimizer)
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
-    assert_in_place(step, coll.init(0), batch())
+    assert_in_place(step, coll.init(0), random_batch())
 
 
 def test_a_scan_is_in_place(platform):
@@ -82,13 +70,15 @@ def test_a_scan_is_in_place(platform):
 
         return jax.lax.scan(body, state, ids)[0]
 
-    ids = jax.tree.map(lambda *x: jnp.stack(x), *(batch(seed) for seed in range(4)))
+    ids = jax.tree.map(
+        lambda *x: jnp.stack(x), *(random_batch(seed) for seed in range(4))
+    )
     assert_in_place(jax.jit(run, donate_argnums=0), coll.init(0), ids)
 
 
 def test_find_and_erase_and_insert_are_in_place(platform):
     coll = collection()
-    ids = batch()
+    ids = random_batch()
     assert_in_place(jax.jit(coll.find, donate_argnums=0), coll.init(0), ids)
     some = {"t": ids["a"]}
     assert_in_place(jax.jit(coll.erase, donate_argnums=0), coll.init(0), some)
@@ -99,9 +89,9 @@ def test_find_and_erase_and_insert_are_in_place(platform):
 def test_buffers_are_the_same_before_and_after(platform):
     coll = collection()
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
-    state = step(coll.init(0), batch())
+    state = step(coll.init(0), random_batch())
     before = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(state)]
-    state = step(state, batch(1))
+    state = step(state, random_batch(1))
     after = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(state)]
     assert before == after
 
@@ -109,8 +99,8 @@ def test_buffers_are_the_same_before_and_after(platform):
 def test_no_recompilation_over_a_hundred_steps(platform, caplog):
     coll = collection()
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
-    state = step(coll.init(0), batch())
-    ids = [batch(seed) for seed in range(100)]
+    state = step(coll.init(0), random_batch())
+    ids = [random_batch(seed) for seed in range(100)]
     with jax.log_compiles(), caplog.at_level(logging.DEBUG, logger="jax"):
         jax.jit(lambda x: x + 1)(0)
         assert "Compiling" in caplog.text  # this is how a compilation would show
@@ -124,7 +114,7 @@ def test_no_recompilation_over_a_hundred_steps(platform, caplog):
 
 def test_hyper_parameters_are_traced(platform):
     coll = collection("sgd")
-    _, residual, state = coll.lookup(coll.init(0), batch())
+    _, residual, state = coll.lookup(coll.init(0), random_batch())
     d_rows = {"a": jnp.ones((32, 16)), "b": jnp.ones((32, 2, 16))}
     d_rows["bag"] = jnp.ones((32, 8))
 
