@@ -4,9 +4,12 @@
 // core/lookup.h: a training lookup, id by id, in the phases that core/README.md describes.
 //
 // - probe: present keys are found (core/find.h) and touched (core/score.h), the others are missing;
-// - claim: missing keys take slots (core/claim.h);
-// - store: the winner of each claimed slot writes key, digest and score; its row gets first values;
-// - resolve: every id that was missing learns what became of its key.
+// - claim: missing keys take slots (core/claim.h); who takes an empty one writes its key;
+// - store: where a row had to leave, the winner of the slot writes key, digest and score;
+// - resolve: every id that was missing learns what became of its key, by the key in the slot. The
+//   winner of an empty slot writes digest and score; the row of a new key gets its first values.
+//
+// Most keys find an empty slot: those are written in two phases that visit the slot anyway.
 //
 // All ids of a phase may run at the same time; a phase starts when the one before has ended.
 #pragma once
@@ -16,6 +19,7 @@
 #include "core/claim.h"
 #include "core/feature_ref.h"
 #include "core/find.h"
+#include "core/group.h"
 #include "core/macros.h"
 #include "core/slot.h"
 #include "core/table_ref.h"
@@ -28,50 +32,79 @@ struct Touch {
   uint64_t given;  // the user's score, kCustomized only
 };
 
+// What an id has won for its key, first of all that bring it.
+enum Won : uint8_t {
+  kNotWon = 0,
+  kEmptySlot = 1,
+  kFullBucket = 2,  // the slot of a row, or of another new key
+};
+
 struct Pending {
   int32_t slot;  // pending(...), or kRefusedSlot
-  bool won;
+  Won won;
 };
 
-DYNEMB_HD Pending pending_claim(int64_t bucket, Claim const& result) {
-  if (result.place < 0) return {kRefusedSlot, false};
-  return {pending(static_cast<int32_t>(bucket * kBucketCapacity + result.place)), result.won};
+// The group has found an empty slot, or none: then result.place < 0.
+DYNEMB_HD Pending pending_empty(TableRef const& table, int64_t bucket, Claim const& result,
+                                Key key) {
+  if (result.place < 0) return {kRefusedSlot, kNotWon};
+  auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + result.place);
+  if (result.won) *key_at(table, slot) = key;
+  return {pending(slot), result.won ? kEmptySlot : kNotWon};
 }
 
-template <class Group>
-DYNEMB_HD Pending claim_missing(Group const& group, TableRef const& table, Key key,
-                                uint64_t clock) {
+DYNEMB_HD Pending pending_full(int64_t bucket, Claim const& result) {
+  if (result.place < 0) return {kRefusedSlot, kNotWon};
+  auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + result.place);
+  return {pending(slot), result.won ? kFullBucket : kNotWon};
+}
+
+DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, uint64_t clock) {
   auto const hash = hash_key(key);
   auto const bucket = local_bucket_of(table, hash);
-  auto const result = claim(group, table, bucket_at(table, bucket), hash, clock);
-  return pending_claim(bucket, result);
+  auto const where = bucket_at(table, bucket);
+  auto const empty = claim_empty(ScalarGroup{}, where, mark_of(hash));
+  if (empty.place >= 0) return pending_empty(table, bucket, empty, key);
+  return pending_full(bucket, claim_full(ScalarGroup{}, table, where, mark_of(hash), clock));
 }
 
-struct Stored {
-  int32_t slot;  // -1: a key of higher rank took the slot after this one had claimed it
-  bool evicted;
-};
+// Packed scores count every use: there the first score must stand before any is counted.
+DYNEMB_HD bool stores(Won won, ScorePolicy policy) {
+  return won == kFullBucket || (won == kEmptySlot && is_packed(policy));
+}
 
-// Called once for each claim that was won.
-DYNEMB_HD Stored store_key(TableRef const& table, Key key, int32_t pending_slot, uint64_t clock) {
+// Called once for each claim for which stores() says so. Returns whether a row has left.
+DYNEMB_HD bool store_key(TableRef const& table, Key key, int32_t pending_slot, uint64_t clock) {
   auto const slot = pending(pending_slot);  // its own inverse
   auto const hash = hash_key(key);
   auto* const score = score_at(table, slot);
-  if (atomic_load(score) != mark_of(hash)) return {-1, false};
-  auto* const place = key_at(table, slot);
-  auto const evicted = *place != kEmptyKey;
-  *place = key;
-  *digest_at(table, slot) = digest_of(hash);
+  // A key of higher rank may have taken the slot after this one had claimed it.
+  if (atomic_load(score) != mark_of(hash)) return false;
+  auto* const digest = digest_at(table, slot);
+  auto const evicted = *digest != 0;
+  *key_at(table, slot) = key;
+  *digest = digest_of(hash);
   atomic_store(score, first_score(table.policy, clock));
-  return {slot, evicted};
+  return evicted;
 }
 
-DYNEMB_HD int32_t resolve(TableRef const& table, Key key, int32_t slot, Touch const& use) {
-  if (!is_pending(slot)) return slot;
-  slot = pending(slot);
-  if (*key_at(table, slot) != key) return kRefusedSlot;
-  touch(score_at(table, slot), table.policy, use.clock, use.given);
-  return slot;
+struct Resolved {
+  int32_t slot;
+  bool is_new;  // this id has brought the key in: its row wants first values
+};
+
+DYNEMB_HD Resolved resolve(TableRef const& table, Key key, Pending const& claimed,
+                           Touch const& use) {
+  if (!is_pending(claimed.slot)) return {claimed.slot, false};
+  auto const slot = pending(claimed.slot);
+  if (*key_at(table, slot) != key) return {kRefusedSlot, false};
+  if (claimed.won == kEmptySlot && !stores(claimed.won, table.policy)) {
+    *digest_at(table, slot) = digest_of(hash_key(key));
+    atomic_store(score_at(table, slot), first_score(table.policy, use.clock));
+  } else {
+    touch(score_at(table, slot), table.policy, use.clock, use.given);
+  }
+  return {slot, claimed.won != kNotWon};
 }
 
 }  // namespace dynemb

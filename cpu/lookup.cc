@@ -23,10 +23,11 @@ uint64_t nanoseconds_now() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
-// A chunk's positions whose ids were not found, those of them whose claim won, and the bags that
-// wait for them.
+// A chunk's positions whose ids were not found, what they have won, and the bags that wait for
+// them.
 struct Open {
-  std::vector<int64_t> missing, winners, bags;
+  std::vector<int64_t> missing, bags;
+  std::vector<Won> won;  // of each missing one
 };
 
 struct Lookup {
@@ -69,7 +70,7 @@ struct Lookup {
   }
 
   void probe_chunk(int64_t index, FeatureChunk const& chunk) {
-    auto& [missing, winners, bags] = open[size_t(index)];
+    auto& [missing, bags, won] = open[size_t(index)];
     auto const task = task_of(chunk, streams);
     auto const used = use[task.feature.table];
     uint64_t refused = 0;
@@ -85,41 +86,49 @@ struct Lookup {
   void claim_chunk(int64_t index, FeatureChunk const& chunk) {
     auto const& feature = feature_of(chunk);
     auto const& table = table_of(feature);
-    for (auto const position : open[size_t(index)].missing) {
+    auto& [missing, bags, won] = open[size_t(index)];
+    for (auto const position : missing) {
       auto const key = load_key(feature.ids, feature.id_type, position);
-      auto const result = claim_missing(ScalarGroup{}, table, key, use[feature.table].clock);
-      feature.slots[position] = result.slot;
-      if (result.won) open[size_t(index)].winners.push_back(position);
+      auto const claimed = claim_missing(table, key, use[feature.table].clock);
+      feature.slots[position] = claimed.slot;
+      won.push_back(claimed.won);
     }
   }
 
   void store_chunk(int64_t index, FeatureChunk const& chunk) {
     auto const& feature = feature_of(chunk);
     auto const& table = table_of(feature);
-    uint64_t inserted = 0, evicted = 0;
-    for (auto const position : open[size_t(index)].winners) {
-      auto const key = load_key(feature.ids, feature.id_type, position);
-      auto const stored = store_key(table, key, feature.slots[position], use[feature.table].clock);
-      if (stored.slot < 0) continue;
-      initialize_slot(ScalarGroup{}, table, key, stored.slot);
-      ++inserted;
-      evicted += stored.evicted ? 1 : 0;
+    auto const& [missing, bags, won] = open[size_t(index)];
+    uint64_t evicted = 0;
+    for (size_t i = 0; i < missing.size(); ++i) {
+      if (!stores(won[i], table.policy)) continue;
+      auto const key = load_key(feature.ids, feature.id_type, missing[i]);
+      auto const slot = feature.slots[missing[i]];
+      evicted += store_key(table, key, slot, use[feature.table].clock) ? 1 : 0;
     }
-    if (inserted == 0) return;
-    fetch_add(table.counters + kInserted, inserted);
+    if (evicted == 0) return;
     fetch_add(table.counters + kEvicted, evicted);
-    fetch_add(table.counters + kRows, inserted - evicted);
+    fetch_add(table.counters + kRows, ~evicted + 1);
   }
 
   void resolve_chunk(int64_t index, FeatureChunk const& chunk) {
     auto const& feature = feature_of(chunk);
     auto const& table = table_of(feature);
-    uint64_t refused = 0;
-    for (auto const position : open[size_t(index)].missing) {
-      auto const key = load_key(feature.ids, feature.id_type, position);
-      auto& slot = feature.slots[position];
-      slot = resolve(table, key, slot, use[feature.table]);
+    auto const& [missing, bags, won] = open[size_t(index)];
+    uint64_t inserted = 0, refused = 0;
+    for (size_t i = 0; i < missing.size(); ++i) {
+      auto const key = load_key(feature.ids, feature.id_type, missing[i]);
+      auto& slot = feature.slots[missing[i]];
+      auto const now = resolve(table, key, {slot, won[i]}, use[feature.table]);
+      slot = now.slot;
       if (slot == kRefusedSlot) ++refused;
+      if (!now.is_new) continue;
+      initialize_slot(ScalarGroup{}, table, key, slot);
+      ++inserted;
+    }
+    if (inserted > 0) {
+      fetch_add(table.counters + kInserted, inserted);
+      fetch_add(table.counters + kRows, inserted);
     }
     if (refused > 0) fetch_add(table.counters + kRefused, refused);
   }

@@ -49,7 +49,7 @@ struct PartialRows {
 };
 
 // One tile, after it has written the sum of a piece that is not all of its run.
-template <bool kFast, class SortKey, class Sink>
+template <class Formats, class SortKey, class Sink>
 struct LongRunAdder {
   CallView const& view;
   SortedGradients<SortKey> const& sorted;
@@ -137,14 +137,16 @@ struct LongRunAdder {
   __device__ void finish(Piece const& piece, PartialRows const& rows) const {
     auto const& table = view.tables[piece.table];
     auto const row = SummedRow{table, piece.table, piece.slot, sorted.items[piece.run_start]};
-    auto const format = format_of<kFast>(table);
+    auto const format = format_of<Formats>(table);
     auto rate = 0.0f;
     if (sink.needs_squares(row)) {
       auto squares = 0.0f;
       for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
         squares += square_of(sum_of(rows, c));
       }
-      rate = rate_of(sink, row, tile, squares);
+      auto state = sink.row_state(row);
+      rate = sink.rate(row, sum_of_tile(tile, squares), &state);
+      if (tile.rank == 0) sink.store_row_state(row, state);
     }
     for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
       auto const loaded = sink.load(format, row, c);

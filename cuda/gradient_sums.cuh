@@ -13,8 +13,9 @@
 
 namespace dynemb::cuda {
 
-constexpr int kTogether = 2;     // pieces that a tile sums at the same time
-constexpr int kRowsOfPiece = 2;  // gradients on their way, for each of them
+constexpr int kFewPositions = 64;  // of a block, in a small batch
+constexpr int kTogether = 2;       // pieces that a tile sums at the same time
+constexpr int kRowsOfPiece = 2;    // gradients on their way, for each of them
 
 template <class SortKey, class Sink>
 struct PiecesCall {
@@ -25,10 +26,10 @@ struct PiecesCall {
   Sink sink;
 };
 
-template <bool kFast>
+template <class Formats>
 __device__ __forceinline__ auto format_of(GradientRow const& row) {
-  if constexpr (kFast) {
-    return FloatVectors{};
+  if constexpr (Formats::kKnown) {
+    return typename Formats::Row{};
   } else {
     return AnyFormat{static_cast<ValueType>(row.type), row.vector != 0};
   }
@@ -36,7 +37,7 @@ __device__ __forceinline__ auto format_of(GradientRow const& row) {
 
 // One tile at work on kTogether pieces. All lanes of the tile take the same branches, except where
 // a lane has no column.
-template <bool kFast, int kPositions, class SortKey, class Sink>
+template <class Formats, int kPositions, class SortKey, class Sink>
 struct PieceSummer {
   PieceMemory<kPositions> const& memory;
   PiecesCall<SortKey, Sink> const& call;
@@ -79,7 +80,7 @@ struct PieceSummer {
           quad[k][r] = {{0, 0, 0, 0}};
           if (base + r >= count[k]) continue;
           auto const& from = rows[k][base + r];
-          quad[k][r] = load_quad(format_of<kFast>(from), from.row, column, dim[k]);
+          quad[k][r] = load_quad(format_of<Formats>(from), from.row, column, dim[k]);
         }
       }
 #pragma unroll
@@ -88,7 +89,7 @@ struct PieceSummer {
         for (int r = 0; r < kRowsOfPiece; ++r) {
           if (base + r >= count[k]) continue;
           auto const& from = rows[k][base + r];
-          add_scaled(sums[k], from.factor, to_floats(format_of<kFast>(from), quad[k][r]));
+          add_scaled(sums[k], from.factor, to_floats(format_of<Formats>(from), quad[k][r]));
         }
       }
     }
@@ -99,12 +100,15 @@ struct PieceSummer {
                                              float4 const (&sums)[kTogether],
                                              float (&rates)[kTogether]) const {
     bool needed[kTogether];
-    float squares[kTogether];
+    float squares[kTogether], states[kTogether];
     auto any = false;
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
       rates[k] = 0.0f;
+      states[k] = 0.0f;
       needed[k] = is_whole(k) && call.sink.needs_squares(row(k));
+      // By all lanes: a broadcast costs no more than one lane's load, and nobody has to be told.
+      if (needed[k]) states[k] = call.sink.row_state(row(k));
       squares[k] = square_of(sums[k]);
       any |= needed[k];
     }
@@ -116,8 +120,12 @@ struct PieceSummer {
       for (int k = 0; k < kTogether; ++k) squares[k] += square_of(more[k]);
     }
 #pragma unroll
+    for (int k = 0; k < kTogether; ++k) squares[k] = sum_of_tile(tile, squares[k]);
+#pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      if (needed[k]) rates[k] = rate_of(call.sink, row(k), tile, squares[k]);
+      if (!needed[k]) continue;
+      rates[k] = call.sink.rate(row(k), squares[k], &states[k]);
+      if (tile.rank == 0) call.sink.store_row_state(row(k), states[k]);
     }
   }
 
@@ -144,7 +152,7 @@ struct PieceSummer {
 #pragma unroll
       for (int k = 0; k < kTogether; ++k) {
         if (is_whole(k) && column < dim[k]) {
-          loaded[k] = call.sink.load(format_of<kFast>(table(k)), row(k), column);
+          loaded[k] = call.sink.load(format_of<Formats>(table(k)), row(k), column);
         }
       }
       float4 sums[kTogether];
@@ -154,7 +162,8 @@ struct PieceSummer {
       for (int k = 0; k < kTogether; ++k) {
         if (column >= dim[k]) continue;
         if (is_whole(k)) {
-          call.sink.store(format_of<kFast>(table(k)), row(k), column, loaded[k], sums[k], rates[k]);
+          call.sink.store(format_of<Formats>(table(k)), row(k), column, loaded[k], sums[k],
+                          rates[k]);
         } else {
           store_partial(k, column, sums[k]);
         }
@@ -163,21 +172,22 @@ struct PieceSummer {
   }
 };
 
-// kFast: all rows, states and gradients of the call are FloatVectors.
-template <bool kFast, int kPositions, class SortKey, class Sink>
+template <class Formats, int kPositions, class SortKey, class Sink>
 __global__ void __launch_bounds__(kThreads, Sink::kBlocks)
     pieces_kernel(__grid_constant__ PiecesCall<SortKey, Sink> const call) {
   __shared__ PieceMemory<kPositions> memory;
-  PieceCutter<kPositions, SortKey>{call.view, call.sorted, call.counts_lost, memory}.run();
+  PieceCutter<kPositions, SortKey, Sink>{call.view, call.sorted, call.sink, call.counts_lost,
+                                         memory}
+      .run();
   auto const tile = RowTile(lanes_of_row(memory.max_dim));
   auto const tiles = kWarpsPerBlock * tile.per_warp;
   auto const mine = static_cast<int32_t>(threadIdx.x) / tile.lanes;
   for (auto i = mine; i < memory.num_pieces; i += tiles * kTogether) {
-    PieceSummer<kFast, kPositions, SortKey, Sink>{memory, call, tile, i, tiles}.run();
+    PieceSummer<Formats, kPositions, SortKey, Sink>{memory, call, tile, i, tiles}.run();
   }
   // In a loop of its own, where the registers of the sums are free again.
   auto const adder =
-      LongRunAdder<kFast, SortKey, Sink>{call.view, call.sorted, call.long_runs, call.sink, tile};
+      LongRunAdder<Formats, SortKey, Sink>{call.view, call.sorted, call.long_runs, call.sink, tile};
 #pragma unroll 1
   for (auto i = mine; i < memory.num_pieces; i += tiles) {
     if (!memory.pieces[i].is_whole_run()) adder.arrive(memory.pieces[i]);
@@ -186,31 +196,30 @@ __global__ void __launch_bounds__(kThreads, Sink::kBlocks)
 
 // ---- host ---------------------------------------------------------------------------------------
 
-template <class Args>
-bool has_vector_gradients(Args const& args) {
+template <class Format, class Args>
+bool has_gradients(Args const& args) {
   for (int32_t f = 0; f < args.num_features; ++f) {
     auto const& feature = args.features[f];
     auto const dim = args.tables[feature.table].dim;
-    if (!is_float_vectors(feature.row_type, feature.rows, dim)) return false;
+    if (!is_format<Format>(feature.row_type, feature.rows, dim)) return false;
   }
   return true;
 }
 
-template <bool kFast, int kPositions, class SortKey, class Sink>
+template <class Formats, int kPositions, class SortKey, class Sink>
 cudaError_t launch_pieces(PiecesCall<SortKey, Sink> const& call, cudaStream_t stream) {
-  auto const blocks = static_cast<unsigned>(ceil_div(call.sorted.num_items, kPositions));
-  pieces_kernel<kFast, kPositions><<<blocks, kThreads, 0, stream>>>(call);
-  return cudaGetLastError();
+  return launch(pieces_kernel<Formats, kPositions, SortKey, Sink>,
+                ceil_div(call.sorted.num_items, kPositions), stream, call);
 }
 
 // With few positions a block takes fewer: more of the multiprocessors have work then.
-template <bool kFast, class SortKey, class Sink>
+template <class Formats, class SortKey, class Sink>
 cudaError_t launch_sums(PiecesCall<SortKey, Sink> const& call, cudaStream_t stream) {
   constexpr int64_t kFew = 1 << 18;
   if constexpr (sizeof(SortKey) == 4) {
-    if (call.sorted.num_items <= kFew) return launch_pieces<kFast, 64>(call, stream);
+    if (call.sorted.num_items <= kFew) return launch_pieces<Formats, kFewPositions>(call, stream);
   }
-  return launch_pieces<kFast, 256>(call, stream);
+  return launch_pieces<Formats, 256>(call, stream);
 }
 
 }  // namespace dynemb::cuda

@@ -23,7 +23,7 @@ template <class Ids>
 __device__ __forceinline__ void probe_only(Here const& here, Ids const& ids, int64_t first,
                                            int64_t last) {
   auto const position = first + lane_id();
-  ids.touch(here, ids.probe(here, position, position < last));
+  ids.template touch<true>(here, ids.probe(here, position, position < last));
 }
 
 template <class In, class Out, class Ids>
@@ -61,8 +61,8 @@ struct RowsCall {
   Ids ids;
 };
 
-// kFast: all tables and rows of the call are FloatVectors. kPools: some feature pools.
-template <bool kFast, bool kPools, class Size, class Ids>
+// kPools: some feature pools.
+template <class Formats, bool kPools, class Size, class Ids>
 __global__ void __launch_bounds__(kThreads, 4)
     rows_kernel(__grid_constant__ RowsCall<Size, Ids> const p) {
   __shared__ BagCache caches[kPools ? kWarpsPerBlock : 1];
@@ -88,8 +88,10 @@ __global__ void __launch_bounds__(kThreads, 4)
 
   if (feature.pooling == Pooling::kNoRows) {
     if (share.first < share.last) probe_only(here, p.ids, share.first, share.last);
-  } else if constexpr (kFast) {
-    rows_of_warp<kPools>(FloatVectors{}, FloatVectors{}, here, p.ids, share, cache);
+  } else if constexpr (Formats::kKnown) {
+    using Stored = typename Formats::Stored;
+    using Row = typename Formats::Row;
+    rows_of_warp<kPools>(Stored{}, Row{}, here, p.ids, share, cache);
   } else {
     auto const out = AnyFormat{feature.row_type, moves_vectors(feature.rows, table.dim)};
     rows_of_warp<kPools>(value_format(table), out, here, p.ids, share, cache);
@@ -106,13 +108,15 @@ inline int32_t ids_per_warp(int64_t num_ids) {
   return ids;
 }
 
-inline bool is_fast(LookupArgs const& args) {
+// Do all tables and rows have these formats?
+template <class Formats>
+bool has_formats(LookupArgs const& args) {
   for (int32_t f = 0; f < args.num_features; ++f) {
     auto const& feature = args.features[f];
     auto const& table = args.tables[feature.table];
     if (feature.pooling == Pooling::kNoRows) continue;
-    if (!is_float_vectors(table.value_type, table.values, table.dim) ||
-        !is_float_vectors(feature.row_type, feature.rows, table.dim)) {
+    if (!is_format<typename Formats::Stored>(table.value_type, table.values, table.dim) ||
+        !is_format<typename Formats::Row>(feature.row_type, feature.rows, table.dim)) {
       return false;
     }
   }
@@ -121,6 +125,13 @@ inline bool is_fast(LookupArgs const& args) {
 
 inline bool pools_any(LookupArgs const& args) {
   return std::any_of(args.features, args.features + args.num_features, pools);
+}
+
+template <class Formats, class Size, class Ids>
+cudaError_t launch_rows(LookupArgs const& args, RowsCall<Size, Ids> const& p, int64_t blocks,
+                        cudaStream_t stream) {
+  if (pools_any(args)) return launch(rows_kernel<Formats, true, Size, Ids>, blocks, stream, p);
+  return launch(rows_kernel<Formats, false, Size, Ids>, blocks, stream, p);
 }
 
 template <class Size, class Ids>
@@ -137,13 +148,10 @@ cudaError_t launch_rows(LookupArgs const& args, Ids const& ids, cudaStream_t str
   auto const blocks = fill_call<Size>(args, cut, &p.call);
   p.ids = ids;
   if (blocks == 0) return cudaSuccess;
-  auto const grid = static_cast<unsigned>(blocks);
-  auto const fast = is_fast(args), any_pools = pools_any(args);
-  if (fast && any_pools) rows_kernel<true, true><<<grid, kThreads, 0, stream>>>(p);
-  if (fast && !any_pools) rows_kernel<true, false><<<grid, kThreads, 0, stream>>>(p);
-  if (!fast && any_pools) rows_kernel<false, true><<<grid, kThreads, 0, stream>>>(p);
-  if (!fast && !any_pools) rows_kernel<false, false><<<grid, kThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+  if (has_formats<FloatFormats>(args)) return launch_rows<FloatFormats>(args, p, blocks, stream);
+  if (has_formats<HalfFormats>(args)) return launch_rows<HalfFormats>(args, p, blocks, stream);
+  if (has_formats<MixedFormats>(args)) return launch_rows<MixedFormats>(args, p, blocks, stream);
+  return launch_rows<AnyFormats>(args, p, blocks, stream);
 }
 
 }  // namespace dynemb::cuda

@@ -80,21 +80,25 @@ __global__ void __launch_bounds__(kThreads, 4) claim_kernel(MissingCall const ca
     auto const i = base + static_cast<uint32_t>(lane_id());
     auto const active = i < count;
     Missing own{kEmptyKey, 0, 0};
-    Claim result{-1, false};
+    Pending claimed{kRefusedSlot, kNotWon};
     int64_t bucket = 0;
     if (active) {
       own = call.list.ids[i];
       auto const& table = call.view.tables[call.view.features[own.feature].table];
       auto const hash = hash_key(own.key);
       bucket = local_bucket_of(table, hash);
-      result = claim_empty(ScalarGroup{}, bucket_at(table, bucket), mark_of(hash));
+      auto const result = claim_empty(ScalarGroup{}, bucket_at(table, bucket), mark_of(hash));
+      claimed = pending_empty(table, bucket, result, own.key);
     }
-    auto const full = __ballot_sync(kFullWarp, active && result.place < 0);
-    if (full != 0) claim_full_of_lanes(call, full, own, result);
+    auto const full = __ballot_sync(kFullWarp, active && !is_pending(claimed.slot));
+    if (full != 0) {
+      Claim result{-1, false};
+      claim_full_of_lanes(call, full, own, result);
+      if ((full >> lane_id() & 1) != 0) claimed = pending_full(bucket, result);
+    }
     if (!active) continue;
-    auto const claimed = pending_claim(bucket, result);
     call.view.features[own.feature].slots[own.position] = claimed.slot;
-    call.list.won[i] = claimed.won ? 1 : 0;
+    call.list.won[i] = claimed.won;
   }
 }
 
@@ -112,78 +116,78 @@ __device__ __forceinline__ void initialize_slots(TableRef const& table, unsigned
   }
 }
 
-// A lane an id. Rows are not written here: mixed with these small writes they take twice the time
-// (benchmarks/notes.md). Afterwards `won` says which ids have been stored.
+// A lane an id.
 __global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call) {
-  __shared__ uint32_t counts[kMaxTables][2];  // inserted, evicted
-  auto const tally = Tally<2>{counts};
-  tally.clear();
   auto const count = *call.list.count;
+  if (count == 0) return;
+  __shared__ uint32_t counts[kMaxTables][1];  // evicted
+  auto const tally = Tally<1>{counts};
+  tally.clear();
   for (auto i = blockIdx.x * kThreads + threadIdx.x; i < count; i += gridDim.x * kThreads) {
-    if (call.list.won[i] == 0) continue;
+    auto const won = call.list.won[i];
+    if (won == kNotWon) continue;
     auto const id = MissingId(call.view, call.list.ids[i]);
+    if (!stores(won, id.table.policy)) continue;
     auto const t = id.feature.table;
-    auto const pending_slot = id.feature.slots[id.position];
-    auto const stored = store_key(id.table, id.key, pending_slot, call.uses[t].clock);
-    if (stored.slot >= 0) {
-      tally.add(t, 0);
-    } else {
-      call.list.won[i] = 0;
-    }
-    if (stored.evicted) tally.add(t, 1);
+    auto const slot = id.feature.slots[id.position];
+    if (store_key(id.table, id.key, slot, call.uses[t].clock)) tally.add(t, 0);
   }
-  tally.for_each_table(call.view.num_tables, [&](int32_t table, uint32_t const(&events)[2]) {
+  tally.for_each_table(call.view.num_tables, [&](int32_t table, uint32_t const(&events)[1]) {
     if (events[0] == 0) return;
     auto* const counters = call.view.tables[table].counters;
-    fetch_add(counters + kInserted, events[0]);
-    fetch_add(counters + kRows, events[0] - events[1]);
-    if (events[1] != 0) fetch_add(counters + kEvicted, events[1]);
+    fetch_add(counters + kEvicted, events[0]);
+    fetch_add(counters + kRows, ~uint64_t{events[0]} + 1);
   });
 }
 
-// A lane an id; then all lanes of the warp write the first values of the rows that were stored.
+// A lane an id; then all lanes of the warp write the first values of the new rows.
 __global__ void __launch_bounds__(kThreads) resolve_kernel(MissingCall const call) {
-  __shared__ uint32_t counts[kMaxTables][1];  // refused
-  auto const tally = Tally<1>{counts};
-  tally.clear();
   auto const count = *call.list.count;
+  if (count == 0) return;
+  __shared__ uint32_t counts[kMaxTables][2];  // inserted, refused
+  auto const tally = Tally<2>{counts};
+  tally.clear();
   auto const step = gridDim.x * kThreads;
   for (auto base = blockIdx.x * kThreads + threadIdx.x / 32 * 32; base < count; base += step) {
     auto const i = base + static_cast<uint32_t>(lane_id());
     Key key = kEmptyKey;
-    int32_t slot = kRefusedSlot, t = -1;
-    auto stored = false;
+    Resolved now{kRefusedSlot, false};
+    int32_t t = -1;
     if (i < count) {
       auto const id = MissingId(call.view, call.list.ids[i]);
       t = id.feature.table;
       key = id.key;
-      slot = resolve(id.table, key, id.feature.slots[id.position], call.uses[t]);
-      id.feature.slots[id.position] = slot;
-      if (slot == kRefusedSlot) tally.add(t, 0);
-      stored = call.list.won[i] != 0;
+      auto& slot = id.feature.slots[id.position];
+      now = resolve(id.table, key, {slot, call.list.won[i]}, call.uses[t]);
+      slot = now.slot;
+      if (now.is_new) tally.add(t, 0);
+      if (slot == kRefusedSlot) tally.add(t, 1);
     }
-    for (auto rest = __ballot_sync(kFullWarp, stored); rest != 0;) {
+    for (auto rest = __ballot_sync(kFullWarp, now.is_new); rest != 0;) {
       auto const table = __shfl_sync(kFullWarp, t, __ffs(static_cast<int>(rest)) - 1);
       auto const same = rest & __ballot_sync(kFullWarp, t == table);
-      initialize_slots(call.view.tables[table], same, key, slot);
+      initialize_slots(call.view.tables[table], same, key, now.slot);
       rest &= ~same;
     }
   }
-  tally.for_each_table(call.view.num_tables, [&](int32_t table, uint32_t const(&events)[1]) {
-    if (events[0] != 0) fetch_add(call.view.tables[table].counters + kRefused, events[0]);
+  tally.for_each_table(call.view.num_tables, [&](int32_t table, uint32_t const(&events)[2]) {
+    auto* const counters = call.view.tables[table].counters;
+    if (events[0] != 0) {
+      fetch_add(counters + kInserted, events[0]);
+      fetch_add(counters + kRows, events[0]);
+    }
+    if (events[1] != 0) fetch_add(counters + kRefused, events[1]);
   });
 }
 
 }  // namespace
 
 cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream) {
-  auto const ids = persistent_blocks(ceil_div(num_ids, kThreads), 8);
-  claim_kernel<<<static_cast<unsigned>(ids), kThreads, 0, stream>>>(call);
-  DYNEMB_CUDA_TRY(cudaGetLastError());
-  store_kernel<<<static_cast<unsigned>(ids), kThreads, 0, stream>>>(call);
-  DYNEMB_CUDA_TRY(cudaGetLastError());
-  resolve_kernel<<<static_cast<unsigned>(ids), kThreads, 0, stream>>>(call);
-  return cudaGetLastError();
+  // As many blocks as work at the same time: most batches give them nothing to do.
+  auto const most = ceil_div(num_ids, kThreads);
+  DYNEMB_CUDA_TRY(launch(claim_kernel, persistent_blocks(most, 4), stream, call));
+  DYNEMB_CUDA_TRY(launch(store_kernel, persistent_blocks(most, 8), stream, call));
+  return launch(resolve_kernel, persistent_blocks(most, 3), stream, call);
 }
 
 }  // namespace dynemb::cuda

@@ -19,7 +19,7 @@ struct Missing {
 
 struct MissingList {
   Missing* ids;     // [all ids of the call]
-  uint8_t* won;     // [all ids of the call] by claim and store: this id has brought its key in
+  Won* won;         // [all ids of the call] by claim
   uint32_t* count;  // [1]
 };
 

@@ -5,7 +5,7 @@
 //
 // A quad is loaded as raw bits and converted later: several rows can be on their way before the
 // first is looked at, also where the elements have 16 bits. A format is known at run time
-// (AnyFormat) or at compile time (FloatVectors, the path that most calls take).
+// (AnyFormat) or at compile time (Vectors, the path that most calls take).
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,30 @@ struct AnyFormat {
   bool vector;  // four columns may be moved by one instruction
 };
 
-struct FloatVectors {
-  static constexpr ValueType type = ValueType::kFloat32;
+template <ValueType kType>
+struct Vectors {
+  static constexpr ValueType type = kType;
   static constexpr bool vector = true;
 };
+
+using FloatVectors = Vectors<ValueType::kFloat32>;
+
+// The formats of all tables and of all rows given or returned in a call, if they are known when a
+// kernel is compiled.
+struct AnyFormats {
+  static constexpr bool kKnown = false;
+};
+
+template <ValueType kStored, ValueType kRow>
+struct KnownFormats {
+  static constexpr bool kKnown = true;
+  using Stored = Vectors<kStored>;
+  using Row = Vectors<kRow>;
+};
+
+using FloatFormats = KnownFormats<ValueType::kFloat32, ValueType::kFloat32>;
+using HalfFormats = KnownFormats<ValueType::kBFloat16, ValueType::kBFloat16>;
+using MixedFormats = KnownFormats<ValueType::kBFloat16, ValueType::kFloat32>;
 
 struct RawQuad {
   uint32_t word[4];
@@ -32,9 +52,9 @@ __host__ __device__ __forceinline__ bool moves_vectors(void const* rows, int32_t
   return dim % 4 == 0 && reinterpret_cast<uintptr_t>(rows) % 16 == 0;
 }
 
-__host__ __device__ __forceinline__ bool is_float_vectors(ValueType type, void const* rows,
-                                                          int32_t dim) {
-  return type == ValueType::kFloat32 && moves_vectors(rows, dim);
+template <class Format>
+bool is_format(ValueType type, void const* rows, int32_t dim) {
+  return type == Format::type && moves_vectors(rows, dim);
 }
 
 template <class Format>
@@ -55,10 +75,16 @@ __device__ __forceinline__ char const* row_pointer(Format format, void const* ro
 
 // Precondition of all below: 0 <= column < dim. Columns from dim on read as zeros.
 
-__device__ __forceinline__ RawQuad load_quad(FloatVectors, char const* row, int32_t column,
+template <ValueType kType>
+__device__ __forceinline__ RawQuad load_quad(Vectors<kType>, char const* row, int32_t column,
                                              int32_t /*dim*/) {
-  auto const bits = *reinterpret_cast<uint4 const*>(reinterpret_cast<float const*>(row) + column);
-  return {{bits.x, bits.y, bits.z, bits.w}};
+  if constexpr (kType == ValueType::kFloat32) {
+    auto const bits = *reinterpret_cast<uint4 const*>(row + column * 4);
+    return {{bits.x, bits.y, bits.z, bits.w}};
+  } else {
+    auto const bits = *reinterpret_cast<uint2 const*>(row + column * 2);
+    return {{bits.x, bits.y, 0, 0}};
+  }
 }
 
 template <class Word>
@@ -79,20 +105,24 @@ __device__ __forceinline__ RawQuad load_quad(AnyFormat format, char const* row, 
     return load_scalars<uint32_t>(row, column, dim);
   }
   if (!format.vector) return load_scalars<uint16_t>(row, column, dim);
-  auto const bits =
-      *reinterpret_cast<uint2 const*>(reinterpret_cast<uint16_t const*>(row) + column);
-  return {{bits.x, bits.y, 0, 0}};
-}
-
-__device__ __forceinline__ float4 to_floats(FloatVectors, RawQuad const& quad) {
-  auto const* const w = quad.word;
-  return {__uint_as_float(w[0]), __uint_as_float(w[1]), __uint_as_float(w[2]),
-          __uint_as_float(w[3])};
+  return load_quad(Vectors<ValueType::kBFloat16>{}, row, column, dim);  // the same for all 16 bits
 }
 
 __device__ __forceinline__ float half_to_float(ValueType type, uint32_t bits) {
   auto const word = static_cast<uint16_t>(bits);
   return type == ValueType::kBFloat16 ? to_float(BFloat16{word}) : to_float(Float16{word});
+}
+
+template <ValueType kType>
+__device__ __forceinline__ float4 to_floats(Vectors<kType>, RawQuad const& quad) {
+  auto const* const w = quad.word;
+  if constexpr (kType == ValueType::kFloat32) {
+    return {__uint_as_float(w[0]), __uint_as_float(w[1]), __uint_as_float(w[2]),
+            __uint_as_float(w[3])};
+  } else {
+    return {half_to_float(kType, w[0]), half_to_float(kType, w[0] >> 16),
+            half_to_float(kType, w[1]), half_to_float(kType, w[1] >> 16)};
+  }
 }
 
 // Two elements lie in one word if the format moves vectors, else each in its own.
@@ -125,11 +155,20 @@ __device__ __forceinline__ void store_vector(void* to, Vector const& value) {
   }
 }
 
+__device__ __forceinline__ uint2 half_bits(ValueType type, float4 const& v) {
+  return {half_bits(type, v.x) | half_bits(type, v.y) << 16,
+          half_bits(type, v.z) | half_bits(type, v.w) << 16};
+}
+
 // kStreaming: the row is not read again by this operation and should leave the cache first.
-template <bool kStreaming = false>
-__device__ __forceinline__ void store_quad(FloatVectors, char* row, int32_t column, int32_t /*dim*/,
-                                           float4 const& values) {
-  store_vector<kStreaming>(reinterpret_cast<float*>(row) + column, values);
+template <bool kStreaming = false, ValueType kType>
+__device__ __forceinline__ void store_quad(Vectors<kType>, char* row, int32_t column,
+                                           int32_t /*dim*/, float4 const& values) {
+  if constexpr (kType == ValueType::kFloat32) {
+    store_vector<kStreaming>(row + column * 4, values);
+  } else {
+    store_vector<kStreaming>(row + column * 2, half_bits(kType, values));
+  }
 }
 
 template <class Word>
@@ -151,11 +190,12 @@ __device__ __forceinline__ void store_quad(AnyFormat format, char* row, int32_t 
         row, column, dim,
         {__float_as_uint(v.x), __float_as_uint(v.y), __float_as_uint(v.z), __float_as_uint(v.w)});
   }
-  uint32_t const bits[4] = {half_bits(format.type, v.x), half_bits(format.type, v.y),
-                            half_bits(format.type, v.z), half_bits(format.type, v.w)};
-  if (!format.vector) return store_scalars<uint16_t>(row, column, dim, bits);
-  store_vector<kStreaming>(reinterpret_cast<uint16_t*>(row) + column,
-                           make_uint2(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16));
+  if (!format.vector) {
+    return store_scalars<uint16_t>(row, column, dim,
+                                   {half_bits(format.type, v.x), half_bits(format.type, v.y),
+                                    half_bits(format.type, v.z), half_bits(format.type, v.w)});
+  }
+  store_vector<kStreaming>(row + column * 2, half_bits(format.type, v));
 }
 
 // What `v` becomes when it is stored as `type` and read back.

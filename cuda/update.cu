@@ -14,21 +14,23 @@ struct BeginUpdate {
   float const* hyper;
   OptimizerKind kinds[kMaxTables];
   Optimizer* optimizers;
+  SortTally tally;
 
-  __device__ void begin() const {}
+  __device__ void begin() const { tally.clear_counts(); }
 
   template <class Call>
-  __device__ void begin_table(Call const& call, int32_t t) const {
-    auto const step = call.tables[t].counters[kStep] + 1;
-    set_in_each_row(call.tables[t], kStep, step);
+  __device__ NewCounters begin_table(Call const&, TableRef const& table, int32_t t) const {
+    auto const step = table.counters[kStep] + 1;
     optimizers[t] = make_optimizer(kinds[t], hyper + t * kNumHyperParameters, step);
+    return {1, {kStep, kStep}, {step, step}};
   }
 };
 
 __device__ __forceinline__ AnyFormat state_format(AnyFormat, SummedRow const& row, int state) {
   return {ValueType::kFloat32, moves_vectors(row.table.states[state], row.table.dim)};
 }
-__device__ __forceinline__ FloatVectors state_format(FloatVectors, SummedRow const&, int) {
+template <ValueType kType>
+__device__ __forceinline__ FloatVectors state_format(Vectors<kType>, SummedRow const&, int) {
   return {};
 }
 
@@ -46,11 +48,11 @@ struct UpdateRows {
 
   Optimizer const* optimizers;
 
-  __device__ __forceinline__ OptimizerKind kind_of(SummedRow const& row) const {
+  __device__ __forceinline__ OptimizerKind kind_of(int32_t table_index) const {
     if constexpr (kKind != kAnyKind) {
       return static_cast<OptimizerKind>(kKind);
     } else {
-      return optimizers[row.table_index].kind;
+      return optimizers[table_index].kind;
     }
   }
 
@@ -67,7 +69,7 @@ struct UpdateRows {
   __device__ __forceinline__ Loaded load(Format format, SummedRow const& row,
                                          int32_t column) const {
     auto const& table = row.table;
-    auto const states = wide_states(kind_of(row));
+    auto const states = wide_states(kind_of(row.table_index));
     Loaded loaded;
     loaded.row = load_quad(format, row_pointer(format, table.values, row.slot, table.dim), column,
                            table.dim);
@@ -82,14 +84,27 @@ struct UpdateRows {
   }
 
   __device__ __forceinline__ bool needs_squares(SummedRow const& row) const {
-    return is_rowwise(kind_of(row));
+    return is_rowwise(kind_of(row.table_index));
   }
 
-  // By one lane; also updates the state.
-  __device__ __forceinline__ float rate(SummedRow const& row, float squares) const {
+  // Into the second-level cache: it takes no register.
+  __device__ __forceinline__ void expect(int32_t table_index, TableRef const& table,
+                                         int32_t slot) const {
+    if (!is_rowwise(kind_of(table_index))) return;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(state_at(table, 0, slot)));
+  }
+
+  __device__ __forceinline__ float row_state(SummedRow const& row) const {
+    return *state_at(row.table, 0, row.slot);
+  }
+
+  __device__ __forceinline__ void store_row_state(SummedRow const& row, float state) const {
+    *state_at(row.table, 0, row.slot) = state;
+  }
+
+  __device__ __forceinline__ float rate(SummedRow const& row, float squares, float* state) const {
     auto const mean = squares / static_cast<float>(row.table.dim);
-    return rowwise_adagrad_rate(optimizers[row.table_index], mean,
-                                state_at(row.table, 0, row.slot));
+    return rowwise_adagrad_rate(optimizers[row.table_index], mean, state);
   }
 
   template <class Format>
@@ -105,7 +120,7 @@ struct UpdateRows {
     auto const& o = optimizers[row.table_index];
     auto w = to_floats(format, loaded.row);
     auto s = loaded.state[0], t = loaded.state[1];
-    switch (kind_of(row)) {
+    switch (kind_of(row.table_index)) {
       case OptimizerKind::kSgd:
         w = {sgd(o, w.x, g.x), sgd(o, w.y, g.y), sgd(o, w.z, g.z), sgd(o, w.w, g.w)};
         break;
@@ -144,24 +159,25 @@ struct UpdateScratch {
         order(args, scratch) {}
 };
 
-bool has_vector_tables(UpdateArgs const& args) {
+// Do all tables and gradients have these formats, and can all states be moved as vectors?
+template <class Formats>
+bool has_formats(UpdateArgs const& args) {
   for (int32_t t = 0; t < args.num_tables; ++t) {
     auto const& table = args.tables[t];
-    auto vectors = is_float_vectors(table.value_type, table.values, table.dim);
+    auto known = is_format<typename Formats::Stored>(table.value_type, table.values, table.dim);
     for (int s = 0; s < table.num_states; ++s) {
-      vectors &= table.state_width[s] != table.dim || moves_vectors(table.states[s], table.dim);
+      known &= table.state_width[s] != table.dim || moves_vectors(table.states[s], table.dim);
     }
-    if (!vectors) return false;
+    if (!known) return false;
   }
-  return true;
+  return has_gradients<typename Formats::Row>(args);
 }
 
-template <bool kFast, int kKind, class SortKey>
-cudaError_t launch(UpdateScratch<SortKey> const& scratch, SortedGradients<SortKey> const& sorted,
-                   cudaStream_t stream) {
-  using Sink = UpdateRows<kKind>;
-  return launch_sums<kFast>(
-      PiecesCall<SortKey, Sink>{
+template <class Formats, int kKind, class SortKey>
+cudaError_t launch_kind(UpdateScratch<SortKey> const& scratch,
+                        SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
+  return launch_sums<Formats>(
+      PiecesCall<SortKey, UpdateRows<kKind>>{
           scratch.view, sorted, scratch.long_runs, true, {scratch.optimizers}},
       stream);
 }
@@ -173,43 +189,54 @@ int common_kind(UpdateArgs const& args) {
   return static_cast<int>(args.optimizers[0]);
 }
 
-template <class SortKey>
-cudaError_t launch_fast(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
-                        SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
-  if constexpr (sizeof(SortKey) == 4) {
+// The kernel that fits most calls of these formats; one for any call where there is no other.
+template <class Formats, class SortKey>
+cudaError_t launch_update(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
+                          SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
+  if constexpr (sizeof(SortKey) == 4 && Formats::kKnown) {
     constexpr auto kSgd = static_cast<int>(OptimizerKind::kSgd);
     constexpr auto kAdagrad = static_cast<int>(OptimizerKind::kAdagrad);
     constexpr auto kRowwise = static_cast<int>(OptimizerKind::kRowwiseAdagrad);
     constexpr auto kAdam = static_cast<int>(OptimizerKind::kAdam);
     switch (common_kind(args)) {
       case kSgd:
-        return launch<true, kSgd>(scratch, sorted, stream);
+        return launch_kind<Formats, kSgd>(scratch, sorted, stream);
       case kAdagrad:
-        return launch<true, kAdagrad>(scratch, sorted, stream);
+        return launch_kind<Formats, kAdagrad>(scratch, sorted, stream);
       case kRowwise:
-        return launch<true, kRowwise>(scratch, sorted, stream);
+        return launch_kind<Formats, kRowwise>(scratch, sorted, stream);
       case kAdam:
-        return launch<true, kAdam>(scratch, sorted, stream);
+        return launch_kind<Formats, kAdam>(scratch, sorted, stream);
       default:
         break;
     }
   }
-  return launch<true, kAnyKind>(scratch, sorted, stream);
+  if (has_formats<FloatFormats>(args)) {
+    return launch_kind<FloatFormats, kAnyKind>(scratch, sorted, stream);
+  }
+  return launch_kind<AnyFormats, kAnyKind>(scratch, sorted, stream);
 }
 
 template <class Size, class SortKey>
 cudaError_t run(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
                 cudaStream_t stream) {
-  BeginUpdate begin{args.hyper, {}, scratch.optimizers};
+  BeginUpdate begin{args.hyper, {}, scratch.optimizers, scratch.order.tally};
   std::copy_n(args.optimizers, args.num_tables, begin.kinds);
   DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
   if (scratch.order.num_items == 0) return cudaSuccess;
   SortedGradients<SortKey> sorted;
   DYNEMB_CUDA_TRY(sort_gradients<Size>(args, scratch.order, scratch.long_runs.arrived,
                                        scratch.long_runs.num_rows, &sorted, stream));
-  if (has_vector_gradients(args) && has_vector_tables(args))
-    return launch_fast(args, scratch, sorted, stream);
-  return launch<false, kAnyKind>(scratch, sorted, stream);
+  if (has_formats<FloatFormats>(args)) {
+    return launch_update<FloatFormats>(args, scratch, sorted, stream);
+  }
+  if (has_formats<HalfFormats>(args)) {
+    return launch_update<HalfFormats>(args, scratch, sorted, stream);
+  }
+  if (has_formats<MixedFormats>(args)) {
+    return launch_update<MixedFormats>(args, scratch, sorted, stream);
+  }
+  return launch_update<AnyFormats>(args, scratch, sorted, stream);
 }
 
 }  // namespace
