@@ -8,6 +8,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jax_dynemb as jde
@@ -78,7 +79,7 @@ def test_a_scan_is_in_place(platform):
 
 def test_find_leaves_tables_to_the_caller(platform):
     coll = collection()
-    state, ids = coll.init(0), batch()
+    state, ids = coll.init(0), random_batch()
     compiled = jax.jit(lambda state, ids: coll.find(state, ids)[0]).lower(state, ids)
     text = compiled.compile().as_text()
     assert not re.search(r"= \S+ copy\(", text), text
@@ -94,10 +95,10 @@ def test_find_before_a_change_is_in_place(platform):
         return state, before, after
 
     step = jax.jit(run, donate_argnums=0)
-    assert_in_place(step, coll.init(0), batch())
-    state, before, after = step(coll.init(0), batch())
-    initial, _, _ = coll.find(coll.init(0), batch())
-    stored, _, _ = coll.find(state, batch())
+    assert_in_place(step, coll.init(0), random_batch())
+    state, before, after = step(coll.init(0), random_batch())
+    initial, _, _ = coll.find(coll.init(0), random_batch())
+    stored, _, _ = coll.find(state, random_batch())
     jax.tree.map(np.testing.assert_array_equal, before, initial)
     jax.tree.map(np.testing.assert_array_equal, after, stored)
 
