@@ -28,7 +28,7 @@ _ON_FULL = ("evict", "refuse", "error")
 MAX_SLOTS = 2**31 - 1024
 
 
-class ScoreStrategy(enum.Enum):
+class ScoreStrategy(enum.StrEnum):
     """What the score of a row is; the lowest score of a full bucket leaves first.
 
     STEP: the lookup that used the row last. TIMESTAMP: its time in nanoseconds.

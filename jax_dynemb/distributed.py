@@ -19,7 +19,8 @@ _LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
 def ensure_initialized() -> None:
     """Connects the processes of a job; does nothing where there is one only.
 
-    Call it first, before anything asks for devices. A second call does nothing.
+    Call it first, before anything asks for devices (a ``TableConfig`` with an optax
+    optimizer does). A second call does nothing.
 
     - ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and
       ``JAX_PROCESS_ID``; for the last also ``JOB_COMPLETION_INDEX``, as set by
@@ -67,9 +68,10 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
       mesh: of all processes.
     """
     everywhere = NamedSharding(mesh, PartitionSpec())
+    whole = set(mesh.devices.flat)
 
     def one(x: Any) -> Any:
-        if isinstance(x, jax.Array) and not x.is_fully_addressable:
+        if isinstance(x, jax.Array) and x.sharding.device_set == whole:
             return x
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             data = one(jax.random.key_data(x))

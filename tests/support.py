@@ -246,6 +246,16 @@ def export(
     return out
 
 
+def assert_same_rows(got: Mapping[int, HostRow], want: Mapping[int, HostRow]) -> None:
+    """Compares what ``export`` returned, bit by bit."""
+    assert got.keys() == want.keys()
+    for key, row in got.items():
+        np.testing.assert_array_equal(row.values, want[key].values)
+        assert row.score == want[key].score
+        for name in row.state:
+            np.testing.assert_array_equal(row.state[name], want[key].state[name])
+
+
 def assert_close(
     got: Any,
     want: Any,
@@ -307,6 +317,20 @@ def keys_of_bucket(bucket: int, num_buckets: int, count: int, start: int = 0) ->
             keys.append(key)
         key += 1
     return keys
+
+
+def random_batch(seed: int = 0, size: int = 32) -> dict[str, jax.Array]:
+    """Ids of a feature "a", of a padded "b", and of bags."""
+    rng = np.random.default_rng(seed)
+    shapes = {"a": (size,), "b": (size, 2), "bag": (size, 3)}
+    return {f: jde.ids(rng.integers(-1, 10**9, shape)) for f, shape in shapes.items()}
+
+
+def train_step(coll: jde.Tables, state: Any, ids: Mapping[str, Any]) -> Any:
+    """A lookup, and an update that makes its rows smaller."""
+    rows, residual, state = coll.lookup(state, ids)
+    d_rows = jax.grad(lambda rows: sum(jnp.sum(x**2) for x in rows.values()))(rows)
+    return coll.apply_gradients(state, residual, d_rows)
 
 
 def gradients(shape: Sequence[int], seed: int) -> np.ndarray:

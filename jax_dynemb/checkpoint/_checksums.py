@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from jax_dynemb.checkpoint._together import share
+
 FILE = "checksums.json"
 _BLOCK = 1 << 25  # bytes; zlib.crc32 of a block runs without Python's lock
 _VERSION = 1
@@ -36,14 +38,14 @@ def write_checksums(directory: Path) -> None:
 
 
 def verify_checksums(directory: Path) -> None:
-    """Reads every file and compares.
+    """Reads every file and compares; of several processes each reads a part.
 
     Raises:
       ValueError: a file is missing, too short or altered; the sentence names it.
     """
     entries = _read_checksums(directory / FILE)
     with ThreadPoolExecutor(_threads()) as pool:
-        for name, entry in entries.items():
+        for name, entry in share(list(entries.items())):
             path = directory / name
             if not path.is_file():
                 raise _damaged(path, "it is missing")

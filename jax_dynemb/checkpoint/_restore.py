@@ -4,16 +4,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from jax_dynemb.checkpoint import _checksums, _compare, _layout, _stored, _tree
 from jax_dynemb.checkpoint._compare import Plan
 from jax_dynemb.checkpoint._save import wait
+from jax_dynemb.checkpoint._together import together
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.table import Tables
 
@@ -46,12 +49,13 @@ def restore(
     Arrays come back with the sharding that the tree's arrays have, whatever mesh they
     were saved from. A table whose capacity (or storage dtype) differs is filled again
     row by row, in chunks; in a smaller one the rows with the highest scores of each
-    bucket stay.
+    bucket stay. Where several processes share a mesh, all of them call it.
 
     Args:
       directory: given to ``save``.
-      tree: of the same structure; arrays or ``jax.ShapeDtypeStruct`` with sharding.
-        Arrays of tables are given away: their memory is freed before the new ones
+      tree: of the same structure; arrays or ``jax.ShapeDtypeStruct``. Those without
+        sharding go where the tables' collection says, other arrays to all of its
+        mesh. Arrays of tables are given away: their memory is freed before the new ones
         are read.
       step: which checkpoint; the latest if None.
       tables: as for ``save``.
@@ -65,15 +69,17 @@ def restore(
     """
     path = _layout.resolved(directory)
     wait(path)
-    step = _chosen_step(path, step)
+    step = together(functools.partial(_chosen_step, path, step))
     folder = path / str(step)
     if verify:
-        _checksums.verify_checksums(folder / _layout.ITEM)
+        item = folder / _layout.ITEM
+        together(functools.partial(_checksums.verify_checksums, item))
     fields = _layout.read_fields(folder)
     leaves, how = _tree.flatten(tree)
     places = _tree.find_tables(tree, tables)
     plan = _compare.plan(fields, leaves, places, strict)
-    leaves = dict(leaves)
+    leaves = _placed(leaves, places)
+    _tree.check_shared(leaves)
     _read_directly(folder, leaves, plan)
     notes = list(plan.notes)
     for table in plan.again:
@@ -111,12 +117,36 @@ def _read_directly(folder: FilePath, leaves: dict[_tree.Path, Any], plan: Plan) 
 
 
 def _abstract(leaf: Any) -> Any:
-    if isinstance(leaf, jax.ShapeDtypeStruct) and leaf.sharding is None:
-        device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device)
     if isinstance(leaf, jax.Array):
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
     return leaf
+
+
+def _placed(
+    leaves: Mapping[_tree.Path, Any], places: Mapping[_tree.Path, _tree.Place]
+) -> dict[_tree.Path, Any]:
+    """The same leaves; abstract ones have a sharding."""
+    shardings, everywhere = {}, None
+    for place in places.values():
+        if (placement := place.coll.placement) is not None:
+            above = place.arrays
+            own = [path for path in leaves if path[: len(above)] == above]
+            specs = place.coll.partition_specs()[place.coll.state_name(place.name)]
+            of_table = [
+                NamedSharding(placement.mesh, spec) for spec in jax.tree.leaves(specs)
+            ]
+            shardings |= dict(zip(own, of_table, strict=True))
+            everywhere = NamedSharding(placement.mesh, PartitionSpec())
+    if everywhere is None:
+        everywhere = SingleDeviceSharding(jax.local_devices()[0])
+
+    def one(path: _tree.Path, leaf: Any) -> Any:
+        if not isinstance(leaf, jax.ShapeDtypeStruct) or leaf.sharding is not None:
+            return leaf
+        sharding = shardings.get(path, everywhere)
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    return {path: one(path, leaf) for path, leaf in leaves.items()}
 
 
 def _read_again(

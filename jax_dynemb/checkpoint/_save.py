@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import atexit
+import sys
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from jax_dynemb.checkpoint import _tree
+from jax_dynemb.checkpoint._at_exit import before_threads_end
 from jax_dynemb.checkpoint._layout import Directory, latest, resolved
 from jax_dynemb.stored import FORMAT_VERSION
 from jax_dynemb.table import Tables
@@ -34,7 +35,8 @@ def save(
     The arrays are copied to the host before it returns, the files are written in the
     background. A checkpoint appears under its step only once it is complete, so a
     process may be killed at any moment. What went wrong in the background is raised by
-    the next ``save`` or ``wait``.
+    the next ``save`` or ``wait``. Where several processes share a mesh, all of them
+    call it, with a directory that they share.
 
     Args:
       directory: of all checkpoints of a run, on a local or mounted file system.
@@ -46,8 +48,8 @@ def save(
       wait: return when the checkpoint is on the disk.
 
     Raises:
-      ValueError: the step is not higher than the latest, or a table's config is not
-        known.
+      ValueError: the step is not higher than the latest, a table's config is not
+        known, or an array is one process's own.
     """
     from jax_dynemb.checkpoint import _orbax
 
@@ -59,6 +61,7 @@ def save(
             "be saved there. Give a higher step, or another directory."
         )
     leaves, _ = _tree.flatten(tree)
+    _tree.check_shared(leaves)
     fields = {
         "format_version": FORMAT_VERSION,
         "tables": {
@@ -87,6 +90,19 @@ def wait(directory: Directory | None = None) -> None:
         manager.wait_until_finished()
 
 
+def _finish() -> None:
+    """Ends what was begun when the program ends; errors can only be told."""
+    for path, (_, manager) in _managers.items():
+        try:
+            manager.wait_until_finished()
+        except Exception as error:
+            print(
+                f"The last checkpoint in {path} is not complete ({error}). Call "
+                "jde.checkpoint.wait() before the program ends.",
+                file=sys.stderr,
+            )
+
+
 def describe(leaf: Any) -> list[Any]:
     """Shape and dtype of a leaf, as JSON keeps them."""
     if isinstance(leaf, jax.Array | jax.ShapeDtypeStruct | np.ndarray):
@@ -102,6 +118,6 @@ def _manager(path: FilePath, keep: int | None) -> Any:
     if path in _managers:
         _managers.pop(path)[1].close()
     if not _managers:
-        atexit.register(wait)
+        before_threads_end(_finish)
     _managers[path] = (keep, _orbax.manager(path, keep))
     return _managers[path][1]

@@ -92,6 +92,24 @@ def nested(leaves: Mapping[Path, Any]) -> dict[str, Any]:
     return result
 
 
+def check_shared(leaves: Mapping[Path, Any]) -> None:
+    """Of several processes, all must have part in every array.
+
+    Raises:
+      ValueError: an array is one process's own.
+    """
+    if jax.process_count() == 1:
+        return
+    for path, leaf in leaves.items():
+        sharding = getattr(leaf, "sharding", None)
+        if sharding is not None and sharding.is_fully_addressable:
+            raise ValueError(
+                f"'{'/'.join(path)}' lies on devices of this process only. Put what "
+                "every process has alike on the whole mesh: "
+                "jde.distributed.replicate(tree, mesh)."
+            )
+
+
 def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
     """The tables of a tree by path.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jax_dynemb.checkpoint import _layout, _stored
+from jax_dynemb.commands._parquet import read_parquet
 from jax_dynemb.stored import StoredTable
 from jax_dynemb.stored import _dynamicemb as dumps
 from jax_dynemb.stored import _safetensors as exports
@@ -17,7 +18,7 @@ def open_tables(path: Path) -> tuple[str, dict[str, StoredTable]]:
 
     Args:
       path: a directory of checkpoints (the latest is read) or one of them, a DynamicEmb
-        dump, a safetensors export or one file of it.
+        dump, a safetensors export or one file of it, the same in parquet.
 
     Raises:
       FileNotFoundError: there is no such path.
@@ -27,6 +28,8 @@ def open_tables(path: Path) -> tuple[str, dict[str, StoredTable]]:
         raise FileNotFoundError(f"There is no {path}.")
     if path.is_file() and path.suffix == ".safetensors":
         return "safetensors file", _exported([path])
+    if path.is_file() and path.suffix == ".parquet":
+        return "parquet file", {path.stem: read_parquet(path)}
     if path.is_dir():
         if (folder := _checkpoint(path)) is not None:
             return f"checkpoint of step {folder.name}", _saved(folder)
@@ -36,9 +39,11 @@ def open_tables(path: Path) -> tuple[str, dict[str, StoredTable]]:
             }
         if found := exports.base_files(path):
             return "safetensors export", _exported(found)
+        if found := sorted(path.glob("*.parquet")):
+            return "parquet files", {file.stem: read_parquet(file) for file in found}
     raise ValueError(
         f"{path} is neither a checkpoint, nor a DynamicEmb dump, nor a safetensors "
-        "export."
+        "export, nor parquet files."
     )
 
 

@@ -18,10 +18,10 @@ from rich.table import Table
 from jax_dynemb import _ffi
 from jax_dynemb.commands._open import open_tables
 from jax_dynemb.stored import StoredTable
+from jax_dynemb.table._scores import PACKED
 
 _BINS = 8
 _BAR = 24  # characters
-_PACKED = ("lfu", "customized")
 # Keys by size: below zero, then by powers of 2**8.
 _KEY_EDGES = [0, *(1 << bits for bits in range(8, 63, 8))]
 
@@ -86,7 +86,7 @@ def describe(table: StoredTable) -> dict[str, Any]:
 
 def _shown(strategy: str, scores: np.ndarray) -> np.ndarray:
     """The part of a score that its strategy speaks of."""
-    return scores >> np.uint64(32) if strategy in _PACKED else scores
+    return scores >> np.uint64(32) if strategy in PACKED else scores
 
 
 def _scores(

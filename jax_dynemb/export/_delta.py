@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jax_dynemb.stored import FORMAT_VERSION
+from jax_dynemb.stored import FORMAT_VERSION, check_whole
 from jax_dynemb.stored import _safetensors as files
 from jax_dynemb.stored._files import new_file
 from jax_dynemb.table import Tables
@@ -48,6 +48,8 @@ def delta(
             f"{path} has no export of {list(coll.tables)}. Write one first with "
             "jde.export.safetensors."
         )
+    for name in bases.keys() & coll.tables.keys():
+        check_whole(coll, state, name)
     until = coll.get_score(state)
     return {
         name: _write(coll, state, name, files.open_series(base), until[name])

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
 
 from jax_dynemb.export._dynamicemb_table import DynamicEmbReport, TableWriter
 from jax_dynemb.stored import StoredTable, live_table
@@ -156,6 +155,8 @@ def _with_common_notes(
 
 
 def _print(reports: Mapping[str, DynamicEmbReport]) -> None:
+    from rich.console import Console
+
     console = Console()
     for name, report in reports.items():
         console.print(

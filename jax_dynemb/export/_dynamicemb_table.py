@@ -18,6 +18,7 @@ from jax_dynemb.stored import _dynamicemb_format as files
 from jax_dynemb.stored._dynamicemb_buckets import lossless_capacity
 from jax_dynemb.stored._files import Background
 from jax_dynemb.table import Exported
+from jax_dynemb.table._scores import PACKED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +110,7 @@ class TableWriter:
         strategy = self._table.schema.score_strategy
         if strategy == "no_eviction":  # the number of the row
             return np.arange(len(scores), dtype=np.int64) + self._rows + 1
-        if strategy in ("lfu", "customized"):
+        if strategy in PACKED:
             scores = scores >> np.uint64(32)
         result = scores.view(np.int64)
         if strategy == "timestamp":  # an age

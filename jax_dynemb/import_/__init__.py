@@ -2,5 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of other programs into tables."""
 
-from jax_dynemb.import_._dynamicemb import Imported as Imported
 from jax_dynemb.import_._dynamicemb import dynamicemb as dynamicemb
+from jax_dynemb.import_._imported import Imported as Imported
+from jax_dynemb.import_._safetensors import safetensors as safetensors

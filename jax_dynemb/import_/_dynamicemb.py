@@ -8,11 +8,12 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.import_._imported import Imported, lost_rows
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.stored import _dynamicemb_format as files
 from jax_dynemb.stored import clear_table, set_counters
@@ -22,20 +23,6 @@ from jax_dynemb.table import Exported, Tables
 from jax_dynemb.table._chunks import insert_chunks
 from jax_dynemb.table._stats import counter_values
 from jax_dynemb.table._tables import States
-
-
-class Imported(NamedTuple):
-    """What ``dynamicemb`` returns.
-
-    Attributes:
-      state: the tables.
-      counters: admission counts by table: (keys int64[m], frequencies int64[m]).
-      notes: a sentence for everything that is not as it was dumped.
-    """
-
-    state: States
-    counters: dict[str, tuple[np.ndarray, np.ndarray]]
-    notes: tuple[str, ...]
 
 
 def dynamicemb(
@@ -191,11 +178,7 @@ class _Reader:
         reserved = sum(self.dump.counts) - self._read
         if reserved:
             self.notes.append(f"{reserved} keys from -4 to -1 were left out: reserved.")
-        if rows < self._read:
-            self.notes.append(
-                f"{self._read - rows} of {self._read} rows found no place in their "
-                "bucket, or had a key twice. Raise capacity."
-            )
+        self.notes += lost_rows(rows, self._read)
 
     def _counters(self, state: TableState) -> dict[str, int]:
         numbers = {"inserted": counter_values(state)["rows"], "evicted": 0}

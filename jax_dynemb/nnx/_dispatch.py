@@ -25,6 +25,7 @@ from jax_dynemb.nnx._variable import (
     writable,
 )
 
+Variables = list[nnx.Variable[Any]]
 _PLAIN = {int, float, bool, complex, type(None), np.ndarray}
 
 
@@ -77,18 +78,22 @@ class Program:
         self._graphdef, self._abstract = graphdef, abstract
         self._jitted = jax.jit(self._on_values, donate_argnums=0)
 
-    def __call__(self, values: list[Any], call: Call) -> tuple[Any, list[Any]]:
-        """Returns what the function returns, and the new values of the Variables."""
-        return self._jitted(*self._parted(values), call.rest, call.named)
+    def run(self, variables: Variables, call: Call) -> Any:
+        """Returns what the function returns; the Variables have their new values."""
+        out, values = self._jitted(*self._parted(variables), call.rest, call.named)
+        for variable, value in zip(variables, values, strict=True):
+            variable.set_raw_value(value)
+        return out
 
-    def lower(self, values: list[Any], call: Call) -> Any:
+    def lower(self, variables: Variables, call: Call) -> Any:
         """Lowers for a call, see ``jax.jit(...).lower``."""
-        return self._jitted.lower(*self._parted(values), call.rest, call.named)
+        return self._jitted.lower(*self._parted(variables), call.rest, call.named)
 
-    def _parted(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
+    def _parted(self, variables: Variables) -> tuple[list[Any], list[Any]]:
+        """The values, those that are donated apart from the others."""
         parts: tuple[list[Any], list[Any]] = ([], [])
-        for value, donated in zip(values, self._donated, strict=True):
-            parts[0 if donated else 1].append(value)
+        for variable, donated in zip(variables, self._donated, strict=True):
+            parts[0 if donated else 1].append(variable.get_raw_value())
         return parts
 
     def _on_values(self, given: Any, kept: Any, rest: Any, named: Any) -> Any:
@@ -127,7 +132,7 @@ class Binding:
         """Returns whether the program is the one for these Modules."""
         return self._fingerprint.matches(fingerprint)
 
-    def variables(self, fingerprint: Fingerprint) -> list[nnx.Variable[Any]]:
+    def variables(self, fingerprint: Fingerprint) -> Variables:
         """Returns the Variables of Modules that fit."""
         return [fingerprint.variables[i] for i in self._order]
 
@@ -138,7 +143,7 @@ def split(nodes: Sequence[Any]) -> tuple[Any, Any]:
     return graphdef, jax.eval_shape(lambda: state)
 
 
-def are_writable(variables: Sequence[nnx.Variable[Any]]) -> bool:
+def are_writable(variables: Variables) -> bool:
     """Returns whether the running code may write to them; they share one trace."""
     return not variables or writable(variables[0])
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -48,9 +49,10 @@ class Fingerprint:
             self._add(node)
 
     def without_variables(self) -> Fingerprint:
-        """Returns itself, with nothing left that keeps arrays alive."""
-        self.variables = []
-        return self
+        """Returns one that matches the same, and keeps no arrays alive."""
+        other = copy.copy(self)
+        other.variables = []
+        return other
 
     def matches(self, other: Fingerprint) -> bool:
         """Returns whether both are made of the same parts."""

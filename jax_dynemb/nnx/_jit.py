@@ -16,6 +16,7 @@ from jax_dynemb.nnx._dispatch import (
     Call,
     NotShort,
     Program,
+    Variables,
     are_writable,
     split,
 )
@@ -71,30 +72,31 @@ class _Jit:
         self._bindings: list[Binding] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        call = Call(args, kwargs)
-        try:
-            if (short := self._short(call)) is not None:
-                program, variables = short
-                out, values = program([v.get_raw_value() for v in variables], call)
-                for variable, value in zip(variables, values, strict=True):
-                    variable.set_raw_value(value)
-                return out
-        except NotShort:
-            self._may_be_short = False
-        return self._for(args, kwargs)(*args, **kwargs)
+        done, out = self._shortly(Program.run, args, kwargs)
+        return out if done else self._for(args, kwargs)(*args, **kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Lowers for these arguments, see ``jax.jit(...).lower``."""
+        done, lowered = self._shortly(Program.lower, args, kwargs)
+        return lowered if done else self._for(args, kwargs).lower(*args, **kwargs)
+
+    def _shortly(
+        self,
+        method: Callable[[Program, Variables, Call], Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> tuple[bool, Any]:
+        """Calls a method of the program; whether there is one, and what it returns."""
         call = Call(args, kwargs)
         try:
             if (short := self._short(call)) is not None:
                 program, variables = short
-                return program.lower([v.get_raw_value() for v in variables], call)
+                return True, method(program, variables, call)
         except NotShort:
             self._may_be_short = False
-        return self._for(args, kwargs).lower(*args, **kwargs)
+        return False, None
 
-    def _short(self, call: Call) -> tuple[Program, list[nnx.Variable[Any]]] | None:
+    def _short(self, call: Call) -> tuple[Program, Variables] | None:
         if not self._may_be_short or _in_cached_partial() or not call.is_short():
             return None
         try:
@@ -105,14 +107,13 @@ class _Jit:
             if binding.fits(fingerprint):
                 break
         else:
-            binding = self._bind(call)
-            fingerprint = Fingerprint([call.places, *call.nodes])
+            binding = self._bind(call, fingerprint)
         variables = binding.variables(fingerprint)
         if not are_writable(variables):
             raise ValueError(_FOREIGN_TRACE)
         return binding.program, variables
 
-    def _bind(self, call: Call) -> Binding:
+    def _bind(self, call: Call, fingerprint: Fingerprint) -> Binding:
         graphdef, abstract = split(call.nodes)
         giving = [node for node in call.nodes if _to_donate(node)]
         given = {id(variable) for variable in iter_variables(giving)}
@@ -122,7 +123,6 @@ class _Jit:
             self._programs[key] = Program(
                 self._fun, key[1], graphdef, abstract, donated
             )
-        fingerprint = Fingerprint([call.places, *call.nodes])
         binding = Binding(call.nodes, fingerprint, self._programs[key])
         self._bindings = [binding, *self._bindings[: _MOST_BINDINGS - 1]]
         return binding

@@ -11,4 +11,5 @@ from jax_dynemb.stored._schema import FORMAT_VERSION as FORMAT_VERSION
 from jax_dynemb.stored._schema import Schema as Schema
 from jax_dynemb.stored._schema import check_version as check_version
 from jax_dynemb.stored._table import StoredTable as StoredTable
+from jax_dynemb.stored._table import check_whole as check_whole
 from jax_dynemb.stored._table import live_table as live_table

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from jax_dynemb.table._scores import PACKED
+
 KEYS, VALUES, SCORES = "emb_keys", "emb_values", "emb_scores"
 STATES = "emb_opt_values"
 COUNTER_KEYS, COUNTER_FREQUENCIES = "counter_keys", "counter_frequencies"
@@ -96,7 +98,7 @@ def our_scores(raw: np.ndarray, strategy: str, now: int) -> np.ndarray:
     """
     if strategy == "timestamp":
         return np.maximum(1, now + 1 - raw.view(np.int64)).view(np.uint64)
-    if strategy in ("lfu", "customized"):
+    if strategy in PACKED:
         return np.minimum(raw, _HIGH_LIMIT) << np.uint64(32) | np.uint64(1)
     return np.maximum(raw, np.uint64(1))
 

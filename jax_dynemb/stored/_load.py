@@ -4,16 +4,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb.ops._state import TableState, cleared_state
 from jax_dynemb.sharding._collection import clear
+from jax_dynemb.sharding._hosts import on_host
 from jax_dynemb.stored._hash import bucket_of
 from jax_dynemb.table import Exported, Tables
 from jax_dynemb.table._chunks import joined, part
@@ -83,7 +84,7 @@ def set_counters(
     """Writes some counters of a table, by name; ``rows`` of the array are its own."""
     current = counter_values(state)
     names = _ffi.constants()["counters"]
-    words = np.array(state.counters)
+    words = np.array(on_host(state.counters))
     whole = words.view(np.uint64)[..., 0][rows]
     for name, number in numbers.items():
         if name not in current:
@@ -91,11 +92,7 @@ def set_counters(
         column = names.index(name)
         whole[:, column] = 0 if name in _EVENTS else np.uint64(number)
         whole[0, column] = np.uint64(number)
-    counters = jax.device_put(words, state.counters.sharding)
-    return TableState(
-        index=state.index,
-        values=state.values,
-        optimizer=state.optimizer,
-        counters=jnp.asarray(counters),
-        extra=state.extra,
+    counters = jax.make_array_from_callback(
+        words.shape, state.counters.sharding, words.__getitem__
     )
+    return dataclasses.replace(state, counters=counters)

@@ -7,15 +7,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from rich.console import Console
-from rich.progress import Progress
-
 
 @contextlib.contextmanager
 def progress_bar(
     what: str, total: int, quiet: bool = False
 ) -> Iterator[Callable[[int], None]]:
     """Shows rows that are done; yields the function that counts them."""
+    # Here, because `import jax_dynemb` would take twice as long with it.
+    from rich.console import Console
+    from rich.progress import Progress
+
     console = Console(stderr=True)
     hidden = quiet or not console.is_terminal
     with Progress(console=console, disable=hidden) as progress:

@@ -75,10 +75,9 @@ class Series:
         """The rows that a reader of all files holds; each in its newest form."""
         for path, place, keys in self._newest():
             with opened(path) as file:
-                rows = file.get_slice("rows")
                 for start in range(0, len(keys), _BLOCK_ROWS):
                     part = slice(start, start + _BLOCK_ROWS)
-                    some = _rows(rows, place[part])
+                    some = _rows(file, place[part], self.metadata["dim"])
                     scores = np.ones(len(some), np.uint64)
                     yield Exported(keys[part], some, scores, {})
 
@@ -128,28 +127,18 @@ def open_series(base: Path) -> Series:
 
 
 def stored_series(series: Series) -> StoredTable:
-    """The table that a reader of all files holds.
-
-    Raises:
-      ValueError: its rows are quantised.
-    """
-    with opened(series.base) as file:
-        rows = file.get_slice("rows")
-        shape, dtype = rows.get_shape(), rows.get_dtype()
-    dtypes = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
-    if dtype not in dtypes:
-        raise ValueError(
-            f"{series.base} has quantised rows ({dtype}), which are for serving only. "
-            "Export again without quantising."
-        )
+    """The table that a reader of all files holds; integer rows become float32."""
+    metadata = series.metadata
     schema = Schema(
         name=series.name,
-        dim=shape[1],
-        param_dtype=dtypes[dtype],
+        dim=metadata["dim"],
+        param_dtype=metadata["dtype"],
         optimizer={"kind": ""},
-        config={"deltas": len(series.deltas), **series.metadata},
+        config={"deltas": len(series.deltas), **metadata},
     )
-    count = shape[0] if not series.deltas else len(series.keys())
+    with opened(series.base) as file:
+        count = file.get_slice("keys").get_shape()[0]
+    count = len(series.keys()) if series.deltas else count
     return StoredTable(schema, count, {}, series.chunks, series.index)
 
 
@@ -210,8 +199,18 @@ def import_safetensors() -> Any:
     return safetensors
 
 
-def _rows(rows: Any, place: np.ndarray) -> np.ndarray:
-    """Some rows of a slice, which are in ascending places."""
+def _rows(file: Any, place: np.ndarray, dim: int) -> np.ndarray:
+    """Rows in ascending places; integers times their scale are float32[n, dim]."""
+    rows = _some(file.get_slice("rows"), place)
+    if "scales" not in file.keys():  # noqa: SIM118 (not a dict)
+        return rows
+    if rows.dtype == np.uint8:  # two columns a byte, each plus eight
+        columns = np.stack([rows & 15, rows >> 4], axis=-1).reshape(len(rows), -1)
+        rows = columns[:, :dim].astype(np.float32) - 8
+    return rows.astype(np.float32) * _some(file.get_slice("scales"), place)[:, None]
+
+
+def _some(rows: Any, place: np.ndarray) -> np.ndarray:
     if len(place) == 0:
         return rows[0:0]
     first, last = int(place[0]), int(place[-1]) + 1

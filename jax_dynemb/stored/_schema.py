@@ -24,7 +24,7 @@ class Schema:
       name: of the table.
       dim: columns of a row.
       num_buckets: of 128 slots; 0 where rows are not kept in buckets.
-      param_dtype: of the rows.
+      param_dtype: of the rows; "int8" or "int4" where each has a scale.
       key_dtype: "int64" or "int32".
       score_strategy: value of ``jde.ScoreStrategy``; "" if not known.
       optimizer: "kind" ("optax" for a transformation, "" if not known) and the
@@ -95,9 +95,9 @@ class Schema:
     @property
     def row_bytes(self) -> int:
         """Of a row with its states, key and score, in memory."""
-        item = 4 if self.param_dtype == "float32" else 2
+        bits = {"float32": 32, "int8": 8, "int4": 4}.get(self.param_dtype, 16)
         numbers = sum(4 * (shape[0] if shape else 1) for shape in self.states.values())
-        return item * self.dim + numbers + 17
+        return -(-bits * self.dim // 8) + numbers + 17
 
 
 def check_version(fields: Mapping[str, Any], path: Path) -> None:

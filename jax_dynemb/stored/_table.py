@@ -36,7 +36,12 @@ class StoredTable:
 
 
 def live_table(coll: Tables, state: States, name: str) -> StoredTable:
-    """A table of a running program."""
+    """A table of a running program.
+
+    Raises:
+      ValueError: other processes hold a part of it.
+    """
+    check_whole(coll, state, name)
     counters = counter_values(coll.counted(state, name))
     return StoredTable(
         schema=Schema.of(coll.tables[name], counters["step"]),
@@ -45,3 +50,14 @@ def live_table(coll: Tables, state: States, name: str) -> StoredTable:
         chunks=lambda: coll.export(state, name),
         index=lambda: export_index(coll._parts(state, name)),
     )
+
+
+def check_whole(coll: Tables, state: States, name: str) -> None:
+    """Raises unless this process sees the whole table."""
+    if not state[coll.state_name(name)].values.is_fully_addressable:
+        raise ValueError(
+            f"Table '{name}' lies on the devices of several processes, and this one "
+            "sees its own rows only. Save a checkpoint with jde.checkpoint.save, and "
+            "let one process write the files: python -m jax_dynemb convert CHECKPOINT "
+            "OUT --to safetensors (or dynamicemb), or restore it there and export."
+        )

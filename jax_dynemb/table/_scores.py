@@ -16,7 +16,8 @@ from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.table._stats import counter_values
 
-# Scores with the clock in their low word only (core/score.h).
+# Scores with the clock in their low word only (core/score.h). Names will do as well,
+# which is what files have: a ScoreStrategy equals its name.
 PACKED = (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED)
 _COUNTED = (ScoreStrategy.STEP, ScoreStrategy.NO_EVICTION)
 

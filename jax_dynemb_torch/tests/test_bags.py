@@ -110,3 +110,15 @@ def test_the_mode_is_the_tables_unless_it_is_given():
 def test_shapes_that_do_not_fit(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         module("sum")(*arguments)
+
+
+def test_gradients_of_weights_after_inference():
+    """What a call without gradients keeps for the next one serves them too."""
+    bag, ids = module("sum"), torch.tensor(mixed_ids(5, 11))
+    with torch.inference_mode():
+        bag(ids)
+    weights = torch.ones(ids.shape, requires_grad=True)
+    bag(ids, per_sample_weights=weights).sum().backward()
+    assert weights.grad is not None
+    expected = look_up(table(), ids.numpy()).sum(axis=-1)
+    np.testing.assert_allclose(weights.grad, expected, rtol=1e-5, atol=1e-6)

@@ -56,11 +56,14 @@ def test_slots_are_few():
     assert 8 * len(seeds) + 4 * len(slots) <= 100_000 * 16
 
 
-@pytest.mark.parametrize("file", sorted(GOLDEN.glob("*/*.safetensors")), ids=str)
+WITH_INDEX = sorted(
+    file for file in GOLDEN.glob("*/*.safetensors") if "delta" not in file.name
+)
+
+
+@pytest.mark.parametrize("file", WITH_INDEX, ids=str)
 def test_the_exporter_builds_the_same(file):
     tensors = load_file(file)
-    if "index_slots" not in tensors:
-        pytest.skip("a delta has no index")
     keys = torch.cat([tensors["keys"], tensors["extra_keys"]])
     seeds, slots = perfect_hash(keys)
     assert torch.equal(seeds, tensors["index_seeds"])

@@ -12,7 +12,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.reference import bucket_of
-from support import HostRow, compiled, export, gradients
+from support import HostRow, assert_same_rows, compiled, export, gradients
 
 CONFIG = jde.TableConfig(
     "cat", dim=4, capacity=2048, optimizer=jde.optim.adam(0.1), score_strategy="step"
@@ -50,15 +50,6 @@ def restored(path, *configs: jde.TableConfig, **options):
     return coll, result.tree["tables"], " ".join(result.notes)
 
 
-def assert_rows(got: dict[int, HostRow], want: dict[int, HostRow]) -> None:
-    assert got.keys() == want.keys()
-    for key, row in got.items():
-        np.testing.assert_array_equal(row.values, want[key].values)
-        assert row.score == want[key].score
-        for name in row.state:
-            np.testing.assert_array_equal(row.state[name], want[key].state[name])
-
-
 def best_of_each_bucket(rows: dict[int, HostRow], buckets: int) -> dict[int, HostRow]:
     """The 128 rows of each bucket that would leave last, worked out with dicts."""
     by_bucket: dict[int, list[int]] = {}
@@ -89,7 +80,7 @@ def test_another_capacity(tmp_path, strategy, capacity):
     )
     want = export(before, state, "cat")
     fitting = best_of_each_bucket(want, coll.tables["cat"].num_buckets)
-    assert_rows(export(coll, again, "cat"), fitting)
+    assert_same_rows(export(coll, again, "cat"), fitting)
     assert "its rows were inserted again" in notes
     left = len(want) - len(fitting)
     assert (f"{left} of {len(want)} rows found no place" in notes) == (left > 0)
@@ -110,7 +101,7 @@ def test_chunks_of_any_size_give_the_same_small_table(tmp_path, monkeypatch):
     want = best_of_each_bucket(
         export(before, state, "cat"), coll.tables["cat"].num_buckets
     )
-    assert_rows(export(coll, again, "cat"), want)
+    assert_same_rows(export(coll, again, "cat"), want)
 
 
 def test_training_goes_on_in_the_same_way_after_growth(tmp_path):
@@ -124,7 +115,7 @@ def test_training_goes_on_in_the_same_way_after_growth(tmp_path):
         np.testing.assert_array_equal(rows["cat"], others["cat"])
         state = compiled(before).apply_gradients(state, residual, rows, None)
         again = compiled(coll).apply_gradients(again, residual_2, others, None)
-    assert_rows(export(coll, again, "cat"), export(before, state, "cat"))
+    assert_same_rows(export(coll, again, "cat"), export(before, state, "cat"))
 
 
 def test_what_an_optax_optimizer_stores_once_comes_along(tmp_path):
@@ -247,7 +238,7 @@ def test_tables_that_one_side_lacks(tmp_path):
         restored(tmp_path, CONFIG)
     coll, again, notes = restored(tmp_path, CONFIG, strict=False)
     assert "'tables/word'" in notes
-    assert_rows(export(coll, again, "cat"), export(before, state, "cat"))
+    assert_same_rows(export(coll, again, "cat"), export(before, state, "cat"))
 
     tag = dataclasses.replace(word, name="tag", feature_names=())
     with pytest.raises(ValueError, match="no table 'tables/tag', which this model has"):
@@ -255,7 +246,7 @@ def test_tables_that_one_side_lacks(tmp_path):
     coll, again, notes = restored(tmp_path, CONFIG, word, tag, strict=False)
     assert "'tables/tag'" in notes
     assert export(coll, again, "tag") == {}
-    assert_rows(export(coll, again, "word"), export(before, state, "word"))
+    assert_same_rows(export(coll, again, "word"), export(before, state, "word"))
 
 
 def test_other_leaves_are_named(tmp_path):

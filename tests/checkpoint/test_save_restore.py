@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """save, restore and latest: a run goes on from them as if nothing had happened."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -138,6 +141,27 @@ def test_old_checkpoints_are_deleted_and_steps_only_grow(tmp_path):
     np.testing.assert_array_equal(old.tree["x"], np.full(3, 6.0))
     with pytest.raises(FileNotFoundError, match=r"step 7 in .*there are \[6, 20\]"):
         jde.checkpoint.restore(tmp_path, tree, step=7)
+
+
+# Python 3.12.0 to 3.12.2 start no threads when a program ends (cpython#113964).
+NO_THREADS = (3, 12) <= sys.version_info < (3, 12, 3)
+SCRIPT = """
+import sys, jax.numpy as jnp, jax_dynemb as jde
+jde.checkpoint.save(sys.argv[1], 3, {"x": jnp.arange(1 << 22)})
+"""
+
+
+def test_a_script_that_ends_finishes_its_last_checkpoint(tmp_path):
+    command = [sys.executable, "-P", "-c", SCRIPT, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if NO_THREADS and jde.checkpoint.latest(tmp_path) is None:
+        assert "is not complete" in done.stderr
+        assert "Call jde.checkpoint.wait() before" in done.stderr
+        return
+    assert done.returncode == 0 and done.stderr == ""
+    tree = {"x": jnp.zeros(1 << 22, jnp.int32)}
+    restored = jde.checkpoint.restore(tmp_path, tree)
+    np.testing.assert_array_equal(restored.tree["x"], np.arange(1 << 22))
 
 
 def test_addresses_of_object_stores_are_refused(tmp_path):

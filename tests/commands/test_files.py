@@ -169,3 +169,33 @@ def test_an_existing_target_is_refused(files, capsys):
     arguments = ["convert", path / "checkpoint", path, "--to", "safetensors"]
     assert command_line.main([str(each) for each in arguments]) == 1
     assert "exists. Give a directory that does not" in capsys.readouterr().err
+
+
+def test_parquet_is_read_too(files, capsys, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    path, state = files
+    run(capsys, "convert", path / "checkpoint", tmp_path / "in", "--to", "parquet")
+    fields = json.loads(run(capsys, "inspect", tmp_path / "in", "--json"))
+    want = export(COLL, state, "cat")
+    assert fields["kind"] == "parquet files" and set(fields["tables"]) == {
+        "cat",
+        "word",
+    }
+    found = fields["tables"]["cat"]
+    assert (found["rows"], found["dim"]) == (len(want), 3)
+    assert found["states"] == {"mu": [3], "nu": [3]}
+    kind, tables = open_tables(tmp_path / "in" / "cat.parquet")
+    assert kind == "parquet file"
+    (chunk,) = tables["cat"].chunks()
+    assert dict(zip(chunk.keys.tolist(), chunk.scores.tolist(), strict=True)) == {
+        key: row.score for key, row in want.items()
+    }
+    for place, key in enumerate(chunk.keys.tolist()):
+        for name, columns in chunk.optimizer_state.items():
+            np.testing.assert_array_equal(columns[place], want[key].state[name])
+    run(capsys, "convert", tmp_path / "in", tmp_path / "out", "--to", "safetensors")
+    for key, row in stored_rows(tmp_path / "out", "cat").items():
+        np.testing.assert_array_equal(row, want[key].values)
+    pyarrow.parquet.write_table(pyarrow.table({"id": [1]}), tmp_path / "x.parquet")
+    assert command_line.main(["inspect", str(tmp_path / "x.parquet")]) == 1
+    assert "has the columns ['id']; a table has key" in capsys.readouterr().err

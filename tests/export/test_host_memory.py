@@ -3,6 +3,7 @@
 """Tables go through the host in pieces: a dump needs little memory."""
 
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import jax_dynemb as jde
 from jax_dynemb.stored import _dynamicemb
 from jax_dynemb.table import _chunks, _export
+from processes import run_job
 from support import compiled
 
 COLL = jde.Tables(
@@ -52,3 +54,14 @@ def test_a_dump_and_its_import_are_streamed(tmp_path, small_pieces):
     assert traced(load) < table / 4
     written = sum(f.stat().st_size for f in (tmp_path / "dump").iterdir())
     assert table <= written < table + 1000
+
+
+def test_resident_memory_does_not_grow_with_the_table(tmp_path):
+    """As the system counts it: what JAX and the allocator hold too."""
+    script = Path(__file__).with_name("resident_memory.py")
+    (said,) = run_job(script, 1, tmp_path)
+    most = said["table"] / 8  # 26 MB; pieces are 1 MB
+    assert said["dynamicemb"] < most
+    assert said["import"] < most
+    assert said["safetensors"] < most
+    assert said["with its index"] < most + 60 * 200_000  # as its docstring says

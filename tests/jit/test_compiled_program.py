@@ -13,6 +13,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.testing import assert_in_place
+from support import random_batch, train_step
 
 
 def schedule(count: jax.Array) -> jax.Array:
@@ -49,28 +50,16 @@ def collection(optimizer: str = "adam", capacity: int = 8192) -> jde.Tables:
     )
 
 
-def batch(seed: int = 0, size: int = 32) -> dict[str, jax.Array]:
-    rng = np.random.default_rng(seed)
-    shapes = {"a": (size,), "b": (size, 2), "bag": (size, 3)}
-    return {f: jde.ids(rng.integers(-1, 10**9, shape)) for f, shape in shapes.items()}
-
-
-def train_step(coll: jde.Tables, state, ids):
-    rows, residual, state = coll.lookup(state, ids)
-    d_rows = jax.grad(lambda rows: sum(jnp.sum(x**2) for x in rows.values()))(rows)
-    return coll.apply_gradients(state, residual, d_rows)
-
-
 def compiled_text(coll: jde.Tables) -> str:
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
-    return step.lower(coll.init(0), batch()).compile().as_text()
+    return step.lower(coll.init(0), random_batch()).compile().as_text()
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_step_is_in_place(platform, optimizer):
     coll = collection(optimizer)
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
-    assert_in_place(step, coll.init(0), batch())
+    assert_in_place(step, coll.init(0), random_batch())
 
 
 def test_a_scan_is_in_place(platform):
@@ -82,13 +71,15 @@ def test_a_scan_is_in_place(platform):
 
         return jax.lax.scan(body, state, ids)[0]
 
-    ids = jax.tree.map(lambda *x: jnp.stack(x), *(batch(seed) for seed in range(4)))
+    ids = jax.tree.map(
+        lambda *x: jnp.stack(x), *(random_batch(seed) for seed in range(4))
+    )
     assert_in_place(jax.jit(run, donate_argnums=0), coll.init(0), ids)
 
 
 def test_find_leaves_tables_to_the_caller(platform):
     coll = collection()
-    state, ids = coll.init(0), batch()
+    state, ids = coll.init(0), random_batch()
     compiled = jax.jit(lambda state, ids: coll.find(state, ids)[0]).lower(state, ids)
     text = compiled.compile().as_text()
     assert not re.search(r"= \S+ copy\(", text), text
@@ -104,17 +95,17 @@ def test_find_before_a_change_is_in_place(platform):
         return state, before, after
 
     step = jax.jit(run, donate_argnums=0)
-    assert_in_place(step, coll.init(0), batch())
-    state, before, after = step(coll.init(0), batch())
-    initial, _, _ = coll.find(coll.init(0), batch())
-    stored, _, _ = coll.find(state, batch())
+    assert_in_place(step, coll.init(0), random_batch())
+    state, before, after = step(coll.init(0), random_batch())
+    initial, _, _ = coll.find(coll.init(0), random_batch())
+    stored, _, _ = coll.find(state, random_batch())
     jax.tree.map(np.testing.assert_array_equal, before, initial)
     jax.tree.map(np.testing.assert_array_equal, after, stored)
 
 
 def test_find_and_erase_and_insert_are_in_place(platform):
     coll = collection()
-    ids = batch()
+    ids = random_batch()
     assert_in_place(jax.jit(coll.find, donate_argnums=0), coll.init(0), ids)
     some = {"t": ids["a"]}
     assert_in_place(jax.jit(coll.erase, donate_argnums=0), coll.init(0), some)
@@ -125,9 +116,9 @@ def test_find_and_erase_and_insert_are_in_place(platform):
 def test_buffers_are_the_same_before_and_after(platform):
     coll = collection()
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
-    state = step(coll.init(0), batch())
+    state = step(coll.init(0), random_batch())
     before = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(state)]
-    state = step(state, batch(1))
+    state = step(state, random_batch(1))
     after = [leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves(state)]
     assert before == after
 
@@ -135,8 +126,8 @@ def test_buffers_are_the_same_before_and_after(platform):
 def test_no_recompilation_over_a_hundred_steps(platform, caplog):
     coll = collection()
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
-    state = step(coll.init(0), batch())
-    ids = [batch(seed) for seed in range(100)]
+    state = step(coll.init(0), random_batch())
+    ids = [random_batch(seed) for seed in range(100)]
     with jax.log_compiles(), caplog.at_level(logging.DEBUG, logger="jax"):
         jax.jit(lambda x: x + 1)(0)
         assert "Compiling" in caplog.text  # this is how a compilation would show
@@ -150,7 +141,7 @@ def test_no_recompilation_over_a_hundred_steps(platform, caplog):
 
 def test_hyper_parameters_are_traced(platform):
     coll = collection("sgd")
-    _, residual, state = coll.lookup(coll.init(0), batch())
+    _, residual, state = coll.lookup(coll.init(0), random_batch())
     d_rows = {"a": jnp.ones((32, 16)), "b": jnp.ones((32, 2, 16))}
     d_rows["bag"] = jnp.ones((32, 8))
 

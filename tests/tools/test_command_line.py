@@ -2,6 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """python -m jax_dynemb."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import pytest
 
@@ -39,3 +43,48 @@ def test_unknown_command(arguments, capsys):
         command_line.main(arguments)
     assert exit_.value.code == 2
     assert "info" in capsys.readouterr().err
+
+
+IMPORT = """
+import sys
+import flax.nnx  # which needs rich for tables of its own
+
+class Refused:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "rich":
+            raise ImportError(name)
+
+for name in [name for name in sys.modules if name.split(".")[0] == "rich"]:
+    del sys.modules[name]
+sys.meta_path.insert(0, Refused())
+import jax_dynemb
+"""
+
+
+def test_the_library_does_not_load_what_only_prints():
+    command = [sys.executable, "-P", "-c", IMPORT]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+BAR = """
+from jax_dynemb.stored._progress import progress_bar
+
+with progress_bar("rows of t", 400) as advance:
+    for _ in range(4):
+        advance(100)
+"""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_bar_where_there_is_a_terminal(terminal):
+    told = {"COLUMNS": "100", "TERM": "xterm"}
+    environment = {k: v for k, v in os.environ.items() if k != "FORCE_COLOR"} | told
+    if terminal:
+        environment["FORCE_COLOR"] = "1"  # rich takes the pipe for a terminal
+    command = [sys.executable, "-P", "-c", BAR]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=environment
+    )
+    assert ("rows of t" in done.stderr and "100%" in done.stderr) == terminal
+    assert (done.stderr == "") != terminal and done.stdout == ""

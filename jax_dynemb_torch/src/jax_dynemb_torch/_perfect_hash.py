@@ -40,8 +40,9 @@ def find(
     Returns:
       int32[n]: places in ``keys``.
     """
-    seed = seeds.index_select(0, ids.remainder(len(seeds)))
-    slot = seed.bitwise_xor_(ids).remainder_(len(slots))
+    # numel(), because len() of a tensor is a quarter of a microsecond slower.
+    seed = seeds.index_select(0, ids.remainder(seeds.numel()))
+    slot = seed.bitwise_xor_(ids).remainder_(slots.numel())
     places = slots.index_select(0, slot)
     return places.masked_fill_(keys.index_select(0, places) != ids, unknown)
 

@@ -40,7 +40,9 @@ class Snapshot(nn.Module):
         self, ids: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None
     ) -> torch.Tensor:
         """float32[bags, dim]: sums over bags of int64[n], see ``Table.bags``."""
-        base, overlay = self.base, self.overlay
+        # As in Table.find: a module's own attributes are slow to reach.
+        base, overlay = self._modules["base"], self.overlay
+        assert isinstance(base, Table)
         places = base.find(ids)
         if overlay is None:
             return base.bags(places, offsets, weights)

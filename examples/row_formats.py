@@ -1,0 +1,142 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What smaller rows cost: a click model with tables of float32, bfloat16, int8, int4.
+
+    python examples/row_formats.py                        # a synthetic stream
+    python examples/row_formats.py --data path/ml-100k    # MovieLens files
+
+Trains once. Then the tables are exported in each format, read back from the files, and
+the whole model is tested with those rows: nothing else differs between the lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import jax_dynemb as jde
+from ctr import metrics, movielens, synthetic
+from ctr.clicks import Clicks, Source
+from ctr.dynamic import DynamicLearner
+from ctr.fit import fit
+from ctr.settings import Settings
+
+FORMATS = ("float32", "bfloat16", "int8", "int4")
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One format.
+
+    Attributes:
+      dtype: of the exported rows.
+      auc: on the test rows.
+      log_loss: on the test rows.
+      change: the largest difference of a logit from float32.
+      row_bytes: of the rows and scales in the file, for each row.
+    """
+
+    dtype: str
+    auc: float
+    log_loss: float
+    change: float
+    row_bytes: float
+
+
+def main(arguments: Sequence[str] | None = None) -> list[Line]:
+    """Trains, tests every format and prints a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="MovieLens folder; else synthetic")
+    parser.add_argument("--rows", type=int, help="rows of the synthetic stream to draw")
+    parser.add_argument("--dim", type=int, default=Settings.dim)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    options = parser.parse_args(arguments)
+    source = _load(options)
+    given: dict[str, Any] = {"dim": options.dim, "seed": options.seed}
+    rate = Settings.learning_rate * source.haste
+    settings = Settings(**{"learning_rate": rate, **source.defaults, **given})
+    learner = DynamicLearner(source, settings)
+    fit(learner, source, settings)
+    test = source.epoch(settings.epochs - 1)[1]
+    lines = compare(learner, test, settings.batch_size)
+    _print(source.title, lines)
+    if options.json is not None:
+        fields = [dataclasses.asdict(line) for line in lines]
+        options.json.write_text(json.dumps({"data": source.title, "lines": fields}))
+    return lines
+
+
+def compare(learner: DynamicLearner, test: Clicks, batch_size: int) -> list[Line]:
+    """Tests the model with the rows of each format; the learner keeps the last ones."""
+    embed, lines = learner.embed, []
+    coll, trained = embed.coll, embed.get_state()
+    exact = None
+    for dtype in FORMATS:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "tables"
+            jde.export.safetensors(path, coll, trained, dtype=dtype, quiet=True)
+            embed.set_state(jde.import_.safetensors(path, coll, quiet=True).state)
+            row_bytes = _row_bytes(path)
+        batches = [learner.predict(batch) for batch in test.batches(batch_size)]
+        logits = np.concatenate(batches)[: len(test)]
+        exact = logits if exact is None else exact
+        lines.append(
+            Line(
+                dtype,
+                metrics.auc(test.labels, logits),
+                metrics.log_loss(test.labels, logits),
+                float(np.abs(logits - exact).max()),
+                row_bytes,
+            )
+        )
+    return lines
+
+
+def _row_bytes(path: Path) -> float:
+    from safetensors.numpy import load_file
+
+    (file,) = path.iterdir()
+    tensors = load_file(file)
+    stored = [tensors[name] for name in ("rows", "scales") if name in tensors]
+    return sum(array.nbytes for array in stored) / len(tensors["keys"])
+
+
+def _load(options: argparse.Namespace) -> Source:
+    if options.data is not None:
+        return movielens.load(options.data)
+    stream = synthetic.Stream()
+    if options.rows is not None:
+        stream = dataclasses.replace(stream, rows=options.rows)
+    return synthetic.load(stream, options.seed)
+
+
+def _print(title: str, lines: list[Line]) -> None:
+    table = Table("rows", "bytes of a row", "AUC", "log loss", "logits change by")
+    for line in lines:
+        table.add_row(
+            line.dtype,
+            f"{line.row_bytes:g}",
+            f"{line.auc:.5f}",
+            f"{line.log_loss:.5f}",
+            f"{line.change:.1e}",
+        )
+    console = Console()
+    console.print(title, highlight=False)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,86 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The files of ``jax_dynemb.export.safetensors`` into tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from jax_dynemb.import_._imported import Imported, lost_rows
+from jax_dynemb.stored import StoredTable, clear_table
+from jax_dynemb.stored import _safetensors as files
+from jax_dynemb.stored._progress import progress_bar
+from jax_dynemb.table import Exported, Tables
+from jax_dynemb.table._chunks import insert_chunks
+from jax_dynemb.table._stats import counter_values
+from jax_dynemb.table._tables import States
+
+
+def safetensors(
+    path: str | os.PathLike[str],
+    coll: Tables,
+    state: States | None = None,
+    *,
+    tables: Iterable[str] | None = None,
+    quiet: bool = False,
+) -> Imported:
+    """Reads an export for serving with the deltas beside it, to serve or train on.
+
+    The files hold keys and rows: optimizers start anew, and rows are scored as new.
+    What an unknown id reads is the config's ``eval_initializer``, not the file's.
+
+    Args:
+      path: the directory of the export.
+      coll: the tables to fill, under the names they have in the export.
+      state: to be filled, its rows are replaced and its arrays given away; new if
+        None.
+      tables: only these.
+      quiet: no progress bar.
+
+    Returns:
+      The state and notes.
+
+    Raises:
+      ValueError: files are missing or do not fit; the sentence names them.
+    """
+    names = list(coll.tables if tables is None else tables)
+    stored = {name: _open(Path(path), coll, name) for name in names}
+    new, notes = dict(coll.init(0) if state is None else state), []
+    total = sum(table.rows for table in stored.values())
+    with progress_bar("safetensors", total, quiet) as advance:
+        for name, table in stored.items():
+            arrays = coll.state_name(name)
+            empty = clear_table(coll, name, new[arrays])
+            new[arrays] = insert_chunks(
+                coll,
+                name,
+                empty,
+                _counted(table, advance),
+                optimizer=False,
+                scores=False,
+            )
+            rows = counter_values(coll.counted(new, name))["rows"]
+            notes += [f"Table '{name}': {n}" for n in lost_rows(rows, table.rows)]
+    return Imported(new, {}, tuple(notes))
+
+
+def _open(path: Path, coll: Tables, name: str) -> StoredTable:
+    base = path / f"{name}.safetensors"
+    if not base.is_file():
+        found = [file.stem for file in files.base_files(path)]
+        raise ValueError(f"{path} has no table '{name}'. Tables there: {found}.")
+    table, config = files.stored_series(files.open_series(base)), coll.tables[name]
+    if table.schema.dim != config.dim:
+        raise ValueError(
+            f"Table '{name}' was exported with dim {table.schema.dim}, but its config "
+            f"has dim {config.dim}."
+        )
+    return table
+
+
+def _counted(table: StoredTable, advance: Callable[[int], None]) -> Iterator[Exported]:
+    for chunk in table.chunks():
+        advance(len(chunk.keys))
+        yield chunk

@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""jde.import_.safetensors: an export, and its deltas, in tables again."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import jax_dynemb as jde
+from jax_dynemb.__main__ import main as command
+from support import compiled, export, gradients
+
+CONFIG = jde.TableConfig("t", dim=5, capacity=2048, optimizer=jde.optim.adam(0.1))
+COLL = jde.Tables([CONFIG])
+KEYS = np.random.default_rng(0).integers(-(2**62), 2**62, 600)
+
+
+def trained(state, keys: np.ndarray = KEYS, seed: int = 0):
+    rows, residual, state = compiled(COLL).lookup(
+        state, {"t": jde.ids(keys)}, None, None
+    )
+    d_rows = {"t": gradients(rows["t"].shape, seed)}
+    return compiled(COLL).apply_gradients(state, residual, d_rows, None)
+
+
+# The largest error of a column, as a part of the largest of its row.
+ERRORS = {"float32": 0.0, "bfloat16": 2**-8, "int8": 1 / 254, "int4": 1 / 14}
+
+
+@pytest.mark.parametrize("dtype", ERRORS)
+def test_the_rows_come_back(tmp_path, dtype):
+    state = trained(COLL.init(0))
+    want = export(COLL, state, "t")
+    jde.export.safetensors(tmp_path / "x", COLL, state, dtype=dtype, quiet=True)
+    imported = jde.import_.safetensors(tmp_path / "x", COLL)
+    assert imported.notes == () and imported.counters == {}
+    got = export(COLL, imported.state, "t")
+    assert got.keys() == want.keys()
+    for key, row in got.items():
+        exact = want[key].values
+        error = np.abs(row.values.astype(np.float64) - exact).max()
+        assert error <= ERRORS[dtype] * np.abs(exact).max() * 1.0001
+        assert not row.state["mu"].any()
+
+
+def test_with_deltas_into_another_table(tmp_path):
+    state = trained(COLL.init(0))
+    jde.export.safetensors(tmp_path / "x", COLL, state, dtype="int8", quiet=True)
+    state = trained(state, KEYS[:50] + 1, seed=1)
+    state = COLL.erase(state, {"t": jde.ids(KEYS[:20])})
+    jde.export.delta(tmp_path / "x", COLL, state)
+    other = jde.Tables(
+        [dataclasses.replace(CONFIG, capacity=4096, optimizer=jde.optim.sgd(0.1))]
+    )
+    old = other.init(0)
+    _, _, old = other.lookup(old, {"t": jde.ids(np.arange(9))})  # gives way
+    new = jde.import_.safetensors(tmp_path / "x", other, old).state
+    assert export(other, new, "t").keys() == export(COLL, state, "t").keys()
+    assert other.stats(new)["t/rows"] == 630
+
+
+def test_what_does_not_fit_is_named(tmp_path):
+    jde.export.safetensors(tmp_path / "x", COLL, trained(COLL.init(0)), quiet=True)
+    wide = jde.Tables([dataclasses.replace(CONFIG, dim=6)])
+    with pytest.raises(ValueError, match="exported with dim 5, but its config has dim"):
+        jde.import_.safetensors(tmp_path / "x", wide)
+    other = jde.Tables([dataclasses.replace(CONFIG, name="u", feature_names=())])
+    with pytest.raises(ValueError, match=r"no table 'u'. Tables there: \['t'\]"):
+        jde.import_.safetensors(tmp_path / "x", other)
+    small = jde.Tables([dataclasses.replace(CONFIG, capacity=128)])
+    (note,) = jde.import_.safetensors(tmp_path / "x", small).notes
+    assert "rows found no place in their bucket" in note
+
+
+def test_the_commands_read_integer_rows(tmp_path, capsys):
+    state = trained(COLL.init(0))
+    jde.export.safetensors(tmp_path / "x", COLL, state, dtype="int4", quiet=True)
+    assert command(["inspect", str(tmp_path / "x"), "--json"]) == 0
+    fields = json.loads(capsys.readouterr().out)["tables"]["t"]
+    assert (fields["rows"], fields["dim"], fields["dtype"]) == (600, 5, "int4")
+    assert fields["row_bytes"] == 3 + 17
+    out = tmp_path / "dump"
+    assert command(["convert", str(tmp_path / "x"), str(out), "--to=dynamicemb"]) == 0
+    imported = jde.import_.dynamicemb(out, COLL, optimizer=False)
+    assert COLL.stats(imported.state)["t/rows"] == 600
