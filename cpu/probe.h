@@ -102,8 +102,8 @@ class Probe {
       auto const in_first = static_cast<int>(ones_if(keys[group.first[i]] == key));
       auto const place = group.last[i] ^ ((group.first[i] ^ group.last[i]) & in_first);
       auto const is_found = keys[place] == key && key < kFirstReservedKey;
-      found(first + i, __builtin_expect(is_found, 1) ? slot_of(group, i, place)
-                                                     : look_further(group, i));
+      found(first + i,
+            __builtin_expect(is_found, 1) ? slot_of(group, i, place) : look_further(group, i));
     }
   }
 

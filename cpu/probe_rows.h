@@ -51,8 +51,8 @@ void with_writer(RowTask const& task, std::vector<int64_t>* put_off, Body const&
 }
 
 // Probes the ids of a chunk; settle(position, slot), with kMissingSlot for a key that is not there,
-// returns the slot to keep; use(begin, end) is called for groups of positions a turn later. Then writes the rows,
-// but for bags that were put off (RowWriter).
+// returns the slot to keep; use(begin, end) is called for groups of positions a turn later. Then
+// writes the rows, but for bags that were put off (RowWriter).
 template <class Settle, class Use>
 void probe_rows(RowTask const& task, FeatureChunk const& chunk, std::vector<int64_t>* put_off,
                 Settle const& settle, Use const& use) {

@@ -20,14 +20,12 @@ constexpr int64_t kLineBytes = 64;
 
 inline int64_t bytes_of(ValueType type) { return type == ValueType::kFloat32 ? 4 : 2; }
 
-inline void prefetch_line(void const* address) {
-  __builtin_prefetch(address);
-  __asm__ volatile("");  // GCC removes a loop of nothing but prefetches as empty
-}
-
 inline void prefetch_bytes(void const* address, int64_t bytes) {
   auto const* const first = static_cast<char const*>(address);
-  for (int64_t offset = 0; offset < bytes; offset += kLineBytes) prefetch_line(first + offset);
+  for (int64_t offset = 0; offset < bytes; offset += kLineBytes) {
+    __builtin_prefetch(first + offset);
+    __asm__ volatile("");  // GCC removes a loop of nothing but prefetches as empty
+  }
 }
 
 inline void prefetch_row(TableRef const& table, int64_t slot) {

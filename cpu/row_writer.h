@@ -67,17 +67,12 @@ class RowWriter {
     write_until(range_.end);
   }
 
-  // The rows of at most kRowsAtOnce positions. Line by line: of one row a core would ask for
-  // neighbours only.
   void prefetch(int64_t begin, int64_t end) const {
-    char const* rows[kRowsAtOnce];
-    auto const size = static_cast<int>(end - begin);
-    auto const* const slots = feature_.slots + begin;
+    auto const* const slots = feature_.slots;
     auto const* const values = static_cast<char const*>(table_.values);
-    for (int i = 0; i < size; ++i) rows[i] = values + std::max(slots[i], 0) * row_bytes_;
-    for (int64_t line = 0; line < row_bytes_; line += kLineBytes) {
-#pragma GCC unroll 4
-      for (int i = 0; i < size; ++i) prefetch_line(rows[i] + line);
+    auto const bytes = row_bytes_;
+    for (auto i = begin; i < end; ++i) {
+      prefetch_bytes(values + std::max(slots[i], 0) * bytes, bytes);
     }
   }
 
@@ -164,8 +159,8 @@ class RowWriter {
   }
 
   void add(V const* const* rows, int count) {
-    auto const* const factors = feature_.weights == nullptr ? kOnes.data()
-                                                            : feature_.weights + position_;
+    auto const* const factors =
+        feature_.weights == nullptr ? kOnes.data() : feature_.weights + position_;
     add_rows<isa>(rows, factors, count, table_.dim, sum());
     count_ += count;
   }

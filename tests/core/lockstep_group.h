@@ -54,11 +54,6 @@ class LockstepGroup {
   uint64_t broadcast(uint64_t value, int rank) const {
     return lanes_->words(rank_, value)[size_t(rank)];
   }
-  float sum(float value) const {
-    float total = 0.0f;
-    for (auto each : lanes_->floats(rank_, value)) total += each;
-    return total;
-  }
 
  private:
   Lanes* lanes_;
