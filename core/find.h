@@ -27,6 +27,13 @@ DYNEMB_HD int lowest_byte(uint64_t mask) {
 #endif
 }
 
+// The half of a bucket, 0 or 1, that the key of a hash looks at first and takes a slot in while it
+// has one: its digests are one line of a cache. A key may lie in either half. The bit takes part
+// neither in the digest nor in the choice of the bucket.
+constexpr int kHalfBucket = kBucketCapacity / 2;
+
+DYNEMB_HD int preferred_half(uint64_t hash) { return static_cast<int>(hash >> 8 & 1); }
+
 // The first place from `from` on whose digest may be that of the hash; kBucketCapacity if none is.
 DYNEMB_HD int next_candidate(Bucket const& bucket, uint64_t hash, int from) {
   auto const pattern = uint64_t{digest_of(hash)} * 0x0101010101010101ull;

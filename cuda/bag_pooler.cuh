@@ -53,7 +53,7 @@ struct BagPooler {
       auto const id = rows.ids.probe(rows.here, position, position < end);
       if (position - begin < kCachedSlots) cache.slots[position - begin] = id.slot;
       missing |= id.slot < kPaddingSlot;
-      rows.ids.touch(rows.here, id);
+      rows.ids.template touch<false>(rows.here, id);
     }
     return __any_sync(kFullWarp, missing);
   }

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 
 #include "core/args.h"
 #include "cuda/host.h"
@@ -106,10 +105,10 @@ int64_t total_slots(Args const& args) {
   return total * kBucketCapacity;
 }
 
-// Items are numbered with 32 bits.
+// Items are numbered, and counted beside two flags (cuda/segment_sort.cuh), in 32 bits.
 template <class Args>
 bool is_countable(Args const& args) {
-  return total_ids(args) <= int64_t{std::numeric_limits<uint32_t>::max()} - kThreads;
+  return total_ids(args) < int64_t{1} << 30;
 }
 
 // How a kernel cuts the items of a feature into pieces for its warps.
@@ -195,7 +194,14 @@ template <class Size, class Op>
 struct PrologueArgs {
   CallArgs<Size> call;
   CallView view;
-  Op op;  // begin(): once; begin_table(call, t): once for each table
+  Op op;  // begin(): by all threads; begin_table(call, table, t): once for each table
+};
+
+// Counters that are the same in each row, with their new values.
+struct NewCounters {
+  int32_t count;
+  Counter counters[2];
+  uint64_t values[2];
 };
 
 template <class Size, class Op>
@@ -206,9 +212,24 @@ __global__ void __launch_bounds__(kThreads)
   copy_array(call.features, p.view.features, call.num_features);
   copy_array(call.first_slot, p.view.first_slot, call.num_tables + 1);
   copy_array(call.first_item, p.view.first_item, call.num_features + 1);
+  p.op.begin();
+  // The tables are read from the copy: threads that read different places of a kernel's parameters
+  // are served one after the other.
+  __shared__ NewCounters news[Size::tables];
+  __syncthreads();
   auto const thread = static_cast<int32_t>(threadIdx.x);
-  if (thread == 0) p.op.begin();
-  if (thread < call.num_tables) p.op.begin_table(call, thread);
+  if (thread < call.num_tables) {
+    news[thread] = p.op.begin_table(call, p.view.tables[thread], thread);
+  }
+  __syncthreads();
+  for (auto t = thread / 32; t < call.num_tables; t += kWarpsPerBlock) {
+    auto const& table = p.view.tables[t];
+    for (auto row = lane_id(); row < table.counter_rows; row += 32) {
+      for (int32_t i = 0; i < news[t].count; ++i) {
+        table.counters[row * kNumCounters + news[t].counters[i]] = news[t].values[i];
+      }
+    }
+  }
 }
 
 template <class Size, class Args, class Op>
@@ -218,8 +239,7 @@ cudaError_t launch_prologue(Args const& args, CallView const& view, Op const& op
   fill_call<Size>(args, cut_ids, &p.call);
   p.view = view;
   p.op = op;
-  prologue_kernel<<<1, kThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+  return launch(prologue_kernel<Size, Op>, 1, stream, p);
 }
 
 }  // namespace dynemb::cuda

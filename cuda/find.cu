@@ -28,6 +28,7 @@ struct FindIds {
     return {key, slot};
   }
 
+  template <bool kLooks>
   __device__ __forceinline__ void touch(Here const& /*here*/, Probed const& /*id*/) const {}
 };
 

@@ -144,7 +144,9 @@ struct LongRunAdder {
       for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
         squares += square_of(sum_of(rows, c));
       }
-      rate = rate_of(sink, row, tile, squares);
+      auto state = sink.row_state(row);
+      rate = sink.rate(row, sum_of_tile(tile, squares), &state);
+      if (tile.rank == 0) sink.store_row_state(row, state);
     }
     for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
       auto const loaded = sink.load(format, row, c);

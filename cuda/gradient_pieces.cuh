@@ -54,10 +54,11 @@ struct PieceMemory {
   int32_t max_dim;
 };
 
-template <int kPositions, class SortKey>
+template <int kPositions, class SortKey, class Sink>
 struct PieceCutter {
   CallView const& view;
   SortedGradients<SortKey> const& sorted;
+  Sink const& sink;
   bool counts_lost;
   PieceMemory<kPositions>& memory;
 
@@ -164,6 +165,7 @@ struct PieceCutter {
       }
       return;
     }
+    sink.expect(t, table, piece.slot);
     memory.pieces[atomicAdd(&memory.num_pieces, 1)] = piece;
     atomicMax(&memory.max_dim, table.dim);
   }

@@ -5,7 +5,11 @@
 // cuda/reduce.cu):
 //   Sink::Loaded                     what it needs of a row, loaded beside the gradients
 //   load(format, row, column)        -> Loaded
-//   needs_squares(row), rate(...)    for an optimizer that looks at the whole row first
+//   expect(table_index, table, slot) asks the memory for what rate() will read, long before it does
+//   needs_squares(row)               whether the optimizer looks at the whole row first; then
+//   row_state(row)                   its state of the row
+//   rate(row, squares, row_state)    the factor of the gradient, and the new row_state
+//   store_row_state(row, row_state)
 //   store(format, row, column, loaded, sum, rate)
 #pragma once
 
@@ -39,15 +43,12 @@ __device__ __forceinline__ float square_of(float4 const& v) {
   return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
 }
 
-// By all lanes of a tile, with the squares of their columns.
-template <class Sink>
-__device__ __forceinline__ float rate_of(Sink const& sink, SummedRow const& row,
-                                         RowTile const& tile, float squares) {
+// Of all lanes of a tile; the same bits in each.
+__device__ __forceinline__ float sum_of_tile(RowTile const& tile, float value) {
   for (int distance = tile.lanes / 2; distance > 0; distance /= 2) {
-    squares += __shfl_xor_sync(tile.mask(), squares, distance, tile.lanes);
+    value += __shfl_xor_sync(tile.mask(), value, distance, tile.lanes);
   }
-  auto const rate = tile.rank == 0 ? sink.rate(row, squares) : 0.0f;
-  return __shfl_sync(tile.mask(), rate, 0, tile.lanes);
+  return value;
 }
 
 }  // namespace dynemb::cuda

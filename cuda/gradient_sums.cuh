@@ -13,8 +13,9 @@
 
 namespace dynemb::cuda {
 
-constexpr int kTogether = 2;     // pieces that a tile sums at the same time
-constexpr int kRowsOfPiece = 2;  // gradients on their way, for each of them
+constexpr int kFewPositions = 64;  // of a block, in a small batch
+constexpr int kTogether = 2;       // pieces that a tile sums at the same time
+constexpr int kRowsOfPiece = 2;    // gradients on their way, for each of them
 
 template <class SortKey, class Sink>
 struct PiecesCall {
@@ -99,12 +100,15 @@ struct PieceSummer {
                                              float4 const (&sums)[kTogether],
                                              float (&rates)[kTogether]) const {
     bool needed[kTogether];
-    float squares[kTogether];
+    float squares[kTogether], states[kTogether];
     auto any = false;
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
       rates[k] = 0.0f;
+      states[k] = 0.0f;
       needed[k] = is_whole(k) && call.sink.needs_squares(row(k));
+      // By all lanes: a broadcast costs no more than one lane's load, and nobody has to be told.
+      if (needed[k]) states[k] = call.sink.row_state(row(k));
       squares[k] = square_of(sums[k]);
       any |= needed[k];
     }
@@ -116,8 +120,12 @@ struct PieceSummer {
       for (int k = 0; k < kTogether; ++k) squares[k] += square_of(more[k]);
     }
 #pragma unroll
+    for (int k = 0; k < kTogether; ++k) squares[k] = sum_of_tile(tile, squares[k]);
+#pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      if (needed[k]) rates[k] = rate_of(call.sink, row(k), tile, squares[k]);
+      if (!needed[k]) continue;
+      rates[k] = call.sink.rate(row(k), squares[k], &states[k]);
+      if (tile.rank == 0) call.sink.store_row_state(row(k), states[k]);
     }
   }
 
@@ -168,7 +176,9 @@ template <bool kFast, int kPositions, class SortKey, class Sink>
 __global__ void __launch_bounds__(kThreads, Sink::kBlocks)
     pieces_kernel(__grid_constant__ PiecesCall<SortKey, Sink> const call) {
   __shared__ PieceMemory<kPositions> memory;
-  PieceCutter<kPositions, SortKey>{call.view, call.sorted, call.counts_lost, memory}.run();
+  PieceCutter<kPositions, SortKey, Sink>{call.view, call.sorted, call.sink, call.counts_lost,
+                                         memory}
+      .run();
   auto const tile = RowTile(lanes_of_row(memory.max_dim));
   auto const tiles = kWarpsPerBlock * tile.per_warp;
   auto const mine = static_cast<int32_t>(threadIdx.x) / tile.lanes;
@@ -198,9 +208,8 @@ bool has_vector_gradients(Args const& args) {
 
 template <bool kFast, int kPositions, class SortKey, class Sink>
 cudaError_t launch_pieces(PiecesCall<SortKey, Sink> const& call, cudaStream_t stream) {
-  auto const blocks = static_cast<unsigned>(ceil_div(call.sorted.num_items, kPositions));
-  pieces_kernel<kFast, kPositions><<<blocks, kThreads, 0, stream>>>(call);
-  return cudaGetLastError();
+  return launch(pieces_kernel<kFast, kPositions, SortKey, Sink>,
+                ceil_div(call.sorted.num_items, kPositions), stream, call);
 }
 
 // With few positions a block takes fewer: more of the multiprocessors have work then.
@@ -208,7 +217,7 @@ template <bool kFast, class SortKey, class Sink>
 cudaError_t launch_sums(PiecesCall<SortKey, Sink> const& call, cudaStream_t stream) {
   constexpr int64_t kFew = 1 << 18;
   if constexpr (sizeof(SortKey) == 4) {
-    if (call.sorted.num_items <= kFew) return launch_pieces<kFast, 64>(call, stream);
+    if (call.sorted.num_items <= kFew) return launch_pieces<kFast, kFewPositions>(call, stream);
   }
   return launch_pieces<kFast, 256>(call, stream);
 }

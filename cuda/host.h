@@ -36,6 +36,14 @@ inline int64_t persistent_blocks(int64_t most_useful, int per_multiprocessor) {
   return std::max<int64_t>(1, std::min<int64_t>(most_useful, int64_t{count} * per_multiprocessor));
 }
 
+// Blocks of kThreads.
+template <class Call>
+cudaError_t launch(void (*kernel)(Call), int64_t blocks, cudaStream_t stream, Call const& call,
+                   size_t shared_bytes = 0) {
+  kernel<<<static_cast<unsigned>(blocks), kThreads, shared_bytes, stream>>>(call);
+  return cudaGetLastError();
+}
+
 // Hands out aligned pieces of scratch memory. Made without memory, it only measures.
 class Scratch {
  public:

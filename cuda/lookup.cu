@@ -22,16 +22,16 @@ struct BeginLookup {
   Touch* uses;
   MissingList missing;
 
-  __device__ void begin() const { *missing.count = 0; }
+  __device__ void begin() const {
+    if (threadIdx.x == 0) *missing.count = 0;
+  }
 
   template <class Call>
-  __device__ void begin_table(Call const& call, int32_t t) const {
-    auto const& table = call.tables[t];
+  __device__ NewCounters begin_table(Call const&, TableRef const& table, int32_t t) const {
     auto const timed = table.policy == ScorePolicy::kTimestamp;
     auto const clock = next_clock(table.counters[kClock], timed ? nanoseconds_now() : 0);
-    set_in_each_row(table, kClock, clock);
-    set_in_each_row(table, kLookups, table.counters[kLookups] + 1);
     uses[t] = {clock, given_scores[t]};
+    return {2, {kClock, kLookups}, {clock, table.counters[kLookups] + 1}};
   }
 };
 
@@ -68,6 +68,7 @@ struct LookupIds {
     return id;
   }
 
+  template <bool kLooks>
   __device__ __forceinline__ void touch(Here const& here, Probed const& id) const {
     if (id.slot < 0) return;
     auto const policy = here.table.policy;
@@ -75,14 +76,13 @@ struct LookupIds {
     auto* const score = score_at(here.table, id.slot);
     if (is_packed(policy)) {
       dynemb::touch(score, policy, use.clock, use.given);
-    } else {
-      // A look through the first-level cache: what this multiprocessor has written shows there. On
-      // the line of a popular id a look past it queues behind the writes of all others, and takes
-      // four times as long as one more write (benchmarks/notes.md).
-      if (cached_load(score) != use.clock && !was_touched(here.touched, id.slot)) {
-        atomic_store(score, use.clock);
-      }
+      return;
     }
+    // A look through the first-level cache: what this multiprocessor has written shows there. On
+    // the line of a popular id a look past it queues behind the writes of all others, and takes
+    // four times as long as one more write (benchmarks/notes.md).
+    if (kLooks && cached_load(score) == use.clock) return;
+    if (!was_touched(here.touched, id.slot)) atomic_store(score, use.clock);
   }
 
   // Has the block stored the score of this slot, or is it about to? A cache that forgets, so that

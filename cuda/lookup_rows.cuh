@@ -10,6 +10,9 @@
 #include "cuda/call.cuh"
 #include "cuda/row_copier.cuh"
 
+#ifndef COPY_BLOCKS
+#define COPY_BLOCKS 4
+#endif
 namespace dynemb::cuda {
 
 // The items of one warp: ids `first` on, or bags where the feature pools.
@@ -23,7 +26,7 @@ template <class Ids>
 __device__ __forceinline__ void probe_only(Here const& here, Ids const& ids, int64_t first,
                                            int64_t last) {
   auto const position = first + lane_id();
-  ids.touch(here, ids.probe(here, position, position < last));
+  ids.template touch<true>(here, ids.probe(here, position, position < last));
 }
 
 template <class In, class Out, class Ids>
@@ -63,7 +66,7 @@ struct RowsCall {
 
 // kFast: all tables and rows of the call are FloatVectors. kPools: some feature pools.
 template <bool kFast, bool kPools, class Size, class Ids>
-__global__ void __launch_bounds__(kThreads, 4)
+__global__ void __launch_bounds__(kThreads, kPools ? 4 : COPY_BLOCKS)
     rows_kernel(__grid_constant__ RowsCall<Size, Ids> const p) {
   __shared__ BagCache caches[kPools ? kWarpsPerBlock : 1];
   __shared__ int32_t touched[kThreads];
@@ -137,13 +140,12 @@ cudaError_t launch_rows(LookupArgs const& args, Ids const& ids, cudaStream_t str
   auto const blocks = fill_call<Size>(args, cut, &p.call);
   p.ids = ids;
   if (blocks == 0) return cudaSuccess;
-  auto const grid = static_cast<unsigned>(blocks);
-  auto const fast = is_fast(args), any_pools = pools_any(args);
-  if (fast && any_pools) rows_kernel<true, true><<<grid, kThreads, 0, stream>>>(p);
-  if (fast && !any_pools) rows_kernel<true, false><<<grid, kThreads, 0, stream>>>(p);
-  if (!fast && any_pools) rows_kernel<false, true><<<grid, kThreads, 0, stream>>>(p);
-  if (!fast && !any_pools) rows_kernel<false, false><<<grid, kThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+  auto const pooling = pools_any(args);
+  auto const kernel =
+      is_fast(args)
+          ? (pooling ? rows_kernel<true, true, Size, Ids> : rows_kernel<true, false, Size, Ids>)
+          : (pooling ? rows_kernel<false, true, Size, Ids> : rows_kernel<false, false, Size, Ids>);
+  return launch(kernel, blocks, stream, p);
 }
 
 }  // namespace dynemb::cuda

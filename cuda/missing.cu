@@ -177,13 +177,10 @@ __global__ void __launch_bounds__(kThreads) resolve_kernel(MissingCall const cal
 }  // namespace
 
 cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream) {
-  auto const ids = persistent_blocks(ceil_div(num_ids, kThreads), 8);
-  claim_kernel<<<static_cast<unsigned>(ids), kThreads, 0, stream>>>(call);
-  DYNEMB_CUDA_TRY(cudaGetLastError());
-  store_kernel<<<static_cast<unsigned>(ids), kThreads, 0, stream>>>(call);
-  DYNEMB_CUDA_TRY(cudaGetLastError());
-  resolve_kernel<<<static_cast<unsigned>(ids), kThreads, 0, stream>>>(call);
-  return cudaGetLastError();
+  auto const blocks = persistent_blocks(ceil_div(num_ids, kThreads), 8);
+  DYNEMB_CUDA_TRY(launch(claim_kernel, blocks, stream, call));
+  DYNEMB_CUDA_TRY(launch(store_kernel, blocks, stream, call));
+  return launch(resolve_kernel, blocks, stream, call);
 }
 
 }  // namespace dynemb::cuda

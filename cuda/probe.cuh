@@ -30,11 +30,13 @@ __device__ __forceinline__ int place_of_candidate(int bit) {
 }
 
 // The same as find_in_bucket. Lanes of a warp look for different keys; each turn of the inner loop
-// reads the key of one candidate of every lane, so that the reads overlap.
+// reads the key of one candidate of every lane, so that the reads overlap. Few warps have a key
+// outside its preferred half while the bucket is not full.
 __device__ __forceinline__ int find_place(Bucket const& bucket, Key key, uint64_t hash) {
   auto const pattern = uint32_t{digest_of(hash)} * 0x01010101u;
 #pragma unroll 1
-  for (int half = 0; half < 2; ++half) {
+  for (int look = 0; look < 2; ++look) {
+    auto const half = look ^ preferred_half(hash);
     auto const* const digests = reinterpret_cast<uint4 const*>(bucket.digests) + half * 4;
     auto const a = digests[0], b = digests[1], c = digests[2], d = digests[3];
     auto found = uint64_t{candidates(a, b, pattern)} | uint64_t{candidates(c, d, pattern)} << 32;

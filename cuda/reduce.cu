@@ -21,13 +21,12 @@ struct BeginReduce {
   Target given[kMaxTables];
   Target* targets;
   int64_t* first_of_feature;  // of its positions, among those of the table
+  SortTally tally;
 
-  __device__ void begin() const {}
+  __device__ void begin() const { tally.clear_counts(); }
 
   template <class Call>
-  __device__ void begin_table(Call const& call, int32_t t) const {
-    auto const& table = call.tables[t];
-    if (counts_step != 0) set_in_each_row(table, kStep, table.counters[kStep] + 1);
+  __device__ NewCounters begin_table(Call const& call, TableRef const& table, int32_t t) const {
     targets[t] = given[t];
     int64_t next = 0;
     for (int32_t f = 0; f < call.num_features; ++f) {
@@ -35,6 +34,8 @@ struct BeginReduce {
       first_of_feature[f] = next;
       next += call.features[f].num_ids;
     }
+    auto const step = table.counters[kStep] + 1;
+    return {counts_step != 0 ? 1 : 0, {kStep, kStep}, {step, step}};
   }
 };
 
@@ -52,7 +53,10 @@ struct ReduceRows {
     return {};
   }
   __device__ __forceinline__ bool needs_squares(SummedRow const&) const { return false; }
-  __device__ __forceinline__ float rate(SummedRow const&, float) const { return 0.0f; }
+  __device__ __forceinline__ void expect(int32_t, TableRef const&, int32_t) const {}
+  __device__ __forceinline__ float row_state(SummedRow const&) const { return 0.0f; }
+  __device__ __forceinline__ void store_row_state(SummedRow const&, float) const {}
+  __device__ __forceinline__ float rate(SummedRow const&, float, float*) const { return 0.0f; }
 
   __device__ __forceinline__ int64_t index_of(SummedRow const& row) const {
     auto const place = place_of(view, row.first_item);
@@ -117,7 +121,8 @@ cudaError_t clear(ReduceArgs const& args, ClearCall const& call, cudaStream_t st
 template <class Size, class SortKey>
 cudaError_t run(ReduceArgs const& args, ReduceScratch<SortKey> const& scratch,
                 cudaStream_t stream) {
-  BeginReduce begin{args.counts_step, {}, scratch.targets, scratch.first_of_feature};
+  BeginReduce begin{
+      args.counts_step, {}, scratch.targets, scratch.first_of_feature, scratch.order.tally};
   for (int32_t t = 0; t < args.num_tables; ++t) {
     begin.given[t] = {args.unique_slots[t], args.gradients[t], args.capacities[t]};
   }

@@ -9,7 +9,8 @@
 // rows here, whatever becomes of the missing ids. A template over Ids: what a probe does beyond
 // finding the slot (see cuda/find.cu and cuda/lookup.cu):
 //   probe(here, position, active)   reached by all lanes; writes the slot
-//   touch(here, probed)             after the rows were copied
+//   touch<kLooks>(here, probed)     kLooks: a popular id is worth a look whether it is touched, as
+//                                   after the rows were copied, when nothing waits for it
 //   missing(table)                  the initializer of ids without a row
 #pragma once
 
@@ -23,7 +24,10 @@
 
 namespace dynemb::cuda {
 
-constexpr int kRowsInFlight = 4;  // of a tile that copies
+#ifndef RIF
+#define RIF 4
+#endif
+constexpr int kRowsInFlight = RIF;  // of a tile that copies
 
 // What a block works on.
 struct Here {
@@ -71,7 +75,7 @@ struct RowCopier {
     }
     auto const missing = __ballot_sync(kFullWarp, active && id.slot < kPaddingSlot);
     if (missing != 0) write_initial(tile, first, missing, id.key);
-    ids.touch(here, id);
+    ids.template touch<true>(here, id);
   }
 
   __device__ __forceinline__ void copy_some(RowTile const& tile, int64_t first, int32_t count,

@@ -14,14 +14,15 @@ struct BeginUpdate {
   float const* hyper;
   OptimizerKind kinds[kMaxTables];
   Optimizer* optimizers;
+  SortTally tally;
 
-  __device__ void begin() const {}
+  __device__ void begin() const { tally.clear_counts(); }
 
   template <class Call>
-  __device__ void begin_table(Call const& call, int32_t t) const {
-    auto const step = call.tables[t].counters[kStep] + 1;
-    set_in_each_row(call.tables[t], kStep, step);
+  __device__ NewCounters begin_table(Call const&, TableRef const& table, int32_t t) const {
+    auto const step = table.counters[kStep] + 1;
     optimizers[t] = make_optimizer(kinds[t], hyper + t * kNumHyperParameters, step);
+    return {1, {kStep, kStep}, {step, step}};
   }
 };
 
@@ -46,11 +47,11 @@ struct UpdateRows {
 
   Optimizer const* optimizers;
 
-  __device__ __forceinline__ OptimizerKind kind_of(SummedRow const& row) const {
+  __device__ __forceinline__ OptimizerKind kind_of(int32_t table_index) const {
     if constexpr (kKind != kAnyKind) {
       return static_cast<OptimizerKind>(kKind);
     } else {
-      return optimizers[row.table_index].kind;
+      return optimizers[table_index].kind;
     }
   }
 
@@ -67,7 +68,7 @@ struct UpdateRows {
   __device__ __forceinline__ Loaded load(Format format, SummedRow const& row,
                                          int32_t column) const {
     auto const& table = row.table;
-    auto const states = wide_states(kind_of(row));
+    auto const states = wide_states(kind_of(row.table_index));
     Loaded loaded;
     loaded.row = load_quad(format, row_pointer(format, table.values, row.slot, table.dim), column,
                            table.dim);
@@ -82,14 +83,27 @@ struct UpdateRows {
   }
 
   __device__ __forceinline__ bool needs_squares(SummedRow const& row) const {
-    return is_rowwise(kind_of(row));
+    return is_rowwise(kind_of(row.table_index));
   }
 
-  // By one lane; also updates the state.
-  __device__ __forceinline__ float rate(SummedRow const& row, float squares) const {
+  // Into the second-level cache: it takes no register.
+  __device__ __forceinline__ void expect(int32_t table_index, TableRef const& table,
+                                         int32_t slot) const {
+    if (!is_rowwise(kind_of(table_index))) return;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(state_at(table, 0, slot)));
+  }
+
+  __device__ __forceinline__ float row_state(SummedRow const& row) const {
+    return *state_at(row.table, 0, row.slot);
+  }
+
+  __device__ __forceinline__ void store_row_state(SummedRow const& row, float state) const {
+    *state_at(row.table, 0, row.slot) = state;
+  }
+
+  __device__ __forceinline__ float rate(SummedRow const& row, float squares, float* state) const {
     auto const mean = squares / static_cast<float>(row.table.dim);
-    return rowwise_adagrad_rate(optimizers[row.table_index], mean,
-                                state_at(row.table, 0, row.slot));
+    return rowwise_adagrad_rate(optimizers[row.table_index], mean, state);
   }
 
   template <class Format>
@@ -105,7 +119,7 @@ struct UpdateRows {
     auto const& o = optimizers[row.table_index];
     auto w = to_floats(format, loaded.row);
     auto s = loaded.state[0], t = loaded.state[1];
-    switch (kind_of(row)) {
+    switch (kind_of(row.table_index)) {
       case OptimizerKind::kSgd:
         w = {sgd(o, w.x, g.x), sgd(o, w.y, g.y), sgd(o, w.z, g.z), sgd(o, w.w, g.w)};
         break;
@@ -200,7 +214,7 @@ cudaError_t launch_fast(UpdateArgs const& args, UpdateScratch<SortKey> const& sc
 template <class Size, class SortKey>
 cudaError_t run(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
                 cudaStream_t stream) {
-  BeginUpdate begin{args.hyper, {}, scratch.optimizers};
+  BeginUpdate begin{args.hyper, {}, scratch.optimizers, scratch.order.tally};
   std::copy_n(args.optimizers, args.num_tables, begin.kinds);
   DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
   if (scratch.order.num_items == 0) return cudaSuccess;

@@ -70,7 +70,7 @@ ffi::Error find_handler(Run context, Args operands, Rets results, IntAttr tables
   if (!set_counts(reader, *args, tables, features)) return reader.finish();
   for (int32_t t = 0; t < args->num_tables; ++t) {
     args->tables[t] =
-        read_table(reader, {tables, initializers, state_initial}, t, {true, false, true}, true);
+        read_table(reader, {tables, initializers, state_initial}, t, {true, false, true}, false);
   }
   for (int32_t f = 0; f < args->num_features; ++f) {
     auto& feature = args->features[f] = describe_feature(features, f);

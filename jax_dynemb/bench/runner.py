@@ -105,7 +105,11 @@ class Runner:
             )
         self.compile([job])
         carry = (state, jnp.zeros((), jnp.uint32))
-        chain = timing.Chain(self._programs[_program_of(job)], carry, batches)
+        program = self._programs[_program_of(job)]
+        if job.work == "eval":
+            chain = timing.Chain(lambda c, *args: (c, program(c, *args)), carry, batches)
+            return Ready(job, coll, chain, None, lambda: None)
+        chain = timing.Chain(program, carry, batches)
         if not _starts_empty(job):
             return Ready(job, coll, chain, None, lambda: None)
         count = max(1, min(MOST_FRESH_STEPS, job.case.rows // job.case.ids_per_table))
@@ -125,7 +129,10 @@ class Runner:
             used = self._programs[_program_of(job)].memory_analysis()
             size = sum(x.nbytes for x in jax.tree.leaves(_written(job, state)))
             memory["scratch_bytes"] = used.temp_size_in_bytes
-            memory["in_place"] = used.alias_size_in_bytes >= size
+            if job.work == "eval":
+                memory["in_place"] = used.temp_size_in_bytes < size
+            else:
+                memory["in_place"] = used.alias_size_in_bytes >= size
         else:
             memory["in_place"] = ready.chain.carry.in_place
         return Figure(

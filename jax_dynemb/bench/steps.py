@@ -26,22 +26,23 @@ Carry = tuple[States, jax.Array]
 
 
 def step(coll: jde.Tables, work: str, *, fresh: bool = False) -> Any:
-    """Returns the jitted step: `(tables, number), ids, d_rows -> the same, rows`."""
+    """Returns the jitted step: `(tables, number), ids, d_rows -> the same, rows`.
+
+    The step of an evaluation returns the rows alone.
+    """
     if work == "eval":
         return evaluation_step(coll)
     return training_step(coll, fresh=fresh)
 
 
 def evaluation_step(coll: jde.Tables) -> Any:
-    """Looks rows up and changes nothing."""
+    """Looks rows up and changes nothing: the tables stay the caller's."""
 
-    def evaluate(carry: Carry, ids: Ids, d_rows: Ids) -> tuple[Carry, Ids]:
+    def evaluate(carry: Carry, ids: Ids, d_rows: Ids) -> Ids:
         del d_rows
-        state, number = carry
-        rows, _, state = coll.find(state, ids)
-        return (state, number + 1), rows
+        return coll.find(carry[0], ids)[0]
 
-    return jax.jit(evaluate, donate_argnums=0)
+    return jax.jit(evaluate)
 
 
 def training_step(coll: jde.Tables, *, fresh: bool = False) -> Any:

@@ -72,6 +72,14 @@ class Call:
         for array in table_arrays(table, state, parts):
             self.update(array)
 
+    def read_table(
+        self, table: TableConfig, state: TableState, parts: Sequence[str] = ALL
+    ) -> None:
+        """Adds the arrays of a table, only read."""
+        check_state(table, state)
+        for array in table_arrays(table, state, parts):
+            self.operand(array)
+
     def run(self) -> Iterator[jax.Array]:
         """Makes the call; the results in the order in which they were added."""
         self.result((self._scratch_bytes(),), jnp.uint8)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 import jax
@@ -116,11 +117,12 @@ def _lookup(
 def find(
     tables: Sequence[TableConfig], states: States, inputs: Inputs
 ) -> tuple[Outputs, dict[str, TableState]]:
-    """Looks up and changes nothing.
+    """Looks up and changes nothing; the tables need not be donated.
 
     Returns:
       For each feature "rows" dtype[num_bags, dim], "found" uint8[num_ids] and "slots"
-      int32[num_ids]; and the states, to be carried on.
+      int32[num_ids]; and the states, to be carried on by a program that also changes
+      them: what changes them then waits until they have been read.
     """
     return _in_parts(tables, inputs, lambda _, own, mine: _find(own, states, mine))
 
@@ -130,7 +132,7 @@ def _find(
 ) -> tuple[Outputs, dict[str, TableState]]:
     call = _start("find", tables, inputs)
     for table in tables:
-        call.update_table(table, states[table.name], _READ)
+        call.read_table(table, states[table.name], _READ)
     configs = {table.name: table for table in tables}
     for layout, given in inputs:
         config = configs[layout.table]
@@ -139,6 +141,22 @@ def _find(
         call.result((layout.num_ids,), jnp.uint8)
         call.result((layout.num_ids,), jnp.int32)
     results = call.run()
-    new = {t.name: take_table(results, t, states[t.name], _READ) for t in tables}
     names = ("rows", "found", "slots")
-    return [{name: next(results) for name in names} for _ in inputs], new
+    outputs = [{name: next(results) for name in names} for _ in inputs]
+    slots = [output["slots"] for output in outputs]
+    return outputs, {t.name: _after(states[t.name], slots) for t in tables}
+
+
+def _after(state: TableState, slots: Sequence[jax.Array]) -> TableState:
+    """The same state, but not before the slots are known.
+
+    The counters, which every change of a table reads, get nothing added that depends on
+    a slot: XLA cannot know that no slot is below -4. Were the arrays passed through the
+    call instead, a program that was not given them for good would copy the tables.
+    """
+    known = [each for each in slots if each.size > 0]
+    if not known:
+        return state
+    nothing = (known[0].reshape(-1)[0] + 16) >> 31
+    counters = state.counters | nothing.astype(jnp.uint32)
+    return dataclasses.replace(state, counters=counters)

@@ -86,6 +86,32 @@ def test_a_scan_is_in_place(platform):
     assert_in_place(jax.jit(run, donate_argnums=0), coll.init(0), ids)
 
 
+def test_find_leaves_tables_to_the_caller(platform):
+    coll = collection()
+    state, ids = coll.init(0), batch()
+    compiled = jax.jit(lambda state, ids: coll.find(state, ids)[0]).lower(state, ids)
+    text = compiled.compile().as_text()
+    assert not re.search(r"= \S+ copy\(", text), text
+
+
+def test_find_before_a_change_is_in_place(platform):
+    coll = collection()
+
+    def run(state, ids):
+        before, _, state = coll.find(state, ids)
+        state = train_step(coll, state, ids)
+        after, _, state = coll.find(state, ids)
+        return state, before, after
+
+    step = jax.jit(run, donate_argnums=0)
+    assert_in_place(step, coll.init(0), batch())
+    state, before, after = step(coll.init(0), batch())
+    initial, _, _ = coll.find(coll.init(0), batch())
+    stored, _, _ = coll.find(state, batch())
+    jax.tree.map(np.testing.assert_array_equal, before, initial)
+    jax.tree.map(np.testing.assert_array_equal, after, stored)
+
+
 def test_find_and_erase_and_insert_are_in_place(platform):
     coll = collection()
     ids = batch()

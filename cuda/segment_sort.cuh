@@ -1,0 +1,355 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/segment_sort.cuh: a stable radix sort of the keys of several segments, each by itself.
+//
+// One kernel a pass: a tile of keys is ranked in shared memory; how many keys of each digit the
+// tiles before it have, it learns from what they publish (Merrill and Garland, "Single-pass
+// Parallel Prefix Scan with Decoupled Look-back", 2016; Adinets and Merrill, "Onesweep", 2022).
+// A batch has few tiles for a GPU, all at work together, so what a pass takes is the wait for each
+// other: a thread asks for the words of several tiles at a time.
+//
+// Unlike cub's sort: digits are counted where keys are made, one kernel less; nothing has to be
+// cleared between passes; segments are free, where cub would sort by more bits; the positions of
+// the first pass are never written.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cuda/host.h"
+#include "cuda/tile_group.cuh"
+
+namespace dynemb::cuda {
+
+constexpr int kDigits = 256;  // at most, of a pass; a thread each
+constexpr int kPassBits = 8;
+constexpr int kMostPasses = 4;
+constexpr int kLookBack = 8;  // tiles asked at a time
+
+static_assert(kDigits == kThreads, "a thread a digit");
+
+// A segment is a range of items. Tiles of all segments are numbered together.
+template <int kMostSegments>
+struct Segments {
+  int32_t count;
+  uint32_t first_item[kMostSegments + 1];
+  uint32_t first_tile[kMostSegments + 1];
+};
+
+struct SortLayout {
+  int bits;    // of a key that are sorted by, the lowest
+  int passes;  // over them
+  int bits_of_pass;
+  int items_of_thread;  // of a tile: fewer in a small batch, so that all multiprocessors have work
+
+  SortLayout() = default;
+  SortLayout(int bits, int64_t num_items)
+      : bits(std::max(bits, 1)),
+        passes((this->bits + kPassBits - 1) / kPassBits),
+        bits_of_pass((this->bits + passes - 1) / passes),
+        items_of_thread(num_items <= 1 << 18 ? 4 : 16) {}
+
+  int64_t items_of_tile() const { return int64_t{items_of_thread} * kThreads; }
+
+  // A key that has all ones there is the last of its segment.
+  __host__ __device__ uint32_t digit_mask() const { return (1u << bits_of_pass) - 1; }
+};
+
+// Scratch of the tallies.
+struct SortTally {
+  uint32_t* counts;     // [segments, passes, kDigits] of the keys; zero before keys are counted
+  uint32_t* tickets;    // [kMostPasses] right behind: tiles handed out so far, zero as well
+  uint32_t* words;      // [passes, tiles, kDigits] what tiles publish; zero before the first pass
+  uint32_t num_counts;  // with the tickets
+  uint32_t num_words;
+
+  // By all threads of one block, in a kernel before.
+  __device__ __forceinline__ void clear_counts() const {
+    for (auto i = threadIdx.x; i < num_counts; i += blockDim.x) counts[i] = 0;
+  }
+
+  __device__ __forceinline__ uint32_t* counts_of(int32_t segment, int passes, int pass) const {
+    return counts + (segment * passes + pass) * kDigits;
+  }
+};
+
+// A word of a tile says of one digit: nothing yet (0), its own keys, or also those of all tiles
+// before.
+constexpr uint32_t kOwn = 1u << 30;
+constexpr uint32_t kAll = 2u << 30;
+constexpr uint32_t kCountMask = kOwn - 1;
+
+__device__ __forceinline__ uint32_t published(uint32_t const* word) {
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(value) : "l"(word));
+  return value;
+}
+
+__device__ __forceinline__ void publish(uint32_t* word, uint32_t value) {
+  asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+}
+
+// The sum of the values of the threads before, of two numbers at once.
+__device__ __forceinline__ uint2 sum_before(uint2 value, uint2 (&of_warps)[kWarpsPerBlock]) {
+  auto sum = value;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    auto const x = __shfl_up_sync(kFullWarp, sum.x, distance);
+    auto const y = __shfl_up_sync(kFullWarp, sum.y, distance);
+    if (lane_id() >= distance) sum.x += x, sum.y += y;
+  }
+  auto const warp = static_cast<int>(threadIdx.x) / 32;
+  if (lane_id() == 31) of_warps[warp] = sum;
+  __syncthreads();
+  uint2 before{sum.x - value.x, sum.y - value.y};
+  for (int w = 0; w < warp; ++w) before.x += of_warps[w].x, before.y += of_warps[w].y;
+  return before;
+}
+
+template <class Key, int kMostSegments>
+struct SortPass {
+  Key const* keys_in;
+  uint32_t const* items_in;  // null in the first pass: items are in order
+  Key* keys_out;
+  uint32_t* items_out;
+  SortTally tally;
+  int pass;
+  int passes;
+  int shift;
+  int bits;
+  uint32_t num_tiles;
+  Segments<kMostSegments> segments;
+};
+
+template <class Key, int kItems>
+struct TileMemory {
+  static constexpr int kTile = kItems * kThreads;
+
+  uint32_t ranked[kWarpsPerBlock][kDigits];  // keys of each digit in the warps before
+  uint32_t base[kDigits];
+  uint2 of_warps[kWarpsPerBlock];
+  uint32_t tile;
+  Key keys[kTile];
+  uint32_t items[kTile];
+};
+
+template <class Key, int kItems, int kMostSegments>
+struct TileSorter {
+  SortPass<Key, kMostSegments> const& pass;
+  TileMemory<Key, kItems>& memory;
+  uint32_t tile;
+  int32_t segment;
+  uint32_t begin;  // items of the tile
+  uint32_t count;  //
+
+  __device__ __forceinline__ uint32_t digit_of(Key key) const {
+    return static_cast<uint32_t>(key >> pass.shift) & ((1u << pass.bits) - 1);
+  }
+
+  // Lanes whose key has the same digit.
+  __device__ __forceinline__ unsigned peers_of(uint32_t digit, bool exists) const {
+    auto peers = __ballot_sync(kFullWarp, exists);
+#pragma unroll
+    for (int bit = 0; bit < kPassBits; ++bit) {
+      auto const one = (digit >> bit & 1) != 0;
+      auto const ones = __ballot_sync(kFullWarp, one);
+      peers &= one ? ones : ~ones;
+    }
+    return peers;
+  }
+
+  // Among the keys of the digit in this warp; a warp has kItems * 32 keys side by side.
+  __device__ __forceinline__ void rank(Key const (&keys)[kItems], uint32_t first,
+                                       uint32_t (&ranks)[kItems]) const {
+    auto* const counts = memory.ranked[threadIdx.x / 32];
+#pragma unroll
+    for (int u = 0; u < kItems; ++u) {
+      auto const exists = first + u * 32 < count;
+      auto const digit = digit_of(keys[u]);
+      auto const peers = peers_of(digit, exists);
+      auto const before = counts[digit];
+      ranks[u] = before + static_cast<uint32_t>(__popc(peers & lanes_below()));
+      __syncwarp();
+      if (exists && (peers & lanes_below()) == 0) counts[digit] = before + __popc(peers);
+      __syncwarp();
+    }
+  }
+
+  // Of the thread's digit. Afterwards memory.ranked holds the keys in the warps before.
+  __device__ __forceinline__ uint32_t total_of_warps() const {
+    uint32_t total = 0;
+#pragma unroll
+    for (int w = 0; w < kWarpsPerBlock; ++w) {
+      auto const own = memory.ranked[w][threadIdx.x];
+      memory.ranked[w][threadIdx.x] = total;
+      total += own;
+    }
+    return total;
+  }
+
+  __device__ __forceinline__ uint32_t* words_of(uint32_t some_tile) const {
+    auto const row = static_cast<uint32_t>(pass.pass) * pass.num_tiles + some_tile;
+    return pass.tally.words + row * kDigits + threadIdx.x;
+  }
+
+  // Keys of the thread's digit in the tiles of the segment before this one.
+  __device__ __forceinline__ uint32_t in_tiles_before() const {
+    auto const first = pass.segments.first_tile[segment];
+    uint32_t sum = 0;
+    for (auto next = tile; next > first;) {
+      uint32_t words[kLookBack];
+#pragma unroll
+      for (uint32_t i = 0; i < kLookBack; ++i) {
+        words[i] = next - first > i ? published(words_of(next - 1 - i)) : kAll;
+      }
+#pragma unroll
+      for (uint32_t i = 0; i < kLookBack; ++i) {
+        while (words[i] == 0) words[i] = published(words_of(next - 1 - i));
+        sum += words[i] & kCountMask;
+        if ((words[i] & kAll) != 0) return sum;
+      }
+      next -= kLookBack;
+    }
+    return sum;
+  }
+
+  __device__ __forceinline__ void run() const {
+    auto const thread = threadIdx.x;
+    auto const first = thread / 32 * (32 * kItems) + static_cast<uint32_t>(lane_id());
+    Key keys[kItems];
+    uint32_t items[kItems], ranks[kItems];
+#pragma unroll
+    for (int u = 0; u < kItems; ++u) {
+      auto const i = first + u * 32;
+      keys[u] = i < count ? pass.keys_in[begin + i] : Key{0};
+      items[u] = begin + i;
+      if (pass.items_in != nullptr && i < count) items[u] = pass.items_in[begin + i];
+    }
+    auto const in_segment = pass.tally.counts_of(segment, pass.passes, pass.pass)[thread];
+    rank(keys, first, ranks);
+    __syncthreads();
+    auto const own = total_of_warps();
+    auto const is_first = tile == pass.segments.first_tile[segment];
+    publish(words_of(tile), own | (is_first ? kAll : kOwn));
+    auto const before = sum_before({own, in_segment}, memory.of_warps);
+    memory.base[thread] = before.x;
+    __syncthreads();
+#pragma unroll
+    for (int u = 0; u < kItems; ++u) {
+      if (first + u * 32 >= count) continue;
+      auto const digit = digit_of(keys[u]);
+      auto const place = memory.base[digit] + memory.ranked[thread / 32][digit] + ranks[u];
+      memory.keys[place] = keys[u];
+      memory.items[place] = items[u];
+    }
+    auto const others = in_tiles_before();
+    if (!is_first) publish(words_of(tile), (others + own) | kAll);
+    __syncthreads();
+    memory.base[thread] = pass.segments.first_item[segment] + before.y + others - before.x;
+    __syncthreads();
+    for (auto i = thread; i < count; i += kThreads) {
+      auto const key = memory.keys[i];
+      auto const to = memory.base[digit_of(key)] + i;
+      pass.keys_out[to] = key;
+      pass.items_out[to] = memory.items[i];
+    }
+  }
+};
+
+// Tiles are handed out in order: whoever one waits for is at work.
+template <class Key, int kItems, int kMostSegments>
+__global__ void __launch_bounds__(kThreads)
+    sort_pass_kernel(__grid_constant__ SortPass<Key, kMostSegments> const pass) {
+  extern __shared__ uint4 shared[];
+  auto& memory = *reinterpret_cast<TileMemory<Key, kItems>*>(shared);
+  if (threadIdx.x == 0) memory.tile = atomicAdd(pass.tally.tickets + pass.pass, 1u);
+  for (auto& counts : memory.ranked) counts[threadIdx.x] = 0;
+  __syncthreads();
+  auto const tile = memory.tile;
+  auto const& segments = pass.segments;
+  int32_t low = 0, high = segments.count;  // first_tile[low] <= tile < first_tile[high]
+  while (high - low > 1) {
+    auto const middle = (low + high) / 2;
+    (segments.first_tile[middle] <= tile ? low : high) = middle;
+  }
+  constexpr uint32_t kTile = TileMemory<Key, kItems>::kTile;
+  auto const begin = segments.first_item[low] + (tile - segments.first_tile[low]) * kTile;
+  auto const count = min(segments.first_item[low + 1] - begin, kTile);
+  TileSorter<Key, kItems, kMostSegments>{pass, memory, tile, low, begin, count}.run();
+}
+
+// ---- counting, by the kernel that makes the keys
+// --------------------------------------------------
+
+struct DigitCounts {
+  uint32_t of_pass[kMostPasses][kDigits];
+
+  __device__ __forceinline__ void clear() {
+    for (auto& counts : of_pass) counts[threadIdx.x] = 0;
+  }
+
+  template <class Key>
+  __device__ __forceinline__ void add(SortLayout const& layout, Key key) {
+#pragma unroll
+    for (int pass = 0; pass < kMostPasses; ++pass) {
+      if (pass >= layout.passes) break;
+      auto const digit = static_cast<uint32_t>(key >> (pass * layout.bits_of_pass));
+      atomicAdd(&of_pass[pass][digit & layout.digit_mask()], 1u);
+    }
+  }
+
+  // When all threads of the block have added theirs.
+  __device__ __forceinline__ void flush(SortTally const& tally, int32_t segment, int passes) const {
+    for (int pass = 0; pass < passes; ++pass) {
+      auto const count = of_pass[pass][threadIdx.x];
+      if (count != 0) atomicAdd(tally.counts_of(segment, passes, pass) + threadIdx.x, count);
+    }
+  }
+};
+
+// ---- host ---------------------------------------------------------------------------------------
+
+template <class Key, int kItems, int kMostSegments>
+cudaError_t launch_sort_pass(SortPass<Key, kMostSegments> const& pass, cudaStream_t stream) {
+  constexpr auto kBytes = sizeof(TileMemory<Key, kItems>);
+  auto const kernel = sort_pass_kernel<Key, kItems, kMostSegments>;
+  if constexpr (kBytes > 48 * 1024) {
+    DYNEMB_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         static_cast<int>(kBytes)));
+  }
+  return launch(kernel, pass.num_tiles, stream, pass, kBytes);
+}
+
+// Sorts keys[0], whose items are in order; returns in `result` which of the buffers holds the end.
+template <class Key, int kMostSegments>
+cudaError_t sort_segments(Key* const (&keys)[2], uint32_t* const (&items)[2],
+                          SortLayout const& layout, SortTally const& tally,
+                          Segments<kMostSegments> const& segments, cudaStream_t stream,
+                          int* result) {
+  *result = 0;
+  for (int p = 0; p < layout.passes; ++p) {
+    auto const from = *result, to = 1 - from;
+    auto const shift = p * layout.bits_of_pass;
+    SortPass<Key, kMostSegments> const pass{keys[from],
+                                            p == 0 ? nullptr : items[from],
+                                            keys[to],
+                                            items[to],
+                                            tally,
+                                            p,
+                                            layout.passes,
+                                            shift,
+                                            layout.bits_of_pass,
+                                            segments.first_tile[segments.count],
+                                            segments};
+    if (layout.items_of_thread == 4) {
+      DYNEMB_CUDA_TRY((launch_sort_pass<Key, 4>(pass, stream)));
+    } else {
+      DYNEMB_CUDA_TRY((launch_sort_pass<Key, 16>(pass, stream)));
+    }
+    *result = to;
+  }
+  return cudaSuccess;
+}
+
+}  // namespace dynemb::cuda
