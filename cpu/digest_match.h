@@ -1,10 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cpu/digest_match.h: all places of a bucket with a digest, as bits.
-//
-// Without a branch until the key is compared: where in the bucket a key lies is random, so a
-// search that stops at the first match would be mispredicted once an id.
+// cpu/digest_match.h: the places of a bucket, or of half a bucket, with a digest, as bits.
 #pragma once
 
 #include <cstdint>
@@ -21,34 +18,15 @@ namespace dynemb::cpu {
 
 static_assert(kBucketCapacity == 128, "a mask has 128 bits");
 
-// All ones if `condition`: a choice that is random must not become a branch, so the compiler must
-// not see where the mask comes from.
-inline uint64_t ones_if(bool condition) {
-  auto mask = -static_cast<uint64_t>(condition);
-  __asm__("" : "+r"(mask));
-  return mask;
-}
-
 // Bit i of `low` is place i, bit i of `high` place 64 + i.
 struct DigestMask {
   uint64_t low, high;
 
   bool empty() const { return (low | high) == 0; }
-  // The first place and the last; some place if there is none. In which half they are is random.
   int first() const {
-    auto const in_high = ones_if(low == 0);
-    auto const half = low | (high & in_high) | uint64_t{1} << 63;
-    return __builtin_ctzll(half) + static_cast<int>(in_high & 64);
+    return low != 0 ? __builtin_ctzll(low) : 64 + __builtin_ctzll(high | uint64_t{1} << 63);
   }
-  int last() const {
-    auto const in_high = ones_if(high != 0);
-    auto const half = high | (low & ~in_high) | 1;
-    return 63 - __builtin_clzll(half) + static_cast<int>(in_high & 64);
-  }
-  void drop_first() {
-    high &= high - (low == 0 ? 1 : 0);
-    low &= low - 1;
-  }
+  void drop_first() { low != 0 ? low &= low - 1 : high &= high - 1; }
 };
 
 template <Isa isa>

@@ -5,16 +5,18 @@
 // turn apart: hash the keys and ask for the digests; compare the digests and ask for keys; compare
 // the keys. So a core always has the cache misses of two groups in flight and never waits for the
 // one that it has just asked for.
+//
+// Only the digests of the half bucket that a key prefers are looked at, unless it is not there.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 #include "core/feature_ref.h"
+#include "core/find.h"
 #include "core/slot.h"
 #include "core/table_ref.h"
 #include "cpu/digest_match.h"
-#include "cpu/row_ops.h"
 
 namespace dynemb::cpu {
 
@@ -51,7 +53,9 @@ class Probe {
     Key keys[kProbeGroup];
     uint32_t buckets[kProbeGroup];
     uint8_t digests[kProbeGroup];
-    // Of the places with the key's digest: its own is one of the two, but for one id in fifty.
+    uint8_t halves[kProbeGroup];  // the preferred one
+    // Places in the half with the key's digest: its own is one of them, but for one id in a
+    // hundred.
     uint8_t first[kProbeGroup], last[kProbeGroup];
   };
 
@@ -60,11 +64,7 @@ class Probe {
       group.keys[i] = load_key(feature_.ids, feature_.id_type, first + i);
     }
     hash(group);
-    for (int i = 0; i < size; ++i) {
-      auto const* const digests = bucket_of_id(group, i);
-      __builtin_prefetch(digests);
-      __builtin_prefetch(digests + kLineBytes);
-    }
+    for (int i = 0; i < size; ++i) __builtin_prefetch(digests_of(group, i, group.halves[i]));
   }
 
   // Always a whole group, in loops that the compiler vectorises.
@@ -76,6 +76,9 @@ class Probe {
       group.buckets[i] = static_cast<uint32_t>(bucket_of(hashes[i], num_buckets));
     }
     for (int i = 0; i < kProbeGroup; ++i) group.digests[i] = digest_of(hashes[i]);
+    for (int i = 0; i < kProbeGroup; ++i) {
+      group.halves[i] = static_cast<uint8_t>(preferred_half(hashes[i]));
+    }
     if (auto const local = static_cast<uint32_t>(table_.local_buckets); local != num_buckets) {
       for (int i = 0; i < kProbeGroup; ++i) group.buckets[i] %= local;
     }
@@ -83,38 +86,48 @@ class Probe {
 
   void match(Group& group, int size) const {
     for (int i = 0; i < size; ++i) {
-      auto const* const bucket = bucket_of_id(group, i);
-      auto const places = match_digests<isa>(bucket, group.digests[i]);
-      auto const first = places.first(), last = places.last();
-      auto const* const keys = keys_of(bucket);
+      auto const half = group.halves[i];
+      auto const places = DigestMatch<isa>::match(digests_of(group, i, half), group.digests[i]);
+      // If there is none, some places: their keys are others, and a prefetch is harmless.
+      auto const first = half * kHalfBucket + __builtin_ctzll(places | uint64_t{1} << 63);
+      auto const last = half * kHalfBucket + 63 - __builtin_clzll(places | 1);
+      auto const* const keys = keys_of(group, i);
       __builtin_prefetch(keys + first);
       __builtin_prefetch(keys + last);
+      if (places == 0) __builtin_prefetch(digests_of(group, i, 1 - half));
       group.first[i] = static_cast<uint8_t>(first);
       group.last[i] = static_cast<uint8_t>(last);
     }
   }
 
   template <class Found>
-  void resolve(Group const& group, int64_t first, int size, Found const& found) const {
+  void resolve(Group const& group, int64_t begin, int size, Found const& found) const {
     for (int i = 0; i < size; ++i) {
       auto const key = group.keys[i];
-      auto const* const keys = keys_of(bucket_of_id(group, i));
-      auto const in_first = static_cast<int>(ones_if(keys[group.first[i]] == key));
-      auto const place = group.last[i] ^ ((group.first[i] ^ group.last[i]) & in_first);
+      auto const* const keys = keys_of(group, i);
+      int const first = group.first[i], last = group.last[i];
+      auto const place = last ^ ((first ^ last) & ones_if(keys[first] == key));
       auto const is_found = keys[place] == key && key < kFirstReservedKey;
-      found(first + i,
+      found(begin + i,
             __builtin_expect(is_found, 1) ? slot_of(group, i, place) : look_further(group, i));
     }
+  }
+
+  // All ones or 0. Which of two places holds a key is random: it must not become a branch, so the
+  // compiler must not see where the mask comes from.
+  static int ones_if(bool condition) {
+    int mask = -static_cast<int>(condition);
+    __asm__("" : "+r"(mask));
+    return mask;
   }
 
   int32_t look_further(Group const& group, int i) const {
     auto const key = group.keys[i];
     if (is_reserved(key)) return kRefusedSlot;
     if (is_padding(key)) return kPaddingSlot;
-    auto const* const bucket = bucket_of_id(group, i);
-    auto places = match_digests<isa>(bucket, group.digests[i]);
+    auto places = match_digests<isa>(digests_of(group, i, 0), group.digests[i]);
     for (; !places.empty(); places.drop_first()) {
-      if (keys_of(bucket)[places.first()] == key) return slot_of(group, i, places.first());
+      if (keys_of(group, i)[places.first()] == key) return slot_of(group, i, places.first());
     }
     return kMissingSlot;
   }
@@ -122,11 +135,11 @@ class Probe {
   static int32_t slot_of(Group const& group, int i, int place) {
     return static_cast<int32_t>(group.buckets[i] * kBucketCapacity) + place;
   }
-  uint8_t const* bucket_of_id(Group const& group, int i) const {
-    return table_.index + int64_t{group.buckets[i]} * kBucketBytes;
+  uint8_t const* digests_of(Group const& group, int i, int half) const {
+    return table_.index + int64_t{group.buckets[i]} * kBucketBytes + half * kHalfBucket;
   }
-  static Key const* keys_of(uint8_t const* bucket) {
-    return reinterpret_cast<Key const*>(bucket + kKeysOffset);
+  Key const* keys_of(Group const& group, int i) const {
+    return reinterpret_cast<Key const*>(digests_of(group, i, 0) + kKeysOffset);
   }
 
   TableRef const& table_;
