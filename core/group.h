@@ -19,7 +19,6 @@ struct ScalarGroup {
   DYNEMB_HD int rank() const { return 0; }
   DYNEMB_HD uint64_t min(uint64_t value) const { return value; }
   DYNEMB_HD uint64_t max(uint64_t value) const { return value; }
-  DYNEMB_HD float sum(float value) const { return value; }
   // The value that lane `rank` holds.
   DYNEMB_HD uint64_t broadcast(uint64_t value, int /*rank*/) const { return value; }
 };

@@ -1,10 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cpu/digest_match.h: all places of a bucket whose digest may be that of a hash, as bits.
-//
-// Without a branch until the key is compared: where in the bucket a key lies is random, so a
-// search that stops at the first match would be mispredicted once an id.
+// cpu/digest_match.h: the places of a bucket, or of half a bucket, with a digest, as bits.
 #pragma once
 
 #include <cstdint>
@@ -79,8 +76,7 @@ struct DigestMatch<Isa::kAvx512> {
 #endif
 
 template <Isa isa>
-DigestMask match_digests(uint8_t const* digests, uint64_t hash) {
-  auto const wanted = digest_of(hash);
+DigestMask match_digests(uint8_t const* digests, uint8_t wanted) {
   return {DigestMatch<isa>::match(digests, wanted), DigestMatch<isa>::match(digests + 64, wanted)};
 }
 

@@ -2,15 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cpu/probe.h: ids are probed in groups, as a pipeline of three stages that a group passes one
-// turn apart: hash the keys and ask for the digests; compare the digests and ask for keys, and
-// scores if they will be touched; compare the keys. So a core always has the cache misses of two
-// groups in flight and never waits for the one that it has just asked for.
+// turn apart: hash the keys and ask for the digests; compare the digests and ask for keys; compare
+// the keys. So a core always has the cache misses of two groups in flight and never waits for the
+// one that it has just asked for.
+//
+// Only the digests of the half bucket that a key prefers are looked at, unless it is not there.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 #include "core/feature_ref.h"
+#include "core/find.h"
 #include "core/slot.h"
 #include "core/table_ref.h"
 #include "cpu/digest_match.h"
@@ -22,78 +25,126 @@ constexpr int kProbeGroup = 32;  // ids; about as many misses as a core keeps in
 template <Isa isa>
 class Probe {
  public:
-  // With `touches`, scores will be written where a key is found.
-  Probe(TableRef const& table, FeatureRef const& feature, bool touches)
-      : table_(table), feature_(feature), touches_(touches) {}
+  Probe(TableRef const& table, FeatureRef const& feature) : table_(table), feature_(feature) {}
 
-  // Calls found(position, slot) for positions in order, kMissingSlot for a key that is not there,
-  // and group_done(position) when all positions before `position` have been a turn in the past.
-  template <class Found, class GroupDone>
-  void run(int64_t begin, int64_t end, Found const& found, GroupDone const& group_done) {
+  // Calls found(position, slot) for positions in order, kMissingSlot for a key that is not there;
+  // group_found(begin, end) after a group of them, and group_done(begin, end) a turn later.
+  template <class Found, class GroupFound, class GroupDone>
+  void run(int64_t begin, int64_t end, Found const& found, GroupFound const& group_found,
+           GroupDone const& group_done) {
     auto const groups = (end - begin + kProbeGroup - 1) / kProbeGroup;
     auto const first_of = [&](int64_t g) { return begin + g * kProbeGroup; };
     auto const size_of = [&](int64_t g) {
       return static_cast<int>(std::min<int64_t>(kProbeGroup, end - first_of(g)));
     };
     for (int64_t g = 0; g < groups + 3; ++g) {
-      if (g >= 3) group_done(first_of(g - 3) + size_of(g - 3));
-      if (g >= 2 && g - 2 < groups) resolve(ring_[g % 2], first_of(g - 2), size_of(g - 2), found);
+      if (g >= 3) group_done(first_of(g - 3), first_of(g - 3) + size_of(g - 3));
+      if (g >= 2 && g - 2 < groups) {
+        resolve(ring_[g % 2], first_of(g - 2), size_of(g - 2), found);
+        group_found(first_of(g - 2), first_of(g - 2) + size_of(g - 2));
+      }
       if (g >= 1 && g - 1 < groups) match(ring_[(g - 1) % 2], size_of(g - 1));
       if (g < groups) start(ring_[g % 2], first_of(g), size_of(g));
     }
   }
 
  private:
-  struct Probed {
-    Key key;
-    uint64_t hash;
-    int64_t bucket;
-    DigestMask mask;
+  struct Group {
+    Key keys[kProbeGroup];
+    uint32_t buckets[kProbeGroup];
+    uint8_t digests[kProbeGroup];
+    uint8_t halves[kProbeGroup];  // the preferred one
+    // Places in the half with the key's digest: its own is one of them, but for one id in a
+    // hundred.
+    uint8_t first[kProbeGroup], last[kProbeGroup];
   };
 
-  void start(Probed* group, int64_t first, int size) const {
+  void start(Group& group, int64_t first, int size) const {
     for (int i = 0; i < size; ++i) {
-      auto& id = group[i];
-      id.key = load_key(feature_.ids, feature_.id_type, first + i);
-      id.hash = hash_key(id.key);
-      id.bucket = local_bucket_of(table_, id.hash);
-      auto const* const digests = bucket_at(table_, id.bucket).digests;
-      __builtin_prefetch(digests);
-      __builtin_prefetch(digests + 64);
+      group.keys[i] = load_key(feature_.ids, feature_.id_type, first + i);
+    }
+    hash(group);
+    for (int i = 0; i < size; ++i) __builtin_prefetch(digests_of(group, i, group.halves[i]));
+  }
+
+  // Always a whole group, in loops that the compiler vectorises.
+  void hash(Group& group) const {
+    auto const num_buckets = table_.num_buckets;
+    uint64_t hashes[kProbeGroup];
+    for (int i = 0; i < kProbeGroup; ++i) hashes[i] = hash_key(group.keys[i]);
+    for (int i = 0; i < kProbeGroup; ++i) {
+      group.buckets[i] = static_cast<uint32_t>(bucket_of(hashes[i], num_buckets));
+    }
+    for (int i = 0; i < kProbeGroup; ++i) group.digests[i] = digest_of(hashes[i]);
+    for (int i = 0; i < kProbeGroup; ++i) {
+      group.halves[i] = static_cast<uint8_t>(preferred_half(hashes[i]));
+    }
+    if (auto const local = static_cast<uint32_t>(table_.local_buckets); local != num_buckets) {
+      for (int i = 0; i < kProbeGroup; ++i) group.buckets[i] %= local;
     }
   }
 
-  void match(Probed* group, int size) const {
+  void match(Group& group, int size) const {
     for (int i = 0; i < size; ++i) {
-      auto& id = group[i];
-      auto const bucket = bucket_at(table_, id.bucket);
-      id.mask = match_digests<isa>(bucket.digests, id.hash);
-      auto const place = id.mask.first();  // if there is none, some place: a prefetch is harmless
-      __builtin_prefetch(bucket.keys + place);
-      if (touches_) __builtin_prefetch(bucket.scores + place, 1);
+      auto const half = group.halves[i];
+      auto const places = DigestMatch<isa>::match(digests_of(group, i, half), group.digests[i]);
+      // If there is none, some places: their keys are others, and a prefetch is harmless.
+      auto const first = half * kHalfBucket + __builtin_ctzll(places | uint64_t{1} << 63);
+      auto const last = half * kHalfBucket + 63 - __builtin_clzll(places | 1);
+      auto const* const keys = keys_of(group, i);
+      __builtin_prefetch(keys + first);
+      __builtin_prefetch(keys + last);
+      if (places == 0) __builtin_prefetch(digests_of(group, i, 1 - half));
+      group.first[i] = static_cast<uint8_t>(first);
+      group.last[i] = static_cast<uint8_t>(last);
     }
   }
 
   template <class Found>
-  void resolve(Probed* group, int64_t first, int size, Found const& found) const {
-    for (int i = 0; i < size; ++i) found(first + i, slot_of(group[i]));
+  void resolve(Group const& group, int64_t begin, int size, Found const& found) const {
+    for (int i = 0; i < size; ++i) {
+      auto const key = group.keys[i];
+      auto const* const keys = keys_of(group, i);
+      int const first = group.first[i], last = group.last[i];
+      auto const place = last ^ ((first ^ last) & ones_if(keys[first] == key));
+      auto const is_found = keys[place] == key && key < kFirstReservedKey;
+      found(begin + i,
+            __builtin_expect(is_found, 1) ? slot_of(group, i, place) : look_further(group, i));
+    }
   }
 
-  int32_t slot_of(Probed& id) const {
-    if (is_reserved(id.key)) return kRefusedSlot;
-    if (is_padding(id.key)) return kPaddingSlot;
-    auto const* const keys = bucket_at(table_, id.bucket).keys;
-    for (; !id.mask.empty(); id.mask.drop_first()) {
-      auto const place = id.mask.first();
-      if (keys[place] == id.key) return static_cast<int32_t>(id.bucket * kBucketCapacity + place);
+  // All ones or 0. Which of two places holds a key is random: it must not become a branch, so the
+  // compiler must not see where the mask comes from.
+  static int ones_if(bool condition) {
+    int mask = -static_cast<int>(condition);
+    __asm__("" : "+r"(mask));
+    return mask;
+  }
+
+  int32_t look_further(Group const& group, int i) const {
+    auto const key = group.keys[i];
+    if (is_reserved(key)) return kRefusedSlot;
+    if (is_padding(key)) return kPaddingSlot;
+    auto places = match_digests<isa>(digests_of(group, i, 0), group.digests[i]);
+    for (; !places.empty(); places.drop_first()) {
+      if (keys_of(group, i)[places.first()] == key) return slot_of(group, i, places.first());
     }
     return kMissingSlot;
   }
 
+  static int32_t slot_of(Group const& group, int i, int place) {
+    return static_cast<int32_t>(group.buckets[i] * kBucketCapacity) + place;
+  }
+  uint8_t const* digests_of(Group const& group, int i, int half) const {
+    return table_.index + int64_t{group.buckets[i]} * kBucketBytes + half * kHalfBucket;
+  }
+  Key const* keys_of(Group const& group, int i) const {
+    return reinterpret_cast<Key const*>(digests_of(group, i, 0) + kKeysOffset);
+  }
+
   TableRef const& table_;
   FeatureRef const& feature_;
-  bool const touches_;
-  Probed ring_[2][kProbeGroup];
+  Group ring_[2];
 };
 
 }  // namespace dynemb::cpu

@@ -42,8 +42,8 @@ template <class Body>
 void with_writer(RowTask const& task, std::vector<int64_t>* put_off, Body const& body) {
   with_value_type(task.table.value_type, [&](auto stored) {
     with_isa([&](auto isa) {
-      RowWriter<decltype(stored)> writer(task.table, task.feature, task.missing, task.streams,
-                                         put_off);
+      RowWriter<decltype(isa)::value, decltype(stored)> writer(task.table, task.feature,
+                                                               task.missing, task.streams, put_off);
       body(isa, writer);
     });
   });
@@ -51,21 +51,26 @@ void with_writer(RowTask const& task, std::vector<int64_t>* put_off, Body const&
 }
 
 // Probes the ids of a chunk; settle(position, slot), with kMissingSlot for a key that is not there,
-// returns the slot to keep. Then writes the rows, but for bags that were put off (RowWriter).
-template <class Settle>
-void probe_rows(RowTask const& task, FeatureChunk const& chunk, bool touches,
-                std::vector<int64_t>* put_off, Settle const& settle) {
+// returns the slot to keep; use(begin, end) is called for groups of positions a turn later. Then
+// writes the rows, but for bags that were put off (RowWriter).
+template <class Settle, class Use>
+void probe_rows(RowTask const& task, FeatureChunk const& chunk, std::vector<int64_t>* put_off,
+                Settle const& settle, Use const& use) {
   with_writer(task, put_off, [&](auto isa, auto& writer) {
-    Probe<decltype(isa)::value> probe(task.table, task.feature, touches);
+    Probe<decltype(isa)::value> probe(task.table, task.feature);
     writer.start(chunk);
     auto const has_rows = chunk.first_bag < chunk.end_bag;
+    auto* const slots = task.feature.slots;
     auto const found = [&](int64_t position, int32_t slot) {
-      slot = settle(position, slot);
-      task.feature.slots[position] = slot;
-      if (has_rows) writer.prefetch(slot);
+      slots[position] = settle(position, slot);
     };
-    probe.run(chunk.begin, chunk.end, found,
-              [&](int64_t position) { writer.write_until(position); });
+    auto const group_found = [&](int64_t begin, int64_t end) {
+      if (has_rows) writer.prefetch(begin, end);
+    };
+    probe.run(chunk.begin, chunk.end, found, group_found, [&](int64_t begin, int64_t end) {
+      use(begin, end);
+      writer.write_until(end);
+    });
     writer.write_until(chunk.end);  // empty bags at the end
   });
 }

@@ -14,11 +14,12 @@
 #include "core/slot.h"
 #include "cpu/feature_chunks.h"
 #include "cpu/row_ops.h"
+#include "cpu/row_sums.h"
 
 namespace dynemb::cpu {
 
 // Writes the bags of a chunk in order, as their slots become known. V: the type of stored rows.
-template <class V>
+template <Isa isa, class V>
 class RowWriter {
  public:
   // An id without a row reads what `missing` gives for its key. Bags with an id that may still get
@@ -33,6 +34,7 @@ class RowWriter {
                 (feature.pooling == Pooling::kSum && feature.bag_size == 1 &&
                  feature.weights == nullptr)),
         put_off_(put_off),
+        row_bytes_(int64_t{table.dim} * int64_t{sizeof(V)}),
         lines_(size_t(table.dim - 1) / 16 + 1),
         buffer_(lines_ * 2) {}
 
@@ -65,8 +67,13 @@ class RowWriter {
     write_until(range_.end);
   }
 
-  void prefetch(int32_t slot) const {
-    if (slot >= 0) prefetch_row(table_, slot);
+  void prefetch(int64_t begin, int64_t end) const {
+    auto const* const slots = feature_.slots;
+    auto const* const values = static_cast<char const*>(table_.values);
+    auto const bytes = row_bytes_;
+    for (auto i = begin; i < end; ++i) {
+      prefetch_bytes(values + std::max(slots[i], 0) * bytes, bytes);
+    }
   }
 
  private:
@@ -107,42 +114,55 @@ class RowWriter {
   }
 
   void copy_until(int64_t stop) {
-    for (; position_ < stop; ++position_) {
-      auto const slot = feature_.slots[position_];
-      if (slot == kMissingSlot) {
-        put_off_->push_back(position_);
-        continue;
-      }
-      auto const* const row = slot >= 0 ? row_at<V>(table_, slot) : initial_row(position_);
-      with_out(position_, [&](auto* out) {
-        if (row == nullptr) return fill_zeros(out, table_.dim);
-        copy_row(row, table_.dim, out, streams_);
-      });
+    with_value_type(feature_.row_type, [&](auto zero) {
+      using O = decltype(zero);
+      auto* const rows = static_cast<O*>(feature_.rows);
+      for (; position_ < stop; ++position_) copy_one(rows + position_ * table_.dim);
+    });
+  }
+
+  template <class O>
+  void copy_one(O* out) {
+    auto const slot = feature_.slots[position_];
+    if (slot == kMissingSlot) return put_off_->push_back(position_);
+    auto const* const row = slot >= 0 ? row_at<V>(table_, slot) : initial_row(position_);
+    if (row == nullptr) return fill_zeros(out, table_.dim);
+    copy_row(row, table_.dim, out, streams_);
+  }
+
+  void add_until(int64_t stop) {
+    while (position_ < stop) {
+      add_found(stop);
+      if (position_ == stop) return;
+      waits_ = waits_ || feature_.slots[position_] == kMissingSlot;
+      auto const* const row = waits_ ? nullptr : initial_row(position_);
+      if (row != nullptr) add(&row, 1);
+      ++position_;
     }
   }
 
-  // The hottest loop of pooled features: what it needs of the members is in local variables.
-  void add_until(int64_t stop) {
-    auto const* const slots = feature_.slots;
-    auto const* const weights = feature_.weights;
-    auto const* const values = static_cast<V const*>(table_.values);
-    auto* const sum = this->sum();
-    auto const dim = table_.dim;
-    auto position = position_;
-    auto count = count_;
-    for (; position < stop; ++position) {
-      auto const slot = slots[position];
-      auto const* row = values + int64_t{slot} * dim;
-      if (slot < 0) {
-        waits_ = waits_ || slot == kMissingSlot;
-        row = waits_ ? nullptr : initial_row(position);
-        if (row == nullptr) continue;
+  // Adds the rows of positions up to `stop`, or to the first that has no row.
+  void add_found(int64_t stop) {
+    while (position_ < stop) {
+      V const* rows[kRowsAtOnce];
+      auto const most = static_cast<int>(std::min<int64_t>(kRowsAtOnce, stop - position_));
+      int count = 0;
+      for (; count < most; ++count) {
+        auto const slot = feature_.slots[position_ + count];
+        if (slot < 0) break;
+        rows[count] = row_at<V>(table_, slot);
       }
-      ++count;
-      add_row(row, weights == nullptr ? 1.0f : weights[position], dim, sum);
+      if (count > 0) add(rows, count);
+      position_ += count;
+      if (count < most) return;
     }
-    position_ = position;
-    count_ = count;
+  }
+
+  void add(V const* const* rows, int count) {
+    auto const* const factors =
+        feature_.weights == nullptr ? kOnes.data() : feature_.weights + position_;
+    add_rows<isa>(rows, factors, count, table_.dim, sum());
+    count_ += count;
   }
 
   void finish_bag() {
@@ -163,6 +183,7 @@ class RowWriter {
   bool const streams_;
   bool const copies_;  // not pooled, or sums of one id each
   std::vector<int64_t>* const put_off_;
+  int64_t const row_bytes_;
   size_t const lines_;
   std::vector<Line> buffer_;  // [2, lines]: the sum, the row of an id that has none
   int64_t bag_ = 0, end_bag_ = 0;

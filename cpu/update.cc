@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/group.h"
-#include "core/update_row.h"
 #include "cpu/gradient_runs.h"
 #include "cpu/isa.h"
 #include "cpu/partition_rows.h"
 #include "cpu/row_ops.h"
+#include "cpu/row_sums.h"
 #include "cpu/table_ops.h"
+#include "cpu/update_row.h"
 
 namespace dynemb::cpu {
 namespace {
@@ -21,17 +21,11 @@ constexpr size_t kRowsAhead = 8;        // rows and states on their way
 constexpr size_t kGradientsAhead = 12;  // gradients on their way
 
 // The gradients of the rows of one partition.
+template <Isa isa>
 struct RowGradients {
   PartitionRows const& rows;
   FeatureRef const* features;
   int32_t dim;
-
-  void prefetch(size_t i) const {
-    auto const& entry = rows.entry(std::min(i, rows.num_entries() - 1));
-    auto const& feature = features[entry.feature];
-    auto const bytes = bytes_of(feature.row_type) * dim;
-    prefetch_bytes(static_cast<char const*>(feature.rows) + entry.bag * bytes, bytes);
-  }
 
   // The sum for one row, in order of position: in `sum`, or the only gradient where it lies.
   float const* sum_of(size_t row, float* sum) const {
@@ -40,27 +34,52 @@ struct RowGradients {
     if (end - begin == 1 && factor_of(first) == 1.0f &&
         features[first.feature].row_type == ValueType::kFloat32) {
       prefetch(begin + kGradientsAhead);
-      return static_cast<float const*>(features[first.feature].rows) + int64_t{first.bag} * dim;
+      return gradient_of<float>(first);
     }
     std::fill(sum, sum + dim, 0.0f);
-    for (auto i = begin; i < end; ++i) {
-      prefetch(i + kGradientsAhead);
-      add(rows.entry(i), sum);
+    for (auto next = begin; next < end;) {
+      with_value_type(features[rows.entry(next).feature].row_type,
+                      [&](auto zero) { next = add_some<decltype(zero)>(next, end, sum); });
     }
     return sum;
   }
 
  private:
+  void prefetch(size_t i) const {
+    auto const& entry = rows.entry(std::min(i, rows.num_entries() - 1));
+    auto const bytes = bytes_of(features[entry.feature].row_type) * dim;
+    prefetch_bytes(gradient_of<char>(entry, bytes), bytes);
+  }
+
   float factor_of(Entry const& entry) const {
     return gradient_factor(features[entry.feature], entry.bag, entry.position);
   }
 
-  void add(Entry const& entry, float* sum) const {
-    auto const& feature = features[entry.feature];
-    with_value_type(feature.row_type, [&](auto zero) {
-      auto const* const gradients = static_cast<decltype(zero) const*>(feature.rows);
-      add_row(gradients + int64_t{entry.bag} * dim, factor_of(entry), dim, sum);
-    });
+  template <class T>
+  T const* gradient_of(Entry const& entry) const {
+    return gradient_of<T>(entry, dim);
+  }
+  template <class T>
+  T const* gradient_of(Entry const& entry, int64_t width) const {
+    return static_cast<T const*>(features[entry.feature].rows) + int64_t{entry.bag} * width;
+  }
+
+  // Adds some gradients of one type; returns the first entry that is left.
+  template <class T>
+  uint32_t add_some(uint32_t begin, uint32_t end, float* sum) const {
+    T const* gradients[kRowsAtOnce];
+    float factors[kRowsAtOnce];
+    auto const type = features[rows.entry(begin).feature].row_type;
+    int count = 0;
+    for (auto i = begin; i < end && count < kRowsAtOnce; ++i, ++count) {
+      auto const& entry = rows.entry(i);
+      if (features[entry.feature].row_type != type) break;
+      prefetch(i + kGradientsAhead);
+      gradients[count] = gradient_of<T>(entry);
+      factors[count] = factor_of(entry);
+    }
+    add_rows<isa>(gradients, factors, count, dim, sum);
+    return begin + static_cast<uint32_t>(count);
   }
 };
 
@@ -74,8 +93,8 @@ void for_each_partition(GradientRuns const& runs, ThreadPool const& pool, Body c
   });
 }
 
-template <class V>
-void update_partition(RowGradients const& gradients, TableRef const& table,
+template <class V, Isa isa>
+void update_partition(RowGradients<isa> const& gradients, TableRef const& table,
                       Optimizer const& optimizer, int64_t first_slot, float* sum) {
   auto const& rows = gradients.rows;
   auto const slot_of = [&](size_t row) { return first_slot + rows.slot(row); };
@@ -84,7 +103,7 @@ void update_partition(RowGradients const& gradients, TableRef const& table,
     prefetch_row(table, later);
     prefetch_states(table, later);
     auto const* const gradient = gradients.sum_of(row, sum);
-    update_row<ScalarGroup, V>(ScalarGroup{}, table, optimizer, slot_of(row), gradient);
+    update_row<V>(table, optimizer, slot_of(row), gradient);
   }
 }
 
@@ -102,10 +121,10 @@ void update(UpdateArgs const& args, ThreadPool const& pool) {
   for_each_partition(runs, pool, [&](int64_t partition, PartitionRows const& rows) {
     auto const t = runs.table_of(partition);
     auto const& table = args.tables[t];
-    RowGradients const gradients{rows, args.features, table.dim};
     std::vector<float> sum(size_t(table.dim));
     with_value_type(table.value_type, [&](auto zero) {
-      with_isa([&](auto) {
+      with_isa([&](auto isa) {
+        RowGradients<decltype(isa)::value> const gradients{rows, args.features, table.dim};
         update_partition<decltype(zero)>(gradients, table, optimizers[t],
                                          runs.first_slot(partition), sum.data());
       });
@@ -133,8 +152,8 @@ void reduce(ReduceArgs const& args, ThreadPool const& pool) {
   for_each_partition(runs, pool, [&](int64_t partition, PartitionRows const& rows) {
     auto const t = runs.table_of(partition);
     auto const dim = args.tables[t].dim;
-    RowGradients const gradients{rows, args.features, dim};
-    with_isa([&](auto) {
+    with_isa([&](auto isa) {
+      RowGradients<decltype(isa)::value> const gradients{rows, args.features, dim};
       for (size_t row = 0; row < rows.size(); ++row) {
         // A row's sum stands where the row first occurs, whatever its slot.
         auto const& first = rows.entry(rows.begin(row));

@@ -128,15 +128,14 @@ def _placed(
     """The same leaves; abstract ones have a sharding."""
     shardings, everywhere = {}, None
     for place in places.values():
-        if (placement := place.coll.placement) is not None:
+        placement = place.coll.placement
+        if placement is not None and (mesh := placement.mesh) is not None:
             above = place.arrays
             own = [path for path in leaves if path[: len(above)] == above]
             specs = place.coll.partition_specs()[place.coll.state_name(place.name)]
-            of_table = [
-                NamedSharding(placement.mesh, spec) for spec in jax.tree.leaves(specs)
-            ]
+            of_table = [NamedSharding(mesh, spec) for spec in jax.tree.leaves(specs)]
             shardings |= dict(zip(own, of_table, strict=True))
-            everywhere = NamedSharding(placement.mesh, PartitionSpec())
+            everywhere = NamedSharding(mesh, PartitionSpec())
     if everywhere is None:
         everywhere = SingleDeviceSharding(jax.local_devices()[0])
 

@@ -31,7 +31,7 @@ void finds_what_a_loop_finds() {
       digests.bytes[i] = static_cast<uint8_t>(random % static_cast<uint64_t>(spread));
     }
     auto const hash = random_at(round) % static_cast<uint64_t>(spread);
-    auto mask = cpu::match_digests<isa>(digests.bytes, hash);
+    auto mask = cpu::match_digests<isa>(digests.bytes, digest_of(hash));
     int first = -1;
     for (int i = kBucketCapacity - 1; i >= 0; --i) {
       if (digests.bytes[i] != digest_of(hash)) continue;

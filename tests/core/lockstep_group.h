@@ -16,26 +16,21 @@ namespace dynemb::testing {
 // What the lanes of one group share.
 class Lanes {
  public:
-  explicit Lanes(int size) : barrier_(size), words_(size_t(size)), floats_(size_t(size)) {}
+  explicit Lanes(int size) : barrier_(size), words_(size_t(size)) {}
   int size() const { return static_cast<int>(words_.size()); }
 
   // Every lane gives a value and gets the values of all.
-  template <class T>
-  std::vector<T> exchange(std::vector<T>& place, int rank, T value) {
-    place[size_t(rank)] = value;
+  std::vector<uint64_t> words(int rank, uint64_t value) {
+    words_[size_t(rank)] = value;
     barrier_.arrive_and_wait();
-    auto const all = place;
+    auto const all = words_;
     barrier_.arrive_and_wait();
     return all;
   }
 
-  std::vector<uint64_t> words(int rank, uint64_t value) { return exchange(words_, rank, value); }
-  std::vector<float> floats(int rank, float value) { return exchange(floats_, rank, value); }
-
  private:
   std::barrier<> barrier_;
   std::vector<uint64_t> words_;
-  std::vector<float> floats_;
 };
 
 class LockstepGroup {
@@ -53,11 +48,6 @@ class LockstepGroup {
   }
   uint64_t broadcast(uint64_t value, int rank) const {
     return lanes_->words(rank_, value)[size_t(rank)];
-  }
-  float sum(float value) const {
-    float total = 0.0f;
-    for (auto each : lanes_->floats(rank_, value)) total += each;
-    return total;
   }
 
  private:
