@@ -97,7 +97,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--devices", default="", help="e.g. 1,2,4; default: all powers")
     parser.add_argument("--scaling", default="weak,strong")
     parser.add_argument("--optimizer", default="sgd")
-    parser.add_argument("--factor", type=float, default=1.0, help="exchange_factor")
+    parser.add_argument("--factor", type=float, default=0.5, help="exchange_factor")
+    parser.add_argument("--pooled", default="auto", help="exchange_pooled")
     parser.add_argument("--dtype", default=None, help="exchange_dtype")
     parser.add_argument("--batches", type=int, default=2, help="batches in turn")
     parser.add_argument("--steps", type=int, default=20, help="steps of a repeat")
@@ -149,7 +150,7 @@ def _measure(options: Any, name: str, devices: int, scaling: str) -> Result:
         link_gbps=moved * (devices - 1) / devices / exchange_ms / 1e6,
         explained=(alone_ms + exchange_ms) / step_ms,
         overflows=int(max(overflows)),
-        peak=max(p / r for p, r in zip(peaks, room, strict=True)),
+        peak=max(p / r if r else 0.0 for p, r in zip(peaks, room, strict=True)),
         seconds=time.perf_counter() - begin,
     )
 
@@ -166,11 +167,16 @@ def _collection(case: Any, options: Any, mesh: Any = None) -> Any:
             capacity=int(case.rows * 1.5),
             optimizer=optimizer,
             pooling="sum" if case.pooled else None,
+            pooling_factors=(case.bag,) if case.pooled else (),
         )
         for table in range(case.tables)
     ]
     return jde.Tables(
-        tables, mesh, exchange_factor=options.factor, exchange_dtype=options.dtype
+        tables,
+        mesh,
+        exchange_factor=options.factor,
+        exchange_dtype=options.dtype,
+        exchange_pooled=options.pooled,
     )
 
 

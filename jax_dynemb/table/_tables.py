@@ -69,7 +69,7 @@ class Tables:
         axis: str | tuple[str, ...] | None = None,
         *,
         axis_name: str | tuple[str, ...] | None = None,
-        exchange_factor: float = 1.0,
+        exchange_factor: float = 0.5,
         exchange_dtype: Any = None,
         exchange_pooled: str = "auto",
     ):
@@ -89,7 +89,8 @@ class Tables:
             ``init`` makes the part of each device.
           exchange_factor: room for ids in an exchange between two devices, as a
             multiple of an equal share of a device's batch. What does not fit takes
-            further rounds; see ``exchange_peak`` in ``stats``.
+            further rounds; see ``exchange_peak`` in ``stats``. With 0.5 a batch
+            without duplicates takes two, and moves no more than with 1.
           exchange_dtype: of rows and gradients between devices, e.g. "bfloat16";
             None: no rounding.
           exchange_pooled: what travels between devices for pooled features: the
