@@ -45,16 +45,6 @@ class TileGroup {
     return value;
   }
 
-  // The lanes add in the same order, so all get the same bits. Also a barrier of the tile: what a
-  // lane read before it, another may write after it.
-  __device__ float sum(float value) const {
-    __syncwarp(mask_);
-    for (int distance = kWidth / 2; distance > 0; distance /= 2) {
-      value += __shfl_xor_sync(mask_, value, distance, kWidth);
-    }
-    return value;
-  }
-
   __device__ uint64_t broadcast(uint64_t value, int rank) const {
     return __shfl_sync(mask_, value, rank, kWidth);
   }
