@@ -141,7 +141,8 @@ __global__ void __launch_bounds__(kThreads)
   auto const table = static_cast<SortKey>(feature.table) << p.slot_bits;
   for (auto position = begin + threadIdx.x; position < end; position += kThreads) {
     auto const slot = feature.slots[position];
-    auto const key = slot < 0 ? ~SortKey{0} : table | static_cast<SortKey>(slot);
+    auto const key =
+        slot < 0 ? SortedGradients<SortKey>::kNoRow : table | static_cast<SortKey>(slot);
     p.keys[call.first_item[f] + static_cast<uint32_t>(position)] = key;
     counts.add(p.layout, key);
   }
