@@ -129,6 +129,9 @@ DYNEMB_HD uint64_t swap_together(Group const& group, uint64_t* address, uint64_t
   return group.broadcast(seen, 0);
 }
 
+// Precondition of both: the key is not in the bucket, and the lookup whose clock this is has
+// touched every row that it uses.
+
 // Takes an empty slot. place < 0: the bucket has none, so that claim_full decides; it never has one
 // again in this phase.
 template <class Group>
@@ -155,16 +158,6 @@ DYNEMB_HD Claim claim_full(Group const& group, TableRef const& table, Bucket con
     if (seen == victim.score) return {victim.place, true};
     if (seen == mark) return {victim.place, false};
   }
-}
-
-// Precondition: the key is not in the bucket and the lookup whose clock this is has touched every
-// row that it uses.
-template <class Group>
-DYNEMB_HD Claim claim(Group const& group, TableRef const& table, Bucket const& bucket,
-                      uint64_t hash, uint64_t clock) {
-  auto const result = claim_empty(group, bucket, mark_of(hash));
-  if (result.place >= 0) return result;
-  return claim_full(group, table, bucket, mark_of(hash), clock);
 }
 
 }  // namespace dynemb

@@ -140,6 +140,11 @@ class Twins:
             expected_residual, d_rows, learning_rate=learning_rate
         )
 
+    def train(self, ids: Mapping[str, Any], weights: Any = None, *, seed: int) -> None:
+        """One step with random gradients."""
+        rows, residuals = self.lookup(ids, weights)
+        self.apply(residuals, {f: gradients(x.shape, seed) for f, x in rows.items()})
+
     def weight_gradients(
         self, residuals: tuple[Any, Any], d_rows: Any
     ) -> dict[str, np.ndarray]:

@@ -85,6 +85,12 @@ std::set<Key> content(TestTable& table, Scenario const& s) {
   return result;
 }
 
+template <class Group>
+void claim(Group const& group, TableRef const& table, Bucket const& bucket, Key key) {
+  auto const mark = mark_of(hash_key(key));
+  if (claim_empty(group, bucket, mark).place < 0) claim_full(group, table, bucket, mark, kClock);
+}
+
 // Every new key `copies` times, by `threads` threads that start from different places.
 void claim_by_threads(TestTable& table, Scenario const& s, int threads, size_t copies) {
   std::vector<std::thread> running;
@@ -93,7 +99,7 @@ void claim_by_threads(TestTable& table, Scenario const& s, int threads, size_t c
       auto const bucket = bucket_at(table.ref, 0);
       for (size_t i = 0; i < s.new_keys.size() * copies; ++i) {
         auto const key = s.new_keys[(i * 101 + size_t(t) * 13) % s.new_keys.size()];
-        claim(ScalarGroup{}, table.ref, bucket, hash_key(key), kClock);
+        claim(ScalarGroup{}, table.ref, bucket, key);
       }
     });
   }
@@ -108,7 +114,7 @@ void claim_by_groups(TestTable& table, Scenario const& s, int groups, int lanes)
         auto const bucket = bucket_at(table.ref, 0);
         for (size_t i = 0; i < s.new_keys.size(); ++i) {
           auto const key = s.new_keys[(i * 101 + size_t(g) * 13) % s.new_keys.size()];
-          claim(group, table.ref, bucket, hash_key(key), kClock);
+          claim(group, table.ref, bucket, key);
         }
       });
     });

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from support import Twins, gradients
+from support import Twins
 
 DIMS = (1, 3, 8, 64, 100, 128, 4096)
 OPTIMIZERS = {
@@ -34,16 +34,14 @@ def test_mixed_dims_in_one_call(platform, optimizer, pooling):
     rng = np.random.default_rng(0)
     for step in range(2):
         ids = {f"d{dim}": rng.integers(-1, 40, (16, 2)) for dim in DIMS}
-        rows, residuals = twins.lookup(ids)
-        twins.apply(residuals, {f: gradients(x.shape, step) for f, x in rows.items()})
+        twins.train(ids, seed=step)
     twins.check()
 
 
 def test_mixed_optimizers_in_one_call(platform):
     twins = Twins(*(table(name, 12, name) for name in OPTIMIZERS))
     for step in range(3):
-        rows, residuals = twins.lookup({name: [1, 2, 1] for name in OPTIMIZERS})
-        twins.apply(residuals, {f: gradients(x.shape, step) for f, x in rows.items()})
+        twins.train({name: [1, 2, 1] for name in OPTIMIZERS}, seed=step)
     twins.check()
 
 

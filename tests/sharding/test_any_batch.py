@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import jax_dynemb as jde
 from meshes import keys_of_shard, mesh_of
-from support import HostJagged, Twins, gradients
+from support import HostJagged, Twins
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 # No batch but that of one device divides, so the last devices have little or nothing.
@@ -83,7 +83,6 @@ def test_as_without_a_mesh(devices, pooled, vocabulary, padded, data, seed):
         "mean": HostJagged.of([list(ids(n)) for n in counts], capacity=LENGTH * size),
     }
     weights = {"sum": rng.normal(size=(size, LENGTH))}
-    rows, residuals = twins.lookup(batch, weights)
-    twins.apply(residuals, {f: gradients(x.shape, seed) for f, x in rows.items()})
+    twins.train(batch, weights, seed=seed)
     twins.find(batch, weights)
     twins.check(TOLERANCE)

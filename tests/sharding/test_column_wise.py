@@ -56,9 +56,7 @@ def batch(seed: int, size: int) -> tuple[dict, dict]:
 def train(twins: Twins, steps: int, size: int) -> None:
     for step in range(steps):
         ids, weights = batch(step, size)
-        rows, residuals = twins.lookup(ids, weights)
-        d_rows = {f: gradients(x.shape, step) for f, x in rows.items()}
-        twins.apply(residuals, d_rows)
+        twins.train(ids, weights, seed=step)
     twins.find(ids)
     twins.check(TOLERANCE)
 
@@ -142,8 +140,7 @@ def test_rows_leave_together():
     rng = np.random.default_rng(0)
     for step in range(3):
         ids = {t.name: rng.integers(0, 1000, 160) for t in tables}
-        rows, residuals = twins.lookup(ids)
-        twins.apply(residuals, {f: gradients(x.shape, step) for f, x in rows.items()})
+        twins.train(ids, seed=step)
     stats = twins.coll.stats(twins.state)
     assert stats["evicts/evicted"] > 0 and stats["refuses/refused"] > 0
     twins.check(TOLERANCE)

@@ -58,9 +58,7 @@ def train(twins: Twins, steps: int, size: int) -> None:
         rng = np.random.default_rng(step)
         ids = batch(step, size)
         weights = {"sum": rng.random((size, 3)), "mean": rng.random(5 * size)}
-        rows, residuals = twins.lookup(ids, weights)
-        d_rows = {f: gradients(x.shape, step) for f, x in rows.items()}
-        twins.apply(residuals, d_rows)
+        twins.train(ids, weights, seed=step)
         twins.find(ids)
     twins.check(TOLERANCE)
 

@@ -12,7 +12,7 @@ import jax_dynemb as jde
 from growth import TABLES, check_growth, grow
 from jax_dynemb.table._grow import _grown
 from meshes import collectives, mesh_of
-from support import Twins, export, gradients
+from support import Twins, export
 
 
 def test_as_on_one_device():
@@ -30,8 +30,7 @@ def test_tables_that_share_arrays_grow_together():
     for step in range(2):
         rng = np.random.default_rng(step)
         ids = {name: rng.integers(0, 2000, 300) for name in "abc"}
-        rows, residuals = twins.lookup(ids)
-        twins.apply(residuals, {f: gradients(x.shape, step) for f, x in rows.items()})
+        twins.train(ids, seed=step)
         twins.check()
         if step == 0:
             grow(twins, a=2048, c=2048)

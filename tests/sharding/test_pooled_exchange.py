@@ -27,8 +27,7 @@ def jagged(rng: np.random.Generator, bags: int, capacity: int) -> HostJagged:
 
 
 def step(twins: Twins, ids: dict, weights: dict, seed: int) -> None:
-    rows, residuals = twins.lookup(ids, weights)
-    twins.apply(residuals, {f: gradients(x.shape, seed) for f, x in rows.items()})
+    twins.train(ids, weights, seed=seed)
 
 
 def test_rows_and_sums_together():

@@ -60,9 +60,7 @@ def batch(seed: int, size: int) -> tuple[dict, dict]:
 def train(twins: Twins, steps: int, size: int) -> None:
     for step in range(steps):
         ids, weights = batch(step, size)
-        rows, residuals = twins.lookup(ids, weights)
-        d_rows = {f: gradients(x.shape, step) for f, x in rows.items()}
-        twins.apply(residuals, d_rows)
+        twins.train(ids, weights, seed=step)
     twins.find(ids)
     twins.check(TOLERANCE)
 
@@ -88,8 +86,7 @@ def test_tables_that_are_not_looked_up_stay_as_they_are():
     twins = Twins(*tables, mesh=mesh_of(4))
     for step, names in enumerate([("t0", "t1"), ("t0",), ("t1", "t2", "t3"), ("t3",)]):
         ids = {name: np.arange(step, 40) for name in names}
-        rows, residuals = twins.lookup(ids)
-        twins.apply(residuals, {f: gradients(x.shape, step) for f, x in rows.items()})
+        twins.train(ids, seed=step)
     twins.check(TOLERANCE)
     scores = twins.coll.get_score(twins.state)
     assert scores == {"t0": 3, "t1": 3, "t2": 2, "t3": 3}
@@ -145,8 +142,7 @@ def test_nothing_is_dropped_at_any_skew():
         ids = {t.name: rng.integers(0, distinct, 1200) for t in [*lfu, *time]}
         ids["f0"] = rng.permutation(1500)[:1200]  # refused ids are counted by device
         ids["f1"] = np.full(1200, 7)
-        rows, residuals = twins.lookup(ids)
-        twins.apply(residuals, {f: gradients(x.shape, 0) for f, x in rows.items()})
+        twins.train(ids, seed=0)
         twins.find(ids)
     twins.check(TOLERANCE)
     stats = twins.coll.stats(twins.state)
