@@ -36,6 +36,21 @@ DYNEMB_HD void initialize_row(Group const& group, Initializer const& initializer
   }
 }
 
+// Optimizer states of new rows are written late: most are read, changed and written again by the
+// update that follows, so their first values would cross the memory twice for nothing. If the first
+// state has more than one column, a new row gets a mark in it and nothing else; who reads or writes
+// states takes a row with the mark for one with initial states. No optimizer comes to the mark:
+// sums of squares are not negative, and means of gradients are not as large.
+constexpr float kUnwritten = -3.402823466e+38f;
+
+DYNEMB_HD bool writes_states_late(TableRef const& table) {
+  return table.num_states > 0 && table.state_width[0] > 1;
+}
+
+DYNEMB_HD bool has_unwritten_states(TableRef const& table, int64_t slot) {
+  return writes_states_late(table) && *state_at(table, 0, slot) == kUnwritten;
+}
+
 template <class Group>
 DYNEMB_HD void initialize_states(Group const& group, TableRef const& table, int64_t slot) {
   for (int state = 0; state < table.num_states; ++state) {
@@ -61,7 +76,8 @@ DYNEMB_HD void initialize_slot(Group const& group, TableRef const& table, Key ke
       initialize_row(group, table.initializer, seed, key, table.dim, row_at<Float16>(table, slot));
       break;
   }
-  initialize_states(group, table, slot);
+  if (!writes_states_late(table)) return initialize_states(group, table, slot);
+  if (group.rank() == 0) *state_at(table, 0, slot) = kUnwritten;
 }
 
 }  // namespace dynemb

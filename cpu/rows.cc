@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cpu/rows.cc: rows, states and scores of given slots, read and written.
-#include <type_traits>
+#include <algorithm>
 
+#include "core/group.h"
 #include "core/row.h"
 #include "core/slot.h"
 #include "cpu/table_ops.h"
@@ -19,19 +20,41 @@ void read_row(RowsArgs const& args, int64_t i, V const* row) {
   for (int32_t c = 0; c < args.table.dim; ++c) out[c] = row == nullptr ? 0.0f : to_float(row[c]);
 }
 
+void read_state(RowsArgs const& args, int64_t i, int32_t slot, int s) {
+  auto const& table = args.table;
+  auto const width = table.state_width[s];
+  auto* const out = args.states[s] + i * width;
+  if (slot < 0) {
+    std::fill_n(out, width, 0.0f);
+  } else if (has_unwritten_states(table, slot)) {
+    std::fill_n(out, width, table.state_initial[s]);
+  } else {
+    std::copy_n(state_at(table, s, slot), width, out);
+  }
+}
+
 template <class V>
 void gather_one(RowsArgs const& args, int64_t i) {
   auto const& table = args.table;
   auto const slot = args.slots[i];
   if (args.values != nullptr) read_row<V>(args, i, slot < 0 ? nullptr : row_at<V>(table, slot));
   for (int s = 0; s < table.num_states; ++s) {
-    if (args.states[s] == nullptr) continue;
-    auto const width = table.state_width[s];
-    for (int32_t c = 0; c < width; ++c) {
-      args.states[s][i * width + c] = slot < 0 ? 0.0f : state_at(table, s, slot)[c];
-    }
+    if (args.states[s] != nullptr) read_state(args, i, slot, s);
   }
   if (args.scores != nullptr) args.scores[i] = slot < 0 ? 0 : *score_at(table, slot);
+}
+
+void write_states(RowsArgs const& args, int64_t i, int32_t slot) {
+  auto const& table = args.table;
+  auto const given = std::any_of(args.states, args.states + table.num_states,
+                                 [](float const* state) { return state != nullptr; });
+  // The states that are not given lose their mark with the first.
+  if (given && has_unwritten_states(table, slot)) initialize_states(ScalarGroup{}, table, slot);
+  for (int s = 0; s < table.num_states; ++s) {
+    if (args.states[s] == nullptr) continue;
+    auto const width = table.state_width[s];
+    std::copy_n(args.states[s] + i * width, width, state_at(table, s, slot));
+  }
 }
 
 template <class V>
@@ -43,11 +66,7 @@ void scatter_one(RowsArgs const& args, int64_t i) {
     auto const* const from = args.values + i * table.dim;
     for (int32_t c = 0; c < table.dim; ++c) from_float(from[c], row_at<V>(table, slot) + c);
   }
-  for (int s = 0; s < table.num_states; ++s) {
-    if (args.states[s] == nullptr) continue;
-    auto const width = table.state_width[s];
-    for (int32_t c = 0; c < width; ++c) state_at(table, s, slot)[c] = args.states[s][i * width + c];
-  }
+  write_states(args, i, slot);
   if (args.scores != nullptr) *score_at(table, slot) = args.scores[i];
 }
 

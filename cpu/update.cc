@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/group.h"
+#include "core/row.h"
 #include "cpu/gradient_runs.h"
 #include "cpu/isa.h"
 #include "cpu/partition_rows.h"
@@ -103,7 +105,9 @@ void update_partition(RowGradients<isa> const& gradients, TableRef const& table,
     prefetch_row(table, later);
     prefetch_states(table, later);
     auto const* const gradient = gradients.sum_of(row, sum);
-    update_row<V>(table, optimizer, slot_of(row), gradient);
+    auto const slot = slot_of(row);
+    if (has_unwritten_states(table, slot)) initialize_states(ScalarGroup{}, table, slot);
+    update_row<V>(table, optimizer, slot, gradient);
   }
 }
 

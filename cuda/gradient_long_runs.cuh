@@ -136,7 +136,8 @@ struct LongRunAdder {
 
   __device__ void finish(Piece const& piece, PartialRows const& rows) const {
     auto const& table = view.tables[piece.table];
-    auto const row = SummedRow{table, piece.table, piece.slot, sorted.items[piece.run_start]};
+    auto const row =
+        SummedRow{table, piece.table, piece.slot, sorted.items[piece.run_start], piece.is_new};
     auto const format = format_of<Formats>(table);
     auto rate = 0.0f;
     if (sink.needs_squares(row)) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "core/feature_ref.h"
+#include "core/row.h"
 #include "cuda/gradient_order.cuh"
 #include "cuda/row_format.cuh"
 #include "cuda/tile_group.cuh"
@@ -38,7 +39,8 @@ struct Piece {
   int16_t table;
   int16_t first;  // position in the block
   int16_t count;
-  bool last;  // of its run
+  bool last;    // of its run
+  bool is_new;  // see SummedRow
 
   __device__ __forceinline__ bool is_whole_run() const { return last && index == 0; }
 };
@@ -143,8 +145,21 @@ struct PieceCutter {
     return next == 0 ? kPiece + 1 : __ffs(static_cast<int>(next));
   }
 
-  // The piece that starts at position i of the block. `stored`: the key that its slot holds.
-  __device__ void append_piece(int i, int64_t start, SortKey key, Key stored, uint32_t item,
+  // What a piece asks its slot for.
+  struct Asked {
+    Key key;
+    float mark;
+  };
+
+  __device__ __forceinline__ Asked ask(SortKey key) const {
+    auto const t = sorted.table_of(key);
+    auto const& table = view.tables[t];
+    auto const slot = sorted.slot_of(key);
+    return {*key_at(table, slot), sink.mark(t, table, slot)};
+  }
+
+  // The piece that starts at position i of the block.
+  __device__ void append_piece(int i, int64_t start, SortKey key, Asked const& asked, uint32_t item,
                                Place const& place) const {
     auto const left = left_of_run_at(i);
     auto const t = sorted.table_of(key);
@@ -158,8 +173,9 @@ struct PieceCutter {
     piece.first = static_cast<int16_t>(i);
     piece.last = left <= kPiece;
     piece.count = static_cast<int16_t>(piece.last ? left : kPiece);
+    piece.is_new = asked.mark == kUnwritten;
     auto const& feature = view.features[place.feature];
-    if (stored != load_key(feature.ids, feature.id_type, place.position)) {
+    if (asked.key != load_key(feature.ids, feature.id_type, place.position)) {
       if (counts_lost) {
         fetch_add(table.counters + kLostUpdates, static_cast<uint64_t>(piece.count));
       }
@@ -175,12 +191,12 @@ struct PieceCutter {
     auto const start = start_of_run_at(i);
     auto const begins_piece = (p - start) % kPiece == 0;
     // Asked for first, needed last: it comes from far away.
-    Key stored = kEmptyKey;
-    if (begins_piece) stored = *key_at(view.tables[sorted.table_of(key)], sorted.slot_of(key));
+    Asked asked{kEmptyKey, 0.0f};
+    if (begins_piece) asked = ask(key);
     auto const item = sorted.items[p];
     auto const place = place_of(view, item);
     memory.rows[i] = gradient_row(place);
-    if (begins_piece) append_piece(i, start, key, stored, item, place);
+    if (begins_piece) append_piece(i, start, key, asked, item, place);
   }
 
   // After this the pieces of the block and the rows of their positions are in shared memory.

@@ -6,6 +6,7 @@
 //   Sink::Loaded                     what it needs of a row, loaded beside the gradients
 //   load(format, row, column)        -> Loaded
 //   expect(table_index, table, slot) asks the memory for what rate() will read, long before it does
+//   mark(table_index, table, slot)   what tells whether the row is new: kUnwritten if so
 //   needs_squares(row)               whether the optimizer looks at the whole row first; then
 //   row_state(row)                   its state of the row
 //   rate(row, squares, row_state)    the factor of the gradient, and the new row_state
@@ -27,6 +28,7 @@ struct SummedRow {
   int32_t table_index;
   int32_t slot;
   uint32_t first_item;  // the first of its positions in the batch
+  bool is_new;          // its states are not written yet (core/row.h)
 };
 
 template <class Formats>

@@ -56,7 +56,7 @@ struct PieceSummer {
     return exists(k) && piece(k).is_whole_run();
   }
   __device__ __forceinline__ SummedRow row(int k) const {
-    return {table(k), piece(k).table, piece(k).slot, piece(k).first_item};
+    return {table(k), piece(k).table, piece(k).slot, piece(k).first_item, piece(k).is_new};
   }
 
   __device__ __forceinline__ void sum(int32_t column, int32_t const (&dim)[kTogether],

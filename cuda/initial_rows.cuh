@@ -27,6 +27,10 @@ __device__ __forceinline__ float4 initial_quad(TableRef const& table,
           rounded_to(type, v[3])};
 }
 
+// The mark of unwritten states takes one column, but a sector that is written in part is read
+// first.
+constexpr int32_t kMarkColumns = 8;
+
 // What the first values of a table's slots depend on, copied from the table once: a field that is
 // read through a pointer is read again after every store.
 struct SlotFiller {
@@ -35,6 +39,7 @@ struct SlotFiller {
   int32_t dim;
   RowSeed seed;
   Initializer initializer;
+  bool writes_late;  // the states: core/row.h
   int32_t num_states;
   float* states[kMaxStates];
   int32_t width[kMaxStates];
@@ -46,6 +51,7 @@ struct SlotFiller {
         dim(table.dim),
         seed(row_seed(table)),
         initializer(table.initializer),
+        writes_late(writes_states_late(table)),
         num_states(table.num_states) {
 #pragma unroll
     for (int s = 0; s < kMaxStates; ++s) {
@@ -63,18 +69,20 @@ struct SlotFiller {
       initial_values(initializer, seed, key, static_cast<uint32_t>(c) / 4, v);
       store_quad(format, row, c, dim, {v[0], v[1], v[2], v[3]});
     }
+    if (writes_late) return fill_state(tile, 0, slot, kUnwritten, min(width[0], kMarkColumns));
 #pragma unroll
     for (int s = 0; s < kMaxStates; ++s) {
-      if (s < num_states) fill_state(tile, s, slot);
+      if (s < num_states) fill_state(tile, s, slot, first[s], width[s]);
     }
   }
 
-  __device__ __forceinline__ void fill_state(RowTile const& tile, int s, int32_t slot) const {
+  // `columns` from the first on.
+  __device__ __forceinline__ void fill_state(RowTile const& tile, int s, int32_t slot, float value,
+                                             int32_t columns) const {
     auto const state_format = AnyFormat{ValueType::kFloat32, moves_vectors(states[s], width[s])};
     auto* const state = reinterpret_cast<char*>(states[s] + int64_t{slot} * width[s]);
-    auto const value = first[s];
-    for (auto c = tile.first_column(); c < width[s]; c += tile.step()) {
-      store_quad(state_format, state, c, width[s], {value, value, value, value});
+    for (auto c = tile.first_column(); c < columns; c += tile.step()) {
+      store_quad(state_format, state, c, columns, {value, value, value, value});
     }
   }
 };

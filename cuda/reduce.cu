@@ -54,6 +54,7 @@ struct ReduceRows {
   }
   __device__ __forceinline__ bool needs_squares(SummedRow const&) const { return false; }
   __device__ __forceinline__ void expect(int32_t, TableRef const&, int32_t) const {}
+  __device__ __forceinline__ float mark(int32_t, TableRef const&, int32_t) const { return 0.0f; }
   __device__ __forceinline__ float row_state(SummedRow const&) const { return 0.0f; }
   __device__ __forceinline__ void store_row_state(SummedRow const&, float) const {}
   __device__ __forceinline__ float rate(SummedRow const&, float, float*) const { return 0.0f; }

@@ -16,7 +16,8 @@ __device__ __forceinline__ AnyFormat float_format(void const* rows, int32_t widt
 
 struct Columns {
   AnyFormat from_format;
-  char const* from;  // null reads zeros
+  char const* from;  // null reads `instead`
+  float instead;
   AnyFormat to_format;
   char* to;
   int32_t width;
@@ -24,9 +25,11 @@ struct Columns {
 
 __device__ __forceinline__ void copy_columns(RowTile const& tile, Columns const& c) {
   for (auto column = tile.first_column(); column < c.width; column += tile.step()) {
-    auto quad = RawQuad{{0, 0, 0, 0}};
-    if (c.from != nullptr) quad = load_quad(c.from_format, c.from, column, c.width);
-    store_quad(c.to_format, c.to, column, c.width, to_floats(c.from_format, quad));
+    auto values = float4{c.instead, c.instead, c.instead, c.instead};
+    if (c.from != nullptr) {
+      values = to_floats(c.from_format, load_quad(c.from_format, c.from, column, c.width));
+    }
+    store_quad(c.to_format, c.to, column, c.width, values);
   }
 }
 
@@ -57,13 +60,35 @@ __device__ __forceinline__ RowPair state_rows(RowsArgs const& args, int s, int64
           row_pointer(given, args.states[s], i, width), width};
 }
 
-__device__ __forceinline__ void read_row(RowTile const& tile, RowPair const& p, bool live) {
-  copy_columns(tile,
-               {p.stored_format, live ? p.stored : nullptr, p.given_format, p.given, p.width});
+__device__ __forceinline__ void read_row(RowTile const& tile, RowPair const& p, bool there,
+                                         float instead) {
+  copy_columns(tile, {p.stored_format, there ? p.stored : nullptr, instead, p.given_format, p.given,
+                      p.width});
 }
 
 __device__ __forceinline__ void write_row(RowTile const& tile, RowPair const& p) {
-  copy_columns(tile, {p.given_format, p.given, p.stored_format, p.stored, p.width});
+  copy_columns(tile, {p.given_format, p.given, 0.0f, p.stored_format, p.stored, p.width});
+}
+
+__device__ __forceinline__ void write_constant(RowTile const& tile, RowPair const& p, float value) {
+  copy_columns(tile, {p.stored_format, nullptr, value, p.stored_format, p.stored, p.width});
+}
+
+// Lanes write states when all of their tile have seen whether there are any.
+__device__ __forceinline__ void write_states(RowTile const& tile, RowsArgs const& args, int64_t i,
+                                             int32_t slot) {
+  auto const unwritten = has_unwritten_states(args.table, slot);
+  __syncwarp(tile.mask());
+  auto given = false;
+  for (int s = 0; s < args.table.num_states; ++s) given |= args.states[s] != nullptr;
+  for (int s = 0; given && s < args.table.num_states; ++s) {
+    auto const rows = state_rows(args, s, i, slot);
+    if (args.states[s] != nullptr) {
+      write_row(tile, rows);
+    } else if (unwritten) {
+      write_constant(tile, rows, args.table.state_initial[s]);
+    }
+  }
 }
 
 __device__ __forceinline__ int64_t slot_of_tile(RowTile const& tile) {
@@ -76,9 +101,13 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(__grid_constant__ Rows
   if (i >= args.num_slots) return;
   auto const slot = args.slots[i];
   auto const live = slot >= 0;
-  if (args.values != nullptr) read_row(tile, value_rows(args, i, live ? slot : 0), live);
+  auto const at = live ? slot : 0;
+  if (args.values != nullptr) read_row(tile, value_rows(args, i, at), live, 0.0f);
+  auto const written = live && !has_unwritten_states(args.table, slot);
   for (int s = 0; s < args.table.num_states; ++s) {
-    if (args.states[s] != nullptr) read_row(tile, state_rows(args, s, i, live ? slot : 0), live);
+    if (args.states[s] == nullptr) continue;
+    auto const instead = live ? args.table.state_initial[s] : 0.0f;
+    read_row(tile, state_rows(args, s, i, at), written, instead);
   }
   if (args.scores != nullptr && tile.rank == 0) {
     args.scores[i] = live ? *score_at(args.table, slot) : 0;
@@ -92,9 +121,7 @@ __global__ void __launch_bounds__(kThreads) scatter_kernel(__grid_constant__ Row
   auto const slot = args.slots[i];
   if (slot < 0) return;
   if (args.values != nullptr) write_row(tile, value_rows(args, i, slot));
-  for (int s = 0; s < args.table.num_states; ++s) {
-    if (args.states[s] != nullptr) write_row(tile, state_rows(args, s, i, slot));
-  }
+  write_states(tile, args, i, slot);
   if (args.scores != nullptr && tile.rank == 0) *score_at(args.table, slot) = args.scores[i];
 }
 

@@ -66,6 +66,19 @@ struct UpdateRows {
   }
 
   template <class Format>
+  __device__ __forceinline__ float4 load_state(Format format, SummedRow const& row, int state,
+                                               int32_t column) const {
+    auto const& table = row.table;
+    if (row.is_new) {
+      auto const initial = table.state_initial[state];
+      return {initial, initial, initial, initial};
+    }
+    auto const* const from = reinterpret_cast<char const*>(state_at(table, state, row.slot));
+    auto const as = state_format(format, row, state);
+    return to_floats(as, load_quad(as, from, column, table.dim));
+  }
+
+  template <class Format>
   __device__ __forceinline__ Loaded load(Format format, SummedRow const& row,
                                          int32_t column) const {
     auto const& table = row.table;
@@ -75,10 +88,7 @@ struct UpdateRows {
                            table.dim);
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
-      if (s >= states) continue;
-      auto const* const from = reinterpret_cast<char const*>(state_at(table, s, row.slot));
-      auto const state = state_format(format, row, s);
-      loaded.state[s] = to_floats(state, load_quad(state, from, column, table.dim));
+      if (s < states) loaded.state[s] = load_state(format, row, s, column);
     }
     return loaded;
   }
@@ -92,6 +102,12 @@ struct UpdateRows {
                                          int32_t slot) const {
     if (!is_rowwise(kind_of(table_index))) return;
     asm volatile("prefetch.global.L2 [%0];" ::"l"(state_at(table, 0, slot)));
+  }
+
+  __device__ __forceinline__ float mark(int32_t table_index, TableRef const& table,
+                                        int32_t slot) const {
+    auto const late = wide_states(kind_of(table_index)) > 0 && writes_states_late(table);
+    return late ? *state_at(table, 0, slot) : 0.0f;
   }
 
   __device__ __forceinline__ float row_state(SummedRow const& row) const {

@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "core/args.h"
+#include "core/row.h"
 #include "xla_ffi/backend.h"
 #include "xla_ffi/handlers.h"
 #include "xla_ffi/schema.h"
@@ -38,6 +39,7 @@ nb::dict constants() {
   result["keys_word"] = kKeysOffset / 4;
   result["scores_word"] = kScoresOffset / 4;
   result["max_states"] = kMaxStates;
+  result["unwritten_state"] = kUnwritten;
   result["max_tables"] = kMaxTables;
   result["max_features"] = kMaxFeatures;
   result["initializer_parameters"] = kInitializerParameters;

@@ -16,7 +16,7 @@ import numpy as np
 from jax_dynemb import _ffi
 from jax_dynemb.checkpoint import _layout
 from jax_dynemb.checkpoint._tree import Place
-from jax_dynemb.ops._state import TableState, empty_state
+from jax_dynemb.ops._state import TableState, empty_state, states_of_rows
 from jax_dynemb.sharding._collection import init
 from jax_dynemb.stored import (
     Schema,
@@ -90,7 +90,9 @@ def _chunks(folder: Path, path: str, schema: Schema) -> Iterator[Exported]:
             keys=keys[live],
             rows=parts["values"],
             scores=scores[live],
-            optimizer_state={s: parts[f"optimizer/{s}"] for s in schema.states},
+            optimizer_state=states_of_rows(
+                schema.initial, {s: parts[f"optimizer/{s}"] for s in schema.states}
+            ),
         )
 
     for first, last in _ranges(schema, schema.row_bytes * room, *arrays.values()):

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, UInt32
 
 from jax_dynemb import _ffi
@@ -30,7 +32,8 @@ class TableState:
         keys and 128 scores (64 bits each).
       values: param_dtype[num_slots, dim], the rows.
       optimizer: per-row optimizer states by name, float32[num_slots, dim] or
-        float32[num_slots].
+        float32[num_slots]. Read them with ``Tables.export``: those of a row that was
+        never updated are not written yet, and a mark stands in their place.
       counters: uint32[rows, 13, 2]: 64-bit numbers as (low, high) words, see
         ``stats``. A row for each shard that the table may be cut into: events are
         counted in a shard's first row, all other numbers are equal in each row.
@@ -132,6 +135,33 @@ def empty_index(num_buckets: int) -> UInt32[Array, "buckets 544"]:
     is_key = (column >= constants["keys_word"]) & (column < constants["scores_word"])
     bucket = jnp.where(is_key, jnp.uint32(0xFFFFFFFF), jnp.uint32(0))
     return jnp.broadcast_to(bucket, (num_buckets, words))
+
+
+def states_of_rows(
+    initial: Mapping[str, float], states: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Optimizer states as they were read from the arrays, for people to look at.
+
+    The states of a new row are not written before its first update (core/row.h): a
+    mark in the first column of one of them says so.
+
+    Args:
+      initial: the initial value of each state; 0 if it is not there.
+      states: float32[rows, dim] or float32[rows] by name.
+    """
+    mark = np.float32(_ffi.constants()["unwritten_state"])
+    marked = [array[:, 0] == mark for array in states.values() if array.ndim > 1]
+    new = functools.reduce(np.logical_or, marked, np.False_)
+    if not new.any():
+        return dict(states)
+    return {
+        name: np.where(
+            new if array.ndim == 1 else new[:, None],
+            np.float32(initial.get(name, 0.0)),
+            array,
+        )
+        for name, array in states.items()
+    }
 
 
 def _first_counters(

@@ -15,7 +15,7 @@ import numpy as np
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops import _rows
-from jax_dynemb.ops._state import TableState, check_state
+from jax_dynemb.ops._state import TableState, check_state, states_of_rows
 from jax_dynemb.table._scores import used_since, words_of
 
 _CHUNK_BYTES = 1 << 28
@@ -64,14 +64,14 @@ def export(
         check_state(table, state)
     if known_keys is not None:
         gone = _removed(parts, known_keys)
-        yield _rows_of(parts[0][1], _nothing())._replace(removed=gone)
+        yield _rows_of(*parts[0], _nothing())._replace(removed=gone)
     for table, state in parts:
         for live in _live(table, state, chunk_buckets, min_score):
             if since is not None:
                 wanted = used_since(table, state, live.scores, since)
                 live = _Live(*(array[wanted] for array in live))
             if len(live.keys):
-                yield _rows_of(state, live)
+                yield _rows_of(table, state, live)
 
 
 def export_index(parts: Parts) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -122,7 +122,7 @@ def _index_range(
     return _rows.export_batch(table, index, first, num_buckets, min_score)
 
 
-def _rows_of(state: TableState, live: _Live) -> Exported:
+def _rows_of(table: TableConfig, state: TableState, live: _Live) -> Exported:
     """Reads the rows of some slots; only these travel to the host."""
     n = len(live.slots)
     padded = np.zeros(1 << max(7, (n - 1).bit_length()), np.int32)
@@ -132,7 +132,10 @@ def _rows_of(state: TableState, live: _Live) -> Exported:
         keys=live.keys,
         rows=rows[:n],
         scores=live.scores,
-        optimizer_state={name: array[:n] for name, array in states.items()},
+        optimizer_state=states_of_rows(
+            {name: spec.initial for name, spec in table.states.items()},
+            {name: array[:n] for name, array in states.items()},
+        ),
     )
 
 
