@@ -44,6 +44,7 @@ struct CallView {
   FeatureRef* features;
   int64_t* first_slot;
   uint32_t* first_item;
+  uint32_t items_of_each;  // feature, if all have as many; else 0
 };
 
 struct Place {
@@ -52,6 +53,10 @@ struct Place {
 };
 
 __device__ __forceinline__ Place place_of(CallView const& view, uint32_t item) {
+  if (view.items_of_each != 0) {
+    auto const feature = item / view.items_of_each;
+    return {static_cast<int32_t>(feature), int64_t{item - feature * view.items_of_each}};
+  }
   int32_t low = 0, high = view.num_features;  // first_item[low] <= item < first_item[high]
   while (high - low > 1) {
     auto const middle = (low + high) / 2;
@@ -165,13 +170,21 @@ int64_t fill_call(Args const& args, CutFunction const& cut, CallArgs<Size>* call
 inline Cut cut_ids(FeatureRef const& feature) { return {feature.num_ids, 32}; }
 
 template <class Args>
+uint32_t items_of_each(Args const& args) {
+  auto const same = [&](FeatureRef const& f) { return f.num_ids == args.features[0].num_ids; };
+  auto const all = std::all_of(args.features, args.features + args.num_features, same);
+  return all && args.num_features > 0 ? static_cast<uint32_t>(args.features[0].num_ids) : 0;
+}
+
+template <class Args>
 CallView take_view(Args const& args, Scratch& scratch) {
   return {args.num_tables,
           args.num_features,
           scratch.take<TableRef>(args.num_tables),
           scratch.take<FeatureRef>(args.num_features),
           scratch.take<int64_t>(args.num_tables + 1),
-          scratch.take<uint32_t>(args.num_features + 1)};
+          scratch.take<uint32_t>(args.num_features + 1),
+          items_of_each(args)};
 }
 
 // ---- the first kernel of an operation -----------------------------------------------------------

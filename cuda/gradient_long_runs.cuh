@@ -136,18 +136,19 @@ struct LongRunAdder {
 
   __device__ void finish(Piece const& piece, PartialRows const& rows) const {
     auto const& table = view.tables[piece.table];
-    auto const row =
-        SummedRow{table, piece.table, piece.slot, sorted.items[piece.run_start], piece.is_new};
     auto const format = format_of<Formats>(table);
+    auto* const values = row_pointer(format, table.values, piece.slot, table.dim);
+    auto const first_item = sorted.items[piece.run_start];
+    auto const row =
+        SummedRow{table, values, table.dim, piece.table, piece.slot, first_item, piece.is_new};
     auto rate = 0.0f;
     if (sink.needs_squares(row)) {
+      auto const loaded = sink.load(format, row, 0);
       auto squares = 0.0f;
       for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
         squares += square_of(sum_of(rows, c));
       }
-      auto state = sink.row_state(row);
-      rate = sink.rate(row, sum_of_tile(tile, squares), &state);
-      if (tile.rank == 0) sink.store_row_state(row, state);
+      rate = sink.rate(row, sum_of_tile(tile, squares), loaded, tile.rank == 0);
     }
     for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
       auto const loaded = sink.load(format, row, c);

@@ -16,6 +16,7 @@
 #include "core/feature_ref.h"
 #include "core/row.h"
 #include "cuda/gradient_order.cuh"
+#include "cuda/initial_rows.cuh"
 #include "cuda/row_format.cuh"
 #include "cuda/tile_group.cuh"
 
@@ -25,35 +26,67 @@ constexpr int kPiece = 32;  // sorted positions
 
 // What is known of a position of the block: where its gradient lies and its factor.
 struct GradientRow {
-  char const* row;
+  char const* row;  // null: the position has none
   float factor;
-  uint16_t type;
-  uint16_t vector;
+  uint32_t packed;
+
+  __device__ __forceinline__ GradientRow(char const* row, float factor, int32_t dim,
+                                         AnyFormat format)
+      : row(row),
+        factor(factor),
+        packed(static_cast<uint32_t>(dim) << 3 | static_cast<uint32_t>(format.type) << 1 |
+               static_cast<uint32_t>(format.vector)) {}
+
+  __device__ __forceinline__ int32_t dim() const { return static_cast<int32_t>(packed >> 3); }
+  __device__ __forceinline__ AnyFormat format() const {
+    return {static_cast<ValueType>(packed >> 1 & 3), (packed & 1) != 0};
+  }
 };
 
 struct Piece {
   int64_t run_start;    // sorted position
+  char* values;         // the row, if the piece is all of its run; else null
   uint32_t index;       // of the piece in its run
   uint32_t first_item;  // the item at the start of the run, if the piece is all of it
   int32_t slot;
+  float number;  // of an optimizer that needs the whole row: its squares, then its rate
   int16_t table;
-  int16_t first;  // position in the block
-  int16_t count;
   bool last;    // of its run
   bool is_new;  // see SummedRow
 
-  __device__ __forceinline__ bool is_whole_run() const { return last && index == 0; }
+  __device__ __forceinline__ bool is_whole_run() const { return values != nullptr; }
+};
+
+// Bits for the positions of a block and for those after it that its last piece may take.
+template <int kPositions>
+struct PositionBits {
+  static constexpr int kWords = kPositions / 32 + 1;
+
+  unsigned words[kWords];
+
+  __device__ __forceinline__ void set(int i) { atomicOr(words + i / 32, 1u << (i % 32)); }
+
+  // The bits from `first` on: 64 - first % 32 of them.
+  __device__ __forceinline__ uint64_t from(int first) const {
+    auto const* const word = words + first / 32;
+    return (uint64_t{word[0]} | uint64_t{word[1]} << 32) >> (first % 32);
+  }
 };
 
 template <int kPositions>
 struct PieceMemory {
   // A piece may end in the next block.
-  GradientRow rows[kPositions + kPiece];
-  Piece pieces[kPositions];
-  unsigned heads[kPositions / 32 + 1];  // a bit for each position at which a run begins
-  int64_t first_run_start;              // of the run at the block's first position
-  int32_t num_pieces;
+  alignas(GradientRow) char row_bytes[(kPositions + kPiece) * sizeof(GradientRow)];
+  Piece pieces[kPositions];         // each at the position where it begins
+  PositionBits<kPositions> heads;   // where a run begins
+  PositionBits<kPositions> begins;  // where a piece that is to be summed begins,
+  PositionBits<kPositions> ends;    // and its last position
+  int64_t first_run_start;          // of the run at the block's first position
   int32_t max_dim;
+
+  __device__ __forceinline__ GradientRow* rows() {
+    return reinterpret_cast<GradientRow*>(row_bytes);
+  }
 };
 
 template <int kPositions, class SortKey, class Sink>
@@ -107,8 +140,7 @@ struct PieceCutter {
     auto const bag = bag_of(feature, place.position);
     auto const format = AnyFormat{feature.row_type, moves_vectors(feature.rows, dim)};
     return {row_pointer(format, const_cast<void const*>(feature.rows), bag, dim),
-            gradient_factor(feature, bag, place.position), static_cast<uint16_t>(format.type),
-            static_cast<uint16_t>(format.vector)};
+            gradient_factor(feature, bag, place.position), dim, format};
   }
 
   // Heads of the block and of the 32 positions after it, and the run that the block begins in.
@@ -118,30 +150,32 @@ struct PieceCutter {
     if (warp >= kPositions / 32) return;
     auto const p = block_start() + thread;
     auto const word = __ballot_sync(kFullWarp, is_head(p));
-    if (lane_id() == 0) memory.heads[warp] = word;
+    if (lane_id() == 0) memory.heads.words[warp] = word;
+    if (lane_id() == 1) memory.begins.words[warp] = 0;
+    if (lane_id() == 2) memory.ends.words[warp] = 0;
     if (warp != 0) return;
     auto const after = __ballot_sync(kFullWarp, is_head(block_start() + kPositions + thread));
     auto const start = (word & 1) != 0 ? block_start() : run_start(block_start());
     if (thread != 0) return;
-    memory.heads[kPositions / 32] = after;
+    memory.heads.words[kPositions / 32] = after;
+    memory.begins.words[kPositions / 32] = 0;
+    memory.ends.words[kPositions / 32] = 0;
     memory.first_run_start = start;
-    memory.num_pieces = 0;
     memory.max_dim = 1;
   }
 
   // The last head at or before position `i` of the block.
   __device__ __forceinline__ int64_t start_of_run_at(int i) const {
     auto word = i / 32;
-    auto bits = memory.heads[word] & (kFullWarp >> (31 - i % 32));
-    while (bits == 0 && word > 0) bits = memory.heads[--word];
+    auto bits = memory.heads.words[word] & (kFullWarp >> (31 - i % 32));
+    while (bits == 0 && word > 0) bits = memory.heads.words[--word];
     return bits == 0 ? memory.first_run_start
                      : block_start() + word * 32 + 31 - __clz(static_cast<int>(bits));
   }
 
   // Positions from i to the end of its run, or 33 if there are more than 32.
   __device__ __forceinline__ int left_of_run_at(int i) const {
-    auto const both = uint64_t{memory.heads[i / 32]} | uint64_t{memory.heads[i / 32 + 1]} << 32;
-    auto const next = static_cast<uint32_t>(both >> (i % 32) >> 1);
+    auto const next = static_cast<uint32_t>(memory.heads.from(i) >> 1);
     return next == 0 ? kPiece + 1 : __ffs(static_cast<int>(next));
   }
 
@@ -162,55 +196,61 @@ struct PieceCutter {
   __device__ void append_piece(int i, int64_t start, SortKey key, Asked const& asked, uint32_t item,
                                Place const& place) const {
     auto const left = left_of_run_at(i);
+    auto const last = left <= kPiece;
+    auto const count = last ? left : kPiece;
     auto const t = sorted.table_of(key);
+    auto const slot = sorted.slot_of(key);
     auto const& table = view.tables[t];
-    Piece piece;
-    piece.run_start = start;
-    piece.index = static_cast<uint32_t>((block_start() + i - start) / kPiece);
-    piece.first_item = item;
-    piece.slot = sorted.slot_of(key);
-    piece.table = static_cast<int16_t>(t);
-    piece.first = static_cast<int16_t>(i);
-    piece.last = left <= kPiece;
-    piece.count = static_cast<int16_t>(piece.last ? left : kPiece);
-    piece.is_new = asked.mark == kUnwritten;
     auto const& feature = view.features[place.feature];
     if (asked.key != load_key(feature.ids, feature.id_type, place.position)) {
-      if (counts_lost) {
-        fetch_add(table.counters + kLostUpdates, static_cast<uint64_t>(piece.count));
-      }
+      if (counts_lost) fetch_add(table.counters + kLostUpdates, static_cast<uint64_t>(count));
       return;
     }
-    sink.expect(t, table, piece.slot);
-    memory.pieces[atomicAdd(&memory.num_pieces, 1)] = piece;
+    auto const index = static_cast<uint32_t>((block_start() + i - start) / kPiece);
+    auto* const values = row_pointer(value_format(table), table.values, slot, table.dim);
+    memory.pieces[i] = {start,
+                        last && index == 0 ? values : nullptr,
+                        index,
+                        item,
+                        slot,
+                        0.0f,
+                        static_cast<int16_t>(t),
+                        last,
+                        asked.mark == kUnwritten};
+    memory.begins.set(i);
+    memory.ends.set(i + count - 1);
     atomicMax(&memory.max_dim, table.dim);
   }
 
-  __device__ __forceinline__ void look_at(int i, SortKey key) const {
+  __device__ __forceinline__ void look_at(int i, SortKey key, uint32_t item) const {
     auto const p = block_start() + i;
     auto const start = start_of_run_at(i);
     auto const begins_piece = (p - start) % kPiece == 0;
     // Asked for first, needed last: it comes from far away.
     Asked asked{kEmptyKey, 0.0f};
     if (begins_piece) asked = ask(key);
-    auto const item = sorted.items[p];
     auto const place = place_of(view, item);
-    memory.rows[i] = gradient_row(place);
+    memory.rows()[i] = gradient_row(place);
     if (begins_piece) append_piece(i, start, key, asked, item, place);
   }
 
   // After this the pieces of the block and the rows of their positions are in shared memory.
   __device__ void run() const {
-    find_heads();
-    __syncthreads();
     auto const i = static_cast<int>(threadIdx.x);
     auto const p = block_start() + i;
     auto const key = i < kPositions ? key_at_position(p) : kNoRow;
-    if (key != kNoRow) look_at(i, key);
+    auto const item = key == kNoRow ? 0 : sorted.items[p];  // on its way while heads are found
+    find_heads();
+    __syncthreads();
+    if (key != kNoRow) {
+      look_at(i, key, item);
+    } else if (i < kPositions) {
+      memory.rows()[i] = {nullptr, 0.0f, 0, {}};
+    }
     // What follows the block belongs to its last piece, up to the next head.
-    auto const after = memory.heads[kPositions / 32] & (kFullWarp >> (31 - lane_id()));
+    auto const after = memory.heads.words[kPositions / 32] & (kFullWarp >> (31 - lane_id()));
     if (i < kPiece && after == 0 && sorted.keys[p + kPositions] != kNoRow) {
-      memory.rows[kPositions + i] = gradient_row(place_of(view, sorted.items[p + kPositions]));
+      memory.rows()[kPositions + i] = gradient_row(place_of(view, sorted.items[p + kPositions]));
     }
     __syncthreads();
   }

@@ -5,12 +5,10 @@
 // cuda/reduce.cu):
 //   Sink::Loaded                     what it needs of a row, loaded beside the gradients
 //   load(format, row, column)        -> Loaded
-//   expect(table_index, table, slot) asks the memory for what rate() will read, long before it does
 //   mark(table_index, table, slot)   what tells whether the row is new: kUnwritten if so
 //   needs_squares(row)               whether the optimizer looks at the whole row first; then
-//   row_state(row)                   its state of the row
-//   rate(row, squares, row_state)    the factor of the gradient, and the new row_state
-//   store_row_state(row, row_state)
+//   rate(row, squares, loaded)       the factor of the gradient, by all lanes; stores what it keeps
+//                                    of the row, by the lane for which `stores` holds
 //   store(format, row, column, loaded, sum, rate)
 #pragma once
 
@@ -25,6 +23,8 @@ namespace dynemb::cuda {
 // A row whose sum is complete.
 struct SummedRow {
   TableRef const& table;
+  char* values;  // of the row
+  int32_t dim;
   int32_t table_index;
   int32_t slot;
   uint32_t first_item;  // the first of its positions in the batch
@@ -46,8 +46,10 @@ __device__ __forceinline__ float square_of(float4 const& v) {
 
 // Of all lanes of a tile; the same bits in each.
 __device__ __forceinline__ float sum_of_tile(RowTile const& tile, float value) {
-  for (int distance = tile.lanes / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(tile.mask(), value, distance, tile.lanes);
+  auto const mask = tile.mask();
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    if (distance < tile.lanes) value += __shfl_xor_sync(mask, value, distance);
   }
   return value;
 }

@@ -14,8 +14,6 @@
 namespace dynemb::cuda {
 
 constexpr int kFewPositions = 64;  // of a block, in a small batch
-constexpr int kTogether = 2;       // pieces that a tile sums at the same time
-constexpr int kRowsOfPiece = 2;    // gradients on their way, for each of them
 
 template <class SortKey, class Sink>
 struct PiecesCall {
@@ -31,143 +29,191 @@ __device__ __forceinline__ auto format_of(GradientRow const& row) {
   if constexpr (Formats::kKnown) {
     return typename Formats::Row{};
   } else {
-    return AnyFormat{static_cast<ValueType>(row.type), row.vector != 0};
+    return row.format();
   }
 }
 
-// One tile at work on kTogether pieces. All lanes of the tile take the same branches, except where
-// a lane has no column.
+// One tile at work on the pieces that begin among its share of the block's positions. It walks over
+// these positions, a few gradients at a time, whosever they are, so that as many loads are on their
+// way in a run of thirty as in thirty rows of one position each. All lanes of a tile take the same
+// branches, except where a lane has no column.
 template <class Formats, int kPositions, class SortKey, class Sink>
 struct PieceSummer {
-  PieceMemory<kPositions> const& memory;
+  static constexpr int kAhead = Sink::kAhead;  // gradients on their way, and the rows they complete
+
+  PieceMemory<kPositions>& memory;
   PiecesCall<SortKey, Sink> const& call;
   RowTile const& tile;
-  int32_t first;  // of the pieces,
-  int32_t step;   // and from one to the next
+  int32_t first;    // position of the share,
+  uint64_t begins;  // where pieces begin, counted from there,
+  uint64_t ends;    // and end
 
-  __device__ __forceinline__ int32_t index(int k) const { return first + k * step; }
-  __device__ __forceinline__ bool exists(int k) const { return index(k) < memory.num_pieces; }
-  // Read again where it is needed: shared memory is near and registers are few.
-  __device__ __forceinline__ Piece const& piece(int k) const { return memory.pieces[index(k)]; }
-  __device__ __forceinline__ TableRef const& table(int k) const {
-    return call.view.tables[piece(k).table];
-  }
-  __device__ __forceinline__ bool is_whole(int k) const {
-    return exists(k) && piece(k).is_whole_run();
-  }
-  __device__ __forceinline__ SummedRow row(int k) const {
-    return {table(k), piece(k).table, piece(k).slot, piece(k).first_item, piece(k).is_new};
-  }
-
-  __device__ __forceinline__ void sum(int32_t column, int32_t const (&dim)[kTogether],
-                                      float4 (&sums)[kTogether]) const {
-    int32_t most = 0;
-    int32_t count[kTogether];
-    GradientRow const* rows[kTogether];
-#pragma unroll
-    for (int k = 0; k < kTogether; ++k) {
-      sums[k] = {0.0f, 0.0f, 0.0f, 0.0f};
-      count[k] = column < dim[k] ? piece(k).count : 0;
-      rows[k] = memory.rows + (exists(k) ? piece(k).first : 0);
-      most = max(most, count[k]);
-    }
-    for (int32_t base = 0; base < most; base += kRowsOfPiece) {
-      RawQuad quad[kTogether][kRowsOfPiece];
-#pragma unroll
-      for (int k = 0; k < kTogether; ++k) {
-#pragma unroll
-        for (int r = 0; r < kRowsOfPiece; ++r) {
-          quad[k][r] = {{0, 0, 0, 0}};
-          if (base + r >= count[k]) continue;
-          auto const& from = rows[k][base + r];
-          quad[k][r] = load_quad(format_of<Formats>(from), from.row, column, dim[k]);
-        }
-      }
-#pragma unroll
-      for (int k = 0; k < kTogether; ++k) {
-#pragma unroll
-        for (int r = 0; r < kRowsOfPiece; ++r) {
-          if (base + r >= count[k]) continue;
-          auto const& from = rows[k][base + r];
-          add_scaled(sums[k], from.factor, to_floats(format_of<Formats>(from), quad[k][r]));
-        }
-      }
-    }
+  __device__ PieceSummer(PieceMemory<kPositions>& memory, PiecesCall<SortKey, Sink> const& call,
+                         RowTile const& tile)
+      : memory(memory), call(call), tile(tile), first(0), begins(0), ends(0) {
+    auto const tiles = kWarpsPerBlock * tile.per_warp;
+    auto const share = max(kPositions / tiles, 1);
+    first = static_cast<int32_t>(threadIdx.x) / tile.lanes * share;
+    if (first >= kPositions) return;
+    begins = memory.begins.from(first) & (~uint64_t{0} >> (64 - share));
+    if (begins == 0) return;
+    // Up to the end of the last piece; a piece of the share before may end before the first begins.
+    auto const last = 63 - __clzll(static_cast<long long>(begins));
+    ends = memory.ends.from(first);
+    auto const end = ends >> last & (~(ends >> last) + 1);  // the lowest bit
+    ends &= (end << last << 1) - 1;
   }
 
-  // The factors of optimizers that need the whole row; `sums` are those of the first columns.
-  __device__ __forceinline__ void find_rates(int32_t columns, int32_t const (&dim)[kTogether],
-                                             float4 const (&sums)[kTogether],
-                                             float (&rates)[kTogether]) const {
-    bool needed[kTogether];
-    float squares[kTogether], states[kTogether];
-    auto any = false;
-#pragma unroll
-    for (int k = 0; k < kTogether; ++k) {
-      rates[k] = 0.0f;
-      states[k] = 0.0f;
-      needed[k] = is_whole(k) && call.sink.needs_squares(row(k));
-      // By all lanes: a broadcast costs no more than one lane's load, and nobody has to be told.
-      if (needed[k]) states[k] = call.sink.row_state(row(k));
-      squares[k] = square_of(sums[k]);
-      any |= needed[k];
-    }
-    if (!any) return;
-    for (auto base = tile.step(); base < columns; base += tile.step()) {
-      float4 more[kTogether];
-      sum(base + tile.first_column(), dim, more);
-#pragma unroll
-      for (int k = 0; k < kTogether; ++k) squares[k] += square_of(more[k]);
-    }
-#pragma unroll
-    for (int k = 0; k < kTogether; ++k) squares[k] = sum_of_tile(tile, squares[k]);
-#pragma unroll
-    for (int k = 0; k < kTogether; ++k) {
-      if (!needed[k]) continue;
-      rates[k] = call.sink.rate(row(k), squares[k], &states[k]);
-      if (tile.rank == 0) call.sink.store_row_state(row(k), states[k]);
-    }
+  __device__ __forceinline__ Piece& piece_at(int position) const {
+    return memory.pieces[first + position];
   }
 
-  __device__ __forceinline__ void store_partial(int k, int32_t column, float4 const& sum) const {
-    auto const& p = piece(k);
+  // Where the piece that covers a position begins.
+  __device__ __forceinline__ int begin_of(int position) const {
+    return 63 - __clzll(static_cast<long long>(begins & (~uint64_t{0} >> (63 - position))));
+  }
+
+  __device__ __forceinline__ SummedRow row_of(Piece const& piece) const {
+    auto const& table = call.view.tables[piece.table];
+    return {table,      piece.values,     table.dim,   piece.table,
+            piece.slot, piece.first_item, piece.is_new};
+  }
+
+  __device__ __forceinline__ void store_partial(Piece const& p, int32_t column,
+                                                float4 const& sum) const {
     auto const num_pieces = int64_t{p.index} + (p.last ? 1 : 2);  // at least, which is enough here
     auto const partial = partial_row(p.run_start, p.index, num_pieces);
     auto* const to = call.long_runs.partial + partial * call.long_runs.stride + column;
     *reinterpret_cast<float4*>(to) = sum;
   }
 
-  __device__ __forceinline__ void run() const {
-    int32_t dim[kTogether];
-    int32_t columns = 0;
-#pragma unroll
-    for (int k = 0; k < kTogether; ++k) {
-      dim[k] = exists(k) ? table(k).dim : 0;
-      columns = max(columns, dim[k]);
+  // What becomes of the sum of a piece, if not all columns are in one step, of each step.
+  struct Squares {
+    static constexpr bool kLoads = false;
+    template <class Loaded>
+    __device__ __forceinline__ void operator()(PieceSummer const& me, Piece& piece, Loaded const&,
+                                               int32_t /*column*/, float4 const& sum) const {
+      auto const squares = sum_of_tile(me.tile, square_of(sum));
+      if (me.tile.rank == 0) piece.number += squares;
     }
-    float rates[kTogether];
-    for (int32_t base = 0; base < columns; base += tile.step()) {
-      auto const column = base + tile.first_column();
-      typename Sink::Loaded loaded[kTogether];
+  };
+
+  template <bool kOneStep>
+  struct Apply {
+    static constexpr bool kLoads = true;
+    template <class Loaded>
+    __device__ __forceinline__ void operator()(PieceSummer const& me, Piece& piece,
+                                               Loaded const& loaded, int32_t column,
+                                               float4 const& sum) const {
+      auto const& sink = me.call.sink;
+      if (!piece.is_whole_run()) {
+        if (column < me.call.view.tables[piece.table].dim) me.store_partial(piece, column, sum);
+        return;
+      }
+      auto const row = me.row_of(piece);
+      auto rate = 0.0f;
+      if (sink.needs_squares(row)) rate = me.rate<kOneStep>(piece, row, loaded, column, sum);
+      if (column >= row.dim) return;
+      sink.store(format_of<Formats>(row.table), row, column, loaded, sum, rate);
+    }
+  };
+
+  template <bool kOneStep, class Loaded>
+  __device__ __forceinline__ float rate(Piece& piece, SummedRow const& row, Loaded const& loaded,
+                                        int32_t column, float4 const& sum) const {
+    if constexpr (kOneStep) {
+      auto const squares = sum_of_tile(tile, square_of(sum));
+      return call.sink.rate(row, squares, loaded, tile.rank == 0);
+    } else {
+      auto const number = piece.number;
+      __syncwarp(tile.mask());                           // every lane has its number, and the state
+      if (column != tile.first_column()) return number;  // the rate, from the first step
+      auto const found = call.sink.rate(row, number, loaded, tile.rank == 0);
+      if (tile.rank == 0) piece.number = found;
+      __syncwarp(tile.mask());
+      return found;
+    }
+  }
+
+  // Sums one step of columns of all pieces, and hands each sum on.
+  template <class Then>
+  __device__ __forceinline__ void walk(int32_t column, Then const& then) const {
+    auto const end = 63 - __clzll(static_cast<long long>(ends));
+    float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll 1
+    for (int base = __ffsll(static_cast<long long>(begins)) - 1; base <= end; base += kAhead) {
+      RawQuad quad[kAhead];
+      float factor[kAhead];
+      typename Sink::Loaded loaded[kAhead];
+      auto const begins_here = static_cast<unsigned>(begins >> base);
+      auto const ends_here = static_cast<unsigned>(ends >> base);
 #pragma unroll
-      for (int k = 0; k < kTogether; ++k) {
-        if (is_whole(k) && column < dim[k]) {
-          loaded[k] = call.sink.load(format_of<Formats>(table(k)), row(k), column);
+      for (int r = 0; r < kAhead; ++r) {
+        auto const position = base + r;
+        quad[r] = {{0, 0, 0, 0}};
+        factor[r] = 0.0f;
+        if (position > end) continue;
+        auto const from = memory.rows()[first + position];
+        factor[r] = from.factor;
+        if (from.row != nullptr && column < from.dim()) {
+          quad[r] = load_quad(format_of<Formats>(from), from.row, column, from.dim());
         }
       }
-      float4 sums[kTogether];
-      sum(column, dim, sums);
-      if (base == 0) find_rates(columns, dim, sums, rates);
+      if constexpr (Then::kLoads) {
 #pragma unroll
-      for (int k = 0; k < kTogether; ++k) {
-        if (column >= dim[k]) continue;
-        if (is_whole(k)) {
-          call.sink.store(format_of<Formats>(table(k)), row(k), column, loaded[k], sums[k],
-                          rates[k]);
-        } else {
-          store_partial(k, column, sums[k]);
+        for (int r = 0; r < kAhead; ++r) {
+          if ((ends_here >> r & 1) == 0) continue;
+          auto const& piece = piece_at(begin_of(base + r));
+          if (!piece.is_whole_run()) continue;
+          auto const row = row_of(piece);
+          if (column < row.dim) {
+            loaded[r] = call.sink.load(format_of<Formats>(row.table), row, column);
+          }
         }
       }
+#pragma unroll
+      for (int r = 0; r < kAhead; ++r) {
+        if ((begins_here >> r & 1) != 0) sum = {0.0f, 0.0f, 0.0f, 0.0f};
+        add_scaled(sum, factor[r], to_floats(gradient_format(first + base + r), quad[r]));
+        if ((ends_here >> r & 1) != 0) {
+          then(*this, piece_at(begin_of(base + r)), loaded[r], column, sum);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ auto gradient_format(int position) const {
+    if constexpr (Formats::kKnown) {
+      return typename Formats::Row{};
+    } else {
+      return memory.rows()[position].format();
+    }
+  }
+
+  __device__ __forceinline__ void run() const {
+    if (begins == 0) return;
+    auto const columns = memory.max_dim;
+    auto const column = tile.first_column();
+    if (columns <= tile.step()) {
+      walk(column, Apply<true>{});
+    } else {
+      if (call.sink.any_needs_squares()) {
+        for (int32_t c = 0; c < columns; c += tile.step()) walk(c + column, Squares{});
+        __syncwarp(tile.mask());
+      }
+      for (int32_t c = 0; c < columns; c += tile.step()) walk(c + column, Apply<false>{});
+    }
+    arrive_at_long_runs();
+  }
+
+  // In a loop of its own, where the registers of the sums are free again.
+  __device__ __forceinline__ void arrive_at_long_runs() const {
+    auto const adder = LongRunAdder<Formats, SortKey, Sink>{call.view, call.sorted, call.long_runs,
+                                                            call.sink, tile};
+#pragma unroll 1
+    for (auto rest = begins; rest != 0; rest &= rest - 1) {
+      auto const& piece = piece_at(__ffsll(static_cast<long long>(rest)) - 1);
+      if (!piece.is_whole_run()) adder.arrive(piece);
     }
   }
 };
@@ -180,18 +226,7 @@ __global__ void __launch_bounds__(kThreads, Sink::kBlocks)
                                          memory}
       .run();
   auto const tile = RowTile(lanes_of_row(memory.max_dim));
-  auto const tiles = kWarpsPerBlock * tile.per_warp;
-  auto const mine = static_cast<int32_t>(threadIdx.x) / tile.lanes;
-  for (auto i = mine; i < memory.num_pieces; i += tiles * kTogether) {
-    PieceSummer<Formats, kPositions, SortKey, Sink>{memory, call, tile, i, tiles}.run();
-  }
-  // In a loop of its own, where the registers of the sums are free again.
-  auto const adder =
-      LongRunAdder<Formats, SortKey, Sink>{call.view, call.sorted, call.long_runs, call.sink, tile};
-#pragma unroll 1
-  for (auto i = mine; i < memory.num_pieces; i += tiles) {
-    if (!memory.pieces[i].is_whole_run()) adder.arrive(memory.pieces[i]);
-  }
+  PieceSummer<Formats, kPositions, SortKey, Sink>(memory, call, tile).run();
 }
 
 // ---- host ---------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ struct BeginReduce {
 
 struct ReduceRows {
   static constexpr int kBlocks = 4;
+  static constexpr int kAhead = 4;
 
   CallView view;
   Target const* targets;
@@ -53,11 +54,11 @@ struct ReduceRows {
     return {};
   }
   __device__ __forceinline__ bool needs_squares(SummedRow const&) const { return false; }
-  __device__ __forceinline__ void expect(int32_t, TableRef const&, int32_t) const {}
+  __device__ __forceinline__ bool any_needs_squares() const { return false; }
   __device__ __forceinline__ float mark(int32_t, TableRef const&, int32_t) const { return 0.0f; }
-  __device__ __forceinline__ float row_state(SummedRow const&) const { return 0.0f; }
-  __device__ __forceinline__ void store_row_state(SummedRow const&, float) const {}
-  __device__ __forceinline__ float rate(SummedRow const&, float, float*) const { return 0.0f; }
+  __device__ __forceinline__ float rate(SummedRow const&, float, Loaded const&, bool) const {
+    return 0.0f;
+  }
 
   __device__ __forceinline__ int64_t index_of(SummedRow const& row) const {
     auto const place = place_of(view, row.first_item);

@@ -38,13 +38,15 @@ __device__ __forceinline__ FloatVectors state_format(Vectors<kType>, SummedRow c
 // registers, and so lets more warps wait for memory at the same time.
 constexpr int kAnyKind = -1;
 
+// Of SGD, Adagrad, row-wise Adagrad, Adam: gradients of a tile on their way, and blocks on a
+// multiprocessor at the same time. More of one leaves registers for less of the other.
+constexpr int kAheadOf[] = {4, 2, 4, 2};
+constexpr int kBlocksOf[] = {4, 4, 4, 3};
+
 template <int kKind>
 struct UpdateRows {
-  // On a multiprocessor at the same time: as many as the registers of the sums allow.
-  static constexpr int kBlocks = kKind == static_cast<int>(OptimizerKind::kSgd)    ? 5
-                                 : kKind == static_cast<int>(OptimizerKind::kAdam) ? 3
-                                 : kKind == kAnyKind                               ? 2
-                                                                                   : 4;
+  static constexpr int kAhead = kKind == kAnyKind ? 2 : kAheadOf[kKind];
+  static constexpr int kBlocks = kKind == kAnyKind ? 2 : kBlocksOf[kKind];
 
   Optimizer const* optimizers;
 
@@ -59,6 +61,7 @@ struct UpdateRows {
   struct Loaded {
     RawQuad row;
     float4 state[2];
+    float row_state;
   };
 
   static __device__ __forceinline__ int wide_states(OptimizerKind kind) {
@@ -81,11 +84,11 @@ struct UpdateRows {
   template <class Format>
   __device__ __forceinline__ Loaded load(Format format, SummedRow const& row,
                                          int32_t column) const {
-    auto const& table = row.table;
     auto const states = wide_states(kind_of(row.table_index));
     Loaded loaded;
-    loaded.row = load_quad(format, row_pointer(format, table.values, row.slot, table.dim), column,
-                           table.dim);
+    loaded.row = load_quad(format, row.values, column, row.dim);
+    // By all lanes: a broadcast costs no more than one lane's load, and nobody has to be told.
+    if (needs_squares(row)) loaded.row_state = *state_at(row.table, 0, row.slot);
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
       if (s < states) loaded.state[s] = load_state(format, row, s, column);
@@ -97,11 +100,8 @@ struct UpdateRows {
     return is_rowwise(kind_of(row.table_index));
   }
 
-  // Into the second-level cache: it takes no register.
-  __device__ __forceinline__ void expect(int32_t table_index, TableRef const& table,
-                                         int32_t slot) const {
-    if (!is_rowwise(kind_of(table_index))) return;
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(state_at(table, 0, slot)));
+  __device__ __forceinline__ bool any_needs_squares() const {
+    return kKind == kAnyKind || kKind == static_cast<int>(OptimizerKind::kRowwiseAdagrad);
   }
 
   __device__ __forceinline__ float mark(int32_t table_index, TableRef const& table,
@@ -110,17 +110,13 @@ struct UpdateRows {
     return late ? *state_at(table, 0, slot) : 0.0f;
   }
 
-  __device__ __forceinline__ float row_state(SummedRow const& row) const {
-    return *state_at(row.table, 0, row.slot);
-  }
-
-  __device__ __forceinline__ void store_row_state(SummedRow const& row, float state) const {
-    *state_at(row.table, 0, row.slot) = state;
-  }
-
-  __device__ __forceinline__ float rate(SummedRow const& row, float squares, float* state) const {
-    auto const mean = squares / static_cast<float>(row.table.dim);
-    return rowwise_adagrad_rate(optimizers[row.table_index], mean, state);
+  __device__ __forceinline__ float rate(SummedRow const& row, float squares, Loaded const& loaded,
+                                        bool stores) const {
+    auto const mean = squares / static_cast<float>(row.dim);
+    auto state = loaded.row_state;
+    auto const result = rowwise_adagrad_rate(optimizers[row.table_index], mean, &state);
+    if (stores) *state_at(row.table, 0, row.slot) = state;
+    return result;
   }
 
   template <class Format>
@@ -155,9 +151,7 @@ struct UpdateRows {
         store_state(format, row, column, 1, t);
         break;
     }
-    auto const& table = row.table;
-    store_quad(format, row_pointer(format, table.values, row.slot, table.dim), column, table.dim,
-               w);
+    store_quad(format, row.values, column, row.dim, w);
   }
 };
 
