@@ -6,8 +6,9 @@
 // - probe: present keys are found (core/find.h) and touched (core/score.h), the others are missing;
 // - claim: missing keys take slots (core/claim.h); who takes an empty one writes its key;
 // - store: where a row had to leave, the winner of the slot writes key, digest and score;
-// - resolve: every id that was missing learns what became of its key, by the key in the slot. The
-//   winner of an empty slot writes digest and score; the row of a new key gets its first values.
+// - resolve: every id that was missing learns what became of its key, by the key or the mark in the
+//   slot. The winner of an empty slot writes digest and score; the row of a new key gets its first
+//   values.
 //
 // Most keys find an empty slot: those are written in two phases that visit the slot anyway.
 //
@@ -97,13 +98,18 @@ DYNEMB_HD Resolved resolve(TableRef const& table, Key key, Pending const& claime
                            Touch const& use) {
   if (!is_pending(claimed.slot)) return {claimed.slot, false};
   auto const slot = pending(claimed.slot);
-  if (*key_at(table, slot) != key) return {kRefusedSlot, false};
+  auto* const score = score_at(table, slot);
   if (claimed.won == kEmptySlot && !stores(claimed.won, table.policy)) {
-    *digest_at(table, slot) = digest_of(hash_key(key));
-    atomic_store(score_at(table, slot), first_score(table.policy, use.clock));
-  } else {
-    touch(score_at(table, slot), table.policy, use.clock, use.given);
+    // The mark says as much as the key, which lies further away. Nobody else writes the score now.
+    auto const hash = hash_key(key);
+    if (atomic_load(score) != mark_of(hash)) return {kRefusedSlot, false};
+    *digest_at(table, slot) = digest_of(hash);
+    atomic_store(score, first_score(table.policy, use.clock));
+    return {slot, true};
   }
+  if (*key_at(table, slot) != key) return {kRefusedSlot, false};
+  // Scores that are not packed are the clock already, or will be when this phase ends.
+  if (is_packed(table.policy)) touch(score, table.policy, use.clock, use.given);
   return {slot, claimed.won != kNotWon};
 }
 

@@ -18,13 +18,10 @@ namespace dynemb::cuda {
 
 constexpr int kChildren = 16;  // of a node of the tree
 
-// The scratch row of piece `index` of the run of `num_pieces` > 1 pieces that starts at `start`.
-// A piece that is not the last of its run has 32 positions to itself, which gives it an even number
-// of its own; the last piece takes the odd number beside the one before it.
-__host__ __device__ __forceinline__ int64_t partial_row(int64_t start, int64_t index,
-                                                        int64_t num_pieces) {
-  auto const full = start / kPiece + index;
-  return index < num_pieces - 1 ? 2 * full : 2 * (full - 1) + 1;
+// The scratch row, and the counter, of piece `index` of a run that starts at `start`: all pieces of
+// long runs have at least kPiece positions, so the number is the piece's own.
+__host__ __device__ __forceinline__ int64_t partial_row(int64_t start, int64_t index) {
+  return start / kPiece + index;
 }
 
 struct LongRuns {
@@ -34,17 +31,15 @@ struct LongRuns {
   int32_t stride;  // a multiple of 4
 };
 
-// Scratch rows of one run, `step` pieces apart. num_pieces: of the run, or more if its last piece
-// is none of these.
+// Scratch rows of one run, `step` pieces apart.
 struct PartialRows {
   int64_t run_start;
-  int64_t num_pieces;
   int64_t first;
   int64_t step;
   int64_t count;
 
   __device__ __forceinline__ int64_t row(int64_t i) const {
-    return partial_row(run_start, first + i * step, num_pieces);
+    return partial_row(run_start, first + i * step);
   }
 };
 
@@ -84,17 +79,16 @@ struct LongRunAdder {
       auto const node = child / kChildren;
       auto const first = node * kChildren;
       auto const children = [&] { return ceil_div(num_pieces, span) - first; };
-      // An only child waits for nobody. Else the node's first pieces are not the run's last one,
-      // so they have even numbers of their own: one for the counter of each level.
+      // An only child waits for nobody. Else the node has more pieces than there are levels below
+      // it: one for the counter of each level.
       if (num_pieces == 0 || children() != 1) {
-        auto const now = arrive_at(2 * (start / kPiece + first * span + level), num_pieces);
+        auto const now = arrive_at(partial_row(start, first * span + level), num_pieces);
         num_pieces = static_cast<int64_t>(now >> 32);
         auto const expected = num_pieces == 0 ? int64_t{kChildren} : children();
         if (static_cast<int64_t>(now & 0xffffffffu) != expected) return;
       }
       auto const count = num_pieces == 0 ? int64_t{kChildren} : children();
-      auto const at_least = num_pieces == 0 ? (first + count) * span + 1 : num_pieces;
-      auto const rows = PartialRows{start, at_least, first * span, span, count};
+      auto const rows = PartialRows{start, first * span, span, count};
       if (num_pieces != 0 && node == 0) return finish(piece, rows);
       if (count > 1) add(piece, rows);
       child = node;
@@ -166,7 +160,7 @@ LongRuns take_long_runs(Args const& args, Scratch& scratch) {
   for (int32_t t = 0; t < args.num_tables; ++t) {
     stride = std::max(stride, (args.tables[t].dim + 3) / 4 * 4);
   }
-  auto const rows = items <= kPiece ? 0 : 2 * ceil_div(items, kPiece);
+  auto const rows = items < kLongRun ? 0 : ceil_div(items, kPiece);
   return {scratch.take<uint64_t>(rows), scratch.take<float>(rows * stride),
           static_cast<uint32_t>(rows), stride};
 }

@@ -3,9 +3,10 @@
 
 // cuda/gradient_pieces.cuh: runs of equal slots, cut into pieces that can be summed by themselves.
 //
-// A run is all sorted positions of one row. A piece is up to 32 of them, counted from the run's own
-// start, so that a sum does not depend on where the run lies. A block takes the pieces that start
-// among its own sorted positions.
+// A run is all sorted positions of one row. A run of less than 32 positions is one piece. A longer
+// one has a piece for each sixteen of its positions, counted from its own start, so that a sum does
+// not depend on where the run lies; what is left over belongs to the last piece, which so has up to
+// 31. A block takes the pieces that start among its own sorted positions.
 //
 // A row may have left since the lookup: only a slot that still holds the id gets the gradient. All
 // positions of a run have the same id, so every piece asks for itself and all come to one answer.
@@ -22,7 +23,8 @@
 
 namespace dynemb::cuda {
 
-constexpr int kPiece = 32;  // sorted positions
+constexpr int kPiece = 16;            // sorted positions, at least, of a run's pieces
+constexpr int kLongRun = 2 * kPiece;  // sorted positions of a run with more than one
 
 // What is known of a position of the block: where its gradient lies and its factor.
 struct GradientRow {
@@ -45,7 +47,7 @@ struct GradientRow {
 
 struct Piece {
   int64_t run_start;    // sorted position
-  char* values;         // the row, if the piece is all of its run; else null
+  char* values;         // the row
   uint32_t index;       // of the piece in its run
   uint32_t first_item;  // the item at the start of the run, if the piece is all of it
   int32_t slot;
@@ -54,7 +56,7 @@ struct Piece {
   bool last;    // of its run
   bool is_new;  // see SummedRow
 
-  __device__ __forceinline__ bool is_whole_run() const { return values != nullptr; }
+  __device__ __forceinline__ bool is_whole_run() const { return last && index == 0; }
 };
 
 // Bits for the positions of a block and for those after it that its last piece may take.
@@ -76,7 +78,7 @@ struct PositionBits {
 template <int kPositions>
 struct PieceMemory {
   // A piece may end in the next block.
-  alignas(GradientRow) char row_bytes[(kPositions + kPiece) * sizeof(GradientRow)];
+  alignas(16) char row_bytes[(kPositions + kLongRun) * sizeof(GradientRow)];
   Piece pieces[kPositions];         // each at the position where it begins
   PositionBits<kPositions> heads;   // where a run begins
   PositionBits<kPositions> begins;  // where a piece that is to be summed begins,
@@ -173,10 +175,10 @@ struct PieceCutter {
                      : block_start() + word * 32 + 31 - __clz(static_cast<int>(bits));
   }
 
-  // Positions from i to the end of its run, or 33 if there are more than 32.
+  // Positions from i to the end of its run, or kLongRun if there are as many or more.
   __device__ __forceinline__ int left_of_run_at(int i) const {
     auto const next = static_cast<uint32_t>(memory.heads.from(i) >> 1);
-    return next == 0 ? kPiece + 1 : __ffs(static_cast<int>(next));
+    return next == 0 ? kLongRun : __ffs(static_cast<int>(next));
   }
 
   // What a piece asks its slot for.
@@ -193,10 +195,9 @@ struct PieceCutter {
   }
 
   // The piece that starts at position i of the block.
-  __device__ void append_piece(int i, int64_t start, SortKey key, Asked const& asked, uint32_t item,
-                               Place const& place) const {
-    auto const left = left_of_run_at(i);
-    auto const last = left <= kPiece;
+  __device__ void append_piece(int i, int64_t start, int left, SortKey key, Asked const& asked,
+                               uint32_t item, Place const& place) const {
+    auto const last = left < kLongRun;
     auto const count = last ? left : kPiece;
     auto const t = sorted.table_of(key);
     auto const slot = sorted.slot_of(key);
@@ -207,9 +208,8 @@ struct PieceCutter {
       return;
     }
     auto const index = static_cast<uint32_t>((block_start() + i - start) / kPiece);
-    auto* const values = row_pointer(value_format(table), table.values, slot, table.dim);
     memory.pieces[i] = {start,
-                        last && index == 0 ? values : nullptr,
+                        row_pointer(value_format(table), table.values, slot, table.dim),
                         index,
                         item,
                         slot,
@@ -225,13 +225,14 @@ struct PieceCutter {
   __device__ __forceinline__ void look_at(int i, SortKey key, uint32_t item) const {
     auto const p = block_start() + i;
     auto const start = start_of_run_at(i);
-    auto const begins_piece = (p - start) % kPiece == 0;
+    auto const left = left_of_run_at(i);
+    auto const begins_piece = p == start || ((p - start) % kPiece == 0 && left >= kPiece);
     // Asked for first, needed last: it comes from far away.
     Asked asked{kEmptyKey, 0.0f};
     if (begins_piece) asked = ask(key);
     auto const place = place_of(view, item);
     memory.rows()[i] = gradient_row(place);
-    if (begins_piece) append_piece(i, start, key, asked, item, place);
+    if (begins_piece) append_piece(i, start, left, key, asked, item, place);
   }
 
   // After this the pieces of the block and the rows of their positions are in shared memory.
@@ -249,7 +250,7 @@ struct PieceCutter {
     }
     // What follows the block belongs to its last piece, up to the next head.
     auto const after = memory.heads.words[kPositions / 32] & (kFullWarp >> (31 - lane_id()));
-    if (i < kPiece && after == 0 && sorted.keys[p + kPositions] != kNoRow) {
+    if (i < kLongRun && after == 0 && sorted.keys[p + kPositions] != kNoRow) {
       memory.rows()[kPositions + i] = gradient_row(place_of(view, sorted.items[p + kPositions]));
     }
     __syncthreads();

@@ -81,8 +81,7 @@ struct PieceSummer {
 
   __device__ __forceinline__ void store_partial(Piece const& p, int32_t column,
                                                 float4 const& sum) const {
-    auto const num_pieces = int64_t{p.index} + (p.last ? 1 : 2);  // at least, which is enough here
-    auto const partial = partial_row(p.run_start, p.index, num_pieces);
+    auto const partial = partial_row(p.run_start, p.index);
     auto* const to = call.long_runs.partial + partial * call.long_runs.stride + column;
     *reinterpret_cast<float4*>(to) = sum;
   }

@@ -18,9 +18,10 @@ struct Missing {
 };
 
 struct MissingList {
-  Missing* ids;     // [all ids of the call]
-  Won* won;         // [all ids of the call] by claim
-  uint32_t* count;  // [1]
+  Missing* ids;       // [all ids of the call]
+  Won* won;           // [all ids of the call] by claim
+  uint32_t* count;    // [1]
+  uint32_t* arrived;  // [1] blocks at the end of a phase, all phases together
 };
 
 struct MissingCall {
@@ -43,7 +44,8 @@ __device__ __forceinline__ void append_missing(MissingList const& list, bool mis
   }
 }
 
-// Puts claim, store and resolve (core/lookup.h) on the stream.
+// Puts claim, store and resolve (core/lookup.h) on the stream. `count` and `arrived` have begun at
+// 0.
 cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream);
 
 }  // namespace dynemb::cuda
