@@ -18,10 +18,13 @@ namespace dynemb::cuda {
 
 constexpr int kChildren = 16;  // of a node of the tree
 
-// The scratch row, and the counter, of piece `index` of a run that starts at `start`: all pieces of
-// long runs have at least kPiece positions, so the number is the piece's own.
-__host__ __device__ __forceinline__ int64_t partial_row(int64_t start, int64_t index) {
-  return start / kPiece + index;
+// The scratch row of piece `index` of the run of `num_pieces` > 1 pieces that starts at `start`.
+// A piece that is not the last of its run has kPiece positions to itself, which gives it an even
+// number of its own; the last piece takes the odd number beside the one before it.
+template <int kPiece>
+__device__ __forceinline__ int64_t partial_row(int64_t start, int64_t index, int64_t num_pieces) {
+  auto const full = start / kPiece + index;
+  return index < num_pieces - 1 ? 2 * full : 2 * (full - 1) + 1;
 }
 
 struct LongRuns {
@@ -31,21 +34,26 @@ struct LongRuns {
   int32_t stride;  // a multiple of 4
 };
 
-// Scratch rows of one run, `step` pieces apart.
+// Scratch rows of one run, `step` pieces apart. num_pieces: of the run, or more if its last piece
+// is none of these.
+template <int kPiece>
 struct PartialRows {
   int64_t run_start;
+  int64_t num_pieces;
   int64_t first;
   int64_t step;
   int64_t count;
 
   __device__ __forceinline__ int64_t row(int64_t i) const {
-    return partial_row(run_start, first + i * step);
+    return partial_row<kPiece>(run_start, first + i * step, num_pieces);
   }
 };
 
 // One tile, after it has written the sum of a piece that is not all of its run.
-template <class Formats, class SortKey, class Sink>
+template <class Formats, int kPiece, class SortKey, class Sink>
 struct LongRunAdder {
+  using Rows = PartialRows<kPiece>;
+
   CallView const& view;
   SortedGradients<SortKey> const& sorted;
   LongRuns const& long_runs;
@@ -70,7 +78,7 @@ struct LongRunAdder {
   }
 
   // Out of line: it is needed seldom, and its registers would be missed in the kernel.
-  __device__ __forceinline__ void arrive(Piece const& piece) const {
+  __device__ __forceinline__ void arrive(Piece const& piece, Ending const& ending) const {
     auto const start = piece.run_start;
     auto num_pieces = piece.last ? int64_t{piece.index} + 1 : 0;  // 0: not known here
     auto child = int64_t{piece.index};
@@ -79,18 +87,19 @@ struct LongRunAdder {
       auto const node = child / kChildren;
       auto const first = node * kChildren;
       auto const children = [&] { return ceil_div(num_pieces, span) - first; };
-      // An only child waits for nobody. Else the node has more pieces than there are levels below
-      // it: one for the counter of each level.
+      // An only child waits for nobody. Else the node's first pieces are not the run's last one,
+      // so they have even numbers of their own: one for the counter of each level.
       if (num_pieces == 0 || children() != 1) {
-        auto const now = arrive_at(partial_row(start, first * span + level), num_pieces);
+        auto const now = arrive_at(2 * (start / kPiece + first * span + level), num_pieces);
         num_pieces = static_cast<int64_t>(now >> 32);
         auto const expected = num_pieces == 0 ? int64_t{kChildren} : children();
         if (static_cast<int64_t>(now & 0xffffffffu) != expected) return;
       }
       auto const count = num_pieces == 0 ? int64_t{kChildren} : children();
-      auto const rows = PartialRows{start, first * span, span, count};
-      if (num_pieces != 0 && node == 0) return finish(piece, rows);
-      if (count > 1) add(piece, rows);
+      auto const at_least = num_pieces == 0 ? (first + count) * span + 1 : num_pieces;
+      auto const rows = Rows{start, at_least, first * span, span, count};
+      if (num_pieces != 0 && node == 0) return finish(piece, ending, rows);
+      if (count > 1) add(ending, rows);
       child = node;
       span *= kChildren;
     }
@@ -101,7 +110,7 @@ struct LongRunAdder {
   }
 
   // Past the first-level cache: others have written these rows during this kernel.
-  __device__ __forceinline__ float4 sum_of(PartialRows const& rows, int32_t column) const {
+  __device__ __forceinline__ float4 sum_of(Rows const& rows, int32_t column) const {
     constexpr int kInFlight = 4;
     float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 1
@@ -120,24 +129,23 @@ struct LongRunAdder {
   }
 
   // The sum replaces the first row.
-  __device__ void add(Piece const& piece, PartialRows const& rows) const {
-    auto const dim = view.tables[piece.table].dim;
+  __device__ void add(Ending const& ending, Rows const& rows) const {
+    auto const dim = view.tables[ending.table].dim;
     for (auto c = tile.first_column(); c < dim; c += tile.step()) {
       auto const sum = sum_of(rows, c);
       *reinterpret_cast<float4*>(pointer(rows.row(0), c)) = sum;
     }
   }
 
-  __device__ void finish(Piece const& piece, PartialRows const& rows) const {
-    auto const& table = view.tables[piece.table];
+  __device__ void finish(Piece const& piece, Ending const& ending, Rows const& rows) const {
+    auto const& table = view.tables[ending.table];
     auto const format = format_of<Formats>(table);
-    auto* const values = row_pointer(format, table.values, piece.slot, table.dim);
-    auto const first_item = sorted.items[piece.run_start];
-    auto const row =
-        SummedRow{table, values, table.dim, piece.table, piece.slot, first_item, piece.is_new};
+    auto const row = SummedRow{table,        ending.values, table.dim,
+                               ending.table, ending.slot,   sorted.items[piece.run_start],
+                               ending.is_new};
     auto rate = 0.0f;
     if (sink.needs_squares(row)) {
-      auto const loaded = sink.load(format, row, 0);
+      auto const loaded = sink.load(format, row, 0, true);
       auto squares = 0.0f;
       for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
         squares += square_of(sum_of(rows, c));
@@ -145,13 +153,18 @@ struct LongRunAdder {
       rate = sink.rate(row, sum_of_tile(tile, squares), loaded, tile.rank == 0);
     }
     for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
-      auto const loaded = sink.load(format, row, c);
+      auto const loaded = sink.load(format, row, c, true);
       sink.store(format, row, c, loaded, sum_of(rows, c), rate);
     }
   }
 };
 
 // ---- host ---------------------------------------------------------------------------------------
+
+inline int positions_of_block(int64_t items) {
+  constexpr int64_t kFewItems = 1 << 18;
+  return items <= kFewItems ? kFewPositions : kManyPositions;
+}
 
 template <class Args>
 LongRuns take_long_runs(Args const& args, Scratch& scratch) {
@@ -160,7 +173,8 @@ LongRuns take_long_runs(Args const& args, Scratch& scratch) {
   for (int32_t t = 0; t < args.num_tables; ++t) {
     stride = std::max(stride, (args.tables[t].dim + 3) / 4 * 4);
   }
-  auto const rows = items < kLongRun ? 0 : ceil_div(items, kPiece);
+  auto const piece = piece_of(positions_of_block(items));
+  auto const rows = items <= piece ? 0 : 2 * ceil_div(items, piece);
   return {scratch.take<uint64_t>(rows), scratch.take<float>(rows * stride),
           static_cast<uint32_t>(rows), stride};
 }

@@ -3,10 +3,9 @@
 
 // cuda/gradient_pieces.cuh: runs of equal slots, cut into pieces that can be summed by themselves.
 //
-// A run is all sorted positions of one row. A run of less than 32 positions is one piece. A longer
-// one has a piece for each sixteen of its positions, counted from its own start, so that a sum does
-// not depend on where the run lies; what is left over belongs to the last piece, which so has up to
-// 31. A block takes the pieces that start among its own sorted positions.
+// A run is all sorted positions of one row. A piece is up to 32 (or 16) of them, counted from the
+// run's own start, so that a sum does not depend on where the run lies. A block takes the pieces
+// that start among its own sorted positions.
 //
 // A row may have left since the lookup: only a slot that still holds the id gets the gradient. All
 // positions of a run have the same id, so every piece asks for itself and all come to one answer.
@@ -23,21 +22,21 @@
 
 namespace dynemb::cuda {
 
-constexpr int kPiece = 16;            // sorted positions, at least, of a run's pieces
-constexpr int kLongRun = 2 * kPiece;  // sorted positions of a run with more than one
+// Positions of a block, and of a piece at most. In a small batch both are fewer: more of the
+// multiprocessors have work then, and a popular row is added up by more of them.
+constexpr int kManyPositions = 256;
+constexpr int kFewPositions = 128;
+constexpr int kLongestPiece = 32;
+
+__host__ __device__ constexpr int piece_of(int positions) {
+  return positions == kManyPositions ? kLongestPiece : kLongestPiece / 2;
+}
 
 // What is known of a position of the block: where its gradient lies and its factor.
-struct GradientRow {
-  char const* row;  // null: the position has none
+struct alignas(16) GradientRow {
+  char const* row;
   float factor;
-  uint32_t packed;
-
-  __device__ __forceinline__ GradientRow(char const* row, float factor, int32_t dim,
-                                         AnyFormat format)
-      : row(row),
-        factor(factor),
-        packed(static_cast<uint32_t>(dim) << 3 | static_cast<uint32_t>(format.type) << 1 |
-               static_cast<uint32_t>(format.vector)) {}
+  uint32_t packed;  // zero: no gradient here
 
   __device__ __forceinline__ int32_t dim() const { return static_cast<int32_t>(packed >> 3); }
   __device__ __forceinline__ AnyFormat format() const {
@@ -45,26 +44,39 @@ struct GradientRow {
   }
 };
 
+__device__ __forceinline__ uint32_t pack(int32_t dim, AnyFormat format) {
+  return static_cast<uint32_t>(dim) << 3 | static_cast<uint32_t>(format.type) << 1 |
+         static_cast<uint32_t>(format.vector);
+}
+
+enum class End : uint8_t {
+  kNone = 0,   // no piece ends at this position
+  kRun = 1,    // one that is all of its run
+  kPiece = 2,  // one of several of its run
+};
+
+// What is to be done when the gradients up to a position are summed.
+struct alignas(16) Ending {
+  char* values;  // the row that the piece belongs to
+  int32_t slot;
+  int16_t table;
+  End end;
+  bool is_new;  // see SummedRow
+};
+
+// What is seldom asked for.
 struct Piece {
   int64_t run_start;    // sorted position
-  char* values;         // the row
   uint32_t index;       // of the piece in its run
   uint32_t first_item;  // the item at the start of the run, if the piece is all of it
-  int32_t slot;
-  float number;  // of an optimizer that needs the whole row: its squares, then its rate
-  int16_t table;
-  bool last;    // of its run
-  bool is_new;  // see SummedRow
-
-  __device__ __forceinline__ bool is_whole_run() const { return last && index == 0; }
+  float number;         // of an optimizer that needs the whole row: its squares, then its rate
+  bool last;            // of its run
 };
 
 // Bits for the positions of a block and for those after it that its last piece may take.
 template <int kPositions>
 struct PositionBits {
-  static constexpr int kWords = kPositions / 32 + 1;
-
-  unsigned words[kWords];
+  unsigned words[kPositions / 32 + 1];
 
   __device__ __forceinline__ void set(int i) { atomicOr(words + i / 32, 1u << (i % 32)); }
 
@@ -77,18 +89,17 @@ struct PositionBits {
 
 template <int kPositions>
 struct PieceMemory {
-  // A piece may end in the next block.
-  alignas(16) char row_bytes[(kPositions + kLongRun) * sizeof(GradientRow)];
-  Piece pieces[kPositions];         // each at the position where it begins
+  static constexpr int kAll = kPositions + kLongestPiece;  // a piece may end in the next block
+
+  GradientRow rows[kAll];
+  Ending endings[kAll];
+  Piece pieces[kAll];               // each at the position where it ends
   PositionBits<kPositions> heads;   // where a run begins
   PositionBits<kPositions> begins;  // where a piece that is to be summed begins,
-  PositionBits<kPositions> ends;    // and its last position
+  PositionBits<kPositions> ends;    // where it ends,
+  PositionBits<kPositions> parts;   // and where one begins that is not all of its run
   int64_t first_run_start;          // of the run at the block's first position
   int32_t max_dim;
-
-  __device__ __forceinline__ GradientRow* rows() {
-    return reinterpret_cast<GradientRow*>(row_bytes);
-  }
 };
 
 template <int kPositions, class SortKey, class Sink>
@@ -100,6 +111,7 @@ struct PieceCutter {
   PieceMemory<kPositions>& memory;
 
   static constexpr SortKey kNoRow = SortedGradients<SortKey>::kNoRow;
+  static constexpr int kPiece = piece_of(kPositions);
 
   __device__ __forceinline__ int64_t block_start() const {
     return int64_t{blockIdx.x} * kPositions;
@@ -142,7 +154,7 @@ struct PieceCutter {
     auto const bag = bag_of(feature, place.position);
     auto const format = AnyFormat{feature.row_type, moves_vectors(feature.rows, dim)};
     return {row_pointer(format, const_cast<void const*>(feature.rows), bag, dim),
-            gradient_factor(feature, bag, place.position), dim, format};
+            gradient_factor(feature, bag, place.position), pack(dim, format)};
   }
 
   // Heads of the block and of the 32 positions after it, and the run that the block begins in.
@@ -153,15 +165,11 @@ struct PieceCutter {
     auto const p = block_start() + thread;
     auto const word = __ballot_sync(kFullWarp, is_head(p));
     if (lane_id() == 0) memory.heads.words[warp] = word;
-    if (lane_id() == 1) memory.begins.words[warp] = 0;
-    if (lane_id() == 2) memory.ends.words[warp] = 0;
     if (warp != 0) return;
     auto const after = __ballot_sync(kFullWarp, is_head(block_start() + kPositions + thread));
     auto const start = (word & 1) != 0 ? block_start() : run_start(block_start());
     if (thread != 0) return;
     memory.heads.words[kPositions / 32] = after;
-    memory.begins.words[kPositions / 32] = 0;
-    memory.ends.words[kPositions / 32] = 0;
     memory.first_run_start = start;
     memory.max_dim = 1;
   }
@@ -175,10 +183,10 @@ struct PieceCutter {
                      : block_start() + word * 32 + 31 - __clz(static_cast<int>(bits));
   }
 
-  // Positions from i to the end of its run, or kLongRun if there are as many or more.
+  // Positions from i to the end of its run, or 33 if there are more than 32.
   __device__ __forceinline__ int left_of_run_at(int i) const {
     auto const next = static_cast<uint32_t>(memory.heads.from(i) >> 1);
-    return next == 0 ? kLongRun : __ffs(static_cast<int>(next));
+    return next == 0 ? kLongestPiece + 1 : __ffs(static_cast<int>(next));
   }
 
   // What a piece asks its slot for.
@@ -195,9 +203,10 @@ struct PieceCutter {
   }
 
   // The piece that starts at position i of the block.
-  __device__ void append_piece(int i, int64_t start, int left, SortKey key, Asked const& asked,
-                               uint32_t item, Place const& place) const {
-    auto const last = left < kLongRun;
+  __device__ void append_piece(int i, int64_t start, SortKey key, Asked const& asked, uint32_t item,
+                               Place const& place) const {
+    auto const left = left_of_run_at(i);
+    auto const last = left <= kPiece;
     auto const count = last ? left : kPiece;
     auto const t = sorted.table_of(key);
     auto const slot = sorted.slot_of(key);
@@ -208,31 +217,40 @@ struct PieceCutter {
       return;
     }
     auto const index = static_cast<uint32_t>((block_start() + i - start) / kPiece);
-    memory.pieces[i] = {start,
-                        row_pointer(value_format(table), table.values, slot, table.dim),
-                        index,
-                        item,
-                        slot,
-                        0.0f,
-                        static_cast<int16_t>(t),
-                        last,
-                        asked.mark == kUnwritten};
+    auto const whole = last && index == 0;
+    auto const end = i + count - 1;
+    memory.endings[end] = {row_pointer(value_format(table), table.values, slot, table.dim), slot,
+                           static_cast<int16_t>(t), whole ? End::kRun : End::kPiece,
+                           asked.mark == kUnwritten};
+    memory.pieces[end] = {start, index, item, 0.0f, last};
     memory.begins.set(i);
-    memory.ends.set(i + count - 1);
+    memory.ends.set(end);
+    if (!whole) memory.parts.set(i);
     atomicMax(&memory.max_dim, table.dim);
   }
 
   __device__ __forceinline__ void look_at(int i, SortKey key, uint32_t item) const {
     auto const p = block_start() + i;
     auto const start = start_of_run_at(i);
-    auto const left = left_of_run_at(i);
-    auto const begins_piece = p == start || ((p - start) % kPiece == 0 && left >= kPiece);
+    auto const begins_piece = (p - start) % kPiece == 0;
     // Asked for first, needed last: it comes from far away.
     Asked asked{kEmptyKey, 0.0f};
     if (begins_piece) asked = ask(key);
     auto const place = place_of(view, item);
-    memory.rows()[i] = gradient_row(place);
-    if (begins_piece) append_piece(i, start, left, key, asked, item, place);
+    memory.rows[i] = gradient_row(place);
+    if (begins_piece) append_piece(i, start, key, asked, item, place);
+  }
+
+  __device__ __forceinline__ void clear() const {
+    for (auto i = static_cast<int>(threadIdx.x); i < memory.kAll; i += kThreads) {
+      memory.endings[i] = {};
+      memory.rows[i].packed = 0;
+    }
+    auto const word = static_cast<int>(threadIdx.x);
+    if (word > kPositions / 32) return;
+    memory.begins.words[word] = 0;
+    memory.ends.words[word] = 0;
+    memory.parts.words[word] = 0;
   }
 
   // After this the pieces of the block and the rows of their positions are in shared memory.
@@ -241,17 +259,14 @@ struct PieceCutter {
     auto const p = block_start() + i;
     auto const key = i < kPositions ? key_at_position(p) : kNoRow;
     auto const item = key == kNoRow ? 0 : sorted.items[p];  // on its way while heads are found
+    clear();
     find_heads();
     __syncthreads();
-    if (key != kNoRow) {
-      look_at(i, key, item);
-    } else if (i < kPositions) {
-      memory.rows()[i] = {nullptr, 0.0f, 0, {}};
-    }
+    if (key != kNoRow) look_at(i, key, item);
     // What follows the block belongs to its last piece, up to the next head.
     auto const after = memory.heads.words[kPositions / 32] & (kFullWarp >> (31 - lane_id()));
-    if (i < kLongRun && after == 0 && sorted.keys[p + kPositions] != kNoRow) {
-      memory.rows()[kPositions + i] = gradient_row(place_of(view, sorted.items[p + kPositions]));
+    if (i < kLongestPiece && after == 0 && sorted.keys[p + kPositions] != kNoRow) {
+      memory.rows[kPositions + i] = gradient_row(place_of(view, sorted.items[p + kPositions]));
     }
     __syncthreads();
   }

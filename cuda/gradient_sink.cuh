@@ -4,7 +4,7 @@
 // cuda/gradient_sink.cuh: what happens to the sum of a row's gradients is a Sink (cuda/update.cu,
 // cuda/reduce.cu):
 //   Sink::Loaded                     what it needs of a row, loaded beside the gradients
-//   load(format, row, column)        -> Loaded
+//   load(format, row, column, wanted) -> Loaded; anything if it is not wanted
 //   mark(table_index, table, slot)   what tells whether the row is new: kUnwritten if so
 //   needs_squares(row)               whether the optimizer looks at the whole row first; then
 //   rate(row, squares, loaded)       the factor of the gradient, by all lanes; stores what it keeps

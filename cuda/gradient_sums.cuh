@@ -13,8 +13,6 @@
 
 namespace dynemb::cuda {
 
-constexpr int kFewPositions = 64;  // of a block, in a small batch
-
 template <class SortKey, class Sink>
 struct PiecesCall {
   CallView view;
@@ -36,90 +34,95 @@ __device__ __forceinline__ auto format_of(GradientRow const& row) {
 // One tile at work on the pieces that begin among its share of the block's positions. It walks over
 // these positions, a few gradients at a time, whosever they are, so that as many loads are on their
 // way in a run of thirty as in thirty rows of one position each. All lanes of a tile take the same
-// branches, except where a lane has no column.
+// branches, and there are few: a branch makes all loads behind it wait.
 template <class Formats, int kPositions, class SortKey, class Sink>
 struct PieceSummer {
   static constexpr int kAhead = Sink::kAhead;  // gradients on their way, and the rows they complete
+  static constexpr int kPiece = piece_of(kPositions);
 
   PieceMemory<kPositions>& memory;
   PiecesCall<SortKey, Sink> const& call;
   RowTile const& tile;
-  int32_t first;    // position of the share,
-  uint64_t begins;  // where pieces begin, counted from there,
-  uint64_t ends;    // and end
+  int32_t first = 0;    // position of the share
+  uint64_t begins = 0;  // where its pieces begin, counted from there,
+  uint64_t ends = 0;    // and end
+  int32_t last = -1;    // end of the last of them
 
   __device__ PieceSummer(PieceMemory<kPositions>& memory, PiecesCall<SortKey, Sink> const& call,
                          RowTile const& tile)
-      : memory(memory), call(call), tile(tile), first(0), begins(0), ends(0) {
+      : memory(memory), call(call), tile(tile) {
     auto const tiles = kWarpsPerBlock * tile.per_warp;
     auto const share = max(kPositions / tiles, 1);
     first = static_cast<int32_t>(threadIdx.x) / tile.lanes * share;
     if (first >= kPositions) return;
     begins = memory.begins.from(first) & (~uint64_t{0} >> (64 - share));
     if (begins == 0) return;
-    // Up to the end of the last piece; a piece of the share before may end before the first begins.
-    auto const last = 63 - __clzll(static_cast<long long>(begins));
     ends = memory.ends.from(first);
-    auto const end = ends >> last & (~(ends >> last) + 1);  // the lowest bit
-    ends &= (end << last << 1) - 1;
+    last = end_of(63 - __clzll(static_cast<long long>(begins)));
+    ends &= ~uint64_t{0} >> (63 - last);
   }
 
-  __device__ __forceinline__ Piece& piece_at(int position) const {
-    return memory.pieces[first + position];
+  // Where the piece that begins at a position ends.
+  __device__ __forceinline__ int32_t end_of(int32_t begin) const {
+    return begin + __ffsll(static_cast<long long>(ends >> begin)) - 1;
   }
 
-  // Where the piece that covers a position begins.
-  __device__ __forceinline__ int begin_of(int position) const {
-    return 63 - __clzll(static_cast<long long>(begins & (~uint64_t{0} >> (63 - position))));
-  }
-
-  __device__ __forceinline__ SummedRow row_of(Piece const& piece) const {
-    auto const& table = call.view.tables[piece.table];
-    return {table,      piece.values,     table.dim,   piece.table,
-            piece.slot, piece.first_item, piece.is_new};
+  // Shared memory is near and registers are few: an ending is read again where it is needed.
+  __device__ __forceinline__ SummedRow row_of(Ending const& ending, int32_t position) const {
+    auto const& table = call.view.tables[ending.table];
+    auto const dim = memory.rows[first + position].dim();
+    auto const first_item = memory.pieces[first + position].first_item;
+    return {table, ending.values, dim, ending.table, ending.slot, first_item, ending.is_new};
   }
 
   __device__ __forceinline__ void store_partial(Piece const& p, int32_t column,
                                                 float4 const& sum) const {
-    auto const partial = partial_row(p.run_start, p.index);
+    auto const num_pieces = int64_t{p.index} + (p.last ? 1 : 2);  // at least, which is enough here
+    auto const partial = partial_row<kPiece>(p.run_start, p.index, num_pieces);
     auto* const to = call.long_runs.partial + partial * call.long_runs.stride + column;
     *reinterpret_cast<float4*>(to) = sum;
   }
 
-  // What becomes of the sum of a piece, if not all columns are in one step, of each step.
-  struct Squares {
+  // What becomes of a sum, if not all columns are in one step: first its squares, then the update.
+  struct AddSquares {
     static constexpr bool kLoads = false;
-    template <class Loaded>
-    __device__ __forceinline__ void operator()(PieceSummer const& me, Piece& piece, Loaded const&,
-                                               int32_t /*column*/, float4 const& sum) const {
+    __device__ __forceinline__ void operator()(PieceSummer const& me, typename Sink::Loaded const&,
+                                               int32_t position, int32_t /*column*/,
+                                               float4 const& sum) const {
       auto const squares = sum_of_tile(me.tile, square_of(sum));
-      if (me.tile.rank == 0) piece.number += squares;
+      if (me.tile.rank == 0) me.memory.pieces[me.first + position].number += squares;
     }
   };
 
   template <bool kOneStep>
   struct Apply {
     static constexpr bool kLoads = true;
-    template <class Loaded>
-    __device__ __forceinline__ void operator()(PieceSummer const& me, Piece& piece,
-                                               Loaded const& loaded, int32_t column,
+    __device__ __forceinline__ void operator()(PieceSummer const& me,
+                                               typename Sink::Loaded const& loaded,
+                                               int32_t position, int32_t column,
                                                float4 const& sum) const {
-      auto const& sink = me.call.sink;
-      if (!piece.is_whole_run()) {
-        if (column < me.call.view.tables[piece.table].dim) me.store_partial(piece, column, sum);
+      auto& piece = me.memory.pieces[me.first + position];
+      auto const& ending = me.memory.endings[me.first + position];
+      auto const row = me.row_of(ending, position);
+      if (ending.end == End::kPiece) {
+        if (column < row.dim) me.store_partial(piece, column, sum);
         return;
       }
-      auto const row = me.row_of(piece);
+      auto const& sink = me.call.sink;
       auto rate = 0.0f;
-      if (sink.needs_squares(row)) rate = me.rate<kOneStep>(piece, row, loaded, column, sum);
-      if (column >= row.dim) return;
-      sink.store(format_of<Formats>(row.table), row, column, loaded, sum, rate);
+      if (sink.needs_squares(row)) {
+        rate = me.template rate<kOneStep>(piece, row, loaded, column, sum);
+      }
+      if (column < row.dim) {
+        sink.store(format_of<Formats>(row.table), row, column, loaded, sum, rate);
+      }
     }
   };
 
-  template <bool kOneStep, class Loaded>
-  __device__ __forceinline__ float rate(Piece& piece, SummedRow const& row, Loaded const& loaded,
-                                        int32_t column, float4 const& sum) const {
+  template <bool kOneStep>
+  __device__ __forceinline__ float rate(Piece& piece, SummedRow const& row,
+                                        typename Sink::Loaded const& loaded, int32_t column,
+                                        float4 const& sum) const {
     if constexpr (kOneStep) {
       auto const squares = sum_of_tile(tile, square_of(sum));
       return call.sink.rate(row, squares, loaded, tile.rank == 0);
@@ -137,55 +140,45 @@ struct PieceSummer {
   // Sums one step of columns of all pieces, and hands each sum on.
   template <class Then>
   __device__ __forceinline__ void walk(int32_t column, Then const& then) const {
-    auto const end = 63 - __clzll(static_cast<long long>(ends));
     float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 1
-    for (int base = __ffsll(static_cast<long long>(begins)) - 1; base <= end; base += kAhead) {
+    for (int base = __ffsll(static_cast<long long>(begins)) - 1; base <= last; base += kAhead) {
+      auto const begins_here = static_cast<unsigned>(begins >> base);
+      auto const ends_here = static_cast<unsigned>(ends >> base);
       RawQuad quad[kAhead];
       float factor[kAhead];
       typename Sink::Loaded loaded[kAhead];
-      auto const begins_here = static_cast<unsigned>(begins >> base);
-      auto const ends_here = static_cast<unsigned>(ends >> base);
 #pragma unroll
       for (int r = 0; r < kAhead; ++r) {
-        auto const position = base + r;
-        quad[r] = {{0, 0, 0, 0}};
-        factor[r] = 0.0f;
-        if (position > end) continue;
-        auto const from = memory.rows()[first + position];
+        // Past the last one, once more: the sum is not used.
+        auto const& from = memory.rows[first + min(base + r, last)];
+        auto const dim = from.dim();
+        quad[r] = load_quad_if(column < dim, format_of<Formats>(from), from.row, column, dim);
         factor[r] = from.factor;
-        if (from.row != nullptr && column < from.dim()) {
-          quad[r] = load_quad(format_of<Formats>(from), from.row, column, from.dim());
-        }
       }
       if constexpr (Then::kLoads) {
 #pragma unroll
         for (int r = 0; r < kAhead; ++r) {
-          if ((ends_here >> r & 1) == 0) continue;
-          auto const& piece = piece_at(begin_of(base + r));
-          if (!piece.is_whole_run()) continue;
-          auto const row = row_of(piece);
-          if (column < row.dim) {
-            loaded[r] = call.sink.load(format_of<Formats>(row.table), row, column);
-          }
+          auto const& ending = memory.endings[first + min(base + r, last)];
+          auto const row = row_of(ending, min(base + r, last));
+          auto const wanted = ending.end == End::kRun && column < row.dim;
+          loaded[r] = call.sink.load(format_of<Formats>(row.table), row, column, wanted);
         }
       }
 #pragma unroll
       for (int r = 0; r < kAhead; ++r) {
         if ((begins_here >> r & 1) != 0) sum = {0.0f, 0.0f, 0.0f, 0.0f};
-        add_scaled(sum, factor[r], to_floats(gradient_format(first + base + r), quad[r]));
-        if ((ends_here >> r & 1) != 0) {
-          then(*this, piece_at(begin_of(base + r)), loaded[r], column, sum);
-        }
+        add_scaled(sum, factor[r], to_floats(gradient_format(min(base + r, last)), quad[r]));
+        if ((ends_here >> r & 1) != 0) then(*this, loaded[r], base + r, column, sum);
       }
     }
   }
 
-  __device__ __forceinline__ auto gradient_format(int position) const {
+  __device__ __forceinline__ auto gradient_format(int32_t position) const {
     if constexpr (Formats::kKnown) {
       return typename Formats::Row{};
     } else {
-      return memory.rows()[position].format();
+      return memory.rows[first + position].format();
     }
   }
 
@@ -197,7 +190,7 @@ struct PieceSummer {
       walk(column, Apply<true>{});
     } else {
       if (call.sink.any_needs_squares()) {
-        for (int32_t c = 0; c < columns; c += tile.step()) walk(c + column, Squares{});
+        for (int32_t c = 0; c < columns; c += tile.step()) walk(c + column, AddSquares{});
         __syncwarp(tile.mask());
       }
       for (int32_t c = 0; c < columns; c += tile.step()) walk(c + column, Apply<false>{});
@@ -207,12 +200,12 @@ struct PieceSummer {
 
   // In a loop of its own, where the registers of the sums are free again.
   __device__ __forceinline__ void arrive_at_long_runs() const {
-    auto const adder = LongRunAdder<Formats, SortKey, Sink>{call.view, call.sorted, call.long_runs,
-                                                            call.sink, tile};
+    auto const adder = LongRunAdder<Formats, kPiece, SortKey, Sink>{
+        call.view, call.sorted, call.long_runs, call.sink, tile};
 #pragma unroll 1
-    for (auto rest = begins; rest != 0; rest &= rest - 1) {
-      auto const& piece = piece_at(__ffsll(static_cast<long long>(rest)) - 1);
-      if (!piece.is_whole_run()) adder.arrive(piece);
+    for (auto rest = begins & memory.parts.from(first); rest != 0; rest &= rest - 1) {
+      auto const end = first + end_of(__ffsll(static_cast<long long>(rest)) - 1);
+      adder.arrive(memory.pieces[end], memory.endings[end]);
     }
   }
 };
@@ -246,14 +239,12 @@ cudaError_t launch_pieces(PiecesCall<SortKey, Sink> const& call, cudaStream_t st
                 ceil_div(call.sorted.num_items, kPositions), stream, call);
 }
 
-// With few positions a block takes fewer: more of the multiprocessors have work then.
 template <class Formats, class SortKey, class Sink>
 cudaError_t launch_sums(PiecesCall<SortKey, Sink> const& call, cudaStream_t stream) {
-  constexpr int64_t kFew = 1 << 18;
-  if constexpr (sizeof(SortKey) == 4) {
-    if (call.sorted.num_items <= kFew) return launch_pieces<Formats, kFewPositions>(call, stream);
+  if (positions_of_block(call.sorted.num_items) == kFewPositions) {
+    return launch_pieces<Formats, kFewPositions>(call, stream);
   }
-  return launch_pieces<Formats, 256>(call, stream);
+  return launch_pieces<Formats, kManyPositions>(call, stream);
 }
 
 }  // namespace dynemb::cuda

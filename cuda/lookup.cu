@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/lookup.cu: training lookup, three kernels: clocks; probe and rows; claim, store and resolve.
+// cuda/lookup.cu: training lookup, five kernels: clocks, probe and rows, claim, store, resolve.
 #include "core/lookup.h"
 #include "cuda/launch.h"
 #include "cuda/lookup_rows.cuh"
@@ -23,7 +23,7 @@ struct BeginLookup {
   MissingList missing;
 
   __device__ void begin() const {
-    if (threadIdx.x == 0) *missing.count = *missing.arrived = 0;
+    if (threadIdx.x == 0) *missing.count = 0;
   }
 
   template <class Call>
@@ -104,7 +104,7 @@ struct LookupScratch {
       : view(take_view(args, scratch)),
         uses(scratch.take<Touch>(args.num_tables)),
         missing{scratch.take<Missing>(total_ids(args)), scratch.take<Won>(total_ids(args)),
-                scratch.take<uint32_t>(1), scratch.take<uint32_t>(1)} {}
+                scratch.take<uint32_t>(1)} {}
 };
 
 }  // namespace

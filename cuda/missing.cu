@@ -4,9 +4,7 @@
 // cuda/missing.cu: the phases of a training lookup after the probe: claim, store, resolve.
 //
 // They work on the list of the ids that the probe did not find. Its length is known on the device
-// only: one kernel for all three, whose blocks wait for each other between the phases, so that a
-// batch without misses costs one launch. The launch is a cooperative one: all blocks are there at
-// the same time, or none.
+// only: the kernels loop until it is done, and a batch without misses costs their launches.
 #include "core/group.h"
 #include "cuda/initial_rows.cuh"
 #include "cuda/missing.cuh"
@@ -75,7 +73,8 @@ __device__ __forceinline__ void claim_full_of_lanes(MissingCall const& call, uns
 }
 
 // A lane an id where there is an empty slot.
-__device__ __forceinline__ void claim_all(MissingCall const& call, uint32_t count) {
+__global__ void __launch_bounds__(kThreads, 4) claim_kernel(MissingCall const call) {
+  auto const count = *call.list.count;
   auto const step = gridDim.x * kThreads;
   for (auto base = blockIdx.x * kThreads + threadIdx.x / 32 * 32; base < count; base += step) {
     auto const i = base + static_cast<uint32_t>(lane_id());
@@ -118,7 +117,9 @@ __device__ __forceinline__ void initialize_slots(TableRef const& table, unsigned
 }
 
 // A lane an id.
-__device__ __forceinline__ void store_all(MissingCall const& call, uint32_t count) {
+__global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call) {
+  auto const count = *call.list.count;
+  if (count == 0) return;
   __shared__ uint32_t counts[kMaxTables][1];  // evicted
   auto const tally = Tally<1>{counts};
   tally.clear();
@@ -140,7 +141,9 @@ __device__ __forceinline__ void store_all(MissingCall const& call, uint32_t coun
 }
 
 // A lane an id; then all lanes of the warp write the first values of the new rows.
-__device__ __forceinline__ void resolve_all(MissingCall const& call, uint32_t count) {
+__global__ void __launch_bounds__(kThreads) resolve_kernel(MissingCall const call) {
+  auto const count = *call.list.count;
+  if (count == 0) return;
   __shared__ uint32_t counts[kMaxTables][2];  // inserted, refused
   auto const tally = Tally<2>{counts};
   tally.clear();
@@ -177,48 +180,14 @@ __device__ __forceinline__ void resolve_all(MissingCall const& call, uint32_t co
   });
 }
 
-// Every block of the grid has done the phases up to `phase`, the first being 1, and sees what the
-// others have written.
-__device__ __forceinline__ void wait_for_all(uint32_t* arrived, uint32_t phase) {
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    atomicAdd(arrived, 1u);
-    while (*static_cast<uint32_t volatile*>(arrived) < phase * gridDim.x) {
-    }
-    __threadfence();
-  }
-  __syncthreads();
-}
-
-constexpr int kBlocksOfMissing = 3;  // on a multiprocessor
-
-__global__ void __launch_bounds__(kThreads, kBlocksOfMissing)
-    missing_kernel(MissingCall const call) {
-  auto const count = *call.list.count;
-  if (count == 0) return;
-  claim_all(call, count);
-  wait_for_all(call.list.arrived, 1);
-  store_all(call, count);
-  wait_for_all(call.list.arrived, 2);
-  resolve_all(call, count);
-}
-
 }  // namespace
 
 cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream) {
   // As many blocks as work at the same time: most batches give them nothing to do.
-  auto const blocks = persistent_blocks(ceil_div(num_ids, kThreads), kBlocksOfMissing);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeCooperative;
-  attribute.val.cooperative = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, missing_kernel, call);
+  auto const most = ceil_div(num_ids, kThreads);
+  DYNEMB_CUDA_TRY(launch(claim_kernel, persistent_blocks(most, 4), stream, call));
+  DYNEMB_CUDA_TRY(launch(store_kernel, persistent_blocks(most, 8), stream, call));
+  return launch(resolve_kernel, persistent_blocks(most, 3), stream, call);
 }
 
 }  // namespace dynemb::cuda

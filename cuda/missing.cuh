@@ -18,10 +18,9 @@ struct Missing {
 };
 
 struct MissingList {
-  Missing* ids;       // [all ids of the call]
-  Won* won;           // [all ids of the call] by claim
-  uint32_t* count;    // [1]
-  uint32_t* arrived;  // [1] blocks at the end of a phase, all phases together
+  Missing* ids;     // [all ids of the call]
+  Won* won;         // [all ids of the call] by claim
+  uint32_t* count;  // [1]
 };
 
 struct MissingCall {
@@ -44,8 +43,7 @@ __device__ __forceinline__ void append_missing(MissingList const& list, bool mis
   }
 }
 
-// Puts claim, store and resolve (core/lookup.h) on the stream. `count` and `arrived` have begun at
-// 0.
+// Puts claim, store and resolve (core/lookup.h) on the stream.
 cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream);
 
 }  // namespace dynemb::cuda

@@ -50,7 +50,7 @@ struct ReduceRows {
   struct Loaded {};
 
   template <class Format>
-  __device__ __forceinline__ Loaded load(Format, SummedRow const&, int32_t) const {
+  __device__ __forceinline__ Loaded load(Format, SummedRow const&, int32_t, bool) const {
     return {};
   }
   __device__ __forceinline__ bool needs_squares(SummedRow const&) const { return false; }

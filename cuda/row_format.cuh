@@ -87,6 +87,29 @@ __device__ __forceinline__ RawQuad load_quad(Vectors<kType>, char const* row, in
   }
 }
 
+// The same if `wanted`, else zeros; without a branch, which would keep the next load waiting.
+template <ValueType kType>
+__device__ __forceinline__ RawQuad load_quad_if(bool wanted, Vectors<kType>, char const* row,
+                                                int32_t column, int32_t /*dim*/) {
+  RawQuad quad{{0, 0, 0, 0}};
+  auto* const w = quad.word;
+  auto const predicate = static_cast<int>(wanted);
+  if constexpr (kType == ValueType::kFloat32) {
+    asm volatile(
+        "{\n .reg .pred p;\n setp.ne.s32 p, %5, 0;\n"
+        " @p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+        : "+r"(w[0]), "+r"(w[1]), "+r"(w[2]), "+r"(w[3])
+        : "l"(row + column * 4), "r"(predicate));
+  } else {
+    asm volatile(
+        "{\n .reg .pred p;\n setp.ne.s32 p, %3, 0;\n"
+        " @p ld.global.v2.u32 {%0, %1}, [%2];\n}"
+        : "+r"(w[0]), "+r"(w[1])
+        : "l"(row + column * 2), "r"(predicate));
+  }
+  return quad;
+}
+
 template <class Word>
 __device__ __forceinline__ RawQuad load_scalars(char const* row, int32_t column, int32_t dim) {
   auto const* const from = reinterpret_cast<Word const*>(row) + column;
@@ -106,6 +129,11 @@ __device__ __forceinline__ RawQuad load_quad(AnyFormat format, char const* row, 
   }
   if (!format.vector) return load_scalars<uint16_t>(row, column, dim);
   return load_quad(Vectors<ValueType::kBFloat16>{}, row, column, dim);  // the same for all 16 bits
+}
+
+__device__ __forceinline__ RawQuad load_quad_if(bool wanted, AnyFormat format, char const* row,
+                                                int32_t column, int32_t dim) {
+  return wanted ? load_quad(format, row, column, dim) : RawQuad{{0, 0, 0, 0}};
 }
 
 __device__ __forceinline__ float half_to_float(ValueType type, uint32_t bits) {

@@ -78,20 +78,21 @@ struct UpdateRows {
     }
     auto const* const from = reinterpret_cast<char const*>(state_at(table, state, row.slot));
     auto const as = state_format(format, row, state);
-    return to_floats(as, load_quad(as, from, column, table.dim));
+    return to_floats(as, load_quad(as, from, column, row.dim));
   }
 
   template <class Format>
-  __device__ __forceinline__ Loaded load(Format format, SummedRow const& row,
-                                         int32_t column) const {
-    auto const states = wide_states(kind_of(row.table_index));
+  __device__ __forceinline__ Loaded load(Format format, SummedRow const& row, int32_t column,
+                                         bool wanted) const {
     Loaded loaded;
-    loaded.row = load_quad(format, row.values, column, row.dim);
+    loaded.row = load_quad_if(wanted, format, row.values, column, row.dim);
+    auto const kind = kind_of(row.table_index);
+    if (!wanted || kind == OptimizerKind::kSgd) return loaded;
     // By all lanes: a broadcast costs no more than one lane's load, and nobody has to be told.
-    if (needs_squares(row)) loaded.row_state = *state_at(row.table, 0, row.slot);
+    if (is_rowwise(kind)) loaded.row_state = *state_at(row.table, 0, row.slot);
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
-      if (s < states) loaded.state[s] = load_state(format, row, s, column);
+      if (s < wide_states(kind)) loaded.state[s] = load_state(format, row, s, column);
     }
     return loaded;
   }
