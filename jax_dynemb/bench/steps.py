@@ -55,7 +55,8 @@ def training_step(coll: jde.Tables, *, fresh: bool = False) -> Any:
     def train(carry: Carry, ids: Ids, d_rows: Ids) -> tuple[Carry, Ids]:
         state, number = carry
         if fresh:
-            ids = {name: pair.at[..., 1].add(number) for name, pair in ids.items()}
+            high = number * jnp.array([0, 1], jnp.uint32)
+            ids = {name: pair + high for name, pair in ids.items()}
         rows, residual, state = coll.lookup(state, ids)
         state = coll.apply_gradients(state, residual, d_rows)
         return (state, number + 1), rows
