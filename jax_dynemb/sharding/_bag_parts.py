@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax_dynemb.jagged import offsets_of
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
 from jax_dynemb.ops._residual import FeatureGradient, FeatureResidual
+from jax_dynemb.ops._shared_rows import SharedRows
 from jax_dynemb.sharding._bags import Bags, Section
 from jax_dynemb.sharding._batch import Input, mean_scale
 from jax_dynemb.sharding._keys import as_words, hash_words, owner_of, padding
@@ -114,18 +115,15 @@ def residuals_of_owner(
     ]
 
 
-def parts_to_devices(bags: Bags, sums: Sequence[jax.Array]) -> list[jax.Array]:
-    """[shards, bags, dim] for the exchange of rows."""
-    return [
-        each.reshape(section.shards, section.bags, -1)
-        for section, each in zip(bags.sections, sums, strict=True)
-    ]
-
-
 def outputs(
     bags: Bags, received: Sequence[jax.Array]
 ) -> dict[str, tuple[jax.Array, jax.Array | None]]:
-    """By feature, rows in their dtype, and what a mean multiplied by."""
+    """By feature, rows in their dtype, and what a mean multiplied by.
+
+    Args:
+      bags: what travelled.
+      received: of each section, [shards, bags, dim].
+    """
     result = {}
     for section, sums in zip(bags.sections, received, strict=True):
         by_place = sums.reshape(-1, section.width, *sums.shape[1:])
@@ -165,18 +163,14 @@ def _scaled(feature: FeatureGradient) -> jax.Array:
 
 
 def gradients_of_owner(
-    kept: Sequence[FeatureResidual], received: Sequence[jax.Array]
+    kept: Sequence[FeatureResidual],
+    received: Sequence[jax.Array],
+    places: Sequence[SharedRows],
 ) -> list[FeatureGradient]:
-    """What the owner updates its rows by."""
+    """What the owner updates its rows by, from the arrays in which it has arrived."""
     return [
         FeatureGradient(
-            one.layout,
-            each.reshape(-1, each.shape[-1]),
-            one.ids,
-            one.slots,
-            one.offsets,
-            one.weights,
-            None,
+            one.layout, each, one.ids, one.slots, one.offsets, one.weights, None, place
         )
-        for one, each in zip(kept, received, strict=True)
+        for one, each, place in zip(kept, received, places, strict=True)
     ]

@@ -17,6 +17,7 @@ from jaxtyping import Array, Int32, UInt32
 from jax_dynemb.config import TableConfig
 from jax_dynemb.sharding._keys import hash_words, padding
 from jax_dynemb.sharding._route import Part, Route
+from jax_dynemb.sharding._wire import Piece, Wire
 
 Axes = tuple[str, ...]
 
@@ -54,6 +55,16 @@ class Sections:
         """The first position of each table."""
         return [sum(self.sizes[:t]) for t in range(len(self.sizes))]
 
+    def rows(self) -> list[Piece]:
+        """What travels to a device in the exchange of rows."""
+        triples = zip(self.capacities, self.tables, self.dtypes, strict=True)
+        return [Piece(room, table.dim, dtype) for room, table, dtype in triples]
+
+    def gradients(self) -> list[Piece]:
+        """What travels to a device in the exchange of gradients."""
+        pairs = zip(self.capacities, self.tables, strict=True)
+        return [Piece(room, t.dim, self.gradient_dtype) for room, t in pairs]
+
     @property
     def segments(self) -> int:
         """Of a ``Route``: one for each table and owner."""
@@ -62,6 +73,11 @@ class Sections:
     def by_table(self, per_segment: jax.Array) -> jax.Array:
         """[tables * shards] as [tables, shards]."""
         return per_segment.reshape(len(self.tables), self.shards)
+
+
+def wire_of(sections: Sections, pieces: Sequence[Piece]) -> Wire:
+    """The arrays of an exchange of rows."""
+    return Wire(tuple(pieces), sections.shards, sections.axes)
 
 
 def capacity_of(size: int, shards: int, factor: float) -> int:
@@ -180,47 +196,6 @@ def send_ids_and_uses(
     flat = [each.reshape(-1, 2) for each in _cut(sections, received)]
     uses = [each.reshape(-1) for each in rest[: len(counted)]]
     return flat, dict(zip(counted, uses, strict=True)), rest[len(counted) :]
-
-
-def send_back(
-    sections: Sections, rows: Sequence[jax.Array], others: Sequence[jax.Array] = ()
-) -> tuple[list[jax.Array], list[jax.Array]]:
-    """Rows of the ids that owners got, to the devices that asked for them.
-
-    ``others`` travel in the same exchange.
-    """
-    parts = [
-        each.reshape(sections.shards, capacity, -1)
-        for each, capacity in zip(rows, sections.capacities, strict=True)
-    ]
-    received = exchange([*parts, *others], sections.axes)
-    return _flat(received[: len(parts)]), received[len(parts) :]
-
-
-def _flat(rows: Sequence[jax.Array]) -> list[jax.Array]:
-    return [each.reshape(-1, each.shape[-1]) for each in rows]
-
-
-def send_gradients(
-    sections: Sections,
-    route: Route,
-    sums: Sequence[jax.Array],
-    window: Window,
-    others: Sequence[jax.Array] = (),
-) -> tuple[list[jax.Array], list[jax.Array]]:
-    """Summed gradients, float32[size, dim] by position, to the owners of the rows.
-
-    ``others`` travel in the same exchange.
-    """
-    positions = _cut(sections, positions_of(sections, route, window))
-    parts = []
-    n = route.first.shape[0]
-    for each, position, start in zip(sums, positions, sections.starts, strict=True):
-        place = jnp.where(position < n, position - start, each.shape[0])
-        part = jnp.take(each, place, axis=0, mode="fill", fill_value=0)
-        parts.append(part.astype(sections.gradient_dtype))
-    received = exchange([*parts, *others], sections.axes)
-    return _flat(received[: len(parts)]), received[len(parts) :]
 
 
 def next_window(

@@ -19,7 +19,6 @@ from jax_dynemb.ops._state import TableState
 from jax_dynemb.sharding._bag_parts import (
     inputs_of_owner,
     outputs,
-    parts_to_devices,
     parts_to_owners,
     residuals_of_owner,
 )
@@ -31,13 +30,14 @@ from jax_dynemb.sharding._exchange import (
     exchange,
     next_window,
     places_of,
-    send_back,
     send_ids_and_uses,
+    wire_of,
 )
 from jax_dynemb.sharding._route import Route, route
 
 States = Mapping[str, TableState]
-# Of one round, by table: rows, and one number (slot or found) for each place.
+# Of one round, by table: the array that its rows lie in, and one number (slot or found)
+# for each place.
 # Takes states, ids by table, and for LFU tables the uses of each id.
 Owner = Callable[[States, list, dict], tuple[list, list, dict[str, TableState]]]
 
@@ -81,10 +81,13 @@ def lookup(
     if batch is None:
         arrived = exchange(parts_to_owners(bags), bags.axes)
         inputs = inputs_of_owner(bags, arrived)
-        owned, new = _lookup.lookup(bags.tables, states, inputs, given(bags.tables))
-        sums = parts_to_devices(bags, [o["rows"] for o in owned])
+        wire = bags.wire()
+        owned, new = _lookup.lookup(
+            bags.tables, states, inputs, given(bags.tables), wire.places
+        )
+        sums = wire.exchange([o["rows"] for o in owned])
         kept = residuals_of_owner(inputs, [o["slots"] for o in owned])
-        results = outputs(bags, exchange(sums, bags.axes))
+        results = outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
         return Looked(None, None, [], kept, results, dict(states) | new)
 
     sections, tables = batch.sections, batch.sections.tables
@@ -97,27 +100,26 @@ def lookup(
     inputs = inputs_of_owner(bags, arrived)
     used = [*_on_the_wire(batch, tables), *bags.tables]
     asked = [*_inputs(tables, ids), *inputs]
-    owned, new = _lookup.lookup(used, states, asked, given(used))
+    wire = wire_of(sections, [*sections.rows(), *bags.rows()])
+    owned, new = _lookup.lookup(used, states, asked, given(used), wire.places)
     of_ids, of_bags = owned[: len(ids)], owned[len(ids) :]
     slots = [o["slots"] for o in of_ids]
     new = _with_uses(tables, dict(states) | new, slots, uses)
-    rows, sums = send_back(
-        sections,
-        [o["rows"] for o in of_ids],
-        parts_to_devices(bags, [o["rows"] for o in of_bags]),
-    )
+    rows = wire.exchange([o["rows"] for o in owned])
     kept = residuals_of_owner(inputs, [o["slots"] for o in of_bags])
+    sums = [wire.part(n, rows[n]) for n in range(len(ids), len(rows))]
     results = outputs(bags, sums)
     places = places_of(sections, found, window)
-    total = add_rows(batch, zero_sums(batch), rows, places)
+    total = add_rows(batch, zero_sums(batch), wire, rows, places)
 
     def later(states, ids, uses):
         pairs = [same_lookup(t, states[t.name]) for t in tables]
         continued = {t.name: state for t, (_, state) in zip(tables, pairs, strict=True)}
         configs = _on_the_wire(batch, [config for config, _ in pairs])
         before = dict(states) | continued
+        wire = wire_of(sections, sections.rows())
         owned, new = _lookup.lookup(
-            configs, before, _inputs(configs, ids), given(configs)
+            configs, before, _inputs(configs, ids), given(configs), wire.places
         )
         slots = [o["slots"] for o in owned]
         new = _with_uses(configs, dict(states) | new, slots, uses)
@@ -140,8 +142,9 @@ def find(
     tables, sections = batch.sections.tables, batch.sections
 
     def owner(states, ids, _):
+        wire = wire_of(sections, sections.rows())
         outputs, new = _lookup.find(
-            _on_the_wire(batch, tables), states, _inputs(tables, ids)
+            _on_the_wire(batch, tables), states, _inputs(tables, ids), wire.places
         )
         return [o["rows"] for o in outputs], [o["found"] for o in outputs], new
 
@@ -201,8 +204,9 @@ def _one_round(batch, found, window, states, owner: Owner, sums, counts_uses):
     ids, uses, _ = send_ids_and_uses(sections, found, batch.ids, window, counted)
     rows, numbers, states = owner(states, ids, uses)
     places = places_of(sections, found, window)
-    rows, _ = send_back(sections, rows)
-    return ids, numbers, places, add_rows(batch, sums, rows, places), states
+    wire = wire_of(sections, sections.rows())
+    sums = add_rows(batch, sums, wire, wire.exchange(rows), places)
+    return ids, numbers, places, sums, states
 
 
 def _further_rounds(batch, found, fits, sums, states, owner: Owner):
