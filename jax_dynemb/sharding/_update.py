@@ -122,21 +122,22 @@ def _row_wise(placement, tables, features, only, states, update: Update, all_fit
     def body(carry):
         begin, _, states = carry
         window = next_window(sections, found, batch.ids, begin)
+        states = one(states, window, None)
         for t in tables:
+            # What is stored once moves on once, in the last round.
             again = same_step(states[t.name])
-            # What is stored once moves on once, from where it was.
             again = dataclasses.replace(again, extra=before[t.name].extra)
             states = states | {t.name: again}
-        states = one(states, window, None)
         return window.end, more(batch, found, window.end), states
 
     if all_fits:
         fits = jnp.ones((), bool)
-    states = one(states, first_window(batch, found, fits), received, True)
-    if all_fits:
-        return states
-    carry = (sections.by_table(found.starts[:-1]), ~fits, states)
-    return jax.lax.while_loop(lambda carry: carry[1], body, carry)[2]
+    else:
+        # On a GPU the host waits for the answer whether there is a round. So it is not
+        # the last thing to do: while the GPU updates, the host prepares the next step.
+        carry = (sections.by_table(found.starts[:-1]), ~fits, states)
+        states = jax.lax.while_loop(lambda carry: carry[1], body, carry)[2]
+    return one(states, first_window(batch, found, fits), received, True)
 
 
 def _received(batch: Batch, found: Route, window: Any, states: States):
