@@ -15,7 +15,13 @@ from jax_dynemb.ops._residual import FeatureGradient, FeatureResidual
 from jax_dynemb.ops._shared_rows import SharedRows
 from jax_dynemb.sharding._bags import Bags, Section
 from jax_dynemb.sharding._batch import Input, mean_scale
-from jax_dynemb.sharding._keys import as_words, hash_words, owner_of, padding
+from jax_dynemb.sharding._keys import (
+    as_words,
+    hash_words,
+    is_padding,
+    owner_of,
+    padding,
+)
 
 
 def parts_to_owners(bags: Bags) -> list[jax.Array]:
@@ -136,6 +142,34 @@ def outputs(
                 scale = mean_scale(layout, bags.inputs[layout.feature])
                 rows = rows * scale[:, None]
             result[layout.feature] = rows.astype(section.table.dtype), scale
+    return result
+
+
+def found_parts(
+    bags: Bags, inputs: Sequence[Input], found: Sequence[jax.Array]
+) -> list[jax.Array]:
+    """uint8[shards, ids] for the exchange back: what an owner has of each device."""
+    parts = []
+    for section, (_, given), flags in zip(bags.sections, inputs, found, strict=True):
+        if given.offsets is not None:  # see _without_tails
+            begin = given.offsets[:-1].reshape(section.shards, -1)[:, :1]
+            place = begin + jnp.arange(section.ids, dtype=jnp.int32)[None]
+            flags = jnp.take(flags, place, mode="fill", fill_value=0)
+        parts.append(flags.reshape(section.shards, section.ids))
+    return parts
+
+
+def found_here(bags: Bags, received: Sequence[jax.Array]) -> dict[str, jax.Array]:
+    """By feature, uint8[num_ids]: the ids that an owner has."""
+    result = {}
+    for section, flags in zip(bags.sections, received, strict=True):
+        by_place = flags.reshape(-1, section.width, section.ids).max(axis=1)
+        for layout, each in zip(section.layouts, by_place, strict=True):
+            if layout is None:
+                continue
+            # Past the bags of a device an owner answers for those of the next one.
+            live = ~is_padding(as_words(bags.inputs[layout.feature].ids))
+            result[layout.feature] = each[: layout.num_ids] & live.astype(jnp.uint8)
     return result
 
 

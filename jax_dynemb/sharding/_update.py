@@ -23,14 +23,13 @@ from jax_dynemb.sharding._batch import Batch, in_order, make_batch
 from jax_dynemb.sharding._counters import same_step
 from jax_dynemb.sharding._exchange import (
     Window,
-    next_window,
     places_of,
     send_ids,
     wire_of,
 )
-from jax_dynemb.sharding._lookup import first_window, fitting, more
 from jax_dynemb.sharding._placement import Placement
 from jax_dynemb.sharding._residual import ShardedResidual
+from jax_dynemb.sharding._rounds import first_window, fitting, further_rounds
 from jax_dynemb.sharding._route import Route, route
 from jax_dynemb.sharding._wire import Wire
 
@@ -119,24 +118,21 @@ def _row_wise(placement, tables, features, only, states, update: Update, all_fit
             rows += gradients_of_owner(kept, arrived[count:], wire.places[count:])
         return update(states, rows)
 
-    def body(carry):
-        begin, _, states = carry
-        window = next_window(sections, found, batch.ids, begin)
-        states = one(states, window, None)
+    def earlier(window: Window, states: States) -> dict[str, TableState]:
+        new = one(states, window, None)
         for t in tables:
             # What is stored once moves on once, in the last round.
-            again = same_step(states[t.name])
+            again = same_step(new[t.name])
             again = dataclasses.replace(again, extra=before[t.name].extra)
-            states = states | {t.name: again}
-        return window.end, more(batch, found, window.end), states
+            new = new | {t.name: again}
+        return new
 
     if all_fits:
         fits = jnp.ones((), bool)
     else:
         # On a GPU the host waits for the answer whether there is a round. So it is not
         # the last thing to do: while the GPU updates, the host prepares the next step.
-        carry = (sections.by_table(found.starts[:-1]), ~fits, states)
-        states = jax.lax.while_loop(lambda carry: carry[1], body, carry)[2]
+        states = further_rounds(batch, found, fits, states, earlier)
     return one(states, first_window(batch, found, fits), received, True)
 
 

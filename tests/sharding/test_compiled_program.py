@@ -242,7 +242,7 @@ def bytes_sent(text: str) -> list[int]:
         r'"?stablehlo.all_to_all.*?\((tensor<[^>]*>)\)', text, re.S
     ):
         *sizes, element = shape[len("tensor<") : -1].split("x")
-        width = {"ui32": 4, "f32": 4, "bf16": 2}[element]
+        width = {"ui32": 4, "f32": 4, "bf16": 2, "ui8": 1}[element]
         sent.append(int(np.prod([int(n) for n in sizes])) * width)
     return sent
 
@@ -258,6 +258,19 @@ def test_the_plan_counts_what_the_program_sends(dtype, pooled):
     for kind in ("id_bytes", "row_bytes", "gradient_bytes"):
         assert sum(getattr(t, kind) for t in plan.tables) in sent
     assert "row_wise" in str(plan) and "total" in str(plan)
+
+
+@pytest.mark.parametrize("pooled", ["rows", "sums"])
+def test_serving_sends_what_training_sends(pooled):
+    """Ids, rows or sums, and for each id whether it was found."""
+    coll = collection(mesh_of(4), exchange_pooled=pooled)
+    find = jax.jit(lambda state, ids: coll.find(state, ids)[:2])
+    sent = bytes_sent(find.lower(coll.init(0), batch()).as_text())
+    plan = coll.plan({"a": 8, "b": 16, "bag": 24})
+    for kind in ("id_bytes", "row_bytes"):
+        assert sum(getattr(t, kind) for t in plan.tables) in sent
+    entry, _ = collectives(find.lower(coll.init(0), batch()).compile().as_text())
+    assert entry == {"all-to-all": 3, "all-reduce": 1}
 
 
 def test_the_plan_counts_what_tables_of_one_stack_send():
