@@ -18,7 +18,7 @@ from jax_dynemb.ops._call import Call, take_table
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
 from jax_dynemb.ops._parts import Places as TableNumbers
 from jax_dynemb.ops._parts import parts, rows_of
-from jax_dynemb.ops._shared_rows import Places, SharedArrays
+from jax_dynemb.ops._shared_rows import Places, SharedArrays, waves
 from jax_dynemb.ops._state import TableState
 
 Inputs = Sequence[tuple[FeatureLayout, FeatureInput]]
@@ -162,7 +162,8 @@ def _in_parts(
     outputs: Outputs = [{} for _ in inputs]
     new: dict[str, TableState] = {}
     places, arrays = places or [None] * len(inputs), SharedArrays()
-    for some, features in parts(tables, [layout.table for layout, _ in inputs]):
+    table_of = [layout.table for layout, _ in inputs]
+    for some, features in parts(tables, table_of, waves(table_of, places)):
         own, mine = [tables[i] for i in some], [inputs[i] for i in features]
         part = _Part(some, own, mine, [places[i] for i in features], arrays)
         of_part, states = run(part)

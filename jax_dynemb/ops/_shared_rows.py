@@ -27,6 +27,8 @@ class SharedRows:
       group: rows that follow each other.
       stride: elements from the first row of a group to that of the next; a multiple of
         16 bytes.
+      wave: tables of different waves go in different calls, so that what follows one of
+        them need not wait for the others.
     """
 
     array: int
@@ -35,9 +37,16 @@ class SharedRows:
     offset: int
     group: int
     stride: int
+    wave: int = 0
 
 
 Places = Sequence[SharedRows | None]  # None: an array [rows, dim] of its own
+
+
+def waves(tables: Sequence[str], places: Places) -> dict[str, int]:
+    """By table, of what lies in these places."""
+    pairs = zip(tables, places, strict=True)
+    return {table: place.wave for table, place in pairs if place is not None}
 
 
 class SharedArrays:

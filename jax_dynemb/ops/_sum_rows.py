@@ -22,7 +22,7 @@ from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._layout import one_row_each
 from jax_dynemb.ops._parts import parts
 from jax_dynemb.ops._residual import FeatureGradient
-from jax_dynemb.ops._shared_rows import Places, SharedArrays
+from jax_dynemb.ops._shared_rows import Places, SharedArrays, waves
 from jax_dynemb.ops._update import add_gradients, gradient_attribute
 
 
@@ -51,7 +51,8 @@ def sum_rows(
         for t, size in zip(tables, groups, strict=True)
     ]
     own: dict[int, jax.Array] = {}
-    for some, mine in parts(scratch, [f.layout.table for f in features]):
+    wave_of = waves([t.name for t in tables], places)
+    for some, mine in parts(scratch, [f.layout.table for f in features], wave_of):
         used = [scratch[t] for t in some]
         of_part = [features[f] for f in mine]
         call = _start(used, [groups[t] for t in some], of_part, places, some, arrays)

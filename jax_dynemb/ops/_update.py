@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,10 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call, take_table
 from jax_dynemb.ops._lookup import States, feature_fields
+from jax_dynemb.ops._parts import Places as TableNumbers
 from jax_dynemb.ops._parts import parts, rows_of
 from jax_dynemb.ops._residual import FeatureGradient
-from jax_dynemb.ops._shared_rows import SharedArrays
+from jax_dynemb.ops._shared_rows import SharedArrays, waves
 from jax_dynemb.ops._state import TableState
 
 _INDEX = ("index", "counters")
@@ -31,6 +32,13 @@ def _start(
     attribute = gradient_attribute(tables, features)
     num_ids = [f.layout.num_ids for f in features]
     return Call(op, tables, num_ids, features=attribute, **attributes)
+
+
+def _parts(
+    tables: Sequence[TableConfig], features: Sequence[FeatureGradient]
+) -> Iterator[tuple[TableNumbers, TableNumbers]]:
+    table_of = [f.layout.table for f in features]
+    return parts(tables, table_of, waves(table_of, [f.place for f in features]))
 
 
 def gradient_attribute(
@@ -76,7 +84,7 @@ def update(
       The new states.
     """
     new: dict[str, TableState] = {}
-    for some, own in parts(tables, [f.layout.table for f in features]):
+    for some, own in _parts(tables, features):
         chosen = [tables[i] for i in some]
         numbers = rows_of(hyper, some)
         new |= _update(chosen, states, [features[i] for i in own], numbers)
@@ -118,7 +126,7 @@ def reduce(
     """
     sums: dict[str, tuple[jax.Array, jax.Array]] = {}
     new: dict[str, TableState] = {}
-    for some, own in parts(tables, [f.layout.table for f in features]):
+    for some, own in _parts(tables, features):
         chosen = [tables[i] for i in some]
         part = _reduce(chosen, states, [features[i] for i in own], counts_step)
         sums, new = sums | part[0], new | part[1]

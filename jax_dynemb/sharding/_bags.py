@@ -105,7 +105,9 @@ class Bags:
 
     def rows(self) -> list[Piece]:
         """What travels to a device: sums, and in the other direction gradients."""
-        return [Piece(s.bags, s.table.dim, self.dtype) for s in self.sections]
+        return [
+            Piece(s.table.name, s.bags, s.table.dim, self.dtype) for s in self.sections
+        ]
 
     @property
     def tables(self) -> list[TableConfig]:

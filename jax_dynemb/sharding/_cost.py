@@ -44,7 +44,7 @@ def cost_of_rows(
     room = max(capacity_of(n, width, factor) for n in sizes)
     per_id = 12 if table.score_strategy is ScoreStrategy.LFU else 8
     dtypes = wire_dtype(placement, table), placement.exchange_dtype or "float32"
-    pieces = [Piece(room, table.dim, dtype).bytes for dtype in dtypes]
+    pieces = [Piece(table.name, room, table.dim, dtype).bytes for dtype in dtypes]
     return Cost(*(placement.shards * n for n in (room * per_id, *pieces)))
 
 
@@ -55,7 +55,8 @@ def cost_of_sums(placement: Placement, sections: Sequence[Section]) -> Cost:
     for each in sections:
         ids += each.shards * each.ids * (12 if each.weighted else 8)
         ids += 0 if each.bag_size else each.shards * each.bags * 4
-        sums += each.shards * Piece(each.bags, each.table.dim, dtype).bytes
+        piece = Piece(each.table.name, each.bags, each.table.dim, dtype)
+        sums += each.shards * piece.bytes
     return Cost(ids, sums, sums)
 
 

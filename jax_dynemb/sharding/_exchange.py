@@ -58,12 +58,12 @@ class Sections:
     def rows(self) -> list[Piece]:
         """What travels to a device in the exchange of rows."""
         triples = zip(self.capacities, self.tables, self.dtypes, strict=True)
-        return [Piece(room, table.dim, dtype) for room, table, dtype in triples]
+        return [Piece(t.name, room, t.dim, dtype) for room, t, dtype in triples]
 
     def gradients(self) -> list[Piece]:
         """What travels to a device in the exchange of gradients."""
         pairs = zip(self.capacities, self.tables, strict=True)
-        return [Piece(room, t.dim, self.gradient_dtype) for room, t in pairs]
+        return [Piece(t.name, room, t.dim, self.gradient_dtype) for room, t in pairs]
 
     @property
     def segments(self) -> int:

@@ -9,27 +9,35 @@ is, and read what comes out of it where it lies: nothing is joined, cut or turne
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jax_dynemb.ops._shared_rows import SharedRows
 
 _ALIGNMENT = 16  # bytes, of a piece: so that kernels may move vectors
+
+# Of a wave, from one device. Two waves take a few more kernels than one; where they are
+# long enough, one is on the links while kernels work on the other.
+WAVE_BYTES = 32 << 20
 
 
 class Piece(NamedTuple):
     """The rows of one table, or one feature, between two devices.
 
     Attributes:
+      table: whose they are.
       rows: how many.
       dim: their columns.
       dtype: on the wire.
     """
 
+    table: str
     rows: int
     dim: int
     dtype: str
@@ -50,8 +58,10 @@ class Piece(NamedTuple):
 class Wire:
     """The arrays of one exchange: one for each dtype, with an equal part a device.
 
+    Large exchanges are made in two waves, each of about half of the bytes.
+
     Attributes:
-      pieces: in each of the parts, side by side.
+      pieces: in each of the parts, side by side; those of a table follow each other.
       shards: devices.
       axes: of the mesh, over which the exchange goes.
     """
@@ -60,26 +70,44 @@ class Wire:
     shards: int
     axes: tuple[str, ...]
 
-    @property
+    @functools.cached_property
     def places(self) -> list[SharedRows]:
         """Of each piece: where its rows lie, those of all devices."""
-        widths: dict[str, int] = {}
+        arrays = [
+            (p.dtype, wave) for p, wave in zip(self.pieces, self._waves, strict=True)
+        ]
+        widths = dict.fromkeys(arrays, 0)
         offsets = []
-        for piece in self.pieces:
-            offsets.append(widths.setdefault(piece.dtype, 0))
-            widths[piece.dtype] += piece.size
-        numbers = {dtype: n for n, dtype in enumerate(widths)}
+        for piece, array in zip(self.pieces, arrays, strict=True):
+            offsets.append(widths[array])
+            widths[array] += piece.size
+        numbers = {array: n for n, array in enumerate(widths)}
         return [
             SharedRows(
-                array=numbers[piece.dtype],
+                array=numbers[array],
                 dtype=piece.dtype,
-                size=self.shards * widths[piece.dtype],
+                size=self.shards * widths[array],
                 offset=offset,
                 group=piece.rows,
-                stride=widths[piece.dtype],
+                stride=widths[array],
+                wave=array[1],
             )
-            for piece, offset in zip(self.pieces, offsets, strict=True)
+            for piece, array, offset in zip(self.pieces, arrays, offsets, strict=True)
         ]
+
+    @property
+    def _waves(self) -> list[int]:
+        """Of each piece."""
+        by_table: dict[str, int] = {}
+        for piece in self.pieces:
+            size = by_table.get(piece.table, 0) + self.shards * piece.bytes
+            by_table[piece.table] = size
+        before = np.concatenate([[0], np.cumsum(list(by_table.values()))])
+        cut = int(np.argmin(np.abs(before - before[-1] / 2)))
+        if min(before[cut], before[-1] - before[cut]) < WAVE_BYTES:
+            return [0] * len(self.pieces)
+        second = set(list(by_table)[cut:])
+        return [int(piece.table in second) for piece in self.pieces]
 
     def exchange(self, by_piece: Sequence[jax.Array]) -> list[jax.Array]:
         """One all_to_all for each array.
