@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.sharding._keys import hash_words, padding
+from jax_dynemb.sharding._keys import bucket_of, hash_words, padding
 from jax_dynemb.sharding._route import Part, Route
 from jax_dynemb.sharding._wire import Piece, Wire
 
@@ -204,12 +204,14 @@ def next_window(
     """As many ids as fit, the same range of hashes on every device.
 
     So every row travels in one round only, whichever devices have it, and an update
-    sees the whole of its gradient. At least one device fills a section that is not
-    done, so the rounds end.
+    sees the whole of its gradient. All ids of a bucket go together, as long as some
+    bucket fits, since a row must not leave for one of this batch and then be asked
+    for. At least one device fills a section that is not done, so the rounds end.
     """
     ends = sections.by_table(route.starts[1:])
     capacity = jnp.array(sections.capacities, jnp.int32)[:, None]
     fill = jnp.concatenate([ids, padding((1,))])
+    num_buckets = jnp.array([t.num_buckets for t in sections.tables], jnp.uint32)
 
     def hashes(number, end):
         n = route.first.shape[0]
@@ -220,7 +222,9 @@ def next_window(
     over = begin + capacity < ends
     low, high = hashes(begin + capacity, ends)
     ones = jnp.uint32(0xFFFFFFFF)
-    any_over = jax.lax.pmax(over.astype(jnp.int32), sections.axes) > 0
+    bucket = bucket_of(low, high, jnp.broadcast_to(num_buckets[:, None], low.shape))
+    limit_bucket = jax.lax.pmin(jnp.where(over, bucket, ones), sections.axes)
+    any_over = limit_bucket != ones
     high = jnp.where(over, high, ones)
     limit_high = jax.lax.pmin(high, sections.axes)
     low = jnp.where(over & (high == limit_high), low, ones)
@@ -230,7 +234,17 @@ def next_window(
     number = begin.T[:, table] + place[None, :]
     live = number < ends.T[:, table]
     low, high = hashes(number, ends.T[:, table])
+    buckets = jnp.broadcast_to(num_buckets[table][None], low.shape)
+    whole = bucket_of(low, high, buckets) < limit_bucket.T[:, table]
+    progress = (_count(sections, whole & live) > 0).astype(jnp.int32)
+    progress = jax.lax.pmax(progress, sections.axes) > 0
     h, lo = limit_high.T[:, table], limit_low.T[:, table]
-    before = (high < h) | ((high == h) & (low < lo)) | ~any_over.T[:, table]
-    counts = _cut(sections, (before & live).astype(jnp.int32))
-    return Window(begin, begin + jnp.stack([count.sum(axis=1) for count in counts]))
+    before = (high < h) | ((high == h) & (low < lo))
+    before = jnp.where(progress.T[:, table], whole, before) | ~any_over.T[:, table]
+    return Window(begin, begin + _count(sections, before & live))
+
+
+def _count(sections: Sections, flags: jax.Array) -> Int32[Array, "tables shards"]:
+    """How many of each section's places are marked."""
+    counts = [part.sum(axis=1, dtype=jnp.int32) for part in _cut(sections, flags)]
+    return jnp.stack(counts)
