@@ -5,6 +5,7 @@
     python benchmarks/bench_mesh.py                       # all devices, cases e, c
     python benchmarks/bench_mesh.py --devices 1,2,4 --cases e --json mesh.json
     python benchmarks/bench_mesh.py --cpu 8 --shrink 256  # forced CPU devices, tiny
+    python benchmarks/bench_mesh.py --devices 2 --kernels 30  # where a GPU's time goes
 
 Weak scaling: each device has the batch of the case. Strong scaling: the devices share
 it. The tables have the size of the case in both. Beside the step stand the time of a
@@ -42,6 +43,8 @@ class Result:
       explained: ``(alone_ms + exchange_ms) / step_ms``.
       overflows: lookups that needed more than one round.
       peak: the fullest section, as a share of its room.
+      busy_ms: of a step, in which the first GPU worked, its waits for others included;
+        0 if not asked for.
       seconds: this measurement took, compilation included.
     """
 
@@ -59,6 +62,7 @@ class Result:
     explained: float
     overflows: int
     peak: float
+    busy_ms: float
     seconds: float
 
 
@@ -104,6 +108,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=20, help="steps of a repeat")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--shrink", type=float, default=1, help="smaller cases")
+    parser.add_argument("--kernels", type=int, default=0, help="print so many, by time")
     parser.add_argument("--cpu", type=int, default=0, help="forced CPU devices")
     parser.add_argument("--json", default="", help="write the figures here")
     return parser.parse_args()
@@ -125,8 +130,8 @@ def _measure(options: Any, name: str, devices: int, scaling: str) -> Result:
     alone = _collection(case, options)
     coll = _collection(case, options, mesh)
     effort = timing.Effort(repeats=options.repeats)
-    step_ms, stats = _time_step(coll, whole, options, effort)
-    alone_ms, _ = _time_step(alone, share, options, effort)
+    step_ms, stats, busy = _time_step(coll, whole, options, effort)
+    alone_ms, _, _ = _time_step(alone, share, options, effort)
     plan = coll.plan(dict.fromkeys(coll.features, share.ids_per_table)).tables
     kinds = ("id_bytes", "row_bytes", "gradient_bytes")
     sizes = [sum(getattr(t, kind) for t in plan) for kind in kinds]
@@ -151,6 +156,7 @@ def _measure(options: Any, name: str, devices: int, scaling: str) -> Result:
         explained=(alone_ms + exchange_ms) / step_ms,
         overflows=int(max(overflows)),
         peak=max(p / r if r else 0.0 for p, r in zip(peaks, room, strict=True)),
+        busy_ms=busy.ms if busy else 0.0,
         seconds=time.perf_counter() - begin,
     )
 
@@ -182,8 +188,8 @@ def _collection(case: Any, options: Any, mesh: Any = None) -> Any:
 
 def _time_step(
     coll: Any, case: Any, options: Any, effort: Any
-) -> tuple[float, dict[str, Any]]:
-    """Milliseconds of a training step, and the stats of the tables after it.
+) -> tuple[float, dict[str, Any], Any]:
+    """Milliseconds of a training step, the stats of the tables after it, its kernels.
 
     The rows of the batches are there before the first step that is timed.
     """
@@ -193,7 +199,7 @@ def _time_step(
     from jax.sharding import NamedSharding
 
     import jax_dynemb as jde
-    from jax_dynemb.bench import timing, workloads
+    from jax_dynemb.bench import busy, timing, workloads
 
     placement = coll.placement
     split = placement and NamedSharding(placement.mesh, placement.split)
@@ -217,9 +223,15 @@ def _time_step(
 
     chain = timing.Chain(step, coll.init(seed=0), batches)
     times = timing.time_chain(chain, effort, steps=options.steps)
-    stats = coll.stats(chain.carry)
+    stats, kernels = coll.stats(chain.carry), None
+    if options.kernels and placement:
+        kernels = busy.trace(lambda: chain.run(6), 6, gpus=":0")
+    if kernels:
+        print(f"{kernels.ms:.3f} ms busy, {kernels.kernels:.0f} kernels and copies")
+        for name, us in list(kernels.by_name.items())[: options.kernels]:
+            print(f"{us:10.1f} us  {name}")
     chain.close()
-    return timing.milliseconds(times), stats
+    return timing.milliseconds(times), stats, kernels
 
 
 def _bare_exchange(mesh: Any, sizes: Any, effort: Any, steps: int) -> float:

@@ -35,14 +35,23 @@ struct UpdateArgs {
   FeatureRef features[kMaxFeatures];  // rows: the gradients
 };
 
-// The sum of the gradients of each live row, without an update.
+// Where the sums of a table's rows go: each to where its row first occurs in the batch; or, without
+// unique_slots, to the row of the number of its slot, and then nothing else is written.
+struct RowSums {
+  int32_t* unique_slots;  // [capacity], -1 = unused; or null
+  void* rows;             // [capacity, dim] of row_type, 0 where unused
+  ValueType row_type;     //
+  RowPlaces places;       // of the rows
+  int64_t capacity;       // ids of the table's features; without unique_slots the number of slots
+};
+
+// The sum of the gradients of each live row, without an update. A table without an index is one
+// of groups: its slots are not checked.
 struct ReduceArgs {
   int32_t num_tables;
   int32_t num_features;
-  int32_t counts_step;                // 1: counts as an update of the tables
-  int32_t* unique_slots[kMaxTables];  // [capacity of the table], -1 = unused
-  float* gradients[kMaxTables];       // [capacity of the table, dim], 0 where unused
-  int64_t capacities[kMaxTables];     // ids of the table's features
+  int32_t counts_step;       // 1: counts as an update of the tables
+  RowSums sums[kMaxTables];  //
   TableRef tables[kMaxTables];
   FeatureRef features[kMaxFeatures];
 };

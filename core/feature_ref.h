@@ -19,6 +19,14 @@ enum class Pooling : int32_t {
   kNoRows = 3  // slots only
 };
 
+// Where rows lie in their array: `group` of them follow each other, and a group begins `stride`
+// elements after the one before. So the rows of several features can share an array of which each
+// device gets an equal part. group 0: all rows follow each other.
+struct RowPlaces {
+  int64_t group;
+  int64_t stride;  // a multiple of 16 bytes
+};
+
 struct FeatureRef {
   void const* ids;         // [num_ids] of id_type
   IdType id_type;          //
@@ -32,6 +40,7 @@ struct FeatureRef {
   Pooling pooling;         //
   ValueType row_type;      //
   void* rows;              // [num_bags, dim] of row_type: written by a lookup, read as gradients
+  RowPlaces places;        // of the rows
   int32_t* slots;          // [num_ids], see core/slot.h
   uint8_t* found;          // [num_ids], find only
 };
@@ -49,6 +58,13 @@ DYNEMB_HD BagRange bag_range(FeatureRef const& feature, int64_t bag) {
 DYNEMB_HD int64_t quotient(int64_t dividend, int64_t divisor) {
   if ((dividend | divisor) >> 32 != 0) return dividend / divisor;
   return static_cast<uint32_t>(dividend) / static_cast<uint32_t>(divisor);
+}
+
+// Elements of the array before a row.
+DYNEMB_HD int64_t row_offset(RowPlaces const& places, int64_t row, int32_t dim) {
+  if (places.group == 0) return row * dim;
+  auto const group = quotient(row, places.group);
+  return group * places.stride + (row - group * places.group) * dim;
 }
 
 // The bag that a position lies in. Positions after the last bag hold padding and are never asked.

@@ -74,12 +74,13 @@ void GradientRuns::deal(PartitionLayout::Piece const& piece) {
   std::fill_n(places, partitions, 0u);
   uint64_t lost = 0;
   BagCursor bags(feature, begin);
+  auto const checks = table.index != nullptr;
   for (auto position = begin; position < end; ++position) {
     auto const later = std::min(position + kKeysAhead, end - 1);
-    __builtin_prefetch(key_at(table, std::max(feature.slots[later], 0)));
+    if (checks) __builtin_prefetch(key_at(table, std::max(feature.slots[later], 0)));
     auto const slot = feature.slots[position];
     if (slot < 0) continue;
-    if (*key_at(table, slot) != load_key(feature.ids, feature.id_type, position)) {
+    if (checks && *key_at(table, slot) != load_key(feature.ids, feature.id_type, position)) {
       ++lost;
       continue;
     }

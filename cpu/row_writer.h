@@ -87,8 +87,13 @@ class RowWriter {
   template <class Write>
   void with_out(int64_t bag, Write const& write) const {
     with_value_type(feature_.row_type, [&](auto zero) {
-      write(static_cast<decltype(zero)*>(feature_.rows) + bag * table_.dim);
+      write(row_at_bag(static_cast<decltype(zero)*>(feature_.rows), bag));
     });
+  }
+
+  template <class O>
+  O* row_at_bag(O* rows, int64_t bag) const {
+    return rows + row_offset(feature_.places, bag, table_.dim);
   }
 
   void start_bag() {
@@ -117,7 +122,7 @@ class RowWriter {
     with_value_type(feature_.row_type, [&](auto zero) {
       using O = decltype(zero);
       auto* const rows = static_cast<O*>(feature_.rows);
-      for (; position_ < stop; ++position_) copy_one(rows + position_ * table_.dim);
+      for (; position_ < stop; ++position_) copy_one(row_at_bag(rows, position_));
     });
   }
 

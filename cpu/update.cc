@@ -49,8 +49,10 @@ struct RowGradients {
  private:
   void prefetch(size_t i) const {
     auto const& entry = rows.entry(std::min(i, rows.num_entries() - 1));
-    auto const bytes = bytes_of(features[entry.feature].row_type) * dim;
-    prefetch_bytes(gradient_of<char>(entry, bytes), bytes);
+    with_value_type(features[entry.feature].row_type, [&](auto zero) {
+      auto const* const gradient = gradient_of<decltype(zero)>(entry);
+      prefetch_bytes(reinterpret_cast<char const*>(gradient), int64_t{dim} * int64_t{sizeof(zero)});
+    });
   }
 
   float factor_of(Entry const& entry) const {
@@ -59,11 +61,8 @@ struct RowGradients {
 
   template <class T>
   T const* gradient_of(Entry const& entry) const {
-    return gradient_of<T>(entry, dim);
-  }
-  template <class T>
-  T const* gradient_of(Entry const& entry, int64_t width) const {
-    return static_cast<T const*>(features[entry.feature].rows) + int64_t{entry.bag} * width;
+    auto const& feature = features[entry.feature];
+    return static_cast<T const*>(feature.rows) + row_offset(feature.places, entry.bag, dim);
   }
 
   // Adds some gradients of one type; returns the first entry that is left.
@@ -146,27 +145,38 @@ void reduce(ReduceArgs const& args, ThreadPool const& pool) {
   }
   for (int32_t t = 0; t < args.num_tables; ++t) {
     auto const& table = args.tables[t];
+    auto const& sums = args.sums[t];
     if (args.counts_step != 0) set_in_each_row(table, kStep, table.counters[kStep] + 1);
-    std::fill_n(args.unique_slots[t], args.capacities[t], -1);
-    std::fill_n(args.gradients[t], args.capacities[t] * table.dim, 0.0f);
+    if (sums.unique_slots == nullptr) continue;
+    std::fill_n(sums.unique_slots, sums.capacity, -1);
+    std::fill_n(static_cast<float*>(sums.rows), sums.capacity * table.dim, 0.0f);
   }
   GradientRuns const runs(
       {args.tables, args.num_tables, args.features, args.num_features, args.counts_step != 0},
       pool);
+  // A row's sum stands where the row first occurs, whatever its slot; or in its slot's place.
+  auto const index_of = [&](RowSums const& sums, Entry const& first, int32_t slot) {
+    if (sums.unique_slots == nullptr) return int64_t{slot};
+    auto const index = first_of_feature[first.feature] + first.position;
+    sums.unique_slots[index] = slot;
+    return index;
+  };
   for_each_partition(runs, pool, [&](int64_t partition, PartitionRows const& rows) {
     auto const t = runs.table_of(partition);
+    auto const& sums = args.sums[t];
     auto const dim = args.tables[t].dim;
+    auto const first_slot = static_cast<int32_t>(runs.first_slot(partition));
+    std::vector<float> buffer(static_cast<size_t>(dim));
     with_isa([&](auto isa) {
       RowGradients<decltype(isa)::value> const gradients{rows, args.features, dim};
       for (size_t row = 0; row < rows.size(); ++row) {
-        // A row's sum stands where the row first occurs, whatever its slot.
-        auto const& first = rows.entry(rows.begin(row));
-        auto const index = first_of_feature[first.feature] + first.position;
-        auto* const out = args.gradients[t] + index * dim;
-        args.unique_slots[t][index] =
-            static_cast<int32_t>(runs.first_slot(partition)) + static_cast<int32_t>(rows.slot(row));
-        auto const* const sum = gradients.sum_of(row, out);
-        if (sum != out) std::copy(sum, sum + dim, out);
+        auto const slot = first_slot + static_cast<int32_t>(rows.slot(row));
+        auto const index = index_of(sums, rows.entry(rows.begin(row)), slot);
+        auto const* const sum = gradients.sum_of(row, buffer.data());
+        with_value_type(sums.row_type, [&](auto zero) {
+          auto* const out = static_cast<decltype(zero)*>(sums.rows);
+          copy_row(sum, dim, out + row_offset(sums.places, index, dim), false);
+        });
       }
     });
   });

@@ -153,7 +153,7 @@ struct PieceCutter {
     auto const dim = view.tables[feature.table].dim;
     auto const bag = bag_of(feature, place.position);
     auto const format = AnyFormat{feature.row_type, moves_vectors(feature.rows, dim)};
-    return {row_pointer(format, const_cast<void const*>(feature.rows), bag, dim),
+    return {element_pointer(format, feature.rows, row_offset(feature.places, bag, dim)),
             gradient_factor(feature, bag, place.position), pack(dim, format)};
   }
 
@@ -199,6 +199,7 @@ struct PieceCutter {
     auto const t = sorted.table_of(key);
     auto const& table = view.tables[t];
     auto const slot = sorted.slot_of(key);
+    if (table.index == nullptr) return {kEmptyKey, 0.0f};  // groups: nothing to ask
     return {*key_at(table, slot), sink.mark(t, table, slot)};
   }
 
@@ -212,7 +213,8 @@ struct PieceCutter {
     auto const slot = sorted.slot_of(key);
     auto const& table = view.tables[t];
     auto const& feature = view.features[place.feature];
-    if (asked.key != load_key(feature.ids, feature.id_type, place.position)) {
+    if (table.index != nullptr &&
+        asked.key != load_key(feature.ids, feature.id_type, place.position)) {
       if (counts_lost) fetch_add(table.counters + kLostUpdates, static_cast<uint64_t>(count));
       return;
     }

@@ -9,17 +9,10 @@
 namespace dynemb::cuda {
 namespace {
 
-// Where the sums of a table go: a row's sum stands where the row first occurs, whatever its slot.
-struct Target {
-  int32_t* unique_slots;  // [capacity]
-  float* gradients;       // [capacity, dim]
-  int64_t capacity;
-};
-
 struct BeginReduce {
   int32_t counts_step;
-  Target given[kMaxTables];
-  Target* targets;
+  RowSums given[kMaxTables];
+  RowSums* targets;
   int64_t* first_of_feature;  // of its positions, among those of the table
   SortTally tally;
 
@@ -34,8 +27,9 @@ struct BeginReduce {
       first_of_feature[f] = next;
       next += call.features[f].num_ids;
     }
+    if (counts_step == 0) return {0, {kStep, kStep}, {0, 0}};
     auto const step = table.counters[kStep] + 1;
-    return {counts_step != 0 ? 1 : 0, {kStep, kStep}, {step, step}};
+    return {1, {kStep, kStep}, {step, step}};
   }
 };
 
@@ -44,7 +38,7 @@ struct ReduceRows {
   static constexpr int kAhead = 4;
 
   CallView view;
-  Target const* targets;
+  RowSums const* targets;
   int64_t const* first_of_feature;
 
   struct Loaded {};
@@ -61,6 +55,7 @@ struct ReduceRows {
   }
 
   __device__ __forceinline__ int64_t index_of(SummedRow const& row) const {
+    if (targets[row.table_index].unique_slots == nullptr) return row.slot;
     auto const place = place_of(view, row.first_item);
     return first_of_feature[place.feature] + place.position;
   }
@@ -71,38 +66,40 @@ struct ReduceRows {
     auto const& target = targets[row.table_index];
     auto const index = index_of(row);
     auto const dim = row.table.dim;
-    auto const format = AnyFormat{ValueType::kFloat32, moves_vectors(target.gradients, dim)};
-    store_quad(format, row_pointer(format, target.gradients, index, dim), column, dim, sum);
-    if (column == 0) target.unique_slots[index] = row.slot;
+    auto const format = AnyFormat{target.row_type, moves_vectors(target.rows, dim)};
+    auto const offset = row_offset(target.places, index, dim);
+    store_quad(format, element_pointer(format, target.rows, offset), column, dim, sum);
+    if (column == 0 && target.unique_slots != nullptr) target.unique_slots[index] = row.slot;
   }
 };
 
 struct ClearCall {
   TableRef const* tables;
-  Target const* targets;
+  RowSums const* targets;
 };
 
-// A row of blocks for each table.
+// A row of blocks for each table. Sums that have a place each are not cleared.
 __global__ void __launch_bounds__(kThreads) clear_kernel(ClearCall const call) {
   auto const& target = call.targets[blockIdx.y];
+  if (target.unique_slots == nullptr) return;
   auto const step = int64_t{gridDim.x} * kThreads;
   auto const first = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   for (auto i = first; i < target.capacity; i += step) target.unique_slots[i] = -1;
   auto const values = target.capacity * call.tables[blockIdx.y].dim;
-  for (auto i = first; i < values; i += step) target.gradients[i] = 0.0f;
+  for (auto i = first; i < values; i += step) static_cast<float*>(target.rows)[i] = 0.0f;
 }
 
 template <class SortKey>
 struct ReduceScratch {
   CallView view;
-  Target* targets;
+  RowSums* targets;
   int64_t* first_of_feature;
   LongRuns long_runs;
   GradientOrder<SortKey> order;
 
   ReduceScratch(ReduceArgs const& args, Scratch& scratch)
       : view(take_view(args, scratch)),
-        targets(scratch.take<Target>(args.num_tables)),
+        targets(scratch.take<RowSums>(args.num_tables)),
         first_of_feature(scratch.take<int64_t>(args.num_features)),
         long_runs(take_long_runs(args, scratch)),
         order(args, scratch) {}
@@ -111,7 +108,9 @@ struct ReduceScratch {
 cudaError_t clear(ReduceArgs const& args, ClearCall const& call, cudaStream_t stream) {
   int64_t most = 0;
   for (int32_t t = 0; t < args.num_tables; ++t) {
-    most = std::max(most, args.capacities[t] * args.tables[t].dim);
+    auto const& sums = args.sums[t];
+    if (sums.unique_slots == nullptr) continue;
+    most = std::max(most, sums.capacity * args.tables[t].dim);
   }
   if (most == 0) return cudaSuccess;
   auto const blocks = persistent_blocks(ceil_div(most, kThreads), 8);
@@ -125,9 +124,7 @@ cudaError_t run(ReduceArgs const& args, ReduceScratch<SortKey> const& scratch,
                 cudaStream_t stream) {
   BeginReduce begin{
       args.counts_step, {}, scratch.targets, scratch.first_of_feature, scratch.order.tally};
-  for (int32_t t = 0; t < args.num_tables; ++t) {
-    begin.given[t] = {args.unique_slots[t], args.gradients[t], args.capacities[t]};
-  }
+  std::copy_n(args.sums, args.num_tables, begin.given);
   DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
   DYNEMB_CUDA_TRY(clear(args, {scratch.view.tables, scratch.targets}, stream));
   if (scratch.order.num_items == 0) return cudaSuccess;

@@ -54,7 +54,8 @@ struct RowCopier {
 
   __device__ __forceinline__ void store(int64_t row, int32_t column, float4 const& values) const {
     auto const dim = here.table.dim;
-    store_quad<true>(out, row_pointer(out, here.feature.rows, row, dim), column, dim, values);
+    auto const offset = row_offset(here.feature.places, row, dim);
+    store_quad<true>(out, element_pointer(out, here.feature.rows, offset), column, dim, values);
   }
 
   __device__ __forceinline__ float4 initial(Key key, int32_t column) const {

@@ -63,8 +63,13 @@ __device__ __forceinline__ int32_t element_bytes(Format format) {
 }
 
 template <class Format>
+__device__ __forceinline__ char* element_pointer(Format format, void* rows, int64_t offset) {
+  return static_cast<char*>(rows) + offset * element_bytes(format);
+}
+
+template <class Format>
 __device__ __forceinline__ char* row_pointer(Format format, void* rows, int64_t row, int32_t dim) {
-  return static_cast<char*>(rows) + row * dim * element_bytes(format);
+  return element_pointer(format, rows, row * dim);
 }
 
 template <class Format>

@@ -56,3 +56,38 @@ def collectives(text: str) -> tuple[collections.Counter, collections.Counter]:
         if match := COLLECTIVE.search(line):
             inside[match[1]] += 1
     return entry, loops
+
+
+_INSTRUCTION = re.compile(r"\s*(?:ROOT )?%[\w.\-]+ = (\(.*?\)|\S+) ([\w\-]+)\(")
+_FREE = {"parameter", "get-tuple-element", "bitcast", "tuple", "constant"}
+_KERNELS = {"custom-call", "while"}
+
+
+def large_results(text: str, least: int) -> collections.Counter:
+    """What the program itself, not our kernels, writes in arrays of so many bytes.
+
+    Args:
+      text: of a compiled program; loops and other computations are left out.
+      least: bytes.
+
+    Returns:
+      How many instructions, by the last name of the operation that they come from.
+    """
+    entry = text[text.index("\nENTRY") :]
+    found = collections.Counter()
+    for line in entry[: entry.index("\n}")].splitlines():
+        match = _INSTRUCTION.match(line)
+        if match and match[2] not in _FREE | _KERNELS and _bytes(match[1]) >= least:
+            name = re.search(r'op_name="([^"]*)"', line)
+            found[name[1].split("/")[-1] if name else match[2]] += 1
+    return found
+
+
+def _bytes(shape: str) -> int:
+    """Of the largest array."""
+    sizes = [0]
+    for dtype, dims in re.findall(r"(pred|[a-z]+\d+)\[([\d,]*)\]", shape):
+        bits = 8 if dtype == "pred" else int(re.sub(r"\D", "", dtype))
+        count = int(np.prod([int(n) for n in dims.split(",") if n]))
+        sizes.append(count * bits // 8)
+    return max(sizes)

@@ -4,6 +4,8 @@
 // xla_ffi/buffers.cc: XLA's buffers and attributes become the structs of core/args.h.
 #include "xla_ffi/buffers.h"
 
+#include <algorithm>
+
 namespace dynemb {
 namespace {
 
@@ -165,8 +167,14 @@ void set_ids(BufferReader& reader, FeatureRef& feature) {
 void set_bags(BufferReader& reader, IntAttr features, int32_t f, FeatureRef& feature) {
   if (feature.bag_size == 0) {
     auto const offsets = reader.next_arg("offsets");
-    reader.expect(offsets.element_type() == ffi::DataType::S32, "offsets must be int32");
+    reader.expect(offsets.element_type() == ffi::DataType::S32 && dimension(offsets, 0) > 0,
+                  "offsets must be int32[bags + 1]");
     feature.offsets = static_cast<int32_t const*>(offsets.untyped_data());
+    feature.num_bags = dimension(offsets, 0) - 1;
+  } else {
+    feature.num_bags = feature.num_ids / feature.bag_size;
+    reader.expect(feature.num_bags * feature.bag_size == feature.num_ids,
+                  "bags do not match the number of ids");
   }
   if (features[size_t(f * kNumFeatureFields + kFeatureHasWeights)] != 0) {
     auto const weights = reader.next_arg("weights");
@@ -177,14 +185,50 @@ void set_bags(BufferReader& reader, IntAttr features, int32_t f, FeatureRef& fea
   }
 }
 
-void set_rows(BufferReader& reader, ffi::AnyBuffer const& rows, int32_t dim, FeatureRef& feature) {
-  feature.rows = rows.untyped_data();
-  feature.row_type = value_type_of(reader, rows);
-  auto const dims = rows.dimensions();
-  reader.expect(dims.size() == 2 && dims[1] == dim, "rows must be [bags, dim]");
-  feature.num_bags = dimension(rows, 0);
-  reader.expect(feature.bag_size == 0 || feature.num_bags * feature.bag_size == feature.num_ids,
-                "bags do not match the number of ids");
+template <class Next>
+ffi::AnyBuffer RowArrays::shared(int64_t number, Next const& next) {
+  if (number < 0) return next();
+  auto const place = static_cast<size_t>(number);
+  reader_.expect(place <= shared_.size(), "shared arrays must be numbered in order of use");
+  if (place >= shared_.size()) shared_.push_back(next());
+  return shared_[std::min(place, shared_.size() - 1)];
+}
+
+ffi::AnyBuffer RowArrays::operand(int64_t const* fields, char const* name) {
+  return shared(fields[kRowsArray], [&] { return reader_.next_arg(name); });
+}
+
+ffi::AnyBuffer RowArrays::result(int64_t const* fields, char const* name) {
+  return shared(fields[kRowsArray], [&] {
+    return fields[kRowsPassedOn] != 0 ? reader_.next_aliased(name) : reader_.next_ret(name);
+  });
+}
+
+RowsView view_rows(BufferReader& reader, ffi::AnyBuffer const& array, int64_t const* fields,
+                   int64_t num_rows, int32_t dim) {
+  auto const type = value_type_of(reader, array);
+  auto* const data = static_cast<char*>(array.untyped_data());
+  if (fields[kRowsArray] < 0) {
+    auto const dims = array.dimensions();
+    reader.expect(dims.size() == 2 && dims[0] == num_rows && dims[1] == dim,
+                  "rows must be [bags, dim]");
+    return {data, type, {0, 0}};
+  }
+  auto const bytes = type == ValueType::kFloat32 ? 4 : 2;
+  RowPlaces const places{fields[kRowsGroup], fields[kRowsStride]};
+  reader.expect(places.stride * bytes % 16 == 0, "a stride must be a multiple of 16 bytes");
+  auto const last = fields[kRowsOffset] + row_offset(places, num_rows - 1, dim) + dim;
+  reader.expect(num_rows == 0 || last <= static_cast<int64_t>(array.element_count()),
+                "rows lie outside of their array");
+  return {data + fields[kRowsOffset] * bytes, type, places};
+}
+
+void set_rows(BufferReader& reader, ffi::AnyBuffer const& array, int64_t const* fields, int32_t dim,
+              FeatureRef& feature) {
+  auto const rows = view_rows(reader, array, fields, feature.num_bags, dim);
+  feature.rows = rows.data;
+  feature.row_type = rows.type;
+  feature.places = rows.places;
 }
 
 }  // namespace dynemb

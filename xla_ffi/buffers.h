@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/args.h"
 #include "xla/ffi/api/ffi.h"
@@ -44,6 +45,22 @@ class BufferReader {
   std::string message_;
 };
 
+// The arrays that rows lie in: one of their own, or one that several features share.
+class RowArrays {
+ public:
+  explicit RowArrays(BufferReader& reader) : reader_(reader) {}
+
+  ffi::AnyBuffer operand(int64_t const* fields, char const* name);
+  ffi::AnyBuffer result(int64_t const* fields, char const* name);
+
+ private:
+  template <class Next>
+  ffi::AnyBuffer shared(int64_t number, Next const& next);
+
+  BufferReader& reader_;
+  std::vector<ffi::AnyBuffer> shared_;
+};
+
 // What of a table a call takes.
 struct TableParts {
   bool values, states, counters;
@@ -62,11 +79,25 @@ TableRef read_table(BufferReader& reader, TableAttrs const& attrs, int32_t t, Ta
 // Sets what the attributes say of feature `f`, not its buffers.
 FeatureRef describe_feature(IntAttr features, int32_t f);
 
+inline int64_t const* rows_fields(IntAttr features, int32_t f) {
+  return features.begin() + f * kNumFeatureFields + kFeatureRows;
+}
+
 void set_ids(BufferReader& reader, FeatureRef& feature);
-// offsets and weights, where the feature has them.
+// num_bags; offsets and weights, where the feature has them.
 void set_bags(BufferReader& reader, IntAttr features, int32_t f, FeatureRef& feature);
-// rows (or gradients) [bags..., dim]: gives num_bags.
-void set_rows(BufferReader& reader, ffi::AnyBuffer const& rows, int32_t dim, FeatureRef& feature);
+
+// Rows, or gradients, in an array of their own or a shared one.
+struct RowsView {
+  void* data;
+  ValueType type;
+  RowPlaces places;
+};
+
+RowsView view_rows(BufferReader& reader, ffi::AnyBuffer const& array, int64_t const* fields,
+                   int64_t num_rows, int32_t dim);
+void set_rows(BufferReader& reader, ffi::AnyBuffer const& array, int64_t const* fields, int32_t dim,
+              FeatureRef& feature);
 
 ValueType value_type_of(BufferReader& reader, ffi::AnyBuffer const& buffer);
 

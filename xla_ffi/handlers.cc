@@ -48,12 +48,15 @@ ffi::Error lookup_handler(Run context, Args operands, Rets results, IntAttr tabl
     args->tables[t] =
         read_table(reader, {tables, initializers, state_initial}, t, {true, true, true}, true);
   }
+  RowArrays arrays(reader);
   for (int32_t f = 0; f < args->num_features; ++f) {
     auto& feature = args->features[f] = describe_feature(features, f);
     set_ids(reader, feature);
     set_bags(reader, features, f, feature);
     if (feature.pooling != Pooling::kNoRows) {
-      set_rows(reader, reader.next_ret("rows"), args->tables[feature.table].dim, feature);
+      auto const* const fields = rows_fields(features, f);
+      auto const dim = args->tables[feature.table].dim;
+      set_rows(reader, arrays.result(fields, "rows"), fields, dim, feature);
     }
     feature.slots = data<int32_t>(reader.next_ret("slots"));
     if (feature.pooling == Pooling::kMean) feature.scale = data<float>(reader.next_ret("scale"));
@@ -72,11 +75,14 @@ ffi::Error find_handler(Run context, Args operands, Rets results, IntAttr tables
     args->tables[t] =
         read_table(reader, {tables, initializers, state_initial}, t, {true, false, true}, false);
   }
+  RowArrays arrays(reader);
   for (int32_t f = 0; f < args->num_features; ++f) {
     auto& feature = args->features[f] = describe_feature(features, f);
     set_ids(reader, feature);
     set_bags(reader, features, f, feature);
-    set_rows(reader, reader.next_ret("rows"), args->tables[feature.table].dim, feature);
+    auto const* const fields = rows_fields(features, f);
+    auto const dim = args->tables[feature.table].dim;
+    set_rows(reader, arrays.result(fields, "rows"), fields, dim, feature);
     feature.found = data<uint8_t>(reader.next_ret("found"));
     feature.slots = data<int32_t>(reader.next_ret("slots"));
   }
@@ -85,15 +91,22 @@ ffi::Error find_handler(Run context, Args operands, Rets results, IntAttr tables
   return error.failure() ? error : backend::find(context, *args, scratch);
 }
 
-// The gradients of a feature and where they belong.
-void read_gradients(BufferReader& reader, IntAttr features, int32_t f, FeatureRef& feature) {
-  set_ids(reader, feature);
-  feature.slots = data<int32_t>(reader.next_arg("slots"));
-  auto const gradients = reader.next_arg("gradients");
-  auto const dims = gradients.dimensions();
-  set_rows(reader, gradients, dims.size() == 2 ? static_cast<int32_t>(dims[1]) : 0, feature);
-  set_bags(reader, features, f, feature);
-  if (feature.pooling == Pooling::kMean) feature.scale = data<float>(reader.next_arg("scale"));
+// The gradients of all features and where they belong. The tables are there already.
+template <class OpArgs>
+void read_gradients(BufferReader& reader, IntAttr features, bool with_ids, OpArgs& args) {
+  RowArrays arrays(reader);
+  for (int32_t f = 0; f < args.num_features; ++f) {
+    auto& feature = args.features[f] = describe_feature(features, f);
+    if (with_ids) set_ids(reader, feature);
+    auto const slots = reader.next_arg("slots");
+    feature.slots = data<int32_t>(slots);
+    if (!with_ids) feature.num_ids = static_cast<int64_t>(slots.element_count());
+    auto const* const fields = rows_fields(features, f);
+    auto const gradients = arrays.operand(fields, "gradients");
+    set_bags(reader, features, f, feature);
+    set_rows(reader, gradients, fields, args.tables[feature.table].dim, feature);
+    if (feature.pooling == Pooling::kMean) feature.scale = data<float>(reader.next_arg("scale"));
+  }
 }
 
 ffi::Error update_handler(Run context, Args operands, Rets results, IntAttr tables,
@@ -110,10 +123,7 @@ ffi::Error update_handler(Run context, Args operands, Rets results, IntAttr tabl
     reader.expect(num_states(args->optimizers[t]) == args->tables[t].num_states,
                   "the optimizer does not have the table's states");
   }
-  for (int32_t f = 0; f < args->num_features; ++f) {
-    auto& feature = args->features[f] = describe_feature(features, f);
-    read_gradients(reader, features, f, feature);
-  }
+  read_gradients(reader, features, true, *args);
   auto const scratch = read_scratch(reader);
   auto error = reader.finish();
   return error.failure() ? error : backend::update(context, *args, scratch);
@@ -130,19 +140,42 @@ ffi::Error reduce_handler(Run context, Args operands, Rets results, IntAttr tabl
     args->tables[t] =
         read_table(reader, {tables, initializers, state_initial}, t, {false, false, true}, true);
   }
-  for (int32_t f = 0; f < args->num_features; ++f) {
-    auto& feature = args->features[f] = describe_feature(features, f);
-    read_gradients(reader, features, f, feature);
-  }
   for (int32_t t = 0; t < args->num_tables; ++t) {
     auto const slots = reader.next_ret("unique slots");
     auto const gradients = reader.next_ret("row gradients");
-    args->unique_slots[t] = data<int32_t>(slots);
-    args->gradients[t] = data<float>(gradients);
-    args->capacities[t] = static_cast<int64_t>(slots.element_count());
+    auto const count = static_cast<int64_t>(slots.element_count());
+    args->sums[t] = {
+        data<int32_t>(slots), gradients.untyped_data(), ValueType::kFloat32, {}, count};
     auto const dims = gradients.dimensions();
     args->tables[t].dim = dims.size() == 2 ? static_cast<int32_t>(dims[1]) : 0;
   }
+  read_gradients(reader, features, true, *args);
+  auto const scratch = read_scratch(reader);
+  auto error = reader.finish();
+  return error.failure() ? error : backend::reduce(context, *args, scratch);
+}
+
+// A reduction without a table: slots are the numbers of groups, and the sum of a group has a place
+// of its own.
+ffi::Error sum_rows_handler(Run context, Args operands, Rets results, IntAttr tables,
+                            IntAttr features, FloatAttr /*initializers*/,
+                            FloatAttr /*state_initial*/, IntAttr sums) {
+  BufferReader reader("sum_rows", operands, results);
+  auto const args = std::make_unique<ReduceArgs>();
+  if (!set_counts(reader, *args, tables, features)) return reader.finish();
+  RowArrays arrays(reader);
+  for (int32_t t = 0; t < args->num_tables; ++t) {
+    auto const* const fields = sums.begin() + t * kNumSumsFields;
+    auto const groups = fields[kSumsGroups];
+    auto& table = args->tables[t];
+    table.dim = static_cast<int32_t>(fields[kSumsDim]);
+    table.local_buckets = tables[size_t(t * kNumTableFields + kTableNumBuckets)];
+    reader.expect(groups <= table.local_buckets * kBucketCapacity, "more groups than slots");
+    auto const array = arrays.result(fields + kSumsRows, "sums");
+    auto const rows = view_rows(reader, array, fields + kSumsRows, groups, table.dim);
+    args->sums[t] = {nullptr, rows.data, rows.type, rows.places, groups};
+  }
+  read_gradients(reader, features, false, *args);
   auto const scratch = read_scratch(reader);
   auto error = reader.finish();
   return error.failure() ? error : backend::reduce(context, *args, scratch);
@@ -252,6 +285,8 @@ XLA_FFI_DEFINE_HANDLER(kFind, find_handler, bind_features(), backend::kTraits);
 XLA_FFI_DEFINE_HANDLER(kUpdate, update_handler, bind_features(), backend::kTraits);
 XLA_FFI_DEFINE_HANDLER(kReduce, reduce_handler, bind_features().Attr<int64_t>("counts_step"),
                        backend::kTraits);
+XLA_FFI_DEFINE_HANDLER(kSumRows, sum_rows_handler, bind_features().Attr<IntAttr>("sums"),
+                       backend::kTraits);
 XLA_FFI_DEFINE_HANDLER(kGather, gather_handler, bind_table(), backend::kTraits);
 XLA_FFI_DEFINE_HANDLER(kScatter, scatter_handler, bind_table().Attr<int64_t>("parts"),
                        backend::kTraits);
@@ -285,7 +320,7 @@ size_t scratch_bytes(std::string const& op, CallShape const& shape) {
   if (op == "update") {
     return backend::update_scratch_bytes(sized(*std::make_unique<UpdateArgs>(), shape));
   }
-  if (op == "reduce") {
+  if (op == "reduce" || op == "sum_rows") {
     return backend::reduce_scratch_bytes(sized(*std::make_unique<ReduceArgs>(), shape));
   }
   if (op == "export_batch") {
@@ -297,10 +332,11 @@ size_t scratch_bytes(std::string const& op, CallShape const& shape) {
 }
 
 std::vector<Registration> registrations() {
-  return {{"dynemb_lookup", kLookup}, {"dynemb_find", kFind},
-          {"dynemb_update", kUpdate}, {"dynemb_reduce", kReduce},
-          {"dynemb_gather", kGather}, {"dynemb_scatter", kScatter},
-          {"dynemb_erase", kErase},   {"dynemb_export_batch", kExportBatch}};
+  return {{"dynemb_lookup", kLookup},           {"dynemb_find", kFind},
+          {"dynemb_update", kUpdate},           {"dynemb_reduce", kReduce},
+          {"dynemb_sum_rows", kSumRows},        {"dynemb_gather", kGather},
+          {"dynemb_scatter", kScatter},         {"dynemb_erase", kErase},
+          {"dynemb_export_batch", kExportBatch}};
 }
 
 }  // namespace dynemb

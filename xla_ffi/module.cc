@@ -54,9 +54,11 @@ nb::dict constants() {
   result["poolings"] = names("none", "sum", "mean", "no_rows");
   result["table_fields"] = names("num_states", "num_buckets", "policy", "evicts", "initializer",
                                  "eval_initializer", "optimizer");
-  result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights");
+  result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "array",
+                                   "passed_on", "offset", "group", "stride");
+  result["sums_fields"] = names("groups", "dim", "array", "passed_on", "offset", "group", "stride");
   static_assert(kNumCounters == 13 && kNumHyperParameters == 5 && kNumTableFields == 7 &&
-                    kNumFeatureFields == 4,
+                    kNumFeatureFields == 9 && kNumSumsFields == 7,
                 "a list above and its enumeration must have the same length");
   return result;
 }

@@ -20,13 +20,33 @@ enum TableField : int32_t {
   kNumTableFields
 };
 
+// Where rows lie. Several features, or tables, may share an array of one axis: its buffer comes
+// with the first that uses it.
+enum RowsField : int32_t {
+  kRowsArray = 0,  // its number in the call, counted from 0; -1: an array [rows, dim] of their own
+  kRowsPassedOn,   // 1: a result that is an operand too, since earlier calls wrote some of it
+  kRowsOffset,     // elements before the first row
+  kRowsGroup,      // see RowPlaces in core/feature_ref.h
+  kRowsStride,     //
+  kNumRowsFields
+};
+
 // Attribute "features", int64[num_features, kNumFeatureFields].
 enum FeatureField : int32_t {
   kFeatureTable = 0,
   kFeaturePooling,
   kFeatureBagSize,     // 0: offsets are given
   kFeatureHasWeights,  //
-  kNumFeatureFields
+  kFeatureRows,        // RowsField
+  kNumFeatureFields = kFeatureRows + kNumRowsFields
+};
+
+// Attribute "sums" of sum_rows, int64[num_tables, kNumSumsFields].
+enum SumsField : int32_t {
+  kSumsGroups = 0,
+  kSumsDim,
+  kSumsRows,  // RowsField
+  kNumSumsFields = kSumsRows + kNumRowsFields
 };
 
 // Attribute "initializers", float32[num_tables, 2, kInitializerParameters]: training, evaluation.
@@ -39,6 +59,7 @@ enum FeatureField : int32_t {
 //   find    in: ids, [offsets], [weights]                          out: rows, found, slots
 //   update  in: ids, slots, gradients, [offsets], [weights], [scale]
 //   reduce  as update
+//   sum_rows  as update, without ids; slots are the numbers of groups
 // The last result of every call is scratch memory, uint8[n]; n may be 0.
 // Every table buffer of a call that changes the table, and of find, is both operand and result.
 

@@ -32,8 +32,14 @@ class Busy:
     by_name: dict[str, float]
 
 
-def trace(run: Callable[[], Any], steps: int) -> Busy | None:
-    """Runs some steps under the profiler; None where it records no kernels."""
+def trace(run: Callable[[], Any], steps: int, gpus: str = "") -> Busy | None:
+    """Runs some steps under the profiler; None where it records no kernels.
+
+    Args:
+      run: takes the steps.
+      steps: how many.
+      gpus: ":0" for the first alone; else all together.
+    """
     options = jax.profiler.ProfileOptions()
     options.host_tracer_level = 0  # nothing but the device
     options.python_tracer_level = 0
@@ -46,15 +52,15 @@ def trace(run: Callable[[], Any], steps: int) -> Busy | None:
             jax.profiler.stop_trace()
         files = sorted(Path(folder).rglob("*.xplane.pb"))
         profile = jax.profiler.ProfileData.from_file(str(files[-1])) if files else None
-        return None if profile is None else summarize(profile, steps)
+        return None if profile is None else summarize(profile, steps, gpus)
 
 
-def summarize(profile: Any, steps: int) -> Busy | None:
+def summarize(profile: Any, steps: int, gpus: str = "") -> Busy | None:
     """Reads the streams of the GPUs of a `jax.profiler.ProfileData`."""
     events = [
         (event.start_ns, event.duration_ns, short_name(event.name))
         for plane in profile.planes
-        if plane.name.startswith("/device:GPU")
+        if plane.name.startswith(f"/device:GPU{gpus}")
         for line in plane.lines
         if line.name.startswith("Stream")
         for event in line.events

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,17 +16,20 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call, take_table
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
-from jax_dynemb.ops._parts import Places, parts, rows_of
+from jax_dynemb.ops._parts import Places as TableNumbers
+from jax_dynemb.ops._parts import parts, rows_of
+from jax_dynemb.ops._shared_rows import Places, SharedArrays, waves
 from jax_dynemb.ops._state import TableState
 
 Inputs = Sequence[tuple[FeatureLayout, FeatureInput]]
 Outputs = list[dict[str, jax.Array]]  # of each feature
 States = Mapping[str, TableState]
+Others = Callable[[FeatureLayout], list[tuple[str, Any, int]]]
 _READ = ("index", "values", "counters")
 
 
 def feature_fields(layout: FeatureLayout, tables: Sequence[TableConfig]) -> dict:
-    """The attribute ``features`` of one feature."""
+    """The attribute ``features`` of one feature, but for where its rows lie."""
     names = [table.name for table in tables]
     return {
         "table": names.index(layout.table),
@@ -35,15 +39,71 @@ def feature_fields(layout: FeatureLayout, tables: Sequence[TableConfig]) -> dict
     }
 
 
-def _start(op: str, tables: Sequence[TableConfig], inputs: Inputs) -> Call:
-    rows = [feature_fields(layout, tables) for layout, _ in inputs]
-    num_ids = [layout.num_ids for layout, _ in inputs]
-    return Call(op, tables, num_ids, features=feature_attribute(rows))
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """What one call of several does.
 
+    Attributes:
+      tables: their numbers.
+      configs: of these.
+      inputs: of their features.
+      places: where the features' rows go.
+      arrays: that features share.
+    """
 
-def _add_ids(call: Call, given: FeatureInput) -> None:
-    for array in (given.ids, given.offsets, given.weights):
-        call.operand(array)
+    tables: TableNumbers
+    configs: list[TableConfig]
+    inputs: Inputs
+    places: Places
+    arrays: SharedArrays
+
+    def start(self, op: str) -> Call:
+        """The call, with its attributes."""
+        rows = [
+            feature_fields(layout, self.configs) | where
+            for (layout, _), where in zip(
+                self.inputs, self.arrays.fields(self.places), strict=True
+            )
+        ]
+        num_ids = [layout.num_ids for layout, _ in self.inputs]
+        return Call(op, self.configs, num_ids, features=feature_attribute(rows))
+
+    def add_features(self, call: Call, others: Others) -> None:
+        """Operands and results of the features.
+
+        Args:
+          call: to which they are added.
+          others: name, dtype and size of results beside the rows, by layout.
+        """
+        configs = {table.name: table for table in self.configs}
+        used: set[int] = set()
+        for (layout, given), where in zip(self.inputs, self.places, strict=True):
+            config = configs[layout.table]
+            for array in (given.ids, given.offsets, given.weights):
+                call.operand(array)
+            if where is not None:
+                self.arrays.add_result(call, used, where)
+            elif layout.pooling != "no_rows":
+                call.result((layout.num_bags, config.dim), config.dtype)
+            for _, dtype, size in others(layout):
+                call.result((size,), dtype)
+
+    def take_features(self, results: Iterator[jax.Array], others: Others) -> Outputs:
+        """What ``add_features`` asked for."""
+        outputs: Outputs = []
+        used: set[int] = set()
+        for (layout, _), where in zip(self.inputs, self.places, strict=True):
+            output = {}
+            if where is not None:
+                if where.array not in used:
+                    self.arrays.keep(where, next(results))
+                used.add(where.array)
+            elif layout.pooling != "no_rows":
+                output["rows"] = next(results)
+            for name, _, _ in others(layout):
+                output[name] = next(results)
+            outputs.append(output)
+        return outputs
 
 
 def lookup(
@@ -51,6 +111,7 @@ def lookup(
     states: States,
     inputs: Inputs,
     scores: jax.Array,
+    places: Places = (),
 ) -> tuple[Outputs, dict[str, TableState]]:
     """Looks up, and inserts what is not there.
 
@@ -59,92 +120,87 @@ def lookup(
       states: by table name.
       inputs: layout and arrays of each feature.
       scores: uint32[tables], for tables with customized scores.
+      places: of each feature's rows, if some share arrays.
 
     Returns:
       For each feature "slots" int32[num_ids], and where it has them "rows"
-      dtype[num_bags, dim] and "scale" float32[num_bags]; and the new states.
+      dtype[num_bags, dim], or the array that it shares, and "scale" float32[num_bags];
+      and the new states.
     """
 
-    def of_part(some: Places, own: list[TableConfig], mine: Inputs):
-        return _lookup(own, states, mine, rows_of(scores, some))
+    def run(part: _Part) -> tuple[Outputs, dict[str, TableState]]:
+        call = part.start("lookup")
+        call.operand(rows_of(scores, part.tables))
+        for table in part.configs:
+            call.update_table(table, states[table.name])
+        part.add_features(call, _of_lookup)
+        results = call.run()
+        new = {t.name: take_table(results, t, states[t.name]) for t in part.configs}
+        return part.take_features(results, _of_lookup), new
 
-    return _in_parts(tables, inputs, of_part)
+    return _in_parts(tables, inputs, places, run)
+
+
+def _of_lookup(layout: FeatureLayout) -> list[tuple[str, Any, int]]:
+    slots = [("slots", jnp.int32, layout.num_ids)]
+    scale = [("scale", jnp.float32, layout.num_bags)]
+    return slots + scale if layout.pooling == "mean" else slots
+
+
+def _of_find(layout: FeatureLayout) -> list[tuple[str, Any, int]]:
+    ids = layout.num_ids
+    return [("found", jnp.uint8, ids), ("slots", jnp.int32, ids)]
 
 
 def _in_parts(
     tables: Sequence[TableConfig],
     inputs: Inputs,
-    call: Callable[[Places, list[TableConfig], Inputs], tuple[Outputs, States]],
+    places: Places,
+    run: Callable[[_Part], tuple[Outputs, dict[str, TableState]]],
 ) -> tuple[Outputs, dict[str, TableState]]:
     """Makes the calls; outputs in the order of the features."""
     outputs: Outputs = [{} for _ in inputs]
     new: dict[str, TableState] = {}
-    for some, features in parts(tables, [layout.table for layout, _ in inputs]):
+    places, arrays = places or [None] * len(inputs), SharedArrays()
+    table_of = [layout.table for layout, _ in inputs]
+    for some, features in parts(tables, table_of, waves(table_of, places)):
         own, mine = [tables[i] for i in some], [inputs[i] for i in features]
-        of_part, states = call(some, own, mine)
+        part = _Part(some, own, mine, [places[i] for i in features], arrays)
+        of_part, states = run(part)
         new |= states
         for place, output in zip(features, of_part, strict=True):
             outputs[place] = output
-    return outputs, new
-
-
-def _lookup(
-    tables: Sequence[TableConfig], states: States, inputs: Inputs, scores: jax.Array
-) -> tuple[Outputs, dict[str, TableState]]:
-    call = _start("lookup", tables, inputs)
-    call.operand(scores)
-    for table in tables:
-        call.update_table(table, states[table.name])
-    configs = {table.name: table for table in tables}
-    for layout, given in inputs:
-        config = configs[layout.table]
-        _add_ids(call, given)
-        if layout.pooling != "no_rows":
-            call.result((layout.num_bags, config.dim), config.dtype)
-        call.result((layout.num_ids,), jnp.int32)
-        if layout.pooling == "mean":
-            call.result((layout.num_bags,), jnp.float32)
-    results = call.run()
-    new = {t.name: take_table(results, t, states[t.name]) for t in tables}
-    outputs = []
-    for layout, _ in inputs:
-        names = ["rows"] if layout.pooling != "no_rows" else []
-        names += ["slots"] + (["scale"] if layout.pooling == "mean" else [])
-        outputs.append({name: next(results) for name in names})
+    for output, where in zip(outputs, places, strict=True):
+        if where is not None:
+            output["rows"] = arrays.whole(where)
     return outputs, new
 
 
 def find(
-    tables: Sequence[TableConfig], states: States, inputs: Inputs
+    tables: Sequence[TableConfig],
+    states: States,
+    inputs: Inputs,
+    places: Places = (),
 ) -> tuple[Outputs, dict[str, TableState]]:
     """Looks up and changes nothing; the tables need not be donated.
 
     Returns:
-      For each feature "rows" dtype[num_bags, dim], "found" uint8[num_ids] and "slots"
-      int32[num_ids]; and the states, to be carried on by a program that also changes
-      them: what changes them then waits until they have been read.
+      For each feature "rows" dtype[num_bags, dim], or the array that it shares, "found"
+      uint8[num_ids] and "slots" int32[num_ids]; and the states, to be carried on by a
+      program that also changes them: what changes them then waits until they have been
+      read.
     """
-    return _in_parts(tables, inputs, lambda _, own, mine: _find(own, states, mine))
 
+    def run(part: _Part) -> tuple[Outputs, dict[str, TableState]]:
+        call = part.start("find")
+        for table in part.configs:
+            call.read_table(table, states[table.name], _READ)
+        part.add_features(call, _of_find)
+        outputs = part.take_features(call.run(), _of_find)
+        slots = [output["slots"] for output in outputs]
+        return outputs, {t.name: _after(states[t.name], slots) for t in part.configs}
 
-def _find(
-    tables: Sequence[TableConfig], states: States, inputs: Inputs
-) -> tuple[Outputs, dict[str, TableState]]:
-    call = _start("find", tables, inputs)
-    for table in tables:
-        call.read_table(table, states[table.name], _READ)
-    configs = {table.name: table for table in tables}
-    for layout, given in inputs:
-        config = configs[layout.table]
-        _add_ids(call, given)
-        call.result((layout.num_bags, config.dim), config.dtype)
-        call.result((layout.num_ids,), jnp.uint8)
-        call.result((layout.num_ids,), jnp.int32)
-    results = call.run()
-    names = ("rows", "found", "slots")
-    outputs = [{name: next(results) for name in names} for _ in inputs]
-    slots = [output["slots"] for output in outputs]
-    return outputs, {t.name: _after(states[t.name], slots) for t in tables}
+    return _in_parts(tables, inputs, places, run)
 
 
 def _after(state: TableState, slots: Sequence[jax.Array]) -> TableState:

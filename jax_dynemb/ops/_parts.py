@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -16,15 +16,18 @@ Places = list[int]
 
 
 def parts(
-    tables: Sequence[TableConfig], table_of: Sequence[str]
+    tables: Sequence[TableConfig],
+    table_of: Sequence[str],
+    wave_of: Mapping[str, int] | None = None,
 ) -> Iterator[tuple[Places, Places]]:
-    """Cuts a call into calls of no more than the largest size; nearly always one.
+    """Cuts a call into calls of one wave and no more than the largest size.
 
-    The features of a table stay together: its update is one.
+    Nearly always it is one. The features of a table stay together: its update is one.
 
     Args:
-      tables: of the whole call.
+      tables: of the whole call, those of a wave side by side.
       table_of: for each feature of it, the name of its table.
+      wave_of: by table; see ``SharedRows``.
 
     Yields:
       Places of some tables, and of their features, each in the order given.
@@ -47,6 +50,8 @@ def parts(
                 "features that share the table, or look them up in two calls."
             )
         full = len(some) == limits["max_tables"]
+        if some and wave_of:
+            full |= wave_of.get(table.name) != wave_of.get(tables[some[-1]].name)
         if full or len(features) + len(own) > limits["max_features"]:
             yield some, sorted(features)
             some, features = [], []

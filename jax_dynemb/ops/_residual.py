@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+from jax_dynemb.ops._shared_rows import SharedRows
 
 
 @functools.partial(
@@ -71,12 +72,13 @@ class FeatureGradient:
 
     Attributes:
       layout: of the flat arrays; several micro-batches are one here.
-      gradients: dtype[num_bags, dim].
+      gradients: dtype[num_bags, dim], or an array that several share.
       ids: as in ``FeatureResidual``, like the fields below.
       slots: int32[num_ids].
       offsets: int32[num_bags + 1], or None.
       weights: float32[num_ids], or None.
       scale: float32[num_bags], or None.
+      place: of the gradients in a shared array.
     """
 
     layout: FeatureLayout
@@ -86,6 +88,7 @@ class FeatureGradient:
     offsets: jax.Array | None
     weights: jax.Array | None
     scale: jax.Array | None
+    place: SharedRows | None = None
 
 
 def join_gradient(

@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sums over groups of rows, in order of position, with the kernels of ``reduce``.
+"""Sums over groups of rows, in order of position, with the kernels of an update.
 
-Those sum the gradients of each row of a table. Here the groups are numbered, and an
-index in which slot ``g`` holds the key of group ``g`` makes them rows of a table that
-exists for this call only. So sums of a batch are as deterministic, and as indifferent
-to skew, as an update.
+Those sum the gradients of each row of a table. Here the rows are numbered groups, and
+their sums are written to an array. So sums of a batch are as deterministic, and as
+indifferent to skew, as an update.
 """
 
 from __future__ import annotations
@@ -15,43 +14,89 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
+from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._layout import one_row_each
+from jax_dynemb.ops._parts import parts
 from jax_dynemb.ops._residual import FeatureGradient
-from jax_dynemb.ops._state import TableState, empty_state
-from jax_dynemb.ops._update import reduce
+from jax_dynemb.ops._shared_rows import Places, SharedArrays, waves
+from jax_dynemb.ops._update import add_gradients, gradient_attribute
 
 
-def sum_gradients(
+def sum_rows(
     tables: Sequence[TableConfig],
-    keys: Sequence[jax.Array],
+    groups: Sequence[int],
     features: Sequence[FeatureGradient],
+    places: Places = (),
 ) -> list[jax.Array]:
-    """Sums the gradients of each group.
+    """Sums the rows of each group.
 
     Args:
       tables: those that the features belong to; only name and dim are used.
-      keys: of each table uint32[groups, 2], the key of each group.
-      features: gradients; their slots are the numbers of groups, or negative, and
-        their ids the keys of the groups.
+      groups: of each table, how many there are.
+      features: gradients, whose slots are the numbers of groups, or negative; their ids
+        are not read.
+      places: of the sums of each table, if some share arrays.
 
     Returns:
-      For each table float32[n, dim], with n the number of ids of its features: a sum
-      stands where the group first occurs, zeros elsewhere.
+      For each table float32[groups, dim], or the array that it shares. What stands in
+      the place of a group without rows is undefined.
     """
-    sizes = [k.shape[0] for k in keys]
+    places, arrays = places or [None] * len(tables), SharedArrays()
     scratch = [
         dataclasses.replace(t, capacity=max(1, size), shards=1)
-        for t, size in zip(tables, sizes, strict=True)
+        for t, size in zip(tables, groups, strict=True)
     ]
-    states = {
-        table.name: _state_of(table, key)
-        for table, key in zip(scratch, keys, strict=True)
-    }
-    sums, _ = reduce(scratch, states, features, counts_step=False)
-    return [sums[table.name][1] for table in scratch]
+    own: dict[int, jax.Array] = {}
+    wave_of = waves([t.name for t in tables], places)
+    for some, mine in parts(scratch, [f.layout.table for f in features], wave_of):
+        used = [scratch[t] for t in some]
+        of_part = [features[f] for f in mine]
+        call = _start(used, [groups[t] for t in some], of_part, places, some, arrays)
+        there: set[int] = set()
+        new = []
+        for t in some:
+            where = places[t]
+            if where is None:
+                call.result((groups[t], scratch[t].dim), jnp.float32)
+                new.append(t)
+            elif arrays.add_result(call, there, where):
+                new.append(t)
+        add_gradients(call, of_part, with_ids=False)
+        for t, array in zip(new, call.run(), strict=True):
+            where = places[t]
+            if where is None:
+                own[t] = array
+            else:
+                arrays.keep(where, array)
+    return [
+        own[t] if where is None else arrays.whole(where)
+        for t, where in enumerate(places)
+    ]
+
+
+def _start(
+    tables: Sequence[TableConfig],
+    groups: Sequence[int],
+    features: Sequence[FeatureGradient],
+    places: Places,
+    some: Sequence[int],
+    arrays: SharedArrays,
+) -> Call:
+    fields = _ffi.constants()["sums_fields"]
+    rows = [
+        {"groups": size, "dim": table.dim} | where
+        for table, size, where in zip(
+            tables, groups, arrays.fields([places[t] for t in some]), strict=True
+        )
+    ]
+    sums = np.array([row[field] for row in rows for field in fields], dtype=np.int64)
+    attribute = gradient_attribute(tables, features)
+    num_ids = [f.layout.num_ids for f in features]
+    return Call("sum_rows", tables, num_ids, features=attribute, sums=sums)
 
 
 def sum_bags(table: TableConfig, rows: jax.Array, offsets: jax.Array) -> jax.Array:
@@ -61,35 +106,7 @@ def sum_bags(table: TableConfig, rows: jax.Array, offsets: jax.Array) -> jax.Arr
     bag = jnp.searchsorted(offsets[1:], position, side="right").astype(jnp.int32)
     slots = jnp.where(position < offsets[-1], bag, -1)
     layout = one_row_each(table.name, table.name, n)
-    feature = FeatureGradient(layout, rows, _words(slots), slots, None, None, None)
-    keys = _words(jnp.arange(bags, dtype=jnp.int32))
-    (sums,) = sum_gradients([table], [keys], [feature])
+    feature = FeatureGradient(layout, rows, slots, slots, None, None, None)
+    (sums,) = sum_rows([table], [bags], [feature])
     filled = offsets[1:] > offsets[:-1]
-    starts = jnp.where(filled, offsets[:-1], n)
-    return jnp.take(sums, starts, axis=0, mode="fill", fill_value=0)
-
-
-def _words(numbers: jax.Array) -> jax.Array:
-    low = numbers.astype(jnp.uint32)
-    return jnp.stack([low, jnp.zeros_like(low)], axis=-1)
-
-
-def _state_of(table: TableConfig, keys: jax.Array) -> TableState:
-    """A table in which the keys stand; what is not read of it has a shape only."""
-    seed = jax.ShapeDtypeStruct((2,), jnp.uint32)
-    shapes = jax.eval_shape(lambda seed: empty_state(table, seed), seed)
-    counters = jnp.zeros(shapes.counters.shape, shapes.counters.dtype)
-    return dataclasses.replace(shapes, index=_index_of(table, keys), counters=counters)
-
-
-def _index_of(table: TableConfig, keys: jax.Array) -> jax.Array:
-    """An index in which only the keys are set: nothing else of it is read."""
-    constants = _ffi.constants()
-    buckets = table.num_buckets
-    keys = jnp.pad(keys, ((0, table.num_slots - keys.shape[0]), (0, 0)))
-    before, after = (
-        constants["keys_word"],
-        constants["bucket_words"] - constants["scores_word"],
-    )
-    flat = keys.reshape(buckets, -1)
-    return jnp.pad(flat, ((0, 0), (before, after)))
+    return jnp.where(filled[:, None], sums, 0)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,10 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call, take_table
 from jax_dynemb.ops._lookup import States, feature_fields
+from jax_dynemb.ops._parts import Places as TableNumbers
 from jax_dynemb.ops._parts import parts, rows_of
 from jax_dynemb.ops._residual import FeatureGradient
+from jax_dynemb.ops._shared_rows import SharedArrays, waves
 from jax_dynemb.ops._state import TableState
 
 _INDEX = ("index", "counters")
@@ -27,14 +29,40 @@ def _start(
     features: Sequence[FeatureGradient],
     **attributes: np.int64,
 ) -> Call:
-    rows = [feature_fields(f.layout, tables) for f in features]
+    attribute = gradient_attribute(tables, features)
     num_ids = [f.layout.num_ids for f in features]
-    return Call(op, tables, num_ids, features=feature_attribute(rows), **attributes)
+    return Call(op, tables, num_ids, features=attribute, **attributes)
 
 
-def _add_gradients(call: Call, features: Sequence[FeatureGradient]) -> None:
+def _parts(
+    tables: Sequence[TableConfig], features: Sequence[FeatureGradient]
+) -> Iterator[tuple[TableNumbers, TableNumbers]]:
+    table_of = [f.layout.table for f in features]
+    return parts(tables, table_of, waves(table_of, [f.place for f in features]))
+
+
+def gradient_attribute(
+    tables: Sequence[TableConfig], features: Sequence[FeatureGradient]
+) -> np.ndarray:
+    """The attribute ``features`` of a call that takes gradients."""
+    where = SharedArrays().fields([f.place for f in features])
+    pairs = zip(features, where, strict=True)
+    return feature_attribute([feature_fields(f.layout, tables) | w for f, w in pairs])
+
+
+def add_gradients(
+    call: Call, features: Sequence[FeatureGradient], with_ids: bool = True
+) -> None:
+    """Adds the operands of the features; an array that several share only once."""
+    there: set[int] = set()
     for f in features:
-        for array in (f.ids, f.slots, f.gradients, f.offsets, f.weights, f.scale):
+        call.operand(f.ids if with_ids else None)
+        call.operand(f.slots)
+        if f.place is None or f.place.array not in there:
+            call.operand(f.gradients)
+        if f.place is not None:
+            there.add(f.place.array)
+        for array in (f.offsets, f.weights, f.scale):
             call.operand(array)
 
 
@@ -56,7 +84,7 @@ def update(
       The new states.
     """
     new: dict[str, TableState] = {}
-    for some, own in parts(tables, [f.layout.table for f in features]):
+    for some, own in _parts(tables, features):
         chosen = [tables[i] for i in some]
         numbers = rows_of(hyper, some)
         new |= _update(chosen, states, [features[i] for i in own], numbers)
@@ -73,7 +101,7 @@ def _update(
     call.operand(hyper)
     for table in tables:
         call.update_table(table, states[table.name])
-    _add_gradients(call, features)
+    add_gradients(call, features)
     results = call.run()
     return {t.name: take_table(results, t, states[t.name]) for t in tables}
 
@@ -98,7 +126,7 @@ def reduce(
     """
     sums: dict[str, tuple[jax.Array, jax.Array]] = {}
     new: dict[str, TableState] = {}
-    for some, own in parts(tables, [f.layout.table for f in features]):
+    for some, own in _parts(tables, features):
         chosen = [tables[i] for i in some]
         part = _reduce(chosen, states, [features[i] for i in own], counts_step)
         sums, new = sums | part[0], new | part[1]
@@ -114,7 +142,7 @@ def _reduce(
     call = _start("reduce", tables, features, counts_step=np.int64(counts_step))
     for table in tables:
         call.update_table(table, states[table.name], _INDEX)
-    _add_gradients(call, features)
+    add_gradients(call, features)
     for table in tables:
         ids = sum(f.layout.num_ids for f in features if f.layout.table == table.name)
         call.result((ids,), jnp.int32)

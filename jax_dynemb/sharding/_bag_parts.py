@@ -12,9 +12,16 @@ import jax.numpy as jnp
 from jax_dynemb.jagged import offsets_of
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
 from jax_dynemb.ops._residual import FeatureGradient, FeatureResidual
+from jax_dynemb.ops._shared_rows import SharedRows
 from jax_dynemb.sharding._bags import Bags, Section
 from jax_dynemb.sharding._batch import Input, mean_scale
-from jax_dynemb.sharding._keys import as_words, hash_words, owner_of, padding
+from jax_dynemb.sharding._keys import (
+    as_words,
+    hash_words,
+    is_padding,
+    owner_of,
+    padding,
+)
 
 
 def parts_to_owners(bags: Bags) -> list[jax.Array]:
@@ -114,18 +121,15 @@ def residuals_of_owner(
     ]
 
 
-def parts_to_devices(bags: Bags, sums: Sequence[jax.Array]) -> list[jax.Array]:
-    """[shards, bags, dim] for the exchange of rows."""
-    return [
-        each.reshape(section.shards, section.bags, -1)
-        for section, each in zip(bags.sections, sums, strict=True)
-    ]
-
-
 def outputs(
     bags: Bags, received: Sequence[jax.Array]
 ) -> dict[str, tuple[jax.Array, jax.Array | None]]:
-    """By feature, rows in their dtype, and what a mean multiplied by."""
+    """By feature, rows in their dtype, and what a mean multiplied by.
+
+    Args:
+      bags: what travelled.
+      received: of each section, [shards, bags, dim].
+    """
     result = {}
     for section, sums in zip(bags.sections, received, strict=True):
         by_place = sums.reshape(-1, section.width, *sums.shape[1:])
@@ -138,6 +142,34 @@ def outputs(
                 scale = mean_scale(layout, bags.inputs[layout.feature])
                 rows = rows * scale[:, None]
             result[layout.feature] = rows.astype(section.table.dtype), scale
+    return result
+
+
+def found_parts(
+    bags: Bags, inputs: Sequence[Input], found: Sequence[jax.Array]
+) -> list[jax.Array]:
+    """uint8[shards, ids] for the exchange back: what an owner has of each device."""
+    parts = []
+    for section, (_, given), flags in zip(bags.sections, inputs, found, strict=True):
+        if given.offsets is not None:  # see _without_tails
+            begin = given.offsets[:-1].reshape(section.shards, -1)[:, :1]
+            place = begin + jnp.arange(section.ids, dtype=jnp.int32)[None]
+            flags = jnp.take(flags, place, mode="fill", fill_value=0)
+        parts.append(flags.reshape(section.shards, section.ids))
+    return parts
+
+
+def found_here(bags: Bags, received: Sequence[jax.Array]) -> dict[str, jax.Array]:
+    """By feature, uint8[num_ids]: the ids that an owner has."""
+    result = {}
+    for section, flags in zip(bags.sections, received, strict=True):
+        by_place = flags.reshape(-1, section.width, section.ids).max(axis=1)
+        for layout, each in zip(section.layouts, by_place, strict=True):
+            if layout is None:
+                continue
+            # Past the bags of a device an owner answers for those of the next one.
+            live = ~is_padding(as_words(bags.inputs[layout.feature].ids))
+            result[layout.feature] = each[: layout.num_ids] & live.astype(jnp.uint8)
     return result
 
 
@@ -165,18 +197,14 @@ def _scaled(feature: FeatureGradient) -> jax.Array:
 
 
 def gradients_of_owner(
-    kept: Sequence[FeatureResidual], received: Sequence[jax.Array]
+    kept: Sequence[FeatureResidual],
+    received: Sequence[jax.Array],
+    places: Sequence[SharedRows],
 ) -> list[FeatureGradient]:
-    """What the owner updates its rows by."""
+    """What the owner updates its rows by, from the arrays in which it has arrived."""
     return [
         FeatureGradient(
-            one.layout,
-            each.reshape(-1, each.shape[-1]),
-            one.ids,
-            one.slots,
-            one.offsets,
-            one.weights,
-            None,
+            one.layout, each, one.ids, one.slots, one.offsets, one.weights, None, place
         )
-        for one, each in zip(kept, received, strict=True)
+        for one, each, place in zip(kept, received, places, strict=True)
     ]

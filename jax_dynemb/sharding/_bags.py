@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
 from jax_dynemb.sharding._placement import Placement
+from jax_dynemb.sharding._wire import Piece, Wire
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,13 +89,25 @@ class Bags:
       sections: static; the arrays of all of them share the exchanges.
       inputs: by feature; none of them is needed for the update.
       dtype: of sums and gradients between devices.
+      shards: devices.
       axes: of the mesh, over which the exchange goes.
     """
 
     sections: list[Section]
     inputs: Mapping[str, FeatureInput]
     dtype: str
+    shards: int
     axes: tuple[str, ...]
+
+    def wire(self) -> Wire:
+        """The arrays in which sums, or gradients, travel alone."""
+        return Wire(tuple(self.rows()), self.shards, self.axes)
+
+    def rows(self) -> list[Piece]:
+        """What travels to a device: sums, and in the other direction gradients."""
+        return [
+            Piece(s.table.name, s.bags, s.table.dim, self.dtype) for s in self.sections
+        ]
 
     @property
     def tables(self) -> list[TableConfig]:
@@ -125,4 +138,4 @@ def make_bags(
     """The features of these stacks, as a shard sees them."""
     sections = [s for t in tables for s in sections_of(placement, t, layouts)]
     dtype = placement.exchange_dtype or "float32"
-    return Bags(sections, inputs, dtype, placement.axes)
+    return Bags(sections, inputs, dtype, placement.shards, placement.axes)

@@ -18,6 +18,7 @@ from jax_dynemb.sharding._exchange import Sections, capacity_of
 from jax_dynemb.sharding._keys import as_words, is_padding
 from jax_dynemb.sharding._placement import Placement
 from jax_dynemb.sharding._route import Part
+from jax_dynemb.sharding._wire import Wire
 
 Input = tuple[FeatureLayout, FeatureInput]
 T = TypeVar("T")
@@ -128,6 +129,7 @@ def zero_sums(batch: Batch) -> list[jax.Array]:
 def add_rows(
     batch: Batch,
     sums: Sequence[jax.Array],
+    wire: Wire,
     rows: Sequence[jax.Array],
     places: Sequence[jax.Array],
 ) -> list[jax.Array]:
@@ -136,16 +138,17 @@ def add_rows(
     Args:
       batch: the features.
       sums: by feature, what came before.
-      rows: by table, [places, dim].
+      wire: how rows lie in their arrays.
+      rows: by table, the array that its rows lie in.
       places: by table, int32[size]: the place of each id, past the end if none.
     """
     result = []
-    begin = dict.fromkeys(range(len(rows)), 0)
+    begin = dict.fromkeys(range(len(places)), 0)
     for (layout, given), total in zip(batch.inputs, sums, strict=True):
         t = _table_number(batch, layout)
         mine = places[t][begin[t] : begin[t] + layout.num_ids]
         begin[t] += layout.num_ids
-        each = jnp.take(rows[t], mine, axis=0, mode="fill", fill_value=0)
+        each = wire.rows_at(t, rows[t], mine)
         result.append(total + _pooled(batch.sections.tables[t], layout, given, each))
     return result
 

@@ -13,6 +13,7 @@ from jax_dynemb.sharding._bags import Section, sections_of
 from jax_dynemb.sharding._batch import wire_dtype
 from jax_dynemb.sharding._exchange import capacity_of
 from jax_dynemb.sharding._placement import Placement
+from jax_dynemb.sharding._wire import Piece
 
 
 class Cost(NamedTuple):
@@ -40,21 +41,22 @@ def cost_of_rows(
     """
     width = placement.stack(table.name).width
     factor = placement.exchange_factor
-    room = placement.shards * max(capacity_of(n, width, factor) for n in sizes)
+    room = max(capacity_of(n, width, factor) for n in sizes)
     per_id = 12 if table.score_strategy is ScoreStrategy.LFU else 8
-    gradient = itemsize(placement.exchange_dtype or "float32")
-    row = itemsize(wire_dtype(placement, table))
-    return Cost(room * per_id, room * table.dim * row, room * table.dim * gradient)
+    dtypes = wire_dtype(placement, table), placement.exchange_dtype or "float32"
+    pieces = [Piece(table.name, room, table.dim, dtype).bytes for dtype in dtypes]
+    return Cost(*(placement.shards * n for n in (room * per_id, *pieces)))
 
 
 def cost_of_sums(placement: Placement, sections: Sequence[Section]) -> Cost:
     """Of features whose sums travel."""
-    number = itemsize(placement.exchange_dtype or "float32")
+    dtype = placement.exchange_dtype or "float32"
     ids = sums = 0
     for each in sections:
         ids += each.shards * each.ids * (12 if each.weighted else 8)
         ids += 0 if each.bag_size else each.shards * each.bags * 4
-        sums += each.shards * each.bags * each.table.dim * number
+        piece = Piece(each.table.name, each.bags, each.table.dim, dtype)
+        sums += each.shards * piece.bytes
     return Cost(ids, sums, sums)
 
 

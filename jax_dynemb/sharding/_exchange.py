@@ -15,8 +15,9 @@ import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.sharding._keys import hash_words, padding
+from jax_dynemb.sharding._keys import bucket_of, hash_words, padding
 from jax_dynemb.sharding._route import Part, Route
+from jax_dynemb.sharding._wire import Piece, Wire
 
 Axes = tuple[str, ...]
 
@@ -54,6 +55,16 @@ class Sections:
         """The first position of each table."""
         return [sum(self.sizes[:t]) for t in range(len(self.sizes))]
 
+    def rows(self) -> list[Piece]:
+        """What travels to a device in the exchange of rows."""
+        triples = zip(self.capacities, self.tables, self.dtypes, strict=True)
+        return [Piece(t.name, room, t.dim, dtype) for room, t, dtype in triples]
+
+    def gradients(self) -> list[Piece]:
+        """What travels to a device in the exchange of gradients."""
+        pairs = zip(self.capacities, self.tables, strict=True)
+        return [Piece(t.name, room, t.dim, self.gradient_dtype) for room, t in pairs]
+
     @property
     def segments(self) -> int:
         """Of a ``Route``: one for each table and owner."""
@@ -62,6 +73,11 @@ class Sections:
     def by_table(self, per_segment: jax.Array) -> jax.Array:
         """[tables * shards] as [tables, shards]."""
         return per_segment.reshape(len(self.tables), self.shards)
+
+
+def wire_of(sections: Sections, pieces: Sequence[Piece]) -> Wire:
+    """The arrays of an exchange of rows."""
+    return Wire(tuple(pieces), sections.shards, sections.axes)
 
 
 def capacity_of(size: int, shards: int, factor: float) -> int:
@@ -182,59 +198,20 @@ def send_ids_and_uses(
     return flat, dict(zip(counted, uses, strict=True)), rest[len(counted) :]
 
 
-def send_back(
-    sections: Sections, rows: Sequence[jax.Array], others: Sequence[jax.Array] = ()
-) -> tuple[list[jax.Array], list[jax.Array]]:
-    """Rows of the ids that owners got, to the devices that asked for them.
-
-    ``others`` travel in the same exchange.
-    """
-    parts = [
-        each.reshape(sections.shards, capacity, -1)
-        for each, capacity in zip(rows, sections.capacities, strict=True)
-    ]
-    received = exchange([*parts, *others], sections.axes)
-    return _flat(received[: len(parts)]), received[len(parts) :]
-
-
-def _flat(rows: Sequence[jax.Array]) -> list[jax.Array]:
-    return [each.reshape(-1, each.shape[-1]) for each in rows]
-
-
-def send_gradients(
-    sections: Sections,
-    route: Route,
-    sums: Sequence[jax.Array],
-    window: Window,
-    others: Sequence[jax.Array] = (),
-) -> tuple[list[jax.Array], list[jax.Array]]:
-    """Summed gradients, float32[size, dim] by position, to the owners of the rows.
-
-    ``others`` travel in the same exchange.
-    """
-    positions = _cut(sections, positions_of(sections, route, window))
-    parts = []
-    n = route.first.shape[0]
-    for each, position, start in zip(sums, positions, sections.starts, strict=True):
-        place = jnp.where(position < n, position - start, each.shape[0])
-        part = jnp.take(each, place, axis=0, mode="fill", fill_value=0)
-        parts.append(part.astype(sections.gradient_dtype))
-    received = exchange([*parts, *others], sections.axes)
-    return _flat(received[: len(parts)]), received[len(parts) :]
-
-
 def next_window(
     sections: Sections, route: Route, ids: UInt32[Array, "n 2"], begin: jax.Array
 ) -> Window:
     """As many ids as fit, the same range of hashes on every device.
 
     So every row travels in one round only, whichever devices have it, and an update
-    sees the whole of its gradient. At least one device fills a section that is not
-    done, so the rounds end.
+    sees the whole of its gradient. All ids of a bucket go together, as long as some
+    bucket fits, since a row must not leave for one of this batch and then be asked
+    for. At least one device fills a section that is not done, so the rounds end.
     """
     ends = sections.by_table(route.starts[1:])
     capacity = jnp.array(sections.capacities, jnp.int32)[:, None]
     fill = jnp.concatenate([ids, padding((1,))])
+    num_buckets = jnp.array([t.num_buckets for t in sections.tables], jnp.uint32)
 
     def hashes(number, end):
         n = route.first.shape[0]
@@ -245,7 +222,9 @@ def next_window(
     over = begin + capacity < ends
     low, high = hashes(begin + capacity, ends)
     ones = jnp.uint32(0xFFFFFFFF)
-    any_over = jax.lax.pmax(over.astype(jnp.int32), sections.axes) > 0
+    bucket = bucket_of(low, high, jnp.broadcast_to(num_buckets[:, None], low.shape))
+    limit_bucket = jax.lax.pmin(jnp.where(over, bucket, ones), sections.axes)
+    any_over = limit_bucket != ones
     high = jnp.where(over, high, ones)
     limit_high = jax.lax.pmin(high, sections.axes)
     low = jnp.where(over & (high == limit_high), low, ones)
@@ -255,7 +234,17 @@ def next_window(
     number = begin.T[:, table] + place[None, :]
     live = number < ends.T[:, table]
     low, high = hashes(number, ends.T[:, table])
+    buckets = jnp.broadcast_to(num_buckets[table][None], low.shape)
+    whole = bucket_of(low, high, buckets) < limit_bucket.T[:, table]
+    progress = (_count(sections, whole & live) > 0).astype(jnp.int32)
+    progress = jax.lax.pmax(progress, sections.axes) > 0
     h, lo = limit_high.T[:, table], limit_low.T[:, table]
-    before = (high < h) | ((high == h) & (low < lo)) | ~any_over.T[:, table]
-    counts = _cut(sections, (before & live).astype(jnp.int32))
-    return Window(begin, begin + jnp.stack([count.sum(axis=1) for count in counts]))
+    before = (high < h) | ((high == h) & (low < lo))
+    before = jnp.where(progress.T[:, table], whole, before) | ~any_over.T[:, table]
+    return Window(begin, begin + _count(sections, before & live))
+
+
+def _count(sections: Sections, flags: jax.Array) -> Int32[Array, "tables shards"]:
+    """How many of each section's places are marked."""
+    counts = [part.sum(axis=1, dtype=jnp.int32) for part in _cut(sections, flags)]
+    return jnp.stack(counts)

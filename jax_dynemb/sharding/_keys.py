@@ -50,11 +50,12 @@ def owner_of(low: Word, high: Word, shards: int) -> Int32[Array, "*shape"]:
     return bucket_of(low, high, shards).astype(jnp.int32)
 
 
-def bucket_of(low: Word, high: Word, buckets: int) -> Word:
+def bucket_of(low: Word, high: Word, buckets: int | Word) -> Word:
     """The high bits of the hash choose the bucket: ``hash * buckets >> 64``."""
     # high * buckets + the carry of low * buckets, without its low word.
-    carry = _multiply_high(low, buckets)
-    top, bottom = _multiply_high(high, buckets), high * jnp.uint32(buckets)
+    factor = jnp.asarray(buckets, jnp.uint32)
+    carry = _multiply_high(low, factor)
+    top, bottom = _multiply_high(high, factor), high * factor
     return top + (bottom + carry < bottom).astype(jnp.uint32)
 
 
@@ -66,9 +67,10 @@ def _multiply(low: Word, high: Word, factor: int) -> tuple[Word, Word]:
     return low * jnp.uint32(f_low), top
 
 
-def _multiply_high(a: Word, factor: int) -> Word:
-    """The high 32 bits of the product with a 32-bit constant."""
-    f_low, f_high = jnp.uint32(factor & 0xFFFF), jnp.uint32(factor >> 16)
+def _multiply_high(a: Word, factor: int | Word) -> Word:
+    """The high 32 bits of the product of two words."""
+    factor = jnp.asarray(factor, jnp.uint32)
+    f_low, f_high = factor & jnp.uint32(0xFFFF), factor >> 16
     a_low, a_high = a & jnp.uint32(0xFFFF), a >> 16
     middle = a_high * f_low + (a_low * f_low >> 16)
     other = a_low * f_high + (middle & jnp.uint32(0xFFFF))

@@ -151,6 +151,17 @@ class Placement:
             extra=tuple(PartitionSpec() for _ in leaves),
         )
 
+    def state_specs(self, stacks: Sequence[Stack]) -> dict[str, TableState]:
+        """Those of some arrays of the state."""
+        return {s.name: self.state_spec(s) for s in stacks}
+
+    def slot_specs(self, stacks: Sequence[Stack]) -> dict[str, PartitionSpec]:
+        """Of one number, or one row, for each slot of a list that every shard has."""
+        return {
+            s.name: PartitionSpec() if s.sharding == "replicated" else self.split
+            for s in stacks
+        }
+
     def is_inside(self) -> bool:
         """Whether the running code is inside a shard_map over these axes."""
         manual = set(jax.sharding.get_abstract_mesh().manual_axes)

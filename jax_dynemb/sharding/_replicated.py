@@ -18,6 +18,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.ops import _lookup, _update
 from jax_dynemb.ops._layout import FeatureInput, one_row_each
 from jax_dynemb.ops._residual import FeatureGradient, FeatureResidual
+from jax_dynemb.ops._shared_rows import SharedRows
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.sharding._batch import Input, mean_scale
 from jax_dynemb.sharding._keys import as_words
@@ -96,8 +97,12 @@ def slots_of(
 
 
 def of_rows(
-    table: TableConfig, ids: jax.Array, slots: jax.Array, gradients: jax.Array
+    table: TableConfig,
+    ids: jax.Array,
+    slots: jax.Array,
+    gradients: jax.Array,
+    place: SharedRows | None = None,
 ) -> FeatureGradient:
     """Gradients of rows, with no bags left."""
     layout = one_row_each(table.name, table.name, ids.shape[0])
-    return FeatureGradient(layout, gradients, ids, slots, None, None, None)
+    return FeatureGradient(layout, gradients, ids, slots, None, None, None, place)

@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 
+from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, prepare
 from jax_dynemb.sharding import _inputs
 from jax_dynemb.sharding._inputs import Share
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables
 
 Inputs = list[tuple[FeatureLayout, FeatureInput]]
+
+
+def inputs_of(inputs: Inputs, tables: Sequence[TableConfig]) -> Inputs:
+    """The features of some tables."""
+    names = {t.name for t in tables}
+    return [x for x in inputs if x[0].table in names]
 
 
 class Shared:

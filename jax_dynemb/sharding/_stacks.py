@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from jax_dynemb.config import TableConfig
+from jax_dynemb.ops._state import TableState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +78,13 @@ class Stack:
             return range(self.shards)
         first = self.place_of(table) * self.width
         return range(first, first + self.width)
+
+
+def states_of(
+    state: Mapping[str, TableState], stacks: Sequence[Stack]
+) -> dict[str, TableState]:
+    """Some arrays of a state."""
+    return {s.name: state[s.name] for s in stacks}
 
 
 def make_stacks(tables: Sequence[TableConfig], shards: int) -> tuple[Stack, ...]:

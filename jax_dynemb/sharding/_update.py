@@ -15,22 +15,23 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._layout import FeatureInput
 from jax_dynemb.ops._residual import FeatureGradient
 from jax_dynemb.ops._state import TableState
-from jax_dynemb.ops._sum_rows import sum_gradients
+from jax_dynemb.ops._sum_rows import sum_rows
 from jax_dynemb.sharding import _column_wise, _replicated
 from jax_dynemb.sharding._bag_parts import gradient_parts, gradients_of_owner
 from jax_dynemb.sharding._bags import make_bags
 from jax_dynemb.sharding._batch import Batch, in_order, make_batch
 from jax_dynemb.sharding._counters import same_step
 from jax_dynemb.sharding._exchange import (
-    exchange,
-    next_window,
-    send_gradients,
+    Window,
+    places_of,
     send_ids,
+    wire_of,
 )
-from jax_dynemb.sharding._lookup import first_window, fitting, more
 from jax_dynemb.sharding._placement import Placement
 from jax_dynemb.sharding._residual import ShardedResidual
+from jax_dynemb.sharding._rounds import first_window, fitting, further_rounds
 from jax_dynemb.sharding._route import Route, route
+from jax_dynemb.sharding._wire import Wire
 
 States = Mapping[str, TableState]
 # Updates the tables of these gradients once: (states, gradients) -> states.
@@ -84,8 +85,9 @@ def _row_wise(placement, tables, features, only, states, update: Update, all_fit
     kept = [] if only is None else [one for name in names for one in only.bags[name]]
     tables = [t for t in tables if t.name not in names]
     if not tables:
-        arrived = exchange(parts, placement.axes)
-        return update(states, gradients_of_owner(kept, arrived))
+        wire = bags.wire()
+        arrived = wire.exchange(wire.filled({}, dict(enumerate(parts))))
+        return update(states, gradients_of_owner(kept, arrived, wire.places))
 
     ordered = in_order(placement, tables, features, lambda f: f.layout)
     inputs = [(f.layout, FeatureInput(f.ids, None, None)) for f in ordered]
@@ -99,37 +101,39 @@ def _row_wise(placement, tables, features, only, states, update: Update, all_fit
     else:
         found, fits = only.route, only.fits[0]
         received = [only.received[t.name] for t in tables]
-    sums = summed(batch, found, ordered)
-    before = states
+    before, count = states, len(tables)
 
-    def one(states, window, received, others=()):
-        grads, arrived = send_gradients(sections, found, sums, window, others)
+    def one(states, window, received, bags_too=False):
+        wire = wire_of(
+            sections, [*sections.gradients(), *(bags.rows() if bags_too else ())]
+        )
+        sums = summed(batch, found, window, ordered, wire)
         if received is None:
             received, states = _received(batch, found, window, states)
-        triples = zip(tables, received, grads, strict=True)
-        rows = [_replicated.of_rows(t, i, s, g) for t, (i, s), g in triples]
-        if others:
-            rows += gradients_of_owner(kept, arrived)
+        others = dict(enumerate(parts, count)) if bags_too else {}
+        arrived = wire.exchange(wire.filled(sums, others))
+        of_ids = zip(tables, received, arrived[:count], wire.places, strict=False)
+        rows = [_replicated.of_rows(t, i, s, g, w) for t, (i, s), g, w in of_ids]
+        if bags_too:
+            rows += gradients_of_owner(kept, arrived[count:], wire.places[count:])
         return update(states, rows)
 
-    def body(carry):
-        begin, _, states = carry
-        window = next_window(sections, found, batch.ids, begin)
+    def earlier(window: Window, states: States) -> dict[str, TableState]:
+        new = one(states, window, None)
         for t in tables:
-            again = same_step(states[t.name])
-            # What is stored once moves on once, from where it was.
+            # What is stored once moves on once, in the last round.
+            again = same_step(new[t.name])
             again = dataclasses.replace(again, extra=before[t.name].extra)
-            states = states | {t.name: again}
-        states = one(states, window, None)
-        return window.end, more(batch, found, window.end), states
+            new = new | {t.name: again}
+        return new
 
     if all_fits:
         fits = jnp.ones((), bool)
-    states = one(states, first_window(batch, found, fits), received, parts)
-    if all_fits:
-        return states
-    carry = (sections.by_table(found.starts[:-1]), ~fits, states)
-    return jax.lax.while_loop(lambda carry: carry[1], body, carry)[2]
+    else:
+        # On a GPU the host waits for the answer whether there is a round. So it is not
+        # the last thing to do: while the GPU updates, the host prepares the next step.
+        states = further_rounds(batch, found, fits, states, earlier)
+    return one(states, first_window(batch, found, fits), received, True)
 
 
 def _received(batch: Batch, found: Route, window: Any, states: States):
@@ -143,25 +147,32 @@ def _received(batch: Batch, found: Route, window: Any, states: States):
 
 
 def summed(
-    batch: Batch, found: Route, features: Sequence[FeatureGradient]
-) -> list[jax.Array]:
-    """By table float32[size, dim]: each distinct id's sum, where it first occurs."""
+    batch: Batch,
+    found: Route,
+    window: Window,
+    features: Sequence[FeatureGradient],
+    wire: Wire,
+) -> dict[int, jax.Array]:
+    """Each distinct id's gradients of this device as one, in its place on the wire.
+
+    Returns:
+      The arrays of the wire by number. Places without an id are not written: an owner
+      reads those of its ids only.
+    """
     sections = batch.sections
-    n = found.first.shape[0]
-    numbered, keys, taken = [], [], 0
+    places = places_of(sections, found, window)
+    rooms = [sections.shards * room for room in sections.capacities]
+    slots = [jnp.where(p < n, p, -1) for p, n in zip(places, rooms, strict=True)]
+    names, taken = [table.name for table in sections.tables], [0] * len(rooms)
+    numbered = []
     for f in features:
-        t = [table.name for table in sections.tables].index(f.layout.table)
-        number = found.unique_of[taken : taken + f.layout.num_ids]
-        taken += f.layout.num_ids
-        slots = jnp.where(number < n, number - found.starts[t * sections.shards], -1)
-        numbered.append(dataclasses.replace(f, slots=slots))
-    for t, size in enumerate(sections.sizes):
-        number = found.starts[t * sections.shards] + jnp.arange(size, dtype=jnp.int32)
-        first = jnp.take(found.first, number, mode="fill", fill_value=n)
-        keys.append(
-            jnp.take(batch.ids, first, axis=0, mode="fill", fill_value=0xFFFFFFFF)
-        )
-    return sum_gradients(sections.tables, keys, numbered)
+        t = names.index(f.layout.table)
+        mine = slots[t][taken[t] : taken[t] + f.layout.num_ids]
+        taken[t] += f.layout.num_ids
+        numbered.append(dataclasses.replace(f, slots=mine))
+    where = wire.places[: len(rooms)]
+    sums = sum_rows(sections.tables, rooms, numbered, where)
+    return {w.array: x for w, x in zip(where, sums, strict=True)}
 
 
 def _of(

@@ -1,41 +1,86 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sums over numbered groups, of more tables than one call of a kernel takes."""
+"""Sums over numbered groups, in arrays of their own and in shared ones."""
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jax_dynemb as jde
 from jax_dynemb import _ffi
 from jax_dynemb.ops._layout import one_row_each
 from jax_dynemb.ops._residual import FeatureGradient
-from jax_dynemb.ops._sum_rows import sum_gradients
+from jax_dynemb.ops._shared_rows import SharedRows
+from jax_dynemb.ops._sum_rows import sum_bags, sum_rows
 from support import gradients
 
 
-def test_more_tables_than_a_call_takes(platform):
-    count = _ffi.constants()["max_tables"] + 5
-    rng = np.random.default_rng(0)
-    tables, keys, features, expected = [], [], [], []
+def some_groups(count: int, seed: int = 0):
+    """Tables, their groups, rows of two features each, and what the sums should be."""
+    rng = np.random.default_rng(seed)
+    tables, groups, features, expected = [], [], [], []
     for number in rng.permutation(count):
-        dim, groups, ids = 1 + number % 3, 1 + 3 * number, 40
+        dim, size, ids = 1 + number % 3, 1 + 3 * number, 40
         table = jde.TableConfig(f"t{number}", dim, 256)
-        names = rng.choice(2**60, groups, replace=False)
-        group = rng.integers(-1, groups, ids)
-        rows = gradients((ids, dim), number)  # their sums are exact
-        layout = one_row_each(table.name, table.name, ids)
-        given = jde.ids(np.where(group < 0, -1, names[group]))
-        slots = jnp.asarray(group, jnp.int32)
+        want = np.full((size, dim), np.nan, np.float32)
+        for name in ("a", "b"):
+            group = rng.integers(-1, size, ids)
+            rows = gradients((ids, dim), 2 * number + (name == "b"))  # sums are exact
+            layout = one_row_each(f"{table.name}{name}", table.name, ids)
+            slots = jnp.asarray(group, jnp.int32)
+            features.append(
+                FeatureGradient(
+                    layout, jnp.asarray(rows), slots, slots, None, None, None
+                )
+            )
+            for each in set(group.tolist()) - {-1}:
+                want[each] = np.nan_to_num(want[each]) + rows[group == each].sum(axis=0)
         tables.append(table)
-        keys.append(jde.ids(names))
-        features.append(
-            FeatureGradient(layout, jnp.asarray(rows), given, slots, None, None, None)
-        )
-        want = np.zeros((ids, dim), np.float32)
-        for each in set(group.tolist()) - {-1}:
-            mine = group == each
-            want[np.argmax(mine)] = rows[mine].sum(axis=0)
+        groups.append(size)
         expected.append(want)
-    sums = sum_gradients(tables, keys, features)
-    for got, want in zip(sums, expected, strict=True):
-        np.testing.assert_array_equal(got, want)
+    return tables, groups, features, expected
+
+
+def check(got, want):
+    """Groups without rows have no sum."""
+    there = ~np.isnan(want)
+    np.testing.assert_array_equal(np.asarray(got)[there], want[there])
+
+
+def test_more_tables_than_a_call_takes(platform):
+    tables, groups, features, expected = some_groups(_ffi.constants()["max_tables"] + 5)
+    for got, want in zip(sum_rows(tables, groups, features), expected, strict=True):
+        check(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("count", [5, _ffi.constants()["max_tables"] + 5])
+def test_sums_in_shared_arrays(platform, count, dtype):
+    """Groups in strides of two arrays, which several calls go on with."""
+    tables, groups, features, expected = some_groups(count, seed=1)
+    shards, places, widths = 4, [], [0, 0]
+    rooms = [-(-size // shards) for size in groups]
+    for n, (table, room) in enumerate(zip(tables, rooms, strict=True)):
+        places.append((n % 2, widths[n % 2], room))
+        widths[n % 2] += -(-room * table.dim // 8) * 8
+    shared = [
+        SharedRows(array, dtype, shards * widths[array], begin, room, widths[array])
+        for array, begin, room in places
+    ]
+    sums = sum_rows(tables, groups, features, shared)
+    for table, where, array, want in zip(tables, shared, sums, expected, strict=True):
+        assert array.dtype == dtype
+        whole = np.asarray(array, np.float32).reshape(shards, -1)
+        size = where.group * table.dim
+        rows = whole[:, where.offset : where.offset + size].reshape(-1, table.dim)
+        rounded = np.asarray(jnp.asarray(want, dtype), np.float32)
+        check(rows[: len(want)], rounded)
+
+
+def test_bags(platform):
+    table = jde.TableConfig("t", 3, 256)
+    rows = gradients((10, 3), 0)
+    offsets = [0, 0, 4, 5, 5, 8]  # the last two rows are in no bag
+    got = sum_bags(table, jnp.asarray(rows), jnp.asarray(offsets, jnp.int32))
+    pairs = zip(offsets[:-1], offsets[1:], strict=True)
+    np.testing.assert_array_equal(got, [rows[b:e].sum(axis=0) for b, e in pairs])

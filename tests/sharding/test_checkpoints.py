@@ -11,7 +11,7 @@ import pytest
 import jax_dynemb as jde
 from jax_dynemb.checkpoint._stored import open_tables
 from meshes import mesh_of
-from support import assert_close, export, gradients
+from support import assert_close, compiled, export, gradients
 
 NAMES = ("t0", "t1", "t2", "wide", "rows")
 
@@ -33,9 +33,10 @@ def train(coll: jde.Tables, state, step: int):
     rng = np.random.default_rng(step)
     names = NAMES[step % 2 :]  # not all tables have made the same number of steps
     ids = {name: jde.ids(rng.integers(0, 90, 24)) for name in names}
-    rows, residual, state = jax.jit(coll.lookup)(state, ids)
+    run = compiled(coll)
+    rows, residual, state = run.lookup(state, ids, None, None)
     d_rows = {name: gradients(x.shape, step) for name, x in rows.items()}
-    return jax.jit(coll.apply_gradients)(state, residual, d_rows)
+    return run.apply_gradients(state, residual, d_rows, None)
 
 
 def assert_equal(coll, state, other, expected) -> None:

@@ -93,7 +93,7 @@ def test_insert_erase_export_clear_and_weight_gradients():
     twins.weight_gradients(residuals, d_rows)
     twins.apply(residuals, d_rows)
     twins.check(TOLERANCE)
-    twins.state = twins.coll.clear(twins.state)
+    twins.state = jax.jit(twins.coll.clear)(twins.state)
     twins.oracle.clear()
     twins.lookup(ids)  # initial rows of every column again
     twins.check()

@@ -14,7 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import jax_dynemb as jde
 from jax_dynemb.testing import assert_in_place
-from meshes import collectives, grid, mesh_of
+from meshes import collectives, grid, large_results, mesh_of
 
 AXES = ("data", "model")
 
@@ -53,8 +53,68 @@ def test_a_step_is_in_place_with_three_exchanges():
     entry, loops = collectives(step.lower(state, batch()).compile().as_text())
     # Ids, rows and gradients; and one number: whether everything fits.
     assert entry == {"all-to-all": 3, "all-reduce": 1}
-    # Further rounds send ids again with the gradients; four small numbers each.
-    assert loops == {"all-to-all": 4, "all-reduce": 8}
+    # Further rounds send ids again with the gradients; five small numbers each.
+    assert loops == {"all-to-all": 4, "all-reduce": 10}
+
+
+BATCH = 512  # a row has 192 bytes or more, so nothing else is as large as rows
+
+
+def step_with_given_gradients(coll: jde.Tables) -> str:
+    """A compiled step whose gradients are arguments, so nothing computes with rows."""
+    split = NamedSharding(coll.placement.mesh, PartitionSpec("data"))
+    rng = np.random.default_rng(0)
+    bag = (2,) if coll.config_of("t0").pooling else ()
+    ids = {f: jde.ids(rng.integers(0, 10**9, (BATCH, *bag))) for f in coll.features}
+    d_rows = {
+        f: jax.ShapeDtypeStruct(
+            (BATCH, coll.config_of(f).dim), jnp.float32, sharding=split
+        )
+        for f in coll.features
+    }
+
+    def step(state, ids, d_rows):
+        rows, residual, state = coll.lookup(state, ids)
+        return rows, coll.apply_gradients(state, residual, d_rows)
+
+    lowered = jax.jit(step, donate_argnums=0).lower(coll.init(0), ids, d_rows)
+    return lowered.compile().as_text()
+
+
+def several_tables(dims: tuple[int, ...], pooled: bool, **options) -> jde.Tables:
+    bags = {"pooling": "sum", "pooling_factors": (2,)} if pooled else {}
+    tables = [
+        jde.TableConfig(f"t{n}", dim=dim, capacity=16_384, **bags)
+        for n, dim in enumerate(dims)
+    ]
+    return jde.Tables(tables, mesh=mesh_of(8), **options)
+
+
+@pytest.mark.parametrize("dims", [(64, 64, 64), (64, 48, 80)])
+@pytest.mark.parametrize("pooled", [False, True])
+def test_rows_of_all_tables_travel_as_kernels_write_them(dims, pooled):
+    """Between kernels and exchange nothing is joined, cut or copied."""
+    coll = several_tables(dims, pooled, exchange_pooled="rows")
+    found = large_results(step_with_given_gradients(coll), BATCH // 8 * 48 * 4)
+    # On a CPU, XLA cuts and joins what an all_to_all takes and gives: so many of those.
+    found.pop("all_to_all")
+    # What is left: rows to the places of the user's ids, and the sums of bags.
+    assert found.pop("select_n") == len(dims)
+    assert found.pop("reduce_sum", 0) == (len(dims) if pooled else 0)
+    assert not found
+
+
+def test_sums_of_all_tables_travel_as_kernels_write_them():
+    coll = several_tables((64, 48, 80), pooled=True, exchange_pooled="sums")
+    # Each device sends as many bags to every owner as it has.
+    found = large_results(step_with_given_gradients(coll), BATCH * 48 * 4)
+    found.pop("all_to_all")
+    # Of each table: the owners' sums, to be added; gradients, which every owner gets.
+    for name in ("slice", "broadcast_in_dim"):
+        assert found.pop(name) <= 3
+    # All gradients are joined once, by what writes them for the exchange.
+    assert found.pop("concatenate") == 1
+    assert not found
 
 
 def test_a_replicated_table_gathers_ids_and_gradients():
@@ -86,7 +146,7 @@ def test_table_wise_tables_share_the_three_exchanges():
     assert_in_place(step, coll.init(0), batch())
     entry, loops = collectives(step.lower(coll.init(0), batch()).compile().as_text())
     assert entry == {"all-to-all": 3, "all-reduce": 1}
-    assert loops == {"all-to-all": 4, "all-reduce": 8}
+    assert loops == {"all-to-all": 4, "all-reduce": 10}
 
 
 def test_tables_that_a_step_leaves_out_are_not_copied():
@@ -167,7 +227,7 @@ def test_sums_travel_in_the_same_exchanges():
     assert_in_place(step, coll.init(0), batch())
     entry, loops = collectives(step.lower(coll.init(0), batch()).compile().as_text())
     assert entry == {"all-to-all": 3, "all-reduce": 1}
-    assert loops == {"all-to-all": 4, "all-reduce": 8}
+    assert loops == {"all-to-all": 4, "all-reduce": 10}
     # Without rows there is nothing that might not fit.
     only = {"bag": batch()["bag"]}
     assert_in_place(step, coll.init(0), only)
@@ -182,7 +242,7 @@ def bytes_sent(text: str) -> list[int]:
         r'"?stablehlo.all_to_all.*?\((tensor<[^>]*>)\)', text, re.S
     ):
         *sizes, element = shape[len("tensor<") : -1].split("x")
-        width = {"ui32": 4, "f32": 4, "bf16": 2}[element]
+        width = {"ui32": 4, "f32": 4, "bf16": 2, "ui8": 1}[element]
         sent.append(int(np.prod([int(n) for n in sizes])) * width)
     return sent
 
@@ -198,6 +258,19 @@ def test_the_plan_counts_what_the_program_sends(dtype, pooled):
     for kind in ("id_bytes", "row_bytes", "gradient_bytes"):
         assert sum(getattr(t, kind) for t in plan.tables) in sent
     assert "row_wise" in str(plan) and "total" in str(plan)
+
+
+@pytest.mark.parametrize("pooled", ["rows", "sums"])
+def test_serving_sends_what_training_sends(pooled):
+    """Ids, rows or sums, and for each id whether it was found."""
+    coll = collection(mesh_of(4), exchange_pooled=pooled)
+    find = jax.jit(lambda state, ids: coll.find(state, ids)[:2])
+    sent = bytes_sent(find.lower(coll.init(0), batch()).as_text())
+    plan = coll.plan({"a": 8, "b": 16, "bag": 24})
+    for kind in ("id_bytes", "row_bytes"):
+        assert sum(getattr(t, kind) for t in plan.tables) in sent
+    entry, _ = collectives(find.lower(coll.init(0), batch()).compile().as_text())
+    assert entry == {"all-to-all": 3, "all-reduce": 1}
 
 
 def test_the_plan_counts_what_tables_of_one_stack_send():

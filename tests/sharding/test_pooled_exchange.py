@@ -105,6 +105,7 @@ def test_tables_that_share_arrays():
                 pooling="mean" if n == 1 else "sum",
                 sharding="table_wise",
                 feature_names=features,
+                eval_initializer=jde.initializers.uniform(-1, 1),
                 optimizer=jde.optim.adagrad(0.1),
                 **COMMON,
             )
@@ -122,7 +123,11 @@ def test_tables_that_share_arrays():
         }
         if seed == 2:
             del ids["a"], ids["b"]
-        step(twins, ids, {"c": rng.normal(size=(10, 4))}, seed)
+        weights = {"c": rng.normal(size=(10, 4))}
+        step(twins, ids, weights, seed)
+    twins.find(ids, weights)
+    unseen = {"b": jagged(rng, 5, 30), "a2": rng.integers(30, 90, (7, 2))}
+    twins.find(unseen, {})
     twins.check(TOLERANCE)
 
 

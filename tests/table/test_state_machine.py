@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 )
 
 import jax_dynemb as jde
+from growth import grow
 from strategies import crowd, crowded_batch
 from support import Twins, assert_stats, gradients
 
@@ -62,6 +63,7 @@ class TableMachine(RuleBasedStateMachine):
         super().__init__()
         self.twins = Twins(*tables(self.strategy), seed=3)
         self.pending: tuple[Any, Any, dict[str, tuple]] | None = None
+        self.lookups = 0
 
     @initialize(seed=SEEDS)
     def fill(self, seed):
@@ -77,6 +79,7 @@ class TableMachine(RuleBasedStateMachine):
         weights = {"second": gradients((size, 2), seed)}
         rows, residuals = self.twins.lookup(ids, weights, scores)
         self.pending = (*residuals, {f: x.shape for f, x in rows.items()})
+        self.lookups += 1
 
     @rule(size=st.sampled_from(SIZES), seed=SEEDS, score=st.integers(0, 7))
     def train(self, size, seed, score):
@@ -129,6 +132,17 @@ class TableMachine(RuleBasedStateMachine):
     def erase_all(self):
         everything = np.array(crowd(), np.int64)
         self.twins.erase({"first": everything})
+
+    @precondition(lambda self: self.lookups > 8 and not self.grown)
+    @rule()
+    def grow(self):
+        """Late, when the buckets are full, and once: programs are compiled anew."""
+        self.pending = None  # its slots are those of the smaller tables
+        grow(self.twins, first=512, second=1024)
+
+    @property
+    def grown(self) -> bool:
+        return self.twins.coll.tables["first"].capacity > 256
 
     @rule()
     def export(self):

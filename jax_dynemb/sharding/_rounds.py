@@ -1,0 +1,79 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What lookups of split tables have in common: the rounds that a batch travels in.
+
+All ids travel in the first round if they fit; else in as many as it takes, the same
+range of hashes on all devices in each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.ops._layout import FeatureInput, one_row_each
+from jax_dynemb.sharding._batch import Batch, Input
+from jax_dynemb.sharding._exchange import Window, next_window
+from jax_dynemb.sharding._route import Route
+
+T = TypeVar("T")
+
+
+def fitting(batch: Batch, found: Route) -> tuple[jax.Array, jax.Array]:
+    """Whether one round is enough on every device; the most ids for one owner."""
+    sections = batch.sections
+    counts = sections.by_table(found.starts[1:] - found.starts[:-1])
+    peaks = jax.lax.pmax(counts.max(axis=1), sections.axes)
+    return (peaks <= jnp.array(sections.capacities, jnp.int32)).all(), peaks
+
+
+def first_window(batch: Batch, found: Route, fits: jax.Array) -> Window:
+    """Everything, or nothing where it does not fit."""
+    begin = batch.sections.by_table(found.starts[:-1])
+    end = batch.sections.by_table(found.starts[1:])
+    return Window(begin, jnp.where(fits, end, begin))
+
+
+def further_rounds(
+    batch: Batch,
+    found: Route,
+    fits: jax.Array,
+    carry: T,
+    one: Callable[[Window, T], T],
+) -> T:
+    """``carry = one(window, carry)`` while a device has ids that did not fit."""
+
+    def body(loop: Any) -> Any:
+        begin, _, carry = loop
+        window = next_window(batch.sections, found, batch.ids, begin)
+        return window.end, _more(batch, found, window.end), one(window, carry)
+
+    begin = batch.sections.by_table(found.starts[:-1])
+    return jax.lax.while_loop(lambda loop: loop[1], body, (begin, ~fits, carry))[2]
+
+
+def _more(batch: Batch, found: Route, end: jax.Array) -> jax.Array:
+    """Whether any device has ids left; the same answer on all of them."""
+    left = (end < batch.sections.by_table(found.starts[1:])).any()
+    return jax.lax.pmax(left.astype(jnp.int32), batch.sections.axes) > 0
+
+
+def on_the_wire(batch: Batch, tables: Sequence[TableConfig]) -> list[TableConfig]:
+    """Configs whose rows come in the dtype of the exchange, one for each id."""
+    pairs = zip(tables, batch.sections.dtypes, strict=True)
+    return [dataclasses.replace(t, dtype=dtype, pooling=None) for t, dtype in pairs]
+
+
+def inputs_of_ids(
+    tables: Sequence[TableConfig], ids: Sequence[jax.Array]
+) -> list[Input]:
+    """The ids that an owner got of each table."""
+    return [
+        (one_row_each(t.name, t.name, x.shape[0]), FeatureInput(x, None, None))
+        for t, x in zip(tables, ids, strict=True)
+    ]

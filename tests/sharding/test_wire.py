@@ -1,0 +1,151 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where rows lie on the wire, and exchanges in two waves."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+import jax_dynemb as jde
+from jax_dynemb.sharding import _wire
+from jax_dynemb.sharding._wire import Piece, Wire
+from jax_dynemb.testing import assert_in_place
+from meshes import collectives, mesh_of
+from support import Twins
+
+PIECES = (
+    Piece("a", 5, 6, "float32"),
+    Piece("b", 3, 4, "bfloat16"),
+    Piece("b", 2, 4, "bfloat16"),
+    Piece("c", 0, 6, "float32"),
+    Piece("d", 7, 9, "float32"),
+    Piece("e", 4, 6, "float32"),
+)
+SHARDS = 2
+
+
+@pytest.fixture
+def two_waves(monkeypatch):
+    """As large exchanges are made."""
+    monkeypatch.setattr(_wire, "WAVE_BYTES", 0)
+    jax.clear_caches()
+
+
+@pytest.fixture(params=[1, 2])
+def wire(request):
+    """In one wave and in two."""
+    if request.param == 2:
+        request.getfixturevalue("two_waves")
+    return Wire(PIECES, SHARDS, ("data",))
+
+
+def parts(seed: int = 0) -> dict[int, jax.Array]:
+    """Whole numbers, all different where there are few: exact in any dtype."""
+    rng = np.random.default_rng(seed)
+    return {
+        n: jnp.asarray(rng.integers(-128, 128, (SHARDS, p.rows, p.dim)), p.dtype)
+        for n, p in enumerate(PIECES)
+    }
+
+
+def test_pieces_have_places_of_their_own(wire):
+    """Aligned for vectors, in few arrays, whatever the dims."""
+    taken = {}
+    for piece, where in zip(PIECES, wire.places, strict=True):
+        bytes_of = jnp.dtype(piece.dtype).itemsize
+        assert where.offset * bytes_of % 16 == where.stride * bytes_of % 16 == 0
+        whole = taken.setdefault(where.array, np.zeros(where.size, int))
+        for row in range(SHARDS * piece.rows):
+            begin = where.offset + row // where.group * where.stride
+            begin += row % where.group * piece.dim
+            whole[begin : begin + piece.dim] += 1
+    assert all(whole.max() == 1 for whole in taken.values())
+    waves = {where.wave for where in wire.places}
+    assert len(taken) == 1 + len(waves) if waves == {0} else waves == {0, 1}
+    tables = {(p.table, w.wave) for p, w in zip(PIECES, wire.places, strict=True)}
+    assert len(tables) == len({p.table for p in PIECES})
+
+
+def test_rows_are_where_they_were_put(wire):
+    given = parts()
+    arrays = wire.filled({}, given)
+    for n, (piece, array) in enumerate(zip(PIECES, arrays, strict=True)):
+        np.testing.assert_array_equal(wire.part(n, array), given[n])
+        rows = np.asarray(given[n], np.float32).reshape(-1, piece.dim)
+        numbers = [*range(len(rows))][::-1] + [SHARDS * 7]  # the last is nowhere
+        got = wire.rows_at(n, array, jnp.array(numbers, jnp.int32))
+        assert got.dtype == piece.dtype
+        expected = np.concatenate([rows[::-1], np.zeros((1, piece.dim))])
+        np.testing.assert_array_equal(np.asarray(got, np.float32), expected)
+
+
+def test_what_kernels_wrote_stays(wire):
+    """Of some pieces; the others are put beside them."""
+    first, second = parts(0), parts(1)
+    whole = wire.filled({}, first)
+    arrays = {w.array: x for w, x in zip(wire.places, whole, strict=True)}
+    again = wire.filled(arrays, {n: second[n] for n in (2, 4)})
+    for n, array in enumerate(again):
+        expected = second[n] if n in (2, 4) else first[n]
+        np.testing.assert_array_equal(wire.part(n, array), expected)
+
+
+def test_an_exchange_hands_each_device_its_part(wire):
+    here = jnp.arange(SHARDS, dtype=jnp.float32)
+
+    def body(me):
+        mine = {n: 10 * me[0].astype(x.dtype) + x for n, x in parts().items()}
+        arrived = wire.exchange(wire.filled({}, mine))
+        return {n: wire.part(n, arrived[n]) for n, p in enumerate(PIECES) if p.rows}
+
+    spec = PartitionSpec("data")
+    run = jax.shard_map(body, mesh=mesh_of(SHARDS), in_specs=spec, out_specs=spec)
+    for n, got in jax.jit(run)(here).items():
+        piece = PIECES[n]
+        got = np.asarray(got, np.float32).reshape(SHARDS, SHARDS, piece.rows, piece.dim)
+        for device, sender in np.ndindex(SHARDS, SHARDS):
+            sent = parts()[n] + jnp.asarray(10 * sender, piece.dtype)
+            np.testing.assert_array_equal(got[device, sender], sent[device])
+
+
+TABLES = [
+    jde.TableConfig("seq", 3, 1024, optimizer=jde.optim.adam(0.1)),
+    jde.TableConfig("half", 8, 1024, param_dtype="bfloat16", score_strategy="lfu"),
+    jde.TableConfig("bag", 5, 1024, pooling="mean", pooling_factors=(4,)),
+    jde.TableConfig("more", 4, 1024, optimizer=jde.optim.adagrad(0.1)),
+]
+
+
+@pytest.mark.parametrize("factor", [0.02, 0.5])
+def test_training_in_two_waves_equals_one_device(two_waves, factor):
+    """Of several dims and dtypes; the sums of one travel; with and without room."""
+    twins = Twins(*TABLES, mesh=mesh_of(4), exchange_factor=factor)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        ids = {t.name: rng.integers(-1, 200, 96) for t in TABLES}
+        ids["bag"] = rng.integers(-1, 200, (12, 4))
+        twins.train(ids, seed=seed)
+    twins.find(ids)
+    twins.check({"rtol": 1e-5, "atol": 1e-5})
+    overflows = twins.coll.stats(twins.state)["seq/exchange_overflows"]
+    assert (overflows > 0) == (factor < 0.1)
+
+
+def test_two_waves_are_in_place_and_two_exchanges_each(two_waves):
+    table = functools.partial(jde.TableConfig, dim=8, capacity=65_536)
+    coll = jde.Tables([table("a"), table("b"), table("c")], mesh=mesh_of(4))
+
+    def step(state, ids):
+        rows, residual, state = coll.lookup(state, ids)
+        return coll.apply_gradients(state, residual, rows)
+
+    step = jax.jit(step, donate_argnums=0)
+    rng = np.random.default_rng(0)
+    ids = {name: jde.ids(rng.integers(0, 10**9, 64)) for name in "abc"}
+    assert_in_place(step, coll.init(0), ids)
+    entry, _ = collectives(step.lower(coll.init(0), ids).compile().as_text())
+    assert entry == {"all-to-all": 1 + 2 + 2, "all-reduce": 1}
