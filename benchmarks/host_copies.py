@@ -124,9 +124,7 @@ def to_host(x: jax.Array) -> None:
         with timed(f"to host: pieces, np.asarray, {ahead} ahead", size):
             window(x, asynchronous, np.asarray, ahead)
         with timed(f"to host: pieces, pinned, {ahead} ahead", size):
-            window(
-                x, lambda p: jax.device_put(p, pin), jax.block_until_ready, ahead
-            )
+            window(x, lambda p: jax.device_put(p, pin), jax.block_until_ready, ahead)
         with timed(f"to host: pieces, pinned, np.asarray, {ahead} ahead", size):
             window(x, lambda p: jax.device_put(p, pin), np.asarray, ahead)
     buffers = [aligned() for _ in range(8)]
@@ -137,7 +135,9 @@ def to_host(x: jax.Array) -> None:
         buffers[number % 8][: view.size] = view
 
     for threads in (4, 8):
-        with timed(f"to host: pieces, pinned, into own buffers, {threads} threads", size):
+        with timed(
+            f"to host: pieces, pinned, into own buffers, {threads} threads", size
+        ):
             in_threads(threads, one, list(range(len(pieces(x)))))
 
     def plain(number: int) -> None:
