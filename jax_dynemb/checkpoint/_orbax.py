@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 
 from jax_dynemb.checkpoint import _checksums
 from jax_dynemb.checkpoint._layout import ITEM, SCHEMA_FILE
-from jax_dynemb.checkpoint._pieces import piece_shape
+from jax_dynemb.checkpoint._pieces import piece_shape, read_grid
 from jax_dynemb.checkpoint._write_pieces import Writing
 
 try:
@@ -31,15 +32,10 @@ _NO_REPLICA = -1
 
 
 class Arrays(ocp.type_handlers.ArrayHandler):
-    """orbax's own, which only describes large arrays: their pieces are written by us."""
+    """orbax's own, which only describes large arrays: the pieces are for ``Writing``."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._whole = ocp.type_handlers.get_type_handler(jax.Array)
-        # Of a replica that there is not, no numbers are written.
-        self._described = ocp.type_handlers.ArrayHandler(
-            replica_id=_NO_REPLICA, use_replica_parallel=False
-        )
+        vars(self).update(vars(ocp.type_handlers.get_type_handler(jax.Array)))
 
     async def serialize(
         self, values: Sequence[Any], infos: Sequence[Any], args: Any = None
@@ -48,17 +44,44 @@ class Arrays(ocp.type_handlers.ArrayHandler):
         everything = list(zip(values, infos, args, strict=True))
         large = [each for each in everything if piece_shape(each[0]) is not None]
         small = [each for each in everything if piece_shape(each[0]) is None]
+        store = _OneFile(self._array_metadata_store, bool(large) + bool(small))
+        whole = ocp.type_handlers.ArrayHandler(array_metadata_store=store)  # pyright: ignore
+        describing = ocp.type_handlers.ArrayHandler(
+            # Of a replica that there is not, no numbers are written.
+            replica_id=_NO_REPLICA,
+            use_replica_parallel=False,
+            array_metadata_store=store,  # pyright: ignore
+        )
         futures: list[Any] = []
-        for handler, some in ((self._whole, small), (self._described, large)):
+        for handler, some in ((whole, small), (describing, large)):
             if some:
                 futures += await handler.serialize(*map(list, zip(*some, strict=True)))
         return futures
 
 
+class _OneFile:
+    """What several handlers say about arrays, which orbax expects in one file."""
+
+    def __init__(self, store: Any, calls: int):
+        self._store, self._calls = store, calls
+        self._known: list[Any] = []
+        self._lock = threading.Lock()
+
+    async def write(
+        self, checkpoint_dir: Any, array_metadatas: Sequence[Any], process_index: int
+    ) -> None:
+        with self._lock:
+            self._known += array_metadatas
+            self._calls -= 1
+            last = self._calls == 0
+        if last:
+            await self._store.write(checkpoint_dir, self._known, process_index)
+
+
 class Handler(ocp.PyTreeCheckpointHandler):
     """orbax's own, which adds files before a checkpoint counts as complete."""
 
-    _fields: Mapping[str, Any]
+    _save: Save
 
     def __init__(self) -> None:
         types = [(t, ocp.type_handlers.get_type_handler(t)) for t in _PLAIN_TYPES]
@@ -75,7 +98,7 @@ class Handler(ocp.PyTreeCheckpointHandler):
 
         orbax ends one save before the next.
         """
-        self._fields = args.fields
+        self._save = args
         futures = await super().async_save(directory, *positional, args=args)
         pieces = Writing(Path(str(directory)), args.large, args.host_bytes)
         return [*futures, pieces]
@@ -86,7 +109,13 @@ class Handler(ocp.PyTreeCheckpointHandler):
             super().finalize(directory)
         if jax.process_index() == 0:
             path = Path(str(directory))
-            _checksums.write_json(path / SCHEMA_FILE, self._fields)
+            for name, (_, shape) in self._save.large.items():
+                if (described := read_grid(path / name).piece) != shape:
+                    raise RuntimeError(
+                        f"orbax describes pieces {described} of '{name}', but they are "
+                        f"{shape}; this version of orbax is not known to jax_dynemb"
+                    )
+            _checksums.write_json(path / SCHEMA_FILE, self._save.fields)
             _checksums.write_checksums(path)
 
 

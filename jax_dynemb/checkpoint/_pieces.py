@@ -28,7 +28,7 @@ Index = tuple[slice, ...]
 def piece_shape(leaf: Any) -> tuple[int, ...] | None:
     """The shape of an array's pieces, or None if it is stored by orbax.
 
-    Every shard has a whole number of pieces, so that processes write files of their own.
+    Each shard has a whole number of pieces, so that processes write files of their own.
     """
     if not isinstance(leaf, jax.Array) or leaf.ndim == 0:
         return None
@@ -36,10 +36,13 @@ def piece_shape(leaf: Any) -> tuple[int, ...] | None:
         return None
     rows, *rest = leaf.sharding.shard_shape(leaf.shape)
     row_bytes = math.prod(rest) * leaf.dtype.itemsize
-    fitting = [d for d in _divisors(rows) if d * row_bytes <= PIECE_BYTES]
-    if not fitting or max(fitting) * row_bytes < PIECE_BYTES // 64:
-        return None  # one row is too large, or the number of rows has no such divisor
-    return max(fitting), *rest
+    most = max((d for d in _divisors(rows) if d * row_bytes <= PIECE_BYTES), default=0)
+    # orbax describes the same pieces if rows are what it would cut: it begins with
+    # axes that are sharded, and then cuts the longest.
+    by_rows = tuple(rest) == leaf.shape[1:] and most > max(rest, default=0)
+    if not by_rows or most * row_bytes < PIECE_BYTES // 64:
+        return None  # or the number of rows has no such divisor
+    return most, *rest
 
 
 def directory_of(item: Path, path: Sequence[str]) -> Path:
@@ -84,8 +87,13 @@ def is_piece(path: Path) -> bool:
     return all(part.isdigit() for part in path.name.split("."))
 
 
+def is_host(device: jax.Device) -> bool:
+    """Whether a device's memory is the host's."""
+    return device.platform == "cpu"
+
+
 def as_bytes(piece: Any) -> np.ndarray:
-    """uint8[n]: the numbers of an array in its rows' order, without a copy if possible."""
+    """uint8[n]: the numbers of an array in the order of its rows."""
     return np.ascontiguousarray(piece).reshape(-1).view(np.uint8)
 
 

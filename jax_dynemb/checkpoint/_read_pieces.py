@@ -5,20 +5,23 @@
 from __future__ import annotations
 
 import functools
+import math
+import mmap
+import queue
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb.checkpoint._pieces import Grid, Index, read_grid
+from jax_dynemb.checkpoint._pieces import Grid, Index, is_host, read_grid
 
 _THREADS = 8
-_AHEAD = 16  # pieces read before they are needed, on the host and on the device
+_AHEAD = 16  # pieces on the host and on the device before they are needed
 
 Check = Callable[[str, np.ndarray], None]
 
@@ -35,123 +38,127 @@ def read_pieces(
     """
     with ThreadPoolExecutor(_THREADS, "jax_dynemb_restore") as pool:
         return {
-            name: _read_array(item, name, like, check, pool)
+            name: _read_array(_Files(item, name, like.dtype, check), like, pool)
             for name, like in wanted.items()
         }
 
 
+class _Files:
+    """The pieces of one array."""
+
+    def __init__(self, item: Path, name: str, dtype: Any, check: Check | None):
+        self.grid: Grid = read_grid(item / name)
+        self.dtype = np.dtype(dtype)
+        self._item, self._name, self._check = item, name, check
+
+    @property
+    def piece_bytes(self) -> int:
+        """Size of a file."""
+        return math.prod(self.grid.piece) * self.dtype.itemsize
+
+    def read(self, file: str, data: np.ndarray) -> np.ndarray:
+        """Reads a file into uint8[piece_bytes]; returns it as a piece."""
+        with (self._item / self._name / file).open("rb", buffering=0) as source:
+            read = 0
+            while read < len(data) and (more := source.readinto(data[read:].data)):
+                read += more
+        if self._check is not None:
+            self._check(f"{self._name}/{file}", data[:read])
+        return data.view(self.dtype).reshape(self.grid.piece)
+
+
+class _Part(NamedTuple):
+    """A part of an array, on the devices of this process that hold it."""
+
+    index: Index
+    shape: tuple[int, ...]
+    devices: list[jax.Device]
+    memory_kind: str | None
+
+
 def _read_array(
-    item: Path,
-    name: str,
-    like: jax.ShapeDtypeStruct,
-    check: Check | None,
-    pool: ThreadPoolExecutor,
+    files: _Files, like: jax.ShapeDtypeStruct, pool: ThreadPoolExecutor
 ) -> jax.Array:
-    grid, parts = read_grid(item / name), []
-    for index, devices in _parts(like).items():
-        of_file = functools.partial(_read_file, item, name, like.dtype, grid, check)
-        reads = (
-            (place, functools.partial(of_file, file, inside))
-            for file, inside, place in grid.overlapping(_slices(index))
-        )
-        shape = like.sharding.shard_shape(like.shape)  # pyright: ignore
-        kind = like.sharding.memory_kind  # pyright: ignore
-        if kind in (None, devices[0].default_memory().kind):
-            parts += _onto_devices(shape, like.dtype, devices, reads, pool)
-        else:
-            parts += _onto_host(shape, like, devices, reads, pool)
-    return jax.make_array_from_single_device_arrays(like.shape, like.sharding, parts)
+    arrays = []
+    for part in _parts(like):
+        device = part.devices[0]
+        usual = part.memory_kind in (None, device.default_memory().kind)
+        read = _onto_devices if usual and not is_host(device) else _onto_host
+        arrays += read(files, part, pool)
+    return jax.make_array_from_single_device_arrays(like.shape, like.sharding, arrays)
 
 
-def _parts(like: jax.ShapeDtypeStruct) -> dict[Any, list[jax.Device]]:
-    """The devices of this process by the part of the array that they hold."""
-    parts = defaultdict(list)
-    mapping = like.sharding.addressable_devices_indices_map(like.shape)  # pyright: ignore
-    for device, index in mapping.items():
+def _parts(like: jax.ShapeDtypeStruct) -> Iterator[_Part]:
+    sharding: Any = like.sharding
+    devices = defaultdict(list)
+    for device, index in sharding.addressable_devices_indices_map(like.shape).items():
         spans = zip(index, like.shape, strict=True)
-        parts[tuple(span.indices(size)[:2] for span, size in spans)].append(device)
-    return parts
+        devices[tuple(span.indices(size)[:2] for span, size in spans)].append(device)
+    for spans, same in devices.items():
+        index = tuple(slice(*span) for span in spans)
+        shape = sharding.shard_shape(like.shape)
+        yield _Part(index, shape, same, sharding.memory_kind)
 
 
-def _slices(index: Any) -> Index:
-    return tuple(slice(*span) for span in index)
+def _onto_host(files: _Files, part: _Part, pool: ThreadPoolExecutor) -> list[jax.Array]:
+    """Reads a part into host memory, where it stays or is copied from."""
+    size = math.prod(part.shape) * files.dtype.itemsize
+    whole = _fresh(size)
+    target = whole.view(files.dtype).reshape(part.shape)
 
+    def read(cut: tuple[str, Index, Index]) -> None:
+        file, inside, place = cut
+        here = target[place]
+        if here.shape == files.grid.piece and here.flags.c_contiguous:
+            files.read(file, here.reshape(-1).view(np.uint8))
+        else:
+            here[...] = files.read(file, _fresh(files.piece_bytes))[inside]
 
-def _read_file(
-    item: Path,
-    name: str,
-    dtype: Any,
-    grid: Grid,
-    check: Check | None,
-    file: str,
-    inside: Index,
-) -> np.ndarray:
-    """What is wanted of one file."""
-    piece = np.empty(grid.piece, dtype)
-    data = piece.reshape(-1).view(np.uint8)
-    with (item / name / file).open("rb", buffering=0) as source:
-        read = 0
-        while read < len(data) and (more := source.readinto(data[read:].data)):
-            read += more
-    if check is not None:
-        check(f"{name}/{file}", data[:read])
-    return piece[inside]
-
-
-def _in_order(
-    reads: Iterator[tuple[Index, Callable]], pool: ThreadPoolExecutor
-) -> Iterator[tuple[Index, Any]]:
-    """What reads give, a few of them ahead."""
-    coming: deque[tuple[Index, Future]] = deque()
-    for place, read in reads:
-        coming.append((place, pool.submit(read)))
-        if len(coming) > _AHEAD:
-            place, future = coming.popleft()
-            yield place, future.result()
-    for place, future in coming:
-        yield place, future.result()
+    for _ in pool.map(read, files.grid.overlapping(part.index)):
+        pass
+    place = functools.partial(
+        jax.sharding.SingleDeviceSharding, memory_kind=part.memory_kind
+    )
+    return [jax.device_put(target, place(device)) for device in part.devices]
 
 
 def _onto_devices(
-    shape: tuple[int, ...],
-    dtype: Any,
-    devices: list[jax.Device],
-    reads: Iterator[tuple[Index, Callable]],
-    pool: ThreadPoolExecutor,
+    files: _Files, part: _Part, pool: ThreadPoolExecutor
 ) -> list[jax.Array]:
-    """The same part on some devices, each written in place."""
+    """Reads a part and writes it in place on each device, through a few buffers."""
+    buffers: queue.SimpleQueue[np.ndarray] = queue.SimpleQueue()
+    for _ in range(_THREADS):
+        buffers.put(_fresh(files.piece_bytes))
 
-    def read_and_send(read: Callable) -> list[jax.Array]:
-        piece = read()
-        return [jax.device_put(piece, device) for device in devices]
+    def send(file: str, inside: Index) -> list[jax.Array]:
+        buffer = buffers.get()
+        piece = files.read(file, buffer)[inside]
+        sent = [jax.device_put(piece, d, may_alias=False) for d in part.devices]
+        jax.block_until_ready(sent)
+        buffers.put(buffer)
+        return sent
 
-    sent = ((place, functools.partial(read_and_send, read)) for place, read in reads)
-    arrays = [jnp.zeros(shape, dtype, device=device) for device in devices]
-    for place, pieces in _in_order(sent, pool):
-        starts = tuple(span.start for span in place)
-        arrays = [_put(a, p, starts) for a, p in zip(arrays, pieces, strict=True)]
-        jax.block_until_ready(pieces)
+    coming: deque = deque()
+    arrays = [jnp.zeros(part.shape, files.dtype, device=d) for d in part.devices]
+    for file, inside, place in files.grid.overlapping(part.index):
+        coming.append((place, pool.submit(send, file, inside)))
+        if len(coming) > _AHEAD:
+            arrays = _put_next(arrays, *coming.popleft())
+    while coming:
+        arrays = _put_next(arrays, *coming.popleft())
     return arrays
 
 
-def _onto_host(
-    shape: tuple[int, ...],
-    like: jax.ShapeDtypeStruct,
-    devices: list[jax.Device],
-    reads: Iterator[tuple[Index, Callable]],
-    pool: ThreadPoolExecutor,
-) -> list[jax.Array]:
-    """The same part in another memory of some devices: put together here."""
-    whole = np.empty(shape, like.dtype)
-    for place, piece in _in_order(reads, pool):
-        whole[place] = piece
-    kind = like.sharding.memory_kind  # pyright: ignore
-    return [
-        jax.device_put(whole, jax.sharding.SingleDeviceSharding(d, memory_kind=kind))
-        for d in devices
-    ]
+def _put_next(arrays: list[jax.Array], place: Index, sent: Any) -> list[jax.Array]:
+    starts = tuple(span.start for span in place)
+    return [_put(a, p, starts) for a, p in zip(arrays, sent.result(), strict=True)]
 
 
 @functools.partial(jax.jit, donate_argnums=0)
 def _put(array: jax.Array, piece: jax.Array, starts: tuple[int, ...]) -> jax.Array:
     return jax.lax.dynamic_update_slice(array, piece, starts)
+
+
+def _fresh(size: int) -> np.ndarray:
+    """uint8[size] that begins at a page, so that a CPU device may take it as it is."""
+    return np.frombuffer(mmap.mmap(-1, max(1, size)), np.uint8)[:size]

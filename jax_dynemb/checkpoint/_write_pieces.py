@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From devices to files, piece by piece.
 
-A piece is cut off on its device, copied into pinned memory, and written and summed up by
-a thread. So the device is read as fast as its bus allows, each byte is touched once on
-the host, and no more of the array is there than the caller allows.
+A piece is cut off on its device, copied into pinned memory, and written and summed up
+by a thread. So the device is read as fast as its bus allows, each byte is touched once
+on the host, and no more of the array is there than the caller allows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from jax_dynemb.checkpoint import _checksums
-from jax_dynemb.checkpoint._pieces import PIECE_BYTES, Grid, as_bytes
+from jax_dynemb.checkpoint._pieces import PIECE_BYTES, Grid, as_bytes, is_host
 
 _THREADS = 8
 _ON_DEVICE = 4  # pieces: what a save takes of a device's memory
@@ -113,7 +113,7 @@ def _pieces_here(
 def _taker(data: jax.Array) -> Any:
     """A function that takes some rows of one device's array to the host."""
     (device,) = data.devices()
-    if device.platform == "cpu":
+    if is_host(device):
         view = np.asarray(data)  # shares its memory
         return lambda start, rows: view[start : start + rows]
     kinds = {memory.kind for memory in device.addressable_memories()}
