@@ -130,7 +130,7 @@ def _filled(coll: jde.Tables, state: Any) -> Any:
 
 
 def _plain(clock: Clock, coll: jde.Tables, box: list[Any], directory: Path) -> Any:
-    """As many bytes of rows to the host, and through files of the same size and back."""
+    """As many bytes of rows to the host, and through files of one size and back."""
     state = box.pop()
     values = state["table"].values
     rows = max(1, min(len(values), _PIECE // (values.nbytes // len(values))))
@@ -180,7 +180,7 @@ def _to_host(values: jax.Array, starts: range, rows: int) -> list[np.ndarray]:
 
 
 def _checkpoint(clock: Clock, coll: jde.Tables, box: list[Any], directory: Path) -> Any:
-    """save and restore, as users call them: with checksums."""
+    """Save and restore, as users call them: with checksums."""
     path, state = directory / "checkpoint", box.pop()
     shutil.rmtree(path, ignore_errors=True)
     expected = _fingerprint(state)

@@ -32,7 +32,7 @@ _NO_REPLICA = -1
 
 
 class Arrays(ocp.type_handlers.ArrayHandler):
-    """orbax's own, which only describes large arrays: the pieces are for ``Writing``."""
+    """orbax's own, which only describes large arrays; ``Writing`` writes them."""
 
     def __init__(self) -> None:
         vars(self).update(vars(ocp.type_handlers.get_type_handler(jax.Array)))

@@ -133,7 +133,7 @@ def _onto_devices(
     def send(file: str, inside: Index) -> list[jax.Array]:
         buffer = buffers.get()
         piece = files.read(file, buffer)[inside]
-        sent = [jax.device_put(piece, d, may_alias=False) for d in part.devices]
+        sent = [jax.device_put(piece, device) for device in part.devices]
         jax.block_until_ready(sent)
         buffers.put(buffer)
         return sent

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_dynemb_torch import DynamicEmbeddingBag
 from devices import DEVICES
+from jax_dynemb_torch import DynamicEmbeddingBag
 from known import DIM, GOLDEN, look_up, mixed_ids, table
 
 BASE = GOLDEN / "float32" / "items.safetensors"

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from jax_dynemb_torch import DynamicEmbedding, DynamicEmbeddingBag
 from devices import DEVICES
+from jax_dynemb_torch import DynamicEmbedding, DynamicEmbeddingBag
 from known import (
     CHANGED,
     DIM,

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jax_dynemb_torch import DynamicEmbedding
 from devices import DEVICES
+from jax_dynemb_torch import DynamicEmbedding
 from known import (
     CHANGED,
     GOLDEN,

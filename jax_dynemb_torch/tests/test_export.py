@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.export import Dim, export
 
-from jax_dynemb_torch import DynamicEmbedding, EmbeddingBagCollection
 from devices import DEVICES
+from jax_dynemb_torch import DynamicEmbedding, EmbeddingBagCollection
 from known import DIM, GOLDEN, mixed_ids
 
 # torch warns about its own insides, from wherever they are called.

@@ -22,7 +22,12 @@ import jax
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb.checkpoint import _orbax  # noqa: F401  (imported before the forks)
+from jax_dynemb.checkpoint import (
+    _orbax,  # noqa: F401  (imported before the forks)
+    _pieces,
+)
+
+_pieces.PIECE_BYTES = 1 << 13  # the table's rows are written in pieces, as large ones
 
 COLL = jde.Tables(
     [jde.TableConfig("cat", dim=4, capacity=1024, optimizer=jde.optim.adagrad(0.1))]

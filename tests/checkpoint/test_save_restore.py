@@ -193,9 +193,17 @@ def large(monkeypatch):
 @pytest.fixture(params=["as on a CPU", "as on a GPU"])
 def way(request, monkeypatch):
     """How pieces travel: a CPU can do as if its memory were not the host's."""
+    if request.param == "as on a CPU":
+        return
     for module in (_read_pieces, _write_pieces):
-        if request.param == "as on a GPU":
-            monkeypatch.setattr(module, "is_host", lambda device: False)
+        monkeypatch.setattr(module, "is_host", lambda device: False)
+
+    def unaligned(size: int) -> np.ndarray:
+        """A buffer that a CPU device copies, as a GPU does, and does not share."""
+        buffer = np.empty(size + 128, np.uint8)
+        return buffer[(4 - buffer.ctypes.data) % 64 :][:size]
+
+    monkeypatch.setattr(_read_pieces, "_fresh", unaligned)
 
 
 def test_large_arrays_are_written_in_pieces_of_whole_rows(tmp_path, large, way):
