@@ -17,7 +17,7 @@ import numpy as np
 
 from jax_dynemb.checkpoint import _checksums
 from jax_dynemb.checkpoint._layout import ITEM, SCHEMA_FILE
-from jax_dynemb.checkpoint._pieces import piece_shape, read_grid
+from jax_dynemb.checkpoint._pieces import describe_pieces, piece_shape
 from jax_dynemb.checkpoint._write_pieces import Writing
 
 try:
@@ -110,11 +110,7 @@ class Handler(ocp.PyTreeCheckpointHandler):
         if jax.process_index() == 0:
             path = Path(str(directory))
             for name, (_, shape) in self._save.large.items():
-                if (described := read_grid(path / name).piece) != shape:
-                    raise RuntimeError(
-                        f"orbax describes pieces {described} of '{name}', but they are "
-                        f"{shape}; this version of orbax is not known to jax_dynemb"
-                    )
+                describe_pieces(path / name, shape)
             _checksums.write_json(path / SCHEMA_FILE, self._save.fields)
             _checksums.write_checksums(path)
 
@@ -194,7 +190,6 @@ def save(
     large = {name: each for name, each in shapes.items() if each[1] is not None}
     item = Save(
         tree,
-        save_args=jax.tree.map(_save_args, tree),
         fields=fields,
         large=large,
         host_bytes=host_bytes,
@@ -216,11 +211,3 @@ def restore(step_directory: Path, tree: Any) -> Any:
     )
     with ocp.Checkpointer(Handler()) as checkpointer:
         return checkpointer.restore(step_directory / ITEM, args=args)
-
-
-def _save_args(leaf: Any) -> ocp.SaveArgs:
-    """How orbax is to describe large arrays."""
-    shape = piece_shape(leaf)
-    if shape is None:
-        return ocp.SaveArgs()
-    return ocp.SaveArgs(chunk_byte_size=int(np.prod(shape)) * leaf.dtype.itemsize)

@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb.checkpoint._checksums import write_json
+
 PIECE_BYTES = 1 << 26
 _DESCRIPTION = ".zarray"
 
@@ -37,11 +39,8 @@ def piece_shape(leaf: Any) -> tuple[int, ...] | None:
     rows, *rest = leaf.sharding.shard_shape(leaf.shape)
     row_bytes = math.prod(rest) * leaf.dtype.itemsize
     most = max((d for d in _divisors(rows) if d * row_bytes <= PIECE_BYTES), default=0)
-    # orbax describes the same pieces if rows are what it would cut: it begins with
-    # axes that are sharded, and then cuts the longest.
-    by_rows = tuple(rest) == leaf.shape[1:] and most > max(rest, default=0)
-    if not by_rows or most * row_bytes < PIECE_BYTES // 64:
-        return None  # or the number of rows has no such divisor
+    if most * row_bytes < PIECE_BYTES >> 10:
+        return None  # one row is too large, or the number of rows has no such divisor
     return most, *rest
 
 
@@ -80,6 +79,13 @@ def read_grid(directory: Path) -> Grid:
     """What the description beside the pieces says."""
     fields = json.loads((directory / _DESCRIPTION).read_text(encoding="utf-8"))
     return Grid(tuple(fields["shape"]), tuple(fields["chunks"]))
+
+
+def describe_pieces(directory: Path, shape: tuple[int, ...]) -> None:
+    """Says of which shape the pieces are; orbax described whole shards."""
+    path = directory / _DESCRIPTION
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    write_json(path, fields | {"chunks": shape})
 
 
 def is_piece(path: Path) -> bool:

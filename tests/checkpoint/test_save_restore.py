@@ -257,9 +257,8 @@ def test_dense_arrays_of_any_shape_in_pieces(tmp_path, large, way):
     rng = np.random.default_rng(0)
     tree = {
         "wide": rng.normal(size=(3, 1 << 15)).astype(np.float32),  # one row is too much
-        "prime": rng.normal(size=(40009, 2)).astype(np.float32),
-        "three": rng.normal(size=(512, 4, 32)).astype(np.float32),
-        "cube": rng.normal(size=(64, 16, 32)).astype(np.float32),  # orbax cuts it
+        "prime": rng.normal(size=(40009, 2)).astype(np.float32),  # no divisors
+        "three": rng.normal(size=(64, 16, 32)).astype(np.float32),
         "half": rng.normal(size=(1 << 15, 4)).astype(jnp.bfloat16),
         "flat": rng.integers(0, 2**32, 1 << 17, np.uint32),
     }
