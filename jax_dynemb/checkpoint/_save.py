@@ -13,6 +13,7 @@ import numpy as np
 
 from jax_dynemb.checkpoint import _tree
 from jax_dynemb.checkpoint._at_exit import before_threads_end
+from jax_dynemb.checkpoint._index import index_layout
 from jax_dynemb.checkpoint._layout import Directory, latest, resolved
 from jax_dynemb.checkpoint._pieces import piece_shape
 from jax_dynemb.stored import FORMAT_VERSION
@@ -69,6 +70,7 @@ def save(
     _tree.check_shared(leaves)
     fields = {
         "format_version": FORMAT_VERSION,
+        "index": index_layout(),
         "tables": {
             "/".join(at): place.schema.to_json()
             for at, place in _tree.find_tables(tree, tables).items()
