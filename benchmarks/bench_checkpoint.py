@@ -5,9 +5,9 @@
     python benchmarks/bench_checkpoint.py --gigabytes 40 --directory /tmp/bench
     python benchmarks/bench_checkpoint.py --gigabytes 0.1        # on a laptop
 
-Needs orbax (`pip install 'jax-dynemb[checkpoint]'`), the table's size in host memory
-and once more on the disk. What is written is deleted before the next part begins.
-README.md beside this file says what the lines mean.
+Needs orbax (`pip install 'jax-dynemb[checkpoint]'`) and the table's size on the disk.
+Each line is printed, and written into --json, when it is known; what is written is
+deleted before the next part begins. README.md beside this file says what lines mean.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import json
 import os
+import resource
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,22 +31,30 @@ from rich.console import Console
 from rich.table import Table
 
 import jax_dynemb as jde
-from jax_dynemb.checkpoint import _checksums
 from jax_dynemb.stored._dynamicemb_buckets import lossless_capacity
 
 DIM = 128
-PARTS = ("plain", "checkpoint", "export")
+PARTS = ("checkpoint", "plain", "export")
 _FILL = 0.6  # of the slots
 _BATCH = 1 << 20
-_BLOCK = 1 << 26
+_PIECE = 1 << 26
+_KEPT = 16  # pieces that plain files are made of
+_THREADS = 8
 
 
 class Clock:
-    """Times parts and keeps what they took."""
+    """Times parts and keeps what they took.
 
-    def __init__(self, total_bytes: int):
+    Args:
+      total_bytes: of the table.
+      about: what stands beside the lines in the file.
+      path: of a JSON file, or None.
+    """
+
+    def __init__(self, total_bytes: int, about: dict[str, Any], path: Path | None):
         self.bytes = total_bytes
         self.lines: list[dict[str, Any]] = []
+        self._about, self._path = about, path
 
     @contextlib.contextmanager
     def time(self, what: str, moved: int | None = None) -> Iterator[None]:
@@ -53,10 +62,18 @@ class Clock:
         start = time.perf_counter()
         yield
         seconds = time.perf_counter() - start
-        size = self.bytes if moved is None else moved
-        line = {"what": what, "seconds": seconds, "GB/s": size / seconds / 1e9}
-        self.lines.append(line)
-        print(f"{what}: {seconds:.2f} s, {line['GB/s']:.2f} GB/s", flush=True)
+        self.add(what, seconds, self.bytes if moved is None else moved)
+
+    def add(self, what: str, seconds: float, moved: int) -> None:
+        """Adds a line, and shows the most host memory that the process has had."""
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        line = {"what": what, "seconds": seconds, "GB/s": moved / seconds / 1e9}
+        self.lines.append(line | {"host_memory_GB": memory / 1e9})
+        speed = f"{seconds:.2f} s, {line['GB/s']:.2f} GB/s"
+        print(f"{what}: {speed} ({memory / 1e9:.1f} GB of memory so far)", flush=True)
+        if self._path is not None:
+            result = self._about | {"bytes": self.bytes, "lines": self.lines}
+            self._path.write_text(json.dumps(result, indent=1), encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -67,8 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     coll = _tables(options.gigabytes)
     state = coll.init(0)
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-    clock = Clock(size)
     device = jax.devices()[0].device_kind
+    clock = Clock(size, {"device": device, "jax": jax.__version__}, options.json)
     print(f"{device}, jax {jax.__version__}: {coll}, {size / 1e9:.2f} GB", flush=True)
     with clock.time("fill"):
         state = _filled(coll, state)
@@ -82,9 +99,6 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     for name in options.parts.split(","):
         box.append(parts[name](clock, coll, box, directory))
     _print(clock.lines)
-    if options.json is not None:
-        result = {"device": device, "bytes": size, "lines": clock.lines}
-        options.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
     return clock.lines
 
 
@@ -116,58 +130,74 @@ def _filled(coll: jde.Tables, state: Any) -> Any:
 
 
 def _plain(clock: Clock, coll: jde.Tables, box: list[Any], directory: Path) -> Any:
-    """The same bytes through the host into one file, in blocks, and back."""
-    path, state = directory / "plain", box.pop()
-    with clock.time("plain: device to host"):
-        host = jax.device_get(state["table"].values)
-    moved = host.nbytes
-    flat = host.reshape(-1).view(np.uint8)
-    blocks = range(0, len(flat), _BLOCK)
+    """As many bytes of rows to the host, and through files of one size and back."""
+    state = box.pop()
+    values = state["table"].values
+    rows = max(1, min(len(values), _PIECE // (values.nbytes // len(values))))
+    starts = range(0, len(values) - rows + 1, rows)
+    moved = len(starts) * rows * values.nbytes // len(values)
+    with clock.time("plain: device to host, in pieces", moved):
+        kept = _to_host(values, starts, rows)
+    folder = directory / "plain"
+    folder.mkdir()
 
-    def write(start: int) -> None:
-        with path.open("r+b") as file:
-            file.seek(start)
-            file.write(flat[start : start + _BLOCK].data)
-
-    with clock.time("plain: write, one thread, fsync", moved), path.open("wb") as file:
-        for start in blocks:
-            file.write(flat[start : start + _BLOCK].data)
-        os.fsync(file.fileno())
-    _forget(path)
-    with clock.time("plain: read, one thread", moved), path.open("rb") as file:
-        while file.read(_BLOCK):
-            pass
-    with clock.time("plain: write, 8 threads, fsync", moved):
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(write, blocks))
-        with path.open("r+b") as file:
+    def write(number: int) -> None:
+        with (folder / str(number)).open("wb", buffering=0) as file:
+            file.write(kept[number % len(kept)].data)
             os.fsync(file.fileno())
-    path.unlink()
+
+    def read(number: int) -> None:
+        with (folder / str(number)).open("rb", buffering=0) as file:
+            file.readinto(np.empty(kept[0].nbytes, np.uint8).data)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        with clock.time(f"plain: write, {_THREADS} threads, fsync", moved):
+            list(pool.map(write, range(len(starts))))
+        for each in folder.iterdir():
+            _forget(each)
+        with clock.time(f"plain: read, {_THREADS} threads", moved):
+            list(pool.map(read, range(len(starts))))
+    shutil.rmtree(folder)
     return state
 
 
+def _to_host(values: jax.Array, starts: range, rows: int) -> list[np.ndarray]:
+    """Copies all pieces through pinned memory, if there is such; keeps a few."""
+    device = next(iter(values.devices()))
+    pinned = any(m.kind == "pinned_host" for m in device.addressable_memories())
+    to = jax.sharding.SingleDeviceSharding(
+        device, memory_kind="pinned_host" if pinned else None
+    )
+    cut = jax.jit(lambda x, start: jax.lax.dynamic_slice_in_dim(x, start, rows))
+    kept, coming = [], []
+    for start in starts:
+        coming.append(jax.device_put(cut(values, start), to))
+        if len(coming) > 4:
+            piece = np.asarray(coming.pop(0)).reshape(-1).view(np.uint8)
+            kept += [piece.copy()] if len(kept) < _KEPT else []
+    kept += [np.array(piece).reshape(-1).view(np.uint8) for piece in coming]
+    return kept
+
+
 def _checkpoint(clock: Clock, coll: jde.Tables, box: list[Any], directory: Path) -> Any:
-    """save, its checksums alone, and restore."""
+    """Save and restore, as users call them: with checksums."""
     path, state = directory / "checkpoint", box.pop()
     shutil.rmtree(path, ignore_errors=True)
     expected = _fingerprint(state)
+    start = time.perf_counter()
     with clock.time("save: until training may go on"):
         jde.checkpoint.save(path, 1, state, tables=coll)
     with clock.time("save: the rest, in the background"):
         jde.checkpoint.wait(path)
-    files = path / "1" / "state"
-    with clock.time("checksums alone (a part of save)"):
-        _checksums.write_checksums(files)
-    for each in files.rglob("*"):
+    clock.add("save: all of it", time.perf_counter() - start, clock.bytes)
+    for each in path.rglob("*"):
         _forget(each)
     like = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
     )
     del state
-    with clock.time("restore: checksums"):
-        _checksums.verify_checksums(files)
-    with clock.time("restore: arrays"):
-        restored = jde.checkpoint.restore(path, like, tables=coll, verify=False).tree
+    with clock.time("restore: files, checksums, arrays"):
+        restored = jde.checkpoint.restore(path, like, tables=coll).tree
         jax.block_until_ready(restored)
     shutil.rmtree(path)
     if _fingerprint(restored) != expected:
@@ -220,9 +250,10 @@ def _forget(path: Path) -> None:
 
 
 def _print(lines: list[dict[str, Any]]) -> None:
-    table = Table("what", "seconds", "GB/s")
+    table = Table("what", "seconds", "GB/s", "host memory, GB")
     for line in lines:
-        table.add_row(line["what"], f"{line['seconds']:.2f}", f"{line['GB/s']:.2f}")
+        numbers = (line["seconds"], line["GB/s"], line["host_memory_GB"])
+        table.add_row(line["what"], *(f"{number:.2f}" for number in numbers))
     Console().print(table)
 
 

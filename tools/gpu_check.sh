@@ -102,8 +102,8 @@ mesh() {
 }
 
 checkpoint() {
-  measure checkpoint "${CHECKPOINT_LIMIT:-300}" "$PYTHON" benchmarks/bench_checkpoint.py --json "$OUT/checkpoint.json" \
-    --gigabytes "${GIGABYTES:-40}" --directory "$(mktemp -d)"
+  measure checkpoint "${CHECKPOINT_LIMIT:-350}" "$PYTHON" benchmarks/bench_checkpoint.py --json "$OUT/checkpoint.json" \
+    --gigabytes "${GIGABYTES:-40}" --directory "$(mktemp -d)" --parts "${CHECKPOINT_PARTS:-checkpoint,plain}"
 }
 
 stages=("$@")

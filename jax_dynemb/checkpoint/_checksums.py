@@ -10,35 +10,63 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
+
 from jax_dynemb.checkpoint._together import share
 
 FILE = "checksums.json"
+_LEFT = "checksums.{}.json"  # of one process, until all have written
 _BLOCK = 1 << 25  # bytes; zlib.crc32 of a block runs without Python's lock
 _VERSION = 1
+_ALTERED = "its contents do not match their checksum"
 
 
 def write_checksums(directory: Path) -> None:
-    """Writes the sizes and checksums of all files below, and of itself."""
-    files = {
-        path.relative_to(directory).as_posix(): path
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name != FILE
-    }
+    """Writes the sizes and checksums of all files below, and of itself.
+
+    Files whose entries were left here (``leave_entries``) are not read again.
+    """
+    entries: dict[str, Any] = {}
+    for left in directory.glob(_LEFT.format("*")):
+        entries |= json.loads(left.read_text(encoding="utf-8"))
+        left.unlink()
     with ThreadPoolExecutor(_threads()) as pool:
-        entries = {
-            name: {"bytes": path.stat().st_size, "crc32": _checksums(path, pool)}
-            for name, path in files.items()
-        }
-    body = {"format_version": _VERSION, "files": entries}
+        for path in sorted(directory.rglob("*")):
+            name = path.relative_to(directory).as_posix()
+            if path.is_file() and name not in entries and name != FILE:
+                size, sums = path.stat().st_size, _checksums(path, pool)
+                entries[name] = {"bytes": size, "crc32": sums}
+    body = {"format_version": _VERSION, "files": dict(sorted(entries.items()))}
     write_json(directory / FILE, body | {"crc32": _of_json(body)})
 
 
-def verify_checksums(directory: Path) -> None:
+def leave_entries(directory: Path, entries: Mapping[str, Any]) -> None:
+    """What this process knows already about files that it wrote."""
+    path = directory / _LEFT.format(jax.process_index())
+    path.write_text(json.dumps(entries), encoding="utf-8")
+
+
+def entry_of(data: np.ndarray) -> dict[str, Any]:
+    """Size and checksums of a file that holds uint8[n]."""
+    blocks = range(0, len(data), _BLOCK)
+    sums = [zlib.crc32(data[start : start + _BLOCK]) for start in blocks]
+    return {"bytes": len(data), "crc32": sums}
+
+
+def verify_checksums(
+    directory: Path, later: Callable[[str], bool] = lambda name: False
+) -> None:
     """Reads every file and compares; of several processes each reads a part.
+
+    Args:
+      directory: of the files.
+      later: says of a file's name that ``checker`` will see its bytes.
 
     Raises:
       ValueError: a file is missing, too short or altered; the sentence names it.
@@ -46,14 +74,37 @@ def verify_checksums(directory: Path) -> None:
     entries = _read_checksums(directory / FILE)
     with ThreadPoolExecutor(_threads()) as pool:
         for name, entry in share(list(entries.items())):
-            path = directory / name
-            if not path.is_file():
-                raise _damaged(path, "it is missing")
-            size = path.stat().st_size
-            if size != entry["bytes"]:
-                raise _damaged(path, f"it has {size} bytes, not {entry['bytes']}")
-            if _checksums(path, pool) != entry["crc32"]:
-                raise _damaged(path, "its contents do not match their checksum")
+            _verify(directory / name, entry, pool, not later(name))
+
+
+def verify_file(directory: Path, name: str) -> None:
+    """Reads one file and compares."""
+    entry = _read_checksums(directory / FILE).get(name, {})
+    with ThreadPoolExecutor(1) as pool:
+        _verify(directory / name, entry, pool)
+
+
+def _verify(
+    path: Path, entry: Mapping[str, Any], pool: ThreadPoolExecutor, read: bool = True
+) -> None:
+    if not path.is_file():
+        raise _damaged(path, "it is missing")
+    size = path.stat().st_size
+    if size != entry.get("bytes"):
+        raise _damaged(path, f"it has {size} bytes, not {entry.get('bytes')}")
+    if read and _checksums(path, pool) != entry["crc32"]:
+        raise _damaged(path, _ALTERED)
+
+
+def checker(directory: Path) -> Callable[[str, np.ndarray], None]:
+    """A function of a file's name and bytes; it raises if they are altered."""
+    entries = _read_checksums(directory / FILE)
+
+    def check(name: str, data: np.ndarray) -> None:
+        if entry_of(data) != entries.get(name):
+            raise _damaged(directory / name, _ALTERED)
+
+    return check
 
 
 def write_json(path: Path, fields: Any) -> None:
@@ -73,7 +124,7 @@ def _read_checksums(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, AttributeError):
         raise _damaged(path, "it can not be read") from None
     if own != _of_json(body):
-        raise _damaged(path, "its contents do not match their checksum")
+        raise _damaged(path, _ALTERED)
     return body["files"]
 
 

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from jax_dynemb.checkpoint._index import index_layout, layout_of
 from jax_dynemb.checkpoint._save import describe
 from jax_dynemb.checkpoint._tree import Path, Place
 from jax_dynemb.stored import Schema
@@ -52,6 +53,14 @@ def plan(
     _tables_of_one_side(saved, places, strict, result)
     for path in places.keys() & saved.keys():
         _compare_table(path, saved[path], places[path], strict, result)
+    if layout_of(fields) != index_layout():
+        for path in places.keys() & saved.keys() - set(result.again):
+            result.again.append(path)
+            result.anew[path] = set()
+            result.notes.append(
+                f"Table '{_spelled(path)}' was saved by a version with another index: "
+                "its rows were inserted again."
+            )
     arrays = {place.arrays for place in places.values()}
     for path, leaf in leaves.items():
         above = next((a for a in arrays if path[: len(a)] == a), None)

@@ -80,9 +80,9 @@ def open_array(step_directory: Path, name: str) -> Any:
             "Reading checkpoints needs tensorstore: pip install "
             "'jax-dynemb[checkpoint]'."
         ) from error
-    store = {
-        "driver": "ocdbt",
-        "base": f"file://{step_directory / ITEM}/",
-        "path": name.replace("/", ".") + "/",
-    }
+    # orbax writes a directory for each array; before, it wrote one store for all.
+    item, array = step_directory / ITEM, name.replace("/", ".")
+    store = {"driver": "file", "path": f"{item / array}/"}
+    if not (item / array).is_dir():
+        store = {"driver": "ocdbt", "base": f"file://{item}/", "path": f"{array}/"}
     return tensorstore.open({"driver": "zarr", "kvstore": store}, read=True).result()

@@ -13,8 +13,16 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from jax_dynemb.checkpoint import _checksums, _compare, _layout, _stored, _tree
+from jax_dynemb.checkpoint import (
+    _checksums,
+    _compare,
+    _layout,
+    _pieces,
+    _stored,
+    _tree,
+)
 from jax_dynemb.checkpoint._compare import Plan
+from jax_dynemb.checkpoint._read_pieces import read_pieces
 from jax_dynemb.checkpoint._save import wait
 from jax_dynemb.checkpoint._together import together
 from jax_dynemb.ops._state import TableState
@@ -56,12 +64,13 @@ def restore(
       tree: of the same structure; arrays or ``jax.ShapeDtypeStruct``. Those without
         sharding go where the tables' collection says, other arrays to all of its
         mesh. Arrays of tables are given away: their memory is freed before the new ones
-        are read.
+        are read. (Damage in a large array is found while it is read: the tree then
+        has to be restored from another step.)
       step: which checkpoint; the latest if None.
       tables: as for ``save``.
       strict: False restores what fits where tables differ: a table that one side
         lacks is passed over, and another optimizer or score strategy starts anew.
-      verify: compare the files with their checksums first.
+      verify: compare the files with their checksums.
 
     Raises:
       FileNotFoundError: there is no such checkpoint.
@@ -71,16 +80,21 @@ def restore(
     wait(path)
     step = together(functools.partial(_chosen_step, path, step))
     folder = path / str(step)
+    item = folder / _layout.ITEM
     if verify:
-        item = folder / _layout.ITEM
-        together(functools.partial(_checksums.verify_checksums, item))
+        of_schema = (item, _layout.SCHEMA_FILE)
+        together(functools.partial(_checksums.verify_file, *of_schema))
     fields = _layout.read_fields(folder)
     leaves, how = _tree.flatten(tree)
     places = _tree.find_tables(tree, tables)
     plan = _compare.plan(fields, leaves, places, strict)
     leaves = _placed(leaves, places)
     _tree.check_shared(leaves)
-    _read_directly(folder, leaves, plan)
+    large = _large(item, fields, leaves, plan)
+    if verify:
+        later = functools.partial(_is_piece_of, large)
+        together(functools.partial(_checksums.verify_checksums, item, later))
+    _read_directly(folder, leaves, plan, large, verify)
     notes = list(plan.notes)
     for table in plan.again:
         notes += _read_again(folder, fields, leaves, places[table], table, plan)
@@ -101,19 +115,50 @@ def _chosen_step(path: FilePath, step: int | None) -> int:
     return step
 
 
-def _read_directly(folder: FilePath, leaves: dict[_tree.Path, Any], plan: Plan) -> None:
+def _large(
+    item: FilePath,
+    fields: Mapping[str, Any],
+    leaves: Mapping[_tree.Path, Any],
+    plan: Plan,
+) -> dict[str, _tree.Path]:
+    """The leaves that are read in pieces, by the name of their directories."""
+    paths = (tuple(path.split("/")) for path in fields.get("pieces", ()))
+    return {
+        _pieces.directory_of(item, path).name: path
+        for path in paths
+        if path in plan.directly and getattr(leaves[path], "sharding", None)
+    }
+
+
+def _is_piece_of(large: Mapping[str, Any], name: str) -> bool:
+    file = FilePath(name)
+    return file.parent.as_posix() in large and _pieces.is_piece(file)
+
+
+def _read_directly(
+    folder: FilePath,
+    leaves: dict[_tree.Path, Any],
+    plan: Plan,
+    large: Mapping[str, _tree.Path],
+    verify: bool,
+) -> None:
     from jax_dynemb.checkpoint import _orbax
 
     wanted = {path: _abstract(leaves[path]) for path in plan.directly}
     for path in plan.given_away:
         if isinstance(leaves[path], jax.Array):
             leaves[path].delete()
+    in_pieces = {name: wanted.pop(path) for name, path in large.items()}
     read = _orbax.restore(folder, _tree.nested(wanted)) if wanted else {}
     for path in wanted:
         value = read
         for part in path:
             value = value[part]
         leaves[path] = value
+    item = folder / _layout.ITEM
+    check = _checksums.checker(item) if verify else None
+    arrays = together(functools.partial(read_pieces, item, in_pieces, check))
+    leaves |= {path: arrays[name] for name, path in large.items()}
 
 
 def _abstract(leaf: Any) -> Any:

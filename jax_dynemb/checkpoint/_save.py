@@ -13,7 +13,9 @@ import numpy as np
 
 from jax_dynemb.checkpoint import _tree
 from jax_dynemb.checkpoint._at_exit import before_threads_end
+from jax_dynemb.checkpoint._index import index_layout
 from jax_dynemb.checkpoint._layout import Directory, latest, resolved
+from jax_dynemb.checkpoint._pieces import piece_shape
 from jax_dynemb.stored import FORMAT_VERSION
 from jax_dynemb.table import Tables
 
@@ -29,10 +31,11 @@ def save(
     tables: Tables | None = None,
     keep: int | None = 3,
     wait: bool = False,
+    host_gigabytes: float = 8,
 ) -> None:
     """Writes a checkpoint; returns when training may go on.
 
-    The arrays are copied to the host before it returns, the files are written in the
+    The arrays have left their devices when it returns, the files are written in the
     background. A checkpoint appears under its step only once it is complete, so a
     process may be killed at any moment. What went wrong in the background is raised by
     the next ``save`` or ``wait``. Where several processes share a mesh, all of them
@@ -46,6 +49,9 @@ def save(
       tables: the collection of states that stand in the tree by themselves.
       keep: the newest so many checkpoints stay, older ones are deleted; None keeps all.
       wait: return when the checkpoint is on the disk.
+      host_gigabytes: the most that a process keeps in host memory of large arrays of
+        GPUs until they are written. Where they have more, ``save`` returns when all but
+        so much is on the disk.
 
     Raises:
       ValueError: the step is not higher than the latest, a table's config is not
@@ -64,14 +70,19 @@ def save(
     _tree.check_shared(leaves)
     fields = {
         "format_version": FORMAT_VERSION,
+        "index": index_layout(),
         "tables": {
             "/".join(at): place.schema.to_json()
             for at, place in _tree.find_tables(tree, tables).items()
         },
         "leaves": {"/".join(at): describe(leaf) for at, leaf in leaves.items()},
+        "pieces": [
+            "/".join(at) for at, leaf in leaves.items() if piece_shape(leaf) is not None
+        ],
     }
     manager = _manager(path, keep)
-    _orbax.save(manager, step, _tree.nested(leaves), fields)
+    tree, room = _tree.nested(leaves), int(host_gigabytes * 1e9)
+    _orbax.save(manager, step, tree, fields, host_bytes=room)
     if wait:
         manager.wait_until_finished()
 

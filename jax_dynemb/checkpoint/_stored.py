@@ -15,6 +15,7 @@ import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb.checkpoint import _layout
+from jax_dynemb.checkpoint._index import layout_of, split_index
 from jax_dynemb.checkpoint._tree import Place
 from jax_dynemb.ops._state import TableState, empty_state, states_of_rows
 from jax_dynemb.sharding._collection import init
@@ -54,8 +55,10 @@ def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTabl
         schema=schema,
         rows=counters["rows"],
         counters=counters,
-        chunks=functools.partial(_chunks, folder, path, schema),
-        index=functools.partial(_keys_and_scores, folder, path, schema),
+        chunks=functools.partial(_chunks, folder, path, schema, layout_of(fields)),
+        index=functools.partial(
+            _keys_and_scores, folder, path, schema, layout_of(fields)
+        ),
     )
 
 
@@ -69,7 +72,9 @@ def counter_values_of(words: np.ndarray) -> dict[str, int]:
     return {name: values[name] for name in names}
 
 
-def _chunks(folder: Path, path: str, schema: Schema) -> Iterator[Exported]:
+def _chunks(
+    folder: Path, path: str, schema: Schema, layout: Mapping[str, int]
+) -> Iterator[Exported]:
     constants = _ffi.constants()
     room = constants["bucket_capacity"]
     index = _layout.open_array(folder, f"{path}/index")
@@ -83,7 +88,7 @@ def _chunks(folder: Path, path: str, schema: Schema) -> Iterator[Exported]:
             name: each[first * room : last * room].read()
             for name, each in arrays.items()
         }
-        keys, scores = _split_index(index[first:last].read().result())
+        keys, scores = split_index(index[first:last].read().result(), layout)
         live = scores != 0
         parts = {name: future.result()[live] for name, future in futures.items()}
         return Exported(
@@ -107,13 +112,13 @@ def _begins(schema: Schema) -> list[int]:
 
 
 def _keys_and_scores(
-    folder: Path, path: str, schema: Schema
+    folder: Path, path: str, schema: Schema, layout: Mapping[str, int]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     index = _layout.open_array(folder, f"{path}/index")
     begin = _begins(schema)[0]
     for first, last in _ranges(schema, 4 * index.shape[1]):
         some = index[begin + first : begin + last].read().result()
-        keys, scores = _split_index(some)
+        keys, scores = split_index(some, layout)
         yield keys[scores != 0], scores[scores != 0]
 
 
@@ -127,17 +132,6 @@ def _ranges(
     buckets = piece * max(1, _CHUNK_BYTES // bucket_bytes // piece)
     for first in range(0, schema.num_buckets, buckets):
         yield first, min(schema.num_buckets, first + buckets)
-
-
-def _split_index(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Keys int64[n] and scores uint64[n] of all slots of some buckets."""
-    constants = _ffi.constants()
-    keys, scores = constants["keys_word"], constants["scores_word"]
-    index = np.ascontiguousarray(index)
-    return (
-        np.ascontiguousarray(index[:, keys:scores]).view(np.int64).reshape(-1),
-        np.ascontiguousarray(index[:, scores:]).view(np.uint64).reshape(-1),
-    )
 
 
 def state_of(place: Place, leaves: Sequence[Any]) -> TableState:

@@ -2,18 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What finding keys costs: DynamicEmbeddingBag beside torch.nn.EmbeddingBag.
 
-    python benchmarks/lookup.py --rows 1e7 --dim 64 --bag 10
+    python benchmarks/lookup.py --rows 1e7 --dims 64 --bags 10
+    python benchmarks/lookup.py --device cuda --rows 1e7
 
 nn.EmbeddingBag gets ids that were numbered before; DynamicEmbeddingBag finds 64-bit ids
-first. Both read the same rows. They take turns with new random ids each time, all of
-them known (the worst case for caches), and the smallest time of each counts, since
-whatever else runs on the machine only adds. Binary search is shown for comparison.
+first. Both read the same rows. They take turns with new ids each time, all of them
+known (the worst case for caches), and the smallest time of each counts, since whatever
+else runs on the machine only adds. On a GPU a call ends when its result is there, and
+the last two columns replay a CUDA graph of the call.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import time
 from collections.abc import Callable
 
@@ -23,79 +24,129 @@ from jax_dynemb_torch import DynamicEmbeddingBag, Source
 from jax_dynemb_torch._snapshot import Snapshot
 from jax_dynemb_torch._table import EXTRA_KEYS, Table
 
-BATCHES = (1, 8, 64, 512, 1024, 4096, 8192)
+BATCHES = (1, 8, 64, 512, 1024, 8192)
+_POOL = 1 << 21  # ids
+_SCATTER = 7_368_787  # a prime
 
 
 class Candidates:
-    """Three ways to the same rows.
+    """Two ways to the same rows.
 
     Args:
       rows: how many.
       dim: columns of a row.
+      device: where they are.
     """
 
-    def __init__(self, rows: int, dim: int):
+    def __init__(self, rows: int, dim: int, device: str):
         self.keys = torch.randint(-(2**63), 2**63 - 1, (rows,)).unique()
         weight = torch.randn(len(self.keys) + 2, dim)
         weight[-2:] = 0
-        self.static = torch.nn.EmbeddingBag.from_pretrained(weight, mode="sum")
-        self.stored = torch.cat([self.keys, torch.tensor(EXTRA_KEYS)])
-        table = Table(self.stored, weight, weight[-2:])
+        stored = torch.cat([self.keys, torch.tensor(EXTRA_KEYS)])
+        table = Table(stored, weight, weight[-2:])
         source = Source("t", Snapshot(table, None, None))
-        self.dynamic = DynamicEmbeddingBag(source, mode="sum")
+        self.dynamic = DynamicEmbeddingBag(source, mode="sum").to(device)
+        weight = self.dynamic.snapshot.base.rows
+        self.static = torch.nn.EmbeddingBag.from_pretrained(weight, mode="sum")
+        self.keys, self.device = self.keys.to(device), device
 
-    def binary(self, ids: torch.Tensor) -> torch.Tensor:
-        """Sorted keys, binary search."""
-        flat = ids.view(-1)
-        place = torch.searchsorted(self.keys, flat)
-        found = self.stored.index_select(0, place) == flat
-        return self.static(torch.where(found, place, len(self.keys)).view(ids.shape))
-
-    def least_times(self, shape: tuple[int, int], seconds: float) -> list[float]:
+    def least_times(
+        self, shape: tuple[int, int], skewed: bool, seconds: float
+    ) -> list[float]:
         """The smallest time of each in microseconds, taken in turns."""
-        functions: list[Callable] = [self.static, self.dynamic, self.binary]
-        numbers = functools.partial(torch.randint, len(self.keys), shape)
-        first = numbers()
-        for function in functions[1:]:
-            torch.testing.assert_close(self.static(first), function(self.keys[first]))
-        best = [float("inf")] * 3
+        calls = [self.static, self.dynamic]
+        if self.device == "cuda":
+            calls += [_replayed(self.static, shape), _replayed(self.dynamic, shape)]
+        size = shape[0] * shape[1]
+        numbers = self._numbers(max(_POOL, 4 * size), skewed)
+        pools = [numbers, self.keys[self._numbers(len(numbers), skewed)]]
+        for place, call in enumerate(calls):
+            ids = self.keys[numbers] if place % 2 else numbers
+            ids = ids[:size].view(shape)
+            torch.testing.assert_close(
+                call(ids), self.static(numbers[:size].view(shape))
+            )
+        best = [float("inf")] * len(calls)
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
-            for place, function in enumerate(functions):
-                ids = numbers() if place == 0 else self.keys[numbers()]
+            for place, call in enumerate(calls):
+                # Others each time: nothing but the popular rows is in a cache.
+                first = size * int(torch.randint(len(numbers) // size, ()))
+                ids = pools[place % 2][first : first + size].view(shape)
+                self._wait()
                 begin = time.perf_counter()
-                function(ids)
+                call(ids)
+                self._wait()
                 best[place] = min(best[place], time.perf_counter() - begin)
         return [1e6 * each for each in best]
+
+    def _numbers(self, count: int, skewed: bool) -> torch.Tensor:
+        """int64[count]: numbers of rows."""
+        rows = len(self.keys)
+        uniform = torch.rand(count, dtype=torch.float64, device=self.device)
+        if not skewed:
+            return (rows * uniform).long().clamp_(max=rows - 1)
+        # A power law with exponent 1: the logarithm of the rank is uniform.
+        rank = (rows**uniform).long().clamp_(max=rows - 1)
+        return rank.mul_(_SCATTER).remainder_(rows)  # the popular ids lie anywhere
+
+    def _wait(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+
+def _replayed(call: Callable, shape: tuple[int, int]) -> Callable:
+    """A call as a CUDA graph: launches cost nothing on the host."""
+    ids = torch.zeros(shape, dtype=torch.int64, device="cuda")
+    call(ids)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call(ids)
+
+    def replay(new: torch.Tensor) -> torch.Tensor:
+        ids.copy_(new)
+        graph.replay()
+        return result
+
+    return replay
 
 
 def main() -> None:
     """Prints a table of microseconds a call."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=float, default=1e6)
-    parser.add_argument("--dim", type=int, default=64)
-    parser.add_argument("--bag", type=int, default=1, help="ids of a bag")
+    parser.add_argument("--dims", default="64", help="columns, one or several")
+    parser.add_argument("--bags", default="1", help="ids of a bag, one or several")
+    parser.add_argument("--batches", default=",".join(map(str, BATCHES)))
+    parser.add_argument("--ids", default="power,uniform")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=2.0, help="for each line")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    candidates = Candidates(int(options.rows), options.dim)
+    graphs = " nn, graph | ours, graph | ratio |" if options.device == "cuda" else ""
     print(
-        f"\n{len(candidates.keys)} rows of {options.dim} float32, "
-        f"bags of {options.bag}, {options.threads} thread(s), microseconds a call\n\n"
-        "| batch | nn.EmbeddingBag | DynamicEmbeddingBag | ratio "
-        "| binary search, ratio |\n| --- | --- | --- | --- | --- |"
+        f"{int(options.rows)} rows of float32 on {options.device}, "
+        f"{options.threads} thread(s), microseconds a call\n\n"
+        f"| dim | bag | ids | batch | nn.EmbeddingBag | DynamicEmbeddingBag | ratio |"
+        f"{graphs}\n|{' --- |' * (10 if graphs else 7)}"
     )
     with torch.inference_mode():
-        for batch in BATCHES:
-            shape = (batch, options.bag)
-            static, ours, search = candidates.least_times(shape, options.seconds)
-            print(
-                f"| {batch} | {static:.1f} | {ours:.1f} | {ours / static:.2f} |"
-                f" {search / static:.2f} |",
-                flush=True,
-            )
+        for dim in map(int, options.dims.split(",")):
+            candidates = Candidates(int(options.rows), dim, options.device)
+            for bag in map(int, options.bags.split(",")):
+                for ids in options.ids.split(","):
+                    for batch in map(int, options.batches.split(",")):
+                        times = candidates.least_times(
+                            (batch, bag), ids == "power", options.seconds
+                        )
+                        line = f"| {dim} | {bag} | {ids} | {batch} |"
+                        for static, ours in zip(times[::2], times[1::2], strict=True):
+                            line += (
+                                f" {static:.1f} | {ours:.1f} | {ours / static:.2f} |"
+                            )
+                        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import hypothesis
 import pytest
 import torch
 
+from devices import DEVICES
+
 hypothesis.settings.register_profile(
     "ci", max_examples=30, deadline=None, derandomize=True
 )
@@ -16,8 +18,6 @@ hypothesis.settings.register_profile("nightly", max_examples=1000, deadline=None
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 torch.set_num_threads(1)  # small operations; threads that wait for a core cost more
-
-DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
 
 @pytest.fixture(params=DEVICES)

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devices import DEVICES
 from jax_dynemb_torch import DynamicEmbeddingBag
 from known import DIM, GOLDEN, look_up, mixed_ids, table
 
@@ -18,9 +19,11 @@ EXACT = {"rtol": 1e-6, "atol": 1e-6}  # other orders of the same sum
 
 
 @functools.cache
-def module(mode: str, dtype: str = "float32", **options) -> DynamicEmbeddingBag:
+def module(
+    mode: str, dtype: str = "float32", where: str = "cpu", **options
+) -> DynamicEmbeddingBag:
     path = GOLDEN / dtype / "items.safetensors"
-    return DynamicEmbeddingBag(path, mode=mode, **options)
+    return DynamicEmbeddingBag(path, mode=mode, **options).to(where)
 
 
 def numbered(ids: np.ndarray, mode: str) -> tuple[torch.nn.EmbeddingBag, torch.Tensor]:
@@ -49,14 +52,16 @@ def test_padded_bags(device, mode, shape):
 bags = st.lists(st.lists(st.integers(-3, 45), max_size=5), max_size=8)
 
 
+@pytest.mark.parametrize("where", DEVICES)
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("mode", ["sum", "mean"])
-@given(bags)
-def test_jagged_bags(last, mode, bags):
+@given(bags=bags)
+def test_jagged_bags(where, last, mode, bags):
     flat = np.array([i for bag in bags for i in bag], np.int64)
     ends = np.cumsum([0] + [len(bag) for bag in bags])
-    offsets = torch.tensor(ends if last else ends[:-1])
-    got = module(mode, include_last_offset=last)(torch.tensor(flat), offsets)
+    offsets = torch.tensor(ends if last else ends[:-1], device=where)
+    bag = module(mode, where=where, include_last_offset=last)
+    got = bag(torch.tensor(flat, device=where), offsets).cpu()
     if flat.size == 0:
         assert got.shape == (len(bags), DIM) and not got.any()
         return
@@ -66,18 +71,18 @@ def test_jagged_bags(last, mode, bags):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-def test_weights(dtype):
+def test_weights(device, dtype):
     ids, rng = mixed_ids(40, 6), np.random.default_rng(1)
     weights = rng.normal(size=ids.shape).astype(np.float32)
     rows = look_up(table(), ids).astype(np.float64)
     expected = (rows * weights[..., None]).sum(1)
-    given = torch.tensor(weights)
-    got = module("sum", dtype)(torch.tensor(ids), per_sample_weights=given)
+    given, moved = torch.tensor(weights).to(device), torch.tensor(ids).to(device)
+    got = module("sum", dtype, device)(moved, per_sample_weights=given)
     tolerance = 6 * 4 / 127 if dtype == "int8" else 1e-5
-    np.testing.assert_allclose(got, expected, atol=tolerance, rtol=1e-5)
+    np.testing.assert_allclose(got.cpu(), expected, atol=tolerance, rtol=1e-5)
     # A mean divides by the ids that are there, whatever their weights.
     counts = np.maximum((ids != -1).sum(1), 1)[:, None]
-    got = module("mean", dtype)(torch.tensor(ids), per_sample_weights=given)
+    got = module("mean", dtype, device)(moved, per_sample_weights=given).cpu()
     np.testing.assert_allclose(got, expected / counts, atol=tolerance, rtol=1e-5)
 
 
@@ -112,13 +117,14 @@ def test_shapes_that_do_not_fit(arguments, sentence):
         module("sum")(*arguments)
 
 
-def test_gradients_of_weights_after_inference():
+def test_gradients_of_weights_after_inference(device):
     """What a call without gradients keeps for the next one serves them too."""
-    bag, ids = module("sum"), torch.tensor(mixed_ids(5, 11))
+    ids = torch.tensor(mixed_ids(5, 11))
+    bag, moved = module("sum", where=device), ids.to(device)
     with torch.inference_mode():
-        bag(ids)
-    weights = torch.ones(ids.shape, requires_grad=True)
-    bag(ids, per_sample_weights=weights).sum().backward()
+        bag(moved)
+    weights = torch.ones(ids.shape, requires_grad=True, device=device)
+    bag(moved, per_sample_weights=weights).sum().backward()
     assert weights.grad is not None
     expected = look_up(table(), ids.numpy()).sum(axis=-1)
-    np.testing.assert_allclose(weights.grad, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(weights.grad.cpu(), expected, rtol=1e-5, atol=1e-6)

@@ -99,18 +99,19 @@ def test_a_keyed_jagged_tensor(device, bags, weighted):
         np.testing.assert_allclose(rows[name].cpu(), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_a_dictionary_of_all_forms():
-    collection = EmbeddingBagCollection(FOLDER)
-    padded, single = torch.tensor(mixed_ids(6, 3)), torch.tensor(mixed_ids(6))
-    lengths = torch.tensor([2, 0, 1, 0, 3, 0])
-    jagged = Jagged(torch.tensor(mixed_ids(9, seed=3)), lengths)
+def test_a_dictionary_of_all_forms(device):
+    collection = EmbeddingBagCollection(FOLDER).to(device)
+    padded = torch.tensor(mixed_ids(6, 3), device=device)
+    single = torch.tensor(mixed_ids(6), device=device)
+    lengths = torch.tensor([2, 0, 1, 0, 3, 0], device=device)
+    jagged = Jagged(torch.tensor(mixed_ids(9, seed=3), device=device), lengths)
     rows = collection({"bought": padded, "cities": single, "clicked": jagged})
     assert list(rows) == ["bought", "cities", "clicked"]
-    bag = DynamicEmbeddingBag(FOLDER, "items", include_last_offset=True)
+    bag = DynamicEmbeddingBag(FOLDER, "items", include_last_offset=True).to(device)
     torch.testing.assert_close(rows["bought"], bag(padded))
-    offsets = torch.tensor([0, 2, 2, 3, 3, 6, 6])
+    offsets = torch.tensor([0, 2, 2, 3, 3, 6, 6], device=device)
     torch.testing.assert_close(rows["clicked"], bag(jagged.values, offsets))
-    city = DynamicEmbeddingBag(FOLDER, "cities")
+    city = DynamicEmbeddingBag(FOLDER, "cities").to(device)
     torch.testing.assert_close(rows["cities"], city(single[:, None]))
 
 

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from devices import DEVICES
 from jax_dynemb_torch import DynamicEmbedding, DynamicEmbeddingBag
 from known import (
     CHANGED,
@@ -58,14 +59,15 @@ def test_rows_change_come_and_go(device, dtype):
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean"])
-def test_bags_of_old_and_new_rows(mode):
-    module = DynamicEmbeddingBag(BASE, mode=mode)
+def test_bags_of_old_and_new_rows(device, mode):
+    module = DynamicEmbeddingBag(BASE, mode=mode).to(device)
     module.apply_delta(DELTA)
     ids = np.concatenate([mixed_ids(50, 4), np.stack([CHANGED] * 5, 1)[:, :4]])
     weights = np.linspace(-1, 1, ids.size, dtype=np.float32).reshape(ids.shape)
     rows = look_up(table_after_delta(), ids) * weights[..., None]
     counts = np.maximum((ids != -1).sum(1), 1)[:, None] if mode == "mean" else 1
-    got = module(torch.tensor(ids), per_sample_weights=torch.tensor(weights))
+    moved = torch.tensor(ids, device=device), torch.tensor(weights, device=device)
+    got = module(moved[0], per_sample_weights=moved[1]).cpu()
     np.testing.assert_allclose(got, rows.sum(1) / counts, rtol=1e-5, atol=1e-5)
 
 
@@ -73,10 +75,11 @@ numbers = st.integers(0, 60)
 changes = st.dictionaries(numbers, st.integers(-8, 8), max_size=8)
 
 
-@given(st.lists(st.tuples(changes, st.sets(numbers, max_size=5)), max_size=6))
-def test_any_history(tmp_path_factory, history):
-    folder, module, rows = tmp_path_factory.mktemp("d"), DynamicEmbedding(BASE), table()
-    spoken_of = set()
+@pytest.mark.parametrize("where", DEVICES)
+@given(history=st.lists(st.tuples(changes, st.sets(numbers, max_size=5)), max_size=6))
+def test_any_history(tmp_path_factory, where, history):
+    folder, rows, spoken_of = tmp_path_factory.mktemp("d"), table(), set()
+    module = DynamicEmbedding(BASE).to(where)
     for step, (changed, removed) in enumerate(history):
         new = {key: np.full(DIM, value) for key, value in changed.items()}
         path = write(folder / "delta", new, removed, since=step, until=step + 10)
@@ -84,7 +87,8 @@ def test_any_history(tmp_path_factory, history):
         rows = {k: v for k, v in rows.items() if k not in removed} | new
         spoken_of |= changed.keys() | removed
     ids = np.concatenate([np.arange(-1, 62), KEYS])
-    np.testing.assert_array_equal(module(torch.tensor(ids)), look_up(rows, ids))
+    got = module(torch.tensor(ids, device=where)).cpu()
+    np.testing.assert_array_equal(got, look_up(rows, ids))
     assert module.overlay_rows == len(spoken_of)
 
 
@@ -123,11 +127,11 @@ def test_deltas_that_do_not_continue_the_table(tmp_path):
     assert module.overlay_rows == 0
 
 
-def test_readers_see_all_of_a_delta_or_nothing(tmp_path):
+def test_readers_see_all_of_a_delta_or_nothing(device, tmp_path):
     """Each delta sets all rows of many ids to its number."""
-    ids = torch.tensor(KEYS[:64])
-    row = DynamicEmbedding(BASE)
-    bag = DynamicEmbeddingBag(BASE, mode="sum")
+    ids = torch.tensor(KEYS[:64], device=device)
+    row = DynamicEmbedding(BASE).to(device)
+    bag = DynamicEmbeddingBag(BASE, mode="sum").to(device)
     deltas = [
         write(
             tmp_path / f"{n}", {k: np.full(DIM, float(n)) for k in KEYS[:64].tolist()}
@@ -140,8 +144,10 @@ def test_readers_see_all_of_a_delta_or_nothing(tmp_path):
 
     def read() -> None:
         last = 1.0
+        stream = torch.cuda.Stream() if device == "cuda" else None
         while not done.is_set():
-            rows, sums = row(ids), bag(ids.view(16, 4))
+            with torch.cuda.stream(stream):  # nothing where there is none
+                rows, sums = row(ids).cpu(), bag(ids.view(16, 4)).cpu()
             number = rows[0, 0].item()
             if not (rows == number).all() or number < last:
                 problems.append(f"torn: {rows}")
@@ -169,13 +175,14 @@ def test_readers_see_all_of_a_delta_or_nothing(tmp_path):
     assert all(reference() is None for reference in snapshots)
 
 
-def test_another_export_takes_over(tmp_path):
-    module = DynamicEmbedding(BASE)
+def test_another_export_takes_over(device, tmp_path):
+    module = DynamicEmbedding(BASE).to(device)
     module.apply_delta(DELTA)
     module.replace(GOLDEN / "int8")
     assert module.overlay_rows == 0
     exact = look_up(table(), KEYS)
-    np.testing.assert_allclose(module(torch.tensor(KEYS)), exact, atol=2 / 127)
+    rows = module(torch.tensor(KEYS, device=device)).cpu()
+    np.testing.assert_allclose(rows, exact, atol=2 / 127)
     narrow = {
         "keys": torch.tensor([1]),
         "rows": torch.ones(1, DIM + 1),

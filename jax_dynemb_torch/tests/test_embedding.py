@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devices import DEVICES
 from jax_dynemb_torch import DynamicEmbedding
 from known import (
     CHANGED,
@@ -34,30 +35,31 @@ def test_every_shape(device, shape):
     np.testing.assert_array_equal(rows.cpu(), look_up(table(), ids))
 
 
-def test_every_key_unknown_ids_and_padding():
+def test_every_key_unknown_ids_and_padding(device):
     ids = np.concatenate([KEYS, UNKNOWN, [-1, -2]])
-    rows = DynamicEmbedding(BASE)(torch.tensor(ids))
-    np.testing.assert_array_equal(rows, look_up(table(), ids))
+    rows = DynamicEmbedding(BASE).to(device)(torch.tensor(ids, device=device))
+    np.testing.assert_array_equal(rows.cpu(), look_up(table(), ids))
 
 
-@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=50))
-def test_any_int64(ids):
+@pytest.mark.parametrize("where", DEVICES)
+@given(ids=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=50))
+def test_any_int64(where, ids):
     ids = np.array(ids, np.int64)
-    rows = _module()(torch.tensor(ids))
-    np.testing.assert_array_equal(rows, look_up(table(), ids))
+    rows = _module(where)(torch.tensor(ids, device=where))
+    np.testing.assert_array_equal(rows.cpu(), look_up(table(), ids))
 
 
-def test_a_directory_is_loaded_with_its_deltas():
+def test_a_directory_is_loaded_with_its_deltas(device):
     ids = np.concatenate([CHANGED, REMOVED, mixed_ids(100)])
-    rows = DynamicEmbedding(GOLDEN / "float32", "items")(torch.tensor(ids))
+    module = DynamicEmbedding(GOLDEN / "float32", "items").to(device)
+    rows = module(torch.tensor(ids, device=device)).cpu()
     np.testing.assert_array_equal(rows, look_up(table_after_delta(), ids))
 
 
-def test_narrow_integers_are_widened():
+def test_narrow_integers_are_widened(device):
     ids = torch.arange(50, dtype=torch.int32)
-    np.testing.assert_array_equal(
-        DynamicEmbedding(BASE)(ids), look_up(table(), ids.numpy())
-    )
+    rows = DynamicEmbedding(BASE).to(device)(ids.to(device)).cpu()
+    np.testing.assert_array_equal(rows, look_up(table(), ids.numpy()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bool])
@@ -74,5 +76,5 @@ def test_a_module_among_others():
 
 
 @functools.cache
-def _module() -> DynamicEmbedding:
-    return DynamicEmbedding(BASE)
+def _module(where: str) -> DynamicEmbedding:
+    return DynamicEmbedding(BASE).to(where)

@@ -17,16 +17,18 @@ BASE = GOLDEN / "float32" / "items.safetensors"
 FIELDS = {"jax_dynemb": json.dumps({"format_version": 1})}
 
 
-def test_bfloat16_is_exact_where_its_bits_suffice():
+def test_bfloat16_is_exact_where_its_bits_suffice(device):
     ids = np.concatenate([KEYS, UNKNOWN, [-1]])
-    rows = DynamicEmbedding(GOLDEN / "bfloat16")(torch.tensor(ids))
+    module = DynamicEmbedding(GOLDEN / "bfloat16").to(device)
+    rows = module(torch.tensor(ids, device=device)).cpu()
     np.testing.assert_array_equal(rows, look_up(table(), ids))
 
 
 @pytest.mark.parametrize(("dtype", "levels"), [("int8", 127), ("int4", 7)])
-def test_integers_are_off_by_half_a_step(dtype, levels):
+def test_integers_are_off_by_half_a_step(device, dtype, levels):
     ids = np.concatenate([KEYS, UNKNOWN, [-1]])
-    rows = DynamicEmbedding(GOLDEN / dtype)(torch.tensor(ids)).numpy()
+    module = DynamicEmbedding(GOLDEN / dtype).to(device)
+    rows = module(torch.tensor(ids, device=device)).cpu().numpy()
     exact = look_up(table(), ids)
     step = np.abs(exact).max(axis=1, keepdims=True) / levels
     assert (np.abs(rows - exact) <= 0.5001 * step).all()
@@ -63,7 +65,7 @@ def test_keys_and_rows_are_enough(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
-def test_an_empty_table(tmp_path, dtype):
+def test_an_empty_table(device, tmp_path, dtype):
     stored = {"int8": torch.int8, "int4": torch.uint8}.get(dtype, torch.float32)
     tensors = {
         "keys": torch.empty(0, dtype=torch.int64),
@@ -72,19 +74,21 @@ def test_an_empty_table(tmp_path, dtype):
         "extra_rows": torch.tensor([[3.0, 4.0], [0.0, 0.0]]),
     }
     save_file(tensors, tmp_path / "t.safetensors", FIELDS)
-    rows = DynamicEmbedding(tmp_path)(torch.tensor([5, -1]))
+    module = DynamicEmbedding(tmp_path).to(device)
+    rows = module(torch.tensor([5, -1], device=device))
     assert rows.tolist() == [[3.0, 4.0], [0.0, 0.0]]
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
-def test_a_dynamicemb_dump(ranks):
+def test_a_dynamicemb_dump(device, ranks):
     ids = np.concatenate([KEYS, mixed_ids(100)])
     folder = GOLDEN / f"dump{ranks}"
     assert table_names(folder) == ["cities", "items"]
-    module = DynamicEmbedding(folder, "items")
-    np.testing.assert_array_equal(
-        module(torch.tensor(ids)), look_up(table(), ids, default=0.0)
-    )
+    module = DynamicEmbedding(folder, "items").to(device)
+    rows = module(torch.tensor(ids, device=device)).cpu()
+    np.testing.assert_array_equal(rows, look_up(table(), ids, default=0.0))
+    if device == "cuda":
+        return  # the mapping may go when the rows have been copied
     values = folder / "items_emb_values.rank_0.world_size_1"
     assert (str(values) in mapped_files()) == (ranks == 1)
 

@@ -22,7 +22,10 @@ import jax
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb.checkpoint import _orbax  # noqa: F401  (imported before the forks)
+from jax_dynemb.checkpoint import (
+    _orbax,  # noqa: F401  (imported before the forks)
+    _pieces,
+)
 
 COLL = jde.Tables(
     [jde.TableConfig("cat", dim=4, capacity=1024, optimizer=jde.optim.adagrad(0.1))]
@@ -121,6 +124,9 @@ def run_writer(
 
 def main(directory: Path, kills: int, seed: int) -> dict[str, int]:
     """Kills so many writers; counts what happened to their checkpoints."""
+    _pieces.PIECE_BYTES = (
+        1 << 13
+    )  # rows are written in pieces, as those of large tables
     rng = random.Random(seed)
     counts = {"kills": 0, "inside_a_save": 0, "started": 0, "completed": 0, "lost": 0}
     durable, usual = -1, 0.1

@@ -17,6 +17,7 @@ from flax import nnx
 from jax.sharding import NamedSharding, PartitionSpec
 
 import jax_dynemb as jde
+from jax_dynemb.checkpoint import _pieces
 
 CHAIN = (8, 2, 1, 4)
 
@@ -121,6 +122,7 @@ def check(current, original, devices: int) -> None:
 
 def main(directory: Path) -> None:
     assert jax.device_count() == 8
+    _pieces.PIECE_BYTES = 1 << 14  # some arrays are written in pieces, as large ones
     model = trained()
     original = jax.tree.map(lambda x: x + 0 if x.dtype != bool else x, nnx.state(model))
     through_orbax(directory, original)

@@ -22,6 +22,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jax_dynemb as jde
+from jax_dynemb.checkpoint import _pieces
 
 BATCH = 32
 SAVED, LAST = 3, 6  # steps
@@ -233,6 +234,7 @@ def mesh_of(devices: int) -> Mesh:
 
 
 def main(what: str, directory: Path) -> None:
+    _pieces.PIECE_BYTES = 1 << 13  # some arrays of the tables are written in pieces
     jax.config.update("jax_num_cpu_devices", 4 if what == "pair" else 8)
     jde.distributed.ensure_initialized()
     said = {"alone": alone, "pair": pair, "again": again}[what](directory)

@@ -3,6 +3,7 @@
 """Tables that differ from what was saved: filled again, or a sentence says why not."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import optax
 import pytest
 
 import jax_dynemb as jde
+from jax_dynemb.checkpoint import _checksums, _index
 from jax_dynemb.reference import bucket_of
 from support import HostRow, assert_same_rows, compiled, export, gradients
 
@@ -171,6 +173,34 @@ def test_never_twice_the_table_in_memory(tmp_path, monkeypatch):
     tree = {"tables": old}
     jde.checkpoint.restore(tmp_path, tree, tables=coll)
     assert old["cat"].values.is_deleted() and old["cat"].index.is_deleted()
+
+
+def test_an_index_of_another_layout(tmp_path, monkeypatch):
+    """Keys and scores side by side, instead of all keys and then all scores."""
+    before, state = saved(tmp_path, CONFIG)
+    expected = export(before, state, "cat")
+    item = tmp_path / "1" / "state"
+    (file,) = (path for path in (item / "tables.cat.index").glob("0.*"))
+    now = _index.index_layout()
+    other = now | {"keys_word": 32, "scores_word": 34, "slot_words": 4}
+    old = np.fromfile(file, np.uint32).reshape(-1, now["bucket_words"])
+    keys, scores = (words.view(np.uint32) for words in _index.split_index(old, now))
+    new = old.copy()
+    slots = np.stack([keys.reshape(-1, 2), scores.reshape(-1, 2)], axis=1)
+    new[:, 32:] = slots.reshape(len(old), -1)
+    new.tofile(file)
+    fields = json.loads((item / "jax_dynemb.json").read_text())
+    (item / "jax_dynemb.json").write_text(json.dumps(fields | {"index": other}))
+    (item / "checksums.json").unlink()
+    _checksums.write_checksums(item)
+    coll, again, notes = restored(tmp_path, CONFIG)
+    assert "was saved by a version with another index" in notes
+    got = export(coll, again, "cat")
+    assert got.keys() == expected.keys()
+    for key, row in got.items():
+        np.testing.assert_array_equal(row.values, expected[key].values)
+        np.testing.assert_array_equal(row.state["mu"], expected[key].state["mu"])
+        assert row.score == expected[key].score
 
 
 SENTENCES = [

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """save, restore and latest: a run goes on from them as if nothing had happened."""
 
+import json
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ import pytest
 from flax import nnx
 
 import jax_dynemb as jde
+from jax_dynemb.checkpoint import _layout, _pieces, _read_pieces, _write_pieces
 from jax_dynemb.stored import FORMAT_VERSION
 
 IDS = np.random.default_rng(0).integers(-(2**62), 2**62, 400)
@@ -182,17 +184,92 @@ def test_orbax_reads_what_was_saved(tmp_path):
     np.testing.assert_array_equal(table["values"], state["cat"].values)
 
 
-def test_large_arrays_are_written_in_pieces_of_whole_rows(tmp_path, monkeypatch):
-    from jax_dynemb.checkpoint import _layout, _orbax
+@pytest.fixture
+def large(monkeypatch):
+    """Arrays of more than 64 KiB are large, so that small ones test what they do."""
+    monkeypatch.setattr(_pieces, "PIECE_BYTES", 1 << 16)
 
-    monkeypatch.setattr(_orbax, "_PIECE_BYTES", 1 << 16)
+
+@pytest.fixture(params=["as on a CPU", "as on a GPU"])
+def way(request, monkeypatch):
+    """How pieces travel: a CPU can do as if its memory were not the host's."""
+    if request.param == "as on a CPU":
+        return
+    for module in (_read_pieces, _write_pieces):
+        monkeypatch.setattr(module, "is_host", lambda device: False)
+
+    def unaligned(size: int) -> np.ndarray:
+        """A buffer that a CPU device copies, as a GPU does, and does not share."""
+        buffer = np.empty(size + 128, np.uint8)
+        return buffer[(4 - buffer.ctypes.data) % 64 :][:size]
+
+    monkeypatch.setattr(_read_pieces, "_fresh", unaligned)
+
+
+def test_large_arrays_are_written_in_pieces_of_whole_rows(tmp_path, large, way):
     coll = jde.Tables([jde.TableConfig("cat", dim=32, capacity=64 * 128)])
     _, _, state = coll.lookup(coll.init(0), {"cat": jde.ids(IDS)})
     jde.checkpoint.save(tmp_path, 0, state, tables=coll, wait=True)
-    values = _layout.open_array(tmp_path / "0", "cat/values")
-    assert values.chunk_layout.read_chunk.shape == (512, 32)  # 64 KiB
+    pieces = list((tmp_path / "0" / "state" / "cat.values").glob("[0-9]*"))
+    size = 32 * 4 * coll.tables["cat"].num_slots
+    assert [path.stat().st_size for path in pieces] == [1 << 16] * (size >> 16)
+    assert (
+        b"".join(
+            path.read_bytes()
+            for path in sorted(pieces, key=lambda path: int(path.name.split(".")[0]))
+        )
+        == np.asarray(state["cat"].values).tobytes()
+    )
     again = jde.checkpoint.restore(tmp_path, coll.init(1), tables=coll)
     assert_same(again.tree, state)
+    # What another program reads is the same.
+    values = _layout.open_array(tmp_path / "0", "cat/values")
+    np.testing.assert_array_equal(values.read().result(), state["cat"].values)
+    with ocp.CheckpointManager(tmp_path) as manager:
+        args = ocp.args.Composite(state=ocp.args.StandardRestore())
+        read = manager.restore(0, args=args)["state"]
+    np.testing.assert_array_equal(read["cat"]["values"], state["cat"].values)
+    np.testing.assert_array_equal(read["cat"]["index"], state["cat"].index)
+
+
+@pytest.mark.parametrize("damage", ["altered", "cut off", "missing"])
+def test_damage_in_a_piece(tmp_path, large, damage):
+    coll = jde.Tables([jde.TableConfig("cat", dim=32, capacity=64 * 128)])
+    _, _, state = coll.lookup(coll.init(0), {"cat": jde.ids(IDS)})
+    for step in (0, 1):
+        jde.checkpoint.save(tmp_path, step, state, tables=coll, wait=True)
+    piece = tmp_path / "1" / "state" / "cat.values" / "3.0"
+    data = bytearray(piece.read_bytes())
+    data[1000] ^= 1
+    if damage == "missing":
+        piece.unlink()
+    else:
+        piece.write_bytes(data if damage == "altered" else data[:-1])
+    again = coll.init(1)
+    with pytest.raises(ValueError, match=f"damaged at {piece}: "):
+        jde.checkpoint.restore(tmp_path, again, tables=coll)
+    # The same tree takes another step, though its arrays are gone.
+    restored = jde.checkpoint.restore(tmp_path, again, step=0, tables=coll)
+    assert_same(restored.tree, state)
+
+
+def test_dense_arrays_of_any_shape_in_pieces(tmp_path, large, way):
+    rng = np.random.default_rng(0)
+    tree = {
+        "wide": rng.normal(size=(3, 1 << 15)).astype(np.float32),  # one row is too much
+        "prime": rng.normal(size=(40009, 2)).astype(np.float32),  # no divisors
+        "three": rng.normal(size=(64, 16, 32)).astype(np.float32),
+        "half": rng.normal(size=(1 << 15, 4)).astype(jnp.bfloat16),
+        "flat": rng.integers(0, 2**32, 1 << 17, np.uint32),
+    }
+    tree = jax.tree.map(jnp.asarray, tree)
+    jde.checkpoint.save(tmp_path, 0, tree, wait=True)
+    fields = json.loads((tmp_path / "0" / "state" / "jax_dynemb.json").read_text())
+    assert set(fields["pieces"]) == {"three", "half", "flat"}
+    blank = jax.tree.map(lambda x: x * 0, tree)
+    assert_same(jde.checkpoint.restore(tmp_path, blank).tree, tree)
+    host = jax.tree.map(np.zeros_like, tree)  # a tree of NumPy arrays is read too
+    assert_same(jde.checkpoint.restore(tmp_path, host).tree, tree)
 
 
 def test_a_newer_format_is_refused(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ def test_every_part_is_measured(tmp_path):
         ]
     )
     names = " ".join(line["what"] for line in lines)
-    for word in ("plain: write", "save: until", "restore: arrays", "DynamicEmb"):
+    for word in ("plain: write", "save: until", "restore: files", "DynamicEmb"):
         assert word in names
     assert all(line["seconds"] >= 0 and line["GB/s"] > 0 for line in lines)
     written = json.loads(result.read_text())

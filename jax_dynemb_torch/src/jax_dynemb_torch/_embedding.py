@@ -68,7 +68,7 @@ class _TableModule(nn.Module):
                     f"table '{self.name}' has rows of {self.dim} columns; those of the "
                     f"new one have {loaded.snapshot.base.dim}. Make a new module."
                 )
-            self.snapshot = loaded.snapshot.to(self.snapshot.base.keys.device)
+            self.snapshot = loaded.snapshot.moved(self.snapshot.base.keys.device)
 
     def __getstate__(self) -> dict:
         state = self.__dict__.copy()

@@ -30,6 +30,7 @@ class Snapshot(nn.Module):
 
     def rows(self, ids: torch.Tensor) -> torch.Tensor:
         """float32[n, dim] of int64[n]."""
+        self._hold()
         places = self.base.find(ids)
         if self.overlay is None:
             return self.base.gather(places)
@@ -43,12 +44,26 @@ class Snapshot(nn.Module):
         # As in Table.find: a module's own attributes are slow to reach.
         base, overlay = self._modules["base"], self.overlay
         assert isinstance(base, Table)
+        self._hold()
         places = base.find(ids)
         if overlay is None:
             return base.bags(places, offsets, weights)
         places, newer = self._split(ids, places)
         old = base.bags(places, offsets, weights)
         return old + overlay.bags(newer, offsets, weights)
+
+    def _hold(self) -> None:
+        """On a GPU, keeps the memory of the tables until this stream has read them.
+
+        Another thread may let go of them while kernels wait to run; what it puts into
+        the memory then would be read as rows.
+        """
+        keys = self._modules["base"]._buffers["keys"]  # type: ignore[union-attr]
+        if not keys.is_cuda or torch.compiler.is_compiling():  # type: ignore[union-attr]
+            return
+        stream = torch.cuda.current_stream(keys.device)  # type: ignore[union-attr]
+        for tensor in self.buffers():
+            tensor.record_stream(stream)
 
     def _split(
         self, ids: torch.Tensor, places: torch.Tensor
@@ -88,5 +103,11 @@ class Snapshot(nn.Module):
             torch.cat([rows, extra]),
             extra,
         )
-        overlay.to(self.base.keys.device)
-        return Snapshot(self.base, overlay, until)
+        return Snapshot(self.base, overlay, until).moved(self.base.keys.device)
+
+    def moved(self, device: torch.device) -> Snapshot:
+        """This one, when all of it is on a device and may be read from any stream."""
+        self.to(device)
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()
+        return self
