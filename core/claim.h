@@ -10,7 +10,7 @@
 // the same unseen key recognise each other's mark and end with one slot.
 //
 // The slots of a bucket are ranked, the first to go first:
-//   empty slots, those of the key's own half first (core/find.h), in order of place;
+//   empty slots, those of the key's own quarter first (core/find.h), in order of place;
 //   rows not used by this lookup, by score, then by key (only if the table evicts);
 //   slots claimed in this phase, the largest mark first, and only by a smaller mark;
 //   rows used by this lookup: never.
@@ -57,17 +57,19 @@ template <class Group>
 DYNEMB_HD Victim find_empty(Group const& group, Bucket const& bucket, uint64_t mark) {
   constexpr int kWords = kBucketCapacity / 8;
   auto const* const words = reinterpret_cast<uint64_t const*>(bucket.digests);
-  auto const start = preferred_half(mark) * (kWords / 2);
+  constexpr int kQuarter = kQuarterBucket / 8;
+  auto const nearest = preferred_quarter(mark) * kQuarter;
+  auto const word_of = [&](int i) { return i ^ nearest; };  // quarter by quarter
   for (int first = 0; first < kWords;) {
     // The next word with an empty digest, and then its eight slots, one a lane.
     uint64_t next = kNothing;
     for (int i = first + group.rank(); i < kWords && next == kNothing; i += group.size()) {
-      if (equal_bytes(words[(start + i) % kWords], 0) != 0) next = static_cast<uint64_t>(i);
+      if (equal_bytes(words[word_of(i)], 0) != 0) next = static_cast<uint64_t>(i);
     }
     next = group.min(next);
     if (next == kNothing) break;
     uint64_t own = kNothing, empty = kNothing;
-    auto const begin = (start + static_cast<int>(next)) % kWords * 8;
+    auto const begin = word_of(static_cast<int>(next)) * 8;
     for (int place = begin + group.rank(); place < begin + 8; place += group.size()) {
       auto const score = atomic_load(bucket.scores + place);
       if (score == mark) own = static_cast<uint64_t>(place);

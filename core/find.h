@@ -27,12 +27,15 @@ DYNEMB_HD int lowest_byte(uint64_t mask) {
 #endif
 }
 
-// The half of a bucket, 0 or 1, that the key of a hash looks at first and takes a slot in while it
-// has one: its digests are one line of a cache. A key may lie in either half. The bit takes part
-// neither in the digest nor in the choice of the bucket.
+// The quarter of a bucket, 0 to 3, that the key of a hash looks at first and takes a slot in while
+// it has one, then the other quarter of that half: a quarter's digests are one sector of a GPU's
+// memory, a half's one line of a CPU's cache. A key may lie anywhere. The bits take part neither in
+// the digest nor in the choice of the bucket.
 constexpr int kHalfBucket = kBucketCapacity / 2;
+constexpr int kQuarterBucket = kBucketCapacity / 4;
 
-DYNEMB_HD int preferred_half(uint64_t hash) { return static_cast<int>(hash >> 8 & 1); }
+DYNEMB_HD int preferred_quarter(uint64_t hash) { return static_cast<int>(hash >> 8 & 3); }
+DYNEMB_HD int preferred_half(uint64_t hash) { return preferred_quarter(hash) / 2; }
 
 // The first place from `from` on whose digest may be that of the hash; kBucketCapacity if none is.
 DYNEMB_HD int next_candidate(Bucket const& bucket, uint64_t hash, int from) {

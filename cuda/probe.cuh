@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/probe.cuh: core/find.h with 16-byte loads, 64 digests on their way at a time.
+// cuda/probe.cuh: core/find.h with 16-byte loads, 32 digests on their way at a time.
 #pragma once
 
 #include <cstdint>
@@ -25,29 +25,43 @@ __device__ __forceinline__ uint32_t candidates(uint4 const& a, uint4 const& b, u
   return result;
 }
 
-__device__ __forceinline__ int place_of_candidate(int bit) {
-  return bit / 32 * 32 + (7 - bit % 8) * 4 + bit % 32 / 8;
-}
+__device__ __forceinline__ int place_of_candidate(int bit) { return (7 - bit % 8) * 4 + bit / 8; }
 
-// The same as find_in_bucket. Lanes of a warp look for different keys; each turn of the inner loop
-// reads the key of one candidate of every lane, so that the reads overlap. Few warps have a key
-// outside its preferred half while the bucket is not full.
-__device__ __forceinline__ int find_place(Bucket const& bucket, Key key, uint64_t hash) {
-  auto const pattern = uint32_t{digest_of(hash)} * 0x01010101u;
-#pragma unroll 1
-  for (int look = 0; look < 2; ++look) {
-    auto const half = look ^ preferred_half(hash);
-    auto const* const digests = reinterpret_cast<uint4 const*>(bucket.digests) + half * 4;
-    auto const a = digests[0], b = digests[1], c = digests[2], d = digests[3];
-    auto found = uint64_t{candidates(a, b, pattern)} | uint64_t{candidates(c, d, pattern)} << 32;
-    while (found != 0) {
-      auto const bit = __ffsll(static_cast<long long>(found)) - 1;
-      auto const place = half * 64 + place_of_candidate(bit);
-      if (bucket.keys[place] == key) return place;
-      found &= found - 1;
-    }
+// The digests of a quarter of a bucket.
+struct QuarterDigests {
+  uint4 a, b;
+
+  __device__ __forceinline__ QuarterDigests(Bucket const& bucket, int quarter)
+      : a(reinterpret_cast<uint4 const*>(bucket.digests)[quarter * 2]),
+        b(reinterpret_cast<uint4 const*>(bucket.digests)[quarter * 2 + 1]) {}
+};
+
+// The place of the key in a quarter, or -1. Each turn of the loop reads the key of one candidate of
+// every lane, so that the reads overlap.
+__device__ __forceinline__ int find_in_quarter(Bucket const& bucket, QuarterDigests const& digests,
+                                               int quarter, Key key, uint32_t pattern) {
+  for (auto found = candidates(digests.a, digests.b, pattern); found != 0; found &= found - 1) {
+    auto const bit = __ffs(static_cast<int>(found)) - 1;
+    auto const place = quarter * kQuarterBucket + place_of_candidate(bit);
+    if (bucket.keys[place] == key) return place;
   }
   return -1;
+}
+
+// The same as find_in_bucket. Lanes of a warp look for different keys. Few warps have a key outside
+// its preferred quarter while the bucket is not full; then the others are read together.
+__device__ __forceinline__ int find_place(Bucket const& bucket, Key key, uint64_t hash) {
+  auto const pattern = uint32_t{digest_of(hash)} * 0x01010101u;
+  auto const first = preferred_quarter(hash);
+  auto const place = find_in_quarter(bucket, QuarterDigests(bucket, first), first, key, pattern);
+  if (place >= 0) return place;
+  auto const second = QuarterDigests(bucket, first ^ 1);
+  auto const third = QuarterDigests(bucket, first ^ 2);
+  auto const fourth = QuarterDigests(bucket, first ^ 3);
+  auto result = find_in_quarter(bucket, second, first ^ 1, key, pattern);
+  if (result < 0) result = find_in_quarter(bucket, third, first ^ 2, key, pattern);
+  if (result < 0) result = find_in_quarter(bucket, fourth, first ^ 3, key, pattern);
+  return result;
 }
 
 // The slot of a key that may be padding or reserved, or kPaddingSlot, kRefusedSlot, kMissingSlot.
