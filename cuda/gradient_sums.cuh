@@ -161,7 +161,7 @@ struct PieceSummer {
         for (int r = 0; r < kAhead; ++r) {
           auto const& ending = memory.endings[first + min(base + r, last)];
           auto const row = row_of(ending, min(base + r, last));
-          auto const wanted = ending.end == End::kRun && column < row.dim;
+          auto const wanted = ending.end == End::kRun && base + r <= last && column < row.dim;
           loaded[r] = call.sink.load(format_of<Formats>(row.table), row, column, wanted);
         }
       }
