@@ -96,15 +96,19 @@ def join_gradients(tables: Tables, residual: Any, d_rows: Any) -> list[FeatureGr
 def used_tables(
     tables: Tables, features: Sequence[FeatureGradient]
 ) -> list[TableConfig]:
-    """The tables of these features, in the order of the collection."""
-    names = {f.layout.table for f in features}
-    return [config for name, config in tables.tables.items() if name in names]
+    """The tables of these features, in the order of the collection's calls."""
+    return tables.placed({f.layout.table for f in features})
 
 
-def step_of(state: TableState) -> Int32[Array, ""]:
-    """Updates of the table so far, as optax schedules count them."""
+def step_of(state: TableState, row: int = 0) -> Int32[Array, ""]:
+    """Updates of a table so far, as optax schedules count them.
+
+    Args:
+      state: its arrays.
+      row: of their counters.
+    """
     place = _ffi.code("counters", "step")
-    return state.counters[0, place, 0].astype(jnp.int32)
+    return state.counters[row, place, 0].astype(jnp.int32)
 
 
 def apply_gradients(
@@ -134,12 +138,12 @@ def update_rows(
         new |= _update.update(fused, states, _of(features, fused), numbers)
     if others:
         reduced, reduced_states = _update.reduce(
-            others, states, _of(features, others), counts_step=True
+            others, new, _of(features, others), counts_step=True
         )
+        new |= reduced_states
         for table in others:
-            new[table.name] = _bridge(
-                table, reduced_states[table.name], *reduced[table.name]
-            )
+            place = table.state_name
+            new[place] = _bridge(table, new[place], *reduced[table.name])
     return new
 
 
@@ -158,7 +162,9 @@ def _hyper_parameters(
     names = _ffi.constants()["hyper_parameters"]
     rows = []
     for table in tables:
-        numbers = table.optimizer.hyper_parameters(step_of(states[table.name]))
+        row = table.own_counters.start or 0
+        step = step_of(states[table.state_name], row)
+        numbers = table.optimizer.hyper_parameters(step)
         numbers |= given.get(table.name, {})
         unknown = set(numbers) - set(names)
         if unknown:

@@ -33,7 +33,7 @@ def weight_gradients(
     """
     weighted = weighted_features(residual.features)
     names = {each.layout.table for each in weighted.values()}
-    configs = [reading(c) for name, c in tables.tables.items() if name in names]
+    configs = [reading(config) for config in tables.placed(names)]
     inputs = [one_row_input(each) for each in weighted.values()]
     outputs, new = _lookup.find(configs, states, inputs)
     result = {
