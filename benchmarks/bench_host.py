@@ -37,18 +37,11 @@ def measure(tables: int) -> list[dict[str, Any]]:
         (None, "sgd", "adam"), ("jax", "nnx"), (False, True)
     ):
         job = Job("host", case, "uniform", optimizer, step=step, shared=shared)
-        (ready,) = runner.ready([job])
-        times = timing.time_chain(ready.chain, EFFORT)
-        records.append(
-            {
-                "tables": tables,
-                "work": job.label,
-                "microseconds": round(min(times) * 1e6, 1),
-            }
-        )
-        print(
-            f"{tables:4} tables  {job.label:24} {records[-1]['microseconds']:9.1f} us"
-        )
+        for ready in runner.ready([job]):
+            least = min(timing.time_chain(ready.chain, EFFORT)) * 1e6
+            print(f"{tables:4} tables  {job.label:24} {least:9.1f} us", flush=True)
+            record = {"tables": tables, "work": job.label, "us": round(least, 1)}
+            records.append(record)
     return records
 
 

@@ -121,6 +121,12 @@ class Declared:
         """The configs of some tables as a call takes them, on one device."""
         return [config for name, config in self._placed.items() if name in names]
 
+    def in_the_same_arrays(self, name: str) -> tuple[TableConfig, ...]:
+        """A table and those that share its arrays, in their order there."""
+        arrays = self.state_name(name)
+        every = self._placed.values()
+        return tuple(c for c in every if c.state_name == arrays)
+
     def in_place(self, name: str) -> TableConfig:
         """The config of a table as a call takes it, on one device."""
         return self._placed[self._table(name).name]
