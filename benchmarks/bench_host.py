@@ -47,7 +47,7 @@ def measure(tables: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="What a step costs the host.")
     parser.add_argument("--tables", default="26", help="numbers of tables")
     parser.add_argument("--json", type=Path, help="write the figures")
     options = parser.parse_args()

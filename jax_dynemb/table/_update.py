@@ -19,7 +19,7 @@ from jax_dynemb.ops._residual import FeatureGradient, Residual, join_gradient
 from jax_dynemb.ops._state import TableState
 
 if TYPE_CHECKING:
-    from jax_dynemb.table._tables import Tables
+    from jax_dynemb.table._declared import Declared
 
 States = dict[str, TableState]
 
@@ -84,7 +84,9 @@ def pair_lookups(
     return pairs
 
 
-def join_gradients(tables: Tables, residual: Any, d_rows: Any) -> list[FeatureGradient]:
+def join_gradients(
+    tables: Declared, residual: Any, d_rows: Any
+) -> list[FeatureGradient]:
     """Pairs residuals with gradients; takes one lookup, or equal lists of lookups."""
     return [
         join_gradient(one, gradients[name], tables.config_of(name).dim)
@@ -94,7 +96,7 @@ def join_gradients(tables: Tables, residual: Any, d_rows: Any) -> list[FeatureGr
 
 
 def used_tables(
-    tables: Tables, features: Sequence[FeatureGradient]
+    tables: Declared, features: Sequence[FeatureGradient]
 ) -> list[TableConfig]:
     """The tables of these features, in the order of the collection's calls."""
     return tables.placed({f.layout.table for f in features})
@@ -112,7 +114,7 @@ def step_of(state: TableState, row: int = 0) -> Int32[Array, ""]:
 
 
 def apply_gradients(
-    tables: Tables,
+    tables: Declared,
     states: States,
     residual: Any,
     d_rows: Any,
@@ -190,7 +192,7 @@ def _bridge(
 
 
 def reduce_gradients(
-    tables: Tables, states: States, residual: Any, d_rows: Any
+    tables: Declared, states: States, residual: Any, d_rows: Any
 ) -> tuple[dict[str, RowGradients], States]:
     """See ``Tables.reduce_gradients``."""
     features = join_gradients(tables, residual, d_rows)

@@ -18,13 +18,13 @@ from jax_dynemb.ops._residual import FeatureResidual, Residual
 from jax_dynemb.ops._state import TableState
 
 if TYPE_CHECKING:
-    from jax_dynemb.table._tables import Tables
+    from jax_dynemb.table._declared import Declared
 
 States = dict[str, TableState]
 
 
 def weight_gradients(
-    tables: Tables, states: States, residual: Residual, d_rows: Mapping[str, Any]
+    tables: Declared, states: States, residual: Residual, d_rows: Mapping[str, Any]
 ) -> tuple[dict[str, jax.Array], States]:
     """See ``Tables.weight_gradients``.
 
