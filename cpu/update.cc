@@ -124,20 +124,35 @@ void for_each_partition(Gradients const& gradients, ThreadPool const& pool, Body
   });
 }
 
+// Rows are updated some at a time: what one waits for, a sum, a square root or a division, is not
+// what the next one waits for.
 template <class V, Isa isa>
 void update_partition(RowGradients<isa> const& gradients, TableRef const& table,
-                      Optimizer const& optimizer, int64_t first_slot, float* sum) {
+                      Optimizer const& optimizer, int64_t first_slot, std::vector<float>& sums) {
   auto const& rows = gradients.rows;
   auto const slot_of = [&](size_t row) { return first_slot + rows.slot(row); };
-  for (size_t row = 0; row < rows.size(); ++row) {
-    auto const later = slot_of(std::min(row + kRowsAhead, rows.size() - 1));
-    prefetch_row(table, later);
-    prefetch_states(table, later);
-    auto const* const gradient = gradients.sum_of(row, sum);
-    auto const slot = slot_of(row);
-    if (has_unwritten_states(table, slot)) initialize_states(ScalarGroup{}, table, slot);
-    update_row<V>(table, optimizer, slot, gradient);
+  float const* sum_of[kRowsTogether];
+  int64_t slots[kRowsTogether];
+  auto const most = sums.size() / size_t(table.dim);
+  for (size_t begin = 0; begin < rows.size(); begin += most) {
+    auto const count = std::min(most, rows.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      auto const later = slot_of(std::min(begin + i + kRowsAhead, rows.size() - 1));
+      prefetch_row(table, later);
+      prefetch_states(table, later);
+      sum_of[i] = gradients.sum_of(begin + i, sums.data() + i * size_t(table.dim));
+      slots[i] = slot_of(begin + i);
+      if (has_unwritten_states(table, slots[i])) initialize_states(ScalarGroup{}, table, slots[i]);
+    }
+    update_rows<V>(table, optimizer, slots, sum_of, static_cast<int>(count));
   }
+}
+
+// Room for the sums of some rows: few where rows are wide, so that they stay in the first cache.
+size_t sums_of(TableRef const& table) {
+  constexpr size_t kFloats = 2048;
+  auto const dim = size_t(table.dim);
+  return dim * std::clamp<size_t>(kFloats / dim, 1, kRowsTogether);
 }
 
 }  // namespace
@@ -154,12 +169,12 @@ void update(UpdateArgs const& args, ThreadPool const& pool) {
   for_each_partition(gradients, pool, [&](auto const& runs, int64_t partition, auto const& rows) {
     auto const t = runs.table_of(partition);
     auto const& table = args.tables[t];
-    std::vector<float> sum(size_t(table.dim));
+    std::vector<float> sums(sums_of(table));
     with_value_type(table.value_type, [&](auto zero) {
       with_isa([&](auto isa) {
         RowGradients<decltype(isa)::value> const gradients{rows, args.features, table.dim};
         update_partition<decltype(zero)>(gradients, table, optimizers[t],
-                                         runs.first_slot(partition), sum.data());
+                                         runs.first_slot(partition), sums);
       });
     });
   });
