@@ -12,7 +12,7 @@
 namespace dynemb::cpu {
 namespace {
 
-constexpr size_t kMostKept = 4;  // two calls at a time, two buffers each
+constexpr size_t kMostKept = 64;  // two for each thread that does tables of its own
 
 struct Kept {
   void* data;

@@ -20,14 +20,11 @@ struct FeatureChunk {
   int64_t first_bag, end_bag;
 };
 
-// At most `grain` ids of one feature a chunk; bags are not looked at.
-inline std::vector<FeatureChunk> cut_ids(FeatureRef const* features, int32_t num_features,
-                                         int64_t grain) {
+// At most `grain` ids of feature `f` a chunk; bags are not looked at.
+inline std::vector<FeatureChunk> cut_ids(FeatureRef const* features, int32_t f, int64_t grain) {
   std::vector<FeatureChunk> chunks;
-  for (int32_t f = 0; f < num_features; ++f) {
-    for (int64_t begin = 0; begin < features[f].num_ids; begin += grain) {
-      chunks.push_back({f, begin, std::min(features[f].num_ids, begin + grain), 0, 0});
-    }
+  for (int64_t begin = 0; begin < features[f].num_ids; begin += grain) {
+    chunks.push_back({f, begin, std::min(features[f].num_ids, begin + grain), 0, 0});
   }
   return chunks;
 }

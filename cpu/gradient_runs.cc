@@ -23,7 +23,9 @@ int64_t num_slots(TableRef const& table) { return table.local_buckets * kBucketC
 
 int choose_shift(Gradients const& gradients, int64_t num_ids, int64_t num_threads) {
   int64_t slots = 0;
-  for (int32_t t = 0; t < gradients.num_tables; ++t) slots += num_slots(gradients.tables[t]);
+  for (auto t = gradients.first_table; t < gradients.end_table; ++t) {
+    slots += num_slots(gradients.tables[t]);
+  }
   auto const wanted = std::max(num_threads * 4, num_ids / kIdsPerPartition);
   auto shift = kLeastShift;
   while (shift < kMostShift && slots >> shift > wanted) ++shift;
@@ -34,19 +36,31 @@ int choose_shift(Gradients const& gradients, int64_t num_ids, int64_t num_thread
 }  // namespace
 
 PartitionLayout::PartitionLayout(Gradients const& gradients, int64_t num_threads)
-    : first_partition(1, 0), pieces(size_t(gradients.num_tables)), num_entries(0), num_ends(0) {
-  for (int32_t f = 0; f < gradients.num_features; ++f) num_entries += gradients.features[f].num_ids;
+    : first_partition(1, 0),
+      pieces(size_t(gradients.end_table - gradients.first_table)),
+      num_entries(0),
+      num_ends(0) {
+  auto const is_here = [&](int32_t f) {
+    auto const table = gradients.features[f].table;
+    return gradients.first_table <= table && table < gradients.end_table;
+  };
+  for (int32_t f = 0; f < gradients.num_features; ++f) {
+    if (is_here(f)) num_entries += gradients.features[f].num_ids;
+  }
   shift = choose_shift(gradients, num_entries, num_threads);
-  for (int32_t t = 0; t < gradients.num_tables; ++t) {
+  for (auto t = gradients.first_table; t < gradients.end_table; ++t) {
     auto const partitions = ((num_slots(gradients.tables[t]) - 1) >> shift) + 1;
     first_partition.push_back(first_partition.back() + partitions);
   }
   int64_t entry = 0;
-  for (auto const& chunk : cut_ids(gradients.features, gradients.num_features, kIdsPerPiece)) {
-    auto const table = size_t(gradients.features[chunk.feature].table);
-    pieces[table].push_back({chunk, entry, num_ends});
-    entry += chunk.end - chunk.begin;
-    num_ends += first_partition[table + 1] - first_partition[table];
+  for (int32_t f = 0; f < gradients.num_features; ++f) {
+    if (!is_here(f)) continue;
+    auto const place = size_t(gradients.features[f].table - gradients.first_table);
+    for (auto const& chunk : cut_ids(gradients.features, f, kIdsPerPiece)) {
+      pieces[place].push_back({chunk, entry, num_ends});
+      entry += chunk.end - chunk.begin;
+      num_ends += first_partition[place + 1] - first_partition[place];
+    }
   }
 }
 
@@ -68,7 +82,8 @@ void GradientRuns::deal(PartitionLayout::Piece const& piece) {
   auto const& [f, begin, end, first_bag, end_bag] = piece.chunk;
   auto const& feature = gradients_.features[f];
   auto const& table = gradients_.tables[feature.table];
-  auto const first_partition = layout_.first_partition.begin() + feature.table;
+  auto const first_partition =
+      layout_.first_partition.begin() + (feature.table - gradients_.first_table);
   auto* const places = ends_.data() + piece.first_end;
   auto const partitions = first_partition[1] - first_partition[0];
   std::fill_n(places, partitions, 0u);
@@ -105,7 +120,7 @@ void GradientRuns::deal(PartitionLayout::Piece const& piece) {
   }
 }
 
-int32_t GradientRuns::table_of(int64_t partition) const {
+int32_t GradientRuns::place_of(int64_t partition) const {
   auto const& first = layout_.first_partition;
   auto const after = std::upper_bound(first.begin(), first.end(), partition);
   return static_cast<int32_t>(after - first.begin()) - 1;

@@ -22,7 +22,7 @@ namespace dynemb::cpu {
 // The tables and features of an update, and what is to be done with rows that have left.
 struct Gradients {
   TableRef const* tables;
-  int32_t num_tables;
+  int32_t first_table, end_table;  // features of others are passed over
   FeatureRef const* features;
   int32_t num_features;
   bool counts_lost;
@@ -44,7 +44,7 @@ struct PartitionLayout {
     int64_t first_end;    // of the piece, in GradientRuns::ends_
   };
   int shift;                               // log2 of the slots of a partition
-  std::vector<int64_t> first_partition;    // [num_tables + 1]
+  std::vector<int64_t> first_partition;    // [tables + 1]
   std::vector<std::vector<Piece>> pieces;  // of each table, in order of feature and position
   int64_t num_entries, num_ends;
 
@@ -59,20 +59,20 @@ class GradientRuns {
 
   int64_t num_partitions() const { return layout_.first_partition.back(); }
   int64_t slots_per_partition() const { return int64_t{1} << layout_.shift; }
-  int32_t table_of(int64_t partition) const;
+  int32_t table_of(int64_t partition) const { return gradients_.first_table + place_of(partition); }
   // What the slots of the partition's entries are counted from.
   int64_t first_slot(int64_t partition) const {
-    auto const table = size_t(table_of(partition));
-    return (partition - layout_.first_partition[table]) << layout_.shift;
+    auto const first = layout_.first_partition[size_t(place_of(partition))];
+    return (partition - first) << layout_.shift;
   }
 
   // Calls function(first, last) for stretches that hold the partition's entries, in order of
   // feature and position.
   template <class Function>
   void for_each_stretch(int64_t partition, Function const& function) const {
-    auto const table = size_t(table_of(partition));
-    auto const local = partition - layout_.first_partition[table];
-    for (auto const& piece : layout_.pieces[table]) {
+    auto const place = size_t(place_of(partition));
+    auto const local = partition - layout_.first_partition[place];
+    for (auto const& piece : layout_.pieces[place]) {
       auto const* const ends = ends_.data() + piece.first_end;
       auto const* const entries = entries_.data() + piece.first_entry;
       auto const begin = local == 0 ? 0 : ends[local - 1];
@@ -81,6 +81,7 @@ class GradientRuns {
   }
 
  private:
+  int32_t place_of(int64_t partition) const;  // of its table among those of the gradients
   void deal(PartitionLayout::Piece const& piece);
 
   Gradients const gradients_;

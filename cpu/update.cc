@@ -84,30 +84,75 @@ struct RowGradients {
   }
 };
 
-// Calls body(isa, rows) for each partition that has rows, `rows` being its rows.
 template <class Body>
 void for_each_partition(GradientRuns const& runs, ThreadPool const& pool, Body const& body) {
   for_each_chunk(pool, runs.num_partitions(), [&](int64_t partition) {
     auto& rows = PartitionRows::of_this_thread();
     rows.load(runs, partition);
-    if (rows.size() > 0) body(partition, rows);
+    if (rows.size() > 0) body(runs, partition, rows);
   });
 }
 
+// Whether threads take whole tables: these are many, and none has most of the work.
+bool is_by_table(Gradients const& gradients, ThreadPool const& pool) {
+  int64_t all = 0, most = 0;
+  for (auto t = gradients.first_table; t < gradients.end_table; ++t) {
+    int64_t ids = 0;
+    for (int32_t f = 0; f < gradients.num_features; ++f) {
+      if (gradients.features[f].table == t) ids += gradients.features[f].num_ids;
+    }
+    all += ids;
+    most = std::max(most, ids);
+  }
+  return most * pool.num_threads * 4 <= all;
+}
+
+// Calls body(runs, partition, rows) for each partition that has rows, `rows` being its rows. With
+// many tables a thread does all of one: it waits for no other, and finds what it has dealt in its
+// own caches.
+template <class Body>
+void for_each_partition(Gradients const& gradients, ThreadPool const& pool, Body const& body) {
+  if (!is_by_table(gradients, pool)) {
+    return for_each_partition(GradientRuns(gradients, pool), pool, body);
+  }
+  for_each_chunk(pool, gradients.end_table - gradients.first_table, [&](int64_t place) {
+    auto one = gradients;
+    one.first_table += static_cast<int32_t>(place);
+    one.end_table = one.first_table + 1;
+    ThreadPool const alone;
+    for_each_partition(GradientRuns(one, alone), alone, body);
+  });
+}
+
+// Rows are updated some at a time: what one waits for, a sum, a square root or a division, is not
+// what the next one waits for.
 template <class V, Isa isa>
 void update_partition(RowGradients<isa> const& gradients, TableRef const& table,
-                      Optimizer const& optimizer, int64_t first_slot, float* sum) {
+                      Optimizer const& optimizer, int64_t first_slot, std::vector<float>& sums) {
   auto const& rows = gradients.rows;
   auto const slot_of = [&](size_t row) { return first_slot + rows.slot(row); };
-  for (size_t row = 0; row < rows.size(); ++row) {
-    auto const later = slot_of(std::min(row + kRowsAhead, rows.size() - 1));
-    prefetch_row(table, later);
-    prefetch_states(table, later);
-    auto const* const gradient = gradients.sum_of(row, sum);
-    auto const slot = slot_of(row);
-    if (has_unwritten_states(table, slot)) initialize_states(ScalarGroup{}, table, slot);
-    update_row<V>(table, optimizer, slot, gradient);
+  float const* sum_of[kRowsTogether];
+  int64_t slots[kRowsTogether];
+  auto const most = sums.size() / size_t(table.dim);
+  for (size_t begin = 0; begin < rows.size(); begin += most) {
+    auto const count = std::min(most, rows.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      auto const later = slot_of(std::min(begin + i + kRowsAhead, rows.size() - 1));
+      prefetch_row(table, later);
+      prefetch_states(table, later);
+      sum_of[i] = gradients.sum_of(begin + i, sums.data() + i * size_t(table.dim));
+      slots[i] = slot_of(begin + i);
+      if (has_unwritten_states(table, slots[i])) initialize_states(ScalarGroup{}, table, slots[i]);
+    }
+    update_rows<V>(table, optimizer, slots, sum_of, static_cast<int>(count));
   }
+}
+
+// Room for the sums of some rows: few where rows are wide, so that they stay in the first cache.
+size_t sums_of(TableRef const& table) {
+  constexpr size_t kFloats = 2048;
+  auto const dim = size_t(table.dim);
+  return dim * std::clamp<size_t>(kFloats / dim, 1, kRowsTogether);
 }
 
 }  // namespace
@@ -119,17 +164,17 @@ void update(UpdateArgs const& args, ThreadPool const& pool) {
     set_in_each_row(args.tables[t], kStep, count);
     optimizers[t] = make_optimizer(args.optimizers[t], args.hyper + t * kNumHyperParameters, count);
   }
-  GradientRuns const runs({args.tables, args.num_tables, args.features, args.num_features, true},
-                          pool);
-  for_each_partition(runs, pool, [&](int64_t partition, PartitionRows const& rows) {
+  Gradients const gradients{args.tables,       0,   args.num_tables, args.features,
+                            args.num_features, true};
+  for_each_partition(gradients, pool, [&](auto const& runs, int64_t partition, auto const& rows) {
     auto const t = runs.table_of(partition);
     auto const& table = args.tables[t];
-    std::vector<float> sum(size_t(table.dim));
+    std::vector<float> sums(sums_of(table));
     with_value_type(table.value_type, [&](auto zero) {
       with_isa([&](auto isa) {
         RowGradients<decltype(isa)::value> const gradients{rows, args.features, table.dim};
         update_partition<decltype(zero)>(gradients, table, optimizers[t],
-                                         runs.first_slot(partition), sum.data());
+                                         runs.first_slot(partition), sums);
       });
     });
   });
@@ -151,9 +196,6 @@ void reduce(ReduceArgs const& args, ThreadPool const& pool) {
     std::fill_n(sums.unique_slots, sums.capacity, -1);
     std::fill_n(static_cast<float*>(sums.rows), sums.capacity * table.dim, 0.0f);
   }
-  GradientRuns const runs(
-      {args.tables, args.num_tables, args.features, args.num_features, args.counts_step != 0},
-      pool);
   // A row's sum stands where the row first occurs, whatever its slot; or in its slot's place.
   auto const index_of = [&](RowSums const& sums, Entry const& first, int32_t slot) {
     if (sums.unique_slots == nullptr) return int64_t{slot};
@@ -161,7 +203,9 @@ void reduce(ReduceArgs const& args, ThreadPool const& pool) {
     sums.unique_slots[index] = slot;
     return index;
   };
-  for_each_partition(runs, pool, [&](int64_t partition, PartitionRows const& rows) {
+  Gradients const gradients{
+      args.tables, 0, args.num_tables, args.features, args.num_features, args.counts_step != 0};
+  for_each_partition(gradients, pool, [&](auto const& runs, int64_t partition, auto const& rows) {
     auto const t = runs.table_of(partition);
     auto const& sums = args.sums[t];
     auto const dim = args.tables[t].dim;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cpu/update_row.h: the optimizer over the columns of one row.
+// cpu/update_row.h: the optimizer over the columns of some rows.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,15 @@ inline float sum_of_squares(float const* values, int32_t count) {
   return sums[0];
 }
 
-// `gradient` holds the dim columns of the summed gradient.
+template <class V>
+void subtract(float factor, float const* gradient, int32_t dim, V* row) {
+  DYNEMB_INDEPENDENT
+  for (int32_t i = 0; i < dim; ++i) {
+    from_float(to_float(row[i]) - factor * gradient[i], row + i);
+  }
+}
+
+// By the optimizers that look at each column for itself.
 template <class V>
 void update_row(TableRef const& table, Optimizer const& optimizer, int64_t slot,
                 float const* gradient) {
@@ -49,15 +57,8 @@ void update_row(TableRef const& table, Optimizer const& optimizer, int64_t slot,
       }
       return;
     }
-    case OptimizerKind::kRowwiseAdagrad: {
-      auto const mean = sum_of_squares(gradient, table.dim) / static_cast<float>(table.dim);
-      auto const rate = rowwise_adagrad_rate(optimizer, mean, state_at(table, 0, slot));
-      DYNEMB_INDEPENDENT
-      for (int32_t i = 0; i < table.dim; ++i) {
-        from_float(to_float(row[i]) - rate * gradient[i], row + i);
-      }
-      return;
-    }
+    case OptimizerKind::kRowwiseAdagrad:
+      return;  // see update_rows
     case OptimizerKind::kAdam: {
       auto* const mu = state_at(table, 0, slot);
       auto* const nu = state_at(table, 1, slot);
@@ -68,6 +69,28 @@ void update_row(TableRef const& table, Optimizer const& optimizer, int64_t slot,
       return;
     }
   }
+}
+
+constexpr int kRowsTogether = 8;
+
+// gradients[i] holds the dim columns of the summed gradient of slots[i]; kRowsTogether at most.
+template <class V>
+void update_rows(TableRef const& table, Optimizer const& optimizer, int64_t const* slots,
+                 float const* const* gradients, int count) {
+  if (optimizer.kind == OptimizerKind::kRowwiseAdagrad) {
+    float rates[kRowsTogether];
+    for (int i = 0; i < count; ++i) {
+      rates[i] = sum_of_squares(gradients[i], table.dim) / static_cast<float>(table.dim);
+    }
+    for (int i = 0; i < count; ++i) {
+      rates[i] = rowwise_adagrad_rate(optimizer, rates[i], state_at(table, 0, slots[i]));
+    }
+    for (int i = 0; i < count; ++i) {
+      subtract(rates[i], gradients[i], table.dim, row_at<V>(table, slots[i]));
+    }
+    return;
+  }
+  for (int i = 0; i < count; ++i) update_row<V>(table, optimizer, slots[i], gradients[i]);
 }
 
 }  // namespace dynemb::cpu

@@ -44,6 +44,25 @@ class ScoreStrategy(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True)
+class Block:
+    """Where a table lies in arrays that it shares with others.
+
+    Attributes:
+      arrays: their name in a state.
+      num_buckets: of the arrays.
+      counter_rows: of the arrays.
+      first_bucket: of the table.
+      first_row: of the table's counters.
+    """
+
+    arrays: str
+    num_buckets: int
+    counter_rows: int
+    first_bucket: int
+    first_row: int
+
+
+@dataclasses.dataclass(frozen=True)
 class TableConfig:
     """One embedding table.
 
@@ -74,6 +93,8 @@ class TableConfig:
       pooling_factors: how many ids an example has, by feature; 1 each if empty.
         Table-wise tables are placed so that devices have equally much to do.
       shards: set by ``jde.Tables``: the parts that the arrays of one call are cut into.
+      block: set by ``jde.Tables``: where in shared arrays the table lies; None if it
+        has its own.
     """
 
     name: str
@@ -94,6 +115,7 @@ class TableConfig:
     sharding: Any = "row_wise"
     pooling_factors: tuple[float, ...] = ()
     shards: int = 1
+    block: Block | None = None
 
     def __post_init__(self) -> None:
         """Checks every field and brings it into its one form."""
@@ -127,6 +149,25 @@ class TableConfig:
     def local_buckets(self) -> int:
         """Buckets of one shard; all of them without a mesh."""
         return self.num_buckets // self.shards
+
+    @property
+    def state_name(self) -> str:
+        """Under which name a state has the table's arrays."""
+        return self.name if self.block is None else self.block.arrays
+
+    @property
+    def own_counters(self) -> slice:
+        """The rows of its arrays' counters that are the table's."""
+        if self.block is None:
+            return slice(None)
+        first = self.block.first_row
+        return slice(first, first + self.counter_rows)
+
+    @property
+    def first_slot(self) -> int:
+        """The table's first row in its arrays."""
+        first = 0 if self.block is None else self.block.first_bucket
+        return first * _ffi.constants()["bucket_capacity"]
 
     @property
     def local_slots(self) -> int:

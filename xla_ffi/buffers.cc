@@ -95,53 +95,90 @@ ValueType value_type_of(BufferReader& reader, ffi::AnyBuffer const& buffer) {
   }
 }
 
-TableRef read_table(BufferReader& reader, TableAttrs const& attrs, int32_t t, TableParts parts,
-                    bool aliased) {
+namespace {
+
+// Arrays of a call, as if one table filled them.
+TableRef read_arrays(BufferReader& reader, int64_t num_states, TableParts parts, bool aliased) {
   auto const next = [&](char const* name) {
     return aliased ? reader.next_aliased(name) : reader.next_arg(name);
   };
-  auto const* const fields = attrs.tables.begin() + t * kNumTableFields;
-  TableRef table{};
+  TableRef arrays{};
   auto const index = next("index");
-  table.index = static_cast<uint8_t*>(index.untyped_data());
-  table.local_buckets = dimension(index, 0);
+  arrays.index = static_cast<uint8_t*>(index.untyped_data());
+  arrays.local_buckets = dimension(index, 0);
   reader.expect(dimension(index, 1) * 4 == kBucketBytes, "index must be uint32[buckets, 544]");
-  table.num_buckets = static_cast<uint64_t>(fields[kTableNumBuckets]);
-  reader.expect(table.local_buckets > 0 && fields[kTableNumBuckets] % table.local_buckets == 0,
-                "a shard must hold an equal part of the table's buckets");
-  table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
-  table.evicts = static_cast<int32_t>(fields[kTableEvicts]);
-  table.initializer = read_initializer(attrs, t, 0);
-  table.eval_initializer = read_initializer(attrs, t, 1);
   if (parts.values) {
     auto const values = next("values");
-    table.values = values.untyped_data();
-    table.dim = static_cast<int32_t>(dimension(values, 1));
-    table.value_type = value_type_of(reader, values);
-    reader.expect(dimension(values, 0) == table.local_buckets * kBucketCapacity,
+    arrays.values = values.untyped_data();
+    arrays.dim = static_cast<int32_t>(dimension(values, 1));
+    arrays.value_type = value_type_of(reader, values);
+    reader.expect(dimension(values, 0) == arrays.local_buckets * kBucketCapacity,
                   "values must have 128 rows for each bucket of the index");
   }
   if (parts.states) {
-    table.num_states = static_cast<int32_t>(fields[kTableNumStates]);
-    reader.expect(table.num_states <= kMaxStates, "a table has at most 4 optimizer states");
-    for (int s = 0; s < table.num_states && s < kMaxStates; ++s) {
+    arrays.num_states = static_cast<int32_t>(num_states);
+    reader.expect(arrays.num_states <= kMaxStates, "a table has at most 4 optimizer states");
+    for (int s = 0; s < arrays.num_states && s < kMaxStates; ++s) {
       auto const state = next("optimizer state");
       reader.expect(state.element_type() == ffi::DataType::F32, "states must be float32");
-      table.states[s] = static_cast<float*>(state.untyped_data());
-      table.state_width[s] =
+      arrays.states[s] = static_cast<float*>(state.untyped_data());
+      arrays.state_width[s] =
           state.dimensions().size() > 1 ? static_cast<int32_t>(dimension(state, 1)) : 1;
-      table.state_initial[s] = attrs.state_initial[size_t(t * kMaxStates + s)];
     }
   }
   if (parts.counters) {
     auto const counters = next("counters");
-    table.counter_rows = static_cast<int32_t>(dimension(counters, 0));
-    reader.expect(table.counter_rows > 0 && dimension(counters, 1) == kNumCounters &&
-                      dimension(counters, 2) == 2,
+    arrays.counter_rows = static_cast<int32_t>(dimension(counters, 0));
+    reader.expect(dimension(counters, 1) == kNumCounters && dimension(counters, 2) == 2,
                   "counters must be uint32[rows, 13, 2]");
-    table.counters = static_cast<uint64_t*>(counters.untyped_data());
+    arrays.counters = static_cast<uint64_t*>(counters.untyped_data());
   }
-  return table;
+  return arrays;
+}
+
+// The table's part of its arrays.
+void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields) {
+  auto const bucket = fields[kTableFirstBucket], buckets = fields[kTableLocalBuckets];
+  auto const row = fields[kTableFirstRow], rows = fields[kTableCounterRows];
+  reader.expect(bucket >= 0 && buckets > 0 && bucket + buckets <= table.local_buckets &&
+                    fields[kTableNumBuckets] % buckets == 0,
+                "a shard must hold an equal part of the table's buckets");
+  reader.expect(
+      table.counters == nullptr || (row >= 0 && rows > 0 && row + rows <= table.counter_rows),
+      "a table must have rows of counters");
+  if (reader.failed()) return;
+  auto const slot = bucket * kBucketCapacity;
+  table.num_buckets = static_cast<uint64_t>(fields[kTableNumBuckets]);
+  table.local_buckets = buckets;
+  table.index += bucket * kBucketBytes;
+  if (table.values != nullptr) {
+    auto const bytes = table.value_type == ValueType::kFloat32 ? 4 : 2;
+    table.values = static_cast<uint8_t*>(table.values) + slot * table.dim * bytes;
+  }
+  for (int s = 0; s < table.num_states; ++s) table.states[s] += slot * table.state_width[s];
+  if (table.counters != nullptr) table.counters += row * kNumCounters;
+  table.counter_rows = static_cast<int32_t>(rows);
+}
+
+}  // namespace
+
+void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts, bool aliased,
+                 int32_t count, TableRef* tables) {
+  TableRef arrays{};
+  for (int32_t t = 0; t < count; ++t) {
+    auto const* const fields = attrs.tables.begin() + t * kNumTableFields;
+    auto const shares = t > 0 && fields[kTableShares] != 0;
+    if (!shares) arrays = read_arrays(reader, fields[kTableNumStates], parts, aliased);
+    auto& table = tables[t] = arrays;
+    move_to_table(reader, table, fields);
+    table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
+    table.evicts = static_cast<int32_t>(fields[kTableEvicts]);
+    table.initializer = read_initializer(attrs, t, 0);
+    table.eval_initializer = read_initializer(attrs, t, 1);
+    for (int s = 0; s < kMaxStates; ++s) {
+      table.state_initial[s] = attrs.state_initial[size_t(t * kMaxStates + s)];
+    }
+  }
 }
 
 FeatureRef describe_feature(IntAttr features, int32_t f) {

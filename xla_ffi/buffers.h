@@ -72,9 +72,9 @@ struct TableAttrs {
   FloatAttr state_initial;
 };
 
-// Reads the buffers of table `t`. With `aliased`, each is a result too.
-TableRef read_table(BufferReader& reader, TableAttrs const& attrs, int32_t t, TableParts parts,
-                    bool aliased);
+// Reads the buffers of the tables of a call. With `aliased`, each is a result too.
+void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts, bool aliased,
+                 int32_t count, TableRef* tables);
 
 // Sets what the attributes say of feature `f`, not its buffers.
 FeatureRef describe_feature(IntAttr features, int32_t f);

@@ -44,10 +44,8 @@ ffi::Error lookup_handler(Run context, Args operands, Rets results, IntAttr tabl
   auto const args = std::make_unique<LookupArgs>();
   if (!set_counts(reader, *args, tables, features)) return reader.finish();
   args->given_scores = data<uint32_t>(reader.next_arg("scores"));
-  for (int32_t t = 0; t < args->num_tables; ++t) {
-    args->tables[t] =
-        read_table(reader, {tables, initializers, state_initial}, t, {true, true, true}, true);
-  }
+  read_tables(reader, {tables, initializers, state_initial}, {true, true, true}, true,
+              args->num_tables, args->tables);
   RowArrays arrays(reader);
   for (int32_t f = 0; f < args->num_features; ++f) {
     auto& feature = args->features[f] = describe_feature(features, f);
@@ -71,10 +69,8 @@ ffi::Error find_handler(Run context, Args operands, Rets results, IntAttr tables
   BufferReader reader("find", operands, results);
   auto const args = std::make_unique<FindArgs>();
   if (!set_counts(reader, *args, tables, features)) return reader.finish();
-  for (int32_t t = 0; t < args->num_tables; ++t) {
-    args->tables[t] =
-        read_table(reader, {tables, initializers, state_initial}, t, {true, false, true}, false);
-  }
+  read_tables(reader, {tables, initializers, state_initial}, {true, false, true}, false,
+              args->num_tables, args->tables);
   RowArrays arrays(reader);
   for (int32_t f = 0; f < args->num_features; ++f) {
     auto& feature = args->features[f] = describe_feature(features, f);
@@ -115,9 +111,9 @@ ffi::Error update_handler(Run context, Args operands, Rets results, IntAttr tabl
   auto const args = std::make_unique<UpdateArgs>();
   if (!set_counts(reader, *args, tables, features)) return reader.finish();
   args->hyper = data<float>(reader.next_arg("hyper-parameters"));
+  read_tables(reader, {tables, initializers, state_initial}, {true, true, true}, true,
+              args->num_tables, args->tables);
   for (int32_t t = 0; t < args->num_tables; ++t) {
-    args->tables[t] =
-        read_table(reader, {tables, initializers, state_initial}, t, {true, true, true}, true);
     auto const kind = tables[size_t(t * kNumTableFields + kTableOptimizer)];
     args->optimizers[t] = static_cast<OptimizerKind>(kind);
     reader.expect(num_states(args->optimizers[t]) == args->tables[t].num_states,
@@ -136,10 +132,8 @@ ffi::Error reduce_handler(Run context, Args operands, Rets results, IntAttr tabl
   auto const args = std::make_unique<ReduceArgs>();
   if (!set_counts(reader, *args, tables, features)) return reader.finish();
   args->counts_step = static_cast<int32_t>(counts_step);
-  for (int32_t t = 0; t < args->num_tables; ++t) {
-    args->tables[t] =
-        read_table(reader, {tables, initializers, state_initial}, t, {false, false, true}, true);
-  }
+  read_tables(reader, {tables, initializers, state_initial}, {false, false, true}, true,
+              args->num_tables, args->tables);
   for (int32_t t = 0; t < args->num_tables; ++t) {
     auto const slots = reader.next_ret("unique slots");
     auto const gradients = reader.next_ret("row gradients");
@@ -191,8 +185,8 @@ ffi::Error gather_handler(Run context, Args operands, Rets results, IntAttr tabl
                           FloatAttr initializers, FloatAttr state_initial) {
   BufferReader reader("gather", operands, results);
   RowsArgs args{};
-  args.table =
-      read_table(reader, {tables, initializers, state_initial}, 0, {true, true, false}, true);
+  read_tables(reader, {tables, initializers, state_initial}, {true, true, false}, true, 1,
+              &args.table);
   read_slots(reader, args);
   args.values = data<float>(reader.next_ret("values"));
   for (int s = 0; s < args.table.num_states; ++s) {
@@ -209,8 +203,8 @@ ffi::Error scatter_handler(Run context, Args operands, Rets results, IntAttr tab
                            FloatAttr initializers, FloatAttr state_initial, int64_t parts) {
   BufferReader reader("scatter", operands, results);
   RowsArgs args{};
-  args.table =
-      read_table(reader, {tables, initializers, state_initial}, 0, {true, true, false}, true);
+  read_tables(reader, {tables, initializers, state_initial}, {true, true, false}, true, 1,
+              &args.table);
   read_slots(reader, args);
   if ((parts & 1) != 0) args.values = data<float>(reader.next_arg("values"));
   if ((parts & 2) != 0) args.scores = data<uint64_t>(reader.next_arg("scores"));
@@ -226,8 +220,8 @@ ffi::Error erase_handler(Run context, Args operands, Rets results, IntAttr table
                          FloatAttr initializers, FloatAttr state_initial) {
   BufferReader reader("erase", operands, results);
   EraseArgs args{};
-  args.table =
-      read_table(reader, {tables, initializers, state_initial}, 0, {false, false, true}, true);
+  read_tables(reader, {tables, initializers, state_initial}, {false, false, true}, true, 1,
+              &args.table);
   FeatureRef ids{};
   set_ids(reader, ids);
   args.ids = ids.ids;
@@ -243,8 +237,8 @@ ffi::Error export_handler(Run context, Args operands, Rets results, IntAttr tabl
                           FloatAttr initializers, FloatAttr state_initial) {
   BufferReader reader("export_batch", operands, results);
   ExportArgs args{};
-  args.table =
-      read_table(reader, {tables, initializers, state_initial}, 0, {false, false, false}, false);
+  read_tables(reader, {tables, initializers, state_initial}, {false, false, false}, false, 1,
+              &args.table);
   args.first_bucket = data<int32_t>(reader.next_arg("first bucket"));
   args.min_score = data<uint64_t>(reader.next_arg("minimum score"));
   args.keys = data<uint64_t>(reader.next_ret("keys"));

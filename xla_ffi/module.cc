@@ -52,12 +52,13 @@ nb::dict constants() {
   result["score_policies"] = names("step", "timestamp", "lfu", "customized");
   result["initializers"] = names("constant", "uniform", "normal", "debug");
   result["poolings"] = names("none", "sum", "mean", "no_rows");
-  result["table_fields"] = names("num_states", "num_buckets", "policy", "evicts", "initializer",
-                                 "eval_initializer", "optimizer");
+  result["table_fields"] =
+      names("num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
+            "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows");
   result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "array",
                                    "passed_on", "offset", "group", "stride");
   result["sums_fields"] = names("groups", "dim", "array", "passed_on", "offset", "group", "stride");
-  static_assert(kNumCounters == 13 && kNumHyperParameters == 5 && kNumTableFields == 7 &&
+  static_assert(kNumCounters == 13 && kNumHyperParameters == 5 && kNumTableFields == 12 &&
                     kNumFeatureFields == 9 && kNumSumsFields == 7,
                 "a list above and its enumeration must have the same length");
   return result;

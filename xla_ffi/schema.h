@@ -17,6 +17,11 @@ enum TableField : int32_t {
   kTableInitializer,
   kTableEvalInitializer,
   kTableOptimizer,
+  kTableShares,        // 1: lies in the arrays of the table before, whose buffers are not repeated
+  kTableFirstBucket,   // in its arrays
+  kTableLocalBuckets,  // of this shard
+  kTableFirstRow,      // of the counters in its arrays
+  kTableCounterRows,   // of this shard
   kNumTableFields
 };
 
@@ -54,6 +59,7 @@ enum SumsField : int32_t {
 //
 // Buffers of a table, in this order and as far as the call uses them:
 //   index, values, state 0 .. num_states - 1, counters
+// Tables of one width may lie one after the other in the same arrays; such tables stand together.
 // Buffers of a feature:
 //   lookup  in: ids, [offsets], [weights]                          out: [rows], slots, [scale]
 //   find    in: ids, [offsets], [weights]                          out: rows, found, slots

@@ -66,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dtype", choices=WIDTHS, default=Choice.dtype, help="of rows and outputs")
     add("--load", type=_load, default=Choice.load, help="rows a slot, 0.05 to 1.0")
     add("--nnx", action="store_true", help="the step through jde.nnx as well")
+    add("--shared", action="store_true", help="tables of a case share arrays")
     add("--scale", type=float, default=1.0, help="factor on rows and batches")
     add("--seconds", type=float, default=0.05, help="length of one repeat")
     add("--no-busy", action="store_true", help="do not trace the GPU")
@@ -129,6 +130,7 @@ def _context(options: argparse.Namespace, device: Any, console: Console) -> Cont
             dtype=options.dtype,
             load=options.load,
             nnx=options.nnx,
+            shared=options.shared,
             scale=options.scale,
             busy=not options.no_busy,
         ),
@@ -145,10 +147,11 @@ def _refuse_what_does_nothing(
 ) -> None:
     """Most suites say themselves how ids are drawn and so on."""
     asked = {"ids": options.ids, "nnx": options.nnx or None}
+    asked |= {"shared": options.shared or None}
     asked |= {"dtype": options.dtype if options.dtype != Choice.dtype else None}
     asked |= {"load": options.load if options.load != Choice.load else None}
     for name in (name for name, value in asked.items() if value is not None):
-        heeding = ["steps", "cpu"] if name == "ids" else ["steps"]
+        heeding = ["steps", "cpu"] if name in ("ids", "shared") else ["steps"]
         if not set(names) & set(heeding):
             raise SystemExit(
                 f"--{name} does nothing in suite {names[0]!r}, which has its own; "

@@ -78,6 +78,7 @@ class Figure:
             "dtype": job.dtype,
             "load": job.load,
             "step": job.step,
+            "shared": job.shared,
             "num_ids": job.case.num_ids,
             "scratch_limit": job.scratch_limit(),
             **own,

@@ -34,7 +34,9 @@ def dtypes(name: str) -> tuple[str, str]:
 
 
 @functools.lru_cache(maxsize=64)
-def collection(case: Case, optimizer: str, dtype: str, load: float) -> jde.Tables:
+def collection(
+    case: Case, optimizer: str, dtype: str, load: float, shared: bool = False
+) -> jde.Tables:
     """Declares the tables of a case; table `i` and its feature are named `t<i>`."""
     param_dtype, output_dtype = dtypes(dtype)
     make = functools.partial(
@@ -48,7 +50,7 @@ def collection(case: Case, optimizer: str, dtype: str, load: float) -> jde.Table
         dtype=output_dtype,
     )
     configs = [make(f"t{table}") for table in range(case.tables)]
-    return jde.Tables(configs)
+    return jde.Tables(configs, share_arrays=shared)
 
 
 class Filled:
@@ -90,8 +92,8 @@ class Filled:
         self._state = dict(state)
 
     def _collection(self, optimizer: str) -> jde.Tables:
-        case, dtype, load = self._key
-        return collection(case, optimizer, dtype, load)
+        case, *others = self._key
+        return collection(case, optimizer, *others)
 
 
 def clear(coll: jde.Tables) -> Callable[[States], States]:
@@ -145,13 +147,14 @@ def _word(number: int) -> jax.Array:
 
 def _with_states(coll: jde.Tables, state: States) -> States:
     """The same rows beside the first states of a collection's optimizer."""
+    states = next(iter(coll.tables.values())).states
     return {
         name: dataclasses.replace(
-            state[name],
+            each,
             optimizer={
-                key: jnp.full((config.num_slots, *spec.shape), spec.initial)
-                for key, spec in config.states.items()
+                key: jnp.full((each.values.shape[0], *spec.shape), spec.initial)
+                for key, spec in states.items()
             },
         )
-        for name, config in coll.tables.items()
+        for name, each in state.items()
     }

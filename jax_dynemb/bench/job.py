@@ -37,6 +37,7 @@ class Job:
       load: rows for each slot of the tables.
       step: "jax": `Tables.lookup` and `apply_gradients` under `jax.jit`; "nnx": a
         model with no dense part, through `jde.nnx`.
+      shared: whether the tables share arrays.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Job:
     dtype: str = "fp32"
     load: float = LOAD
     step: str = "jax"
+    shared: bool = False
 
     @property
     def work(self) -> str:
@@ -59,6 +61,7 @@ class Job:
         words += [self.dtype] if self.dtype != "fp32" else []
         words += [f"load {self.load:.2f}"] if self.load != LOAD else []
         words += [self.step] if self.step != "jax" else []
+        words += ["shared"] if self.shared else []
         return " ".join(filter(None, words))
 
     @property
@@ -67,9 +70,9 @@ class Job:
         return self.ids == "fresh"
 
     @property
-    def tables(self) -> tuple[Case, str, float]:
+    def tables(self) -> tuple[Case, str, float, bool]:
         """What the filled tables depend on, but for optimizer states."""
-        return self.case, self.dtype, self.load
+        return self.case, self.dtype, self.load, self.shared
 
     def batches(self) -> list[np.ndarray]:
         """The ids of the batches, each `int64[tables, n]`."""

@@ -30,7 +30,7 @@ def jobs(choice: Choice) -> Iterator[Job]:
         for ids in choice.ids or ("zipf",):
             for optimizer in (None, *OPTIMIZERS):
                 if ids != "fresh" or optimizer is not None:
-                    yield Job(name, case, ids, optimizer)
+                    yield Job(name, case, ids, optimizer, shared=choice.shared)
 
 
 def run(context: Context) -> list[Figure]:

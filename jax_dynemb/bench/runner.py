@@ -208,7 +208,8 @@ def _program_of(job: Job) -> Job:
 
 def _compile(job: Job) -> Any:
     """Compiles the step of a job for arrays that need not exist yet."""
-    coll = filled.collection(job.case, job.optimizer or "sgd", job.dtype, job.load)
+    case, *others = job.tables
+    coll = filled.collection(case, job.optimizer or "sgd", *others)
     per_table = job.case.num_ids // job.case.tables
     shape = (job.case.batch, job.case.bag) if job.case.pooled else (per_table,)
     output = (job.case.num_outputs // job.case.tables, job.case.dim)

@@ -66,7 +66,9 @@ def steps_jobs(choice: Choice) -> Iterator[Job]:
     """Every case with every work on power-law ids, and Adam on fresh ids."""
     for name in choice.cases or GPU_CASES:
         case = CASES[name].scaled(choice.scale)
-        job = Job(name, case, dtype=choice.dtype, load=choice.load)
+        job = Job(
+            name, case, dtype=choice.dtype, load=choice.load, shared=choice.shared
+        )
         for ids in choice.ids or ("zipf", "fresh"):
             for optimizer in _works(choice, name, ids):
                 each = dataclasses.replace(job, ids=ids, optimizer=optimizer)

@@ -105,7 +105,7 @@ class _Model(nnx.Module):
         tables = tuple(coll.tables.values())
         pools = tables[0].pooling is not None
         kind = jde.nnx.EmbeddingBagCollection if pools else jde.nnx.EmbeddingCollection
-        self.sparse = kind(tables, rngs=nnx.Rngs(0))
+        self.sparse = kind(tables, rngs=nnx.Rngs(0), share_arrays=coll.share_arrays)
 
 
 @jde.nnx.jit

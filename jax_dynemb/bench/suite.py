@@ -28,6 +28,7 @@ class Choice:
       dtype: of rows and outputs, a name in `job.WIDTHS`.
       load: rows for each slot.
       nnx: whether to take the nnx step as well.
+      shared: whether the tables of a case share arrays.
       scale: factor on rows and batches.
       busy: whether to trace the GPU.
     """
@@ -39,6 +40,7 @@ class Choice:
     dtype: str = "fp32"
     load: float = LOAD
     nnx: bool = False
+    shared: bool = False
     scale: float = 1.0
     busy: bool = True
 

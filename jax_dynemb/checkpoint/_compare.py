@@ -62,6 +62,7 @@ def plan(
                 "its rows were inserted again."
             )
     arrays = {place.arrays for place in places.values()}
+    _all_or_none(saved, places, result)
     for path, leaf in leaves.items():
         above = next((a for a in arrays if path[: len(a)] == a), None)
         tables = [t for t, place in places.items() if place.arrays == above]
@@ -143,7 +144,20 @@ def _compare_table(
 
 def _place(schema: Schema) -> Any:
     """Where in which arrays the table is."""
-    return schema.arrays, schema.place, schema.places, schema.column_parts
+    place = schema.place, schema.places, schema.column_parts
+    return schema.arrays, place, schema.first_bucket, schema.first_row
+
+
+def _all_or_none(
+    saved: Mapping[Path, Any], places: Mapping[Path, Place], result: Plan
+) -> None:
+    """Where one table of some arrays is inserted again, or not at all, all are."""
+    again = {places[path].arrays for path in result.again}
+    again |= {place.arrays for path, place in places.items() if path not in saved}
+    for path in places.keys() & saved.keys():
+        if places[path].arrays in again and path not in result.again:
+            result.again.append(path)
+            result.anew[path] = set()
 
 
 def _only_if_not_strict(sentence: str, what: str, strict: bool, result: Plan) -> None:

@@ -17,7 +17,7 @@ from jax_dynemb import _ffi
 from jax_dynemb.checkpoint import _layout
 from jax_dynemb.checkpoint._index import layout_of, split_index
 from jax_dynemb.checkpoint._tree import Place
-from jax_dynemb.ops._state import TableState, empty_state, states_of_rows
+from jax_dynemb.ops._state import TableState, empty_arrays, empty_state, states_of_rows
 from jax_dynemb.sharding._collection import init
 from jax_dynemb.stored import (
     Schema,
@@ -50,6 +50,8 @@ def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTabl
     words = np.asarray(_layout.open_array(folder, f"{path}/counters").read().result())
     rows = len(words) // (schema.places * schema.column_parts)
     first = rows * schema.place
+    if schema.arrays and schema.places == 1:
+        rows, first = schema.counter_rows, schema.first_row
     counters = counter_values_of(words[first : first + rows])
     return StoredTable(
         schema=schema,
@@ -107,7 +109,7 @@ def _chunks(
 
 def _begins(schema: Schema) -> list[int]:
     """The buckets of the arrays at which the table begins, or each of its parts."""
-    first = schema.place * schema.num_buckets
+    first = schema.first_bucket + schema.place * schema.num_buckets
     return [first + part * schema.num_buckets for part in range(schema.column_parts)]
 
 
@@ -144,8 +146,9 @@ def state_of(place: Place, leaves: Sequence[Any]) -> TableState:
         name = place.coll.state_name(place.name)
         return init(place.coll, _no_seed(), (name,))[name]
     shardings = jax.tree.map(lambda leaf: leaf.sharding, given)
-    make = jax.jit(empty_state, static_argnums=0, out_shardings=shardings)
-    return make(place.config, _no_seed())
+    some = place.coll.in_the_same_arrays(place.name)
+    make = jax.jit(empty_arrays, static_argnums=0, out_shardings=shardings)
+    return make(some, [_no_seed()] * len(some))
 
 
 def fill(

@@ -49,7 +49,15 @@ class Place:
         """What a checkpoint says about the table, and about its part of the arrays."""
         schema = Schema.of(self.config)
         if self.coll.placement is None:
-            return schema
+            block = self.coll.in_place(self.name).block
+            if block is None:
+                return schema
+            return dataclasses.replace(
+                schema,
+                arrays=block.arrays,
+                first_bucket=block.first_bucket,
+                first_row=block.first_row,
+            )
         stack = self.coll.placement.stack_of(self.name)
         if stack.sharding == "column_wise":
             return dataclasses.replace(schema, column_parts=stack.shards)

@@ -24,8 +24,8 @@ class EmbeddingBagCollection(TableModule):
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
-      exchange: ``exchange_factor``, ``exchange_dtype`` and ``exchange_pooled`` of
-        ``jde.Tables``.
+      options: ``share_arrays``, ``exchange_factor``, ``exchange_dtype`` and
+        ``exchange_pooled`` of ``jde.Tables``.
 
     Example:
       >>> tables = [jde.TableConfig("cat", dim=16, capacity=1000)]
@@ -42,10 +42,10 @@ class EmbeddingBagCollection(TableModule):
         rngs: nnx.Rngs,
         mesh: Mesh | None = None,
         axis: str | tuple[str, ...] | None = None,
-        **exchange: Any,
+        **options: Any,
     ):
         pooled = (dataclasses.replace(t, pooling=t.pooling or "sum") for t in tables)
-        super().__init__(pooled, rngs=rngs, mesh=mesh, axis=axis, **exchange)
+        super().__init__(pooled, rngs=rngs, mesh=mesh, axis=axis, **options)
 
     def __call__(
         self,
@@ -83,8 +83,8 @@ class EmbeddingCollection(TableModule):
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
-      exchange: ``exchange_factor``, ``exchange_dtype`` and ``exchange_pooled`` of
-        ``jde.Tables``.
+      options: ``share_arrays``, ``exchange_factor``, ``exchange_dtype`` and
+        ``exchange_pooled`` of ``jde.Tables``.
 
     Raises:
       ValueError: a table asks for pooling.
@@ -97,7 +97,7 @@ class EmbeddingCollection(TableModule):
         rngs: nnx.Rngs,
         mesh: Mesh | None = None,
         axis: str | tuple[str, ...] | None = None,
-        **exchange: Any,
+        **options: Any,
     ):
         tables = tuple(tables)
         for table in tables:
@@ -107,7 +107,7 @@ class EmbeddingCollection(TableModule):
                     "EmbeddingCollection returns one row an id. Use "
                     "jde.nnx.EmbeddingBagCollection, or drop pooling."
                 )
-        super().__init__(tables, rngs=rngs, mesh=mesh, axis=axis, **exchange)
+        super().__init__(tables, rngs=rngs, mesh=mesh, axis=axis, **options)
 
     def __call__(
         self,

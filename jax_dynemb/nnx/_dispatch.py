@@ -10,23 +10,33 @@ are is seen from a fingerprint.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from flax import nnx
+from jax.core import Tracer
 
 from jax_dynemb.nnx._fingerprint import Fingerprint
 from jax_dynemb.nnx._variable import (
+    Reads,
+    Table,
+    assign,
     graph_nodes,
     is_graph_node,
     iter_variables,
+    reads,
     writable,
 )
 
 Variables = list[nnx.Variable[Any]]
 _PLAIN = {int, float, bool, complex, type(None), np.ndarray}
+
+
+class _Otherwise(Exception):
+    """The trace that was stopped here would have given away the wrong Variables."""
 
 
 class NotShort(Exception):
@@ -55,7 +65,12 @@ class Call:
 
 
 class Program:
-    """A function of Modules as a jitted function of the values of their Variables."""
+    """A function of Modules as a jitted function of the values of their Variables.
+
+    Where it leaves tables as they are, as an evaluation does, they and all else that
+    stays are not given away and not returned: arrays that go in and out are what a call
+    costs. Which these are is known at the end of a trace, which is repeated then.
+    """
 
     def __init__(
         self,
@@ -76,33 +91,75 @@ class Program:
         """
         self._fun, self._places, self._donated = fun, places, donated
         self._graphdef, self._abstract = graphdef, abstract
+        self._only_read: set[int] = set()  # in every trace so far
+        self._is_traced = False
         self._jitted = jax.jit(self._on_values, donate_argnums=0)
 
     def run(self, variables: Variables, call: Call) -> Any:
         """Returns what the function returns; the Variables have their new values."""
-        out, values = self._jitted(*self._parted(variables), call.rest, call.named)
-        for variable, value in zip(variables, values, strict=True):
-            variable.set_raw_value(value)
+        out, values = self._until_known(self._jitted, variables, call)
+        if self._only_read:
+            variables = [v for i, v in enumerate(variables) if i not in self._only_read]
+        assign(variables, values)
         return out
 
     def lower(self, variables: Variables, call: Call) -> Any:
         """Lowers for a call, see ``jax.jit(...).lower``."""
-        return self._jitted.lower(*self._parted(variables), call.rest, call.named)
+        return self._until_known(self._jitted.lower, variables, call)
+
+    def _until_known(
+        self, function: Callable[..., Any], variables: Variables, call: Call
+    ) -> Any:
+        while True:
+            try:
+                return function(*self._parted(variables), call.rest, call.named)
+            except _Otherwise:
+                continue
 
     def _parted(self, variables: Variables) -> tuple[list[Any], list[Any]]:
         """The values, those that are donated apart from the others."""
         parts: tuple[list[Any], list[Any]] = ([], [])
-        for variable, donated in zip(variables, self._donated, strict=True):
-            parts[0 if donated else 1].append(variable.get_raw_value())
+        for variable, part in zip(variables, self._part, strict=True):
+            parts[part].append(variable.get_raw_value())
         return parts
+
+    @functools.cached_property
+    def _part(self) -> list[int]:
+        """For each Variable 0 if it is donated, else 1."""
+        kept = self._only_read
+        return [int(not d or i in kept) for i, d in enumerate(self._donated)]
 
     def _on_values(self, given: Any, kept: Any, rest: Any, named: Any) -> Any:
         # A mapped copy has Variables of its own, which belong to this trace.
         nodes = nnx.merge(self._graphdef, jax.tree.map(lambda x: x, self._abstract))
         variables = list(iter_variables(nodes))
         parts = iter(given), iter(kept)
-        for variable, donated in zip(variables, self._donated, strict=True):
-            variable.set_raw_value(next(parts[0 if donated else 1]))
+        before = [next(parts[part]) for part in self._part]
+        for variable, value in zip(variables, before, strict=True):
+            variable.set_raw_value(value)
+        token = reads.set(noted := Reads())
+        try:
+            out = self._call(nodes, rest, named)
+        finally:
+            reads.reset(token)
+        values = [variable.get_raw_value() for variable in variables]
+        pairs = enumerate(zip(values, before, strict=True))
+        only_read = {i for i, pair in pairs if noted.is_only_read(*pair)}
+        if not any(isinstance(variables[i], Table) for i in only_read):
+            only_read = set()
+        self._learn(only_read)
+        return out, [x for i, x in enumerate(values) if i not in self._only_read]
+
+    def _learn(self, only_read: set[int]) -> None:
+        """Takes in what a trace has shown; stops it if it was not expected."""
+        expected = self._only_read
+        self._only_read = expected & only_read if self._is_traced else only_read
+        self._is_traced = True
+        if self._only_read != expected:
+            vars(self).pop("_part", None)
+            raise _Otherwise
+
+    def _call(self, nodes: Any, rest: Any, named: Any) -> Any:
         args: list[Any] = list(rest)
         kwargs: dict[str, Any] = dict(named)
         for place, node in zip(self._places, nodes, strict=True):
@@ -113,7 +170,7 @@ class Program:
         out = self._fun(*args, **kwargs)
         if graph_nodes(out) or nnx.graphdef(nodes) != self._graphdef:
             raise NotShort
-        return out, [variable.get_raw_value() for variable in variables]
+        return out
 
 
 class Binding:
@@ -155,5 +212,11 @@ def _is_plain(x: Any) -> bool:
     if kind is tuple or kind is list:
         return all(map(_is_plain, x))
     if kind is dict:
-        return all(map(_is_plain, x.values()))
-    return isinstance(x, jax.Array) or not graph_nodes(x)
+        return _PLAIN.issuperset(map(type, x.values())) or all(
+            map(_is_plain, x.values())
+        )
+    if isinstance(x, jax.Array):
+        if not isinstance(x, Tracer):
+            _PLAIN.add(kind)
+        return True
+    return not graph_nodes(x)

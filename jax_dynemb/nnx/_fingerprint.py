@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from flax import nnx
 from jax.tree_util import default_registry
+
+from jax_dynemb.nnx._variable import metadata_of
 
 _BY_VALUE = {int, float, bool, complex, str, bytes, type(None)}
 
@@ -52,6 +54,7 @@ class Fingerprint:
         """Returns one that matches the same, and keeps no arrays alive."""
         other = copy.copy(self)
         other.variables = []
+        other._tokens = [dict(t) if type(t) is dict else t for t in self._tokens]
         return other
 
     def matches(self, other: Fingerprint) -> bool:
@@ -64,40 +67,81 @@ class Fingerprint:
 
     def _add(self, x: Any) -> None:
         kind = type(x)
-        if kind in _BY_VALUE:
-            self._tokens.append(x)
-        elif issubclass(kind, nnx.Pytree):
-            if self._add_object(x):
-                self._add_items(vars(x))
-        elif issubclass(kind, nnx.Variable):
-            if self._add_object(x):
-                self.variables.append(x)
-                self._add_items(x.get_metadata())
-        elif issubclass(kind, dict):
-            self._tokens.append(kind)
-            self._add_items(x)
-        elif issubclass(kind, tuple | list):
-            self._tokens += (kind, len(x))
-            for each in x:
-                self._add(each)
-        elif issubclass(kind, np.ndarray) or isinstance(x, jax.Array):
-            raise LooseArray
-        elif (flat := default_registry.flatten_one_level(x)) is not None:
-            children, structure = flat
-            self._tokens += (kind, structure)
-            for each in children:
-                self._add(each)
-        else:
-            self._held.append(x)
+        way = _WAYS.get(kind)
+        if way is None:
+            way = _WAYS[kind] = _way_of(kind)
+        way(self, x)
+
+    def _add_value(self, x: Any) -> None:
+        self._tokens.append(x)
 
     def _add_object(self, x: Any) -> bool:
         """Returns whether it is seen for the first time."""
-        new = id(x) not in self._seen
-        self._tokens += (self._seen.setdefault(id(x), len(self._seen)), type(x))
-        return new
+        count = len(self._seen)
+        place = self._seen.setdefault(id(x), count)
+        self._tokens += (place, type(x))
+        return place == count
+
+    def _add_module(self, x: Any) -> None:
+        if self._add_object(x):
+            self._add_items(vars(x))
+
+    def _add_variable(self, x: Any) -> None:
+        if self._add_object(x):
+            self.variables.append(x)
+            metadata = metadata_of(x)
+            if _BY_VALUE.issuperset(map(type, metadata.values())):  # nearly always
+                self._tokens.append(metadata)
+            else:
+                self._add_items(metadata)
+
+    def _add_dict(self, x: dict[Any, Any]) -> None:
+        self._tokens.append(type(x))
+        self._add_items(x)
 
     def _add_items(self, items: dict[Any, Any]) -> None:
         self._tokens.append(len(items))
-        for name, value in items.items():
-            self._tokens.append(name)
+        self._tokens += items
+        for value in items.values():
             self._add(value)
+
+    def _add_sequence(self, x: Sequence[Any]) -> None:
+        self._tokens += (type(x), len(x))
+        for each in x:
+            self._add(each)
+
+    def _add_other(self, x: Any) -> None:
+        if isinstance(x, jax.Array):
+            raise LooseArray
+        if (flat := default_registry.flatten_one_level(x)) is None:
+            self._held.append(x)
+            return
+        children, structure = flat
+        self._tokens += (type(x), structure)
+        for each in children:
+            self._add(each)
+
+    def _refuse(self, x: Any) -> None:
+        del x
+        raise LooseArray
+
+
+def _way_of(kind: type) -> Callable[[Fingerprint, Any], Any]:
+    """How things of a type are added."""
+    if kind in _BY_VALUE:
+        return Fingerprint._add_value
+    for base, way in _WAYS_BY_BASE.items():
+        if issubclass(kind, base):
+            return way
+    return Fingerprint._add_other
+
+
+_WAYS: dict[type, Callable[[Fingerprint, Any], Any]] = {}
+_WAYS_BY_BASE: dict[type, Callable[[Fingerprint, Any], Any]] = {
+    nnx.Pytree: Fingerprint._add_module,
+    nnx.Variable: Fingerprint._add_variable,
+    dict: Fingerprint._add_dict,
+    tuple: Fingerprint._add_sequence,
+    list: Fingerprint._add_sequence,
+    np.ndarray: Fingerprint._refuse,
+}

@@ -34,7 +34,8 @@ def jit(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
     A table is updated in place only when its old value is given away, so every
     argument that holds a ``jde.nnx.Table`` or an ``nnx.OptState`` is donated: the model
     and the optimizer. Batches and models without tables are not. Arrays taken out of
-    a donated argument before the call (``nnx.state(model)``) are gone after it.
+    a donated argument before the call (``nnx.state(model)``) are gone after it. Tables
+    that the function only reads are not donated: they stay where they are.
 
     Args:
       fun: the function, or None to use ``jit`` as a decorator with options.

@@ -18,7 +18,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.jagged import Jagged
 from jax_dynemb.nnx._pool import pool
 from jax_dynemb.nnx._tape import attach
-from jax_dynemb.nnx._variable import Table, writable
+from jax_dynemb.nnx._variable import Table, reads, writable
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.table import Tables
 
@@ -30,7 +30,7 @@ class TableModule(nnx.Module):
 
     Attributes:
       coll: the functional core of these tables, static.
-      tables: one ``jde.nnx.Table`` Variable a table.
+      tables: one ``jde.nnx.Table`` Variable a table, or for tables that share arrays.
       deterministic: True after ``model.eval()``: look up without inserting.
     """
 
@@ -41,9 +41,9 @@ class TableModule(nnx.Module):
         rngs: nnx.Rngs,
         mesh: Mesh | None = None,
         axis: str | tuple[str, ...] | None = None,
-        **exchange: Any,
+        **options: Any,
     ):
-        self.coll = Tables(tuple(tables), mesh=mesh, axis=axis, **exchange)
+        self.coll = Tables(tuple(tables), mesh=mesh, axis=axis, **options)
         seed = jax.random.bits(rngs.params(), (), jnp.uint32)
         state = self.coll.init(seed)
         self.tables = nnx.data({name: Table(state[name]) for name in state})
@@ -126,10 +126,14 @@ class TableModule(nnx.Module):
         return attach(self, coll, residual, rows)
 
     def _find(self, coll, ids) -> dict[str, jax.Array]:
-        rows, _, state = coll.find(self.get_state(), ids)
-        # The same table, threaded on so that a donating jit keeps it in place.
+        before = self.get_state()
+        rows, _, state = coll.find(before, ids)
+        # The same tables, threaded on so that a donating jit keeps them in place.
         if all(map(writable, self.tables.values())):
             self.set_state(state)
+            if (noted := reads.get()) is not None:
+                for name in before:
+                    noted.note(before[name], state[name])
         return rows
 
 

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextvars
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -34,8 +35,64 @@ class TraceMark:
         return writable(self._variable)
 
 
+class Reads:
+    """What only reads a table leaves in its Variable, as long as one trace lasts.
+
+    A lookup that inserts nothing returns its table for the order of calls only: what
+    changes the table later in the same program waits for it. At the end of a program
+    such a table is the one that was read.
+    """
+
+    def __init__(self):
+        self._before: dict[int, tuple[Any, Any]] = {}
+
+    def note(self, before: TableState, after: TableState) -> None:
+        """Notes the table that a lookup was given, and the one it returned."""
+        for old, new in zip(*map(jax.tree.leaves, (before, after)), strict=True):
+            if new is not old:
+                self._before[id(new)] = new, old
+
+    def is_only_read(self, now: Any, given: Any) -> bool:
+        """Returns whether a value is the given one, or was made of it by reads."""
+        leaves, first = jax.tree.leaves(now), jax.tree.leaves(given)
+        return len(leaves) == len(first) and all(map(self._same, leaves, first))
+
+    def _same(self, leaf: Any, given: Any) -> bool:
+        while leaf is not given and id(leaf) in self._before:
+            leaf = self._before[id(leaf)][1]
+        return leaf is given
+
+
+reads: contextvars.ContextVar[Reads | None] = contextvars.ContextVar(
+    "jax_dynemb_reads", default=None
+)
+
+# Without the questions and copies of Variable's own methods, where Flax has these.
+_raw_value: Any = vars(nnx.Variable).get("_raw_value")
+_metadata: Any = vars(nnx.Variable).get("_var_metadata")
+
+
+def assign(variables: Sequence[nnx.Variable[Any]], values: Sequence[Any]) -> None:
+    """Gives Variables that are known to be writable their raw values."""
+    if hasattr(_raw_value, "__set__"):
+        for variable, value in zip(variables, values, strict=True):
+            _raw_value.__set__(variable, value)
+        return
+    for variable, value in zip(variables, values, strict=True):
+        variable.set_raw_value(value)
+
+
+def metadata_of(variable: nnx.Variable[Any]) -> dict[str, Any]:
+    """Returns the metadata, not to be changed."""
+    if hasattr(_metadata, "__get__"):
+        return _metadata.__get__(variable)
+    return variable.get_metadata()
+
+
 def writable(variable: nnx.Variable[Any]) -> bool:
     """Returns whether nnx lets the running code write to ``variable``."""
+    if isinstance(known := getattr(variable, "_can_update", None), bool):
+        return known
     try:
         variable.set_value(variable.get_value())
     except TraceContextError:

@@ -25,6 +25,8 @@ def table_attributes(tables: Sequence[TableConfig]) -> dict[str, np.ndarray]:
     """The attributes ``tables``, ``initializers`` and ``state_initial``."""
     fields = _ffi.constants()["table_fields"]
     rows = [_table_fields(table) for table in tables]
+    for row, shares in zip(rows, shares_arrays(tables), strict=True):
+        row["shares"] = int(shares)
     return {
         "tables": np.array(
             [row[field] for row in rows for field in fields], dtype=np.int64
@@ -45,6 +47,12 @@ def table_attributes(tables: Sequence[TableConfig]) -> dict[str, np.ndarray]:
     }
 
 
+def shares_arrays(tables: Sequence[TableConfig]) -> list[bool]:
+    """Whether each table lies in the arrays of the one before it in the call."""
+    names = [None, *(table.state_name for table in tables)]
+    return [name == before for before, name in zip(names, names[1:], strict=False)]
+
+
 def _table_fields(table: TableConfig) -> dict[str, int]:
     strategy = ScoreStrategy(table.score_strategy)
     kind = getattr(table.optimizer, "kind", None)
@@ -56,6 +64,10 @@ def _table_fields(table: TableConfig) -> dict[str, int]:
         "initializer": _initializer_code(table.initializer),
         "eval_initializer": _initializer_code(table.eval_initializer),
         "optimizer": 0 if kind is None else _ffi.code("optimizers", kind),
+        "first_bucket": 0 if table.block is None else table.block.first_bucket,
+        "local_buckets": table.local_buckets,
+        "first_row": 0 if table.block is None else table.block.first_row,
+        "counter_rows": table.counter_rows,
     }
 
 

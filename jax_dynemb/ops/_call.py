@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
-from jax_dynemb.ops._attributes import table_attributes
+from jax_dynemb.ops._attributes import shares_arrays, table_attributes
 from jax_dynemb.ops._state import TableState, check_state
 
 ALL = ("index", "values", "optimizer", "counters")
@@ -36,7 +36,7 @@ class Call:
 
         Args:
           op: the operation.
-          tables: those whose buffers are added.
+          tables: those whose buffers are added; such as share arrays together.
           num_ids: of each feature.
           **attributes: those beside the tables' own.
         """
@@ -64,21 +64,43 @@ class Call:
         # The type of the operand itself: it carries the memory space.
         self._results.append(jax.typeof(array))
 
-    def update_table(
-        self, table: TableConfig, state: TableState, parts: Sequence[str] = ALL
+    def update_tables(
+        self, states: Mapping[str, TableState], parts: Sequence[str] = ALL
     ) -> None:
-        """Adds the arrays of a table, changed in place or passed through."""
-        check_state(table, state)
-        for array in table_arrays(table, state, parts):
+        """Adds the arrays of the tables, changed in place or passed through."""
+        for array in self._arrays(states, parts):
             self.update(array)
 
-    def read_table(
-        self, table: TableConfig, state: TableState, parts: Sequence[str] = ALL
+    def read_tables(
+        self, states: Mapping[str, TableState], parts: Sequence[str] = ALL
     ) -> None:
-        """Adds the arrays of a table, only read."""
-        check_state(table, state)
-        for array in table_arrays(table, state, parts):
+        """Adds the arrays of the tables, only read."""
+        for array in self._arrays(states, parts):
             self.operand(array)
+
+    def _arrays(
+        self, states: Mapping[str, TableState], parts: Sequence[str]
+    ) -> list[jax.Array]:
+        """Of all tables, each once, in the order of the handlers."""
+        for table in self._tables:
+            check_state(table, states[table.state_name])
+        return [
+            array
+            for table in _with_own_arrays(self._tables)
+            for array in table_arrays(table, states[table.state_name], parts)
+        ]
+
+    def take_tables(
+        self,
+        results: Iterator[jax.Array],
+        states: Mapping[str, TableState],
+        parts: Sequence[str] = ALL,
+    ) -> dict[str, TableState]:
+        """The states after the call, by name: their arrays are the next results."""
+        return {
+            t.state_name: take_table(results, t, states[t.state_name], parts)
+            for t in _with_own_arrays(self._tables)
+        }
 
     def run(self) -> Iterator[jax.Array]:
         """Makes the call; the results in the order in which they were added."""
@@ -96,6 +118,12 @@ class Call:
         buckets = [table.local_buckets for table in self._tables]
         dims = [table.dim for table in self._tables]
         return _ffi.scratch_bytes(self._op, buckets, dims, self._num_ids)
+
+
+def _with_own_arrays(tables: Sequence[TableConfig]) -> list[TableConfig]:
+    """Without those that lie in the arrays of the table before them."""
+    shares = shares_arrays(tables)
+    return [table for table, each in zip(tables, shares, strict=True) if not each]
 
 
 def table_arrays(

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax_dynemb._ffi import code
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._attributes import feature_attribute
-from jax_dynemb.ops._call import Call, take_table
+from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
 from jax_dynemb.ops._parts import Places as TableNumbers
 from jax_dynemb.ops._parts import parts, rows_of
@@ -117,7 +117,7 @@ def lookup(
 
     Args:
       tables: those that the features use.
-      states: by table name.
+      states: by name, see ``TableConfig.state_name``.
       inputs: layout and arrays of each feature.
       scores: uint32[tables], for tables with customized scores.
       places: of each feature's rows, if some share arrays.
@@ -128,17 +128,16 @@ def lookup(
       and the new states.
     """
 
-    def run(part: _Part) -> tuple[Outputs, dict[str, TableState]]:
+    def run(part: _Part, states: States) -> tuple[Outputs, dict[str, TableState]]:
         call = part.start("lookup")
         call.operand(rows_of(scores, part.tables))
-        for table in part.configs:
-            call.update_table(table, states[table.name])
+        call.update_tables(states)
         part.add_features(call, _of_lookup)
         results = call.run()
-        new = {t.name: take_table(results, t, states[t.name]) for t in part.configs}
+        new = call.take_tables(results, states)
         return part.take_features(results, _of_lookup), new
 
-    return _in_parts(tables, inputs, places, run)
+    return _in_parts(tables, states, inputs, places, run)
 
 
 def _of_lookup(layout: FeatureLayout) -> list[tuple[str, Any, int]]:
@@ -154,9 +153,10 @@ def _of_find(layout: FeatureLayout) -> list[tuple[str, Any, int]]:
 
 def _in_parts(
     tables: Sequence[TableConfig],
+    states: States,
     inputs: Inputs,
     places: Places,
-    run: Callable[[_Part], tuple[Outputs, dict[str, TableState]]],
+    run: Callable[[_Part, States], tuple[Outputs, dict[str, TableState]]],
 ) -> tuple[Outputs, dict[str, TableState]]:
     """Makes the calls; outputs in the order of the features."""
     outputs: Outputs = [{} for _ in inputs]
@@ -166,8 +166,8 @@ def _in_parts(
     for some, features in parts(tables, table_of, waves(table_of, places)):
         own, mine = [tables[i] for i in some], [inputs[i] for i in features]
         part = _Part(some, own, mine, [places[i] for i in features], arrays)
-        of_part, states = run(part)
-        new |= states
+        of_part, after = run(part, {**states, **new})
+        new |= after
         for place, output in zip(features, of_part, strict=True):
             outputs[place] = output
     for output, where in zip(outputs, places, strict=True):
@@ -191,16 +191,16 @@ def find(
       read.
     """
 
-    def run(part: _Part) -> tuple[Outputs, dict[str, TableState]]:
+    def run(part: _Part, states: States) -> tuple[Outputs, dict[str, TableState]]:
         call = part.start("find")
-        for table in part.configs:
-            call.read_table(table, states[table.name], _READ)
+        call.read_tables(states, _READ)
         part.add_features(call, _of_find)
         outputs = part.take_features(call.run(), _of_find)
         slots = [output["slots"] for output in outputs]
-        return outputs, {t.name: _after(states[t.name], slots) for t in part.configs}
+        names = {table.state_name: None for table in part.configs}
+        return outputs, {name: _after(states[name], slots) for name in names}
 
-    return _in_parts(tables, inputs, places, run)
+    return _in_parts(tables, states, inputs, places, run)
 
 
 def _after(state: TableState, slots: Sequence[jax.Array]) -> TableState:

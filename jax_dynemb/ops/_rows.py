@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
-from jax_dynemb.ops._call import Call, take_table
+from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._state import TableState
 
 _ROWS = ("index", "values", "optimizer")
@@ -29,7 +29,8 @@ def gather(
       name, float32[n, dim] or float32[n]; and the state, to be carried on.
     """
     call = Call("gather", [table])
-    call.update_table(table, state, _ROWS)
+    states = {table.state_name: state}
+    call.update_tables(states, _ROWS)
     call.operand(slots)
     count = slots.shape[0]
     call.result((count, table.dim), jnp.float32)
@@ -37,9 +38,9 @@ def gather(
         call.result((count, *spec.shape), jnp.float32)
     call.result((count, 2), jnp.uint32)
     results = call.run()
-    state = take_table(results, table, state, _ROWS)
+    new = call.take_tables(results, states, _ROWS)[table.state_name]
     names = ("values", *table.states, "scores")
-    return {name: next(results) for name in names}, state
+    return {name: next(results) for name in names}, new
 
 
 def scatter(
@@ -55,22 +56,24 @@ def scatter(
     names = ("values", "scores", *table.states)
     parts = sum(1 << i for i, name in enumerate(names) if name in rows)
     call = Call("scatter", [table], parts=np.int64(parts))
-    call.update_table(table, state, _ROWS)
+    states = {table.state_name: state}
+    call.update_tables(states, _ROWS)
     call.operand(slots)
     for name in names:
         if name in rows:
             dtype = jnp.uint32 if name == "scores" else jnp.float32
             call.operand(jnp.asarray(rows[name], dtype))
-    return take_table(call.run(), table, state, _ROWS)
+    return call.take_tables(call.run(), states, _ROWS)[table.state_name]
 
 
 def erase(table: TableConfig, state: TableState, ids: jax.Array) -> TableState:
     """Takes keys out of the table; ids that are not there are passed over."""
     call = Call("erase", [table])
-    call.update_table(table, state, _INDEX)
+    states = {table.state_name: state}
+    call.update_tables(states, _INDEX)
     call.operand(ids)
     call.result((ids.shape[0],), jnp.int32)
-    return take_table(call.run(), table, state, _INDEX)
+    return call.take_tables(call.run(), states, _INDEX)[table.state_name]
 
 
 def export_batch(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -49,17 +49,27 @@ class TableState:
 
 def empty_state(config: TableConfig, seed: UInt32[Array, "2"]) -> TableState:
     """A table without rows; `seed` is the table's, see ``table_seed``."""
-    slots = config.local_slots
+    return empty_arrays([config], [seed])
+
+
+def empty_arrays(
+    tables: Sequence[TableConfig], seeds: Sequence[UInt32[Array, "2"]]
+) -> TableState:
+    """The arrays that some tables share, without rows."""
+    first = tables[0]
+    buckets = sum(table.local_buckets for table in tables)
+    slots = sum(table.local_slots for table in tables)
     states = {
         name: jnp.zeros((slots, *spec.shape), jnp.float32)
-        for name, spec in config.states.items()
+        for name, spec in first.states.items()
     }
+    counters = [_first_counters(*each) for each in zip(tables, seeds, strict=True)]
     return TableState(
-        index=empty_index(config.local_buckets),
-        values=jnp.zeros((slots, config.dim), config.param_dtype),
+        index=empty_index(buckets),
+        values=jnp.zeros((slots, first.dim), first.param_dtype),
         optimizer=states,
-        counters=_first_counters(config, seed),
-        extra=_first_extra(config),
+        counters=counters[0] if len(counters) == 1 else jnp.concatenate(counters),
+        extra=_first_extra(first),
     )
 
 
@@ -70,13 +80,16 @@ def cleared_state(config: TableConfig, state: TableState) -> TableState:
     when a key is stored in it. So only the index is made anew.
     """
     seed, column = (_ffi.code("counters", n) for n in ("seed", "first_column"))
-    counters = _first_counters(config, state.counters[0, seed])
-    return dataclasses.replace(
-        state,
-        index=empty_index(config.local_buckets),
-        counters=counters.at[:, column].set(state.counters[:, column]),
-        extra=_first_extra(config),
-    )
+    old = state.counters[config.own_counters]
+    counters = _first_counters(config, old[0, seed])
+    counters = counters.at[:, column].set(old[:, column])
+    index = empty_index(config.local_buckets)
+    if config.block is not None:
+        first = config.block.first_bucket
+        index = jax.lax.dynamic_update_slice(state.index, index, (first, 0))
+        counters = state.counters.at[config.own_counters].set(counters)
+    extra = _first_extra(config)
+    return dataclasses.replace(state, index=index, counters=counters, extra=extra)
 
 
 def _first_extra(config: TableConfig) -> tuple[Any, ...]:
@@ -96,10 +109,14 @@ def check_state(config: TableConfig, state: TableState) -> None:
             f"Table '{config.name}': the state must be a TableState, as init returns "
             f"it, not {type(state).__name__}."
         )
-    slots, words = config.local_slots, _ffi.constants()["bucket_words"]
-    counters = (config.counter_rows, len(_ffi.constants()["counters"]), 2)
+    constants = _ffi.constants()
+    buckets, rows = config.local_buckets, config.counter_rows
+    if config.block is not None:
+        buckets, rows = config.block.num_buckets, config.block.counter_rows
+    slots, words = buckets * constants["bucket_capacity"], constants["bucket_words"]
+    counters = (rows, len(constants["counters"]), 2)
     expected: dict[str, tuple[tuple[int, ...], str]] = {
-        "index": ((config.local_buckets, words), "uint32"),
+        "index": ((buckets, words), "uint32"),
         "values": ((slots, config.dim), config.param_dtype),
         "counters": (counters, "uint32"),
     }

@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._attributes import feature_attribute
-from jax_dynemb.ops._call import Call, take_table
+from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._lookup import States, feature_fields
 from jax_dynemb.ops._parts import Places as TableNumbers
 from jax_dynemb.ops._parts import parts, rows_of
@@ -76,7 +76,7 @@ def update(
 
     Args:
       tables: those that the features belong to, all with fused optimizers.
-      states: by table name.
+      states: by name, see ``TableConfig.state_name``.
       features: gradients and where they belong.
       hyper: float32[tables, 5], in the order of ``constants()["hyper_parameters"]``.
 
@@ -87,7 +87,8 @@ def update(
     for some, own in _parts(tables, features):
         chosen = [tables[i] for i in some]
         numbers = rows_of(hyper, some)
-        new |= _update(chosen, states, [features[i] for i in own], numbers)
+        mine = [features[i] for i in own]
+        new |= _update(chosen, {**states, **new}, mine, numbers)
     return new
 
 
@@ -99,11 +100,9 @@ def _update(
 ) -> dict[str, TableState]:
     call = _start("update", tables, features)
     call.operand(hyper)
-    for table in tables:
-        call.update_table(table, states[table.name])
+    call.update_tables(states)
     add_gradients(call, features)
-    results = call.run()
-    return {t.name: take_table(results, t, states[t.name]) for t in tables}
+    return call.take_tables(call.run(), states)
 
 
 def reduce(
@@ -116,7 +115,7 @@ def reduce(
 
     Args:
       tables: those that the features belong to.
-      states: by table name.
+      states: by name, see ``TableConfig.state_name``.
       features: gradients and where they belong.
       counts_step: whether this is half of an update, which counts as a step.
 
@@ -128,7 +127,8 @@ def reduce(
     new: dict[str, TableState] = {}
     for some, own in _parts(tables, features):
         chosen = [tables[i] for i in some]
-        part = _reduce(chosen, states, [features[i] for i in own], counts_step)
+        mine = [features[i] for i in own]
+        part = _reduce(chosen, {**states, **new}, mine, counts_step)
         sums, new = sums | part[0], new | part[1]
     return sums, new
 
@@ -140,13 +140,12 @@ def _reduce(
     counts_step: bool,
 ) -> tuple[dict[str, tuple[jax.Array, jax.Array]], dict[str, TableState]]:
     call = _start("reduce", tables, features, counts_step=np.int64(counts_step))
-    for table in tables:
-        call.update_table(table, states[table.name], _INDEX)
+    call.update_tables(states, _INDEX)
     add_gradients(call, features)
     for table in tables:
         ids = sum(f.layout.num_ids for f in features if f.layout.table == table.name)
         call.result((ids,), jnp.int32)
         call.result((ids, table.dim), jnp.float32)
     results = call.run()
-    new = {t.name: take_table(results, t, states[t.name], _INDEX) for t in tables}
+    new = call.take_tables(results, states, _INDEX)
     return {t.name: (next(results), next(results)) for t in tables}, new

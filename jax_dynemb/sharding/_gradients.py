@@ -17,7 +17,7 @@ from jax_dynemb.sharding._residual import ShardedResidual
 from jax_dynemb.table._update import pair_lookups
 
 if TYPE_CHECKING:
-    from jax_dynemb.table._tables import Tables
+    from jax_dynemb.table._declared import Declared as Tables
 
 
 def paired(

@@ -27,7 +27,7 @@ from jax_dynemb.sharding._stacks import Stack, states_of
 from jax_dynemb.table import _insert
 
 if TYPE_CHECKING:
-    from jax_dynemb.table._tables import Tables
+    from jax_dynemb.table._declared import Declared as Tables
 
 States = dict[str, TableState]
 _ALL = PartitionSpec()

@@ -27,7 +27,7 @@ from jax_dynemb.optim._columns import check_columns
 from jax_dynemb.sharding._stacks import Stack, make_stacks, same_stacks
 
 if TYPE_CHECKING:
-    from jax_dynemb.table._tables import Tables
+    from jax_dynemb.table._declared import Declared as Tables
 
 _POOLED = ("auto", "rows", "sums")
 _WIRE_DTYPES = (None, "float32", "bfloat16", "float16")

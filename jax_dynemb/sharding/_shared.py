@@ -17,7 +17,7 @@ from jax_dynemb.sharding._inputs import Share
 from jax_dynemb.sharding._placement import placement_of
 
 if TYPE_CHECKING:
-    from jax_dynemb.table._tables import Tables
+    from jax_dynemb.table._declared import Declared as Tables
 
 Inputs = list[tuple[FeatureLayout, FeatureInput]]
 

@@ -15,7 +15,7 @@ from jax_dynemb.sharding._placement import placement_of
 from jax_dynemb.sharding._stacks import states_of
 
 if TYPE_CHECKING:
-    from jax_dynemb.table._tables import Tables
+    from jax_dynemb.table._declared import Declared as Tables
 
 States = dict[str, TableState]
 

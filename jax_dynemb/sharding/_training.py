@@ -27,7 +27,7 @@ from jax_dynemb.sharding._whole_row import updating
 from jax_dynemb.table._update import RowGradients, update_rows
 
 if TYPE_CHECKING:
-    from jax_dynemb.table._tables import Tables
+    from jax_dynemb.table._declared import Declared as Tables
 
 States = dict[str, TableState]
 _ALL = PartitionSpec()

@@ -69,7 +69,7 @@ def clear_table(coll: Tables, name: str, state: TableState) -> TableState:
     clear = jax.jit(
         cleared_state, static_argnums=0, donate_argnums=1, out_shardings=places
     )
-    return clear(coll.tables[name], state)
+    return clear(coll.in_place(name), state)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
@@ -82,7 +82,7 @@ def set_counters(
     state: TableState, numbers: Mapping[str, int], rows: slice = slice(None)
 ) -> TableState:
     """Writes some counters of a table, by name; ``rows`` of the array are its own."""
-    current = counter_values(state)
+    current = counter_values(state, rows)
     names = _ffi.constants()["counters"]
     words = np.array(on_host(state.counters))
     whole = words.view(np.uint64)[..., 0][rows]

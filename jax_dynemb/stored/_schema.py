@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ class Schema:
       place: which of their parts is the table's.
       places: how many parts there are.
       column_parts: narrow tables, one after the other, that have its columns.
+      first_bucket: in arrays that tables of other sizes share.
+      first_row: likewise, of the table's counters.
     """
 
     name: str
@@ -53,6 +56,8 @@ class Schema:
     place: int = 0
     places: int = 1
     column_parts: int = 1
+    first_bucket: int = 0
+    first_row: int = 0
 
     @classmethod
     def of(cls, config: TableConfig, step: int | None = None) -> Schema:
@@ -98,6 +103,11 @@ class Schema:
     def to_json(self) -> dict[str, Any]:
         """As dicts, lists, strings and numbers."""
         return dataclasses.asdict(self)
+
+    @property
+    def counter_rows(self) -> int:
+        """Rows of a table's counters, see ``TableConfig``."""
+        return math.gcd(self.num_buckets, 64)
 
     @property
     def row_bytes(self) -> int:

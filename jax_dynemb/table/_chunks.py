@@ -18,13 +18,13 @@ from jax_dynemb.table._export import Exported
 from jax_dynemb.table._scores import words_of
 
 if TYPE_CHECKING:
-    from jax_dynemb.table._tables import Tables
+    from jax_dynemb.table._contents import Contents
 
 _BATCH_BYTES = 1 << 26
 
 
 def insert_chunks(
-    coll: Tables,
+    coll: Contents,
     name: str,
     state: TableState,
     chunks: Iterable[Exported],
@@ -65,7 +65,7 @@ def insert_chunks(
 
 
 def erase_keys(
-    coll: Tables, name: str, state: TableState, keys: np.ndarray
+    coll: Contents, name: str, state: TableState, keys: np.ndarray
 ) -> TableState:
     """Removes keys from a table; ``state`` is given away."""
     size = 1 << 16
@@ -81,7 +81,7 @@ def erase_keys(
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
 def _insert(
-    coll: Tables,
+    coll: Contents,
     name: str,
     state: TableState,
     ids: jax.Array,
@@ -100,7 +100,7 @@ def _insert(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
-def _erase(coll: Tables, name: str, state: TableState, ids: jax.Array) -> TableState:
+def _erase(coll: Contents, name: str, state: TableState, ids: jax.Array) -> TableState:
     arrays = coll.state_name(name)
     return coll.erase({arrays: state}, {name: ids})[arrays]
 

@@ -126,7 +126,7 @@ def _rows_of(table: TableConfig, state: TableState, live: _Live) -> Exported:
     """Reads the rows of some slots; only these travel to the host."""
     n = len(live.slots)
     padded = np.zeros(1 << max(7, (n - 1).bit_length()), np.int32)
-    padded[:n] = live.slots
+    padded[:n] = live.slots + np.int32(table.first_slot)
     rows, states = jax.device_get(_take(state.values, state.optimizer, padded))
     return Exported(
         keys=live.keys,

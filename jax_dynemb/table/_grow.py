@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import jax
@@ -23,6 +23,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._state import TableState, check_state, empty_index
 from jax_dynemb.sharding._keys import bucket_of, hash_words
 from jax_dynemb.sharding._placement import placement_of
+from jax_dynemb.table._blocks import alone, part_of
 from jax_dynemb.table._stats import EVENTS
 
 if TYPE_CHECKING:
@@ -37,19 +38,25 @@ def grow(
     for name, capacity in capacities.items():
         old = tables.tables[name]
         config = larger(old, capacity)
-        for other in _in_the_same_arrays(tables, name):
+        for other in _growing_together(tables, name):
             wanted = max(config.capacity, configs[other].capacity)
             configs[other] = dataclasses.replace(configs[other], capacity=wanted)
     bigger = tables.with_tables(configs.values())
-    for name in capacities:
-        factor = configs[name].num_buckets // tables.tables[name].num_buckets
-        place = tables.state_name(name)
-        if factor > 1 and new[place] is state[place]:
-            new[place] = _grown(tables, name, factor, state[place])
+    factors = {
+        name: config.num_buckets // tables.tables[name].num_buckets
+        for name, config in configs.items()
+    }
+    for place in {tables.state_name(name): None for name in capacities}:
+        here = {n: f for n, f in factors.items() if tables.state_name(n) == place}
+        if max(here.values()) > 1:
+            new[place] = _grown(tables, tuple(here.items()), state[place])
     return bigger, new
 
 
-def _in_the_same_arrays(tables: Tables, name: str) -> list[str]:
+def _growing_together(tables: Tables, name: str) -> list[str]:
+    """On a mesh all tables of the same arrays have one shape."""
+    if tables.placement is None:
+        return [name]
     place = tables.state_name(name)
     return [other for other in tables.tables if tables.state_name(other) == place]
 
@@ -74,11 +81,15 @@ def larger(table: TableConfig, capacity: int) -> TableConfig:
         factor += 1
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _grown(tables: Tables, name: str, factor: int, state: TableState) -> TableState:
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _grown(
+    tables: Tables, factors: tuple[tuple[str, int], ...], state: TableState
+) -> TableState:
+    """The arrays of these tables, each with so many times as many buckets."""
     if tables.placement is None:
-        return grown_state(tables.tables[name], factor, state)
+        return _grown_blocks(tables.placed(dict(factors)), dict(factors), state)
     placement = placement_of(tables)
+    name, factor = factors[0]
     stack = placement.stack_of(name)
     spec = placement.state_spec(stack)
 
@@ -86,6 +97,22 @@ def _grown(tables: Tables, name: str, factor: int, state: TableState) -> TableSt
         return grown_state(stack.local, factor, state)
 
     return placement.mapped(body, (spec,), spec)(state)
+
+
+def _grown_blocks(
+    placed: Sequence[TableConfig], factors: Mapping[str, int], state: TableState
+) -> TableState:
+    """The tables of some arrays, one after the other again."""
+
+    def grown(table: TableConfig) -> TableState:
+        check_state(table, state)
+        own, factor = part_of(table, state), factors[table.name]
+        return own if factor == 1 else grown_state(alone(table), factor, own)
+
+    parts = [grown(table) for table in placed]
+    if len(parts) == 1:
+        return parts[0]
+    return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *parts)
 
 
 def grown_state(table: TableConfig, factor: int, state: TableState) -> TableState:

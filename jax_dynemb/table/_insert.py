@@ -50,12 +50,12 @@ def store(
     zero = jnp.zeros(1, jnp.uint32)
     (outputs,), states = _lookup.lookup(
         [table],
-        {table.name: state},
+        {table.state_name: state},
         [(slots_only, FeatureInput(ids, None, None))],
         zero,
     )
     slots = _last_occurrences(outputs["slots"])
-    new = _not_a_lookup(states[table.name], state)
+    new = _not_a_lookup(states[table.state_name], state)
     if "scores" in written:
         new = _clock_after(table, new, slots, written["scores"])
     return _rows.scatter(table, new, slots, written)
@@ -77,7 +77,8 @@ def _clock_after(
     happens to be in their scores would take them for its own.
     """
     place = _ffi.code("counters", "clock")
-    clock = state.counters[0, place]
+    rows = table.own_counters
+    clock = state.counters[rows][0, place]
     given = jnp.where((slots >= 0)[:, None], scores, jnp.uint32(0))
     if table.score_strategy in PACKED:
         given = given.at[:, 1].set(clock[1])  # the high word is not time
@@ -85,7 +86,8 @@ def _clock_after(
     high = jnp.max(both[:, 1])
     low = jnp.max(jnp.where(both[:, 1] == high, both[:, 0], jnp.uint32(0)))
     latest = jnp.stack([low, high])
-    return dataclasses.replace(state, counters=state.counters.at[:, place].set(latest))
+    counters = state.counters.at[rows, place].set(latest)
+    return dataclasses.replace(state, counters=counters)
 
 
 def same_clock(state: TableState, axes: tuple[str, ...], here: Any) -> TableState:

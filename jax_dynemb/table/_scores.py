@@ -42,7 +42,7 @@ def used_since(
     """
     if table.score_strategy not in PACKED:
         return scores >= np.uint64(max(since, 0))
-    clock = counter_values(state)["clock"]
+    clock = counter_values(state, table.own_counters)["clock"]
     age = np.uint32(clock & 0xFFFF_FFFF) - scores.astype(np.uint32)  # wraps
     return age.astype(np.int64) <= clock - since
 

@@ -35,12 +35,16 @@ def stats(table: TableConfig, counters: Mapping[str, int]) -> dict[str, int | fl
     return {f"{table.name}/{name}": value for name, value in result.items()}
 
 
-def counter_values(state: TableState) -> dict[str, int]:
+def counter_values(state: TableState, own: slice = slice(None)) -> dict[str, int]:
     """All counters of a table; waits for the device.
 
     Events are the sum over all shards; other numbers are the same in each of them.
+
+    Args:
+      state: its arrays.
+      own: the table's rows of their counters.
     """
-    words = np.ascontiguousarray(on_host(state.counters))
+    words = np.ascontiguousarray(on_host(state.counters)[own])
     rows = words.view(np.uint64).reshape(words.shape[0], -1)
     names = _ffi.constants()["counters"]
     totals = {

@@ -19,7 +19,7 @@ from jax_dynemb.ops._residual import FeatureGradient, Residual, join_gradient
 from jax_dynemb.ops._state import TableState
 
 if TYPE_CHECKING:
-    from jax_dynemb.table._tables import Tables
+    from jax_dynemb.table._declared import Declared
 
 States = dict[str, TableState]
 
@@ -84,7 +84,9 @@ def pair_lookups(
     return pairs
 
 
-def join_gradients(tables: Tables, residual: Any, d_rows: Any) -> list[FeatureGradient]:
+def join_gradients(
+    tables: Declared, residual: Any, d_rows: Any
+) -> list[FeatureGradient]:
     """Pairs residuals with gradients; takes one lookup, or equal lists of lookups."""
     return [
         join_gradient(one, gradients[name], tables.config_of(name).dim)
@@ -94,21 +96,25 @@ def join_gradients(tables: Tables, residual: Any, d_rows: Any) -> list[FeatureGr
 
 
 def used_tables(
-    tables: Tables, features: Sequence[FeatureGradient]
+    tables: Declared, features: Sequence[FeatureGradient]
 ) -> list[TableConfig]:
-    """The tables of these features, in the order of the collection."""
-    names = {f.layout.table for f in features}
-    return [config for name, config in tables.tables.items() if name in names]
+    """The tables of these features, in the order of the collection's calls."""
+    return tables.placed({f.layout.table for f in features})
 
 
-def step_of(state: TableState) -> Int32[Array, ""]:
-    """Updates of the table so far, as optax schedules count them."""
+def step_of(state: TableState, row: int = 0) -> Int32[Array, ""]:
+    """Updates of a table so far, as optax schedules count them.
+
+    Args:
+      state: its arrays.
+      row: of their counters.
+    """
     place = _ffi.code("counters", "step")
-    return state.counters[0, place, 0].astype(jnp.int32)
+    return state.counters[row, place, 0].astype(jnp.int32)
 
 
 def apply_gradients(
-    tables: Tables,
+    tables: Declared,
     states: States,
     residual: Any,
     d_rows: Any,
@@ -134,12 +140,12 @@ def update_rows(
         new |= _update.update(fused, states, _of(features, fused), numbers)
     if others:
         reduced, reduced_states = _update.reduce(
-            others, states, _of(features, others), counts_step=True
+            others, new, _of(features, others), counts_step=True
         )
+        new |= reduced_states
         for table in others:
-            new[table.name] = _bridge(
-                table, reduced_states[table.name], *reduced[table.name]
-            )
+            place = table.state_name
+            new[place] = _bridge(table, new[place], *reduced[table.name])
     return new
 
 
@@ -158,7 +164,9 @@ def _hyper_parameters(
     names = _ffi.constants()["hyper_parameters"]
     rows = []
     for table in tables:
-        numbers = table.optimizer.hyper_parameters(step_of(states[table.name]))
+        row = table.own_counters.start or 0
+        step = step_of(states[table.state_name], row)
+        numbers = table.optimizer.hyper_parameters(step)
         numbers |= given.get(table.name, {})
         unknown = set(numbers) - set(names)
         if unknown:
@@ -184,7 +192,7 @@ def _bridge(
 
 
 def reduce_gradients(
-    tables: Tables, states: States, residual: Any, d_rows: Any
+    tables: Declared, states: States, residual: Any, d_rows: Any
 ) -> tuple[dict[str, RowGradients], States]:
     """See ``Tables.reduce_gradients``."""
     features = join_gradients(tables, residual, d_rows)

@@ -18,13 +18,13 @@ from jax_dynemb.ops._residual import FeatureResidual, Residual
 from jax_dynemb.ops._state import TableState
 
 if TYPE_CHECKING:
-    from jax_dynemb.table._tables import Tables
+    from jax_dynemb.table._declared import Declared
 
 States = dict[str, TableState]
 
 
 def weight_gradients(
-    tables: Tables, states: States, residual: Residual, d_rows: Mapping[str, Any]
+    tables: Declared, states: States, residual: Residual, d_rows: Mapping[str, Any]
 ) -> tuple[dict[str, jax.Array], States]:
     """See ``Tables.weight_gradients``.
 
@@ -33,7 +33,7 @@ def weight_gradients(
     """
     weighted = weighted_features(residual.features)
     names = {each.layout.table for each in weighted.values()}
-    configs = [reading(c) for name, c in tables.tables.items() if name in names]
+    configs = [reading(config) for config in tables.placed(names)]
     inputs = [one_row_input(each) for each in weighted.values()]
     outputs, new = _lookup.find(configs, states, inputs)
     result = {

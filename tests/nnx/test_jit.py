@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """jde.nnx.jit: what it donates, and what the compiled step does not do."""
 
+import operator
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,7 +44,7 @@ def test_keeps_models_without_tables(kit):
     def forward(teacher, *, model, ids):
         return teacher(model.sparse({"C1": ids})["C1"])
 
-    old = jax.tree.leaves(nnx.state(model))
+    old = jax.tree.leaves(model.sparse.get_state()["cat"])
     kept = jax.tree.leaves(nnx.state(teacher))
     forward(teacher, model=model, ids=jde.ids([1, 2]))
     assert deleted(old) == {True} and deleted(kept) == {False}
@@ -121,6 +123,46 @@ def test_evaluation_stays_in_place(platform):
     embed = jde.nnx.DynamicEmbed(4, LARGE, rngs=nnx.Rngs(0))
     evaluate = jde.nnx.jit(lambda embed, ids: embed(ids, train=False).sum())
     jde.testing.assert_in_place(evaluate, embed, jde.ids([1, 2]))
+    before = jax.tree.leaves(nnx.state(embed))
+    evaluate(embed, jde.ids([1, 2]))
+    assert all(map(operator.is_, jax.tree.leaves(nnx.state(embed)), before))
+    assert deleted(before) == {False}
+    lowered = evaluate.lower(embed, jde.ids([1, 2]))
+    assert len(jax.tree.leaves(lowered.out_info)) == 1
+
+
+def test_a_change_after_a_read_and_a_read_after_a_change(platform):
+    def both(embed, ids):
+        before = embed(ids, train=False)
+        rows = embed(ids)
+        return before, rows, embed(ids, train=False)
+
+    for jit in (jde.nnx.jit, nnx.jit):
+        embed, step = jde.nnx.DynamicEmbed(4, 256, rngs=nnx.Rngs(0)), jit(both)
+        before, rows, after = step(embed, jde.ids([1, 2]))
+        np.testing.assert_array_equal(before, np.zeros((2, 4)))
+        np.testing.assert_array_equal(rows, after)
+        again, _, _ = step(embed, jde.ids([1, 2]))
+        np.testing.assert_array_equal(again, rows)
+
+
+def test_what_only_some_shapes_change(platform):
+    """The first trace shows no change, a later one does, and then both go on."""
+    traces = []
+
+    @jde.nnx.jit
+    def step(embed, ids):
+        traces.append(ids.shape)
+        return embed(ids, train=ids.shape[0] > 2)
+
+    embed, few, many = jde.nnx.DynamicEmbed(4, 256, rngs=nnx.Rngs(0)), [1, 2], [1, 2, 3]
+    np.testing.assert_array_equal(step(embed, jde.ids(few)), np.zeros((2, 4)))
+    for _ in range(3):
+        rows = step(embed, jde.ids(many))
+        np.testing.assert_array_equal(step(embed, jde.ids(few)), rows[:2])
+        assert np.any(rows)
+    assert embed.stats()["embedding/lookups"] == 3
+    assert len(traces) == 5  # two to learn what is read, two again to change it
 
 
 def test_clipping_and_weights_stay_in_place(platform):

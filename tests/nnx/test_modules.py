@@ -5,6 +5,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import nnx
 
@@ -151,3 +152,32 @@ def test_truncated_ids_and_unknown_features_are_refused(kit):
         model.sparse({"c1": jde.ids([1])})
     with pytest.raises(ValueError, match="weights for"):
         model.sparse({"C1": jde.ids([1])}, weights={"C2": jnp.ones(1)})
+
+
+def test_shared_arrays(kit):
+    """One Variable for tables of one width; the model is the same."""
+    tables = [
+        jde.TableConfig(name, 4, 256, optimizer=jde.optim.adam(0.1))
+        for name in ("C1", "C2", "dog")
+    ]
+    losses = []
+    for shared in (False, True):
+        model = kit.Clicks(nnx.Rngs(0), tables[:2])
+        model.sparse = jde.nnx.EmbeddingBagCollection(
+            tables, rngs=nnx.Rngs(1), share_arrays=shared
+        )
+        optimizer = jde.nnx.Optimizer(model, optax.sgd(0.1))
+        step = jde.nnx.jit(_train(kit))
+        losses.append([float(step(model, optimizer, kit.batch(n))) for n in range(5)])
+        assert len(model.sparse.tables) == (1 if shared else 3)
+        assert model.sparse.stats()["C1/step"] == 5
+    assert losses[0] == losses[1]
+
+
+def _train(kit):
+    def train_step(model, optimizer, batch):
+        loss, grads = jde.nnx.value_and_grad(kit.loss)(model, batch)
+        optimizer.update(model, grads)
+        return loss
+
+    return train_step

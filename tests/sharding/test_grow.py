@@ -59,7 +59,7 @@ def test_nothing_moves_between_devices():
             array.shape[0]
         }
 
-    program = _grown.lower(coll, "t", 2, state["t"]).compile()
+    program = _grown.lower(coll, (("t", 2),), state["t"]).compile()
     entry, loops = collectives(program.as_text())
     assert not entry and not loops
     # No copy of a table beside the old and the new one.
