@@ -53,7 +53,7 @@ def test_a_step_is_in_place_with_three_exchanges():
     entry, loops = collectives(step.lower(state, batch()).compile().as_text())
     # Ids, rows and gradients; and one number: whether everything fits.
     assert entry == {"all-to-all": 3, "all-reduce": 1}
-    # Further rounds send ids again with the gradients; five small numbers each, of which
+    # Further rounds send ids again with the gradients, and five small numbers, of which
     # two go together.
     assert loops == {"all-to-all": 4, "all-reduce": 8}
 
@@ -116,6 +116,13 @@ def test_sums_of_all_tables_travel_as_kernels_write_them():
     # All gradients are joined once, by what writes them for the exchange.
     assert found.pop("concatenate") == 1
     assert not found
+
+
+def test_where_any_batch_fits_there_are_no_further_rounds():
+    coll = collection(mesh_of(4), exchange_factor=4)
+    step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
+    entry, loops = collectives(step.lower(coll.init(0), batch()).compile().as_text())
+    assert entry == {"all-to-all": 3, "all-reduce": 1} and not loops
 
 
 def test_a_replicated_table_gathers_ids_and_gradients():
