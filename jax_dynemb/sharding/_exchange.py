@@ -55,6 +55,12 @@ class Sections:
         """The first position of each table."""
         return [sum(self.sizes[:t]) for t in range(len(self.sizes))]
 
+    @property
+    def always_fit(self) -> bool:
+        """Whether there is room for every id with every owner."""
+        rooms = [self.capacities[part.first // self.shards] for part in self.parts]
+        return all(p.size <= room for p, room in zip(self.parts, rooms, strict=True))
+
     def rows(self) -> list[Piece]:
         """What travels to a device in the exchange of rows."""
         triples = zip(self.capacities, self.tables, self.dtypes, strict=True)

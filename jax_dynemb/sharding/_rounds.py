@@ -3,7 +3,8 @@
 """What lookups of split tables have in common: the rounds that a batch travels in.
 
 All ids travel in the first round if they fit; else in as many as it takes, the same
-range of hashes on all devices in each.
+range of hashes on all devices in each. Where the room is enough for any batch, the
+program has no further rounds: on a GPU the host need not ask.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ def fitting(batch: Batch, found: Route) -> tuple[jax.Array, jax.Array]:
     sections = batch.sections
     counts = sections.by_table(found.starts[1:] - found.starts[:-1])
     peaks = jax.lax.pmax(counts.max(axis=1), sections.axes)
+    if sections.always_fit:
+        return jnp.ones((), bool), peaks
     return (peaks <= jnp.array(sections.capacities, jnp.int32)).all(), peaks
 
 
@@ -47,6 +50,8 @@ def further_rounds(
     one: Callable[[Window, T], T],
 ) -> T:
     """``carry = one(window, carry)`` while a device has ids that did not fit."""
+    if batch.sections.always_fit:
+        return carry
 
     def body(loop: Any) -> Any:
         begin, _, carry = loop

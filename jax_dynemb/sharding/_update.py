@@ -127,12 +127,9 @@ def _row_wise(placement, tables, features, only, states, update: Update, all_fit
             new = new | {t.name: again}
         return new
 
-    if all_fits:
-        fits = jnp.ones((), bool)
-    else:
-        # On a GPU the host waits for the answer whether there is a round. So it is not
-        # the last thing to do: while the GPU updates, the host prepares the next step.
-        states = further_rounds(batch, found, fits, states, earlier)
+    # On a GPU the host waits for the answer whether there is a round. So it is not the
+    # last thing to do: while the GPU updates, the host prepares the next step.
+    states = further_rounds(batch, found, fits, states, earlier)
     return one(states, first_window(batch, found, fits), received, True)
 
 
