@@ -151,8 +151,8 @@ def test_table_wise_tables_share_the_three_exchanges():
     coll = of_sharding("table_wise", mesh_of(2))
     step = jax.jit(functools.partial(train_step, coll), donate_argnums=0)
     assert sorted(coll.init(0)) == ["a+1", "bag"]
-    assert_in_place(step, coll.init(0), batch())
-    entry, loops = collectives(step.lower(coll.init(0), batch()).compile().as_text())
+    assert_in_place(step, coll.init(0), batch(256))
+    entry, loops = collectives(step.lower(coll.init(0), batch(256)).compile().as_text())
     assert entry == {"all-to-all": 3, "all-reduce": 1}
     assert loops == {"all-to-all": 4, "all-reduce": 8}
 
