@@ -13,7 +13,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 # Launchers that jax.distributed.initialize() understands, by the number of processes.
-_LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+# Slurm sets the first for what srun starts, not for a script in an allocation, which is
+# one process however many tasks there are room for.
+_LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 
 
 def ensure_initialized() -> None:
@@ -25,7 +27,7 @@ def ensure_initialized() -> None:
     - ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and
       ``JAX_PROCESS_ID``; for the last also ``JOB_COMPLETION_INDEX``, as set by
       Kubernetes;
-    - Slurm and Open MPI: the launcher's own variables;
+    - Slurm (``srun``) and Open MPI: the launcher's own variables;
     - otherwise: one process, nothing to do.
 
     Raises:

@@ -2,11 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fresh processes that run a script with devices of their own, alone or as a job."""
 
+import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +21,31 @@ _ROOT = Path(jde.__file__).resolve().parents[1]
 _SECONDS = 240
 
 
-def run_job(script: Path, processes: int, *arguments: Any) -> list[dict]:
+def described(number: int, processes: int, port: int) -> dict[str, str]:
+    """The variables that JAX's own names have for a process of a job."""
+    if processes == 1:
+        return {}
+    return {
+        "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
+        "JAX_NUM_PROCESSES": str(processes),
+        "JAX_PROCESS_ID": str(number),
+    }
+
+
+def run_job(
+    script: Path,
+    processes: int,
+    *arguments: Any,
+    describe: Callable[[int, int, int], dict[str, str]] = described,
+) -> list[dict]:
     """Starts the processes of one job and returns what each of them says.
 
     A script calls ``jde.distributed.ensure_initialized`` and prints one line, "RESULT "
     and JSON.
     """
-    job = {}
-    if processes > 1:
-        job["JAX_COORDINATOR_ADDRESS"] = f"127.0.0.1:{_free_port()}"
-        job["JAX_NUM_PROCESSES"] = str(processes)
+    port = _free_port()
     started = [
-        _start(script, arguments, job | {"JAX_PROCESS_ID": str(number)})
+        _start(script, arguments, describe(number, processes, port))
         for number in range(processes)
     ]
     try:
@@ -63,6 +79,9 @@ def _result(process: subprocess.Popen) -> dict:
 
 
 def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Of those that Slurm and Open MPI choose from: the last 4,096."""
+    for port in random.sample(range(2**16 - 2**12, 2**16), 100):
+        with contextlib.suppress(OSError), socket.socket() as s:
+            s.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no free port")
