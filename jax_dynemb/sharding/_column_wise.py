@@ -23,10 +23,10 @@ from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
 from jax_dynemb.ops._residual import FeatureGradient, FeatureResidual
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.sharding._batch import Input, mean_scale
-from jax_dynemb.sharding._exchange import exchange
 from jax_dynemb.sharding._keys import as_words
 from jax_dynemb.sharding._placement import Placement
 from jax_dynemb.sharding._replicated import slots_of
+from jax_dynemb.sharding._wire import Piece, Wire
 
 States = Mapping[str, TableState]
 Received = dict[str, tuple[jax.Array, jax.Array]]
@@ -54,8 +54,9 @@ def lookup(
     """
     everywhere = [_everywhere(placement, *each) for each in inputs]
     given = jnp.stack([scores[t.name] for t in tables])
-    outputs, states = _lookup.lookup(tables, states, everywhere, given)
-    rows = _whole_rows(placement, inputs, [o["rows"] for o in outputs])
+    sent, wire = _on_the_wire(placement, tables, inputs)
+    outputs, states = _lookup.lookup(sent, states, everywhere, given, wire.places)
+    rows = _whole_rows(tables, inputs, wire, [o["rows"] for o in outputs])
     received = {}
     for table in tables:
         mine = [n for n, (layout, _) in enumerate(inputs) if layout.table == table.name]
@@ -73,8 +74,9 @@ def find(
 ) -> tuple[list[jax.Array], list[jax.Array], dict[str, TableState]]:
     """Serving lookup: rows, and found (uint8[num_ids]), by feature; the states."""
     everywhere = [_everywhere(placement, *each) for each in inputs]
-    outputs, new = _lookup.find(tables, states, everywhere)
-    rows = _whole_rows(placement, inputs, [o["rows"] for o in outputs])
+    sent, wire = _on_the_wire(placement, tables, inputs)
+    outputs, new = _lookup.find(sent, states, everywhere, wire.places)
+    rows = _whole_rows(tables, inputs, wire, [o["rows"] for o in outputs])
     me = jax.lax.axis_index(placement.axes)
     found = [o["found"].reshape(placement.shards, -1)[me] for o in outputs]
     return rows, found, new
@@ -97,8 +99,13 @@ def gradients(
       states: of this device.
     """
     ordered = [f for t in tables for f in features if f.layout.table == t.name]
-    parts = [_columns(placement, f.gradients) for f in ordered]
-    columns = exchange(parts, placement.axes)
+    parts = {n: _columns(placement, f) for n, f in enumerate(ordered)}
+    pieces = [
+        Piece(f.layout.table, part.shape[1], part.shape[2], part.dtype.name)
+        for f, part in zip(ordered, parts.values(), strict=True)
+    ]
+    wire = Wire(tuple(pieces), placement.shards, placement.axes)
+    columns = wire.exchange(wire.filled({}, parts))
     result, new = [], dict(states)
     for table in tables:
         mine = [n for n, f in enumerate(ordered) if f.layout.table == table.name]
@@ -113,15 +120,15 @@ def gradients(
             f, end = ordered[n], begin + placement.shards * ordered[n].layout.num_ids
             given = FeatureInput(f.ids, f.offsets, f.weights)
             layout, given = _everywhere(placement, f.layout, given, ids[begin:end])
-            jagged = f.offsets is not None
             whole = FeatureGradient(
                 layout=layout,
-                gradients=_with_rest(columns[n], jagged),
+                gradients=columns[n],
                 ids=given.ids,
                 slots=slots[begin:end],
                 offsets=given.offsets,
                 weights=given.weights,
-                scale=_scale(placement.axes, f.scale, jagged),
+                scale=_scale(placement.axes, f.scale, f.offsets is not None),
+                place=wire.places[n],
             )
             result.append(whole)
             begin = end
@@ -186,34 +193,51 @@ def _gathered(placement: Placement, array: jax.Array) -> jax.Array:
     return jax.lax.all_gather(array, placement.axes, tiled=True)
 
 
+def _on_the_wire(
+    placement: Placement, tables: Sequence[TableConfig], inputs: Sequence[Input]
+) -> tuple[list[TableConfig], Wire]:
+    """Configs that look up columns in the dtype of the exchange, and its arrays.
+
+    A piece has the bags of a device, and the one that no device reads.
+    """
+    sent = {
+        t.name: dataclasses.replace(t, dtype=placement.exchange_dtype or t.dtype)
+        for t in tables
+    }
+    pieces = []
+    for layout, given in inputs:
+        table, rest = sent[layout.table], int(given.offsets is not None)
+        pieces.append(Piece(table.name, layout.num_bags + rest, table.dim, table.dtype))
+    wire = Wire(tuple(pieces), placement.shards, placement.axes)
+    return list(sent.values()), wire
+
+
 def _whole_rows(
-    placement: Placement, inputs: Sequence[Input], columns: Sequence[jax.Array]
+    tables: Sequence[TableConfig],
+    inputs: Sequence[Input],
+    wire: Wire,
+    columns: Sequence[jax.Array],
 ) -> list[jax.Array]:
     """From this device's columns of all bags, its own bags with all columns."""
-    parts = []
-    for (layout, _), each in zip(inputs, columns, strict=True):
-        part = each.reshape(placement.shards, -1, each.shape[-1])
-        part = part[:, : layout.num_bags]
-        parts.append(part.astype(placement.exchange_dtype or part.dtype))
+    dtypes = {t.name: t.dtype for t in tables}
     rows = []
-    for part, each in zip(exchange(parts, placement.axes), columns, strict=True):
-        whole = part.swapaxes(0, 1).reshape(part.shape[1], -1)
-        rows.append(whole.astype(each.dtype))
+    for n, array in enumerate(wire.exchange(columns)):
+        layout = inputs[n][0]
+        part = wire.part(n, array)[:, : layout.num_bags]
+        whole = part.swapaxes(0, 1).reshape(layout.num_bags, -1)
+        rows.append(whole.astype(dtypes[layout.table]))
     return rows
 
 
-def _columns(placement: Placement, gradients: jax.Array) -> jax.Array:
-    """[bags, dim] as [shards, bags, columns], on the wire."""
+def _columns(placement: Placement, feature: FeatureGradient) -> jax.Array:
+    """[bags, dim] as [shards, bags, columns], on the wire; with the bag left over."""
+    gradients = feature.gradients
     n, dim = gradients.shape
     parts = gradients.reshape(n, placement.shards, dim // placement.shards)
-    return parts.swapaxes(0, 1).astype(placement.exchange_dtype or gradients.dtype)
-
-
-def _with_rest(columns: jax.Array, jagged: bool) -> jax.Array:
-    """[shards, bags, columns] of all devices as gradients of ``_everywhere``'s bags."""
-    if jagged:
-        columns = jnp.pad(columns, ((0, 0), (0, 1), (0, 0)))
-    return columns.reshape(-1, columns.shape[-1])
+    parts = parts.swapaxes(0, 1).astype(placement.exchange_dtype or gradients.dtype)
+    if feature.offsets is not None:
+        parts = jnp.pad(parts, ((0, 0), (0, 1), (0, 0)))
+    return parts
 
 
 def _scale(

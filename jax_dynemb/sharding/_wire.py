@@ -61,7 +61,7 @@ class Wire:
     Large exchanges are made in two waves, each of about half of the bytes.
 
     Attributes:
-      pieces: in each of the parts, side by side; those of a table follow each other.
+      pieces: in each of the parts, side by side.
       shards: devices.
       axes: of the mesh, over which the exchange goes.
     """
