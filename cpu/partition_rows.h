@@ -51,24 +51,31 @@ class PartitionRows {
   void reserve(size_t entries, size_t slots) {
     if (row_of_slot_.size() < slots) row_of_slot_.resize(slots);
     if (entries_.size() >= entries) return;
-    slots_.resize(entries);
-    ends_.resize(entries);
+    slots_.resize(entries + 1);  // and the place of a row that there will not be
+    ends_.resize(entries + 1);
     row_of_entry_.resize(entries);
     entries_.resize(entries);
   }
 
+  // Whether a row is new is random, so it must not become a branch: the next row's place is written
+  // in any case.
   void count_entries(GradientRuns const& runs, int64_t partition) {
     auto* next = row_of_entry_.data();
+    auto* const row_of_slot = row_of_slot_.data();
+    auto* const slots = slots_.data();
+    auto* const counts = ends_.data();
     uint32_t rows = 0;
     runs.for_each_stretch(partition, [&](Entry const* first, Entry const* last) {
       for (auto const* entry = first; entry != last; ++entry) {
-        auto& row = row_of_slot_[entry->slot];
-        if (row == 0) {
-          slots_[rows] = entry->slot;
-          ends_[rows] = 0;
-          row = ++rows;
-        }
-        ++ends_[row - 1];
+        auto const slot = entry->slot;
+        slots[rows] = slot;
+        counts[rows] = 0;
+        auto const known = row_of_slot[slot];
+        auto const is_new = static_cast<uint32_t>(known == 0);
+        rows += is_new;
+        auto const row = known + is_new * rows;
+        row_of_slot[slot] = row;
+        ++counts[row - 1];
         *next++ = row - 1;
       }
     });
