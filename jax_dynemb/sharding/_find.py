@@ -29,11 +29,12 @@ from jax_dynemb.sharding._exchange import (
     wire_of,
 )
 from jax_dynemb.sharding._rounds import (
-    first_window,
+    first_begin,
     fitting,
     further_rounds,
     inputs_of_ids,
     on_the_wire,
+    whole_window,
 )
 from jax_dynemb.sharding._route import Route, route
 
@@ -79,7 +80,7 @@ def find(
     found = route(batch.ids, sections.parts, sections.segments)
     fits, _ = fitting(batch, found)
     flags = [jnp.zeros(size, jnp.uint8) for size in sections.sizes]
-    window = first_window(batch, found, fits)
+    window = whole_window(batch, found, fits, first_begin(batch, found))
     first = _round(batch, bags, found, window, zero_sums(batch), flags, states)
     no_bags = dataclasses.replace(bags, sections=[])
 
@@ -88,7 +89,7 @@ def find(
         return later.total, later.flags, later.states
 
     carry = first.total, first.flags, first.states
-    total, flags, new = further_rounds(batch, found, fits, carry, one)
+    _, (total, flags, new) = further_rounds(batch, found, fits, carry, one)
     names = [layout.feature for layout, _ in batch.inputs]
     rows = [row for row, _ in finished(batch, total)]
     rows = dict(zip(names, rows, strict=True)) | first.sums

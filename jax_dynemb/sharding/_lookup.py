@@ -31,11 +31,12 @@ from jax_dynemb.sharding._exchange import (
     wire_of,
 )
 from jax_dynemb.sharding._rounds import (
-    first_window,
+    first_begin,
     fitting,
     further_rounds,
     inputs_of_ids,
     on_the_wire,
+    whole_window,
 )
 from jax_dynemb.sharding._route import Route, route
 
@@ -80,7 +81,7 @@ def lookup(
     sections, tables = batch.sections, batch.sections.tables
     found = route(batch.ids, sections.parts, sections.segments)
     fits, peaks = fitting(batch, found)
-    window = first_window(batch, found, fits)
+    window = whole_window(batch, found, fits, first_begin(batch, found))
     ids, uses, arrived = send_ids_and_uses(
         sections, found, batch.ids, window, _counted(batch), parts_to_owners(bags)
     )
@@ -101,7 +102,7 @@ def lookup(
     def one(window: Window, carry: Carry) -> Carry:
         return _later_round(batch, found, window, scores, *carry)
 
-    total, new = further_rounds(batch, found, fits, (total, new), one)
+    _, (total, new) = further_rounds(batch, found, fits, (total, new), one)
     for t, table in enumerate(tables):
         capacity = sections.capacities[t]
         new[table.name] = count_exchange(new[table.name], capacity, peaks[t], ~fits)

@@ -35,11 +35,22 @@ def fitting(batch: Batch, found: Route) -> tuple[jax.Array, jax.Array]:
     return (peaks <= jnp.array(sections.capacities, jnp.int32)).all(), peaks
 
 
-def first_window(batch: Batch, found: Route, fits: jax.Array) -> Window:
-    """Everything, or nothing where it does not fit."""
-    begin = batch.sections.by_table(found.starts[:-1])
+def whole_window(batch: Batch, found: Route, fits: jax.Array, begin: Any) -> Window:
+    """Everything, or nothing where it does not fit.
+
+    Args:
+      batch: the ids.
+      found: their route.
+      fits: whether all of them fit.
+      begin: of the window if they do; any numbers if they do not.
+    """
     end = batch.sections.by_table(found.starts[1:])
     return Window(begin, jnp.where(fits, end, begin))
+
+
+def first_begin(batch: Batch, found: Route) -> jax.Array:
+    """Where the sections begin, int32[tables, shards]."""
+    return batch.sections.by_table(found.starts[:-1])
 
 
 def further_rounds(
@@ -48,18 +59,23 @@ def further_rounds(
     fits: jax.Array,
     carry: T,
     one: Callable[[Window, T], T],
-) -> T:
-    """``carry = one(window, carry)`` while a device has ids that did not fit."""
+) -> tuple[jax.Array, T]:
+    """``carry = one(window, carry)`` while a device has ids that did not fit.
+
+    Returns:
+      Where the windows have ended, ``first_begin`` if there were none; and the carry.
+    """
+    begin = first_begin(batch, found)
     if batch.sections.always_fit:
-        return carry
+        return begin, carry
 
     def body(loop: Any) -> Any:
         begin, _, carry = loop
         window = next_window(batch.sections, found, batch.ids, begin)
         return window.end, _more(batch, found, window.end), one(window, carry)
 
-    begin = batch.sections.by_table(found.starts[:-1])
-    return jax.lax.while_loop(lambda loop: loop[1], body, (begin, ~fits, carry))[2]
+    loop = jax.lax.while_loop(lambda loop: loop[1], body, (begin, ~fits, carry))
+    return loop[0], loop[2]
 
 
 def _more(batch: Batch, found: Route, end: jax.Array) -> jax.Array:

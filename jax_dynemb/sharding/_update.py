@@ -29,7 +29,7 @@ from jax_dynemb.sharding._exchange import (
 )
 from jax_dynemb.sharding._placement import Placement
 from jax_dynemb.sharding._residual import ShardedResidual
-from jax_dynemb.sharding._rounds import first_window, fitting, further_rounds
+from jax_dynemb.sharding._rounds import fitting, further_rounds, whole_window
 from jax_dynemb.sharding._route import Route, route
 from jax_dynemb.sharding._wire import Wire
 
@@ -127,10 +127,11 @@ def _row_wise(placement, tables, features, only, states, update: Update, all_fit
             new = new | {t.name: again}
         return new
 
-    # On a GPU the host waits for the answer whether there is a round. So it is not the
-    # last thing to do: while the GPU updates, the host prepares the next step.
-    states = further_rounds(batch, found, fits, states, earlier)
-    return one(states, first_window(batch, found, fits), received, True)
+    # On a GPU the host waits for the answer whether there is such a round. What always
+    # follows needs ``begin``, so it comes after that: while the GPU works on it, the
+    # host gets ahead again.
+    begin, states = further_rounds(batch, found, fits, states, earlier)
+    return one(states, whole_window(batch, found, fits, begin), received, True)
 
 
 def _received(batch: Batch, found: Route, window: Any, states: States):
