@@ -165,7 +165,7 @@ class DynamicEmbeddingBag(_TableModule):
 
         Args:
           ids: int64[n]; those after the last bag are ignored.
-          offsets: int32[bags + 1]: where each bag begins, and where the last one ends.
+          offsets: int64[bags + 1]: where each bag begins, and where the last one ends.
           weights: float32[n], or None.
         """
         rows = self._modules["snapshot"].bags(ids, offsets, weights)  # type: ignore[union-attr]
@@ -176,7 +176,7 @@ class DynamicEmbeddingBag(_TableModule):
         return rows / (ends[1:] - ends[:-1]).clamp_(min=1).unsqueeze(1)
 
     def _ends(self, ids: torch.Tensor, offsets: torch.Tensor | None) -> torch.Tensor:
-        """int32[bags + 1]."""
+        """int64[bags + 1]."""
         if ids.dim() == 2:
             if offsets is not None:
                 raise ValueError("ids [bags, length] are whole bags; leave out offsets")
@@ -186,14 +186,14 @@ class DynamicEmbeddingBag(_TableModule):
                 f"ids have shape {tuple(ids.shape)}; give [bags, length], or [n] and "
                 "offsets. For bags of one id: ids.unsqueeze(-1)."
             )
-        offsets = offsets.to(torch.int32)
+        offsets = offsets.to(torch.int64)
         if self.include_last_offset:
             return offsets
         return torch.nn.functional.pad(offsets, (0, 1), value=ids.shape[0])
 
 
 def bag_ends(ids: torch.Tensor) -> torch.Tensor:
-    """int32[bags + 1]: where bags of [bags, length] begin, and the last ends."""
+    """int64[bags + 1]: where bags of [bags, length] begin, and the last ends."""
     if torch.compiler.is_compiling():
         return _ends_of(*ids.shape, ids.device)
     return _kept_ends(*ids.shape, ids.device)
@@ -208,8 +208,8 @@ def _kept_ends(bags: int, length: int, device: torch.device) -> torch.Tensor:
 
 def _ends_of(bags: int, length: int, device: torch.device) -> torch.Tensor:
     if length == 0:
-        return torch.zeros(bags + 1, dtype=torch.int32, device=device)
-    return torch.arange(0, bags * length + 1, length, dtype=torch.int32, device=device)
+        return torch.zeros(bags + 1, dtype=torch.int64, device=device)
+    return torch.arange(0, bags * length + 1, length, dtype=torch.int64, device=device)
 
 
 def as_ids(ids: torch.Tensor) -> torch.Tensor:
