@@ -52,7 +52,7 @@ def test_a_file_without_an_index_gets_the_same_one(tmp_path):
     base = load(tmp_path).snapshot.base
     assert torch.equal(base.offsets, index["offsets"])
     assert torch.equal(base.words, index["words"])
-    assert base.multiplier == index["numbers"][0]
+    assert base._steps.multiplier == index["numbers"][0]
     ids = mixed_ids(200)
     rows = DynamicEmbedding(tmp_path)(torch.tensor(ids))
     np.testing.assert_array_equal(rows, look_up(table(), ids))

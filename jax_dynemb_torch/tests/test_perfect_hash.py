@@ -19,12 +19,11 @@ def assert_finds(keys: np.ndarray, others: np.ndarray) -> None:
     index = perfect_hash(stored)
     for device in DEVICES:
         steps = steps_of(index.numbers)
-        folded = bool(index.numbers[3])
-        arrays = index.offsets.to(device), index.words.to(device)
-        places = find(stored.to(device), steps, folded, *arrays, last)
+        arrays = index.words.to(device), index.offsets.to(device)
+        places = find(stored.to(device), steps, *arrays, last)
         assert places.tolist() == list(range(1, len(keys) + 1))
         ids = torch.tensor(others, device=device)
-        places = find(ids, steps, folded, *arrays, last).cpu().numpy()
+        places = find(ids, steps.as_tensors(), *arrays, last).cpu().numpy()
         known = np.isin(others, keys)
         np.testing.assert_array_equal((places != 0) & (places != last), known)
 

@@ -8,7 +8,7 @@ and says how they work; here they are made for tables without, and read.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -35,35 +35,39 @@ class PerfectHash(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """The numbers of a hash as ``find`` takes them: tensors without axes.
+    """The numbers of a hash as ``find`` takes them: integers, or tensors without axes.
 
-    They spare a call of PyTorch the making of a tensor, a third of its time for one id.
+    For PyTorch an integer becomes such a tensor in each operation, which takes a CPU
+    as long as the operation itself if there is one id.
     """
 
-    multiplier: torch.Tensor
-    head_shift: torch.Tensor
-    group_shift: torch.Tensor
-    group_mask: torch.Tensor
-    bits: torch.Tensor
-    fold_shift: torch.Tensor
-    fold_mask: torch.Tensor
+    multiplier: Any
+    head_shift: Any
+    group_shift: Any
+    group_mask: Any
+    bits: Any
+    fold_shift: Any
+    folded: Any
+
+    def as_tensors(self) -> Steps:
+        """The same as tensors on the CPU."""
+        kept = torch.tensor(self[:-1], dtype=torch.int64).unbind()
+        return Steps(*kept, self.folded)
 
 
 def steps_of(numbers: torch.Tensor) -> Steps:
     """What follows from the numbers of a hash."""
     multiplier, bits, group_bits, folded = numbers.tolist()
     shift = 64 - bits
-    group_mask, fold_mask = (1 << group_bits) - 1, 0xFFFF_FFFF * folded
-    parts = (multiplier, shift, shift - group_bits, group_mask, bits, 32, fold_mask)
-    return Steps(*(torch.tensor(part, dtype=torch.int64) for part in parts))
+    mask = (1 << group_bits) - 1
+    return Steps(multiplier, shift, shift - group_bits, mask, bits, 32, bool(folded))
 
 
 def find(
     ids: torch.Tensor,
     steps: Steps,
-    folded: bool,
-    offsets: torch.Tensor,
     words: torch.Tensor,
+    offsets: torch.Tensor,
     last: int,
 ) -> torch.Tensor:
     """Looks up where ids stand.
@@ -74,33 +78,28 @@ def find(
     Args:
       ids: int64[n].
       steps: of the hash.
-      folded: whether its keys are folded.
-      offsets: of the hash.
       words: of the hash.
+      offsets: of the hash.
       last: the number behind the last place.
 
     Returns:
       int64[n]: places; 0 or ``last`` for an id that is not among the keys.
     """
     if torch.compiler.is_compiling() or ids.is_cuda or ids.shape[0] <= 2 * _PIECE:
-        return _find(ids, steps, folded, offsets, words).clamp_(0, last)
+        return _find(ids, steps, words, offsets).clamp_(0, last)
     places = torch.empty_like(ids)
     for some, there in zip(ids.split(_PIECE), places.split(_PIECE), strict=True):
-        found = _find(some, steps, folded, offsets, words)
-        torch.clamp(found, 0, last, out=there)
+        torch.clamp(_find(some, steps, words, offsets), 0, last, out=there)
     return places
 
 
 def _find(
-    ids: torch.Tensor,
-    steps: Steps,
-    folded: bool,
-    offsets: torch.Tensor,
-    words: torch.Tensor,
+    ids: torch.Tensor, steps: Steps, words: torch.Tensor, offsets: torch.Tensor
 ) -> torch.Tensor:
-    multiplier, head_shift, group_shift, group_mask, bits, fold, fold_mask = steps
+    multiplier, head_shift, group_shift, group_mask, bits, fold_shift, folded = steps
     if folded:
-        ids = ids.bitwise_right_shift(fold).bitwise_and_(fold_mask).bitwise_xor_(ids)
+        high = ids.bitwise_right_shift(fold_shift).bitwise_and_(0xFFFF_FFFF)
+        ids = high.bitwise_xor_(ids)
     y = ids.mul(multiplier)
     group = y.bitwise_right_shift(group_shift).bitwise_and_(group_mask)
     slot = y.bitwise_right_shift(head_shift).add_(offsets.index_select(0, group))

@@ -9,7 +9,6 @@ from torch import nn
 
 from jax_dynemb_torch._perfect_hash import (
     PerfectHash,
-    Steps,
     find,
     perfect_hash,
     steps_of,
@@ -55,7 +54,8 @@ class Table(nn.Module):
         self.whole = len(rows) == len(keys) + 1
         self._direct = self.whole and rows.dtype == torch.float32
         index = perfect_hash(keys) if index is None else index
-        self._folded = bool(index.numbers[3])
+        self._steps = steps_of(index.numbers)
+        self._steps_on_cpu = self._steps.as_tensors()
         buffers = {
             "keys": keys,
             "rows": rows,
@@ -64,16 +64,16 @@ class Table(nn.Module):
             "offsets": index.offsets,
             "words": index.words,
         }
-        for name, tensor in (buffers | steps_of(index.numbers)._asdict()).items():
+        for name, tensor in buffers.items():
             self.register_buffer(name, tensor, persistent=False)
 
     def find(self, ids: torch.Tensor) -> torch.Tensor:
         """int64[n]: the place of each id of int64[n]."""
         # Straight from the dict: a lookup of one id takes as long as a few attributes.
-        own = self._buffers
-        steps = Steps._make([own[name] for name in Steps._fields])
-        last = self.size + 2
-        return find(ids, steps, self._folded, own["offsets"], own["words"], last)  # type: ignore[arg-type]
+        own, steps = self._buffers, self._steps_on_cpu
+        if torch.compiler.is_compiling() or ids.is_cuda:
+            steps = self._steps
+        return find(ids, steps, own["words"], own["offsets"], self.size + 2)  # type: ignore[arg-type]
 
     def gather(self, places: torch.Tensor) -> torch.Tensor:
         """float32[n, dim]: rows at int64[n]."""
