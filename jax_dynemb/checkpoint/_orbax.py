@@ -103,7 +103,7 @@ class Handler(ocp.PyTreeCheckpointHandler):
         self._pieces = {name: shape for name, (_, shape) in args.large.items()}
         futures = await super().async_save(directory, *positional, args=args)
         pieces = Writing(Path(str(directory)), args.large, args.host_bytes)
-        return [*futures, pieces]
+        return [*(futures or ()), pieces]
 
     def finalize(self, directory: Any) -> None:
         """Called when all arrays are written, before the directory gets its name."""

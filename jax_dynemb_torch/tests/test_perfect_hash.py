@@ -23,7 +23,9 @@ def assert_finds(keys: np.ndarray, others: np.ndarray) -> None:
         places = find(stored.to(device), steps, *arrays, last)
         assert places.tolist() == list(range(1, len(keys) + 1))
         ids = torch.tensor(others, device=device)
-        places = find(ids, steps.as_tensors(), *arrays, last).cpu().numpy()
+        if device == "cpu":
+            steps = steps.as_tensors()
+        places = find(ids, steps, *arrays, last).cpu().numpy()
         known = np.isin(others, keys)
         np.testing.assert_array_equal((places != 0) & (places != last), known)
 

@@ -156,7 +156,11 @@ class DynamicEmbeddingBag(_TableModule):
                     f"{tuple(ids.shape)}; give one weight an id"
                 )
             weights = weights.reshape(-1)
-        return self.bags(flat, self._ends(ids, offsets), weights)
+        ends = self._ends(ids, offsets)
+        if self.include_last_offset and flat.is_cuda:
+            # PyTorch's kernel for GPUs lets the last bag go on to the end of the ids.
+            flat, weights = only_bags(flat, ends, weights)
+        return self.bags(flat, ends, weights)
 
     def bags(
         self, ids: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None
@@ -164,8 +168,9 @@ class DynamicEmbeddingBag(_TableModule):
         """Pools bags that lie one after the other.
 
         Args:
-          ids: int64[n]; those after the last bag are ignored.
+          ids: int64[n].
           offsets: int64[bags + 1]: where each bag begins, and where the last one ends.
+            Behind it stand no other ids than padding (``only_bags``).
           weights: float32[n], or None.
         """
         rows = self._modules["snapshot"].bags(ids, offsets, weights)  # type: ignore[union-attr]
@@ -190,6 +195,16 @@ class DynamicEmbeddingBag(_TableModule):
         if self.include_last_offset:
             return offsets
         return torch.nn.functional.pad(offsets, (0, 1), value=ids.shape[0])
+
+
+def only_bags(
+    ids: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The same, with padding and no weight behind the last bag."""
+    inside = torch.arange(ids.shape[0], device=ids.device) < offsets[-1]
+    if weights is not None:
+        weights = torch.where(inside, weights, 0.0)
+    return torch.where(inside, ids, PADDING), weights
 
 
 def bag_ends(ids: torch.Tensor) -> torch.Tensor:
