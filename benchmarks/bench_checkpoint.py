@@ -217,17 +217,18 @@ def _export(clock: Clock, coll: jde.Tables, box: list[Any], directory: Path) -> 
     shutil.rmtree(path, ignore_errors=True)
     with clock.time("export: DynamicEmb dump, fsync, num_embeddings", moved):
         report = jde.export.dynamicemb(path, coll, state, quiet=True)["table"]
-    keys = np.memmap(path / "table_emb_keys.rank_0.world_size_1", "<i8", "r")
-    blocks = range(0, len(keys), _BATCH)
-    with clock.time("export: num_embeddings alone (a part of it)", keys.nbytes):
-        found = lossless_capacity(
-            lambda: (keys[i : i + _BATCH] for i in blocks), len(keys)
-        )
+    file = path / "table_emb_keys.rank_0.world_size_1"
+    with clock.time("export: num_embeddings alone (a part of it)", file.stat().st_size):
+        found = _lossless_capacity(np.memmap(file, "<i8", "r"))
     if found != report.num_embeddings:
         raise AssertionError("the same keys need the same num_embeddings")
-    del keys
     shutil.rmtree(path)
     return state
+
+
+def _lossless_capacity(keys: np.ndarray) -> int:
+    blocks = range(0, len(keys), _BATCH)
+    return lossless_capacity(lambda: (keys[i : i + _BATCH] for i in blocks), len(keys))
 
 
 def _fingerprint(state: Any) -> list[int]:

@@ -55,7 +55,7 @@ def leave_entries(directory: Path, entries: Mapping[str, Any]) -> None:
 def entry_of(data: np.ndarray) -> dict[str, Any]:
     """Size and checksums of a file that holds uint8[n]."""
     blocks = range(0, len(data), _BLOCK)
-    sums = [zlib.crc32(data[start : start + _BLOCK]) for start in blocks]
+    sums = [zlib.crc32(data[start : start + _BLOCK].data) for start in blocks]
     return {"bytes": len(data), "crc32": sums}
 
 

@@ -81,7 +81,8 @@ class _OneFile:
 class Handler(ocp.PyTreeCheckpointHandler):
     """orbax's own, which adds files before a checkpoint counts as complete."""
 
-    _save: Save
+    _fields: Mapping[str, Any]
+    _pieces: Mapping[str, tuple[int, ...]]  # shapes, not arrays: these may go
 
     def __init__(self) -> None:
         types = [(t, ocp.type_handlers.get_type_handler(t)) for t in _PLAIN_TYPES]
@@ -98,10 +99,11 @@ class Handler(ocp.PyTreeCheckpointHandler):
 
         orbax ends one save before the next.
         """
-        self._save = args
+        self._fields = args.fields
+        self._pieces = {name: shape for name, (_, shape) in args.large.items()}
         futures = await super().async_save(directory, *positional, args=args)
         pieces = Writing(Path(str(directory)), args.large, args.host_bytes)
-        return [*futures, pieces]
+        return [*(futures or ()), pieces]
 
     def finalize(self, directory: Any) -> None:
         """Called when all arrays are written, before the directory gets its name."""
@@ -109,9 +111,9 @@ class Handler(ocp.PyTreeCheckpointHandler):
             super().finalize(directory)
         if jax.process_index() == 0:
             path = Path(str(directory))
-            for name, (_, shape) in self._save.large.items():
+            for name, shape in self._pieces.items():
                 describe_pieces(path / name, shape)
-            _checksums.write_json(path / SCHEMA_FILE, self._save.fields)
+            _checksums.write_json(path / SCHEMA_FILE, self._fields)
             _checksums.write_checksums(path)
 
 

@@ -93,7 +93,7 @@ def is_piece(path: Path) -> bool:
     return all(part.isdigit() for part in path.name.split("."))
 
 
-def is_host(device: jax.Device) -> bool:
+def is_host(device: Any) -> bool:
     """Whether a device's memory is the host's."""
     return device.platform == "cpu"
 

@@ -72,7 +72,7 @@ class _Part(NamedTuple):
 
     index: Index
     shape: tuple[int, ...]
-    devices: list[jax.Device]
+    devices: list[Any]
     memory_kind: str | None
 
 

@@ -75,7 +75,7 @@ class Writing:
             with (self._item / path).open("wb", buffering=0) as file:
                 written = 0
                 while written < len(data):
-                    written += file.write(data[written:])
+                    written += file.write(data[written:].data)
                 os.fsync(file.fileno())
             return _checksums.entry_of(data)
         except BaseException:

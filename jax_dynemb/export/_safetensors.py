@@ -23,9 +23,9 @@ from jax_dynemb.stored._safetensors import METADATA_KEY
 from jax_dynemb.table import Tables
 from jax_dynemb.table._tables import States
 
-# The keys of the two rows behind the last: that of an unknown id, and of padding.
-EXTRA_KEYS = np.array([-2, -1], np.int64)
-_MAX_ROWS = 2**31 - 3  # places are int32
+# The keys of the two rows behind the last: that of padding, and of an unknown id.
+EXTRA_KEYS = np.array([-1, -2], np.int64)
+_MAX_ROWS = 2**30  # what the hash can tell apart
 
 
 def safetensors(
@@ -43,10 +43,11 @@ def safetensors(
     """Writes tables for serving: one directory with a ``<table>.safetensors`` each.
 
     A file holds "keys" int64[n], ascending; "rows" [n, dim], with "scales" float32[n]
-    where they are integers; "extra_rows" [2, dim], which stand behind the last row: the
-    row of an id that is not stored, and zeros for padding; and a perfect hash of the
-    keys, with which ``jax_dynemb_torch`` finds them. The metadata say what the table
-    is. docs/concepts/serving.md has the details.
+    where they are integers; "extra_rows" [2, dim], which stand behind the last row:
+    zeros for padding, and the row of an id that is not stored, which as "first_row"
+    stands before the others too; and a perfect hash of the keys, with which
+    ``jax_dynemb_torch`` finds them. The metadata say what the table is.
+    docs/concepts/serving.md has the details.
 
     Rows go through the host in pieces of ``sort_bytes``, larger tables by way of
     temporary files beside the target. The index takes about 60 bytes a row in memory.
@@ -143,6 +144,8 @@ class _Writer:
         with TensorFile(path, self._tensors(small), self._metadata()) as file:
             for name, array in small.items():
                 file.append(name, array)
+            if not self._stored.levels:
+                file.append("first_row", self._extra[1:])
             file.append("extra_rows", self._extra)
             for chunk in rows:
                 for name in chunk.keys() - {"keys"}:
@@ -154,7 +157,7 @@ class _Writer:
             yield {"keys": chunk.keys} | self._stored.encode(chunk.rows)
 
     def _tensors(self, small: Columns) -> dict[str, tuple[Any, tuple[int, ...]]]:
-        """Wide types first; float rows with their extra ones behind them."""
+        """Wide types first; float rows between their extra ones."""
         n = len(small["keys"])
         tensors = {name: (array.dtype, array.shape) for name, array in small.items()}
         rows = (self._stored.dtype, (n, self._stored.width(self._table.schema.dim)))
@@ -162,7 +165,8 @@ class _Writer:
         if self._stored.levels:
             scales = (np.dtype(np.float32), (n,))
             return tensors | {"extra_rows": extra, "scales": scales, "rows": rows}
-        return tensors | {"rows": rows, "extra_rows": extra}
+        first = (self._extra.dtype, self._extra[1:].shape)
+        return tensors | {"first_row": first, "rows": rows, "extra_rows": extra}
 
     def _metadata(self) -> dict[str, str]:
         schema, counters = self._table.schema, self._table.counters
@@ -184,12 +188,12 @@ class _Writer:
 
 def _index(keys: np.ndarray) -> Columns:
     """The hash of all keys, the extra ones too: padding is found like any other id."""
-    seeds, slots = perfect_hash(np.concatenate([keys, EXTRA_KEYS]))
-    return {"index_seeds": seeds, "index_slots": slots}
+    made = perfect_hash(np.concatenate([keys, EXTRA_KEYS]))
+    return {f"index_{name}": array for name, array in made._asdict().items()}
 
 
 def _extra_rows(schema: Schema, default_row: Any) -> np.ndarray:
-    """float32[2, dim]: the row of unknown ids, and that of padding."""
+    """float32[2, dim]: the row of padding, and that of unknown ids."""
     if default_row is None:
         initializer = schema.config.get("eval_initializer", {"value": 0.0})
         if "value" not in initializer:
@@ -201,5 +205,5 @@ def _extra_rows(schema: Schema, default_row: Any) -> np.ndarray:
             )
         default_row = initializer["value"]
     extra = np.zeros((2, schema.dim), np.float32)
-    extra[0] = default_row
+    extra[1] = default_row
     return extra

@@ -115,6 +115,25 @@ def test_a_dictionary_of_all_forms(device):
     torch.testing.assert_close(rows["cities"], city(single[:, None]))
 
 
+def test_what_stands_behind_the_last_bag_counts_for_nothing(device):
+    """Not an id, and not a weight, whatever it is; in one feature or beside another."""
+    collection = EmbeddingBagCollection(FOLDER).to(device)
+    ids = torch.tensor(mixed_ids(9, seed=3), device=device)
+    jagged = Jagged(ids, torch.tensor([2, 0, 1, 0, 3, 0], device=device))
+    weights = torch.rand(9, device=device)
+    weights[6:] = float("nan")
+    cut = Jagged(ids[:6], jagged.lengths)
+    for names in (["clicked"], ["clicked", "bought"]):
+        got = collection(dict.fromkeys(names, jagged), dict.fromkeys(names, weights))
+        want = collection(dict.fromkeys(names, cut), dict.fromkeys(names, weights[:6]))
+        for name in names:
+            torch.testing.assert_close(got[name], want[name])
+    bag = DynamicEmbeddingBag(FOLDER, "items", include_last_offset=True).to(device)
+    offsets = torch.tensor([0, 2, 2, 3, 3, 6, 6], device=device)
+    got = bag(ids, offsets, weights)
+    torch.testing.assert_close(got, bag(ids[:6], offsets, weights[:6]))
+
+
 def test_weights_for_some_features():
     collection = EmbeddingBagCollection(FOLDER)
     ids, weights = torch.tensor(mixed_ids(6, 3)), torch.rand(6, 3)

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from jax_dynemb_torch import DynamicEmbedding, load, table_names
+from jax_dynemb_torch._perfect_hash import PerfectHash
 from known import DIM, GOLDEN, KEYS, UNKNOWN, look_up, mixed_ids, table
 
 BASE = GOLDEN / "float32" / "items.safetensors"
@@ -38,19 +39,20 @@ def test_integers_are_off_by_half_a_step(device, dtype, levels):
 def test_rows_are_mapped_and_not_copied():
     base = load(BASE).snapshot.base
     # Its storage is the part of the file that it needs.
-    assert base.rows.untyped_storage().nbytes() == (len(KEYS) + 2) * DIM * 4
+    assert base.rows.untyped_storage().nbytes() == (len(KEYS) + 3) * DIM * 4
     assert base.rows.data_ptr() - base.keys.data_ptr() < BASE.stat().st_size
-    assert base.rows.shape == (len(KEYS) + 2, DIM)  # with the extra rows, in one piece
+    assert base.rows.shape == (len(KEYS) + 3, DIM)  # with the extra rows, in one piece
     assert str(BASE) in mapped_files()
 
 
 def test_a_file_without_an_index_gets_the_same_one(tmp_path):
     tensors = load_file(BASE)
-    index = {name: tensors.pop(name) for name in ("index_seeds", "index_slots")}
+    index = {name: tensors.pop(f"index_{name}") for name in PerfectHash._fields}
     save_file(tensors, tmp_path / "items.safetensors", FIELDS)
     base = load(tmp_path).snapshot.base
-    assert torch.equal(base.seeds, index["index_seeds"])
-    assert torch.equal(base.slots, index["index_slots"])
+    assert torch.equal(base.offsets, index["offsets"])
+    assert torch.equal(base.words, index["words"])
+    assert base._steps.multiplier == index["numbers"][0]
     ids = mixed_ids(200)
     rows = DynamicEmbedding(tmp_path)(torch.tensor(ids))
     np.testing.assert_array_equal(rows, look_up(table(), ids))
@@ -70,13 +72,21 @@ def test_an_empty_table(device, tmp_path, dtype):
     tensors = {
         "keys": torch.empty(0, dtype=torch.int64),
         "rows": torch.empty(0, 2, dtype=stored),
-        "extra_keys": torch.tensor([-2, -1]),
-        "extra_rows": torch.tensor([[3.0, 4.0], [0.0, 0.0]]),
+        "extra_keys": torch.tensor([-1, -2]),
+        "extra_rows": torch.tensor([[0.0, 0.0], [3.0, 4.0]]),
     }
     save_file(tensors, tmp_path / "t.safetensors", FIELDS)
     module = DynamicEmbedding(tmp_path).to(device)
     rows = module(torch.tensor([5, -1], device=device))
     assert rows.tolist() == [[3.0, 4.0], [0.0, 0.0]]
+
+
+def test_a_file_with_its_extra_rows_in_the_old_order(tmp_path):
+    tensors = load_file(BASE)
+    tensors["extra_keys"] = tensors["extra_keys"].flip(0)
+    save_file(tensors, tmp_path / "items.safetensors", FIELDS)
+    with pytest.raises(ValueError, match="older version. Export the table again"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("ranks", [1, 4])

@@ -12,19 +12,25 @@ import torch
 from jax_dynemb_torch import DynamicEmbedding
 
 ROWS, WIDTH = 10_000_000, 64
+BITS = 24
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
     """2.6 GB in a sparse file: ids 0 to 9,999,999, of which every 100,000th has a row.
 
-    One seed of zero is a perfect hash of such keys: their slots are themselves.
+    With a multiplier of 2**40 + 1 the head of such a key is the key, and so is its
+    rest; all of them are in one group. Only the extra keys are in another.
     """
+    half = 1 << (BITS - 1)
+    slots = (1 << BITS) + 8
     sizes = {
         "keys": ("I64", [ROWS]),
         "extra_keys": ("I64", [2]),
-        "index_seeds": ("I64", [1]),
-        "index_slots": ("I32", [ROWS + 2]),
+        "index_numbers": ("I64", [4]),
+        "index_words": ("I64", [slots]),
+        "index_offsets": ("I32", [2]),
+        "first_row": ("F32", [1, WIDTH]),
         "rows": ("F32", [ROWS, WIDTH]),
         "extra_rows": ("F32", [2, WIDTH]),
     }
@@ -47,9 +53,15 @@ def large(tmp_path_factory):
         return np.memmap(path, dtype, "r+", places[name], shape)
 
     mapped("keys", np.int64, ROWS)[:] = np.arange(ROWS)
-    mapped("extra_keys", np.int64, 2)[:] = [-2, -1]
-    # The seed is the zero that is there; -2 and -1 fall to the end by the remainder.
-    mapped("index_slots", np.int32, ROWS + 2)[:] = np.arange(ROWS + 2)
+    mapped("extra_keys", np.int64, 2)[:] = [-1, -2]
+    mapped("index_numbers", np.int64, 4)[:] = [(1 << (64 - BITS)) + 1, BITS, 1, 0]
+    mapped("index_offsets", np.int32, 2)[:] = [half, half + (1 << (BITS - 1)) + 8]
+    words = mapped("index_words", np.int64, slots)
+    keys = np.arange(ROWS)
+    heads = np.where(keys < half, keys, keys - (1 << BITS))
+    words[heads + half] = (keys << BITS) ^ (keys + 1)
+    words[slots - 2] = (-1 << BITS) ^ (ROWS + 1)  # the head of -1 is -2
+    words[slots - 3] = (-2 << BITS) ^ (ROWS + 2)
     rows = mapped("rows", np.float32, (ROWS, WIDTH))
     rows[::100_000] = np.arange(0, ROWS, 100_000)[:, None] + np.arange(WIDTH)
     yield path
@@ -73,4 +85,4 @@ def test_nothing_is_copied(large):
     assert torch.equal(rows[:-2], ids[:, None] + torch.arange(float(WIDTH)))
     assert not rows[-2:].any()
     base = module.snapshot.base
-    assert base.rows.untyped_storage().nbytes() == (ROWS + 2) * WIDTH * 4
+    assert base.rows.untyped_storage().nbytes() == (ROWS + 3) * WIDTH * 4

@@ -9,17 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from jax_dynemb_torch._perfect_hash import find, perfect_hash
+from devices import DEVICES
+from jax_dynemb_torch._perfect_hash import find, perfect_hash, steps_of
 from known import GOLDEN
 
 
 def assert_finds(keys: np.ndarray, others: np.ndarray) -> None:
-    stored, unknown = torch.tensor(keys), len(keys) + 7
+    stored, last = torch.tensor(keys), len(keys) + 7
     index = perfect_hash(stored)
-    places = find(stored, stored, *index, unknown)
-    assert places.tolist() == list(range(len(keys)))
-    places = find(torch.tensor(others), stored, *index, unknown).numpy()
-    np.testing.assert_array_equal(places != unknown, np.isin(others, keys))
+    for device in DEVICES:
+        steps = steps_of(index.numbers)
+        arrays = index.words.to(device), index.offsets.to(device)
+        places = find(stored.to(device), steps, *arrays, last)
+        assert places.tolist() == list(range(1, len(keys) + 1))
+        ids = torch.tensor(others, device=device)
+        if device == "cpu":
+            steps = steps.as_tensors()
+        places = find(ids, steps, *arrays, last).cpu().numpy()
+        known = np.isin(others, keys)
+        np.testing.assert_array_equal((places != 0) & (places != last), known)
 
 
 int64 = st.integers(-(2**63), 2**63 - 1)
@@ -27,7 +35,9 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 
 @given(st.sets(int64, min_size=1, max_size=300), st.lists(int64, max_size=50))
 def test_any_keys(keys, others):
-    assert_finds(np.array(list(keys)), np.array(others, np.int64))
+    keys = np.array(list(keys))
+    near = keys ^ (1 << np.random.default_rng(0).integers(0, 63, len(keys)))
+    assert_finds(keys, np.concatenate([np.array(others, np.int64), near]))
 
 
 @given(int64, st.integers(1, 2**62), st.integers(1, 2000))
@@ -43,17 +53,51 @@ def test_keys_with_a_feature_in_their_high_bits(bits):
     assert_finds(np.unique(keys), keys.ravel() ^ (1 << 62))
 
 
-def test_keys_that_are_multiples_of_the_number_of_groups():
-    count = 40_000
-    groups = len(perfect_hash(torch.arange(count))[0])
-    keys = np.arange(count) * groups
-    assert_finds(keys, keys + 1)
-    assert len(perfect_hash(torch.tensor(keys))[0]) != groups
+def test_keys_with_a_feature_in_their_low_bits():
+    high = np.random.default_rng(0).integers(0, 2**44, 20_000)
+    keys = np.unique((high[:, None] << 20) + np.arange(3))
+    assert_finds(keys, keys + 3)
+
+
+def test_keys_that_differ_in_their_highest_bits_only():
+    keys = np.concatenate(
+        [(np.arange(6000) << 50) + each for each in range(5)], dtype=np.int64
+    )
+    assert_finds(np.unique(keys), keys + 5)
+
+
+def test_keys_that_are_floats():
+    keys = np.random.default_rng(0).normal(size=30_000).view(np.int64)
+    assert_finds(np.unique(keys), -keys)
+
+
+def test_every_id_that_falls_on_a_slot_is_told_apart():
+    """For each group and slot, the one id that leads there."""
+    keys = torch.arange(20)
+    index = perfect_hash(keys)
+    multiplier, bits, group_bits, folded = index.numbers.tolist()
+    assert not folded
+    inverse, ids = pow(multiplier, -1, 2**64), []
+    for group, offset in enumerate(index.offsets.tolist()):
+        for slot in range(len(index.words)):
+            head = slot - offset
+            if -(1 << (bits - 1)) <= head < 1 << (bits - 1):
+                y = (head << (64 - bits)) + (group << (64 - bits - group_bits))
+                number = y * inverse % 2**64
+                ids.append(number - (number >> 63 << 64))
+    assert len(ids) > 100
+    assert_finds(keys.numpy(), np.array(ids))
+
+
+def test_many_ids_go_in_pieces():
+    keys = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 50_001)
+    assert_finds(np.unique(keys), keys[::-1] ^ 5)
 
 
 def test_slots_are_few():
-    seeds, slots = perfect_hash(torch.randint(2**62, (100_000,)).unique())
-    assert 8 * len(seeds) + 4 * len(slots) <= 100_000 * 16
+    keys = torch.randint(2**62, (100_000,)).unique()
+    index = perfect_hash(keys)
+    assert index.words.nbytes + index.offsets.nbytes <= len(keys) * 40
 
 
 WITH_INDEX = sorted(
@@ -65,6 +109,5 @@ WITH_INDEX = sorted(
 def test_the_exporter_builds_the_same(file):
     tensors = load_file(file)
     keys = torch.cat([tensors["keys"], tensors["extra_keys"]])
-    seeds, slots = perfect_hash(keys)
-    assert torch.equal(seeds, tensors["index_seeds"])
-    assert torch.equal(slots, tensors["index_slots"])
+    for name, array in perfect_hash(keys)._asdict().items():
+        assert torch.equal(array, tensors[f"index_{name}"])

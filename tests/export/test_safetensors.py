@@ -93,10 +93,11 @@ def test_unknown_ids_and_padding(tmp_path):
     constant = jde.initializers.constant(0.5)
     coll, state = filled(3, eval_initializer=constant)
     tensors = load_file(write(tmp_path / "x", coll, state))
-    assert tensors["extra_keys"].tolist() == [-2, -1]
-    assert tensors["extra_rows"].tolist() == [[0.5] * DIM, [0.0] * DIM]
+    assert tensors["extra_keys"].tolist() == [-1, -2]
+    assert tensors["extra_rows"].tolist() == [[0.0] * DIM, [0.5] * DIM]
+    assert tensors["first_row"].tolist() == [[0.5] * DIM]
     given = load_file(write(tmp_path / "y", coll, state, default_row=np.arange(DIM)))
-    assert given["extra_rows"][0].tolist() == list(range(DIM))
+    assert given["extra_rows"][1].tolist() == list(range(DIM))
     coll, state = filled(3, eval_initializer=jde.initializers.normal())
     with pytest.raises(ValueError, match="Say what they should read: default_row=0.0"):
         write(tmp_path / "z", coll, state)
@@ -107,7 +108,7 @@ def test_an_empty_table_and_a_file_without_index(tmp_path):
     coll, state = filled(0)
     tensors = load_file(write(tmp_path / "x", coll, state, index=False))
     assert tensors["keys"].shape == (0,) and tensors["rows"].shape == (0, DIM)
-    assert set(tensors) == {"keys", "rows", "extra_keys", "extra_rows"}
+    assert set(tensors) == {"keys", "rows", "extra_keys", "extra_rows", "first_row"}
 
 
 def test_what_is_refused(tmp_path):
@@ -138,12 +139,22 @@ def test_nothing_is_left_of_an_export_that_fails(tmp_path, monkeypatch):
 int64 = st.integers(-(2**63), 2**63 - 1)
 
 
+def signed(number: int) -> int:
+    """The lowest 64 bits as a signed number."""
+    number %= 2**64
+    return number - (number >> 63 << 64)
+
+
 @given(st.sets(int64, min_size=1, max_size=200), st.lists(int64, max_size=30))
 def test_the_hash_as_its_docstring_reads_it(keys, others):
     keys = list(keys)
-    seeds, slots = (array.tolist() for array in perfect_hash(np.array(keys)))
+    numbers, words, offsets = (a.tolist() for a in perfect_hash(np.array(keys)))
+    multiplier, bits, group_bits, folded = numbers
     for key in [*keys, *others]:
-        place = slots[(key ^ seeds[key % len(seeds)]) % len(slots)]
-        assert (keys[place] == key) == (key in keys)
+        y = signed((key ^ ((key % 2**64) >> 32) if folded else key) * multiplier)
+        head, rest = y >> (64 - bits), signed(y << bits)
+        group = (y >> (64 - bits - group_bits)) & (2**group_bits - 1)
+        place = words[head + offsets[group]] ^ rest
+        assert (1 <= place < 2**bits) == (key in keys)
         if key in keys:
-            assert place == keys.index(key)
+            assert place == keys.index(key) + 1

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from jax_dynemb_torch._embedding import DynamicEmbeddingBag, as_ids, bag_ends
+from jax_dynemb_torch._embedding import DynamicEmbeddingBag, as_ids, bag_ends, only_bags
 from jax_dynemb_torch._source import load, table_names
-from jax_dynemb_torch._table import PADDING
 
 
 class _Bags(NamedTuple):
-    """Bags of one feature: int64[n], int32[bags + 1], float32[n] or None."""
+    """Bags of one feature: int64[n], int64[bags + 1], float32[n] or None."""
 
     ids: torch.Tensor
     offsets: torch.Tensor
@@ -135,10 +134,10 @@ def _bags(feature: Any, weights: torch.Tensor | None) -> _Bags:
         bags = ids.unsqueeze(-1) if ids.dim() == 1 else ids
         return _Bags(ids.reshape(-1), bag_ends(bags), weights)
     ids, ends = as_ids(_get(feature, "values")), _get(feature, "lengths").cumsum(0)
-    offsets = torch.nn.functional.pad(ends, (1, 0)).to(torch.int32)
+    offsets = torch.nn.functional.pad(ends, (1, 0)).to(torch.int64)
     # Ids behind the last bag would fall to it beside another feature's.
-    place = torch.arange(ids.shape[0], device=ids.device)
-    return _Bags(torch.where(place < offsets[-1], ids, PADDING), offsets, weights)
+    ids, weights = only_bags(ids, offsets, weights)
+    return _Bags(ids, offsets, weights)
 
 
 def _split_keyed(

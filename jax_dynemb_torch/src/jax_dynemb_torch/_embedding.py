@@ -156,7 +156,11 @@ class DynamicEmbeddingBag(_TableModule):
                     f"{tuple(ids.shape)}; give one weight an id"
                 )
             weights = weights.reshape(-1)
-        return self.bags(flat, self._ends(ids, offsets), weights)
+        ends = self._ends(ids, offsets)
+        if self.include_last_offset and flat.is_cuda:
+            # PyTorch's kernel for GPUs lets the last bag go on to the end of the ids.
+            flat, weights = only_bags(flat, ends, weights)
+        return self.bags(flat, ends, weights)
 
     def bags(
         self, ids: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None
@@ -164,8 +168,9 @@ class DynamicEmbeddingBag(_TableModule):
         """Pools bags that lie one after the other.
 
         Args:
-          ids: int64[n]; those after the last bag are ignored.
-          offsets: int32[bags + 1]: where each bag begins, and where the last one ends.
+          ids: int64[n].
+          offsets: int64[bags + 1]: where each bag begins, and where the last one ends.
+            Behind it stand no other ids than padding (``only_bags``).
           weights: float32[n], or None.
         """
         rows = self._modules["snapshot"].bags(ids, offsets, weights)  # type: ignore[union-attr]
@@ -176,7 +181,7 @@ class DynamicEmbeddingBag(_TableModule):
         return rows / (ends[1:] - ends[:-1]).clamp_(min=1).unsqueeze(1)
 
     def _ends(self, ids: torch.Tensor, offsets: torch.Tensor | None) -> torch.Tensor:
-        """int32[bags + 1]."""
+        """int64[bags + 1]."""
         if ids.dim() == 2:
             if offsets is not None:
                 raise ValueError("ids [bags, length] are whole bags; leave out offsets")
@@ -186,14 +191,24 @@ class DynamicEmbeddingBag(_TableModule):
                 f"ids have shape {tuple(ids.shape)}; give [bags, length], or [n] and "
                 "offsets. For bags of one id: ids.unsqueeze(-1)."
             )
-        offsets = offsets.to(torch.int32)
+        offsets = offsets.to(torch.int64)
         if self.include_last_offset:
             return offsets
         return torch.nn.functional.pad(offsets, (0, 1), value=ids.shape[0])
 
 
+def only_bags(
+    ids: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The same, with padding and no weight behind the last bag."""
+    inside = torch.arange(ids.shape[0], device=ids.device) < offsets[-1]
+    if weights is not None:
+        weights = torch.where(inside, weights, 0.0)
+    return torch.where(inside, ids, PADDING), weights
+
+
 def bag_ends(ids: torch.Tensor) -> torch.Tensor:
-    """int32[bags + 1]: where bags of [bags, length] begin, and the last ends."""
+    """int64[bags + 1]: where bags of [bags, length] begin, and the last ends."""
     if torch.compiler.is_compiling():
         return _ends_of(*ids.shape, ids.device)
     return _kept_ends(*ids.shape, ids.device)
@@ -208,8 +223,8 @@ def _kept_ends(bags: int, length: int, device: torch.device) -> torch.Tensor:
 
 def _ends_of(bags: int, length: int, device: torch.device) -> torch.Tensor:
     if length == 0:
-        return torch.zeros(bags + 1, dtype=torch.int32, device=device)
-    return torch.arange(0, bags * length + 1, length, dtype=torch.int32, device=device)
+        return torch.zeros(bags + 1, dtype=torch.int64, device=device)
+    return torch.arange(0, bags * length + 1, length, dtype=torch.int64, device=device)
 
 
 def as_ids(ids: torch.Tensor) -> torch.Tensor:

@@ -1,68 +1,130 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""A perfect hash of int64 keys: each key has a slot of its own.
+"""A perfect hash of int64 keys: each key has a slot of its own, which says its place.
 
-The arrays are those of jax_dynemb/export/_perfect_hash.py, which writes them into
-files; here they are made for tables that come without (dumps, deltas), and read.
+The arrays are those of jax_dynemb/export/_perfect_hash.py, which writes them into files
+and says how they work; here they are made for tables without, and read.
 """
 
 from __future__ import annotations
 
-import math
+from typing import Any, NamedTuple
 
 import torch
 
 _MASK = (1 << 64) - 1
-_GROUP = 4  # keys, on average
-_LOAD = 0.7  # of the slots, at most
-_ROUNDS = 10_000  # of one group size, then another number of groups is tried
+_FILL = 0.5  # of the heads, at most
+_SPREAD = 1 << 15  # of the offsets, at most
+_MULTIPLIERS = 24  # tried before keys are folded, or get more bits
+_ROUNDS = 2_000  # for groups of one size
+_PIECE = 8192  # ids at a time: what is between the steps stays in the nearest cache
+
+
+class PerfectHash(NamedTuple):
+    """The arrays of a hash.
+
+    Attributes:
+      numbers: int64[4]: multiplier, bits, group_bits, and 1 if keys are folded.
+      words: int64[slots].
+      offsets: int32[2**group_bits].
+    """
+
+    numbers: torch.Tensor
+    words: torch.Tensor
+    offsets: torch.Tensor
+
+
+class Steps(NamedTuple):
+    """The numbers of a hash as ``find`` takes them: integers, or tensors without axes.
+
+    For PyTorch an integer becomes such a tensor in each operation, which takes a CPU
+    as long as the operation itself if there is one id.
+    """
+
+    multiplier: Any
+    head_shift: Any
+    group_shift: Any
+    group_mask: Any
+    bits: Any
+    fold_shift: Any
+    folded: Any
+
+    def as_tensors(self) -> Steps:
+        """The same as tensors on the CPU."""
+        kept = torch.tensor(self[:-1], dtype=torch.int64).unbind()
+        return Steps(*kept, self.folded)
+
+
+def steps_of(numbers: torch.Tensor) -> Steps:
+    """What follows from the numbers of a hash."""
+    multiplier, bits, group_bits, folded = numbers.tolist()
+    shift = 64 - bits
+    mask = (1 << group_bits) - 1
+    return Steps(multiplier, shift, shift - group_bits, mask, bits, 32, bool(folded))
 
 
 def find(
     ids: torch.Tensor,
-    keys: torch.Tensor,
-    seeds: torch.Tensor,
-    slots: torch.Tensor,
-    unknown: int,
+    steps: Steps,
+    words: torch.Tensor,
+    offsets: torch.Tensor,
+    last: int,
 ) -> torch.Tensor:
     """Looks up where ids stand.
 
-    Seven array operations without branches, for one id and for a million, on a CPU and
-    a GPU, and under ``torch.export``.
+    The same array operations without branches on a CPU and a GPU, and under
+    ``torch.export``.
 
     Args:
       ids: int64[n].
-      keys: int64[m].
-      seeds: int64[groups].
-      slots: int32[m or more].
-      unknown: the place of an id that is not among the keys.
+      steps: of the hash.
+      words: of the hash.
+      offsets: of the hash.
+      last: the number behind the last place.
 
     Returns:
-      int32[n]: places in ``keys``.
+      int64[n]: places; 0 or ``last`` for an id that is not among the keys.
     """
-    # numel(), because len() of a tensor is a quarter of a microsecond slower.
-    seed = seeds.index_select(0, ids.remainder(seeds.numel()))
-    slot = seed.bitwise_xor_(ids).remainder_(slots.numel())
-    places = slots.index_select(0, slot)
-    return places.masked_fill_(keys.index_select(0, places) != ids, unknown)
+    if torch.compiler.is_compiling() or ids.is_cuda or ids.shape[0] <= 2 * _PIECE:
+        return _find(ids, steps, words, offsets).clamp_(0, last)
+    places = torch.empty_like(ids)
+    for some, there in zip(ids.split(_PIECE), places.split(_PIECE), strict=True):
+        torch.clamp(_find(some, steps, words, offsets), 0, last, out=there)
+    return places
 
 
-def perfect_hash(keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Builds seeds and slots, see ``find``; about a microsecond a key.
+def _find(
+    ids: torch.Tensor, steps: Steps, words: torch.Tensor, offsets: torch.Tensor
+) -> torch.Tensor:
+    multiplier, head_shift, group_shift, group_mask, bits, fold_shift, folded = steps
+    if folded:
+        high = ids.bitwise_right_shift(fold_shift).bitwise_and_(0xFFFF_FFFF)
+        ids = high.bitwise_xor_(ids)
+    y = ids.mul(multiplier)
+    group = y.bitwise_right_shift(group_shift).bitwise_and_(group_mask)
+    slot = y.bitwise_right_shift(head_shift).add_(offsets.index_select(0, group))
+    return words.index_select(0, slot).bitwise_xor_(y.bitwise_left_shift_(bits))
+
+
+def perfect_hash(keys: torch.Tensor) -> PerfectHash:
+    """Builds the hash, about a microsecond a key; the place of ``keys[i]`` is i + 1.
 
     Args:
       keys: int64[m] on the CPU, distinct, m >= 1.
     """
-    groups = _prime(len(keys) // _GROUP)
-    while True:
-        built = _build(keys, groups, _prime(int(len(keys) / _LOAD)))
-        if built is not None:
-            return built
-        groups = _prime(groups + 2)  # the keys are regular in this one
+    number, least = 0, max(2, int(len(keys) / _FILL).bit_length())
+    for bits in range(least, 64):
+        for folded in (False, True):
+            for _ in range(_MULTIPLIERS):
+                multiplier, number = _random(number) | 1, number + 1
+                built = _build(keys, multiplier, bits, folded)
+                if built is not None:
+                    return built
+    raise ValueError("the keys are not distinct")
 
 
-def _seed(number: int) -> int:
-    """The numbers that groups try, in turn: SplitMix64; signed."""
+def _random(number: int) -> int:
+    """A fixed sequence: SplitMix64; signed."""
     z = ((number + 1) * 0x9E37_79B9_7F4A_7C15) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58_476D_1CE4_E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D0_49BB_1331_11EB) & _MASK
@@ -70,53 +132,68 @@ def _seed(number: int) -> int:
     return z - (1 << 64) if z >> 63 else z
 
 
-def _prime(least: int) -> int:
-    number = max(1, least) | 1
-    while any(number % d == 0 for d in range(3, math.isqrt(number) + 1, 2)):
-        number += 2
-    return number
-
-
 def _build(
-    keys: torch.Tensor, groups: int, num_slots: int
+    keys: torch.Tensor, multiplier: int, bits: int, folded: bool
+) -> PerfectHash | None:
+    group_bits = max(1, bits - 4)
+    source = keys ^ ((keys >> 32) & 0xFFFF_FFFF) if folded else keys
+    y = source * multiplier
+    upper = (y >> (64 - bits - group_bits)).sort()[0]
+    if (upper[1:] == upper[:-1]).any():
+        return None  # two keys have the same head and group
+    half, spread = 1 << (bits - 1), min(_SPREAD, 1 << max(0, bits - 2))
+    group = (y >> (64 - bits - group_bits)) & ((1 << group_bits) - 1)
+    heads = (y >> (64 - bits)) + half
+    placed = _place_groups(group, heads, 1 << group_bits, (1 << bits) + spread, spread)
+    if placed is None:
+        return None
+    offsets, owners = placed
+    words = torch.zeros(len(owners), dtype=torch.int64)
+    taken = (owners >= 0).nonzero().squeeze(1)
+    words[taken] = (y[owners[taken]] << bits) ^ (owners[taken] + 1)
+    numbers = torch.tensor([multiplier, bits, group_bits, folded])
+    return PerfectHash(numbers, words, (offsets + half).int())
+
+
+def _place_groups(
+    group: torch.Tensor, heads: torch.Tensor, groups: int, num_slots: int, spread: int
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    group = keys % groups
+    """Offsets of groups and the owners of slots; None if some find no place."""
     order = group.argsort(stable=True)
     counts = torch.bincount(group, minlength=groups)
     starts = counts.cumsum(0) - counts
-    largest = int(counts.max())
-    if largest**2 > 4 * num_slots:
-        return None  # no seed will do for so many
-    seeds = torch.zeros(groups, dtype=torch.int64)
-    slots = torch.full((num_slots,), -1, dtype=torch.int32)
+    offsets = torch.zeros(groups, dtype=torch.int64)
+    owners = torch.full((num_slots,), -1, dtype=torch.int64)
     number = 0
-    for size in range(largest, 0, -1):
+    for size in counts.unique().flip(0).tolist():
+        if size == 0:
+            break
         waiting = (counts == size).nonzero().squeeze(1)
-        places = order[starts[waiting].unsqueeze(1) + torch.arange(size)]
+        members = order[starts[waiting].unsqueeze(1) + torch.arange(size)]
         for _ in range(_ROUNDS):
             if len(waiting) == 0:
                 break
-            seed = _seed(number)
+            offset = _random(number) % spread
             number += 1
-            fits = _place((keys[places] ^ seed) % num_slots, places, slots)
-            seeds[waiting[fits]] = seed
-            waiting, places = waiting[~fits], places[~fits]
+            fits = _place(heads[members] + offset, members, owners)
+            offsets[waiting[fits]] = offset
+            waiting, members = waiting[~fits], members[~fits]
         if len(waiting):
             return None
-    return seeds, slots.clamp_(min=0)
+    return offsets, owners
 
 
 def _place(
-    wanted: torch.Tensor, places: torch.Tensor, slots: torch.Tensor
+    wanted: torch.Tensor, members: torch.Tensor, owners: torch.Tensor
 ) -> torch.Tensor:
     """Gives slots to the groups (rows) that fit; of two that do, to the first."""
     flat = wanted.view(-1)
-    turn = torch.arange(len(flat), dtype=torch.int32)
-    free = slots[flat] == -1
+    turn = torch.arange(len(flat))
+    free = owners[flat] == -1
     # A free slot holds -2 - (turn of its first claimant) until it is given away.
-    slots.scatter_reduce_(0, flat[free], -2 - turn[free], "amax", include_self=False)
-    own = free & (slots[flat] == -2 - turn)
+    owners.scatter_reduce_(0, flat[free], -2 - turn[free], "amax", include_self=False)
+    own = free & (owners[flat] == -2 - turn)
     fits = own.view(wanted.shape).all(dim=1)
-    slots[flat[free]] = -1
-    slots[wanted[fits]] = places[fits].int()
+    owners[flat[free]] = -1
+    owners[wanted[fits]] = members[fits]
     return fits

@@ -15,10 +15,12 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from jax_dynemb_torch._perfect_hash import PerfectHash
 from jax_dynemb_torch._table import EXTRA_KEYS, Table
 
 FORMAT_VERSION = 1
 _METADATA_KEY = "jax_dynemb"
+_INDEX = tuple(f"index_{name}" for name in PerfectHash._fields)
 _DTYPES = {
     "F32": torch.float32,
     "BF16": torch.bfloat16,
@@ -66,13 +68,17 @@ class TensorFile:
         """What the exporter knew about the table's use."""
         return self.fields.get("config", {}).get("config", {})
 
-    def joined(self, first: str, second: str) -> torch.Tensor | None:
-        """Two tensors as one, if one follows the other in the file; else None."""
-        a, b = self.tensors[first], self.tensors[second]
-        if a.dtype != b.dtype or self.ends.get(first) != self.begins.get(second):
+    def joined(self, *names: str) -> torch.Tensor | None:
+        """Tensors as one, if each follows the one before in the file; else None."""
+        tensors = [self.tensors.get(name) for name in names]
+        if any(tensor is None for tensor in tensors):
             return None
-        shape = (len(a) + len(b), *a.shape[1:])
-        return _tensor(self.mapped, a.dtype, shape, self.begins[first])
+        first, *others = tensors
+        for before, name, tensor in zip(names, names[1:], others, strict=False):
+            if tensor.dtype != first.dtype or self.ends[before] != self.begins[name]:
+                return None
+        shape = (sum(map(len, tensors)), *first.shape[1:])
+        return _tensor(self.mapped, first.dtype, shape, self.begins[names[0]])
 
 
 def open_file(path: Path) -> TensorFile:
@@ -131,20 +137,24 @@ def load_table(file: TensorFile) -> Table:
             f"{file.path} has no tensor {sorted(missing)}; load what "
             "jax_dynemb.export.safetensors wrote, and give deltas to apply_delta."
         )
-    if "extra_rows" not in tensors:
-        tensors["extra_rows"] = torch.zeros(2, tensors["rows"].shape[1])
-        tensors["extra_keys"] = torch.tensor(EXTRA_KEYS)
+    order = tensors.get("extra_keys", torch.tensor(EXTRA_KEYS)).tolist()
+    if order != list(EXTRA_KEYS):
+        raise ValueError(
+            f"{file.path} has the extra keys {order}, not {list(EXTRA_KEYS)}: it is of "
+            "an older version. Export the table again."
+        )
+    extra = tensors.get("extra_rows", torch.zeros(2, tensors["rows"].shape[1]))
     keys = file.joined("keys", "extra_keys")
     if keys is None:
-        keys = torch.cat([tensors["keys"], tensors["extra_keys"]])
-    whole = file.joined("rows", "extra_rows")
+        keys = torch.cat([tensors["keys"], torch.tensor(EXTRA_KEYS)])
+    whole = file.joined("first_row", "rows", "extra_rows")
     index = None
-    if "index_slots" in tensors:
-        index = (tensors["index_seeds"], tensors["index_slots"])
+    if tensors.keys() >= set(_INDEX):
+        index = PerfectHash(*(tensors[name] for name in _INDEX))
     return Table(
         keys=keys,
         rows=tensors["rows"] if whole is None else whole,
-        extra_rows=tensors["extra_rows"].float(),
+        extra_rows=extra.float(),
         scales=tensors.get("scales"),
         index=index,
     )

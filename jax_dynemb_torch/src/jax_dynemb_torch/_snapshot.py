@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from jax_dynemb_torch._table import EXTRA_KEYS, PADDING, Table
+from jax_dynemb_torch._table import EXTRA_KEYS, Table
 
 
 class Snapshot(nn.Module):
@@ -71,8 +71,8 @@ class Snapshot(nn.Module):
         """Places in the base and in the overlay, one of which is a row of zeros."""
         assert self.overlay is not None
         newer = self.overlay.find(ids)
-        zeros = self.base.size + EXTRA_KEYS.index(PADDING)
-        return torch.where(newer < self.overlay.size, zeros, places), newer
+        zeros = self.base.size + 1
+        return torch.where(self.overlay.holds(newer), zeros, places), newer
 
     def updated(
         self,
@@ -90,17 +90,17 @@ class Snapshot(nn.Module):
           until: of the new snapshot.
         """
         removed = removed[~torch.isin(removed, keys)].unique()
-        unknown = self.base.extra_rows[0].cpu().expand(len(removed), -1)
+        unknown = self.base.extra_rows[1].cpu().expand(len(removed), -1)
         keys, rows = torch.cat([keys, removed]), torch.cat([rows, unknown])
         if self.overlay is not None:
             old = self.overlay.keys[:-2].cpu()
             kept = ~torch.isin(old, keys)
             keys = torch.cat([keys, old[kept]])
-            rows = torch.cat([rows, self.overlay.rows[:-2].cpu()[kept]])
+            rows = torch.cat([rows, self.overlay.rows[1:-2].cpu()[kept]])
         extra = torch.zeros(2, self.base.dim)
         overlay = Table(
             torch.cat([keys, torch.tensor(EXTRA_KEYS)]),
-            torch.cat([rows, extra]),
+            torch.cat([extra[:1], rows, extra]),
             extra,
         )
         return Snapshot(self.base, overlay, until).moved(self.base.keys.device)

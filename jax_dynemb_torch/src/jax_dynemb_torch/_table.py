@@ -7,31 +7,38 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from jax_dynemb_torch._perfect_hash import find, perfect_hash
+from jax_dynemb_torch._perfect_hash import (
+    PerfectHash,
+    find,
+    perfect_hash,
+    steps_of,
+)
 
 PADDING = -1
-# The keys of the two rows behind the last: that of an unknown id, and of padding.
-EXTRA_KEYS = (-2, PADDING)
+# The keys of the two rows behind the last: that of padding, and of an unknown id.
+EXTRA_KEYS = (PADDING, -2)
 
 
 class Table(nn.Module):
     """Keys, their perfect hash and rows.
 
+    The place of a row is its number and one; ``size + 1`` is that of padding, 0 and
+    ``size + 2`` are those of unknown ids.
+
     Args:
       keys: int64[n + 2], distinct; the last two are those of ``extra_rows``.
       rows: [n, dim] floats or int8, or uint8[n, dim / 2] with two columns a byte; or
-        floats[n + 2, dim] with the extra rows at the end. float32 of that shape is the
-        fastest.
-      extra_rows: float32[2, dim]: the row of an id that is not stored, and zeros.
+        floats[n + 3, dim] by place. float32 of that shape is the fastest.
+      extra_rows: float32[2, dim]: zeros, and the row of an id that is not stored.
       scales: float32[n], factors of integer rows, or None.
-      index: seeds and slots of the perfect hash; made here if None.
+      index: the perfect hash of the keys; made here if None.
     """
 
     keys: torch.Tensor
     rows: torch.Tensor
     extra_rows: torch.Tensor
-    seeds: torch.Tensor
-    slots: torch.Tensor
+    offsets: torch.Tensor
+    words: torch.Tensor
 
     def __init__(
         self,
@@ -39,41 +46,50 @@ class Table(nn.Module):
         rows: torch.Tensor,
         extra_rows: torch.Tensor,
         scales: torch.Tensor | None = None,
-        index: tuple[torch.Tensor, torch.Tensor] | None = None,
+        index: PerfectHash | None = None,
     ):
         super().__init__()
         self.size = len(keys) - 2
         self.dim = extra_rows.shape[1]
-        self.whole = len(rows) == len(keys)
+        self.whole = len(rows) == len(keys) + 1
         self._direct = self.whole and rows.dtype == torch.float32
-        seeds, slots = perfect_hash(keys) if index is None else index
+        index = perfect_hash(keys) if index is None else index
+        self._steps = steps_of(index.numbers)
+        self._steps_on_cpu = self._steps.as_tensors()
         buffers = {
             "keys": keys,
             "rows": rows,
             "extra_rows": extra_rows,
             "scales": scales,
-            "seeds": seeds,
-            "slots": slots,
+            "offsets": index.offsets,
+            "words": index.words,
         }
         for name, tensor in buffers.items():
             self.register_buffer(name, tensor, persistent=False)
 
     def find(self, ids: torch.Tensor) -> torch.Tensor:
-        """int32[n]: the row of each id of int64[n]; of an unknown id ``size``."""
+        """int64[n]: the place of each id of int64[n]."""
         # Straight from the dict: a lookup of one id takes as long as a few attributes.
-        own = self._buffers
-        return find(ids, own["keys"], own["seeds"], own["slots"], self.size)  # type: ignore[arg-type]
+        own, steps = self._buffers, self._steps_on_cpu
+        if torch.compiler.is_compiling() or ids.is_cuda:
+            steps = self._steps
+        return find(ids, steps, own["words"], own["offsets"], self.size + 2)  # type: ignore[arg-type]
 
     def gather(self, places: torch.Tensor) -> torch.Tensor:
-        """float32[n, dim]: rows at int32[n]."""
+        """float32[n, dim]: rows at int64[n]."""
         if self.whole:
             return self.rows.index_select(0, places).float()
-        extra = places >= self.size
-        special = self.extra_rows.index_select(0, (places - self.size).clamp_(min=0))
+        stored = self.holds(places)
+        unknown = (places != self.size + 1).long()
+        special = self.extra_rows.index_select(0, unknown)
         if self.size == 0:
             return special
-        stored = self._decoded(places.clamp(max=self.size - 1))
-        return torch.where(extra.unsqueeze(1), special, stored)
+        rows = self._decoded((places - 1).clamp_(min=0, max=self.size - 1))
+        return torch.where(stored.unsqueeze(1), rows, special)
+
+    def holds(self, places: torch.Tensor) -> torch.Tensor:
+        """bool[n]: which places are those of stored rows."""
+        return (places > 0) & (places <= self.size)
 
     def bags(
         self,
@@ -84,17 +100,15 @@ class Table(nn.Module):
         """float32[bags, dim]: weighted sums of rows.
 
         Args:
-          places: int32[n].
-          offsets: int32[bags + 1]: where each bag begins, and where the last one ends.
+          places: int64[n].
+          offsets: int64[bags + 1]: where each bag begins, and where the last one ends.
           weights: float32[n], or None.
         """
         if self._direct:
             rows = self._buffers["rows"]
         else:
             rows = self.gather(places)
-            places = torch.arange(
-                places.shape[0], dtype=torch.int32, device=places.device
-            )
+            places = torch.arange(places.shape[0], device=places.device)
         # What torch.nn.functional.embedding_bag calls when it has checked its input.
         return torch.embedding_bag(
             rows, places, offsets, False, 0, False, weights, True, None
