@@ -146,7 +146,7 @@ def state_of(place: Place, leaves: Sequence[Any]) -> TableState:
         name = place.coll.state_name(place.name)
         return init(place.coll, _no_seed(), (name,))[name]
     shardings = jax.tree.map(lambda leaf: leaf.sharding, given)
-    some = place.coll.in_the_same_arrays(place.name)
+    some = place.coll.sharing_arrays(place.name)
     make = jax.jit(empty_arrays, static_argnums=0, out_shardings=shardings)
     return make(some, [_no_seed()] * len(some))
 

@@ -49,7 +49,7 @@ class Place:
         """What a checkpoint says about the table, and about its part of the arrays."""
         schema = Schema.of(self.config)
         if self.coll.placement is None:
-            block = self.coll.in_place(self.name).block
+            block = self.coll.local_config(self.name).block
             if block is None:
                 return schema
             return dataclasses.replace(

@@ -43,10 +43,10 @@ def frozen(coll: Tables, state: States) -> tuple[Tables, States]:
     """
     tables = [dataclasses.replace(t, optimizer=sgd(0.0)) for t in coll.tables.values()]
     states = {
-        name: dataclasses.replace(state[name], optimizer={}, extra=())
-        for name in coll.tables
+        name: dataclasses.replace(arrays, optimizer={}, extra=())
+        for name, arrays in state.items()
     }
-    return Tables(tables), states
+    return coll.with_tables(tables), states
 
 
 def program(

@@ -69,7 +69,7 @@ def clear_table(coll: Tables, name: str, state: TableState) -> TableState:
     clear = jax.jit(
         cleared_state, static_argnums=0, donate_argnums=1, out_shardings=places
     )
-    return clear(coll.in_place(name), state)
+    return clear(coll.local_config(name), state)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)

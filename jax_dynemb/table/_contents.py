@@ -48,7 +48,7 @@ class Contents(Declared):
             return _on_mesh.gather(self, state, slots)
         rows, new = {}, dict(state)
         for name, each in slots.items():
-            own = self.in_place(name)
+            own = self.local_config(name)
             rows[name], new[own.state_name] = _rows.gather(
                 own, new[own.state_name], each
             )
@@ -71,7 +71,7 @@ class Contents(Declared):
             return _on_mesh.scatter(self, state, slots, rows)
         new = dict(state)
         for name, each in slots.items():
-            own = self.in_place(name)
+            own = self.local_config(name)
             place = own.state_name
             new[place] = _rows.scatter(own, new[place], each, rows[name])
         return new
@@ -113,7 +113,7 @@ class Contents(Declared):
             if self.placement is not None:
                 new[place] = _on_mesh.insert(self, new[place], config, *given)
             else:
-                new[place] = _insert.insert(self.in_place(name), new[place], *given)
+                new[place] = _insert.insert(self.local_config(name), new[place], *given)
         return new
 
     def erase(self, state: States, ids: Mapping[str, Any]) -> States:
@@ -130,7 +130,7 @@ class Contents(Declared):
                 new[place] = _on_mesh.erase(self, new[place], config, each)
                 continue
             _, given = prepare(config, name, each)
-            new[place] = _rows.erase(self.in_place(name), new[place], given.ids)
+            new[place] = _rows.erase(self.local_config(name), new[place], given.ids)
         return new
 
     def export(
@@ -173,7 +173,7 @@ class Contents(Declared):
     def _parts(self, state: States, table: str) -> _export.Parts:
         """The table in pieces that hold all keys together, each once."""
         if self.placement is None:
-            own = self.in_place(table)
+            own = self.local_config(table)
             return [(own, state[own.state_name])]
         shards = self._shards(state, table)
         return shards[:1] if self._table(table).sharding == "column_wise" else shards

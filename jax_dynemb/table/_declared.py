@@ -114,27 +114,27 @@ class Declared:
           ValueError: there is no such table.
         """
         if self.placement is None:
-            return self.in_place(table).state_name
+            return self.local_config(table).state_name
         return self.placement.stack_of(self._table(table).name).name
 
-    def placed(self, names: Collection[str]) -> list[TableConfig]:
+    def local_configs(self, names: Collection[str]) -> list[TableConfig]:
         """The configs of some tables as a call takes them, on one device."""
         return [config for name, config in self._placed.items() if name in names]
 
-    def in_the_same_arrays(self, name: str) -> tuple[TableConfig, ...]:
+    def sharing_arrays(self, name: str) -> tuple[TableConfig, ...]:
         """A table and those that share its arrays, in their order there."""
         arrays = self.state_name(name)
         every = self._placed.values()
         return tuple(c for c in every if c.state_name == arrays)
 
-    def in_place(self, name: str) -> TableConfig:
+    def local_config(self, name: str) -> TableConfig:
         """The config of a table as a call takes it, on one device."""
         return self._placed[self._table(name).name]
 
     def counted(self, state: States, table: str) -> TableState:
         """The counters of one table on the host, as numpy; of all hosts' shards."""
         if self.placement is None:
-            own = self.in_place(table)
+            own = self.local_config(table)
             arrays = state[own.state_name]
             if own.block is None:
                 return arrays
@@ -146,7 +146,7 @@ class Declared:
     def counter_rows(self, table: str) -> slice:
         """The rows of its arrays' counters that belong to a table."""
         if self.placement is None:
-            return self.in_place(table).own_counters
+            return self.local_config(table).own_counters
         return counter_rows(self.placement.stack_of(table), table)
 
 

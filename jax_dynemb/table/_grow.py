@@ -87,7 +87,7 @@ def _grown(
 ) -> TableState:
     """The arrays of these tables, each with so many times as many buckets."""
     if tables.placement is None:
-        return _grown_blocks(tables.placed(dict(factors)), dict(factors), state)
+        return _grown_blocks(tables.local_configs(dict(factors)), dict(factors), state)
     placement = placement_of(tables)
     name, factor = factors[0]
     stack = placement.stack_of(name)

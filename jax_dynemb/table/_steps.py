@@ -196,7 +196,7 @@ class Steps(Declared):
         return weights
 
     def _used(self, inputs: list[tuple[FeatureLayout, Any]]) -> list[TableConfig]:
-        return self.placed({layout.table for layout, _ in inputs})
+        return self.local_configs({layout.table for layout, _ in inputs})
 
     def _shaped(self, layout: FeatureLayout, rows: jax.Array) -> jax.Array:
         return rows.reshape(*layout.rows_shape, rows.shape[-1])

@@ -99,7 +99,7 @@ def used_tables(
     tables: Declared, features: Sequence[FeatureGradient]
 ) -> list[TableConfig]:
     """The tables of these features, in the order of the collection's calls."""
-    return tables.placed({f.layout.table for f in features})
+    return tables.local_configs({f.layout.table for f in features})
 
 
 def step_of(state: TableState, row: int = 0) -> Int32[Array, ""]:

@@ -33,7 +33,7 @@ def weight_gradients(
     """
     weighted = weighted_features(residual.features)
     names = {each.layout.table for each in weighted.values()}
-    configs = [reading(config) for config in tables.placed(names)]
+    configs = [reading(config) for config in tables.local_configs(names)]
     inputs = [one_row_input(each) for each in weighted.values()]
     outputs, new = _lookup.find(configs, states, inputs)
     result = {

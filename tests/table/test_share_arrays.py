@@ -271,6 +271,26 @@ def test_checkpoints_of_either_kind(tmp_path, now):
             assert name.endswith(capacities) or after[name] == value, name
 
 
+def test_files_and_frozen_tables(tmp_path):
+    shared, own = (jde.Tables(tables("adam"), share_arrays=f) for f in (True, False))
+    state, jit = shared.init(0), compiled(shared)
+    given = {name: to_device(x) for name, x in batch(0)[0].items()}
+    rows, residual, state = jit.lookup(state, given, {}, None)
+    state = jit.apply_gradients(state, residual, rows, None)
+    jde.export.safetensors(tmp_path / "rows", shared, state)
+    for coll in (shared, own):
+        new = jde.import_.safetensors(tmp_path / "rows", coll, coll.init(2)).state
+        for name in coll.tables:
+            got, want = (export(c, s, name) for c, s in ((coll, new), (shared, state)))
+            assert got.keys() == want.keys()
+            for key, row in want.items():
+                np.testing.assert_array_equal(got[key].values, row.values)
+    frozen, arrays = jde.export.frozen(shared, state)
+    assert not any(each.optimizer for each in arrays.values())
+    found = [c.find(s, given)[0] for c, s in ((frozen, arrays), (shared, state))]
+    jax.tree.map(np.testing.assert_array_equal, *found)
+
+
 def fields(table: jde.TableConfig) -> dict:
     return {name: getattr(table, name) for name in table.__dataclass_fields__}
 
