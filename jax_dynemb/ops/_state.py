@@ -168,7 +168,7 @@ def states_of_rows(
     """
     mark = np.float32(_ffi.constants()["unwritten_state"])
     marked = [array[:, 0] == mark for array in states.values() if array.ndim > 1]
-    new = functools.reduce(np.logical_or, marked, np.False_)
+    new: Any = functools.reduce(np.logical_or, marked, np.False_)
     if not new.any():
         return dict(states)
     return {
