@@ -32,7 +32,6 @@ SHARDS = 2
 def two_waves(monkeypatch):
     """As large exchanges are made."""
     monkeypatch.setattr(_wire, "WAVE_BYTES", 0)
-    jax.clear_caches()
 
 
 @pytest.fixture(params=[1, 2])
