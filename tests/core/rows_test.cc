@@ -3,6 +3,7 @@
 
 // tests/core/rows_test.cc: pooled rows and optimizer steps of every width, bit for bit what plain
 // loops over columns give: no instruction set may fuse or reorder an operation of one column.
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <vector>
@@ -179,6 +180,38 @@ void check_rowwise_adagrad(int32_t dim) {
   }
 }
 
+// Sums of groups, seven of them for each of fifteen devices, in an array with room beside them.
+void check_sums_of_groups(int32_t dim) {
+  constexpr int32_t kRoom = 7, kGroups = 15 * kRoom;
+  Batch batch(dim);
+  for (size_t i = 0; i < batch.slots.size(); ++i) {
+    batch.slots[i] = static_cast<int32_t>(random_at(i) % (kGroups + 5)) - 5;  // some are of none
+  }
+  RowPlaces const places{kRoom, (kRoom * dim + 3) / 4 * 4 + 8};
+  constexpr float kUntouched = -77.0f;
+  std::vector<float> array(size_t(15 * places.stride), kUntouched);
+  auto args = std::make_unique<ReduceArgs>();
+  args->num_tables = args->num_features = 1;
+  args->tables[0].dim = dim;
+  args->tables[0].local_buckets = 1;
+  args->features[0] = batch.feature(batch.gradients);
+  args->features[0].ids = nullptr;  // there is no table to look into
+  args->sums[0] = {nullptr, array.data(), ValueType::kFloat32, places, kGroups};
+  ThreadsPool pool(4);
+  cpu::reduce(*args, pool.pool);
+
+  std::vector<bool> touched(kGroups);
+  batch.states[0].resize(size_t(kGroups * dim));
+  auto const sums = summed_gradients(batch, touched);
+  std::vector<float> wanted(array.size(), kUntouched);
+  for (int32_t group = 0; group < kGroups; ++group) {
+    if (!touched[size_t(group)]) continue;
+    auto const* const sum = sums.data() + group * dim;
+    std::copy(sum, sum + dim, wanted.data() + row_offset(places, group, dim));
+  }
+  CHECK(array == wanted);
+}
+
 }  // namespace
 
 int main() {
@@ -187,6 +220,7 @@ int main() {
       check_update(dim, kind);
     }
     check_rowwise_adagrad(dim);
+    check_sums_of_groups(dim);
   }
   std::puts("rows: ok");
   return 0;
