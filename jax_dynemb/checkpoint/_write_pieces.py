@@ -85,10 +85,16 @@ class Writing:
             self._room.release()
 
     def result(self, timeout: float | None = None) -> None:
-        """Waits for the files, and leaves their checksums for ``write_checksums``."""
-        failed = [f for f in self._files.values() if f.exception(timeout) is not None]
-        if failed:
-            failed[0].result()
+        """Waits for the files, and leaves their checksums for ``write_checksums``.
+
+        Raises:
+          OSError: a file could not be written; then none of them stays.
+        """
+        errors = [file.exception(timeout) for file in self._files.values()]
+        if any(errors):
+            for path in self._files:  # room for the next one
+                (self._item / path).unlink(missing_ok=True)
+            raise next(error for error in errors if error is not None)
         entries = {path: file.result() for path, file in self._files.items()}
         _checksums.leave_entries(self._item, entries)
 

@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """save, restore and latest: a run goes on from them as if nothing had happened."""
 
+import errno
 import json
 import subprocess
 import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -251,6 +253,25 @@ def test_damage_in_a_piece(tmp_path, large, damage):
     # The same tree takes another step, though its arrays are gone.
     restored = jde.checkpoint.restore(tmp_path, again, step=0, tables=coll)
     assert_same(restored.tree, state)
+
+
+def test_a_full_disk_is_told_and_the_next_save_has_its_room(
+    tmp_path, large, monkeypatch
+):
+    def full(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    tree = {"x": jnp.arange(1 << 17)}
+    jde.checkpoint.save(tmp_path, 0, tree, wait=True)
+    monkeypatch.setattr(_write_pieces, "os", types.SimpleNamespace(fsync=full))
+    with pytest.raises(OSError, match="No space left"):
+        jde.checkpoint.save(tmp_path, 1, tree, wait=True)
+    monkeypatch.undo()
+    assert jde.checkpoint.steps(tmp_path) == [0]
+    pieces = list(tmp_path.rglob("x/[0-9]*"))
+    assert len(pieces) == 8 and {path.parts[-4] for path in pieces} == {"0"}
+    jde.checkpoint.save(tmp_path, 2, tree, wait=True)
+    assert_same(jde.checkpoint.restore(tmp_path, {"x": tree["x"] * 0}).tree, tree)
 
 
 def test_dense_arrays_of_any_shape_in_pieces(tmp_path, large, way):
