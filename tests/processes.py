@@ -55,6 +55,19 @@ def run_job(
             process.kill()
 
 
+def counts_of(script: str, *arguments: Any) -> dict:
+    """Runs a script alone, to its end; the last line that it prints is JSON."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", script, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def _start(
     script: Path, arguments: tuple[Any, ...], job: dict[str, str]
 ) -> subprocess.Popen:

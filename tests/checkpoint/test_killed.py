@@ -2,32 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process that is killed while it saves loses nothing that was complete."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 import jax_dynemb as jde
 from checkpoint import kill_writer
+from processes import counts_of
 
 KILLS = 54
 
 
 @pytest.mark.slow
 def test_killed_at_any_moment(tmp_path, capsys):
-    script = Path(kill_writer.__file__)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", script, tmp_path, str(KILLS), "0"],
-        capture_output=True,
-        text=True,
-        env=os.environ
-        | {"PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"},
-    )
-    assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout.splitlines()[-1])
+    counts = counts_of(kill_writer.__file__, tmp_path, KILLS, 0)
     with capsys.disabled():
         print(f"\nkilled writers: {counts}")
     assert counts["kills"] == KILLS

@@ -2,32 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of two processes, killed in part or whole while they train and save."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import jax_dynemb as jde
 from checkpoint import kill_job
+from processes import counts_of
 
 RUNS = 10  # in every other one process is killed, in the others both are
 
 
 @pytest.mark.slow
 def test_jobs_killed_at_any_moment(tmp_path, capsys):
-    script = Path(kill_job.__file__)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", script, tmp_path, str(RUNS), "1"],
-        capture_output=True,
-        text=True,
-        env=os.environ
-        | {"PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    counts = json.loads(done.stdout.splitlines()[-1])
+    counts = counts_of(kill_job.__file__, tmp_path, RUNS, 1)
     survivors = counts.pop("survivors")
     with capsys.disabled():
         print(f"\nkilled jobs: {counts}")
