@@ -44,7 +44,7 @@ struct PieceSummer {
   PiecesCall<SortKey, Sink> const& call;
   RowTile const& tile;
   int32_t first = 0;    // position of the share
-  uint64_t begins = 0;  // where its pieces begin, counted from there,
+  unsigned begins = 0;  // where its pieces begin, counted from there,
   uint64_t ends = 0;    // and end
   int32_t last = -1;    // end of the last of them
 
@@ -55,10 +55,10 @@ struct PieceSummer {
     auto const share = max(kPositions / tiles, 1);
     first = static_cast<int32_t>(threadIdx.x) / tile.lanes * share;
     if (first >= kPositions) return;
-    begins = memory.begins.from(first) & (~uint64_t{0} >> (64 - share));
+    begins = static_cast<unsigned>(memory.begins.from(first)) & (kFullWarp >> (32 - share));
     if (begins == 0) return;
     ends = memory.ends.from(first);
-    last = end_of(63 - __clzll(static_cast<long long>(begins)));
+    last = end_of(31 - __clz(static_cast<int>(begins)));
     ends &= ~uint64_t{0} >> (63 - last);
   }
 
@@ -142,8 +142,8 @@ struct PieceSummer {
   __device__ __forceinline__ void walk(int32_t column, Then const& then) const {
     float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 1
-    for (int base = __ffsll(static_cast<long long>(begins)) - 1; base <= last; base += kAhead) {
-      auto const begins_here = static_cast<unsigned>(begins >> base);
+    for (int base = __ffs(static_cast<int>(begins)) - 1; base <= last; base += kAhead) {
+      auto const begins_here = base < 32 ? begins >> base : 0;
       auto const ends_here = static_cast<unsigned>(ends >> base);
       RawQuad quad[kAhead];
       float factor[kAhead];
@@ -203,8 +203,9 @@ struct PieceSummer {
     auto const adder = LongRunAdder<Formats, kPiece, SortKey, Sink>{
         call.view, call.sorted, call.long_runs, call.sink, tile};
 #pragma unroll 1
-    for (auto rest = begins & memory.parts.from(first); rest != 0; rest &= rest - 1) {
-      auto const end = first + end_of(__ffsll(static_cast<long long>(rest)) - 1);
+    for (auto rest = begins & static_cast<unsigned>(memory.parts.from(first)); rest != 0;
+         rest &= rest - 1) {
+      auto const end = first + end_of(__ffs(static_cast<int>(rest)) - 1);
       adder.arrive(memory.pieces[end], memory.endings[end]);
     }
   }
