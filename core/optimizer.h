@@ -68,8 +68,8 @@ DYNEMB_HD float sgd(Optimizer const& o, float w, float g) { return w - o.learnin
 
 DYNEMB_HD float adagrad(Optimizer const& o, float w, float g, float* sum_of_squares) {
   *sum_of_squares += g * g;
-  return w - approximate_quotient(o.learning_rate * g,
-                                  approximate_root(*sum_of_squares) + o.epsilon);
+  return w -
+         approximate_quotient(o.learning_rate * g, approximate_root(*sum_of_squares) + o.epsilon);
 }
 
 // The factor of g in the row's update; `square_mean` is the mean of g * g over the columns.
@@ -81,8 +81,8 @@ DYNEMB_HD float rowwise_adagrad_rate(Optimizer const& o, float square_mean, floa
 DYNEMB_HD float adam(Optimizer const& o, float w, float g, float* mu, float* nu) {
   *mu = o.beta1 * *mu + (1.0f - o.beta1) * g;
   *nu = o.beta2 * *nu + (1.0f - o.beta2) * g * g;
-  auto const direction = approximate_quotient(
-      *mu * o.correction1, approximate_root(*nu * o.correction2) + o.epsilon);
+  auto const direction =
+      approximate_quotient(*mu * o.correction1, approximate_root(*nu * o.correction2) + o.epsilon);
   return w - o.learning_rate * (direction + o.weight_decay * w);
 }
 

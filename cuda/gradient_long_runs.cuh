@@ -53,6 +53,9 @@ struct PartialRows {
 template <class Formats, int kPiece, class SortKey, class Sink>
 struct LongRunAdder {
   using Rows = PartialRows<kPiece>;
+  // A small batch waits for its longest run; in a large one registers are worth more.
+  static constexpr bool kHurries = kPiece < kLongestPiece;
+  static constexpr int kInFlight = kHurries ? 8 : 4;
 
   CallView const& view;
   SortedGradients<SortKey> const& sorted;
@@ -111,7 +114,6 @@ struct LongRunAdder {
 
   // Past the first-level cache: others have written these rows during this kernel.
   __device__ __forceinline__ float4 sum_of(Rows const& rows, int32_t column) const {
-    constexpr int kInFlight = 4;
     float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 1
     for (int64_t i = 0; i < rows.count; i += kInFlight) {
@@ -143,6 +145,9 @@ struct LongRunAdder {
     auto const row = SummedRow{table,        ending.values, table.dim,
                                ending.table, ending.slot,   sorted.items[piece.run_start],
                                ending.is_new};
+    if constexpr (kHurries) {
+      if (table.dim <= tile.step()) return finish_at_once(format, row, rows);
+    }
     auto rate = 0.0f;
     if (sink.needs_squares(row)) {
       auto const loaded = sink.load(format, row, 0, true);
@@ -156,6 +161,21 @@ struct LongRunAdder {
       auto const loaded = sink.load(format, row, c, true);
       sink.store(format, row, c, loaded, sum_of(rows, c), rate);
     }
+  }
+
+  // A row whose columns are no more than those of the tile's lanes.
+  template <class Format>
+  __device__ __forceinline__ void finish_at_once(Format format, SummedRow const& row,
+                                                 Rows const& rows) const {
+    auto const column = tile.first_column();
+    auto const mine = column < row.dim;
+    auto const loaded = sink.load(format, row, column, mine);
+    auto const sum = mine ? sum_of(rows, column) : float4{0.0f, 0.0f, 0.0f, 0.0f};
+    auto rate = 0.0f;
+    if (sink.needs_squares(row)) {
+      rate = sink.rate(row, sum_of_tile(tile, square_of(sum)), loaded, tile.rank == 0);
+    }
+    if (mine) sink.store(format, row, column, loaded, sum, rate);
   }
 };
 

@@ -38,7 +38,12 @@ struct alignas(16) GradientRow {
   float factor;
   uint32_t packed;  // zero: no gradient here
 
-  __device__ __forceinline__ int32_t dim() const { return static_cast<int32_t>(packed >> 3); }
+  static constexpr uint32_t kBegins = 1u << 31;  // a piece that is to be summed
+
+  __device__ __forceinline__ bool begins_piece() const { return (packed & kBegins) != 0; }
+  __device__ __forceinline__ int32_t dim() const {
+    return static_cast<int32_t>((packed & ~kBegins) >> 3);
+  }
   __device__ __forceinline__ AnyFormat format() const {
     return {static_cast<ValueType>(packed >> 1 & 3), (packed & 1) != 0};
   }
@@ -128,8 +133,8 @@ struct PieceCutter {
 
   // The start of the run that covers `p`, by all lanes of a warp: first the 32 positions before,
   // then 32 that lie ever further apart, then a search that cuts what is left into 32 parts at a
-  // time. Keys before `p` are not in order of their value, but those equal to its key are neighbours:
-  // each search looks for their first.
+  // time. Keys before `p` are not in order of their value, but those equal to its key are
+  // neighbours: each search looks for their first.
   __device__ int64_t run_start(int64_t p) const {
     auto const key = sorted.keys[p];
     auto const near = p - 1 - lane_id();
@@ -234,6 +239,7 @@ struct PieceCutter {
                            static_cast<int16_t>(t), whole ? End::kRun : End::kPiece,
                            asked.mark == kUnwritten};
     memory.pieces[end] = {start, index, item, 0.0f, last};
+    memory.rows[i].packed |= GradientRow::kBegins;
     memory.begins.set(i);
     memory.ends.set(end);
     if (!whole) memory.parts.set(i);

@@ -5,6 +5,7 @@
 // row (cuda/gradient_sink.cuh) or, if there are more pieces of the row, to the others.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "cuda/gradient_long_runs.cuh"
@@ -43,35 +44,42 @@ struct PieceSummer {
   PieceMemory<kPositions>& memory;
   PiecesCall<SortKey, Sink> const& call;
   RowTile const& tile;
-  int32_t first = 0;    // position of the share
-  unsigned begins = 0;  // where its pieces begin, counted from there,
-  uint64_t ends = 0;    // and end
-  int32_t last = -1;    // end of the last of them
+  int32_t first = -1;  // position where the first of its pieces begins,
+  int32_t last = -2;   // and where the last one ends
 
   __device__ PieceSummer(PieceMemory<kPositions>& memory, PiecesCall<SortKey, Sink> const& call,
                          RowTile const& tile)
       : memory(memory), call(call), tile(tile) {
-    auto const tiles = kWarpsPerBlock * tile.per_warp;
-    auto const share = max(kPositions / tiles, 1);
-    first = static_cast<int32_t>(threadIdx.x) / tile.lanes * share;
-    if (first >= kPositions) return;
-    begins = static_cast<unsigned>(memory.begins.from(first)) & (kFullWarp >> (32 - share));
+    auto const begins = begins_of(memory.begins);
     if (begins == 0) return;
-    ends = memory.ends.from(first);
-    last = end_of(31 - __clz(static_cast<int>(begins)));
-    ends &= ~uint64_t{0} >> (63 - last);
+    first = share() + __ffs(static_cast<int>(begins)) - 1;
+    last = end_of(share() + 31 - __clz(static_cast<int>(begins)));
+  }
+
+  __device__ __forceinline__ int32_t positions_of_share() const {
+    return max(kPositions / (kWarpsPerBlock * tile.per_warp), 1);
+  }
+
+  __device__ __forceinline__ int32_t share() const {
+    return static_cast<int32_t>(threadIdx.x) / tile.lanes * positions_of_share();
+  }
+
+  // The bits of the share's positions.
+  __device__ __forceinline__ unsigned begins_of(PositionBits<kPositions> const& bits) const {
+    if (share() >= kPositions) return 0;
+    return static_cast<unsigned>(bits.from(share())) & (kFullWarp >> (32 - positions_of_share()));
   }
 
   // Where the piece that begins at a position ends.
   __device__ __forceinline__ int32_t end_of(int32_t begin) const {
-    return begin + __ffsll(static_cast<long long>(ends >> begin)) - 1;
+    return begin + __ffsll(static_cast<long long>(memory.ends.from(begin))) - 1;
   }
 
   // Shared memory is near and registers are few: an ending is read again where it is needed.
   __device__ __forceinline__ SummedRow row_of(Ending const& ending, int32_t position) const {
     auto const& table = call.view.tables[ending.table];
-    auto const dim = memory.rows[first + position].dim();
-    auto const first_item = memory.pieces[first + position].first_item;
+    auto const dim = memory.rows[position].dim();
+    auto const first_item = memory.pieces[position].first_item;
     return {table, ending.values, dim, ending.table, ending.slot, first_item, ending.is_new};
   }
 
@@ -90,7 +98,7 @@ struct PieceSummer {
                                                int32_t position, int32_t /*column*/,
                                                float4 const& sum) const {
       auto const squares = sum_of_tile(me.tile, square_of(sum));
-      if (me.tile.rank == 0) me.memory.pieces[me.first + position].number += squares;
+      if (me.tile.rank == 0) me.memory.pieces[position].number += squares;
     }
   };
 
@@ -101,8 +109,8 @@ struct PieceSummer {
                                                typename Sink::Loaded const& loaded,
                                                int32_t position, int32_t column,
                                                float4 const& sum) const {
-      auto& piece = me.memory.pieces[me.first + position];
-      auto const& ending = me.memory.endings[me.first + position];
+      auto& piece = me.memory.pieces[position];
+      auto const& ending = me.memory.endings[position];
       auto const row = me.row_of(ending, position);
       if (ending.end == End::kPiece) {
         if (column < row.dim) me.store_partial(piece, column, sum);
@@ -142,48 +150,41 @@ struct PieceSummer {
   __device__ __forceinline__ void walk(int32_t column, Then const& then) const {
     float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 1
-    for (int base = __ffs(static_cast<int>(begins)) - 1; base <= last; base += kAhead) {
-      auto const begins_here = base < 32 ? begins >> base : 0;
-      auto const ends_here = static_cast<unsigned>(ends >> base);
+    for (auto base = first; base <= last; base += kAhead) {
       RawQuad quad[kAhead];
-      float factor[kAhead];
       typename Sink::Loaded loaded[kAhead];
 #pragma unroll
       for (int r = 0; r < kAhead; ++r) {
         // Past the last one, once more: the sum is not used.
-        auto const& from = memory.rows[first + min(base + r, last)];
+        auto const& from = memory.rows[min(base + r, last)];
         auto const dim = from.dim();
         quad[r] = load_quad_if(column < dim, format_of<Formats>(from), from.row, column, dim);
-        factor[r] = from.factor;
       }
       if constexpr (Then::kLoads) {
 #pragma unroll
         for (int r = 0; r < kAhead; ++r) {
-          auto const& ending = memory.endings[first + min(base + r, last)];
-          auto const row = row_of(ending, min(base + r, last));
+          auto const position = min(base + r, last);
+          auto const& ending = memory.endings[position];
+          auto const row = row_of(ending, position);
           auto const wanted = ending.end == End::kRun && base + r <= last && column < row.dim;
           loaded[r] = call.sink.load(format_of<Formats>(row.table), row, column, wanted);
         }
       }
+      // Read again rather than kept: registers are for what is on its way.
 #pragma unroll
       for (int r = 0; r < kAhead; ++r) {
-        if ((begins_here >> r & 1) != 0) sum = {0.0f, 0.0f, 0.0f, 0.0f};
-        add_scaled(sum, factor[r], to_floats(gradient_format(min(base + r, last)), quad[r]));
-        if ((ends_here >> r & 1) != 0) then(*this, loaded[r], base + r, column, sum);
+        auto const position = min(base + r, last);
+        auto const& from = memory.rows[position];
+        if (from.begins_piece()) sum = {0.0f, 0.0f, 0.0f, 0.0f};
+        add_scaled(sum, from.factor, to_floats(format_of<Formats>(from), quad[r]));
+        if (base + r > last || memory.endings[position].end == End::kNone) continue;
+        then(*this, loaded[r], position, column, sum);
       }
     }
   }
 
-  __device__ __forceinline__ auto gradient_format(int32_t position) const {
-    if constexpr (Formats::kKnown) {
-      return typename Formats::Row{};
-    } else {
-      return memory.rows[first + position].format();
-    }
-  }
-
   __device__ __forceinline__ void run() const {
-    if (begins == 0) return;
+    if (last < 0) return;
     auto const columns = memory.max_dim;
     auto const column = tile.first_column();
     if (columns <= tile.step()) {
@@ -203,16 +204,20 @@ struct PieceSummer {
     auto const adder = LongRunAdder<Formats, kPiece, SortKey, Sink>{
         call.view, call.sorted, call.long_runs, call.sink, tile};
 #pragma unroll 1
-    for (auto rest = begins & static_cast<unsigned>(memory.parts.from(first)); rest != 0;
-         rest &= rest - 1) {
-      auto const end = first + end_of(__ffs(static_cast<int>(rest)) - 1);
+    for (auto rest = begins_of(memory.parts); rest != 0; rest &= rest - 1) {
+      auto const end = end_of(share() + __ffs(static_cast<int>(rest)) - 1);
       adder.arrive(memory.pieces[end], memory.endings[end]);
     }
   }
 };
 
+// On a multiprocessor at the same time. A small batch has no more.
+template <int kPositions, class Sink>
+constexpr int kBlocksAtOnce =
+    kPositions == kFewPositions ? std::min(Sink::kBlocks, 4) : Sink::kBlocks;
+
 template <class Formats, int kPositions, class SortKey, class Sink>
-__global__ void __launch_bounds__(kThreads, Sink::kBlocks)
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce<kPositions, Sink>)
     pieces_kernel(__grid_constant__ PiecesCall<SortKey, Sink> const call) {
   __shared__ PieceMemory<kPositions> memory;
   PieceCutter<kPositions, SortKey, Sink>{call.view, call.sorted, call.sink, call.counts_lost,
