@@ -44,12 +44,20 @@ __device__ __forceinline__ float square_of(float4 const& v) {
   return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
 }
 
-// Of all lanes of a tile; the same bits in each.
+// Of all lanes of a tile; the same bits in each. A tile that is a warp, the usual one, needs neither
+// mask nor questions.
 __device__ __forceinline__ float sum_of_tile(RowTile const& tile, float value) {
-  auto const mask = tile.mask();
+  if (tile.lanes == 32) {
 #pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    if (distance < tile.lanes) value += __shfl_xor_sync(mask, value, distance);
+    for (int distance = 16; distance > 0; distance /= 2) {
+      value += __shfl_xor_sync(kFullWarp, value, distance);
+    }
+    return value;
+  }
+  auto const mask = tile.mask();
+#pragma unroll 1
+  for (int distance = tile.lanes / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(mask, value, distance);
   }
   return value;
 }
