@@ -91,34 +91,84 @@ struct FullBucket {
   Victim other_mark;  // the largest mark
 };
 
+// The scores of a bucket as they were seen once, a lane the slots `rank`, `rank` + lanes, and so
+// on.
+template <class Group>
+struct SeenScores {
+  static constexpr int kOfLane = kBucketCapacity / Group::kLeastSize;  // at most
+
+  uint64_t score[kOfLane];
+
+  static DYNEMB_HD int place(Group const& group, int i) { return i * group.size() + group.rank(); }
+  // Known to the compiler where the number of lanes is.
+  static DYNEMB_HD bool exists(Group const& group, int i) {
+    return place(group, i) < kBucketCapacity;
+  }
+
+  // All are on their way before the first is looked at.
+  DYNEMB_HD SeenScores(Group const& group, Bucket const& bucket) {
+    DYNEMB_UNROLLED
+    for (int i = 0; i < kOfLane && exists(group, i); ++i) {
+      score[i] = atomic_load(bucket.scores + place(group, i));
+    }
+  }
+};
+
+// Of the rows with the lowest score the one with the smallest key. Keys are asked for only if there
+// are several, as of rows that were last used together.
+template <class Group>
+DYNEMB_HD Victim first_to_leave(Group const& group, Bucket const& bucket,
+                                SeenScores<Group> const& seen, uint64_t lowest) {
+  using Scores = SeenScores<Group>;
+  if (lowest == kNothing) return {-1, kNothing};
+  uint64_t first = kNothing, last = 0;
+  DYNEMB_UNROLLED
+  for (int i = 0; i < Scores::kOfLane && Scores::exists(group, i); ++i) {
+    if (seen.score[i] != lowest) continue;
+    auto const place = static_cast<uint64_t>(Scores::place(group, i));
+    if (first == kNothing) first = place;
+    last = place;
+  }
+  auto place = group.min(first);
+  if (place == group.max(last)) return {static_cast<int>(place), lowest};
+  uint64_t smallest = kNothing, own = kNothing;
+  DYNEMB_UNROLLED
+  for (int i = 0; i < Scores::kOfLane && Scores::exists(group, i); ++i) {
+    auto const here = Scores::place(group, i);
+    auto const key = seen.score[i] == lowest ? bucket.keys[here] : kNothing;
+    if (key < smallest) smallest = key, own = static_cast<uint64_t>(here);
+  }
+  auto const key = group.min(smallest);
+  place = group.min(smallest == key ? own : kNothing);
+  return {static_cast<int>(place), lowest};
+}
+
 // One look at every slot. It must be one: a key that another thread marks between two looks would
 // be seen by neither, and get a second slot.
 template <class Group>
 DYNEMB_HD FullBucket look_at_full(Group const& group, TableRef const& table, Bucket const& bucket,
                                   uint64_t mark, uint64_t clock) {
-  uint64_t own = kNothing;
-  uint64_t lowest = kNothing, lowest_key = kNothing, lowest_place = kNothing;
-  uint64_t highest = 0, highest_place = kNothing;
-  for (int i = group.rank(); i < kBucketCapacity; i += group.size()) {
-    auto const score = atomic_load(bucket.scores + i);
-    auto const place = static_cast<uint64_t>(i);
+  using Scores = SeenScores<Group>;
+  auto const seen = Scores(group, bucket);
+  uint64_t own = kNothing, lowest = kNothing, highest = 0, highest_place = kNothing;
+  DYNEMB_UNROLLED
+  for (int i = 0; i < Scores::kOfLane && Scores::exists(group, i); ++i) {
+    auto const score = seen.score[i];
+    auto const place = static_cast<uint64_t>(Scores::place(group, i));
     if (score == mark) own = place;
     if (is_mark(score)) {
       if (score > highest) highest = score, highest_place = place;
-    } else if (score <= lowest && !is_touched(table.policy, score, clock)) {
-      auto const key = bucket.keys[i];
-      if (score == lowest && key >= lowest_key) continue;
-      lowest = score, lowest_key = key, lowest_place = place;
+    } else if (score < lowest && !is_touched(table.policy, score, clock)) {
+      lowest = score;
     }
   }
-  auto const score = group.min(lowest);
-  auto const key = group.min(lowest == score ? lowest_key : kNothing);
-  auto const place = group.min(lowest == score && lowest_key == key ? lowest_place : kNothing);
+  own = group.min(own);
+  if (own != kNothing) return {own, {-1, 0}, {-1, 0}};
+  auto const row = first_to_leave(group, bucket, seen, group.min(lowest));
   auto const largest = group.max(highest);
   auto const place_of_largest = group.min(highest == largest ? highest_place : kNothing);
-  return {group.min(own),
-          {place == kNothing ? -1 : static_cast<int>(place), score},
-          {place_of_largest == kNothing ? -1 : static_cast<int>(place_of_largest), largest}};
+  return {
+      own, row, {place_of_largest == kNothing ? -1 : static_cast<int>(place_of_largest), largest}};
 }
 
 // The lanes of a group agree on every decision: they decide on reduced values only, and the swap

@@ -15,6 +15,8 @@
 namespace dynemb {
 
 struct ScalarGroup {
+  static constexpr int kLeastSize = 1;
+
   DYNEMB_HD int size() const { return 1; }
   DYNEMB_HD int rank() const { return 0; }
   DYNEMB_HD uint64_t min(uint64_t value) const { return value; }

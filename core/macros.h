@@ -17,3 +17,11 @@
 #else
 #define DYNEMB_INDEPENDENT
 #endif
+
+// Before a loop of a known number of turns: a GPU's compiler unrolls it, so that an array that it
+// walks over stays in registers and its loads do not wait for each other.
+#ifdef __CUDA_ARCH__
+#define DYNEMB_UNROLLED _Pragma("unroll")
+#else
+#define DYNEMB_UNROLLED
+#endif

@@ -73,7 +73,7 @@ __device__ __forceinline__ void claim_full_of_lanes(MissingCall const& call, uns
 }
 
 // A lane an id where there is an empty slot.
-__global__ void __launch_bounds__(kThreads, 4) claim_kernel(MissingCall const call) {
+__global__ void __launch_bounds__(kThreads, 3) claim_kernel(MissingCall const call) {
   auto const count = *call.list.count;
   auto const step = gridDim.x * kThreads;
   for (auto base = blockIdx.x * kThreads + threadIdx.x / 32 * 32; base < count; base += step) {
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kThreads) resolve_kernel(MissingCall const cal
 cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream) {
   // As many blocks as work at the same time: most batches give them nothing to do.
   auto const most = ceil_div(num_ids, kThreads);
-  DYNEMB_CUDA_TRY(launch(claim_kernel, persistent_blocks(most, 4), stream, call));
+  DYNEMB_CUDA_TRY(launch(claim_kernel, persistent_blocks(most, 3), stream, call));
   DYNEMB_CUDA_TRY(launch(store_kernel, persistent_blocks(most, 8), stream, call));
   return launch(resolve_kernel, persistent_blocks(most, 3), stream, call);
 }

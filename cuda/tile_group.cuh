@@ -24,6 +24,8 @@ __device__ __forceinline__ unsigned lane_mask(int first, int width) {
 template <int kWidth>
 class TileGroup {
  public:
+  static constexpr int kLeastSize = kWidth;
+
   __device__ TileGroup() : mask_(lane_mask(lane_id() / kWidth * kWidth, kWidth)) {}
 
   __device__ int size() const { return kWidth; }

@@ -35,6 +35,8 @@ class Lanes {
 
 class LockstepGroup {
  public:
+  static constexpr int kLeastSize = 1;
+
   LockstepGroup(Lanes* lanes, int rank) : lanes_(lanes), rank_(rank) {}
   int size() const { return lanes_->size(); }
   int rank() const { return rank_; }
