@@ -5,6 +5,7 @@
 #include "core/slot.h"
 #include "cuda/gradient_sums.cuh"
 #include "cuda/launch.h"
+#include "cuda/prologue.cuh"
 
 namespace dynemb::cuda {
 namespace {
@@ -16,11 +17,11 @@ struct BeginReduce {
   int64_t* first_of_feature;  // of its positions, among those of the table
   SortTally tally;
 
-  __device__ void begin() const { tally.clear_counts(); }
+  __device__ void begin(Share const& share) const { tally.clear_counts(share.rank, share.size); }
 
   template <class Call>
   __device__ NewCounters begin_table(Call const& call, TableRef const& table, int32_t t) const {
-    targets[t] = given[t];
+    targets[t] = in_memory(given)[t];
     int64_t next = 0;
     for (int32_t f = 0; f < call.num_features; ++f) {
       if (call.features[f].table != t) continue;

@@ -61,12 +61,14 @@ struct SortTally {
   uint32_t* counts;     // [segments, passes, kDigits] of the keys; zero before keys are counted
   uint32_t* tickets;    // [kMostPasses] right behind: tiles handed out so far, zero as well
   uint32_t* words;      // [passes, tiles, kDigits] what tiles publish; zero before the first pass
-  uint32_t num_counts;  // with the tickets
+  uint32_t num_counts;  // with the tickets; a multiple of 4
   uint32_t num_words;
 
-  // By all threads of one block, in a kernel before.
-  __device__ __forceinline__ void clear_counts() const {
-    for (auto i = threadIdx.x; i < num_counts; i += blockDim.x) counts[i] = 0;
+  // In a kernel before, by thread `rank` of `size`.
+  __device__ __forceinline__ void clear_counts(int32_t rank, int32_t size) const {
+    auto* const quads = reinterpret_cast<uint4*>(counts);
+    auto const num_quads = static_cast<int32_t>(num_counts / 4);
+    for (auto i = rank; i < num_quads; i += size) quads[i] = {0, 0, 0, 0};
   }
 
   __device__ __forceinline__ uint32_t* counts_of(int32_t segment, int passes, int pass) const {

@@ -6,6 +6,7 @@
 #include "core/row.h"
 #include "cuda/gradient_sums.cuh"
 #include "cuda/launch.h"
+#include "cuda/prologue.cuh"
 
 namespace dynemb::cuda {
 namespace {
@@ -16,12 +17,12 @@ struct BeginUpdate {
   Optimizer* optimizers;
   SortTally tally;
 
-  __device__ void begin() const { tally.clear_counts(); }
+  __device__ void begin(Share const& share) const { tally.clear_counts(share.rank, share.size); }
 
   template <class Call>
   __device__ NewCounters begin_table(Call const&, TableRef const& table, int32_t t) const {
     auto const step = table.counters[kStep] + 1;
-    optimizers[t] = make_optimizer(kinds[t], hyper + t * kNumHyperParameters, step);
+    optimizers[t] = make_optimizer(in_memory(kinds)[t], hyper + t * kNumHyperParameters, step);
     return {1, {kStep, kStep}, {step, step}};
   }
 };
