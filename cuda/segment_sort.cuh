@@ -17,13 +17,12 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "cuda/digit_rank.cuh"
 #include "cuda/host.h"
 #include "cuda/tile_group.cuh"
 
 namespace dynemb::cuda {
 
-constexpr int kDigits = 256;  // at most, of a pass; a thread each
-constexpr int kPassBits = 8;
 constexpr int kMostPasses = 4;
 constexpr int kLookBack = 8;  // tiles asked at a time
 
@@ -69,6 +68,12 @@ struct SortTally {
     auto* const quads = reinterpret_cast<uint4*>(counts);
     auto const num_quads = static_cast<int32_t>(num_counts / 4);
     for (auto i = rank; i < num_quads; i += size) quads[i] = {0, 0, 0, 0};
+  }
+
+  // By all blocks of a kernel before.
+  __device__ __forceinline__ void clear_words() const {
+    auto const step = gridDim.x * kThreads;
+    for (auto i = blockIdx.x * kThreads + threadIdx.x; i < num_words; i += step) words[i] = 0;
   }
 
   __device__ __forceinline__ uint32_t* counts_of(int32_t segment, int passes, int pass) const {
@@ -149,35 +154,6 @@ struct TileSorter {
     return static_cast<uint32_t>(key >> pass.shift) & ((1u << pass.bits) - 1);
   }
 
-  // Lanes whose key has the same digit.
-  __device__ __forceinline__ unsigned peers_of(uint32_t digit, bool exists) const {
-    auto peers = __ballot_sync(kFullWarp, exists);
-#pragma unroll
-    for (int bit = 0; bit < kPassBits; ++bit) {
-      auto const one = (digit >> bit & 1) != 0;
-      auto const ones = __ballot_sync(kFullWarp, one);
-      peers &= one ? ones : ~ones;
-    }
-    return peers;
-  }
-
-  // Among the keys of the digit in this warp; a warp has kItems * 32 keys side by side.
-  __device__ __forceinline__ void rank(Key const (&keys)[kItems], uint32_t first,
-                                       uint32_t (&ranks)[kItems]) const {
-    auto* const counts = memory.ranked[threadIdx.x / 32];
-#pragma unroll
-    for (int u = 0; u < kItems; ++u) {
-      auto const exists = first + u * 32 < count;
-      auto const digit = digit_of(keys[u]);
-      auto const peers = peers_of(digit, exists);
-      auto const before = counts[digit];
-      ranks[u] = before + static_cast<uint32_t>(__popc(peers & lanes_below()));
-      __syncwarp();
-      if (exists && (peers & lanes_below()) == 0) counts[digit] = before + __popc(peers);
-      __syncwarp();
-    }
-  }
-
   // Of the thread's digit. Afterwards memory.ranked holds the keys in the warps before.
   __device__ __forceinline__ uint32_t total_of_warps() const {
     uint32_t total = 0;
@@ -229,7 +205,8 @@ struct TileSorter {
       if (pass.items_in != nullptr && i < count) items[u] = pass.items_in[begin + i];
     }
     auto const in_segment = pass.tally.counts_of(segment, pass.passes, pass.pass)[thread];
-    rank(keys, first, ranks);
+    rank_in_warp(
+        memory.ranked[thread / 32], first, count, [&](int u) { return digit_of(keys[u]); }, ranks);
     __syncthreads();
     auto const own = total_of_warps();
     auto const is_first = tile == pass.segments.first_tile[segment];
@@ -281,8 +258,7 @@ __global__ void __launch_bounds__(kThreads)
   TileSorter<Key, kItems, kMostSegments>{pass, memory, tile, low, begin, count}.run();
 }
 
-// ---- counting, by the kernel that makes the keys
-// --------------------------------------------------
+// ---- counting, by the kernel that makes the keys -----------------------------------------------
 
 struct DigitCounts {
   uint32_t of_pass[kMostPasses][kDigits];
