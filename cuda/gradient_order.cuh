@@ -1,53 +1,23 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/gradient_order.cuh: the positions of a batch, sorted by the row that their gradients go to.
+// cuda/gradient_order.cuh: the positions of a batch, sorted by the row that their gradients go to
+// (cuda/gradient_keys.cuh), and the work that an update or a reduction begins with.
 //
-// The key of an item is (table, slot), packed. The items of a table precede those of the next and
-// are sorted among themselves: so the bits of the table need not take part, and the gradients of a
-// table's bags, each read once for every id of its bag, are still in the cache. Equal keys end up
-// side by side, in order of position. Positions without a row have a key of ones and end up last
-// of their table.
+// A small batch takes one kernel (cuda/small_order.cuh). Else the prologue, the kernel that makes
+// the keys and the passes of the sort (cuda/segment_sort.cuh) follow each other. The result is the
+// same to the last bit.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "core/slot.h"
-#include "cuda/call.cuh"
+#include "cuda/gradient_keys.cuh"
+#include "cuda/prologue.cuh"
 #include "cuda/segment_sort.cuh"
+#include "cuda/small_order.cuh"
 
 namespace dynemb::cuda {
-
-inline int bits_of(uint64_t largest) {
-  int bits = 0;
-  while (largest >> bits != 0) ++bits;
-  return bits;
-}
-
-struct KeyLayout {
-  int slot_bits;
-  int key_bits;  // with those of the table
-
-  template <class Args>
-  explicit KeyLayout(Args const& args) {
-    int64_t slots = 0;
-    for (int32_t t = 0; t < args.num_tables; ++t) {
-      slots = std::max(slots, args.tables[t].local_buckets * kBucketCapacity);
-    }
-    slot_bits = bits_of(static_cast<uint64_t>(slots));  // slots - 1 is not all ones
-    key_bits = slot_bits + bits_of(static_cast<uint64_t>(args.num_tables - 1));
-  }
-};
-
-template <class Args>
-int64_t items_of_table(Args const& args, int32_t table) {
-  int64_t items = 0;
-  for (int32_t f = 0; f < args.num_features; ++f) {
-    if (args.features[f].table == table) items += args.features[f].num_ids;
-  }
-  return items;
-}
 
 template <class SortKey>
 struct GradientOrder {
@@ -73,6 +43,10 @@ struct GradientOrder {
     tally.num_counts = static_cast<uint32_t>(counts + kMostPasses);
     tally.num_words = static_cast<uint32_t>(words);
   }
+
+  SortedGradients<SortKey> sorted(int buffer) const {
+    return {keys[buffer], items[buffer], num_items, keys_have.slot_bits};
+  }
 };
 
 // The items of a table are a segment.
@@ -88,20 +62,20 @@ Segments<kMostTables> segments_of(Args const& args, int64_t items_of_tile) {
   return segments;
 }
 
-template <class SortKey>
-struct SortedGradients {
-  static constexpr SortKey kNoRow = ~SortKey{0};
+// What `Op` begins with, and a tally that is clear.
+template <class Op>
+struct BeginOrder {
+  Op op;
+  SortTally tally;
 
-  SortKey const* keys;
-  uint32_t const* items;
-  int64_t num_items;
-  int slot_bits;
-
-  __device__ __forceinline__ int32_t table_of(SortKey key) const {
-    return static_cast<int32_t>(key >> slot_bits);
+  __device__ void begin(Share const& share) const {
+    op.begin(share);
+    tally.clear_counts(share.rank, share.size);
   }
-  __device__ __forceinline__ int32_t slot_of(SortKey key) const {
-    return static_cast<int32_t>(key & ((SortKey{1} << slot_bits) - 1));
+
+  template <class Call>
+  __device__ NewCounters begin_table(Call const& call, TableRef const& table, int32_t t) const {
+    return op.begin_table(call, table, t);
   }
 };
 
@@ -112,25 +86,18 @@ struct KeysCall {
   int slot_bits;
   SortLayout layout;
   SortTally tally;
-  uint64_t* zeros;  // [num_zeros] cleared beside: one launch less
-  uint32_t num_zeros;
+  Zeros zeros;
 };
 
-template <class T>
-__device__ __forceinline__ void clear_array(T* array, uint32_t count) {
-  for (auto i = blockIdx.x * kThreads + threadIdx.x; i < count; i += gridDim.x * kThreads) {
-    array[i] = 0;
-  }
-}
-
-// A block makes the keys of a tile's worth of positions, and counts their digits.
+// A block makes the keys of a tile's worth of positions, and counts their digits. The tally's
+// counts are zero already.
 template <class Size, class SortKey>
 __global__ void __launch_bounds__(kThreads)
     keys_kernel(__grid_constant__ KeysCall<Size, SortKey> const p) {
   __shared__ DigitCounts counts;
   counts.clear();
-  clear_array(p.tally.words, p.tally.num_words);
-  clear_array(p.zeros, p.num_zeros);
+  p.tally.clear_words();
+  p.zeros.clear(blockIdx.x, gridDim.x);
   __syncthreads();
   auto const& call = p.call;
   auto const f = feature_of_block(call, blockIdx.x);
@@ -150,12 +117,11 @@ __global__ void __launch_bounds__(kThreads)
   counts.flush(p.tally, feature.table, p.layout.passes);
 }
 
-// The tally's counts are zero already: an earlier kernel has seen to that
-// (SortTally::clear_counts).
+// ---- host ---------------------------------------------------------------------------------------
+
 template <class Size, class SortKey, class Args>
-cudaError_t sort_gradients(Args const& args, GradientOrder<SortKey> const& order, uint64_t* zeros,
-                           uint32_t num_zeros, SortedGradients<SortKey>* sorted,
-                           cudaStream_t stream) {
+cudaError_t launch_keys(Args const& args, GradientOrder<SortKey> const& order, Zeros const& zeros,
+                        cudaStream_t stream) {
   KeysCall<Size, SortKey> p;
   auto const cut = [&](FeatureRef const& feature) -> Cut {
     return {feature.num_ids, 32 * order.layout.items_of_thread};
@@ -166,21 +132,38 @@ cudaError_t sort_gradients(Args const& args, GradientOrder<SortKey> const& order
   p.layout = order.layout;
   p.tally = order.tally;
   p.zeros = zeros;
-  p.num_zeros = num_zeros;
-  DYNEMB_CUDA_TRY((launch(keys_kernel<Size, SortKey>, blocks, stream, p)));
+  return launch(keys_kernel<Size, SortKey>, blocks, stream, p);
+}
+
+template <class Size, class SortKey, class Args, class Op>
+cudaError_t order_large(Args const& args, CallView const& view, Op const& op,
+                        GradientOrder<SortKey> const& order, Zeros const& zeros,
+                        SortedGradients<SortKey>* sorted, cudaStream_t stream) {
+  auto const begin = BeginOrder<Op>{op, order.tally};
+  DYNEMB_CUDA_TRY(launch_prologue<Size>(args, view, begin, stream));
+  if (order.num_items == 0) return cudaSuccess;
+  DYNEMB_CUDA_TRY(launch_keys<Size>(args, order, zeros, stream));
   auto const segments = segments_of<Size::tables>(args, order.layout.items_of_tile());
   int last = 0;
   DYNEMB_CUDA_TRY(
       sort_segments(order.keys, order.items, order.layout, order.tally, segments, stream, &last));
-  *sorted = {order.keys[last], order.items[last], order.num_items, p.slot_bits};
+  *sorted = order.sorted(last);
   return cudaSuccess;
 }
 
-// 32 bits are enough for most calls, and sort in half the time.
-template <class Args, class Function>
-auto with_sort_key(Args const& args, Function const& function) {
-  if (KeyLayout(args).key_bits < 32) return function(uint32_t{});
-  return function(uint64_t{});
+// Everything before the sums: what `op` begins with (cuda/prologue.cuh), the order of the batch,
+// and zeros. Without items there is no order, and nothing to clear.
+template <class Size, class SortKey, class Args, class Op>
+cudaError_t order_gradients(Args const& args, CallView const& view, Op const& op,
+                            GradientOrder<SortKey> const& order, Zeros const& zeros,
+                            SortedGradients<SortKey>* sorted, cudaStream_t stream) {
+  auto const small = SmallOrder<Size, SortKey, Op>(args);
+  if (!small.fits()) {
+    return order_large<Size>(args, view, op, order, zeros, sorted, stream);
+  }
+  *sorted = order.sorted(0);
+  return small.launch(args, view, op, order.keys[0], order.items[0], order.layout,
+                      order.keys_have.slot_bits, zeros, stream);
 }
 
 }  // namespace dynemb::cuda
