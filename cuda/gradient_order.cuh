@@ -106,12 +106,24 @@ __global__ void __launch_bounds__(kThreads)
   auto const begin = int64_t{blockIdx.x - call.first_block[f]} * of_block;
   auto const end = min(begin + of_block, feature.num_ids);
   auto const table = static_cast<SortKey>(feature.table) << p.slot_bits;
-  for (auto position = begin + threadIdx.x; position < end; position += kThreads) {
-    auto const slot = feature.slots[position];
-    auto const key =
-        slot < 0 ? SortedGradients<SortKey>::kNoRow : table | static_cast<SortKey>(slot);
-    p.keys[call.first_item[f] + static_cast<uint32_t>(position)] = key;
-    counts.add(p.layout, key);
+  // Asked for together: nobody can tell that a key written is not a slot to be read.
+  constexpr int kInFlight = 8;
+  for (auto base = begin + threadIdx.x; base < end; base += kInFlight * kThreads) {
+    int32_t slots[kInFlight];
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      auto const position = base + u * kThreads;
+      slots[u] = position < end ? feature.slots[position] : -1;
+    }
+#pragma unroll
+    for (int u = 0; u < kInFlight; ++u) {
+      auto const position = base + u * kThreads;
+      if (position >= end) break;
+      auto const key =
+          slots[u] < 0 ? SortedGradients<SortKey>::kNoRow : table | static_cast<SortKey>(slots[u]);
+      p.keys[call.first_item[f] + static_cast<uint32_t>(position)] = key;
+      counts.add(p.layout, key);
+    }
   }
   __syncthreads();
   counts.flush(p.tally, feature.table, p.layout.passes);
