@@ -24,7 +24,7 @@
 namespace dynemb::cuda {
 
 constexpr int kMostPasses = 4;
-constexpr int kLookBack = 8;  // tiles asked at a time
+constexpr int kLookBack = 16;  // tiles asked at a time
 
 static_assert(kDigits == kThreads, "a thread a digit");
 
@@ -171,23 +171,40 @@ struct TileSorter {
     return pass.tally.words + row * kDigits + threadIdx.x;
   }
 
+  // Words that say nothing yet are asked for again, all that are needed at the same time: those up
+  // to the nearest that speaks for all tiles before it.
+  template <class WordOf>
+  static __device__ __forceinline__ void wait_for(uint32_t (&words)[kLookBack],
+                                                  WordOf const& word_of) {
+    for (auto waits = true; waits;) {
+#pragma unroll
+      for (int i = 0; i < kLookBack; ++i) {
+        if (words[i] == 0) words[i] = published(word_of(i));
+      }
+      waits = false;
+      auto known = false;
+#pragma unroll
+      for (int i = 0; i < kLookBack; ++i) {
+        waits |= !known && words[i] == 0;
+        known |= (words[i] & kAll) != 0;
+      }
+    }
+  }
+
   // Keys of the thread's digit in the tiles of the segment before this one.
   __device__ __forceinline__ uint32_t in_tiles_before() const {
     auto const first = pass.segments.first_tile[segment];
     uint32_t sum = 0;
-    for (auto next = tile; next > first;) {
+    for (auto next = tile; next > first; next -= kLookBack) {
       uint32_t words[kLookBack];
 #pragma unroll
-      for (uint32_t i = 0; i < kLookBack; ++i) {
-        words[i] = next - first > i ? published(words_of(next - 1 - i)) : kAll;
-      }
+      for (uint32_t i = 0; i < kLookBack; ++i) words[i] = next - first > i ? 0 : kAll;
+      wait_for(words, [&](int i) { return words_of(next - 1 - static_cast<uint32_t>(i)); });
 #pragma unroll
-      for (uint32_t i = 0; i < kLookBack; ++i) {
-        while (words[i] == 0) words[i] = published(words_of(next - 1 - i));
+      for (int i = 0; i < kLookBack; ++i) {
         sum += words[i] & kCountMask;
         if ((words[i] & kAll) != 0) return sum;
       }
-      next -= kLookBack;
     }
     return sum;
   }
