@@ -65,13 +65,6 @@ struct SliceSorter {
     return key >> (pass * bits) & ((1u << bits) - 1);
   }
 
-  __device__ __forceinline__ void clear_ranked() const {
-    auto* const quads = reinterpret_cast<uint4*>(memory.ranked[warp()]);
-#pragma unroll
-    for (int i = 0; i < kDigits / 4; i += 32) quads[i + lane_id()] = {0, 0, 0, 0};
-    __syncwarp();
-  }
-
   // Returns how many keys of the thread's digit the slice has. Before, memory.ranked holds those of
   // each warp, afterwards those of the warps before.
   __device__ __forceinline__ uint32_t total_of_warps() const {
@@ -227,7 +220,7 @@ struct SliceSorter {
       auto* const staged = memory.pairs[pass % 2];
       auto* const sorted = memory.pairs[1 - pass % 2];
       uint32_t ranks[kSliceItems];
-      clear_ranked();
+      clear_counts(memory.ranked[warp()]);
       rank_in_warp(
           memory.ranked[warp()], first(), count(),
           [&](int u) { return digit_of(pairs[u].x, pass); }, ranks);

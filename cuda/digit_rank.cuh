@@ -39,6 +39,14 @@ __device__ __forceinline__ unsigned peers_of(uint32_t digit, bool exists) {
   return peers;
 }
 
+// By all lanes of the warp that they belong to.
+__device__ __forceinline__ void clear_counts(uint32_t* counts) {
+  auto* const quads = reinterpret_cast<uint4*>(counts);
+#pragma unroll
+  for (int i = 0; i < kDigits / 4; i += 32) quads[i + lane_id()] = {0, 0, 0, 0};
+  __syncwarp();
+}
+
 // How many keys of the same digit come before each of the lane's in this warp, whose keys lie side
 // by side: those of a lane are 32 apart, from place `first` on, and exist before place `count`.
 // `counts` belongs to the warp: zero before, the keys of each digit afterwards.

@@ -126,6 +126,7 @@ struct SortPass {
   int shift;
   int bits;
   uint32_t num_tiles;
+  bool takes_tickets;
   Segments<kMostSegments> segments;
 };
 
@@ -253,16 +254,19 @@ struct TileSorter {
   }
 };
 
-// Tiles are handed out in order: whoever one waits for is at work.
+// Whoever a tile waits for is at work: tiles are handed out in order, or there is room for all.
 template <class Key, int kItems, int kMostSegments>
 __global__ void __launch_bounds__(kThreads)
     sort_pass_kernel(__grid_constant__ SortPass<Key, kMostSegments> const pass) {
   extern __shared__ uint4 shared[];
   auto& memory = *reinterpret_cast<TileMemory<Key, kItems>*>(shared);
-  if (threadIdx.x == 0) memory.tile = atomicAdd(pass.tally.tickets + pass.pass, 1u);
-  for (auto& counts : memory.ranked) counts[threadIdx.x] = 0;
-  __syncthreads();
-  auto const tile = memory.tile;
+  clear_counts(memory.ranked[threadIdx.x / 32]);
+  auto tile = blockIdx.x;
+  if (pass.takes_tickets) {
+    if (threadIdx.x == 0) memory.tile = atomicAdd(pass.tally.tickets + pass.pass, 1u);
+    __syncthreads();
+    tile = memory.tile;
+  }
   auto const& segments = pass.segments;
   int32_t low = 0, high = segments.count;  // first_tile[low] <= tile < first_tile[high]
   while (high - low > 1) {
@@ -306,13 +310,14 @@ struct DigitCounts {
 // ---- host ---------------------------------------------------------------------------------------
 
 template <class Key, int kItems, int kMostSegments>
-cudaError_t launch_sort_pass(SortPass<Key, kMostSegments> const& pass, cudaStream_t stream) {
+cudaError_t launch_sort_pass(SortPass<Key, kMostSegments> pass, cudaStream_t stream) {
   constexpr auto kBytes = sizeof(TileMemory<Key, kItems>);
   auto const kernel = sort_pass_kernel<Key, kItems, kMostSegments>;
   if constexpr (kBytes > 48 * 1024) {
     DYNEMB_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          static_cast<int>(kBytes)));
   }
+  pass.takes_tickets = pass.num_tiles > blocks_side_by_side(kernel, kBytes);
   return launch(kernel, pass.num_tiles, stream, pass, kBytes);
 }
 
@@ -336,6 +341,7 @@ cudaError_t sort_segments(Key* const (&keys)[2], uint32_t* const (&items)[2],
                                             shift,
                                             layout.bits_of_pass,
                                             segments.first_tile[segments.count],
+                                            true,
                                             segments};
     if (layout.items_of_thread == 4) {
       DYNEMB_CUDA_TRY((launch_sort_pass<Key, 4>(pass, stream)));
