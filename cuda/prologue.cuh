@@ -124,23 +124,29 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- host ---------------------------------------------------------------------------------------
 
-template <class Size, class Args, class Op>
-void fill_prologue(Args const& args, CallView const& view, Op const& op, Prologue<Size, Op>* p) {
-  fill_call<Size>(args, cut_ids, &p->call);
+// Returns the blocks of the kernel that `cut` is for (fill_call).
+template <class Size, class Args, class Cut, class Op>
+int64_t fill_prologue(Args const& args, Cut const& cut, CallView const& view, Op const& op,
+                      Prologue<Size, Op>* p) {
   p->view = view;
   p->op = op;
+  return fill_call<Size>(args, cut, &p->call);
+}
+
+template <class Args>
+int64_t prologue_blocks(Args const& args) {
+  constexpr int kTablesOfBlock = 4;  // a table's rows of counters are 64 sectors, or fewer
+  constexpr int kFeaturesOfBlock = 8;
+  return std::max({int64_t{1}, ceil_div(args.num_tables, kTablesOfBlock),
+                   ceil_div(args.num_features, kFeaturesOfBlock)});
 }
 
 template <class Size, class Args, class Op>
 cudaError_t launch_prologue(Args const& args, CallView const& view, Op const& op,
                             cudaStream_t stream) {
-  constexpr int kTablesOfBlock = 4;  // a table's rows of counters are 64 sectors, or fewer
-  constexpr int kFeaturesOfBlock = 8;
-  auto const blocks = std::max({int64_t{1}, ceil_div(args.num_tables, kTablesOfBlock),
-                                ceil_div(args.num_features, kFeaturesOfBlock)});
   Prologue<Size, Op> p;
-  fill_prologue(args, view, op, &p);
-  return launch(prologue_kernel<Size, Op>, blocks, stream, p);
+  fill_prologue(args, cut_ids, view, op, &p);
+  return launch(prologue_kernel<Size, Op>, prologue_blocks(args), stream, p);
 }
 
 }  // namespace dynemb::cuda

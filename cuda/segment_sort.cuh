@@ -9,9 +9,9 @@
 // A batch has few tiles for a GPU, all at work together, so what a pass takes is the wait for each
 // other: a thread asks for the words of several tiles at a time.
 //
-// Unlike cub's sort: digits are counted where keys are made, one kernel less; nothing has to be
-// cleared between passes; segments are free, where cub would sort by more bits; the positions of
-// the first pass are never written.
+// Unlike cub's sort: digits are counted where keys are made and in the first pass, one kernel less;
+// what has to be zero is cleared where keys are made, another one less; segments are free, where
+// cub would sort by more bits; the positions of the first pass are never written.
 #pragma once
 
 #include <algorithm>
@@ -28,12 +28,14 @@ constexpr int kLookBack = 16;  // tiles asked at a time
 
 static_assert(kDigits == kThreads, "a thread a digit");
 
-// A segment is a range of items. Tiles of all segments are numbered together.
+// A segment is a range of items. Tiles of all segments are numbered together, and so are rows: a
+// row is what one block of the kernel that makes the keys has counted.
 template <int kMostSegments>
 struct Segments {
   int32_t count;
   uint32_t first_item[kMostSegments + 1];
   uint32_t first_tile[kMostSegments + 1];
+  uint32_t first_row[kMostSegments + 1];
 };
 
 struct SortLayout {
@@ -55,29 +57,51 @@ struct SortLayout {
   __host__ __device__ uint32_t digit_mask() const { return (1u << bits_of_pass) - 1; }
 };
 
-// Scratch of the tallies.
+// How many keys have which digit. Whoever makes the keys counts those of the first pass, a row each
+// block, and clears the rest; the first pass counts for the others.
 struct SortTally {
-  uint32_t* counts;     // [segments, passes, kDigits] of the keys; zero before keys are counted
-  uint32_t* tickets;    // [kMostPasses] right behind: tiles handed out so far, zero as well
-  uint32_t* words;      // [passes, tiles, kDigits] what tiles publish; zero before the first pass
-  uint32_t num_counts;  // with the tickets; a multiple of 4
-  uint32_t num_words;
+  uint32_t* rows;        // [rows, kDigits]
+  uint32_t* counts;      // [segments, passes, kDigits] the first pass is left out
+  uint32_t* tickets;     // [kMostPasses] right behind: tiles handed out so far
+  uint32_t* words;       // [passes, tiles, kDigits] right behind: what tiles publish
+  uint32_t num_cleared;  // from `counts` on; a multiple of 4
 
-  // In a kernel before, by thread `rank` of `size`.
-  __device__ __forceinline__ void clear_counts(int32_t rank, int32_t size) const {
+  // In a kernel before the first pass, by thread `rank` of `size`.
+  __device__ __forceinline__ void clear(uint32_t rank, uint32_t size) const {
     auto* const quads = reinterpret_cast<uint4*>(counts);
-    auto const num_quads = static_cast<int32_t>(num_counts / 4);
-    for (auto i = rank; i < num_quads; i += size) quads[i] = {0, 0, 0, 0};
-  }
-
-  // By all blocks of a kernel before.
-  __device__ __forceinline__ void clear_words() const {
-    auto const step = gridDim.x * kThreads;
-    for (auto i = blockIdx.x * kThreads + threadIdx.x; i < num_words; i += step) words[i] = 0;
+    for (auto i = rank; i < num_cleared / 4; i += size) quads[i] = {0, 0, 0, 0};
   }
 
   __device__ __forceinline__ uint32_t* counts_of(int32_t segment, int passes, int pass) const {
     return counts + (segment * passes + pass) * kDigits;
+  }
+};
+
+// Of one block.
+struct DigitCounts {
+  uint32_t of_pass[kMostPasses][kDigits];
+
+  __device__ __forceinline__ void clear() {
+    for (auto& counts : of_pass) counts[threadIdx.x] = 0;
+  }
+
+  // In all passes but the first.
+  template <class Key>
+  __device__ __forceinline__ void add(int passes, int bits, Key key) {
+#pragma unroll
+    for (int pass = 1; pass < kMostPasses; ++pass) {
+      if (pass >= passes) break;
+      auto const digit = static_cast<uint32_t>(key >> (pass * bits)) & ((1u << bits) - 1);
+      atomicAdd(&of_pass[pass][digit], 1u);
+    }
+  }
+
+  // When all threads of the block have added theirs.
+  __device__ __forceinline__ void flush(SortTally const& tally, int32_t segment, int passes) const {
+    for (int pass = 1; pass < passes; ++pass) {
+      auto const count = of_pass[pass][threadIdx.x];
+      if (count != 0) atomicAdd(tally.counts_of(segment, passes, pass) + threadIdx.x, count);
+    }
   }
 };
 
@@ -138,6 +162,7 @@ struct TileMemory {
   uint32_t base[kDigits];
   uint2 of_warps[kWarpsPerBlock];
   uint32_t tile;
+  DigitCounts later;  // of the passes after the first, counted there
   Key keys[kTile];
   uint32_t items[kTile];
 };
@@ -210,6 +235,26 @@ struct TileSorter {
     return sum;
   }
 
+  // Of the thread's digit.
+  __device__ __forceinline__ uint32_t keys_of_segment() const {
+    auto const digit = threadIdx.x;
+    if (pass.pass > 0) return pass.tally.counts_of(segment, pass.passes, pass.pass)[digit];
+    constexpr uint32_t kInFlight = 16;
+    auto const end = pass.segments.first_row[segment + 1];
+    uint32_t sum = 0;
+#pragma unroll 1
+    for (auto row = pass.segments.first_row[segment]; row < end; row += kInFlight) {
+      uint32_t counts[kInFlight];
+#pragma unroll
+      for (uint32_t i = 0; i < kInFlight; ++i) {
+        counts[i] = row + i < end ? pass.tally.rows[(row + i) * kDigits + digit] : 0;
+      }
+#pragma unroll
+      for (auto const count : counts) sum += count;
+    }
+    return sum;
+  }
+
   __device__ __forceinline__ void run() const {
     auto const thread = threadIdx.x;
     auto const first = thread / 32 * (32 * kItems) + static_cast<uint32_t>(lane_id());
@@ -222,7 +267,7 @@ struct TileSorter {
       items[u] = begin + i;
       if (pass.items_in != nullptr && i < count) items[u] = pass.items_in[begin + i];
     }
-    auto const in_segment = pass.tally.counts_of(segment, pass.passes, pass.pass)[thread];
+    auto const in_segment = keys_of_segment();
     rank_in_warp(
         memory.ranked[thread / 32], first, count, [&](int u) { return digit_of(keys[u]); }, ranks);
     __syncthreads();
@@ -239,11 +284,13 @@ struct TileSorter {
       auto const place = memory.base[digit] + memory.ranked[thread / 32][digit] + ranks[u];
       memory.keys[place] = keys[u];
       memory.items[place] = items[u];
+      if (pass.pass == 0) memory.later.add(pass.passes, pass.bits, keys[u]);
     }
     auto const others = in_tiles_before();
     if (!is_first) publish(words_of(tile), (others + own) | kAll);
     __syncthreads();
     memory.base[thread] = pass.segments.first_item[segment] + before.y + others - before.x;
+    if (pass.pass == 0) memory.later.flush(pass.tally, segment, pass.passes);
     __syncthreads();
     for (auto i = thread; i < count; i += kThreads) {
       auto const key = memory.keys[i];
@@ -261,6 +308,7 @@ __global__ void __launch_bounds__(kThreads)
   extern __shared__ uint4 shared[];
   auto& memory = *reinterpret_cast<TileMemory<Key, kItems>*>(shared);
   clear_counts(memory.ranked[threadIdx.x / 32]);
+  if (pass.pass == 0) memory.later.clear();
   auto tile = blockIdx.x;
   if (pass.takes_tickets) {
     if (threadIdx.x == 0) memory.tile = atomicAdd(pass.tally.tickets + pass.pass, 1u);
@@ -278,34 +326,6 @@ __global__ void __launch_bounds__(kThreads)
   auto const count = min(segments.first_item[low + 1] - begin, kTile);
   TileSorter<Key, kItems, kMostSegments>{pass, memory, tile, low, begin, count}.run();
 }
-
-// ---- counting, by the kernel that makes the keys -----------------------------------------------
-
-struct DigitCounts {
-  uint32_t of_pass[kMostPasses][kDigits];
-
-  __device__ __forceinline__ void clear() {
-    for (auto& counts : of_pass) counts[threadIdx.x] = 0;
-  }
-
-  template <class Key>
-  __device__ __forceinline__ void add(SortLayout const& layout, Key key) {
-#pragma unroll
-    for (int pass = 0; pass < kMostPasses; ++pass) {
-      if (pass >= layout.passes) break;
-      auto const digit = static_cast<uint32_t>(key >> (pass * layout.bits_of_pass));
-      atomicAdd(&of_pass[pass][digit & layout.digit_mask()], 1u);
-    }
-  }
-
-  // When all threads of the block have added theirs.
-  __device__ __forceinline__ void flush(SortTally const& tally, int32_t segment, int passes) const {
-    for (int pass = 0; pass < passes; ++pass) {
-      auto const count = of_pass[pass][threadIdx.x];
-      if (count != 0) atomicAdd(tally.counts_of(segment, passes, pass) + threadIdx.x, count);
-    }
-  }
-};
 
 // ---- host ---------------------------------------------------------------------------------------
 

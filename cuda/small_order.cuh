@@ -120,7 +120,7 @@ class SmallOrder {
                      uint32_t* items, SortLayout const& layout, int slot_bits, Zeros const& zeros,
                      cudaStream_t stream) const {
     Call p;
-    fill_prologue(args, view, op, &p.prologue);
+    fill_prologue(args, cut_ids, view, op, &p.prologue);
     p.keys = keys;
     p.items = items;
     p.layout = layout;
