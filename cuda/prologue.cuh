@@ -125,8 +125,8 @@ __global__ void __launch_bounds__(kThreads)
 // ---- host ---------------------------------------------------------------------------------------
 
 // Returns the blocks of the kernel that `cut` is for (fill_call).
-template <class Size, class Args, class Cut, class Op>
-int64_t fill_prologue(Args const& args, Cut const& cut, CallView const& view, Op const& op,
+template <class Size, class Args, class CutFunction, class Op>
+int64_t fill_prologue(Args const& args, CutFunction const& cut, CallView const& view, Op const& op,
                       Prologue<Size, Op>* p) {
   p->view = view;
   p->op = op;

@@ -38,6 +38,7 @@ struct SmallOrderCall {
   SmallSegment segments[Size::tables];
 };
 
+// Of an item of the segment.
 template <class Call>
 __device__ __forceinline__ int32_t slot_of_item(Call const& call, SmallSegment const& segment,
                                                 uint32_t item) {
