@@ -5,7 +5,8 @@
 //
 // A kernel in which a block works on one feature takes them as a parameter: they are constants
 // then. Kernels that meet the features in any order read a copy in scratch, which the first kernel
-// of the operation makes. The parameter comes in two sizes, because the host copies all of it.
+// of the operation makes (cuda/prologue.cuh). The parameter comes in three sizes, because the host
+// copies all of it, and so does the GPU before a kernel starts.
 #pragma once
 
 #include <algorithm>
@@ -46,6 +47,14 @@ struct CallView {
   uint32_t* first_item;
   uint32_t items_of_each;  // feature, if all have as many; else 0
 };
+
+// An array of a kernel's parameter, read as any other memory: by all lanes at once. Lanes that read
+// different places of a constant are served one after the other.
+template <class T>
+__device__ __forceinline__ T const* in_memory(T const* parameter) {
+  asm("" : "+l"(parameter));
+  return parameter;
+}
 
 struct Place {
   int32_t feature;
@@ -93,6 +102,7 @@ __device__ __forceinline__ int32_t feature_of_block(Call const& call, uint32_t b
 template <class Function>
 cudaError_t with_call_size(int32_t num_tables, int32_t num_features, Function const& function) {
   if (num_tables <= 16 && num_features <= 32) return function(CallSize<16, 32>{});
+  if (num_tables <= 32 && num_features <= 32) return function(CallSize<32, 32>{});
   return function(CallSize<kMaxTables, kMaxFeatures>{});
 }
 
@@ -185,74 +195,6 @@ CallView take_view(Args const& args, Scratch& scratch) {
           scratch.take<int64_t>(args.num_tables + 1),
           scratch.take<uint32_t>(args.num_features + 1),
           items_of_each(args)};
-}
-
-// ---- the first kernel of an operation -----------------------------------------------------------
-
-template <class T>
-__device__ __forceinline__ void copy_array(T const* from, T* to, int32_t count) {
-  static_assert(sizeof(T) % 4 == 0, "copied in words");
-  auto const* source = reinterpret_cast<uint32_t const*>(from);
-  // Hides that this is a parameter: as any other memory it is read by all lanes at once.
-  asm("" : "+l"(source));
-  auto* const target = reinterpret_cast<uint32_t*>(to);
-  auto const words = count * static_cast<int32_t>(sizeof(T) / 4);
-  for (auto i = static_cast<int32_t>(threadIdx.x); i < words;
-       i += static_cast<int32_t>(blockDim.x)) {
-    target[i] = source[i];
-  }
-}
-
-template <class Size, class Op>
-struct PrologueArgs {
-  CallArgs<Size> call;
-  CallView view;
-  Op op;  // begin(): by all threads; begin_table(call, table, t): once for each table
-};
-
-// Counters that are the same in each row, with their new values.
-struct NewCounters {
-  int32_t count;
-  Counter counters[2];
-  uint64_t values[2];
-};
-
-template <class Size, class Op>
-__global__ void __launch_bounds__(kThreads)
-    prologue_kernel(__grid_constant__ PrologueArgs<Size, Op> const p) {
-  auto const& call = p.call;
-  copy_array(call.tables, p.view.tables, call.num_tables);
-  copy_array(call.features, p.view.features, call.num_features);
-  copy_array(call.first_slot, p.view.first_slot, call.num_tables + 1);
-  copy_array(call.first_item, p.view.first_item, call.num_features + 1);
-  p.op.begin();
-  // The tables are read from the copy: threads that read different places of a kernel's parameters
-  // are served one after the other.
-  __shared__ NewCounters news[Size::tables];
-  __syncthreads();
-  auto const thread = static_cast<int32_t>(threadIdx.x);
-  if (thread < call.num_tables) {
-    news[thread] = p.op.begin_table(call, p.view.tables[thread], thread);
-  }
-  __syncthreads();
-  for (auto t = thread / 32; t < call.num_tables; t += kWarpsPerBlock) {
-    auto const& table = p.view.tables[t];
-    for (auto row = lane_id(); row < table.counter_rows; row += 32) {
-      for (int32_t i = 0; i < news[t].count; ++i) {
-        table.counters[row * kNumCounters + news[t].counters[i]] = news[t].values[i];
-      }
-    }
-  }
-}
-
-template <class Size, class Args, class Op>
-cudaError_t launch_prologue(Args const& args, CallView const& view, Op const& op,
-                            cudaStream_t stream) {
-  PrologueArgs<Size, Op> p;
-  fill_call<Size>(args, cut_ids, &p.call);
-  p.view = view;
-  p.op = op;
-  return launch(prologue_kernel<Size, Op>, 1, stream, p);
 }
 
 }  // namespace dynemb::cuda

@@ -26,14 +26,27 @@ constexpr int kWarpsPerBlock = kThreads / 32;
 
 __host__ __device__ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Blocks of a kernel that loops until its work, known on the device only, is done.
-inline int64_t persistent_blocks(int64_t most_useful, int per_multiprocessor) {
+inline int64_t multiprocessors() {
   int device = 0, count = 0;
   if (cudaGetDevice(&device) != cudaSuccess ||
       cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
-    count = 1;
+    return 1;
   }
-  return std::max<int64_t>(1, std::min<int64_t>(most_useful, int64_t{count} * per_multiprocessor));
+  return count;
+}
+
+// Blocks of a kernel that loops until its work, known on the device only, is done.
+inline int64_t persistent_blocks(int64_t most_useful, int per_multiprocessor) {
+  return std::max<int64_t>(1, std::min(most_useful, multiprocessors() * per_multiprocessor));
+}
+
+// Blocks of kThreads that this device has room for at the same time.
+template <class Call>
+int64_t blocks_side_by_side(void (*kernel)(Call), size_t shared_bytes) {
+  int blocks = 0;
+  auto const error =
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kThreads, shared_bytes);
+  return error == cudaSuccess ? blocks * multiprocessors() : 0;
 }
 
 // Blocks of kThreads.

@@ -7,6 +7,7 @@
 #include "cuda/lookup_rows.cuh"
 #include "cuda/missing.cuh"
 #include "cuda/probe.cuh"
+#include "cuda/prologue.cuh"
 
 namespace dynemb::cuda {
 namespace {
@@ -22,8 +23,8 @@ struct BeginLookup {
   Touch* uses;
   MissingList missing;
 
-  __device__ void begin() const {
-    if (threadIdx.x == 0) *missing.count = 0;
+  __device__ void begin(Share const& share) const {
+    if (share.rank == 0) *missing.count = 0;
   }
 
   template <class Call>

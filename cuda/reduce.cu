@@ -5,6 +5,7 @@
 #include "core/slot.h"
 #include "cuda/gradient_sums.cuh"
 #include "cuda/launch.h"
+#include "cuda/prologue.cuh"
 
 namespace dynemb::cuda {
 namespace {
@@ -14,13 +15,12 @@ struct BeginReduce {
   RowSums given[kMaxTables];
   RowSums* targets;
   int64_t* first_of_feature;  // of its positions, among those of the table
-  SortTally tally;
 
-  __device__ void begin() const { tally.clear_counts(); }
+  __device__ void begin(Share const& /*share*/) const {}
 
   template <class Call>
   __device__ NewCounters begin_table(Call const& call, TableRef const& table, int32_t t) const {
-    targets[t] = given[t];
+    targets[t] = in_memory(given)[t];
     int64_t next = 0;
     for (int32_t f = 0; f < call.num_features; ++f) {
       if (call.features[f].table != t) continue;
@@ -122,17 +122,16 @@ cudaError_t clear(ReduceArgs const& args, ClearCall const& call, cudaStream_t st
 template <class Size, class SortKey>
 cudaError_t run(ReduceArgs const& args, ReduceScratch<SortKey> const& scratch,
                 cudaStream_t stream) {
-  BeginReduce begin{
-      args.counts_step, {}, scratch.targets, scratch.first_of_feature, scratch.order.tally};
+  BeginReduce begin{args.counts_step, {}, scratch.targets, scratch.first_of_feature};
   std::copy_n(args.sums, args.num_tables, begin.given);
-  DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
-  DYNEMB_CUDA_TRY(clear(args, {scratch.view.tables, scratch.targets}, stream));
-  if (scratch.order.num_items == 0) return cudaSuccess;
+  auto const zeros = Zeros{scratch.long_runs.arrived, scratch.long_runs.num_rows};
   auto const sink = ReduceRows{scratch.view, scratch.targets, scratch.first_of_feature};
   PiecesCall<SortKey, ReduceRows> call{
       scratch.view, {}, scratch.long_runs, args.counts_step != 0, sink};
-  DYNEMB_CUDA_TRY(sort_gradients<Size>(args, scratch.order, scratch.long_runs.arrived,
-                                       scratch.long_runs.num_rows, &call.sorted, stream));
+  DYNEMB_CUDA_TRY(
+      order_gradients<Size>(args, scratch.view, begin, scratch.order, zeros, &call.sorted, stream));
+  DYNEMB_CUDA_TRY(clear(args, {scratch.view.tables, scratch.targets}, stream));
+  if (scratch.order.num_items == 0) return cudaSuccess;
   if (has_gradients<FloatVectors>(args)) return launch_sums<FloatFormats>(call, stream);
   return launch_sums<AnyFormats>(call, stream);
 }

@@ -9,32 +9,33 @@
 // A batch has few tiles for a GPU, all at work together, so what a pass takes is the wait for each
 // other: a thread asks for the words of several tiles at a time.
 //
-// Unlike cub's sort: digits are counted where keys are made, one kernel less; nothing has to be
-// cleared between passes; segments are free, where cub would sort by more bits; the positions of
-// the first pass are never written.
+// Unlike cub's sort: digits are counted where keys are made and in the first pass, one kernel less;
+// what has to be zero is cleared where keys are made, another one less; segments are free, where
+// cub would sort by more bits; the positions of the first pass are never written.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
+#include "cuda/digit_rank.cuh"
 #include "cuda/host.h"
 #include "cuda/tile_group.cuh"
 
 namespace dynemb::cuda {
 
-constexpr int kDigits = 256;  // at most, of a pass; a thread each
-constexpr int kPassBits = 8;
 constexpr int kMostPasses = 4;
-constexpr int kLookBack = 8;  // tiles asked at a time
+constexpr int kLookBack = 16;  // tiles asked at a time
 
 static_assert(kDigits == kThreads, "a thread a digit");
 
-// A segment is a range of items. Tiles of all segments are numbered together.
+// A segment is a range of items. Tiles of all segments are numbered together, and so are rows: a
+// row is what one block of the kernel that makes the keys has counted.
 template <int kMostSegments>
 struct Segments {
   int32_t count;
   uint32_t first_item[kMostSegments + 1];
   uint32_t first_tile[kMostSegments + 1];
+  uint32_t first_row[kMostSegments + 1];
 };
 
 struct SortLayout {
@@ -56,21 +57,51 @@ struct SortLayout {
   __host__ __device__ uint32_t digit_mask() const { return (1u << bits_of_pass) - 1; }
 };
 
-// Scratch of the tallies.
+// How many keys have which digit. Whoever makes the keys counts those of the first pass, a row each
+// block, and clears the rest; the first pass counts for the others.
 struct SortTally {
-  uint32_t* counts;     // [segments, passes, kDigits] of the keys; zero before keys are counted
-  uint32_t* tickets;    // [kMostPasses] right behind: tiles handed out so far, zero as well
-  uint32_t* words;      // [passes, tiles, kDigits] what tiles publish; zero before the first pass
-  uint32_t num_counts;  // with the tickets
-  uint32_t num_words;
+  uint32_t* rows;        // [rows, kDigits]
+  uint32_t* counts;      // [segments, passes, kDigits] the first pass is left out
+  uint32_t* tickets;     // [kMostPasses] right behind: tiles handed out so far
+  uint32_t* words;       // [passes, tiles, kDigits] right behind: what tiles publish
+  uint32_t num_cleared;  // from `counts` on; a multiple of 4
 
-  // By all threads of one block, in a kernel before.
-  __device__ __forceinline__ void clear_counts() const {
-    for (auto i = threadIdx.x; i < num_counts; i += blockDim.x) counts[i] = 0;
+  // In a kernel before the first pass, by thread `rank` of `size`.
+  __device__ __forceinline__ void clear(uint32_t rank, uint32_t size) const {
+    auto* const quads = reinterpret_cast<uint4*>(counts);
+    for (auto i = rank; i < num_cleared / 4; i += size) quads[i] = {0, 0, 0, 0};
   }
 
   __device__ __forceinline__ uint32_t* counts_of(int32_t segment, int passes, int pass) const {
     return counts + (segment * passes + pass) * kDigits;
+  }
+};
+
+// Of one block.
+struct DigitCounts {
+  uint32_t of_pass[kMostPasses][kDigits];
+
+  __device__ __forceinline__ void clear() {
+    for (auto& counts : of_pass) counts[threadIdx.x] = 0;
+  }
+
+  // In all passes but the first.
+  template <class Key>
+  __device__ __forceinline__ void add(int passes, int bits, Key key) {
+#pragma unroll
+    for (int pass = 1; pass < kMostPasses; ++pass) {
+      if (pass >= passes) break;
+      auto const digit = static_cast<uint32_t>(key >> (pass * bits)) & ((1u << bits) - 1);
+      atomicAdd(&of_pass[pass][digit], 1u);
+    }
+  }
+
+  // When all threads of the block have added theirs.
+  __device__ __forceinline__ void flush(SortTally const& tally, int32_t segment, int passes) const {
+    for (int pass = 1; pass < passes; ++pass) {
+      auto const count = of_pass[pass][threadIdx.x];
+      if (count != 0) atomicAdd(tally.counts_of(segment, passes, pass) + threadIdx.x, count);
+    }
   }
 };
 
@@ -119,6 +150,7 @@ struct SortPass {
   int shift;
   int bits;
   uint32_t num_tiles;
+  bool takes_tickets;
   Segments<kMostSegments> segments;
 };
 
@@ -130,6 +162,7 @@ struct TileMemory {
   uint32_t base[kDigits];
   uint2 of_warps[kWarpsPerBlock];
   uint32_t tile;
+  DigitCounts later;  // of the passes after the first, counted there
   Key keys[kTile];
   uint32_t items[kTile];
 };
@@ -145,35 +178,6 @@ struct TileSorter {
 
   __device__ __forceinline__ uint32_t digit_of(Key key) const {
     return static_cast<uint32_t>(key >> pass.shift) & ((1u << pass.bits) - 1);
-  }
-
-  // Lanes whose key has the same digit.
-  __device__ __forceinline__ unsigned peers_of(uint32_t digit, bool exists) const {
-    auto peers = __ballot_sync(kFullWarp, exists);
-#pragma unroll
-    for (int bit = 0; bit < kPassBits; ++bit) {
-      auto const one = (digit >> bit & 1) != 0;
-      auto const ones = __ballot_sync(kFullWarp, one);
-      peers &= one ? ones : ~ones;
-    }
-    return peers;
-  }
-
-  // Among the keys of the digit in this warp; a warp has kItems * 32 keys side by side.
-  __device__ __forceinline__ void rank(Key const (&keys)[kItems], uint32_t first,
-                                       uint32_t (&ranks)[kItems]) const {
-    auto* const counts = memory.ranked[threadIdx.x / 32];
-#pragma unroll
-    for (int u = 0; u < kItems; ++u) {
-      auto const exists = first + u * 32 < count;
-      auto const digit = digit_of(keys[u]);
-      auto const peers = peers_of(digit, exists);
-      auto const before = counts[digit];
-      ranks[u] = before + static_cast<uint32_t>(__popc(peers & lanes_below()));
-      __syncwarp();
-      if (exists && (peers & lanes_below()) == 0) counts[digit] = before + __popc(peers);
-      __syncwarp();
-    }
   }
 
   // Of the thread's digit. Afterwards memory.ranked holds the keys in the warps before.
@@ -193,23 +197,60 @@ struct TileSorter {
     return pass.tally.words + row * kDigits + threadIdx.x;
   }
 
+  // Words that say nothing yet are asked for again, all that are needed at the same time: those up
+  // to the nearest that speaks for all tiles before it.
+  template <class WordOf>
+  static __device__ __forceinline__ void wait_for(uint32_t (&words)[kLookBack],
+                                                  WordOf const& word_of) {
+    for (auto waits = true; waits;) {
+#pragma unroll
+      for (int i = 0; i < kLookBack; ++i) {
+        if (words[i] == 0) words[i] = published(word_of(i));
+      }
+      waits = false;
+      auto known = false;
+#pragma unroll
+      for (int i = 0; i < kLookBack; ++i) {
+        waits |= !known && words[i] == 0;
+        known |= (words[i] & kAll) != 0;
+      }
+    }
+  }
+
   // Keys of the thread's digit in the tiles of the segment before this one.
   __device__ __forceinline__ uint32_t in_tiles_before() const {
     auto const first = pass.segments.first_tile[segment];
     uint32_t sum = 0;
-    for (auto next = tile; next > first;) {
+    for (auto next = tile; next > first; next -= kLookBack) {
       uint32_t words[kLookBack];
 #pragma unroll
-      for (uint32_t i = 0; i < kLookBack; ++i) {
-        words[i] = next - first > i ? published(words_of(next - 1 - i)) : kAll;
-      }
+      for (uint32_t i = 0; i < kLookBack; ++i) words[i] = next - first > i ? 0 : kAll;
+      wait_for(words, [&](int i) { return words_of(next - 1 - static_cast<uint32_t>(i)); });
 #pragma unroll
-      for (uint32_t i = 0; i < kLookBack; ++i) {
-        while (words[i] == 0) words[i] = published(words_of(next - 1 - i));
+      for (int i = 0; i < kLookBack; ++i) {
         sum += words[i] & kCountMask;
         if ((words[i] & kAll) != 0) return sum;
       }
-      next -= kLookBack;
+    }
+    return sum;
+  }
+
+  // Of the thread's digit.
+  __device__ __forceinline__ uint32_t keys_of_segment() const {
+    auto const digit = threadIdx.x;
+    if (pass.pass > 0) return pass.tally.counts_of(segment, pass.passes, pass.pass)[digit];
+    constexpr uint32_t kInFlight = 16;
+    auto const end = pass.segments.first_row[segment + 1];
+    uint32_t sum = 0;
+#pragma unroll 1
+    for (auto row = pass.segments.first_row[segment]; row < end; row += kInFlight) {
+      uint32_t counts[kInFlight];
+#pragma unroll
+      for (uint32_t i = 0; i < kInFlight; ++i) {
+        counts[i] = row + i < end ? pass.tally.rows[(row + i) * kDigits + digit] : 0;
+      }
+#pragma unroll
+      for (auto const count : counts) sum += count;
     }
     return sum;
   }
@@ -226,8 +267,9 @@ struct TileSorter {
       items[u] = begin + i;
       if (pass.items_in != nullptr && i < count) items[u] = pass.items_in[begin + i];
     }
-    auto const in_segment = pass.tally.counts_of(segment, pass.passes, pass.pass)[thread];
-    rank(keys, first, ranks);
+    auto const in_segment = keys_of_segment();
+    rank_in_warp(
+        memory.ranked[thread / 32], first, count, [&](int u) { return digit_of(keys[u]); }, ranks);
     __syncthreads();
     auto const own = total_of_warps();
     auto const is_first = tile == pass.segments.first_tile[segment];
@@ -242,11 +284,13 @@ struct TileSorter {
       auto const place = memory.base[digit] + memory.ranked[thread / 32][digit] + ranks[u];
       memory.keys[place] = keys[u];
       memory.items[place] = items[u];
+      if (pass.pass == 0) memory.later.add(pass.passes, pass.bits, keys[u]);
     }
     auto const others = in_tiles_before();
     if (!is_first) publish(words_of(tile), (others + own) | kAll);
     __syncthreads();
     memory.base[thread] = pass.segments.first_item[segment] + before.y + others - before.x;
+    if (pass.pass == 0) memory.later.flush(pass.tally, segment, pass.passes);
     __syncthreads();
     for (auto i = thread; i < count; i += kThreads) {
       auto const key = memory.keys[i];
@@ -257,16 +301,20 @@ struct TileSorter {
   }
 };
 
-// Tiles are handed out in order: whoever one waits for is at work.
+// Whoever a tile waits for is at work: tiles are handed out in order, or there is room for all.
 template <class Key, int kItems, int kMostSegments>
 __global__ void __launch_bounds__(kThreads)
     sort_pass_kernel(__grid_constant__ SortPass<Key, kMostSegments> const pass) {
   extern __shared__ uint4 shared[];
   auto& memory = *reinterpret_cast<TileMemory<Key, kItems>*>(shared);
-  if (threadIdx.x == 0) memory.tile = atomicAdd(pass.tally.tickets + pass.pass, 1u);
-  for (auto& counts : memory.ranked) counts[threadIdx.x] = 0;
-  __syncthreads();
-  auto const tile = memory.tile;
+  clear_counts(memory.ranked[threadIdx.x / 32]);
+  if (pass.pass == 0) memory.later.clear();
+  auto tile = blockIdx.x;
+  if (pass.takes_tickets) {
+    if (threadIdx.x == 0) memory.tile = atomicAdd(pass.tally.tickets + pass.pass, 1u);
+    __syncthreads();
+    tile = memory.tile;
+  }
   auto const& segments = pass.segments;
   int32_t low = 0, high = segments.count;  // first_tile[low] <= tile < first_tile[high]
   while (high - low > 1) {
@@ -279,45 +327,17 @@ __global__ void __launch_bounds__(kThreads)
   TileSorter<Key, kItems, kMostSegments>{pass, memory, tile, low, begin, count}.run();
 }
 
-// ---- counting, by the kernel that makes the keys
-// --------------------------------------------------
-
-struct DigitCounts {
-  uint32_t of_pass[kMostPasses][kDigits];
-
-  __device__ __forceinline__ void clear() {
-    for (auto& counts : of_pass) counts[threadIdx.x] = 0;
-  }
-
-  template <class Key>
-  __device__ __forceinline__ void add(SortLayout const& layout, Key key) {
-#pragma unroll
-    for (int pass = 0; pass < kMostPasses; ++pass) {
-      if (pass >= layout.passes) break;
-      auto const digit = static_cast<uint32_t>(key >> (pass * layout.bits_of_pass));
-      atomicAdd(&of_pass[pass][digit & layout.digit_mask()], 1u);
-    }
-  }
-
-  // When all threads of the block have added theirs.
-  __device__ __forceinline__ void flush(SortTally const& tally, int32_t segment, int passes) const {
-    for (int pass = 0; pass < passes; ++pass) {
-      auto const count = of_pass[pass][threadIdx.x];
-      if (count != 0) atomicAdd(tally.counts_of(segment, passes, pass) + threadIdx.x, count);
-    }
-  }
-};
-
 // ---- host ---------------------------------------------------------------------------------------
 
 template <class Key, int kItems, int kMostSegments>
-cudaError_t launch_sort_pass(SortPass<Key, kMostSegments> const& pass, cudaStream_t stream) {
+cudaError_t launch_sort_pass(SortPass<Key, kMostSegments> pass, cudaStream_t stream) {
   constexpr auto kBytes = sizeof(TileMemory<Key, kItems>);
   auto const kernel = sort_pass_kernel<Key, kItems, kMostSegments>;
   if constexpr (kBytes > 48 * 1024) {
     DYNEMB_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          static_cast<int>(kBytes)));
   }
+  pass.takes_tickets = pass.num_tiles > blocks_side_by_side(kernel, kBytes);
   return launch(kernel, pass.num_tiles, stream, pass, kBytes);
 }
 
@@ -341,6 +361,7 @@ cudaError_t sort_segments(Key* const (&keys)[2], uint32_t* const (&items)[2],
                                             shift,
                                             layout.bits_of_pass,
                                             segments.first_tile[segments.count],
+                                            true,
                                             segments};
     if (layout.items_of_thread == 4) {
       DYNEMB_CUDA_TRY((launch_sort_pass<Key, 4>(pass, stream)));

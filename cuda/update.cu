@@ -6,6 +6,7 @@
 #include "core/row.h"
 #include "cuda/gradient_sums.cuh"
 #include "cuda/launch.h"
+#include "cuda/prologue.cuh"
 
 namespace dynemb::cuda {
 namespace {
@@ -14,14 +15,13 @@ struct BeginUpdate {
   float const* hyper;
   OptimizerKind kinds[kMaxTables];
   Optimizer* optimizers;
-  SortTally tally;
 
-  __device__ void begin() const { tally.clear_counts(); }
+  __device__ void begin(Share const& /*share*/) const {}
 
   template <class Call>
   __device__ NewCounters begin_table(Call const&, TableRef const& table, int32_t t) const {
     auto const step = table.counters[kStep] + 1;
-    optimizers[t] = make_optimizer(kinds[t], hyper + t * kNumHyperParameters, step);
+    optimizers[t] = make_optimizer(in_memory(kinds)[t], hyper + t * kNumHyperParameters, step);
     return {1, {kStep, kStep}, {step, step}};
   }
 };
@@ -231,13 +231,13 @@ cudaError_t launch_update(UpdateArgs const& args, UpdateScratch<SortKey> const& 
 template <class Size, class SortKey>
 cudaError_t run(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
                 cudaStream_t stream) {
-  BeginUpdate begin{args.hyper, {}, scratch.optimizers, scratch.order.tally};
+  BeginUpdate begin{args.hyper, {}, scratch.optimizers};
   std::copy_n(args.optimizers, args.num_tables, begin.kinds);
-  DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
-  if (scratch.order.num_items == 0) return cudaSuccess;
+  auto const zeros = Zeros{scratch.long_runs.arrived, scratch.long_runs.num_rows};
   SortedGradients<SortKey> sorted;
-  DYNEMB_CUDA_TRY(sort_gradients<Size>(args, scratch.order, scratch.long_runs.arrived,
-                                       scratch.long_runs.num_rows, &sorted, stream));
+  DYNEMB_CUDA_TRY(
+      order_gradients<Size>(args, scratch.view, begin, scratch.order, zeros, &sorted, stream));
+  if (scratch.order.num_items == 0) return cudaSuccess;
   if (has_formats<FloatFormats>(args)) {
     return launch_update<FloatFormats>(args, scratch, sorted, stream);
   }

@@ -192,6 +192,32 @@ def test_the_same_inputs_give_the_same_bits(platform, skew):
     np.testing.assert_array_equal(results[0], results[2])
 
 
+@pytest.mark.parametrize("largest", [3_000, 9_000, 66_000])
+def test_tables_and_features_of_unequal_size(platform, largest):
+    """However many ids a table has, their gradients find its rows."""
+    sizes = {"b1": 3, "a1": largest, "c1": 0, "b2": 5_000, "a2": 700, "a3": 1}
+    optimizers = {"a": jde.optim.sgd(0.5), "b": jde.optim.adagrad(0.5)}
+    twins = Twins(
+        *(
+            jde.TableConfig(
+                table,
+                dim=4,
+                capacity=65_536,
+                feature_names=tuple(f for f in sizes if f[0] == table),
+                optimizer=optimizers.get(table, jde.optim.sgd(1.0)),
+            )
+            for table in "abc"
+        )
+    )
+    rng = np.random.default_rng(8)
+    ids = {f: rng.zipf(1.2, size) % 20_000 - 1 for f, size in sizes.items()}
+    for seed in range(2):
+        _, residuals = twins.lookup(ids)
+        d_rows = {f: gradients((size, 4), seed) for f, size in sizes.items()}
+        twins.apply(residuals, d_rows)
+    twins.check()
+
+
 def test_reduced_gradients(platform):
     twins = make(jde.optim.adagrad(0.1))
     ids = np.array([5, -1, 6, 5, 5])

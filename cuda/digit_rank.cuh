@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/digit_rank.cuh: what a stable radix sort does with the keys of one warp.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/tile_group.cuh"
+
+namespace dynemb::cuda {
+
+constexpr int kPassBits = 8;
+constexpr int kDigits = 1 << kPassBits;  // at most, of a pass
+
+// Lanes whose digit has the same bit there. In four instructions, where the compiler takes seven:
+// the predicate of the vote also turns its result.
+__device__ __forceinline__ unsigned lanes_of_same_bit(uint32_t digit, int bit) {
+  unsigned lanes;
+  asm volatile(
+      "{\n"
+      "  .reg .pred one;\n"
+      "  .reg .b32 masked;\n"
+      "  and.b32 masked, %1, %2;\n"
+      "  setp.ne.u32 one, masked, 0;\n"
+      "  vote.sync.ballot.b32 %0, one, 0xffffffff;\n"
+      "  @!one not.b32 %0, %0;\n"
+      "}"
+      : "=r"(lanes)
+      : "r"(digit), "r"(1u << bit));
+  return lanes;
+}
+
+// Lanes that have the same digit.
+__device__ __forceinline__ unsigned peers_of(uint32_t digit, bool exists) {
+  auto peers = __ballot_sync(kFullWarp, exists);
+#pragma unroll
+  for (int bit = 0; bit < kPassBits; ++bit) peers &= lanes_of_same_bit(digit, bit);
+  return peers;
+}
+
+// By all lanes of the warp that they belong to.
+__device__ __forceinline__ void clear_counts(uint32_t* counts) {
+  auto* const quads = reinterpret_cast<uint4*>(counts);
+#pragma unroll
+  for (int i = 0; i < kDigits / 4; i += 32) quads[i + lane_id()] = {0, 0, 0, 0};
+  __syncwarp();
+}
+
+// How many keys of the same digit come before each of the lane's in this warp, whose keys lie side
+// by side: those of a lane are 32 apart, from place `first` on, and exist before place `count`.
+// `counts` belongs to the warp: zero before, the keys of each digit afterwards.
+template <int kItems, class Digit>
+__device__ __forceinline__ void rank_in_warp(uint32_t* counts, uint32_t first, uint32_t count,
+                                             Digit const& digit_of, uint32_t (&ranks)[kItems]) {
+#pragma unroll
+  for (int u = 0; u < kItems; ++u) {
+    auto const exists = first + u * 32 < count;
+    auto const digit = digit_of(u);
+    auto const peers = peers_of(digit, exists);
+    auto const before = counts[digit];
+    ranks[u] = before + static_cast<uint32_t>(__popc(peers & lanes_below()));
+    __syncwarp();
+    if (exists && (peers & lanes_below()) == 0) counts[digit] = before + __popc(peers);
+    __syncwarp();
+  }
+}
+
+}  // namespace dynemb::cuda
