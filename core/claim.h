@@ -21,6 +21,12 @@
 //
 // Digests do not change in this phase, nor does the key of any row; the next ones write them
 // (core/lookup.h). Who takes an empty slot may write its key at once: nobody looks there.
+//
+// claim_empty may therefore run beside probes and touches of the same lookup. It writes scores and
+// keys of slots with digest 0 only, and these no probe that compares digests exactly looks at; a
+// touch writes scores of live slots only, of which neither the old nor the new one is 0 or a mark.
+// A key that is missing for one probe is missing for all. claim_full has to wait for all of them:
+// it compares scores, and a row that is touched too late would have left.
 #pragma once
 
 #include <cstdint>
@@ -131,8 +137,7 @@ DYNEMB_HD uint64_t swap_together(Group const& group, uint64_t* address, uint64_t
   return group.broadcast(seen, 0);
 }
 
-// Precondition of both: the key is not in the bucket, and the lookup whose clock this is has
-// touched every row that it uses.
+// Precondition of both: the key is not in the bucket.
 
 // Takes an empty slot. place < 0: the bucket has none, so that claim_full decides; it never has one
 // again in this phase.
@@ -148,6 +153,7 @@ DYNEMB_HD Claim claim_empty(Group const& group, Bucket const& bucket, uint64_t m
 }
 
 // Takes the slot of a row that may leave, or of a larger mark. place < 0: the key is refused.
+// Precondition: the lookup whose clock this is has touched every row that it uses.
 template <class Group>
 DYNEMB_HD Claim claim_full(Group const& group, TableRef const& table, Bucket const& bucket,
                            uint64_t mark, uint64_t clock) {

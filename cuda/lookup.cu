@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/lookup.cu: training lookup, five kernels: clocks, probe and rows, claim, store, resolve.
+// cuda/lookup.cu: training lookup, five kernels: clocks; probe, claims of empty slots and rows;
+// claims in full buckets; store; resolve.
 #include "core/lookup.h"
 #include "cuda/launch.h"
 #include "cuda/lookup_rows.cuh"
@@ -23,7 +24,7 @@ struct BeginLookup {
   MissingList missing;
 
   __device__ void begin() const {
-    if (threadIdx.x == 0) *missing.count = 0;
+    if (threadIdx.x == 0) *missing.counts = {0, 0};
   }
 
   template <class Call>
@@ -58,14 +59,30 @@ struct LookupIds {
     if (active) {
       id.key = load_key(feature.ids, feature.id_type, position);
       id.slot = find_slot(here.table, id.key);
-      feature.slots[position] = id.slot;
     }
-    append_missing(list, id.slot == kMissingSlot, id.key, here.feature_index, position);
+    auto const missing = __ballot_sync(kFullWarp, id.slot == kMissingSlot);
+    if (missing != 0) claim(here, position, missing, &id);
+    if (active) feature.slots[position] = id.slot;
     auto const refused = __ballot_sync(kFullWarp, id.slot == kRefusedSlot);
     if (refused != 0 && lane_id() == 0) {
       fetch_add(here.table.counters + kRefused, static_cast<uint64_t>(__popc(refused)));
     }
     return id;
+  }
+
+  // The ids of the lanes in `missing` take empty slots at once: the digests of their buckets are in
+  // the first-level cache. That probes go on meanwhile does no harm (core/claim.h).
+  __device__ __forceinline__ void claim(Here const& here, int64_t position, unsigned missing,
+                                        Probed* id) const {
+    auto won = kNotWon;
+    if (id->slot == kMissingSlot) {
+      auto const claimed = claim_empty_slot(here.table, id->key);
+      id->slot = claimed.slot;
+      won = claimed.won;
+    }
+    append_missing(list, missing, {id->key, here.feature_index, static_cast<uint32_t>(position)},
+                   won);
+    if (__any_sync(kFullWarp, id->slot == kMissingSlot) && lane_id() == 0) list.counts->full = 1;
   }
 
   template <bool kLooks>
@@ -104,7 +121,7 @@ struct LookupScratch {
       : view(take_view(args, scratch)),
         uses(scratch.take<Touch>(args.num_tables)),
         missing{scratch.take<Missing>(total_ids(args)), scratch.take<Won>(total_ids(args)),
-                scratch.take<uint32_t>(1)} {}
+                scratch.take<MissingCounts>(1)} {}
 };
 
 }  // namespace
@@ -126,7 +143,10 @@ cudaError_t lookup(LookupArgs const& args, void* memory, cudaStream_t stream) {
     DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
     DYNEMB_CUDA_TRY(launch_rows<Size>(args, LookupIds{scratch.uses, missing}, stream));
     if (total_ids(args) == 0) return cudaSuccess;  // there may still have been empty bags
-    return launch_missing({scratch.view, scratch.uses, missing}, total_ids(args), stream);
+    auto const counts_uses = std::any_of(args.tables, args.tables + args.num_tables,
+                                         [](TableRef const& t) { return is_packed(t.policy); });
+    return launch_missing({scratch.view, scratch.uses, missing, counts_uses}, total_ids(args),
+                          stream);
   });
 }
 

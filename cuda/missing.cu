@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/missing.cu: the phases of a training lookup after the probe: claim, store, resolve.
+// cuda/missing.cu: the phases of a training lookup after probes and claims of empty slots: claims
+// in full buckets, store, resolve.
 //
 // They work on the list of the ids that the probe did not find. Its length is known on the device
 // only: the kernels loop until it is done, and a batch without misses costs their launches.
@@ -52,10 +53,10 @@ struct MissingId {
 
 constexpr int kClaimLanes = 8;
 
-// The ids of the lanes in `lanes` found their bucket full: the tile of each claims for them, one id
-// after the other, because a bucket's scores are much to read for one lane.
+// The tile of each of the lanes in `lanes` claims for them, one id after the other, because a
+// bucket's scores are much to read for one lane.
 __device__ __forceinline__ void claim_full_of_lanes(MissingCall const& call, unsigned lanes,
-                                                    Missing const& own, Claim& result) {
+                                                    Missing const& own, Pending& result) {
   auto const group = TileGroup<kClaimLanes>();
   auto const first = lane_id() / kClaimLanes * kClaimLanes;
   for (auto rest = lanes & lane_mask(first, kClaimLanes); rest != 0; rest &= rest - 1) {
@@ -66,38 +67,32 @@ __device__ __forceinline__ void claim_full_of_lanes(MissingCall const& call, uns
     auto const t = call.view.features[feature].table;
     auto const& table = call.view.tables[t];
     auto const hash = hash_key(key);
-    auto const bucket = bucket_at(table, local_bucket_of(table, hash));
-    auto const claimed = claim_full(group, table, bucket, mark_of(hash), call.uses[t].clock);
-    if (lane_id() == from) result = claimed;
+    auto const bucket = local_bucket_of(table, hash);
+    auto const claimed =
+        claim_full(group, table, bucket_at(table, bucket), mark_of(hash), call.uses[t].clock);
+    if (lane_id() == from) result = pending_full(bucket, claimed);
   }
 }
 
-// A lane an id where there is an empty slot.
+// The ids that found their bucket full, if there are any.
 __global__ void __launch_bounds__(kThreads, 4) claim_kernel(MissingCall const call) {
-  auto const count = *call.list.count;
+  if (call.list.counts->full == 0) return;
+  auto const count = call.list.counts->ids;
   auto const step = gridDim.x * kThreads;
   for (auto base = blockIdx.x * kThreads + threadIdx.x / 32 * 32; base < count; base += step) {
     auto const i = base + static_cast<uint32_t>(lane_id());
-    auto const active = i < count;
     Missing own{kEmptyKey, 0, 0};
-    Pending claimed{kRefusedSlot, kNotWon};
-    int64_t bucket = 0;
-    if (active) {
+    int32_t* slot = nullptr;
+    if (i < count) {
       own = call.list.ids[i];
-      auto const& table = call.view.tables[call.view.features[own.feature].table];
-      auto const hash = hash_key(own.key);
-      bucket = local_bucket_of(table, hash);
-      auto const result = claim_empty(ScalarGroup{}, bucket_at(table, bucket), mark_of(hash));
-      claimed = pending_empty(table, bucket, result, own.key);
+      slot = call.view.features[own.feature].slots + own.position;
     }
-    auto const full = __ballot_sync(kFullWarp, active && !is_pending(claimed.slot));
-    if (full != 0) {
-      Claim result{-1, false};
-      claim_full_of_lanes(call, full, own, result);
-      if ((full >> lane_id() & 1) != 0) claimed = pending_full(bucket, result);
-    }
-    if (!active) continue;
-    call.view.features[own.feature].slots[own.position] = claimed.slot;
+    auto const full = __ballot_sync(kFullWarp, slot != nullptr && *slot == kMissingSlot);
+    if (full == 0) continue;
+    Pending claimed{kRefusedSlot, kNotWon};
+    claim_full_of_lanes(call, full, own, claimed);
+    if ((full >> lane_id() & 1) == 0) continue;
+    *slot = claimed.slot;
     call.list.won[i] = claimed.won;
   }
 }
@@ -118,8 +113,8 @@ __device__ __forceinline__ void initialize_slots(TableRef const& table, unsigned
 
 // A lane an id.
 __global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call) {
-  auto const count = *call.list.count;
-  if (count == 0) return;
+  auto const count = call.list.counts->ids;
+  if (count == 0 || (call.list.counts->full == 0 && !call.counts_uses)) return;
   __shared__ uint32_t counts[kMaxTables][1];  // evicted
   auto const tally = Tally<1>{counts};
   tally.clear();
@@ -142,7 +137,7 @@ __global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call)
 
 // A lane an id; then all lanes of the warp write the first values of the new rows.
 __global__ void __launch_bounds__(kThreads) resolve_kernel(MissingCall const call) {
-  auto const count = *call.list.count;
+  auto const count = call.list.counts->ids;
   if (count == 0) return;
   __shared__ uint32_t counts[kMaxTables][2];  // inserted, refused
   auto const tally = Tally<2>{counts};
