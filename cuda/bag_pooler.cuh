@@ -26,6 +26,7 @@ __host__ __device__ __forceinline__ bool pools(FeatureRef const& feature) {
 // Of one warp, in shared memory.
 struct BagCache {
   int32_t slots[kCachedSlots];
+  bool fills[kCachedSlots];     // of ids without a row: Probed
   float factors[kCachedSlots];  // of the first bags: 1 / ids, padding left out (kMean only)
 };
 
@@ -47,12 +48,16 @@ struct BagPooler {
   // Returns whether any id has no row.
   __device__ __forceinline__ bool probe(int64_t end) const {
     auto missing = false;
+    auto const draws = end - begin <= kCachedSlots;  // else it is not known later who fills a slot
 #pragma unroll 1
     for (auto base = begin; base < end; base += 32) {
       auto const position = base + lane_id();
-      auto const id = rows.ids.probe(rows.here, position, position < end);
+      auto const id = rows.ids.probe(rows.here, position, position < end, draws);
       if (position - begin < kCachedSlots) cache.slots[position - begin] = id.slot;
-      missing |= id.slot < kPaddingSlot;
+      if (id.slot < kPaddingSlot) {
+        missing = true;
+        if (Ids::kTrains && draws) cache.fills[position - begin] = id.fills;
+      }
       rows.ids.template touch<false>(rows.here, id);
     }
     return __any_sync(kFullWarp, missing);
@@ -141,7 +146,11 @@ struct BagPooler {
       if (slots[index] >= kPaddingSlot) continue;
       auto const position = begin + index;
       auto const key = load_key(feature.ids, feature.id_type, position);
-      add_scaled(sum, weight_of(feature, position), rows.initial(key, column));
+      auto const values = rows.initial(key, column);
+      add_scaled(sum, weight_of(feature, position), values);
+      if constexpr (!Ids::kTrains) continue;
+      if (slots == cache.slots && cache.fills[index])
+        rows.fill(pending(slots[index]), column, values);
     }
   }
 

@@ -11,21 +11,22 @@ namespace dynemb::cuda {
 namespace {
 
 struct FindIds {
-  static constexpr bool kTouches = false;
+  static constexpr bool kTrains = false;
 
   __device__ __forceinline__ Initializer const& missing(TableRef const& table) const {
     return table.eval_initializer;
   }
 
-  __device__ __forceinline__ Probed probe(Here const& here, int64_t position, bool active) const {
-    if (!active) return {kEmptyKey, kPaddingSlot};
+  __device__ __forceinline__ Probed probe(Here const& here, int64_t position, bool active,
+                                          bool /*draws*/) const {
+    if (!active) return {kEmptyKey, kPaddingSlot, false};
     auto const& feature = here.feature;
     auto const key = load_key(feature.ids, feature.id_type, position);
     auto slot = find_slot(here.table, key);
     if (slot == kMissingSlot) slot = kRefusedSlot;
     feature.slots[position] = slot;
     feature.found[position] = slot >= 0 ? 1 : 0;
-    return {key, slot};
+    return {key, slot, false};
   }
 
   template <bool kLooks>

@@ -61,14 +61,26 @@ struct SlotFiller {
     }
   }
 
-  // Row and optimizer states of a slot that `key` has just taken.
-  __device__ __forceinline__ void fill(RowTile const& tile, Key key, int32_t slot) const {
+  // The row of a slot that `key` has just taken.
+  __device__ __forceinline__ void fill_row(RowTile const& tile, Key key, int32_t slot) const {
     auto* const row = row_pointer(format, values, slot, dim);
     for (auto c = tile.first_column(); c < dim; c += tile.step()) {
       float v[4];
       initial_values(initializer, seed, key, static_cast<uint32_t>(c) / 4, v);
       store_quad(format, row, c, dim, {v[0], v[1], v[2], v[3]});
     }
+  }
+
+  // Does a state that is written now take a sector at most?
+  __device__ __forceinline__ bool fills_sectors() const {
+    auto narrow = true;
+#pragma unroll
+    for (int s = 0; s < kMaxStates; ++s) narrow &= s >= num_states || width[s] <= kMarkColumns;
+    return writes_late || narrow;
+  }
+
+  // The optimizer states of such a slot.
+  __device__ __forceinline__ void fill_states(RowTile const& tile, int32_t slot) const {
     if (writes_late) return fill_state(tile, 0, slot, kUnwritten, min(width[0], kMarkColumns));
 #pragma unroll
     for (int s = 0; s < kMaxStates; ++s) {

@@ -44,7 +44,7 @@ __device__ __forceinline__ uint64_t cached_load(uint64_t const* address) {
 }
 
 struct LookupIds {
-  static constexpr bool kTouches = true;
+  static constexpr bool kTrains = true;
 
   Touch const* uses;
   MissingList list;
@@ -53,15 +53,16 @@ struct LookupIds {
     return table.initializer;
   }
 
-  __device__ __forceinline__ Probed probe(Here const& here, int64_t position, bool active) const {
+  __device__ __forceinline__ Probed probe(Here const& here, int64_t position, bool active,
+                                          bool draws) const {
     auto const& feature = here.feature;
-    Probed id{kEmptyKey, kPaddingSlot};
+    Probed id{kEmptyKey, kPaddingSlot, false};
     if (active) {
       id.key = load_key(feature.ids, feature.id_type, position);
       id.slot = find_slot(here.table, id.key);
     }
     auto const missing = __ballot_sync(kFullWarp, id.slot == kMissingSlot);
-    if (missing != 0) claim(here, position, missing, &id);
+    if (missing != 0) claim(here, position, missing, draws, &id);
     if (active) feature.slots[position] = id.slot;
     auto const refused = __ballot_sync(kFullWarp, id.slot == kRefusedSlot);
     if (refused != 0 && lane_id() == 0) {
@@ -73,15 +74,17 @@ struct LookupIds {
   // The ids of the lanes in `missing` take empty slots at once: the digests of their buckets are in
   // the first-level cache. That probes go on meanwhile does no harm (core/claim.h).
   __device__ __forceinline__ void claim(Here const& here, int64_t position, unsigned missing,
-                                        Probed* id) const {
+                                        bool draws, Probed* id) const {
     auto won = kNotWon;
     if (id->slot == kMissingSlot) {
       auto const claimed = claim_empty_slot(here.table, id->key);
       id->slot = claimed.slot;
       won = claimed.won;
     }
-    append_missing(list, missing, {id->key, here.feature_index, static_cast<uint32_t>(position)},
-                   won);
+    id->fills = draws && won == kEmptySlot;
+    append_missing(list, missing,
+                   {id->key, static_cast<uint32_t>(position),
+                    static_cast<uint16_t>(here.feature_index), won, id->fills});
     if (__any_sync(kFullWarp, id->slot == kMissingSlot) && lane_id() == 0) list.counts->full = 1;
   }
 
@@ -120,8 +123,7 @@ struct LookupScratch {
   LookupScratch(LookupArgs const& args, Scratch& scratch)
       : view(take_view(args, scratch)),
         uses(scratch.take<Touch>(args.num_tables)),
-        missing{scratch.take<Missing>(total_ids(args)), scratch.take<Won>(total_ids(args)),
-                scratch.take<MissingCounts>(1)} {}
+        missing{scratch.take<Missing>(total_ids(args)), scratch.take<MissingCounts>(1)} {}
 };
 
 }  // namespace

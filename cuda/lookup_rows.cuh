@@ -23,7 +23,7 @@ template <class Ids>
 __device__ __forceinline__ void probe_only(Here const& here, Ids const& ids, int64_t first,
                                            int64_t last) {
   auto const position = first + lane_id();
-  ids.template touch<true>(here, ids.probe(here, position, position < last));
+  ids.template touch<true>(here, ids.probe(here, position, position < last, false));
 }
 
 template <class In, class Out, class Ids>
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     rows_kernel(__grid_constant__ RowsCall<Size, Ids> const p) {
   __shared__ BagCache caches[kPools ? kWarpsPerBlock : 1];
   __shared__ int32_t touched[kThreads];
-  if constexpr (Ids::kTouches) {
+  if constexpr (Ids::kTrains) {
     touched[threadIdx.x] = kMissingSlot;
     __syncthreads();
   }

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads, 4) claim_kernel(MissingCall const ca
   auto const step = gridDim.x * kThreads;
   for (auto base = blockIdx.x * kThreads + threadIdx.x / 32 * 32; base < count; base += step) {
     auto const i = base + static_cast<uint32_t>(lane_id());
-    Missing own{kEmptyKey, 0, 0};
+    Missing own{};
     int32_t* slot = nullptr;
     if (i < count) {
       own = call.list.ids[i];
@@ -93,22 +93,42 @@ __global__ void __launch_bounds__(kThreads, 4) claim_kernel(MissingCall const ca
     claim_full_of_lanes(call, full, own, claimed);
     if ((full >> lane_id() & 1) == 0) continue;
     *slot = claimed.slot;
-    call.list.won[i] = claimed.won;
+    call.list.ids[i].won = claimed.won;
   }
 }
 
-// First values of the slots that the lanes in `lanes` have stored their keys in, all of one table.
-__device__ __forceinline__ void initialize_slots(TableRef const& table, unsigned lanes, Key own_key,
-                                                 int32_t own_slot) {
-  auto const filler = SlotFiller(table);
-  auto const tile = RowTile(lanes_of_row(table.dim));
+// A slot that a lane has brought its key into.
+struct NewSlot {
+  Key key;
+  int32_t slot;
+};
+
+// Calls function(NewSlot) for each of the lanes in `lanes`, by all lanes of a tile.
+template <class Function>
+__device__ __forceinline__ void for_each_new(RowTile const& tile, unsigned lanes,
+                                             NewSlot const& own, Function const& function) {
   for (int32_t base = 0; base < 32; base += tile.per_warp) {
     if ((lanes & lane_mask(base, tile.per_warp)) == 0) continue;
     auto const from = base + tile.index;
-    auto const key = __shfl_sync(kFullWarp, own_key, from);
-    auto const slot = __shfl_sync(kFullWarp, own_slot, from);
-    if ((lanes >> from & 1) != 0) filler.fill(tile, key, slot);
+    auto const key = __shfl_sync(kFullWarp, own.key, from);
+    auto const slot = __shfl_sync(kFullWarp, own.slot, from);
+    if ((lanes >> from & 1) != 0) function(NewSlot{key, slot});
   }
+}
+
+// First values of new slots, all of one table: states for the lanes in `lanes`, rows for those in
+// `rows`. Most states take a sector at most: then each lane writes its own.
+__device__ __forceinline__ void initialize_slots(TableRef const& table, unsigned lanes,
+                                                 unsigned rows, NewSlot const& own) {
+  auto const filler = SlotFiller(table);
+  auto const tile = RowTile(lanes_of_row(table.dim));
+  auto const fill_states = [&](NewSlot const& to) { filler.fill_states(tile, to.slot); };
+  if (rows != 0) {
+    for_each_new(tile, rows, own,
+                 [&](NewSlot const& to) { filler.fill_row(tile, to.key, to.slot); });
+  }
+  if (!filler.fills_sectors()) return for_each_new(tile, lanes, own, fill_states);
+  if ((lanes >> lane_id() & 1) != 0) filler.fill_states(RowTile(1), own.slot);
 }
 
 // A lane an id.
@@ -119,10 +139,10 @@ __global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call)
   auto const tally = Tally<1>{counts};
   tally.clear();
   for (auto i = blockIdx.x * kThreads + threadIdx.x; i < count; i += gridDim.x * kThreads) {
-    auto const won = call.list.won[i];
-    if (won == kNotWon) continue;
-    auto const id = MissingId(call.view, call.list.ids[i]);
-    if (!stores(won, id.table.policy)) continue;
+    auto const missing = call.list.ids[i];
+    if (missing.won == kNotWon) continue;
+    auto const id = MissingId(call.view, missing);
+    if (!stores(missing.won, id.table.policy)) continue;
     auto const t = id.feature.table;
     auto const slot = id.feature.slots[id.position];
     if (store_key(id.table, id.key, slot, call.uses[t].clock)) tally.add(t, 0);
@@ -135,7 +155,7 @@ __global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call)
   });
 }
 
-// A lane an id; then all lanes of the warp write the first values of the new rows.
+// A lane an id; then the warp writes first values where they are not written yet.
 __global__ void __launch_bounds__(kThreads) resolve_kernel(MissingCall const call) {
   auto const count = call.list.counts->ids;
   if (count == 0) return;
@@ -145,23 +165,24 @@ __global__ void __launch_bounds__(kThreads) resolve_kernel(MissingCall const cal
   auto const step = gridDim.x * kThreads;
   for (auto base = blockIdx.x * kThreads + threadIdx.x / 32 * 32; base < count; base += step) {
     auto const i = base + static_cast<uint32_t>(lane_id());
-    Key key = kEmptyKey;
+    Missing missing{};
     Resolved now{kRefusedSlot, false};
     int32_t t = -1;
     if (i < count) {
-      auto const id = MissingId(call.view, call.list.ids[i]);
+      missing = call.list.ids[i];
+      auto const id = MissingId(call.view, missing);
       t = id.feature.table;
-      key = id.key;
       auto& slot = id.feature.slots[id.position];
-      now = resolve(id.table, key, {slot, call.list.won[i]}, call.uses[t]);
+      now = resolve(id.table, id.key, {slot, missing.won}, call.uses[t]);
       slot = now.slot;
       if (now.is_new) tally.add(t, 0);
-      if (slot == kRefusedSlot) tally.add(t, 1);
+      if (now.slot == kRefusedSlot) tally.add(t, 1);
     }
+    auto const rows = __ballot_sync(kFullWarp, now.is_new && !missing.has_row);
     for (auto rest = __ballot_sync(kFullWarp, now.is_new); rest != 0;) {
       auto const table = __shfl_sync(kFullWarp, t, __ffs(static_cast<int>(rest)) - 1);
       auto const same = rest & __ballot_sync(kFullWarp, t == table);
-      initialize_slots(call.view.tables[table], same, key, now.slot);
+      initialize_slots(call.view.tables[table], same, same & rows, {missing.key, now.slot});
       rest &= ~same;
     }
   }

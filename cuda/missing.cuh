@@ -11,11 +11,14 @@
 
 namespace dynemb::cuda {
 
-struct Missing {
+struct alignas(16) Missing {
   Key key;
-  int32_t feature;
   uint32_t position;
+  uint16_t feature;
+  Won won;
+  bool has_row;  // the probe has written the first values of the slot's row
 };
+static_assert(sizeof(Missing) == 16, "read and written at once");
 
 struct MissingCounts {
   uint32_t ids;
@@ -24,7 +27,6 @@ struct MissingCounts {
 
 struct MissingList {
   Missing* ids;           // [all ids of the call]
-  Won* won;               // [all ids of the call]
   MissingCounts* counts;  // [1]
 };
 
@@ -37,14 +39,11 @@ struct MissingCall {
 
 // Puts the ids of the lanes in `lanes` on the list. Reached by all lanes of a warp.
 __device__ __forceinline__ void append_missing(MissingList const& list, unsigned lanes,
-                                               Missing const& id, Won won) {
+                                               Missing const& id) {
   uint32_t first = 0;
   if (lane_id() == 0) first = atomicAdd(&list.counts->ids, static_cast<uint32_t>(__popc(lanes)));
   first = __shfl_sync(kFullWarp, first, 0);
-  if ((lanes >> lane_id() & 1) == 0) return;
-  auto const i = first + __popc(lanes & lanes_below());
-  list.ids[i] = id;
-  list.won[i] = won;
+  if ((lanes >> lane_id() & 1) != 0) list.ids[first + __popc(lanes & lanes_below())] = id;
 }
 
 // Puts the phases after claims of empty slots (core/lookup.h) on the stream: claims in full

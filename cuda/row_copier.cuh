@@ -6,12 +6,16 @@
 //
 // An id that is not in the table reads its initial row, also in training, where a later kernel may
 // store it: what it will hold is known without waiting (core/initializer.h). So a lookup writes its
-// rows here, whatever becomes of the missing ids. A template over Ids: what a probe does beyond
-// finding the slot (see cuda/find.cu and cuda/lookup.cu):
-//   probe(here, position, active)   reached by all lanes; writes the slot
-//   touch<kLooks>(here, probed)     kLooks: a popular id is worth a look whether it is touched, as
-//                                   after the rows were copied, when nothing waits for it
-//   missing(table)                  the initializer of ids without a row
+// rows here, whatever becomes of the missing ids. Who has taken an empty slot for its key writes
+// the row there too, while it has it: nobody reads the row of a slot without a digest, and whoever
+// takes the slot in a later kernel writes all of it again. A template over Ids: what a probe does
+// beyond finding the slot (see cuda/find.cu and cuda/lookup.cu):
+//   kTrains                    ids are touched, missing ones may take slots
+//   probe(here, position, active, draws)   reached by all lanes; writes the slot. draws: initial
+//                              rows of missing ids will be written here
+//   touch<kLooks>(here, probed)   kLooks: a popular id is worth a look whether it is touched, as
+//                              after the rows were copied, when nothing waits for it
+//   missing(table)             the initializer of ids without a row
 #pragma once
 
 #include <cstdint>
@@ -37,6 +41,7 @@ struct Here {
 struct Probed {
   Key key;
   int32_t slot;  // kPaddingSlot, or below it where there is no row
+  bool fills;    // pending(slot) is the id's, and wants its initial row
 };
 
 template <class In, class Out, class Ids>
@@ -63,16 +68,22 @@ struct RowCopier {
     return initial_quad(table, ids.missing(table), row_seed(table), key, column);
   }
 
+  // Four columns of the row of a slot that nobody reads yet.
+  __device__ __forceinline__ void fill(int32_t slot, int32_t column, float4 const& values) const {
+    auto const& table = here.table;
+    store_quad<true>(in, row_pointer(in, table.values, slot, table.dim), column, table.dim, values);
+  }
+
   // One row for each of the `count` <= 32 ids from `first` on.
   __device__ __forceinline__ void copy(int64_t first, int32_t count) const {
     auto const active = lane_id() < count;
-    auto const id = ids.probe(here, first + lane_id(), active);
+    auto const id = ids.probe(here, first + lane_id(), active, true);
     auto const tile = RowTile(lanes_of_row(here.table.dim));
     for (int32_t base = 0; base < count; base += tile.per_warp * kRowsInFlight) {
       copy_some(tile, first, count, base, id.slot);
     }
     auto const missing = __ballot_sync(kFullWarp, active && id.slot < kPaddingSlot);
-    if (missing != 0) write_initial(tile, first, missing, id.key);
+    if (missing != 0) write_initial(tile, first, missing, id);
     ids.template touch<true>(here, id);
   }
 
@@ -101,13 +112,17 @@ struct RowCopier {
   }
 
   __device__ __forceinline__ void write_initial(RowTile const& tile, int64_t first,
-                                                unsigned missing, Key own_key) const {
+                                                unsigned missing, Probed const& own) const {
+    auto const own_slot = own.fills ? pending(own.slot) : kMissingSlot;
     for (int32_t base = 0; base < 32; base += tile.per_warp) {
       auto const index = base + tile.index;
-      auto const key = __shfl_sync(kFullWarp, own_key, index);
+      auto const key = __shfl_sync(kFullWarp, own.key, index);
+      auto const slot = __shfl_sync(kFullWarp, own_slot, index);
       if ((missing >> index & 1) == 0) continue;
       for (auto c = tile.first_column(); c < here.table.dim; c += tile.step()) {
-        store(first + index, c, initial(key, c));
+        auto const values = initial(key, c);
+        store(first + index, c, values);
+        if (slot >= 0) fill(slot, c, values);
       }
     }
   }
