@@ -19,14 +19,14 @@ struct FindIds {
 
   __device__ __forceinline__ Probed probe(Here const& here, int64_t position, bool active,
                                           bool /*draws*/) const {
-    if (!active) return {kEmptyKey, kPaddingSlot, false};
+    if (!active) return {kEmptyKey, kPaddingSlot};
     auto const& feature = here.feature;
     auto const key = load_key(feature.ids, feature.id_type, position);
     auto slot = find_slot(here.table, key);
     if (slot == kMissingSlot) slot = kRefusedSlot;
     feature.slots[position] = slot;
     feature.found[position] = slot >= 0 ? 1 : 0;
-    return {key, slot, false};
+    return {key, slot};
   }
 
   template <bool kLooks>

@@ -56,14 +56,14 @@ struct LookupIds {
   __device__ __forceinline__ Probed probe(Here const& here, int64_t position, bool active,
                                           bool draws) const {
     auto const& feature = here.feature;
-    Probed id{kEmptyKey, kPaddingSlot, false};
+    Probed id{kEmptyKey, kPaddingSlot};
     if (active) {
       id.key = load_key(feature.ids, feature.id_type, position);
       id.slot = find_slot(here.table, id.key);
+      feature.slots[position] = id.slot;
     }
     auto const missing = __ballot_sync(kFullWarp, id.slot == kMissingSlot);
     if (missing != 0) claim(here, position, missing, draws, &id);
-    if (active) feature.slots[position] = id.slot;
     auto const refused = __ballot_sync(kFullWarp, id.slot == kRefusedSlot);
     if (refused != 0 && lane_id() == 0) {
       fetch_add(here.table.counters + kRefused, static_cast<uint64_t>(__popc(refused)));
@@ -75,17 +75,18 @@ struct LookupIds {
   // the first-level cache. That probes go on meanwhile does no harm (core/claim.h).
   __device__ __forceinline__ void claim(Here const& here, int64_t position, unsigned missing,
                                         bool draws, Probed* id) const {
-    auto won = kNotWon;
+    Pending claimed{id->slot, kNotWon};
     if (id->slot == kMissingSlot) {
-      auto const claimed = claim_empty_slot(here.table, id->key);
-      id->slot = claimed.slot;
-      won = claimed.won;
+      claimed = claim_empty_slot(here.table, id->key);
+      here.feature.slots[position] = claimed.slot;
     }
-    id->fills = draws && won == kEmptySlot;
+    auto const fills = draws && claimed.won == kEmptySlot;
     append_missing(list, missing,
                    {id->key, static_cast<uint32_t>(position),
-                    static_cast<uint16_t>(here.feature_index), won, id->fills});
-    if (__any_sync(kFullWarp, id->slot == kMissingSlot) && lane_id() == 0) list.counts->full = 1;
+                    static_cast<uint16_t>(here.feature_index), claimed.won, fills});
+    auto const full = __any_sync(kFullWarp, claimed.slot == kMissingSlot);
+    if (full && lane_id() == 0) list.counts->full = 1;
+    if (fills) id->slot = claimed.slot;  // the others stay missing
   }
 
   template <bool kLooks>
