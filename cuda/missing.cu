@@ -51,6 +51,15 @@ struct MissingId {
         position(id.position) {}
 };
 
+// Each kernel walks the list against the one before, the first against the probe: what that has
+// touched last is in the second-level cache.
+constexpr bool kTurns = true;
+
+// The number on the list of what comes as `i`-th in a kernel that walks the list backwards.
+__device__ __forceinline__ uint32_t from_end(uint32_t i, uint32_t count) {
+  return kTurns ? count - 1 - i : i;
+}
+
 constexpr int kClaimLanes = 8;
 
 // The tile of each of the lanes in `lanes` claims for them, one id after the other, because a
@@ -80,10 +89,11 @@ __global__ void __launch_bounds__(kThreads, 4) claim_kernel(MissingCall const ca
   auto const count = call.list.counts->ids;
   auto const step = gridDim.x * kThreads;
   for (auto base = blockIdx.x * kThreads + threadIdx.x / 32 * 32; base < count; base += step) {
-    auto const i = base + static_cast<uint32_t>(lane_id());
+    auto const turn = base + static_cast<uint32_t>(lane_id());
+    auto const i = from_end(turn, count);
     Missing own{};
     int32_t* slot = nullptr;
-    if (i < count) {
+    if (turn < count) {
       own = call.list.ids[i];
       slot = call.view.features[own.feature].slots + own.position;
     }
@@ -164,12 +174,12 @@ __global__ void __launch_bounds__(kThreads) resolve_kernel(MissingCall const cal
   tally.clear();
   auto const step = gridDim.x * kThreads;
   for (auto base = blockIdx.x * kThreads + threadIdx.x / 32 * 32; base < count; base += step) {
-    auto const i = base + static_cast<uint32_t>(lane_id());
+    auto const turn = base + static_cast<uint32_t>(lane_id());
     Missing missing{};
     Resolved now{kRefusedSlot, false};
     int32_t t = -1;
-    if (i < count) {
-      missing = call.list.ids[i];
+    if (turn < count) {
+      missing = call.list.ids[from_end(turn, count)];
       auto const id = MissingId(call.view, missing);
       t = id.feature.table;
       auto& slot = id.feature.slots[id.position];
