@@ -54,6 +54,23 @@ struct Victim {
   uint64_t score;  // as seen: the value to swap
 };
 
+// Among the slots from `begin` on; what find_empty says.
+template <class Group>
+DYNEMB_HD Victim find_empty_of_four(Group const& group, Bucket const& bucket, int begin,
+                                    uint64_t mark) {
+  uint64_t own = kNothing, empty = kNothing;
+  for (int place = begin + group.rank(); place < begin + 4; place += group.size()) {
+    auto const score = atomic_load(bucket.scores + place);
+    if (score == mark) own = static_cast<uint64_t>(place);
+    if (score == kEmptyScore && empty == kNothing) empty = static_cast<uint64_t>(place);
+  }
+  own = group.min(own);
+  if (own != kNothing) return {static_cast<int>(own), mark};
+  empty = group.min(empty);
+  if (empty != kNothing) return {static_cast<int>(empty), kEmptyScore};
+  return {-1, kEmptyScore};
+}
+
 // The first empty place, or the place already marked for this key (its `score` is then the mark).
 //
 // A digest of 0 means that the slot was empty when the phase began. A key looks at such slots
@@ -67,24 +84,20 @@ DYNEMB_HD Victim find_empty(Group const& group, Bucket const& bucket, uint64_t m
   auto const nearest = preferred_quarter(mark) * kQuarter;
   auto const word_of = [&](int i) { return i ^ nearest; };  // quarter by quarter
   for (int first = 0; first < kWords;) {
-    // The next word with an empty digest, and then its eight slots, one a lane.
+    // The next word with an empty digest, and then four slots, one a lane, of which one is empty:
+    // the scores of four are a sector of a GPU's memory. If all are taken by now, the next four.
     uint64_t next = kNothing;
     for (int i = first + group.rank(); i < kWords && next == kNothing; i += group.size()) {
       if (equal_bytes(words[word_of(i)], 0) != 0) next = static_cast<uint64_t>(i);
     }
     next = group.min(next);
     if (next == kNothing) break;
-    uint64_t own = kNothing, empty = kNothing;
-    auto const begin = word_of(static_cast<int>(next)) * 8;
-    for (int place = begin + group.rank(); place < begin + 8; place += group.size()) {
-      auto const score = atomic_load(bucket.scores + place);
-      if (score == mark) own = static_cast<uint64_t>(place);
-      if (score == kEmptyScore && empty == kNothing) empty = static_cast<uint64_t>(place);
+    auto const word = word_of(static_cast<int>(next));
+    auto const in_lower = static_cast<uint32_t>(equal_bytes(words[word], 0)) != 0;
+    for (int begin = word * 8 + (in_lower ? 0 : 4); begin < word * 8 + 8; begin += 4) {
+      auto const slot = find_empty_of_four(group, bucket, begin, mark);
+      if (slot.place >= 0) return slot;
     }
-    own = group.min(own);
-    if (own != kNothing) return {static_cast<int>(own), mark};
-    empty = group.min(empty);
-    if (empty != kNothing) return {static_cast<int>(empty), kEmptyScore};
     first = static_cast<int>(next) + 1;
   }
   return {-1, kEmptyScore};
