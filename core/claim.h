@@ -21,6 +21,12 @@
 //
 // Digests do not change in this phase, nor does the key of any row; the next ones write them
 // (core/lookup.h). Who takes an empty slot may write its key at once: nobody looks there.
+//
+// claim_empty may therefore run beside probes and touches of the same lookup. It writes scores and
+// keys of slots with digest 0 only, and these no probe that compares digests exactly looks at; a
+// touch writes scores of live slots only, of which neither the old nor the new one is 0 or a mark.
+// A key that is missing for one probe is missing for all. claim_full has to wait for all of them:
+// it compares scores, and a row that is touched too late would have left.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +54,23 @@ struct Victim {
   uint64_t score;  // as seen: the value to swap
 };
 
+// Among the slots from `begin` on; what find_empty says.
+template <class Group>
+DYNEMB_HD Victim find_empty_of_four(Group const& group, Bucket const& bucket, int begin,
+                                    uint64_t mark) {
+  uint64_t own = kNothing, empty = kNothing;
+  for (int place = begin + group.rank(); place < begin + 4; place += group.size()) {
+    auto const score = atomic_load(bucket.scores + place);
+    if (score == mark) own = static_cast<uint64_t>(place);
+    if (score == kEmptyScore && empty == kNothing) empty = static_cast<uint64_t>(place);
+  }
+  own = group.min(own);
+  if (own != kNothing) return {static_cast<int>(own), mark};
+  empty = group.min(empty);
+  if (empty != kNothing) return {static_cast<int>(empty), kEmptyScore};
+  return {-1, kEmptyScore};
+}
+
 // The first empty place, or the place already marked for this key (its `score` is then the mark).
 //
 // A digest of 0 means that the slot was empty when the phase began. A key looks at such slots
@@ -61,24 +84,20 @@ DYNEMB_HD Victim find_empty(Group const& group, Bucket const& bucket, uint64_t m
   auto const nearest = preferred_quarter(mark) * kQuarter;
   auto const word_of = [&](int i) { return i ^ nearest; };  // quarter by quarter
   for (int first = 0; first < kWords;) {
-    // The next word with an empty digest, and then its eight slots, one a lane.
+    // The next word with an empty digest, and then four slots, one a lane, of which one is empty:
+    // the scores of four are a sector of a GPU's memory. If all are taken by now, the next four.
     uint64_t next = kNothing;
     for (int i = first + group.rank(); i < kWords && next == kNothing; i += group.size()) {
       if (equal_bytes(words[word_of(i)], 0) != 0) next = static_cast<uint64_t>(i);
     }
     next = group.min(next);
     if (next == kNothing) break;
-    uint64_t own = kNothing, empty = kNothing;
-    auto const begin = word_of(static_cast<int>(next)) * 8;
-    for (int place = begin + group.rank(); place < begin + 8; place += group.size()) {
-      auto const score = atomic_load(bucket.scores + place);
-      if (score == mark) own = static_cast<uint64_t>(place);
-      if (score == kEmptyScore && empty == kNothing) empty = static_cast<uint64_t>(place);
+    auto const word = word_of(static_cast<int>(next));
+    auto const in_lower = static_cast<uint32_t>(equal_bytes(words[word], 0)) != 0;
+    for (int begin = word * 8 + (in_lower ? 0 : 4); begin < word * 8 + 8; begin += 4) {
+      auto const slot = find_empty_of_four(group, bucket, begin, mark);
+      if (slot.place >= 0) return slot;
     }
-    own = group.min(own);
-    if (own != kNothing) return {static_cast<int>(own), mark};
-    empty = group.min(empty);
-    if (empty != kNothing) return {static_cast<int>(empty), kEmptyScore};
     first = static_cast<int>(next) + 1;
   }
   return {-1, kEmptyScore};
@@ -181,8 +200,7 @@ DYNEMB_HD uint64_t swap_together(Group const& group, uint64_t* address, uint64_t
   return group.broadcast(seen, 0);
 }
 
-// Precondition of both: the key is not in the bucket, and the lookup whose clock this is has
-// touched every row that it uses.
+// Precondition of both: the key is not in the bucket.
 
 // Takes an empty slot. place < 0: the bucket has none, so that claim_full decides; it never has one
 // again in this phase.
@@ -198,6 +216,7 @@ DYNEMB_HD Claim claim_empty(Group const& group, Bucket const& bucket, uint64_t m
 }
 
 // Takes the slot of a row that may leave, or of a larger mark. place < 0: the key is refused.
+// Precondition: the lookup whose clock this is has touched every row that it uses.
 template <class Group>
 DYNEMB_HD Claim claim_full(Group const& group, TableRef const& table, Bucket const& bucket,
                            uint64_t mark, uint64_t clock) {

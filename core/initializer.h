@@ -13,6 +13,7 @@
 #include "core/normal.h"
 #include "core/philox.h"
 #include "core/rounded.h"
+#include "core/value_type.h"
 
 namespace dynemb {
 
@@ -31,18 +32,45 @@ struct Initializer {
   float parameter[kInitializerParameters];
 };
 
-// From 32 random bits to one column.
-DYNEMB_HD float initial_value(Initializer const& initializer, uint32_t random) {
-  auto const* const p = initializer.parameter;
-  if (initializer.kind == InitializerKind::kUniform) {
-    auto const u = rounded_multiply(static_cast<float>(random >> 8), 5.9604644775390625e-8f);
-    return rounded_multiply_add(p[1], u, p[0]);
-  }
+// The number in every column of a row that is not drawn.
+DYNEMB_HD float constant_value(Initializer const& initializer, Key key) {
+  if (initializer.kind == InitializerKind::kConstant) return initializer.parameter[0];
+#ifdef __CUDA_ARCH__
+  asm volatile("" : "+l"(key));  // or the remainder is computed for rows of every kind
+#endif
+  return static_cast<float>(key % 100000u);
+}
+
+DYNEMB_HD float uniform_value(float const* p, uint32_t random) {
+  auto const u = rounded_multiply(static_cast<float>(random >> 8), 5.9604644775390625e-8f);
+  return rounded_multiply_add(p[1], u, p[0]);
+}
+
+DYNEMB_HD float normal_value(float const* p, uint32_t random) {
   // Half a step above the multiple of 2^-23: never 0 and never 1.
   auto const u = rounded_multiply(static_cast<float>(random >> 9) + 0.5f, 1.1920928955078125e-7f);
   auto const z = normal_quantile(rounded_multiply_add(p[3], u, p[2]));
   auto const value = rounded_multiply_add(p[1], z, p[0]);
   return value < p[4] ? p[4] : value > p[5] ? p[5] : value;
+}
+
+// From random bits to four columns.
+DYNEMB_HD void random_values(Initializer const& initializer, PhiloxBlock const& random,
+                             float (&values)[4]) {
+  auto const* const p = initializer.parameter;
+  if (initializer.kind == InitializerKind::kUniform) {
+    for (int i = 0; i < 4; ++i) values[i] = uniform_value(p, random.word[i]);
+  } else {
+    // Four times a hundred instructions are too many, so this loop stays one; words that turn need
+    // no index.
+    auto turning = random;
+    DYNEMB_ROLLED
+    for (int i = 0; i < 4; ++i) {
+      auto const& w = turning.word;
+      turning = {{w[1], w[2], w[3], float_bits(normal_value(p, w[0]))}};
+    }
+    for (int i = 0; i < 4; ++i) values[i] = float_from_bits(turning.word[i]);
+  }
 }
 
 // What the initial rows of a table share.
@@ -51,21 +79,25 @@ struct RowSeed {
   uint32_t first_quad;  // of the columns that are here; the table's other columns are elsewhere
 };
 
-// Columns 4 * quad to 4 * quad + 3 of the row of `key`, counted from the first one that is here.
-DYNEMB_HD void initial_values(Initializer const& initializer, RowSeed const& seed, Key key,
-                              uint32_t quad, float (&values)[4]) {
+// Columns 4 * quad to 4 * quad + 3 of the rows of `keys`, counted from the first one that is here.
+template <int kRows>
+DYNEMB_HD void initial_values(Initializer const& initializer, RowSeed const& seed,
+                              Key const (&keys)[kRows], uint32_t quad, float (&values)[kRows][4]) {
   if (initializer.kind == InitializerKind::kConstant ||
       initializer.kind == InitializerKind::kDebug) {
-    auto const value = initializer.kind == InitializerKind::kConstant
-                           ? initializer.parameter[0]
-                           : static_cast<float>(key % 100000u);
-    for (auto& each : values) each = value;
+    for (int r = 0; r < kRows; ++r) {
+      auto const value = constant_value(initializer, keys[r]);
+      for (auto& each : values[r]) each = value;
+    }
     return;
   }
-  auto const block = philox(
-      {{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32), seed.first_quad + quad, 0u}},
-      static_cast<uint32_t>(seed.seed), static_cast<uint32_t>(seed.seed >> 32));
-  for (int i = 0; i < 4; ++i) values[i] = initial_value(initializer, block.word[i]);
+  PhiloxBlock blocks[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    auto const low = static_cast<uint32_t>(keys[r]), high = static_cast<uint32_t>(keys[r] >> 32);
+    blocks[r] = {{low, high, seed.first_quad + quad, 0u}};
+  }
+  philox(blocks, static_cast<uint32_t>(seed.seed), static_cast<uint32_t>(seed.seed >> 32));
+  for (int r = 0; r < kRows; ++r) random_values(initializer, blocks[r], values[r]);
 }
 
 }  // namespace dynemb

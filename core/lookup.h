@@ -4,7 +4,9 @@
 // core/lookup.h: a training lookup, id by id, in the phases that core/README.md describes.
 //
 // - probe: present keys are found (core/find.h) and touched (core/score.h), the others are missing;
-// - claim: missing keys take slots (core/claim.h); who takes an empty one writes its key;
+// - claim: missing keys take slots (core/claim.h): empty ones, and who takes one writes its key;
+// or,
+//   in full buckets, those of rows that leave or of other new keys;
 // - store: where a row had to leave, the winner of the slot writes key, digest and score;
 // - resolve: every id that was missing learns what became of its key, by the key or the mark in the
 //   slot. The winner of an empty slot writes digest and score; the row of a new key gets its first
@@ -12,7 +14,8 @@
 //
 // Most keys find an empty slot: those are written in two phases that visit the slot anyway.
 //
-// All ids of a phase may run at the same time; a phase starts when the one before has ended.
+// All ids of a phase may run at the same time; a phase starts when the one before has ended. Empty
+// slots may also be claimed while others still probe (core/README.md); full buckets may not.
 #pragma once
 
 #include <cstdint>
@@ -41,14 +44,16 @@ enum Won : uint8_t {
 };
 
 struct Pending {
-  int32_t slot;  // pending(...), or kRefusedSlot
+  int32_t slot;  // pending(...), kMissingSlot or kRefusedSlot
   Won won;
 };
 
-// The group has found an empty slot, or none: then result.place < 0.
-DYNEMB_HD Pending pending_empty(TableRef const& table, int64_t bucket, Claim const& result,
-                                Key key) {
-  if (result.place < 0) return {kRefusedSlot, kNotWon};
+// Takes an empty slot, if there is one; else the key is still missing, and claim_full decides.
+DYNEMB_HD Pending claim_empty_slot(TableRef const& table, Key key) {
+  auto const hash = hash_key(key);
+  auto const bucket = local_bucket_of(table, hash);
+  auto const result = claim_empty(ScalarGroup{}, bucket_at(table, bucket), mark_of(hash));
+  if (result.place < 0) return {kMissingSlot, kNotWon};
   auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + result.place);
   if (result.won) *key_at(table, slot) = key;
   return {pending(slot), result.won ? kEmptySlot : kNotWon};
@@ -61,11 +66,11 @@ DYNEMB_HD Pending pending_full(int64_t bucket, Claim const& result) {
 }
 
 DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, uint64_t clock) {
+  auto const claimed = claim_empty_slot(table, key);
+  if (claimed.slot != kMissingSlot) return claimed;
   auto const hash = hash_key(key);
   auto const bucket = local_bucket_of(table, hash);
   auto const where = bucket_at(table, bucket);
-  auto const empty = claim_empty(ScalarGroup{}, where, mark_of(hash));
-  if (empty.place >= 0) return pending_empty(table, bucket, empty, key);
   return pending_full(bucket, claim_full(ScalarGroup{}, table, where, mark_of(hash), clock));
 }
 

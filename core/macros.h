@@ -25,3 +25,10 @@
 #else
 #define DYNEMB_UNROLLED
 #endif
+
+// Before a loop: a GPU's compiler keeps it a loop.
+#ifdef __CUDA_ARCH__
+#define DYNEMB_ROLLED _Pragma("unroll 1")
+#else
+#define DYNEMB_ROLLED
+#endif

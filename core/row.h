@@ -29,10 +29,11 @@ DYNEMB_HD RowSeed row_seed(TableRef const& table) {
 template <class Group, class V>
 DYNEMB_HD void initialize_row(Group const& group, Initializer const& initializer,
                               RowSeed const& seed, Key key, int32_t dim, V* row) {
+  Key const keys[1] = {key};
   for (int32_t column = group.rank() * 4; column < dim; column += group.size() * 4) {
-    float values[4];
-    initial_values(initializer, seed, key, static_cast<uint32_t>(column) / 4, values);
-    for (int i = 0; i < 4 && column + i < dim; ++i) from_float(values[i], row + column + i);
+    float values[1][4];
+    initial_values(initializer, seed, keys, static_cast<uint32_t>(column) / 4, values);
+    for (int i = 0; i < 4 && column + i < dim; ++i) from_float(values[0][i], row + column + i);
   }
 }
 

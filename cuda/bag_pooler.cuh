@@ -29,12 +29,13 @@ struct BagCache {
   float factors[kCachedSlots];  // of the first bags: 1 / ids, padding left out (kMean only)
 };
 
-template <class In, class Out, class Ids>
+// Rows: a RowCopier.
+template <class Rows>
 struct BagPooler {
-  RowCopier<In, Out, Ids> rows;
+  Rows rows;
   BagCache& cache;
   int64_t first_bag;
-  int64_t begin;  // position of the first id; ids of a warp's bags are counted from here
+  int32_t begin;  // position of the first id; ids of a warp's bags are counted from here
 
   __device__ __forceinline__ int32_t end_of(int64_t bag) const {
     return static_cast<int32_t>(bag_range(rows.here.feature, bag).end - begin);
@@ -45,12 +46,13 @@ struct BagPooler {
   }
 
   // Returns whether any id has no row.
-  __device__ __forceinline__ bool probe(int64_t end) const {
+  __device__ __forceinline__ bool probe(int32_t end) const {
     auto missing = false;
+    auto const draws = end - begin <= kCachedSlots;  // else it is not known later who fills a slot
 #pragma unroll 1
     for (auto base = begin; base < end; base += 32) {
       auto const position = base + lane_id();
-      auto const id = rows.ids.probe(rows.here, position, position < end);
+      auto const id = rows.ids.probe(rows.here, position, position < end, draws);
       if (position - begin < kCachedSlots) cache.slots[position - begin] = id.slot;
       missing |= id.slot < kPaddingSlot;
       rows.ids.template touch<false>(rows.here, id);
@@ -136,17 +138,23 @@ struct BagPooler {
   __device__ __forceinline__ void add_missing(int32_t const* slots, int64_t bag, int32_t column,
                                               float4& sum) const {
     auto const& feature = rows.here.feature;
+    auto const drawer = rows.drawer();
     auto const end = end_of(bag);
     for (auto index = begin_of(bag); index < end; ++index) {
       if (slots[index] >= kPaddingSlot) continue;
       auto const position = begin + index;
-      auto const key = load_key(feature.ids, feature.id_type, position);
-      add_scaled(sum, weight_of(feature, position), rows.initial(key, column));
+      Key const key[1] = {load_key(feature.ids, feature.id_type, position)};
+      float4 values[1];
+      drawer.draw(rows.in, key, column, values);
+      add_scaled(sum, weight_of(feature, position), values[0]);
+      if (!Rows::kTrains || slots != cache.slots) continue;
+      auto const slot = slot_to_fill(slots[index]);
+      if (slot >= 0) rows.fill(slot, column, values[0]);
     }
   }
 
   // `end`: after the last id of the bags.
-  __device__ __forceinline__ void run(int64_t last_bag, int64_t end) const {
+  __device__ __forceinline__ void run(int64_t last_bag, int32_t end) const {
     auto const missing = probe(end);
     __syncwarp();
     auto const& here = rows.here;

@@ -11,13 +11,14 @@ namespace dynemb::cuda {
 namespace {
 
 struct FindIds {
-  static constexpr bool kTouches = false;
+  static constexpr bool kTrains = false;
 
   __device__ __forceinline__ Initializer const& missing(TableRef const& table) const {
     return table.eval_initializer;
   }
 
-  __device__ __forceinline__ Probed probe(Here const& here, int64_t position, bool active) const {
+  __device__ __forceinline__ Probed probe(Here const& here, int64_t position, bool active,
+                                          bool /*draws*/) const {
     if (!active) return {kEmptyKey, kPaddingSlot};
     auto const& feature = here.feature;
     auto const key = load_key(feature.ids, feature.id_type, position);

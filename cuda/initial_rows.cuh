@@ -16,16 +16,29 @@ __device__ __forceinline__ AnyFormat value_format(TableRef const& table) {
   return {table.value_type, moves_vectors(table.values, table.dim)};
 }
 
-// Columns `column` to `column` + 3 of the row of `key`, as a table that stores them reads them.
-__device__ __forceinline__ float4 initial_quad(TableRef const& table,
-                                               Initializer const& initializer, RowSeed const& seed,
-                                               Key key, int32_t column) {
-  float v[4];
-  initial_values(initializer, seed, key, static_cast<uint32_t>(column) / 4, v);
-  auto const type = table.value_type;
-  return {rounded_to(type, v[0]), rounded_to(type, v[1]), rounded_to(type, v[2]),
-          rounded_to(type, v[3])};
-}
+// What the rows of a table are drawn from. The seed is read once: a field that is read through a
+// pointer is read again after every store.
+struct RowDrawer {
+  Initializer const& initializer;
+  RowSeed seed;
+
+  __device__ __forceinline__ RowDrawer(TableRef const& table, Initializer const& initializer)
+      : initializer(initializer), seed(row_seed(table)) {}
+
+  // Columns `column` to `column` + 3 of the rows of `keys`, as who stores them in `format` reads
+  // them.
+  template <class Format, int kRows>
+  __device__ __forceinline__ void draw(Format format, Key const (&keys)[kRows], int32_t column,
+                                       float4 (&rows)[kRows]) const {
+    float v[kRows][4];
+    initial_values(initializer, seed, keys, static_cast<uint32_t>(column) / 4, v);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      rows[r] = {rounded_to(format.type, v[r][0]), rounded_to(format.type, v[r][1]),
+                 rounded_to(format.type, v[r][2]), rounded_to(format.type, v[r][3])};
+    }
+  }
+};
 
 // The mark of unwritten states takes one column, but a sector that is written in part is read
 // first.
@@ -61,14 +74,27 @@ struct SlotFiller {
     }
   }
 
-  // Row and optimizer states of a slot that `key` has just taken.
-  __device__ __forceinline__ void fill(RowTile const& tile, Key key, int32_t slot) const {
+  // The row of a slot that `key` has just taken.
+  __device__ __forceinline__ void fill_row(RowTile const& tile, Key key, int32_t slot) const {
     auto* const row = row_pointer(format, values, slot, dim);
     for (auto c = tile.first_column(); c < dim; c += tile.step()) {
-      float v[4];
-      initial_values(initializer, seed, key, static_cast<uint32_t>(c) / 4, v);
-      store_quad(format, row, c, dim, {v[0], v[1], v[2], v[3]});
+      Key const keys[1] = {key};
+      float v[1][4];
+      initial_values(initializer, seed, keys, static_cast<uint32_t>(c) / 4, v);
+      store_quad(format, row, c, dim, {v[0][0], v[0][1], v[0][2], v[0][3]});
     }
+  }
+
+  // Does a state that is written now take a sector at most?
+  __device__ __forceinline__ bool fills_sectors() const {
+    auto narrow = true;
+#pragma unroll
+    for (int s = 0; s < kMaxStates; ++s) narrow &= s >= num_states || width[s] <= kMarkColumns;
+    return writes_late || narrow;
+  }
+
+  // The optimizer states of such a slot.
+  __device__ __forceinline__ void fill_states(RowTile const& tile, int32_t slot) const {
     if (writes_late) return fill_state(tile, 0, slot, kUnwritten, min(width[0], kMarkColumns));
 #pragma unroll
     for (int s = 0; s < kMaxStates; ++s) {

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/lookup.cu: training lookup, five kernels: clocks, probe and rows, claim, store, resolve.
+// cuda/lookup.cu: training lookup, five kernels: clocks; probe, claims of empty slots and rows;
+// claims in full buckets; store; resolve.
 #include "core/lookup.h"
 #include "cuda/launch.h"
 #include "cuda/lookup_rows.cuh"
@@ -24,7 +25,7 @@ struct BeginLookup {
   MissingList missing;
 
   __device__ void begin(Share const& share) const {
-    if (share.rank == 0) *missing.count = 0;
+    if (share.rank == 0) *missing.counts = {0, 0};
   }
 
   template <class Call>
@@ -44,7 +45,7 @@ __device__ __forceinline__ uint64_t cached_load(uint64_t const* address) {
 }
 
 struct LookupIds {
-  static constexpr bool kTouches = true;
+  static constexpr bool kTrains = true;
 
   Touch const* uses;
   MissingList list;
@@ -53,7 +54,8 @@ struct LookupIds {
     return table.initializer;
   }
 
-  __device__ __forceinline__ Probed probe(Here const& here, int64_t position, bool active) const {
+  __device__ __forceinline__ Probed probe(Here const& here, int64_t position, bool active,
+                                          bool draws) const {
     auto const& feature = here.feature;
     Probed id{kEmptyKey, kPaddingSlot};
     if (active) {
@@ -61,12 +63,31 @@ struct LookupIds {
       id.slot = find_slot(here.table, id.key);
       feature.slots[position] = id.slot;
     }
-    append_missing(list, id.slot == kMissingSlot, id.key, here.feature_index, position);
+    auto const missing = __ballot_sync(kFullWarp, id.slot == kMissingSlot);
+    if (missing != 0) claim(here, position, missing, draws, &id);
     auto const refused = __ballot_sync(kFullWarp, id.slot == kRefusedSlot);
     if (refused != 0 && lane_id() == 0) {
       fetch_add(here.table.counters + kRefused, static_cast<uint64_t>(__popc(refused)));
     }
     return id;
+  }
+
+  // The ids of the lanes in `missing` take empty slots at once: the digests of their buckets are in
+  // the first-level cache. That probes go on meanwhile does no harm (core/claim.h).
+  __device__ __forceinline__ void claim(Here const& here, int64_t position, unsigned missing,
+                                        bool draws, Probed* id) const {
+    Pending claimed{id->slot, kNotWon};
+    if (id->slot == kMissingSlot) {
+      claimed = claim_empty_slot(here.table, id->key);
+      here.feature.slots[position] = claimed.slot;
+    }
+    auto const fills = draws && claimed.won == kEmptySlot;
+    append_missing(list, missing,
+                   {id->key, static_cast<uint32_t>(position),
+                    static_cast<uint16_t>(here.feature_index), claimed.won, fills});
+    auto const full = __any_sync(kFullWarp, claimed.slot == kMissingSlot);
+    if (full && lane_id() == 0) list.counts->full = 1;
+    if (fills) id->slot = claimed.slot;  // the others stay missing
   }
 
   template <bool kLooks>
@@ -104,8 +125,7 @@ struct LookupScratch {
   LookupScratch(LookupArgs const& args, Scratch& scratch)
       : view(take_view(args, scratch)),
         uses(scratch.take<Touch>(args.num_tables)),
-        missing{scratch.take<Missing>(total_ids(args)), scratch.take<Won>(total_ids(args)),
-                scratch.take<uint32_t>(1)} {}
+        missing{scratch.take<Missing>(total_ids(args)), scratch.take<MissingCounts>(1)} {}
 };
 
 }  // namespace
@@ -127,7 +147,10 @@ cudaError_t lookup(LookupArgs const& args, void* memory, cudaStream_t stream) {
     DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
     DYNEMB_CUDA_TRY(launch_rows<Size>(args, LookupIds{scratch.uses, missing}, stream));
     if (total_ids(args) == 0) return cudaSuccess;  // there may still have been empty bags
-    return launch_missing({scratch.view, scratch.uses, missing}, total_ids(args), stream);
+    auto const counts_uses = std::any_of(args.tables, args.tables + args.num_tables,
+                                         [](TableRef const& t) { return is_packed(t.policy); });
+    return launch_missing({scratch.view, scratch.uses, missing, counts_uses}, total_ids(args),
+                          stream);
   });
 }
 

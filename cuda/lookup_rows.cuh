@@ -23,17 +23,17 @@ template <class Ids>
 __device__ __forceinline__ void probe_only(Here const& here, Ids const& ids, int64_t first,
                                            int64_t last) {
   auto const position = first + lane_id();
-  ids.template touch<true>(here, ids.probe(here, position, position < last));
+  ids.template touch<true>(here, ids.probe(here, position, position < last, false));
 }
 
-template <class In, class Out, class Ids>
-__device__ __forceinline__ void pool_of_warp(RowCopier<In, Out, Ids> const& rows,
-                                             WarpShare const& share, BagCache* cache) {
+template <class Rows>
+__device__ __forceinline__ void pool_of_warp(Rows const& rows, WarpShare const& share,
+                                             BagCache* cache) {
   auto const& feature = rows.here.feature;
   if (share.first < share.last) {
-    auto const begin = bag_range(feature, share.first).begin;
-    auto const end = bag_range(feature, share.last - 1).end;
-    BagPooler<In, Out, Ids>{rows, *cache, share.first, begin}.run(share.last, end);
+    auto const begin = static_cast<int32_t>(bag_range(feature, share.first).begin);
+    auto const end = static_cast<int32_t>(bag_range(feature, share.last - 1).end);
+    BagPooler<Rows>{rows, *cache, share.first, begin}.run(share.last, end);
   }
   if (feature.bag_size > 0) return;
   // Positions after the last bag, shared out among the warps: they get a slot, and no row.
@@ -46,10 +46,11 @@ __device__ __forceinline__ void pool_of_warp(RowCopier<In, Out, Ids> const& rows
 template <bool kPools, class In, class Out, class Ids>
 __device__ __forceinline__ void rows_of_warp(In in, Out out, Here const& here, Ids const& ids,
                                              WarpShare const& share, BagCache* cache) {
-  auto const rows = RowCopier<In, Out, Ids>{in, out, here, ids};
+  auto const rows = RowCopier<In, Out, Ids, kPools ? 1 : 2>{in, out, here, ids};
   auto const& feature = here.feature;
   if (!kPools || !pools(feature)) {
-    rows.copy(share.first, static_cast<int32_t>(max(share.last - share.first, int64_t{0})));
+    rows.copy(static_cast<int32_t>(share.first),
+              static_cast<int32_t>(max(share.last - share.first, int64_t{0})));
     return;
   }
   if constexpr (kPools) pool_of_warp(rows, share, cache);
@@ -67,7 +68,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     rows_kernel(__grid_constant__ RowsCall<Size, Ids> const p) {
   __shared__ BagCache caches[kPools ? kWarpsPerBlock : 1];
   __shared__ int32_t touched[kThreads];
-  if constexpr (Ids::kTouches) {
+  if constexpr (Ids::kTrains) {
     touched[threadIdx.x] = kMissingSlot;
     __syncthreads();
   }

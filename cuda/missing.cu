@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/missing.cu: the phases of a training lookup after the probe: claim, store, resolve.
+// cuda/missing.cu: the phases of a training lookup after probes and claims of empty slots: claims
+// in full buckets, store, resolve.
 //
 // They work on the list of the ids that the probe did not find. Its length is known on the device
 // only: the kernels loop until it is done, and a batch without misses costs their launches.
@@ -50,12 +51,21 @@ struct MissingId {
         position(id.position) {}
 };
 
+// Each kernel walks the list against the one before, the first against the probe: what that has
+// touched last is in the second-level cache.
+constexpr bool kTurns = true;
+
+// The number on the list of what comes as `i`-th in a kernel that walks the list backwards.
+__device__ __forceinline__ uint32_t from_end(uint32_t i, uint32_t count) {
+  return kTurns ? count - 1 - i : i;
+}
+
 constexpr int kClaimLanes = 8;
 
-// The ids of the lanes in `lanes` found their bucket full: the tile of each claims for them, one id
-// after the other, because a bucket's scores are much to read for one lane.
+// The tile of each of the lanes in `lanes` claims for them, one id after the other, because a
+// bucket's scores are much to read for one lane.
 __device__ __forceinline__ void claim_full_of_lanes(MissingCall const& call, unsigned lanes,
-                                                    Missing const& own, Claim& result) {
+                                                    Missing const& own, Pending& result) {
   auto const group = TileGroup<kClaimLanes>();
   auto const first = lane_id() / kClaimLanes * kClaimLanes;
   for (auto rest = lanes & lane_mask(first, kClaimLanes); rest != 0; rest &= rest - 1) {
@@ -66,68 +76,83 @@ __device__ __forceinline__ void claim_full_of_lanes(MissingCall const& call, uns
     auto const t = call.view.features[feature].table;
     auto const& table = call.view.tables[t];
     auto const hash = hash_key(key);
-    auto const bucket = bucket_at(table, local_bucket_of(table, hash));
-    auto const claimed = claim_full(group, table, bucket, mark_of(hash), call.uses[t].clock);
-    if (lane_id() == from) result = claimed;
+    auto const bucket = local_bucket_of(table, hash);
+    auto const claimed =
+        claim_full(group, table, bucket_at(table, bucket), mark_of(hash), call.uses[t].clock);
+    if (lane_id() == from) result = pending_full(bucket, claimed);
   }
 }
 
-// A lane an id where there is an empty slot.
+// The ids that found their bucket full, if there are any.
 __global__ void __launch_bounds__(kThreads, 3) claim_kernel(MissingCall const call) {
-  auto const count = *call.list.count;
+  if (call.list.counts->full == 0) return;
+  auto const count = call.list.counts->ids;
   auto const step = gridDim.x * kThreads;
   for (auto base = blockIdx.x * kThreads + threadIdx.x / 32 * 32; base < count; base += step) {
-    auto const i = base + static_cast<uint32_t>(lane_id());
-    auto const active = i < count;
-    Missing own{kEmptyKey, 0, 0};
-    Pending claimed{kRefusedSlot, kNotWon};
-    int64_t bucket = 0;
-    if (active) {
+    auto const turn = base + static_cast<uint32_t>(lane_id());
+    auto const i = from_end(turn, count);
+    Missing own{};
+    int32_t* slot = nullptr;
+    if (turn < count) {
       own = call.list.ids[i];
-      auto const& table = call.view.tables[call.view.features[own.feature].table];
-      auto const hash = hash_key(own.key);
-      bucket = local_bucket_of(table, hash);
-      auto const result = claim_empty(ScalarGroup{}, bucket_at(table, bucket), mark_of(hash));
-      claimed = pending_empty(table, bucket, result, own.key);
+      slot = call.view.features[own.feature].slots + own.position;
     }
-    auto const full = __ballot_sync(kFullWarp, active && !is_pending(claimed.slot));
-    if (full != 0) {
-      Claim result{-1, false};
-      claim_full_of_lanes(call, full, own, result);
-      if ((full >> lane_id() & 1) != 0) claimed = pending_full(bucket, result);
-    }
-    if (!active) continue;
-    call.view.features[own.feature].slots[own.position] = claimed.slot;
-    call.list.won[i] = claimed.won;
+    auto const full = __ballot_sync(kFullWarp, slot != nullptr && *slot == kMissingSlot);
+    if (full == 0) continue;
+    Pending claimed{kRefusedSlot, kNotWon};
+    claim_full_of_lanes(call, full, own, claimed);
+    if ((full >> lane_id() & 1) == 0) continue;
+    *slot = claimed.slot;
+    call.list.ids[i].won = claimed.won;
   }
 }
 
-// First values of the slots that the lanes in `lanes` have stored their keys in, all of one table.
-__device__ __forceinline__ void initialize_slots(TableRef const& table, unsigned lanes, Key own_key,
-                                                 int32_t own_slot) {
-  auto const filler = SlotFiller(table);
-  auto const tile = RowTile(lanes_of_row(table.dim));
+// A slot that a lane has brought its key into.
+struct NewSlot {
+  Key key;
+  int32_t slot;
+};
+
+// Calls function(NewSlot) for each of the lanes in `lanes`, by all lanes of a tile.
+template <class Function>
+__device__ __forceinline__ void for_each_new(RowTile const& tile, unsigned lanes,
+                                             NewSlot const& own, Function const& function) {
   for (int32_t base = 0; base < 32; base += tile.per_warp) {
     if ((lanes & lane_mask(base, tile.per_warp)) == 0) continue;
     auto const from = base + tile.index;
-    auto const key = __shfl_sync(kFullWarp, own_key, from);
-    auto const slot = __shfl_sync(kFullWarp, own_slot, from);
-    if ((lanes >> from & 1) != 0) filler.fill(tile, key, slot);
+    auto const key = __shfl_sync(kFullWarp, own.key, from);
+    auto const slot = __shfl_sync(kFullWarp, own.slot, from);
+    if ((lanes >> from & 1) != 0) function(NewSlot{key, slot});
   }
+}
+
+// First values of new slots, all of one table: states for the lanes in `lanes`, rows for those in
+// `rows`. Most states take a sector at most: then each lane writes its own.
+__device__ __forceinline__ void initialize_slots(TableRef const& table, unsigned lanes,
+                                                 unsigned rows, NewSlot const& own) {
+  auto const filler = SlotFiller(table);
+  auto const tile = RowTile(lanes_of_row(table.dim));
+  auto const fill_states = [&](NewSlot const& to) { filler.fill_states(tile, to.slot); };
+  if (rows != 0) {
+    for_each_new(tile, rows, own,
+                 [&](NewSlot const& to) { filler.fill_row(tile, to.key, to.slot); });
+  }
+  if (!filler.fills_sectors()) return for_each_new(tile, lanes, own, fill_states);
+  if ((lanes >> lane_id() & 1) != 0) filler.fill_states(RowTile(1), own.slot);
 }
 
 // A lane an id.
 __global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call) {
-  auto const count = *call.list.count;
-  if (count == 0) return;
+  auto const count = call.list.counts->ids;
+  if (count == 0 || (call.list.counts->full == 0 && !call.counts_uses)) return;
   __shared__ uint32_t counts[kMaxTables][1];  // evicted
   auto const tally = Tally<1>{counts};
   tally.clear();
   for (auto i = blockIdx.x * kThreads + threadIdx.x; i < count; i += gridDim.x * kThreads) {
-    auto const won = call.list.won[i];
-    if (won == kNotWon) continue;
-    auto const id = MissingId(call.view, call.list.ids[i]);
-    if (!stores(won, id.table.policy)) continue;
+    auto const missing = call.list.ids[i];
+    if (missing.won == kNotWon) continue;
+    auto const id = MissingId(call.view, missing);
+    if (!stores(missing.won, id.table.policy)) continue;
     auto const t = id.feature.table;
     auto const slot = id.feature.slots[id.position];
     if (store_key(id.table, id.key, slot, call.uses[t].clock)) tally.add(t, 0);
@@ -140,33 +165,34 @@ __global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call)
   });
 }
 
-// A lane an id; then all lanes of the warp write the first values of the new rows.
+// A lane an id; then the warp writes first values where they are not written yet.
 __global__ void __launch_bounds__(kThreads) resolve_kernel(MissingCall const call) {
-  auto const count = *call.list.count;
+  auto const count = call.list.counts->ids;
   if (count == 0) return;
   __shared__ uint32_t counts[kMaxTables][2];  // inserted, refused
   auto const tally = Tally<2>{counts};
   tally.clear();
   auto const step = gridDim.x * kThreads;
   for (auto base = blockIdx.x * kThreads + threadIdx.x / 32 * 32; base < count; base += step) {
-    auto const i = base + static_cast<uint32_t>(lane_id());
-    Key key = kEmptyKey;
+    auto const turn = base + static_cast<uint32_t>(lane_id());
+    Missing missing{};
     Resolved now{kRefusedSlot, false};
     int32_t t = -1;
-    if (i < count) {
-      auto const id = MissingId(call.view, call.list.ids[i]);
+    if (turn < count) {
+      missing = call.list.ids[from_end(turn, count)];
+      auto const id = MissingId(call.view, missing);
       t = id.feature.table;
-      key = id.key;
       auto& slot = id.feature.slots[id.position];
-      now = resolve(id.table, key, {slot, call.list.won[i]}, call.uses[t]);
+      now = resolve(id.table, id.key, {slot, missing.won}, call.uses[t]);
       slot = now.slot;
       if (now.is_new) tally.add(t, 0);
-      if (slot == kRefusedSlot) tally.add(t, 1);
+      if (now.slot == kRefusedSlot) tally.add(t, 1);
     }
+    auto const rows = __ballot_sync(kFullWarp, now.is_new && !missing.has_row);
     for (auto rest = __ballot_sync(kFullWarp, now.is_new); rest != 0;) {
       auto const table = __shfl_sync(kFullWarp, t, __ffs(static_cast<int>(rest)) - 1);
       auto const same = rest & __ballot_sync(kFullWarp, t == table);
-      initialize_slots(call.view.tables[table], same, key, now.slot);
+      initialize_slots(call.view.tables[table], same, same & rows, {missing.key, now.slot});
       rest &= ~same;
     }
   }

@@ -11,39 +11,43 @@
 
 namespace dynemb::cuda {
 
-struct Missing {
+struct alignas(16) Missing {
   Key key;
-  int32_t feature;
   uint32_t position;
+  uint16_t feature;
+  Won won;
+  bool has_row;  // the probe has written the first values of the slot's row
+};
+static_assert(sizeof(Missing) == 16, "read and written at once");
+
+struct MissingCounts {
+  uint32_t ids;
+  uint32_t full;  // not 0: for some the bucket had no empty slot
 };
 
 struct MissingList {
-  Missing* ids;     // [all ids of the call]
-  Won* won;         // [all ids of the call] by claim
-  uint32_t* count;  // [1]
+  Missing* ids;           // [all ids of the call]
+  MissingCounts* counts;  // [1]
 };
 
 struct MissingCall {
   CallView view;
   Touch const* uses;  // [tables]
   MissingList list;
+  bool counts_uses;  // some table has packed scores: core/lookup.h, stores()
 };
 
-// Reached by all lanes of a warp.
-__device__ __forceinline__ void append_missing(MissingList const& list, bool missing, Key key,
-                                               int32_t feature, int64_t position) {
-  auto const lanes = __ballot_sync(kFullWarp, missing);
-  if (lanes == 0) return;
+// Puts the ids of the lanes in `lanes` on the list. Reached by all lanes of a warp.
+__device__ __forceinline__ void append_missing(MissingList const& list, unsigned lanes,
+                                               Missing const& id) {
   uint32_t first = 0;
-  if (lane_id() == 0) first = atomicAdd(list.count, static_cast<uint32_t>(__popc(lanes)));
+  if (lane_id() == 0) first = atomicAdd(&list.counts->ids, static_cast<uint32_t>(__popc(lanes)));
   first = __shfl_sync(kFullWarp, first, 0);
-  if (missing) {
-    list.ids[first + __popc(lanes & lanes_below())] = {key, feature,
-                                                       static_cast<uint32_t>(position)};
-  }
+  if ((lanes >> lane_id() & 1) != 0) list.ids[first + __popc(lanes & lanes_below())] = id;
 }
 
-// Puts claim, store and resolve (core/lookup.h) on the stream.
+// Puts the phases after claims of empty slots (core/lookup.h) on the stream: claims in full
+// buckets, store, resolve.
 cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream);
 
 }  // namespace dynemb::cuda

@@ -13,14 +13,17 @@
 namespace dynemb::cuda {
 
 // core's equal_bytes for 32 digests, packed into one word. A candidate of byte j of word w stands
-// at bit 8 j + 7 - w.
+// at bit 8 j + 7 - w. Exact, where core's may also name a digest beside an equal one: in a training
+// lookup keys are written to empty slots meanwhile, and none of these may be taken for a candidate.
 __device__ __forceinline__ uint32_t candidates(uint4 const& a, uint4 const& b, uint32_t pattern) {
   uint32_t const words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
   uint32_t result = 0;
 #pragma unroll
   for (int w = 0; w < 8; ++w) {
     auto const difference = words[w] ^ pattern;
-    result |= ((difference - 0x01010101u) & ~difference & 0x80808080u) >> w;
+    // Bit 7 of a byte is 0 if the other seven do not differ; nothing is borrowed.
+    auto const lower_bits = (difference | 0x80808080u) - 0x01010101u;
+    result |= (~(lower_bits | difference) & 0x80808080u) >> w;
   }
   return result;
 }

@@ -6,12 +6,16 @@
 //
 // An id that is not in the table reads its initial row, also in training, where a later kernel may
 // store it: what it will hold is known without waiting (core/initializer.h). So a lookup writes its
-// rows here, whatever becomes of the missing ids. A template over Ids: what a probe does beyond
-// finding the slot (see cuda/find.cu and cuda/lookup.cu):
-//   probe(here, position, active)   reached by all lanes; writes the slot
-//   touch<kLooks>(here, probed)     kLooks: a popular id is worth a look whether it is touched, as
-//                                   after the rows were copied, when nothing waits for it
-//   missing(table)                  the initializer of ids without a row
+// rows here, whatever becomes of the missing ids. Who has taken an empty slot for its key writes
+// the row there too, while it has it: nobody reads the row of a slot without a digest, and whoever
+// takes the slot in a later kernel writes all of it again. A template over Ids: what a probe does
+// beyond finding the slot (see cuda/find.cu and cuda/lookup.cu):
+//   kTrains                    ids are touched, missing ones may take slots
+//   probe(here, position, active, draws)   reached by all lanes; writes the slot. draws: initial
+//                              rows of missing ids will be written here
+//   touch<kLooks>(here, probed)   kLooks: a popular id is worth a look whether it is touched, as
+//                              after the rows were copied, when nothing waits for it
+//   missing(table)             the initializer of ids without a row
 #pragma once
 
 #include <cstdint>
@@ -36,11 +40,21 @@ struct Here {
 
 struct Probed {
   Key key;
-  int32_t slot;  // kPaddingSlot, or below it where there is no row
+  int32_t slot;  // kPaddingSlot, or below it where there is no row: pending, if the id has to write
+                 // the initial row to the slot, too
 };
 
-template <class In, class Out, class Ids>
+// The slot that an id without a row fills, or a negative number.
+__device__ __forceinline__ int32_t slot_to_fill(int32_t slot) {
+  return is_pending(slot) ? pending(slot) : kRefusedSlot;
+}
+
+// kDrawn: how many initial rows a tile draws at a time. Two share the work on the key of the
+// generator, if there are registers left.
+template <class In, class Out, class Ids, int kDrawn>
 struct RowCopier {
+  static constexpr bool kTrains = Ids::kTrains;
+
   In in;
   Out out;
   Here here;
@@ -58,25 +72,31 @@ struct RowCopier {
     store_quad<true>(out, element_pointer(out, here.feature.rows, offset), column, dim, values);
   }
 
-  __device__ __forceinline__ float4 initial(Key key, int32_t column) const {
-    auto const& table = here.table;
-    return initial_quad(table, ids.missing(table), row_seed(table), key, column);
+  // Of ids without a row.
+  __device__ __forceinline__ RowDrawer drawer() const {
+    return {here.table, ids.missing(here.table)};
   }
 
-  // One row for each of the `count` <= 32 ids from `first` on.
-  __device__ __forceinline__ void copy(int64_t first, int32_t count) const {
+  // Four columns of the row of a slot that nobody reads yet.
+  __device__ __forceinline__ void fill(int32_t slot, int32_t column, float4 const& values) const {
+    auto const& table = here.table;
+    store_quad<true>(in, row_pointer(in, table.values, slot, table.dim), column, table.dim, values);
+  }
+
+  // One row for each of the `count` <= 32 ids from `first` on (is_countable).
+  __device__ __forceinline__ void copy(int32_t first, int32_t count) const {
     auto const active = lane_id() < count;
-    auto const id = ids.probe(here, first + lane_id(), active);
+    auto const id = ids.probe(here, first + lane_id(), active, true);
     auto const tile = RowTile(lanes_of_row(here.table.dim));
     for (int32_t base = 0; base < count; base += tile.per_warp * kRowsInFlight) {
       copy_some(tile, first, count, base, id.slot);
     }
     auto const missing = __ballot_sync(kFullWarp, active && id.slot < kPaddingSlot);
-    if (missing != 0) write_initial(tile, first, missing, id.key);
+    if (missing != 0) write_initial(tile, first, missing, id);
     ids.template touch<true>(here, id);
   }
 
-  __device__ __forceinline__ void copy_some(RowTile const& tile, int64_t first, int32_t count,
+  __device__ __forceinline__ void copy_some(RowTile const& tile, int32_t first, int32_t count,
                                             int32_t base, int32_t own_slot) const {
     auto const dim = here.table.dim;
     int32_t slot[kRowsInFlight];
@@ -100,14 +120,32 @@ struct RowCopier {
     }
   }
 
-  __device__ __forceinline__ void write_initial(RowTile const& tile, int64_t first,
-                                                unsigned missing, Key own_key) const {
-    for (int32_t base = 0; base < 32; base += tile.per_warp) {
-      auto const index = base + tile.index;
-      auto const key = __shfl_sync(kFullWarp, own_key, index);
-      if ((missing >> index & 1) == 0) continue;
+  __device__ __forceinline__ void write_initial(RowTile const& tile, int32_t first,
+                                                unsigned missing, Probed const& own) const {
+    auto const own_slot = slot_to_fill(own.slot);
+    auto const rows = drawer();
+    for (int32_t base = 0; base < 32; base += tile.per_warp * kDrawn) {
+      Key key[kDrawn];
+      int32_t slot[kDrawn];
+      bool wanted[kDrawn], any = false;
+#pragma unroll
+      for (int r = 0; r < kDrawn; ++r) {
+        auto const index = base + r * tile.per_warp + tile.index;
+        key[r] = __shfl_sync(kFullWarp, own.key, index & 31);
+        slot[r] = __shfl_sync(kFullWarp, own_slot, index & 31);
+        wanted[r] = index < 32 && (missing >> index & 1) != 0;
+        any |= wanted[r];
+      }
+      if (!any) continue;
       for (auto c = tile.first_column(); c < here.table.dim; c += tile.step()) {
-        store(first + index, c, initial(key, c));
+        float4 values[kDrawn];
+        rows.draw(in, key, c, values);
+#pragma unroll
+        for (int r = 0; r < kDrawn; ++r) {
+          if (!wanted[r]) continue;
+          store(first + base + r * tile.per_warp + tile.index, c, values[r]);
+          if (slot[r] >= 0) fill(slot[r], c, values[r]);
+        }
       }
     }
   }

@@ -122,6 +122,44 @@ void claim_by_groups(TestTable& table, Scenario const& s, int groups, int lanes)
   for (auto& thread : running) thread.join();
 }
 
+// As a probe of a GPU looks for keys: only where the digest is the same.
+int find_exactly(Bucket const& bucket, Key key) {
+  auto const digest = digest_of(hash_key(key));
+  for (int i = 0; i < kBucketCapacity; ++i) {
+    if (bucket.digests[i] == digest && bucket.keys[i] == key) return i;
+  }
+  return -1;
+}
+
+// Empty slots are claimed, and their keys written, while other threads probe and touch: old keys
+// are found where they are, new ones by nobody, and the thread sanitizer sees no byte shared.
+void claim_beside_probes(Scenario const& s) {
+  TestTable table(2, 1, ScorePolicy::kStep, s.evicts);
+  fill(table, s);
+  auto const bucket = bucket_at(table.ref, 0);
+  std::vector<std::thread> running;
+  for (int t = 0; t < 2; ++t) {
+    running.emplace_back([&] {
+      for (auto const key : s.new_keys) {
+        auto const claimed = claim_empty(ScalarGroup{}, bucket, mark_of(hash_key(key)));
+        if (claimed.won) bucket.keys[claimed.place] = key;
+      }
+    });
+    running.emplace_back([&] {
+      for (size_t i = 0; i < s.old_keys.size(); ++i) {
+        CHECK(find_exactly(bucket, s.old_keys[i]) == static_cast<int>(i));
+        touch(bucket.scores + i, ScorePolicy::kStep, kClock, 0);
+      }
+      for (auto const key : s.new_keys) CHECK(find_exactly(bucket, key) == -1);
+    });
+  }
+  for (auto& thread : running) thread.join();
+  for (size_t i = 0; i < s.old_keys.size(); ++i) CHECK(bucket.scores[i] == kClock);
+  auto const marks = std::count_if(bucket.scores, bucket.scores + kBucketCapacity, is_mark);
+  auto const room = size_t(kBucketCapacity) - s.old_keys.size();
+  CHECK(size_t(marks) == std::min(s.new_keys.size(), room));
+}
+
 Scenario scenario(size_t old_count, size_t touched, size_t new_count, bool evicts, bool ties) {
   Scenario s;
   s.old_keys = keys_of_first_bucket(old_count, 1);
@@ -149,6 +187,7 @@ int main() {
   };
   for (auto const& s : scenarios) {
     auto const wanted = expected(s);
+    for (int repeat = 0; repeat < 20; ++repeat) claim_beside_probes(s);
     for (int repeat = 0; repeat < 5; ++repeat) {
       TestTable by_threads(2, 1, ScorePolicy::kStep, s.evicts);
       fill(by_threads, s);
