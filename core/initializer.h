@@ -26,6 +26,11 @@ enum class InitializerKind : int32_t { kConstant = 0, kUniform = 1, kNormal = 2,
 //   kDebug     none: every column is key mod 100000
 constexpr int kInitializerParameters = 6;
 
+// Whether initial rows depend on the table's seed; where they do not, nobody reads it.
+DYNEMB_HD constexpr bool is_seeded(InitializerKind kind) {
+  return kind == InitializerKind::kUniform || kind == InitializerKind::kNormal;
+}
+
 struct Initializer {
   InitializerKind kind;
   float parameter[kInitializerParameters];
@@ -54,8 +59,7 @@ struct RowSeed {
 // Columns 4 * quad to 4 * quad + 3 of the row of `key`, counted from the first one that is here.
 DYNEMB_HD void initial_values(Initializer const& initializer, RowSeed const& seed, Key key,
                               uint32_t quad, float (&values)[4]) {
-  if (initializer.kind == InitializerKind::kConstant ||
-      initializer.kind == InitializerKind::kDebug) {
+  if (!is_seeded(initializer.kind)) {
     auto const value = initializer.kind == InitializerKind::kConstant
                            ? initializer.parameter[0]
                            : static_cast<float>(key % 100000u);
