@@ -29,7 +29,7 @@ backend::Scratch read_scratch(BufferReader& reader) {
 }
 
 // Counts tables and features into the struct; false if there are too many. The struct has 30 kB, of
-// which most calls use little, so nothing else of it is set before it is known.
+// which most calls use little: nothing else of it is set before it is known, every field by its handler.
 template <class OpArgs>
 bool set_counts(BufferReader& reader, OpArgs& args, IntAttr tables, IntAttr features) {
   args.num_tables = count_rows(tables, kNumTableFields);
@@ -83,6 +83,7 @@ ffi::Error find_handler(Run context, Args operands, Rets results, IntAttr tables
   BufferReader reader("find", operands, results);
   FindArgs args;
   if (!set_counts(reader, args, tables, features)) return reader.finish();
+  args.given_scores = nullptr;
   auto const seeded = any_table<InitializerKind>(tables, kTableEvalInitializer, is_seeded);
   read_tables(reader, {tables, initializers, state_initial}, {true, false, seeded}, false,
               args.num_tables, args.tables);
@@ -172,6 +173,7 @@ ffi::Error sum_rows_handler(Run context, Args operands, Rets results, IntAttr ta
   BufferReader reader("sum_rows", operands, results);
   ReduceArgs args;
   if (!set_counts(reader, args, tables, features)) return reader.finish();
+  args.counts_step = 0;
   RowArrays arrays(reader);
   for (int32_t t = 0; t < args.num_tables; ++t) {
     auto const* const fields = sums.begin() + t * kNumSumsFields;

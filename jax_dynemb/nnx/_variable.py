@@ -108,7 +108,16 @@ def graph_nodes(tree: Any) -> list[Any]:
 
 def is_graph_node(x: Any) -> bool:
     """Returns whether ``x`` is one of the objects that nnx tracks by identity."""
-    return isinstance(x, nnx.Pytree | nnx.Variable)
+    kind = type(x)
+    if (known := _graph_nodes.get(kind)) is not None:
+        return known
+    is_node = isinstance(x, nnx.Pytree | nnx.Variable)
+    if not isinstance(x, jax.core.Tracer):  # which one it stands for differs
+        _graph_nodes[kind] = is_node
+    return is_node
+
+
+_graph_nodes: dict[type, bool] = {}  # by type, what isinstance takes long to say
 
 
 def iter_variables(tree: Any) -> Iterator[nnx.Variable[Any]]:
