@@ -22,8 +22,10 @@ T* data(ffi::AnyBuffer const& buffer) {
   return static_cast<T*>(buffer.untyped_data());
 }
 
-// The last result of every call. Empty where an operation needs none.
+// The last result of every call, empty where an operation needs none; and the last operand, which
+// says nothing (jax_dynemb/ops/_call.py).
 backend::Scratch read_scratch(BufferReader& reader) {
+  reader.next_arg("work");
   auto const scratch = reader.next_ret("scratch");
   return {scratch.untyped_data(), scratch.size_bytes()};
 }

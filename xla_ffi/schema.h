@@ -68,7 +68,8 @@ enum SumsField : int32_t {
 //   update  in: ids, slots, gradients, [offsets], [weights], [scale]
 //   reduce  as update
 //   sum_rows  as update, without ids; slots are the numbers of groups
-// The last result of every call is scratch memory, uint8[n]; n may be 0.
+// The last operand of every call is a number that is not read (jax_dynemb/ops/_call.py); the last
+// result is scratch memory, uint8[n]; n may be 0.
 // Every table buffer of a call that changes the table is both operand and result.
 
 }  // namespace dynemb
