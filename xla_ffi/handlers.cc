@@ -31,7 +31,8 @@ backend::Scratch read_scratch(BufferReader& reader) {
 }
 
 // Counts tables and features into the struct; false if there are too many. The struct has 30 kB, of
-// which most calls use little: nothing else of it is set before it is known, every field by its handler.
+// which most calls use little: nothing else of it is set before it is known, every field by its
+// handler.
 template <class OpArgs>
 bool set_counts(BufferReader& reader, OpArgs& args, IntAttr tables, IntAttr features) {
   args.num_tables = count_rows(tables, kNumTableFields);
@@ -156,8 +157,7 @@ ffi::Error reduce_handler(Run context, Args operands, Rets results, IntAttr tabl
     auto const slots = reader.next_ret("unique slots");
     auto const gradients = reader.next_ret("row gradients");
     auto const count = static_cast<int64_t>(slots.element_count());
-    args.sums[t] = {
-        data<int32_t>(slots), gradients.untyped_data(), ValueType::kFloat32, {}, count};
+    args.sums[t] = {data<int32_t>(slots), gradients.untyped_data(), ValueType::kFloat32, {}, count};
     auto const dims = gradients.dimensions();
     args.tables[t].dim = dims.size() == 2 ? static_cast<int32_t>(dims[1]) : 0;
   }

@@ -158,7 +158,7 @@ class Runner:
 
 def arguments(
     job: Job, coll: jde.Tables, held: dict[str, Any]
-) -> list[tuple[Any, Any]]:
+) -> list[tuple[Any, ...]]:
     """The arguments of steps on the device: ids and gradients, by feature.
 
     Args:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 from flax import nnx
 from flax.errors import TraceContextError
+from jax.core import Tracer
 
 from jax_dynemb.ops._state import TableState
 
@@ -112,7 +113,7 @@ def is_graph_node(x: Any) -> bool:
     if (known := _graph_nodes.get(kind)) is not None:
         return known
     is_node = isinstance(x, nnx.Pytree | nnx.Variable)
-    if not isinstance(x, jax.core.Tracer):  # which one it stands for differs
+    if not isinstance(x, Tracer):  # which one it stands for differs
         _graph_nodes[kind] = is_node
     return is_node
 

@@ -224,6 +224,26 @@ def test_a_step_runs_nothing_beside_our_calls(platform, work):
     assert operations == {"custom-call"}, entry
 
 
+@pytest.mark.parametrize("optimizer", [None, "sgd"])
+def test_to_xla_a_step_of_many_ids_is_work(optimizer):
+    """Below 1000 operations its CPU client keeps the thread that calls."""
+    coll = collection(optimizer or "sgd")
+
+    def step(state, ids):
+        if optimizer is None:
+            return coll.find(state, ids)[0]
+        return train_step(coll, state, ids)
+
+    def operations(ids_of_a: int) -> float:
+        batch = random_batch() | {"a": jde.ids(np.arange(ids_of_a))}
+        jitted = jax.jit(step, donate_argnums=0 if optimizer else ())
+        compiled = jitted.lower(coll.init(0), batch).compile()
+        return compiled.cost_analysis()["flops"]
+
+    assert operations(32) < 500
+    assert operations(4096) >= 1000
+
+
 def test_one_call_of_each_operation_for_all_tables(platform):
     targets = re.findall(
         r'custom_call_target="(dynemb_\w+)"', compiled_text(collection())
