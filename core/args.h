@@ -18,7 +18,7 @@ constexpr int kMaxFeatures = 128;  // of one call
 struct LookupArgs {
   int32_t num_tables;
   int32_t num_features;
-  uint32_t const* given_scores;  // [num_tables], read by tables with customized scores
+  uint32_t const* given_scores;  // [num_tables] where a table has customized scores; else null
   TableRef tables[kMaxTables];
   FeatureRef features[kMaxFeatures];
 };

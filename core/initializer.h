@@ -27,6 +27,11 @@ enum class InitializerKind : int32_t { kConstant = 0, kUniform = 1, kNormal = 2,
 //   kDebug     none: every column is key mod 100000
 constexpr int kInitializerParameters = 6;
 
+// Whether initial rows depend on the table's seed; where they do not, nobody reads it.
+DYNEMB_HD constexpr bool is_seeded(InitializerKind kind) {
+  return kind == InitializerKind::kUniform || kind == InitializerKind::kNormal;
+}
+
 struct Initializer {
   InitializerKind kind;
   float parameter[kInitializerParameters];
@@ -83,8 +88,7 @@ struct RowSeed {
 template <int kRows>
 DYNEMB_HD void initial_values(Initializer const& initializer, RowSeed const& seed,
                               Key const (&keys)[kRows], uint32_t quad, float (&values)[kRows][4]) {
-  if (initializer.kind == InitializerKind::kConstant ||
-      initializer.kind == InitializerKind::kDebug) {
+  if (!is_seeded(initializer.kind)) {
     for (int r = 0; r < kRows; ++r) {
       auto const value = constant_value(initializer, keys[r]);
       for (auto& each : values[r]) each = value;

@@ -21,7 +21,9 @@ DYNEMB_HD float* state_at(TableRef const& table, int state, int64_t slot) {
   return table.states[state] + slot * table.state_width[state];
 }
 
+// A serving lookup whose rows need no seed comes without counters.
 DYNEMB_HD RowSeed row_seed(TableRef const& table) {
+  if (table.counters == nullptr) return {0, 0};
   return {table.counters[kSeed], static_cast<uint32_t>(table.counters[kFirstColumn] / 4)};
 }
 

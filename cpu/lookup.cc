@@ -59,7 +59,7 @@ struct Lookup {
       auto const clock = next_clock(table.counters[kClock], timed ? nanoseconds_now() : 0);
       set_in_each_row(table, kClock, clock);
       set_in_each_row(table, kLookups, table.counters[kLookups] + 1);
-      use[i] = {clock, args.given_scores[i]};
+      use[i] = {clock, args.given_scores == nullptr ? 0 : args.given_scores[i]};
     }
   }
 

@@ -32,7 +32,7 @@ struct BeginLookup {
   __device__ NewCounters begin_table(Call const&, TableRef const& table, int32_t t) const {
     auto const timed = table.policy == ScorePolicy::kTimestamp;
     auto const clock = next_clock(table.counters[kClock], timed ? nanoseconds_now() : 0);
-    uses[t] = {clock, given_scores[t]};
+    uses[t] = {clock, given_scores == nullptr ? 0 : given_scores[t]};
     return {2, {kClock, kLookups}, {clock, table.counters[kLookups] + 1}};
   }
 };

@@ -22,13 +22,17 @@ T* data(ffi::AnyBuffer const& buffer) {
   return static_cast<T*>(buffer.untyped_data());
 }
 
-// The last result of every call. Empty where an operation needs none.
+// The last result of every call, empty where an operation needs none; and the last operand, which
+// says nothing (jax_dynemb/ops/_call.py).
 backend::Scratch read_scratch(BufferReader& reader) {
+  reader.next_arg("work");
   auto const scratch = reader.next_ret("scratch");
   return {scratch.untyped_data(), scratch.size_bytes()};
 }
 
-// Counts tables and features into the struct; false if there are too many.
+// Counts tables and features into the struct; false if there are too many. The struct has 30 kB, of
+// which most calls use little: nothing else of it is set before it is known, every field by its
+// handler.
 template <class OpArgs>
 bool set_counts(BufferReader& reader, OpArgs& args, IntAttr tables, IntAttr features) {
   args.num_tables = count_rows(tables, kNumTableFields);
@@ -38,22 +42,35 @@ bool set_counts(BufferReader& reader, OpArgs& args, IntAttr tables, IntAttr feat
   return fits;
 }
 
+bool is_customized(ScorePolicy policy) { return policy == ScorePolicy::kCustomized; }
+
+// Whether is(field) holds for one of the tables.
+template <class Enum, class Predicate>
+bool any_table(IntAttr tables, TableField field, Predicate const& is) {
+  for (size_t row = 0; row < tables.size(); row += kNumTableFields) {
+    if (is(static_cast<Enum>(tables[row + field]))) return true;
+  }
+  return false;
+}
+
 ffi::Error lookup_handler(Run context, Args operands, Rets results, IntAttr tables,
                           IntAttr features, FloatAttr initializers, FloatAttr state_initial) {
   BufferReader reader("lookup", operands, results);
-  auto const args = std::make_unique<LookupArgs>();
-  if (!set_counts(reader, *args, tables, features)) return reader.finish();
-  args->given_scores = data<uint32_t>(reader.next_arg("scores"));
+  LookupArgs args;
+  if (!set_counts(reader, args, tables, features)) return reader.finish();
+  args.given_scores = any_table<ScorePolicy>(tables, kTablePolicy, is_customized)
+                          ? data<uint32_t>(reader.next_arg("scores"))
+                          : nullptr;
   read_tables(reader, {tables, initializers, state_initial}, {true, true, true}, true,
-              args->num_tables, args->tables);
+              args.num_tables, args.tables);
   RowArrays arrays(reader);
-  for (int32_t f = 0; f < args->num_features; ++f) {
-    auto& feature = args->features[f] = describe_feature(features, f);
+  for (int32_t f = 0; f < args.num_features; ++f) {
+    auto& feature = args.features[f] = describe_feature(features, f);
     set_ids(reader, feature);
     set_bags(reader, features, f, feature);
     if (feature.pooling != Pooling::kNoRows) {
       auto const* const fields = rows_fields(features, f);
-      auto const dim = args->tables[feature.table].dim;
+      auto const dim = args.tables[feature.table].dim;
       set_rows(reader, arrays.result(fields, "rows"), fields, dim, feature);
     }
     feature.slots = data<int32_t>(reader.next_ret("slots"));
@@ -61,30 +78,32 @@ ffi::Error lookup_handler(Run context, Args operands, Rets results, IntAttr tabl
   }
   auto const scratch = read_scratch(reader);
   auto error = reader.finish();
-  return error.failure() ? error : backend::lookup(context, *args, scratch);
+  return error.failure() ? error : backend::lookup(context, args, scratch);
 }
 
 ffi::Error find_handler(Run context, Args operands, Rets results, IntAttr tables, IntAttr features,
                         FloatAttr initializers, FloatAttr state_initial) {
   BufferReader reader("find", operands, results);
-  auto const args = std::make_unique<FindArgs>();
-  if (!set_counts(reader, *args, tables, features)) return reader.finish();
-  read_tables(reader, {tables, initializers, state_initial}, {true, false, true}, false,
-              args->num_tables, args->tables);
+  FindArgs args;
+  if (!set_counts(reader, args, tables, features)) return reader.finish();
+  args.given_scores = nullptr;
+  auto const seeded = any_table<InitializerKind>(tables, kTableEvalInitializer, is_seeded);
+  read_tables(reader, {tables, initializers, state_initial}, {true, false, seeded}, false,
+              args.num_tables, args.tables);
   RowArrays arrays(reader);
-  for (int32_t f = 0; f < args->num_features; ++f) {
-    auto& feature = args->features[f] = describe_feature(features, f);
+  for (int32_t f = 0; f < args.num_features; ++f) {
+    auto& feature = args.features[f] = describe_feature(features, f);
     set_ids(reader, feature);
     set_bags(reader, features, f, feature);
     auto const* const fields = rows_fields(features, f);
-    auto const dim = args->tables[feature.table].dim;
+    auto const dim = args.tables[feature.table].dim;
     set_rows(reader, arrays.result(fields, "rows"), fields, dim, feature);
     feature.found = data<uint8_t>(reader.next_ret("found"));
     feature.slots = data<int32_t>(reader.next_ret("slots"));
   }
   auto const scratch = read_scratch(reader);
   auto error = reader.finish();
-  return error.failure() ? error : backend::find(context, *args, scratch);
+  return error.failure() ? error : backend::find(context, args, scratch);
 }
 
 // The gradients of all features and where they belong. The tables are there already.
@@ -108,45 +127,44 @@ void read_gradients(BufferReader& reader, IntAttr features, bool with_ids, OpArg
 ffi::Error update_handler(Run context, Args operands, Rets results, IntAttr tables,
                           IntAttr features, FloatAttr initializers, FloatAttr state_initial) {
   BufferReader reader("update", operands, results);
-  auto const args = std::make_unique<UpdateArgs>();
-  if (!set_counts(reader, *args, tables, features)) return reader.finish();
-  args->hyper = data<float>(reader.next_arg("hyper-parameters"));
+  UpdateArgs args;
+  if (!set_counts(reader, args, tables, features)) return reader.finish();
+  args.hyper = data<float>(reader.next_arg("hyper-parameters"));
   read_tables(reader, {tables, initializers, state_initial}, {true, true, true}, true,
-              args->num_tables, args->tables);
-  for (int32_t t = 0; t < args->num_tables; ++t) {
+              args.num_tables, args.tables);
+  for (int32_t t = 0; t < args.num_tables; ++t) {
     auto const kind = tables[size_t(t * kNumTableFields + kTableOptimizer)];
-    args->optimizers[t] = static_cast<OptimizerKind>(kind);
-    reader.expect(num_states(args->optimizers[t]) == args->tables[t].num_states,
+    args.optimizers[t] = static_cast<OptimizerKind>(kind);
+    reader.expect(num_states(args.optimizers[t]) == args.tables[t].num_states,
                   "the optimizer does not have the table's states");
   }
-  read_gradients(reader, features, true, *args);
+  read_gradients(reader, features, true, args);
   auto const scratch = read_scratch(reader);
   auto error = reader.finish();
-  return error.failure() ? error : backend::update(context, *args, scratch);
+  return error.failure() ? error : backend::update(context, args, scratch);
 }
 
 ffi::Error reduce_handler(Run context, Args operands, Rets results, IntAttr tables,
                           IntAttr features, FloatAttr initializers, FloatAttr state_initial,
                           int64_t counts_step) {
   BufferReader reader("reduce", operands, results);
-  auto const args = std::make_unique<ReduceArgs>();
-  if (!set_counts(reader, *args, tables, features)) return reader.finish();
-  args->counts_step = static_cast<int32_t>(counts_step);
+  ReduceArgs args;
+  if (!set_counts(reader, args, tables, features)) return reader.finish();
+  args.counts_step = static_cast<int32_t>(counts_step);
   read_tables(reader, {tables, initializers, state_initial}, {false, false, true}, true,
-              args->num_tables, args->tables);
-  for (int32_t t = 0; t < args->num_tables; ++t) {
+              args.num_tables, args.tables);
+  for (int32_t t = 0; t < args.num_tables; ++t) {
     auto const slots = reader.next_ret("unique slots");
     auto const gradients = reader.next_ret("row gradients");
     auto const count = static_cast<int64_t>(slots.element_count());
-    args->sums[t] = {
-        data<int32_t>(slots), gradients.untyped_data(), ValueType::kFloat32, {}, count};
+    args.sums[t] = {data<int32_t>(slots), gradients.untyped_data(), ValueType::kFloat32, {}, count};
     auto const dims = gradients.dimensions();
-    args->tables[t].dim = dims.size() == 2 ? static_cast<int32_t>(dims[1]) : 0;
+    args.tables[t].dim = dims.size() == 2 ? static_cast<int32_t>(dims[1]) : 0;
   }
-  read_gradients(reader, features, true, *args);
+  read_gradients(reader, features, true, args);
   auto const scratch = read_scratch(reader);
   auto error = reader.finish();
-  return error.failure() ? error : backend::reduce(context, *args, scratch);
+  return error.failure() ? error : backend::reduce(context, args, scratch);
 }
 
 // A reduction without a table: slots are the numbers of groups, and the sum of a group has a place
@@ -155,24 +173,25 @@ ffi::Error sum_rows_handler(Run context, Args operands, Rets results, IntAttr ta
                             IntAttr features, FloatAttr /*initializers*/,
                             FloatAttr /*state_initial*/, IntAttr sums) {
   BufferReader reader("sum_rows", operands, results);
-  auto const args = std::make_unique<ReduceArgs>();
-  if (!set_counts(reader, *args, tables, features)) return reader.finish();
+  ReduceArgs args;
+  if (!set_counts(reader, args, tables, features)) return reader.finish();
+  args.counts_step = 0;
   RowArrays arrays(reader);
-  for (int32_t t = 0; t < args->num_tables; ++t) {
+  for (int32_t t = 0; t < args.num_tables; ++t) {
     auto const* const fields = sums.begin() + t * kNumSumsFields;
     auto const groups = fields[kSumsGroups];
-    auto& table = args->tables[t];
+    auto& table = args.tables[t] = TableRef{};
     table.dim = static_cast<int32_t>(fields[kSumsDim]);
     table.local_buckets = tables[size_t(t * kNumTableFields + kTableNumBuckets)];
     reader.expect(groups <= table.local_buckets * kBucketCapacity, "more groups than slots");
     auto const array = arrays.result(fields + kSumsRows, "sums");
     auto const rows = view_rows(reader, array, fields + kSumsRows, groups, table.dim);
-    args->sums[t] = {nullptr, rows.data, rows.type, rows.places, groups};
+    args.sums[t] = {nullptr, rows.data, rows.type, rows.places, groups};
   }
-  read_gradients(reader, features, false, *args);
+  read_gradients(reader, features, false, args);
   auto const scratch = read_scratch(reader);
   auto error = reader.finish();
-  return error.failure() ? error : backend::reduce(context, *args, scratch);
+  return error.failure() ? error : backend::reduce(context, args, scratch);
 }
 
 void read_slots(BufferReader& reader, RowsArgs& args) {

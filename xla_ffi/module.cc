@@ -32,6 +32,15 @@ nb::tuple names(Names... all) {
   return nb::make_tuple(all...);
 }
 
+// Those of the initializers that need a table's seed.
+nb::list seeded(nb::tuple const& initializers) {
+  nb::list result;
+  for (size_t i = 0; i < initializers.size(); ++i) {
+    if (is_seeded(static_cast<InitializerKind>(i))) result.append(initializers[i]);
+  }
+  return result;
+}
+
 nb::dict constants() {
   nb::dict result;
   result["bucket_capacity"] = kBucketCapacity;
@@ -50,7 +59,9 @@ nb::dict constants() {
   result["hyper_parameters"] = names("learning_rate", "eps", "b1", "b2", "weight_decay");
   result["optimizers"] = names("sgd", "adagrad", "rowwise_adagrad", "adam");
   result["score_policies"] = names("step", "timestamp", "lfu", "customized");
-  result["initializers"] = names("constant", "uniform", "normal", "debug");
+  auto const initializers = names("constant", "uniform", "normal", "debug");
+  result["initializers"] = initializers;
+  result["seeded_initializers"] = seeded(initializers);
   result["poolings"] = names("none", "sum", "mean", "no_rows");
   result["table_fields"] =
       names("num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",

@@ -57,8 +57,10 @@ enum SumsField : int32_t {
 // Attribute "initializers", float32[num_tables, 2, kInitializerParameters]: training, evaluation.
 // Attribute "state_initial", float32[num_tables, kMaxStates].
 //
+// First of all lookup takes scores, if a table has customized ones, and update hyper-parameters.
 // Buffers of a table, in this order and as far as the call uses them:
 //   index, values, state 0 .. num_states - 1, counters
+// find has counters if the rows of some table's unknown ids depend on its seed.
 // Tables of one width may lie one after the other in the same arrays; such tables stand together.
 // Buffers of a feature:
 //   lookup  in: ids, [offsets], [weights]                          out: [rows], slots, [scale]
@@ -66,7 +68,8 @@ enum SumsField : int32_t {
 //   update  in: ids, slots, gradients, [offsets], [weights], [scale]
 //   reduce  as update
 //   sum_rows  as update, without ids; slots are the numbers of groups
-// The last result of every call is scratch memory, uint8[n]; n may be 0.
-// Every table buffer of a call that changes the table, and of find, is both operand and result.
+// The last operand of every call is a number that is not read (jax_dynemb/ops/_call.py); the last
+// result is scratch memory, uint8[n]; n may be 0.
+// Every table buffer of a call that changes the table is both operand and result.
 
 }  // namespace dynemb

@@ -14,12 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb.bench.job import WIDTHS, Job
+from jax_dynemb.bench.job import FULL, WIDTHS, Job
 from jax_dynemb.bench.workloads import Case
 from jax_dynemb.ops._state import TableState
 
 LEARNING_RATE = 1e-3
-FULL = 1.0  # load from which every insert is to evict
 FILL_IDS = 1 << 18  # ids inserted in one call, all tables together
 FOREIGN = 1 << 30  # high word of ids that only take room
 
@@ -106,6 +105,12 @@ def to_device(coll: jde.Tables, case: Case, ids: np.ndarray) -> dict[str, jax.Ar
     shape = (case.batch, case.bag) if case.pooled else (case.ids_per_table,)
     columns = zip(coll.features, ids, strict=True)
     return {name: jde.ids(column.reshape(shape)) for name, column in columns}
+
+
+@jax.jit
+def later(ids: dict[str, jax.Array], number: jax.Array) -> dict[str, jax.Array]:
+    """Other ids, none of which any other number gives: it is added to high words."""
+    return jax.tree.map(lambda pairs: pairs.at[..., 1].add(number), ids)
 
 
 def chunk_of(case: Case) -> int:

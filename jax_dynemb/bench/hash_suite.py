@@ -18,8 +18,8 @@ from rich.table import Table
 import jax_dynemb as jde
 from jax_dynemb.bench import filled, hash_ops, timing, workloads
 from jax_dynemb.bench.figures import recorded
-from jax_dynemb.bench.filled import FOREIGN, FULL
-from jax_dynemb.bench.job import BATCHES
+from jax_dynemb.bench.filled import FOREIGN
+from jax_dynemb.bench.job import BATCHES, FULL
 from jax_dynemb.bench.step_report import verdict
 from jax_dynemb.bench.suite import Context, Suite
 from jax_dynemb.bench.workloads import Case

@@ -16,7 +16,9 @@ from jax_dynemb.bench.workloads import Case
 OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam")
 STEPS = ("jax", "nnx")
 LOAD = 2 / 3  # rows for each slot, as the peers had it
+FULL = 1.0  # load from which every insert is to evict
 BATCHES = 4  # different ones, used in turn, so that no step finds its rows in a cache
+MOST_FRESH_STEPS = 100
 
 INDEX_BYTES = 17  # of a slot: digest, key, score
 
@@ -70,6 +72,29 @@ class Job:
         return self.ids == "fresh"
 
     @property
+    def starts_empty(self) -> bool:
+        """Whether each repeat starts from empty tables, and ends when they are filled.
+
+        Otherwise there are as many steps as it takes to measure.
+        """
+        return self.fresh and self.load < FULL
+
+    @property
+    def num_batches(self) -> int:
+        """How many batches take turns on the device.
+
+        Of fresh ids one for each step; in full tables as many as push each other out
+        before they come again, which is when twice as many ids have come as there are
+        slots.
+        """
+        if not self.fresh:
+            return BATCHES
+        per_table = self.case.ids_per_table
+        if self.load < FULL:
+            return max(1, min(MOST_FRESH_STEPS, self.case.rows // per_table))
+        return -(-2 * int(self.case.rows / self.load) // per_table)
+
+    @property
     def tables(self) -> tuple[Case, str, float, bool]:
         """What the filled tables depend on, but for optimizer states."""
         return self.case, self.dtype, self.load, self.shared
@@ -96,7 +121,7 @@ class Job:
         slot = case.dim * width + state + INDEX_BYTES
         slots = case.tables * int(case.rows / self.load)
         batch = 2 * case.num_outputs * case.dim * output_width
-        return slots * slot + batch + BATCHES * 8 * case.num_ids
+        return slots * slot + batch + self.num_batches * 8 * case.num_ids
 
     def scratch_limit(self) -> int:
         """Bytes a step may take beside tables and outputs.

@@ -12,16 +12,29 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import jax_dynemb as jde
 from jax_dynemb.bench import busy, filled, steps, timing
 from jax_dynemb.bench.figures import Figure
-from jax_dynemb.bench.filled import FULL, Filled
+from jax_dynemb.bench.filled import Filled
 from jax_dynemb.bench.job import Job, gradients
 
-MOST_FRESH_STEPS = 100
 TRACED_STEPS = 4
 COUNTERS = ("rows", "inserted", "evicted", "refused", "lost_updates")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Program:
+    """A step: the jitted function, as a user calls it, and what was compiled of it.
+
+    Attributes:
+      step: finds in JAX's cache what was compiled.
+      compiled: tells of memory.
+    """
+
+    step: Any
+    compiled: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +66,7 @@ class Runner:
 
     def __init__(self, effort: timing.Effort, bytes_per_second: float):
         self.effort, self.bytes_per_second = effort, bytes_per_second
-        self._programs: dict[Job, Any] = {}
+        self._programs: dict[Job, _Program] = {}
 
     def compile(self, jobs: Iterable[Job]) -> None:
         """Compiles the programs of jobs side by side."""
@@ -77,16 +90,18 @@ class Runner:
         In a pass of its own: once a profiler has been at work, it may slow later steps.
         """
         for ready in self.ready(jobs):
-            traced = min(TRACED_STEPS, ready.steps or TRACED_STEPS)
+            # Steps of a repeat that fills tables differ, so all of them count.
+            chain, traced = ready.chain, ready.steps or TRACED_STEPS
             ready.before()
-            ready.chain.run(1)
-            chain = ready.chain
+            chain.run(1)
+            ready.before()
+            jax.block_until_ready(chain.carry)
             yield ready.job, busy.trace(lambda c=chain, n=traced: c.run(n), traced)
 
     def ready(self, jobs: Iterable[Job]) -> Iterator[Ready]:
         """Yields jobs one at a time, ready to run; their tables live no longer."""
         for group in _groups(jobs):
-            tables = Filled(group[0], rows=any(not _starts_empty(j) for j in group))
+            tables = Filled(group[0], rows=any(not j.starts_empty for j in group))
             held: dict[str, Any] = {}  # ids and gradients, for all jobs of the group
             for job in group:
                 coll, state = tables.borrow(job.optimizer or "sgd")
@@ -104,18 +119,11 @@ class Runner:
                 job, coll, timing.Chain(model, model, batches), None, lambda: None
             )
         self.compile([job])
-        carry = (state, jnp.zeros((), jnp.uint32))
-        program = self._programs[_program_of(job)]
-        if job.work == "eval":
-            chain = timing.Chain(
-                lambda c, *args: (c, program(c, *args)), carry, batches
-            )
+        step, only_reads = self._programs[_program_of(job)].step, job.work == "eval"
+        chain = timing.Chain(step, state, batches, only_reads=only_reads)
+        if not job.starts_empty:
             return Ready(job, coll, chain, None, lambda: None)
-        chain = timing.Chain(program, carry, batches)
-        if not _starts_empty(job):
-            return Ready(job, coll, chain, None, lambda: None)
-        count = max(1, min(MOST_FRESH_STEPS, job.case.rows // job.case.ids_per_table))
-        return Ready(job, coll, chain, count, lambda: _empty(coll, chain))
+        return Ready(job, coll, chain, job.num_batches, lambda: _empty(coll, chain))
 
     def steps_of(self, ready: Ready) -> int:
         """Warms a job up and chooses the steps of its repeats."""
@@ -128,7 +136,7 @@ class Runner:
         job, state = ready.job, _state_of(ready.chain.carry)
         memory: dict[str, Any] = {}
         if job.step == "jax":
-            used = self._programs[_program_of(job)].memory_analysis()
+            used = self._programs[_program_of(job)].compiled.memory_analysis()
             size = sum(x.nbytes for x in jax.tree.leaves(_written(job, state)))
             memory["scratch_bytes"] = used.temp_size_in_bytes
             if job.work == "eval":
@@ -150,7 +158,7 @@ class Runner:
 
 def arguments(
     job: Job, coll: jde.Tables, held: dict[str, Any]
-) -> list[tuple[Any, Any]]:
+) -> list[tuple[Any, ...]]:
     """The arguments of steps on the device: ids and gradients, by feature.
 
     Args:
@@ -159,10 +167,13 @@ def arguments(
       held: what other jobs of the same case have on the device already; grows.
     """
     if job.ids not in held:
-        batches = job.batches()
-        held[job.ids] = [filled.to_device(coll, job.case, batch) for batch in batches]
+        batches = [filled.to_device(coll, job.case, ids) for ids in job.batches()]
+        if job.fresh:
+            numbers = np.arange(job.num_batches, dtype=np.uint32)
+            batches = [filled.later(batches[0], number) for number in numbers]
+        held[job.ids] = batches
     if job.work == "eval":
-        return [(ids, {}) for ids in held[job.ids]]
+        return [(ids,) for ids in held[job.ids]]
     if "gradients" not in held:
         arrays = gradients(job.case, filled.dtypes(job.dtype)[1])
         held["gradients"] = dict(zip(coll.features, arrays, strict=True))
@@ -179,17 +190,11 @@ def _written(job: Job, state: Any) -> Any:
 def _state_of(carry: Any) -> Any:
     if isinstance(carry, steps.NnxStep):
         return carry.model.sparse.get_state()
-    return carry[0]
+    return carry
 
 
 def _empty(coll: jde.Tables, chain: timing.Chain) -> None:
-    state, number = chain.carry
-    chain.carry = filled.clear(coll)(state), number
-
-
-def _starts_empty(job: Job) -> bool:
-    """Whether each repeat starts from empty tables, and ends when they are filled."""
-    return job.fresh and job.load < FULL
+    chain.carry = filled.clear(coll)(chain.carry)
 
 
 def _groups(jobs: Iterable[Job]) -> Iterator[list[Job]]:
@@ -203,10 +208,10 @@ def _groups(jobs: Iterable[Job]) -> Iterator[list[Job]]:
 
 def _program_of(job: Job) -> Job:
     """A job that stands for all with the same program."""
-    return dataclasses.replace(job, name="", ids="fresh" if job.fresh else "")
+    return dataclasses.replace(job, name="", ids="")
 
 
-def _compile(job: Job) -> Any:
+def _compile(job: Job) -> _Program:
     """Compiles the step of a job for arrays that need not exist yet."""
     case, *others = job.tables
     coll = filled.collection(case, job.optimizer or "sgd", *others)
@@ -215,13 +220,13 @@ def _compile(job: Job) -> Any:
     output = (job.case.num_outputs // job.case.tables, job.case.dim)
     row_type = filled.dtypes(job.dtype)[1]
     state = jax.eval_shape(lambda: coll.init(0))
-    carry = (state, jax.ShapeDtypeStruct((), jnp.uint32))
-    ids = jax.ShapeDtypeStruct((*shape, 2), jnp.uint32)
-    d_rows = {}
+    batch = [jax.ShapeDtypeStruct((*shape, 2), jnp.uint32)]
+    step = steps.evaluation_step(coll)
     if job.work == "train":
-        d_rows = dict.fromkeys(coll.features, jax.ShapeDtypeStruct(output, row_type))
-    step = steps.step(coll, job.work, fresh=job.fresh)
-    return step.lower(carry, dict.fromkeys(coll.features, ids), d_rows).compile()
+        batch += [jax.ShapeDtypeStruct(output, row_type)]
+        step = steps.training_step(coll)
+    by_feature = [dict.fromkeys(coll.features, array) for array in batch]
+    return _Program(step, step.lower(state, *by_feature).compile())
 
 
 def _total(stats: dict[str, int | float]) -> dict[str, float]:

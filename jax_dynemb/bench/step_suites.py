@@ -8,8 +8,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from jax_dynemb.bench.figures import Figure, recorded_peers, recorded_target
-from jax_dynemb.bench.filled import FULL
-from jax_dynemb.bench.job import LOAD, OPTIMIZERS, Job
+from jax_dynemb.bench.job import FULL, LOAD, OPTIMIZERS, Job
 from jax_dynemb.bench.suite import Choice, Context
 from jax_dynemb.bench.workloads import CASES, CPU_CASES, GPU_CASES, NARROW_CASES
 

@@ -21,45 +21,23 @@ import jax_dynemb as jde
 from jax_dynemb.bench.filled import States
 
 Ids = dict[str, jax.Array]
-# The tables, and the number of steps taken: "fresh" ids are made from it on the device.
-Carry = tuple[States, jax.Array]
-
-
-def step(coll: jde.Tables, work: str, *, fresh: bool = False) -> Any:
-    """Returns the jitted step: `(tables, number), ids, d_rows -> the same, rows`.
-
-    The step of an evaluation returns the rows alone.
-    """
-    if work == "eval":
-        return evaluation_step(coll)
-    return training_step(coll, fresh=fresh)
 
 
 def evaluation_step(coll: jde.Tables) -> Any:
-    """Looks rows up and changes nothing: the tables stay the caller's."""
+    """`tables, ids -> rows`: changes nothing, so the tables stay the caller's."""
 
-    def evaluate(carry: Carry, ids: Ids, d_rows: Ids) -> Ids:
-        del d_rows
-        return coll.find(carry[0], ids)[0]
+    def evaluate(state: States, ids: Ids) -> Ids:
+        return coll.find(state, ids)[0]
 
     return jax.jit(evaluate)
 
 
-def training_step(coll: jde.Tables, *, fresh: bool = False) -> Any:
-    """Looks rows up, inserts the unseen ones, and applies the gradients.
+def training_step(coll: jde.Tables) -> Any:
+    """`tables, ids, d_rows -> tables, rows`: inserts unseen ids, applies gradients."""
 
-    With `fresh`, the number of the step is added to the high word of every id, so that
-    no id of a step was ever seen before.
-    """
-
-    def train(carry: Carry, ids: Ids, d_rows: Ids) -> tuple[Carry, Ids]:
-        state, number = carry
-        if fresh:
-            high = number * jnp.array([0, 1], jnp.uint32)
-            ids = {name: pair + high for name, pair in ids.items()}
+    def train(state: States, ids: Ids, d_rows: Ids) -> tuple[States, Ids]:
         rows, residual, state = coll.lookup(state, ids)
-        state = coll.apply_gradients(state, residual, d_rows)
-        return (state, number + 1), rows
+        return coll.apply_gradients(state, residual, d_rows), rows
 
     return jax.jit(train, donate_argnums=0)
 
@@ -83,12 +61,12 @@ class NnxStep:
         """Whether the rows still are where they were at the start."""
         return self._addresses == _addresses(self.model.sparse.get_state())
 
-    def __call__(self, carry: NnxStep, ids: Ids, d_rows: Ids) -> tuple[NnxStep, Any]:
-        """Takes one step."""
+    def __call__(self, carry: NnxStep, *batch: Ids) -> tuple[NnxStep, Any]:
+        """Takes one step with a batch as the plain steps have it."""
         del carry
         if self._train:
-            return self, _nnx_train(self.model, self._optimizer, ids, d_rows)
-        return self, _nnx_evaluate(self.model, ids)
+            return self, _nnx_train(self.model, self._optimizer, *batch)
+        return self, _nnx_evaluate(self.model, *batch)
 
     def block_until_ready(self) -> NnxStep:
         """Waits for the tables; `jax.block_until_ready` calls it."""

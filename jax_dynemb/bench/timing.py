@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -53,7 +54,7 @@ class Chain:
     """Steps `carry, output = step(carry, *batch)` over rotating batches.
 
     Each step starts before the one ahead has ended, as in a training loop; dispatch is
-    part of the time.
+    part of the time. The batches go on where the last run has ended.
 
     Attributes:
       carry: what the next step starts from; the last one was donated.
@@ -61,29 +62,42 @@ class Chain:
 
     def __init__(
         self,
-        step: Callable[..., tuple[Any, Any]],
+        step: Callable[..., Any],
         carry: Any,
         batches: Sequence[tuple[Any, ...]],
+        *,
+        only_reads: bool = False,
     ):
-        """Takes the compiled step, its first carry, and its arguments on the device."""
+        """Takes a compiled step, its first carry, and its arguments on the device.
+
+        Args:
+          step: called with the carry and a batch.
+          carry: what the first step starts from.
+          batches: arguments of steps.
+          only_reads: the step returns its output alone, as a serving step does.
+        """
         self._step: Any = step
         self.carry: Any = carry
         self._batches: Any = batches
+        self._next: Any = itertools.cycle(batches)
+        self._only_reads = only_reads
 
     def run(self, steps: int) -> float:
         """Takes the steps, waits for the last, and returns the seconds of one."""
         jax.block_until_ready((self.carry, self._batches))
         output = None
         start = time.perf_counter()
-        for number in range(steps):
-            batch = self._batches[number % len(self._batches)]
-            self.carry, output = self._step(self.carry, *batch)
+        for batch in itertools.islice(self._next, steps):
+            if self._only_reads:
+                output = self._step(self.carry, *batch)
+            else:
+                self.carry, output = self._step(self.carry, *batch)
         jax.block_until_ready((self.carry, output))
         return (time.perf_counter() - start) / steps
 
     def close(self) -> None:
         """Lets go of all arrays, whoever still has the chain."""
-        self._step = self.carry = self._batches = None
+        self._step = self.carry = self._batches = self._next = None
 
 
 def time_chain(

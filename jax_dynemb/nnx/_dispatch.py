@@ -98,6 +98,8 @@ class Program:
     def run(self, variables: Variables, call: Call) -> Any:
         """Returns what the function returns; the Variables have their new values."""
         out, values = self._until_known(self._jitted, variables, call)
+        if not values:
+            return out
         if self._only_read:
             variables = [v for i, v in enumerate(variables) if i not in self._only_read]
         assign(variables, values)

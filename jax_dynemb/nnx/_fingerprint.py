@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 from flax import nnx
+from jax.core import Tracer
 from jax.tree_util import default_registry
 
 from jax_dynemb.nnx._variable import metadata_of
@@ -66,11 +67,7 @@ class Fingerprint:
         )
 
     def _add(self, x: Any) -> None:
-        kind = type(x)
-        way = _WAYS.get(kind)
-        if way is None:
-            way = _WAYS[kind] = _way_of(kind)
-        way(self, x)
+        (_WAYS.get(type(x)) or _way_of(x))(self, x)
 
     def _add_value(self, x: Any) -> None:
         self._tokens.append(x)
@@ -100,44 +97,60 @@ class Fingerprint:
         self._add_items(x)
 
     def _add_items(self, items: dict[Any, Any]) -> None:
-        self._tokens.append(len(items))
-        self._tokens += items
+        tokens = self._tokens
+        tokens.append(len(items))
+        tokens += items
         for value in items.values():
-            self._add(value)
+            if type(value) in _BY_VALUE:
+                tokens.append(value)
+            else:
+                self._add(value)
 
     def _add_sequence(self, x: Sequence[Any]) -> None:
         self._tokens += (type(x), len(x))
         for each in x:
             self._add(each)
 
-    def _add_other(self, x: Any) -> None:
-        if isinstance(x, jax.Array):
-            raise LooseArray
-        if (flat := default_registry.flatten_one_level(x)) is None:
-            self._held.append(x)
-            return
-        children, structure = flat
+    def _add_container(self, x: Any) -> None:
+        children, structure = default_registry.flatten_one_level(x)
         self._tokens += (type(x), structure)
         for each in children:
             self._add(each)
+
+    def _hold(self, x: Any) -> None:
+        self._held.append(x)
 
     def _refuse(self, x: Any) -> None:
         del x
         raise LooseArray
 
 
-def _way_of(kind: type) -> Callable[[Fingerprint, Any], Any]:
-    """How things of a type are added."""
-    if kind in _BY_VALUE:
+_Way = Callable[[Fingerprint, Any], Any]
+
+
+def _way_of(x: Any) -> _Way:
+    """How things of the type of ``x`` are added; asked once for each type."""
+    if isinstance(x, Tracer):  # what it stands for is not a matter of its type
+        return Fingerprint._refuse if isinstance(x, jax.Array) else Fingerprint._hold
+    way = _WAYS[type(x)] = _new_way(x)
+    return way
+
+
+def _new_way(x: Any) -> _Way:
+    if type(x) in _BY_VALUE:
         return Fingerprint._add_value
     for base, way in _WAYS_BY_BASE.items():
-        if issubclass(kind, base):
+        if issubclass(type(x), base):
             return way
-    return Fingerprint._add_other
+    if isinstance(x, jax.Array):
+        return Fingerprint._refuse
+    if default_registry.flatten_one_level(x) is None:
+        return Fingerprint._hold
+    return Fingerprint._add_container
 
 
-_WAYS: dict[type, Callable[[Fingerprint, Any], Any]] = {}
-_WAYS_BY_BASE: dict[type, Callable[[Fingerprint, Any], Any]] = {
+_WAYS: dict[type, _Way] = {}
+_WAYS_BY_BASE: dict[type, _Way] = {
     nnx.Pytree: Fingerprint._add_module,
     nnx.Variable: Fingerprint._add_variable,
     dict: Fingerprint._add_dict,

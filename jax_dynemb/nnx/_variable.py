@@ -11,6 +11,7 @@ from typing import Any
 import jax
 from flax import nnx
 from flax.errors import TraceContextError
+from jax.core import Tracer
 
 from jax_dynemb.ops._state import TableState
 
@@ -108,7 +109,16 @@ def graph_nodes(tree: Any) -> list[Any]:
 
 def is_graph_node(x: Any) -> bool:
     """Returns whether ``x`` is one of the objects that nnx tracks by identity."""
-    return isinstance(x, nnx.Pytree | nnx.Variable)
+    kind = type(x)
+    if (known := _graph_nodes.get(kind)) is not None:
+        return known
+    is_node = isinstance(x, nnx.Pytree | nnx.Variable)
+    if not isinstance(x, Tracer):  # which one it stands for differs
+        _graph_nodes[kind] = is_node
+    return is_node
+
+
+_graph_nodes: dict[type, bool] = {}  # by type, what isinstance takes long to say
 
 
 def iter_variables(tree: Any) -> Iterator[nnx.Variable[Any]]:

@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb._ffi import code
-from jax_dynemb.config import TableConfig
+from jax_dynemb._ffi import code, constants
+from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
@@ -25,7 +25,6 @@ Inputs = Sequence[tuple[FeatureLayout, FeatureInput]]
 Outputs = list[dict[str, jax.Array]]  # of each feature
 States = Mapping[str, TableState]
 Others = Callable[[FeatureLayout], list[tuple[str, Any, int]]]
-_READ = ("index", "values", "counters")
 
 
 def feature_fields(layout: FeatureLayout, tables: Sequence[TableConfig]) -> dict:
@@ -56,6 +55,19 @@ class _Part:
     inputs: Inputs
     places: Places
     arrays: SharedArrays
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether the call takes scores."""
+        customized = ScoreStrategy.CUSTOMIZED
+        return any(table.score_strategy is customized for table in self.configs)
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """What a serving lookup reads: counters for the seed only."""
+        seeded = constants()["seeded_initializers"]
+        draws = any(t.eval_initializer.kernel in seeded for t in self.configs)
+        return ("index", "values", "counters") if draws else ("index", "values")
 
     def start(self, op: str) -> Call:
         """The call, with its attributes."""
@@ -130,7 +142,8 @@ def lookup(
 
     def run(part: _Part, states: States) -> tuple[Outputs, dict[str, TableState]]:
         call = part.start("lookup")
-        call.operand(rows_of(scores, part.tables))
+        if part.is_scored:
+            call.operand(rows_of(scores, part.tables))
         call.update_tables(states)
         part.add_features(call, _of_lookup)
         results = call.run()
@@ -193,7 +206,7 @@ def find(
 
     def run(part: _Part, states: States) -> tuple[Outputs, dict[str, TableState]]:
         call = part.start("find")
-        call.read_tables(states, _READ)
+        call.read_tables(states, part.read)
         part.add_features(call, _of_find)
         outputs = part.take_features(call.run(), _of_find)
         slots = [output["slots"] for output in outputs]

@@ -30,12 +30,17 @@ def rows_after(job, count):
         ready.chain.run(count)
         carry = ready.chain.carry
         model = isinstance(carry, steps.NnxStep)
-        state = carry.model.sparse.get_state() if model else carry[0]
+        state = carry.model.sparse.get_state() if model else carry
         rows = {}
         for part in ready.coll.export(state, "t0"):
             rows |= dict(zip(part.keys.tolist(), part.rows, strict=True))
         return rows
     raise AssertionError("no job was made ready")
+
+
+def inserted(ready):
+    stats = ready.coll.stats(ready.chain.carry)
+    return sum(n for name, n in stats.items() if name.endswith("/inserted"))
 
 
 @pytest.mark.parametrize("case", [POOLED, PLAIN], ids=["pooled", "plain"])
@@ -73,6 +78,17 @@ def test_a_full_table_evicts_a_row_for_each_that_it_inserts():
     assert found.stats["rows"] == slots
     assert found.stats["inserted"] - found.stats["evicted"] == slots
     assert found.stats["refused"] == 0
+
+
+@pytest.mark.parametrize("load", [2 / 3, 1.0])
+def test_fresh_ids_were_never_seen_before_in_any_step(load):
+    job = Job("x", PLAIN, "fresh", "sgd", load=load)
+    for ready in Runner(EFFORT, 1e9).ready([job]):
+        for count in (3, job.num_batches):
+            ready.before()
+            before = inserted(ready)
+            ready.chain.run(count)
+            assert inserted(ready) - before == count * PLAIN.num_ids
 
 
 @pytest.mark.parametrize("optimizer", [None, "sgd", "rowwise_adagrad", "adam"])

@@ -160,6 +160,90 @@ def test_no_host_transfer_in_a_step(platform):
         assert forbidden not in text
 
 
+def three_tables(share_arrays: bool, **options) -> jde.Tables:
+    configs = [jde.TableConfig(n, dim=8, capacity=1000, **options) for n in "xyz"]
+    return jde.Tables(configs, share_arrays=share_arrays)
+
+
+def evaluation(coll: jde.Tables):
+    ids = dict.fromkeys(coll.features, jde.ids(np.arange(4)))
+    return jax.jit(lambda state, ids: coll.find(state, ids)[0]), ids
+
+
+def training(coll: jde.Tables):
+    ids = dict.fromkeys(coll.features, jde.ids(np.arange(4)))
+    d_rows = dict.fromkeys(coll.features, jnp.ones((4, 8)))
+
+    def step(state, ids, d_rows):
+        rows, residual, state = coll.lookup(state, ids)
+        return coll.apply_gradients(state, residual, d_rows), rows
+
+    return jax.jit(step, donate_argnums=0), ids, d_rows
+
+
+# Arrays that go in and out are what a call costs the host: of each table that has its
+# own, and of each feature.
+TAKEN = {
+    "evaluation": (evaluation, {}, (2, 1), (0, 1)),
+    "evaluation, random rows": (
+        evaluation,
+        {"eval_initializer": jde.initializers.normal()},
+        (3, 1),
+        (0, 1),
+    ),
+    "sgd": (training, {"optimizer": OPTIMIZERS["sgd"]}, (3, 2), (3, 1)),
+    "adam": (training, {"optimizer": jde.optim.adam(0.1)}, (5, 2), (5, 1)),
+    "customized scores": (training, {"score_strategy": "customized"}, (3, 2), (3, 1)),
+}
+
+
+@pytest.mark.parametrize("share_arrays", [False, True])
+@pytest.mark.parametrize("work", TAKEN)
+def test_a_step_takes_and_returns_no_array_too_many(platform, work, share_arrays):
+    make, options, (of_table, of_feature), (new, rows) = TAKEN[work]
+    coll = three_tables(share_arrays, **options)
+    step, *batch = make(coll)
+    state = coll.init(0)
+    compiled = step.lower(state, *batch).compile()
+    tables, features = len(state), len(coll.features)
+    assert tables == (1 if share_arrays else 3)
+    program = compiled.runtime_executable()
+    taken, returned = program.get_parameter_layouts(), program.get_output_layouts()
+    assert len(taken) == of_table * tables + of_feature * features
+    assert len(returned) == new * tables + rows * features
+
+
+@pytest.mark.parametrize("work", [evaluation, training])
+def test_a_step_runs_nothing_beside_our_calls(platform, work):
+    coll = three_tables(False)
+    step, *batch = work(coll)
+    text = step.lower(coll.init(0), *batch).compile().as_text()
+    entry = text[text.index("\nENTRY") :]
+    operations = set(re.findall(r" ([a-z\-]+)\(", entry.split("\n}")[0]))
+    operations -= {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
+    assert operations == {"custom-call"}, entry
+
+
+@pytest.mark.parametrize("optimizer", [None, "sgd"])
+def test_to_xla_a_step_of_many_ids_is_work(optimizer):
+    """Below 1000 operations its CPU client keeps the thread that calls."""
+    coll = collection(optimizer or "sgd")
+
+    def step(state, ids):
+        if optimizer is None:
+            return coll.find(state, ids)[0]
+        return train_step(coll, state, ids)
+
+    def operations(ids_of_a: int) -> float:
+        batch = random_batch() | {"a": jde.ids(np.arange(ids_of_a))}
+        jitted = jax.jit(step, donate_argnums=0 if optimizer else ())
+        compiled = jitted.lower(coll.init(0), batch).compile()
+        return compiled.cost_analysis()["flops"]
+
+    assert operations(32) < 500
+    assert operations(4096) >= 1000
+
+
 def test_one_call_of_each_operation_for_all_tables(platform):
     targets = re.findall(
         r'custom_call_target="(dynemb_\w+)"', compiled_text(collection())
