@@ -68,9 +68,7 @@ class Candidates:
                 call(ids), self.static(numbers[:size].view(shape))
             )
         best = [float("inf")] * len(calls)
-        # What one thread takes of its processor, whatever else runs there.
-        alone = self.device == "cpu" and torch.get_num_threads() == 1
-        clock = time.thread_time if alone else time.perf_counter
+        clock = time.perf_counter
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             for place, call in enumerate(calls):

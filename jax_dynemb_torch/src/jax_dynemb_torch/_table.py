@@ -37,8 +37,8 @@ class Table(nn.Module):
     keys: torch.Tensor
     rows: torch.Tensor
     extra_rows: torch.Tensor
-    offsets: torch.Tensor
     words: torch.Tensor
+    pilots: torch.Tensor
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class Table(nn.Module):
             "rows": rows,
             "extra_rows": extra_rows,
             "scales": scales,
-            "offsets": index.offsets,
             "words": index.words,
+            "pilots": index.pilots,
         }
         for name, tensor in buffers.items():
             self.register_buffer(name, tensor, persistent=False)
@@ -73,7 +73,7 @@ class Table(nn.Module):
         own, steps = self._buffers, self._steps_on_cpu
         if torch.compiler.is_compiling() or ids.is_cuda:
             steps = self._steps
-        return find(ids, steps, own["words"], own["offsets"], self.size + 2)  # type: ignore[arg-type]
+        return find(ids, steps, own["words"], own["pilots"], self.size + 2)  # type: ignore[arg-type]
 
     def gather(self, places: torch.Tensor) -> torch.Tensor:
         """float32[n, dim]: rows at int64[n]."""
