@@ -81,7 +81,8 @@ def _build(
     slots = 1 << bits
     # Fuller tables need smaller groups: there are but 256 ways to place one.
     fill = len(keys) / slots
-    group_bits = max(_LEAST_GROUP_BITS, bits - (4 if fill <= 0.4 else 3 if fill <= 0.55 else 2))
+    fewer = 4 if fill <= 0.4 else 3 if fill <= 0.55 else 2
+    group_bits = max(_LEAST_GROUP_BITS, bits - fewer)
     source = keys ^ ((keys >> 32) & np.int64(0xFFFF_FFFF)) if folded else keys
     y = source * multiplier
     top = y >> (64 - bits)

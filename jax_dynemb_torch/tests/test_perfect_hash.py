@@ -10,23 +10,26 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from devices import DEVICES
-from jax_dynemb_torch._perfect_hash import find, perfect_hash, steps_of
+from jax_dynemb_torch._perfect_hash import (
+    find,
+    find_in_pieces,
+    perfect_hash,
+    steps_of,
+)
 from known import GOLDEN
 
 
 def assert_finds(keys: np.ndarray, others: np.ndarray) -> None:
     stored, last = torch.tensor(keys), len(keys) + 7
     index = perfect_hash(stored)
-    for device in DEVICES:
-        steps = steps_of(index.numbers)
-        arrays = index.words.to(device), index.pilots.to(device)
-        places = find(stored.to(device), steps, *arrays, last)
+    numbers, known = steps_of(index.numbers), np.isin(others, keys)
+    ways = [(find, numbers, device) for device in DEVICES]
+    ways.append((find_in_pieces, numbers.as_tensors(), "cpu"))
+    for look_up, steps, device in ways:
+        rest = steps, index.words.to(device), index.pilots.to(device), last
+        places = look_up(stored.to(device), *rest)
         assert places.tolist() == list(range(1, len(keys) + 1))
-        ids = torch.tensor(others, device=device)
-        if device == "cpu":
-            steps = steps.as_tensors()
-        places = find(ids, steps, *arrays, last).cpu().numpy()
-        known = np.isin(others, keys)
+        places = look_up(torch.tensor(others, device=device), *rest).cpu().numpy()
         np.testing.assert_array_equal((places != 0) & (places != last), known)
 
 

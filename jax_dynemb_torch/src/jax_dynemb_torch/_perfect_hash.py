@@ -84,8 +84,19 @@ def find(
     Returns:
       int64[n]: places; 0 or ``last`` for an id that is not among the keys.
     """
-    if torch.compiler.is_compiling() or ids.is_cuda or ids.shape[0] <= 2 * _PIECE:
-        return _find(ids, steps, words, pilots).clamp_(0, last)
+    return _find(ids, steps, words, pilots).clamp_(0, last)
+
+
+def find_in_pieces(
+    ids: torch.Tensor,
+    steps: Steps,
+    words: torch.Tensor,
+    pilots: torch.Tensor,
+    last: int,
+) -> torch.Tensor:
+    """The same for a CPU, where many ids are found piece by piece."""
+    if ids.shape[0] <= 2 * _PIECE:
+        return find(ids, steps, words, pilots, last)
     places = torch.empty_like(ids)
     for some, there in zip(ids.split(_PIECE), places.split(_PIECE), strict=True):
         torch.clamp(_find(some, steps, words, pilots), 0, last, out=there)
@@ -138,7 +149,8 @@ def _build(
     slots = 1 << bits
     # Fuller tables need smaller groups: there are but 256 ways to place one.
     fill = len(keys) / slots
-    group_bits = max(_LEAST_GROUP_BITS, bits - (4 if fill <= 0.4 else 3 if fill <= 0.55 else 2))
+    fewer = 4 if fill <= 0.4 else 3 if fill <= 0.55 else 2
+    group_bits = max(_LEAST_GROUP_BITS, bits - fewer)
     source = keys ^ ((keys >> 32) & 0xFFFF_FFFF) if folded else keys
     y = source * multiplier
     top = y >> (64 - bits)

@@ -10,6 +10,7 @@ from torch import nn
 from jax_dynemb_torch._perfect_hash import (
     PerfectHash,
     find,
+    find_in_pieces,
     perfect_hash,
     steps_of,
 )
@@ -70,10 +71,11 @@ class Table(nn.Module):
     def find(self, ids: torch.Tensor) -> torch.Tensor:
         """int64[n]: the place of each id of int64[n]."""
         # Straight from the dict: a lookup of one id takes as long as a few attributes.
-        own, steps = self._buffers, self._steps_on_cpu
+        words, pilots = self._buffers["words"], self._buffers["pilots"]
+        assert words is not None and pilots is not None
         if torch.compiler.is_compiling() or ids.is_cuda:
-            steps = self._steps
-        return find(ids, steps, own["words"], own["pilots"], self.size + 2)  # type: ignore[arg-type]
+            return find(ids, self._steps, words, pilots, self.size + 2)
+        return find_in_pieces(ids, self._steps_on_cpu, words, pilots, self.size + 2)
 
     def gather(self, places: torch.Tensor) -> torch.Tensor:
         """float32[n, dim]: rows at int64[n]."""
