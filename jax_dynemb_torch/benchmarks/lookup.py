@@ -8,8 +8,8 @@
 nn.EmbeddingBag gets ids that were numbered before; DynamicEmbeddingBag finds 64-bit ids
 first. Both read the same rows. They take turns with new ids each time, all of them
 known (the worst case for caches), and a time counts that a tenth of the calls stay
-below: whatever else runs on the machine adds, and a clock may jump. On a GPU a call ends
-when its result is there, and the last two columns replay a CUDA graph of the call.
+below: whatever else runs on the machine adds, and a clock may jump. On a GPU a call
+ends when its result is there, and the last two columns replay a CUDA graph of it.
 """
 
 from __future__ import annotations
