@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import resource
@@ -31,6 +32,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jax_dynemb as jde
+from jax_dynemb.checkpoint import _checksums
 from jax_dynemb.stored._dynamicemb_buckets import lossless_capacity
 
 DIM = 128
@@ -91,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         state = _filled(coll, state)
     parts: dict[str, Callable[..., Any]] = {
         "plain": _plain,
+        "summed": functools.partial(_plain, summed=True),
         "checkpoint": _checkpoint,
         "export": _export,
     }
@@ -129,14 +132,24 @@ def _filled(coll: jde.Tables, state: Any) -> Any:
     return jax.block_until_ready(state)
 
 
-def _plain(clock: Clock, coll: jde.Tables, box: list[Any], directory: Path) -> Any:
-    """As many bytes of rows to the host, and through files of one size and back."""
+def _plain(
+    clock: Clock,
+    coll: jde.Tables,
+    box: list[Any],
+    directory: Path,
+    summed: bool = False,
+) -> Any:
+    """As many bytes of rows to the host, and through files of one size and back.
+
+    Summed: each thread also makes the checksums of what it has written, as a save does.
+    """
     state = box.pop()
     values = state["table"].values
     rows = max(1, min(len(values), _PIECE // (values.nbytes // len(values))))
     starts = range(0, len(values) - rows + 1, rows)
     moved = len(starts) * rows * values.nbytes // len(values)
-    with clock.time("plain: device to host, in pieces", moved):
+    name = "summed" if summed else "plain"
+    with clock.time(f"{name}: device to host, in pieces", moved):
         kept = _to_host(values, starts, rows)
     folder = directory / "plain"
     folder.mkdir()
@@ -145,17 +158,19 @@ def _plain(clock: Clock, coll: jde.Tables, box: list[Any], directory: Path) -> A
         with (folder / str(number)).open("wb", buffering=0) as file:
             file.write(kept[number % len(kept)].data)
             os.fsync(file.fileno())
+        if summed:
+            _checksums.entry_of(kept[number % len(kept)])
 
     def read(number: int) -> None:
         with (folder / str(number)).open("rb", buffering=0) as file:
             file.readinto(np.empty(kept[0].nbytes, np.uint8).data)
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        with clock.time(f"plain: write, {_THREADS} threads, fsync", moved):
+        with clock.time(f"{name}: write, {_THREADS} threads, fsync", moved):
             list(pool.map(write, range(len(starts))))
         for each in folder.iterdir():
             _forget(each)
-        with clock.time(f"plain: read, {_THREADS} threads", moved):
+        with clock.time(f"{name}: read, {_THREADS} threads", moved):
             list(pool.map(read, range(len(starts))))
     shutil.rmtree(folder)
     return state
@@ -262,7 +277,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--gigabytes", type=float, default=0.1)
     parser.add_argument("--directory", type=Path, default=Path("/tmp/bench_checkpoint"))
-    parser.add_argument("--parts", default=",".join(PARTS), help="some of them")
+    parser.add_argument(
+        "--parts", default=",".join(PARTS), help="in this order; also: summed"
+    )
     parser.add_argument("--json", type=Path, help="write the lines there")
     return parser
 

@@ -6,17 +6,19 @@ A reader finds a place without a search, by the same few array operations for on
 for a million; shifts to the right keep the sign, products lose what is above 64 bits:
 
     y     = key * multiplier                  # if folded: of key ^ (key >>> 32)
-    head  = y >> (64 - bits)
-    rest  = y << bits
-    group = (y >> (64 - bits - group_bits)) & (2**group_bits - 1)
-    place = words[head + offsets[group]] ^ rest
+    top   = y >> (64 - bits)
+    group = top & (2**group_bits - 1)
+    slot  = (y ^ top ^ pilots[group]) & (2**bits - 1)
+    place = words[slot] ^ y
 
-A slot's word holds the rest of its key beside the place, and head follows from slot and
-group. So a place between 0 and 2**bits proves that the id is the slot's key, and any
-other number that it is not stored. An empty slot has the word 0: place 0 is nobody's.
+A slot's word is y of its key, with the place in the lowest bits. Those bits of y follow
+from the others and the slot, so a place between 0 and 2**bits proves that the id is the
+slot's key, and any other number that it is not stored. An empty slot holds the number
+whose place would be 0.
 
 Keys of one group get their slots together, the largest groups first: each takes the
-first offset of a fixed sequence that leads its keys to free slots.
+first pilot that leads its keys to free slots. A pilot is one byte, since what finds the
+slots should stay in the caches beside the rows.
 """
 
 from __future__ import annotations
@@ -26,10 +28,10 @@ from typing import NamedTuple
 import numpy as np
 
 _MASK = (1 << 64) - 1
-_FILL = 0.5  # of the heads, at most
-_SPREAD = 1 << 15  # of the offsets, at most
-_MULTIPLIERS = 24  # tried before keys are folded, or get more bits
-_ROUNDS = 2_000  # for groups of one size
+_FILL = 0.7  # of the slots, at most
+_MULTIPLIERS = 24  # tried before keys are folded, or get more slots
+_MOST_BITS = 32  # the lowest bits of y and its highest must not meet
+_LEAST_GROUP_BITS = 3  # eight bytes, so that what follows in a file is aligned
 
 
 class PerfectHash(NamedTuple):
@@ -37,13 +39,13 @@ class PerfectHash(NamedTuple):
 
     Attributes:
       numbers: int64[4]: multiplier, bits, group_bits, and 1 if keys are folded.
-      words: int64[slots].
-      offsets: int32[2**group_bits].
+      words: int64[2**bits].
+      pilots: uint8[2**group_bits].
     """
 
     numbers: np.ndarray
     words: np.ndarray
-    offsets: np.ndarray
+    pilots: np.ndarray
 
 
 def perfect_hash(keys: np.ndarray) -> PerfectHash:
@@ -52,17 +54,17 @@ def perfect_hash(keys: np.ndarray) -> PerfectHash:
     Takes about 60 bytes a key while it runs, and a microsecond a key.
 
     Args:
-      keys: int64[n], distinct, n >= 1.
+      keys: int64[n], distinct, 1 <= n < 2**31.
     """
     number, least = 0, max(2, int(len(keys) / _FILL).bit_length())
-    for bits in range(least, 64):
+    for bits in range(least, _MOST_BITS + 1):
         for folded in (False, True):
             for _ in range(_MULTIPLIERS):
                 multiplier, number = _random(number) | np.int64(1), number + 1
                 built = _build(keys, multiplier, bits, folded)
                 if built is not None:
                     return built
-    raise ValueError("the keys are not distinct")
+    raise ValueError("the keys are not distinct, or too many")
 
 
 def _random(number: int) -> np.int64:
@@ -76,52 +78,51 @@ def _random(number: int) -> np.int64:
 def _build(
     keys: np.ndarray, multiplier: np.int64, bits: int, folded: bool
 ) -> PerfectHash | None:
-    group_bits = max(1, bits - 4)
+    slots = 1 << bits
+    # Fuller tables need smaller groups: there are but 256 ways to place one.
+    fill = len(keys) / slots
+    fewer = 4 if fill <= 0.4 else 3 if fill <= 0.55 else 2
+    group_bits = max(_LEAST_GROUP_BITS, bits - fewer)
     source = keys ^ ((keys >> 32) & np.int64(0xFFFF_FFFF)) if folded else keys
     y = source * multiplier
-    upper = np.sort(y >> (64 - bits - group_bits))
-    if (upper[1:] == upper[:-1]).any():
-        return None  # two keys have the same head and group
-    half, spread = 1 << (bits - 1), min(_SPREAD, 1 << max(0, bits - 2))
-    group = (y >> (64 - bits - group_bits)) & ((1 << group_bits) - 1)
-    heads = (y >> (64 - bits)) + half
-    placed = _place_groups(group, heads, 1 << group_bits, (1 << bits) + spread, spread)
+    top = y >> (64 - bits)
+    group, first = top & ((1 << group_bits) - 1), (y ^ top) & (slots - 1)
+    both = np.sort(group << bits | first)
+    if (both[1:] == both[:-1]).any():
+        return None  # no pilot can tell these keys apart
+    placed = _place_groups(group, first, 1 << group_bits, slots)
     if placed is None:
         return None
-    offsets, owners = placed
-    words = np.zeros(len(owners), np.int64)
+    pilots, owners = placed
+    words = np.arange(slots) ^ pilots[0]
     taken = np.flatnonzero(owners >= 0)
-    words[taken] = (y[owners[taken]] << bits) ^ (owners[taken] + np.int64(1))
+    words[taken] = y[owners[taken]] ^ (owners[taken] + 1)
     numbers = np.array([multiplier, bits, group_bits, folded], np.int64)
-    return PerfectHash(numbers, words, (offsets + half).astype(np.int32))
+    return PerfectHash(numbers, words, pilots)
 
 
 def _place_groups(
-    group: np.ndarray, heads: np.ndarray, groups: int, num_slots: int, spread: int
+    group: np.ndarray, first: np.ndarray, groups: int, slots: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Offsets of groups and the owners of slots; None if some find no place."""
+    """Pilots of groups and the owners of slots; None if some find no place."""
     order = np.argsort(group, kind="stable")
     counts = np.bincount(group, minlength=groups)
     starts = np.cumsum(counts) - counts
-    offsets = np.zeros(groups, np.int64)
-    owners = np.full(num_slots, -1, np.int64)
-    number = 0
-    for size in np.unique(counts)[::-1].tolist():
-        if size == 0:
-            break
+    pilots = np.zeros(groups, np.uint8)
+    owners = np.full(slots, -1, np.int64)
+    for size in np.unique(counts[counts > 0])[::-1].tolist():
         waiting = np.flatnonzero(counts == size)
         members = order[starts[waiting, None] + np.arange(size)]
-        for _ in range(_ROUNDS):
+        for pilot in range(256):
+            wanted = (first[members] ^ pilot) & (slots - 1)
+            fits = _place(wanted, members, owners)
+            pilots[waiting[fits]] = pilot
+            waiting, members = waiting[~fits], members[~fits]
             if len(waiting) == 0:
                 break
-            offset = int(_random(number)) % spread
-            number += 1
-            fits = _place(heads[members] + offset, members, owners)
-            offsets[waiting[fits]] = offset
-            waiting, members = waiting[~fits], members[~fits]
-        if len(waiting):
+        else:
             return None
-    return offsets, owners
+    return pilots, owners
 
 
 def _place(wanted: np.ndarray, members: np.ndarray, owners: np.ndarray) -> np.ndarray:

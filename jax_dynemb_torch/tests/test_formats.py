@@ -50,9 +50,20 @@ def test_a_file_without_an_index_gets_the_same_one(tmp_path):
     index = {name: tensors.pop(f"index_{name}") for name in PerfectHash._fields}
     save_file(tensors, tmp_path / "items.safetensors", FIELDS)
     base = load(tmp_path).snapshot.base
-    assert torch.equal(base.offsets, index["offsets"])
+    assert torch.equal(base.pilots, index["pilots"])
     assert torch.equal(base.words, index["words"])
     assert base._steps.multiplier == index["numbers"][0]
+    ids = mixed_ids(200)
+    rows = DynamicEmbedding(tmp_path)(torch.tensor(ids))
+    np.testing.assert_array_equal(rows, look_up(table(), ids))
+
+
+def test_an_index_of_another_layout_is_made_anew(tmp_path):
+    """Files from before pilots had words of another meaning, and offsets."""
+    tensors = load_file(BASE)
+    tensors["index_offsets"] = tensors.pop("index_pilots").int()
+    tensors["index_words"].zero_()
+    save_file(tensors, tmp_path / "items.safetensors", FIELDS)
     ids = mixed_ids(200)
     rows = DynamicEmbedding(tmp_path)(torch.tensor(ids))
     np.testing.assert_array_equal(rows, look_up(table(), ids))

@@ -13,23 +13,23 @@ from jax_dynemb_torch import DynamicEmbedding
 
 ROWS, WIDTH = 10_000_000, 64
 BITS = 24
+FIRST = 1000  # of the ids
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """2.6 GB in a sparse file: ids 0 to 9,999,999, of which every 100,000th has a row.
+    """2.6 GB in a sparse file: ten million ids, of which every 100,000th has a row.
 
-    With a multiplier of 2**40 + 1 the head of such a key is the key, and so is its
-    rest; all of them are in one group. Only the extra keys are in another.
+    With a multiplier of one the slot of such a key is the key. The extra keys, -1 and
+    -2, have the slots 0 and 1.
     """
-    half = 1 << (BITS - 1)
-    slots = (1 << BITS) + 8
+    slots = 1 << BITS
     sizes = {
         "keys": ("I64", [ROWS]),
         "extra_keys": ("I64", [2]),
         "index_numbers": ("I64", [4]),
         "index_words": ("I64", [slots]),
-        "index_offsets": ("I32", [2]),
+        "index_pilots": ("U8", [8]),
         "first_row": ("F32", [1, WIDTH]),
         "rows": ("F32", [ROWS, WIDTH]),
         "extra_rows": ("F32", [2, WIDTH]),
@@ -37,7 +37,7 @@ def large(tmp_path_factory):
     fields = {"format_version": 1, "kind": "table", "table": "large"}
     header, begin = {"__metadata__": {"jax_dynemb": json.dumps(fields)}}, 0
     for name, (dtype, shape) in sizes.items():
-        end = begin + int(np.prod(shape)) * int(dtype[1:]) // 8
+        end = begin + int(np.prod(shape)) * int(dtype.lstrip("FIU")) // 8
         offsets = [begin, end]
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
         begin = end
@@ -52,16 +52,15 @@ def large(tmp_path_factory):
     def mapped(name, dtype, shape):
         return np.memmap(path, dtype, "r+", places[name], shape)
 
-    mapped("keys", np.int64, ROWS)[:] = np.arange(ROWS)
+    keys = np.arange(FIRST, FIRST + ROWS)
+    mapped("keys", np.int64, ROWS)[:] = keys
     mapped("extra_keys", np.int64, 2)[:] = [-1, -2]
-    mapped("index_numbers", np.int64, 4)[:] = [(1 << (64 - BITS)) + 1, BITS, 1, 0]
-    mapped("index_offsets", np.int32, 2)[:] = [half, half + (1 << (BITS - 1)) + 8]
+    mapped("index_numbers", np.int64, 4)[:] = [1, BITS, 3, 0]
     words = mapped("index_words", np.int64, slots)
-    keys = np.arange(ROWS)
-    heads = np.where(keys < half, keys, keys - (1 << BITS))
-    words[heads + half] = (keys << BITS) ^ (keys + 1)
-    words[slots - 2] = (-1 << BITS) ^ (ROWS + 1)  # the head of -1 is -2
-    words[slots - 3] = (-2 << BITS) ^ (ROWS + 2)
+    words[:] = np.arange(slots)
+    words[keys] ^= np.arange(1, ROWS + 1)
+    words[0] = -1 ^ (ROWS + 1)
+    words[1] = -2 ^ (ROWS + 2)
     rows = mapped("rows", np.float32, (ROWS, WIDTH))
     rows[::100_000] = np.arange(0, ROWS, 100_000)[:, None] + np.arange(WIDTH)
     yield path
@@ -79,10 +78,11 @@ def anonymous_memory() -> int:
 def test_nothing_is_copied(large):
     before = anonymous_memory()
     module = DynamicEmbedding(large)
-    ids = torch.arange(0, ROWS, 100_000)
-    rows = module(torch.cat([ids, torch.tensor([-1, ROWS + 5])]))
+    places = torch.arange(0, ROWS, 100_000)
+    unknown = torch.tensor([-1, 5, FIRST + ROWS])
+    rows = module(torch.cat([places + FIRST, unknown]))
     assert anonymous_memory() - before < 16 << 20  # the keys alone are 80 MB
-    assert torch.equal(rows[:-2], ids[:, None] + torch.arange(float(WIDTH)))
-    assert not rows[-2:].any()
+    assert torch.equal(rows[:-3], places[:, None] + torch.arange(float(WIDTH)))
+    assert not rows[-3:].any()
     base = module.snapshot.base
     assert base.rows.untyped_storage().nbytes() == (ROWS + 3) * WIDTH * 4

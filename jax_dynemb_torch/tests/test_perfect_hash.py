@@ -10,23 +10,26 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from devices import DEVICES
-from jax_dynemb_torch._perfect_hash import find, perfect_hash, steps_of
+from jax_dynemb_torch._perfect_hash import (
+    find,
+    find_in_pieces,
+    perfect_hash,
+    steps_of,
+)
 from known import GOLDEN
 
 
 def assert_finds(keys: np.ndarray, others: np.ndarray) -> None:
     stored, last = torch.tensor(keys), len(keys) + 7
     index = perfect_hash(stored)
-    for device in DEVICES:
-        steps = steps_of(index.numbers)
-        arrays = index.words.to(device), index.offsets.to(device)
-        places = find(stored.to(device), steps, *arrays, last)
+    numbers, known = steps_of(index.numbers), np.isin(others, keys)
+    ways = [(find, numbers, device) for device in DEVICES]
+    ways.append((find_in_pieces, numbers.as_tensors(), "cpu"))
+    for look_up, steps, device in ways:
+        rest = steps, index.words.to(device), index.pilots.to(device), last
+        places = look_up(stored.to(device), *rest)
         assert places.tolist() == list(range(1, len(keys) + 1))
-        ids = torch.tensor(others, device=device)
-        if device == "cpu":
-            steps = steps.as_tensors()
-        places = find(ids, steps, *arrays, last).cpu().numpy()
-        known = np.isin(others, keys)
+        places = look_up(torch.tensor(others, device=device), *rest).cpu().numpy()
         np.testing.assert_array_equal((places != 0) & (places != last), known)
 
 
@@ -71,18 +74,32 @@ def test_keys_that_are_floats():
     assert_finds(np.unique(keys), -keys)
 
 
+@pytest.mark.parametrize("zeros", [20, 32, 44])
+def test_keys_with_zeros_in_their_low_bits(zeros):
+    keys = np.random.default_rng(0).integers(-(2**19), 2**19, 30_000) << zeros
+    assert_finds(np.unique(keys), keys + 1)
+
+
+@pytest.mark.parametrize("count", [3, 45, 10_000, 22_900, 45_000])  # of the slots 70 %
+def test_any_number_of_keys(count):
+    keys = np.random.default_rng(count).integers(-(2**63), 2**63 - 1, count)
+    assert_finds(np.unique(keys), keys ^ 1)
+
+
 def test_every_id_that_falls_on_a_slot_is_told_apart():
-    """For each group and slot, the one id that leads there."""
+    """For each group and slot, ids that lead there."""
     keys = torch.arange(20)
     index = perfect_hash(keys)
     multiplier, bits, group_bits, folded = index.numbers.tolist()
     assert not folded
     inverse, ids = pow(multiplier, -1, 2**64), []
-    for group, offset in enumerate(index.offsets.tolist()):
-        for slot in range(len(index.words)):
-            head = slot - offset
-            if -(1 << (bits - 1)) <= head < 1 << (bits - 1):
-                y = (head << (64 - bits)) + (group << (64 - bits - group_bits))
+    groups, slots = 1 << group_bits, 1 << bits
+    for top in range(-slots // 2, slots // 2):
+        for slot in range(slots):
+            low = (slot ^ top ^ int(index.pilots[top % groups])) % slots
+            # Between the highest bits and the lowest, zeros and the least difference.
+            for middle in (0, slots):
+                y = (top << (64 - bits)) + middle + low
                 number = y * inverse % 2**64
                 ids.append(number - (number >> 63 << 64))
     assert len(ids) > 100
@@ -97,7 +114,7 @@ def test_many_ids_go_in_pieces():
 def test_slots_are_few():
     keys = torch.randint(2**62, (100_000,)).unique()
     index = perfect_hash(keys)
-    assert index.words.nbytes + index.offsets.nbytes <= len(keys) * 40
+    assert index.words.nbytes + index.pilots.nbytes <= len(keys) * 25
 
 
 WITH_INDEX = sorted(

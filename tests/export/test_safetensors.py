@@ -148,13 +148,13 @@ def signed(number: int) -> int:
 @given(st.sets(int64, min_size=1, max_size=200), st.lists(int64, max_size=30))
 def test_the_hash_as_its_docstring_reads_it(keys, others):
     keys = list(keys)
-    numbers, words, offsets = (a.tolist() for a in perfect_hash(np.array(keys)))
+    numbers, words, pilots = (a.tolist() for a in perfect_hash(np.array(keys)))
     multiplier, bits, group_bits, folded = numbers
     for key in [*keys, *others]:
         y = signed((key ^ ((key % 2**64) >> 32) if folded else key) * multiplier)
-        head, rest = y >> (64 - bits), signed(y << bits)
-        group = (y >> (64 - bits - group_bits)) & (2**group_bits - 1)
-        place = words[head + offsets[group]] ^ rest
+        top = y >> (64 - bits)
+        group = top % 2**group_bits
+        place = words[(y ^ top ^ pilots[group]) % 2**bits] ^ y
         assert (1 <= place < 2**bits) == (key in keys)
         if key in keys:
             assert place == keys.index(key) + 1

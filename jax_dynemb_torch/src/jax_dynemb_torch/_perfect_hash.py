@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import torch
 
 _MASK = (1 << 64) - 1
-_FILL = 0.5  # of the heads, at most
-_SPREAD = 1 << 15  # of the offsets, at most
-_MULTIPLIERS = 24  # tried before keys are folded, or get more bits
-_ROUNDS = 2_000  # for groups of one size
+_FILL = 0.7  # of the slots, at most
+_MULTIPLIERS = 24  # tried before keys are folded, or get more slots
+_MOST_BITS = 32  # the lowest bits of y and its highest must not meet
+_LEAST_GROUP_BITS = 3  # eight bytes, so that what follows in a file is aligned
 _PIECE = 8192  # ids at a time: what is between the steps stays in the nearest cache
 
 
@@ -25,13 +25,13 @@ class PerfectHash(NamedTuple):
 
     Attributes:
       numbers: int64[4]: multiplier, bits, group_bits, and 1 if keys are folded.
-      words: int64[slots].
-      offsets: int32[2**group_bits].
+      words: int64[2**bits].
+      pilots: uint8[2**group_bits].
     """
 
     numbers: torch.Tensor
     words: torch.Tensor
-    offsets: torch.Tensor
+    pilots: torch.Tensor
 
 
 class Steps(NamedTuple):
@@ -42,11 +42,11 @@ class Steps(NamedTuple):
     """
 
     multiplier: Any
-    head_shift: Any
-    group_shift: Any
+    top_shift: Any
     group_mask: Any
-    bits: Any
+    slot_mask: Any
     fold_shift: Any
+    fold_mask: Any
     folded: Any
 
     def as_tensors(self) -> Steps:
@@ -58,16 +58,15 @@ class Steps(NamedTuple):
 def steps_of(numbers: torch.Tensor) -> Steps:
     """What follows from the numbers of a hash."""
     multiplier, bits, group_bits, folded = numbers.tolist()
-    shift = 64 - bits
-    mask = (1 << group_bits) - 1
-    return Steps(multiplier, shift, shift - group_bits, mask, bits, 32, bool(folded))
+    masks = (1 << group_bits) - 1, (1 << bits) - 1
+    return Steps(multiplier, 64 - bits, *masks, 32, 0xFFFF_FFFF, bool(folded))
 
 
 def find(
     ids: torch.Tensor,
     steps: Steps,
     words: torch.Tensor,
-    offsets: torch.Tensor,
+    pilots: torch.Tensor,
     last: int,
 ) -> torch.Tensor:
     """Looks up where ids stand.
@@ -79,48 +78,60 @@ def find(
       ids: int64[n].
       steps: of the hash.
       words: of the hash.
-      offsets: of the hash.
+      pilots: of the hash.
       last: the number behind the last place.
 
     Returns:
       int64[n]: places; 0 or ``last`` for an id that is not among the keys.
     """
-    if torch.compiler.is_compiling() or ids.is_cuda or ids.shape[0] <= 2 * _PIECE:
-        return _find(ids, steps, words, offsets).clamp_(0, last)
+    return _find(ids, steps, words, pilots).clamp_(0, last)
+
+
+def find_in_pieces(
+    ids: torch.Tensor,
+    steps: Steps,
+    words: torch.Tensor,
+    pilots: torch.Tensor,
+    last: int,
+) -> torch.Tensor:
+    """The same for a CPU, where many ids are found piece by piece."""
+    if ids.shape[0] <= 2 * _PIECE:
+        return find(ids, steps, words, pilots, last)
     places = torch.empty_like(ids)
     for some, there in zip(ids.split(_PIECE), places.split(_PIECE), strict=True):
-        torch.clamp(_find(some, steps, words, offsets), 0, last, out=there)
+        torch.clamp(_find(some, steps, words, pilots), 0, last, out=there)
     return places
 
 
 def _find(
-    ids: torch.Tensor, steps: Steps, words: torch.Tensor, offsets: torch.Tensor
+    ids: torch.Tensor, steps: Steps, words: torch.Tensor, pilots: torch.Tensor
 ) -> torch.Tensor:
-    multiplier, head_shift, group_shift, group_mask, bits, fold_shift, folded = steps
+    multiplier, top_shift, group_mask, slot_mask, fold_shift, fold_mask, folded = steps
     if folded:
-        high = ids.bitwise_right_shift(fold_shift).bitwise_and_(0xFFFF_FFFF)
+        high = ids.bitwise_right_shift(fold_shift).bitwise_and_(fold_mask)
         ids = high.bitwise_xor_(ids)
     y = ids.mul(multiplier)
-    group = y.bitwise_right_shift(group_shift).bitwise_and_(group_mask)
-    slot = y.bitwise_right_shift(head_shift).add_(offsets.index_select(0, group))
-    return words.index_select(0, slot).bitwise_xor_(y.bitwise_left_shift_(bits))
+    top = y.bitwise_right_shift(top_shift)
+    pilot = pilots.index_select(0, top.bitwise_and(group_mask))
+    slot = top.bitwise_xor_(y).bitwise_xor_(pilot).bitwise_and_(slot_mask)
+    return words.index_select(0, slot).bitwise_xor_(y)
 
 
 def perfect_hash(keys: torch.Tensor) -> PerfectHash:
     """Builds the hash, about a microsecond a key; the place of ``keys[i]`` is i + 1.
 
     Args:
-      keys: int64[m] on the CPU, distinct, m >= 1.
+      keys: int64[m] on the CPU, distinct, 1 <= m < 2**31.
     """
     number, least = 0, max(2, int(len(keys) / _FILL).bit_length())
-    for bits in range(least, 64):
+    for bits in range(least, _MOST_BITS + 1):
         for folded in (False, True):
             for _ in range(_MULTIPLIERS):
                 multiplier, number = _random(number) | 1, number + 1
                 built = _build(keys, multiplier, bits, folded)
                 if built is not None:
                     return built
-    raise ValueError("the keys are not distinct")
+    raise ValueError("the keys are not distinct, or too many")
 
 
 def _random(number: int) -> int:
@@ -135,52 +146,51 @@ def _random(number: int) -> int:
 def _build(
     keys: torch.Tensor, multiplier: int, bits: int, folded: bool
 ) -> PerfectHash | None:
-    group_bits = max(1, bits - 4)
+    slots = 1 << bits
+    # Fuller tables need smaller groups: there are but 256 ways to place one.
+    fill = len(keys) / slots
+    fewer = 4 if fill <= 0.4 else 3 if fill <= 0.55 else 2
+    group_bits = max(_LEAST_GROUP_BITS, bits - fewer)
     source = keys ^ ((keys >> 32) & 0xFFFF_FFFF) if folded else keys
     y = source * multiplier
-    upper = (y >> (64 - bits - group_bits)).sort()[0]
-    if (upper[1:] == upper[:-1]).any():
-        return None  # two keys have the same head and group
-    half, spread = 1 << (bits - 1), min(_SPREAD, 1 << max(0, bits - 2))
-    group = (y >> (64 - bits - group_bits)) & ((1 << group_bits) - 1)
-    heads = (y >> (64 - bits)) + half
-    placed = _place_groups(group, heads, 1 << group_bits, (1 << bits) + spread, spread)
+    top = y >> (64 - bits)
+    group, first = top & ((1 << group_bits) - 1), (y ^ top) & (slots - 1)
+    both = (group << bits | first).sort()[0]
+    if (both[1:] == both[:-1]).any():
+        return None  # no pilot can tell these keys apart
+    placed = _place_groups(group, first, 1 << group_bits, slots)
     if placed is None:
         return None
-    offsets, owners = placed
-    words = torch.zeros(len(owners), dtype=torch.int64)
+    pilots, owners = placed
+    words = torch.arange(slots) ^ pilots[0]
     taken = (owners >= 0).nonzero().squeeze(1)
-    words[taken] = (y[owners[taken]] << bits) ^ (owners[taken] + 1)
+    words[taken] = y[owners[taken]] ^ (owners[taken] + 1)
     numbers = torch.tensor([multiplier, bits, group_bits, folded])
-    return PerfectHash(numbers, words, (offsets + half).int())
+    return PerfectHash(numbers, words, pilots)
 
 
 def _place_groups(
-    group: torch.Tensor, heads: torch.Tensor, groups: int, num_slots: int, spread: int
+    group: torch.Tensor, first: torch.Tensor, groups: int, slots: int
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Offsets of groups and the owners of slots; None if some find no place."""
+    """Pilots of groups and the owners of slots; None if some find no place."""
     order = group.argsort(stable=True)
     counts = torch.bincount(group, minlength=groups)
     starts = counts.cumsum(0) - counts
-    offsets = torch.zeros(groups, dtype=torch.int64)
-    owners = torch.full((num_slots,), -1, dtype=torch.int64)
-    number = 0
-    for size in counts.unique().flip(0).tolist():
-        if size == 0:
-            break
+    pilots = torch.zeros(groups, dtype=torch.uint8)
+    owners = torch.full((slots,), -1, dtype=torch.int64)
+    for size in counts[counts > 0].unique().flip(0).tolist():
         waiting = (counts == size).nonzero().squeeze(1)
         members = order[starts[waiting].unsqueeze(1) + torch.arange(size)]
-        for _ in range(_ROUNDS):
+        for pilot in range(256):
+            wanted = (first[members] ^ pilot) & (slots - 1)
+            fits = _place(wanted, members, owners)
+            pilots[waiting[fits]] = pilot
+            waiting, members = waiting[~fits], members[~fits]
             if len(waiting) == 0:
                 break
-            offset = _random(number) % spread
-            number += 1
-            fits = _place(heads[members] + offset, members, owners)
-            offsets[waiting[fits]] = offset
-            waiting, members = waiting[~fits], members[~fits]
-        if len(waiting):
+        else:
             return None
-    return offsets, owners
+    return pilots, owners
 
 
 def _place(

@@ -10,6 +10,7 @@ from torch import nn
 from jax_dynemb_torch._perfect_hash import (
     PerfectHash,
     find,
+    find_in_pieces,
     perfect_hash,
     steps_of,
 )
@@ -37,8 +38,8 @@ class Table(nn.Module):
     keys: torch.Tensor
     rows: torch.Tensor
     extra_rows: torch.Tensor
-    offsets: torch.Tensor
     words: torch.Tensor
+    pilots: torch.Tensor
 
     def __init__(
         self,
@@ -61,8 +62,8 @@ class Table(nn.Module):
             "rows": rows,
             "extra_rows": extra_rows,
             "scales": scales,
-            "offsets": index.offsets,
             "words": index.words,
+            "pilots": index.pilots,
         }
         for name, tensor in buffers.items():
             self.register_buffer(name, tensor, persistent=False)
@@ -70,10 +71,11 @@ class Table(nn.Module):
     def find(self, ids: torch.Tensor) -> torch.Tensor:
         """int64[n]: the place of each id of int64[n]."""
         # Straight from the dict: a lookup of one id takes as long as a few attributes.
-        own, steps = self._buffers, self._steps_on_cpu
+        words, pilots = self._buffers["words"], self._buffers["pilots"]
+        assert words is not None and pilots is not None
         if torch.compiler.is_compiling() or ids.is_cuda:
-            steps = self._steps
-        return find(ids, steps, own["words"], own["offsets"], self.size + 2)  # type: ignore[arg-type]
+            return find(ids, self._steps, words, pilots, self.size + 2)
+        return find_in_pieces(ids, self._steps_on_cpu, words, pilots, self.size + 2)
 
     def gather(self, places: torch.Tensor) -> torch.Tensor:
         """float32[n, dim]: rows at int64[n]."""
