@@ -165,14 +165,14 @@ def three_tables(share_arrays: bool, **options) -> jde.Tables:
     return jde.Tables(configs, share_arrays=share_arrays)
 
 
-def evaluation(coll: jde.Tables):
-    ids = dict.fromkeys(coll.features, jde.ids(np.arange(4)))
+def evaluation(coll: jde.Tables, num_ids: int = 4):
+    ids = dict.fromkeys(coll.features, jde.ids(np.arange(num_ids)))
     return jax.jit(lambda state, ids: coll.find(state, ids)[0]), ids
 
 
-def training(coll: jde.Tables):
-    ids = dict.fromkeys(coll.features, jde.ids(np.arange(4)))
-    d_rows = dict.fromkeys(coll.features, jnp.ones((4, 8)))
+def training(coll: jde.Tables, num_ids: int = 4):
+    ids = dict.fromkeys(coll.features, jde.ids(np.arange(num_ids)))
+    d_rows = dict.fromkeys(coll.features, jnp.ones((num_ids, 8)))
 
     def step(state, ids, d_rows):
         rows, residual, state = coll.lookup(state, ids)
@@ -218,29 +218,23 @@ def test_a_step_runs_nothing_beside_our_calls(platform, work):
     coll = three_tables(False)
     step, *batch = work(coll)
     text = step.lower(coll.init(0), *batch).compile().as_text()
-    entry = text[text.index("\nENTRY") :]
-    operations = set(re.findall(r" ([a-z\-]+)\(", entry.split("\n}")[0]))
+    operations = set(re.findall(r" = .*? ([a-z\-]+)\(", text))
     operations -= {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
-    assert operations == {"custom-call"}, entry
+    assert operations - {"call"} == {"custom-call"}, text  # a GPU's graphs are called
 
 
-@pytest.mark.parametrize("optimizer", [None, "sgd"])
-def test_to_xla_a_step_of_many_ids_is_work(optimizer):
+@pytest.mark.parametrize("work", [evaluation, training])
+def test_to_xla_a_step_of_many_ids_is_work(work):
     """Below 1000 operations its CPU client keeps the thread that calls."""
-    coll = collection(optimizer or "sgd")
 
-    def step(state, ids):
-        if optimizer is None:
-            return coll.find(state, ids)[0]
-        return train_step(coll, state, ids)
-
-    def operations(ids_of_a: int) -> float:
-        batch = random_batch() | {"a": jde.ids(np.arange(ids_of_a))}
-        jitted = jax.jit(step, donate_argnums=0 if optimizer else ())
-        compiled = jitted.lower(coll.init(0), batch).compile()
+    def operations(num_ids: int) -> float:
+        coll = three_tables(False)
+        with jax.default_device(jax.devices("cpu")[0]):
+            step, *batch = work(coll, num_ids)
+            compiled = step.lower(coll.init(0), *batch).compile()
         return compiled.cost_analysis()["flops"]
 
-    assert operations(32) < 500
+    assert operations(4) < 100
     assert operations(4096) >= 1000
 
 
