@@ -6,7 +6,7 @@ A reader finds a place without a search, by the same few array operations for on
 for a million; shifts to the right keep the sign, products lose what is above 64 bits:
 
     y     = key * multiplier                  # if folded: of key ^ (key >>> 32)
-    top   = y >> (64 - bits)
+    top   = y >> shift                        # of at least bits
     group = top & (2**group_bits - 1)
     slot  = (y ^ top ^ pilots[group]) & (2**bits - 1)
     place = words[slot] ^ y
@@ -23,13 +23,16 @@ slots should stay in the caches beside the rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 _MASK = (1 << 64) - 1
 _FILL = 0.7  # of the slots, at most
+_SHIFTS = 12  # tried without a multiplication
 _MULTIPLIERS = 24  # tried before keys are folded, or get more slots
+_LARGE = 64  # keys of a group that fits at once or hardly ever
 _MOST_BITS = 32  # the lowest bits of y and its highest must not meet
 _LEAST_GROUP_BITS = 3  # eight bytes, so that what follows in a file is aligned
 
@@ -38,7 +41,7 @@ class PerfectHash(NamedTuple):
     """The arrays of a hash.
 
     Attributes:
-      numbers: int64[4]: multiplier, bits, group_bits, and 1 if keys are folded.
+      numbers: int64[5]: multiplier, bits, group_bits, shift, and 1 if keys are folded.
       words: int64[2**bits].
       pilots: uint8[2**group_bits].
     """
@@ -56,15 +59,26 @@ def perfect_hash(keys: np.ndarray) -> PerfectHash:
     Args:
       keys: int64[n], distinct, 1 <= n < 2**31.
     """
-    number, least = 0, max(2, int(len(keys) / _FILL).bit_length())
+    least = max(2, int(len(keys) / _FILL).bit_length())
     for bits in range(least, _MOST_BITS + 1):
         for folded in (False, True):
-            for _ in range(_MULTIPLIERS):
-                multiplier, number = _random(number) | np.int64(1), number + 1
-                built = _build(keys, multiplier, bits, folded)
+            for multiplier, shift in _tries(bits):
+                built = _build(keys, multiplier, bits, shift, folded)
                 if built is not None:
                     return built
     raise ValueError("the keys are not distinct, or too many")
+
+
+def _tries(bits: int) -> Iterator[tuple[np.int64, int]]:
+    """Multipliers and shifts.
+
+    One will do for hashed ids and for consecutive ones, and needs no multiplication.
+    """
+    highest = 64 - bits
+    for shift in range(highest, max(bits, highest - _SHIFTS + 1) - 1, -1):
+        yield np.int64(1), shift
+    for number in range(_MULTIPLIERS):
+        yield _random(number) | np.int64(1), highest
 
 
 def _random(number: int) -> np.int64:
@@ -76,7 +90,7 @@ def _random(number: int) -> np.int64:
 
 
 def _build(
-    keys: np.ndarray, multiplier: np.int64, bits: int, folded: bool
+    keys: np.ndarray, multiplier: np.int64, bits: int, shift: int, folded: bool
 ) -> PerfectHash | None:
     slots = 1 << bits
     # Fuller tables need smaller groups: there are but 256 ways to place one.
@@ -85,7 +99,7 @@ def _build(
     group_bits = max(_LEAST_GROUP_BITS, bits - fewer)
     source = keys ^ ((keys >> 32) & np.int64(0xFFFF_FFFF)) if folded else keys
     y = source * multiplier
-    top = y >> (64 - bits)
+    top = y >> shift
     group, first = top & ((1 << group_bits) - 1), (y ^ top) & (slots - 1)
     both = np.sort(group << bits | first)
     if (both[1:] == both[:-1]).any():
@@ -97,7 +111,7 @@ def _build(
     words = np.arange(slots) ^ pilots[0]
     taken = np.flatnonzero(owners >= 0)
     words[taken] = y[owners[taken]] ^ (owners[taken] + 1)
-    numbers = np.array([multiplier, bits, group_bits, folded], np.int64)
+    numbers = np.array([multiplier, bits, group_bits, shift, folded], np.int64)
     return PerfectHash(numbers, words, pilots)
 
 
@@ -113,7 +127,7 @@ def _place_groups(
     for size in np.unique(counts[counts > 0])[::-1].tolist():
         waiting = np.flatnonzero(counts == size)
         members = order[starts[waiting, None] + np.arange(size)]
-        for pilot in range(256):
+        for pilot in range(256 if size <= _LARGE else 4):
             wanted = (first[members] ^ pilot) & (slots - 1)
             fits = _place(wanted, members, owners)
             pilots[waiting[fits]] = pilot

@@ -27,7 +27,7 @@ def large(tmp_path_factory):
     sizes = {
         "keys": ("I64", [ROWS]),
         "extra_keys": ("I64", [2]),
-        "index_numbers": ("I64", [4]),
+        "index_numbers": ("I64", [5]),
         "index_words": ("I64", [slots]),
         "index_pilots": ("U8", [8]),
         "first_row": ("F32", [1, WIDTH]),
@@ -55,7 +55,7 @@ def large(tmp_path_factory):
     keys = np.arange(FIRST, FIRST + ROWS)
     mapped("keys", np.int64, ROWS)[:] = keys
     mapped("extra_keys", np.int64, 2)[:] = [-1, -2]
-    mapped("index_numbers", np.int64, 4)[:] = [1, BITS, 3, 0]
+    mapped("index_numbers", np.int64, 5)[:] = [1, BITS, 3, 64 - BITS, 0]
     words = mapped("index_words", np.int64, slots)
     words[:] = np.arange(slots)
     words[keys] ^= np.arange(1, ROWS + 1)

@@ -86,21 +86,21 @@ def test_any_number_of_keys(count):
     assert_finds(np.unique(keys), keys ^ 1)
 
 
-def test_every_id_that_falls_on_a_slot_is_told_apart():
+@pytest.mark.parametrize("step", [1, 64])  # without a multiplication, and with one
+def test_every_id_that_falls_on_a_slot_is_told_apart(step):
     """For each group and slot, ids that lead there."""
-    keys = torch.arange(20)
+    keys = torch.arange(20) * step
     index = perfect_hash(keys)
-    multiplier, bits, group_bits, folded = index.numbers.tolist()
-    assert not folded
+    multiplier, bits, group_bits, shift, folded = index.numbers.tolist()
+    assert (multiplier == 1) == (step == 1) and not folded
     inverse, ids = pow(multiplier, -1, 2**64), []
     groups, slots = 1 << group_bits, 1 << bits
     for top in range(-slots // 2, slots // 2):
         for slot in range(slots):
             low = (slot ^ top ^ int(index.pilots[top % groups])) % slots
             # Between the highest bits and the lowest, zeros and the least difference.
-            for middle in (0, slots):
-                y = (top << (64 - bits)) + middle + low
-                number = y * inverse % 2**64
+            for middle in (0, slots) if shift > bits else (0,):
+                number = ((top << shift) + middle + low) * inverse % 2**64
                 ids.append(number - (number >> 63 << 64))
     assert len(ids) > 100
     assert_finds(keys.numpy(), np.array(ids))

@@ -149,10 +149,11 @@ def signed(number: int) -> int:
 def test_the_hash_as_its_docstring_reads_it(keys, others):
     keys = list(keys)
     numbers, words, pilots = (a.tolist() for a in perfect_hash(np.array(keys)))
-    multiplier, bits, group_bits, folded = numbers
+    multiplier, bits, group_bits, shift, folded = numbers
+    assert bits <= shift <= 64 - bits
     for key in [*keys, *others]:
         y = signed((key ^ ((key % 2**64) >> 32) if folded else key) * multiplier)
-        top = y >> (64 - bits)
+        top = y >> shift
         group = top % 2**group_bits
         place = words[(y ^ top ^ pilots[group]) % 2**bits] ^ y
         assert (1 <= place < 2**bits) == (key in keys)

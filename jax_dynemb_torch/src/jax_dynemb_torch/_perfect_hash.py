@@ -8,13 +8,16 @@ and says how they work; here they are made for tables without, and read.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 
 _MASK = (1 << 64) - 1
 _FILL = 0.7  # of the slots, at most
+_SHIFTS = 12  # tried without a multiplication
 _MULTIPLIERS = 24  # tried before keys are folded, or get more slots
+_LARGE = 64  # keys of a group that fits at once or hardly ever
 _MOST_BITS = 32  # the lowest bits of y and its highest must not meet
 _LEAST_GROUP_BITS = 3  # eight bytes, so that what follows in a file is aligned
 _PIECE = 8192  # ids at a time: what is between the steps stays in the nearest cache
@@ -24,7 +27,7 @@ class PerfectHash(NamedTuple):
     """The arrays of a hash.
 
     Attributes:
-      numbers: int64[4]: multiplier, bits, group_bits, and 1 if keys are folded.
+      numbers: int64[5]: multiplier, bits, group_bits, shift, and 1 if keys are folded.
       words: int64[2**bits].
       pilots: uint8[2**group_bits].
     """
@@ -42,24 +45,26 @@ class Steps(NamedTuple):
     """
 
     multiplier: Any
-    top_shift: Any
+    shift: Any
     group_mask: Any
     slot_mask: Any
     fold_shift: Any
     fold_mask: Any
+    multiplied: Any
     folded: Any
 
     def as_tensors(self) -> Steps:
         """The same as tensors on the CPU."""
-        kept = torch.tensor(self[:-1], dtype=torch.int64).unbind()
-        return Steps(*kept, self.folded)
+        kept = torch.tensor(self[:-2], dtype=torch.int64).unbind()
+        return Steps(*kept, self.multiplied, self.folded)
 
 
 def steps_of(numbers: torch.Tensor) -> Steps:
     """What follows from the numbers of a hash."""
-    multiplier, bits, group_bits, folded = numbers.tolist()
+    multiplier, bits, group_bits, shift, folded = numbers.tolist()
     masks = (1 << group_bits) - 1, (1 << bits) - 1
-    return Steps(multiplier, 64 - bits, *masks, 32, 0xFFFF_FFFF, bool(folded))
+    fold = 32, 0xFFFF_FFFF
+    return Steps(multiplier, shift, *masks, *fold, multiplier != 1, bool(folded))
 
 
 def find(
@@ -106,12 +111,12 @@ def find_in_pieces(
 def _find(
     ids: torch.Tensor, steps: Steps, words: torch.Tensor, pilots: torch.Tensor
 ) -> torch.Tensor:
-    multiplier, top_shift, group_mask, slot_mask, fold_shift, fold_mask, folded = steps
+    multiplier, shift, group_mask, slot_mask, *fold, multiplied, folded = steps
     if folded:
-        high = ids.bitwise_right_shift(fold_shift).bitwise_and_(fold_mask)
+        high = ids.bitwise_right_shift(fold[0]).bitwise_and_(fold[1])
         ids = high.bitwise_xor_(ids)
-    y = ids.mul(multiplier)
-    top = y.bitwise_right_shift(top_shift)
+    y = ids.mul(multiplier) if multiplied else ids
+    top = y.bitwise_right_shift(shift)
     pilot = pilots.index_select(0, top.bitwise_and(group_mask))
     slot = top.bitwise_xor_(y).bitwise_xor_(pilot).bitwise_and_(slot_mask)
     return words.index_select(0, slot).bitwise_xor_(y)
@@ -123,15 +128,26 @@ def perfect_hash(keys: torch.Tensor) -> PerfectHash:
     Args:
       keys: int64[m] on the CPU, distinct, 1 <= m < 2**31.
     """
-    number, least = 0, max(2, int(len(keys) / _FILL).bit_length())
+    least = max(2, int(len(keys) / _FILL).bit_length())
     for bits in range(least, _MOST_BITS + 1):
         for folded in (False, True):
-            for _ in range(_MULTIPLIERS):
-                multiplier, number = _random(number) | 1, number + 1
-                built = _build(keys, multiplier, bits, folded)
+            for multiplier, shift in _tries(bits):
+                built = _build(keys, multiplier, bits, shift, folded)
                 if built is not None:
                     return built
     raise ValueError("the keys are not distinct, or too many")
+
+
+def _tries(bits: int) -> Iterator[tuple[int, int]]:
+    """Multipliers and shifts.
+
+    One will do for hashed ids and for consecutive ones, and needs no multiplication.
+    """
+    highest = 64 - bits
+    for shift in range(highest, max(bits, highest - _SHIFTS + 1) - 1, -1):
+        yield 1, shift
+    for number in range(_MULTIPLIERS):
+        yield _random(number) | 1, highest
 
 
 def _random(number: int) -> int:
@@ -144,7 +160,7 @@ def _random(number: int) -> int:
 
 
 def _build(
-    keys: torch.Tensor, multiplier: int, bits: int, folded: bool
+    keys: torch.Tensor, multiplier: int, bits: int, shift: int, folded: bool
 ) -> PerfectHash | None:
     slots = 1 << bits
     # Fuller tables need smaller groups: there are but 256 ways to place one.
@@ -153,7 +169,7 @@ def _build(
     group_bits = max(_LEAST_GROUP_BITS, bits - fewer)
     source = keys ^ ((keys >> 32) & 0xFFFF_FFFF) if folded else keys
     y = source * multiplier
-    top = y >> (64 - bits)
+    top = y >> shift
     group, first = top & ((1 << group_bits) - 1), (y ^ top) & (slots - 1)
     both = (group << bits | first).sort()[0]
     if (both[1:] == both[:-1]).any():
@@ -165,7 +181,7 @@ def _build(
     words = torch.arange(slots) ^ pilots[0]
     taken = (owners >= 0).nonzero().squeeze(1)
     words[taken] = y[owners[taken]] ^ (owners[taken] + 1)
-    numbers = torch.tensor([multiplier, bits, group_bits, folded])
+    numbers = torch.tensor([multiplier, bits, group_bits, shift, folded])
     return PerfectHash(numbers, words, pilots)
 
 
@@ -181,7 +197,7 @@ def _place_groups(
     for size in counts[counts > 0].unique().flip(0).tolist():
         waiting = (counts == size).nonzero().squeeze(1)
         members = order[starts[waiting].unsqueeze(1) + torch.arange(size)]
-        for pilot in range(256):
+        for pilot in range(256 if size <= _LARGE else 4):
             wanted = (first[members] ^ pilot) & (slots - 1)
             fits = _place(wanted, members, owners)
             pilots[waiting[fits]] = pilot
