@@ -163,7 +163,7 @@ struct BagPooler {
     auto const row_bytes = static_cast<uint32_t>(dim * element_bytes(rows.in));
     int32_t const* const slots = end - begin <= kCachedSlots ? cache.slots : feature.slots + begin;
     if (feature.pooling == Pooling::kMean) find_factors(slots, last_bag);
-    auto const tile = RowTile(lanes_of_row(dim));
+    auto const tile = RowTile::of_row(dim);
     for (auto bag = first_bag + tile.index; bag < last_bag; bag += tile.per_warp) {
       auto const first = begin_of(bag), count = end_of(bag) - first;
       auto const* const weights =

@@ -131,7 +131,7 @@ __device__ __forceinline__ void for_each_new(RowTile const& tile, unsigned lanes
 __device__ __forceinline__ void initialize_slots(TableRef const& table, unsigned lanes,
                                                  unsigned rows, NewSlot const& own) {
   auto const filler = SlotFiller(table);
-  auto const tile = RowTile(lanes_of_row(table.dim));
+  auto const tile = RowTile::of_row(table.dim);
   auto const fill_states = [&](NewSlot const& to) { filler.fill_states(tile, to.slot); };
   if (rows != 0) {
     for_each_new(tile, rows, own,

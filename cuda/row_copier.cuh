@@ -87,7 +87,7 @@ struct RowCopier {
   __device__ __forceinline__ void copy(int32_t first, int32_t count) const {
     auto const active = lane_id() < count;
     auto const id = ids.probe(here, first + lane_id(), active, true);
-    auto const tile = RowTile(lanes_of_row(here.table.dim));
+    auto const tile = RowTile::of_row(here.table.dim);
     for (int32_t base = 0; base < count; base += tile.per_warp * kRowsInFlight) {
       copy_some(tile, first, count, base, id.slot);
     }
