@@ -103,91 +103,73 @@ DYNEMB_HD Victim find_empty(Group const& group, Bucket const& bucket, uint64_t m
   return {-1, kEmptyScore};
 }
 
-// What a claim may replace in a bucket without empty slots.
-struct FullBucket {
-  uint64_t own;       // the place marked for this key, or kNothing
-  Victim row;         // the row that leaves first
-  Victim other_mark;  // the largest mark
-};
-
-// The scores of a bucket as they were seen once, a lane the slots `rank`, `rank` + lanes, and so
-// on.
+// The scores of a full bucket that a lane looks at, as it saw them at one time.
 template <class Group>
 struct SeenScores {
-  static constexpr int kOfLane = kBucketCapacity / Group::kLeastSize;  // at most
+  Group const& group;
+  uint64_t score[kBucketCapacity / Group::kLeastSize];
 
-  uint64_t score[kOfLane];
-
-  static DYNEMB_HD int place(Group const& group, int i) { return i * group.size() + group.rank(); }
-  // Known to the compiler where the number of lanes is.
-  static DYNEMB_HD bool exists(Group const& group, int i) {
-    return place(group, i) < kBucketCapacity;
+  // All are asked for before any is compared: on a GPU one answer takes as long as all together.
+  DYNEMB_HD SeenScores(Group const& group, Bucket const& bucket) : group(group) {
+    DYNEMB_UNROLLED
+    for (int i = 0; i < count(); ++i) score[i] = atomic_load(bucket.scores + place(i));
   }
 
-  // All are on their way before the first is looked at.
-  DYNEMB_HD SeenScores(Group const& group, Bucket const& bucket) {
+  DYNEMB_HD int count() const { return kBucketCapacity / group.size(); }
+  DYNEMB_HD int place(int i) const { return i * group.size() + group.rank(); }
+
+  // The place of the smallest number that number(i) gives, and that number; kNothing counts as
+  // none.
+  template <class Function>
+  DYNEMB_HD Victim smallest(Function const& number) const {
+    uint64_t lowest = kNothing, lowest_place = kNothing;
     DYNEMB_UNROLLED
-    for (int i = 0; i < kOfLane && exists(group, i); ++i) {
-      score[i] = atomic_load(bucket.scores + place(group, i));
+    for (int i = 0; i < count(); ++i) {
+      auto const value = number(i);
+      lowest_place = value < lowest ? static_cast<uint64_t>(place(i)) : lowest_place;
+      lowest = value < lowest ? value : lowest;
     }
+    auto const value = group.min(lowest);
+    if (value == kNothing) return {-1, value};
+    return {static_cast<int>(group.min(lowest == value ? lowest_place : kNothing)), value};
   }
 };
 
-// Of the rows with the lowest score the one with the smallest key. Keys are asked for only if there
-// are several, as of rows that were last used together.
+// Of the rows with this score that with the smallest key.
 template <class Group>
-DYNEMB_HD Victim first_to_leave(Group const& group, Bucket const& bucket,
-                                SeenScores<Group> const& seen, uint64_t lowest) {
-  using Scores = SeenScores<Group>;
-  if (lowest == kNothing) return {-1, kNothing};
-  uint64_t first = kNothing, last = 0;
+DYNEMB_HD Victim smallest_key(Bucket const& bucket, SeenScores<Group> const& seen, uint64_t score) {
+  uint64_t keys[kBucketCapacity / Group::kLeastSize];
   DYNEMB_UNROLLED
-  for (int i = 0; i < Scores::kOfLane && Scores::exists(group, i); ++i) {
-    if (seen.score[i] != lowest) continue;
-    auto const place = static_cast<uint64_t>(Scores::place(group, i));
-    if (first == kNothing) first = place;
-    last = place;
+  for (int i = 0; i < seen.count(); ++i) {
+    keys[i] = seen.score[i] == score ? bucket.keys[seen.place(i)] : kNothing;
   }
-  auto place = group.min(first);
-  if (place == group.max(last)) return {static_cast<int>(place), lowest};
-  uint64_t smallest = kNothing, own = kNothing;
-  DYNEMB_UNROLLED
-  for (int i = 0; i < Scores::kOfLane && Scores::exists(group, i); ++i) {
-    auto const here = Scores::place(group, i);
-    auto const key = seen.score[i] == lowest ? bucket.keys[here] : kNothing;
-    if (key < smallest) smallest = key, own = static_cast<uint64_t>(here);
-  }
-  auto const key = group.min(smallest);
-  place = group.min(smallest == key ? own : kNothing);
-  return {static_cast<int>(place), lowest};
+  return {seen.smallest([&](int i) { return keys[i]; }).place, score};
 }
 
-// One look at every slot. It must be one: a key that another thread marks between two looks would
-// be seen by neither, and get a second slot.
+// What to take in a bucket without empty slots, or the place already marked for this key (its
+// `score` is then the mark); a row that may leave, or else the largest mark. It looks once: a key
+// that another thread marks between two looks would be seen by neither, and get a second slot.
 template <class Group>
-DYNEMB_HD FullBucket look_at_full(Group const& group, TableRef const& table, Bucket const& bucket,
-                                  uint64_t mark, uint64_t clock) {
-  using Scores = SeenScores<Group>;
-  auto const seen = Scores(group, bucket);
-  uint64_t own = kNothing, lowest = kNothing, highest = 0, highest_place = kNothing;
+DYNEMB_HD Victim find_victim(Group const& group, TableRef const& table, Bucket const& bucket,
+                             uint64_t mark, uint64_t clock) {
+  auto const policy = table.policy;
+  auto const evicts = table.evicts != 0;
+  auto const seen = SeenScores<Group>(group, bucket);
+  uint64_t own = kNothing, lowest = kNothing;
   DYNEMB_UNROLLED
-  for (int i = 0; i < Scores::kOfLane && Scores::exists(group, i); ++i) {
+  for (int i = 0; i < seen.count(); ++i) {
     auto const score = seen.score[i];
-    auto const place = static_cast<uint64_t>(Scores::place(group, i));
-    if (score == mark) own = place;
-    if (is_mark(score)) {
-      if (score > highest) highest = score, highest_place = place;
-    } else if (score < lowest && !is_touched(table.policy, score, clock)) {
-      lowest = score;
-    }
+    auto const leaves = evicts && !is_mark(score) && !is_touched(policy, score, clock);
+    own = score == mark ? static_cast<uint64_t>(seen.place(i)) : own;
+    lowest = leaves && score < lowest ? score : lowest;
   }
   own = group.min(own);
-  if (own != kNothing) return {own, {-1, 0}, {-1, 0}};
-  auto const row = first_to_leave(group, bucket, seen, group.min(lowest));
-  auto const largest = group.max(highest);
-  auto const place_of_largest = group.min(highest == largest ? highest_place : kNothing);
-  return {
-      own, row, {place_of_largest == kNothing ? -1 : static_cast<int>(place_of_largest), largest}};
+  if (own != kNothing) return {static_cast<int>(own), mark};
+  auto const score = group.min(lowest);
+  if (score != kNothing) return smallest_key(bucket, seen, score);
+  auto const largest =
+      seen.smallest([&](int i) { return is_mark(seen.score[i]) ? ~seen.score[i] : kNothing; });
+  return {largest.place, ~largest.score};
 }
 
 // The lanes of a group agree on every decision: they decide on reduced values only, and the swap
@@ -221,9 +203,8 @@ template <class Group>
 DYNEMB_HD Claim claim_full(Group const& group, TableRef const& table, Bucket const& bucket,
                            uint64_t mark, uint64_t clock) {
   for (;;) {
-    auto const full = look_at_full(group, table, bucket, mark, clock);
-    if (full.own != kNothing) return {static_cast<int>(full.own), false};
-    auto const victim = table.evicts != 0 && full.row.place >= 0 ? full.row : full.other_mark;
+    auto const victim = find_victim(group, table, bucket, mark, clock);
+    if (victim.place >= 0 && victim.score == mark) return {victim.place, false};
     if (victim.place < 0 || (is_mark(victim.score) && victim.score < mark)) return {-1, false};
     auto const seen = swap_together(group, bucket.scores + victim.place, victim.score, mark);
     if (seen == victim.score) return {victim.place, true};

@@ -3,9 +3,10 @@
 
 // core/group.h: what an algorithm of core/ may ask of the lanes that run it together.
 //
-// A Group has `size()` lanes; each calls the same function with its own `rank()`. The collective
-// members must be reached by every lane of the group. ScalarGroup is the group of one CPU thread;
-// cuda/tile_group.cuh has the warp tile; tests/core/lockstep_group.h imitates a tile with threads.
+// A Group has `size()` lanes, at least kLeastSize; each calls the same function with its own
+// `rank()`. The collective members must be reached by every lane of the group. ScalarGroup is the
+// group of one CPU thread; cuda/tile_group.cuh has the warp tile; tests/core/lockstep_group.h
+// imitates a tile with threads.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,6 @@ namespace dynemb {
 
 struct ScalarGroup {
   static constexpr int kLeastSize = 1;
-
   DYNEMB_HD int size() const { return 1; }
   DYNEMB_HD int rank() const { return 0; }
   DYNEMB_HD uint64_t min(uint64_t value) const { return value; }

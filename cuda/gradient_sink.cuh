@@ -44,8 +44,8 @@ __device__ __forceinline__ float square_of(float4 const& v) {
   return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
 }
 
-// Of all lanes of a tile; the same bits in each. A tile that is a warp, the usual one, needs neither
-// mask nor questions.
+// Of all lanes of a tile; the same bits in each. A tile that is a warp, the usual one, needs
+// neither mask nor questions.
 __device__ __forceinline__ float sum_of_tile(RowTile const& tile, float value) {
   if (tile.lanes == 32) {
 #pragma unroll
