@@ -105,7 +105,7 @@ class Call:
 
     def run(self) -> Iterator[jax.Array]:
         """Makes the call; the results in the order in which they were added."""
-        self.operand(_work(self._batch))
+        self.operand(_work(self._batch, self._results_of_batch()))
         self.result((self._scratch_bytes(),), jnp.uint8)
         results = _ffi.call(
             self._op,
@@ -116,6 +116,10 @@ class Call:
         )
         return iter(results[:-1])
 
+    def _results_of_batch(self) -> list[Any]:
+        tables = set(self._aliases.values())
+        return [x for i, x in enumerate(self._results) if i not in tables]
+
     def _scratch_bytes(self) -> int:
         buckets = [table.local_buckets for table in self._tables]
         dims = [table.dim for table in self._tables]
@@ -124,9 +128,12 @@ class Call:
 
 # XLA's client for CPUs runs a program of fewer operations in the thread that calls it.
 _OPERATIONS_OF_CHEAP = 1000
+# Otherwise up to 32 of them may be under way, each with outputs of its own: where these
+# are large, fresh memory takes longer than to wait for the thread.
+_MOST_BYTES = 1 << 23
 
 
-def _work(batch: Sequence[jax.Array]) -> jax.Array:
+def _work(batch: Sequence[jax.Array], results: Sequence[Any]) -> jax.Array:
     """A number that nobody reads: on a CPU it takes a few operations to find it.
 
     XLA counts none for our calls. So a step of embeddings alone would pass for one that
@@ -135,8 +142,10 @@ def _work(batch: Sequence[jax.Array]) -> jax.Array:
 
     Args:
       batch: what the call takes beside tables.
+      results: types of what it returns beside tables.
     """
-    for array in batch:
+    nbytes = sum(x.size * x.dtype.itemsize for x in (*batch, *results))
+    for array in batch if nbytes <= _MOST_BYTES else ():
         if array.dtype.kind in "iu" and array.size > _OPERATIONS_OF_CHEAP:
             flat = array.reshape(-1)[: _OPERATIONS_OF_CHEAP + 1]
             return jax.lax.platform_dependent(flat, cpu=_sum, default=_none)
