@@ -23,7 +23,7 @@
 // (core/lookup.h). Who takes an empty slot may write its key at once: nobody looks there.
 //
 // claim_empty may therefore run beside probes and touches of the same lookup. It writes scores and
-// keys of slots with digest 0 only, and these no probe that compares digests exactly looks at; a
+// keys of slots with digest 0 only, in which such a probe must find nothing, whatever the key; a
 // touch writes scores of live slots only, of which neither the old nor the new one is 0 or a mark.
 // A key that is missing for one probe is missing for all. claim_full has to wait for all of them:
 // it compares scores, and a row that is touched too late would have left.

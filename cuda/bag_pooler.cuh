@@ -138,14 +138,14 @@ struct BagPooler {
   __device__ __forceinline__ void add_missing(int32_t const* slots, int64_t bag, int32_t column,
                                               float4& sum) const {
     auto const& feature = rows.here.feature;
-    auto const drawer = rows.drawer();
     auto const end = end_of(bag);
     for (auto index = begin_of(bag); index < end; ++index) {
       if (slots[index] >= kPaddingSlot) continue;
       auto const position = begin + index;
       Key const key[1] = {load_key(feature.ids, feature.id_type, position)};
       float4 values[1];
-      drawer.draw(rows.in, key, column, values);
+      // Made for each id: what it holds would take registers from the loop above.
+      rows.drawer().draw(rows.in, key, column, values);
       add_scaled(sum, weight_of(feature, position), values[0]);
       if (!Rows::kTrains || slots != cache.slots) continue;
       auto const slot = slot_to_fill(slots[index]);

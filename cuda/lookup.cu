@@ -60,7 +60,7 @@ struct LookupIds {
     Probed id{kEmptyKey, kPaddingSlot};
     if (active) {
       id.key = load_key(feature.ids, feature.id_type, position);
-      id.slot = find_slot(here.table, id.key);
+      id.slot = find_slot<true>(here.table, id.key);
       feature.slots[position] = id.slot;
     }
     auto const missing = __ballot_sync(kFullWarp, id.slot == kMissingSlot);
