@@ -51,14 +51,9 @@ struct MissingId {
         position(id.position) {}
 };
 
-// Each kernel walks the list against the one before, the first against the probe: what that has
-// touched last is in the second-level cache.
-constexpr bool kTurns = true;
-
-// The number on the list of what comes as `i`-th in a kernel that walks the list backwards.
-__device__ __forceinline__ uint32_t from_end(uint32_t i, uint32_t count) {
-  return kTurns ? count - 1 - i : i;
-}
+// Kernels walk the list in turns forwards and backwards: what the one before has touched last is in
+// the second-level cache. The number on the list of what comes as `i`-th in one that goes backwards:
+__device__ __forceinline__ uint32_t from_end(uint32_t i, uint32_t count) { return count - 1 - i; }
 
 constexpr int kClaimLanes = 8;
 
