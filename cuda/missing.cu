@@ -52,7 +52,8 @@ struct MissingId {
 };
 
 // Kernels walk the list in turns forwards and backwards: what the one before has touched last is in
-// the second-level cache. The number on the list of what comes as `i`-th in one that goes backwards:
+// the second-level cache. The number on the list of what comes as `i`-th in one that goes
+// backwards:
 __device__ __forceinline__ uint32_t from_end(uint32_t i, uint32_t count) { return count - 1 - i; }
 
 constexpr int kClaimLanes = 8;
