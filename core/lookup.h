@@ -4,9 +4,8 @@
 // core/lookup.h: a training lookup, id by id, in the phases that core/README.md describes.
 //
 // - probe: present keys are found (core/find.h) and touched (core/score.h), the others are missing;
-// - claim: missing keys take slots (core/claim.h): empty ones, and who takes one writes its key;
-// or,
-//   in full buckets, those of rows that leave or of other new keys;
+// - claim: missing keys take slots (core/claim.h): empty ones, and who takes one writes its key; in
+//   full buckets those of rows that leave, or of other new keys;
 // - store: where a row had to leave, the winner of the slot writes key, digest and score;
 // - resolve: every id that was missing learns what became of its key, by the key or the mark in the
 //   slot. The winner of an empty slot writes digest and score; the row of a new key gets its first
