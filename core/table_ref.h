@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "core/atomic.h"
 #include "core/hash.h"
 #include "core/initializer.h"
 #include "core/macros.h"
@@ -41,6 +42,7 @@ enum Counter : int32_t {
   // Where the columns of a row lie on several shards: how many are on the shards before this one, a
   // multiple of four. Otherwise 0.
   kFirstColumn,
+  kLeft,  // not 0 once a row has left its slot: evicted, erased, or moved as the table grew
   kNumCounters
 };
 
@@ -84,6 +86,17 @@ DYNEMB_HD int64_t local_bucket_of(TableRef const& table, uint64_t hash) {
 DYNEMB_HD void set_in_each_row(TableRef const& table, Counter counter, uint64_t value) {
   for (int32_t row = 0; row < table.counter_rows; ++row) {
     table.counters[row * kNumCounters + counter] = value;
+  }
+}
+
+// Does every slot still belong to the first id that it was given to? Then whoever has learned a slot
+// from a lookup need not ask whose it is.
+DYNEMB_HD bool keeps_slots(TableRef const& table) { return table.counters[kLeft] == 0; }
+
+// Called after rows have left; by any number of threads.
+DYNEMB_HD void note_left(TableRef const& table) {
+  for (int32_t row = 0; row < table.counter_rows; ++row) {
+    atomic_store(table.counters + row * kNumCounters + kLeft, 1);
   }
 }
 

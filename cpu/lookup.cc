@@ -120,6 +120,7 @@ struct Lookup {
     if (evicted == 0) return;
     fetch_add(table.counters + kEvicted, evicted);
     fetch_add(table.counters + kRows, ~evicted + 1);
+    note_left(table);
   }
 
   void resolve_chunk(int64_t index, FeatureChunk const& chunk) {

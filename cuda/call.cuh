@@ -45,6 +45,7 @@ struct CallView {
   FeatureRef* features;
   int64_t* first_slot;
   uint32_t* first_item;
+  bool* asks;              // of each table: may a slot belong to another id than at the lookup?
   uint32_t items_of_each;  // feature, if all have as many; else 0
 };
 
@@ -194,6 +195,7 @@ CallView take_view(Args const& args, Scratch& scratch) {
           scratch.take<FeatureRef>(args.num_features),
           scratch.take<int64_t>(args.num_tables + 1),
           scratch.take<uint32_t>(args.num_features + 1),
+          scratch.take<bool>(args.num_tables),
           items_of_each(args)};
 }
 

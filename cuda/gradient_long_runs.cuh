@@ -142,8 +142,13 @@ struct LongRunAdder {
   __device__ void finish(Piece const& piece, Ending const& ending, Rows const& rows) const {
     auto const& table = view.tables[ending.table];
     auto const format = format_of<Formats>(table);
-    auto const row = SummedRow{table,        ending.values, table.dim,
-                               ending.table, ending.slot,   sorted.items[piece.run_start],
+    auto const row = SummedRow{table,
+                               ending.values,
+                               ending.row_state,
+                               table.dim,
+                               ending.table,
+                               ending.slot,
+                               sorted.items[piece.run_start],
                                ending.is_new};
     if constexpr (kHurries) {
       if (table.dim <= tile.step()) return finish_at_once(format, row, rows);

@@ -9,6 +9,7 @@
 //
 // A row may have left since the lookup: only a slot that still holds the id gets the gradient. All
 // positions of a run have the same id, so every piece asks for itself and all come to one answer.
+// Nobody asks in a table that no row has ever left: a key is a sector from far away.
 #pragma once
 
 #include <cstdint>
@@ -61,8 +62,9 @@ enum class End : uint8_t {
 };
 
 // What is to be done when the gradients up to a position are summed.
-struct alignas(16) Ending {
-  char* values;  // the row that the piece belongs to
+struct Ending {
+  char* values;      // the row that the piece belongs to
+  float* row_state;  // see SummedRow
   int32_t slot;
   int16_t table;
   End end;
@@ -205,7 +207,7 @@ struct PieceCutter {
 
   // What a piece asks its slot for.
   struct Asked {
-    Key key;
+    Key key;  // kEmptyKey: nobody asks
     float mark;
   };
 
@@ -213,8 +215,8 @@ struct PieceCutter {
     auto const t = sorted.table_of(key);
     auto const& table = view.tables[t];
     auto const slot = sorted.slot_of(key);
-    if (table.index == nullptr) return {kEmptyKey, 0.0f};  // groups: nothing to ask
-    return {*key_at(table, slot), sink.mark(t, table, slot)};
+    auto const mark = sink.mark(t, table, slot);
+    return {view.asks[t] ? *key_at(table, slot) : kEmptyKey, mark};
   }
 
   // The piece that starts at position i of the block.
@@ -227,16 +229,18 @@ struct PieceCutter {
     auto const slot = sorted.slot_of(key);
     auto const& table = view.tables[t];
     auto const& feature = view.features[place.feature];
-    if (table.index != nullptr &&
-        asked.key != load_key(feature.ids, feature.id_type, place.position)) {
+    if (view.asks[t] && asked.key != load_key(feature.ids, feature.id_type, place.position)) {
       if (counts_lost) fetch_add(table.counters + kLostUpdates, static_cast<uint64_t>(count));
       return;
     }
     auto const index = static_cast<uint32_t>((block_start() + i - start) / kPiece);
     auto const whole = last && index == 0;
     auto const end = i + count - 1;
-    memory.endings[end] = {row_pointer(value_format(table), table.values, slot, table.dim), slot,
-                           static_cast<int16_t>(t), whole ? End::kRun : End::kPiece,
+    memory.endings[end] = {row_pointer(value_format(table), table.values, slot, table.dim),
+                           sink.row_state(t, table, slot),
+                           slot,
+                           static_cast<int16_t>(t),
+                           whole ? End::kRun : End::kPiece,
                            asked.mark == kUnwritten};
     memory.pieces[end] = {start, index, item, 0.0f, last};
     memory.rows[i].packed |= GradientRow::kBegins;

@@ -24,6 +24,7 @@ namespace dynemb::cuda {
 struct SummedRow {
   TableRef const& table;
   char* values;  // of the row
+  float* row_state;  // of a row-wise optimizer, else null
   int32_t dim;
   int32_t table_index;
   int32_t slot;

@@ -44,8 +44,8 @@ struct PieceSummer {
   PieceMemory<kPositions>& memory;
   PiecesCall<SortKey, Sink> const& call;
   RowTile const& tile;
-  int32_t first = -1;  // position where the first of its pieces begins,
-  int32_t last = -2;   // and where the last one ends
+  int32_t first = 1;  // position where the first of its pieces begins,
+  int32_t last = 0;   // and where the last one ends: before the first, if there are none
 
   __device__ PieceSummer(PieceMemory<kPositions>& memory, PiecesCall<SortKey, Sink> const& call,
                          RowTile const& tile)
@@ -80,7 +80,8 @@ struct PieceSummer {
     auto const& table = call.view.tables[ending.table];
     auto const dim = memory.rows[position].dim();
     auto const first_item = memory.pieces[position].first_item;
-    return {table, ending.values, dim, ending.table, ending.slot, first_item, ending.is_new};
+    return {table,       ending.values, ending.row_state, dim,
+            ending.table, ending.slot,   first_item,       ending.is_new};
   }
 
   __device__ __forceinline__ void store_partial(Piece const& p, int32_t column,
@@ -94,9 +95,10 @@ struct PieceSummer {
   // What becomes of a sum, if not all columns are in one step: first its squares, then the update.
   struct AddSquares {
     static constexpr bool kLoads = false;
+    static constexpr bool kFindsRates = false;
     __device__ __forceinline__ void operator()(PieceSummer const& me, typename Sink::Loaded const&,
                                                int32_t position, int32_t /*column*/,
-                                               float4 const& sum) const {
+                                               float4 const& sum, float /*rate*/) const {
       auto const squares = sum_of_tile(me.tile, square_of(sum));
       if (me.tile.rank == 0) me.memory.pieces[position].number += squares;
     }
@@ -105,10 +107,11 @@ struct PieceSummer {
   template <bool kOneStep>
   struct Apply {
     static constexpr bool kLoads = true;
+    static constexpr bool kFindsRates = kOneStep && Sink::kRowwise;  // before the sums go on
     __device__ __forceinline__ void operator()(PieceSummer const& me,
                                                typename Sink::Loaded const& loaded,
                                                int32_t position, int32_t column,
-                                               float4 const& sum) const {
+                                               float4 const& sum, float rate) const {
       auto& piece = me.memory.pieces[position];
       auto const& ending = me.memory.endings[position];
       auto const row = me.row_of(ending, position);
@@ -117,8 +120,7 @@ struct PieceSummer {
         return;
       }
       auto const& sink = me.call.sink;
-      auto rate = 0.0f;
-      if (sink.needs_squares(row)) {
+      if (!kFindsRates && sink.needs_squares(row)) {
         rate = me.template rate<kOneStep>(piece, row, loaded, column, sum);
       }
       if (column < row.dim) {
@@ -145,12 +147,56 @@ struct PieceSummer {
     }
   }
 
+  // The rates of two rows at a time, where all columns are in one step: squares, root and quotient
+  // are a long chain. After one exchange each half of a tile has the squares of one of the rows,
+  // and finds that row's rate. The bits are those of one row at a time. All tiles of a warp go
+  // through this together: a shuffle among some of the lanes takes ten instructions more.
+  struct TwoRates {
+    int32_t position;  // of this lane's row, if there is one
+    bool wanted;
+    float state;
+
+    __device__ __forceinline__ TwoRates(PieceSummer const& me, int32_t base) {
+      auto const second = me.tile.rank >= me.tile.lanes / 2 ? 1 : 0;
+      position = min(base + second, me.last);
+      auto const& ending = me.memory.endings[position];
+      wanted = base + second <= me.last && ending.end == End::kRun;
+      state = wanted ? *ending.row_state : 0.0f;
+    }
+
+    __device__ __forceinline__ void find(PieceSummer const& me, float4 const (&sums)[kAhead],
+                                         float (&rates)[kAhead]) const {
+      static_assert(kAhead == 2, "one row for each half of a tile");
+      auto const& tile = me.tile;
+      auto const half = tile.lanes / 2;
+      auto const second = tile.rank >= half;
+      auto const first_square = square_of(sums[0]), second_square = square_of(sums[1]);
+      auto squares = second ? second_square : first_square;
+      squares += __shfl_xor_sync(kFullWarp, second ? first_square : second_square, half);
+#pragma unroll
+      for (int distance = 8; distance > 0; distance /= 2) {
+        if (distance < half) squares += __shfl_xor_sync(kFullWarp, squares, distance);
+      }
+      auto const row = me.row_of(me.memory.endings[position], position);
+      auto const rate =
+          me.call.sink.rate_of(row, squares, state, wanted && (tile.rank & (half - 1)) == 0);
+      rates[0] = __shfl_sync(kFullWarp, rate, 0, tile.lanes);
+      rates[1] = __shfl_sync(kFullWarp, rate, half, tile.lanes);
+    }
+  };
+
+  // Where a tile is when the last tile of its warp has come to its end.
+  __device__ __forceinline__ int32_t stop_of_warp() const {
+    return first + __reduce_max_sync(kFullWarp, last - first);
+  }
+
   // Sums one step of columns of all pieces, and hands each sum on.
   template <class Then>
   __device__ __forceinline__ void walk(int32_t column, Then const& then) const {
     float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
+    auto const stop = Then::kFindsRates ? stop_of_warp() : last;
 #pragma unroll 1
-    for (auto base = first; base <= last; base += kAhead) {
+    for (auto base = first; base <= stop; base += kAhead) {
       RawQuad quad[kAhead];
       typename Sink::Loaded loaded[kAhead];
 #pragma unroll
@@ -158,7 +204,8 @@ struct PieceSummer {
         // Past the last one, once more: the sum is not used.
         auto const& from = memory.rows[min(base + r, last)];
         auto const dim = from.dim();
-        quad[r] = load_quad_if(column < dim, format_of<Formats>(from), from.row, column, dim);
+        auto const wanted = column < dim && (!Then::kFindsRates || base <= last);
+        quad[r] = load_quad_if(wanted, format_of<Formats>(from), from.row, column, dim);
       }
       if constexpr (Then::kLoads) {
 #pragma unroll
@@ -170,21 +217,42 @@ struct PieceSummer {
           loaded[r] = call.sink.load(format_of<Formats>(row.table), row, column, wanted);
         }
       }
-      // Read again rather than kept: registers are for what is on its way.
+      if constexpr (Then::kFindsRates) {
+        auto const finder = TwoRates(*this, base);
+        float4 sums[kAhead];
+        float rates[kAhead] = {};
 #pragma unroll
-      for (int r = 0; r < kAhead; ++r) {
-        auto const position = min(base + r, last);
-        auto const& from = memory.rows[position];
-        if (from.begins_piece()) sum = {0.0f, 0.0f, 0.0f, 0.0f};
-        add_scaled(sum, from.factor, to_floats(format_of<Formats>(from), quad[r]));
-        if (base + r > last || memory.endings[position].end == End::kNone) continue;
-        then(*this, loaded[r], position, column, sum);
+        for (int r = 0; r < kAhead; ++r) sums[r] = sum = add(sum, min(base + r, last), quad[r]);
+        if (__any_sync(kFullWarp, finder.wanted)) finder.find(*this, sums, rates);
+#pragma unroll
+        for (int r = 0; r < kAhead; ++r) {
+          if (ends(base + r)) then(*this, loaded[r], base + r, column, sums[r], rates[r]);
+        }
+      } else {
+#pragma unroll
+        for (int r = 0; r < kAhead; ++r) {
+          auto const position = min(base + r, last);
+          sum = add(sum, position, quad[r]);
+          if (base + r > last || memory.endings[position].end == End::kNone) continue;
+          then(*this, loaded[r], position, column, sum, 0.0f);
+        }
       }
     }
   }
 
+  // Read again rather than kept: registers are for what is on its way.
+  __device__ __forceinline__ float4 add(float4 sum, int32_t position, RawQuad const& quad) const {
+    auto const& from = memory.rows[position];
+    if (from.begins_piece()) sum = {0.0f, 0.0f, 0.0f, 0.0f};
+    add_scaled(sum, from.factor, to_floats(format_of<Formats>(from), quad));
+    return sum;
+  }
+
+  __device__ __forceinline__ bool ends(int32_t position) const {
+    return position <= last && memory.endings[position].end != End::kNone;
+  }
+
   __device__ __forceinline__ void run() const {
-    if (last < 0) return;
     auto const columns = memory.max_dim;
     auto const column = tile.first_column();
     if (columns <= tile.step()) {
@@ -223,7 +291,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce<kPositions, Sink>)
   PieceCutter<kPositions, SortKey, Sink>{call.view, call.sorted, call.sink, call.counts_lost,
                                          memory}
       .run();
-  auto const tile = RowTile(lanes_of_row(memory.max_dim));
+  constexpr int kFewestLanes = Sink::kRowwise ? 2 : 1;  // see TwoRates
+  auto const tile = RowTile(max(lanes_of_row(memory.max_dim), kFewestLanes));
   PieceSummer<Formats, kPositions, SortKey, Sink>(memory, call, tile).run();
 }
 

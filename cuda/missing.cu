@@ -158,6 +158,7 @@ __global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call)
     auto* const counters = call.view.tables[table].counters;
     fetch_add(counters + kEvicted, events[0]);
     fetch_add(counters + kRows, ~uint64_t{events[0]} + 1);
+    note_left(call.view.tables[table]);
   });
 }
 

@@ -95,7 +95,9 @@ __device__ __forceinline__ void run_prologue(Prologue<Size, Op> const& p, Share 
       // Read before anything is written, so that all of it is on its way together.
       auto* const counters = table.counters;
       auto const num_rows = table.counter_rows;
+      auto const asks = table.index != nullptr && !keeps_slots(table);  // groups have no ids
       own[i] = {p.op.begin_table(call, table, table_at(i)), counters, num_rows};
+      p.view.asks[table_at(i)] = asks;
     }
   } else {
     auto const copying = threads - 32;

@@ -36,6 +36,7 @@ struct BeginReduce {
 struct ReduceRows {
   static constexpr int kBlocks = 4;
   static constexpr int kAhead = 4;
+  static constexpr bool kRowwise = false;
 
   CallView view;
   RowSums const* targets;
@@ -50,6 +51,9 @@ struct ReduceRows {
   __device__ __forceinline__ bool needs_squares(SummedRow const&) const { return false; }
   __device__ __forceinline__ bool any_needs_squares() const { return false; }
   __device__ __forceinline__ float mark(int32_t, TableRef const&, int32_t) const { return 0.0f; }
+  __device__ __forceinline__ float* row_state(int32_t, TableRef const&, int32_t) const {
+    return nullptr;
+  }
   __device__ __forceinline__ float rate(SummedRow const&, float, Loaded const&, bool) const {
     return 0.0f;
   }

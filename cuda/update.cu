@@ -47,6 +47,7 @@ template <int kKind>
 struct UpdateRows {
   static constexpr int kAhead = kKind == kAnyKind ? 2 : kAheadOf[kKind];
   static constexpr int kBlocks = kKind == kAnyKind ? 2 : kBlocksOf[kKind];
+  static constexpr bool kRowwise = kKind == static_cast<int>(OptimizerKind::kRowwiseAdagrad);
 
   Optimizer const* optimizers;
 
@@ -89,7 +90,7 @@ struct UpdateRows {
     auto const kind = kind_of(row.table_index);
     if (!wanted || kind == OptimizerKind::kSgd) return loaded;
     // By all lanes: a broadcast costs no more than one lane's load, and nobody has to be told.
-    if (is_rowwise(kind)) loaded.row_state = *state_at(row.table, 0, row.slot);
+    if (is_rowwise(kind)) loaded.row_state = *row.row_state;
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
       if (s < wide_states(kind)) loaded.state[s] = load_state(format, row, s, column);
@@ -111,13 +112,22 @@ struct UpdateRows {
     return late ? *state_at(table, 0, slot) : 0.0f;
   }
 
+  __device__ __forceinline__ float* row_state(int32_t table_index, TableRef const& table,
+                                              int32_t slot) const {
+    return is_rowwise(kind_of(table_index)) ? state_at(table, 0, slot) : nullptr;
+  }
+
+  __device__ __forceinline__ float rate_of(SummedRow const& row, float squares, float state,
+                                           bool stores) const {
+    auto const mean = approximate_quotient(squares, static_cast<float>(row.dim));
+    auto const result = rowwise_adagrad_rate(optimizers[row.table_index], mean, &state);
+    if (stores) *row.row_state = state;
+    return result;
+  }
+
   __device__ __forceinline__ float rate(SummedRow const& row, float squares, Loaded const& loaded,
                                         bool stores) const {
-    auto const mean = squares / static_cast<float>(row.dim);
-    auto state = loaded.row_state;
-    auto const result = rowwise_adagrad_rate(optimizers[row.table_index], mean, &state);
-    if (stores) *state_at(row.table, 0, row.slot) = state;
-    return result;
+    return rate_of(row, squares, loaded.row_state, stores);
   }
 
   template <class Format>
