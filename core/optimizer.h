@@ -30,7 +30,7 @@ enum HyperParameter : int32_t {
 };
 
 // The optimizer of one table in one step. The betas enter as 1 - beta, rounded once.
-struct Optimizer {
+struct alignas(16) Optimizer {
   OptimizerKind kind;
   float learning_rate;
   float epsilon;

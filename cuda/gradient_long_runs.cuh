@@ -53,6 +53,8 @@ struct PartialRows {
 template <class Formats, int kPiece, class SortKey, class Sink>
 struct LongRunAdder {
   using Rows = PartialRows<kPiece>;
+  using EndOfRow = Ending<Sink::kStates>;
+  using Row = SummedRow<Sink::kStates>;
   // A small batch waits for its longest run; in a large one registers are worth more.
   static constexpr bool kHurries = kPiece < kLongestPiece;
   static constexpr int kInFlight = kHurries ? 8 : 4;
@@ -81,7 +83,7 @@ struct LongRunAdder {
   }
 
   // Out of line: it is needed seldom, and its registers would be missed in the kernel.
-  __device__ __forceinline__ void arrive(Piece const& piece, Ending const& ending) const {
+  __device__ __forceinline__ void arrive(Piece const& piece, EndOfRow const& ending) const {
     auto const start = piece.run_start;
     auto num_pieces = piece.last ? int64_t{piece.index} + 1 : 0;  // 0: not known here
     auto child = int64_t{piece.index};
@@ -131,7 +133,7 @@ struct LongRunAdder {
   }
 
   // The sum replaces the first row.
-  __device__ void add(Ending const& ending, Rows const& rows) const {
+  __device__ void add(EndOfRow const& ending, Rows const& rows) const {
     auto const dim = view.tables[ending.table].dim;
     for (auto c = tile.first_column(); c < dim; c += tile.step()) {
       auto const sum = sum_of(rows, c);
@@ -139,17 +141,12 @@ struct LongRunAdder {
     }
   }
 
-  __device__ void finish(Piece const& piece, Ending const& ending, Rows const& rows) const {
+  __device__ void finish(Piece const& piece, EndOfRow const& ending, Rows const& rows) const {
     auto const& table = view.tables[ending.table];
     auto const format = format_of<Formats>(table);
-    auto const row = SummedRow{table,
-                               ending.values,
-                               ending.row_state,
-                               table.dim,
-                               ending.table,
-                               ending.slot,
-                               sorted.items[piece.run_start],
-                               ending.is_new};
+    auto const row = Row{table,        ending.values, ending,
+                         table.dim,    ending.table,  ending.slot,
+                         sorted.items[piece.run_start], ending.is_new};
     if constexpr (kHurries) {
       if (table.dim <= tile.step()) return finish_at_once(format, row, rows);
     }
@@ -170,7 +167,7 @@ struct LongRunAdder {
 
   // A row whose columns are no more than those of the tile's lanes.
   template <class Format>
-  __device__ __forceinline__ void finish_at_once(Format format, SummedRow const& row,
+  __device__ __forceinline__ void finish_at_once(Format format, Row const& row,
                                                  Rows const& rows) const {
     auto const column = tile.first_column();
     auto const mine = column < row.dim;

@@ -17,6 +17,7 @@
 #include "core/feature_ref.h"
 #include "core/row.h"
 #include "cuda/gradient_order.cuh"
+#include "cuda/gradient_sink.cuh"
 #include "cuda/initial_rows.cuh"
 #include "cuda/row_format.cuh"
 #include "cuda/tile_group.cuh"
@@ -62,9 +63,9 @@ enum class End : uint8_t {
 };
 
 // What is to be done when the gradients up to a position are summed.
-struct Ending {
-  char* values;      // the row that the piece belongs to
-  float* row_state;  // see SummedRow
+template <int kStates>
+struct alignas(kStates == 1 ? 8 : 16) Ending : StateRows<kStates> {
+  char* values;  // the row that the piece belongs to
   int32_t slot;
   int16_t table;
   End end;
@@ -94,12 +95,12 @@ struct PositionBits {
   }
 };
 
-template <int kPositions>
+template <int kPositions, int kStates>
 struct PieceMemory {
   static constexpr int kAll = kPositions + kLongestPiece;  // a piece may end in the next block
 
   GradientRow rows[kAll];
-  Ending endings[kAll];
+  Ending<kStates> endings[kAll];
   Piece pieces[kAll];               // each at the position where it ends
   PositionBits<kPositions> heads;   // where a run begins
   PositionBits<kPositions> begins;  // where a piece that is to be summed begins,
@@ -115,7 +116,7 @@ struct PieceCutter {
   SortedGradients<SortKey> const& sorted;
   Sink const& sink;
   bool counts_lost;
-  PieceMemory<kPositions>& memory;
+  PieceMemory<kPositions, Sink::kStates>& memory;
 
   static constexpr SortKey kNoRow = SortedGradients<SortKey>::kNoRow;
   static constexpr int kPiece = piece_of(kPositions);
@@ -236,8 +237,8 @@ struct PieceCutter {
     auto const index = static_cast<uint32_t>((block_start() + i - start) / kPiece);
     auto const whole = last && index == 0;
     auto const end = i + count - 1;
-    memory.endings[end] = {row_pointer(value_format(table), table.values, slot, table.dim),
-                           sink.row_state(t, table, slot),
+    memory.endings[end] = {state_rows<Sink::kStates>(table, slot),
+                           row_pointer(value_format(table), table.values, slot, table.dim),
                            slot,
                            static_cast<int16_t>(t),
                            whole ? End::kRun : End::kPiece,

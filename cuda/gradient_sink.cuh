@@ -5,6 +5,7 @@
 // cuda/reduce.cu):
 //   Sink::Loaded                     what it needs of a row, loaded beside the gradients
 //   load(format, row, column, wanted) -> Loaded; anything if it is not wanted
+//   kStates                          optimizer states of a row at most
 //   mark(table_index, table, slot)   what tells whether the row is new: kUnwritten if so
 //   needs_squares(row)               whether the optimizer looks at the whole row first; then
 //   rate(row, squares, loaded)       the factor of the gradient, by all lanes; stores what it keeps
@@ -14,17 +15,47 @@
 
 #include <cstdint>
 
+#include "core/row.h"
 #include "core/table_ref.h"
 #include "cuda/row_format.cuh"
 #include "cuda/tile_group.cuh"
 
 namespace dynemb::cuda {
 
+// Where the states of a row lie. Found once for a piece: it takes six words of the table.
+template <int kStates>
+struct StateRows {
+  float* rows[kStates];
+
+  __device__ __forceinline__ float* at(int state) const {
+    return state < kStates ? rows[state] : nullptr;
+  }
+};
+template <>
+struct StateRows<0> {
+  __device__ __forceinline__ float* at(int) const { return nullptr; }
+};
+
+template <int kStates>
+__device__ __forceinline__ StateRows<kStates> state_rows(TableRef const& table, int32_t slot) {
+  StateRows<kStates> result;
+#pragma unroll
+  for (int s = 0; s < kStates; ++s) {
+    result.rows[s] = s < table.num_states ? state_at(table, s, slot) : nullptr;
+  }
+  return result;
+}
+template <>
+__device__ __forceinline__ StateRows<0> state_rows<0>(TableRef const&, int32_t) {
+  return {};
+}
+
 // A row whose sum is complete.
+template <int kStates>
 struct SummedRow {
   TableRef const& table;
   char* values;  // of the row
-  float* row_state;  // of a row-wise optimizer, else null
+  StateRows<kStates> states;
   int32_t dim;
   int32_t table_index;
   int32_t slot;

@@ -40,14 +40,16 @@ template <class Formats, int kPositions, class SortKey, class Sink>
 struct PieceSummer {
   static constexpr int kAhead = Sink::kAhead;  // gradients on their way, and the rows they complete
   static constexpr int kPiece = piece_of(kPositions);
+  using EndOfRow = Ending<Sink::kStates>;
+  using Row = SummedRow<Sink::kStates>;
 
-  PieceMemory<kPositions>& memory;
+  PieceMemory<kPositions, Sink::kStates>& memory;
   PiecesCall<SortKey, Sink> const& call;
   RowTile const& tile;
   int32_t first = 1;  // position where the first of its pieces begins,
   int32_t last = 0;   // and where the last one ends: before the first, if there are none
 
-  __device__ PieceSummer(PieceMemory<kPositions>& memory, PiecesCall<SortKey, Sink> const& call,
+  __device__ PieceSummer(PieceMemory<kPositions, Sink::kStates>& memory, PiecesCall<SortKey, Sink> const& call,
                          RowTile const& tile)
       : memory(memory), call(call), tile(tile) {
     auto const begins = begins_of(memory.begins);
@@ -76,12 +78,12 @@ struct PieceSummer {
   }
 
   // Shared memory is near and registers are few: an ending is read again where it is needed.
-  __device__ __forceinline__ SummedRow row_of(Ending const& ending, int32_t position) const {
+  __device__ __forceinline__ Row row_of(EndOfRow const& ending, int32_t position) const {
     auto const& table = call.view.tables[ending.table];
     auto const dim = memory.rows[position].dim();
     auto const first_item = memory.pieces[position].first_item;
-    return {table,       ending.values, ending.row_state, dim,
-            ending.table, ending.slot,   first_item,       ending.is_new};
+    return {table,        ending.values, ending, dim,
+            ending.table, ending.slot,   first_item,    ending.is_new};
   }
 
   __device__ __forceinline__ void store_partial(Piece const& p, int32_t column,
@@ -130,7 +132,7 @@ struct PieceSummer {
   };
 
   template <bool kOneStep>
-  __device__ __forceinline__ float rate(Piece& piece, SummedRow const& row,
+  __device__ __forceinline__ float rate(Piece& piece, Row const& row,
                                         typename Sink::Loaded const& loaded, int32_t column,
                                         float4 const& sum) const {
     if constexpr (kOneStep) {
@@ -147,41 +149,58 @@ struct PieceSummer {
     }
   }
 
-  // The rates of two rows at a time, where all columns are in one step: squares, root and quotient
-  // are a long chain. After one exchange each half of a tile has the squares of one of the rows,
-  // and finds that row's rate. The bits are those of one row at a time. All tiles of a warp go
-  // through this together: a shuffle among some of the lanes takes ten instructions more.
-  struct TwoRates {
+  // The rates of all rows on their way at a time, where all columns are in one step: squares, root
+  // and quotient are a long chain. The lanes of a tile exchange squares until each has those of one
+  // row only, sum them up, and find that row's rate. The bits are those of one row at a time. All
+  // tiles of a warp go through this together: a shuffle among some of the lanes takes ten
+  // instructions more.
+  struct RowRates {
     int32_t position;  // of this lane's row, if there is one
     bool wanted;
     float state;
 
-    __device__ __forceinline__ TwoRates(PieceSummer const& me, int32_t base) {
-      auto const second = me.tile.rank >= me.tile.lanes / 2 ? 1 : 0;
-      position = min(base + second, me.last);
+    static __device__ __forceinline__ int32_t lanes_of_each(PieceSummer const& me) {
+      return me.tile.lanes / kAhead;
+    }
+
+    __device__ __forceinline__ RowRates(PieceSummer const& me, int32_t base) {
+      auto const own = base + me.tile.rank / lanes_of_each(me);
+      position = min(own, me.last);
       auto const& ending = me.memory.endings[position];
-      wanted = base + second <= me.last && ending.end == End::kRun;
-      state = wanted ? *ending.row_state : 0.0f;
+      wanted = own <= me.last && ending.end == End::kRun;
+      state = wanted ? *ending.at(0) : 0.0f;
     }
 
     __device__ __forceinline__ void find(PieceSummer const& me, float4 const (&sums)[kAhead],
                                          float (&rates)[kAhead]) const {
-      static_assert(kAhead == 2, "one row for each half of a tile");
       auto const& tile = me.tile;
-      auto const half = tile.lanes / 2;
-      auto const second = tile.rank >= half;
-      auto const first_square = square_of(sums[0]), second_square = square_of(sums[1]);
-      auto squares = second ? second_square : first_square;
-      squares += __shfl_xor_sync(kFullWarp, second ? first_square : second_square, half);
+      auto const lanes = lanes_of_each(me);
+      float squares[kAhead];
 #pragma unroll
-      for (int distance = 8; distance > 0; distance /= 2) {
-        if (distance < half) squares += __shfl_xor_sync(kFullWarp, squares, distance);
+      for (int r = 0; r < kAhead; ++r) squares[r] = square_of(sums[r]);
+#pragma unroll
+      for (int count = kAhead / 2; count > 0; count /= 2) {
+        auto const distance = lanes * count;
+        auto const upper = (tile.rank & distance) != 0;
+#pragma unroll
+        for (int r = 0; r < count; ++r) {
+          auto const kept = upper ? squares[r + count] : squares[r];
+          auto const given = upper ? squares[r] : squares[r + count];
+          squares[r] = kept + __shfl_xor_sync(kFullWarp, given, distance);
+        }
+      }
+      auto sum = squares[0];
+#pragma unroll
+      for (int distance = 16 / kAhead; distance > 0; distance /= 2) {
+        if (distance < lanes) sum += __shfl_xor_sync(kFullWarp, sum, distance);
       }
       auto const row = me.row_of(me.memory.endings[position], position);
-      auto const rate =
-          me.call.sink.rate_of(row, squares, state, wanted && (tile.rank & (half - 1)) == 0);
-      rates[0] = __shfl_sync(kFullWarp, rate, 0, tile.lanes);
-      rates[1] = __shfl_sync(kFullWarp, rate, half, tile.lanes);
+      auto const stores = wanted && (tile.rank & (lanes - 1)) == 0;
+      auto const rate = me.call.sink.rate_of(row, sum, state, stores);
+#pragma unroll
+      for (int r = 0; r < kAhead; ++r) {
+        rates[r] = __shfl_sync(kFullWarp, rate, r * lanes, tile.lanes);
+      }
     }
   };
 
@@ -218,7 +237,7 @@ struct PieceSummer {
         }
       }
       if constexpr (Then::kFindsRates) {
-        auto const finder = TwoRates(*this, base);
+        auto const finder = RowRates(*this, base);
         float4 sums[kAhead];
         float rates[kAhead] = {};
 #pragma unroll
@@ -287,11 +306,11 @@ constexpr int kBlocksAtOnce =
 template <class Formats, int kPositions, class SortKey, class Sink>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce<kPositions, Sink>)
     pieces_kernel(__grid_constant__ PiecesCall<SortKey, Sink> const call) {
-  __shared__ PieceMemory<kPositions> memory;
+  __shared__ PieceMemory<kPositions, Sink::kStates> memory;
   PieceCutter<kPositions, SortKey, Sink>{call.view, call.sorted, call.sink, call.counts_lost,
                                          memory}
       .run();
-  constexpr int kFewestLanes = Sink::kRowwise ? 2 : 1;  // see TwoRates
+  constexpr int kFewestLanes = Sink::kRowwise ? Sink::kAhead : 1;  // see RowRates
   auto const tile = RowTile(max(lanes_of_row(memory.max_dim), kFewestLanes));
   PieceSummer<Formats, kPositions, SortKey, Sink>(memory, call, tile).run();
 }

@@ -36,6 +36,7 @@ struct BeginReduce {
 struct ReduceRows {
   static constexpr int kBlocks = 4;
   static constexpr int kAhead = 4;
+  static constexpr int kStates = 0;
   static constexpr bool kRowwise = false;
 
   CallView view;
@@ -45,27 +46,24 @@ struct ReduceRows {
   struct Loaded {};
 
   template <class Format>
-  __device__ __forceinline__ Loaded load(Format, SummedRow const&, int32_t, bool) const {
+  __device__ __forceinline__ Loaded load(Format, SummedRow<0> const&, int32_t, bool) const {
     return {};
   }
-  __device__ __forceinline__ bool needs_squares(SummedRow const&) const { return false; }
+  __device__ __forceinline__ bool needs_squares(SummedRow<0> const&) const { return false; }
   __device__ __forceinline__ bool any_needs_squares() const { return false; }
   __device__ __forceinline__ float mark(int32_t, TableRef const&, int32_t) const { return 0.0f; }
-  __device__ __forceinline__ float* row_state(int32_t, TableRef const&, int32_t) const {
-    return nullptr;
-  }
-  __device__ __forceinline__ float rate(SummedRow const&, float, Loaded const&, bool) const {
+  __device__ __forceinline__ float rate(SummedRow<0> const&, float, Loaded const&, bool) const {
     return 0.0f;
   }
 
-  __device__ __forceinline__ int64_t index_of(SummedRow const& row) const {
+  __device__ __forceinline__ int64_t index_of(SummedRow<0> const& row) const {
     if (targets[row.table_index].unique_slots == nullptr) return row.slot;
     auto const place = place_of(view, row.first_item);
     return first_of_feature[place.feature] + place.position;
   }
 
   template <class Format>
-  __device__ __forceinline__ void store(Format, SummedRow const& row, int32_t column, Loaded const&,
+  __device__ __forceinline__ void store(Format, SummedRow<0> const& row, int32_t column, Loaded const&,
                                         float4 const& sum, float) const {
     auto const& target = targets[row.table_index];
     auto const index = index_of(row);

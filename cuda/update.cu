@@ -26,11 +26,12 @@ struct BeginUpdate {
   }
 };
 
-__device__ __forceinline__ AnyFormat state_format(AnyFormat, SummedRow const& row, int state) {
+template <class Row>
+__device__ __forceinline__ AnyFormat state_format(AnyFormat, Row const& row, int state) {
   return {ValueType::kFloat32, moves_vectors(row.table.states[state], row.table.dim)};
 }
-template <ValueType kType>
-__device__ __forceinline__ FloatVectors state_format(Vectors<kType>, SummedRow const&, int) {
+template <ValueType kType, class Row>
+__device__ __forceinline__ FloatVectors state_format(Vectors<kType>, Row const&, int) {
   return {};
 }
 
@@ -43,11 +44,20 @@ constexpr int kAnyKind = -1;
 constexpr int kAheadOf[] = {3, 2, 2, 2};
 constexpr int kBlocksOf[] = {5, 4, 5, 4};
 
+constexpr int states_of(int kind) {
+  return kind == kAnyKind ? 2 : kind == static_cast<int>(OptimizerKind::kSgd)    ? 0
+                            : kind == static_cast<int>(OptimizerKind::kAdam) ? 2
+                                                                               : 1;
+}
+
 template <int kKind>
 struct UpdateRows {
   static constexpr int kAhead = kKind == kAnyKind ? 2 : kAheadOf[kKind];
   static constexpr int kBlocks = kKind == kAnyKind ? 2 : kBlocksOf[kKind];
+  static constexpr int kStates = states_of(kKind);
   static constexpr bool kRowwise = kKind == static_cast<int>(OptimizerKind::kRowwiseAdagrad);
+
+  using Row = SummedRow<kStates>;
 
   Optimizer const* optimizers;
 
@@ -61,7 +71,7 @@ struct UpdateRows {
 
   struct Loaded {
     RawQuad row;
-    float4 state[2];
+    RawQuad state[2];  // of a row that is not new
     float row_state;
   };
 
@@ -69,36 +79,35 @@ struct UpdateRows {
     return kind == OptimizerKind::kAdam ? 2 : kind == OptimizerKind::kAdagrad ? 1 : 0;
   }
 
+  // Without a branch, and with zeros for what is not wanted: were it left as it is, the compiler
+  // would take what the position before has loaded, and wait for it.
   template <class Format>
-  __device__ __forceinline__ float4 load_state(Format format, SummedRow const& row, int state,
-                                               int32_t column) const {
-    auto const& table = row.table;
-    if (row.is_new) {
-      auto const initial = table.state_initial[state];
-      return {initial, initial, initial, initial};
-    }
-    auto const* const from = reinterpret_cast<char const*>(state_at(table, state, row.slot));
-    auto const as = state_format(format, row, state);
-    return to_floats(as, load_quad(as, from, column, row.dim));
-  }
-
-  template <class Format>
-  __device__ __forceinline__ Loaded load(Format format, SummedRow const& row, int32_t column,
+  __device__ __forceinline__ Loaded load(Format format, Row const& row, int32_t column,
                                          bool wanted) const {
     Loaded loaded;
     loaded.row = load_quad_if(wanted, format, row.values, column, row.dim);
     auto const kind = kind_of(row.table_index);
-    if (!wanted || kind == OptimizerKind::kSgd) return loaded;
-    // By all lanes: a broadcast costs no more than one lane's load, and nobody has to be told.
-    if (is_rowwise(kind)) loaded.row_state = *row.row_state;
 #pragma unroll
-    for (int s = 0; s < 2; ++s) {
-      if (s < wide_states(kind)) loaded.state[s] = load_state(format, row, s, column);
+    for (int s = 0; s < kStates; ++s) {
+      auto const* const from = reinterpret_cast<char const*>(row.states.at(s));
+      auto const has_state = wanted && !row.is_new && s < wide_states(kind);
+      loaded.state[s] =
+          load_quad_if(has_state, state_format(format, row, s), from, column, row.dim);
     }
+    // By all lanes: a broadcast costs no more than one lane's load, and nobody has to be told.
+    loaded.row_state = wanted && is_rowwise(kind) ? *row.states.at(0) : 0.0f;
     return loaded;
   }
 
-  __device__ __forceinline__ bool needs_squares(SummedRow const& row) const {
+  template <class Format>
+  __device__ __forceinline__ float4 state_of(Format format, Row const& row, Loaded const& loaded,
+                                             int state) const {
+    if (!row.is_new) return to_floats(state_format(format, row, state), loaded.state[state]);
+    auto const initial = row.table.state_initial[state];
+    return {initial, initial, initial, initial};
+  }
+
+  __device__ __forceinline__ bool needs_squares(Row const& row) const {
     return is_rowwise(kind_of(row.table_index));
   }
 
@@ -112,55 +121,53 @@ struct UpdateRows {
     return late ? *state_at(table, 0, slot) : 0.0f;
   }
 
-  __device__ __forceinline__ float* row_state(int32_t table_index, TableRef const& table,
-                                              int32_t slot) const {
-    return is_rowwise(kind_of(table_index)) ? state_at(table, 0, slot) : nullptr;
-  }
-
-  __device__ __forceinline__ float rate_of(SummedRow const& row, float squares, float state,
+  __device__ __forceinline__ float rate_of(Row const& row, float squares, float state,
                                            bool stores) const {
     auto const mean = approximate_quotient(squares, static_cast<float>(row.dim));
     auto const result = rowwise_adagrad_rate(optimizers[row.table_index], mean, &state);
-    if (stores) *row.row_state = state;
+    if (stores) *row.states.at(0) = state;
     return result;
   }
 
-  __device__ __forceinline__ float rate(SummedRow const& row, float squares, Loaded const& loaded,
+  __device__ __forceinline__ float rate(Row const& row, float squares, Loaded const& loaded,
                                         bool stores) const {
     return rate_of(row, squares, loaded.row_state, stores);
   }
 
   template <class Format>
-  __device__ __forceinline__ void store_state(Format format, SummedRow const& row, int32_t column,
+  __device__ __forceinline__ void store_state(Format format, Row const& row, int32_t column,
                                               int state, float4 const& values) const {
-    auto* const to = reinterpret_cast<char*>(state_at(row.table, state, row.slot));
+    auto* const to = reinterpret_cast<char*>(row.states.at(state));
     store_quad(state_format(format, row, state), to, column, row.table.dim, values);
   }
 
   template <class Format>
-  __device__ __forceinline__ void store(Format format, SummedRow const& row, int32_t column,
+  __device__ __forceinline__ void store(Format format, Row const& row, int32_t column,
                                         Loaded const& loaded, float4 const& g, float rate) const {
-    auto const& o = optimizers[row.table_index];
+    auto const o = optimizers[row.table_index];  // two loads, not one for each number
     auto w = to_floats(format, loaded.row);
-    auto s = loaded.state[0], t = loaded.state[1];
     switch (kind_of(row.table_index)) {
       case OptimizerKind::kSgd:
         w = {sgd(o, w.x, g.x), sgd(o, w.y, g.y), sgd(o, w.z, g.z), sgd(o, w.w, g.w)};
         break;
-      case OptimizerKind::kAdagrad:
+      case OptimizerKind::kAdagrad: {
+        auto s = state_of(format, row, loaded, 0);
         w = {adagrad(o, w.x, g.x, &s.x), adagrad(o, w.y, g.y, &s.y), adagrad(o, w.z, g.z, &s.z),
              adagrad(o, w.w, g.w, &s.w)};
         store_state(format, row, column, 0, s);
         break;
+      }
       case OptimizerKind::kRowwiseAdagrad:
         add_scaled(w, -rate, g);
         break;
-      case OptimizerKind::kAdam:
+      case OptimizerKind::kAdam: {
+        auto s = state_of(format, row, loaded, 0), t = state_of(format, row, loaded, 1);
         w = {adam(o, w.x, g.x, &s.x, &t.x), adam(o, w.y, g.y, &s.y, &t.y),
              adam(o, w.z, g.z, &s.z, &t.z), adam(o, w.w, g.w, &s.w, &t.w)};
         store_state(format, row, column, 0, s);
         store_state(format, row, column, 1, t);
         break;
+      }
     }
     store_quad(format, row.values, column, row.dim, w);
   }
