@@ -89,8 +89,8 @@ DYNEMB_HD void set_in_each_row(TableRef const& table, Counter counter, uint64_t 
   }
 }
 
-// Does every slot still belong to the first id that it was given to? Then whoever has learned a slot
-// from a lookup need not ask whose it is.
+// Does every slot still belong to the first id that it was given to? Then whoever has learned a
+// slot from a lookup need not ask whose it is.
 DYNEMB_HD bool keeps_slots(TableRef const& table) { return table.counters[kLeft] == 0; }
 
 // Called after rows have left; by any number of threads.

@@ -29,6 +29,13 @@ struct BagCache {
   float factors[kCachedSlots];  // of the first bags: 1 / ids, padding left out (kMean only)
 };
 
+// One instruction, where a sum and a product of 64 bits take five.
+__device__ __forceinline__ char const* nth_row(char const* rows, int32_t slot, uint32_t row_bytes) {
+  char const* row;
+  asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(row) : "r"(slot), "r"(row_bytes), "l"(rows));
+  return row;
+}
+
 // Rows: a RowCopier.
 template <class Rows>
 struct BagPooler {
@@ -101,18 +108,20 @@ struct BagPooler {
     float4 sum;
   };
 
-  // Ids without a row add nothing: also their weight, since 0 times infinity is not 0.
+  // Ids without a row add nothing: also their weight, since 0 times infinity is not 0. All loads
+  // before the first sum: no branch, and one instruction for an address.
   template <int kCount, bool kWeighted>
   __device__ __forceinline__ void add(Stream& stream) const {
+    int32_t slot[kCount];
     RawQuad quad[kCount];
     float weight[kWeighted ? kCount : 1];
 #pragma unroll
+    for (int r = 0; r < kCount; ++r) slot[r] = stream.slots[r];
+#pragma unroll
     for (int r = 0; r < kCount; ++r) {
-      auto const slot = stream.slots[r];
-      auto const* const row =
-          stream.columns + uint64_t{static_cast<uint32_t>(slot)} * stream.row_bytes;
-      quad[r] = slot >= 0 ? load_quad(rows.in, row, 0, stream.columns_left) : RawQuad{{0, 0, 0, 0}};
-      if constexpr (kWeighted) weight[r] = slot >= 0 ? stream.weights[r] : 0.0f;
+      auto const* const row = nth_row(stream.columns, slot[r], stream.row_bytes);
+      quad[r] = load_quad_if(slot[r] >= 0, rows.in, row, 0, stream.columns_left);
+      if constexpr (kWeighted) weight[r] = slot[r] >= 0 ? stream.weights[r] : 0.0f;
     }
 #pragma unroll
     for (int r = 0; r < kCount; ++r) {
@@ -157,29 +166,49 @@ struct BagPooler {
   __device__ __forceinline__ void run(int64_t last_bag, int32_t end) const {
     auto const missing = probe(end);
     __syncwarp();
-    auto const& here = rows.here;
-    auto const& feature = here.feature;
-    auto const dim = here.table.dim;
-    auto const row_bytes = static_cast<uint32_t>(dim * element_bytes(rows.in));
-    int32_t const* const slots = end - begin <= kCachedSlots ? cache.slots : feature.slots + begin;
+    auto const& feature = rows.here.feature;
+    auto const cached = end - begin <= kCachedSlots;
+    auto const* const slots = cached ? cache.slots : feature.slots + begin;
     if (feature.pooling == Pooling::kMean) find_factors(slots, last_bag);
+    auto const bags = static_cast<int32_t>(last_bag - first_bag);
+    if (cached && !missing && feature.weights == nullptr) {
+      pool<true>(bags, cache.slots);
+    } else {
+      pool<false>(bags, slots);
+    }
+  }
+
+  // kPlain: slots are in the cache, all ids have rows, none has a weight, as in most warps. What
+  // the other bags need would take registers from rows on their way.
+  template <bool kPlain>
+  __device__ __forceinline__ void pool(int32_t bags, int32_t const* slots) const {
+    auto const dim = rows.here.table.dim;
     auto const tile = RowTile::of_row(dim);
-    for (auto bag = first_bag + tile.index; bag < last_bag; bag += tile.per_warp) {
-      auto const first = begin_of(bag), count = end_of(bag) - first;
-      auto const* const weights =
-          feature.weights == nullptr ? nullptr : feature.weights + begin + first;
-      for (auto c = tile.first_column(); c < dim; c += tile.step()) {
-        auto const* columns = column_pointer(c);
-        // Hides from the compiler that this is a sum, which it would make again for every row.
-        asm("" : "+l"(columns));
-        auto const stream =
-            Stream{columns, row_bytes, dim - c, slots + first, weights, {0.0f, 0.0f, 0.0f, 0.0f}};
-        auto sum = weights == nullptr ? sum_of_rows<false>(stream, count)
-                                      : sum_of_rows<true>(stream, count);
-        if (missing) add_missing(slots, bag, c, sum);
-        rows.store(bag, c, scaled(factor_of(slots, bag), sum));
+    for (auto c = tile.first_column(); c < dim; c += tile.step()) {
+      for (auto index = tile.index; index < bags; index += tile.per_warp) {
+        pool_bag<kPlain>(first_bag + index, slots, c);
       }
     }
+  }
+
+  template <bool kPlain>
+  __device__ __forceinline__ void pool_bag(int64_t bag, int32_t const* slots,
+                                           int32_t column) const {
+    auto const& feature = rows.here.feature;
+    auto const dim = rows.here.table.dim;
+    auto const row_bytes = static_cast<uint32_t>(dim * element_bytes(rows.in));
+    auto const first = begin_of(bag), count = end_of(bag) - first;
+    auto stream = Stream{column_pointer(column), row_bytes, dim - column,
+                         slots + first,          nullptr,   {0.0f, 0.0f, 0.0f, 0.0f}};
+    float4 sum;
+    if (kPlain || feature.weights == nullptr) {
+      sum = sum_of_rows<false>(stream, count);
+    } else {
+      stream.weights = feature.weights + begin + first;
+      sum = sum_of_rows<true>(stream, count);
+    }
+    if constexpr (!kPlain) add_missing(slots, bag, column, sum);
+    rows.store(bag, column, scaled(factor_of(slots, bag), sum));
   }
 };
 

@@ -144,9 +144,14 @@ struct LongRunAdder {
   __device__ void finish(Piece const& piece, EndOfRow const& ending, Rows const& rows) const {
     auto const& table = view.tables[ending.table];
     auto const format = format_of<Formats>(table);
-    auto const row = Row{table,        ending.values, ending,
-                         table.dim,    ending.table,  ending.slot,
-                         sorted.items[piece.run_start], ending.is_new};
+    auto const row = Row{table,
+                         ending.values,
+                         ending,
+                         table.dim,
+                         ending.table,
+                         ending.slot,
+                         sorted.items[piece.run_start],
+                         ending.is_new};
     if constexpr (kHurries) {
       if (table.dim <= tile.step()) return finish_at_once(format, row, rows);
     }

@@ -49,8 +49,8 @@ struct PieceSummer {
   int32_t first = 1;  // position where the first of its pieces begins,
   int32_t last = 0;   // and where the last one ends: before the first, if there are none
 
-  __device__ PieceSummer(PieceMemory<kPositions, Sink::kStates>& memory, PiecesCall<SortKey, Sink> const& call,
-                         RowTile const& tile)
+  __device__ PieceSummer(PieceMemory<kPositions, Sink::kStates>& memory,
+                         PiecesCall<SortKey, Sink> const& call, RowTile const& tile)
       : memory(memory), call(call), tile(tile) {
     auto const begins = begins_of(memory.begins);
     if (begins == 0) return;
@@ -82,8 +82,8 @@ struct PieceSummer {
     auto const& table = call.view.tables[ending.table];
     auto const dim = memory.rows[position].dim();
     auto const first_item = memory.pieces[position].first_item;
-    return {table,        ending.values, ending, dim,
-            ending.table, ending.slot,   first_item,    ending.is_new};
+    return {table,        ending.values, ending,     dim,
+            ending.table, ending.slot,   first_item, ending.is_new};
   }
 
   __device__ __forceinline__ void store_partial(Piece const& p, int32_t column,
@@ -112,8 +112,8 @@ struct PieceSummer {
     static constexpr bool kFindsRates = kOneStep && Sink::kRowwise;  // before the sums go on
     __device__ __forceinline__ void operator()(PieceSummer const& me,
                                                typename Sink::Loaded const& loaded,
-                                               int32_t position, int32_t column,
-                                               float4 const& sum, float rate) const {
+                                               int32_t position, int32_t column, float4 const& sum,
+                                               float rate) const {
       auto& piece = me.memory.pieces[position];
       auto const& ending = me.memory.endings[position];
       auto const row = me.row_of(ending, position);

@@ -63,8 +63,8 @@ struct ReduceRows {
   }
 
   template <class Format>
-  __device__ __forceinline__ void store(Format, SummedRow<0> const& row, int32_t column, Loaded const&,
-                                        float4 const& sum, float) const {
+  __device__ __forceinline__ void store(Format, SummedRow<0> const& row, int32_t column,
+                                        Loaded const&, float4 const& sum, float) const {
     auto const& target = targets[row.table_index];
     auto const index = index_of(row);
     auto const dim = row.table.dim;

@@ -45,9 +45,10 @@ constexpr int kAheadOf[] = {3, 2, 2, 2};
 constexpr int kBlocksOf[] = {5, 4, 5, 4};
 
 constexpr int states_of(int kind) {
-  return kind == kAnyKind ? 2 : kind == static_cast<int>(OptimizerKind::kSgd)    ? 0
-                            : kind == static_cast<int>(OptimizerKind::kAdam) ? 2
-                                                                               : 1;
+  return kind == kAnyKind                                 ? 2
+         : kind == static_cast<int>(OptimizerKind::kSgd)  ? 0
+         : kind == static_cast<int>(OptimizerKind::kAdam) ? 2
+                                                          : 1;
 }
 
 template <int kKind>
