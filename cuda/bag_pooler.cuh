@@ -15,7 +15,7 @@
 namespace dynemb::cuda {
 
 constexpr int kCachedSlots = 128;   // of the bags of a warp; the others are read back
-constexpr int kPooledInFlight = 8;  // rows of a tile that pools
+constexpr int kPooledInFlight = 5;  // rows of a tile that pools: with more there are no registers
 
 // A sum over bags of one id each, without weights, is the row itself.
 __host__ __device__ __forceinline__ bool pools(FeatureRef const& feature) {
@@ -108,38 +108,38 @@ struct BagPooler {
     float4 sum;
   };
 
-  // Ids without a row add nothing: also their weight, since 0 times infinity is not 0. All loads
-  // before the first sum: no branch, and one instruction for an address.
-  template <int kCount, bool kWeighted>
-  __device__ __forceinline__ void add(Stream& stream) const {
-    int32_t slot[kCount];
-    RawQuad quad[kCount];
-    float weight[kWeighted ? kCount : 1];
+  // kPooledInFlight rows, or the first `count` of them. Ids without a row add nothing: also their
+  // weight, since 0 times infinity is not 0. All loads before the first sum: no branch, and one
+  // instruction for an address.
+  template <bool kAll, bool kWeighted>
+  __device__ __forceinline__ void add(Stream& stream, int32_t count) const {
+    int32_t slot[kPooledInFlight];
+    RawQuad quad[kPooledInFlight];
+    float weight[kWeighted ? kPooledInFlight : 1];
 #pragma unroll
-    for (int r = 0; r < kCount; ++r) slot[r] = stream.slots[r];
+    for (int r = 0; r < kPooledInFlight; ++r) {
+      slot[r] = kAll || r < count ? stream.slots[r] : kPaddingSlot;
+    }
 #pragma unroll
-    for (int r = 0; r < kCount; ++r) {
+    for (int r = 0; r < kPooledInFlight; ++r) {
       auto const* const row = nth_row(stream.columns, slot[r], stream.row_bytes);
       quad[r] = load_quad_if(slot[r] >= 0, rows.in, row, 0, stream.columns_left);
       if constexpr (kWeighted) weight[r] = slot[r] >= 0 ? stream.weights[r] : 0.0f;
     }
 #pragma unroll
-    for (int r = 0; r < kCount; ++r) {
+    for (int r = 0; r < kPooledInFlight; ++r) {
       add_scaled(stream.sum, kWeighted ? weight[kWeighted ? r : 0] : 1.0f,
                  to_floats(rows.in, quad[r]));
     }
-    stream.slots += kCount;
-    if constexpr (kWeighted) stream.weights += kCount;
+    stream.slots += kPooledInFlight;
+    if constexpr (kWeighted) stream.weights += kPooledInFlight;
   }
 
   template <bool kWeighted>
   __device__ __forceinline__ float4 sum_of_rows(Stream stream, int32_t count) const {
 #pragma unroll 1
-    for (; count >= kPooledInFlight; count -= kPooledInFlight)
-      add<kPooledInFlight, kWeighted>(stream);
-    if ((count & 4) != 0) add<4, kWeighted>(stream);
-    if ((count & 2) != 0) add<2, kWeighted>(stream);
-    if ((count & 1) != 0) add<1, kWeighted>(stream);
+    for (; count >= kPooledInFlight; count -= kPooledInFlight) add<true, kWeighted>(stream, count);
+    if (count > 0) add<false, kWeighted>(stream, count);
     return stream.sum;
   }
 

@@ -163,8 +163,18 @@ struct PieceSummer {
       return me.tile.lanes / kAhead;
     }
 
+    // Of the row that the exchange leaves to this lane: rank / lanes_of_each, in fewer instructions.
+    static __device__ __forceinline__ int32_t index_of_lane(PieceSummer const& me) {
+      int32_t index = 0;
+#pragma unroll
+      for (int count = kAhead / 2; count > 0; count /= 2) {
+        index += (me.tile.rank & (lanes_of_each(me) * count)) != 0 ? count : 0;
+      }
+      return index;
+    }
+
     __device__ __forceinline__ RowRates(PieceSummer const& me, int32_t base) {
-      auto const own = base + me.tile.rank / lanes_of_each(me);
+      auto const own = base + index_of_lane(me);
       position = min(own, me.last);
       auto const& ending = me.memory.endings[position];
       wanted = own <= me.last && ending.end == End::kRun;

@@ -41,8 +41,8 @@ constexpr int kAnyKind = -1;
 
 // Of SGD, Adagrad, row-wise Adagrad, Adam: gradients of a tile on their way, and blocks on a
 // multiprocessor at the same time. More of one leaves registers for less of the other.
-constexpr int kAheadOf[] = {3, 2, 2, 2};
-constexpr int kBlocksOf[] = {5, 4, 5, 4};
+constexpr int kAheadOf[] = {3, 2, 4, 2};
+constexpr int kBlocksOf[] = {5, 4, 4, 4};
 
 constexpr int states_of(int kind) {
   return kind == kAnyKind                                 ? 2
