@@ -29,13 +29,6 @@ struct BagCache {
   float factors[kCachedSlots];  // of the first bags: 1 / ids, padding left out (kMean only)
 };
 
-// One instruction, where a sum and a product of 64 bits take five.
-__device__ __forceinline__ char const* nth_row(char const* rows, int32_t slot, uint32_t row_bytes) {
-  char const* row;
-  asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(row) : "r"(slot), "r"(row_bytes), "l"(rows));
-  return row;
-}
-
 // Rows: a RowCopier.
 template <class Rows>
 struct BagPooler {
@@ -122,7 +115,8 @@ struct BagPooler {
     }
 #pragma unroll
     for (int r = 0; r < kPooledInFlight; ++r) {
-      auto const* const row = nth_row(stream.columns, slot[r], stream.row_bytes);
+      auto const* const row =
+          nth_row(stream.columns, static_cast<uint32_t>(slot[r]), stream.row_bytes);
       quad[r] = load_quad_if(slot[r] >= 0, rows.in, row, 0, stream.columns_left);
       if constexpr (kWeighted) weight[r] = slot[r] >= 0 ? stream.weights[r] : 0.0f;
     }

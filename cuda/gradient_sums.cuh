@@ -163,7 +163,8 @@ struct PieceSummer {
       return me.tile.lanes / kAhead;
     }
 
-    // Of the row that the exchange leaves to this lane: rank / lanes_of_each, in fewer instructions.
+    // Of the row that the exchange leaves to this lane: rank / lanes_of_each, in fewer
+    // instructions.
     static __device__ __forceinline__ int32_t index_of_lane(PieceSummer const& me) {
       int32_t index = 0;
 #pragma unroll

@@ -60,12 +60,6 @@ struct RowCopier {
   Here here;
   Ids const& ids;
 
-  __device__ __forceinline__ RawQuad load(int32_t slot, int32_t column) const {
-    auto const& table = here.table;
-    return load_quad(in, row_pointer(in, const_cast<void const*>(table.values), slot, table.dim),
-                     column, table.dim);
-  }
-
   __device__ __forceinline__ void store(int64_t row, int32_t column, float4 const& values) const {
     auto const dim = here.table.dim;
     auto const offset = row_offset(here.feature.places, row, dim);
@@ -88,35 +82,81 @@ struct RowCopier {
     auto const active = lane_id() < count;
     auto const id = ids.probe(here, first + lane_id(), active, true);
     auto const tile = RowTile::of_row(here.table.dim);
-    for (int32_t base = 0; base < count; base += tile.per_warp * kRowsInFlight) {
-      copy_some(tile, first, count, base, id.slot);
+    if (here.feature.places.group == 0) {
+      copy_found<false>(tile, first, count, id.slot);
+    } else {
+      copy_found<true>(tile, first, count, id.slot);
     }
     auto const missing = __ballot_sync(kFullWarp, active && id.slot < kPaddingSlot);
     if (missing != 0) write_initial(tile, first, missing, id);
     ids.template touch<true>(here, id);
   }
 
-  __device__ __forceinline__ void copy_some(RowTile const& tile, int32_t first, int32_t count,
-                                            int32_t base, int32_t own_slot) const {
+  // Four columns of row 0: where they are read and written.
+  struct Columns {
+    char const* from;
+    char* to;
+    uint32_t from_bytes;  // of a row
+    uint32_t to_bytes;
+    int32_t left;  // from these on
+  };
+
+  __device__ __forceinline__ Columns columns_at(int32_t column) const {
     auto const dim = here.table.dim;
+    return {element_pointer(in, here.table.values, column),
+            element_pointer(out, here.feature.rows, column),
+            static_cast<uint32_t>(dim * element_bytes(in)),
+            static_cast<uint32_t>(dim * element_bytes(out)), dim - column};
+  }
+
+  // kGrouped: rows do not all follow each other (RowPlaces).
+  template <bool kGrouped>
+  __device__ __forceinline__ char* place_in(Columns const& columns, int32_t position) const {
+    if constexpr (!kGrouped) {
+      return nth_row(columns.to, static_cast<uint32_t>(position), columns.to_bytes);
+    }
+    auto const offset = row_offset(here.feature.places, position, here.table.dim);
+    return element_pointer(out, columns.to, offset);
+  }
+
+  // The rows of ids that are in the table, and zeros for padding.
+  template <bool kGrouped>
+  __device__ __forceinline__ void copy_found(RowTile const& tile, int32_t first, int32_t count,
+                                             int32_t own_slot) const {
+    for (auto c = tile.first_column(); __any_sync(kFullWarp, c < here.table.dim);
+         c += tile.step()) {
+      auto const columns = columns_at(c);
+      for (int32_t base = 0; base < count; base += tile.per_warp * kRowsInFlight) {
+        copy_some<kGrouped>(tile, columns, first, count, base, own_slot);
+      }
+    }
+  }
+
+  template <bool kGrouped>
+  __device__ __forceinline__ void copy_some(RowTile const& tile, Columns const& columns,
+                                            int32_t first, int32_t count, int32_t base,
+                                            int32_t own_slot) const {
     int32_t slot[kRowsInFlight];
+    RawQuad quad[kRowsInFlight];
 #pragma unroll
     for (int r = 0; r < kRowsInFlight; ++r) {
       auto const index = base + r * tile.per_warp + tile.index;
       slot[r] = __shfl_sync(kFullWarp, own_slot, index & 31);
-      if (index >= count) slot[r] = kMissingSlot;
+      if (index >= count || columns.left <= 0) slot[r] = kMissingSlot;
     }
-    for (auto c = tile.first_column(); c < dim; c += tile.step()) {
-      RawQuad quad[kRowsInFlight];
+    // All slots first: a load between two shuffles is waited for before the next load.
 #pragma unroll
-      for (int r = 0; r < kRowsInFlight; ++r) {
-        quad[r] = slot[r] >= 0 ? load(slot[r], c) : RawQuad{{0, 0, 0, 0}};
-      }
+    for (int r = 0; r < kRowsInFlight; ++r) {
+      auto const* const row =
+          nth_row(columns.from, static_cast<uint32_t>(slot[r]), columns.from_bytes);
+      quad[r] = load_quad_if(slot[r] >= 0, in, row, 0, columns.left);
+    }
 #pragma unroll
-      for (int r = 0; r < kRowsInFlight; ++r) {
-        auto const index = base + r * tile.per_warp + tile.index;
-        if (slot[r] >= kPaddingSlot) store(first + index, c, to_floats(in, quad[r]));
-      }
+    for (int r = 0; r < kRowsInFlight; ++r) {
+      if (slot[r] < kPaddingSlot) continue;
+      auto const position = first + base + r * tile.per_warp + tile.index;
+      store_quad<true>(out, place_in<kGrouped>(columns, position), 0, columns.left,
+                       to_floats(in, quad[r]));
     }
   }
 

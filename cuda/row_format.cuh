@@ -78,6 +78,14 @@ __device__ __forceinline__ char const* row_pointer(Format format, void const* ro
   return row_pointer(format, const_cast<void*>(rows), row, dim);
 }
 
+// rows + row * row_bytes in one instruction; a sum and a product of 64 bits would take five.
+template <class Byte>
+__device__ __forceinline__ Byte* nth_row(Byte* rows, uint32_t row, uint32_t row_bytes) {
+  Byte* result;
+  asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(result) : "r"(row), "r"(row_bytes), "l"(rows));
+  return result;
+}
+
 // Precondition of all below: 0 <= column < dim. Columns from dim on read as zeros.
 
 template <ValueType kType>
