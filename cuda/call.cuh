@@ -5,7 +5,7 @@
 //
 // A kernel in which a block works on one feature takes them as a parameter: they are constants
 // then. Kernels that meet the features in any order read a copy in scratch, which the first kernel
-// of the operation makes (cuda/prologue.cuh). The parameter comes in three sizes, because the host
+// of the operation makes (cuda/prologue.cuh). The parameter comes in two sizes, because the host
 // copies all of it, and so does the GPU before a kernel starts.
 #pragma once
 
@@ -103,7 +103,6 @@ __device__ __forceinline__ int32_t feature_of_block(Call const& call, uint32_t b
 template <class Function>
 cudaError_t with_call_size(int32_t num_tables, int32_t num_features, Function const& function) {
   if (num_tables <= 16 && num_features <= 32) return function(CallSize<16, 32>{});
-  if (num_tables <= 32 && num_features <= 32) return function(CallSize<32, 32>{});
   return function(CallSize<kMaxTables, kMaxFeatures>{});
 }
 
