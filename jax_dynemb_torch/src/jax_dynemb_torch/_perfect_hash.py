@@ -172,7 +172,9 @@ def _y(ids: torch.Tensor, steps: Steps) -> torch.Tensor:
 
 
 def perfect_hash(keys: torch.Tensor) -> PerfectHash:
-    """Builds the hash, about a microsecond a key; the place of ``keys[i]`` is i + 1.
+    """Builds the hash, one or two microseconds a key.
+
+    The place of ``keys[i]`` is i + 1.
 
     Args:
       keys: int64[m] on the CPU, distinct, 1 <= m < 2**31.
