@@ -17,13 +17,14 @@ slot's key, and any other number that it is not stored. An empty slot holds the 
 whose place would be 0.
 
 Keys of one group get their slots together, the largest groups first: each takes the
-first pilot that leads its keys to free slots. A pilot is one byte, since what finds the
-slots should stay in the caches beside the rows.
+first pilot that leads its keys to free slots, and the few that find none drive others
+out. A pilot is one byte for up to eight keys, since what finds the slots should stay in
+the caches beside the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,8 @@ _FILL = 0.7  # of the slots, at most
 _SHIFTS = 12  # tried without a multiplication
 _MULTIPLIERS = 24  # tried before keys are folded, or get more slots
 _LARGE = 64  # keys of a group that fits at once or hardly ever
+_MOST_LEFT = 8  # groups, and one of a thousand, that find no free slots
+_MOST_STEPS = 10_000  # to make room for them
 _MOST_BITS = 32  # the lowest bits of y and its highest must not meet
 _LEAST_GROUP_BITS = 3  # eight bytes, so that what follows in a file is aligned
 
@@ -54,7 +57,7 @@ class PerfectHash(NamedTuple):
 def perfect_hash(keys: np.ndarray) -> PerfectHash:
     """Builds the hash; the place of ``keys[i]`` is i + 1.
 
-    Takes about 60 bytes a key while it runs, and a microsecond a key.
+    Takes about 60 bytes a key while it runs, and one or two microseconds a key.
 
     Args:
       keys: int64[n], distinct, 1 <= n < 2**31.
@@ -62,23 +65,26 @@ def perfect_hash(keys: np.ndarray) -> PerfectHash:
     least = max(2, int(len(keys) / _FILL).bit_length())
     for bits in range(least, _MOST_BITS + 1):
         for folded in (False, True):
-            for multiplier, shift in _tries(bits):
-                built = _build(keys, multiplier, bits, shift, folded)
+            for multiplier, shift, fewer in _tries(bits, len(keys) / (1 << bits)):
+                built = _build(keys, multiplier, bits, shift, fewer, folded)
                 if built is not None:
                     return built
     raise ValueError("the keys are not distinct, or too many")
 
 
-def _tries(bits: int) -> Iterator[tuple[np.int64, int]]:
-    """Multipliers and shifts.
+def _tries(bits: int, fill: float) -> Iterator[tuple[np.int64, int, int]]:
+    """Multipliers, shifts, and by how many bits the groups are fewer than the slots.
 
-    One will do for hashed ids and for consecutive ones, and needs no multiplication.
+    A multiplier of one will do for hashed ids and for consecutive ones, and needs no
+    multiplication. Fuller tables need smaller groups: there are but 256 ways to place
+    one.
     """
-    highest = 64 - bits
-    for shift in range(highest, max(bits, highest - _SHIFTS + 1) - 1, -1):
-        yield np.int64(1), shift
+    highest, fewest = 64 - bits, 4 if fill <= 0.5 else 3 if fill <= 0.55 else 2
+    for fewer in (fewest, fewest - 1):
+        for shift in range(highest, max(bits, highest - _SHIFTS + 1) - 1, -1):
+            yield np.int64(1), shift, fewer
     for number in range(_MULTIPLIERS):
-        yield _random(number) | np.int64(1), highest
+        yield _random(number) | np.int64(1), highest, fewest
 
 
 def _random(number: int) -> np.int64:
@@ -90,12 +96,14 @@ def _random(number: int) -> np.int64:
 
 
 def _build(
-    keys: np.ndarray, multiplier: np.int64, bits: int, shift: int, folded: bool
+    keys: np.ndarray,
+    multiplier: np.int64,
+    bits: int,
+    shift: int,
+    fewer: int,
+    folded: bool,
 ) -> PerfectHash | None:
     slots = 1 << bits
-    # Fuller tables need smaller groups: there are but 256 ways to place one.
-    fill = len(keys) / slots
-    fewer = 4 if fill <= 0.4 else 3 if fill <= 0.55 else 2
     group_bits = max(_LEAST_GROUP_BITS, bits - fewer)
     source = keys ^ ((keys >> 32) & np.int64(0xFFFF_FFFF)) if folded else keys
     y = source * multiplier
@@ -124,6 +132,7 @@ def _place_groups(
     starts = np.cumsum(counts) - counts
     pilots = np.zeros(groups, np.uint8)
     owners = np.full(slots, -1, np.int64)
+    left: list[int] = []
     for size in np.unique(counts[counts > 0])[::-1].tolist():
         waiting = np.flatnonzero(counts == size)
         members = order[starts[waiting, None] + np.arange(size)]
@@ -134,9 +143,46 @@ def _place_groups(
             waiting, members = waiting[~fits], members[~fits]
             if len(waiting) == 0:
                 break
-        else:
+        left += waiting.tolist()
+        if len(left) > (_MOST_LEFT + groups // 1000 if size <= _LARGE else 0):
             return None
+
+    def members_of(each: int) -> np.ndarray:
+        return order[starts[each] : starts[each] + counts[each]]
+
+    if not _make_room(left, members_of, group, first, counts, pilots, owners):
+        return None
     return pilots, owners
+
+
+def _make_room(
+    left: list[int],
+    members_of: Callable[[int], np.ndarray],
+    group: np.ndarray,
+    first: np.ndarray,
+    counts: np.ndarray,
+    pilots: np.ndarray,
+    owners: np.ndarray,
+) -> bool:
+    """Places groups where smaller ones have to leave; False if that goes on and on."""
+    costs, every = counts**2, np.arange(256)[:, None]
+    for _ in range(_MOST_STEPS):
+        if not left:
+            return True
+        one = left.pop()
+        members = members_of(one)
+        wanted = (first[members] ^ every) & (len(owners) - 1)
+        held = owners[wanted]
+        pilot = int(np.where(held < 0, 0, costs[group[held]]).sum(axis=1).argmin())
+        losers = held[pilot][held[pilot] >= 0]
+        for other in sorted(set(group[losers].tolist())):
+            keys = members_of(other)
+            owners[(first[keys] ^ int(pilots[other])) & (len(owners) - 1)] = -1
+            left.append(other)
+        pilots[one] = pilot
+        owners[wanted[pilot]] = members
+        costs[one] *= 2  # it will rather stay
+    return False
 
 
 def _place(wanted: np.ndarray, members: np.ndarray, owners: np.ndarray) -> np.ndarray:

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from devices import DEVICES
 from jax_dynemb_torch._perfect_hash import (
     find,
-    find_in_pieces,
+    find_on_cpu,
+    low_bytes,
     perfect_hash,
     steps_of,
 )
@@ -22,11 +23,12 @@ from known import GOLDEN
 def assert_finds(keys: np.ndarray, others: np.ndarray) -> None:
     stored, last = torch.tensor(keys), len(keys) + 7
     index = perfect_hash(stored)
-    numbers, known = steps_of(index.numbers), np.isin(others, keys)
-    ways = [(find, numbers, device) for device in DEVICES]
-    ways.append((find_in_pieces, numbers.as_tensors(), "cpu"))
-    for look_up, steps, device in ways:
-        rest = steps, index.words.to(device), index.pilots.to(device), last
+    steps, known = steps_of(index.numbers), np.isin(others, keys)
+    ways = [(find, steps, index.pilots, device) for device in DEVICES]
+    low = low_bytes(index.pilots)
+    ways.append((find_on_cpu, steps.as_tensors(), low, "cpu"))
+    for look_up, numbers, bytes_, device in ways:
+        rest = numbers, index.words.to(device), bytes_.to(device), last
         places = look_up(stored.to(device), *rest)
         assert places.tolist() == list(range(1, len(keys) + 1))
         places = look_up(torch.tensor(others, device=device), *rest).cpu().numpy()
@@ -107,8 +109,25 @@ def test_every_id_that_falls_on_a_slot_is_told_apart(step):
 
 
 def test_many_ids_go_in_pieces():
-    keys = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 50_001)
+    keys = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, 100_001)
     assert_finds(np.unique(keys), keys[::-1] ^ 5)
+
+
+def test_ids_of_a_column():
+    """Numbers that do not lie side by side."""
+    keys = torch.arange(300).view(100, 3) * 7
+    index = perfect_hash(keys.view(-1))
+    rest = index.words, low_bytes(index.pilots), 301
+    places = find_on_cpu(keys[:, 1], steps_of(index.numbers).as_tensors(), *rest)
+    assert places.tolist() == list(range(2, 301, 3))
+
+
+@pytest.mark.parametrize("count", [64_000, 130_000])  # of the slots 49 %
+def test_few_groups_make_room_for_each_other(count):
+    keys = np.unique(np.random.default_rng(count).integers(-(2**63), 2**63, count))
+    _, words, pilots = perfect_hash(torch.tensor(keys))
+    assert len(pilots) == len(words) // 16
+    assert_finds(keys, keys ^ 1)
 
 
 def test_slots_are_few():

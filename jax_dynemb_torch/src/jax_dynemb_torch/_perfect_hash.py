@@ -8,7 +8,8 @@ and says how they work; here they are made for tables without, and read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -18,9 +19,13 @@ _FILL = 0.7  # of the slots, at most
 _SHIFTS = 12  # tried without a multiplication
 _MULTIPLIERS = 24  # tried before keys are folded, or get more slots
 _LARGE = 64  # keys of a group that fits at once or hardly ever
+_MOST_LEFT = 8  # groups, and one of a thousand, that find no free slots
+_MOST_STEPS = 10_000  # to make room for them
 _MOST_BITS = 32  # the lowest bits of y and its highest must not meet
 _LEAST_GROUP_BITS = 3  # eight bytes, so that what follows in a file is aligned
-_PIECE = 8192  # ids at a time: what is between the steps stays in the nearest cache
+_WHOLE = 98_304  # ids at a time: each call into PyTorch costs some microseconds,
+_PIECE = 16_384  # and of more ids, what is between the steps should stay in a cache
+_LOWEST_BYTE = 0 if sys.byteorder == "little" else 7  # of an int64
 
 
 class PerfectHash(NamedTuple):
@@ -54,8 +59,9 @@ class Steps(NamedTuple):
     folded: Any
 
     def as_tensors(self) -> Steps:
-        """The same as tensors on the CPU."""
-        kept = torch.tensor(self[:-2], dtype=torch.int64).unbind()
+        """Tensors on the CPU, for ``low_bytes`` in place of pilots."""
+        steps = self._replace(group_mask=self.group_mask | 255)
+        kept = torch.tensor(steps[:-2], dtype=torch.int64).unbind()
         return Steps(*kept, self.multiplied, self.folded)
 
 
@@ -89,41 +95,86 @@ def find(
     Returns:
       int64[n]: places; 0 or ``last`` for an id that is not among the keys.
     """
-    return _find(ids, steps, words, pilots).clamp_(0, last)
+    y = _y(ids, steps)
+    top = y.bitwise_right_shift(steps.shift)
+    pilot = pilots.index_select(0, top.bitwise_and(steps.group_mask))
+    slot = top.bitwise_xor_(y).bitwise_xor_(pilot).bitwise_and_(steps.slot_mask)
+    return words.index_select(0, slot).bitwise_xor_(y).clamp_(0, last)
 
 
-def find_in_pieces(
+def find_on_cpu(
     ids: torch.Tensor,
     steps: Steps,
     words: torch.Tensor,
-    pilots: torch.Tensor,
+    low_bytes: torch.Tensor,
     last: int,
 ) -> torch.Tensor:
-    """The same for a CPU, where many ids are found piece by piece."""
-    if ids.shape[0] <= 2 * _PIECE:
-        return find(ids, steps, words, pilots, last)
+    """The same on a CPU, with fewer operations and many ids piece by piece.
+
+    Args:
+      ids: int64[n].
+      steps: of the hash, ``as_tensors``.
+      words: of the hash.
+      low_bytes: what ``low_bytes`` makes of the pilots.
+      last: the number behind the last place.
+    """
+    rest = steps, words, low_bytes, last
+    count = ids.shape[0]
+    if count <= _WHOLE:
+        return _find_piece(ids, *rest, None)
+    pieces = -(-count // _PIECE)
+    size = -(-count // (8 * pieces)) * 8  # whole lines of a cache
     places = torch.empty_like(ids)
-    for some, there in zip(ids.split(_PIECE), places.split(_PIECE), strict=True):
-        torch.clamp(_find(some, steps, words, pilots), 0, last, out=there)
+    for begin in range(0, count, size):
+        # Slices: Tensor.split takes as long as several operations.
+        _find_piece(ids[begin : begin + size], *rest, places[begin : begin + size])
     return places
 
 
-def _find(
-    ids: torch.Tensor, steps: Steps, words: torch.Tensor, pilots: torch.Tensor
+def low_bytes(pilots: torch.Tensor) -> torch.Tensor:
+    """What the lowest byte of ``top`` becomes, if a pilot is to be added by xor.
+
+    Args:
+      pilots: of the hash.
+
+    Returns:
+      uint8[max(2**group_bits, 256)]: by the lowest bits of ``top``.
+    """
+    top = torch.arange(max(len(pilots), 256))
+    return pilots[top & (len(pilots) - 1)] ^ (top & 255).to(torch.uint8)
+
+
+def _find_piece(
+    ids: torch.Tensor,
+    steps: Steps,
+    words: torch.Tensor,
+    low_bytes: torch.Tensor,
+    last: int,
+    places: torch.Tensor | None,
 ) -> torch.Tensor:
-    multiplier, shift, group_mask, slot_mask, *fold, multiplied, folded = steps
-    if folded:
-        high = ids.bitwise_right_shift(fold[0]).bitwise_and_(fold[1])
-        ids = high.bitwise_xor_(ids)
-    y = ids.mul(multiplier) if multiplied else ids
-    top = y.bitwise_right_shift(shift)
-    pilot = pilots.index_select(0, top.bitwise_and(group_mask))
-    slot = top.bitwise_xor_(y).bitwise_xor_(pilot).bitwise_and_(slot_mask)
-    return words.index_select(0, slot).bitwise_xor_(y)
+    y = _y(ids, steps)
+    top = y.bitwise_right_shift(steps.shift)
+    group = top.bitwise_and(steps.group_mask)
+    # Written there: an xor of numbers and bytes would take three times as long.
+    lowest = top.view(torch.uint8)[_LOWEST_BYTE::8]
+    torch.index_select(low_bytes, 0, group, out=lowest)
+    slot = top.bitwise_xor_(y).bitwise_and_(steps.slot_mask)
+    # The groups are no longer needed: memory that is in a cache.
+    found = torch.index_select(words, 0, slot, out=group if places is None else places)
+    return found.bitwise_xor_(y).clamp_(0, last)
+
+
+def _y(ids: torch.Tensor, steps: Steps) -> torch.Tensor:
+    if steps.folded:
+        high = ids.bitwise_right_shift(steps.fold_shift)
+        ids = high.bitwise_and_(steps.fold_mask).bitwise_xor_(ids)
+    return ids.mul(steps.multiplier) if steps.multiplied else ids
 
 
 def perfect_hash(keys: torch.Tensor) -> PerfectHash:
-    """Builds the hash, about a microsecond a key; the place of ``keys[i]`` is i + 1.
+    """Builds the hash, one or two microseconds a key.
+
+    The place of ``keys[i]`` is i + 1.
 
     Args:
       keys: int64[m] on the CPU, distinct, 1 <= m < 2**31.
@@ -131,23 +182,26 @@ def perfect_hash(keys: torch.Tensor) -> PerfectHash:
     least = max(2, int(len(keys) / _FILL).bit_length())
     for bits in range(least, _MOST_BITS + 1):
         for folded in (False, True):
-            for multiplier, shift in _tries(bits):
-                built = _build(keys, multiplier, bits, shift, folded)
+            for multiplier, shift, fewer in _tries(bits, len(keys) / (1 << bits)):
+                built = _build(keys, multiplier, bits, shift, fewer, folded)
                 if built is not None:
                     return built
     raise ValueError("the keys are not distinct, or too many")
 
 
-def _tries(bits: int) -> Iterator[tuple[int, int]]:
-    """Multipliers and shifts.
+def _tries(bits: int, fill: float) -> Iterator[tuple[int, int, int]]:
+    """Multipliers, shifts, and by how many bits the groups are fewer than the slots.
 
-    One will do for hashed ids and for consecutive ones, and needs no multiplication.
+    A multiplier of one will do for hashed ids and for consecutive ones, and needs no
+    multiplication. Fuller tables need smaller groups: there are but 256 ways to place
+    one.
     """
-    highest = 64 - bits
-    for shift in range(highest, max(bits, highest - _SHIFTS + 1) - 1, -1):
-        yield 1, shift
+    highest, fewest = 64 - bits, 4 if fill <= 0.5 else 3 if fill <= 0.55 else 2
+    for fewer in (fewest, fewest - 1):
+        for shift in range(highest, max(bits, highest - _SHIFTS + 1) - 1, -1):
+            yield 1, shift, fewer
     for number in range(_MULTIPLIERS):
-        yield _random(number) | 1, highest
+        yield _random(number) | 1, highest, fewest
 
 
 def _random(number: int) -> int:
@@ -160,12 +214,14 @@ def _random(number: int) -> int:
 
 
 def _build(
-    keys: torch.Tensor, multiplier: int, bits: int, shift: int, folded: bool
+    keys: torch.Tensor,
+    multiplier: int,
+    bits: int,
+    shift: int,
+    fewer: int,
+    folded: bool,
 ) -> PerfectHash | None:
     slots = 1 << bits
-    # Fuller tables need smaller groups: there are but 256 ways to place one.
-    fill = len(keys) / slots
-    fewer = 4 if fill <= 0.4 else 3 if fill <= 0.55 else 2
     group_bits = max(_LEAST_GROUP_BITS, bits - fewer)
     source = keys ^ ((keys >> 32) & 0xFFFF_FFFF) if folded else keys
     y = source * multiplier
@@ -194,6 +250,7 @@ def _place_groups(
     starts = counts.cumsum(0) - counts
     pilots = torch.zeros(groups, dtype=torch.uint8)
     owners = torch.full((slots,), -1, dtype=torch.int64)
+    left: list[int] = []
     for size in counts[counts > 0].unique().flip(0).tolist():
         waiting = (counts == size).nonzero().squeeze(1)
         members = order[starts[waiting].unsqueeze(1) + torch.arange(size)]
@@ -204,9 +261,46 @@ def _place_groups(
             waiting, members = waiting[~fits], members[~fits]
             if len(waiting) == 0:
                 break
-        else:
+        left += waiting.tolist()
+        if len(left) > (_MOST_LEFT + groups // 1000 if size <= _LARGE else 0):
             return None
+
+    def members_of(each: int) -> torch.Tensor:
+        return order[starts[each] : starts[each] + counts[each]]
+
+    if not _make_room(left, members_of, group, first, counts, pilots, owners):
+        return None
     return pilots, owners
+
+
+def _make_room(
+    left: list[int],
+    members_of: Callable[[int], torch.Tensor],
+    group: torch.Tensor,
+    first: torch.Tensor,
+    counts: torch.Tensor,
+    pilots: torch.Tensor,
+    owners: torch.Tensor,
+) -> bool:
+    """Places groups where smaller ones have to leave; False if that goes on and on."""
+    costs, every = counts**2, torch.arange(256).unsqueeze(1)
+    for _ in range(_MOST_STEPS):
+        if not left:
+            return True
+        one = left.pop()
+        members = members_of(one)
+        wanted = (first[members] ^ every) & (len(owners) - 1)
+        held = owners[wanted]
+        pilot = int(torch.where(held < 0, 0, costs[group[held]]).sum(1).argmin())
+        losers = held[pilot][held[pilot] >= 0]
+        for other in sorted(set(group[losers].tolist())):
+            keys = members_of(other)
+            owners[(first[keys] ^ int(pilots[other])) & (len(owners) - 1)] = -1
+            left.append(other)
+        pilots[one] = pilot
+        owners[wanted[pilot]] = members
+        costs[one] *= 2  # it will rather stay
+    return False
 
 
 def _place(

@@ -30,7 +30,8 @@ class Snapshot(nn.Module):
 
     def rows(self, ids: torch.Tensor) -> torch.Tensor:
         """float32[n, dim] of int64[n]."""
-        self._hold()
+        if ids.is_cuda:
+            self._hold()
         places = self.base.find(ids)
         if self.overlay is None:
             return self.base.gather(places)
@@ -44,7 +45,8 @@ class Snapshot(nn.Module):
         # As in Table.find: a module's own attributes are slow to reach.
         base, overlay = self._modules["base"], self.overlay
         assert isinstance(base, Table)
-        self._hold()
+        if ids.is_cuda:
+            self._hold()
         places = base.find(ids)
         if overlay is None:
             return base.bags(places, offsets, weights)
@@ -58,10 +60,9 @@ class Snapshot(nn.Module):
         Another thread may let go of them while kernels wait to run; what it puts into
         the memory then would be read as rows.
         """
-        keys = self._modules["base"]._buffers["keys"]  # type: ignore[union-attr]
-        if not keys.is_cuda or torch.compiler.is_compiling():  # type: ignore[union-attr]
+        if torch.compiler.is_compiling():
             return
-        stream = torch.cuda.current_stream(keys.device)  # type: ignore[union-attr]
+        stream = torch.cuda.current_stream(self.base.keys.device)
         for tensor in self.buffers():
             tensor.record_stream(stream)
 

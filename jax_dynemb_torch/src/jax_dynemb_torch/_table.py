@@ -7,10 +7,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from jax_dynemb_torch._large_pages import in_large_pages
 from jax_dynemb_torch._perfect_hash import (
     PerfectHash,
     find,
-    find_in_pieces,
+    find_on_cpu,
+    low_bytes,
     perfect_hash,
     steps_of,
 )
@@ -56,13 +58,13 @@ class Table(nn.Module):
         self._direct = self.whole and rows.dtype == torch.float32
         index = perfect_hash(keys) if index is None else index
         self._steps = steps_of(index.numbers)
-        self._steps_on_cpu = self._steps.as_tensors()
+        self._on_cpu = self._steps.as_tensors(), low_bytes(index.pilots.cpu())
         buffers = {
             "keys": keys,
             "rows": rows,
             "extra_rows": extra_rows,
             "scales": scales,
-            "words": index.words,
+            "words": in_large_pages(index.words),
             "pilots": index.pilots,
         }
         for name, tensor in buffers.items():
@@ -71,11 +73,12 @@ class Table(nn.Module):
     def find(self, ids: torch.Tensor) -> torch.Tensor:
         """int64[n]: the place of each id of int64[n]."""
         # Straight from the dict: a lookup of one id takes as long as a few attributes.
-        words, pilots = self._buffers["words"], self._buffers["pilots"]
-        assert words is not None and pilots is not None
+        words, last = self._buffers["words"], self.size + 2
+        assert words is not None
         if torch.compiler.is_compiling() or ids.is_cuda:
-            return find(ids, self._steps, words, pilots, self.size + 2)
-        return find_in_pieces(ids, self._steps_on_cpu, words, pilots, self.size + 2)
+            return find(ids, self._steps, words, self.pilots, last)
+        steps, bytes_ = self._on_cpu
+        return find_on_cpu(ids, steps, words, bytes_, last)
 
     def gather(self, places: torch.Tensor) -> torch.Tensor:
         """float32[n, dim]: rows at int64[n]."""
