@@ -105,7 +105,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pooled", default="auto", help="exchange_pooled")
     parser.add_argument("--dtype", default=None, help="exchange_dtype")
     parser.add_argument("--batches", type=int, default=2, help="batches in turn")
-    parser.add_argument("--steps", type=int, default=20, help="steps of a repeat")
+    parser.add_argument("--steps", type=int, default=100, help="steps of a repeat")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--shrink", type=float, default=1, help="smaller cases")
     parser.add_argument("--kernels", type=int, default=0, help="print so many, by time")

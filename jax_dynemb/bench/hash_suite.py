@@ -166,8 +166,10 @@ class _Operations:
             self._fill(load)
             chain.carry = self.state, number
 
-        kwargs = {"steps": FRESH_STEPS, "before": refill} if fresh else {}
-        times = timing.time_chain(chain, self.effort, **kwargs)
+        if fresh:
+            times = timing.time_few(chain, self.effort, FRESH_STEPS, refill)
+        else:
+            times = timing.time_chain(chain, self.effort)
         self.state = chain.carry[0]
         return statistics.median(times)
 

@@ -101,11 +101,7 @@ class Chain:
 
 
 def time_chain(
-    chain: Runnable,
-    effort: Effort,
-    *,
-    steps: int | None = None,
-    before: Callable[[], None] = lambda: None,
+    chain: Runnable, effort: Effort, *, steps: int | None = None
 ) -> list[float]:
     """Times the steps of a chain.
 
@@ -113,20 +109,41 @@ def time_chain(
       chain: warmed up here.
       effort: how long to measure.
       steps: steps of a repeat; chosen by `effort` if None.
-      before: prepares a repeat; is not timed.
 
     Returns:
       Seconds of one step in each repeat.
     """
-    before()
     chain.run(steps or 4)  # warms up
     if steps is None:
         steps = effort.steps(chain.run(3))
-    times = []
-    for _ in range(effort.repeats):
+    return [chain.run(steps) for _ in range(effort.repeats)]
+
+
+def time_few(
+    chain: Runnable, effort: Effort, steps: int, before: Callable[[], None]
+) -> list[float]:
+    """Times steps of which there can only be a few, as those that fill a table.
+
+    What a run waits for once, the dispatch of its first step and the news of its last,
+    would weigh more than in a long one. So a run of one step is taken off a run of all.
+
+    Args:
+      chain: warmed up here.
+      effort: how often to measure.
+      steps: steps of a repeat, two or more.
+      before: prepares a run; is not timed.
+
+    Returns:
+      Seconds of one step in each repeat.
+    """
+
+    def run(count: int) -> float:
         before()
-        times.append(chain.run(steps))
-    return times
+        return count * chain.run(count)
+
+    run(steps)  # warms up
+    alone_first = ((run(1), run(steps)) for _ in range(effort.repeats))
+    return [(all_steps - alone) / (steps - 1) for alone, all_steps in alone_first]
 
 
 def milliseconds(times: Sequence[float]) -> float:

@@ -64,6 +64,17 @@ def test_updates_of_erased_rows_are_counted(platform):
     twins.check()
 
 
+def test_who_takes_the_slot_of_an_erased_row_gets_none_of_its_gradients(platform):
+    twins = make(on_full="refuse")
+    keys = keys_of_bucket(1, 2, 129)
+    _, residuals = twins.lookup({"t": keys[:128]})
+    twins.erase({"t": keys[5:6]})
+    twins.lookup({"t": keys[128:]})  # there is one slot for it
+    twins.apply(residuals, {"t": np.ones((128, 4))})
+    assert stat(twins, "t/lost_updates") == 1 and stat(twins, "t/refused") == 0
+    twins.check()
+
+
 def test_erase_in_one_of_two_tables(platform):
     twins = Twins(*(jde.TableConfig(name=n, dim=2, capacity=256) for n in "ab"))
     twins.lookup({"a": [1, 2], "b": [1, 2]})

@@ -12,11 +12,29 @@ import pytest
 import jax_dynemb as jde
 from growth import TABLES, check_growth
 from jax_dynemb.table._grow import larger
-from support import Twins, export
+from support import Twins, export, keys_of_bucket
 
 
 def test_on_one_device(platform):
     check_growth(Twins(*TABLES))
+
+
+def test_gradients_of_a_lookup_before_reach_no_other_row(platform):
+    coll = jde.Tables([jde.TableConfig("t", dim=2, capacity=256)])
+    ids = {"t": jde.ids(np.array(keys_of_bucket(1, 2, 8)))}
+    _, residual, state = coll.lookup(coll.init(0), ids)
+    grown, state = coll.grow(state, {"t": 512})
+    # The keys of bucket 1 are in bucket 2 or 3 now, those of bucket 0 in 0 or 1.
+    _, _, state = grown.lookup(
+        state, {"t": jde.ids(np.array(keys_of_bucket(0, 2, 99)))}
+    )
+    before = export(grown, state, "t")
+    state = grown.apply_gradients(state, residual, {"t": np.ones((8, 2), np.float32)})
+    after = export(grown, state, "t")
+    assert before.keys() == after.keys() and len(after) == 107
+    for key, row in before.items():
+        np.testing.assert_array_equal(row.values, after[key].values)
+    assert grown.stats(state)["t/lost_updates"] == 8
 
 
 @pytest.mark.parametrize("buckets", [2, 4, 8, 24, 264, 520, 1024, 1088])
