@@ -53,10 +53,9 @@ nb::dict constants() {
   result["max_features"] = kMaxFeatures;
   result["initializer_parameters"] = kInitializerParameters;
   // Each list is in the order of its enumeration in core/ or xla_ffi/schema.h.
-  result["counters"] =
-      names("clock", "seed", "step", "rows", "inserted", "evicted", "refused", "lost_updates",
-            "lookups", "exchange_capacity", "exchange_peak", "exchange_overflows", "first_column",
-            "left");
+  result["counters"] = names("clock", "seed", "step", "rows", "inserted", "evicted", "refused",
+                             "lost_updates", "lookups", "exchange_capacity", "exchange_peak",
+                             "exchange_overflows", "first_column", "left");
   result["hyper_parameters"] = names("learning_rate", "eps", "b1", "b2", "weight_decay");
   result["optimizers"] = names("sgd", "adagrad", "rowwise_adagrad", "adam");
   result["score_policies"] = names("step", "timestamp", "lfu", "customized");
