@@ -125,7 +125,8 @@ def time_few(
     """Times steps of which there can only be a few, as those that fill a table.
 
     What a run waits for once, the dispatch of its first step and the news of its last,
-    would weigh more than in a long one. So a run of one step is taken off a run of all.
+    would weigh more than in a long one. So a run of one step is taken off a run of all,
+    unless it was interrupted and took as long.
 
     Args:
       chain: warmed up here.
@@ -141,9 +142,12 @@ def time_few(
         before()
         return count * chain.run(count)
 
+    def repeat() -> float:
+        alone, whole = run(1), run(steps)
+        return (whole - alone) / (steps - 1) if alone < whole else whole / steps
+
     run(steps)  # warms up
-    alone_first = ((run(1), run(steps)) for _ in range(effort.repeats))
-    return [(all_steps - alone) / (steps - 1) for alone, all_steps in alone_first]
+    return [repeat() for _ in range(effort.repeats)]
 
 
 def milliseconds(times: Sequence[float]) -> float:
