@@ -29,7 +29,8 @@ enum HyperParameter : int32_t {
   kNumHyperParameters
 };
 
-// The optimizer of one table in one step. The betas enter as 1 - beta, rounded once.
+// The optimizer of one table in one step. The betas enter as 1 - beta, rounded once. Aligned, so
+// that a GPU reads it in two loads.
 struct alignas(16) Optimizer {
   OptimizerKind kind;
   float learning_rate;
@@ -58,11 +59,13 @@ DYNEMB_HD Optimizer make_optimizer(OptimizerKind kind, float const* hyper, uint6
   return result;
 }
 
-DYNEMB_HD int num_states(OptimizerKind kind) {
+DYNEMB_HD constexpr int num_states(OptimizerKind kind) {
   return kind == OptimizerKind::kSgd ? 0 : kind == OptimizerKind::kAdam ? 2 : 1;
 }
 
-DYNEMB_HD bool is_rowwise(OptimizerKind kind) { return kind == OptimizerKind::kRowwiseAdagrad; }
+DYNEMB_HD constexpr bool is_rowwise(OptimizerKind kind) {
+  return kind == OptimizerKind::kRowwiseAdagrad;
+}
 
 DYNEMB_HD float sgd(Optimizer const& o, float w, float g) { return w - o.learning_rate * g; }
 

@@ -42,7 +42,8 @@ enum Counter : int32_t {
   // Where the columns of a row lie on several shards: how many are on the shards before this one, a
   // multiple of four. Otherwise 0.
   kFirstColumn,
-  kLeft,  // not 0 once a row has left its slot: evicted, erased, or moved as the table grew
+  // Of a shard: not 0 once a row has left its slot: evicted, erased, cleared, or moved by growth.
+  kLeft,
   kNumCounters
 };
 

@@ -208,7 +208,7 @@ struct PieceCutter {
 
   // What a piece asks its slot for.
   struct Asked {
-    Key key;  // kEmptyKey: nobody asks
+    Key key;  // anything where nobody asks
     float mark;
   };
 

@@ -11,8 +11,7 @@
 //   rate(row, squares, loaded)       the factor of the gradient, by all lanes; stores what it keeps
 //                                    of the row, by the lane for which `stores` holds
 //   store(format, row, column, loaded, sum, rate)
-//   kRowwise                         every row has a rate, found by rate_of(row, squares, state,
-//                                    stores) from the row's only state
+//   kRowwise                         every row has a rate, found from Loaded::row_state
 #pragma once
 
 #include <cstdint>

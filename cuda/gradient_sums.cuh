@@ -207,7 +207,9 @@ struct PieceSummer {
       }
       auto const row = me.row_of(me.memory.endings[position], position);
       auto const stores = wanted && (tile.rank & (lanes - 1)) == 0;
-      auto const rate = me.call.sink.rate_of(row, sum, state, stores);
+      typename Sink::Loaded loaded;
+      loaded.row_state = state;
+      auto const rate = me.call.sink.rate(row, sum, loaded, stores);
 #pragma unroll
       for (int r = 0; r < kAhead; ++r) {
         rates[r] = __shfl_sync(kFullWarp, rate, r * lanes, tile.lanes);

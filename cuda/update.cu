@@ -44,19 +44,13 @@ constexpr int kAnyKind = -1;
 constexpr int kAheadOf[] = {3, 2, 4, 2};
 constexpr int kBlocksOf[] = {5, 4, 4, 4};
 
-constexpr int states_of(int kind) {
-  return kind == kAnyKind                                 ? 2
-         : kind == static_cast<int>(OptimizerKind::kSgd)  ? 0
-         : kind == static_cast<int>(OptimizerKind::kAdam) ? 2
-                                                          : 1;
-}
-
 template <int kKind>
 struct UpdateRows {
   static constexpr int kAhead = kKind == kAnyKind ? 2 : kAheadOf[kKind];
   static constexpr int kBlocks = kKind == kAnyKind ? 2 : kBlocksOf[kKind];
-  static constexpr int kStates = states_of(kKind);
-  static constexpr bool kRowwise = kKind == static_cast<int>(OptimizerKind::kRowwiseAdagrad);
+  static constexpr auto kCommon = static_cast<OptimizerKind>(kKind);  // none if kAnyKind
+  static constexpr int kStates = kKind == kAnyKind ? 2 : num_states(kCommon);
+  static constexpr bool kRowwise = is_rowwise(kCommon);
 
   using Row = SummedRow<kStates>;
 
@@ -64,7 +58,7 @@ struct UpdateRows {
 
   __device__ __forceinline__ OptimizerKind kind_of(int32_t table_index) const {
     if constexpr (kKind != kAnyKind) {
-      return static_cast<OptimizerKind>(kKind);
+      return kCommon;
     } else {
       return optimizers[table_index].kind;
     }
@@ -113,7 +107,7 @@ struct UpdateRows {
   }
 
   __device__ __forceinline__ bool any_needs_squares() const {
-    return kKind == kAnyKind || kKind == static_cast<int>(OptimizerKind::kRowwiseAdagrad);
+    return kKind == kAnyKind || kRowwise;
   }
 
   __device__ __forceinline__ float mark(int32_t table_index, TableRef const& table,
@@ -122,17 +116,13 @@ struct UpdateRows {
     return late ? *state_at(table, 0, slot) : 0.0f;
   }
 
-  __device__ __forceinline__ float rate_of(Row const& row, float squares, float state,
-                                           bool stores) const {
+  __device__ __forceinline__ float rate(Row const& row, float squares, Loaded const& loaded,
+                                        bool stores) const {
     auto const mean = approximate_quotient(squares, static_cast<float>(row.dim));
+    auto state = loaded.row_state;
     auto const result = rowwise_adagrad_rate(optimizers[row.table_index], mean, &state);
     if (stores) *row.states.at(0) = state;
     return result;
-  }
-
-  __device__ __forceinline__ float rate(Row const& row, float squares, Loaded const& loaded,
-                                        bool stores) const {
-    return rate_of(row, squares, loaded.row_state, stores);
   }
 
   template <class Format>

@@ -77,12 +77,15 @@ def cleared_state(config: TableConfig, state: TableState) -> TableState:
     """The same table without rows; its seed and its columns stay.
 
     Rows and optimizer states may keep what they hold: a slot gets its first values
-    when a key is stored in it. So only the index is made anew.
+    when a key is stored in it. So only the index is made anew. Every row has left its
+    slot: an update by a lookup from before has to ask whose it is.
     """
-    seed, column = (_ffi.code("counters", n) for n in ("seed", "first_column"))
+    places = (_ffi.code("counters", n) for n in ("seed", "first_column", "left"))
+    seed, column, left = places
     old = state.counters[config.own_counters]
     counters = _first_counters(config, old[0, seed])
     counters = counters.at[:, column].set(old[:, column])
+    counters = counters.at[:, left].set(jnp.array([1, 0], jnp.uint32))
     index = empty_index(config.local_buckets)
     if config.block is not None:
         first = config.block.first_bucket

@@ -27,15 +27,7 @@ def test_what_a_run_waits_for_once_is_not_of_a_step():
     chain, prepared = Clockwork(), []
     times = time_few(chain, EFFORT, 9, lambda: prepared.append(len(chain.runs)))
     assert times == pytest.approx([STEP] * 3)
-    assert chain.runs == [
-        9,
-        1,
-        9,
-        1,
-        9,
-        1,
-        9,
-    ]  # the last leaves tables as full as they get
+    assert chain.runs == [9] + [1, 9] * 3  # the last leaves tables as full as they get
     assert prepared == list(range(7))
 
 

@@ -75,6 +75,18 @@ def test_who_takes_the_slot_of_an_erased_row_gets_none_of_its_gradients(platform
     twins.check()
 
 
+def test_who_takes_a_slot_after_a_clear_gets_no_gradients_from_before(platform):
+    twins = make()
+    keys = keys_of_bucket(1, 2, 256)
+    _, residuals = twins.lookup({"t": keys[:128]})
+    twins.state = twins.coll.clear(twins.state)
+    twins.oracle.clear()
+    twins.lookup({"t": keys[128:]})  # as many as there are slots
+    twins.apply(residuals, {"t": np.ones((128, 4))})
+    assert stat(twins, "t/lost_updates") == 128
+    twins.check()
+
+
 def test_erase_in_one_of_two_tables(platform):
     twins = Twins(*(jde.TableConfig(name=n, dim=2, capacity=256) for n in "ab"))
     twins.lookup({"a": [1, 2], "b": [1, 2]})
