@@ -58,8 +58,8 @@ def plan(
             result.again.append(path)
             result.anew[path] = set()
             result.notes.append(
-                f"Table '{_spelled(path)}' was saved by a version with another index: "
-                "its rows were inserted again."
+                f"Table '{_spelled(path)}' was saved by a version with another index "
+                "or other counters: its rows were inserted again."
             )
     arrays = {place.arrays for place in places.values()}
     _all_or_none(saved, places, result)

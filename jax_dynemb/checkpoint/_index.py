@@ -26,8 +26,13 @@ _FIRST = {
 
 
 def index_layout() -> dict[str, int]:
-    """In 32-bit words: a bucket, its first key and score, and the step to the next."""
-    return {name: _ffi.constants().get(name, _FIRST[name]) for name in _FIRST}
+    """In 32-bit words: a bucket, its first key and score, and the step to the next.
+
+    Also how many counters a table has: the first versions said nothing of them.
+    """
+    constants = _ffi.constants()
+    words = {name: constants.get(name, _FIRST[name]) for name in _FIRST}
+    return words | {"counters": len(constants["counters"])}
 
 
 def layout_of(fields: Mapping[str, Any]) -> dict[str, int]:

@@ -285,3 +285,19 @@ def test_other_leaves_are_named(tmp_path):
         jde.checkpoint.restore(tmp_path, {"w": jnp.ones((3, 2))})
     with pytest.raises(ValueError, match="The checkpoint has no 'b'"):
         jde.checkpoint.restore(tmp_path, {"w": jnp.ones((2, 3)), "b": jnp.ones(1)})
+
+
+def test_a_table_of_a_version_with_fewer_counters(tmp_path, monkeypatch):
+    coll = jde.Tables([CONFIG])
+    state = trained(coll)
+    layout = _index.index_layout()
+    fewer = layout.pop("counters") - 1
+    old = state["cat"].counters[:, :fewer]
+    with monkeypatch.context() as then:
+        then.setattr("jax_dynemb.checkpoint._save.index_layout", lambda: layout)
+        tree = {"cat": dataclasses.replace(state["cat"], counters=old)}
+        jde.checkpoint.save(tmp_path, 1, tree, tables=coll, wait=True)
+    again = jde.checkpoint.restore(tmp_path, coll.init(0), tables=coll)
+    assert "or other counters" in "".join(again.notes)
+    assert coll.stats(again.tree) == coll.stats(state)
+    assert_same_rows(export(coll, again.tree, "cat"), export(coll, state, "cat"))
