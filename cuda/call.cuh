@@ -141,10 +141,11 @@ void order_by_table(Args const& args, int32_t* order) {
   });
 }
 
-// Returns the number of blocks. `cut(feature)` gives the Cut of a feature. Kernels see the features
-// of a table side by side (why: cuda/gradient_order.cuh).
+// Returns the number of blocks, of `warps` each. `cut(feature)` gives the Cut of a feature. Kernels
+// see the features of a table side by side (why: cuda/gradient_order.cuh).
 template <class Size, class Args, class CutFunction>
-int64_t fill_call(Args const& args, CutFunction const& cut, CallArgs<Size>* call) {
+int64_t fill_call(Args const& args, CutFunction const& cut, CallArgs<Size>* call,
+                  int warps = kWarpsPerBlock) {
   call->num_tables = args.num_tables;
   call->num_features = args.num_features;
   int64_t slots = 0, items = 0, blocks = 0;
@@ -163,7 +164,7 @@ int64_t fill_call(Args const& args, CutFunction const& cut, CallArgs<Size>* call
     call->first_block[f] = static_cast<uint32_t>(blocks);
     call->items_per_warp[f] = piece.per_warp;
     items += feature.num_ids;
-    blocks += ceil_div(piece.items, int64_t{piece.per_warp} * kWarpsPerBlock);
+    blocks += ceil_div(piece.items, int64_t{piece.per_warp} * warps);
   }
   call->first_slot[args.num_tables] = slots;
   call->first_item[args.num_features] = static_cast<uint32_t>(items);

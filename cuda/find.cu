@@ -12,6 +12,7 @@ namespace {
 
 struct FindIds {
   static constexpr bool kTrains = false;
+  static constexpr int kBlock = 32;  // the room of a warp that is done is free for the next
 
   __device__ __forceinline__ Initializer const& missing(TableRef const& table) const {
     return table.eval_initializer;

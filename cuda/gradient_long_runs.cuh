@@ -50,13 +50,14 @@ struct PartialRows {
 };
 
 // One tile, after it has written the sum of a piece that is not all of its run.
-template <class Formats, int kPiece, class SortKey, class Sink>
+template <class Formats, class Shape, class SortKey, class Sink>
 struct LongRunAdder {
+  static constexpr int kPiece = Shape::piece;
   using Rows = PartialRows<kPiece>;
   using EndOfRow = Ending<Sink::kStates>;
   using Row = SummedRow<Sink::kStates>;
   // A small batch waits for its longest run; in a large one registers are worth more.
-  static constexpr bool kHurries = kPiece < kLongestPiece;
+  static constexpr bool kHurries = Shape::hurries;
   static constexpr int kInFlight = kHurries ? 8 : 4;
 
   CallView const& view;
@@ -84,8 +85,9 @@ struct LongRunAdder {
 
   // Out of line: it is needed seldom, and its registers would be missed in the kernel.
   __device__ __forceinline__ void arrive(Piece const& piece, EndOfRow const& ending) const {
-    auto const start = piece.run_start;
-    auto num_pieces = piece.last ? int64_t{piece.index} + 1 : 0;  // 0: not known here
+    auto const start = int64_t{piece.run_start};
+    auto const last = ending.end == End::kLastPiece;
+    auto num_pieces = last ? int64_t{piece.index} + 1 : 0;  // 0: not known here
     auto child = int64_t{piece.index};
     int64_t span = 1;  // pieces of a child
     for (int level = 0;; ++level) {
@@ -144,13 +146,8 @@ struct LongRunAdder {
   __device__ void finish(Piece const& piece, EndOfRow const& ending, Rows const& rows) const {
     auto const& table = view.tables[ending.table];
     auto const format = format_of<Formats>(table);
-    auto const row = Row{table,
-                         ending.values,
-                         ending,
-                         table.dim,
-                         ending.table,
-                         ending.slot,
-                         sorted.items[piece.run_start],
+    auto const row = Row{table,        ending.values, ending,     table.dim,
+                         ending.table, ending.rate,   piece.slot, sorted.items[piece.run_start],
                          ending.is_new};
     if constexpr (kHurries) {
       if (table.dim <= tile.step()) return finish_at_once(format, row, rows);
@@ -188,10 +185,7 @@ struct LongRunAdder {
 
 // ---- host ---------------------------------------------------------------------------------------
 
-inline int positions_of_block(int64_t items) {
-  constexpr int64_t kFewItems = 1 << 18;
-  return items <= kFewItems ? kFewPositions : kManyPositions;
-}
+inline bool is_few(int64_t items) { return items <= int64_t{1} << 18; }
 
 template <class Args>
 LongRuns take_long_runs(Args const& args, Scratch& scratch) {
@@ -200,7 +194,7 @@ LongRuns take_long_runs(Args const& args, Scratch& scratch) {
   for (int32_t t = 0; t < args.num_tables; ++t) {
     stride = std::max(stride, (args.tables[t].dim + 3) / 4 * 4);
   }
-  auto const piece = piece_of(positions_of_block(items));
+  auto const piece = is_few(items) ? FewItems::piece : WideRows::piece;
   auto const rows = items <= piece ? 0 : 2 * ceil_div(items, piece);
   return {scratch.take<uint64_t>(rows), scratch.take<float>(rows * stride),
           static_cast<uint32_t>(rows), stride};

@@ -24,15 +24,31 @@
 
 namespace dynemb::cuda {
 
-// Positions of a block, and of a piece at most. In a small batch both are fewer: more of the
-// multiprocessors have work then, and a popular row is added up by more of them.
-constexpr int kManyPositions = 256;
-constexpr int kFewPositions = 128;
 constexpr int kLongestPiece = 32;
 
-__host__ __device__ constexpr int piece_of(int positions) {
-  return positions == kManyPositions ? kLongestPiece : kLongestPiece / 2;
-}
+// How the positions of a batch are shared out.
+//   positions, threads   of a block. A block waits for its slowest warp, so it has few of them.
+//   piece                positions of a piece at most. A tile has as many positions to itself: with
+//                        fewer, one tile of a warp works on a long piece while others have nothing.
+//   hurries              who waits for the longest run would rather have it added up at once
+//   long_rows            a row may take a warp several steps. Where it cannot, the loops for it
+//                        would take registers from the one that counts.
+template <int kPositions, int kBlock, int kPiece, bool kHurries, bool kLongRows>
+struct BlockShape {
+  static constexpr int positions = kPositions;
+  static constexpr int threads = kBlock;
+  static constexpr int warps = kBlock / 32;
+  static constexpr int piece = kPiece;
+  static constexpr bool hurries = kHurries;
+  static constexpr bool long_rows = kLongRows;
+};
+
+using NarrowRows = BlockShape<256, 128, kLongestPiece, false, false>;  // two tiles a warp, or more
+using WideRows = BlockShape<64, 64, kLongestPiece, false, false>;
+using LongRows = BlockShape<64, 64, kLongestPiece, false, true>;
+// A small batch: more of the multiprocessors have work, and more tiles a popular row.
+using FewItems = BlockShape<64, 128, kLongestPiece / 2, true, false>;
+using FewLongRows = BlockShape<64, 128, kLongestPiece / 2, true, true>;
 
 // What is known of a position of the block: where its gradient lies and its factor.
 struct alignas(16) GradientRow {
@@ -40,33 +56,38 @@ struct alignas(16) GradientRow {
   float factor;
   uint32_t packed;  // zero: no gradient here
 
-  static constexpr uint32_t kBegins = 1u << 31;  // a piece that is to be summed
+  static constexpr uint32_t kBegins = 1;  // a piece that is to be summed
 
   __device__ __forceinline__ bool begins_piece() const { return (packed & kBegins) != 0; }
-  __device__ __forceinline__ int32_t dim() const {
-    return static_cast<int32_t>((packed & ~kBegins) >> 3);
+  __device__ __forceinline__ int32_t dim() const { return static_cast<int32_t>(packed >> 4); }
+
+  // dim() > column, in one instruction: `bound` is bound_of(column).
+  static __device__ __forceinline__ uint32_t bound_of(int32_t column) {
+    return static_cast<uint32_t>(column) << 4 | 15;
   }
+  __device__ __forceinline__ bool has_column(uint32_t bound) const { return packed > bound; }
   __device__ __forceinline__ AnyFormat format() const {
-    return {static_cast<ValueType>(packed >> 1 & 3), (packed & 1) != 0};
+    return {static_cast<ValueType>(packed >> 2 & 3), (packed & 2) != 0};
   }
 };
 
 __device__ __forceinline__ uint32_t pack(int32_t dim, AnyFormat format) {
-  return static_cast<uint32_t>(dim) << 3 | static_cast<uint32_t>(format.type) << 1 |
-         static_cast<uint32_t>(format.vector);
+  return static_cast<uint32_t>(dim) << 4 | static_cast<uint32_t>(format.type) << 2 |
+         static_cast<uint32_t>(format.vector) << 1;
 }
 
 enum class End : uint8_t {
-  kNone = 0,   // no piece ends at this position
-  kRun = 1,    // one that is all of its run
-  kPiece = 2,  // one of several of its run
+  kNone = 0,       // no piece ends at this position
+  kRun = 1,        // one that is all of its run
+  kPiece = 2,      // one of several of its run, not the last
+  kLastPiece = 3,  // the last of several
 };
 
 // What is to be done when the gradients up to a position are summed.
 template <int kStates>
 struct alignas(kStates == 1 ? 8 : 16) Ending : StateRows<kStates> {
   char* values;  // the row that the piece belongs to
-  int32_t slot;
+  float rate;    // of its table, if that is all that an optimizer needs to know
   int16_t table;
   End end;
   bool is_new;  // see SummedRow
@@ -74,19 +95,17 @@ struct alignas(kStates == 1 ? 8 : 16) Ending : StateRows<kStates> {
 
 // What is seldom asked for.
 struct Piece {
-  int64_t run_start;    // sorted position
+  uint32_t run_start;   // sorted position
   uint32_t index;       // of the piece in its run
+  int32_t slot;         // of its row
   uint32_t first_item;  // the item at the start of the run, if the piece is all of it
   float number;         // of an optimizer that needs the whole row: its squares, then its rate
-  bool last;            // of its run
 };
 
 // Bits for the positions of a block and for those after it that its last piece may take.
 template <int kPositions>
 struct PositionBits {
   unsigned words[kPositions / 32 + 1];
-
-  __device__ __forceinline__ void set(int i) { atomicOr(words + i / 32, 1u << (i % 32)); }
 
   // The bits from `first` on: 64 - first % 32 of them.
   __device__ __forceinline__ uint64_t from(int first) const {
@@ -95,31 +114,33 @@ struct PositionBits {
   }
 };
 
-template <int kPositions, int kStates>
+template <class Shape, int kStates>
 struct PieceMemory {
+  static constexpr int kPositions = Shape::positions;
   static constexpr int kAll = kPositions + kLongestPiece;  // a piece may end in the next block
 
   GradientRow rows[kAll];
   Ending<kStates> endings[kAll];
   Piece pieces[kAll];               // each at the position where it ends
   PositionBits<kPositions> heads;   // where a run begins
-  PositionBits<kPositions> begins;  // where a piece that is to be summed begins,
-  PositionBits<kPositions> ends;    // where it ends,
-  PositionBits<kPositions> parts;   // and where one begins that is not all of its run
+  PositionBits<kPositions> cuts;    // where a piece begins
+  PositionBits<kPositions> begins;  // where one begins that is to be summed
+  PositionBits<kPositions> parts;   // where one begins that is not all of its run
   int64_t first_run_start;          // of the run at the block's first position
   int32_t max_dim;
 };
 
-template <int kPositions, class SortKey, class Sink>
+template <class Shape, class SortKey, class Sink>
 struct PieceCutter {
   CallView const& view;
   SortedGradients<SortKey> const& sorted;
   Sink const& sink;
   bool counts_lost;
-  PieceMemory<kPositions, Sink::kStates>& memory;
+  PieceMemory<Shape, Sink::kStates>& memory;
 
   static constexpr SortKey kNoRow = SortedGradients<SortKey>::kNoRow;
-  static constexpr int kPiece = piece_of(kPositions);
+  static constexpr int kPiece = Shape::piece;
+  static constexpr int kPositions = Shape::positions;
 
   __device__ __forceinline__ int64_t block_start() const {
     return int64_t{blockIdx.x} * kPositions;
@@ -177,16 +198,19 @@ struct PieceCutter {
   // Heads of the block and of the 32 positions after it, and the run that the block begins in.
   __device__ void find_heads() const {
     auto const thread = static_cast<int>(threadIdx.x);
-    auto const warp = thread / 32;
-    if (warp >= kPositions / 32) return;
-    auto const p = block_start() + thread;
-    auto const word = __ballot_sync(kFullWarp, is_head(p));
-    if (lane_id() == 0) memory.heads.words[warp] = word;
-    if (warp != 0) return;
+    auto begins_run = false;  // the block
+#pragma unroll
+    for (int i = thread; i < kPositions; i += Shape::threads) {
+      auto const word = __ballot_sync(kFullWarp, is_head(block_start() + i));
+      if (lane_id() == 0) memory.heads.words[i / 32] = word;
+      if (i < 32) begins_run = (word & 1) != 0;
+    }
+    if (thread >= 32) return;
     auto const after = __ballot_sync(kFullWarp, is_head(block_start() + kPositions + thread));
-    auto const start = (word & 1) != 0 ? block_start() : run_start(block_start());
+    auto const start = begins_run ? block_start() : run_start(block_start());
     if (thread != 0) return;
     memory.heads.words[kPositions / 32] = after;
+    memory.cuts.words[kPositions / 32] = after;
     memory.first_run_start = start;
     memory.max_dim = 1;
   }
@@ -220,9 +244,16 @@ struct PieceCutter {
     return {view.asks[t] ? *key_at(table, slot) : kEmptyKey, mark};
   }
 
+  // What begins at a position.
+  struct Begun {
+    bool cuts, sums, parts;
+    int32_t dim;  // of what is to be summed
+  };
+
   // The piece that starts at position i of the block.
-  __device__ void append_piece(int i, int64_t start, SortKey key, Asked const& asked, uint32_t item,
-                               Place const& place) const {
+  __device__ __forceinline__ Begun append_piece(int i, int64_t start, SortKey key,
+                                                Asked const& asked, uint32_t item,
+                                                Place const& place) const {
     auto const left = left_of_run_at(i);
     auto const last = left <= kPiece;
     auto const count = last ? left : kPiece;
@@ -232,26 +263,29 @@ struct PieceCutter {
     auto const& feature = view.features[place.feature];
     if (view.asks[t] && asked.key != load_key(feature.ids, feature.id_type, place.position)) {
       if (counts_lost) fetch_add(table.counters + kLostUpdates, static_cast<uint64_t>(count));
-      return;
+      return {true, false, false, 0};
     }
     auto const index = static_cast<uint32_t>((block_start() + i - start) / kPiece);
     auto const whole = last && index == 0;
     auto const end = i + count - 1;
+    memory.rows[i].packed |= GradientRow::kBegins;
     memory.endings[end] = {state_rows<Sink::kStates>(table, slot),
                            row_pointer(value_format(table), table.values, slot, table.dim),
-                           slot,
+                           sink.rate_of(t),
                            static_cast<int16_t>(t),
-                           whole ? End::kRun : End::kPiece,
+                           whole  ? End::kRun
+                           : last ? End::kLastPiece
+                                  : End::kPiece,
                            asked.mark == kUnwritten};
-    memory.pieces[end] = {start, index, item, 0.0f, last};
-    memory.rows[i].packed |= GradientRow::kBegins;
-    memory.begins.set(i);
-    memory.ends.set(end);
-    if (!whole) memory.parts.set(i);
-    atomicMax(&memory.max_dim, table.dim);
+    memory.pieces[end] = {static_cast<uint32_t>(start), index, slot, item, 0.0f};
+    return {true, true, !whole, table.dim};
   }
 
-  __device__ __forceinline__ void look_at(int i, SortKey key, uint32_t item) const {
+  __device__ __forceinline__ Begun look_at(int i, SortKey key, uint32_t item) const {
+    if (key == kNoRow) {
+      memory.rows[i] = {nullptr, 0.0f, 0};
+      return {true, false, false, 0};  // no piece goes on here
+    }
     auto const p = block_start() + i;
     auto const start = start_of_run_at(i);
     auto const begins_piece = (p - start) % kPiece == 0;
@@ -260,35 +294,52 @@ struct PieceCutter {
     if (begins_piece) asked = ask(key);
     auto const place = place_of(view, item);
     memory.rows[i] = gradient_row(place);
-    if (begins_piece) append_piece(i, start, key, asked, item, place);
+    return begins_piece ? append_piece(i, start, key, asked, item, place) : Begun{};
   }
 
-  __device__ __forceinline__ void clear() const {
-    for (auto i = static_cast<int>(threadIdx.x); i < memory.kAll; i += kThreads) {
-      memory.endings[i] = {};
-      memory.rows[i].packed = 0;
-    }
-    auto const word = static_cast<int>(threadIdx.x);
-    if (word > kPositions / 32) return;
-    memory.begins.words[word] = 0;
-    memory.ends.words[word] = 0;
-    memory.parts.words[word] = 0;
+  // By all lanes of the warp that `i` belongs to.
+  __device__ __forceinline__ void note(int i, Begun const& begun) const {
+    auto const cuts = __ballot_sync(kFullWarp, begun.cuts);
+    auto const sums = __ballot_sync(kFullWarp, begun.sums);
+    auto const parts = __ballot_sync(kFullWarp, begun.parts);
+    auto const dim = __reduce_max_sync(kFullWarp, begun.dim);
+    if (lane_id() != 0) return;
+    memory.cuts.words[i / 32] = cuts;
+    memory.begins.words[i / 32] = sums;
+    memory.parts.words[i / 32] = parts;
+    atomicMax(&memory.max_dim, dim);
   }
 
   // After this the pieces of the block and the rows of their positions are in shared memory.
   __device__ void run() const {
+    constexpr int kOfThread = (kPositions + Shape::threads - 1) / Shape::threads;
     auto const i = static_cast<int>(threadIdx.x);
     auto const p = block_start() + i;
-    auto const key = i < kPositions ? key_at_position(p) : kNoRow;
-    auto const item = key == kNoRow ? 0 : sorted.items[p];  // on its way while heads are found
-    clear();
+    SortKey keys[kOfThread];
+    uint32_t items[kOfThread];
+#pragma unroll
+    for (int u = 0; u < kOfThread; ++u) {
+      auto const q = u * Shape::threads;
+      keys[u] = i + q < kPositions ? key_at_position(p + q) : kNoRow;
+    }
+#pragma unroll
+    for (int u = 0; u < kOfThread; ++u) {  // on their way while heads are found
+      items[u] = keys[u] == kNoRow ? 0 : sorted.items[p + u * Shape::threads];
+    }
+    for (int j = i; j < memory.kAll; j += Shape::threads) memory.endings[j].end = End::kNone;
     find_heads();
     __syncthreads();
-    if (key != kNoRow) look_at(i, key, item);
+#pragma unroll
+    for (int u = 0; u < kOfThread; ++u) {
+      auto const j = i + u * Shape::threads;
+      if (j < kPositions) note(j, look_at(j, keys[u], items[u]));
+    }
     // What follows the block belongs to its last piece, up to the next head.
-    auto const after = memory.heads.words[kPositions / 32] & (kFullWarp >> (31 - lane_id()));
-    if (i < kLongestPiece && after == 0 && sorted.keys[p + kPositions] != kNoRow) {
-      memory.rows[kPositions + i] = gradient_row(place_of(view, sorted.items[p + kPositions]));
+    if (i < kLongestPiece) {
+      auto const after = memory.heads.words[kPositions / 32] & (kFullWarp >> (31 - lane_id()));
+      auto const exists = after == 0 && sorted.keys[p + kPositions] != kNoRow;
+      memory.rows[kPositions + i] =
+          exists ? gradient_row(place_of(view, sorted.items[p + kPositions])) : GradientRow{};
     }
     __syncthreads();
   }

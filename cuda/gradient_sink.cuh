@@ -59,6 +59,7 @@ struct SummedRow {
   StateRows<kStates> states;
   int32_t dim;
   int32_t table_index;
+  float rate;  // Sink::rate_of(table_index)
   int32_t slot;
   uint32_t first_item;  // the first of its positions in the batch
   bool is_new;          // its states are not written yet (core/row.h)

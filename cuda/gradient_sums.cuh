@@ -36,20 +36,21 @@ __device__ __forceinline__ auto format_of(GradientRow const& row) {
 // these positions, a few gradients at a time, whosever they are, so that as many loads are on their
 // way in a run of thirty as in thirty rows of one position each. All lanes of a tile take the same
 // branches, and there are few: a branch makes all loads behind it wait.
-template <class Formats, int kPositions, class SortKey, class Sink>
+template <class Formats, class Shape, class SortKey, class Sink>
 struct PieceSummer {
   static constexpr int kAhead = Sink::kAhead;  // gradients on their way, and the rows they complete
-  static constexpr int kPiece = piece_of(kPositions);
+  static constexpr int kPiece = Shape::piece;
+  static constexpr int kPositions = Shape::positions;
   using EndOfRow = Ending<Sink::kStates>;
   using Row = SummedRow<Sink::kStates>;
 
-  PieceMemory<kPositions, Sink::kStates>& memory;
+  PieceMemory<Shape, Sink::kStates>& memory;
   PiecesCall<SortKey, Sink> const& call;
   RowTile const& tile;
   int32_t first = 1;  // position where the first of its pieces begins,
   int32_t last = 0;   // and where the last one ends: before the first, if there are none
 
-  __device__ PieceSummer(PieceMemory<kPositions, Sink::kStates>& memory,
+  __device__ PieceSummer(PieceMemory<Shape, Sink::kStates>& memory,
                          PiecesCall<SortKey, Sink> const& call, RowTile const& tile)
       : memory(memory), call(call), tile(tile) {
     auto const begins = begins_of(memory.begins);
@@ -58,12 +59,14 @@ struct PieceSummer {
     last = end_of(share() + 31 - __clz(static_cast<int>(begins)));
   }
 
+  // Of a warp that is one tile: kPositions / Shape::warps.
   __device__ __forceinline__ int32_t positions_of_share() const {
-    return max(kPositions / (kWarpsPerBlock * tile.per_warp), 1);
+    return max(kPositions / Shape::warps * tile.lanes / 32, 1);
   }
 
   __device__ __forceinline__ int32_t share() const {
-    return static_cast<int32_t>(threadIdx.x) / tile.lanes * positions_of_share();
+    auto const warp = static_cast<int32_t>(threadIdx.x) / 32;
+    return (warp * tile.per_warp + tile.index) * positions_of_share();
   }
 
   // The bits of the share's positions.
@@ -74,21 +77,22 @@ struct PieceSummer {
 
   // Where the piece that begins at a position ends.
   __device__ __forceinline__ int32_t end_of(int32_t begin) const {
-    return begin + __ffsll(static_cast<long long>(memory.ends.from(begin))) - 1;
+    auto const next = __ffsll(static_cast<long long>(memory.cuts.from(begin) >> 1));
+    return begin + (next == 0 ? kPiece : min(next, kPiece)) - 1;
   }
 
   // Shared memory is near and registers are few: an ending is read again where it is needed.
   __device__ __forceinline__ Row row_of(EndOfRow const& ending, int32_t position) const {
     auto const& table = call.view.tables[ending.table];
     auto const dim = memory.rows[position].dim();
-    auto const first_item = memory.pieces[position].first_item;
-    return {table,        ending.values, ending,     dim,
-            ending.table, ending.slot,   first_item, ending.is_new};
+    auto const& piece = memory.pieces[position];
+    return {table,       ending.values, ending,           dim,          ending.table,
+            ending.rate, piece.slot,    piece.first_item, ending.is_new};
   }
 
-  __device__ __forceinline__ void store_partial(Piece const& p, int32_t column,
+  __device__ __forceinline__ void store_partial(Piece const& p, bool last, int32_t column,
                                                 float4 const& sum) const {
-    auto const num_pieces = int64_t{p.index} + (p.last ? 1 : 2);  // at least, which is enough here
+    auto const num_pieces = int64_t{p.index} + (last ? 1 : 2);  // at least, which is enough here
     auto const partial = partial_row<kPiece>(p.run_start, p.index, num_pieces);
     auto* const to = call.long_runs.partial + partial * call.long_runs.stride + column;
     *reinterpret_cast<float4*>(to) = sum;
@@ -117,8 +121,9 @@ struct PieceSummer {
       auto& piece = me.memory.pieces[position];
       auto const& ending = me.memory.endings[position];
       auto const row = me.row_of(ending, position);
-      if (ending.end == End::kPiece) {
-        if (column < row.dim) me.store_partial(piece, column, sum);
+      if (ending.end != End::kRun) {
+        auto const last = ending.end == End::kLastPiece;
+        if (column < row.dim) me.store_partial(piece, last, column, sum);
         return;
       }
       auto const& sink = me.call.sink;
@@ -225,6 +230,7 @@ struct PieceSummer {
   // Sums one step of columns of all pieces, and hands each sum on.
   template <class Then>
   __device__ __forceinline__ void walk(int32_t column, Then const& then) const {
+    auto const bound = GradientRow::bound_of(column);
     float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
     auto const stop = Then::kFindsRates ? stop_of_warp() : last;
 #pragma unroll 1
@@ -235,9 +241,8 @@ struct PieceSummer {
       for (int r = 0; r < kAhead; ++r) {
         // Past the last one, once more: the sum is not used.
         auto const& from = memory.rows[min(base + r, last)];
-        auto const dim = from.dim();
-        auto const wanted = column < dim && (!Then::kFindsRates || base <= last);
-        quad[r] = load_quad_if(wanted, format_of<Formats>(from), from.row, column, dim);
+        auto const wanted = from.has_column(bound) && (!Then::kFindsRates || base <= last);
+        quad[r] = load_quad_if(wanted, format_of<Formats>(from), from.row, column, from.dim());
       }
       if constexpr (Then::kLoads) {
 #pragma unroll
@@ -245,7 +250,8 @@ struct PieceSummer {
           auto const position = min(base + r, last);
           auto const& ending = memory.endings[position];
           auto const row = row_of(ending, position);
-          auto const wanted = ending.end == End::kRun && base + r <= last && column < row.dim;
+          auto const wanted = ending.end == End::kRun && base + r <= last &&
+                              memory.rows[position].has_column(bound);
           loaded[r] = call.sink.load(format_of<Formats>(row.table), row, column, wanted);
         }
       }
@@ -287,9 +293,9 @@ struct PieceSummer {
   __device__ __forceinline__ void run() const {
     auto const columns = memory.max_dim;
     auto const column = tile.first_column();
-    if (columns <= tile.step()) {
+    if (!Shape::long_rows || columns <= tile.step()) {
       walk(column, Apply<true>{});
-    } else {
+    } else if constexpr (Shape::long_rows) {
       if (call.sink.any_needs_squares()) {
         for (int32_t c = 0; c < columns; c += tile.step()) walk(c + column, AddSquares{});
         __syncwarp(tile.mask());
@@ -301,8 +307,8 @@ struct PieceSummer {
 
   // In a loop of its own, where the registers of the sums are free again.
   __device__ __forceinline__ void arrive_at_long_runs() const {
-    auto const adder = LongRunAdder<Formats, kPiece, SortKey, Sink>{
-        call.view, call.sorted, call.long_runs, call.sink, tile};
+    auto const adder = LongRunAdder<Formats, Shape, SortKey, Sink>{call.view, call.sorted,
+                                                                   call.long_runs, call.sink, tile};
 #pragma unroll 1
     for (auto rest = begins_of(memory.parts); rest != 0; rest &= rest - 1) {
       auto const end = end_of(share() + __ffs(static_cast<int>(rest)) - 1);
@@ -312,20 +318,19 @@ struct PieceSummer {
 };
 
 // On a multiprocessor at the same time. A small batch has no more.
-template <int kPositions, class Sink>
+template <class Shape, class Sink>
 constexpr int kBlocksAtOnce =
-    kPositions == kFewPositions ? std::min(Sink::kBlocks, 4) : Sink::kBlocks;
+    (Shape::hurries ? std::min(Sink::kWarps, 32) : Sink::kWarps) / Shape::warps;
 
-template <class Formats, int kPositions, class SortKey, class Sink>
-__global__ void __launch_bounds__(kThreads, kBlocksAtOnce<kPositions, Sink>)
+template <class Formats, class Shape, class SortKey, class Sink>
+__global__ void __launch_bounds__(Shape::threads, kBlocksAtOnce<Shape, Sink>)
     pieces_kernel(__grid_constant__ PiecesCall<SortKey, Sink> const call) {
-  __shared__ PieceMemory<kPositions, Sink::kStates> memory;
-  PieceCutter<kPositions, SortKey, Sink>{call.view, call.sorted, call.sink, call.counts_lost,
-                                         memory}
+  __shared__ PieceMemory<Shape, Sink::kStates> memory;
+  PieceCutter<Shape, SortKey, Sink>{call.view, call.sorted, call.sink, call.counts_lost, memory}
       .run();
   constexpr int kFewestLanes = Sink::kRowwise ? Sink::kAhead : 1;  // see RowRates
   auto const tile = RowTile(max(lanes_of_row(memory.max_dim), kFewestLanes));
-  PieceSummer<Formats, kPositions, SortKey, Sink>(memory, call, tile).run();
+  PieceSummer<Formats, Shape, SortKey, Sink>(memory, call, tile).run();
 }
 
 // ---- host ---------------------------------------------------------------------------------------
@@ -340,18 +345,22 @@ bool has_gradients(Args const& args) {
   return true;
 }
 
-template <class Formats, int kPositions, class SortKey, class Sink>
+template <class Formats, class Shape, class SortKey, class Sink>
 cudaError_t launch_pieces(PiecesCall<SortKey, Sink> const& call, cudaStream_t stream) {
-  return launch(pieces_kernel<Formats, kPositions, SortKey, Sink>,
-                ceil_div(call.sorted.num_items, kPositions), stream, call);
+  return launch(pieces_kernel<Formats, Shape, SortKey, Sink>,
+                ceil_div(call.sorted.num_items, Shape::positions), stream, call, 0, Shape::threads);
 }
 
 template <class Formats, class SortKey, class Sink>
 cudaError_t launch_sums(PiecesCall<SortKey, Sink> const& call, cudaStream_t stream) {
-  if (positions_of_block(call.sorted.num_items) == kFewPositions) {
-    return launch_pieces<Formats, kFewPositions>(call, stream);
+  auto const columns = call.long_runs.stride;  // of the widest table
+  if (is_few(call.sorted.num_items)) {
+    if (columns > kColumnsOfWarp) return launch_pieces<Formats, FewLongRows>(call, stream);
+    return launch_pieces<Formats, FewItems>(call, stream);
   }
-  return launch_pieces<Formats, kManyPositions>(call, stream);
+  if (columns > kColumnsOfWarp) return launch_pieces<Formats, LongRows>(call, stream);
+  if (columns > kColumnsOfWarp / 2) return launch_pieces<Formats, WideRows>(call, stream);
+  return launch_pieces<Formats, NarrowRows>(call, stream);
 }
 
 }  // namespace dynemb::cuda

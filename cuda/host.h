@@ -49,11 +49,10 @@ int64_t blocks_side_by_side(void (*kernel)(Call), size_t shared_bytes) {
   return error == cudaSuccess ? blocks * multiprocessors() : 0;
 }
 
-// Blocks of kThreads.
 template <class Call>
 cudaError_t launch(void (*kernel)(Call), int64_t blocks, cudaStream_t stream, Call const& call,
-                   size_t shared_bytes = 0) {
-  kernel<<<static_cast<unsigned>(blocks), kThreads, shared_bytes, stream>>>(call);
+                   size_t shared_bytes = 0, int threads = kThreads) {
+  kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes, stream>>>(call);
   return cudaGetLastError();
 }
 

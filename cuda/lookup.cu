@@ -46,6 +46,7 @@ __device__ __forceinline__ uint64_t cached_load(uint64_t const* address) {
 
 struct LookupIds {
   static constexpr bool kTrains = true;
+  static constexpr int kBlock = kThreads;  // its warps share what they have touched
 
   Touch const* uses;
   MissingList list;

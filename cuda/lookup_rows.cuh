@@ -56,6 +56,8 @@ __device__ __forceinline__ void rows_of_warp(In in, Out out, Here const& here, I
   if constexpr (kPools) pool_of_warp(rows, share, cache);
 }
 
+constexpr int kWarpsAtOnce = 32;  // of a multiprocessor
+
 template <class Size, class Ids>
 struct RowsCall {
   CallArgs<Size> call;
@@ -64,11 +66,13 @@ struct RowsCall {
 
 // kPools: some feature pools.
 template <class Formats, bool kPools, class Size, class Ids>
-__global__ void __launch_bounds__(kThreads, 4)
+__global__ void __launch_bounds__(Ids::kBlock, kWarpsAtOnce * 32 / Ids::kBlock)
     rows_kernel(__grid_constant__ RowsCall<Size, Ids> const p) {
-  __shared__ BagCache caches[kPools ? kWarpsPerBlock : 1];
+  constexpr int kWarps = Ids::kBlock / 32;
+  __shared__ BagCache caches[kPools ? kWarps : 1];
   __shared__ int32_t touched[kThreads];
   if constexpr (Ids::kTrains) {
+    static_assert(Ids::kBlock == kThreads, "a thread clears an entry");
     touched[threadIdx.x] = kMissingSlot;
     __syncthreads();
   }
@@ -82,8 +86,8 @@ __global__ void __launch_bounds__(kThreads, 4)
 
   auto const items = pools(feature) ? feature.num_bags : feature.num_ids;
   WarpShare share;
-  share.warp = int64_t{blockIdx.x - call.first_block[f]} * kWarpsPerBlock + warp_in_block;
-  share.num_warps = int64_t{call.first_block[f + 1] - call.first_block[f]} * kWarpsPerBlock;
+  share.warp = int64_t{blockIdx.x - call.first_block[f]} * kWarps + warp_in_block;
+  share.num_warps = int64_t{call.first_block[f + 1] - call.first_block[f]} * kWarps;
   share.first = share.warp * call.items_per_warp[f];
   share.last = min(share.first + call.items_per_warp[f], items);
 
@@ -131,8 +135,9 @@ inline bool pools_any(LookupArgs const& args) {
 template <class Formats, class Size, class Ids>
 cudaError_t launch_rows(LookupArgs const& args, RowsCall<Size, Ids> const& p, int64_t blocks,
                         cudaStream_t stream) {
-  if (pools_any(args)) return launch(rows_kernel<Formats, true, Size, Ids>, blocks, stream, p);
-  return launch(rows_kernel<Formats, false, Size, Ids>, blocks, stream, p);
+  auto const kernel = pools_any(args) ? rows_kernel<Formats, true, Size, Ids>
+                                      : rows_kernel<Formats, false, Size, Ids>;
+  return launch(kernel, blocks, stream, p, 0, Ids::kBlock);
 }
 
 template <class Size, class Ids>
@@ -146,7 +151,7 @@ cudaError_t launch_rows(LookupArgs const& args, Ids const& ids, cudaStream_t str
     return {std::max(feature.num_bags, least),
             bags_per_warp(feature, args.tables[feature.table].dim)};
   };
-  auto const blocks = fill_call<Size>(args, cut, &p.call);
+  auto const blocks = fill_call<Size>(args, cut, &p.call, Ids::kBlock / 32);
   p.ids = ids;
   if (blocks == 0) return cudaSuccess;
   if (has_formats<FloatFormats>(args)) return launch_rows<FloatFormats>(args, p, blocks, stream);

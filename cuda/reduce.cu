@@ -34,7 +34,7 @@ struct BeginReduce {
 };
 
 struct ReduceRows {
-  static constexpr int kBlocks = 4;
+  static constexpr int kWarps = 32;
   static constexpr int kAhead = 4;
   static constexpr int kStates = 0;
   static constexpr bool kRowwise = false;
@@ -52,6 +52,7 @@ struct ReduceRows {
   __device__ __forceinline__ bool needs_squares(SummedRow<0> const&) const { return false; }
   __device__ __forceinline__ bool any_needs_squares() const { return false; }
   __device__ __forceinline__ float mark(int32_t, TableRef const&, int32_t) const { return 0.0f; }
+  __device__ __forceinline__ float rate_of(int32_t) const { return 0.0f; }
   __device__ __forceinline__ float rate(SummedRow<0> const&, float, Loaded const&, bool) const {
     return 0.0f;
   }

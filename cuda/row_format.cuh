@@ -123,6 +123,29 @@ __device__ __forceinline__ RawQuad load_quad_if(bool wanted, Vectors<kType>, cha
   return quad;
 }
 
+// The same, or anything if not wanted: nobody has to make zeros.
+template <ValueType kType>
+__device__ __forceinline__ RawQuad load_quad_or_any(bool wanted, Vectors<kType>, char const* row,
+                                                    int32_t column, int32_t /*dim*/) {
+  RawQuad quad;
+  auto* const w = quad.word;
+  auto const predicate = static_cast<int>(wanted);
+  if constexpr (kType == ValueType::kFloat32) {
+    asm volatile(
+        "{\n .reg .pred p;\n setp.ne.s32 p, %5, 0;\n"
+        " @p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+        : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+        : "l"(row + column * 4), "r"(predicate));
+  } else {
+    asm volatile(
+        "{\n .reg .pred p;\n setp.ne.s32 p, %3, 0;\n"
+        " @p ld.global.v2.u32 {%0, %1}, [%2];\n}"
+        : "=r"(w[0]), "=r"(w[1])
+        : "l"(row + column * 2), "r"(predicate));
+  }
+  return quad;
+}
+
 template <class Word>
 __device__ __forceinline__ RawQuad load_scalars(char const* row, int32_t column, int32_t dim) {
   auto const* const from = reinterpret_cast<Word const*>(row) + column;
@@ -147,6 +170,11 @@ __device__ __forceinline__ RawQuad load_quad(AnyFormat format, char const* row, 
 __device__ __forceinline__ RawQuad load_quad_if(bool wanted, AnyFormat format, char const* row,
                                                 int32_t column, int32_t dim) {
   return wanted ? load_quad(format, row, column, dim) : RawQuad{{0, 0, 0, 0}};
+}
+
+__device__ __forceinline__ RawQuad load_quad_or_any(bool wanted, AnyFormat format, char const* row,
+                                                    int32_t column, int32_t dim) {
+  return load_quad_if(wanted, format, row, column, dim);
 }
 
 __device__ __forceinline__ float half_to_float(ValueType type, uint32_t bits) {

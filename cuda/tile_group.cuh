@@ -55,6 +55,8 @@ class TileGroup {
   unsigned mask_;
 };
 
+constexpr int kColumnsOfWarp = 32 * 4;  // in one step
+
 // As many lanes as a row of `dim` columns keeps busy, four columns each: a power of two.
 __host__ __device__ __forceinline__ int lanes_of_row(int32_t dim) {
   int lanes = 1;

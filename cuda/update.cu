@@ -42,12 +42,12 @@ constexpr int kAnyKind = -1;
 // Of SGD, Adagrad, row-wise Adagrad, Adam: gradients of a tile on their way, and blocks on a
 // multiprocessor at the same time. More of one leaves registers for less of the other.
 constexpr int kAheadOf[] = {3, 2, 4, 2};
-constexpr int kBlocksOf[] = {5, 4, 4, 4};
+constexpr int kWarpsOf[] = {36, 32, 32, 32};
 
 template <int kKind>
 struct UpdateRows {
   static constexpr int kAhead = kKind == kAnyKind ? 2 : kAheadOf[kKind];
-  static constexpr int kBlocks = kKind == kAnyKind ? 2 : kBlocksOf[kKind];
+  static constexpr int kWarps = kKind == kAnyKind ? 16 : kWarpsOf[kKind];
   static constexpr auto kCommon = static_cast<OptimizerKind>(kKind);  // none if kAnyKind
   static constexpr int kStates = kKind == kAnyKind ? 2 : num_states(kCommon);
   static constexpr bool kRowwise = is_rowwise(kCommon);
@@ -80,7 +80,11 @@ struct UpdateRows {
   __device__ __forceinline__ Loaded load(Format format, Row const& row, int32_t column,
                                          bool wanted) const {
     Loaded loaded;
-    loaded.row = load_quad_if(wanted, format, row.values, column, row.dim);
+    if constexpr (kStates == 0) {
+      loaded.row = load_quad_or_any(wanted, format, row.values, column, row.dim);
+    } else {
+      loaded.row = load_quad_if(wanted, format, row.values, column, row.dim);
+    }
     auto const kind = kind_of(row.table_index);
 #pragma unroll
     for (int s = 0; s < kStates; ++s) {
@@ -125,6 +129,12 @@ struct UpdateRows {
     return result;
   }
 
+  // Read beside the sum of a row, this would be one more step on the way to its end.
+  __device__ __forceinline__ float rate_of(int32_t table_index) const {
+    return kKind == static_cast<int>(OptimizerKind::kSgd) ? optimizers[table_index].learning_rate
+                                                          : 0.0f;
+  }
+
   template <class Format>
   __device__ __forceinline__ void store_state(Format format, Row const& row, int32_t column,
                                               int state, float4 const& values) const {
@@ -135,7 +145,12 @@ struct UpdateRows {
   template <class Format>
   __device__ __forceinline__ void store(Format format, Row const& row, int32_t column,
                                         Loaded const& loaded, float4 const& g, float rate) const {
-    auto const o = optimizers[row.table_index];  // two loads, not one for each number
+    Optimizer o;
+    if constexpr (kKind == static_cast<int>(OptimizerKind::kSgd)) {
+      o.learning_rate = row.rate;
+    } else {
+      o = optimizers[row.table_index];  // two loads, not one for each number
+    }
     auto w = to_floats(format, loaded.row);
     switch (kind_of(row.table_index)) {
       case OptimizerKind::kSgd:
