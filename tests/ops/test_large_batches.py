@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batches above 2^18 ids, which kernels share out in another way than small ones.
 
-How a GPU does depends on the width of the widest row: up to 64 columns, up to 128, more.
+On a GPU by the widest row: up to 64 columns, up to 128, more.
 """
 
 import numpy as np
