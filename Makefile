@@ -104,7 +104,7 @@ build: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile into the checkout (see 
 	$(WITH_TOOLS) cmake --build build/$(TAG)
 	$(WITH_TOOLS) cmake --install build/$(TAG) --prefix . > /dev/null
 
-ctest: $(if $(OWN_VENV),$(VENV)/.build-tools) ## the C++ tests of core/
+ctest: $(if $(OWN_VENV),$(VENV)/.build-tools) ## the C++ tests of core/, and kernels on the host
 	$(WITH_TOOLS) cmake -S . -B $(CTEST_DIR) -G Ninja -DDYNEMB_PYTHON=OFF -DDYNEMB_CUDA=OFF \
 	  -DDYNEMB_TESTS=ON "-DDYNEMB_SANITIZE=$(SANITIZE)" --log-level=WARNING
 	$(WITH_TOOLS) cmake --build $(CTEST_DIR)

@@ -53,7 +53,9 @@ struct CallView {
 // different places of a constant are served one after the other.
 template <class T>
 __device__ __forceinline__ T const* in_memory(T const* parameter) {
+#ifdef __CUDA_ARCH__
   asm("" : "+l"(parameter));
+#endif
   return parameter;
 }
 

@@ -16,7 +16,7 @@
 
 #include "core/feature_ref.h"
 #include "core/row.h"
-#include "cuda/gradient_order.cuh"
+#include "cuda/gradient_keys.cuh"
 #include "cuda/gradient_sink.cuh"
 #include "cuda/initial_rows.cuh"
 #include "cuda/row_format.cuh"
@@ -326,7 +326,10 @@ struct PieceCutter {
     for (int u = 0; u < kOfThread; ++u) {  // on their way while heads are found
       items[u] = keys[u] == kNoRow ? 0 : sorted.items[p + u * Shape::threads];
     }
-    for (int j = i; j < memory.kAll; j += Shape::threads) memory.endings[j].end = End::kNone;
+    for (int j = i; j < memory.kAll; j += Shape::threads) {
+      memory.endings[j].table = 0;  // some table, for who asks before he knows that nothing ends
+      memory.endings[j].end = End::kNone;
+    }
     find_heads();
     __syncthreads();
 #pragma unroll

@@ -52,8 +52,12 @@ int64_t blocks_side_by_side(void (*kernel)(Call), size_t shared_bytes) {
 template <class Call>
 cudaError_t launch(void (*kernel)(Call), int64_t blocks, cudaStream_t stream, Call const& call,
                    size_t shared_bytes = 0, int threads = kThreads) {
+#ifdef __CUDACC__
   kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes, stream>>>(call);
   return cudaGetLastError();
+#else  // tests/cuda, where there is no GPU
+  return run_blocks(kernel, blocks, threads, shared_bytes, stream, call);
+#endif
 }
 
 // Hands out aligned pieces of scratch memory. Made without memory, it only measures.

@@ -3,6 +3,7 @@
 
 // cuda/reduce.cu: gradients are summed row by row, and the sums are given back.
 #include "core/slot.h"
+#include "cuda/gradient_order.cuh"
 #include "cuda/gradient_sums.cuh"
 #include "cuda/launch.h"
 #include "cuda/prologue.cuh"

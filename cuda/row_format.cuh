@@ -81,9 +81,13 @@ __device__ __forceinline__ char const* row_pointer(Format format, void const* ro
 // rows + row * row_bytes in one instruction; a sum and a product of 64 bits would take five.
 template <class Byte>
 __device__ __forceinline__ Byte* nth_row(Byte* rows, uint32_t row, uint32_t row_bytes) {
+#ifdef __CUDA_ARCH__
   Byte* result;
   asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(result) : "r"(row), "r"(row_bytes), "l"(rows));
   return result;
+#else
+  return rows + uint64_t{row} * row_bytes;
+#endif
 }
 
 // Precondition of all below: 0 <= column < dim. Columns from dim on read as zeros.
@@ -102,9 +106,10 @@ __device__ __forceinline__ RawQuad load_quad(Vectors<kType>, char const* row, in
 
 // The same if `wanted`, else zeros; without a branch, which would keep the next load waiting.
 template <ValueType kType>
-__device__ __forceinline__ RawQuad load_quad_if(bool wanted, Vectors<kType>, char const* row,
-                                                int32_t column, int32_t /*dim*/) {
+__device__ __forceinline__ RawQuad load_quad_if(bool wanted, Vectors<kType> format, char const* row,
+                                                int32_t column, int32_t dim) {
   RawQuad quad{{0, 0, 0, 0}};
+#ifdef __CUDA_ARCH__
   auto* const w = quad.word;
   auto const predicate = static_cast<int>(wanted);
   if constexpr (kType == ValueType::kFloat32) {
@@ -120,13 +125,17 @@ __device__ __forceinline__ RawQuad load_quad_if(bool wanted, Vectors<kType>, cha
         : "+r"(w[0]), "+r"(w[1])
         : "l"(row + column * 2), "r"(predicate));
   }
+#else
+  if (wanted) quad = load_quad(format, row, column, dim);
+#endif
   return quad;
 }
 
 // The same, or anything if not wanted: nobody has to make zeros.
 template <ValueType kType>
-__device__ __forceinline__ RawQuad load_quad_or_any(bool wanted, Vectors<kType>, char const* row,
-                                                    int32_t column, int32_t /*dim*/) {
+__device__ __forceinline__ RawQuad load_quad_or_any(bool wanted, Vectors<kType> format,
+                                                    char const* row, int32_t column, int32_t dim) {
+#ifdef __CUDA_ARCH__
   RawQuad quad;
   auto* const w = quad.word;
   auto const predicate = static_cast<int>(wanted);
@@ -143,6 +152,11 @@ __device__ __forceinline__ RawQuad load_quad_or_any(bool wanted, Vectors<kType>,
         : "=r"(w[0]), "=r"(w[1])
         : "l"(row + column * 2), "r"(predicate));
   }
+#else
+  constexpr uint32_t kNotANumber = 0x7fc00000;
+  RawQuad quad{{kNotANumber, kNotANumber, kNotANumber, kNotANumber}};
+  if (wanted) quad = load_quad(format, row, column, dim);
+#endif
   return quad;
 }
 

@@ -1,0 +1,266 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// tests/cuda/host/cuda_runtime.h: as much of CUDA as the kernels of tests/cuda need, on a host.
+//
+// The threads of a block are contexts that take turns, and blocks run one after the other, in any
+// order that the test wants. A thread goes on until it has to wait for others: at a barrier of the
+// block, or at an operation of some lanes of its warp. What an operation of a warp must not do
+// ends the program: a lane that its own mask leaves out, a value from a lane that is not in it, a
+// wait that never ends. What is not here: memory that other blocks see late, and time.
+#pragma once
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#define __device__
+#define __host__
+#define __global__
+#define __forceinline__ inline
+#define __shared__ static
+#define __grid_constant__
+#define __launch_bounds__(...)
+
+using cudaError_t = int;
+using cudaStream_t = void*;
+constexpr cudaError_t cudaSuccess = 0;
+constexpr int cudaDevAttrMultiProcessorCount = 0;
+
+inline cudaError_t cudaGetDevice(int*) { return cudaSuccess; }
+inline cudaError_t cudaDeviceGetAttribute(int*, int, int) { return cudaSuccess; }
+template <class Kernel>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int*, Kernel, int, size_t) {
+  return cudaSuccess;
+}
+
+struct float4 {
+  float x, y, z, w;
+};
+struct uint4 {
+  uint32_t x, y, z, w;
+};
+struct uint2 {
+  uint32_t x, y;
+};
+struct Index {
+  unsigned x;
+};
+inline Index threadIdx, blockIdx, blockDim, gridDim;
+
+using std::max;
+using std::min;
+
+namespace dynemb::testing {
+
+[[noreturn]] inline void fail(char const* what) {
+  std::fprintf(stderr, "block %u, thread %u: %s\n", blockIdx.x, threadIdx.x, what);
+  std::abort();
+}
+
+// Where lanes of a warp meet. Of two meetings that follow each other the values lie in two places:
+// a lane may still read those of the last one.
+struct Meeting {
+  unsigned arrived = 0;
+  unsigned number = 0;
+  uint64_t values[2][32];
+};
+
+class Block {
+ public:
+  static Block& current() {
+    static Block block;
+    return block;
+  }
+
+  void run(int threads, std::function<void()> const& body) {
+    body_ = &body;
+    meetings_.clear();
+    arrived_ = turns_ = 0;
+    blockDim.x = static_cast<unsigned>(threads);
+    threads_.resize(static_cast<size_t>(threads));
+    for (auto& thread : threads_) start(thread);
+    for (auto left = threads; left > 0;) {
+      for (size_t i = 0; i < threads_.size(); ++i) {
+        if (threads_[i].done) continue;
+        now_ = &threads_[i];
+        threadIdx.x = static_cast<unsigned>(i);
+        swapcontext(&scheduler_, &now_->context);
+        left -= now_->done ? 1 : 0;
+      }
+      if (++turns_ > 1'000'000) fail("waits for ever");
+    }
+  }
+
+  void wait_for_block() {
+    auto const number = barriers_;
+    if (++arrived_ == blockDim.x) {
+      arrived_ = 0;
+      ++barriers_;
+    }
+    while (barriers_ == number) yield();
+  }
+
+  // The values of the lanes in the mask.
+  uint64_t const* meet(unsigned mask, uint64_t value) {
+    auto const lane = threadIdx.x % 32;
+    if ((mask >> lane & 1) == 0) fail("a mask without its own lane");
+    auto& meeting = meetings_[{threadIdx.x / 32, mask}];
+    auto const number = meeting.number;
+    auto* const values = meeting.values[number % 2];
+    values[lane] = value;
+    meeting.arrived |= 1u << lane;
+    if (meeting.arrived == mask) {
+      meeting.arrived = 0;
+      ++meeting.number;
+    }
+    while (meeting.number == number) yield();
+    return values;
+  }
+
+ private:
+  static constexpr size_t kStackBytes = 256 * 1024;
+
+  struct Thread {
+    ucontext_t context;
+    std::unique_ptr<char[]> stack;
+    bool done;
+  };
+
+  static void enter() {
+    auto& block = current();
+    (*block.body_)();
+    block.now_->done = true;
+    block.yield();
+  }
+
+  void start(Thread& thread) {
+    if (!thread.stack) thread.stack = std::make_unique<char[]>(kStackBytes);
+    thread.done = false;
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.get();
+    thread.context.uc_stack.ss_size = kStackBytes;
+    thread.context.uc_link = nullptr;
+    makecontext(&thread.context, &Block::enter, 0);
+  }
+
+  void yield() { swapcontext(&now_->context, &scheduler_); }
+
+  std::function<void()> const* body_ = nullptr;
+  std::map<std::pair<unsigned, unsigned>, Meeting> meetings_;
+  unsigned arrived_ = 0, barriers_ = 0;
+  int64_t turns_ = 0;
+  std::vector<Thread> threads_;
+  Thread* now_ = nullptr;
+  ucontext_t scheduler_;
+};
+
+template <class T>
+uint64_t to_word(T value) {
+  static_assert(sizeof(T) <= 8);
+  uint64_t word = 0;
+  std::memcpy(&word, &value, sizeof(T));
+  return word;
+}
+template <class T>
+T from_word(uint64_t word) {
+  T value;
+  std::memcpy(&value, &word, sizeof(T));
+  return value;
+}
+
+template <class T>
+T value_of_lane(unsigned mask, T value, unsigned lane) {
+  auto const* const values = Block::current().meet(mask, to_word(value));
+  if ((mask >> lane & 1) == 0) fail("a value from a lane that is not in the mask");
+  return from_word<T>(values[lane]);
+}
+
+// The order in which blocks run: the test's choice.
+inline std::function<void(std::vector<unsigned>&)> shuffle_blocks = [](auto&) {};
+
+}  // namespace dynemb::testing
+
+template <class Call>
+cudaError_t run_blocks(void (*kernel)(Call), int64_t blocks, int threads, size_t /*shared_bytes*/,
+                       cudaStream_t /*stream*/, Call const& call) {
+  gridDim.x = static_cast<unsigned>(blocks);
+  std::vector<unsigned> order;
+  for (unsigned b = 0; b < gridDim.x; ++b) order.push_back(b);
+  dynemb::testing::shuffle_blocks(order);
+  for (auto const b : order) {
+    blockIdx.x = b;
+    dynemb::testing::Block::current().run(threads, [&] { kernel(call); });
+  }
+  return cudaSuccess;
+}
+
+inline void __syncthreads() { dynemb::testing::Block::current().wait_for_block(); }
+inline void __syncwarp(unsigned mask = ~0u) { dynemb::testing::Block::current().meet(mask, 0); }
+inline void __threadfence() {}
+
+inline unsigned __ballot_sync(unsigned mask, bool predicate) {
+  auto const* const values = dynemb::testing::Block::current().meet(mask, predicate);
+  unsigned result = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if ((mask >> lane & 1) != 0 && values[lane] != 0) result |= 1u << lane;
+  }
+  return result;
+}
+inline bool __any_sync(unsigned mask, bool predicate) {
+  return __ballot_sync(mask, predicate) != 0;
+}
+
+inline int __reduce_max_sync(unsigned mask, int value) {
+  auto const* const values =
+      dynemb::testing::Block::current().meet(mask, dynemb::testing::to_word(value));
+  auto result = value;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if ((mask >> lane & 1) == 0) continue;
+    result = max(result, dynemb::testing::from_word<int>(values[lane]));
+  }
+  return result;
+}
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int from, int width = 32) {
+  auto const part = static_cast<unsigned>(width) - 1;
+  auto const lane = (threadIdx.x % 32 & ~part) | (static_cast<unsigned>(from) & part);
+  return dynemb::testing::value_of_lane(mask, value, lane);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int distance, int /*width*/ = 32) {
+  auto const lane = threadIdx.x % 32 ^ static_cast<unsigned>(distance);
+  return dynemb::testing::value_of_lane(mask, value, lane);
+}
+
+inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) {
+  return std::exchange(*to, *to + value);
+}
+inline int atomicMax(int* to, int value) { return std::exchange(*to, max(*to, value)); }
+template <class T>
+T __ldcg(T const* from) {
+  return *from;
+}
+template <class T>
+void __stcs(T* to, T const& value) {
+  *to = value;
+}
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
+inline int __ffsll(long long bits) { return __builtin_ffsll(bits); }
+inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(static_cast<unsigned>(bits)); }
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline float __uint_as_float(uint32_t bits) { return dynemb::testing::from_word<float>(bits); }
+inline uint32_t __float_as_uint(float value) {
+  return static_cast<uint32_t>(dynemb::testing::to_word(value));
+}
