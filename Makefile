@@ -117,7 +117,7 @@ cuda: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile the CUDA module, without
 
 # ---- checks that run nothing: they need make install EXTRAS=dev, or EXTRAS=dev,docs --------------
 
-CPP_FILES = $(shell find core cpu cuda xla_ffi tests/core -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
+CPP_FILES = $(shell find core cpu cuda xla_ffi tests/core tests/cuda -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
 LINTERS := ruff-format ruff-check pyright clang-format floors changelog
 .PHONY: $(LINTERS)
