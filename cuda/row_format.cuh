@@ -104,12 +104,16 @@ __device__ __forceinline__ RawQuad load_quad(Vectors<kType>, char const* row, in
   }
 }
 
-// The same if `wanted`, else zeros; without a branch, which would keep the next load waiting.
-template <ValueType kType>
+// What a quad holds that was not wanted. Who does not look at it need not wait for zeros.
+enum class Unwanted { kZeros, kAnything };
+
+// The same if `wanted`; without a branch, which would keep the next load waiting.
+template <Unwanted kElse = Unwanted::kZeros, ValueType kType>
 __device__ __forceinline__ RawQuad load_quad_if(bool wanted, Vectors<kType> format, char const* row,
                                                 int32_t column, int32_t dim) {
-  RawQuad quad{{0, 0, 0, 0}};
+  RawQuad quad;
 #ifdef __CUDA_ARCH__
+  if constexpr (kElse == Unwanted::kZeros) quad = {{0, 0, 0, 0}};
   auto* const w = quad.word;
   auto const predicate = static_cast<int>(wanted);
   if constexpr (kType == ValueType::kFloat32) {
@@ -125,36 +129,9 @@ __device__ __forceinline__ RawQuad load_quad_if(bool wanted, Vectors<kType> form
         : "+r"(w[0]), "+r"(w[1])
         : "l"(row + column * 2), "r"(predicate));
   }
-#else
-  if (wanted) quad = load_quad(format, row, column, dim);
-#endif
-  return quad;
-}
-
-// The same, or anything if not wanted: nobody has to make zeros.
-template <ValueType kType>
-__device__ __forceinline__ RawQuad load_quad_or_any(bool wanted, Vectors<kType> format,
-                                                    char const* row, int32_t column, int32_t dim) {
-#ifdef __CUDA_ARCH__
-  RawQuad quad;
-  auto* const w = quad.word;
-  auto const predicate = static_cast<int>(wanted);
-  if constexpr (kType == ValueType::kFloat32) {
-    asm volatile(
-        "{\n .reg .pred p;\n setp.ne.s32 p, %5, 0;\n"
-        " @p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
-        : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
-        : "l"(row + column * 4), "r"(predicate));
-  } else {
-    asm volatile(
-        "{\n .reg .pred p;\n setp.ne.s32 p, %3, 0;\n"
-        " @p ld.global.v2.u32 {%0, %1}, [%2];\n}"
-        : "=r"(w[0]), "=r"(w[1])
-        : "l"(row + column * 2), "r"(predicate));
-  }
-#else
-  constexpr uint32_t kNotANumber = 0x7fc00000;
-  RawQuad quad{{kNotANumber, kNotANumber, kNotANumber, kNotANumber}};
+#else  // a host reads NaN, so that a test sees who looks
+  constexpr uint32_t kElseWord = kElse == Unwanted::kZeros ? 0 : 0x7fc00000;
+  for (auto& word : quad.word) word = kElseWord;
   if (wanted) quad = load_quad(format, row, column, dim);
 #endif
   return quad;
@@ -181,14 +158,10 @@ __device__ __forceinline__ RawQuad load_quad(AnyFormat format, char const* row, 
   return load_quad(Vectors<ValueType::kBFloat16>{}, row, column, dim);  // the same for all 16 bits
 }
 
+template <Unwanted kElse = Unwanted::kZeros>
 __device__ __forceinline__ RawQuad load_quad_if(bool wanted, AnyFormat format, char const* row,
                                                 int32_t column, int32_t dim) {
   return wanted ? load_quad(format, row, column, dim) : RawQuad{{0, 0, 0, 0}};
-}
-
-__device__ __forceinline__ RawQuad load_quad_or_any(bool wanted, AnyFormat format, char const* row,
-                                                    int32_t column, int32_t dim) {
-  return load_quad_if(wanted, format, row, column, dim);
 }
 
 __device__ __forceinline__ float half_to_float(ValueType type, uint32_t bits) {

@@ -68,11 +68,9 @@ struct UpdateRows {
   __device__ __forceinline__ Loaded load(Format format, Row const& row, int32_t column,
                                          bool wanted) const {
     Loaded loaded;
-    if constexpr (kStates == 0) {  // else it costs more registers than zeros
-      loaded.row = load_quad_or_any(wanted, format, row.values, column, row.dim);
-    } else {
-      loaded.row = load_quad_if(wanted, format, row.values, column, row.dim);
-    }
+    // Undefined costs more registers than zeros where there are states.
+    constexpr auto kElse = kStates == 0 ? Unwanted::kAnything : Unwanted::kZeros;
+    loaded.row = load_quad_if<kElse>(wanted, format, row.values, column, row.dim);
     auto const kind = kind_of(row.table_index);
 #pragma unroll
     for (int s = 0; s < kStates; ++s) {
