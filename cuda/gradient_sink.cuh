@@ -1,17 +1,20 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/gradient_sink.cuh: what happens to the sum of a row's gradients is a Sink (cuda/update.cu,
-// cuda/reduce.cu):
+// cuda/gradient_sink.cuh: what happens to the sum of a row's gradients is a Sink
+// (cuda/update_rows.cuh, cuda/reduce.cu):
 //   Sink::Loaded                     what it needs of a row, loaded beside the gradients
 //   load(format, row, column, wanted) -> Loaded; anything if it is not wanted
 //   kStates                          optimizer states of a row at most
 //   mark(table_index, table, slot)   what tells whether the row is new: kUnwritten if so
+//   rate_of(table_index)             SummedRow::rate: the learning rate, if the sink needs nothing
+//                                    else of its optimizer; or anything
 //   needs_squares(row)               whether the optimizer looks at the whole row first; then
 //   rate(row, squares, loaded)       the factor of the gradient, by all lanes; stores what it keeps
 //                                    of the row, by the lane for which `stores` holds
 //   store(format, row, column, loaded, sum, rate)
 //   kRowwise                         every row has a rate, found from Loaded::row_state
+//   kAhead, kWarps                   gradients of a tile on their way; warps of a multiprocessor
 #pragma once
 
 #include <cstdint>
