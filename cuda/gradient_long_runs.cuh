@@ -146,9 +146,10 @@ struct LongRunAdder {
   __device__ void finish(Piece const& piece, EndOfRow const& ending, Rows const& rows) const {
     auto const& table = view.tables[ending.table];
     auto const format = format_of<Formats>(table);
-    auto const row = Row{table,        ending.values, ending,     table.dim,
-                         ending.table, ending.rate,   piece.slot, sorted.items[piece.run_start],
-                         ending.is_new};
+    auto const row =
+        Row{table,        ending.values,        ending,     table.dim,
+            ending.table, ending.learning_rate, piece.slot, sorted.items[piece.run_start],
+            ending.is_new};
     if constexpr (kHurries) {
       if (table.dim <= tile.step()) return finish_at_once(format, row, rows);
     }
@@ -185,7 +186,10 @@ struct LongRunAdder {
 
 // ---- host ---------------------------------------------------------------------------------------
 
-inline bool is_few(int64_t items) { return items <= int64_t{1} << 18; }
+// Two for each piece that is full (partial_row).
+inline int64_t num_partial_rows(int64_t items, int piece) {
+  return items <= piece ? 0 : 2 * ceil_div(items, piece);
+}
 
 template <class Args>
 LongRuns take_long_runs(Args const& args, Scratch& scratch) {
@@ -194,8 +198,8 @@ LongRuns take_long_runs(Args const& args, Scratch& scratch) {
   for (int32_t t = 0; t < args.num_tables; ++t) {
     stride = std::max(stride, (args.tables[t].dim + 3) / 4 * 4);
   }
-  auto const piece = is_few(items) ? FewItems::piece : WideRows::piece;
-  auto const rows = items <= piece ? 0 : 2 * ceil_div(items, piece);
+  auto const rows = with_block_shape(
+      items, stride, [&](auto shape) { return num_partial_rows(items, decltype(shape)::piece); });
   return {scratch.take<uint64_t>(rows), scratch.take<float>(rows * stride),
           static_cast<uint32_t>(rows), stride};
 }

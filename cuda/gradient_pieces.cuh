@@ -86,8 +86,8 @@ enum class End : uint8_t {
 // What is to be done when the gradients up to a position are summed.
 template <int kStates>
 struct alignas(kStates == 1 ? 8 : 16) Ending : StateRows<kStates> {
-  char* values;  // the row that the piece belongs to
-  float rate;    // of its table, if that is all that an optimizer needs to know
+  char* values;         // the row that the piece belongs to
+  float learning_rate;  // see SummedRow
   int16_t table;
   End end;
   bool is_new;  // see SummedRow
@@ -271,7 +271,7 @@ struct PieceCutter {
     memory.rows[i].packed |= GradientRow::kBegins;
     memory.endings[end] = {state_rows<Sink::kStates>(table, slot),
                            row_pointer(value_format(table), table.values, slot, table.dim),
-                           sink.rate_of(t),
+                           sink.learning_rate(t),
                            static_cast<int16_t>(t),
                            whole  ? End::kRun
                            : last ? End::kLastPiece
@@ -312,7 +312,7 @@ struct PieceCutter {
 
   // After this the pieces of the block and the rows of their positions are in shared memory.
   __device__ void run() const {
-    constexpr int kOfThread = (kPositions + Shape::threads - 1) / Shape::threads;
+    constexpr auto kOfThread = ceil_div(kPositions, Shape::threads);
     auto const i = static_cast<int>(threadIdx.x);
     auto const p = block_start() + i;
     SortKey keys[kOfThread];
@@ -347,5 +347,17 @@ struct PieceCutter {
     __syncthreads();
   }
 };
+
+// ---- host ---------------------------------------------------------------------------------------
+
+// `columns`: of the widest table.
+template <class Function>
+auto with_block_shape(int64_t items, int32_t columns, Function const& function) {
+  auto const long_rows = columns > kColumnsOfWarp;
+  if (items <= int64_t{1} << 18) return long_rows ? function(FewLongRows{}) : function(FewItems{});
+  if (long_rows) return function(LongRows{});
+  if (columns > kColumnsOfWarp / 2) return function(WideRows{});
+  return function(NarrowRows{});
+}
 
 }  // namespace dynemb::cuda

@@ -7,8 +7,7 @@
 //   load(format, row, column, wanted) -> Loaded; anything if it is not wanted
 //   kStates                          optimizer states of a row at most
 //   mark(table_index, table, slot)   what tells whether the row is new: kUnwritten if so
-//   rate_of(table_index)             SummedRow::rate: the learning rate, if the sink needs nothing
-//                                    else of its optimizer; or anything
+//   learning_rate(table_index)       of a sink that needs nothing else of an optimizer; or anything
 //   needs_squares(row)               whether the optimizer looks at the whole row first; then
 //   rate(row, squares, loaded)       the factor of the gradient, by all lanes; stores what it keeps
 //                                    of the row, by the lane for which `stores` holds
@@ -62,7 +61,7 @@ struct SummedRow {
   StateRows<kStates> states;
   int32_t dim;
   int32_t table_index;
-  float rate;  // Sink::rate_of(table_index)
+  float learning_rate;  // Sink::learning_rate(table_index)
   int32_t slot;
   uint32_t first_item;  // the first of its positions in the batch
   bool is_new;          // its states are not written yet (core/row.h)

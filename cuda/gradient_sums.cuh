@@ -86,8 +86,8 @@ struct PieceSummer {
     auto const& table = call.view.tables[ending.table];
     auto const dim = memory.rows[position].dim();
     auto const& piece = memory.pieces[position];
-    return {table,       ending.values, ending,           dim,          ending.table,
-            ending.rate, piece.slot,    piece.first_item, ending.is_new};
+    return {table,      ending.values,    ending,       dim, ending.table, ending.learning_rate,
+            piece.slot, piece.first_item, ending.is_new};
   }
 
   __device__ __forceinline__ void store_partial(Piece const& p, bool last, int32_t column,
@@ -353,14 +353,9 @@ cudaError_t launch_pieces(PiecesCall<SortKey, Sink> const& call, cudaStream_t st
 
 template <class Formats, class SortKey, class Sink>
 cudaError_t launch_sums(PiecesCall<SortKey, Sink> const& call, cudaStream_t stream) {
-  auto const columns = call.long_runs.stride;  // of the widest table
-  if (is_few(call.sorted.num_items)) {
-    if (columns > kColumnsOfWarp) return launch_pieces<Formats, FewLongRows>(call, stream);
-    return launch_pieces<Formats, FewItems>(call, stream);
-  }
-  if (columns > kColumnsOfWarp) return launch_pieces<Formats, LongRows>(call, stream);
-  if (columns > kColumnsOfWarp / 2) return launch_pieces<Formats, WideRows>(call, stream);
-  return launch_pieces<Formats, NarrowRows>(call, stream);
+  return with_block_shape(call.sorted.num_items, call.long_runs.stride, [&](auto shape) {
+    return launch_pieces<Formats, decltype(shape)>(call, stream);
+  });
 }
 
 }  // namespace dynemb::cuda

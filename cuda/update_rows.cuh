@@ -116,9 +116,8 @@ struct UpdateRows {
   }
 
   // Read beside the sum of a row, this would be one more step on the way to its end.
-  __device__ __forceinline__ float rate_of(int32_t table_index) const {
-    return kKind == static_cast<int>(OptimizerKind::kSgd) ? optimizers[table_index].learning_rate
-                                                          : 0.0f;
+  __device__ __forceinline__ float learning_rate(int32_t table_index) const {
+    return kCommon == OptimizerKind::kSgd ? optimizers[table_index].learning_rate : 0.0f;
   }
 
   template <class Format>
@@ -132,8 +131,8 @@ struct UpdateRows {
   __device__ __forceinline__ void store(Format format, Row const& row, int32_t column,
                                         Loaded const& loaded, float4 const& g, float rate) const {
     Optimizer o;
-    if constexpr (kKind == static_cast<int>(OptimizerKind::kSgd)) {
-      o.learning_rate = row.rate;
+    if constexpr (kCommon == OptimizerKind::kSgd) {
+      o.learning_rate = row.learning_rate;
     } else {
       o = optimizers[row.table_index];  // two loads, not one for each number
     }

@@ -208,7 +208,7 @@ void run(Scenario const& scenario, unsigned seed) {
   CallView const view{num_tables, num_tables,        refs.data(), features.data(),
                       nullptr,    first_item.data(), asks.get(),  0};
   auto const num_items = static_cast<int64_t>(items.size());
-  auto const rows = num_items <= Shape::piece ? 0 : 2 * ceil_div(num_items, Shape::piece);
+  auto const rows = num_partial_rows(num_items, Shape::piece);
   std::vector<uint64_t> arrived(size_t(rows), 0);
   std::vector<float> partial(size_t(rows * stride), NAN);
   launch_pieces<Formats, Shape>(
