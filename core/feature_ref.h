@@ -42,7 +42,6 @@ struct FeatureRef {
   void* rows;              // [num_bags, dim] of row_type: written by a lookup, read as gradients
   RowPlaces places;        // of the rows
   int32_t* slots;          // [num_ids], see core/slot.h
-  uint8_t* found;          // [num_ids], find only
 };
 
 struct BagRange {

@@ -19,11 +19,7 @@ void find(FindArgs const& args, ThreadPool const& pool) {
              auto const& feature = args.features[chunk.feature];
              auto const& table = args.tables[feature.table];
              RowTask const task{table, feature, table.eval_initializer, streams};
-             auto* const found = feature.found;
-             auto const settle = [&](int64_t position, int32_t slot) {
-               found[position] = slot >= 0 ? 1 : 0;
-               return slot_to_read(slot);
-             };
+             auto const settle = [](int64_t, int32_t slot) { return slot_to_read(slot); };
              probe_rows(task, chunk, nullptr, settle, [](int64_t, int64_t) {});
            });
 }

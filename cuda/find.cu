@@ -13,6 +13,9 @@ namespace {
 struct FindIds {
   static constexpr bool kTrains = false;
   static constexpr int kBlock = 32;  // the room of a warp that is done is free for the next
+  struct Begin {};
+
+  bool begins() const { return false; }
 
   __device__ __forceinline__ Initializer const& missing(TableRef const& table) const {
     return table.eval_initializer;
@@ -26,7 +29,6 @@ struct FindIds {
     auto slot = find_slot(here.table, key);
     if (slot == kMissingSlot) slot = kRefusedSlot;
     feature.slots[position] = slot;
-    feature.found[position] = slot >= 0 ? 1 : 0;
     return {key, slot};
   }
 
@@ -41,7 +43,7 @@ size_t find_scratch_bytes(FindArgs const& /*args*/) { return 0; }
 cudaError_t find(FindArgs const& args, void* /*scratch*/, cudaStream_t stream) {
   if (!is_countable(args)) return cudaErrorInvalidValue;
   return with_call_size(args.num_tables, args.num_features, [&](auto size) {
-    return launch_rows<decltype(size)>(args, FindIds{}, stream);
+    return launch_rows<decltype(size)>(args, {}, {}, FindIds{}, stream);
   });
 }
 

@@ -354,7 +354,7 @@ struct PieceCutter {
 template <class Function>
 auto with_block_shape(int64_t items, int32_t columns, Function const& function) {
   auto const long_rows = columns > kColumnsOfWarp;
-  if (items <= int64_t{1} << 18) return long_rows ? function(FewLongRows{}) : function(FewItems{});
+  if (items <= kSmallBatch) return long_rows ? function(FewLongRows{}) : function(FewItems{});
   if (long_rows) return function(LongRows{});
   if (columns > kColumnsOfWarp / 2) return function(WideRows{});
   return function(NarrowRows{});

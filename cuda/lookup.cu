@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/lookup.cu: training lookup, five kernels: clocks; probe, claims of empty slots and rows;
-// claims in full buckets; store; resolve.
+// cuda/lookup.cu: training lookup, two kernels: probe, claims of empty slots and rows; what becomes
+// of the ids without a slot (cuda/missing.cu). Where clocks are nanoseconds, one more asks for the
+// time first.
 #include "core/lookup.h"
 #include "cuda/launch.h"
 #include "cuda/lookup_rows.cuh"
@@ -19,21 +20,36 @@ __device__ uint64_t nanoseconds_now() {
   return now;
 }
 
+// What the scores of a table say of this lookup. Its counters, which give the clock, change when
+// all ids have been looked for (cuda/missing.cu).
+struct Uses {
+  uint32_t const* given_scores;  // [tables], or null
+
+  __device__ __forceinline__ Touch of(TableRef const& table, int32_t t, uint64_t now) const {
+    auto const clock = next_clock(table.counters[kClock], now);
+    return {clock, given_scores == nullptr ? 0 : given_scores[t]};
+  }
+};
+
 struct BeginLookup {
-  uint32_t const* given_scores;
-  Touch* uses;
+  Uses uses;
+  Touch* stored;         // [tables]
+  CounterRows* counted;  // [tables]
   MissingList missing;
 
   __device__ void begin(Share const& share) const {
-    if (share.rank == 0) *missing.counts = {0, 0};
+    if (share.rank == 0) *missing.arrived = 0;
   }
 
   template <class Call>
   __device__ NewCounters begin_table(Call const&, TableRef const& table, int32_t t) const {
     auto const timed = table.policy == ScorePolicy::kTimestamp;
-    auto const clock = next_clock(table.counters[kClock], timed ? nanoseconds_now() : 0);
-    uses[t] = {clock, given_scores == nullptr ? 0 : given_scores[t]};
-    return {2, {kClock, kLookups}, {clock, table.counters[kLookups] + 1}};
+    auto const use = uses.of(table, t, timed ? nanoseconds_now() : 0);
+    stored[t] = use;
+    counted[t] = {{2, {kClock, kLookups}, {use.clock, table.counters[kLookups] + 1}},
+                  table.counters,
+                  table.counter_rows};
+    return {0, {}, {}};  // not yet: who looks for ids reads the clock
   }
 };
 
@@ -47,9 +63,19 @@ __device__ __forceinline__ uint64_t cached_load(uint64_t const* address) {
 struct LookupIds {
   static constexpr bool kTrains = true;
   static constexpr int kBlock = kThreads;  // its warps share what they have touched
+  using Begin = BeginLookup;
 
-  Touch const* uses;
+  Uses uses;
+  Touch const* stored;  // [tables], or null: clocks count lookups, so everybody knows the next one
   MissingList list;
+
+  // Has nobody done yet what the lookup begins with?
+  bool begins() const { return stored == nullptr; }
+
+  __device__ __forceinline__ Touch use_of(Here const& here) const {
+    auto const t = here.feature.table;
+    return stored != nullptr ? stored[t] : uses.of(here.table, t, 0);
+  }
 
   __device__ __forceinline__ Initializer const& missing(TableRef const& table) const {
     return table.initializer;
@@ -95,7 +121,7 @@ struct LookupIds {
   __device__ __forceinline__ void touch(Here const& here, Probed const& id) const {
     if (id.slot < 0) return;
     auto const policy = here.table.policy;
-    auto const use = uses[here.feature.table];
+    auto const use = use_of(here);
     auto* const score = score_at(here.table, id.slot);
     if (is_packed(policy)) {
       dynemb::touch(score, policy, use.clock, use.given);
@@ -121,13 +147,28 @@ struct LookupIds {
 struct LookupScratch {
   CallView view;
   Touch* uses;
+  CounterRows* counted;
   MissingList missing;
 
   LookupScratch(LookupArgs const& args, Scratch& scratch)
       : view(take_view(args, scratch)),
         uses(scratch.take<Touch>(args.num_tables)),
-        missing{scratch.take<Missing>(total_ids(args)), scratch.take<MissingCounts>(1)} {}
+        counted(scratch.take<CounterRows>(args.num_tables)),
+        missing{scratch.take<Missing>(total_ids(args)), scratch.take<uint32_t>(1), nullptr} {}
 };
+
+// In the last row, since everybody reads the first one, which each count would take from the
+// caches.
+MissingCounts* missing_counts(TableRef const& table) {
+  auto* const counters = table.counters + (table.counter_rows - 1) * kNumCounters;
+  return reinterpret_cast<MissingCounts*>(counters + kWaiting);
+}
+
+template <class Predicate>
+bool any_table(LookupArgs const& args, Predicate const& is) {
+  return std::any_of(args.tables, args.tables + args.num_tables,
+                     [&](TableRef const& table) { return is(table.policy); });
+}
 
 }  // namespace
 
@@ -140,18 +181,23 @@ size_t lookup_scratch_bytes(LookupArgs const& args) {
 cudaError_t lookup(LookupArgs const& args, void* memory, cudaStream_t stream) {
   if (!is_countable(args)) return cudaErrorInvalidValue;
   Scratch pieces(memory);
-  LookupScratch const scratch(args, pieces);
-  auto const& missing = scratch.missing;
+  LookupScratch scratch(args, pieces);
+  if (args.num_tables == 0) return cudaSuccess;
+  scratch.missing.counts = missing_counts(args.tables[0]);
+  auto const missing = scratch.missing;
   return with_call_size(args.num_tables, args.num_features, [&](auto size) {
     using Size = decltype(size);
-    auto const begin = BeginLookup{args.given_scores, scratch.uses, missing};
-    DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
-    DYNEMB_CUDA_TRY(launch_rows<Size>(args, LookupIds{scratch.uses, missing}, stream));
-    if (total_ids(args) == 0) return cudaSuccess;  // there may still have been empty bags
-    auto const counts_uses = std::any_of(args.tables, args.tables + args.num_tables,
-                                         [](TableRef const& t) { return is_packed(t.policy); });
-    return launch_missing({scratch.view, scratch.uses, missing, counts_uses}, total_ids(args),
-                          stream);
+    auto const begin = BeginLookup{{args.given_scores}, scratch.uses, scratch.counted, missing};
+    auto ids = LookupIds{{args.given_scores}, nullptr, missing};
+    auto const timed = [](ScorePolicy policy) { return policy == ScorePolicy::kTimestamp; };
+    if (any_table(args, timed)) {
+      DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
+      ids.stored = scratch.uses;
+    }
+    DYNEMB_CUDA_TRY(launch_rows<Size>(args, scratch.view, begin, ids, stream));
+    return launch_missing(
+        {scratch.view, scratch.uses, scratch.counted, missing, any_table(args, is_packed)},
+        total_ids(args), stream);
   });
 }
 

@@ -1,13 +1,15 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/lookup_rows.cuh: from ids to rows in one kernel.
+// cuda/lookup_rows.cuh: from ids to rows in one kernel, which is the first of its operation: blocks
+// of their own do what that begins with (cuda/prologue.cuh).
 #pragma once
 
 #include <cstdint>
 
 #include "cuda/bag_pooler.cuh"
 #include "cuda/call.cuh"
+#include "cuda/prologue.cuh"
 #include "cuda/row_copier.cuh"
 
 namespace dynemb::cuda {
@@ -60,9 +62,17 @@ constexpr int kWarpsAtOnce = 32;  // of a multiprocessor
 
 template <class Size, class Ids>
 struct RowsCall {
-  CallArgs<Size> call;
+  Prologue<Size, typename Ids::Begin> prologue;
+  uint32_t prologue_blocks;  // the first ones
   Ids ids;
 };
+
+// Out of line: inlined, it takes registers from the rows.
+template <class Size, class Op>
+__device__ __noinline__ void prologue_apart(Prologue<Size, Op> const& p, Share const blocks,
+                                            CounterRows (&own)[Size::tables]) {
+  run_prologue(p, blocks, own);
+}
 
 // kPools: some feature pools.
 template <class Formats, bool kPools, class Size, class Ids>
@@ -72,12 +82,18 @@ __global__ void __launch_bounds__(Ids::kBlock, kWarpsAtOnce * 32 / Ids::kBlock)
   __shared__ BagCache caches[kPools ? kWarps : 1];
   __shared__ int32_t touched[kThreads];
   if constexpr (Ids::kTrains) {
+    __shared__ CounterRows own[Size::tables];
+    if (blockIdx.x < p.prologue_blocks) {
+      auto const rank = static_cast<int32_t>(blockIdx.x);
+      return prologue_apart(p.prologue, Share{rank, static_cast<int32_t>(p.prologue_blocks)}, own);
+    }
     static_assert(Ids::kBlock == kThreads, "a thread clears an entry");
     touched[threadIdx.x] = kMissingSlot;
     __syncthreads();
   }
-  auto const& call = p.call;
-  auto const f = feature_of_block(call, blockIdx.x);
+  auto const& call = p.prologue.call;
+  auto const block = blockIdx.x - (Ids::kTrains ? p.prologue_blocks : 0);
+  auto const f = feature_of_block(call, block);
   auto const& feature = call.features[f];
   auto const& table = call.tables[feature.table];
   auto const here = Here{table, feature, f, touched};
@@ -86,7 +102,7 @@ __global__ void __launch_bounds__(Ids::kBlock, kWarpsAtOnce * 32 / Ids::kBlock)
 
   auto const items = pools(feature) ? feature.num_bags : feature.num_ids;
   WarpShare share;
-  share.warp = int64_t{blockIdx.x - call.first_block[f]} * kWarps + warp_in_block;
+  share.warp = int64_t{block - call.first_block[f]} * kWarps + warp_in_block;
   share.num_warps = int64_t{call.first_block[f + 1] - call.first_block[f]} * kWarps;
   share.first = share.warp * call.items_per_warp[f];
   share.last = min(share.first + call.items_per_warp[f], items);
@@ -141,7 +157,8 @@ cudaError_t launch_rows(LookupArgs const& args, RowsCall<Size, Ids> const& p, in
 }
 
 template <class Size, class Ids>
-cudaError_t launch_rows(LookupArgs const& args, Ids const& ids, cudaStream_t stream) {
+cudaError_t launch_rows(LookupArgs const& args, CallView const& view,
+                        typename Ids::Begin const& begin, Ids const& ids, cudaStream_t stream) {
   RowsCall<Size, Ids> p;
   auto const per_warp = ids_per_warp(total_ids(args));
   auto const cut = [&](FeatureRef const& feature) -> Cut {
@@ -151,7 +168,9 @@ cudaError_t launch_rows(LookupArgs const& args, Ids const& ids, cudaStream_t str
     return {std::max(feature.num_bags, least),
             bags_per_warp(feature, args.tables[feature.table].dim)};
   };
-  auto const blocks = fill_call<Size>(args, cut, &p.call, Ids::kBlock / 32);
+  p.prologue_blocks = ids.begins() ? static_cast<uint32_t>(prologue_blocks(args)) : 0;
+  auto const blocks =
+      p.prologue_blocks + fill_prologue(args, cut, view, begin, &p.prologue, Ids::kBlock / 32);
   p.ids = ids;
   if (blocks == 0) return cudaSuccess;
   if (has_formats<FloatFormats>(args)) return launch_rows<FloatFormats>(args, p, blocks, stream);

@@ -5,7 +5,8 @@
 // in full buckets, store, resolve.
 //
 // They work on the list of the ids that the probe did not find. Its length is known on the device
-// only: the kernels loop until it is done, and a batch without misses costs their launches.
+// only: each phase loops until it is done, and a batch without misses costs the launches. So a
+// small batch has one, whose blocks wait for each other.
 #include "core/group.h"
 #include "cuda/initial_rows.cuh"
 #include "cuda/missing.cuh"
@@ -79,10 +80,8 @@ __device__ __forceinline__ void claim_full_of_lanes(MissingCall const& call, uns
   }
 }
 
-// The ids that found their bucket full, if there are any.
-__global__ void __launch_bounds__(kThreads, 3) claim_kernel(MissingCall const call) {
-  if (call.list.counts->full == 0) return;
-  auto const count = call.list.counts->ids;
+// The ids that found their bucket full.
+__device__ __forceinline__ void claim(MissingCall const& call, uint32_t count) {
   auto const step = gridDim.x * kThreads;
   for (auto base = blockIdx.x * kThreads + threadIdx.x / 32 * 32; base < count; base += step) {
     auto const turn = base + static_cast<uint32_t>(lane_id());
@@ -138,9 +137,7 @@ __device__ __forceinline__ void initialize_slots(TableRef const& table, unsigned
 }
 
 // A lane an id.
-__global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call) {
-  auto const count = call.list.counts->ids;
-  if (count == 0 || (call.list.counts->full == 0 && !call.counts_uses)) return;
+__device__ __forceinline__ void store(MissingCall const& call, uint32_t count) {
   __shared__ uint32_t counts[kMaxTables][1];  // evicted
   auto const tally = Tally<1>{counts};
   tally.clear();
@@ -163,9 +160,7 @@ __global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call)
 }
 
 // A lane an id; then the warp writes first values where they are not written yet.
-__global__ void __launch_bounds__(kThreads) resolve_kernel(MissingCall const call) {
-  auto const count = call.list.counts->ids;
-  if (count == 0) return;
+__device__ __forceinline__ void resolve_all(MissingCall const& call, uint32_t count) {
   __shared__ uint32_t counts[kMaxTables][2];  // inserted, refused
   auto const tally = Tally<2>{counts};
   tally.clear();
@@ -203,11 +198,83 @@ __global__ void __launch_bounds__(kThreads) resolve_kernel(MissingCall const cal
   });
 }
 
+// By the blocks of the first kernel.
+__device__ __forceinline__ void count_lookup(MissingCall const& call) {
+  auto const warp = static_cast<int32_t>(blockIdx.x * kWarpsPerBlock + threadIdx.x / 32);
+  auto const warps = static_cast<int32_t>(gridDim.x * kWarpsPerBlock);
+  for (auto t = warp; t < call.view.num_tables; t += warps) set_counters(call.counted[t]);
+}
+
+// Between phases, for all blocks of the grid: they are no more than run at the same time. Who has
+// arrived for the `round`-th time sees what all have written before.
+__device__ __forceinline__ void wait_for_grid(uint32_t* arrived, uint32_t round) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    atomicAdd(arrived, 1u);
+    while (*static_cast<uint32_t volatile*>(arrived) < round * gridDim.x) __nanosleep(64);
+    __threadfence();
+  }
+  __syncthreads();
+}
+
+// The last block to end knows that all have read how many ids there are.
+__device__ __forceinline__ void forget(MissingList const& list, uint32_t rounds) {
+  if (threadIdx.x != 0) return;
+  if (atomicAdd(list.arrived, 1u) == (rounds + 1) * gridDim.x - 1) *list.counts = {0, 0};
+}
+
+__device__ __forceinline__ bool has_to_store(MissingCall const& call, MissingCounts const& counts) {
+  return counts.full != 0 || (counts.ids != 0 && call.counts_uses);
+}
+
+// Out of line, where the other phases have no registers to give.
+__device__ __noinline__ void claim_apart(MissingCall const& call, uint32_t count) {
+  claim(call, count);
+}
+
+// All phases of a small batch.
+__global__ void __launch_bounds__(kThreads, 3) missing_kernel(MissingCall const call) {
+  auto const counts = *call.list.counts;
+  count_lookup(call);
+  if (counts.ids == 0) return;
+  auto const waits = has_to_store(call, counts);
+  if (waits) {
+    if (counts.full != 0) claim_apart(call, counts.ids);
+    wait_for_grid(call.list.arrived, 1);
+    store(call, counts.ids);
+    wait_for_grid(call.list.arrived, 2);
+  }
+  resolve_all(call, counts.ids);
+  forget(call.list, waits ? 2 : 0);
+}
+
+// A phase each: of a large batch, for which each wants another number of blocks.
+__global__ void __launch_bounds__(kThreads, 3) claim_kernel(MissingCall const call) {
+  auto const counts = *call.list.counts;
+  count_lookup(call);
+  if (counts.full != 0) claim(call, counts.ids);
+}
+
+__global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call) {
+  auto const counts = *call.list.counts;
+  if (has_to_store(call, counts)) store(call, counts.ids);
+}
+
+__global__ void __launch_bounds__(kThreads, 3) resolve_kernel(MissingCall const call) {
+  auto const counts = *call.list.counts;
+  if (counts.ids == 0) return;
+  resolve_all(call, counts.ids);
+  forget(call.list, 0);
+}
+
 }  // namespace
 
 cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream) {
   // As many blocks as work at the same time: most batches give them nothing to do.
   auto const most = ceil_div(num_ids, kThreads);
+  if (num_ids <= kSmallBatch)
+    return launch(missing_kernel, persistent_blocks(most, 3), stream, call);
   DYNEMB_CUDA_TRY(launch(claim_kernel, persistent_blocks(most, 3), stream, call));
   DYNEMB_CUDA_TRY(launch(store_kernel, persistent_blocks(most, 8), stream, call));
   return launch(resolve_kernel, persistent_blocks(most, 3), stream, call);

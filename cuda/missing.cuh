@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/missing.cuh: the ids that the probe of a training lookup did not find.
+// cuda/missing.cuh: the ids that the probe of a training lookup did not find, and what is done
+// about them.
 #pragma once
 
 #include <cstdint>
 
 #include "core/lookup.h"
-#include "cuda/call.cuh"
+#include "cuda/prologue.cuh"
 
 namespace dynemb::cuda {
 
@@ -27,12 +28,14 @@ struct MissingCounts {
 
 struct MissingList {
   Missing* ids;           // [all ids of the call]
-  MissingCounts* counts;  // [1]
+  uint32_t* arrived;      // [1] blocks at a barrier, 0 before
+  MissingCounts* counts;  // [1] a counter of the first table (kWaiting)
 };
 
 struct MissingCall {
   CallView view;
-  Touch const* uses;  // [tables]
+  Touch const* uses;           // [tables]
+  CounterRows const* counted;  // [tables] what the lookup changes in their counters
   MissingList list;
   bool counts_uses;  // some table has packed scores: core/lookup.h, stores()
 };
@@ -46,8 +49,8 @@ __device__ __forceinline__ void append_missing(MissingList const& list, unsigned
   if ((lanes >> lane_id() & 1) != 0) list.ids[first + __popc(lanes & lanes_below())] = id;
 }
 
-// Puts the phases after claims of empty slots (core/lookup.h) on the stream: claims in full
-// buckets, store, resolve.
+// Puts on the stream what is left of a lookup: its counters, and the phases after claims of empty
+// slots (core/lookup.h): claims in full buckets, store, resolve.
 cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream);
 
 }  // namespace dynemb::cuda

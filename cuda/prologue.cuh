@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/prologue.cuh: what the first kernel of an operation does: it copies the call to where later
-// kernels read it, and counts the operation in each table's counters.
+// cuda/prologue.cuh: what the first kernel of an operation does, in blocks of its own if there is
+// more to do in it: it copies the call to where later kernels read it, and counts the operation in
+// each table's counters.
 //
 // Little work, but all of it waits for memory that nobody has touched before: parameters, counters,
 // rows of counters. So one warp of a block asks for counters at once, straight from the parameter,
@@ -43,6 +44,17 @@ struct Prologue {
   CallView view;
   Op op;  // begin(share): by most threads; begin_table(call, table, t): once for each table
 };
+
+// By all lanes of a warp.
+__device__ __forceinline__ void set_counters(CounterRows const table) {
+  for (auto row = lane_id(); row < table.num_rows; row += 32) {
+    auto* const counters = table.counters + row * kNumCounters;
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      if (c < table.news.count) counters[table.news.counters[c]] = table.news.values[c];
+    }
+  }
+}
 
 struct Words {
   uint32_t const* from;
@@ -106,14 +118,7 @@ __device__ __forceinline__ void run_prologue(Prologue<Size, Op> const& p, Share 
     p.op.begin(share);
   }
   __syncthreads();
-  for (auto i = thread / 32; table_at(i) < call.num_tables; i += threads / 32) {
-    auto const& news = own[i].news;
-    for (auto row = lane_id(); row < own[i].num_rows; row += 32) {
-      for (int32_t c = 0; c < news.count; ++c) {
-        own[i].counters[row * kNumCounters + news.counters[c]] = news.values[c];
-      }
-    }
-  }
+  for (auto i = thread / 32; table_at(i) < call.num_tables; i += threads / 32) set_counters(own[i]);
 }
 
 template <class Size, class Op>
@@ -129,10 +134,10 @@ __global__ void __launch_bounds__(kThreads)
 // Returns the blocks of the kernel that `cut` is for (fill_call).
 template <class Size, class Args, class CutFunction, class Op>
 int64_t fill_prologue(Args const& args, CutFunction const& cut, CallView const& view, Op const& op,
-                      Prologue<Size, Op>* p) {
+                      Prologue<Size, Op>* p, int warps = kWarpsPerBlock) {
   p->view = view;
   p->op = op;
-  return fill_call<Size>(args, cut, &p->call);
+  return fill_call<Size>(args, cut, &p->call, warps);
 }
 
 template <class Args>

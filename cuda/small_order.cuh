@@ -18,8 +18,6 @@
 
 namespace dynemb::cuda {
 
-constexpr int64_t kSmallBatch = 1 << 18;
-
 // A table that has items: its features stand side by side in the call.
 struct SmallSegment {
   int16_t first_feature;

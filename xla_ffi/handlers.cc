@@ -98,7 +98,6 @@ ffi::Error find_handler(Run context, Args operands, Rets results, IntAttr tables
     auto const* const fields = rows_fields(features, f);
     auto const dim = args.tables[feature.table].dim;
     set_rows(reader, arrays.result(fields, "rows"), fields, dim, feature);
-    feature.found = data<uint8_t>(reader.next_ret("found"));
     feature.slots = data<int32_t>(reader.next_ret("slots"));
   }
   auto const scratch = read_scratch(reader);

@@ -55,7 +55,7 @@ nb::dict constants() {
   // Each list is in the order of its enumeration in core/ or xla_ffi/schema.h.
   result["counters"] = names("clock", "seed", "step", "rows", "inserted", "evicted", "refused",
                              "lost_updates", "lookups", "exchange_capacity", "exchange_peak",
-                             "exchange_overflows", "first_column", "left");
+                             "exchange_overflows", "first_column", "left", "waiting");
   result["hyper_parameters"] = names("learning_rate", "eps", "b1", "b2", "weight_decay");
   result["optimizers"] = names("sgd", "adagrad", "rowwise_adagrad", "adam");
   result["score_policies"] = names("step", "timestamp", "lfu", "customized");
@@ -69,7 +69,7 @@ nb::dict constants() {
   result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "array",
                                    "passed_on", "offset", "group", "stride");
   result["sums_fields"] = names("groups", "dim", "array", "passed_on", "offset", "group", "stride");
-  static_assert(kNumCounters == 14 && kNumHyperParameters == 5 && kNumTableFields == 12 &&
+  static_assert(kNumCounters == 15 && kNumHyperParameters == 5 && kNumTableFields == 12 &&
                     kNumFeatureFields == 9 && kNumSumsFields == 7,
                 "a list above and its enumeration must have the same length");
   return result;

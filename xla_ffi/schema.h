@@ -64,7 +64,7 @@ enum SumsField : int32_t {
 // Tables of one width may lie one after the other in the same arrays; such tables stand together.
 // Buffers of a feature:
 //   lookup  in: ids, [offsets], [weights]                          out: [rows], slots, [scale]
-//   find    in: ids, [offsets], [weights]                          out: rows, found, slots
+//   find    in: ids, [offsets], [weights]                          out: rows, slots
 //   update  in: ids, slots, gradients, [offsets], [weights], [scale]
 //   reduce  as update
 //   sum_rows  as update, without ids; slots are the numbers of groups

@@ -160,8 +160,7 @@ def _of_lookup(layout: FeatureLayout) -> list[tuple[str, Any, int]]:
 
 
 def _of_find(layout: FeatureLayout) -> list[tuple[str, Any, int]]:
-    ids = layout.num_ids
-    return [("found", jnp.uint8, ids), ("slots", jnp.int32, ids)]
+    return [("slots", jnp.int32, layout.num_ids)]
 
 
 def _in_parts(
@@ -210,6 +209,8 @@ def find(
         part.add_features(call, _of_find)
         outputs = part.take_features(call.run(), _of_find)
         slots = [output["slots"] for output in outputs]
+        for output in outputs:  # a program that does not ask whether does not pay for it
+            output["found"] = (output["slots"] >= 0).astype(jnp.uint8)
         names = {table.state_name: None for table in part.configs}
         return outputs, {name: _after(states[name], slots) for name in names}
 

@@ -34,7 +34,7 @@ class TableState:
       optimizer: per-row optimizer states by name, float32[num_slots, dim] or
         float32[num_slots]. Read them with ``Tables.export``: those of a row that was
         never updated are not written yet, and a mark stands in their place.
-      counters: uint32[rows, 13, 2]: 64-bit numbers as (low, high) words, see
+      counters: uint32[rows, 15, 2]: 64-bit numbers as (low, high) words, see
         ``stats``. A row for each shard that the table may be cut into: events are
         counted in a shard's first row, all other numbers are equal in each row.
       extra: what an optax optimizer stores once for the table.

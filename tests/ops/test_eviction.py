@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
+from jax_dynemb._ffi import code
 from jax_dynemb.reference import hash_rank
 from support import Twins, export, keys_of_bucket, stat
 
@@ -120,4 +121,18 @@ def test_no_eviction_is_a_strategy_that_refuses(platform):
     twins.apply(residuals, {"t": np.ones((1, 4))})
     assert stored(twins) == set(keys[:128])
     assert stat(twins, "t/refused") == 1 and stat(twins, "t/lost_updates") == 0
+    twins.check()
+
+
+@pytest.mark.parametrize("strategy", [jde.ScoreStrategy.STEP, jde.ScoreStrategy.LFU])
+@pytest.mark.parametrize("batch", [300, 20_000, 270_000])
+def test_batches_of_any_size_that_evict(platform, batch, strategy):
+    """On a GPU one kernel sees to all new ids of a small batch, else there are several."""
+    twins = make(capacity=8_192, score_strategy=strategy)
+    rng = np.random.default_rng(batch)
+    for step in range(3):
+        twins.lookup({"t": rng.integers(0, 9_000, batch) + 4_500 * step})
+        waiting = code("counters", "waiting")
+        assert not np.asarray(twins.state["t"].counters[:, waiting]).any()
+    assert batch < 8_192 or stat(twins, "t/evicted") > 0
     twins.check()
