@@ -86,4 +86,24 @@ struct ExportArgs {
   TableRef table;
 };
 
+// The ids of one table in a batch. Its owners' segments follow each other, and those of the part
+// before come first.
+struct RoutePart {
+  int64_t size;
+  int32_t first_segment;
+  int32_t owners;
+};
+
+// The distinct ids of several tables, numbered in order of (table, hash); see core/route.h.
+struct RouteArgs {
+  int64_t num_ids;
+  Key const* ids;          // [num_ids], one part after the other
+  RoutePart const* parts;  // [num_parts], on the host
+  int32_t num_parts;
+  int32_t num_segments;
+  int32_t* unique_of;  // [num_ids] the number of each id; num_ids for padding
+  int32_t* first;      // [num_ids] where each distinct id first occurs; num_ids past the last one
+  int32_t* starts;  // [num_segments + 1] the first number of each segment, and how many there are
+};
+
 }  // namespace dynemb

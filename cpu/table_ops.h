@@ -17,5 +17,6 @@ void gather(RowsArgs const& args, ThreadPool const& pool);
 void scatter(RowsArgs const& args, ThreadPool const& pool);
 void erase(EraseArgs const& args, ThreadPool const& pool);
 void export_batch(ExportArgs const& args, ThreadPool const& pool);
+void route(RouteArgs const& args, ThreadPool const& pool);
 
 }  // namespace dynemb::cpu

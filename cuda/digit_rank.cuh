@@ -1,11 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/digit_rank.cuh: what a stable radix sort does with the keys of one warp.
+// cuda/digit_rank.cuh: what a stable radix sort does with the keys of one warp, and of a block.
 #pragma once
 
 #include <cstdint>
 
+#include "cuda/host.h"
 #include "cuda/tile_group.cuh"
 
 namespace dynemb::cuda {
@@ -16,6 +17,7 @@ constexpr int kDigits = 1 << kPassBits;  // at most, of a pass
 // Lanes whose digit has the same bit there. In four instructions, where the compiler takes seven:
 // the predicate of the vote also turns its result.
 __device__ __forceinline__ unsigned lanes_of_same_bit(uint32_t digit, int bit) {
+#ifdef __CUDA_ARCH__
   unsigned lanes;
   asm volatile(
       "{\n"
@@ -29,6 +31,11 @@ __device__ __forceinline__ unsigned lanes_of_same_bit(uint32_t digit, int bit) {
       : "=r"(lanes)
       : "r"(digit), "r"(1u << bit));
   return lanes;
+#else
+  auto const one = (digit >> bit & 1) != 0;
+  auto const lanes = __ballot_sync(kFullWarp, one);
+  return one ? lanes : ~lanes;
+#endif
 }
 
 // Lanes that have the same digit.
@@ -64,6 +71,36 @@ __device__ __forceinline__ void rank_in_warp(uint32_t* counts, uint32_t first, u
     if (exists && (peers & lanes_below()) == 0) counts[digit] = before + __popc(peers);
     __syncwarp();
   }
+}
+
+// How many keys of the thread's digit the warps of a block have ranked. Afterwards `ranked` holds
+// those in the warps before.
+__device__ __forceinline__ uint32_t total_of_warps(uint32_t (&ranked)[kWarpsPerBlock][kDigits]) {
+  uint32_t total = 0;
+#pragma unroll
+  for (int w = 0; w < kWarpsPerBlock; ++w) {
+    auto const own = ranked[w][threadIdx.x];
+    ranked[w][threadIdx.x] = total;
+    total += own;
+  }
+  return total;
+}
+
+// The sum of the values of the threads before, of two numbers at once.
+__device__ __forceinline__ uint2 sum_before(uint2 value, uint2 (&of_warps)[kWarpsPerBlock]) {
+  auto sum = value;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    auto const x = __shfl_up_sync(kFullWarp, sum.x, distance);
+    auto const y = __shfl_up_sync(kFullWarp, sum.y, distance);
+    if (lane_id() >= distance) sum.x += x, sum.y += y;
+  }
+  auto const warp = static_cast<int>(threadIdx.x) / 32;
+  if (lane_id() == 31) of_warps[warp] = sum;
+  __syncthreads();
+  uint2 before{sum.x - value.x, sum.y - value.y};
+  for (int w = 0; w < warp; ++w) before.x += of_warps[w].x, before.y += of_warps[w].y;
+  return before;
 }
 
 }  // namespace dynemb::cuda

@@ -15,40 +15,30 @@
 
 namespace dynemb::cuda {
 
-constexpr int kKeysThreads = 1024;
-
-// Items of a block that makes keys, at least; a segment has at most kMostRows of them, because
-// every tile of the first pass adds them up.
-constexpr int64_t kItemsOfRow = 16 * kKeysThreads;
-constexpr int64_t kMostRows = 64;
+constexpr int64_t kItemsOfRow = 16 * kKeysThreads;  // at least
 
 template <class SortKey>
-struct GradientOrder {
+struct GradientOrder : SortBuffers<SortKey> {
   int64_t num_items;
   KeyLayout keys_have;
   SortLayout layout;
-  SortKey* keys[2];    // [items] sorted in turns
-  uint32_t* items[2];  // [items]
-  SortTally tally;
 
   template <class Args>
   GradientOrder(Args const& args, Scratch& scratch)
-      : num_items(total_ids(args)), keys_have(args), layout(keys_have.slot_bits, num_items) {
-    for (auto& each : keys) each = scratch.take<SortKey>(num_items);
-    for (auto& each : items) each = scratch.take<uint32_t>(num_items);
-    // At most: when scratch is measured it is not known yet whose the items are.
-    auto const tiles = num_items / layout.items_of_tile() + args.num_tables;
-    auto const counts = int64_t{args.num_tables} * layout.passes * kDigits;
-    auto const cleared = counts + kMostPasses + tiles * layout.passes * kDigits;
-    tally.rows = scratch.take<uint32_t>((num_items / kItemsOfRow + args.num_features) * kDigits);
-    tally.counts = scratch.take<uint32_t>(cleared);
-    tally.tickets = tally.counts + counts;
-    tally.words = tally.tickets + kMostPasses;
-    tally.num_cleared = static_cast<uint32_t>(cleared);
-  }
+      : SortBuffers<SortKey>(layout_of(args), total_ids(args), args.num_tables,
+                             total_ids(args) / kItemsOfRow + args.num_features, scratch),
+        num_items(total_ids(args)),
+        keys_have(args),
+        layout(layout_of(args)) {}
 
   SortedGradients<SortKey> sorted(int buffer) const {
-    return {keys[buffer], items[buffer], num_items, keys_have.slot_bits};
+    return {this->keys[buffer], this->items[buffer], num_items, keys_have.slot_bits};
+  }
+
+ private:
+  template <class Args>
+  static SortLayout layout_of(Args const& args) {
+    return SortLayout(KeyLayout(args).slot_bits, total_ids(args));
   }
 };
 
@@ -137,8 +127,7 @@ int64_t items_of_row(Args const& args) {
   for (int32_t t = 0; t < args.num_tables; ++t) {
     largest = std::max(largest, items_of_table(args, t));
   }
-  auto const least = ceil_div(ceil_div(largest, kMostRows), kKeysThreads) * kKeysThreads;
-  return std::max(kItemsOfRow, least);
+  return items_of_row(largest, kItemsOfRow);
 }
 
 // The items of a table are a segment.

@@ -42,4 +42,7 @@ cudaError_t erase(EraseArgs const& args, void* scratch, cudaStream_t stream);
 size_t export_batch_scratch_bytes(ExportArgs const& args);
 cudaError_t export_batch(ExportArgs const& args, void* scratch, cudaStream_t stream);
 
+size_t route_scratch_bytes(RouteArgs const& args);
+cudaError_t route(RouteArgs const& args, void* scratch, cudaStream_t stream);
+
 }  // namespace dynemb::cuda

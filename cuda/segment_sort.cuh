@@ -14,68 +14,18 @@
 // cub would sort by more bits; the positions of the first pass are never written.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "cuda/digit_rank.cuh"
 #include "cuda/host.h"
+#include "cuda/segments.cuh"
 #include "cuda/tile_group.cuh"
 
 namespace dynemb::cuda {
 
-constexpr int kMostPasses = 4;
 constexpr int kLookBack = 16;  // tiles asked at a time
 
 static_assert(kDigits == kThreads, "a thread a digit");
-
-// A segment is a range of items. Tiles of all segments are numbered together, and so are rows: a
-// row is what one block of the kernel that makes the keys has counted.
-template <int kMostSegments>
-struct Segments {
-  int32_t count;
-  uint32_t first_item[kMostSegments + 1];
-  uint32_t first_tile[kMostSegments + 1];
-  uint32_t first_row[kMostSegments + 1];
-};
-
-struct SortLayout {
-  int bits;    // of a key that are sorted by, the lowest
-  int passes;  // over them
-  int bits_of_pass;
-  int items_of_thread;  // of a tile: fewer in a small batch, so that all multiprocessors have work
-
-  SortLayout() = default;
-  SortLayout(int bits, int64_t num_items)
-      : bits(std::max(bits, 1)),
-        passes((this->bits + kPassBits - 1) / kPassBits),
-        bits_of_pass((this->bits + passes - 1) / passes),
-        items_of_thread(num_items <= 1 << 18 ? 4 : 16) {}
-
-  int64_t items_of_tile() const { return int64_t{items_of_thread} * kThreads; }
-
-  // A key that has all ones there is the last of its segment.
-  __host__ __device__ uint32_t digit_mask() const { return (1u << bits_of_pass) - 1; }
-};
-
-// How many keys have which digit. Whoever makes the keys counts those of the first pass, a row each
-// block, and clears the rest; the first pass counts for the others.
-struct SortTally {
-  uint32_t* rows;        // [rows, kDigits]
-  uint32_t* counts;      // [segments, passes, kDigits] the first pass is left out
-  uint32_t* tickets;     // [kMostPasses] right behind: tiles handed out so far
-  uint32_t* words;       // [passes, tiles, kDigits] right behind: what tiles publish
-  uint32_t num_cleared;  // from `counts` on; a multiple of 4
-
-  // In a kernel before the first pass, by thread `rank` of `size`.
-  __device__ __forceinline__ void clear(uint32_t rank, uint32_t size) const {
-    auto* const quads = reinterpret_cast<uint4*>(counts);
-    for (auto i = rank; i < num_cleared / 4; i += size) quads[i] = {0, 0, 0, 0};
-  }
-
-  __device__ __forceinline__ uint32_t* counts_of(int32_t segment, int passes, int pass) const {
-    return counts + (segment * passes + pass) * kDigits;
-  }
-};
 
 // Of one block.
 struct DigitCounts {
@@ -121,23 +71,6 @@ __device__ __forceinline__ void publish(uint32_t* word, uint32_t value) {
   asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
-// The sum of the values of the threads before, of two numbers at once.
-__device__ __forceinline__ uint2 sum_before(uint2 value, uint2 (&of_warps)[kWarpsPerBlock]) {
-  auto sum = value;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    auto const x = __shfl_up_sync(kFullWarp, sum.x, distance);
-    auto const y = __shfl_up_sync(kFullWarp, sum.y, distance);
-    if (lane_id() >= distance) sum.x += x, sum.y += y;
-  }
-  auto const warp = static_cast<int>(threadIdx.x) / 32;
-  if (lane_id() == 31) of_warps[warp] = sum;
-  __syncthreads();
-  uint2 before{sum.x - value.x, sum.y - value.y};
-  for (int w = 0; w < warp; ++w) before.x += of_warps[w].x, before.y += of_warps[w].y;
-  return before;
-}
-
 template <class Key, int kMostSegments>
 struct SortPass {
   Key const* keys_in;
@@ -178,18 +111,6 @@ struct TileSorter {
 
   __device__ __forceinline__ uint32_t digit_of(Key key) const {
     return static_cast<uint32_t>(key >> pass.shift) & ((1u << pass.bits) - 1);
-  }
-
-  // Of the thread's digit. Afterwards memory.ranked holds the keys in the warps before.
-  __device__ __forceinline__ uint32_t total_of_warps() const {
-    uint32_t total = 0;
-#pragma unroll
-    for (int w = 0; w < kWarpsPerBlock; ++w) {
-      auto const own = memory.ranked[w][threadIdx.x];
-      memory.ranked[w][threadIdx.x] = total;
-      total += own;
-    }
-    return total;
   }
 
   __device__ __forceinline__ uint32_t* words_of(uint32_t some_tile) const {
@@ -271,7 +192,7 @@ struct TileSorter {
     rank_in_warp(
         memory.ranked[thread / 32], first, count, [&](int u) { return digit_of(keys[u]); }, ranks);
     __syncthreads();
-    auto const own = total_of_warps();
+    auto const own = total_of_warps(memory.ranked);
     auto const is_first = tile == pass.segments.first_tile[segment];
     publish(words_of(tile), own | (is_first ? kAll : kOwn));
     auto const before = sum_before({own, in_segment}, memory.of_warps);
@@ -315,16 +236,9 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     tile = memory.tile;
   }
-  auto const& segments = pass.segments;
-  int32_t low = 0, high = segments.count;  // first_tile[low] <= tile < first_tile[high]
-  while (high - low > 1) {
-    auto const middle = (low + high) / 2;
-    (segments.first_tile[middle] <= tile ? low : high) = middle;
-  }
   constexpr uint32_t kTile = TileMemory<Key, kItems>::kTile;
-  auto const begin = segments.first_item[low] + (tile - segments.first_tile[low]) * kTile;
-  auto const count = min(segments.first_item[low + 1] - begin, kTile);
-  TileSorter<Key, kItems, kMostSegments>{pass, memory, tile, low, begin, count}.run();
+  auto const [segment, begin, count] = tile_of_segments(pass.segments, tile, kTile);
+  TileSorter<Key, kItems, kMostSegments>{pass, memory, tile, segment, begin, count}.run();
 }
 
 // ---- host ---------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 #include "xla_ffi/handlers.h"
 
 #include <memory>
+#include <vector>
 
 #include "core/args.h"
 #include "xla_ffi/backend.h"
@@ -270,6 +271,49 @@ ffi::Error export_handler(Run context, Args operands, Rets results, IntAttr tabl
   return error.failure() ? error : backend::export_batch(context, args, scratch);
 }
 
+// Parts without ids own nothing, but are there.
+std::vector<RoutePart> read_parts(BufferReader& reader, IntAttr attr, RouteArgs const& args) {
+  std::vector<RoutePart> parts;
+  int64_t total = 0, segment = 0;
+  auto in_order = true;
+  for (int32_t p = 0; p < count_rows(attr, kNumPartFields); ++p) {
+    auto const* const fields = attr.begin() + p * kNumPartFields;
+    auto const first = fields[kPartFirst], owners = fields[kPartOwners];
+    in_order &= fields[kPartSize] >= 0 && first >= segment && owners > 0;
+    segment = first + owners;
+    in_order &= segment <= args.num_segments;
+    total += fields[kPartSize];
+    parts.push_back({fields[kPartSize], static_cast<int32_t>(first), static_cast<int32_t>(owners)});
+  }
+  reader.expect(in_order, "the parts' segments must follow each other");
+  reader.expect(total == args.num_ids, "the parts must have as many ids as there are");
+  return parts;
+}
+
+ffi::Error route_handler(Run context, Args operands, Rets results, IntAttr attr) {
+  BufferReader reader("route", operands, results);
+  FeatureRef ids{};
+  set_ids(reader, ids);
+  reader.expect(ids.id_type == IdType::k64, "ids must be uint32[n, 2]");
+  auto const unique_of = reader.next_ret("unique_of");
+  auto const first = reader.next_ret("first");
+  auto const starts = reader.next_ret("starts");
+  RouteArgs args{ids.num_ids,
+                 static_cast<Key const*>(ids.ids),
+                 nullptr,
+                 count_rows(attr, kNumPartFields),
+                 static_cast<int32_t>(starts.element_count()) - 1,
+                 data<int32_t>(unique_of),
+                 data<int32_t>(first),
+                 data<int32_t>(starts)};
+  auto const parts = read_parts(reader, attr, args);
+  args.parts = parts.data();
+  reader.expect(args.num_ids < int64_t{1} << 30, "a device has at most 2^30 - 1 ids in a call");
+  auto const scratch = read_scratch(reader);
+  auto error = reader.finish();
+  return error.failure() ? error : backend::route(context, args, scratch);
+}
+
 // The attributes of a call about tables and features, and of a call about one table.
 auto bind_features() {
   return ffi::Ffi::Bind()
@@ -304,6 +348,10 @@ XLA_FFI_DEFINE_HANDLER(kScatter, scatter_handler, bind_table().Attr<int64_t>("pa
                        backend::kTraits);
 XLA_FFI_DEFINE_HANDLER(kErase, erase_handler, bind_table(), backend::kTraits);
 XLA_FFI_DEFINE_HANDLER(kExportBatch, export_handler, bind_table(), backend::kTraits);
+XLA_FFI_DEFINE_HANDLER(
+    kRoute, route_handler,
+    ffi::Ffi::Bind().Ctx<Run>().RemainingArgs().RemainingRets().Attr<IntAttr>("parts"),
+    backend::kTraits);
 
 }  // namespace
 
@@ -322,9 +370,20 @@ OpArgs const& sized(OpArgs& args, CallShape const& shape) {
   return args;
 }
 
+size_t route_scratch_bytes(CallShape const& shape) {
+  RouteArgs args{};
+  std::vector<RoutePart> parts;
+  for (auto const size : shape.ids) parts.push_back({size, 0, 1});
+  for (auto const size : shape.ids) args.num_ids += size;
+  args.parts = parts.data();
+  args.num_parts = static_cast<int32_t>(parts.size());
+  return backend::route_scratch_bytes(args);
+}
+
 }  // namespace
 
 size_t scratch_bytes(std::string const& op, CallShape const& shape) {
+  if (op == "route") return route_scratch_bytes(shape);
   if (shape.buckets.size() > kMaxTables || shape.ids.size() > kMaxFeatures) return 0;
   if (op == "lookup") {
     return backend::lookup_scratch_bytes(sized(*std::make_unique<LookupArgs>(), shape));
@@ -344,11 +403,16 @@ size_t scratch_bytes(std::string const& op, CallShape const& shape) {
 }
 
 std::vector<Registration> registrations() {
-  return {{"dynemb_lookup", kLookup},           {"dynemb_find", kFind},
-          {"dynemb_update", kUpdate},           {"dynemb_reduce", kReduce},
-          {"dynemb_sum_rows", kSumRows},        {"dynemb_gather", kGather},
-          {"dynemb_scatter", kScatter},         {"dynemb_erase", kErase},
-          {"dynemb_export_batch", kExportBatch}};
+  return {{"dynemb_lookup", kLookup},
+          {"dynemb_find", kFind},
+          {"dynemb_update", kUpdate},
+          {"dynemb_reduce", kReduce},
+          {"dynemb_sum_rows", kSumRows},
+          {"dynemb_gather", kGather},
+          {"dynemb_scatter", kScatter},
+          {"dynemb_erase", kErase},
+          {"dynemb_export_batch", kExportBatch},
+          {"dynemb_route", kRoute}};
 }
 
 }  // namespace dynemb

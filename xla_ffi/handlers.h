@@ -19,7 +19,8 @@ struct Registration {
 
 std::vector<Registration> registrations();
 
-// The shapes that the scratch of a call depends on. For export_batch: the buckets of the range.
+// The shapes that the scratch of a call depends on. For export_batch: the buckets of the range; for
+// route: the ids of each part.
 struct CallShape {
   std::vector<int64_t> buckets;  // of each table
   std::vector<int32_t> dims;     // of each table

@@ -69,8 +69,9 @@ nb::dict constants() {
   result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "array",
                                    "passed_on", "offset", "group", "stride");
   result["sums_fields"] = names("groups", "dim", "array", "passed_on", "offset", "group", "stride");
+  result["part_fields"] = names("size", "first", "owners");
   static_assert(kNumCounters == 15 && kNumHyperParameters == 5 && kNumTableFields == 12 &&
-                    kNumFeatureFields == 9 && kNumSumsFields == 7,
+                    kNumFeatureFields == 9 && kNumSumsFields == 7 && kNumPartFields == 3,
                 "a list above and its enumeration must have the same length");
   return result;
 }

@@ -19,6 +19,7 @@ struct Scratch {
 }  // namespace dynemb::backend
 
 // Expands to one(operation, its arguments) for every operation.
-#define DYNEMB_FOR_EACH_OPERATION(one)                                                             \
-  one(lookup, LookupArgs) one(find, FindArgs) one(update, UpdateArgs) one(reduce, ReduceArgs) one( \
-      gather, RowsArgs) one(scatter, RowsArgs) one(erase, EraseArgs) one(export_batch, ExportArgs)
+#define DYNEMB_FOR_EACH_OPERATION(one)                                                        \
+  one(lookup, LookupArgs) one(find, FindArgs) one(update, UpdateArgs) one(reduce, ReduceArgs) \
+      one(gather, RowsArgs) one(scatter, RowsArgs) one(erase, EraseArgs)                      \
+          one(export_batch, ExportArgs) one(route, RouteArgs)

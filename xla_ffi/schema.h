@@ -54,6 +54,14 @@ enum SumsField : int32_t {
   kNumSumsFields = kSumsRows + kNumRowsFields
 };
 
+// Attribute "parts" of route, int64[num_parts, kNumPartFields].
+enum PartField : int32_t {
+  kPartSize = 0,  // ids
+  kPartFirst,     // segment
+  kPartOwners,    // segments
+  kNumPartFields
+};
+
 // Attribute "initializers", float32[num_tables, 2, kInitializerParameters]: training, evaluation.
 // Attribute "state_initial", float32[num_tables, kMaxStates].
 //
@@ -68,6 +76,7 @@ enum SumsField : int32_t {
 //   update  in: ids, slots, gradients, [offsets], [weights], [scale]
 //   reduce  as update
 //   sum_rows  as update, without ids; slots are the numbers of groups
+// route knows neither tables nor features.  in: ids   out: unique_of, first, starts
 // The last operand of every call is a number that is not read (jax_dynemb/ops/_call.py); the last
 // result is scratch memory, uint8[n]; n may be 0.
 // Every table buffer of a call that changes the table is both operand and result.

@@ -19,7 +19,7 @@ ALL = ("index", "values", "optimizer", "counters")
 
 
 class Call:
-    """One FFI call about some tables.
+    """One FFI call about some tables, or none.
 
     The order of buffers is fixed in xla_ffi/schema.h: what is added first here is
     read first there.
@@ -37,13 +37,14 @@ class Call:
         Args:
           op: the operation.
           tables: those whose buffers are added; such as share arrays together.
-          num_ids: of each feature.
+          num_ids: of each feature; of each part of a route.
           **attributes: those beside the tables' own.
         """
         self._op = op
         self._tables = list(tables)
         self._num_ids = list(num_ids)
-        self._attributes = table_attributes(tables) | attributes
+        of_tables = table_attributes(tables) if tables else {}
+        self._attributes = of_tables | attributes
         self._operands: list[jax.Array] = []
         self._batch: list[jax.Array] = []  # those of them that are no tables
         self._results: list[Any] = []

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+from jax_dynemb.ops._route import Part
 from jax_dynemb.ops._sum_rows import sum_bags
 from jax_dynemb.sharding._exchange import Sections, capacity_of
 from jax_dynemb.sharding._keys import as_words, is_padding
 from jax_dynemb.sharding._placement import Placement
-from jax_dynemb.sharding._route import Part
 from jax_dynemb.sharding._wire import Wire
 
 Input = tuple[FeatureLayout, FeatureInput]

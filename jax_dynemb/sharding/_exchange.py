@@ -15,8 +15,9 @@ import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
 from jax_dynemb.config import TableConfig
+from jax_dynemb.ops._route import Part
 from jax_dynemb.sharding._keys import bucket_of, hash_words, padding
-from jax_dynemb.sharding._route import Part, Route
+from jax_dynemb.sharding._route import Route
 from jax_dynemb.sharding._wire import Piece, Wire
 
 Axes = tuple[str, ...]

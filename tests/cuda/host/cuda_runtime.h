@@ -244,6 +244,16 @@ T __shfl_xor_sync(unsigned mask, T value, int distance, int /*width*/ = 32) {
   return dynemb::testing::value_of_lane(mask, value, lane);
 }
 
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned distance) {
+  auto const lane = threadIdx.x % 32;
+  return dynemb::testing::value_of_lane(mask, value, lane < distance ? lane : lane - distance);
+}
+
+inline uint32_t atomicAdd(uint32_t* to, uint32_t value) { return std::exchange(*to, *to + value); }
+inline uint32_t atomicMin(uint32_t* to, uint32_t value) {
+  return std::exchange(*to, min(*to, value));
+}
 inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) {
   return std::exchange(*to, *to + value);
 }

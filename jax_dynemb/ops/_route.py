@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The distinct ids of several tables, numbered in order of (table, hash)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb import _ffi
+from jax_dynemb.ops._call import Call
+
+
+class Part(NamedTuple):
+    """The ids of one table.
+
+    Attributes:
+      size: how many there are.
+      first: the segment of the ids that the table's first owner has.
+      owners: shards that hold rows of the table; their segments follow each other.
+    """
+
+    size: int
+    first: int
+    owners: int
+
+
+def route(
+    ids: jax.Array, parts: Sequence[Part], segments: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Finds the distinct ids and their owners.
+
+    Args:
+      ids: uint32[n, 2] of all tables, one after the other; -1 is padding.
+      parts: of each table, in order of their segments.
+      segments: how many there are.
+
+    Returns:
+      int32[n], for each id the number of its distinct id, ``n`` for padding; int32[n],
+      for each distinct id the position where it first occurs, ``n`` past the last one;
+      int32[segments + 1], where each segment begins, and where the last one ends.
+    """
+    n = ids.shape[0]
+    fields = _ffi.constants()["part_fields"]
+    numbers = [getattr(part, field) for part in parts for field in fields]
+    call = Call(
+        "route",
+        (),
+        [part.size for part in parts],
+        parts=np.array(numbers, dtype=np.int64),
+    )
+    call.operand(ids)
+    call.result((n,), jnp.int32)
+    call.result((n,), jnp.int32)
+    call.result((segments + 1,), jnp.int32)
+    unique_of, first, starts = call.run()
+    return unique_of, first, starts
