@@ -216,7 +216,9 @@ def _time_step(
         ids = {f: jde.ids(column.reshape(shape), sharding=split) for f, column in pairs}
         batches.append((ids, d_rows))
 
-    @functools.partial(jax.jit, donate_argnums=0)
+    @functools.partial(
+        jax.jit, donate_argnums=0, compiler_options=jde.compiler_options()
+    )
     def step(state: Any, ids: Any, d_rows: Any) -> tuple[Any, Any]:
         rows, residual, state = coll.lookup(state, ids)
         return coll.apply_gradients(state, residual, d_rows), rows

@@ -157,7 +157,6 @@ struct SliceSorter {
     }
     __syncthreads();
     tell_slices();
-    cluster_arrive();
     if (column() == 0) {
       before += sum_of_warps_before();
       memory.base[digit_of_thread()] = before;
@@ -169,6 +168,7 @@ struct SliceSorter {
       auto const digit = digit_of(pairs[u].x, pass);
       staged[memory.base[digit] + memory.ranked[warp()][digit] + ranks[u]] = pairs[u];
     }
+    cluster_arrive();  // not earlier: it waits until the others have what they were told
     return before;
   }
 

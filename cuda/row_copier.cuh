@@ -81,6 +81,9 @@ struct RowCopier {
   __device__ __forceinline__ void copy(int32_t first, int32_t count) const {
     auto const active = lane_id() < count;
     auto const id = ids.probe(here, first + lane_id(), active, true);
+    // In a small batch, whose warps have fewer ids, a look takes longer than the writes it spares.
+    auto const looks = count == 32;
+    if (!looks) ids.template touch<false>(here, id);
     auto const tile = RowTile::of_row(here.table.dim);
     if (here.feature.places.group == 0) {
       copy_found<false>(tile, first, count, id.slot);
@@ -89,7 +92,7 @@ struct RowCopier {
     }
     auto const missing = __ballot_sync(kFullWarp, active && id.slot < kPaddingSlot);
     if (missing != 0) write_initial(tile, first, missing, id);
-    ids.template touch<true>(here, id);
+    if (looks) ids.template touch<true>(here, id);
   }
 
   // Four columns of row 0: where they are read and written.

@@ -58,6 +58,7 @@ PYTHON_FLOORS = {
     "_version": 0,
     "_ffi": 3,
     # Leaves: data and checks that every floor above may use.
+    "_compiler_options": 3,
     "_ids": 3,
     "_seed": 3,
     "_types": 3,

@@ -39,7 +39,8 @@ def training_step(coll: jde.Tables) -> Any:
         rows, residual, state = coll.lookup(state, ids)
         return coll.apply_gradients(state, residual, d_rows), rows
 
-    return jax.jit(train, donate_argnums=0)
+    options = jde.compiler_options()
+    return jax.jit(train, donate_argnums=0, compiler_options=options)
 
 
 class NnxStep:

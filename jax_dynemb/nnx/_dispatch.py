@@ -19,6 +19,7 @@ import numpy as np
 from flax import nnx
 from jax.core import Tracer
 
+from jax_dynemb._compiler_options import compiler_options
 from jax_dynemb.nnx._fingerprint import Fingerprint
 from jax_dynemb.nnx._variable import (
     Reads,
@@ -93,7 +94,9 @@ class Program:
         self._graphdef, self._abstract = graphdef, abstract
         self._only_read: set[int] = set()  # in every trace so far
         self._is_traced = False
-        self._jitted = jax.jit(self._on_values, donate_argnums=0)
+        self._jitted = jax.jit(
+            self._on_values, donate_argnums=0, compiler_options=compiler_options()
+        )
 
     def run(self, variables: Variables, call: Call) -> Any:
         """Returns what the function returns; the Variables have their new values."""

@@ -209,7 +209,9 @@ def find(
         part.add_features(call, _of_find)
         outputs = part.take_features(call.run(), _of_find)
         slots = [output["slots"] for output in outputs]
-        for output in outputs:  # a program that does not ask whether does not pay for it
+        for (
+            output
+        ) in outputs:  # a program that does not ask whether does not pay for it
             output["found"] = (output["slots"] >= 0).astype(jnp.uint8)
         names = {table.state_name: None for table in part.configs}
         return outputs, {name: _after(states[name], slots) for name in names}

@@ -45,7 +45,8 @@ def cost_of_rows(
     per_id = 12 if table.score_strategy is ScoreStrategy.LFU else 8
     dtypes = wire_dtype(placement, table), placement.exchange_dtype or "float32"
     pieces = [Piece(table.name, room, table.dim, dtype).bytes for dtype in dtypes]
-    return Cost(*(placement.shards * n for n in (room * per_id, *pieces)))
+    ids = room * per_id + 4  # and how many a device has
+    return Cost(*(placement.shards * n for n in (ids, *pieces)))
 
 
 def cost_of_sums(placement: Placement, sections: Sequence[Section]) -> Cost:

@@ -25,15 +25,15 @@ from jax_dynemb.sharding._exchange import (
     Window,
     exchange,
     places_of,
-    send_ids_and_uses,
+    send_ids,
     wire_of,
 )
 from jax_dynemb.sharding._rounds import (
     first_begin,
-    fitting,
     further_rounds,
     inputs_of_ids,
     on_the_wire,
+    send_first,
     whole_window,
 )
 from jax_dynemb.sharding._route import Route, route
@@ -78,14 +78,16 @@ def find(
         return _sums_alone(bags, states)
     sections = batch.sections
     found = route(batch.ids, sections.parts, sections.segments)
-    fits, _ = fitting(batch, found)
-    flags = [jnp.zeros(size, jnp.uint8) for size in sections.sizes]
+    sent = send_first(batch, found, others=parts_to_owners(bags))
+    fits, flags = sent.fits, [jnp.zeros(size, jnp.uint8) for size in sections.sizes]
     window = whole_window(batch, found, fits, first_begin(batch, found))
-    first = _round(batch, bags, found, window, zero_sums(batch), flags, states)
+    carry = zero_sums(batch), flags, states
+    first = _round(batch, bags, found, window, sent.ids, sent.others, *carry)
     no_bags = dataclasses.replace(bags, sections=[])
 
     def one(window: Window, carry: tuple) -> tuple:
-        later = _round(batch, no_bags, found, window, *carry)
+        ids = send_ids(sections, found, batch.ids, window)
+        later = _round(batch, no_bags, found, window, ids, [], *carry)
         return later.total, later.flags, later.states
 
     carry = first.total, first.flags, first.states
@@ -115,14 +117,13 @@ def _round(
     bags: Bags,
     found: Route,
     window: Window,
+    ids: list[jax.Array],
+    arrived: list[jax.Array],
     total: list[jax.Array],
     flags: list[jax.Array],
     states: States,
 ) -> _Answers:
     sections, tables = batch.sections, batch.sections.tables
-    ids, _, arrived = send_ids_and_uses(
-        sections, found, batch.ids, window, (), parts_to_owners(bags)
-    )
     inputs, count = inputs_of_owner(bags, arrived), len(ids)
     wire = wire_of(sections, [*sections.rows(), *bags.rows()])
     owned, new = _lookup.find(

@@ -32,10 +32,10 @@ from jax_dynemb.sharding._exchange import (
 )
 from jax_dynemb.sharding._rounds import (
     first_begin,
-    fitting,
     further_rounds,
     inputs_of_ids,
     on_the_wire,
+    send_first,
     whole_window,
 )
 from jax_dynemb.sharding._route import Route, route
@@ -80,11 +80,10 @@ def lookup(
         return _sums_alone(bags, states, scores)
     sections, tables = batch.sections, batch.sections.tables
     found = route(batch.ids, sections.parts, sections.segments)
-    fits, peaks = fitting(batch, found)
-    window = whole_window(batch, found, fits, first_begin(batch, found))
-    ids, uses, arrived = send_ids_and_uses(
-        sections, found, batch.ids, window, _counted(batch), parts_to_owners(bags)
+    ids, uses, arrived, fits, peaks = send_first(
+        batch, found, _counted(batch), parts_to_owners(bags)
     )
+    window = whole_window(batch, found, fits, first_begin(batch, found))
     inputs = inputs_of_owner(bags, arrived)
     used = [*on_the_wire(batch, tables), *bags.tables]
     asked = [*inputs_of_ids(tables, ids), *inputs]

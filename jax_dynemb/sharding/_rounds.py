@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,20 +19,72 @@ import jax.numpy as jnp
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._layout import FeatureInput, one_row_each
 from jax_dynemb.sharding._batch import Batch, Input
-from jax_dynemb.sharding._exchange import Window, next_window
+from jax_dynemb.sharding._exchange import Window, next_window, send_ids_and_uses
+from jax_dynemb.sharding._keys import padding
 from jax_dynemb.sharding._route import Route
 
 T = TypeVar("T")
 
 
-def fitting(batch: Batch, found: Route) -> tuple[jax.Array, jax.Array]:
-    """Whether one round is enough on every device; the most ids for one owner."""
+class Sent(NamedTuple):
+    """What an owner gets in the first round.
+
+    Attributes:
+      ids: of each table, uint32[places, 2]; padding everywhere if not all ids fit.
+      uses: by table, see ``send_ids_and_uses``.
+      others: what travelled with them.
+      fits: bool[], whether one round is enough on every device; the same on all.
+      peaks: int32[tables], the most ids that a device has for one owner.
+    """
+
+    ids: list[jax.Array]
+    uses: dict[int, jax.Array]
+    others: list[jax.Array]
+    fits: jax.Array
+    peaks: jax.Array
+
+
+def send_first(
+    batch: Batch,
+    found: Route,
+    counted: Sequence[int] = (),
+    others: Sequence[jax.Array] = (),
+) -> Sent:
+    """Sends as many ids as there is room for, and how many there are.
+
+    To ask first whether all fit would be a collective of its own. If they do not,
+    owners forget what they got: then the further rounds take all ids.
+    """
     sections = batch.sections
-    counts = sections.by_table(found.starts[1:] - found.starts[:-1])
-    peaks = jax.lax.pmax(counts.max(axis=1), sections.axes)
-    if sections.always_fit:
-        return jnp.ones((), bool), peaks
-    return (peaks <= jnp.array(sections.capacities, jnp.int32)).all(), peaks
+    most = _most(batch, found).astype(jnp.uint32)
+    said = jnp.broadcast_to(most, (sections.shards, len(sections.tables)))
+    all_ids = Window(first_begin(batch, found), sections.by_table(found.starts[1:]))
+    ids, uses, (heard, *rest) = send_ids_and_uses(
+        sections, found, batch.ids, all_ids, counted, (said, *others)
+    )
+    peaks = heard.max(axis=0).astype(jnp.int32)
+    fits = _fit(batch, peaks)
+    if not sections.always_fit:
+        ids = [jnp.where(fits, each, padding(each.shape[:1])) for each in ids]
+        uses = {t: jnp.where(fits, each, jnp.uint32(0)) for t, each in uses.items()}
+    return Sent(ids, uses, rest, fits, peaks)
+
+
+def fitting(batch: Batch, found: Route) -> jax.Array:
+    """Whether one round is enough on every device, where no ids are sent first."""
+    return _fit(batch, jax.lax.pmax(_most(batch, found), batch.sections.axes))
+
+
+def _most(batch: Batch, found: Route) -> jax.Array:
+    """The most ids of each table that this device has for one owner."""
+    counts = batch.sections.by_table(found.starts[1:] - found.starts[:-1])
+    return counts.max(axis=1)
+
+
+def _fit(batch: Batch, peaks: jax.Array) -> jax.Array:
+    if batch.sections.always_fit:
+        return jnp.ones((), bool)
+    return (peaks <= jnp.array(batch.sections.capacities, jnp.int32)).all()
 
 
 def whole_window(batch: Batch, found: Route, fits: jax.Array, begin: Any) -> Window:

@@ -96,7 +96,7 @@ def _row_wise(placement, tables, features, only, states, update: Update, all_fit
     sections = batch.sections
     if only is None or only.route is None or only.fits is None:
         found = route(batch.ids, sections.parts, sections.segments)
-        fits, _ = fitting(batch, found)
+        fits = fitting(batch, found)
         received = None
     else:
         found, fits = only.route, only.fits[0]

@@ -127,7 +127,7 @@ def test_no_eviction_is_a_strategy_that_refuses(platform):
 @pytest.mark.parametrize("strategy", [jde.ScoreStrategy.STEP, jde.ScoreStrategy.LFU])
 @pytest.mark.parametrize("batch", [300, 20_000, 270_000])
 def test_batches_of_any_size_that_evict(platform, batch, strategy):
-    """On a GPU one kernel sees to all new ids of a small batch, else there are several."""
+    """On a GPU one kernel sees to new ids of a small batch, else there are three."""
     twins = make(capacity=8_192, score_strategy=strategy)
     rng = np.random.default_rng(batch)
     for step in range(3):
