@@ -273,8 +273,9 @@ __global__ void __launch_bounds__(kThreads, 3) resolve_kernel(MissingCall const 
 cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream) {
   // As many blocks as work at the same time: most batches give them nothing to do.
   auto const most = ceil_div(num_ids, kThreads);
-  if (num_ids <= kSmallBatch)
+  if (num_ids <= kSmallBatch) {
     return launch(missing_kernel, persistent_blocks(most, 3), stream, call);
+  }
   DYNEMB_CUDA_TRY(launch(claim_kernel, persistent_blocks(most, 3), stream, call));
   DYNEMB_CUDA_TRY(launch(store_kernel, persistent_blocks(most, 8), stream, call));
   return launch(resolve_kernel, persistent_blocks(most, 3), stream, call);

@@ -55,6 +55,17 @@ def compiled_text(coll: jde.Tables) -> str:
     return step.lower(coll.init(0), random_batch()).compile().as_text()
 
 
+def test_a_replayed_step_gives_the_same_bits(platform):
+    coll, states = collection(), []
+    for options in (None, jde.compiler_options()):
+        step = jax.jit(functools.partial(train_step, coll), compiler_options=options)
+        state = coll.init(0)
+        for _ in range(3):
+            state = step(state, random_batch())
+        states.append(state)
+    jax.tree.map(np.testing.assert_array_equal, *states)
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_step_is_in_place(platform, optimizer):
     coll = collection(optimizer)
