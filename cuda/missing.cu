@@ -233,8 +233,10 @@ __device__ __noinline__ void claim_apart(MissingCall const& call, uint32_t count
   claim(call, count);
 }
 
-// All phases of a small batch.
-__global__ void __launch_bounds__(kThreads, 3) missing_kernel(MissingCall const call) {
+// All phases of a small batch. (A constant of the grid: else each thread would copy the call, to
+// have an address for what is out of line.)
+__global__ void __launch_bounds__(kThreads, 3)
+    missing_kernel(__grid_constant__ MissingCall const call) {
   auto const counts = *call.list.counts;
   count_lookup(call);
   if (counts.ids == 0) return;
