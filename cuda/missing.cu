@@ -205,8 +205,9 @@ __device__ __forceinline__ void count_lookup(MissingCall const& call) {
   for (auto t = warp; t < call.view.num_tables; t += warps) set_counters(call.counted[t]);
 }
 
-// Between phases, for all blocks of the grid: they are no more than run at the same time. Who has
-// arrived for the `round`-th time sees what all have written before.
+// Between phases, for all blocks of the grid. They are no more than the GPU has room for, and a
+// later kernel gets room when all blocks of an earlier one have theirs: so none waits for one that
+// has to wait for it. Who has arrived for the `round`-th time sees what all have written before.
 __device__ __forceinline__ void wait_for_grid(uint32_t* arrived, uint32_t round) {
   __syncthreads();
   if (threadIdx.x == 0) {
