@@ -11,7 +11,8 @@ def compiler_options() -> dict[str, int]:
     On a GPU XLA records what it launches as a CUDA graph and replays that, where five
     operations or more follow each other. A lookup or an update is one operation of
     several kernels; with these options it is recorded on its own too. They change
-    nothing else, and nothing on other devices. ``jde.nnx.jit`` has them.
+    nothing else, and nothing on other devices. JAX takes them in the outermost ``jit``
+    only. ``jde.nnx.jit`` has them.
 
     Example:
       >>> step = jax.jit(

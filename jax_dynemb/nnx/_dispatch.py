@@ -94,13 +94,14 @@ class Program:
         self._graphdef, self._abstract = graphdef, abstract
         self._only_read: set[int] = set()  # in every trace so far
         self._is_traced = False
-        self._jitted = jax.jit(
-            self._on_values, donate_argnums=0, compiler_options=compiler_options()
-        )
+        jit = functools.partial(jax.jit, self._on_values, donate_argnums=0)
+        self._outermost = jit(compiler_options=compiler_options())
+        self._inner = jit()  # JAX takes options in the outermost jit only
 
     def run(self, variables: Variables, call: Call) -> Any:
         """Returns what the function returns; the Variables have their new values."""
-        out, values = self._until_known(self._jitted, variables, call)
+        jitted = self._jitted_for(variables)
+        out, values = self._until_known(jitted, variables, call)
         if not values:
             return out
         if self._only_read:
@@ -110,7 +111,12 @@ class Program:
 
     def lower(self, variables: Variables, call: Call) -> Any:
         """Lowers for a call, see ``jax.jit(...).lower``."""
-        return self._until_known(self._jitted.lower, variables, call)
+        return self._until_known(self._jitted_for(variables).lower, variables, call)
+
+    def _jitted_for(self, variables: Variables) -> Any:
+        values = jax.tree.leaves(variables[0].get_raw_value()) if variables else []
+        stands_inside = not values or isinstance(values[0], Tracer)
+        return self._inner if stands_inside else self._outermost
 
     def _until_known(
         self, function: Callable[..., Any], variables: Variables, call: Call

@@ -131,6 +131,15 @@ def test_evaluation_stays_in_place(platform):
     assert len(jax.tree.leaves(lowered.out_info)) == 1
 
 
+def test_stands_inside_another_jit(platform):
+    embed, ids = jde.nnx.DynamicEmbed(4, 256, rngs=nnx.Rngs(0)), jde.ids([1, 2])
+    rows = embed(ids)  # stored
+    inner = jde.nnx.jit(lambda embed, ids: embed(ids, train=False))
+    for jit in (nnx.jit, jde.nnx.jit):
+        outer = jit(lambda embed, ids: 2.0 * inner(embed, ids))
+        np.testing.assert_array_equal(outer(embed, ids), 2.0 * rows)
+
+
 def test_a_change_after_a_read_and_a_read_after_a_change(platform):
     def both(embed, ids):
         before = embed(ids, train=False)
