@@ -18,9 +18,6 @@
 
 namespace dynemb::cuda {
 
-// Up to so many ids launches take longer than the work of all multiprocessors.
-constexpr int64_t kSmallBatch = 1 << 18;
-
 template <int kTables, int kFeatures>
 struct CallSize {
   static constexpr int tables = kTables;

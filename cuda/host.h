@@ -24,6 +24,9 @@ namespace dynemb::cuda {
 constexpr int kThreads = 256;  // of a block, unless a kernel says otherwise
 constexpr int kWarpsPerBlock = kThreads / 32;
 
+// Up to so many ids launches take longer than the work of all multiprocessors.
+constexpr int64_t kSmallBatch = 1 << 18;
+
 __host__ __device__ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 inline int64_t multiprocessors() {

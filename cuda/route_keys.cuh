@@ -28,14 +28,10 @@ struct RowRange {
 
 __device__ __forceinline__ RowRange range_of_row(RouteKeysCall const& call, uint32_t row) {
   auto const& segments = call.segments;
-  int32_t low = 0, high = segments.count;  // first_row[low] <= row < first_row[high]
-  while (high - low > 1) {
-    auto const middle = (low + high) / 2;
-    (segments.first_row[middle] <= row ? low : high) = middle;
-  }
+  auto const s = segment_at(segments.first_row, segments.count, row);
   auto const size = static_cast<uint32_t>(call.items_of_row);
-  auto const begin = segments.first_item[low] + (row - segments.first_row[low]) * size;
-  return {begin, min(begin + size, segments.first_item[low + 1])};
+  auto const begin = segments.first_item[s] + (row - segments.first_row[s]) * size;
+  return {begin, min(begin + size, segments.first_item[s + 1])};
 }
 
 __global__ void __launch_bounds__(kKeysThreads, 2)

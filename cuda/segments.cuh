@@ -14,6 +14,7 @@
 namespace dynemb::cuda {
 
 constexpr int kMostPasses = 4;
+
 // A segment is a range of items. Tiles of all segments are numbered together, and so are rows: a
 // row is what one block of the kernel that makes the keys has counted.
 template <int kMostSegments>
@@ -31,16 +32,24 @@ struct SegmentTile {
   uint32_t count;  //
 };
 
+// The segment that tile, or row, `at` belongs to: the last that begins no later.
+template <int kFirsts>
+__device__ __forceinline__ int32_t segment_at(uint32_t const (&first)[kFirsts], int32_t count,
+                                              uint32_t at) {
+  int32_t low = 0, high = count;  // first[low] <= at < first[high]
+  while (high - low > 1) {
+    auto const middle = (low + high) / 2;
+    (first[middle] <= at ? low : high) = middle;
+  }
+  return low;
+}
+
 template <int kMostSegments>
 __device__ __forceinline__ SegmentTile tile_of_segments(Segments<kMostSegments> const& segments,
                                                         uint32_t tile, uint32_t items_of_tile) {
-  int32_t low = 0, high = segments.count;  // first_tile[low] <= tile < first_tile[high]
-  while (high - low > 1) {
-    auto const middle = (low + high) / 2;
-    (segments.first_tile[middle] <= tile ? low : high) = middle;
-  }
-  auto const begin = segments.first_item[low] + (tile - segments.first_tile[low]) * items_of_tile;
-  return {low, begin, min(segments.first_item[low + 1] - begin, items_of_tile)};
+  auto const s = segment_at(segments.first_tile, segments.count, tile);
+  auto const begin = segments.first_item[s] + (tile - segments.first_tile[s]) * items_of_tile;
+  return {s, begin, min(segments.first_item[s + 1] - begin, items_of_tile)};
 }
 
 struct SortLayout {
@@ -54,7 +63,7 @@ struct SortLayout {
       : bits(std::max(bits, 1)),
         passes((this->bits + kPassBits - 1) / kPassBits),
         bits_of_pass((this->bits + passes - 1) / passes),
-        items_of_thread(num_items <= 1 << 18 ? 4 : 16) {}
+        items_of_thread(num_items <= kSmallBatch ? 4 : 16) {}
 
   int64_t items_of_tile() const { return int64_t{items_of_thread} * kThreads; }
 
@@ -81,6 +90,7 @@ struct SortTally {
     return counts + (segment * passes + pass) * kDigits;
   }
 };
+
 // ---- host ---------------------------------------------------------------------------------------
 
 constexpr int kKeysThreads = 1024;  // of a block that makes keys

@@ -29,12 +29,10 @@ from jax_dynemb.sharding._exchange import (
     wire_of,
 )
 from jax_dynemb.sharding._rounds import (
-    first_begin,
     further_rounds,
     inputs_of_ids,
     on_the_wire,
     send_first,
-    whole_window,
 )
 from jax_dynemb.sharding._route import Route, route
 
@@ -79,10 +77,9 @@ def find(
     sections = batch.sections
     found = route(batch.ids, sections.parts, sections.segments)
     sent = send_first(batch, found, others=parts_to_owners(bags))
-    fits, flags = sent.fits, [jnp.zeros(size, jnp.uint8) for size in sections.sizes]
-    window = whole_window(batch, found, fits, first_begin(batch, found))
+    flags = [jnp.zeros(size, jnp.uint8) for size in sections.sizes]
     carry = zero_sums(batch), flags, states
-    first = _round(batch, bags, found, window, sent.ids, sent.others, *carry)
+    first = _round(batch, bags, found, sent.window, sent.ids, sent.others, *carry)
     no_bags = dataclasses.replace(bags, sections=[])
 
     def one(window: Window, carry: tuple) -> tuple:
@@ -91,7 +88,7 @@ def find(
         return later.total, later.flags, later.states
 
     carry = first.total, first.flags, first.states
-    _, (total, flags, new) = further_rounds(batch, found, fits, carry, one)
+    _, (total, flags, new) = further_rounds(batch, found, sent.fits, carry, one)
     names = [layout.feature for layout, _ in batch.inputs]
     rows = [row for row, _ in finished(batch, total)]
     rows = dict(zip(names, rows, strict=True)) | first.sums

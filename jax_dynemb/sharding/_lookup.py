@@ -31,12 +31,10 @@ from jax_dynemb.sharding._exchange import (
     wire_of,
 )
 from jax_dynemb.sharding._rounds import (
-    first_begin,
     further_rounds,
     inputs_of_ids,
     on_the_wire,
     send_first,
-    whole_window,
 )
 from jax_dynemb.sharding._route import Route, route
 
@@ -80,10 +78,9 @@ def lookup(
         return _sums_alone(bags, states, scores)
     sections, tables = batch.sections, batch.sections.tables
     found = route(batch.ids, sections.parts, sections.segments)
-    ids, uses, arrived, fits, peaks = send_first(
+    ids, uses, arrived, window, fits, peaks = send_first(
         batch, found, _counted(batch), parts_to_owners(bags)
     )
-    window = whole_window(batch, found, fits, first_begin(batch, found))
     inputs = inputs_of_owner(bags, arrived)
     used = [*on_the_wire(batch, tables), *bags.tables]
     asked = [*inputs_of_ids(tables, ids), *inputs]

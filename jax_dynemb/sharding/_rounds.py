@@ -33,6 +33,7 @@ class Sent(NamedTuple):
       ids: of each table, uint32[places, 2]; padding everywhere if not all ids fit.
       uses: by table, see ``send_ids_and_uses``.
       others: what travelled with them.
+      window: of the round, see ``whole_window``.
       fits: bool[], whether one round is enough on every device; the same on all.
       peaks: int32[tables], the most ids that a device has for one owner.
     """
@@ -40,6 +41,7 @@ class Sent(NamedTuple):
     ids: list[jax.Array]
     uses: dict[int, jax.Array]
     others: list[jax.Array]
+    window: Window
     fits: jax.Array
     peaks: jax.Array
 
@@ -58,7 +60,8 @@ def send_first(
     sections = batch.sections
     most = _most(batch, found).astype(jnp.uint32)
     said = jnp.broadcast_to(most, (sections.shards, len(sections.tables)))
-    all_ids = Window(first_begin(batch, found), sections.by_table(found.starts[1:]))
+    begin = first_begin(batch, found)
+    all_ids = Window(begin, sections.by_table(found.starts[1:]))
     ids, uses, (heard, *rest) = send_ids_and_uses(
         sections, found, batch.ids, all_ids, counted, (said, *others)
     )
@@ -67,7 +70,8 @@ def send_first(
     if not sections.always_fit:
         ids = [jnp.where(fits, each, padding(each.shape[:1])) for each in ids]
         uses = {t: jnp.where(fits, each, jnp.uint32(0)) for t, each in uses.items()}
-    return Sent(ids, uses, rest, fits, peaks)
+    window = whole_window(batch, found, fits, begin)
+    return Sent(ids, uses, rest, window, fits, peaks)
 
 
 def fitting(batch: Batch, found: Route) -> jax.Array:
