@@ -59,7 +59,8 @@ struct ReduceArgs {
 // Rows in order of `slots`; a negative slot reads zeros and writes nothing.
 struct RowsArgs {
   int64_t num_slots;
-  int32_t const* slots;       // [num_slots], distinct where written
+  int32_t const* slots;       // [num_slots]
+  int32_t last_wins;          // 1: a slot may be written several times, the last one stays
   uint64_t* scores;           // [num_slots], or null
   float* values;              // [num_slots, dim], or null
   float* states[kMaxStates];  // [num_slots, state_width], or null each

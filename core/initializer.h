@@ -17,7 +17,13 @@
 
 namespace dynemb {
 
-enum class InitializerKind : int32_t { kConstant = 0, kUniform = 1, kNormal = 2, kDebug = 3 };
+enum class InitializerKind : int32_t {
+  kConstant = 0,
+  kUniform = 1,
+  kNormal = 2,
+  kDebug = 3,
+  kGiven = 4
+};
 
 // What the six parameters mean:
 //   kConstant  value
@@ -25,6 +31,7 @@ enum class InitializerKind : int32_t { kConstant = 0, kUniform = 1, kNormal = 2,
 //   kNormal    mean, standard deviation, P(lower), P(upper) - P(lower), lower, upper; truncated to
 //              [lower, upper], which are infinite for the plain normal distribution
 //   kDebug     none: every column is key mod 100000
+//   kGiven     none: whoever stores the keys writes the rows, right after the call
 constexpr int kInitializerParameters = 6;
 
 // Whether initial rows depend on the table's seed; where they do not, nobody reads it.
@@ -36,6 +43,11 @@ struct Initializer {
   InitializerKind kind;
   float parameter[kInitializerParameters];
 };
+
+// Whether a new row gets values from the call that stores its key.
+DYNEMB_HD constexpr bool writes_rows(InitializerKind kind) {
+  return kind != InitializerKind::kGiven;
+}
 
 // The number in every column of a row that is not drawn.
 DYNEMB_HD float constant_value(Initializer const& initializer, Key key) {

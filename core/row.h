@@ -64,9 +64,8 @@ DYNEMB_HD void initialize_states(Group const& group, TableRef const& table, int6
   }
 }
 
-// Everything that a new row starts with.
 template <class Group>
-DYNEMB_HD void initialize_slot(Group const& group, TableRef const& table, Key key, int64_t slot) {
+DYNEMB_HD void initialize_row(Group const& group, TableRef const& table, Key key, int64_t slot) {
   auto const seed = row_seed(table);
   switch (table.value_type) {
     case ValueType::kFloat32:
@@ -79,6 +78,12 @@ DYNEMB_HD void initialize_slot(Group const& group, TableRef const& table, Key ke
       initialize_row(group, table.initializer, seed, key, table.dim, row_at<Float16>(table, slot));
       break;
   }
+}
+
+// Everything that a new row starts with.
+template <class Group>
+DYNEMB_HD void initialize_slot(Group const& group, TableRef const& table, Key key, int64_t slot) {
+  if (writes_rows(table.initializer.kind)) initialize_row(group, table, key, slot);
   if (!writes_states_late(table)) return initialize_states(group, table, slot);
   if (group.rank() == 0) *state_at(table, 0, slot) = kUnwritten;
 }

@@ -5,8 +5,10 @@
 #include <algorithm>
 
 #include "core/group.h"
+#include "core/last_writer.h"
 #include "core/row.h"
 #include "core/slot.h"
+#include "cpu/buffer.h"
 #include "cpu/table_ops.h"
 
 namespace dynemb::cpu {
@@ -58,16 +60,30 @@ void write_states(RowsArgs const& args, int64_t i, int32_t slot) {
 }
 
 template <class V>
-void scatter_one(RowsArgs const& args, int64_t i) {
+void scatter_one(RowsArgs const& args, LastWriters const& writers, int64_t i) {
   auto const& table = args.table;
   auto const slot = args.slots[i];
   if (slot < 0) return;
+  if (writers.entries != nullptr && !is_last_writer(writers, slot, i)) return;
   if (args.values != nullptr) {
     auto const* const from = args.values + i * table.dim;
     for (int32_t c = 0; c < table.dim; ++c) from_float(from[c], row_at<V>(table, slot) + c);
   }
   write_states(args, i, slot);
   if (args.scores != nullptr) *score_at(table, slot) = args.scores[i];
+}
+
+void note_writers(RowsArgs const& args, LastWriters const& writers, ThreadPool const& pool) {
+  constexpr int64_t kGrain = 1 << 14;
+  for_each_range(pool, static_cast<int64_t>(writers.mask + 1), kGrain,
+                 [&](int64_t begin, int64_t end) {
+                   std::fill(writers.entries + begin, writers.entries + end, 0);
+                 });
+  for_each_range(pool, args.num_slots, kGrain, [&](int64_t begin, int64_t end) {
+    for (auto i = begin; i < end; ++i) {
+      if (args.slots[i] >= 0) note_writer(writers, args.slots[i], i);
+    }
+  });
 }
 
 }  // namespace
@@ -82,10 +98,14 @@ void gather(RowsArgs const& args, ThreadPool const& pool) {
 }
 
 void scatter(RowsArgs const& args, ThreadPool const& pool) {
+  auto const count = args.last_wins == 0 ? 0 : LastWriters::entries_for(args.num_slots);
+  Buffer<uint64_t> entries(count);
+  auto const writers = LastWriters{count == 0 ? nullptr : entries.data(), count - 1};
+  if (count != 0) note_writers(args, writers, pool);
   with_value_type(args.table.value_type, [&](auto zero) {
     using V = decltype(zero);
     for_each_range(pool, args.num_slots, kSlotsPerChunk, [&](int64_t begin, int64_t end) {
-      for (auto i = begin; i < end; ++i) scatter_one<V>(args, i);
+      for (auto i = begin; i < end; ++i) scatter_one<V>(args, writers, i);
     });
   });
 }

@@ -38,6 +38,15 @@ inline int64_t multiprocessors() {
   return count;
 }
 
+// Items of a warp, a lane each at first: fewer where there would not be enough warps to hide the
+// memory's latency.
+inline int32_t items_per_warp(int64_t num_items) {
+  constexpr int64_t kEnoughWarps = 4096;
+  int32_t items = 32;
+  while (items > 8 && num_items / items < kEnoughWarps) items /= 2;
+  return items;
+}
+
 // Blocks of a kernel that loops until its work, known on the device only, is done.
 inline int64_t persistent_blocks(int64_t most_useful, int per_multiprocessor) {
   return std::max<int64_t>(1, std::min(most_useful, multiprocessors() * per_multiprocessor));

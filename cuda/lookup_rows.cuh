@@ -121,14 +121,6 @@ __global__ void __launch_bounds__(Ids::kBlock, kWarpsAtOnce * 32 / Ids::kBlock)
 
 // ---- host ---------------------------------------------------------------------------------------
 
-// Ids of a warp: fewer where there would not be enough warps to hide the memory's latency.
-inline int32_t ids_per_warp(int64_t num_ids) {
-  constexpr int64_t kEnoughWarps = 4096;
-  int32_t ids = 32;
-  while (ids > 8 && num_ids / ids < kEnoughWarps) ids /= 2;
-  return ids;
-}
-
 // Do all tables and rows have these formats?
 template <class Formats>
 bool has_formats(LookupArgs const& args) {
@@ -160,7 +152,7 @@ template <class Size, class Ids>
 cudaError_t launch_rows(LookupArgs const& args, CallView const& view,
                         typename Ids::Begin const& begin, Ids const& ids, cudaStream_t stream) {
   RowsCall<Size, Ids> p;
-  auto const per_warp = ids_per_warp(total_ids(args));
+  auto const per_warp = items_per_warp(total_ids(args));
   auto const cut = [&](FeatureRef const& feature) -> Cut {
     if (!pools(feature)) return {feature.num_ids, per_warp};
     // At least one warp where there are ids after the last bag.

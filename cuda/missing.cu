@@ -128,7 +128,7 @@ __device__ __forceinline__ void initialize_slots(TableRef const& table, unsigned
   auto const filler = SlotFiller(table);
   auto const tile = RowTile::of_row(table.dim);
   auto const fill_states = [&](NewSlot const& to) { filler.fill_states(tile, to.slot); };
-  if (rows != 0) {
+  if (rows != 0 && writes_rows(filler.initializer.kind)) {
     for_each_new(tile, rows, own,
                  [&](NewSlot const& to) { filler.fill_row(tile, to.key, to.slot); });
   }

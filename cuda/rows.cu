@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuda/rows.cu: rows, states and scores of given slots, read and written: a tile of lanes a slot.
+#include "core/last_writer.h"
 #include "core/row.h"
+#include "core/slot.h"
 #include "cuda/host.h"
 #include "cuda/initial_rows.cuh"
 
@@ -114,15 +116,47 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(__grid_constant__ Rows
   }
 }
 
-__global__ void __launch_bounds__(kThreads) scatter_kernel(__grid_constant__ RowsArgs const args) {
-  auto const tile = RowTile(lanes_of_row(args.table.dim));
-  auto const i = slot_of_tile(tile);
-  if (i >= args.num_slots) return;
-  auto const slot = args.slots[i];
+__device__ __forceinline__ void write_slot(RowTile const& tile, RowsArgs const& args, int64_t i,
+                                           int32_t slot) {
   if (slot < 0) return;
   if (args.values != nullptr) write_row(tile, value_rows(args, i, slot));
   write_states(tile, args, i, slot);
   if (args.scores != nullptr && tile.rank == 0) *score_at(args.table, slot) = args.scores[i];
+}
+
+struct ScatterCall {
+  RowsArgs args;
+  LastWriters writers;
+  int32_t slots_of_warp;
+
+  // What is written from position `i`, or -1.
+  __device__ __forceinline__ int32_t slot_at(int64_t i) const {
+    auto const slot = i < args.num_slots ? args.slots[i] : kPaddingSlot;
+    auto const written =
+        slot >= 0 && (writers.entries == nullptr || is_last_writer(writers, slot, i));
+    return written ? slot : kPaddingSlot;
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    note_writers_kernel(__grid_constant__ ScatterCall const call) {
+  auto const i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= call.args.num_slots) return;
+  auto const slot = call.args.slots[i];
+  if (slot >= 0) note_writer(call.writers, slot, i);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    scatter_kernel(__grid_constant__ ScatterCall const call) {
+  auto const& args = call.args;
+  auto const tile = RowTile(lanes_of_row(args.table.dim));
+  auto const warp = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
+  auto const first = warp * call.slots_of_warp;
+  auto const own = lane_id() < call.slots_of_warp ? call.slot_at(first + lane_id()) : kPaddingSlot;
+  for (int32_t base = 0; base < call.slots_of_warp; base += tile.per_warp) {
+    auto const from = base + tile.index;
+    write_slot(tile, args, first + from, __shfl_sync(kFullWarp, own, from));
+  }
 }
 
 unsigned blocks_of(RowsArgs const& args) {
@@ -133,7 +167,10 @@ unsigned blocks_of(RowsArgs const& args) {
 }  // namespace
 
 size_t gather_scratch_bytes(RowsArgs const& /*args*/) { return 0; }
-size_t scatter_scratch_bytes(RowsArgs const& /*args*/) { return 0; }
+
+size_t scatter_scratch_bytes(RowsArgs const& args) {
+  return args.last_wins == 0 ? 0 : LastWriters::entries_for(args.num_slots) * sizeof(uint64_t);
+}
 
 cudaError_t gather(RowsArgs const& args, void* /*scratch*/, cudaStream_t stream) {
   if (args.num_slots == 0) return cudaSuccess;
@@ -141,10 +178,16 @@ cudaError_t gather(RowsArgs const& args, void* /*scratch*/, cudaStream_t stream)
   return cudaGetLastError();
 }
 
-cudaError_t scatter(RowsArgs const& args, void* /*scratch*/, cudaStream_t stream) {
+cudaError_t scatter(RowsArgs const& args, void* scratch, cudaStream_t stream) {
   if (args.num_slots == 0) return cudaSuccess;
-  scatter_kernel<<<blocks_of(args), kThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  ScatterCall call{args, {nullptr, 0}, items_per_warp(args.num_slots)};
+  if (auto const bytes = scatter_scratch_bytes(args); bytes != 0) {
+    call.writers = {static_cast<uint64_t*>(scratch), bytes / sizeof(uint64_t) - 1};
+    DYNEMB_CUDA_TRY(cudaMemsetAsync(scratch, 0, bytes, stream));
+    DYNEMB_CUDA_TRY(launch(note_writers_kernel, ceil_div(args.num_slots, kThreads), stream, call));
+  }
+  auto const warps = ceil_div(args.num_slots, call.slots_of_warp);
+  return launch(scatter_kernel, ceil_div(warps, kWarpsPerBlock), stream, call);
 }
 
 }  // namespace dynemb::cuda

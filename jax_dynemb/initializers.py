@@ -118,6 +118,14 @@ class Debug(Initializer):
 
 
 @dataclasses.dataclass(frozen=True)
+class Given(Initializer):
+    """No values: the call that follows writes the rows. Not for users."""
+
+    kind: ClassVar[str] = "given"
+    kernel: ClassVar[str] = "given"
+
+
+@dataclasses.dataclass(frozen=True)
 class DefaultUniform:
     """Uniform in ±1/sqrt(capacity), once a table says its capacity."""
 

@@ -219,9 +219,11 @@ ffi::Error gather_handler(Run context, Args operands, Rets results, IntAttr tabl
 
 // `parts` has a bit for each of values, scores and the states, in this order.
 ffi::Error scatter_handler(Run context, Args operands, Rets results, IntAttr tables,
-                           FloatAttr initializers, FloatAttr state_initial, int64_t parts) {
+                           FloatAttr initializers, FloatAttr state_initial, int64_t parts,
+                           int64_t last_wins) {
   BufferReader reader("scatter", operands, results);
   RowsArgs args{};
+  args.last_wins = static_cast<int32_t>(last_wins);
   read_tables(reader, {tables, initializers, state_initial}, {true, true, false}, true, 1,
               &args.table);
   read_slots(reader, args);
@@ -344,7 +346,8 @@ XLA_FFI_DEFINE_HANDLER(kReduce, reduce_handler, bind_features().Attr<int64_t>("c
 XLA_FFI_DEFINE_HANDLER(kSumRows, sum_rows_handler, bind_features().Attr<IntAttr>("sums"),
                        backend::kTraits);
 XLA_FFI_DEFINE_HANDLER(kGather, gather_handler, bind_table(), backend::kTraits);
-XLA_FFI_DEFINE_HANDLER(kScatter, scatter_handler, bind_table().Attr<int64_t>("parts"),
+XLA_FFI_DEFINE_HANDLER(kScatter, scatter_handler,
+                       bind_table().Attr<int64_t>("parts").Attr<int64_t>("last_wins"),
                        backend::kTraits);
 XLA_FFI_DEFINE_HANDLER(kErase, erase_handler, bind_table(), backend::kTraits);
 XLA_FFI_DEFINE_HANDLER(kExportBatch, export_handler, bind_table(), backend::kTraits);
@@ -393,6 +396,12 @@ size_t scratch_bytes(std::string const& op, CallShape const& shape) {
   }
   if (op == "reduce" || op == "sum_rows") {
     return backend::reduce_scratch_bytes(sized(*std::make_unique<ReduceArgs>(), shape));
+  }
+  if (op == "scatter") {
+    RowsArgs args{};
+    args.last_wins = 1;  // else it needs none, and nobody asks
+    args.num_slots = shape.ids.at(0);
+    return backend::scatter_scratch_bytes(args);
   }
   if (op == "export_batch") {
     ExportArgs args{};

@@ -59,7 +59,7 @@ nb::dict constants() {
   result["hyper_parameters"] = names("learning_rate", "eps", "b1", "b2", "weight_decay");
   result["optimizers"] = names("sgd", "adagrad", "rowwise_adagrad", "adam");
   result["score_policies"] = names("step", "timestamp", "lfu", "customized");
-  auto const initializers = names("constant", "uniform", "normal", "debug");
+  auto const initializers = names("constant", "uniform", "normal", "debug", "given");
   result["initializers"] = initializers;
   result["seeded_initializers"] = seeded(initializers);
   result["poolings"] = names("none", "sum", "mean", "no_rows");

@@ -37,7 +37,8 @@ class Call:
         Args:
           op: the operation.
           tables: those whose buffers are added; such as share arrays together.
-          num_ids: of each feature; of each part of a route.
+          num_ids: of each feature; of each part of a route; of a scatter, if some
+            slots may be equal.
           **attributes: those beside the tables' own.
         """
         self._op = op

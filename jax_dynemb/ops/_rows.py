@@ -48,14 +48,26 @@ def scatter(
     state: TableState,
     slots: jax.Array,
     rows: Mapping[str, jax.Array],
+    *,
+    last_wins: bool = False,
 ) -> TableState:
     """Writes what ``rows`` has of values, scores and states, at slots >= 0.
 
-    Slots must be distinct.
+    Args:
+      table: its config.
+      state: its arrays.
+      slots: int32[n]; distinct, unless ``last_wins``.
+      rows: by name, in the shapes that ``gather`` returns.
+      last_wins: of rows for one slot the last is written.
+
+    Returns:
+      The new state.
     """
     names = ("values", "scores", *table.states)
     parts = sum(1 << i for i, name in enumerate(names) if name in rows)
-    call = Call("scatter", [table], parts=np.int64(parts))
+    attributes = {"parts": np.int64(parts), "last_wins": np.int64(last_wins)}
+    noted = slots.shape[0] if last_wins else 0
+    call = Call("scatter", [table], [noted], **attributes)
     states = {table.state_name: state}
     call.update_tables(states, _ROWS)
     call.operand(slots)

@@ -14,6 +14,7 @@ import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
+from jax_dynemb.initializers import Given
 from jax_dynemb.ops import _lookup, _rows
 from jax_dynemb.ops._layout import (
     FeatureInput,
@@ -49,16 +50,16 @@ def store(
     slots_only = one_row_each(table.name, table.name, ids.shape[0], "no_rows")
     zero = jnp.zeros(1, jnp.uint32)
     (outputs,), states = _lookup.lookup(
-        [table],
+        [dataclasses.replace(table, initializer=Given())],
         {table.state_name: state},
         [(slots_only, FeatureInput(ids, None, None))],
         zero,
     )
-    slots = _last_occurrences(outputs["slots"])
+    slots = outputs["slots"]
     new = _not_a_lookup(states[table.state_name], state)
     if "scores" in written:
         new = _clock_after(table, new, slots, written["scores"])
-    return _rows.scatter(table, new, slots, written)
+    return _rows.scatter(table, new, slots, written, last_wins=True)
 
 
 def _not_a_lookup(new: TableState, old: TableState) -> TableState:
@@ -73,8 +74,9 @@ def _clock_after(
 ) -> TableState:
     """No score may lie in the future: the clock moves up to the latest given one.
 
-    Otherwise restored rows would outlive rows used since, and a lookup whose clock
-    happens to be in their scores would take them for its own.
+    That of a row that is written over in the same call counts too. Otherwise restored
+    rows would outlive rows used since, and a lookup whose clock happens to be in their
+    scores would take them for its own.
     """
     place = _ffi.code("counters", "clock")
     rows = table.own_counters
@@ -159,14 +161,3 @@ def _score_words(table: TableConfig, scores: Any) -> jax.Array:
     empty = (high == 0) & (words[..., 0] == 0)
     low = jnp.where(empty, jnp.uint32(1), words[..., 0])
     return jnp.stack([low, high], axis=-1)
-
-
-def _last_occurrences(slots: jax.Array) -> jax.Array:
-    """Slots of which each stands at its last position only; -1 elsewhere."""
-    if slots.shape[0] == 0:
-        return slots
-    order = jnp.argsort(slots, stable=True)
-    ordered = slots[order]
-    last = jnp.concatenate([ordered[1:] != ordered[:-1], jnp.ones(1, bool)])
-    keep = jnp.zeros(slots.shape, bool).at[order].set(last)
-    return jnp.where(keep, slots, -1)

@@ -50,6 +50,25 @@ def test_the_last_of_equal_ids_wins(platform):
     twins.check()
 
 
+@pytest.mark.parametrize("distinct", [1, 40, 30_000])
+def test_the_last_of_many_equal_ids_wins(platform, distinct):
+    twins = make(capacity=65536, optimizer=jde.optim.adam(0.1))
+    rng = np.random.default_rng(distinct)
+    keys = rng.integers(0, distinct, 20_000) * 2**33
+    keys[rng.random(20_000) < 0.1] = -1
+    given = {"mu": rng.random((20_000, 4)).astype(np.float32)}
+    rows = rng.random((20_000, 4)).astype(np.float32)
+    twins.insert({"t": keys}, {"t": rows}, optimizer_state={"t": given})
+    last = {int(key): i for i, key in enumerate(keys) if key != -1}
+    stored = export(twins.coll, twins.state, "t")
+    assert set(stored) == set(last)
+    places = np.array([last[key] for key in stored])
+    got = np.stack([row.values for row in stored.values()])
+    np.testing.assert_array_equal(got, rows[places])
+    mu = np.stack([row.state["mu"] for row in stored.values()])
+    np.testing.assert_array_equal(mu, given["mu"][places])
+
+
 def test_padding_is_skipped(platform):
     twins = make()
     twins.insert({"t": [-1, 5, -1]}, {"t": rows_of(3)})
