@@ -27,7 +27,7 @@ cd "$(dirname "$0")/.." || exit 1
 PYTHON=${PYTHON:-python3}
 OUT=${OUT:-gpu_results}
 SITE=$PWD/build/gpu-site
-SANITIZE_TESTS=${SANITIZE_TESTS:-tests/ops/test_lookup.py tests/ops/test_eviction.py tests/ops/test_erase.py tests/optim/test_fused.py}
+SANITIZE_TESTS=${SANITIZE_TESTS:-tests/ops/test_lookup.py tests/ops/test_insert.py tests/ops/test_eviction.py tests/ops/test_erase.py tests/optim/test_fused.py}
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
 export PYTHONUNBUFFERED=1 PYTHONFAULTHANDLER=1 CUDAARCHS=${CUDAARCHS:-90}
