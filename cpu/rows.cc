@@ -73,6 +73,15 @@ void scatter_one(RowsArgs const& args, LastWriters const& writers, int64_t i) {
   if (args.scores != nullptr) *score_at(table, slot) = args.scores[i];
 }
 
+void write_rows(RowsArgs const& args, LastWriters const& writers, ThreadPool const& pool) {
+  with_value_type(args.table.value_type, [&](auto zero) {
+    using V = decltype(zero);
+    for_each_range(pool, args.num_slots, kSlotsPerChunk, [&](int64_t begin, int64_t end) {
+      for (auto i = begin; i < end; ++i) scatter_one<V>(args, writers, i);
+    });
+  });
+}
+
 void note_writers(RowsArgs const& args, LastWriters const& writers, ThreadPool const& pool) {
   constexpr int64_t kGrain = 1 << 14;
   for_each_range(pool, static_cast<int64_t>(writers.mask + 1), kGrain,
@@ -98,16 +107,12 @@ void gather(RowsArgs const& args, ThreadPool const& pool) {
 }
 
 void scatter(RowsArgs const& args, ThreadPool const& pool) {
-  auto const count = args.last_wins == 0 ? 0 : LastWriters::entries_for(args.num_slots);
+  if (args.last_wins == 0) return write_rows(args, {nullptr, 0}, pool);
+  auto const count = LastWriters::entries_for(args.num_slots);
   Buffer<uint64_t> entries(count);
-  auto const writers = LastWriters{count == 0 ? nullptr : entries.data(), count - 1};
-  if (count != 0) note_writers(args, writers, pool);
-  with_value_type(args.table.value_type, [&](auto zero) {
-    using V = decltype(zero);
-    for_each_range(pool, args.num_slots, kSlotsPerChunk, [&](int64_t begin, int64_t end) {
-      for (auto i = begin; i < end; ++i) scatter_one<V>(args, writers, i);
-    });
-  });
+  auto const writers = LastWriters{entries.data(), count - 1};
+  note_writers(args, writers, pool);
+  write_rows(args, writers, pool);
 }
 
 }  // namespace dynemb::cpu

@@ -147,18 +147,13 @@ class ReferenceTables:
             words = (scores or {}).get(name)
             keys = as_int64(x).view(np.uint64)
             self._insert_unseen(table, keys[keys != PADDING], None)
-            stored = [i for i, key in enumerate(keys) if table.get(int(key))]
-            kept = {
-                i: table.restore(int(words[i])) for i in stored if words is not None
-            }
-            last = {int(key): i for i, key in enumerate(keys)}
-            for key, i in last.items():
-                row = table.get(key)
+            for i, key in enumerate(keys):
+                row = table.get(int(key))
                 if row is None:
                     continue  # padding, or refused
                 row.values = np.asarray(rows[name][i]).astype(row.values.dtype)
                 if words is not None:
-                    row.score = kept[i]
+                    row.score = table.restore(int(words[i]))
                 for leaf, array in given.items():
                     row.state[leaf] = np.asarray(array[i], np.float32)
 

@@ -15,7 +15,7 @@ namespace {
 using namespace dynemb;
 using dynemb::testing::random_at;
 
-// `distinct` slots, or fewer, where every third is negative: nobody's.
+// `distinct` slots, or fewer, and five of sixteen negative: nobody's.
 std::vector<int32_t> random_slots(size_t count, uint64_t distinct, uint64_t stream) {
   std::vector<int32_t> slots;
   for (uint64_t i = 0; i < count; ++i) {
