@@ -54,6 +54,21 @@ struct Victim {
   uint64_t score;  // as seen: the value to swap
 };
 
+// When a slot of a full bucket goes: the lower, the sooner. Two slots of one rank are rows; of them
+// the smaller key goes first.
+constexpr uint64_t kLastRankOfRows = (uint64_t{1} << 63) - 2;
+constexpr uint64_t kNeverGoes = kNothing;
+
+// A mark takes a slot of lower rank only.
+DYNEMB_HD uint64_t rank_of_mark(uint64_t mark) { return ~mark + kLastRankOfRows + 1; }
+DYNEMB_HD uint64_t mark_of_rank(uint64_t rank) { return ~(rank - kLastRankOfRows - 1); }
+
+DYNEMB_HD uint64_t rank_of(TableRef const& table, uint64_t score, uint64_t clock) {
+  if (is_mark(score)) return rank_of_mark(score);
+  auto const goes = table.evicts != 0 && !is_touched(table.policy, score, clock);
+  return goes ? score - 1 : kNeverGoes;
+}
+
 // Among the slots from `begin` on; what find_empty says.
 template <class Group>
 DYNEMB_HD Victim find_empty_of_four(Group const& group, Bucket const& bucket, int begin,

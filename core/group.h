@@ -15,10 +15,20 @@
 
 namespace dynemb {
 
+DYNEMB_HD int lowest_bit(uint64_t lanes) {
+#ifdef __CUDA_ARCH__
+  return __ffs(static_cast<int>(lanes)) - 1;
+#else
+  return __builtin_ctzll(lanes);
+#endif
+}
+
 struct ScalarGroup {
   static constexpr int kLeastSize = 1;
   DYNEMB_HD int size() const { return 1; }
   DYNEMB_HD int rank() const { return 0; }
+  // A bit for each lane, by rank.
+  DYNEMB_HD uint64_t ballot(bool value) const { return value ? 1 : 0; }
   DYNEMB_HD uint64_t min(uint64_t value) const { return value; }
   DYNEMB_HD uint64_t max(uint64_t value) const { return value; }
   // The value that lane `rank` holds.

@@ -78,18 +78,20 @@ DYNEMB_HD bool stores(Won won, ScorePolicy policy) {
   return won == kFullBucket || (won == kEmptySlot && is_packed(policy));
 }
 
+// Whose slot it was is gone.
+DYNEMB_HD void bring_in(TableRef const& table, Key key, int32_t slot, uint64_t clock) {
+  *key_at(table, slot) = key;
+  *digest_at(table, slot) = digest_of(hash_key(key));
+  atomic_store(score_at(table, slot), first_score(table.policy, clock));
+}
+
 // Called once for each claim for which stores() says so. Returns whether a row has left.
 DYNEMB_HD bool store_key(TableRef const& table, Key key, int32_t pending_slot, uint64_t clock) {
   auto const slot = pending(pending_slot);  // its own inverse
-  auto const hash = hash_key(key);
-  auto* const score = score_at(table, slot);
   // A key of higher rank may have taken the slot after this one had claimed it.
-  if (atomic_load(score) != mark_of(hash)) return false;
-  auto* const digest = digest_at(table, slot);
-  auto const evicted = *digest != 0;
-  *key_at(table, slot) = key;
-  *digest = digest_of(hash);
-  atomic_store(score, first_score(table.policy, clock));
+  if (atomic_load(score_at(table, slot)) != mark_of(hash_key(key))) return false;
+  auto const evicted = *digest_at(table, slot) != 0;
+  bring_in(table, key, slot, clock);
   return evicted;
 }
 
@@ -100,7 +102,7 @@ struct Resolved {
 
 DYNEMB_HD Resolved resolve(TableRef const& table, Key key, Pending const& claimed,
                            Touch const& use) {
-  if (!is_pending(claimed.slot)) return {claimed.slot, false};
+  if (!is_pending(claimed.slot)) return {claimed.slot, claimed.won != kNotWon};
   auto const slot = pending(claimed.slot);
   auto* const score = score_at(table, slot);
   if (claimed.won == kEmptySlot && !stores(claimed.won, table.policy)) {

@@ -38,7 +38,7 @@ struct BeginLookup {
   MissingList missing;
 
   __device__ void begin(Share const& share) const {
-    if (share.rank == 0) *missing.arrived = 0;
+    begin_missing(missing, share);
   }
 
   template <class Call>
@@ -109,11 +109,9 @@ struct LookupIds {
       here.feature.slots[position] = claimed.slot;
     }
     auto const fills = draws && claimed.won == kEmptySlot;
-    append_missing(list, missing,
+    append_missing(list, missing, __ballot_sync(kFullWarp, claimed.slot == kMissingSlot),
                    {id->key, static_cast<uint32_t>(position),
                     static_cast<uint16_t>(here.feature_index), claimed.won, fills});
-    auto const full = __any_sync(kFullWarp, claimed.slot == kMissingSlot);
-    if (full && lane_id() == 0) list.counts->full = 1;
     if (fills) id->slot = claimed.slot;  // the others stay missing
   }
 
@@ -154,15 +152,8 @@ struct LookupScratch {
       : view(take_view(args, scratch)),
         uses(scratch.take<Touch>(args.num_tables)),
         counted(scratch.take<CounterRows>(args.num_tables)),
-        missing{scratch.take<Missing>(total_ids(args)), scratch.take<uint32_t>(1), nullptr} {}
+        missing(take_missing(total_ids(args), scratch)) {}
 };
-
-// In the last row, since everybody reads the first one, which each count would take from the
-// caches.
-MissingCounts* missing_counts(TableRef const& table) {
-  auto* const counters = table.counters + (table.counter_rows - 1) * kNumCounters;
-  return reinterpret_cast<MissingCounts*>(counters + kWaiting);
-}
 
 template <class Predicate>
 bool any_table(LookupArgs const& args, Predicate const& is) {

@@ -22,14 +22,33 @@ struct alignas(16) Missing {
 static_assert(sizeof(Missing) == 16, "read and written at once");
 
 struct MissingCounts {
-  uint32_t ids;
-  uint32_t full;  // not 0: for some the bucket had no empty slot
+  uint32_t ids;   // that have claimed an empty slot, or found its claim
+  uint32_t full;  // whose bucket had none
+};
+
+// Places in `order`.
+struct FullBin {
+  uint32_t begin, end;
+};
+
+// Where those of full buckets are brought together (cuda/full_buckets.cuh).
+struct FullIds {
+  uint32_t num_bins;  // a power of two
+  uint32_t* counts;   // [num_bins] ids of a bin, 0 before
+  uint32_t* ends;     // [num_bins] in `order`
+  uint32_t* order;    // [all ids of the call] numbers of ids, those of a bin side by side
+  FullBin* bins;      // [num_bins] those that are not empty
+  uint32_t* num_ids;  // [1] that bins have made room for, 0 before
+  uint32_t* num_full; // [1] bins that are not empty, 0 before
 };
 
 struct MissingList {
-  Missing* ids;           // [all ids of the call]
+  Missing* ids;           // [all ids of the call] from the first on; those of full buckets
+  Missing* last;          // from the last one on, backwards
   uint32_t* arrived;      // [1] blocks at a barrier, 0 before
+  uint32_t* ended;        // [1] blocks of the last kernel, 0 before
   MissingCounts* counts;  // [1] a counter of the first table (kWaiting)
+  FullIds full;
 };
 
 struct MissingCall {
@@ -40,13 +59,65 @@ struct MissingCall {
   bool counts_uses;  // some table has packed scores: core/lookup.h, stores()
 };
 
-// Puts the ids of the lanes in `lanes` on the list. Reached by all lanes of a warp.
-__device__ __forceinline__ void append_missing(MissingList const& list, unsigned lanes,
-                                               Missing const& id) {
+// By the threads of the kernel before the first one that appends.
+__device__ __forceinline__ void begin_missing(MissingList const& list, Share const& share) {
+  if (share.rank == 0) {
+    *list.arrived = *list.ended = *list.full.num_ids = *list.full.num_full = 0;
+  }
+  auto* const counts = reinterpret_cast<uint4*>(list.full.counts);
+  auto const quads = static_cast<int32_t>(list.full.num_bins / 4);
+  for (auto i = share.rank; i < quads; i += share.size) counts[i] = {0, 0, 0, 0};
+}
+
+// Numbers for the lanes in `lanes`, in their order. Reached by all lanes of a warp.
+__device__ __forceinline__ uint32_t next_numbers(uint32_t* count, unsigned lanes) {
   uint32_t first = 0;
-  if (lane_id() == 0) first = atomicAdd(&list.counts->ids, static_cast<uint32_t>(__popc(lanes)));
-  first = __shfl_sync(kFullWarp, first, 0);
-  if ((lanes >> lane_id() & 1) != 0) list.ids[first + __popc(lanes & lanes_below())] = id;
+  if (lane_id() == 0) first = atomicAdd(count, static_cast<uint32_t>(__popc(lanes)));
+  return __shfl_sync(kFullWarp, first, 0) + static_cast<uint32_t>(__popc(lanes & lanes_below()));
+}
+
+// Puts the ids of the lanes in `lanes` on the list, of which those in `full` have met a full
+// bucket.
+__device__ __forceinline__ void append_missing(MissingList const& list, unsigned lanes,
+                                               unsigned full, Missing const& id) {
+  auto const claimed = lanes & ~full;
+  if (claimed != 0) {
+    auto const number = next_numbers(&list.counts->ids, claimed);
+    if ((claimed >> lane_id() & 1) != 0) list.ids[number] = id;
+  }
+  if (full != 0) {
+    auto const number = next_numbers(&list.counts->full, full);
+    if ((full >> lane_id() & 1) != 0) *(list.last - number) = id;
+  }
+}
+
+// ---- host ---------------------------------------------------------------------------------------
+
+// In the last row, since everybody reads the first one, which each count would take from the
+// caches.
+inline MissingCounts* missing_counts(TableRef const& table) {
+  auto* const counters = table.counters + (table.counter_rows - 1) * kNumCounters;
+  return reinterpret_cast<MissingCounts*>(counters + kWaiting);
+}
+
+inline FullIds take_full_ids(int64_t num_ids, uint32_t* zeros, Scratch& scratch) {
+  uint32_t num_bins = 32;  // whole warps
+  while (num_bins * 2 <= num_ids) num_bins *= 2;
+  return {num_bins,
+          scratch.take<uint32_t>(num_bins),
+          scratch.take<uint32_t>(num_bins),
+          scratch.take<uint32_t>(num_ids),
+          scratch.take<FullBin>(num_bins),
+          zeros,
+          zeros + 1};
+}
+
+// Without its counts: a table has them.
+inline MissingList take_missing(int64_t num_ids, Scratch& scratch) {
+  auto* const ids = scratch.take<Missing>(num_ids);
+  auto* const zeros = scratch.take<uint32_t>(4);
+  return {ids,       ids + num_ids - 1, zeros,
+          zeros + 1, nullptr,           take_full_ids(num_ids, zeros + 2, scratch)};
 }
 
 // Puts on the stream what is left of a lookup: its counters, and the phases after claims of empty

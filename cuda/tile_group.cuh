@@ -31,12 +31,16 @@ class TileGroup {
   __device__ int size() const { return kWidth; }
   __device__ int rank() const { return lane_id() % kWidth; }
 
+  __device__ void sync() const { __syncwarp(mask_); }
+  __device__ unsigned ballot(bool value) const {
+    return __ballot_sync(mask_, value) >> (lane_id() / kWidth * kWidth);
+  }
+
   __device__ uint64_t min(uint64_t value) const {
-    for (int distance = kWidth / 2; distance > 0; distance /= 2) {
-      auto const other = __shfl_xor_sync(mask_, value, distance, kWidth);
-      value = other < value ? other : value;
-    }
-    return value;
+    auto const high = static_cast<uint32_t>(value >> 32);
+    auto const least = __reduce_min_sync(mask_, high);
+    auto const low = high == least ? static_cast<uint32_t>(value) : ~0u;
+    return uint64_t{least} << 32 | __reduce_min_sync(mask_, low);
   }
 
   __device__ uint64_t max(uint64_t value) const {

@@ -40,6 +40,12 @@ class LockstepGroup {
   LockstepGroup(Lanes* lanes, int rank) : lanes_(lanes), rank_(rank) {}
   int size() const { return lanes_->size(); }
   int rank() const { return rank_; }
+  uint64_t ballot(bool value) const {
+    auto const all = lanes_->words(rank_, value ? 1 : 0);
+    uint64_t lanes = 0;
+    for (size_t rank = 0; rank < all.size(); ++rank) lanes |= all[rank] << rank;
+    return lanes;
+  }
   uint64_t min(uint64_t value) const {
     auto const all = lanes_->words(rank_, value);
     return *std::min_element(all.begin(), all.end());

@@ -28,6 +28,7 @@
 #define __host__
 #define __global__
 #define __forceinline__ inline
+#define __noinline__
 #define __shared__ static
 #define __grid_constant__
 #define __launch_bounds__(...)
@@ -208,6 +209,7 @@ cudaError_t run_blocks(void (*kernel)(Call), int64_t blocks, int threads, size_t
 inline void __syncthreads() { dynemb::testing::Block::current().wait_for_block(); }
 inline void __syncwarp(unsigned mask = ~0u) { dynemb::testing::Block::current().meet(mask, 0); }
 inline void __threadfence() {}
+inline void __nanosleep(unsigned) {}
 
 inline unsigned __ballot_sync(unsigned mask, bool predicate) {
   auto const* const values = dynemb::testing::Block::current().meet(mask, predicate);
@@ -221,6 +223,14 @@ inline bool __any_sync(unsigned mask, bool predicate) {
   return __ballot_sync(mask, predicate) != 0;
 }
 
+inline uint32_t __reduce_min_sync(unsigned mask, uint32_t value) {
+  auto const* const values = dynemb::testing::Block::current().meet(mask, value);
+  auto result = value;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if ((mask >> lane & 1) != 0) result = min(result, static_cast<uint32_t>(values[lane]));
+  }
+  return result;
+}
 inline int __reduce_max_sync(unsigned mask, int value) {
   auto const* const values =
       dynemb::testing::Block::current().meet(mask, dynemb::testing::to_word(value));

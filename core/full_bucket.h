@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// core/full_bucket.h: the claims of core/claim.h in a bucket without empty slots, made by one group
+// alone.
+//
+// Who has all new keys of a bucket need not swap anything: it reads the bucket once and takes slots
+// in its own copy. The copy is spread over the lanes, so that to find who goes first costs a look
+// at a lane's own slots and a minimum over the lanes.
+#pragma once
+
+#include <cstdint>
+
+#include "core/claim.h"
+#include "core/macros.h"
+#include "core/table_ref.h"
+
+namespace dynemb {
+
+// All members are for all lanes of the group together.
+template <class Group>
+class FullBucket {
+ public:
+  struct Taken {
+    int place;           // -1 = refused
+    bool won;            // not: an equal key has it already
+    uint64_t displaced;  // the mark of the new key that had it, or 0
+  };
+
+  // Precondition: the bucket has no empty slot, and the lookup whose clock this is has touched
+  // every row that it uses.
+  DYNEMB_HD FullBucket(Group const& group, TableRef const& table, Bucket const& bucket,
+                       uint64_t clock)
+      : group_(group) {
+    DYNEMB_UNROLLED
+    for (int i = 0; i < slots(); i += 2) {
+      auto const scores = pair_at(bucket.scores, place(i));
+      auto const keys = pair_at(bucket.keys, place(i));
+      ranks_[i] = rank_of(table, scores.first, clock);
+      ranks_[i + 1] = rank_of(table, scores.second, clock);
+      keys_[i] = keys.first;
+      keys_[i + 1] = keys.second;
+    }
+    find_first();
+  }
+
+  // Not below that of any slot: a mark of lower rank is not here and takes none.
+  DYNEMB_HD uint64_t lowest_rank() const { return group_.min(first_rank_); }
+
+  // The new key takes the slot that goes first, unless it has one already or ranks below it.
+  DYNEMB_HD Taken claim(uint64_t mark) {
+    auto const own = rank_of_mark(mark);
+    auto there = -1;
+    DYNEMB_UNROLLED
+    for (int i = 0; i < slots(); ++i) there = ranks_[i] == own ? place(i) : there;
+    auto const holders = group_.ballot(there >= 0);
+    if (holders != 0) return {place_of(there, holders), false, 0};
+
+    auto const rank = group_.min(first_rank_);
+    if (rank >= own) return {-1, false, 0};
+    auto const key = group_.min(first_rank_ == rank ? first_key_ : kNothing);
+    auto const mine = first_rank_ == rank && first_key_ == key;
+    auto const taken = place_of(place(first_), group_.ballot(mine));
+    if (mine) take_first(own);
+    auto const was_row = rank <= kLastRankOfRows;
+    rows_left_ += was_row ? 1 : 0;
+    return {taken, true, was_row ? 0 : mark_of_rank(rank)};
+  }
+
+  // How many rows have left.
+  DYNEMB_HD uint32_t rows_left() const { return rows_left_; }
+
+ private:
+  static constexpr int kMostSlots = kBucketCapacity / Group::kLeastSize;
+
+  struct alignas(16) Pair {
+    uint64_t first, second;
+  };
+
+  static DYNEMB_HD Pair pair_at(uint64_t const* words, int place) {
+    return reinterpret_cast<Pair const*>(words)[place / 2];
+  }
+
+  DYNEMB_HD int slots() const { return kBucketCapacity / group_.size(); }
+  // Two neighbours, then the next two after those of all other lanes.
+  DYNEMB_HD int place(int i) const { return (i / 2 * group_.size() + group_.rank()) * 2 + i % 2; }
+
+  // What the first of the lanes in `lanes` says.
+  DYNEMB_HD int place_of(int place, uint64_t lanes) const {
+    auto const said = group_.broadcast(static_cast<uint64_t>(place), lowest_bit(lanes));
+    return static_cast<int>(said);
+  }
+
+  // Of this lane's slots.
+  DYNEMB_HD void find_first() {
+    first_ = 0, first_rank_ = ranks_[0], first_key_ = keys_[0];
+    DYNEMB_UNROLLED
+    for (int i = 1; i < slots(); ++i) {
+      auto const sooner =
+          ranks_[i] < first_rank_ || (ranks_[i] == first_rank_ && keys_[i] < first_key_);
+      first_ = sooner ? i : first_;
+      first_rank_ = sooner ? ranks_[i] : first_rank_;
+      first_key_ = sooner ? keys_[i] : first_key_;
+    }
+  }
+
+  // A mark is the only one of its rank: that its key stays the old one does not matter.
+  DYNEMB_HD void take_first(uint64_t own) {
+    DYNEMB_UNROLLED
+    for (int i = 0; i < slots(); ++i) ranks_[i] = i == first_ ? own : ranks_[i];
+    find_first();
+  }
+
+  Group const& group_;
+  uint64_t ranks_[kMostSlots];
+  Key keys_[kMostSlots];
+  // The slot of this lane that goes first.
+  int first_;
+  uint64_t first_rank_;
+  Key first_key_;
+  uint32_t rows_left_ = 0;
+};
+
+}  // namespace dynemb

@@ -1,0 +1,215 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// tests/cuda/missing_test.cc: what becomes of the ids that a training lookup did not find, beside
+// the lookup of a CPU, which decides id by id: full buckets that rows leave, that refuse, that have
+// more new keys than places; bins with ids of several buckets and tables.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "cpu/table_ops.h"
+#include "cuda/missing.cu"
+#include "tests/core/test_table.h"
+
+namespace {
+
+using namespace dynemb;
+using namespace dynemb::cuda;
+using dynemb::testing::random_at;
+using dynemb::testing::TestTable;
+using dynemb::testing::ThreadsPool;
+
+constexpr int32_t kDim = 8;
+
+struct Spec {
+  int64_t buckets;
+  ScorePolicy policy;
+  bool evicts;
+};
+
+struct Tables {
+  std::vector<std::unique_ptr<TestTable>> owned;
+
+  explicit Tables(std::vector<Spec> const& specs) {
+    for (auto const& spec : specs) {
+      owned.push_back(std::make_unique<TestTable>(spec.buckets, kDim, spec.policy, spec.evicts));
+    }
+  }
+};
+
+struct Batch {
+  std::vector<std::vector<Key>> ids;  // of each table
+  std::vector<std::vector<int32_t>> slots;
+  std::vector<std::vector<float>> rows;
+
+  explicit Batch(std::vector<std::vector<Key>> given) : ids(std::move(given)) {
+    for (auto const& own : ids) {
+      slots.emplace_back(own.size(), kMissingSlot);
+      rows.emplace_back(own.size() * kDim);
+    }
+  }
+
+  std::unique_ptr<LookupArgs> args(Tables& tables) {
+    static uint32_t const given_scores[kMaxTables] = {};
+    auto result = std::make_unique<LookupArgs>();
+    result->num_tables = result->num_features = static_cast<int32_t>(ids.size());
+    result->given_scores = given_scores;
+    for (size_t t = 0; t < ids.size(); ++t) {
+      result->tables[t] = tables.owned[t]->ref;
+      FeatureRef f{};
+      f.ids = ids[t].data();
+      f.table = static_cast<int32_t>(t);
+      f.num_ids = f.num_bags = static_cast<int64_t>(ids[t].size());
+      f.bag_size = 1;
+      f.rows = rows[t].data();
+      f.slots = slots[t].data();
+      result->features[t] = f;
+    }
+    return result;
+  }
+};
+
+// What cuda/lookup.cu does before, without rows: one lane after the other.
+void probe(LookupArgs const& args, Touch const* uses, MissingList const& list) {
+  for (int32_t f = 0; f < args.num_features; ++f) {
+    auto const& feature = args.features[f];
+    auto const& table = args.tables[feature.table];
+    auto const& use = uses[feature.table];
+    for (int64_t i = 0; i < feature.num_ids; ++i) {
+      auto const key = static_cast<Key const*>(feature.ids)[i];
+      auto const slot = find(table, key);
+      feature.slots[i] = slot;
+      if (slot >= 0) touch(score_at(table, slot), table.policy, use.clock, use.given);
+      if (slot != kMissingSlot) continue;
+      auto const claimed = claim_empty_slot(table, key);
+      feature.slots[i] = claimed.slot;
+      auto const missing = Missing{key, static_cast<uint32_t>(i), static_cast<uint16_t>(f),
+                                   claimed.won, false};
+      if (claimed.slot == kMissingSlot) {
+        *(list.last - list.counts->full++) = missing;
+      } else {
+        list.ids[list.counts->ids++] = missing;
+      }
+    }
+  }
+}
+
+void lookup_by_kernels(Tables& tables, Batch& batch, int64_t num_ids_of_call) {
+  auto const args = batch.args(tables);
+  auto const take = [&](Scratch& scratch, CallView* view) {
+    *view = take_view(*args, scratch);
+    return take_missing(total_ids(*args), scratch);
+  };
+  Scratch sizes(nullptr);
+  CallView view;
+  take(sizes, &view);
+  std::vector<char> memory(sizes.used() + kScratchAlignment, '\x5a');
+  auto const base = reinterpret_cast<uintptr_t>(memory.data());
+  Scratch scratch(reinterpret_cast<void*>((base / kScratchAlignment + 1) * kScratchAlignment));
+  auto list = take(scratch, &view);
+  list.counts = missing_counts(args->tables[0]);
+  begin_missing(list, {0, 1});
+  std::vector<Touch> uses;
+  std::vector<CounterRows> counted;
+  int64_t first_slot = 0;
+  for (int32_t t = 0; t < args->num_tables; ++t) {
+    auto const& table = args->tables[t];
+    auto const clock = next_clock(table.counters[kClock], 0);
+    uses.push_back({clock, 0});
+    counted.push_back({{2, {kClock, kLookups}, {clock, table.counters[kLookups] + 1}},
+                       table.counters,
+                       table.counter_rows});
+    view.tables[t] = table;
+    view.features[t] = args->features[t];
+    view.first_slot[t] = first_slot;
+    first_slot += table.local_buckets * kBucketCapacity;
+  }
+  probe(*args, uses.data(), list);
+  auto const any_packed = std::any_of(args->tables, args->tables + args->num_tables,
+                                      [](auto const& table) { return is_packed(table.policy); });
+  CHECK(launch_missing({view, uses.data(), counted.data(), list, any_packed}, num_ids_of_call,
+                       nullptr) == cudaSuccess);
+  CHECK(list.counts->ids == 0 && list.counts->full == 0);
+}
+
+void lookup_by_cpu(Tables& tables, Batch& batch) {
+  ThreadsPool threads(1);
+  cpu::lookup(*batch.args(tables), threads.pool);
+}
+
+struct Live {
+  uint64_t score;
+  std::vector<float> row;
+  bool operator==(Live const&) const = default;
+};
+
+std::map<Key, Live> content(TableRef const& table) {
+  std::map<Key, Live> result;
+  for (int64_t b = 0; b < table.local_buckets; ++b) {
+    auto const bucket = bucket_at(table, b);
+    for (int i = 0; i < kBucketCapacity; ++i) {
+      CHECK((bucket.digests[i] == 0) == (bucket.scores[i] == 0));
+      if (bucket.scores[i] == 0) continue;
+      CHECK(bucket.digests[i] == digest_of(hash_key(bucket.keys[i])));
+      auto const* const row = static_cast<float const*>(table.values) + (b * kBucketCapacity + i) * kDim;
+      auto const live = Live{bucket.scores[i], {row, row + kDim}};
+      CHECK(result.emplace(bucket.keys[i], live).second);  // no key twice
+    }
+  }
+  return result;
+}
+
+void check_same(Tables const& ours, Batch const& batch, Tables const& truth, Batch const& wanted) {
+  for (size_t t = 0; t < ours.owned.size(); ++t) {
+    auto const& table = ours.owned[t]->ref;
+    CHECK(content(table) == content(truth.owned[t]->ref));
+    for (int c = 0; c < kNumCounters; ++c) {
+      CHECK(table.counters[c] == truth.owned[t]->ref.counters[c]);
+    }
+    for (size_t i = 0; i < batch.ids[t].size(); ++i) {
+      auto const slot = batch.slots[t][i];
+      CHECK((slot < 0) == (wanted.slots[t][i] < 0));
+      CHECK(slot >= 0 || slot == wanted.slots[t][i]);
+      CHECK(slot < 0 || *key_at(table, slot) == batch.ids[t][i]);
+    }
+  }
+}
+
+// Some old ids, some new ones, some of them several times.
+std::vector<Key> ids_of(uint64_t step, size_t count, uint64_t distinct) {
+  std::vector<Key> ids;
+  for (size_t i = 0; i < count; ++i) ids.push_back(random_at((step / 2) << 32 | random_at(step << 40 | i) % distinct));
+  return ids;
+}
+
+void run(std::vector<Spec> const& specs, size_t count, uint64_t distinct, bool large) {
+  Tables ours(specs), truth(specs);
+  for (uint64_t step = 0; step < 6; ++step) {
+    std::vector<std::vector<Key>> ids;
+    for (size_t t = 0; t < specs.size(); ++t) ids.push_back(ids_of(step * 64 + 2 * t, count, distinct));
+    Batch batch(ids), wanted(ids);
+    lookup_by_kernels(ours, batch, large ? kSmallBatch + 1 : 1);
+    lookup_by_cpu(truth, wanted);
+    check_same(ours, batch, truth, wanted);
+  }
+}
+
+}  // namespace
+
+int main() {
+  for (auto const large : {false, true}) {
+    for (auto const policy : {ScorePolicy::kStep, ScorePolicy::kLfu}) {
+      run({{4, policy, true}}, 300, 200, large);       // rows leave
+      run({{2, policy, true}}, 1000, 900, large);      // more new keys than places, long bins
+      run({{2, policy, false}}, 300, 300, large);      // full, and nobody leaves
+      run({{1, policy, true}, {64, policy, true}, {3, policy, false}}, 500, 400, large);
+      run({{512, policy, true}}, 30, 30, large);       // nobody meets a full bucket
+    }
+    run({{2, ScorePolicy::kStep, true}, {2, ScorePolicy::kLfu, true}}, 200, 100, large);
+  }
+  std::puts("missing: ok");
+  return 0;
+}
