@@ -63,11 +63,22 @@ constexpr uint64_t kNeverGoes = kNothing;
 DYNEMB_HD uint64_t rank_of_mark(uint64_t mark) { return ~mark + kLastRankOfRows + 1; }
 DYNEMB_HD uint64_t mark_of_rank(uint64_t rank) { return ~(rank - kLastRankOfRows - 1); }
 
-DYNEMB_HD uint64_t rank_of(TableRef const& table, uint64_t score, uint64_t clock) {
-  if (is_mark(score)) return rank_of_mark(score);
-  auto const goes = table.evicts != 0 && !is_touched(table.policy, score, clock);
-  return goes ? score - 1 : kNeverGoes;
-}
+// Of the slots of one table in one lookup; what all have in common is read once.
+struct Ranking {
+  uint64_t clock;
+  uint64_t bits;
+  bool evicts;
+
+  DYNEMB_HD Ranking(TableRef const& table, uint64_t clock)
+      : clock(clock), bits(clock_bits(table.policy)), evicts(table.evicts != 0) {}
+
+  // Without branches: a lane has several of each kind.
+  DYNEMB_HD uint64_t of(uint64_t score) const {
+    auto const goes = static_cast<int>(evicts) & static_cast<int>(((score ^ clock) & bits) != 0);
+    auto const of_row = goes != 0 ? score - 1 : kNeverGoes;
+    return is_mark(score) ? rank_of_mark(score) : of_row;
+  }
+};
 
 // Among the slots from `begin` on; what find_empty says.
 template <class Group>

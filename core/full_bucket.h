@@ -32,12 +32,13 @@ class FullBucket {
   DYNEMB_HD FullBucket(Group const& group, TableRef const& table, Bucket const& bucket,
                        uint64_t clock)
       : group_(group) {
+    auto const ranking = Ranking(table, clock);
     DYNEMB_UNROLLED
     for (int i = 0; i < slots(); i += 2) {
       auto const scores = pair_at(bucket.scores, place(i));
       auto const keys = pair_at(bucket.keys, place(i));
-      ranks_[i] = rank_of(table, scores.first, clock);
-      ranks_[i + 1] = rank_of(table, scores.second, clock);
+      ranks_[i] = ranking.of(scores.first);
+      ranks_[i + 1] = ranking.of(scores.second);
       keys_[i] = keys.first;
       keys_[i + 1] = keys.second;
     }
@@ -45,7 +46,10 @@ class FullBucket {
   }
 
   // Not below that of any slot: a mark of lower rank is not here and takes none.
-  DYNEMB_HD uint64_t lowest_rank() const { return group_.min(first_rank_); }
+  DYNEMB_HD uint64_t lowest_rank() {
+    find_first_again();
+    return group_.min(first_rank_);
+  }
 
   // The new key takes the slot that goes first, unless it has one already or ranks below it.
   DYNEMB_HD Taken claim(uint64_t mark) {
@@ -56,6 +60,7 @@ class FullBucket {
     auto const holders = group_.ballot(there >= 0);
     if (holders != 0) return {place_of(there, holders), false, 0};
 
+    find_first_again();
     auto const rank = group_.min(first_rank_);
     if (rank >= own) return {-1, false, 0};
     auto const key = group_.min(first_rank_ == rank ? first_key_ : kNothing);
@@ -104,17 +109,22 @@ class FullBucket {
     }
   }
 
+  // Not before the next claim: in many buckets one key is all.
+  DYNEMB_HD void find_first_again() {
+    if (first_ < 0) find_first();
+  }
+
   // A mark is the only one of its rank: that its key stays the old one does not matter.
   DYNEMB_HD void take_first(uint64_t own) {
     DYNEMB_UNROLLED
     for (int i = 0; i < slots(); ++i) ranks_[i] = i == first_ ? own : ranks_[i];
-    find_first();
+    first_ = -1;
   }
 
   Group const& group_;
   uint64_t ranks_[kMostSlots];
   Key keys_[kMostSlots];
-  // The slot of this lane that goes first.
+  // The slot of this lane that goes first; -1 = not known.
   int first_;
   uint64_t first_rank_;
   Key first_key_;

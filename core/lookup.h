@@ -40,6 +40,7 @@ enum Won : uint8_t {
   kNotWon = 0,
   kEmptySlot = 1,
   kFullBucket = 2,  // the slot of a row, or of another new key
+  kUndecided = 3,   // its bucket is full, and nobody has asked yet who leaves
 };
 
 struct Pending {
@@ -78,20 +79,23 @@ DYNEMB_HD bool stores(Won won, ScorePolicy policy) {
   return won == kFullBucket || (won == kEmptySlot && is_packed(policy));
 }
 
-// Whose slot it was is gone.
-DYNEMB_HD void bring_in(TableRef const& table, Key key, int32_t slot, uint64_t clock) {
-  *key_at(table, slot) = key;
-  *digest_at(table, slot) = digest_of(hash_key(key));
-  atomic_store(score_at(table, slot), first_score(table.policy, clock));
+// Whose slot it was is gone. Of the hash, bit 63 does not matter.
+DYNEMB_HD void bring_in(Bucket const& bucket, int place, Key key, uint64_t hash, uint64_t score) {
+  bucket.keys[place] = key;
+  bucket.digests[place] = digest_of(hash);
+  atomic_store(bucket.scores + place, score);
 }
 
 // Called once for each claim for which stores() says so. Returns whether a row has left.
 DYNEMB_HD bool store_key(TableRef const& table, Key key, int32_t pending_slot, uint64_t clock) {
   auto const slot = pending(pending_slot);  // its own inverse
+  auto const bucket = bucket_at(table, slot / kBucketCapacity);
+  auto const place = slot % kBucketCapacity;
+  auto const hash = hash_key(key);
   // A key of higher rank may have taken the slot after this one had claimed it.
-  if (atomic_load(score_at(table, slot)) != mark_of(hash_key(key))) return false;
-  auto const evicted = *digest_at(table, slot) != 0;
-  bring_in(table, key, slot, clock);
+  if (atomic_load(bucket.scores + place) != mark_of(hash)) return false;
+  auto const evicted = bucket.digests[place] != 0;
+  bring_in(bucket, place, key, hash, first_score(table.policy, clock));
   return evicted;
 }
 

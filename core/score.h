@@ -37,10 +37,14 @@ DYNEMB_HD uint64_t next_clock(uint64_t clock, uint64_t now) {
   return next;
 }
 
+// The bits of a score that hold the clock.
+DYNEMB_HD uint64_t clock_bits(ScorePolicy policy) {
+  return is_packed(policy) ? 0xffffffffu : ~uint64_t{0};
+}
+
 // Was the row used by the lookup whose clock this is?
 DYNEMB_HD bool is_touched(ScorePolicy policy, uint64_t score, uint64_t clock) {
-  return is_packed(policy) ? static_cast<uint32_t>(score) == static_cast<uint32_t>(clock)
-                           : score == clock;
+  return ((score ^ clock) & clock_bits(policy)) == 0;
 }
 
 // The score of a row that has just been stored, before any of its occurrences is counted.

@@ -23,26 +23,23 @@
 namespace dynemb::cuda {
 
 struct FullId {
-  Key key;
   uint64_t mark;
   int64_t bucket;  // of the shard
   int32_t table;
-  int32_t feature;
-  uint32_t position;
+
+  __device__ __forceinline__ FullId(CallView const& view, Missing const& missing) {
+    auto const hash = hash_key(missing.key);
+    table = view.features[missing.feature].table;
+    bucket = local_bucket_of(view.tables[table], hash);
+    mark = mark_of(hash);
+  }
 };
 
 // The number of a bucket among those of all tables, modulo the number of bins.
-__device__ __forceinline__ uint32_t bin_of(MissingCall const& call, FullId const& id) {
+__device__ __forceinline__ uint32_t bin_of(MissingCall const& call, Missing const& missing) {
+  auto const id = FullId(call.view, missing);
   auto const first = call.view.first_slot[id.table] / kBucketCapacity;
   return static_cast<uint32_t>(first + id.bucket) & (call.list.full.num_bins - 1);
-}
-
-__device__ __forceinline__ FullId full_id(MissingCall const& call, uint32_t number) {
-  auto const missing = *(call.list.last - number);
-  auto const t = call.view.features[missing.feature].table;
-  auto const hash = hash_key(missing.key);
-  auto const bucket = local_bucket_of(call.view.tables[t], hash);
-  return {missing.key, mark_of(hash), bucket, t, missing.feature, missing.position};
 }
 
 __device__ __forceinline__ uint32_t thread_of_grid() { return blockIdx.x * kThreads + threadIdx.x; }
@@ -52,7 +49,7 @@ __device__ __forceinline__ uint32_t threads_of_grid() { return gridDim.x * kThre
 
 __device__ __forceinline__ void count_bins(MissingCall const& call, uint32_t count) {
   for (auto i = thread_of_grid(); i < count; i += threads_of_grid()) {
-    atomicAdd(call.list.full.counts + bin_of(call, full_id(call, i)), 1u);
+    atomicAdd(call.list.full.bins + bin_of(call, *(call.list.last - i)), 1u);
   }
 }
 
@@ -65,32 +62,30 @@ __device__ __forceinline__ uint32_t sum_up_to(uint32_t value) {
   return value;
 }
 
-// Each bin gets a part of `order`. Which one does not matter: a warp takes the next for 32 bins.
+// Which part of the ids a bin gets does not matter: a warp takes the next for 32 bins.
 __device__ __forceinline__ void place_bins(FullIds const& full) {
   for (auto bin = thread_of_grid(); bin < full.num_bins; bin += threads_of_grid()) {
-    auto const count = full.counts[bin];
+    auto const count = full.bins[bin];
     auto const used = __ballot_sync(kFullWarp, count != 0);
     if (used == 0) continue;
     auto const up_to = sum_up_to(count);
     uint32_t first = 0;
     if (lane_id() == 31) first = atomicAdd(full.num_ids, up_to);
-    auto const begin = __shfl_sync(kFullWarp, first, 31) + up_to - count;
-    full.ends[bin] = begin;
-    auto const number = next_numbers(full.num_full, used);
-    if (count != 0) full.bins[number] = {begin, begin + count};
+    auto const end = __shfl_sync(kFullWarp, first, 31) + up_to;
+    full.bins[bin] = end - count;
+    auto const number = next_numbers(full.num_used, used);
+    if (count != 0) full.used[number] = {end - count, end};
   }
 }
 
 __device__ __forceinline__ void fill_bins(MissingCall const& call, uint32_t count) {
   auto const& full = call.list.full;
   for (auto i = thread_of_grid(); i < count; i += threads_of_grid()) {
-    full.order[atomicAdd(full.ends + bin_of(call, full_id(call, i)), 1u)] = i;
+    full.order[atomicAdd(full.bins + bin_of(call, *(call.list.last - i)), 1u)] = i;
   }
 }
 
 // ---- the buckets of a bin take them -------------------------------------------------------------
-
-constexpr uint32_t kDone = 1u << 31;  // in `order`: this id has its slot, or is refused
 
 __device__ __forceinline__ void count_rows_left(CallView const& view, Tally<1> const& rows_left) {
   rows_left.for_each_table(view.num_tables, [&](int32_t t, uint32_t const(&events)[1]) {
@@ -102,85 +97,90 @@ __device__ __forceinline__ void count_rows_left(CallView const& view, Tally<1> c
   });
 }
 
-// A warp at work on a bin.
-struct BinWorker {
-  static constexpr int kLanes = 32;
-  using Group = TileGroup<kLanes>;
+// A warp at work on bins, one after the other.
+class BinWorker {
+ public:
+  __device__ __forceinline__ BinWorker(MissingCall const& call, Tally<1> const& rows_left)
+      : call_(call), full_(call.list.full), rows_left_(rows_left) {}
 
-  MissingCall const& call;
-  Tally<1> const& rows_left;
-  Group const& group;
-  uint32_t end;  // of the bin in `order`
+  __device__ __forceinline__ void fill_buckets(FullBin const& bin) const {
+    for (auto base = bin.begin; base < bin.end; base += 32) {
+      auto const own = own_of(bin, base);
+      auto const id = FullId(call_.view, own.missing);
+      for (auto rest = group_.ballot(own.missing.won == kUndecided); rest != 0;) {
+        auto const first = lowest_bit(rest);
+        auto const number = group_.broadcast(static_cast<uint64_t>(id.bucket), first);
+        auto const table = static_cast<int32_t>(group_.broadcast(static_cast<uint64_t>(id.table), first));
+        auto const bucket = static_cast<int64_t>(number);
+        auto const mine = (rest >> lane_id() & 1) != 0 && id.table == table && id.bucket == bucket;
+        fill_bucket({base, bin.end}, own, id, mine, table, bucket);
+        rest &= ~group_.ballot(mine);
+      }
+    }
+  }
 
-  // The id of this lane among those from `base` on.
+ private:
+  using Group = TileGroup<32>;
+
+  // The id of this lane among the 32 from `base` on.
   struct Own {
-    FullId id;
-    bool waits;
+    Missing* listed;
+    Missing missing;
   };
 
-  __device__ __forceinline__ Own own_of(uint32_t base) const {
-    auto const i = base + static_cast<uint32_t>(group.rank());
-    auto const number = i < end ? call.list.full.order[i] : kDone;
-    if ((number & kDone) != 0) return {{}, false};
-    return {full_id(call, number), true};
+  __device__ __forceinline__ Own own_of(FullBin const& bin, uint32_t base) const {
+    auto const i = base + static_cast<uint32_t>(lane_id());
+    Missing const none{};
+    if (i >= bin.end) return {nullptr, none};
+    auto* const listed = call_.list.last - full_.order[i];
+    return {listed, *listed};
   }
 
-  __device__ __forceinline__ void run(uint32_t begin) const {
-    for (auto base = begin; base < end; base += kLanes) {
-      for (auto own = own_of(base);;) {
-        auto const waiting = group.ballot(own.waits);
-        if (waiting == 0) break;
-        auto const first = __ffs(static_cast<int>(waiting)) - 1;
-        auto const bucket = group.broadcast(static_cast<uint64_t>(own.id.bucket), first);
-        auto const table = group.broadcast(static_cast<uint64_t>(own.id.table), first);
-        fill_bucket(base, &own, static_cast<int32_t>(table), static_cast<int64_t>(bucket));
-      }
-    }
-  }
-
-  // All ids of this bucket are at `begin` or later. `first` are those at `begin`.
-  __device__ __forceinline__ void fill_bucket(uint32_t begin, Own* first, int32_t t,
-                                              int64_t number) const {
-    auto const& table = call.view.tables[t];
-    auto const& use = call.uses[t];
-    auto const slot_at = [&](int place) {
-      return static_cast<int32_t>(number * kBucketCapacity + place);
-    };
-    auto const of_bucket = [&](Own const& own) {
-      return own.waits && own.id.table == t && own.id.bucket == number;
-    };
-    auto bucket = FullBucket<Group>(group, table, bucket_at(table, number), use.clock);
+  // All undecided ids of this bucket are in `bin`; of its first 32 the lane has `own`, and `mine`
+  // says whether that is one.
+  __device__ __forceinline__ void fill_bucket(FullBin const& bin, Own own, FullId id, bool mine,
+                                              int32_t t, int64_t number) const {
+    auto const& table = call_.view.tables[t];
+    auto const clock = call_.uses[t].clock;
+    auto const where = bucket_at(table, number);
+    auto bucket = FullBucket<Group>(group_, table, where, clock);
     // Later ids may displace one, and packed scores count it: then resolve() asks whose slot it is.
-    auto const is_final = end - begin <= kLanes && !is_packed(table.policy);
-    for (auto base = begin; base < end; base += kLanes) {
-      auto own = base == begin ? *first : own_of(base);
-      auto const mine = of_bucket(own);
-      auto const lowest = bucket.lowest_rank();
-      auto const may_claim = mine && rank_of_mark(own.id.mark) >= lowest;
+    auto const is_final = bin.end - bin.begin <= 32 && !is_packed(table.policy);
+    auto claims = mine;
+    for (auto base = bin.begin;;) {
       Claim result{-1, false};
-      for (auto rest = group.ballot(may_claim); rest != 0; rest &= rest - 1) {
+      for (auto rest = group_.ballot(claims); rest != 0; rest &= rest - 1) {
         auto const from = lowest_bit(rest);
-        auto const taken = bucket.claim(group.broadcast(own.id.mark, from));
-        if (own.id.mark == taken.displaced) result = {-1, false};
-        if (group.rank() == from) result = {taken.place, taken.won};
+        auto const taken = bucket.claim(group_.broadcast(id.mark, from));
+        if (id.mark == taken.displaced) result = {-1, false};
+        if (lane_id() == from) result = {taken.place, taken.won};
       }
       if (mine) {
-        auto slot = result.place < 0 ? kRefusedSlot : slot_at(result.place);
-        if (result.won) bring_in(table, own.id.key, slot, use.clock);
-        if (result.place >= 0 && !is_final) slot = pending(slot);
-        call.view.features[own.id.feature].slots[own.id.position] = slot;
-        auto& number_of = call.list.full.order[base + static_cast<uint32_t>(group.rank())];
-        if (result.won) (call.list.last - number_of)->won = kFullBucket;
-        if (base == begin) {
-          first->waits = false;
-        } else {
-          number_of |= kDone;
+        auto slot = kRefusedSlot;
+        if (result.place >= 0) slot = static_cast<int32_t>(number) * kBucketCapacity + result.place;
+        if (result.won) {
+          bring_in(where, result.place, own.missing.key, id.mark, first_score(table.policy, clock));
         }
+        if (result.place >= 0 && !is_final) slot = pending(slot);
+        call_.view.features[own.missing.feature].slots[own.missing.position] = slot;
+        own.listed->won = result.won ? kFullBucket : kNotWon;
       }
-      group.sync();  // who displaces another one writes after it
+      base += 32;
+      if (base >= bin.end) break;
+      __syncwarp();  // who displaces another one writes after it
+      own = own_of(bin, base);
+      id = FullId(call_.view, own.missing);
+      mine = own.missing.won == kUndecided && id.table == t && id.bucket == number;
+      auto const lowest = bucket.lowest_rank();
+      claims = mine && rank_of_mark(id.mark) >= lowest;
     }
-    if (group.rank() == 0 && bucket.rows_left() != 0) rows_left.add(t, 0, bucket.rows_left());
+    if (lane_id() == 0 && bucket.rows_left() != 0) rows_left_.add(t, 0, bucket.rows_left());
   }
+
+  MissingCall const& call_;
+  FullIds const& full_;
+  Tally<1> const& rows_left_;
+  Group group_;
 };
 
 // A warp a bin.
@@ -188,13 +188,17 @@ __device__ __forceinline__ void fill_full_buckets(MissingCall const& call) {
   __shared__ Tally<1>::Counts counts;
   auto const rows_left = Tally<1>{counts};
   rows_left.clear();
-  auto const& full = call.list.full;
-  auto const group = BinWorker::Group();
-  auto const num_full = *full.num_full;
-  constexpr auto kLanes = static_cast<uint32_t>(BinWorker::kLanes);
-  for (auto i = thread_of_grid() / kLanes; i < num_full; i += threads_of_grid() / kLanes) {
-    auto const bin = full.bins[i];
-    BinWorker{call, rows_left, group, bin.end}.run(bin.begin);
+  auto const worker = BinWorker(call, rows_left);
+  auto const num_used = *call.list.full.num_used;
+  auto const* const used = call.list.full.used;
+  auto const step = threads_of_grid() / 32;
+  auto i = thread_of_grid() / 32;
+  auto bin = i < num_used ? used[i] : FullBin{};
+  while (i < num_used) {
+    i += step;
+    auto const next = i < num_used ? used[i] : FullBin{};  // on its way meanwhile
+    worker.fill_buckets(bin);
+    bin = next;
   }
   count_rows_left(call.view, rows_left);
 }

@@ -108,10 +108,12 @@ struct LookupIds {
       claimed = claim_empty_slot(here.table, id->key);
       here.feature.slots[position] = claimed.slot;
     }
-    auto const fills = draws && claimed.won == kEmptySlot;
-    append_missing(list, missing, __ballot_sync(kFullWarp, claimed.slot == kMissingSlot),
+    auto const full = claimed.slot == kMissingSlot;
+    auto const won = full ? kUndecided : claimed.won;
+    auto const fills = draws && won == kEmptySlot;
+    append_missing(list, missing, __ballot_sync(kFullWarp, full),
                    {id->key, static_cast<uint32_t>(position),
-                    static_cast<uint16_t>(here.feature_index), claimed.won, fills});
+                    static_cast<uint16_t>(here.feature_index), won, fills});
     if (fills) id->slot = claimed.slot;  // the others stay missing
   }
 

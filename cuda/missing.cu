@@ -48,7 +48,7 @@ __device__ __forceinline__ void store(MissingCall const& call, uint32_t count) {
 // Those of full buckets last: bucket by bucket, as they were brought together.
 __device__ __forceinline__ Missing missing_id(MissingList const& list,
                                                      MissingCounts const& counts, uint32_t i) {
-  if (i >= counts.ids) return *(list.last - (list.full.order[i - counts.ids] & ~kDone));
+  if (i >= counts.ids) return *(list.last - list.full.order[i - counts.ids]);
   return list.ids[from_end(i, counts.ids)];
 }
 
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kThreads, 4) gather_full_kernel(MissingCall co
   if (counts.full != 0) gather_full(call, counts.full);
 }
 
-__global__ void __launch_bounds__(kThreads, 4)
+__global__ void __launch_bounds__(kThreads, 3)
     full_buckets_kernel(__grid_constant__ MissingCall const call) {
   if (call.list.counts->full != 0) fill_full_buckets(call);
 }
@@ -191,7 +191,7 @@ cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_
     return launch(missing_kernel, persistent_blocks(most, 3), stream, call);
   }
   DYNEMB_CUDA_TRY(launch(gather_full_kernel, persistent_blocks(most, 4), stream, call));
-  DYNEMB_CUDA_TRY(launch(full_buckets_kernel, persistent_blocks(most, 4), stream, call));
+  DYNEMB_CUDA_TRY(launch(full_buckets_kernel, persistent_blocks(most, 3), stream, call));
   if (call.counts_uses) {
     DYNEMB_CUDA_TRY(launch(store_kernel, persistent_blocks(most, 8), stream, call));
   }

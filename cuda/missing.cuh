@@ -26,20 +26,19 @@ struct MissingCounts {
   uint32_t full;  // whose bucket had none
 };
 
-// Places in `order`.
+// Some of FullIds::order.
 struct FullBin {
   uint32_t begin, end;
 };
 
 // Where those of full buckets are brought together (cuda/full_buckets.cuh).
 struct FullIds {
-  uint32_t num_bins;  // a power of two
-  uint32_t* counts;   // [num_bins] ids of a bin, 0 before
-  uint32_t* ends;     // [num_bins] in `order`
-  uint32_t* order;    // [all ids of the call] numbers of ids, those of a bin side by side
-  FullBin* bins;      // [num_bins] those that are not empty
-  uint32_t* num_ids;  // [1] that bins have made room for, 0 before
-  uint32_t* num_full; // [1] bins that are not empty, 0 before
+  uint32_t num_bins;   // a power of two
+  uint32_t* bins;      // [num_bins] how many ids, 0 before; then where the next one goes
+  FullBin* used;       // [num_bins] those that are not empty
+  uint32_t* order;     // [all ids of the call] their numbers on the list, those of a bin together
+  uint32_t* num_ids;   // [1] that bins have made room for, 0 before
+  uint32_t* num_used;  // [1] bins that are not empty, 0 before
 };
 
 struct MissingList {
@@ -62,11 +61,11 @@ struct MissingCall {
 // By the threads of the kernel before the first one that appends.
 __device__ __forceinline__ void begin_missing(MissingList const& list, Share const& share) {
   if (share.rank == 0) {
-    *list.arrived = *list.ended = *list.full.num_ids = *list.full.num_full = 0;
+    *list.arrived = *list.ended = *list.full.num_ids = *list.full.num_used = 0;
   }
-  auto* const counts = reinterpret_cast<uint4*>(list.full.counts);
+  auto* const bins = reinterpret_cast<uint4*>(list.full.bins);
   auto const quads = static_cast<int32_t>(list.full.num_bins / 4);
-  for (auto i = share.rank; i < quads; i += share.size) counts[i] = {0, 0, 0, 0};
+  for (auto i = share.rank; i < quads; i += share.size) bins[i] = {0, 0, 0, 0};
 }
 
 // Numbers for the lanes in `lanes`, in their order. Reached by all lanes of a warp.
@@ -105,9 +104,8 @@ inline FullIds take_full_ids(int64_t num_ids, uint32_t* zeros, Scratch& scratch)
   while (num_bins * 2 <= num_ids) num_bins *= 2;
   return {num_bins,
           scratch.take<uint32_t>(num_bins),
-          scratch.take<uint32_t>(num_bins),
-          scratch.take<uint32_t>(num_ids),
           scratch.take<FullBin>(num_bins),
+          scratch.take<uint32_t>(num_ids),
           zeros,
           zeros + 1};
 }

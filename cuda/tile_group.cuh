@@ -37,10 +37,18 @@ class TileGroup {
   }
 
   __device__ uint64_t min(uint64_t value) const {
-    auto const high = static_cast<uint32_t>(value >> 32);
-    auto const least = __reduce_min_sync(mask_, high);
-    auto const low = high == least ? static_cast<uint32_t>(value) : ~0u;
-    return uint64_t{least} << 32 | __reduce_min_sync(mask_, low);
+    if constexpr (kWidth == 32) {
+      auto const high = static_cast<uint32_t>(value >> 32);
+      auto const least = __reduce_min_sync(mask_, high);
+      auto const low = high == least ? static_cast<uint32_t>(value) : ~0u;
+      return uint64_t{least} << 32 | __reduce_min_sync(mask_, low);
+    } else {
+      for (int distance = kWidth / 2; distance > 0; distance /= 2) {
+        auto const other = __shfl_xor_sync(mask_, value, distance, kWidth);
+        value = other < value ? other : value;
+      }
+      return value;
+    }
   }
 
   __device__ uint64_t max(uint64_t value) const {

@@ -86,9 +86,10 @@ void probe(LookupArgs const& args, Touch const* uses, MissingList const& list) {
       if (slot != kMissingSlot) continue;
       auto const claimed = claim_empty_slot(table, key);
       feature.slots[i] = claimed.slot;
+      auto const full = claimed.slot == kMissingSlot;
       auto const missing = Missing{key, static_cast<uint32_t>(i), static_cast<uint16_t>(f),
-                                   claimed.won, false};
-      if (claimed.slot == kMissingSlot) {
+                                   full ? kUndecided : claimed.won, false};
+      if (full) {
         *(list.last - list.counts->full++) = missing;
       } else {
         list.ids[list.counts->ids++] = missing;
