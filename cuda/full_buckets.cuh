@@ -97,30 +97,48 @@ __device__ __forceinline__ void count_rows_left(CallView const& view, Tally<1> c
   });
 }
 
-// A warp at work on bins, one after the other.
+__device__ __forceinline__ void prefetch_line(void const* address) {
+#ifdef __CUDA_ARCH__
+  asm volatile("prefetch.global.L2 [%0];" : : "l"(address));
+#else
+  static_cast<void>(address);
+#endif
+}
+
+// A warp at work on bins, one after the other, 32 ids at a time.
 class BinWorker {
  public:
   __device__ __forceinline__ BinWorker(MissingCall const& call, Tally<1> const& rows_left)
-      : call_(call), full_(call.list.full), rows_left_(rows_left) {}
+      : call_(call), rows_left_(rows_left) {}
 
-  __device__ __forceinline__ void fill_buckets(FullBin const& bin) const {
+  __device__ __forceinline__ void run(FullBin const& bin) const {
     for (auto base = bin.begin; base < bin.end; base += 32) {
       auto const own = own_of(bin, base);
       auto const id = FullId(call_.view, own.missing);
-      for (auto rest = group_.ballot(own.missing.won == kUndecided); rest != 0;) {
+      auto const undecided = own.missing.won == kUndecided;
+      // Those of the same bucket; padding has one of its own.
+      auto const same = __match_any_sync(kFullWarp, undecided ? number_of(id) : kNothing);
+      if (undecided && lowest_bit(same) == lane_id()) prefetch(id);
+      Claim result{-1, false};
+      for (auto rest = group_.ballot(undecided); rest != 0;) {
         auto const first = lowest_bit(rest);
-        auto const number = group_.broadcast(static_cast<uint64_t>(id.bucket), first);
-        auto const table = static_cast<int32_t>(group_.broadcast(static_cast<uint64_t>(id.table), first));
-        auto const bucket = static_cast<int64_t>(number);
-        auto const mine = (rest >> lane_id() & 1) != 0 && id.table == table && id.bucket == bucket;
-        fill_bucket({base, bin.end}, own, id, mine, table, bucket);
-        rest &= ~group_.ballot(mine);
+        auto const lanes = __shfl_sync(kFullWarp, same, first);
+        auto const bucket = BucketId{__shfl_sync(kFullWarp, id.table, first),
+                                     __shfl_sync(kFullWarp, id.bucket, first)};
+        claim_all({base + 32, bin.end}, bucket, id, (lanes >> lane_id() & 1) != 0, &result);
+        rest &= ~lanes;
       }
+      if (undecided) settle(own, id, result, true);
     }
   }
 
  private:
   using Group = TileGroup<32>;
+
+  struct BucketId {
+    int32_t table;
+    int64_t number;  // of the shard
+  };
 
   // The id of this lane among the 32 from `base` on.
   struct Own {
@@ -132,53 +150,84 @@ class BinWorker {
     auto const i = base + static_cast<uint32_t>(lane_id());
     Missing const none{};
     if (i >= bin.end) return {nullptr, none};
-    auto* const listed = call_.list.last - full_.order[i];
+    auto* const listed = call_.list.last - call_.list.full.order[i];
     return {listed, *listed};
   }
 
-  // All undecided ids of this bucket are in `bin`; of its first 32 the lane has `own`, and `mine`
-  // says whether that is one.
-  __device__ __forceinline__ void fill_bucket(FullBin const& bin, Own own, FullId id, bool mine,
-                                              int32_t t, int64_t number) const {
-    auto const& table = call_.view.tables[t];
-    auto const clock = call_.uses[t].clock;
-    auto const where = bucket_at(table, number);
-    auto bucket = FullBucket<Group>(group_, table, where, clock);
-    // Later ids may displace one, and packed scores count it: then resolve() asks whose slot it is.
-    auto const is_final = bin.end - bin.begin <= 32 && !is_packed(table.policy);
-    auto claims = mine;
-    for (auto base = bin.begin;;) {
-      Claim result{-1, false};
-      for (auto rest = group_.ballot(claims); rest != 0; rest &= rest - 1) {
-        auto const from = lowest_bit(rest);
-        auto const taken = bucket.claim(group_.broadcast(id.mark, from));
-        if (id.mark == taken.displaced) result = {-1, false};
-        if (lane_id() == from) result = {taken.place, taken.won};
-      }
-      if (mine) {
-        auto slot = kRefusedSlot;
-        if (result.place >= 0) slot = static_cast<int32_t>(number) * kBucketCapacity + result.place;
-        if (result.won) {
-          bring_in(where, result.place, own.missing.key, id.mark, first_score(table.policy, clock));
-        }
-        if (result.place >= 0 && !is_final) slot = pending(slot);
-        call_.view.features[own.missing.feature].slots[own.missing.position] = slot;
-        own.listed->won = result.won ? kFullBucket : kNotWon;
-      }
-      base += 32;
-      if (base >= bin.end) break;
-      __syncwarp();  // who displaces another one writes after it
-      own = own_of(bin, base);
-      id = FullId(call_.view, own.missing);
-      mine = own.missing.won == kUndecided && id.table == t && id.bucket == number;
-      auto const lowest = bucket.lowest_rank();
-      claims = mine && rank_of_mark(id.mark) >= lowest;
+  // Of a bucket, among those of all tables.
+  __device__ __forceinline__ uint64_t number_of(FullId const& id) const {
+    return static_cast<uint64_t>(id.bucket) << 8 | static_cast<uint64_t>(id.table);
+  }
+
+  static __device__ __forceinline__ bool is_of(FullId const& id, BucketId const& bucket) {
+    return id.table == bucket.table && id.bucket == bucket.number;
+  }
+
+  // Keys and scores of all buckets at once: the reads overlap.
+  __device__ __forceinline__ void prefetch(FullId const& id) const {
+    auto const bucket = bucket_at(call_.view.tables[id.table], id.bucket);
+    for (int line = kKeysOffset / 128; line < kBucketBytes / 128; ++line) {
+      prefetch_line(bucket.digests + line * 128);
     }
-    if (lane_id() == 0 && bucket.rows_left() != 0) rows_left_.add(t, 0, bucket.rows_left());
+  }
+
+  // The claims of the lanes in question, in any order. Whom they displace among `earlier` ones has
+  // no slot any more.
+  __device__ __forceinline__ void claim(FullBucket<Group>* bucket, FullId const& id, bool claims,
+                                        Claim* result, FullId const& earlier,
+                                        Claim* earlier_result) const {
+    for (auto rest = group_.ballot(claims); rest != 0; rest &= rest - 1) {
+      auto const from = lowest_bit(rest);
+      auto const taken = bucket->claim(__shfl_sync(kFullWarp, id.mark, from));
+      if (earlier.mark == taken.displaced) *earlier_result = {-1, false};
+      if (id.mark == taken.displaced) *result = {-1, false};
+      if (lane_id() == from) *result = {taken.place, taken.won};
+    }
+  }
+
+  // All undecided ids of one bucket: those of the lanes of which `mine` says so, and those in
+  // `later` places, most often none.
+  __device__ __forceinline__ void claim_all(FullBin const& later, BucketId const& of,
+                                            FullId const& id, bool mine, Claim* result) const {
+    auto const& table = call_.view.tables[of.table];
+    auto const where = bucket_at(table, of.number);
+    auto bucket = FullBucket<Group>(group_, table, where, call_.uses[of.table].clock);
+    claim(&bucket, id, mine, result, id, result);
+    for (auto base = later.begin; base < later.end; base += 32) {
+      auto const other = own_of(later, base);
+      auto const other_id = FullId(call_.view, other.missing);
+      auto const decides = other.missing.won == kUndecided && is_of(other_id, of);
+      auto const lowest = bucket.lowest_rank();
+      Claim other_result{-1, false};
+      claim(&bucket, other_id, decides && rank_of_mark(other_id.mark) >= lowest, &other_result, id,
+            result);
+      if (decides) settle(other, other_id, other_result, false);
+      __syncwarp();  // who displaces another one writes after it
+    }
+    if (lane_id() == 0 && bucket.rows_left() != 0) {
+      rows_left_.add(of.table, 0, bucket.rows_left());
+    }
+  }
+
+  // Writes what an id has won. If it may still be displaced, or its table counts occurrences,
+  // resolve() asks whose slot it is.
+  __device__ __forceinline__ void settle(Own const& own, FullId const& id, Claim const& result,
+                                         bool is_final) const {
+    auto const& table = call_.view.tables[id.table];
+    auto slot = kRefusedSlot;
+    if (result.place >= 0) {
+      slot = static_cast<int32_t>(id.bucket) * kBucketCapacity + result.place;
+      if (!is_final || is_packed(table.policy)) slot = pending(slot);
+    }
+    if (result.won) {
+      bring_in(bucket_at(table, id.bucket), result.place, own.missing.key, id.mark,
+               first_score(table.policy, call_.uses[id.table].clock));
+    }
+    call_.view.features[own.missing.feature].slots[own.missing.position] = slot;
+    own.listed->won = result.won ? kFullBucket : kNotWon;
   }
 
   MissingCall const& call_;
-  FullIds const& full_;
   Tally<1> const& rows_left_;
   Group group_;
 };
@@ -190,15 +239,8 @@ __device__ __forceinline__ void fill_full_buckets(MissingCall const& call) {
   rows_left.clear();
   auto const worker = BinWorker(call, rows_left);
   auto const num_used = *call.list.full.num_used;
-  auto const* const used = call.list.full.used;
-  auto const step = threads_of_grid() / 32;
-  auto i = thread_of_grid() / 32;
-  auto bin = i < num_used ? used[i] : FullBin{};
-  while (i < num_used) {
-    i += step;
-    auto const next = i < num_used ? used[i] : FullBin{};  // on its way meanwhile
-    worker.fill_buckets(bin);
-    bin = next;
+  for (auto i = thread_of_grid() / 32; i < num_used; i += threads_of_grid() / 32) {
+    worker.run(call.list.full.used[i]);
   }
   count_rows_left(call.view, rows_left);
 }

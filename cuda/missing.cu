@@ -70,7 +70,7 @@ __device__ __forceinline__ void resolve_all(MissingCall const& call, MissingCoun
       t = id.feature.table;
       auto& slot = id.feature.slots[id.position];
       now = resolve(id.table, id.key, {slot, missing.won}, call.uses[t]);
-      slot = now.slot;
+      if (slot != now.slot) slot = now.slot;
       if (now.is_new) tally.add(t, 0);
       if (now.slot == kRefusedSlot) tally.add(t, 1);
     }

@@ -223,6 +223,15 @@ inline bool __any_sync(unsigned mask, bool predicate) {
   return __ballot_sync(mask, predicate) != 0;
 }
 
+inline unsigned __match_any_sync(unsigned mask, uint64_t value) {
+  auto const* const values = dynemb::testing::Block::current().meet(mask, value);
+  unsigned result = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if ((mask >> lane & 1) != 0 && values[lane] == value) result |= 1u << lane;
+  }
+  return result;
+}
+
 inline uint32_t __reduce_min_sync(unsigned mask, uint32_t value) {
   auto const* const values = dynemb::testing::Block::current().meet(mask, value);
   auto result = value;
