@@ -80,21 +80,16 @@ struct Ranking {
   }
 };
 
-// Among the slots from `begin` on; what find_empty says.
-template <class Group>
-DYNEMB_HD Victim find_empty_of_four(Group const& group, Bucket const& bucket, int begin,
-                                    uint64_t mark) {
-  uint64_t own = kNothing, empty = kNothing;
-  for (int place = begin + group.rank(); place < begin + 4; place += group.size()) {
+// Of four slots, what find_empty says.
+DYNEMB_HD Victim find_empty_of_four(Bucket const& bucket, int begin, uint64_t mark) {
+  auto own = -1, empty = -1;
+  for (int place = begin; place < begin + 4; ++place) {
     auto const score = atomic_load(bucket.scores + place);
-    if (score == mark) own = static_cast<uint64_t>(place);
-    if (score == kEmptyScore && empty == kNothing) empty = static_cast<uint64_t>(place);
+    if (score == mark) own = place;
+    if (score == kEmptyScore && empty < 0) empty = place;
   }
-  own = group.min(own);
-  if (own != kNothing) return {static_cast<int>(own), mark};
-  empty = group.min(empty);
-  if (empty != kNothing) return {static_cast<int>(empty), kEmptyScore};
-  return {-1, kEmptyScore};
+  if (own >= 0) return {own, mark};
+  return {empty, kEmptyScore};
 }
 
 // The first empty place, or the place already marked for this key (its `score` is then the mark).
@@ -102,137 +97,74 @@ DYNEMB_HD Victim find_empty_of_four(Group const& group, Bucket const& bucket, in
 // A digest of 0 means that the slot was empty when the phase began. A key looks at such slots
 // always in the same order and takes the first, and none becomes empty again: so a slot with its
 // mark comes before those that it finds empty, and the search ends at the first empty one.
-template <class Group>
-DYNEMB_HD Victim find_empty(Group const& group, Bucket const& bucket, uint64_t mark) {
+DYNEMB_HD Victim find_empty(Bucket const& bucket, uint64_t mark) {
   constexpr int kWords = kBucketCapacity / 8;
-  auto const* const words = reinterpret_cast<uint64_t const*>(bucket.digests);
   constexpr int kQuarter = kQuarterBucket / 8;
+  auto const* const words = reinterpret_cast<uint64_t const*>(bucket.digests);
   auto const nearest = preferred_quarter(mark) * kQuarter;
-  auto const word_of = [&](int i) { return i ^ nearest; };  // quarter by quarter
-  for (int first = 0; first < kWords;) {
-    // The next word with an empty digest, and then four slots, one a lane, of which one is empty:
-    // the scores of four are a sector of a GPU's memory. If all are taken by now, the next four.
-    uint64_t next = kNothing;
-    for (int i = first + group.rank(); i < kWords && next == kNothing; i += group.size()) {
-      if (equal_bytes(words[word_of(i)], 0) != 0) next = static_cast<uint64_t>(i);
-    }
-    next = group.min(next);
-    if (next == kNothing) break;
-    auto const word = word_of(static_cast<int>(next));
-    auto const in_lower = static_cast<uint32_t>(equal_bytes(words[word], 0)) != 0;
+  for (int i = 0; i < kWords; ++i) {
+    auto const word = i ^ nearest;  // quarter by quarter
+    auto const empty = equal_bytes(words[word], 0);
+    if (empty == 0) continue;
+    // Four slots: their scores are a sector of a GPU's memory. If all are taken by now, the next
+    // four.
+    auto const in_lower = static_cast<uint32_t>(empty) != 0;
     for (int begin = word * 8 + (in_lower ? 0 : 4); begin < word * 8 + 8; begin += 4) {
-      auto const slot = find_empty_of_four(group, bucket, begin, mark);
+      auto const slot = find_empty_of_four(bucket, begin, mark);
       if (slot.place >= 0) return slot;
     }
-    first = static_cast<int>(next) + 1;
   }
   return {-1, kEmptyScore};
 }
 
-// The scores of a full bucket that a lane looks at, as it saw them at one time.
-template <class Group>
-struct SeenScores {
-  Group const& group;
-  uint64_t score[kBucketCapacity / Group::kLeastSize];
-
-  // All are asked for before any is compared: on a GPU one answer takes as long as all together.
-  DYNEMB_HD SeenScores(Group const& group, Bucket const& bucket) : group(group) {
-    DYNEMB_UNROLLED
-    for (int i = 0; i < count(); ++i) score[i] = atomic_load(bucket.scores + place(i));
-  }
-
-  DYNEMB_HD int count() const { return kBucketCapacity / group.size(); }
-  DYNEMB_HD int place(int i) const { return i * group.size() + group.rank(); }
-
-  // The place of the smallest number that number(i) gives, and that number; kNothing counts as
-  // none.
-  template <class Function>
-  DYNEMB_HD Victim smallest(Function const& number) const {
-    uint64_t lowest = kNothing, lowest_place = kNothing;
-    DYNEMB_UNROLLED
-    for (int i = 0; i < count(); ++i) {
-      auto const value = number(i);
-      lowest_place = value < lowest ? static_cast<uint64_t>(place(i)) : lowest_place;
-      lowest = value < lowest ? value : lowest;
-    }
-    auto const value = group.min(lowest);
-    if (value == kNothing) return {-1, value};
-    return {static_cast<int>(group.min(lowest == value ? lowest_place : kNothing)), value};
-  }
-};
-
-// Of the rows with this score that with the smallest key.
-template <class Group>
-DYNEMB_HD Victim smallest_key(Bucket const& bucket, SeenScores<Group> const& seen, uint64_t score) {
-  uint64_t keys[kBucketCapacity / Group::kLeastSize];
-  DYNEMB_UNROLLED
-  for (int i = 0; i < seen.count(); ++i) {
-    keys[i] = seen.score[i] == score ? bucket.keys[seen.place(i)] : kNothing;
-  }
-  return {seen.smallest([&](int i) { return keys[i]; }).place, score};
-}
-
 // What to take in a bucket without empty slots, or the place already marked for this key (its
-// `score` is then the mark); a row that may leave, or else the largest mark. It looks once: a key
-// that another thread marks between two looks would be seen by neither, and get a second slot.
-template <class Group>
-DYNEMB_HD Victim find_victim(Group const& group, TableRef const& table, Bucket const& bucket,
-                             uint64_t mark, uint64_t clock) {
-  auto const policy = table.policy;
-  auto const evicts = table.evicts != 0;
-  auto const seen = SeenScores<Group>(group, bucket);
-  uint64_t own = kNothing, lowest = kNothing;
-  DYNEMB_UNROLLED
-  for (int i = 0; i < seen.count(); ++i) {
-    auto const score = seen.score[i];
-    auto const leaves = evicts && !is_mark(score) && !is_touched(policy, score, clock);
-    own = score == mark ? static_cast<uint64_t>(seen.place(i)) : own;
-    lowest = leaves && score < lowest ? score : lowest;
+// `score` is then the mark). It looks once: a key that another thread marks between two looks would
+// be seen by neither, and get a second slot.
+DYNEMB_HD Victim find_victim(TableRef const& table, Bucket const& bucket, uint64_t mark,
+                             uint64_t clock) {
+  auto const ranking = Ranking(table, clock);
+  uint64_t scores[kBucketCapacity];
+  auto lowest = kNeverGoes;
+  auto first = -1;
+  for (int place = 0; place < kBucketCapacity; ++place) {
+    auto const score = scores[place] = atomic_load(bucket.scores + place);
+    if (score == mark) return {place, mark};
+    auto const rank = ranking.of(score);
+    first = rank < lowest ? place : first;
+    lowest = rank < lowest ? rank : lowest;
   }
-  own = group.min(own);
-  if (own != kNothing) return {static_cast<int>(own), mark};
-  auto const score = group.min(lowest);
-  if (score != kNothing) return smallest_key(bucket, seen, score);
-  auto const largest =
-      seen.smallest([&](int i) { return is_mark(seen.score[i]) ? ~seen.score[i] : kNothing; });
-  return {largest.place, ~largest.score};
-}
-
-// The lanes of a group agree on every decision: they decide on reduced values only, and the swap
-// is made by one lane that tells the others.
-template <class Group>
-DYNEMB_HD uint64_t swap_together(Group const& group, uint64_t* address, uint64_t expected,
-                                 uint64_t desired) {
-  uint64_t seen = 0;
-  if (group.rank() == 0) seen = compare_and_swap(address, expected, desired);
-  return group.broadcast(seen, 0);
+  if (lowest >= rank_of_mark(mark)) return {-1, kEmptyScore};
+  // Whose key it is does not matter for a mark, and its thread may be about to write it.
+  if (lowest > kLastRankOfRows) return {first, scores[first]};
+  for (int place = first + 1; place < kBucketCapacity; ++place) {
+    if (scores[place] == scores[first] && bucket.keys[place] < bucket.keys[first]) first = place;
+  }
+  return {first, scores[first]};
 }
 
 // Precondition of both: the key is not in the bucket.
 
 // Takes an empty slot. place < 0: the bucket has none, so that claim_full decides; it never has one
 // again in this phase.
-template <class Group>
-DYNEMB_HD Claim claim_empty(Group const& group, Bucket const& bucket, uint64_t mark) {
+DYNEMB_HD Claim claim_empty(Bucket const& bucket, uint64_t mark) {
   for (;;) {
-    auto const slot = find_empty(group, bucket, mark);
+    auto const slot = find_empty(bucket, mark);
     if (slot.place < 0 || slot.score == mark) return {slot.place, false};
-    auto const seen = swap_together(group, bucket.scores + slot.place, slot.score, mark);
+    auto const seen = compare_and_swap(bucket.scores + slot.place, slot.score, mark);
     if (seen == slot.score) return {slot.place, true};
     if (seen == mark) return {slot.place, false};
   }
 }
 
 // Takes the slot of a row that may leave, or of a larger mark. place < 0: the key is refused.
-// Precondition: the lookup whose clock this is has touched every row that it uses.
-template <class Group>
-DYNEMB_HD Claim claim_full(Group const& group, TableRef const& table, Bucket const& bucket,
-                           uint64_t mark, uint64_t clock) {
+// Precondition: the lookup whose clock this is has touched every row that it uses. Who has all new
+// keys of the bucket need not do it one by one: core/full_bucket.h.
+DYNEMB_HD Claim claim_full(TableRef const& table, Bucket const& bucket, uint64_t mark,
+                           uint64_t clock) {
   for (;;) {
-    auto const victim = find_victim(group, table, bucket, mark, clock);
-    if (victim.place >= 0 && victim.score == mark) return {victim.place, false};
-    if (victim.place < 0 || (is_mark(victim.score) && victim.score < mark)) return {-1, false};
-    auto const seen = swap_together(group, bucket.scores + victim.place, victim.score, mark);
+    auto const victim = find_victim(table, bucket, mark, clock);
+    if (victim.place < 0 || victim.score == mark) return {victim.place, false};
+    auto const seen = compare_and_swap(bucket.scores + victim.place, victim.score, mark);
     if (seen == victim.score) return {victim.place, true};
     if (seen == mark) return {victim.place, false};
   }

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "core/claim.h"
+#include "core/group.h"
 #include "core/macros.h"
 #include "core/table_ref.h"
 
@@ -37,13 +38,19 @@ class FullBucket {
     for (int i = 0; i < slots(); i += 2) {
       auto const scores = pair_at(bucket.scores, place(i));
       auto const keys = pair_at(bucket.keys, place(i));
-      ranks_[i] = ranking.of(scores.first), ranks_[i + 1] = ranking.of(scores.second);
-      keys_[i] = keys.first, keys_[i + 1] = keys.second;
+      ranks_[i] = ranking.of(scores.first);
+      ranks_[i + 1] = ranking.of(scores.second);
+      keys_[i] = keys.first;
+      keys_[i + 1] = keys.second;
     }
+    find_first();
   }
 
-  // No slot ranks below it: a mark of lower rank is not here and takes none.
-  DYNEMB_HD uint64_t lowest_rank() const { return level_; }
+  // Not below that of any slot: a mark of lower rank is not here and takes none.
+  DYNEMB_HD uint64_t lowest_rank() {
+    find_first_again();
+    return group_.min(first_rank_);
+  }
 
   // The new key takes the slot that goes first, unless it has one already or ranks below it.
   DYNEMB_HD Taken claim(uint64_t mark) {
@@ -54,17 +61,16 @@ class FullBucket {
     auto const holders = group_.ballot(there >= 0);
     if (holders != 0) return {place_of(there, holders), false, 0};
 
-    auto first = group_.min(first_key());
-    if (first == kNothing) {
-      find_level();
-      first = group_.min(first_key());
-    }
-    if (level_ >= own) return {-1, false, 0};
-    auto const mine = take(first, own);
-    auto const taken = place_of(mine, group_.ballot(mine >= 0));
-    auto const was_row = level_ <= kLastRankOfRows;
+    find_first_again();
+    auto const rank = group_.min(first_rank_);
+    if (rank >= own) return {-1, false, 0};
+    auto const key = group_.min(first_rank_ == rank ? first_key_ : kNothing);
+    auto const mine = first_rank_ == rank && first_key_ == key;
+    auto const taken = place_of(place(first_), group_.ballot(mine));
+    if (mine) take_first(own);
+    auto const was_row = rank <= kLastRankOfRows;
     rows_left_ += was_row ? 1 : 0;
-    return {taken, true, was_row ? 0 : mark_of_rank(level_)};
+    return {taken, true, was_row ? 0 : mark_of_rank(rank)};
   }
 
   // How many rows have left.
@@ -91,41 +97,38 @@ class FullBucket {
     return static_cast<int>(said);
   }
 
-  // Of this lane's slots on the level.
-  DYNEMB_HD Key first_key() const {
-    auto first = kNothing;
+  // Of this lane's slots.
+  DYNEMB_HD void find_first() {
+    first_ = 0, first_rank_ = ranks_[0], first_key_ = keys_[0];
     DYNEMB_UNROLLED
-    for (int i = 0; i < slots(); ++i) {
-      auto const key = ranks_[i] == level_ ? keys_[i] : kNothing;
-      first = key < first ? key : first;
+    for (int i = 1; i < slots(); ++i) {
+      auto const sooner =
+          ranks_[i] < first_rank_ || (ranks_[i] == first_rank_ && keys_[i] < first_key_);
+      first_ = sooner ? i : first_;
+      first_rank_ = sooner ? ranks_[i] : first_rank_;
+      first_key_ = sooner ? keys_[i] : first_key_;
     }
-    return first;
   }
 
-  DYNEMB_HD void find_level() {
-    auto lowest = kNothing;
-    DYNEMB_UNROLLED
-    for (int i = 0; i < slots(); ++i) lowest = ranks_[i] < lowest ? ranks_[i] : lowest;
-    level_ = group_.min(lowest);
+  // Not before the next claim: in many buckets one key is all.
+  DYNEMB_HD void find_first_again() {
+    if (first_ < 0) find_first();
   }
 
-  // The place of this key on the level, if this lane has it, else -1. (That a slot that has been
-  // taken keeps the old key does not matter: a mark is the only one of its rank.)
-  DYNEMB_HD int take(Key key, uint64_t own) {
-    auto taken = -1;
+  // A mark is the only one of its rank: that its key stays the old one does not matter.
+  DYNEMB_HD void take_first(uint64_t own) {
     DYNEMB_UNROLLED
-    for (int i = 0; i < slots(); ++i) {
-      auto const is_it = ranks_[i] == level_ && keys_[i] == key;
-      taken = is_it ? place(i) : taken;
-      ranks_[i] = is_it ? own : ranks_[i];
-    }
-    return taken;
+    for (int i = 0; i < slots(); ++i) ranks_[i] = i == first_ ? own : ranks_[i];
+    first_ = -1;
   }
 
   Group const& group_;
-  uint64_t ranks_[kMostSlots];
-  Key keys_[kMostSlots];
-  uint64_t level_ = 0;  // the lowest rank of a slot, or below it
+  uint64_t ranks_[kMostSlots] = {};
+  Key keys_[kMostSlots] = {};
+  // The slot of this lane that goes first; -1 = not known.
+  int first_;
+  uint64_t first_rank_;
+  Key first_key_;
   uint32_t rows_left_ = 0;
 };
 

@@ -5,7 +5,7 @@
 //
 // A Group has `size()` lanes, at least kLeastSize; each calls the same function with its own
 // `rank()`. The collective members must be reached by every lane of the group. ScalarGroup is the
-// group of one CPU thread; cuda/tile_group.cuh has the warp tile; tests/core/lockstep_group.h
+// group of one CPU thread; cuda/warp.cuh has the warp; tests/core/lockstep_group.h
 // imitates a tile with threads.
 #pragma once
 
@@ -30,7 +30,6 @@ struct ScalarGroup {
   // A bit for each lane, by rank.
   DYNEMB_HD uint64_t ballot(bool value) const { return value ? 1 : 0; }
   DYNEMB_HD uint64_t min(uint64_t value) const { return value; }
-  DYNEMB_HD uint64_t max(uint64_t value) const { return value; }
   // The value that lane `rank` holds.
   DYNEMB_HD uint64_t broadcast(uint64_t value, int /*rank*/) const { return value; }
 };

@@ -22,7 +22,6 @@
 #include "core/claim.h"
 #include "core/feature_ref.h"
 #include "core/find.h"
-#include "core/group.h"
 #include "core/macros.h"
 #include "core/slot.h"
 #include "core/table_ref.h"
@@ -52,7 +51,7 @@ struct Pending {
 DYNEMB_HD Pending claim_empty_slot(TableRef const& table, Key key) {
   auto const hash = hash_key(key);
   auto const bucket = local_bucket_of(table, hash);
-  auto const result = claim_empty(ScalarGroup{}, bucket_at(table, bucket), mark_of(hash));
+  auto const result = claim_empty(bucket_at(table, bucket), mark_of(hash));
   if (result.place < 0) return {kMissingSlot, kNotWon};
   auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + result.place);
   if (result.won) *key_at(table, slot) = key;
@@ -71,7 +70,7 @@ DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, uint64_t clock) 
   auto const hash = hash_key(key);
   auto const bucket = local_bucket_of(table, hash);
   auto const where = bucket_at(table, bucket);
-  return pending_full(bucket, claim_full(ScalarGroup{}, table, where, mark_of(hash), clock));
+  return pending_full(bucket, claim_full(table, where, mark_of(hash), clock));
 }
 
 // Packed scores count every use: there the first score must stand before any is counted.

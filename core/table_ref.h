@@ -45,8 +45,8 @@ enum Counter : int32_t {
   // Of a shard: not 0 once a row has left its slot: evicted, erased, cleared, or moved by growth.
   kLeft,
   // Of a lookup at work on a GPU, in the last row of its first table: ids that wait for a slot, and
-  // above 32 bits whether some have met a full bucket. 0 between operations, in all rows: so no
-  // kernel has to clear it first.
+  // above 32 bits those whose bucket is full. 0 between operations, in all rows: so no kernel has
+  // to clear it first.
   kWaiting,
   kNumCounters
 };

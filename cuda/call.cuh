@@ -14,7 +14,7 @@
 
 #include "core/args.h"
 #include "cuda/host.h"
-#include "cuda/tile_group.cuh"
+#include "cuda/warp.cuh"
 
 namespace dynemb::cuda {
 

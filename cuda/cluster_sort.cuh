@@ -14,7 +14,7 @@
 
 #include "cuda/cluster.cuh"
 #include "cuda/digit_rank.cuh"
-#include "cuda/tile_group.cuh"
+#include "cuda/warp.cuh"
 
 namespace dynemb::cuda {
 

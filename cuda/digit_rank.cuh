@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "cuda/host.h"
-#include "cuda/tile_group.cuh"
+#include "cuda/warp.cuh"
 
 namespace dynemb::cuda {
 

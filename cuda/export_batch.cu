@@ -7,7 +7,7 @@
 
 #include "core/table_ref.h"
 #include "cuda/host.h"
-#include "cuda/tile_group.cuh"
+#include "cuda/warp.cuh"
 
 namespace dynemb::cuda {
 namespace {

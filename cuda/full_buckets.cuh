@@ -9,7 +9,8 @@
 // (core/full_bucket.h).
 //
 // They are brought together in bins: bucket number modulo the number of bins, which follows from
-// the number of ids of the call. So a bin may hold ids of several buckets.
+// the number of ids of the call. A bin may hold ids of several buckets, and should: what a warp
+// does with 32 ids costs the same for eight.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 #include "cuda/missing.cuh"
 #include "cuda/new_slots.cuh"
 #include "cuda/tally.cuh"
-#include "cuda/tile_group.cuh"
+#include "cuda/warp.cuh"
 
 namespace dynemb::cuda {
 
@@ -116,7 +117,7 @@ class BinWorker {
       auto const own = own_of(bin, base);
       auto const id = FullId(call_.view, own.missing);
       auto const undecided = own.missing.won == kUndecided;
-      // Those of the same bucket; padding has one of its own.
+      // The lanes with ids of the same bucket.
       auto const same = __match_any_sync(kFullWarp, undecided ? number_of(id) : kNothing);
       if (undecided && lowest_bit(same) == lane_id()) prefetch(id);
       Claim result{-1, false};
@@ -133,8 +134,6 @@ class BinWorker {
   }
 
  private:
-  using Group = TileGroup<32>;
-
   struct BucketId {
     int32_t table;
     int64_t number;  // of the shard
@@ -173,8 +172,8 @@ class BinWorker {
 
   // The claims of the lanes in question, in any order. Whom they displace among `earlier` ones has
   // no slot any more.
-  __device__ __forceinline__ void claim(FullBucket<Group>* bucket, FullId const& id, bool claims,
-                                        Claim* result, FullId const& earlier,
+  __device__ __forceinline__ void claim(FullBucket<WarpGroup>* bucket, FullId const& id,
+                                        bool claims, Claim* result, FullId const& earlier,
                                         Claim* earlier_result) const {
     for (auto rest = group_.ballot(claims); rest != 0; rest &= rest - 1) {
       auto const from = lowest_bit(rest);
@@ -191,7 +190,7 @@ class BinWorker {
                                             FullId const& id, bool mine, Claim* result) const {
     auto const& table = call_.view.tables[of.table];
     auto const where = bucket_at(table, of.number);
-    auto bucket = FullBucket<Group>(group_, table, where, call_.uses[of.table].clock);
+    auto bucket = FullBucket<WarpGroup>(group_, table, where, call_.uses[of.table].clock);
     claim(&bucket, id, mine, result, id, result);
     for (auto base = later.begin; base < later.end; base += 32) {
       auto const other = own_of(later, base);
@@ -229,7 +228,7 @@ class BinWorker {
 
   MissingCall const& call_;
   Tally<1> const& rows_left_;
-  Group group_;
+  WarpGroup group_;
 };
 
 // A warp a bin.

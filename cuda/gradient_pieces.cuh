@@ -20,7 +20,7 @@
 #include "cuda/gradient_sink.cuh"
 #include "cuda/initial_rows.cuh"
 #include "cuda/row_format.cuh"
-#include "cuda/tile_group.cuh"
+#include "cuda/warp.cuh"
 
 namespace dynemb::cuda {
 

@@ -21,7 +21,7 @@
 #include "core/row.h"
 #include "core/table_ref.h"
 #include "cuda/row_format.cuh"
-#include "cuda/tile_group.cuh"
+#include "cuda/warp.cuh"
 
 namespace dynemb::cuda {
 

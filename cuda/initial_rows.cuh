@@ -8,7 +8,7 @@
 
 #include "core/row.h"
 #include "cuda/row_format.cuh"
-#include "cuda/tile_group.cuh"
+#include "cuda/warp.cuh"
 
 namespace dynemb::cuda {
 

@@ -37,9 +37,7 @@ struct BeginLookup {
   CounterRows* counted;  // [tables]
   MissingList missing;
 
-  __device__ void begin(Share const& share) const {
-    begin_missing(missing, share);
-  }
+  __device__ void begin(Share const& share) const { begin_missing(missing, share); }
 
   template <class Call>
   __device__ NewCounters begin_table(Call const&, TableRef const& table, int32_t t) const {

@@ -46,8 +46,8 @@ __device__ __forceinline__ void store(MissingCall const& call, uint32_t count) {
 }
 
 // Those of full buckets last: bucket by bucket, as they were brought together.
-__device__ __forceinline__ Missing missing_id(MissingList const& list,
-                                                     MissingCounts const& counts, uint32_t i) {
+__device__ __forceinline__ Missing missing_id(MissingList const& list, MissingCounts const& counts,
+                                              uint32_t i) {
   if (i >= counts.ids) return *(list.last - list.full.order[i - counts.ids]);
   return list.ids[from_end(i, counts.ids)];
 }

@@ -101,7 +101,7 @@ inline MissingCounts* missing_counts(TableRef const& table) {
 
 inline FullIds take_full_ids(int64_t num_ids, uint32_t* zeros, Scratch& scratch) {
   constexpr int64_t kIdsOfBin = 8;  // on average, if all met full buckets
-  uint32_t num_bins = 32;            // whole warps
+  uint32_t num_bins = 32;           // whole warps
   while (num_bins * 2 * kIdsOfBin <= num_ids) num_bins *= 2;
   return {num_bins,
           scratch.take<uint32_t>(num_bins),

@@ -24,7 +24,7 @@
 #include "cuda/call.cuh"
 #include "cuda/initial_rows.cuh"
 #include "cuda/row_format.cuh"
-#include "cuda/tile_group.cuh"
+#include "cuda/warp.cuh"
 
 namespace dynemb::cuda {
 

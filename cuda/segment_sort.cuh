@@ -19,7 +19,7 @@
 #include "cuda/digit_rank.cuh"
 #include "cuda/host.h"
 #include "cuda/segments.cuh"
-#include "cuda/tile_group.cuh"
+#include "cuda/warp.cuh"
 
 namespace dynemb::cuda {
 

@@ -50,10 +50,6 @@ class LockstepGroup {
     auto const all = lanes_->words(rank_, value);
     return *std::min_element(all.begin(), all.end());
   }
-  uint64_t max(uint64_t value) const {
-    auto const all = lanes_->words(rank_, value);
-    return *std::max_element(all.begin(), all.end());
-  }
   uint64_t broadcast(uint64_t value, int rank) const {
     return lanes_->words(rank_, value)[size_t(rank)];
   }

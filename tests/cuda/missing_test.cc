@@ -4,6 +4,8 @@
 // tests/cuda/missing_test.cc: what becomes of the ids that a training lookup did not find, beside
 // the lookup of a CPU, which decides id by id: full buckets that rows leave, that refuse, that have
 // more new keys than places; bins with ids of several buckets and tables.
+#include "cuda/missing.cu"
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -11,7 +13,6 @@
 #include <vector>
 
 #include "cpu/table_ops.h"
-#include "cuda/missing.cu"
 #include "tests/core/test_table.h"
 
 namespace {
@@ -155,7 +156,8 @@ std::map<Key, Live> content(TableRef const& table) {
       CHECK((bucket.digests[i] == 0) == (bucket.scores[i] == 0));
       if (bucket.scores[i] == 0) continue;
       CHECK(bucket.digests[i] == digest_of(hash_key(bucket.keys[i])));
-      auto const* const row = static_cast<float const*>(table.values) + (b * kBucketCapacity + i) * kDim;
+      auto const* const row =
+          static_cast<float const*>(table.values) + (b * kBucketCapacity + i) * kDim;
       auto const live = Live{bucket.scores[i], {row, row + kDim}};
       CHECK(result.emplace(bucket.keys[i], live).second);  // no key twice
     }
@@ -182,7 +184,8 @@ void check_same(Tables const& ours, Batch const& batch, Tables const& truth, Bat
 // Some old ids, some new ones, some of them several times.
 std::vector<Key> ids_of(uint64_t step, size_t count, uint64_t distinct) {
   std::vector<Key> ids;
-  for (size_t i = 0; i < count; ++i) ids.push_back(random_at((step / 2) << 32 | random_at(step << 40 | i) % distinct));
+  for (size_t i = 0; i < count; ++i)
+    ids.push_back(random_at((step / 2) << 32 | random_at(step << 40 | i) % distinct));
   return ids;
 }
 
@@ -190,7 +193,8 @@ void run(std::vector<Spec> const& specs, size_t count, uint64_t distinct, bool l
   Tables ours(specs), truth(specs);
   for (uint64_t step = 0; step < 6; ++step) {
     std::vector<std::vector<Key>> ids;
-    for (size_t t = 0; t < specs.size(); ++t) ids.push_back(ids_of(step * 64 + 2 * t, count, distinct));
+    for (size_t t = 0; t < specs.size(); ++t)
+      ids.push_back(ids_of(step * 64 + 2 * t, count, distinct));
     Batch batch(ids), wanted(ids);
     lookup_by_kernels(ours, batch, large ? kSmallBatch + 1 : 1);
     lookup_by_cpu(truth, wanted);
@@ -203,11 +207,11 @@ void run(std::vector<Spec> const& specs, size_t count, uint64_t distinct, bool l
 int main() {
   for (auto const large : {false, true}) {
     for (auto const policy : {ScorePolicy::kStep, ScorePolicy::kLfu}) {
-      run({{4, policy, true}}, 300, 200, large);       // rows leave
-      run({{2, policy, true}}, 1000, 900, large);      // more new keys than places, long bins
-      run({{2, policy, false}}, 300, 300, large);      // full, and nobody leaves
+      run({{4, policy, true}}, 300, 200, large);   // rows leave
+      run({{2, policy, true}}, 1000, 900, large);  // more new keys than places, long bins
+      run({{2, policy, false}}, 300, 300, large);  // full, and nobody leaves
       run({{1, policy, true}, {64, policy, true}, {3, policy, false}}, 500, 400, large);
-      run({{512, policy, true}}, 30, 30, large);       // nobody meets a full bucket
+      run({{512, policy, true}}, 30, 30, large);  // nobody meets a full bucket
     }
     run({{2, ScorePolicy::kStep, true}, {2, ScorePolicy::kLfu, true}}, 200, 100, large);
   }

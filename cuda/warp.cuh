@@ -1,10 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/tile_group.cuh: the Group of core/group.h made of neighbouring lanes of a warp.
-//
-// The tiles of one warp may take different branches and run different numbers of loops: every
-// shuffle names the lanes of its own tile only.
+// cuda/warp.cuh: the lanes of a warp: all of them as the Group of core/group.h, and tiles of those
+// that share a row.
 #pragma once
 
 #include <cstdint>
@@ -21,50 +19,24 @@ __device__ __forceinline__ unsigned lane_mask(int first, int width) {
   return (kFullWarp >> (32 - width)) << first;
 }
 
-template <int kWidth>
-class TileGroup {
- public:
-  static constexpr int kLeastSize = kWidth;
+struct WarpGroup {
+  static constexpr int kLeastSize = 32;
 
-  __device__ TileGroup() : mask_(lane_mask(lane_id() / kWidth * kWidth, kWidth)) {}
+  __device__ int size() const { return 32; }
+  __device__ int rank() const { return lane_id(); }
 
-  __device__ int size() const { return kWidth; }
-  __device__ int rank() const { return lane_id() % kWidth; }
-
-  __device__ void sync() const { __syncwarp(mask_); }
-  __device__ unsigned ballot(bool value) const {
-    return __ballot_sync(mask_, value) >> (lane_id() / kWidth * kWidth);
-  }
+  __device__ unsigned ballot(bool value) const { return __ballot_sync(kFullWarp, value); }
 
   __device__ uint64_t min(uint64_t value) const {
-    if constexpr (kWidth == 32) {
-      auto const high = static_cast<uint32_t>(value >> 32);
-      auto const least = __reduce_min_sync(mask_, high);
-      auto const low = high == least ? static_cast<uint32_t>(value) : ~0u;
-      return uint64_t{least} << 32 | __reduce_min_sync(mask_, low);
-    } else {
-      for (int distance = kWidth / 2; distance > 0; distance /= 2) {
-        auto const other = __shfl_xor_sync(mask_, value, distance, kWidth);
-        value = other < value ? other : value;
-      }
-      return value;
-    }
-  }
-
-  __device__ uint64_t max(uint64_t value) const {
-    for (int distance = kWidth / 2; distance > 0; distance /= 2) {
-      auto const other = __shfl_xor_sync(mask_, value, distance, kWidth);
-      value = other > value ? other : value;
-    }
-    return value;
+    auto const high = static_cast<uint32_t>(value >> 32);
+    auto const least = __reduce_min_sync(kFullWarp, high);
+    auto const low = high == least ? static_cast<uint32_t>(value) : ~0u;
+    return uint64_t{least} << 32 | __reduce_min_sync(kFullWarp, low);
   }
 
   __device__ uint64_t broadcast(uint64_t value, int rank) const {
-    return __shfl_sync(mask_, value, rank, kWidth);
+    return __shfl_sync(kFullWarp, value, rank);
   }
-
- private:
-  unsigned mask_;
 };
 
 constexpr int kColumnsOfWarp = 32 * 4;  // in one step
