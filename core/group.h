@@ -5,8 +5,8 @@
 //
 // A Group has `size()` lanes, at least kLeastSize; each calls the same function with its own
 // `rank()`. The collective members must be reached by every lane of the group. ScalarGroup is the
-// group of one CPU thread; cuda/warp.cuh has the warp; tests/core/lockstep_group.h
-// imitates a tile with threads.
+// group of one CPU thread; cuda/warp.cuh has the warp; tests/core/lockstep_group.h imitates a group
+// with threads.
 #pragma once
 
 #include <cstdint>

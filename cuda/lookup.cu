@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuda/lookup.cu: training lookup: a kernel for probes, claims of empty slots and rows; then what
-// becomes of the ids without a slot (cuda/missing.cu), one kernel for a small batch, else three.
-// Where clocks are nanoseconds, one more asks for the time first.
+// becomes of the ids without a slot (cuda/missing.cu), one kernel for a small batch, else three or
+// four. Where clocks are nanoseconds, one more asks for the time first.
 #include "core/lookup.h"
 #include "cuda/launch.h"
 #include "cuda/lookup_rows.cuh"
@@ -136,9 +136,7 @@ struct LookupIds {
   // the block's duplicates of a popular id do not all write to one address.
   static __device__ __forceinline__ bool was_touched(int32_t* touched, int32_t slot) {
     auto* const entry = touched + static_cast<uint32_t>(slot) * 0x9e3779b1u / (~0u / kThreads + 1);
-    if (*static_cast<int32_t volatile*>(entry) == slot) return true;
-    *static_cast<int32_t volatile*>(entry) = slot;
-    return false;
+    return atomicExch(entry, slot) == slot;
   }
 };
 

@@ -7,7 +7,6 @@
 // They work on the list of the ids that the probe did not find. Its length is known on the device
 // only: each phase loops until it is done, and a batch without misses costs the launches. So a
 // small batch has one, whose blocks wait for each other.
-#include "core/group.h"
 #include "cuda/full_buckets.cuh"
 #include "cuda/missing.cuh"
 #include "cuda/new_slots.cuh"

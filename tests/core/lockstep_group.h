@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// tests/core/lockstep_group.h: a warp tile played by threads, so that the cooperative paths of
+// tests/core/lockstep_group.h: a group played by threads, so that the cooperative paths of
 // core/ run, and are checked by sanitizers, on a machine without a GPU.
 #pragma once
 

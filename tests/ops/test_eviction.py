@@ -127,7 +127,7 @@ def test_no_eviction_is_a_strategy_that_refuses(platform):
 @pytest.mark.parametrize("strategy", [jde.ScoreStrategy.STEP, jde.ScoreStrategy.LFU])
 @pytest.mark.parametrize("batch", [300, 20_000, 270_000])
 def test_batches_of_any_size_that_evict(platform, batch, strategy):
-    """On a GPU one kernel sees to new ids of a small batch, else there are three."""
+    """On a GPU one kernel sees to new ids of a small batch, else there are several."""
     twins = make(capacity=8_192, score_strategy=strategy)
     rng = np.random.default_rng(batch)
     for step in range(3):
@@ -135,4 +135,25 @@ def test_batches_of_any_size_that_evict(platform, batch, strategy):
         waiting = code("counters", "waiting")
         assert not np.asarray(twins.state["t"].counters[:, waiting]).any()
     assert batch < 8_192 or stat(twins, "t/evicted") > 0
+    twins.check()
+
+
+@pytest.mark.parametrize("batch", [600, 100_000])
+def test_full_tables_in_one_call(platform, batch):
+    """Ids of several buckets and tables come together; one bucket has thousands."""
+    tables = {
+        "one_bucket": {"capacity": 128},
+        "leaves": {"capacity": 4_096, "dim": 20, "optimizer": jde.optim.adam(0.1)},
+        "counts": {"capacity": 1_024, "score_strategy": jde.ScoreStrategy.LFU},
+        "refuses": {"capacity": 1_024, "on_full": "refuse"},
+    }
+    common = {"dim": 4, "initializer": DEBUG}
+    twins = Twins(*(jde.TableConfig(n, **common | own) for n, own in tables.items()))
+    rng = np.random.default_rng(batch)
+    for step in range(3):
+        ids = rng.integers(0, max(batch // 8, 4_000), (len(tables), batch))
+        ids[:, -7:] = -1  # padding
+        twins.train(dict(zip(tables, ids + 2_000 * step, strict=True)), seed=step)
+    assert stat(twins, "one_bucket/refused") > 0 and stat(twins, "refuses/refused") > 0
+    assert batch < 1_000 or stat(twins, "leaves/evicted") > 0
     twins.check()
