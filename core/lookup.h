@@ -11,7 +11,8 @@
 //   slot. The winner of an empty slot writes digest and score; the row of a new key gets its first
 //   values.
 //
-// Most keys find an empty slot: those are written in two phases that visit the slot anyway.
+// Most keys find an empty slot: those are written in two phases that visit the slot anyway. Where
+// one group has all new keys of a full bucket (core/full_bucket.h), it stores them as it claims.
 //
 // All ids of a phase may run at the same time; a phase starts when the one before has ended. Empty
 // slots may also be claimed while others still probe (core/README.md); full buckets may not.

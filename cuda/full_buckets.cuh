@@ -126,7 +126,9 @@ class BinWorker {
         auto const lanes = __shfl_sync(kFullWarp, same, first);
         auto const bucket = BucketId{__shfl_sync(kFullWarp, id.table, first),
                                      __shfl_sync(kFullWarp, id.bucket, first)};
-        claim_all({base + 32, bin.end}, bucket, id, (lanes >> lane_id() & 1) != 0, &result);
+        auto const mine = (lanes >> lane_id() & 1) != 0;
+        auto const claimed = claim_all({base + 32, bin.end}, bucket, {id.mark, mine});
+        if (mine) result = claimed;
         rest &= ~lanes;
       }
       if (undecided) settle(own, id, result, true);
@@ -170,42 +172,50 @@ class BinWorker {
     }
   }
 
-  // The claims of the lanes in question, in any order. Whom they displace among `earlier` ones has
-  // no slot any more.
-  __device__ __forceinline__ void claim(FullBucket<WarpGroup>* bucket, FullId const& id,
-                                        bool claims, Claim* result, FullId const& earlier,
-                                        Claim* earlier_result) const {
+  // A lane's id, where it is one of the bucket in question: another bucket may hold its mark too.
+  struct Claimant {
+    uint64_t mark;
+    bool is_one;
+    Claim result{-1, false};
+
+    __device__ __forceinline__ void hear_of(FullBucket<WarpGroup>::Taken const& taken) {
+      if (is_one && mark == taken.displaced) result = {-1, false};
+    }
+  };
+
+  // The claims of the lanes that claim, one after the other.
+  __device__ __forceinline__ void claim(FullBucket<WarpGroup>* bucket, Claimant* now, bool claims,
+                                        Claimant* earlier) const {
     for (auto rest = group_.ballot(claims); rest != 0; rest &= rest - 1) {
       auto const from = lowest_bit(rest);
-      auto const taken = bucket->claim(__shfl_sync(kFullWarp, id.mark, from));
-      if (earlier.mark == taken.displaced) *earlier_result = {-1, false};
-      if (id.mark == taken.displaced) *result = {-1, false};
-      if (lane_id() == from) *result = {taken.place, taken.won};
+      auto const taken = bucket->claim(__shfl_sync(kFullWarp, now->mark, from));
+      earlier->hear_of(taken);
+      now->hear_of(taken);
+      if (lane_id() == from) now->result = {taken.place, taken.won};
     }
   }
 
-  // All undecided ids of one bucket: those of the lanes of which `mine` says so, and those in
-  // `later` places, most often none.
-  __device__ __forceinline__ void claim_all(FullBin const& later, BucketId const& of,
-                                            FullId const& id, bool mine, Claim* result) const {
+  // All undecided ids of one bucket: those of the lanes, and those in `later` places, most often
+  // none. Returns what the own one has won.
+  __device__ __forceinline__ Claim claim_all(FullBin const& later, BucketId const& of,
+                                             Claimant own) const {
     auto const& table = call_.view.tables[of.table];
     auto const where = bucket_at(table, of.number);
     auto bucket = FullBucket<WarpGroup>(group_, table, where, call_.uses[of.table].clock);
-    claim(&bucket, id, mine, result, id, result);
+    claim(&bucket, &own, own.is_one, &own);
     for (auto base = later.begin; base < later.end; base += 32) {
       auto const other = own_of(later, base);
-      auto const other_id = FullId(call_.view, other.missing);
-      auto const decides = other.missing.won == kUndecided && is_of(other_id, of);
+      auto const id = FullId(call_.view, other.missing);
+      auto next = Claimant{id.mark, other.missing.won == kUndecided && is_of(id, of)};
       auto const lowest = bucket.lowest_rank();
-      Claim other_result{-1, false};
-      claim(&bucket, other_id, decides && rank_of_mark(other_id.mark) >= lowest, &other_result, id,
-            result);
-      if (decides) settle(other, other_id, other_result, false);
+      claim(&bucket, &next, next.is_one && rank_of_mark(id.mark) >= lowest, &own);
+      if (next.is_one) settle(other, id, next.result, false);
       __syncwarp();  // who displaces another one writes after it
     }
     if (lane_id() == 0 && bucket.rows_left() != 0) {
       rows_left_.add(of.table, 0, bucket.rows_left());
     }
+    return own.result;
   }
 
   // Writes what an id has won. If it may still be displaced, or its table counts occurrences,

@@ -29,11 +29,6 @@ struct MissingId {
         position(id.position) {}
 };
 
-// Kernels walk the list in turns forwards and backwards: what the one before has touched last is in
-// the second-level cache. The number on the list of what comes as `i`-th in one that goes
-// backwards:
-__device__ __forceinline__ uint32_t from_end(uint32_t i, uint32_t count) { return count - 1 - i; }
-
 // A lane an id that has claimed an empty slot. Where scores are packed (core/lookup.h, stores()).
 __device__ __forceinline__ void store(MissingCall const& call, uint32_t count) {
   for (auto i = thread_of_grid(); i < count; i += threads_of_grid()) {
@@ -44,11 +39,12 @@ __device__ __forceinline__ void store(MissingCall const& call, uint32_t count) {
   }
 }
 
-// Those of full buckets last: bucket by bucket, as they were brought together.
+// Backwards: what has been put on the list last is in the second-level cache. Those of full buckets
+// follow, bucket by bucket, as they were brought together.
 __device__ __forceinline__ Missing missing_id(MissingList const& list, MissingCounts const& counts,
                                               uint32_t i) {
   if (i >= counts.ids) return *(list.last - list.full.order[i - counts.ids]);
-  return list.ids[from_end(i, counts.ids)];
+  return list.ids[counts.ids - 1 - i];
 }
 
 // A lane an id; then the warp writes first values where they are not written yet.

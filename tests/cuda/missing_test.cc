@@ -189,16 +189,41 @@ std::vector<Key> ids_of(uint64_t step, size_t count, uint64_t distinct) {
   return ids;
 }
 
+// A batch, by the kernels and by a CPU.
+void step(Tables& ours, Tables& truth, std::vector<std::vector<Key>> const& ids, bool large) {
+  Batch batch(ids), wanted(ids);
+  lookup_by_kernels(ours, batch, large ? kSmallBatch + 1 : 1);
+  lookup_by_cpu(truth, wanted);
+  check_same(ours, batch, truth, wanted);
+}
+
 void run(std::vector<Spec> const& specs, size_t count, uint64_t distinct, bool large) {
   Tables ours(specs), truth(specs);
-  for (uint64_t step = 0; step < 6; ++step) {
+  for (uint64_t i = 0; i < 6; ++i) {
     std::vector<std::vector<Key>> ids;
-    for (size_t t = 0; t < specs.size(); ++t)
-      ids.push_back(ids_of(step * 64 + 2 * t, count, distinct));
-    Batch batch(ids), wanted(ids);
-    lookup_by_kernels(ours, batch, large ? kSmallBatch + 1 : 1);
-    lookup_by_cpu(truth, wanted);
-    check_same(ours, batch, truth, wanted);
+    for (size_t t = 0; t < specs.size(); ++t) {
+      ids.push_back(ids_of(i * 64 + 2 * t, count, distinct));
+    }
+    step(ours, truth, ids, large);
+  }
+}
+
+// The same ids in several tables, all of one bucket, which is in the same bin: who loses its place
+// in one table keeps it in another with fewer of them.
+void run_same_ids(ScorePolicy policy, bool large) {
+  constexpr int64_t kBuckets = 64;
+  std::vector<Spec> const specs(4, {kBuckets, policy, true});
+  Tables ours(specs), truth(specs);
+  for (uint64_t i = 0; i < 3; ++i) {
+    std::vector<Key> keys;
+    for (uint64_t n = 0; keys.size() < 300; ++n) {
+      auto const key = random_at(i << 32 | n);
+      if (bucket_of(hash_key(key), kBuckets) == 0) keys.push_back(key);
+    }
+    std::vector<std::vector<Key>> ids(specs.size(), keys);
+    for (size_t t : {0, 1}) ids[t].erase(ids[t].begin(), ids[t].begin() + 200);  // room for all
+    for (size_t t : {2, 3}) std::reverse(ids[t].begin(), ids[t].end());
+    step(ours, truth, ids, large);
   }
 }
 
@@ -212,6 +237,7 @@ int main() {
       run({{2, policy, false}}, 300, 300, large);  // full, and nobody leaves
       run({{1, policy, true}, {64, policy, true}, {3, policy, false}}, 500, 400, large);
       run({{512, policy, true}}, 30, 30, large);  // nobody meets a full bucket
+      run_same_ids(policy, large);
     }
     run({{2, ScorePolicy::kStep, true}, {2, ScorePolicy::kLfu, true}}, 200, 100, large);
   }

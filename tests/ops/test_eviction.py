@@ -157,3 +157,20 @@ def test_full_tables_in_one_call(platform, batch):
     assert stat(twins, "one_bucket/refused") > 0 and stat(twins, "refuses/refused") > 0
     assert batch < 1_000 or stat(twins, "leaves/evicted") > 0
     twins.check()
+
+
+def test_ids_in_tables_with_and_without_room(platform):
+    """Who loses its place in one table keeps it in another."""
+    twins = Twins(
+        *(
+            jde.TableConfig(name, dim=4, capacity=8_192, initializer=DEBUG)
+            for name in ("room", "crowd")
+        )
+    )
+    keys = keys_of_bucket(0, 64, 900)
+    for step in range(3):
+        own = keys[300 * step : 300 * (step + 1)]
+        twins.lookup({"room": own[200:], "crowd": own[::-1]})
+        assert set(own[200:]) <= set(export(twins.coll, twins.state, "room"))
+    assert stat(twins, "crowd/refused") > 0
+    twins.check()
