@@ -3,10 +3,13 @@
 
 // core/group.h: what an algorithm of core/ may ask of the lanes that run it together.
 //
-// A Group has `size()` lanes, at least kLeastSize; each calls the same function with its own
-// `rank()`. The collective members must be reached by every lane of the group. ScalarGroup is the
-// group of one CPU thread; cuda/warp.cuh has the warp; tests/core/lockstep_group.h imitates a group
-// with threads.
+// A Group has `size()` lanes; each calls the same function with its own `rank()`. Where lanes
+// decide together (core/full_bucket.h), it has at least kLeastSize of them, and members that every
+// lane must reach: `ballot(bool)`, a bit for each lane, by rank; `min(uint64_t)`;
+// `broadcast(uint64_t, rank)`, the value that this lane holds.
+//
+// ScalarGroup is the group of one CPU thread; cuda/warp.cuh has the warp;
+// tests/core/lockstep_group.h imitates a group with threads.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +27,8 @@ DYNEMB_HD int lowest_bit(uint64_t lanes) {
 }
 
 struct ScalarGroup {
-  static constexpr int kLeastSize = 1;
   DYNEMB_HD int size() const { return 1; }
   DYNEMB_HD int rank() const { return 0; }
-  // A bit for each lane, by rank.
-  DYNEMB_HD uint64_t ballot(bool value) const { return value ? 1 : 0; }
-  DYNEMB_HD uint64_t min(uint64_t value) const { return value; }
-  // The value that lane `rank` holds.
-  DYNEMB_HD uint64_t broadcast(uint64_t value, int /*rank*/) const { return value; }
 };
 
 }  // namespace dynemb

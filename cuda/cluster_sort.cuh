@@ -96,12 +96,7 @@ struct SliceSorter {
   // The sum of `value` over the digits before the thread's, in two steps with a barrier between, by
   // the first column of threads.
   __device__ __forceinline__ uint32_t sum_of_warp(uint32_t value) const {
-    auto sum = value;
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      auto const other = __shfl_up_sync(kFullWarp, sum, distance);
-      if (lane_id() >= distance) sum += other;
-    }
+    auto const sum = sum_up_to_lane(value);
     if (lane_id() == 31) memory.of_warps[warp()] = sum;
     return sum - value;
   }

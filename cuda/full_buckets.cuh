@@ -17,7 +17,6 @@
 
 #include "core/full_bucket.h"
 #include "cuda/missing.cuh"
-#include "cuda/new_slots.cuh"
 #include "cuda/tally.cuh"
 #include "cuda/warp.cuh"
 
@@ -54,22 +53,13 @@ __device__ __forceinline__ void count_bins(MissingCall const& call, uint32_t cou
   }
 }
 
-// The sum over the lanes up to this one.
-__device__ __forceinline__ uint32_t sum_up_to(uint32_t value) {
-  for (int distance = 1; distance < 32; distance *= 2) {
-    auto const left = __shfl_up_sync(kFullWarp, value, static_cast<unsigned>(distance));
-    if (lane_id() >= distance) value += left;
-  }
-  return value;
-}
-
 // Which part of the ids a bin gets does not matter: a warp takes the next for 32 bins.
 __device__ __forceinline__ void place_bins(FullIds const& full) {
   for (auto bin = thread_of_grid(); bin < full.num_bins; bin += threads_of_grid()) {
     auto const count = full.bins[bin];
     auto const used = __ballot_sync(kFullWarp, count != 0);
     if (used == 0) continue;
-    auto const up_to = sum_up_to(count);
+    auto const up_to = sum_up_to_lane(count);
     uint32_t first = 0;
     if (lane_id() == 31) first = atomicAdd(full.num_ids, up_to);
     auto const end = __shfl_sync(kFullWarp, first, 31) + up_to;
@@ -156,7 +146,8 @@ class BinWorker {
   }
 
   // Of a bucket, among those of all tables.
-  __device__ __forceinline__ uint64_t number_of(FullId const& id) const {
+  static __device__ __forceinline__ uint64_t number_of(FullId const& id) {
+    static_assert(kMaxTables <= 1 << 8, "eight bits for the table");
     return static_cast<uint64_t>(id.bucket) << 8 | static_cast<uint64_t>(id.table);
   }
 

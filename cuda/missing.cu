@@ -71,7 +71,7 @@ __device__ __forceinline__ void resolve_all(MissingCall const& call, MissingCoun
     }
     auto const rows = __ballot_sync(kFullWarp, now.is_new && !missing.has_row);
     for (auto rest = __ballot_sync(kFullWarp, now.is_new); rest != 0;) {
-      auto const table = __shfl_sync(kFullWarp, t, __ffs(static_cast<int>(rest)) - 1);
+      auto const table = __shfl_sync(kFullWarp, t, lowest_bit(rest));
       auto const same = rest & __ballot_sync(kFullWarp, t == table);
       initialize_slots(call.view.tables[table], same, same & rows, {missing.key, now.slot});
       rest &= ~same;

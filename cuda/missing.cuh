@@ -58,7 +58,7 @@ struct MissingCall {
   bool counts_uses;  // some table has packed scores: core/lookup.h, stores()
 };
 
-// By the threads of the kernel before the first one that appends.
+// What the kernels of cuda/missing.cu count with; by threads of a kernel before them.
 __device__ __forceinline__ void begin_missing(MissingList const& list, Share const& share) {
   if (share.rank == 0) {
     *list.arrived = *list.ended = *list.full.num_ids = *list.full.num_used = 0;

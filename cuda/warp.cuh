@@ -19,6 +19,16 @@ __device__ __forceinline__ unsigned lane_mask(int first, int width) {
   return (kFullWarp >> (32 - width)) << first;
 }
 
+// The sum over the lanes up to this one. Reached by all lanes of a warp.
+__device__ __forceinline__ uint32_t sum_up_to_lane(uint32_t value) {
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    auto const other = __shfl_up_sync(kFullWarp, value, static_cast<unsigned>(distance));
+    if (lane_id() >= distance) value += other;
+  }
+  return value;
+}
+
 struct WarpGroup {
   static constexpr int kLeastSize = 32;
 
