@@ -4,29 +4,29 @@
 // core/claim.h: unseen keys take slots of their bucket, without locks, and always the same keys
 // win.
 //
-// A claim replaces the score of a slot by a mark: bit 63 and the low 63 bits of the key's hash. The
-// hash is a bijection and two hashes that differ in bit 63 alone lie in different buckets of a
-// table with two or more, so within a bucket a mark names exactly one key. Many threads that bring
-// the same unseen key recognise each other's mark and end with one slot.
+// A claim is one compare-and-swap of a word of the slot, which then says whose it is:
+//   the key, where the slot was empty when the phase began (its digest is 0);
+//   the score, where it has a row: now a mark, bit 63 and the low 63 bits of the new key's hash.
+//   The hash is a bijection and two hashes that differ in bit 63 alone lie in different buckets of
+//   a table with two or more, so within a bucket a mark names exactly one key.
+// Many threads that bring the same unseen key recognise each other's claim and end with one slot.
 //
 // The slots of a bucket are ranked, the first to go first:
 //   empty slots, those of the key's own quarter first (core/find.h), in order of place;
 //   rows not used by this lookup, by score, then by key (only if the table evicts);
-//   slots claimed in this phase, the largest mark first, and only by a smaller mark;
+//   slots claimed in this phase, the key with the largest mark first, and only by a smaller mark;
 //   rows used by this lookup: never.
-// A claim always takes the first in rank, by compare-and-swap on its score, and leaves it later in
-// rank than it was. Ranks never fall, which gives two things: a stale view can only make the swap
-// fail, so no key gets two slots; and whatever the order of the threads, the bucket ends with the
-// same set of keys.
+// A claim always takes the first in rank, and leaves it later in rank than it was. Ranks never
+// fall, which gives two things: a stale view can only make the swap fail, so no key gets two slots;
+// and whatever the order of the threads, the bucket ends with the same set of keys.
 //
 // Digests do not change in this phase, nor does the key of any row; the next ones write them
-// (core/lookup.h). Who takes an empty slot may write its key at once: nobody looks there.
+// (core/lookup.h).
 //
-// claim_empty may therefore run beside probes and touches of the same lookup. It writes scores and
-// keys of slots with digest 0 only, in which such a probe must find nothing, whatever the key; a
-// touch writes scores of live slots only, of which neither the old nor the new one is 0 or a mark.
-// A key that is missing for one probe is missing for all. claim_full has to wait for all of them:
-// it compares scores, and a row that is touched too late would have left.
+// claim_empty may therefore run beside probes and touches of the same lookup. It writes slots with
+// digest 0 only, in which such a probe must find nothing, whatever the key. A key that is missing
+// for one probe is missing for all. claim_full has to wait for all of them: it compares scores, and
+// a row that is touched too late would have left.
 #pragma once
 
 #include <cstdint>
@@ -50,9 +50,16 @@ struct Claim {
 };
 
 struct Victim {
-  int place;       // -1 = none
-  uint64_t score;  // as seen: the value to swap
+  int place;      // -1 = none
+  uint64_t seen;  // in its claim_word: the value to swap
 };
+
+DYNEMB_HD bool was_empty(Bucket const& bucket, int place) { return bucket.digests[place] == 0; }
+
+// What a claim of this slot swaps, for the key or for its mark.
+DYNEMB_HD uint64_t* claim_word(Bucket const& bucket, int place) {
+  return (was_empty(bucket, place) ? bucket.keys : bucket.scores) + place;
+}
 
 // When a slot of a full bucket goes: the lower, the sooner. Two slots of one rank are rows; of them
 // the smaller key goes first.
@@ -72,101 +79,121 @@ struct Ranking {
   DYNEMB_HD Ranking(TableRef const& table, uint64_t clock)
       : clock(clock), bits(clock_bits(table.policy)), evicts(table.evicts != 0) {}
 
-  // Without branches: a lane has several of each kind.
-  DYNEMB_HD uint64_t of(uint64_t score) const {
+  // Without branches: a lane has several.
+  DYNEMB_HD uint64_t of_row(uint64_t score) const {
     auto const goes = static_cast<int>(evicts) & static_cast<int>(((score ^ clock) & bits) != 0);
-    auto const of_row = goes != 0 ? score - 1 : kNeverGoes;
-    return is_mark(score) ? rank_of_mark(score) : of_row;
+    return goes != 0 ? score - 1 : kNeverGoes;
+  }
+
+  DYNEMB_HD uint64_t of(uint64_t score) const {
+    return is_mark(score) ? rank_of_mark(score) : of_row(score);
   }
 };
 
-// Of four slots, what find_empty says.
-DYNEMB_HD Victim find_empty_of_four(Bucket const& bucket, int begin, uint64_t mark) {
-  auto own = -1, empty = -1;
-  for (int place = begin; place < begin + 4; ++place) {
-    auto const score = atomic_load(bucket.scores + place);
-    if (score == mark) own = place;
-    if (score == kEmptyScore && empty < 0) empty = place;
-  }
-  if (own >= 0) return {own, mark};
-  return {empty, kEmptyScore};
-}
+// A key looks for an empty slot four by four, of which the keys are a sector of a GPU's memory; in
+// its own order: quarter by quarter, the preferred one first.
+constexpr int kFours = kBucketCapacity / 4;
 
-// The first empty place, or the place already marked for this key (its `score` is then the mark).
-//
-// A digest of 0 means that the slot was empty when the phase began. A key looks at such slots
-// always in the same order and takes the first, and none becomes empty again: so a slot with its
-// mark comes before those that it finds empty, and the search ends at the first empty one.
-DYNEMB_HD Victim find_empty(Bucket const& bucket, uint64_t mark) {
-  constexpr int kWords = kBucketCapacity / 8;
-  constexpr int kQuarter = kQuarterBucket / 8;
+DYNEMB_HD int nearest_four(uint64_t hash) { return preferred_quarter(hash) * (kFours / 4); }
+
+// The first from number `i` of a key's order on with a slot that was empty when the phase began;
+// kFours if there is none. May name one behind such a slot that has none itself.
+DYNEMB_HD int next_free_four(Bucket const& bucket, uint64_t hash, int i) {
   auto const* const words = reinterpret_cast<uint64_t const*>(bucket.digests);
-  auto const nearest = preferred_quarter(mark) * kQuarter;
-  for (int i = 0; i < kWords; ++i) {
-    auto const word = i ^ nearest;  // quarter by quarter
-    auto const empty = equal_bytes(words[word], 0);
-    if (empty == 0) continue;
-    // Four slots: their scores are a sector of a GPU's memory. If all are taken by now, the next
-    // four.
-    auto const in_lower = static_cast<uint32_t>(empty) != 0;
-    for (int begin = word * 8 + (in_lower ? 0 : 4); begin < word * 8 + 8; begin += 4) {
-      auto const slot = find_empty_of_four(bucket, begin, mark);
-      if (slot.place >= 0) return slot;
-    }
+  auto const nearest = nearest_four(hash);
+  uint64_t empty = 0;
+  for (; i < kFours; i = (i | 1) + 1) {
+    empty = equal_bytes(words[(i ^ nearest) / 2], 0) >> i % 2 * 32;
+    if (empty != 0) break;
   }
-  return {-1, kEmptyScore};
+  return i + static_cast<int>(static_cast<uint32_t>(empty) == 0 && i < kFours);
 }
 
-// What to take in a bucket without empty slots, or the place already marked for this key (its
-// `score` is then the mark). It looks once: a key that another thread marks between two looks would
-// be seen by neither, and get a second slot.
+// Of four slots the first empty one, or the one that the key has already (`seen` is then the key).
+DYNEMB_HD Victim find_empty(Bucket const& bucket, int four, Key key) {
+  auto const keys = atomic_load_quad(bucket.keys + four * 4);
+  auto const digests = reinterpret_cast<uint32_t const*>(bucket.digests)[four];
+  auto own = -1, empty = -1;
+  for (int i = 3; i >= 0; --i) {
+    if ((digests >> i * 8 & 0xff) != 0) continue;
+    if (keys.values[i] == key) own = four * 4 + i;
+    if (keys.values[i] == kEmptyKey) empty = four * 4 + i;
+  }
+  if (own >= 0) return {own, key};
+  return {empty, kEmptyKey};
+}
+
+// What to take in a bucket without empty slots, or the place that the key has already (its
+// claim_word is then the key's own). It looks once: a key that another thread brings in between two
+// looks would be seen by neither, and get a second slot.
 DYNEMB_HD Victim find_victim(TableRef const& table, Bucket const& bucket, uint64_t mark,
                              uint64_t clock) {
   auto const ranking = Ranking(table, clock);
-  uint64_t scores[kBucketCapacity];
+  uint64_t seen[kBucketCapacity];
   auto lowest = kNeverGoes;
   auto first = -1;
   for (int place = 0; place < kBucketCapacity; ++place) {
-    auto const score = scores[place] = atomic_load(bucket.scores + place);
-    if (score == mark) return {place, mark};
+    auto const word = seen[place] = atomic_load(claim_word(bucket, place));
+    auto const score = was_empty(bucket, place) ? mark_of(hash_key(word)) : word;
+    if (score == mark) return {place, word};
     auto const rank = ranking.of(score);
     first = rank < lowest ? place : first;
     lowest = rank < lowest ? rank : lowest;
   }
   if (lowest >= rank_of_mark(mark)) return {-1, kEmptyScore};
-  // Whose key it is does not matter for a mark, and its thread may be about to write it.
-  if (lowest > kLastRankOfRows) return {first, scores[first]};
+  // A mark is the only one of its rank.
+  if (lowest > kLastRankOfRows) return {first, seen[first]};
   for (int place = first + 1; place < kBucketCapacity; ++place) {
-    if (scores[place] == scores[first] && bucket.keys[place] < bucket.keys[first]) first = place;
+    if (was_empty(bucket, place) || seen[place] != seen[first]) continue;
+    if (bucket.keys[place] < bucket.keys[first]) first = place;
   }
-  return {first, scores[first]};
+  return {first, seen[first]};
+}
+
+// Swaps what was seen of a slot for `own`. Returns whether the slot is the caller's key's now, and
+// whether by this swap.
+enum class Swapped { kNo, kAlready, kNow };
+
+DYNEMB_HD Swapped swap_in(uint64_t* word, uint64_t seen, uint64_t own) {
+  if (seen == own) return Swapped::kAlready;
+  auto const found = compare_and_swap(word, seen, own);
+  if (found == seen) return Swapped::kNow;
+  return found == own ? Swapped::kAlready : Swapped::kNo;
 }
 
 // Precondition of both: the key is not in the bucket.
 
 // Takes an empty slot. place < 0: the bucket has none, so that claim_full decides; it never has one
-// again in this phase.
-DYNEMB_HD Claim claim_empty(Bucket const& bucket, uint64_t mark) {
-  for (;;) {
-    auto const slot = find_empty(bucket, mark);
-    if (slot.place < 0 || slot.score == mark) return {slot.place, false};
-    auto const seen = compare_and_swap(bucket.scores + slot.place, slot.score, mark);
-    if (seen == slot.score) return {slot.place, true};
-    if (seen == mark) return {slot.place, false};
+// again in this phase. `from`: a number of the key's order, with no empty slot before it.
+//
+// A key looks at slots always in the same order and takes the first empty one, and none becomes
+// empty again: so its own slot comes before those that it finds empty, and the search ends there.
+DYNEMB_HD Claim claim_empty(Bucket const& bucket, Key key, uint64_t hash, int from = 0) {
+  auto four = next_free_four(bucket, hash, from);
+  while (four < kFours) {
+    auto const slot = find_empty(bucket, four ^ nearest_four(hash), key);
+    if (slot.place < 0) {  // all are taken by now
+      four = next_free_four(bucket, hash, four + 1);
+      continue;
+    }
+    auto const swapped = swap_in(bucket.keys + slot.place, slot.seen, key);
+    if (swapped != Swapped::kNo) return {slot.place, swapped == Swapped::kNow};
   }
+  return {-1, false};
 }
 
-// Takes the slot of a row that may leave, or of a larger mark. place < 0: the key is refused.
-// Precondition: the lookup whose clock this is has touched every row that it uses. Who has all new
-// keys of the bucket need not do it one by one: core/full_bucket.h.
-DYNEMB_HD Claim claim_full(TableRef const& table, Bucket const& bucket, uint64_t mark,
+// Takes the slot of a row that may leave, or of a new key with a larger mark. place < 0: the key is
+// refused. Precondition: the lookup whose clock this is has touched every row that it uses. Who has
+// all new keys of the bucket need not do it one by one: core/full_bucket.h.
+DYNEMB_HD Claim claim_full(TableRef const& table, Bucket const& bucket, Key key, uint64_t hash,
                            uint64_t clock) {
+  auto const mark = mark_of(hash);
   for (;;) {
     auto const victim = find_victim(table, bucket, mark, clock);
-    if (victim.place < 0 || victim.score == mark) return {victim.place, false};
-    auto const seen = compare_and_swap(bucket.scores + victim.place, victim.score, mark);
-    if (seen == victim.score) return {victim.place, true};
-    if (seen == mark) return {victim.place, false};
+    if (victim.place < 0) return {-1, false};
+    auto const own = was_empty(bucket, victim.place) ? key : mark;
+    auto const swapped = swap_in(claim_word(bucket, victim.place), victim.seen, own);
+    if (swapped != Swapped::kNo) return {victim.place, swapped == Swapped::kNow};
   }
 }
 

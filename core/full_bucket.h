@@ -29,7 +29,7 @@ class FullBucket {
   };
 
   // Precondition: the bucket has no empty slot, and the lookup whose clock this is has touched
-  // every row that it uses.
+  // every row that it uses. What was empty before it has a claim (claim_empty).
   DYNEMB_HD FullBucket(Group const& group, TableRef const& table, Bucket const& bucket,
                        uint64_t clock)
       : group_(group) {
@@ -38,11 +38,12 @@ class FullBucket {
     for (int i = 0; i < slots(); i += 2) {
       auto const scores = pair_at(bucket.scores, place(i));
       auto const keys = pair_at(bucket.keys, place(i));
-      ranks_[i] = ranking.of(scores.first);
-      ranks_[i + 1] = ranking.of(scores.second);
+      ranks_[i] = ranking.of_row(scores.first);
+      ranks_[i + 1] = ranking.of_row(scores.second);
       keys_[i] = keys.first;
       keys_[i + 1] = keys.second;
     }
+    rank_claimed(bucket);
     find_first();
   }
 
@@ -95,6 +96,15 @@ class FullBucket {
   DYNEMB_HD int place_of(int place, uint64_t lanes) const {
     auto const said = group_.broadcast(static_cast<uint64_t>(place), lowest_bit(lanes));
     return static_cast<int>(said);
+  }
+
+  // The score of a new key that has a slot already is the clock's, as if it never went.
+  DYNEMB_HD void rank_claimed(Bucket const& bucket) {
+    DYNEMB_UNROLLED
+    for (int i = 0; i < slots(); ++i) {
+      if (ranks_[i] != kNeverGoes || !was_empty(bucket, place(i))) continue;
+      ranks_[i] = rank_of_mark(mark_of(hash_key(keys_[i])));
+    }
   }
 
   // Of this lane's slots.

@@ -4,15 +4,14 @@
 // core/lookup.h: a training lookup, id by id, in the phases that core/README.md describes.
 //
 // - probe: present keys are found (core/find.h) and touched (core/score.h), the others are missing;
-// - claim: missing keys take slots (core/claim.h): empty ones, and who takes one writes its key; in
-//   full buckets those of rows that leave, or of other new keys;
-// - store: where a row had to leave, the winner of the slot writes key, digest and score;
-// - resolve: every id that was missing learns what became of its key, by the key or the mark in the
-//   slot. The winner of an empty slot writes digest and score; the row of a new key gets its first
-//   values.
+// - claim: missing keys take slots (core/claim.h): empty ones, and who takes one writes its score;
+//   in full buckets those of rows that leave, or of other new keys;
+// - store: what a full bucket has brought in is written: key, digest and score;
+// - resolve: every id that was missing learns what became of its key. Who has taken an empty slot
+//   writes the digest; the row of a new key gets its first values.
 //
-// Most keys find an empty slot: those are written in two phases that visit the slot anyway. Where
-// one group has all new keys of a full bucket (core/full_bucket.h), it stores them as it claims.
+// Most keys find an empty slot: all but the digest is written as they take it. Where one group has
+// all new keys of a full bucket (core/full_bucket.h), it stores them as it claims.
 //
 // All ids of a phase may run at the same time; a phase starts when the one before has ended. Empty
 // slots may also be claimed while others still probe (core/README.md); full buckets may not.
@@ -39,7 +38,7 @@ struct Touch {
 enum Won : uint8_t {
   kNotWon = 0,
   kEmptySlot = 1,
-  kFullBucket = 2,  // the slot of a row, or of another new key
+  kFullBucket = 2,  // the slot of a row, or what another new key had taken
   kUndecided = 3,   // its bucket is full, and nobody has asked yet who leaves
 };
 
@@ -49,54 +48,52 @@ struct Pending {
 };
 
 // Takes an empty slot, if there is one; else the key is still missing, and claim_full decides.
-DYNEMB_HD Pending claim_empty_slot(TableRef const& table, Key key) {
+// `from`: claim_empty.
+DYNEMB_HD Pending claim_empty_slot(TableRef const& table, Key key, uint64_t clock, int from = 0) {
   auto const hash = hash_key(key);
   auto const bucket = local_bucket_of(table, hash);
-  auto const result = claim_empty(bucket_at(table, bucket), mark_of(hash));
+  auto const result = claim_empty(bucket_at(table, bucket), key, hash, from);
   if (result.place < 0) return {kMissingSlot, kNotWon};
   auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + result.place);
-  if (result.won) *key_at(table, slot) = key;
-  return {pending(slot), result.won ? kEmptySlot : kNotWon};
+  if (!result.won) return {pending(slot), kNotWon};
+  // The same, whoever displaces this key.
+  atomic_store(score_at(table, slot), first_score(table.policy, clock));
+  return {pending(slot), kEmptySlot};
 }
 
-DYNEMB_HD Pending pending_full(int64_t bucket, Claim const& result) {
+DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, uint64_t clock) {
+  auto const claimed = claim_empty_slot(table, key, clock);
+  if (claimed.slot != kMissingSlot) return claimed;
+  auto const hash = hash_key(key);
+  auto const bucket = local_bucket_of(table, hash);
+  auto const result = claim_full(table, bucket_at(table, bucket), key, hash, clock);
   if (result.place < 0) return {kRefusedSlot, kNotWon};
   auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + result.place);
   return {pending(slot), result.won ? kFullBucket : kNotWon};
 }
 
-DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, uint64_t clock) {
-  auto const claimed = claim_empty_slot(table, key);
-  if (claimed.slot != kMissingSlot) return claimed;
-  auto const hash = hash_key(key);
-  auto const bucket = local_bucket_of(table, hash);
-  auto const where = bucket_at(table, bucket);
-  return pending_full(bucket, claim_full(table, where, mark_of(hash), clock));
-}
-
-// Packed scores count every use: there the first score must stand before any is counted.
-DYNEMB_HD bool stores(Won won, ScorePolicy policy) {
-  return won == kFullBucket || (won == kEmptySlot && is_packed(policy));
-}
-
 // Whose slot it was is gone. Of the hash, bit 63 does not matter.
 DYNEMB_HD void bring_in(Bucket const& bucket, int place, Key key, uint64_t hash, uint64_t score) {
-  bucket.keys[place] = key;
+  atomic_store(bucket.keys + place, key);
   bucket.digests[place] = digest_of(hash);
   atomic_store(bucket.scores + place, score);
 }
 
-// Called once for each claim for which stores() says so. Returns whether a row has left.
+// Called once for each claim that has won kFullBucket. Returns whether a row has left. A key of
+// higher rank may have taken the slot after this one had claimed it: then its claim stands there,
+// or its key and score already.
 DYNEMB_HD bool store_key(TableRef const& table, Key key, int32_t pending_slot, uint64_t clock) {
   auto const slot = pending(pending_slot);  // its own inverse
   auto const bucket = bucket_at(table, slot / kBucketCapacity);
   auto const place = slot % kBucketCapacity;
   auto const hash = hash_key(key);
-  // A key of higher rank may have taken the slot after this one had claimed it.
-  if (atomic_load(bucket.scores + place) != mark_of(hash)) return false;
-  auto const evicted = bucket.digests[place] != 0;
-  bring_in(bucket, place, key, hash, first_score(table.policy, clock));
-  return evicted;
+  if (atomic_load(bucket.scores + place) == mark_of(hash)) {
+    bring_in(bucket, place, key, hash, first_score(table.policy, clock));
+    return true;
+  }
+  // The slot was empty: only the digest is missing.
+  if (atomic_load(bucket.keys + place) == key) bucket.digests[place] = digest_of(hash);
+  return false;
 }
 
 struct Resolved {
@@ -108,18 +105,16 @@ DYNEMB_HD Resolved resolve(TableRef const& table, Key key, Pending const& claime
                            Touch const& use) {
   if (!is_pending(claimed.slot)) return {claimed.slot, claimed.won != kNotWon};
   auto const slot = pending(claimed.slot);
-  auto* const score = score_at(table, slot);
-  if (claimed.won == kEmptySlot && !stores(claimed.won, table.policy)) {
-    // The mark says as much as the key, which lies further away. Nobody else writes the score now.
-    auto const hash = hash_key(key);
-    if (atomic_load(score) != mark_of(hash)) return {kRefusedSlot, false};
-    *digest_at(table, slot) = digest_of(hash);
-    atomic_store(score, first_score(table.policy, use.clock));
-    return {slot, true};
+  if (claimed.won == kEmptySlot) {
+    // A full bucket has given the slot to another new key. (The key says the same, on another
+    // line.)
+    if (*digest_at(table, slot) != 0) return {kRefusedSlot, false};
+    *digest_at(table, slot) = digest_of(hash_key(key));
+  } else if (*key_at(table, slot) != key) {
+    return {kRefusedSlot, false};
   }
-  if (*key_at(table, slot) != key) return {kRefusedSlot, false};
   // Scores that are not packed are the clock already, or will be when this phase ends.
-  if (is_packed(table.policy)) touch(score, table.policy, use.clock, use.given);
+  if (is_packed(table.policy)) touch(score_at(table, slot), table.policy, use.clock, use.given);
   return {slot, claimed.won != kNotWon};
 }
 

@@ -112,7 +112,7 @@ struct Lookup {
     auto const& [missing, bags, won] = open[size_t(index)];
     uint64_t evicted = 0;
     for (size_t i = 0; i < missing.size(); ++i) {
-      if (!stores(won[i], table.policy)) continue;
+      if (won[i] != kFullBucket) continue;
       auto const key = load_key(feature.ids, feature.id_type, missing[i]);
       auto const slot = feature.slots[missing[i]];
       evicted += store_key(table, key, slot, use[feature.table].clock) ? 1 : 0;

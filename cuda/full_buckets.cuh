@@ -8,15 +8,16 @@
 // brought together by bucket, and then a warp reads a bucket once for all of them
 // (core/full_bucket.h).
 //
-// They are brought together in bins: bucket number modulo the number of bins, which follows from
-// the number of ids of the call. A bin may hold ids of several buckets, and should: what a warp
-// does with 32 ids costs the same for eight.
+// They are brought together in bins: bucket number modulo the number of bins. A bin may hold ids of
+// several buckets, and should where there are bins for all warps: what a warp does with 32 ids
+// costs the same for eight.
 #pragma once
 
 #include <cstdint>
 
 #include "core/full_bucket.h"
 #include "cuda/missing.cuh"
+#include "cuda/prefetch.cuh"
 #include "cuda/tally.cuh"
 #include "cuda/warp.cuh"
 
@@ -35,46 +36,69 @@ struct FullId {
   }
 };
 
-// The number of a bucket among those of all tables, modulo the number of bins.
-__device__ __forceinline__ uint32_t bin_of(MissingCall const& call, Missing const& missing) {
-  auto const id = FullId(call.view, missing);
-  auto const first = call.view.first_slot[id.table] / kBucketCapacity;
-  return static_cast<uint32_t>(first + id.bucket) & (call.list.full.num_bins - 1);
-}
-
 __device__ __forceinline__ uint32_t thread_of_grid() { return blockIdx.x * kThreads + threadIdx.x; }
 __device__ __forceinline__ uint32_t threads_of_grid() { return gridDim.x * kThreads; }
 
 // ---- ids are brought together: three phases -----------------------------------------------------
 
-__device__ __forceinline__ void count_bins(MissingCall const& call, uint32_t count) {
-  for (auto i = thread_of_grid(); i < count; i += threads_of_grid()) {
-    atomicAdd(call.list.full.bins + bin_of(call, *(call.list.last - i)), 1u);
+class BinFiller {
+ public:
+  // `threads`: of all that call the members.
+  __device__ __forceinline__ BinFiller(MissingCall const& call, uint32_t count, uint32_t threads)
+      : call_(call), full_(call.list.full), count_(count), step_(threads) {
+    auto const wanted = max(count / kIdsOfBin, min(4 * count, kEnoughBins));
+    auto const bits = 32 - __clz(static_cast<int>(max(wanted, 32u) - 1));  // whole warps
+    num_bins_ = min(1u << bits, full_.num_bins);
   }
-}
 
-// Which part of the ids a bin gets does not matter: a warp takes the next for 32 bins.
-__device__ __forceinline__ void place_bins(FullIds const& full) {
-  for (auto bin = thread_of_grid(); bin < full.num_bins; bin += threads_of_grid()) {
-    auto const count = full.bins[bin];
-    auto const used = __ballot_sync(kFullWarp, count != 0);
-    if (used == 0) continue;
-    auto const up_to = sum_up_to_lane(count);
-    uint32_t first = 0;
-    if (lane_id() == 31) first = atomicAdd(full.num_ids, up_to);
-    auto const end = __shfl_sync(kFullWarp, first, 31) + up_to;
-    full.bins[bin] = end - count;
-    auto const number = next_numbers(full.num_used, used);
-    if (count != 0) full.used[number] = {end - count, end};
+  __device__ __forceinline__ void count() const {
+    for_each_id([&](uint32_t, uint32_t bin) { atomicAdd(full_.bins + bin, 1u); });
   }
-}
 
-__device__ __forceinline__ void fill_bins(MissingCall const& call, uint32_t count) {
-  auto const& full = call.list.full;
-  for (auto i = thread_of_grid(); i < count; i += threads_of_grid()) {
-    full.order[atomicAdd(full.bins + bin_of(call, *(call.list.last - i)), 1u)] = i;
+  // Which part of the ids a bin gets does not matter: a warp takes the next for 32 bins.
+  __device__ __forceinline__ void place() const {
+    for (auto bin = thread_of_grid(); bin < num_bins_; bin += step_) {
+      auto const count = full_.bins[bin];
+      auto const used = __ballot_sync(kFullWarp, count != 0);
+      if (used == 0) continue;
+      auto const up_to = sum_up_to_lane(count);
+      uint32_t first = 0;
+      if (lane_id() == 31) first = atomicAdd(full_.num_ids, up_to);
+      auto const end = __shfl_sync(kFullWarp, first, 31) + up_to;
+      full_.bins[bin] = end - count;
+      auto const number = next_numbers(full_.num_used, used);
+      if (count != 0) full_.used[number] = {end - count, end};
+    }
   }
-}
+
+  __device__ __forceinline__ void fill() const {
+    for_each_id(
+        [&](uint32_t i, uint32_t bin) { full_.order[atomicAdd(full_.bins + bin, 1u)] = i; });
+  }
+
+ private:
+  static constexpr uint32_t kEnoughBins = 1 << 15;  // several for each warp of a GPU
+
+  template <class Function>
+  __device__ __forceinline__ void for_each_id(Function const& function) const {
+    for (auto i = thread_of_grid(); i < count_; i += step_) {
+      function(i, bin_of(*(call_.list.last - i)));
+    }
+  }
+
+  // The number of a bucket among those of all tables, modulo the number of bins.
+  __device__ __forceinline__ uint32_t bin_of(Missing const& missing) const {
+    auto const id = FullId(call_.view, missing);
+    auto const first = call_.view.first_slot[id.table] / kBucketCapacity;
+    return static_cast<uint32_t>(first + id.bucket) & (num_bins_ - 1);
+  }
+
+  MissingCall const& call_;
+  FullIds const& full_;
+  uint32_t count_;
+  uint32_t step_;
+  uint32_t num_bins_;
+};
 
 // ---- the buckets of a bin take them -------------------------------------------------------------
 
@@ -86,14 +110,6 @@ __device__ __forceinline__ void count_rows_left(CallView const& view, Tally<1> c
     fetch_add(table.counters + kRows, ~uint64_t{events[0]} + 1);
     note_left(table);
   });
-}
-
-__device__ __forceinline__ void prefetch_line(void const* address) {
-#ifdef __CUDA_ARCH__
-  asm volatile("prefetch.global.L2 [%0];" : : "l"(address));
-#else
-  static_cast<void>(address);
-#endif
 }
 
 // A warp at work on bins, one after the other, 32 ids at a time.

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuda/lookup.cu: training lookup: a kernel for probes, claims of empty slots and rows; then what
-// becomes of the ids without a slot (cuda/missing.cu), one kernel for a small batch, else three or
-// four. Where clocks are nanoseconds, one more asks for the time first.
+// becomes of the ids without a slot (cuda/missing.cu), one kernel for a small batch, else three.
+// Where clocks are nanoseconds, one more asks for the time first.
 #include "core/lookup.h"
 #include "cuda/launch.h"
 #include "cuda/lookup_rows.cuh"
@@ -83,13 +83,14 @@ struct LookupIds {
                                           bool draws) const {
     auto const& feature = here.feature;
     Probed id{kEmptyKey, kPaddingSlot};
+    auto free_from = 0;
     if (active) {
       id.key = load_key(feature.ids, feature.id_type, position);
-      id.slot = find_slot<true>(here.table, id.key);
+      id.slot = find_slot<true>(here.table, id.key, &free_from);
       feature.slots[position] = id.slot;
     }
     auto const missing = __ballot_sync(kFullWarp, id.slot == kMissingSlot);
-    if (missing != 0) claim(here, position, missing, draws, &id);
+    if (missing != 0) claim(here, position, missing, draws, free_from, &id);
     auto const refused = __ballot_sync(kFullWarp, id.slot == kRefusedSlot);
     if (refused != 0 && lane_id() == 0) {
       fetch_add(here.table.counters + kRefused, static_cast<uint64_t>(__popc(refused)));
@@ -100,10 +101,10 @@ struct LookupIds {
   // The ids of the lanes in `missing` take empty slots at once: the digests of their buckets are in
   // the first-level cache. That probes go on meanwhile does no harm (core/claim.h).
   __device__ __forceinline__ void claim(Here const& here, int64_t position, unsigned missing,
-                                        bool draws, Probed* id) const {
+                                        bool draws, int free_from, Probed* id) const {
     Pending claimed{id->slot, kNotWon};
     if (id->slot == kMissingSlot) {
-      claimed = claim_empty_slot(here.table, id->key);
+      claimed = claim_empty_slot(here.table, id->key, use_of(here).clock, free_from);
       here.feature.slots[position] = claimed.slot;
     }
     auto const full = claimed.slot == kMissingSlot;
@@ -184,9 +185,8 @@ cudaError_t lookup(LookupArgs const& args, void* memory, cudaStream_t stream) {
       ids.stored = scratch.uses;
     }
     DYNEMB_CUDA_TRY(launch_rows<Size>(args, scratch.view, begin, ids, stream));
-    return launch_missing(
-        {scratch.view, scratch.uses, scratch.counted, missing, any_table(args, is_packed)},
-        total_ids(args), stream);
+    return launch_missing({scratch.view, scratch.uses, scratch.counted, missing}, total_ids(args),
+                          stream);
   });
 }
 

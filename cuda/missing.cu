@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuda/missing.cu: the phases of a training lookup after probes and claims of empty slots: full
-// buckets, store, resolve.
+// buckets, resolve.
 //
 // They work on the list of the ids that the probe did not find. Its length is known on the device
 // only: each phase loops until it is done, and a batch without misses costs the launches. So a
@@ -28,16 +28,6 @@ struct MissingId {
         key(id.key),
         position(id.position) {}
 };
-
-// A lane an id that has claimed an empty slot. Where scores are packed (core/lookup.h, stores()).
-__device__ __forceinline__ void store(MissingCall const& call, uint32_t count) {
-  for (auto i = thread_of_grid(); i < count; i += threads_of_grid()) {
-    auto const missing = call.list.ids[i];
-    auto const id = MissingId(call.view, missing);
-    if (!stores(missing.won, id.table.policy)) continue;
-    store_key(id.table, id.key, id.feature.slots[id.position], call.uses[id.feature.table].clock);
-  }
-}
 
 // Backwards: what has been put on the list last is in the second-level cache. Those of full buckets
 // follow, bucket by bucket, as they were brought together.
@@ -94,15 +84,17 @@ __device__ __forceinline__ void count_lookup(MissingCall const& call) {
   for (auto t = warp; t < call.view.num_tables; t += warps) set_counters(call.counted[t]);
 }
 
-// Between phases, for all blocks of the grid. They are no more than the GPU has room for, and a
-// later kernel gets room when all blocks of an earlier one have theirs: so none waits for one that
-// has to wait for it. Who has arrived for the `round`-th time sees what all have written before.
-__device__ __forceinline__ void wait_for_grid(uint32_t* arrived, uint32_t round) {
+// Between phases, for the first `blocks` of the grid. They are no more than the GPU has room for,
+// and a later kernel gets room when all blocks of an earlier one have theirs: so none waits for one
+// that has to wait for it. Who has arrived for the `round`-th time sees what all have written
+// before.
+__device__ __forceinline__ void wait_for_blocks(uint32_t blocks, uint32_t* arrived,
+                                                uint32_t round) {
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
     atomicAdd(arrived, 1u);
-    while (*static_cast<uint32_t volatile*>(arrived) < round * gridDim.x) __nanosleep(64);
+    while (*static_cast<uint32_t volatile*>(arrived) < round * blocks) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();
@@ -114,13 +106,16 @@ __device__ __forceinline__ void forget(MissingList const& list) {
   if (atomicAdd(list.ended, 1u) == gridDim.x - 1) *list.counts = {0, 0};
 }
 
-// Ids of full buckets, brought together.
-__device__ __forceinline__ void gather_full(MissingCall const& call, uint32_t count) {
-  count_bins(call, count);
-  wait_for_grid(call.list.arrived, 1);
-  place_bins(call.list.full);
-  wait_for_grid(call.list.arrived, 2);
-  fill_bins(call, count);
+// Ids of full buckets, brought together by the first `blocks` of the grid.
+__device__ __forceinline__ void gather_full(MissingCall const& call, uint32_t count,
+                                            uint32_t blocks) {
+  if (blockIdx.x >= blocks) return;
+  auto const bins = BinFiller(call, count, blocks * kThreads);
+  bins.count();
+  wait_for_blocks(blocks, call.list.arrived, 1);
+  bins.place();
+  wait_for_blocks(blocks, call.list.arrived, 2);
+  bins.fill();
 }
 
 __device__ __forceinline__ bool is_empty(MissingCounts const& counts) {
@@ -139,14 +134,10 @@ __global__ void __launch_bounds__(kThreads, 3)
   auto const counts = *call.list.counts;
   count_lookup(call);
   if (counts.full != 0) {
-    gather_full(call, counts.full);
-    wait_for_grid(call.list.arrived, 3);
+    gather_full(call, counts.full, gridDim.x);
+    wait_for_blocks(gridDim.x, call.list.arrived, 3);
     fill_full_buckets_apart(call);
-    wait_for_grid(call.list.arrived, 4);
-  }
-  if (counts.ids != 0 && call.counts_uses) {
-    store(call, counts.ids);
-    wait_for_grid(call.list.arrived, counts.full != 0 ? 5 : 1);
+    wait_for_blocks(gridDim.x, call.list.arrived, 4);
   }
   if (is_empty(counts)) return;
   resolve_all(call, counts);
@@ -157,17 +148,14 @@ __global__ void __launch_bounds__(kThreads, 3)
 __global__ void __launch_bounds__(kThreads, 4) gather_full_kernel(MissingCall const call) {
   auto const counts = *call.list.counts;
   count_lookup(call);
-  if (counts.full != 0) gather_full(call, counts.full);
+  if (counts.full == 0) return;
+  // No more blocks than have an id each thread: then there are fewer to wait for.
+  gather_full(call, counts.full, min(gridDim.x, (counts.full + kThreads - 1) / kThreads));
 }
 
 __global__ void __launch_bounds__(kThreads, 3)
     full_buckets_kernel(__grid_constant__ MissingCall const call) {
   if (call.list.counts->full != 0) fill_full_buckets(call);
-}
-
-__global__ void __launch_bounds__(kThreads) store_kernel(MissingCall const call) {
-  auto const count = call.list.counts->ids;
-  if (count != 0) store(call, count);
 }
 
 __global__ void __launch_bounds__(kThreads, 3) resolve_kernel(MissingCall const call) {
@@ -187,9 +175,6 @@ cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_
   }
   DYNEMB_CUDA_TRY(launch(gather_full_kernel, persistent_blocks(most, 4), stream, call));
   DYNEMB_CUDA_TRY(launch(full_buckets_kernel, persistent_blocks(most, 3), stream, call));
-  if (call.counts_uses) {
-    DYNEMB_CUDA_TRY(launch(store_kernel, persistent_blocks(most, 8), stream, call));
-  }
   return launch(resolve_kernel, persistent_blocks(most, 3), stream, call);
 }
 

@@ -31,9 +31,11 @@ struct FullBin {
   uint32_t begin, end;
 };
 
+constexpr uint32_t kIdsOfBin = 8;  // on average, where many ids met full buckets
+
 // Where those of full buckets are brought together (cuda/full_buckets.cuh).
 struct FullIds {
-  uint32_t num_bins;   // a power of two
+  uint32_t num_bins;   // a power of two: as many as there may be
   uint32_t* bins;      // [num_bins] how many ids, 0 before; then where the next one goes
   FullBin* used;       // [num_bins] those that are not empty
   uint32_t* order;     // [all ids of the call] their numbers on the list, those of a bin together
@@ -55,7 +57,6 @@ struct MissingCall {
   Touch const* uses;           // [tables]
   CounterRows const* counted;  // [tables] what the lookup changes in their counters
   MissingList list;
-  bool counts_uses;  // some table has packed scores: core/lookup.h, stores()
 };
 
 // What the kernels of cuda/missing.cu count with; by threads of a kernel before them.
@@ -100,9 +101,8 @@ inline MissingCounts* missing_counts(TableRef const& table) {
 }
 
 inline FullIds take_full_ids(int64_t num_ids, uint32_t* zeros, Scratch& scratch) {
-  constexpr int64_t kIdsOfBin = 8;  // on average, if all met full buckets
-  uint32_t num_bins = 32;           // whole warps
-  while (num_bins * 2 * kIdsOfBin <= num_ids) num_bins *= 2;
+  uint32_t num_bins = 32;  // whole warps
+  while (int64_t{num_bins} * 2 * kIdsOfBin <= num_ids) num_bins *= 2;
   return {num_bins,
           scratch.take<uint32_t>(num_bins),
           scratch.take<FullBin>(num_bins),
@@ -120,7 +120,7 @@ inline MissingList take_missing(int64_t num_ids, Scratch& scratch) {
 }
 
 // Puts on the stream what is left of a lookup: its counters, and the phases after claims of empty
-// slots (core/lookup.h): claims in full buckets, store, resolve.
+// slots (core/lookup.h): claims in full buckets, resolve.
 cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream);
 
 }  // namespace dynemb::cuda

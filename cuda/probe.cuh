@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/find.h"
+#include "core/group.h"
 #include "core/keys.h"
 #include "core/table_ref.h"
 
@@ -42,49 +43,79 @@ __device__ __forceinline__ bool is_there(Bucket const& bucket, int place, uint32
   return pattern != 0x01010101u || bucket.digests[place] != 0;
 }
 
-// The place of the key in a quarter, or -1. Each turn of the loop reads the key of one candidate of
-// every lane, so that the reads overlap.
+// Is it the key of this candidate?
 template <bool kBesideClaims>
-__device__ __forceinline__ int find_in_quarter(Bucket const& bucket, QuarterDigests const& digests,
-                                               int quarter, Key key, uint32_t pattern) {
-  for (auto found = candidates(digests.a, digests.b, pattern); found != 0; found &= found - 1) {
-    auto const bit = __ffs(static_cast<int>(found)) - 1;
-    auto const place = quarter * kQuarterBucket + place_of_candidate(bit);
-    if (bucket.keys[place] == key && (!kBesideClaims || is_there(bucket, place, pattern))) {
-      return place;
-    }
-  }
-  return -1;
+__device__ __forceinline__ bool is_at(Bucket const& bucket, int place, Key key, uint32_t pattern) {
+  return bucket.keys[place] == key && (!kBesideClaims || is_there(bucket, place, pattern));
 }
 
-// The same as find_in_bucket. Lanes of a warp look for different keys. Few warps have a key outside
-// its preferred quarter while the bucket is not full; then the others are read together.
+// Three quarters, those whose numbers differ from `first` by 1, 2 and 3, in this order.
+struct OtherQuarters {
+  QuarterDigests second, third, fourth;
+
+  __device__ __forceinline__ OtherQuarters(Bucket const& bucket, int first)
+      : second(bucket, first ^ 1), third(bucket, first ^ 2), fourth(bucket, first ^ 3) {}
+};
+
+// The first four of a quarter with an empty slot, or how many fours there are.
+__device__ __forceinline__ int first_free_four(QuarterDigests const& digests) {
+  auto empty = candidates(digests.a, digests.b, 0);
+  empty |= empty >> 16;
+  empty |= empty >> 8;
+  return min(8, __clz(static_cast<int>(empty << 24)));
+}
+
+// Where the key is, and where it would go.
+struct Places {
+  int found;      // -1 = nowhere
+  int free_from;  // no four before this one, in the key's order, has an empty slot; kBesideClaims
+};
+
+// Lanes of a warp look for different keys. Each turn of a loop reads the key of one candidate of
+// every lane, so that the reads overlap. Few warps have a key outside its preferred quarter while
+// the bucket is not full; then the others are read together.
 template <bool kBesideClaims>
-__device__ __forceinline__ int find_place(Bucket const& bucket, Key key, uint64_t hash) {
+__device__ __forceinline__ Places find_places(Bucket const& bucket, Key key, uint64_t hash) {
   auto const pattern = uint32_t{digest_of(hash)} * 0x01010101u;
   auto const first = preferred_quarter(hash);
-  auto const place =
-      find_in_quarter<kBesideClaims>(bucket, QuarterDigests(bucket, first), first, key, pattern);
-  if (place >= 0) return place;
-  auto const second = QuarterDigests(bucket, first ^ 1);
-  auto const third = QuarterDigests(bucket, first ^ 2);
-  auto const fourth = QuarterDigests(bucket, first ^ 3);
-  auto result = find_in_quarter<kBesideClaims>(bucket, second, first ^ 1, key, pattern);
-  if (result < 0) result = find_in_quarter<kBesideClaims>(bucket, third, first ^ 2, key, pattern);
-  if (result < 0) result = find_in_quarter<kBesideClaims>(bucket, fourth, first ^ 3, key, pattern);
+  Places result{-1, 0};
+  {
+    auto const digests = QuarterDigests(bucket, first);
+    for (auto found = candidates(digests.a, digests.b, pattern); found != 0; found &= found - 1) {
+      auto const place = first * kQuarterBucket + place_of_candidate(lowest_bit(found));
+      if (is_at<kBesideClaims>(bucket, place, key, pattern)) return {place, 0};
+    }
+    if (kBesideClaims) result.free_from = first_free_four(digests);
+  }
+  auto const others = OtherQuarters(bucket, first);
+  auto second = candidates(others.second.a, others.second.b, pattern);
+  auto third = candidates(others.third.a, others.third.b, pattern);
+  auto fourth = candidates(others.fourth.a, others.fourth.b, pattern);
+  while ((second | third | fourth) != 0) {
+    auto const which = second != 0 ? 1 : third != 0 ? 2 : 3;
+    auto const found = second != 0 ? second : third != 0 ? third : fourth;
+    auto const place = (first ^ which) * kQuarterBucket + place_of_candidate(lowest_bit(found));
+    if (is_at<kBesideClaims>(bucket, place, key, pattern)) return {place, 0};
+    fourth = which == 3 ? found & (found - 1) : fourth;
+    third = which == 2 ? found & (found - 1) : third;
+    second = which == 1 ? found & (found - 1) : second;
+  }
   return result;
 }
 
 // The slot of a key that may be padding or reserved, or kPaddingSlot, kRefusedSlot, kMissingSlot.
-// kBesideClaims: empty slots are claimed at the same time.
+// kBesideClaims: empty slots are claimed at the same time; then `free_from` is that of Places.
 template <bool kBesideClaims = false>
-__device__ __forceinline__ int32_t find_slot(TableRef const& table, Key key) {
+__device__ __forceinline__ int32_t find_slot(TableRef const& table, Key key,
+                                             int* free_from = nullptr) {
   if (is_padding(key)) return kPaddingSlot;
   if (is_reserved(key)) return kRefusedSlot;
   auto const hash = hash_key(key);
   auto const bucket = local_bucket_of(table, hash);
-  auto const place = find_place<kBesideClaims>(bucket_at(table, bucket), key, hash);
-  return place < 0 ? kMissingSlot : static_cast<int32_t>(bucket * kBucketCapacity + place);
+  auto const places = find_places<kBesideClaims>(bucket_at(table, bucket), key, hash);
+  if (kBesideClaims) *free_from = places.free_from;
+  return places.found < 0 ? kMissingSlot
+                          : static_cast<int32_t>(bucket * kBucketCapacity + places.found);
 }
 
 }  // namespace dynemb::cuda

@@ -70,9 +70,14 @@ def compiled(coll: jde.Tables) -> Compiled:
             state, residual, d_rows, learning_rate=learning_rate
         )
 
-    def insert(state, ids, rows, optimizer_state, scores):
+    def insert(state, ids, rows, optimizer_state, scores, unique_ids):
         return coll.insert(
-            state, ids, rows, optimizer_state=optimizer_state, scores=scores
+            state,
+            ids,
+            rows,
+            optimizer_state=optimizer_state,
+            scores=scores,
+            unique_ids=unique_ids,
         )
 
     jit = functools.partial(jax.jit, donate_argnums=0)
@@ -81,7 +86,7 @@ def compiled(coll: jde.Tables) -> Compiled:
         find=jit(find),
         apply_gradients=jit(apply_gradients),
         weight_gradients=jit(coll.weight_gradients),
-        insert=jit(insert),
+        insert=jit(insert, static_argnums=5),
         erase=jit(coll.erase),
     )
 
@@ -165,6 +170,7 @@ class Twins:
         rows: Mapping[str, Any],
         optimizer_state: Any = None,
         scores: Any = None,
+        unique_ids: bool = False,
     ) -> None:
         """Writes rows into both."""
         rows = _floats(rows)
@@ -174,6 +180,7 @@ class Twins:
             rows,
             optimizer_state,
             None if scores is None else _map(score_words, scores),
+            unique_ids,
         )
         self.oracle.insert(ids, rows, optimizer_state=optimizer_state, scores=scores)
 

@@ -17,6 +17,7 @@ from jax_dynemb.ops import _lookup, _rows
 from jax_dynemb.ops._layout import prepare
 
 SLOTS_ONLY = "find_or_insert, slots only"
+UNIQUE = "insert_or_assign, unique ids"
 
 
 def step(coll: jde.Tables, operation: str, *, fresh: bool) -> Any:
@@ -34,8 +35,9 @@ def step(coll: jde.Tables, operation: str, *, fresh: bool) -> Any:
             output, _, state = coll.find(state, {name: ids})
         elif operation == "find_or_insert":
             output, _, state = coll.lookup(state, {name: ids})
-        elif operation == "insert_or_assign":
-            state, output = coll.insert(state, {name: ids}, {name: rows}), ()
+        elif operation in ("insert_or_assign", UNIQUE):
+            unique, output = operation == UNIQUE, ()
+            state = coll.insert(state, {name: ids}, {name: rows}, unique_ids=unique)
         elif operation == SLOTS_ONLY:
             output, state = _slots(coll, state, ids)
         else:

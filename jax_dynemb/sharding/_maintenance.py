@@ -96,7 +96,7 @@ def insert(
     """See ``Tables.insert``; of one table. Every device takes the ids that it owns."""
     placement = placement_of(tables)
     stack = placement.stack_of(table.name)
-    ids, rows, optimizer_state, scores = given
+    ids, rows, optimizer_state, scores, unique_ids = given
     layout, prepared = prepare(table, table.name, ids)
     written = _insert.checked(table, layout, rows, optimizer_state, scores)
 
@@ -107,7 +107,7 @@ def insert(
             written = {
                 n: x if n == "scores" else columns(x) for n, x in written.items()
             }
-        new = _insert.store(stack.local, state, mine, written)
+        new = _insert.store(stack.local, state, mine, written, unique_ids)
         if "scores" in written and stack.sharding == "row_wise":
             here = is_here(placement, stack, [table.name])
             new = _insert.same_clock(new, placement.axes, here)

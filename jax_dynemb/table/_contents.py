@@ -84,6 +84,7 @@ class Contents(Declared):
         *,
         optimizer_state: Mapping[str, Mapping[str, Any]] | None = None,
         scores: Mapping[str, Any] | None = None,
+        unique_ids: bool = False,
     ) -> States:
         """Stores rows: present ones are overwritten, others inserted.
 
@@ -98,6 +99,10 @@ class Contents(Declared):
             state where it is not given, and an old row keeps its own.
           scores: by table, the scores to store, uint64 (numpy) or uint32[..., 2], as
             ``export`` returns them.
+          unique_ids: a promise that no id comes twice in a call, as the keys of a
+            table, of ``jnp.unique`` or of a file do; padding may. Then nobody has to
+            look for the last row of an id. Of one that does come twice, the stored
+            row may have columns of either.
         """
         new = dict(state)
         for name, each in ids.items():
@@ -109,6 +114,7 @@ class Contents(Declared):
                 rows[name],
                 (optimizer_state or {}).get(name, {}),
                 (scores or {}).get(name),
+                unique_ids,
             )
             if self.placement is not None:
                 new[place] = _on_mesh.insert(self, new[place], config, *given)

@@ -33,11 +33,12 @@ def insert(
     rows: Any,
     optimizer_state: Mapping[str, Any],
     scores: Any,
+    unique_ids: bool,
 ) -> TableState:
     """See ``Tables.insert``."""
     layout, given = prepare(table, table.name, ids)
     written = checked(table, layout, rows, optimizer_state, scores)
-    return store(table, state, given.ids, written)
+    return store(table, state, given.ids, written, unique_ids)
 
 
 def store(
@@ -45,6 +46,7 @@ def store(
     state: TableState,
     ids: jax.Array,
     written: Mapping[str, jax.Array],
+    unique_ids: bool,
 ) -> TableState:
     """Stores what ``checked`` returned under flat ids."""
     slots_only = one_row_each(table.name, table.name, ids.shape[0], "no_rows")
@@ -59,7 +61,7 @@ def store(
     new = _not_a_lookup(states[table.state_name], state)
     if "scores" in written:
         new = _clock_after(table, new, slots, written["scores"])
-    return _rows.scatter(table, new, slots, written, last_wins=True)
+    return _rows.scatter(table, new, slots, written, last_wins=not unique_ids)
 
 
 def _not_a_lookup(new: TableState, old: TableState) -> TableState:

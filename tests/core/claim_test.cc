@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/full_bucket.h"
+#include "core/lookup.h"
 #include "core/score.h"
 #include "tests/core/lockstep_group.h"
 #include "tests/core/test_table.h"
@@ -71,14 +72,14 @@ void fill(TestTable& table, Scenario const& s) {
   }
 }
 
-// What the bucket holds after all claims: old keys, and marks turned back into keys.
+// What the bucket holds after all claims: old keys, claims, and marks turned back into keys.
 std::set<Key> content(TestTable& table, Scenario const& s) {
   std::map<uint64_t, Key> by_mark;
   for (auto key : s.new_keys) by_mark[mark_of(hash_key(key))] = key;
   std::set<Key> result;
   auto const bucket = bucket_at(table.ref, 0);
   for (int i = 0; i < kBucketCapacity; ++i) {
-    if (bucket.scores[i] == kEmptyScore) continue;
+    if (bucket.keys[i] == kEmptyKey) continue;
     auto const key = is_mark(bucket.scores[i]) ? by_mark.at(bucket.scores[i]) : bucket.keys[i];
     CHECK(result.insert(key).second);  // no key twice
   }
@@ -86,8 +87,8 @@ std::set<Key> content(TestTable& table, Scenario const& s) {
 }
 
 void claim(TableRef const& table, Bucket const& bucket, Key key) {
-  auto const mark = mark_of(hash_key(key));
-  if (claim_empty(bucket, mark).place < 0) claim_full(table, bucket, mark, kClock);
+  auto const hash = hash_key(key);
+  if (claim_empty(bucket, key, hash).place < 0) claim_full(table, bucket, key, hash, kClock);
 }
 
 // Every new key `copies` times, by `threads` threads that start from different places.
@@ -110,11 +111,15 @@ void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copie
   auto const bucket = bucket_at(table.ref, 0);
   std::vector<uint64_t> waiting;
   for (size_t i = 0; i < s.new_keys.size() * copies; ++i) {
-    auto const mark = mark_of(hash_key(s.new_keys[i * 101 % s.new_keys.size()]));
-    if (claim_empty(bucket, mark).place < 0) waiting.push_back(mark);
+    auto const key = s.new_keys[i * 101 % s.new_keys.size()];
+    auto const hash = hash_key(key);
+    if (claim_empty(bucket, key, hash).place < 0) waiting.push_back(mark_of(hash));
   }
   if (waiting.empty()) return;
-  std::vector<uint64_t> scores(bucket.scores, bucket.scores + kBucketCapacity);
+  std::vector<uint64_t> marks(kBucketCapacity);  // of new keys; 0: a row
+  for (int i = 0; i < kBucketCapacity; ++i) {
+    if (was_empty(bucket, i)) marks[size_t(i)] = mark_of(hash_key(bucket.keys[i]));
+  }
   dynemb::testing::run_lockstep(lanes, [&](LockstepGroup const& group) {
     auto full = FullBucket<LockstepGroup>(group, table.ref, bucket, kClock);
     uint32_t rows_left = 0;
@@ -124,12 +129,16 @@ void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copie
       CHECK(taken.place < kBucketCapacity && (may_claim || taken.place < 0));
       CHECK(full.rows_left() == (rows_left += taken.won && taken.displaced == 0 ? 1 : 0));
       if (group.rank() != 0 || taken.place < 0) continue;
-      auto& score = scores[size_t(taken.place)];
-      CHECK(taken.won ? taken.displaced == (is_mark(score) ? score : 0) : score == mark);
-      score = mark;
+      auto& there = marks[size_t(taken.place)];
+      CHECK(taken.won ? taken.displaced == there : there == mark);
+      there = mark;
     }
   });
-  std::copy(scores.begin(), scores.end(), bucket.scores);
+  for (int i = 0; i < kBucketCapacity; ++i) {
+    if (marks[size_t(i)] == 0) continue;
+    bucket.digests[i] = 1;
+    bucket.scores[i] = marks[size_t(i)];
+  }
 }
 
 // As a probe of a GPU looks for keys: only where the digest is the same.
@@ -151,8 +160,8 @@ void claim_beside_probes(Scenario const& s) {
   for (int t = 0; t < 2; ++t) {
     running.emplace_back([&] {
       for (auto const key : s.new_keys) {
-        auto const claimed = claim_empty(bucket, mark_of(hash_key(key)));
-        if (claimed.won) bucket.keys[claimed.place] = key;
+        auto const claimed = claim_empty_slot(table.ref, key, kClock);
+        CHECK(claimed.slot == kMissingSlot || is_pending(claimed.slot));
       }
     });
     running.emplace_back([&] {
@@ -165,9 +174,14 @@ void claim_beside_probes(Scenario const& s) {
   }
   for (auto& thread : running) thread.join();
   for (size_t i = 0; i < s.old_keys.size(); ++i) CHECK(bucket.scores[i] == kClock);
-  auto const marks = std::count_if(bucket.scores, bucket.scores + kBucketCapacity, is_mark);
+  size_t claimed = 0;
+  for (int i = 0; i < kBucketCapacity; ++i) {
+    if (!was_empty(bucket, i) || bucket.keys[i] == kEmptyKey) continue;
+    CHECK(bucket.scores[i] == kClock);
+    ++claimed;
+  }
   auto const room = size_t(kBucketCapacity) - s.old_keys.size();
-  CHECK(size_t(marks) == std::min(s.new_keys.size(), room));
+  CHECK(claimed == std::min(s.new_keys.size(), room));
 }
 
 Scenario scenario(size_t old_count, size_t touched, size_t new_count, bool evicts, bool ties) {

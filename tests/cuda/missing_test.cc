@@ -85,7 +85,7 @@ void probe(LookupArgs const& args, Touch const* uses, MissingList const& list) {
       feature.slots[i] = slot;
       if (slot >= 0) touch(score_at(table, slot), table.policy, use.clock, use.given);
       if (slot != kMissingSlot) continue;
-      auto const claimed = claim_empty_slot(table, key);
+      auto const claimed = claim_empty_slot(table, key, use.clock);
       feature.slots[i] = claimed.slot;
       auto const full = claimed.slot == kMissingSlot;
       auto const missing = Missing{key, static_cast<uint32_t>(i), static_cast<uint16_t>(f),
@@ -130,10 +130,8 @@ void lookup_by_kernels(Tables& tables, Batch& batch, int64_t num_ids_of_call) {
     first_slot += table.local_buckets * kBucketCapacity;
   }
   probe(*args, uses.data(), list);
-  auto const any_packed = std::any_of(args->tables, args->tables + args->num_tables,
-                                      [](auto const& table) { return is_packed(table.policy); });
-  CHECK(launch_missing({view, uses.data(), counted.data(), list, any_packed}, num_ids_of_call,
-                       nullptr) == cudaSuccess);
+  CHECK(launch_missing({view, uses.data(), counted.data(), list}, num_ids_of_call, nullptr) ==
+        cudaSuccess);
   CHECK(list.counts->ids == 0 && list.counts->full == 0);
 }
 

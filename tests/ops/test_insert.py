@@ -69,6 +69,23 @@ def test_the_last_of_many_equal_ids_wins(platform, distinct):
     np.testing.assert_array_equal(mu, given["mu"][places])
 
 
+@pytest.mark.parametrize("capacity", [1024, 65536])
+@pytest.mark.parametrize("strategy", ["step", "lfu"])
+def test_unique_ids_are_stored_like_any(platform, capacity, strategy):
+    """Present ones, new ones, ones that evict or are refused, and padding."""
+    twins = make(
+        capacity=capacity, score_strategy=strategy, optimizer=jde.optim.adam(0.1)
+    )
+    rng = np.random.default_rng(capacity)
+    for _ in range(3):
+        keys = rng.choice(9_000, 6_000, replace=False) * 2**33
+        keys[rng.random(6_000) < 0.1] = -1
+        given = {"mu": rng.random((6_000, 4)).astype(np.float32)}
+        rows = rng.random((6_000, 4)).astype(np.float32)
+        twins.insert({"t": keys}, {"t": rows}, {"t": given}, unique_ids=True)
+        twins.check()
+
+
 def test_padding_is_skipped(platform):
     twins = make()
     twins.insert({"t": [-1, 5, -1]}, {"t": rows_of(3)})
