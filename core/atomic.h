@@ -24,26 +24,6 @@ DYNEMB_HD uint64_t atomic_load(uint64_t const* address) {
 #endif
 }
 
-// Four neighbours, aligned to 32 bytes; each of them for itself. On a GPU two requests.
-struct Quad {
-  uint64_t values[4];
-};
-
-DYNEMB_HD Quad atomic_load_quad(uint64_t const* address) {
-  Quad quad;
-#ifdef __CUDA_ARCH__
-  asm volatile("ld.relaxed.gpu.v2.u64 {%0, %1}, [%2];"
-               : "=l"(quad.values[0]), "=l"(quad.values[1])
-               : "l"(address));
-  asm volatile("ld.relaxed.gpu.v2.u64 {%0, %1}, [%2];"
-               : "=l"(quad.values[2]), "=l"(quad.values[3])
-               : "l"(address + 2));
-#else
-  for (int i = 0; i < 4; ++i) quad.values[i] = atomic_load(address + i);
-#endif
-  return quad;
-}
-
 DYNEMB_HD void atomic_store(uint64_t* address, uint64_t value) {
 #ifdef __CUDA_ARCH__
   asm volatile("st.relaxed.gpu.u64 [%0], %1;" : : "l"(address), "l"(value) : "memory");

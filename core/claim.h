@@ -58,7 +58,8 @@ DYNEMB_HD bool was_empty(Bucket const& bucket, int place) { return bucket.digest
 
 // What a claim of this slot swaps, for the key or for its mark.
 DYNEMB_HD uint64_t* claim_word(Bucket const& bucket, int place) {
-  return (was_empty(bucket, place) ? bucket.keys : bucket.scores) + place;
+  auto* const entry = bucket.entries + place;
+  return was_empty(bucket, place) ? &entry->key : &entry->score;
 }
 
 // When a slot of a full bucket goes: the lower, the sooner. Two slots of one rank are rows; of them
@@ -90,34 +91,35 @@ struct Ranking {
   }
 };
 
-// A key looks for an empty slot four by four, of which the keys are a sector of a GPU's memory; in
-// its own order: quarter by quarter, the preferred one first.
-constexpr int kFours = kBucketCapacity / 4;
+// A key looks for an empty slot pair by pair, whose entries are a sector of a GPU's memory; in its
+// own order: quarter by quarter, the preferred one first.
+constexpr int kPairs = kBucketCapacity / 2;
 
-DYNEMB_HD int nearest_four(uint64_t hash) { return preferred_quarter(hash) * (kFours / 4); }
+DYNEMB_HD int nearest_pair(uint64_t hash) { return preferred_quarter(hash) * (kPairs / 4); }
 
 // The first from number `i` of a key's order on with a slot that was empty when the phase began;
-// kFours if there is none. May name one behind such a slot that has none itself.
-DYNEMB_HD int next_free_four(Bucket const& bucket, uint64_t hash, int i) {
+// kPairs if there is none. May name one behind such a slot that has none itself.
+DYNEMB_HD int next_free_pair(Bucket const& bucket, uint64_t hash, int i) {
   auto const* const words = reinterpret_cast<uint64_t const*>(bucket.digests);
-  auto const nearest = nearest_four(hash);
+  auto const nearest = nearest_pair(hash);
   uint64_t empty = 0;
-  for (; i < kFours; i = (i | 1) + 1) {
-    empty = equal_bytes(words[(i ^ nearest) / 2], 0) >> i % 2 * 32;
+  for (; i < kPairs; i = (i | 3) + 1) {
+    empty = equal_bytes(words[(i ^ nearest) / 4], 0) >> i % 4 * 16;
     if (empty != 0) break;
   }
-  return i + static_cast<int>(static_cast<uint32_t>(empty) == 0 && i < kFours);
+  return empty == 0 ? kPairs : i + lowest_byte(empty) / 2;
 }
 
-// Of four slots the first empty one, or the one that the key has already (`seen` is then the key).
-DYNEMB_HD Victim find_empty(Bucket const& bucket, int four, Key key) {
-  auto const keys = atomic_load_quad(bucket.keys + four * 4);
-  auto const digests = reinterpret_cast<uint32_t const*>(bucket.digests)[four];
+// Of two slots the first empty one, or the one that the key has already (`seen` is then the key).
+DYNEMB_HD Victim find_empty(Bucket const& bucket, int pair, Key key) {
+  auto const first = pair * 2;
+  Key const seen[2] = {atomic_load(&bucket.entries[first].key),
+                       atomic_load(&bucket.entries[first + 1].key)};
   auto own = -1, empty = -1;
-  for (int i = 3; i >= 0; --i) {
-    if ((digests >> i * 8 & 0xff) != 0) continue;
-    if (keys.values[i] == key) own = four * 4 + i;
-    if (keys.values[i] == kEmptyKey) empty = four * 4 + i;
+  for (int i = 1; i >= 0; --i) {
+    if (!was_empty(bucket, first + i)) continue;
+    if (seen[i] == key) own = first + i;
+    if (seen[i] == kEmptyKey) empty = first + i;
   }
   if (own >= 0) return {own, key};
   return {empty, kEmptyKey};
@@ -145,7 +147,7 @@ DYNEMB_HD Victim find_victim(TableRef const& table, Bucket const& bucket, uint64
   if (lowest > kLastRankOfRows) return {first, seen[first]};
   for (int place = first + 1; place < kBucketCapacity; ++place) {
     if (was_empty(bucket, place) || seen[place] != seen[first]) continue;
-    if (bucket.keys[place] < bucket.keys[first]) first = place;
+    if (bucket.entries[place].key < bucket.entries[first].key) first = place;
   }
   return {first, seen[first]};
 }
@@ -169,14 +171,14 @@ DYNEMB_HD Swapped swap_in(uint64_t* word, uint64_t seen, uint64_t own) {
 // A key looks at slots always in the same order and takes the first empty one, and none becomes
 // empty again: so its own slot comes before those that it finds empty, and the search ends there.
 DYNEMB_HD Claim claim_empty(Bucket const& bucket, Key key, uint64_t hash, int from = 0) {
-  auto four = next_free_four(bucket, hash, from);
-  while (four < kFours) {
-    auto const slot = find_empty(bucket, four ^ nearest_four(hash), key);
-    if (slot.place < 0) {  // all are taken by now
-      four = next_free_four(bucket, hash, four + 1);
+  auto pair = next_free_pair(bucket, hash, from);
+  while (pair < kPairs) {
+    auto const slot = find_empty(bucket, pair ^ nearest_pair(hash), key);
+    if (slot.place < 0) {  // taken by now
+      pair = next_free_pair(bucket, hash, pair + 1);
       continue;
     }
-    auto const swapped = swap_in(bucket.keys + slot.place, slot.seen, key);
+    auto const swapped = swap_in(&bucket.entries[slot.place].key, slot.seen, key);
     if (swapped != Swapped::kNo) return {slot.place, swapped == Swapped::kNow};
   }
   return {-1, false};

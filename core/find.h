@@ -53,7 +53,7 @@ DYNEMB_HD int next_candidate(Bucket const& bucket, uint64_t hash, int from) {
 // needed; an erased slot leaves a hole, so a hole does not end the search.
 DYNEMB_HD int find_from(Bucket const& bucket, Key key, uint64_t hash, int candidate) {
   while (candidate < kBucketCapacity) {
-    if (bucket.keys[candidate] == key) return candidate;
+    if (bucket.entries[candidate].key == key) return candidate;
     candidate = next_candidate(bucket, hash, candidate + 1);
   }
   return -1;

@@ -35,13 +35,10 @@ class FullBucket {
       : group_(group) {
     auto const ranking = Ranking(table, clock);
     DYNEMB_UNROLLED
-    for (int i = 0; i < slots(); i += 2) {
-      auto const scores = pair_at(bucket.scores, place(i));
-      auto const keys = pair_at(bucket.keys, place(i));
-      ranks_[i] = ranking.of_row(scores.first);
-      ranks_[i + 1] = ranking.of_row(scores.second);
-      keys_[i] = keys.first;
-      keys_[i + 1] = keys.second;
+    for (int i = 0; i < slots(); ++i) {
+      auto const entry = bucket.entries[place(i)];
+      ranks_[i] = ranking.of_row(entry.score);
+      keys_[i] = entry.key;
     }
     rank_claimed(bucket);
     find_first();
@@ -80,17 +77,8 @@ class FullBucket {
  private:
   static constexpr int kMostSlots = kBucketCapacity / Group::kLeastSize;
 
-  struct alignas(16) Pair {
-    uint64_t first, second;
-  };
-
-  static DYNEMB_HD Pair pair_at(uint64_t const* words, int place) {
-    return reinterpret_cast<Pair const*>(words)[place / 2];
-  }
-
   DYNEMB_HD int slots() const { return kBucketCapacity / group_.size(); }
-  // Two neighbours, then the next two after those of all other lanes.
-  DYNEMB_HD int place(int i) const { return (i / 2 * group_.size() + group_.rank()) * 2 + i % 2; }
+  DYNEMB_HD int place(int i) const { return i * group_.size() + group_.rank(); }
 
   // What the first of the lanes in `lanes` says.
   DYNEMB_HD int place_of(int place, uint64_t lanes) const {

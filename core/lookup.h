@@ -74,9 +74,10 @@ DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, uint64_t clock) 
 
 // Whose slot it was is gone. Of the hash, bit 63 does not matter.
 DYNEMB_HD void bring_in(Bucket const& bucket, int place, Key key, uint64_t hash, uint64_t score) {
-  atomic_store(bucket.keys + place, key);
+  auto* const entry = bucket.entries + place;
+  atomic_store(&entry->key, key);
   bucket.digests[place] = digest_of(hash);
-  atomic_store(bucket.scores + place, score);
+  atomic_store(&entry->score, score);
 }
 
 // Called once for each claim that has won kFullBucket. Returns whether a row has left. A key of
@@ -87,12 +88,13 @@ DYNEMB_HD bool store_key(TableRef const& table, Key key, int32_t pending_slot, u
   auto const bucket = bucket_at(table, slot / kBucketCapacity);
   auto const place = slot % kBucketCapacity;
   auto const hash = hash_key(key);
-  if (atomic_load(bucket.scores + place) == mark_of(hash)) {
+  auto const* const entry = bucket.entries + place;
+  if (atomic_load(&entry->score) == mark_of(hash)) {
     bring_in(bucket, place, key, hash, first_score(table.policy, clock));
     return true;
   }
   // The slot was empty: only the digest is missing.
-  if (atomic_load(bucket.keys + place) == key) bucket.digests[place] = digest_of(hash);
+  if (atomic_load(&entry->key) == key) bucket.digests[place] = digest_of(hash);
   return false;
 }
 

@@ -16,9 +16,8 @@
 namespace dynemb {
 
 constexpr int kBucketCapacity = 128;                // slots
-constexpr int kBucketBytes = kBucketCapacity * 17;  // 128 digests, 128 keys, 128 scores
-constexpr int kKeysOffset = kBucketCapacity;        // bytes into a bucket
-constexpr int kScoresOffset = kBucketCapacity * 9;  // bytes into a bucket
+constexpr int kBucketBytes = kBucketCapacity * 17;  // 128 digests, 128 entries
+constexpr int kEntriesOffset = kBucketCapacity;     // bytes into a bucket
 constexpr int kMaxStates = 4;                       // optimizer arrays of one table
 
 // Places in a row of the counters of a table, 64 bits each. There is a row for every shard that the
@@ -51,10 +50,15 @@ enum Counter : int32_t {
   kNumCounters
 };
 
+// Side by side, since who finds a key touches its score: one access to memory, not two.
+struct alignas(16) Entry {
+  Key key;         // kEmptyKey = empty
+  uint64_t score;  // 0 = empty
+};
+
 struct Bucket {
   uint8_t* digests;  // [128] 0 = empty
-  Key* keys;         // [128] kEmptyKey = empty
-  uint64_t* scores;  // [128] 0 = empty
+  Entry* entries;    // [128]
 };
 
 struct TableRef {
@@ -78,8 +82,7 @@ struct TableRef {
 
 DYNEMB_HD Bucket bucket_at(TableRef const& table, int64_t local_bucket) {
   auto* const base = table.index + local_bucket * kBucketBytes;
-  return {base, reinterpret_cast<Key*>(base + kKeysOffset),
-          reinterpret_cast<uint64_t*>(base + kScoresOffset)};
+  return {base, reinterpret_cast<Entry*>(base + kEntriesOffset)};
 }
 
 DYNEMB_HD int64_t local_bucket_of(TableRef const& table, uint64_t hash) {
@@ -105,12 +108,14 @@ DYNEMB_HD void note_left(TableRef const& table) {
   }
 }
 
-DYNEMB_HD Key* key_at(TableRef const& table, int32_t slot) {
-  return bucket_at(table, slot / kBucketCapacity).keys + slot % kBucketCapacity;
+DYNEMB_HD Entry* entry_at(TableRef const& table, int32_t slot) {
+  return bucket_at(table, slot / kBucketCapacity).entries + slot % kBucketCapacity;
 }
 
+DYNEMB_HD Key* key_at(TableRef const& table, int32_t slot) { return &entry_at(table, slot)->key; }
+
 DYNEMB_HD uint64_t* score_at(TableRef const& table, int32_t slot) {
-  return bucket_at(table, slot / kBucketCapacity).scores + slot % kBucketCapacity;
+  return &entry_at(table, slot)->score;
 }
 
 DYNEMB_HD uint8_t* digest_at(TableRef const& table, int32_t slot) {

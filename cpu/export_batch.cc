@@ -19,16 +19,18 @@ bool is_exported(uint64_t score, uint64_t min_score) {
 
 int64_t count_bucket(Bucket const& bucket, uint64_t min_score) {
   int64_t count = 0;
-  for (int i = 0; i < kBucketCapacity; ++i) count += is_exported(bucket.scores[i], min_score);
+  for (int i = 0; i < kBucketCapacity; ++i)
+    count += is_exported(bucket.entries[i].score, min_score);
   return count;
 }
 
 void write_bucket(ExportArgs const& args, int64_t index, int64_t to) {
   auto const bucket = bucket_at(args.table, index);
   for (int i = 0; i < kBucketCapacity; ++i) {
-    if (!is_exported(bucket.scores[i], *args.min_score)) continue;
-    args.keys[to] = bucket.keys[i];
-    args.scores[to] = bucket.scores[i];
+    auto const& entry = bucket.entries[i];
+    if (!is_exported(entry.score, *args.min_score)) continue;
+    args.keys[to] = entry.key;
+    args.scores[to] = entry.score;
     args.slots[to] = static_cast<int32_t>(index * kBucketCapacity + i);
     ++to;
   }

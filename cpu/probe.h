@@ -91,9 +91,9 @@ class Probe {
       // If there is none, some places: their keys are others, and a prefetch is harmless.
       auto const first = half * kHalfBucket + __builtin_ctzll(places | uint64_t{1} << 63);
       auto const last = half * kHalfBucket + 63 - __builtin_clzll(places | 1);
-      auto const* const keys = keys_of(group, i);
-      __builtin_prefetch(keys + first);
-      __builtin_prefetch(keys + last);
+      auto const* const entries = entries_of(group, i);
+      __builtin_prefetch(entries + first);
+      __builtin_prefetch(entries + last);
       if (places == 0) __builtin_prefetch(digests_of(group, i, 1 - half));
       group.first[i] = static_cast<uint8_t>(first);
       group.last[i] = static_cast<uint8_t>(last);
@@ -104,10 +104,10 @@ class Probe {
   void resolve(Group const& group, int64_t begin, int size, Found const& found) const {
     for (int i = 0; i < size; ++i) {
       auto const key = group.keys[i];
-      auto const* const keys = keys_of(group, i);
+      auto const* const entries = entries_of(group, i);
       int const first = group.first[i], last = group.last[i];
-      auto const place = last ^ ((first ^ last) & ones_if(keys[first] == key));
-      auto const is_found = keys[place] == key && key < kFirstReservedKey;
+      auto const place = last ^ ((first ^ last) & ones_if(entries[first].key == key));
+      auto const is_found = entries[place].key == key && key < kFirstReservedKey;
       found(begin + i,
             __builtin_expect(is_found, 1) ? slot_of(group, i, place) : look_further(group, i));
     }
@@ -127,7 +127,7 @@ class Probe {
     if (is_padding(key)) return kPaddingSlot;
     auto places = match_digests<isa>(digests_of(group, i, 0), group.digests[i]);
     for (; !places.empty(); places.drop_first()) {
-      if (keys_of(group, i)[places.first()] == key) return slot_of(group, i, places.first());
+      if (entries_of(group, i)[places.first()].key == key) return slot_of(group, i, places.first());
     }
     return kMissingSlot;
   }
@@ -138,8 +138,8 @@ class Probe {
   uint8_t const* digests_of(Group const& group, int i, int half) const {
     return table_.index + int64_t{group.buckets[i]} * kBucketBytes + half * kHalfBucket;
   }
-  Key const* keys_of(Group const& group, int i) const {
-    return reinterpret_cast<Key const*>(digests_of(group, i, 0) + kKeysOffset);
+  Entry const* entries_of(Group const& group, int i) const {
+    return reinterpret_cast<Entry const*>(digests_of(group, i, 0) + kEntriesOffset);
   }
 
   TableRef const& table_;

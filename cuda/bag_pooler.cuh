@@ -55,7 +55,7 @@ struct BagPooler {
       auto const id = rows.ids.probe(rows.here, position, position < end, draws);
       if (position - begin < kCachedSlots) cache.slots[position - begin] = id.slot;
       missing |= id.slot < kPaddingSlot;
-      rows.ids.template touch<false>(rows.here, id);
+      rows.ids.touch(rows.here, id);
     }
     return __any_sync(kFullWarp, missing);
   }

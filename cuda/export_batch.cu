@@ -30,7 +30,7 @@ __device__ __forceinline__ unsigned exported_lanes(ExportArgs const& args, int64
                                                    int turn) {
   auto const index = *args.first_bucket + bucket;
   if (bucket >= args.num_buckets || index >= args.table.local_buckets) return 0;
-  auto const score = bucket_at(args.table, index).scores[turn * 32 + lane_id()];
+  auto const score = bucket_at(args.table, index).entries[turn * 32 + lane_id()].score;
   return __ballot_sync(kFullWarp, score != kEmptyScore && score >= *args.min_score);
 }
 
@@ -47,9 +47,9 @@ __global__ void __launch_bounds__(kThreads) count_kernel(__grid_constant__ Expor
 __device__ __forceinline__ void write_slot(ExportArgs const& args, int64_t bucket, int place,
                                            int64_t to) {
   auto const index = *args.first_bucket + bucket;
-  auto const from = bucket_at(args.table, index);
-  args.keys[to] = from.keys[place];
-  args.scores[to] = from.scores[place];
+  auto const entry = bucket_at(args.table, index).entries[place];
+  args.keys[to] = entry.key;
+  args.scores[to] = entry.score;
   args.slots[to] = static_cast<int32_t>(index * kBucketCapacity + place);
 }
 

@@ -32,7 +32,6 @@ struct FindIds {
     return {key, slot};
   }
 
-  template <bool kLooks>
   __device__ __forceinline__ void touch(Here const& /*here*/, Probed const& /*id*/) const {}
 };
 

@@ -17,7 +17,6 @@
 
 #include "core/full_bucket.h"
 #include "cuda/missing.cuh"
-#include "cuda/prefetch.cuh"
 #include "cuda/tally.cuh"
 #include "cuda/warp.cuh"
 
@@ -112,6 +111,14 @@ __device__ __forceinline__ void count_rows_left(CallView const& view, Tally<1> c
   });
 }
 
+__device__ __forceinline__ void prefetch_line(void const* address) {
+#ifdef __CUDA_ARCH__
+  asm volatile("prefetch.global.L2 [%0];" : : "l"(address));
+#else
+  static_cast<void>(address);
+#endif
+}
+
 // A warp at work on bins, one after the other, 32 ids at a time.
 class BinWorker {
  public:
@@ -174,7 +181,7 @@ class BinWorker {
   // Keys and scores of all buckets at once: the reads overlap.
   __device__ __forceinline__ void prefetch(FullId const& id) const {
     auto const bucket = bucket_at(call_.view.tables[id.table], id.bucket);
-    for (int line = kKeysOffset / 128; line < kBucketBytes / 128; ++line) {
+    for (int line = kEntriesOffset / 128; line < kBucketBytes / 128; ++line) {
       prefetch_line(bucket.digests + line * 128);
     }
   }

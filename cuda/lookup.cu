@@ -116,7 +116,6 @@ struct LookupIds {
     if (fills) id->slot = claimed.slot;  // the others stay missing
   }
 
-  template <bool kLooks>
   __device__ __forceinline__ void touch(Here const& here, Probed const& id) const {
     if (id.slot < 0) return;
     auto const policy = here.table.policy;
@@ -126,10 +125,10 @@ struct LookupIds {
       dynemb::touch(score, policy, use.clock, use.given);
       return;
     }
-    // A look through the first-level cache: what this multiprocessor has written shows there. On
-    // the line of a popular id a look past it queues behind the writes of all others, and takes
-    // four times as long as one more write (benchmarks/notes.md).
-    if (kLooks && cached_load(score) == use.clock) return;
+    // A look through the first-level cache, where the key has been read: what this multiprocessor
+    // has written shows there. On the line of a popular id a look past it queues behind the writes
+    // of all others, and takes four times as long as one more write (benchmarks/notes.md).
+    if (cached_load(score) == use.clock) return;
     if (!was_touched(here.touched, id.slot)) atomic_store(score, use.clock);
   }
 

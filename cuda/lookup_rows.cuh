@@ -25,7 +25,7 @@ template <class Ids>
 __device__ __forceinline__ void probe_only(Here const& here, Ids const& ids, int64_t first,
                                            int64_t last) {
   auto const position = first + lane_id();
-  ids.template touch<true>(here, ids.probe(here, position, position < last, false));
+  ids.touch(here, ids.probe(here, position, position < last, false));
 }
 
 template <class Rows>

@@ -46,7 +46,7 @@ __device__ __forceinline__ bool is_there(Bucket const& bucket, int place, uint32
 // Is it the key of this candidate?
 template <bool kBesideClaims>
 __device__ __forceinline__ bool is_at(Bucket const& bucket, int place, Key key, uint32_t pattern) {
-  return bucket.keys[place] == key && (!kBesideClaims || is_there(bucket, place, pattern));
+  return bucket.entries[place].key == key && (!kBesideClaims || is_there(bucket, place, pattern));
 }
 
 // Three quarters, those whose numbers differ from `first` by 1, 2 and 3, in this order.
@@ -57,18 +57,18 @@ struct OtherQuarters {
       : second(bucket, first ^ 1), third(bucket, first ^ 2), fourth(bucket, first ^ 3) {}
 };
 
-// The first four of a quarter with an empty slot, or how many fours there are.
-__device__ __forceinline__ int first_free_four(QuarterDigests const& digests) {
+// A pair of a quarter (core/claim.h) before which none has an empty slot, or how many there are.
+__device__ __forceinline__ int first_free_pair(QuarterDigests const& digests) {
   auto empty = candidates(digests.a, digests.b, 0);
   empty |= empty >> 16;
   empty |= empty >> 8;
-  return min(8, __clz(static_cast<int>(empty << 24)));
+  return 2 * min(8, __clz(static_cast<int>(empty << 24)));
 }
 
 // Where the key is, and where it would go.
 struct Places {
   int found;      // -1 = nowhere
-  int free_from;  // no four before this one, in the key's order, has an empty slot; kBesideClaims
+  int free_from;  // no pair before this one, in the key's order, has an empty slot; kBesideClaims
 };
 
 // Lanes of a warp look for different keys. Each turn of a loop reads the key of one candidate of
@@ -85,7 +85,7 @@ __device__ __forceinline__ Places find_places(Bucket const& bucket, Key key, uin
       auto const place = first * kQuarterBucket + place_of_candidate(lowest_bit(found));
       if (is_at<kBesideClaims>(bucket, place, key, pattern)) return {place, 0};
     }
-    if (kBesideClaims) result.free_from = first_free_four(digests);
+    if (kBesideClaims) result.free_from = first_free_pair(digests);
   }
   auto const others = OtherQuarters(bucket, first);
   auto second = candidates(others.second.a, others.second.b, pattern);

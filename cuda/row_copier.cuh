@@ -13,8 +13,8 @@
 //   kTrains                    ids are touched, missing ones may take slots
 //   probe(here, position, active, draws)   reached by all lanes; writes the slot. draws: initial
 //                              rows of missing ids will be written here
-//   touch<kLooks>(here, probed)   kLooks: a popular id is worth a look whether it is touched, as
-//                              after the rows were copied, when nothing waits for it
+//   touch(here, probed)        right after the probe, whose look at the key has brought the score
+//                              along
 //   missing(table)             the initializer of ids without a row
 #pragma once
 
@@ -81,9 +81,7 @@ struct RowCopier {
   __device__ __forceinline__ void copy(int32_t first, int32_t count) const {
     auto const active = lane_id() < count;
     auto const id = ids.probe(here, first + lane_id(), active, true);
-    // In a small batch, whose warps have fewer ids, a look takes longer than the writes it spares.
-    auto const looks = count == 32;
-    if (!looks) ids.template touch<false>(here, id);
+    ids.touch(here, id);
     auto const tile = RowTile::of_row(here.table.dim);
     if (here.feature.places.group == 0) {
       copy_found<false>(tile, first, count, id.slot);
@@ -92,7 +90,6 @@ struct RowCopier {
     }
     auto const missing = __ballot_sync(kFullWarp, active && id.slot < kPaddingSlot);
     if (missing != 0) write_initial(tile, first, missing, id);
-    if (looks) ids.template touch<true>(here, id);
   }
 
   // Four columns of row 0: where they are read and written.

@@ -70,7 +70,7 @@ def compiled(coll: jde.Tables) -> Compiled:
             state, residual, d_rows, learning_rate=learning_rate
         )
 
-    def insert(state, ids, rows, optimizer_state, scores, unique_ids):
+    def insert(state, ids, rows, optimizer_state, scores, unique_ids=False):
         return coll.insert(
             state,
             ids,

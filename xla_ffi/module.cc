@@ -45,8 +45,9 @@ nb::dict constants() {
   nb::dict result;
   result["bucket_capacity"] = kBucketCapacity;
   result["bucket_words"] = kBucketBytes / 4;
-  result["keys_word"] = kKeysOffset / 4;
-  result["scores_word"] = kScoresOffset / 4;
+  result["keys_word"] = (kEntriesOffset + offsetof(Entry, key)) / 4;
+  result["scores_word"] = (kEntriesOffset + offsetof(Entry, score)) / 4;
+  result["slot_words"] = sizeof(Entry) / 4;
   result["max_states"] = kMaxStates;
   result["unwritten_state"] = kUnwritten;
   result["max_tables"] = kMaxTables;

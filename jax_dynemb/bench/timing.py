@@ -125,8 +125,8 @@ def time_few(
     """Times steps of which there can only be a few, as those that fill a table.
 
     What a run waits for once, the dispatch of its first step and the news of its last,
-    would weigh more than in a long one. So a run of one step is taken off a run of all,
-    unless it was interrupted and took as long.
+    would weigh more than in a long one. So a run of one step, as long as it is at the
+    median, is taken off a run of all, unless it was interrupted and took as long.
 
     Args:
       chain: warmed up here.
@@ -142,12 +142,13 @@ def time_few(
         before()
         return count * chain.run(count)
 
-    def repeat() -> float:
-        alone, whole = run(1), run(steps)
-        return (whole - alone) / (steps - 1) if alone < whole else whole / steps
-
     run(steps)  # warms up
-    return [repeat() for _ in range(effort.repeats)]
+    runs = [(run(1), run(steps)) for _ in range(effort.repeats)]
+    alone = statistics.median(first for first, _ in runs)
+    return [
+        (whole - alone) / (steps - 1) if alone < whole else whole / steps
+        for _, whole in runs
+    ]
 
 
 def milliseconds(times: Sequence[float]) -> float:

@@ -151,8 +151,8 @@ def empty_index(num_buckets: int) -> UInt32[Array, "buckets 544"]:
     """No digests, keys of all ones, scores of zero."""
     constants = _ffi.constants()
     words = constants["bucket_words"]
-    column = jnp.arange(words)
-    is_key = (column >= constants["keys_word"]) & (column < constants["scores_word"])
+    column = jnp.arange(words) - constants["keys_word"]  # of the first entry
+    is_key = (column >= 0) & (column % constants["slot_words"] < 2)
     bucket = jnp.where(is_key, jnp.uint32(0xFFFFFFFF), jnp.uint32(0))
     return jnp.broadcast_to(bucket, (num_buckets, words))
 

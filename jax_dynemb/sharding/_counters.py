@@ -46,7 +46,7 @@ def add_uses(state: TableState, slots: jax.Array, uses: jax.Array) -> TableState
     bucket, place = slots // capacity, slots % capacity
     bucket = jnp.where(slots >= 0, bucket, state.index.shape[0])
     # The count is the high word of a score; bit 31 of it is not free (core/score.h).
-    word = constants()["scores_word"] + 2 * place + 1
+    word = constants()["scores_word"] + constants()["slot_words"] * place + 1
     more = jnp.where(uses > 1, uses - jnp.uint32(1), jnp.uint32(0))
     index = state.index.at[bucket, word].add(more, mode="drop")
     index = index.at[bucket, word].min(jnp.uint32(0x7FFFFFFF), mode="drop")

@@ -148,19 +148,19 @@ def _split(
     index: UInt32[Array, "buckets 544"], num_buckets: int, factor: int
 ) -> UInt32[Array, "more 544"]:
     """The index in which each key is in its new bucket, at its old place."""
-    begin, end = (_ffi.constants()[f"{n}_word"] for n in ("keys", "scores"))
-    keys = index[:, begin:end].reshape(index.shape[0], -1, 2)
+    begin, step = (_ffi.constants()[n] for n in ("keys_word", "slot_words"))
+    keys = index[:, begin:].reshape(index.shape[0], -1, step)[..., :2]
     # Its number in the whole table; the old number is a multiple below.
     bucket = bucket_of(*hash_words(keys), num_buckets * factor)
     child = jnp.arange(factor, dtype=jnp.uint32).reshape(1, -1, 1)
     mine = (bucket % jnp.uint32(factor))[:, None, :] == child
-    # Keys and scores are pairs of words; digests are bytes, four in a word.
+    # A key and its score are four words; digests are bytes, four in a word.
     bytes_kept = jnp.where(mine, jnp.uint8(0xFF), jnp.uint8(0))
     bytes_kept = bytes_kept.reshape(*mine.shape[:2], -1, 4)
-    pairs_kept = jnp.where(mine, jnp.uint32(0xFFFFFFFF), jnp.uint32(0))
-    pairs_kept = jnp.repeat(pairs_kept, 2, axis=2)
+    entries_kept = jnp.where(mine, jnp.uint32(0xFFFFFFFF), jnp.uint32(0))
+    entries_kept = jnp.repeat(entries_kept, step, axis=2)
     digests_kept = jax.lax.bitcast_convert_type(bytes_kept, jnp.uint32)
-    kept = jnp.concatenate([digests_kept, pairs_kept, pairs_kept], axis=2)
+    kept = jnp.concatenate([digests_kept, entries_kept], axis=2)
     split = (index[:, None, :] & kept) | (empty_index(1)[:, None, :] & ~kept)
     return split.reshape(-1, index.shape[1])
 

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Seconds of a step, from runs whose seconds are known."""
 
+import itertools
+
 import pytest
 
 from jax_dynemb.bench.timing import Effort, time_chain, time_few
@@ -13,13 +15,13 @@ ONCE, STEP = 5.0, 0.25  # seconds of a run, and of each of its steps
 class Clockwork:
     """Takes as long as it says."""
 
-    def __init__(self, interrupted: float = 0.0):
-        self.interrupted = interrupted  # seconds of each run of one step
+    def __init__(self, *interrupted: float):
+        self.interrupted = itertools.cycle(interrupted or (0.0,))  # runs of one step
         self.runs = []
 
     def run(self, steps: int) -> float:
         self.runs.append(steps)
-        once = ONCE + (self.interrupted if steps == 1 else 0.0)
+        once = ONCE + (next(self.interrupted) if steps == 1 else 0.0)
         return once / steps + STEP
 
 
@@ -31,8 +33,13 @@ def test_what_a_run_waits_for_once_is_not_of_a_step():
     assert prepared == list(range(7))
 
 
-def test_a_run_of_one_step_that_was_interrupted_is_left_out():
-    times = time_few(Clockwork(interrupted=10.0), EFFORT, 4, lambda: None)
+def test_a_run_of_one_step_that_was_interrupted_does_not_count():
+    times = time_few(Clockwork(0.5, 0.0, 0.0), EFFORT, 4, lambda: None)
+    assert times == pytest.approx([STEP] * 3)
+
+
+def test_runs_of_one_step_that_were_all_interrupted_are_left_out():
+    times = time_few(Clockwork(10.0), EFFORT, 4, lambda: None)
     assert times == pytest.approx([ONCE / 4 + STEP] * 3)
 
 

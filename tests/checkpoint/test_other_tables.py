@@ -176,18 +176,18 @@ def test_never_twice_the_table_in_memory(tmp_path, monkeypatch):
 
 
 def test_an_index_of_another_layout(tmp_path, monkeypatch):
-    """Keys and scores side by side, instead of all keys and then all scores."""
+    """All keys of a bucket and then all scores, as in the first versions."""
     before, state = saved(tmp_path, CONFIG)
     expected = export(before, state, "cat")
     item = tmp_path / "1" / "state"
     (file,) = (path for path in (item / "tables.cat.index").glob("0.*"))
     now = _index.index_layout()
-    other = now | {"keys_word": 32, "scores_word": 34, "slot_words": 4}
+    other = now | {"keys_word": 32, "scores_word": 288, "slot_words": 2}
     old = np.fromfile(file, np.uint32).reshape(-1, now["bucket_words"])
     keys, scores = (words.view(np.uint32) for words in _index.split_index(old, now))
     new = old.copy()
-    slots = np.stack([keys.reshape(-1, 2), scores.reshape(-1, 2)], axis=1)
-    new[:, 32:] = slots.reshape(len(old), -1)
+    new[:, 32:288] = keys.reshape(len(old), -1)
+    new[:, 288:] = scores.reshape(len(old), -1)
     new.tofile(file)
     fields = json.loads((item / "jax_dynemb.json").read_text())
     (item / "jax_dynemb.json").write_text(json.dumps(fields | {"index": other}))

@@ -66,8 +66,8 @@ std::set<Key> expected(Scenario const& s) {
 void fill(TestTable& table, Scenario const& s) {
   auto const bucket = bucket_at(table.ref, 0);
   for (size_t i = 0; i < s.old_keys.size(); ++i) {
-    bucket.keys[i] = s.old_keys[i];
-    bucket.scores[i] = s.scores[i];
+    bucket.entries[i].key = s.old_keys[i];
+    bucket.entries[i].score = s.scores[i];
     bucket.digests[i] = digest_of(hash_key(s.old_keys[i]));
   }
 }
@@ -79,8 +79,9 @@ std::set<Key> content(TestTable& table, Scenario const& s) {
   std::set<Key> result;
   auto const bucket = bucket_at(table.ref, 0);
   for (int i = 0; i < kBucketCapacity; ++i) {
-    if (bucket.keys[i] == kEmptyKey) continue;
-    auto const key = is_mark(bucket.scores[i]) ? by_mark.at(bucket.scores[i]) : bucket.keys[i];
+    if (bucket.entries[i].key == kEmptyKey) continue;
+    auto const key = is_mark(bucket.entries[i].score) ? by_mark.at(bucket.entries[i].score)
+                                                      : bucket.entries[i].key;
     CHECK(result.insert(key).second);  // no key twice
   }
   return result;
@@ -118,7 +119,7 @@ void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copie
   if (waiting.empty()) return;
   std::vector<uint64_t> marks(kBucketCapacity);  // of new keys; 0: a row
   for (int i = 0; i < kBucketCapacity; ++i) {
-    if (was_empty(bucket, i)) marks[size_t(i)] = mark_of(hash_key(bucket.keys[i]));
+    if (was_empty(bucket, i)) marks[size_t(i)] = mark_of(hash_key(bucket.entries[i].key));
   }
   dynemb::testing::run_lockstep(lanes, [&](LockstepGroup const& group) {
     auto full = FullBucket<LockstepGroup>(group, table.ref, bucket, kClock);
@@ -137,7 +138,7 @@ void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copie
   for (int i = 0; i < kBucketCapacity; ++i) {
     if (marks[size_t(i)] == 0) continue;
     bucket.digests[i] = 1;
-    bucket.scores[i] = marks[size_t(i)];
+    bucket.entries[i].score = marks[size_t(i)];
   }
 }
 
@@ -145,7 +146,7 @@ void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copie
 int find_exactly(Bucket const& bucket, Key key) {
   auto const digest = digest_of(hash_key(key));
   for (int i = 0; i < kBucketCapacity; ++i) {
-    if (bucket.digests[i] == digest && bucket.keys[i] == key) return i;
+    if (bucket.digests[i] == digest && bucket.entries[i].key == key) return i;
   }
   return -1;
 }
@@ -167,17 +168,17 @@ void claim_beside_probes(Scenario const& s) {
     running.emplace_back([&] {
       for (size_t i = 0; i < s.old_keys.size(); ++i) {
         CHECK(find_exactly(bucket, s.old_keys[i]) == static_cast<int>(i));
-        touch(bucket.scores + i, ScorePolicy::kStep, kClock, 0);
+        touch(&bucket.entries[i].score, ScorePolicy::kStep, kClock, 0);
       }
       for (auto const key : s.new_keys) CHECK(find_exactly(bucket, key) == -1);
     });
   }
   for (auto& thread : running) thread.join();
-  for (size_t i = 0; i < s.old_keys.size(); ++i) CHECK(bucket.scores[i] == kClock);
+  for (size_t i = 0; i < s.old_keys.size(); ++i) CHECK(bucket.entries[i].score == kClock);
   size_t claimed = 0;
   for (int i = 0; i < kBucketCapacity; ++i) {
-    if (!was_empty(bucket, i) || bucket.keys[i] == kEmptyKey) continue;
-    CHECK(bucket.scores[i] == kClock);
+    if (!was_empty(bucket, i) || bucket.entries[i].key == kEmptyKey) continue;
+    CHECK(bucket.entries[i].score == kClock);
     ++claimed;
   }
   auto const room = size_t(kBucketCapacity) - s.old_keys.size();

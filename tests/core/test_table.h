@@ -44,7 +44,7 @@ class TestTable {
     ref.initializer = {InitializerKind::kDebug, {}};
     ref.eval_initializer = {InitializerKind::kConstant, {}};
     for (int64_t b = 0; b < num_buckets; ++b) {
-      std::memset(bucket_at(ref, b).keys, 0xff, kBucketCapacity * sizeof(Key));
+      for (int i = 0; i < kBucketCapacity; ++i) bucket_at(ref, b).entries[i].key = kEmptyKey;
     }
   }
 

@@ -151,13 +151,13 @@ std::map<Key, Live> content(TableRef const& table) {
   for (int64_t b = 0; b < table.local_buckets; ++b) {
     auto const bucket = bucket_at(table, b);
     for (int i = 0; i < kBucketCapacity; ++i) {
-      CHECK((bucket.digests[i] == 0) == (bucket.scores[i] == 0));
-      if (bucket.scores[i] == 0) continue;
-      CHECK(bucket.digests[i] == digest_of(hash_key(bucket.keys[i])));
+      CHECK((bucket.digests[i] == 0) == (bucket.entries[i].score == 0));
+      if (bucket.entries[i].score == 0) continue;
+      CHECK(bucket.digests[i] == digest_of(hash_key(bucket.entries[i].key)));
       auto const* const row =
           static_cast<float const*>(table.values) + (b * kBucketCapacity + i) * kDim;
-      auto const live = Live{bucket.scores[i], {row, row + kDim}};
-      CHECK(result.emplace(bucket.keys[i], live).second);  // no key twice
+      auto const live = Live{bucket.entries[i].score, {row, row + kDim}};
+      CHECK(result.emplace(bucket.entries[i].key, live).second);  // no key twice
     }
   }
   return result;

@@ -185,6 +185,8 @@ def test_insert_erase_export_and_clear():
     state = {name: {"sum_of_squares": np.abs(rows)} for name in "tc"}
     twins.insert({n: keys for n in "tc"}, {n: rows for n in "tc"}, state, scores)
     twins.check()
+    twins.insert({"t": keys[4:90]}, {"t": rows[90:4:-1]}, unique_ids=True)
+    twins.check()
     twins.erase({"t": [6, 101, 9999], "c": [7]})
     twins.lookup({"t": keys[:50], "c": keys[:50]})
     twins.check()
