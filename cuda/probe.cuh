@@ -4,6 +4,8 @@
 // cuda/probe.cuh: core/find.h with 16-byte loads, 32 digests on their way at a time.
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstdint>
 
 #include "core/find.h"

@@ -88,7 +88,7 @@ def test_skew_is_held_against_the_power_law(run, tmp_path):
 def test_operations_of_the_hash_table(run, tmp_path):
     plot = tmp_path / "hash.png"
     figures = run("--suite", "hash", "--plot", str(plot))
-    assert len(figures) == 8 * 3
+    assert len(figures) == 9 * 3
     assert {f["load"] for f in figures} == {0.5, 0.75, 1.0}
     assert all(f["gkeys"] > 0 and f["peer_gkeys"] is None for f in figures)
     assert plot.read_bytes().startswith(b"\x89PNG")

@@ -4,8 +4,6 @@
 // tests/cuda/probe_test.cc: where a probe of a GPU finds a key, and where it says that a claim may
 // begin, against loops over a bucket: many equal digests, digests of 1 beside empty slots, and
 // slots with a claim but no digest yet.
-#include <cuda_runtime.h>
-
 #include "cuda/probe.cuh"
 
 #include <vector>
