@@ -75,13 +75,8 @@ struct Lookup {
     auto const used = use[task.feature.table];
     uint64_t refused = 0;
     auto const settle = [&](int64_t position, int32_t slot) {
-      if (slot >= 0) {
-        __builtin_prefetch(score_at(task.table, slot), 1);
-      } else if (slot == kMissingSlot) {
-        missing.push_back(position);
-      } else if (slot == kRefusedSlot) {
-        ++refused;
-      }
+      if (slot == kMissingSlot) missing.push_back(position);
+      if (slot == kRefusedSlot) ++refused;
       return slot;
     };
     probe_rows(task, chunk, &bags, settle, [&](int64_t begin, int64_t end) {

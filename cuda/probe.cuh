@@ -15,9 +15,19 @@
 
 namespace dynemb::cuda {
 
+// The digests of a quarter of a bucket.
+struct QuarterDigests {
+  uint4 a, b;
+
+  __device__ __forceinline__ QuarterDigests(Bucket const& bucket, int quarter)
+      : a(reinterpret_cast<uint4 const*>(bucket.digests)[quarter * 2]),
+        b(reinterpret_cast<uint4 const*>(bucket.digests)[quarter * 2 + 1]) {}
+};
+
 // core's equal_bytes for 32 digests, packed into one word. A candidate of byte j of word w stands
 // at bit 8 j + 7 - w.
-__device__ __forceinline__ uint32_t candidates(uint4 const& a, uint4 const& b, uint32_t pattern) {
+__device__ __forceinline__ uint32_t candidates(QuarterDigests const& digests, uint32_t pattern) {
+  auto const& [a, b] = digests;
   uint32_t const words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
   uint32_t result = 0;
 #pragma unroll
@@ -29,15 +39,6 @@ __device__ __forceinline__ uint32_t candidates(uint4 const& a, uint4 const& b, u
 }
 
 __device__ __forceinline__ int place_of_candidate(int bit) { return (7 - bit % 8) * 4 + bit / 8; }
-
-// The digests of a quarter of a bucket.
-struct QuarterDigests {
-  uint4 a, b;
-
-  __device__ __forceinline__ QuarterDigests(Bucket const& bucket, int quarter)
-      : a(reinterpret_cast<uint4 const*>(bucket.digests)[quarter * 2]),
-        b(reinterpret_cast<uint4 const*>(bucket.digests)[quarter * 2 + 1]) {}
-};
 
 // Candidates may also name a digest beside an equal one: 0 beside 1, an empty slot. Where keys are
 // written to empty slots at the same time (a training lookup), such a one does not count.
@@ -51,17 +52,9 @@ __device__ __forceinline__ bool is_at(Bucket const& bucket, int place, Key key, 
   return bucket.entries[place].key == key && (!kBesideClaims || is_there(bucket, place, pattern));
 }
 
-// Three quarters, those whose numbers differ from `first` by 1, 2 and 3, in this order.
-struct OtherQuarters {
-  QuarterDigests second, third, fourth;
-
-  __device__ __forceinline__ OtherQuarters(Bucket const& bucket, int first)
-      : second(bucket, first ^ 1), third(bucket, first ^ 2), fourth(bucket, first ^ 3) {}
-};
-
 // A pair of a quarter (core/claim.h) before which none has an empty slot, or how many there are.
 __device__ __forceinline__ int first_free_pair(QuarterDigests const& digests) {
-  auto empty = candidates(digests.a, digests.b, 0);
+  auto empty = candidates(digests, 0);
   empty |= empty >> 16;
   empty |= empty >> 8;
   return 2 * min(8, __clz(static_cast<int>(empty << 24)));
@@ -83,16 +76,17 @@ __device__ __forceinline__ Places find_places(Bucket const& bucket, Key key, uin
   Places result{-1, 0};
   {
     auto const digests = QuarterDigests(bucket, first);
-    for (auto found = candidates(digests.a, digests.b, pattern); found != 0; found &= found - 1) {
+    for (auto found = candidates(digests, pattern); found != 0; found &= found - 1) {
       auto const place = first * kQuarterBucket + place_of_candidate(lowest_bit(found));
       if (is_at<kBesideClaims>(bucket, place, key, pattern)) return {place, 0};
     }
     if (kBesideClaims) result.free_from = first_free_pair(digests);
   }
-  auto const others = OtherQuarters(bucket, first);
-  auto second = candidates(others.second.a, others.second.b, pattern);
-  auto third = candidates(others.third.a, others.third.b, pattern);
-  auto fourth = candidates(others.fourth.a, others.fourth.b, pattern);
+  // All three are read before the first is looked at.
+  QuarterDigests const others[3] = {{bucket, first ^ 1}, {bucket, first ^ 2}, {bucket, first ^ 3}};
+  auto second = candidates(others[0], pattern);
+  auto third = candidates(others[1], pattern);
+  auto fourth = candidates(others[2], pattern);
   while ((second | third | fourth) != 0) {
     auto const which = second != 0 ? 1 : third != 0 ? 2 : 3;
     auto const found = second != 0 ? second : third != 0 ? third : fourth;

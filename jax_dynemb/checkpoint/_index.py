@@ -31,7 +31,7 @@ def index_layout() -> dict[str, int]:
     Also how many counters a table has: the first versions said nothing of them.
     """
     constants = _ffi.constants()
-    words = {name: constants.get(name, _FIRST[name]) for name in _FIRST}
+    words = {name: constants[name] for name in _FIRST}
     return words | {"counters": len(constants["counters"])}
 
 
