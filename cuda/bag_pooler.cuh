@@ -32,6 +32,9 @@ struct BagCache {
 // Rows: a RowCopier.
 template <class Rows>
 struct BagPooler {
+  static constexpr int kIds = Rows::kPooledIds;  // of a lane
+  static constexpr int kQuads = kQuadsOfWord<typename Rows::Stored>;
+
   Rows rows;
   BagCache& cache;
   int64_t first_bag;
@@ -45,17 +48,34 @@ struct BagPooler {
     return static_cast<int32_t>(bag_range(rows.here.feature, bag).begin - begin);
   }
 
+  // The same of up to kProbed ids for each lane, from `base` on; whether one of this lane's has
+  // none.
+  template <int kProbed>
+  __device__ __forceinline__ bool probe_some(int32_t base, int32_t end, bool draws) const {
+    Probed ids[kProbed];
+    rows.ids.probe(rows.here, base, end, draws, ids);
+    auto missing = false;
+#pragma unroll
+    for (int i = 0; i < kProbed; ++i) {
+      auto const index = base + i * 32 + lane_id() - begin;
+      if (index < kCachedSlots) cache.slots[index] = ids[i].slot;
+      missing |= ids[i].slot < kPaddingSlot;
+      rows.ids.touch(rows.here, ids[i]);
+    }
+    return missing;
+  }
+
   // Returns whether any id has no row.
   __device__ __forceinline__ bool probe(int32_t end) const {
     auto missing = false;
     auto const draws = end - begin <= kCachedSlots;  // else it is not known later who fills a slot
 #pragma unroll 1
-    for (auto base = begin; base < end; base += 32) {
-      auto const position = base + lane_id();
-      auto const id = rows.ids.probe(rows.here, position, position < end, draws);
-      if (position - begin < kCachedSlots) cache.slots[position - begin] = id.slot;
-      missing |= id.slot < kPaddingSlot;
-      rows.ids.touch(rows.here, id);
+    for (auto base = begin; base < end; base += 32 * kIds) {
+      if (kIds > 1 && end - base > 32) {
+        missing |= probe_some<kIds>(base, end, draws);
+      } else {
+        missing |= probe_some<1>(base, end, draws);
+      }
     }
     return __any_sync(kFullWarp, missing);
   }
@@ -91,14 +111,14 @@ struct BagPooler {
     return static_cast<char const*>(rows.here.table.values) + column * element_bytes(rows.in);
   }
 
-  // The rows of one bag, in four columns.
+  // The rows of one bag, in the columns of a lane.
   struct Stream {
     char const* columns;   // of row 0
     uint32_t row_bytes;    //
     int32_t columns_left;  // from these on
     int32_t const* slots;  // the next id's
     float const* weights;  // the next id's, if there are any
-    float4 sum;
+    float4 sum[kQuads];
   };
 
   // kPooledInFlight rows, or the first `count` of them. Ids without a row add nothing: also their
@@ -107,7 +127,7 @@ struct BagPooler {
   template <bool kAll, bool kWeighted>
   __device__ __forceinline__ void add(Stream& stream, int32_t count) const {
     int32_t slot[kPooledInFlight];
-    RawQuad quad[kPooledInFlight];
+    RawQuad word[kPooledInFlight];
     float weight[kWeighted ? kPooledInFlight : 1];
 #pragma unroll
     for (int r = 0; r < kPooledInFlight; ++r) {
@@ -117,42 +137,48 @@ struct BagPooler {
     for (int r = 0; r < kPooledInFlight; ++r) {
       auto const* const row =
           nth_row(stream.columns, static_cast<uint32_t>(slot[r]), stream.row_bytes);
-      quad[r] = load_quad_if(slot[r] >= 0, rows.in, row, 0, stream.columns_left);
+      word[r] = load_word_if(slot[r] >= 0, rows.in, row, stream.columns_left);
       if constexpr (kWeighted) weight[r] = slot[r] >= 0 ? stream.weights[r] : 0.0f;
     }
 #pragma unroll
     for (int r = 0; r < kPooledInFlight; ++r) {
-      add_scaled(stream.sum, kWeighted ? weight[kWeighted ? r : 0] : 1.0f,
-                 to_floats(rows.in, quad[r]));
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) {
+        add_scaled(stream.sum[q], kWeighted ? weight[kWeighted ? r : 0] : 1.0f,
+                   to_floats(rows.in, word[r], q));
+      }
     }
     stream.slots += kPooledInFlight;
     if constexpr (kWeighted) stream.weights += kPooledInFlight;
   }
 
   template <bool kWeighted>
-  __device__ __forceinline__ float4 sum_of_rows(Stream stream, int32_t count) const {
+  __device__ __forceinline__ void sum_rows(Stream& stream, int32_t count) const {
 #pragma unroll 1
     for (; count >= kPooledInFlight; count -= kPooledInFlight) add<true, kWeighted>(stream, count);
     if (count > 0) add<false, kWeighted>(stream, count);
-    return stream.sum;
   }
 
   // The initial rows of the ids of a bag that have none.
   __device__ __forceinline__ void add_missing(int32_t const* slots, int64_t bag, int32_t column,
-                                              float4& sum) const {
+                                              float4 (&sum)[kQuads]) const {
     auto const& feature = rows.here.feature;
     auto const end = end_of(bag);
     for (auto index = begin_of(bag); index < end; ++index) {
       if (slots[index] >= kPaddingSlot) continue;
       auto const position = begin + index;
       Key const key[1] = {load_key(feature.ids, feature.id_type, position)};
-      float4 values[1];
-      // Made for each id: what it holds would take registers from the loop above.
-      rows.drawer().draw(rows.in, key, column, values);
-      add_scaled(sum, weight_of(feature, position), values[0]);
-      if (!Rows::kTrains || slots != cache.slots) continue;
-      auto const slot = slot_to_fill(slots[index]);
-      if (slot >= 0) rows.fill(slot, column, values[0]);
+      auto const weight = weight_of(feature, position);
+      auto const fills = Rows::kTrains && slots == cache.slots;
+      auto const slot = fills ? slot_to_fill(slots[index]) : kRefusedSlot;
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) {
+        float4 values[1];
+        // Made for each id: what it holds would take registers from the loop above.
+        rows.drawer().draw(rows.in, key, column + q * 4, values);
+        add_scaled(sum[q], weight, values[0]);
+        if (slot >= 0) rows.fill(slot, column + q * 4, values[0]);
+      }
     }
   }
 
@@ -177,8 +203,8 @@ struct BagPooler {
   template <bool kPlain>
   __device__ __forceinline__ void pool(int32_t bags, int32_t const* slots) const {
     auto const dim = rows.here.table.dim;
-    auto const tile = RowTile::of_row(dim);
-    for (auto c = tile.first_column(); c < dim; c += tile.step()) {
+    auto const tile = RowTile::of_row(dim / kQuads);
+    for (auto c = tile.first_column() * kQuads; c < dim; c += tile.step() * kQuads) {
       for (auto index = tile.index; index < bags; index += tile.per_warp) {
         pool_bag<kPlain>(first_bag + index, slots, c);
       }
@@ -192,30 +218,34 @@ struct BagPooler {
     auto const dim = rows.here.table.dim;
     auto const row_bytes = static_cast<uint32_t>(dim * element_bytes(rows.in));
     auto const first = begin_of(bag), count = end_of(bag) - first;
-    auto stream = Stream{column_pointer(column), row_bytes, dim - column,
-                         slots + first,          nullptr,   {0.0f, 0.0f, 0.0f, 0.0f}};
-    float4 sum;
+    auto stream =
+        Stream{column_pointer(column), row_bytes, dim - column, slots + first, nullptr, {}};
     if (kPlain || feature.weights == nullptr) {
-      sum = sum_of_rows<false>(stream, count);
+      sum_rows<false>(stream, count);
     } else {
       stream.weights = feature.weights + begin + first;
-      sum = sum_of_rows<true>(stream, count);
+      sum_rows<true>(stream, count);
     }
-    if constexpr (!kPlain) add_missing(slots, bag, column, sum);
-    rows.store(bag, column, scaled(factor_of(slots, bag), sum));
+    if constexpr (!kPlain) add_missing(slots, bag, column, stream.sum);
+    auto const factor = factor_of(slots, bag);
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) stream.sum[q] = scaled(factor, stream.sum[q]);
+    rows.store(bag, column, stream.sum);
   }
 };
 
 // ---- host ---------------------------------------------------------------------------------------
 
-// Bags of a warp: about 32 ids for each of its tiles, as long as their slots fit the
-// cache.
-inline int32_t bags_per_warp(FeatureRef const& feature, int32_t dim) {
-  auto const tiles = 32 / lanes_of_row(dim);
+// Bags of a warp: about 32 ids for each of its tiles, or as many as Ids prefers where ids are many,
+// as long as their slots fit the cache.
+template <class Ids>
+int32_t bags_per_warp(FeatureRef const& feature, TableRef const& table, bool many) {
+  auto const quads = table.value_type == ValueType::kBFloat16 ? 2 : 1;  // of a lane: kQuadsOfWord
+  auto const tiles = 32 / lanes_of_row(table.dim / quads);
   auto const ids_of_bag = std::max<int64_t>(
       1, feature.bag_size > 0 ? feature.bag_size
                               : feature.num_ids / std::max<int64_t>(1, feature.num_bags));
-  auto const ids = std::min(32 * tiles, kCachedSlots);
+  auto const ids = std::min(many ? Ids::ids_of_bags(tiles) : 32 * tiles, kCachedSlots);
   auto const of_tile = std::max<int64_t>(1, ids / (ids_of_bag * tiles));
   return static_cast<int32_t>(of_tile * tiles);
 }

@@ -13,23 +13,33 @@ namespace {
 struct FindIds {
   static constexpr bool kTrains = false;
   static constexpr int kBlock = 32;  // the room of a warp that is done is free for the next
+  static constexpr int kPooledIds = 2;
   struct Begin {};
 
   bool begins() const { return false; }
+
+  // Two ids a lane, or one for each of its tiles.
+  static int ids_of_bags(int tiles) { return 32 * std::max(kPooledIds, tiles); }
 
   __device__ __forceinline__ Initializer const& missing(TableRef const& table) const {
     return table.eval_initializer;
   }
 
-  __device__ __forceinline__ Probed probe(Here const& here, int64_t position, bool active,
-                                          bool /*draws*/) const {
-    if (!active) return {kEmptyKey, kPaddingSlot};
+  template <int kIds>
+  __device__ __forceinline__ void probe(Here const& here, int64_t first, int64_t last,
+                                        bool /*draws*/, Probed (&ids)[kIds]) const {
     auto const& feature = here.feature;
-    auto const key = load_key(feature.ids, feature.id_type, position);
-    auto slot = find_slot(here.table, key);
-    if (slot == kMissingSlot) slot = kRefusedSlot;
-    feature.slots[position] = slot;
-    return {key, slot};
+    Key keys[kIds];
+    int32_t slots[kIds];
+    int free_from[kIds];
+    load_keys(feature, first, last, keys);
+    find_slots<false>(here.table, keys, slots, free_from);
+#pragma unroll
+    for (int i = 0; i < kIds; ++i) {
+      auto const position = first + i * 32 + lane_id();
+      ids[i] = {keys[i], slot_to_read(slots[i])};
+      if (position < last) feature.slots[position] = ids[i].slot;
+    }
   }
 
   __device__ __forceinline__ void touch(Here const& /*here*/, Probed const& /*id*/) const {}

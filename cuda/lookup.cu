@@ -61,6 +61,7 @@ __device__ __forceinline__ uint64_t cached_load(uint64_t const* address) {
 struct LookupIds {
   static constexpr bool kTrains = true;
   static constexpr int kBlock = kThreads;  // its warps share what they have touched
+  static constexpr int kPooledIds = 1;
   using Begin = BeginLookup;
 
   Uses uses;
@@ -69,6 +70,9 @@ struct LookupIds {
 
   // Has nobody done yet what the lookup begins with?
   bool begins() const { return stored == nullptr; }
+
+  // A block writes the score of a popular id once: the more ids it has, the fewer writes.
+  static int ids_of_bags(int tiles) { return 64 * tiles; }
 
   __device__ __forceinline__ Touch use_of(Here const& here) const {
     auto const t = here.feature.table;
@@ -79,23 +83,27 @@ struct LookupIds {
     return table.initializer;
   }
 
-  __device__ __forceinline__ Probed probe(Here const& here, int64_t position, bool active,
-                                          bool draws) const {
+  template <int kIds>
+  __device__ __forceinline__ void probe(Here const& here, int64_t first, int64_t last, bool draws,
+                                        Probed (&ids)[kIds]) const {
     auto const& feature = here.feature;
-    Probed id{kEmptyKey, kPaddingSlot};
-    auto free_from = 0;
-    if (active) {
-      id.key = load_key(feature.ids, feature.id_type, position);
-      id.slot = find_slot<true>(here.table, id.key, &free_from);
-      feature.slots[position] = id.slot;
+    Key keys[kIds];
+    int32_t slots[kIds];
+    int free_from[kIds];
+    load_keys(feature, first, last, keys);
+    find_slots<true>(here.table, keys, slots, free_from);
+#pragma unroll
+    for (int i = 0; i < kIds; ++i) {
+      auto const position = first + i * 32 + lane_id();
+      ids[i] = {keys[i], slots[i]};
+      if (position < last) feature.slots[position] = slots[i];
+      auto const missing = __ballot_sync(kFullWarp, slots[i] == kMissingSlot);
+      if (missing != 0) claim(here, position, missing, draws, free_from[i], &ids[i]);
+      auto const refused = __ballot_sync(kFullWarp, slots[i] == kRefusedSlot);
+      if (refused != 0 && lane_id() == 0) {
+        fetch_add(here.table.counters + kRefused, static_cast<uint64_t>(__popc(refused)));
+      }
     }
-    auto const missing = __ballot_sync(kFullWarp, id.slot == kMissingSlot);
-    if (missing != 0) claim(here, position, missing, draws, free_from, &id);
-    auto const refused = __ballot_sync(kFullWarp, id.slot == kRefusedSlot);
-    if (refused != 0 && lane_id() == 0) {
-      fetch_add(here.table.counters + kRefused, static_cast<uint64_t>(__popc(refused)));
-    }
-    return id;
   }
 
   // The ids of the lanes in `missing` take empty slots at once: the digests of their buckets are in

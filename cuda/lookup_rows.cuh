@@ -24,8 +24,9 @@ struct WarpShare {
 template <class Ids>
 __device__ __forceinline__ void probe_only(Here const& here, Ids const& ids, int64_t first,
                                            int64_t last) {
-  auto const position = first + lane_id();
-  ids.touch(here, ids.probe(here, position, position < last, false));
+  Probed probed[1];
+  ids.probe(here, first, last, false, probed);
+  ids.touch(here, probed[0]);
 }
 
 template <class Rows>
@@ -41,7 +42,7 @@ __device__ __forceinline__ void pool_of_warp(Rows const& rows, WarpShare const& 
   // Positions after the last bag, shared out among the warps: they get a slot, and no row.
   for (auto base = feature.offsets[feature.num_bags] + share.warp * 32; base < feature.num_ids;
        base += share.num_warps * 32) {
-    probe_only(rows.here, rows.ids, base, feature.num_ids);
+    probe_only(rows.here, rows.ids, base, min(base + 32, feature.num_ids));
   }
 }
 
@@ -59,6 +60,10 @@ __device__ __forceinline__ void rows_of_warp(In in, Out out, Here const& here, I
 }
 
 constexpr int kWarpsAtOnce = 32;  // of a multiprocessor
+
+// From here on a warp may have twice as many ids, and there still are enough warps that the last
+// ones do not count.
+constexpr int64_t kManyIds = int64_t{1} << 21;
 
 template <class Size, class Ids>
 struct RowsCall {
@@ -129,7 +134,8 @@ bool has_formats(LookupArgs const& args) {
     auto const& table = args.tables[feature.table];
     if (feature.pooling == Pooling::kNoRows) continue;
     if (!is_format<typename Formats::Stored>(table.value_type, table.values, table.dim) ||
-        !is_format<typename Formats::Row>(feature.row_type, feature.rows, table.dim)) {
+        !is_format<typename Formats::Row>(feature.row_type, feature.rows, table.dim) ||
+        (pools(feature) && table.dim % (4 * kQuadsOfWord<typename Formats::Stored>) != 0)) {
       return false;
     }
   }
@@ -153,12 +159,13 @@ cudaError_t launch_rows(LookupArgs const& args, CallView const& view,
                         typename Ids::Begin const& begin, Ids const& ids, cudaStream_t stream) {
   RowsCall<Size, Ids> p;
   auto const per_warp = items_per_warp(total_ids(args));
+  auto const many = total_ids(args) >= kManyIds;
   auto const cut = [&](FeatureRef const& feature) -> Cut {
     if (!pools(feature)) return {feature.num_ids, per_warp};
     // At least one warp where there are ids after the last bag.
     auto const least = feature.num_ids > 0 ? int64_t{1} : int64_t{0};
     return {std::max(feature.num_bags, least),
-            bags_per_warp(feature, args.tables[feature.table].dim)};
+            bags_per_warp<Ids>(feature, args.tables[feature.table], many)};
   };
   p.prologue_blocks = ids.begins() ? static_cast<uint32_t>(prologue_blocks(args)) : 0;
   auto const blocks =

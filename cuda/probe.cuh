@@ -19,6 +19,8 @@ namespace dynemb::cuda {
 struct QuarterDigests {
   uint4 a, b;
 
+  QuarterDigests() = default;
+
   __device__ __forceinline__ QuarterDigests(Bucket const& bucket, int quarter)
       : a(reinterpret_cast<uint4 const*>(bucket.digests)[quarter * 2]),
         b(reinterpret_cast<uint4 const*>(bucket.digests)[quarter * 2 + 1]) {}
@@ -40,18 +42,6 @@ __device__ __forceinline__ uint32_t candidates(QuarterDigests const& digests, ui
 
 __device__ __forceinline__ int place_of_candidate(int bit) { return (7 - bit % 8) * 4 + bit / 8; }
 
-// Candidates may also name a digest beside an equal one: 0 beside 1, an empty slot. Where keys are
-// written to empty slots at the same time (a training lookup), such a one does not count.
-__device__ __forceinline__ bool is_there(Bucket const& bucket, int place, uint32_t pattern) {
-  return pattern != 0x01010101u || bucket.digests[place] != 0;
-}
-
-// Is it the key of this candidate?
-template <bool kBesideClaims>
-__device__ __forceinline__ bool is_at(Bucket const& bucket, int place, Key key, uint32_t pattern) {
-  return bucket.entries[place].key == key && (!kBesideClaims || is_there(bucket, place, pattern));
-}
-
 // A pair of a quarter (core/claim.h) before which none has an empty slot, or how many there are.
 __device__ __forceinline__ int first_free_pair(QuarterDigests const& digests) {
   auto empty = candidates(digests, 0);
@@ -60,58 +50,146 @@ __device__ __forceinline__ int first_free_pair(QuarterDigests const& digests) {
   return 2 * min(8, __clz(static_cast<int>(empty << 24)));
 }
 
+// The key of a slot if `wanted`, else none that anybody looks for; without a branch, which would
+// keep the next load waiting.
+__device__ __forceinline__ Key load_key_if(bool wanted, Entry const* entry) {
+  auto key = kEmptyKey;
+#ifdef __CUDA_ARCH__
+  asm volatile("{\n .reg .pred p;\n setp.ne.s32 p, %2, 0;\n @p ld.global.u64 %0, [%1];\n}"
+               : "+l"(key)
+               : "l"(&entry->key), "r"(static_cast<int>(wanted)));
+#else
+  if (wanted) key = entry->key;
+#endif
+  return key;
+}
+
+// A key that a lane looks for.
+struct Sought {
+  Bucket bucket;
+  Key key;
+  uint64_t hash;
+  bool wanted;  // else it is found nowhere
+
+  __device__ __forceinline__ uint32_t pattern() const {
+    return uint32_t{digest_of(hash)} * 0x01010101u;
+  }
+};
+
 // Where the key is, and where it would go.
 struct Places {
   int found;      // -1 = nowhere
   int free_from;  // no pair before this one, in the key's order, has an empty slot; kBesideClaims
 };
 
-// Lanes of a warp look for different keys. Each turn of a loop reads the key of one candidate of
-// every lane, so that the reads overlap. Few warps have a key outside its preferred quarter while
-// the bucket is not full; then the others are read together.
+// Is it the key of this place, which was a candidate? Candidates may also name a digest beside an
+// equal one: 0 beside 1, an empty slot. Where keys are written to empty slots at the same time (a
+// training lookup), such a one does not count.
 template <bool kBesideClaims>
-__device__ __forceinline__ Places find_places(Bucket const& bucket, Key key, uint64_t hash) {
-  auto const pattern = uint32_t{digest_of(hash)} * 0x01010101u;
-  auto const first = preferred_quarter(hash);
-  Places result{-1, 0};
-  {
-    auto const digests = QuarterDigests(bucket, first);
-    for (auto found = candidates(digests, pattern); found != 0; found &= found - 1) {
-      auto const place = first * kQuarterBucket + place_of_candidate(lowest_bit(found));
-      if (is_at<kBesideClaims>(bucket, place, key, pattern)) return {place, 0};
-    }
-    if (kBesideClaims) result.free_from = first_free_pair(digests);
-  }
-  // All three are read before the first is looked at.
-  QuarterDigests const others[3] = {{bucket, first ^ 1}, {bucket, first ^ 2}, {bucket, first ^ 3}};
-  auto second = candidates(others[0], pattern);
-  auto third = candidates(others[1], pattern);
-  auto fourth = candidates(others[2], pattern);
-  while ((second | third | fourth) != 0) {
-    auto const which = second != 0 ? 1 : third != 0 ? 2 : 3;
-    auto const found = second != 0 ? second : third != 0 ? third : fourth;
-    auto const place = (first ^ which) * kQuarterBucket + place_of_candidate(lowest_bit(found));
-    if (is_at<kBesideClaims>(bucket, place, key, pattern)) return {place, 0};
-    fourth = which == 3 ? found & (found - 1) : fourth;
-    third = which == 2 ? found & (found - 1) : third;
-    second = which == 1 ? found & (found - 1) : second;
-  }
-  return result;
+__device__ __forceinline__ bool is_at(Sought const& sought, int place, Key seen) {
+  if (seen != sought.key) return false;
+  return !kBesideClaims || sought.pattern() != 0x01010101u || sought.bucket.digests[place] != 0;
 }
 
-// The slot of a key that may be padding or reserved, or kPaddingSlot, kRefusedSlot, kMissingSlot.
+// What is left of a search after two candidates of the preferred quarter: `more` of them, and three
+// quarters. Lanes of a warp look for different keys: each turn of a loop reads the key of one
+// candidate of every lane, so that the reads overlap.
+template <bool kBesideClaims>
+__device__ __forceinline__ int find_elsewhere(Sought const& sought, uint32_t more) {
+  auto const& bucket = sought.bucket;
+  auto const first = preferred_quarter(sought.hash);
+  // All three are read before the first is looked at.
+  QuarterDigests const others[3] = {{bucket, first ^ 1}, {bucket, first ^ 2}, {bucket, first ^ 3}};
+  auto const pattern = sought.pattern();
+  uint32_t rest[4] = {more, candidates(others[0], pattern), candidates(others[1], pattern),
+                      candidates(others[2], pattern)};
+  while ((rest[0] | rest[1] | rest[2] | rest[3]) != 0) {
+    auto const which = rest[0] != 0 ? 0 : rest[1] != 0 ? 1 : rest[2] != 0 ? 2 : 3;
+    auto const found = rest[0] != 0   ? rest[0]
+                       : rest[1] != 0 ? rest[1]
+                       : rest[2] != 0 ? rest[2]
+                                      : rest[3];
+    auto const place = (first ^ which) * kQuarterBucket + place_of_candidate(lowest_bit(found));
+    if (is_at<kBesideClaims>(sought, place, bucket.entries[place].key)) return place;
+#pragma unroll
+    for (int q = 0; q < 4; ++q) rest[q] = which == q ? found & (found - 1) : rest[q];
+  }
+  return -1;
+}
+
+// The keys of a lane, side by side: two waits for all that lie in their preferred quarter, as most
+// do while a bucket is not full. Two candidates of each are read at once: of a warp's lanes one or
+// the other has a second one nearly always, and all would wait for it.
+template <bool kBesideClaims, int kKeys>
+__device__ __forceinline__ void find_places(Sought const (&sought)[kKeys],
+                                            Places (&places)[kKeys]) {
+  QuarterDigests digests[kKeys];
+#pragma unroll
+  for (int k = 0; k < kKeys; ++k) {
+    digests[k] = QuarterDigests(sought[k].bucket, preferred_quarter(sought[k].hash));
+  }
+  uint32_t more[kKeys];
+  int place[kKeys][2];
+  Key seen[kKeys][2];
+#pragma unroll
+  for (int k = 0; k < kKeys; ++k) {
+    auto const first = preferred_quarter(sought[k].hash) * kQuarterBucket;
+    more[k] = sought[k].wanted ? candidates(digests[k], sought[k].pattern()) : 0;
+    places[k].free_from = kBesideClaims ? first_free_pair(digests[k]) : 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      place[k][i] = first + place_of_candidate(lowest_bit(more[k] | 1u << 31));
+      seen[k][i] = load_key_if(more[k] != 0, sought[k].bucket.entries + place[k][i]);
+      more[k] &= more[k] - 1;
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kKeys; ++k) {
+    places[k].found = -1;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (is_at<kBesideClaims>(sought[k], place[k][i], seen[k][i])) places[k].found = place[k][i];
+    }
+    if (sought[k].wanted && places[k].found < 0) {
+      places[k].found = find_elsewhere<kBesideClaims>(sought[k], more[k]);
+    }
+  }
+}
+
+// The slots of keys that may be padding or reserved, or kPaddingSlot, kRefusedSlot, kMissingSlot.
 // kBesideClaims: empty slots are claimed at the same time; then `free_from` is that of Places.
-template <bool kBesideClaims = false>
-__device__ __forceinline__ int32_t find_slot(TableRef const& table, Key key,
-                                             int* free_from = nullptr) {
-  if (is_padding(key)) return kPaddingSlot;
-  if (is_reserved(key)) return kRefusedSlot;
-  auto const hash = hash_key(key);
-  auto const bucket = local_bucket_of(table, hash);
-  auto const places = find_places<kBesideClaims>(bucket_at(table, bucket), key, hash);
-  if (kBesideClaims) *free_from = places.free_from;
-  return places.found < 0 ? kMissingSlot
-                          : static_cast<int32_t>(bucket * kBucketCapacity + places.found);
+template <bool kBesideClaims, int kKeys>
+__device__ __forceinline__ void find_slots(TableRef const& table, Key const (&keys)[kKeys],
+                                           int32_t (&slots)[kKeys], int (&free_from)[kKeys]) {
+  Sought sought[kKeys];
+  Places places[kKeys];
+  int64_t bucket[kKeys];
+#pragma unroll
+  for (int k = 0; k < kKeys; ++k) {
+    auto const hash = hash_key(keys[k]);
+    bucket[k] = local_bucket_of(table, hash);
+    sought[k] = {bucket_at(table, bucket[k]), keys[k], hash, keys[k] < kFirstReservedKey};
+  }
+  find_places<kBesideClaims>(sought, places);
+#pragma unroll
+  for (int k = 0; k < kKeys; ++k) {
+    free_from[k] = places[k].free_from;
+    if (places[k].found >= 0) {
+      slots[k] = static_cast<int32_t>(bucket[k] * kBucketCapacity + places[k].found);
+    } else {
+      slots[k] = sought[k].wanted      ? kMissingSlot
+                 : is_padding(keys[k]) ? kPaddingSlot
+                                       : kRefusedSlot;
+    }
+  }
+}
+
+// The same for one key.
+__device__ __forceinline__ int32_t find_slot(TableRef const& table, Key key) {
+  int32_t slot[1];
+  int free_from[1];
+  find_slots<false>(table, {key}, slot, free_from);
+  return slot[0];
 }
 
 }  // namespace dynemb::cuda

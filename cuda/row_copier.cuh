@@ -11,8 +11,9 @@
 // takes the slot in a later kernel writes all of it again. A template over Ids: what a probe does
 // beyond finding the slot (see cuda/find.cu and cuda/lookup.cu):
 //   kTrains                    ids are touched, missing ones may take slots
-//   probe(here, position, active, draws)   reached by all lanes; writes the slot. draws: initial
-//                              rows of missing ids will be written here
+//   probe(here, first, last, draws, ids)   reached by all lanes; lane l gets the ids first + l,
+//                              first + l + 32, ... if before `last`, else padding; writes slots.
+//                              draws: initial rows of missing ids will be written here
 //   touch(here, probed)        right after the probe, whose look at the key has brought the score
 //                              along
 //   missing(table)             the initializer of ids without a row
@@ -38,6 +39,17 @@ struct Here {
   int32_t* touched;  // [kThreads] shared: slots that the block has touched, see cuda/lookup.cu
 };
 
+// The ids of a lane in a warp that looks for those from `first` to `last`.
+template <int kIds>
+__device__ __forceinline__ void load_keys(FeatureRef const& feature, int64_t first, int64_t last,
+                                          Key (&keys)[kIds]) {
+#pragma unroll
+  for (int i = 0; i < kIds; ++i) {
+    auto const position = first + i * 32 + lane_id();
+    keys[i] = position < last ? load_key(feature.ids, feature.id_type, position) : kEmptyKey;
+  }
+}
+
 struct Probed {
   Key key;
   int32_t slot;  // kPaddingSlot, or below it where there is no row: pending, if the id has to write
@@ -53,17 +65,21 @@ __device__ __forceinline__ int32_t slot_to_fill(int32_t slot) {
 // generator, if there are registers left.
 template <class In, class Out, class Ids, int kDrawn>
 struct RowCopier {
+  using Stored = In;
   static constexpr bool kTrains = Ids::kTrains;
+  static constexpr int kPooledIds = Ids::kPooledIds;
 
   In in;
   Out out;
   Here here;
   Ids const& ids;
 
-  __device__ __forceinline__ void store(int64_t row, int32_t column, float4 const& values) const {
+  template <int kQuads>
+  __device__ __forceinline__ void store(int64_t row, int32_t column,
+                                        float4 const (&values)[kQuads]) const {
     auto const dim = here.table.dim;
     auto const offset = row_offset(here.feature.places, row, dim);
-    store_quad<true>(out, element_pointer(out, here.feature.rows, offset), column, dim, values);
+    store_quads<true>(out, element_pointer(out, here.feature.rows, offset), column, dim, values);
   }
 
   // Of ids without a row.
@@ -79,9 +95,11 @@ struct RowCopier {
 
   // One row for each of the `count` <= 32 ids from `first` on (is_countable).
   __device__ __forceinline__ void copy(int32_t first, int32_t count) const {
-    auto const active = lane_id() < count;
-    auto const id = ids.probe(here, first + lane_id(), active, true);
+    Probed probed[1];
+    ids.probe(here, first, first + count, true, probed);
+    auto const& id = probed[0];
     ids.touch(here, id);
+    auto const active = lane_id() < count;
     auto const tile = RowTile::of_row(here.table.dim);
     if (here.feature.places.group == 0) {
       copy_found<false>(tile, first, count, id.slot);
@@ -183,7 +201,7 @@ struct RowCopier {
 #pragma unroll
         for (int r = 0; r < kDrawn; ++r) {
           if (!wanted[r]) continue;
-          store(first + base + r * tile.per_warp + tile.index, c, values[r]);
+          store(first + base + r * tile.per_warp + tile.index, c, {values[r]});
           if (slot[r] >= 0) fill(slot[r], c, values[r]);
         }
       }

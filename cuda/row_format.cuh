@@ -48,6 +48,12 @@ struct RawQuad {
   uint32_t word[4];
 };
 
+// Of known elements with 16 bits 16 bytes are two quads, for who would rather load all at once.
+template <class Format>
+constexpr int kQuadsOfWord = 1;
+template <>
+inline constexpr int kQuadsOfWord<Vectors<ValueType::kBFloat16>> = 2;
+
 __host__ __device__ __forceinline__ bool moves_vectors(void const* rows, int32_t dim) {
   return dim % 4 == 0 && reinterpret_cast<uintptr_t>(rows) % 16 == 0;
 }
@@ -252,6 +258,42 @@ __device__ __forceinline__ void store_quad(AnyFormat format, char* row, int32_t 
                                     half_bits(format.type, v.z), half_bits(format.type, v.w)});
   }
   store_vector<kStreaming>(row + column * 2, half_bits(format.type, v));
+}
+
+// kQuadsOfWord quads from a row on, in one instruction if the format is known; `left` columns
+// follow, a multiple of 4 kQuadsOfWord.
+template <class Format>
+__device__ __forceinline__ RawQuad load_word_if(bool wanted, Format format, char const* row,
+                                                int32_t left) {
+  if constexpr (kQuadsOfWord<Format> == 1) {
+    return load_quad_if(wanted, format, row, 0, left);
+  } else {
+    return load_quad_if(wanted, FloatVectors{}, row, 0, left);  // the same bytes
+  }
+}
+
+template <class Format>
+__device__ __forceinline__ float4 to_floats(Format format, RawQuad const& word, int quad) {
+  if constexpr (kQuadsOfWord<Format> == 1) {
+    return to_floats(format, word);
+  } else {
+    return to_floats(format, RawQuad{{word.word[2 * quad], word.word[2 * quad + 1], 0, 0}});
+  }
+}
+
+// Quads side by side, whose columns are all there if they are two.
+template <bool kStreaming, class Format, int kQuads>
+__device__ __forceinline__ void store_quads(Format format, char* row, int32_t column, int32_t dim,
+                                            float4 const (&values)[kQuads]) {
+  if constexpr (kQuads == 2 && kQuadsOfWord<Format> == 2) {
+    auto const a = half_bits(Format::type, values[0]), b = half_bits(Format::type, values[1]);
+    store_vector<kStreaming>(row + column * 2, uint4{a.x, a.y, b.x, b.y});
+  } else {
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) {
+      store_quad<kStreaming>(format, row, column + q * 4, dim, values[q]);
+    }
+  }
 }
 
 // What `v` becomes when it is stored as `type` and read back.

@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from rich.table import Table
 
 import jax_dynemb as jde
-from jax_dynemb.bench import filled, hash_ops, timing, workloads
+from jax_dynemb.bench import busy, filled, hash_ops, timing, workloads
 from jax_dynemb.bench.figures import recorded
 from jax_dynemb.bench.filled import FOREIGN
 from jax_dynemb.bench.job import BATCHES, FULL
@@ -55,19 +54,31 @@ class HashFigure:
       operation: its name.
       ids: how ids are drawn.
       load: rows for each slot.
-      ms: milliseconds of a call.
-      gkeys: keys a second, in 1e9.
+      keys: of a call.
+      ms: milliseconds of a call, dispatch from Python included.
       peer: HierarchicalKV's column.
       peer_gkeys: its 1e9 keys a second on an H200; None on other devices.
+      busy_ms: milliseconds of a call in which the GPU was at work; None if unknown.
     """
 
     operation: str
     ids: str
     load: float
+    keys: float
     ms: float
-    gkeys: float
     peer: str
     peer_gkeys: float | None
+    busy_ms: float | None = None
+
+    @property
+    def gkeys(self) -> float:
+        """Keys a second, in 1e9, of back-to-back calls."""
+        return self.keys / self.ms / 1e6
+
+    @property
+    def busy_gkeys(self) -> float | None:
+        """Keys a second, in 1e9, while the GPU is at work."""
+        return None if self.busy_ms is None else self.keys / self.busy_ms / 1e6
 
     @property
     def target_gkeys(self) -> float | None:
@@ -78,29 +89,58 @@ class HashFigure:
 
     @property
     def met(self) -> bool | None:
-        """Whether it is ahead of HierarchicalKV by as much as it should."""
+        """Whether it is ahead of HierarchicalKV by as much as it should.
+
+        A call from Python takes 60 to 100 us of the host, as long as the shortest of
+        these operations; HierarchicalKV is called from C++. So the GPU's time counts,
+        where it is known.
+        """
         target = self.target_gkeys
-        return None if target is None else self.gkeys > target
+        return None if target is None else (self.busy_gkeys or self.gkeys) > target
 
     def record(self) -> dict[str, Any]:
         """Everything as one flat JSON object."""
-        targets = {"target_gkeys": self.target_gkeys, "met": self.met}
-        return {"suite": "hash", **dataclasses.asdict(self), **targets}
+        return {
+            "suite": "hash",
+            **dataclasses.asdict(self),
+            "gkeys": self.gkeys,
+            "busy_gkeys": self.busy_gkeys,
+            "target_gkeys": self.target_gkeys,
+            "met": self.met,
+        }
 
 
 def run(context: Context) -> list[HashFigure]:
     """Measures every operation at every load."""
-    figures = []
     suite = _Operations(context)
-    for load in LOADS:
-        for figure in suite.at(load):
-            context.say(
-                f"{figure.operation:28} {figure.ids:7} load {load:.2f} "
-                f"{figure.ms:8.3f} ms {figure.gkeys:8.3f} Gkeys/s"
-            )
-            figures.append(figure)
+    figures = {}
+    for figure in (figure for load in LOADS for figure in suite.at(load)):
+        context.say(
+            f"{figure.operation:28} {figure.ids:7} load {figure.load:.2f} "
+            f"{figure.ms:8.3f} ms {figure.gkeys:8.3f} Gkeys/s"
+        )
+        figures[figure.operation, figure.ids, figure.load] = figure
+    if context.choice.busy and context.platform == "gpu":
+        # In a pass of its own: once a profiler has been at work, it may slow calls.
+        for place, ms in (traced for load in LOADS for traced in suite.busy_at(load)):
+            figures[place] = dataclasses.replace(figures[place], busy_ms=ms)
     order = [operation[:2] for operation in OPERATIONS]
-    return sorted(figures, key=lambda f: order.index((f.operation, f.ids)))
+    return sorted(figures.values(), key=lambda f: order.index((f.operation, f.ids)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Calls:
+    """Calls of one operation, ready to run.
+
+    Attributes:
+      chain: of calls.
+      keys: of each.
+      before: fills the table anew; None where calls leave as many rows as they found.
+    """
+
+    chain: timing.Chain
+    keys: float
+    before: Callable[[], None] | None
 
 
 class _Operations:
@@ -128,23 +168,44 @@ class _Operations:
 
     def at(self, load: float) -> Iterator[HashFigure]:
         """Measures every operation at one load."""
-        present = self._fill(load)
-        for operation, ids, peer in OPERATIONS:
-            if operation == EXPORT:
-                keys, seconds = self._time_export()
+        for operation, ids, peer, calls in self._calls(load):
+            if calls.before is None:
+                times = timing.time_chain(calls.chain, self.effort)
             else:
-                keys = self.case.batch
-                seconds = self._time(operation, ids, load, present)
+                effort = dataclasses.replace(self.effort, repeats=FRESH_REPEATS)
+                times = timing.time_few(calls.chain, effort, FRESH_STEPS, calls.before)
             yield HashFigure(
                 operation=operation,
                 ids=ids,
                 load=load,
-                ms=seconds * 1e3,
-                gkeys=keys / seconds / 1e9,
+                keys=calls.keys,
+                ms=timing.milliseconds(times),
                 peer=peer,
                 peer_gkeys=_hkv(peer, load) if self.comparable else None,
             )
-            if ids == "fresh":
+
+    def busy_at(self, load: float) -> Iterator[tuple[tuple[str, str, float], float]]:
+        """Traces every operation at one load: which it is, and its milliseconds."""
+        for operation, ids, _, calls in self._calls(load):
+            calls.chain.run(1)
+            if calls.before is not None:
+                calls.before()
+            jax.block_until_ready(calls.chain.carry)
+            traced = busy.trace(lambda c=calls: c.chain.run(FRESH_STEPS), FRESH_STEPS)
+            if traced is not None:
+                yield (operation, ids, load), traced.ms
+
+    def _calls(self, load: float) -> Iterator[tuple[str, str, str, _Calls]]:
+        """Every operation on a table of one load, its ids, its peer, its calls."""
+        present = self._fill(load)
+        for operation, ids, peer in OPERATIONS:
+            if operation == EXPORT:
+                yield operation, ids, peer, self._export_calls()
+                continue
+            calls = self._calls_of(operation, ids, load, present)
+            yield operation, ids, peer, calls
+            self.state = calls.chain.carry[0]
+            if calls.before is not None:
                 self._fill(load)
 
     def _fill(self, load: float) -> int:
@@ -157,7 +218,7 @@ class _Operations:
         self.state = self._insert(state, 0, count)
         return count
 
-    def _time(self, operation: str, ids: str, load: float, present: int) -> float:
+    def _calls_of(self, operation: str, ids: str, load: float, present: int) -> _Calls:
         fresh = ids == "fresh"
         carry = (self.state, jnp.zeros((), jnp.uint32))
         batches = self._batches(ids, present)
@@ -168,13 +229,7 @@ class _Operations:
             self._fill(load)
             chain.carry = self.state, number
 
-        if fresh:
-            effort = dataclasses.replace(self.effort, repeats=FRESH_REPEATS)
-            times = timing.time_few(chain, effort, FRESH_STEPS, refill)
-        else:
-            times = timing.time_chain(chain, self.effort)
-        self.state = chain.carry[0]
-        return statistics.median(times)
+        return _Calls(chain, self.case.batch, refill if fresh else None)
 
     def _batches(self, ids: str, present: int) -> list[tuple[jax.Array, ...]]:
         case = dataclasses.replace(self.case, rows=present)
@@ -182,14 +237,12 @@ class _Operations:
         drawn = [workloads.batch_ids(case, ids, seed)[0] for seed in seeds]
         return [(jde.ids(each), self.rows) for each in drawn]
 
-    def _time_export(self) -> tuple[float, float]:
-        """Keys that a call finds on average, and its seconds."""
+    def _export_calls(self) -> _Calls:
         (name,) = self.coll.tables
         rows = self.coll.stats(self.state)[f"{name}/rows"]
-        carry = self.state[name], np.int64(0)
-        times = timing.time_chain(timing.Chain(self._export, carry, [()]), self.effort)
-        keys = rows * self._export.slots / self.config.num_slots
-        return keys, statistics.median(times)
+        chain = timing.Chain(self._export, (self.state[name], np.int64(0)), [()])
+        found = rows * self._export.slots / self.config.num_slots  # on average
+        return _Calls(chain, found, None)
 
 
 def _hkv(column: str, load: float) -> float | None:
@@ -200,18 +253,23 @@ def _hkv(column: str, load: float) -> float | None:
 def table(figures: Sequence[HashFigure]) -> Table:
     """One row an operation and load, beside HierarchicalKV and the target."""
     with_peer = any(figure.peer_gkeys is not None for figure in figures)
+    traced = any(figure.busy_ms is not None for figure in figures)
     result = Table(title="1e9 keys a second")
     for name in ("operation", "ids"):
         result.add_column(name)
-    more = ["HierarchicalKV", "", "ahead by", "target", " "] if with_peer else []
-    for name in ["load", "ms", "Gkeys/s", *more]:
+    names = ["load", "ms", "Gkeys/s"]
+    names += ["GPU busy ms", "Gkeys/s"] if traced else []
+    names += ["HierarchicalKV", "", "ahead by", "target", " "] if with_peer else []
+    for name in names:
         result.add_column(name, justify="left" if name == "" else "right")
     for f in figures:
         cells = [f.operation, f.ids, f"{f.load:.2f}", f"{f.ms:.3f}", f"{f.gkeys:.2f}"]
+        if f.busy_ms and f.busy_gkeys:
+            cells += [f"{f.busy_ms:.3f}", f"{f.busy_gkeys:.2f}"]
         if f.peer_gkeys and f.target_gkeys:
-            ahead, target = f.gkeys / f.peer_gkeys, f"{f.target_gkeys:.2f}"
-            cells += [f"{f.peer_gkeys:.2f}", f.peer, f"{ahead:.1f}x", target]
-            cells += [verdict(f.met)]
+            ahead = (f.busy_gkeys or f.gkeys) / f.peer_gkeys
+            cells += [f"{f.peer_gkeys:.2f}", f.peer, f"{ahead:.1f}x"]
+            cells += [f"{f.target_gkeys:.2f}", verdict(f.met)]
         result.add_row(*cells)
     return result
 
@@ -225,7 +283,9 @@ def plot(figures: Sequence[HashFigure], path: Path) -> None:
     for panel, load in zip(np.atleast_1d(panels), loads, strict=True):
         shown = [figure for figure in figures if figure.load == load]
         places = np.arange(len(shown))
-        panel.bar(places, [f.gkeys for f in shown], 0.4, label="jax_dynemb")
+        panel.bar(
+            places, [f.busy_gkeys or f.gkeys for f in shown], 0.4, label="jax_dynemb"
+        )
         others = [f.peer_gkeys or float("nan") for f in shown]
         panel.bar(places + 0.4, others, 0.4, label="HierarchicalKV")
         names = [f"{f.operation.replace(', ', chr(10))}\n{f.ids}" for f in shown]

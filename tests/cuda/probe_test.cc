@@ -66,9 +66,21 @@ void check(Memory& memory, Key key, bool claims) {
   auto const bucket = memory.bucket();
   auto const hash = hash_key(key);
   auto const wanted = find_by_loop(memory, key);
-  auto const places = cuda::find_places<true>(bucket, key, hash);
+  // Beside another key and one that is not looked for, each in a place of its own.
+  auto const other = ~key;
+  cuda::Sought const sought[3] = {{bucket, other, hash_key(other), true},
+                                  {bucket, key, hash, true},
+                                  {bucket, key, hash, false}};
+  cuda::Places found[3];
+  cuda::find_places<true>(sought, found);
+  auto const places = found[1];
   CHECK(places.found == wanted);
-  if (!claims) CHECK(cuda::find_places<false>(bucket, key, hash).found == wanted);
+  CHECK(found[0].found == find_by_loop(memory, other));
+  CHECK(found[2].found == -1);
+  if (!claims) {
+    cuda::find_places<false>(sought, found);
+    CHECK(found[1].found == wanted);
+  }
 
   auto const free = free_by_loop(memory, hash, 0);
   CHECK(next_free_pair(bucket, hash, 0) == free);

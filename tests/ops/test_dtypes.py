@@ -44,9 +44,12 @@ def test_sgd_to_the_bit(platform, param_dtype):
         np.testing.assert_array_equal(row.values, expected[key].values)
 
 
+# 24: a GPU reads 8 columns of 16 bits at once
+@pytest.mark.parametrize("dim", [12, 24])
 @pytest.mark.parametrize(("param_dtype", "dtype"), DTYPES)
-def test_training(platform, param_dtype, dtype):
+def test_training(platform, param_dtype, dtype, dim):
     twins = make(
+        dim=dim,
         param_dtype=param_dtype,
         dtype=dtype,
         pooling="mean",
