@@ -15,8 +15,10 @@ namespace dynemb::cuda {
 namespace {
 
 __device__ uint64_t nanoseconds_now() {
-  uint64_t now;
+  uint64_t now = 0;
+#ifdef __CUDA_ARCH__
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+#endif
   return now;
 }
 
@@ -53,9 +55,13 @@ struct BeginLookup {
 
 // May be behind what other multiprocessors have written.
 __device__ __forceinline__ uint64_t cached_load(uint64_t const* address) {
+#ifdef __CUDA_ARCH__
   uint64_t value;
   asm volatile("ld.relaxed.cta.u64 %0, [%1];" : "=l"(value) : "l"(address));
   return value;
+#else
+  return atomic_load(address);
+#endif
 }
 
 struct LookupIds {

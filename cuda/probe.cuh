@@ -148,7 +148,8 @@ __device__ __forceinline__ void find_places(Sought const (&sought)[kKeys],
     places[k].found = -1;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (is_at<kBesideClaims>(sought[k], place[k][i], seen[k][i])) places[k].found = place[k][i];
+      auto const found = is_at<kBesideClaims>(sought[k], place[k][i], seen[k][i]);
+      if (found && sought[k].wanted) places[k].found = place[k][i];
     }
     if (sought[k].wanted && places[k].found < 0) {
       places[k].found = find_elsewhere<kBesideClaims>(sought[k], more[k]);

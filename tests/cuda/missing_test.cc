@@ -7,18 +7,19 @@
 #include "cuda/missing.cu"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <set>
 #include <vector>
 
 #include "cpu/table_ops.h"
-#include "tests/core/test_table.h"
+#include "tests/cuda/table_content.h"
 
 namespace {
 
 using namespace dynemb;
 using namespace dynemb::cuda;
+using dynemb::testing::check_same_content;
+using dynemb::testing::check_same_slots;
 using dynemb::testing::random_at;
 using dynemb::testing::TestTable;
 using dynemb::testing::ThreadsPool;
@@ -140,42 +141,12 @@ void lookup_by_cpu(Tables& tables, Batch& batch) {
   cpu::lookup(*batch.args(tables), threads.pool);
 }
 
-struct Live {
-  uint64_t score;
-  std::vector<float> row;
-  bool operator==(Live const&) const = default;
-};
-
-std::map<Key, Live> content(TableRef const& table) {
-  std::map<Key, Live> result;
-  for (int64_t b = 0; b < table.local_buckets; ++b) {
-    auto const bucket = bucket_at(table, b);
-    for (int i = 0; i < kBucketCapacity; ++i) {
-      CHECK((bucket.digests[i] == 0) == (bucket.entries[i].score == 0));
-      if (bucket.entries[i].score == 0) continue;
-      CHECK(bucket.digests[i] == digest_of(hash_key(bucket.entries[i].key)));
-      auto const* const row =
-          static_cast<float const*>(table.values) + (b * kBucketCapacity + i) * kDim;
-      auto const live = Live{bucket.entries[i].score, {row, row + kDim}};
-      CHECK(result.emplace(bucket.entries[i].key, live).second);  // no key twice
-    }
-  }
-  return result;
-}
-
 void check_same(Tables const& ours, Batch const& batch, Tables const& truth, Batch const& wanted) {
   for (size_t t = 0; t < ours.owned.size(); ++t) {
     auto const& table = ours.owned[t]->ref;
-    CHECK(content(table) == content(truth.owned[t]->ref));
-    for (int c = 0; c < kNumCounters; ++c) {
-      CHECK(table.counters[c] == truth.owned[t]->ref.counters[c]);
-    }
-    for (size_t i = 0; i < batch.ids[t].size(); ++i) {
-      auto const slot = batch.slots[t][i];
-      CHECK((slot < 0) == (wanted.slots[t][i] < 0));
-      CHECK(slot >= 0 || slot == wanted.slots[t][i]);
-      CHECK(slot < 0 || *key_at(table, slot) == batch.ids[t][i]);
-    }
+    check_same_content(table, truth.owned[t]->ref);
+    check_same_slots(table, batch.ids[t].data(), batch.slots[t].data(), wanted.slots[t].data(),
+                     batch.ids[t].size());
   }
 }
 

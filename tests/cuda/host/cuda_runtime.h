@@ -36,6 +36,7 @@
 using cudaError_t = int;
 using cudaStream_t = void*;
 constexpr cudaError_t cudaSuccess = 0;
+constexpr cudaError_t cudaErrorInvalidValue = 1;
 constexpr int cudaDevAttrMultiProcessorCount = 0;
 
 inline cudaError_t cudaGetDevice(int*) { return cudaSuccess; }
@@ -270,6 +271,7 @@ T __shfl_up_sync(unsigned mask, T value, unsigned distance) {
 }
 
 inline uint32_t atomicAdd(uint32_t* to, uint32_t value) { return std::exchange(*to, *to + value); }
+inline int atomicExch(int* to, int value) { return std::exchange(*to, value); }
 inline uint32_t atomicMin(uint32_t* to, uint32_t value) {
   return std::exchange(*to, min(*to, value));
 }

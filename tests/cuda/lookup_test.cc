@@ -1,0 +1,211 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// tests/cuda/lookup_test.cc: training and serving lookups by the kernels of a GPU beside those of a
+// CPU: every pooling, rows of many widths and types, padding and reserved ids, ids that are there,
+// new, or both in one batch, tables with and without room.
+#include "cuda/lookup.cu"
+
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "cpu/table_ops.h"
+#include "cuda/find.cu"
+#include "cuda/missing.cu"
+#include "tests/cuda/table_content.h"
+
+namespace {
+
+using namespace dynemb;
+using dynemb::testing::check_same_content;
+using dynemb::testing::check_same_slots;
+using dynemb::testing::random_at;
+using dynemb::testing::TestTable;
+using dynemb::testing::ThreadsPool;
+
+constexpr int64_t kBuckets = 3;
+constexpr uint64_t kDistinctIds = 500;  // more than there are slots
+
+enum class Bags { kEqual, kJagged };
+
+struct Spec {
+  Pooling pooling;
+  int64_t bag_size;  // of jagged bags the largest
+  int64_t num_bags;
+  Bags bags = Bags::kEqual;
+  bool weighted = false;
+};
+
+struct Types {
+  ValueType stored, row;
+};
+
+// A feature and its arrays.
+struct Feature {
+  std::vector<Key> ids;
+  std::vector<int32_t> offsets, slots;
+  std::vector<float> weights, scale, rows;  // rows: bytes of any type
+  FeatureRef ref{};
+
+  Feature(Spec const& spec, int32_t table, int32_t dim, ValueType row_type, uint64_t seed) {
+    if (spec.bags == Bags::kJagged) {
+      offsets.push_back(0);
+      for (int64_t b = 0; b < spec.num_bags; ++b) {
+        auto const size = random_at(seed << 8 | static_cast<uint64_t>(b)) %
+                          static_cast<uint64_t>(spec.bag_size + 1);
+        offsets.push_back(offsets.back() + static_cast<int32_t>(size));
+      }
+    }
+    auto const after = spec.bags == Bags::kJagged ? 50 : 0;  // positions after the last bag
+    auto const count = offsets.empty() ? spec.bag_size * spec.num_bags : offsets.back() + after;
+    for (int64_t i = 0; i < count; ++i) ids.push_back(id_at(seed << 32 | static_cast<uint64_t>(i)));
+    if (offsets.size() > 0) std::fill(ids.end() - after, ids.end(), kEmptyKey);
+    slots.assign(ids.size(), 12345);
+    scale.assign(static_cast<size_t>(spec.num_bags), NAN);
+    rows.assign(static_cast<size_t>(spec.num_bags * dim), NAN);
+    if (spec.weighted) {
+      for (auto const id : ids) weights.push_back(static_cast<float>(id % 4) * 0.5f);
+    }
+    ref = {ids.data(),
+           IdType::k64,
+           table,
+           count,
+           spec.num_bags,
+           offsets.empty() ? spec.bag_size : 0,
+           offsets.empty() ? nullptr : offsets.data(),
+           weights.empty() ? nullptr : weights.data(),
+           spec.pooling == Pooling::kMean ? scale.data() : nullptr,
+           spec.pooling,
+           row_type,
+           rows.data(),
+           {},
+           slots.data()};
+  }
+
+  static Key id_at(uint64_t seed) {
+    auto const random = random_at(seed);
+    if (random % 16 == 0) return kEmptyKey;
+    if (random % 61 == 0) return kFirstReservedKey + random / 61 % 3;
+    return random_at(random >> 8) % kDistinctIds;
+  }
+
+  std::vector<float> values(int32_t dim) const {
+    std::vector<float> result;
+    auto const count = static_cast<size_t>(ref.num_bags * dim);
+    for (size_t i = 0; i < count; ++i) {
+      auto const* const halves = reinterpret_cast<BFloat16 const*>(rows.data());
+      result.push_back(ref.row_type == ValueType::kFloat32 ? rows[i] : to_float(halves[i]));
+    }
+    return result;
+  }
+};
+
+// The tables and features of a call; two of them with the same arguments are alike.
+struct Call {
+  std::vector<std::unique_ptr<TestTable>> tables;
+  std::vector<std::unique_ptr<Feature>> features;
+
+  Call(std::vector<int32_t> const& dims, ValueType stored, bool evicts) {
+    for (auto const dim : dims) {
+      tables.push_back(std::make_unique<TestTable>(kBuckets, dim, ScorePolicy::kStep, evicts));
+      tables.back()->ref.value_type = stored;
+    }
+  }
+
+  void draw(std::vector<Spec> const& specs, ValueType row_type, uint64_t seed) {
+    features.clear();
+    for (auto const& spec : specs) {
+      auto const f = features.size();
+      auto const t = f % tables.size();
+      features.push_back(std::make_unique<Feature>(spec, static_cast<int32_t>(t),
+                                                   tables[t]->ref.dim, row_type, seed * 8 + f));
+    }
+  }
+
+  std::unique_ptr<LookupArgs> args() const {
+    auto result = std::make_unique<LookupArgs>();
+    result->num_tables = static_cast<int32_t>(tables.size());
+    result->num_features = static_cast<int32_t>(features.size());
+    for (size_t t = 0; t < tables.size(); ++t) result->tables[t] = tables[t]->ref;
+    for (size_t f = 0; f < features.size(); ++f) result->features[f] = features[f]->ref;
+    return result;
+  }
+};
+
+void lookup_by_kernels(LookupArgs const& args) {
+  auto const bytes = cuda::lookup_scratch_bytes(args) + cuda::kScratchAlignment;
+  std::vector<char> memory(bytes, '\x5a');
+  auto const base = reinterpret_cast<uintptr_t>(memory.data());
+  auto const first = (base / cuda::kScratchAlignment + 1) * cuda::kScratchAlignment;
+  CHECK(cuda::lookup(args, reinterpret_cast<void*>(first), nullptr) == cudaSuccess);
+}
+
+// A mean is a sum times a rounded factor, and weighted sums are rounded in the order of the
+// additions; all others are sums of integers.
+void check_close(std::vector<float> const& ours, std::vector<float> const& truth, ValueType type) {
+  auto const tolerance = type == ValueType::kFloat32 ? 1e-6f : 1e-2f;
+  CHECK(ours.size() == truth.size());
+  for (size_t i = 0; i < ours.size(); ++i) {
+    CHECK(std::abs(ours[i] - truth[i]) <= tolerance * std::abs(truth[i]));
+  }
+}
+
+void check_same(Call const& ours, Call const& truth) {
+  for (size_t t = 0; t < ours.tables.size(); ++t) {
+    check_same_content(ours.tables[t]->ref, truth.tables[t]->ref);
+  }
+  for (size_t f = 0; f < ours.features.size(); ++f) {
+    auto const &own = *ours.features[f], &wanted = *truth.features[f];
+    auto const& table = ours.tables[static_cast<size_t>(own.ref.table)]->ref;
+    check_same_slots(table, own.ids.data(), own.slots.data(), wanted.slots.data(), own.ids.size());
+    if (own.ref.pooling == Pooling::kNoRows) continue;
+    check_close(own.values(table.dim), wanted.values(table.dim), own.ref.row_type);
+    if (own.ref.pooling == Pooling::kMean)
+      check_close(own.scale, wanted.scale, ValueType::kFloat32);
+  }
+}
+
+void run(std::vector<int32_t> const& dims, std::vector<Spec> const& specs, Types types,
+         bool evicts) {
+  ThreadsPool threads(1);
+  Call ours(dims, types.stored, evicts), truth(dims, types.stored, evicts);
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    for (auto const trains : {true, false}) {
+      ours.draw(specs, types.row, seed * 2 + trains);
+      truth.draw(specs, types.row, seed * 2 + trains);
+      auto const args = ours.args(), wanted = truth.args();
+      if (trains) {
+        lookup_by_kernels(*args);
+        cpu::lookup(*wanted, threads.pool);
+      } else {
+        CHECK(cuda::find(*args, nullptr, nullptr) == cudaSuccess);
+        cpu::find(*wanted, threads.pool);
+      }
+      check_same(ours, truth);
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  constexpr auto kFloat = ValueType::kFloat32, kHalf = ValueType::kBFloat16;
+  std::vector<std::vector<Spec>> const calls = {
+      {{Pooling::kNone, 1, 100}, {Pooling::kNone, 1, 33}},
+      {{Pooling::kNoRows, 1, 70}, {Pooling::kSum, 1, 40}},
+      {{Pooling::kSum, 10, 20}, {Pooling::kNone, 1, 40}, {Pooling::kMean, 3, 30}},
+      {{Pooling::kSum, 70, 3}, {Pooling::kMean, 150, 2}},  // 150: more than a warp remembers
+      {{Pooling::kSum, 20, 15, Bags::kJagged}, {Pooling::kMean, 9, 20, Bags::kJagged}},
+      {{Pooling::kSum, 5, 20, Bags::kEqual, true}, {Pooling::kMean, 9, 20, Bags::kJagged, true}},
+  };
+  for (auto const& specs : calls) {
+    for (auto const types : {Types{kFloat, kFloat}, {kHalf, kHalf}, {kHalf, kFloat}}) {
+      for (auto const dim : {4, 12, 24, 64, 128, 136}) {
+        run({dim, 2 * dim}, specs, types, dim % 8 != 0);
+      }
+    }
+  }
+  std::puts("lookup: ok");
+  return 0;
+}
