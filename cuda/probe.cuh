@@ -50,8 +50,8 @@ __device__ __forceinline__ int first_free_pair(QuarterDigests const& digests) {
   return 2 * min(8, __clz(static_cast<int>(empty << 24)));
 }
 
-// The key of a slot if `wanted`, else none that anybody looks for; without a branch, which would
-// keep the next load waiting.
+// The key of a slot if `wanted`, else that of an empty one; without a branch, which would keep the
+// next load waiting.
 __device__ __forceinline__ Key load_key_if(bool wanted, Entry const* entry) {
   auto key = kEmptyKey;
 #ifdef __CUDA_ARCH__
@@ -69,7 +69,7 @@ struct Sought {
   Bucket bucket;
   Key key;
   uint64_t hash;
-  bool wanted;  // else it is found nowhere
+  bool wanted;  // else it is found nowhere: padding has the key of empty slots
 
   __device__ __forceinline__ uint32_t pattern() const {
     return uint32_t{digest_of(hash)} * 0x01010101u;
@@ -87,7 +87,7 @@ struct Places {
 // training lookup), such a one does not count.
 template <bool kBesideClaims>
 __device__ __forceinline__ bool is_at(Sought const& sought, int place, Key seen) {
-  if (seen != sought.key) return false;
+  if (seen != sought.key || !sought.wanted) return false;
   return !kBesideClaims || sought.pattern() != 0x01010101u || sought.bucket.digests[place] != 0;
 }
 
@@ -148,8 +148,7 @@ __device__ __forceinline__ void find_places(Sought const (&sought)[kKeys],
     places[k].found = -1;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      auto const found = is_at<kBesideClaims>(sought[k], place[k][i], seen[k][i]);
-      if (found && sought[k].wanted) places[k].found = place[k][i];
+      if (is_at<kBesideClaims>(sought[k], place[k][i], seen[k][i])) places[k].found = place[k][i];
     }
     if (sought[k].wanted && places[k].found < 0) {
       places[k].found = find_elsewhere<kBesideClaims>(sought[k], more[k]);

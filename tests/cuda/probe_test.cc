@@ -66,11 +66,11 @@ void check(Memory& memory, Key key, bool claims) {
   auto const bucket = memory.bucket();
   auto const hash = hash_key(key);
   auto const wanted = find_by_loop(memory, key);
-  // Beside another key and one that is not looked for, each in a place of its own.
+  // Beside another key and padding.
   auto const other = ~key;
   cuda::Sought const sought[3] = {{bucket, other, hash_key(other), true},
                                   {bucket, key, hash, true},
-                                  {bucket, key, hash, false}};
+                                  {bucket, kEmptyKey, hash, false}};
   cuda::Places found[3];
   cuda::find_places<true>(sought, found);
   auto const places = found[1];
