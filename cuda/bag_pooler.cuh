@@ -240,7 +240,8 @@ struct BagPooler {
 // as long as their slots fit the cache.
 template <class Ids>
 int32_t bags_per_warp(FeatureRef const& feature, TableRef const& table, bool many) {
-  auto const quads = table.value_type == ValueType::kBFloat16 ? 2 : 1;  // of a lane: kQuadsOfWord
+  constexpr auto kHalf = ValueType::kBFloat16;
+  auto const quads = table.value_type == kHalf ? kQuadsOfWord<Vectors<kHalf>> : 1;  // of a lane
   auto const tiles = 32 / lanes_of_row(table.dim / quads);
   auto const ids_of_bag = std::max<int64_t>(
       1, feature.bag_size > 0 ? feature.bag_size

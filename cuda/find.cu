@@ -30,14 +30,13 @@ struct FindIds {
                                         bool /*draws*/, Probed (&ids)[kIds]) const {
     auto const& feature = here.feature;
     Key keys[kIds];
-    int32_t slots[kIds];
-    int free_from[kIds];
+    Found found[kIds];
     load_keys(feature, first, last, keys);
-    find_slots<false>(here.table, keys, slots, free_from);
+    find_slots<false>(here.table, keys, found);
 #pragma unroll
     for (int i = 0; i < kIds; ++i) {
       auto const position = first + i * 32 + lane_id();
-      ids[i] = {keys[i], slot_to_read(slots[i])};
+      ids[i] = {keys[i], slot_to_read(found[i].slot)};
       if (position < last) feature.slots[position] = ids[i].slot;
     }
   }

@@ -94,18 +94,18 @@ struct LookupIds {
                                         Probed (&ids)[kIds]) const {
     auto const& feature = here.feature;
     Key keys[kIds];
-    int32_t slots[kIds];
-    int free_from[kIds];
+    Found found[kIds];
     load_keys(feature, first, last, keys);
-    find_slots<true>(here.table, keys, slots, free_from);
+    find_slots<true>(here.table, keys, found);
 #pragma unroll
     for (int i = 0; i < kIds; ++i) {
       auto const position = first + i * 32 + lane_id();
-      ids[i] = {keys[i], slots[i]};
-      if (position < last) feature.slots[position] = slots[i];
-      auto const missing = __ballot_sync(kFullWarp, slots[i] == kMissingSlot);
-      if (missing != 0) claim(here, position, missing, draws, free_from[i], &ids[i]);
-      auto const refused = __ballot_sync(kFullWarp, slots[i] == kRefusedSlot);
+      auto const slot = found[i].slot;
+      ids[i] = {keys[i], slot};
+      if (position < last) feature.slots[position] = slot;
+      auto const missing = __ballot_sync(kFullWarp, slot == kMissingSlot);
+      if (missing != 0) claim(here, position, missing, draws, found[i].free_from, &ids[i]);
+      auto const refused = __ballot_sync(kFullWarp, slot == kRefusedSlot);
       if (refused != 0 && lane_id() == 0) {
         fetch_add(here.table.counters + kRefused, static_cast<uint64_t>(__popc(refused)));
       }

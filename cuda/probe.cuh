@@ -82,6 +82,11 @@ struct Places {
   int free_from;  // no pair before this one, in the key's order, has an empty slot; kBesideClaims
 };
 
+struct Found {
+  int32_t slot;   // or kPaddingSlot, kRefusedSlot, kMissingSlot
+  int free_from;  // of Places
+};
+
 // Is it the key of this place, which was a candidate? Candidates may also name a digest beside an
 // equal one: 0 beside 1, an empty slot. Where keys are written to empty slots at the same time (a
 // training lookup), such a one does not count.
@@ -156,11 +161,11 @@ __device__ __forceinline__ void find_places(Sought const (&sought)[kKeys],
   }
 }
 
-// The slots of keys that may be padding or reserved, or kPaddingSlot, kRefusedSlot, kMissingSlot.
-// kBesideClaims: empty slots are claimed at the same time; then `free_from` is that of Places.
+// The slots of keys that may be padding or reserved. kBesideClaims: empty slots are claimed at the
+// same time.
 template <bool kBesideClaims, int kKeys>
 __device__ __forceinline__ void find_slots(TableRef const& table, Key const (&keys)[kKeys],
-                                           int32_t (&slots)[kKeys], int (&free_from)[kKeys]) {
+                                           Found (&found)[kKeys]) {
   Sought sought[kKeys];
   Places places[kKeys];
   int64_t bucket[kKeys];
@@ -173,23 +178,22 @@ __device__ __forceinline__ void find_slots(TableRef const& table, Key const (&ke
   find_places<kBesideClaims>(sought, places);
 #pragma unroll
   for (int k = 0; k < kKeys; ++k) {
-    free_from[k] = places[k].free_from;
+    found[k].free_from = places[k].free_from;
     if (places[k].found >= 0) {
-      slots[k] = static_cast<int32_t>(bucket[k] * kBucketCapacity + places[k].found);
+      found[k].slot = static_cast<int32_t>(bucket[k] * kBucketCapacity + places[k].found);
     } else {
-      slots[k] = sought[k].wanted      ? kMissingSlot
-                 : is_padding(keys[k]) ? kPaddingSlot
-                                       : kRefusedSlot;
+      found[k].slot = sought[k].wanted      ? kMissingSlot
+                      : is_padding(keys[k]) ? kPaddingSlot
+                                            : kRefusedSlot;
     }
   }
 }
 
 // The same for one key.
 __device__ __forceinline__ int32_t find_slot(TableRef const& table, Key key) {
-  int32_t slot[1];
-  int free_from[1];
-  find_slots<false>(table, {key}, slot, free_from);
-  return slot[0];
+  Found found[1];
+  find_slots<false>(table, {key}, found);
+  return found[0].slot;
 }
 
 }  // namespace dynemb::cuda

@@ -55,6 +55,25 @@ def trace(run: Callable[[], Any], steps: int, gpus: str = "") -> Busy | None:
         return None if profile is None else summarize(profile, steps, gpus)
 
 
+def trace_chain(
+    chain: Any, steps: int, before: Callable[[], None] | None = None
+) -> Busy | None:
+    """Traces back-to-back steps of a `timing.Chain`, which is warmed up here.
+
+    In a pass of its own: once a profiler has been at work, it may slow later steps.
+
+    Args:
+      chain: takes the steps.
+      steps: how many.
+      before: prepares a run.
+    """
+    for prepare in (before, lambda: chain.run(1), before):
+        if prepare is not None:
+            prepare()
+    jax.block_until_ready(chain.carry)
+    return trace(lambda: chain.run(steps), steps)
+
+
 def summarize(profile: Any, steps: int, gpus: str = "") -> Busy | None:
     """Reads the streams of the GPUs of a `jax.profiler.ProfileData`."""
     events = [

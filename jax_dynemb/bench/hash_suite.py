@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -114,16 +115,16 @@ def run(context: Context) -> list[HashFigure]:
     """Measures every operation at every load."""
     suite = _Operations(context)
     figures = {}
-    for figure in (figure for load in LOADS for figure in suite.at(load)):
+    for figure in itertools.chain.from_iterable(map(suite.at, LOADS)):
         context.say(
             f"{figure.operation:28} {figure.ids:7} load {figure.load:.2f} "
             f"{figure.ms:8.3f} ms {figure.gkeys:8.3f} Gkeys/s"
         )
         figures[figure.operation, figure.ids, figure.load] = figure
     if context.choice.busy and context.platform == "gpu":
-        # In a pass of its own: once a profiler has been at work, it may slow calls.
-        for place, ms in (traced for load in LOADS for traced in suite.busy_at(load)):
-            figures[place] = dataclasses.replace(figures[place], busy_ms=ms)
+        # After all of them: see busy.trace_chain.
+        for key, ms in itertools.chain.from_iterable(map(suite.busy_at, LOADS)):
+            figures[key] = dataclasses.replace(figures[key], busy_ms=ms)
     order = [operation[:2] for operation in OPERATIONS]
     return sorted(figures.values(), key=lambda f: order.index((f.operation, f.ids)))
 
@@ -187,11 +188,7 @@ class _Operations:
     def busy_at(self, load: float) -> Iterator[tuple[tuple[str, str, float], float]]:
         """Traces every operation at one load: which it is, and its milliseconds."""
         for operation, ids, _, calls in self._calls(load):
-            calls.chain.run(1)
-            if calls.before is not None:
-                calls.before()
-            jax.block_until_ready(calls.chain.carry)
-            traced = busy.trace(lambda c=calls: c.chain.run(FRESH_STEPS), FRESH_STEPS)
+            traced = busy.trace_chain(calls.chain, FRESH_STEPS, calls.before)
             if traced is not None:
                 yield (operation, ids, load), traced.ms
 

@@ -88,18 +88,11 @@ class Runner:
             yield self.figure(suite, ready, times)
 
     def busy(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, busy.Busy | None]]:
-        """Yields what the GPU does in the steps of each job.
-
-        In a pass of its own: once a profiler has been at work, it may slow later steps.
-        """
+        """Yields what the GPU does in the steps of each job."""
         for ready in self.ready(jobs):
             # Steps of a repeat that fills tables differ, so all of them count.
-            chain, traced = ready.chain, ready.steps or TRACED_STEPS
-            ready.before()
-            chain.run(1)
-            ready.before()
-            jax.block_until_ready(chain.carry)
-            yield ready.job, busy.trace(lambda c=chain, n=traced: c.run(n), traced)
+            traced = ready.steps or TRACED_STEPS
+            yield ready.job, busy.trace_chain(ready.chain, traced, ready.before)
 
     def ready(self, jobs: Iterable[Job]) -> Iterator[Ready]:
         """Yields jobs one at a time, ready to run; their tables live no longer."""

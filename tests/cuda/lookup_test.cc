@@ -13,6 +13,7 @@
 #include "cpu/table_ops.h"
 #include "cuda/find.cu"
 #include "cuda/missing.cu"
+#include "tests/cuda/scratch_memory.h"
 #include "tests/cuda/table_content.h"
 
 namespace {
@@ -21,6 +22,7 @@ using namespace dynemb;
 using dynemb::testing::check_same_content;
 using dynemb::testing::check_same_slots;
 using dynemb::testing::random_at;
+using dynemb::testing::ScratchMemory;
 using dynemb::testing::TestTable;
 using dynemb::testing::ThreadsPool;
 
@@ -91,12 +93,10 @@ struct Feature {
   }
 
   std::vector<float> values(int32_t dim) const {
+    if (ref.row_type == ValueType::kFloat32) return rows;
+    auto const* const halves = reinterpret_cast<BFloat16 const*>(rows.data());
     std::vector<float> result;
-    auto const count = static_cast<size_t>(ref.num_bags * dim);
-    for (size_t i = 0; i < count; ++i) {
-      auto const* const halves = reinterpret_cast<BFloat16 const*>(rows.data());
-      result.push_back(ref.row_type == ValueType::kFloat32 ? rows[i] : to_float(halves[i]));
-    }
+    for (int64_t i = 0; i < ref.num_bags * dim; ++i) result.push_back(to_float(halves[i]));
     return result;
   }
 };
@@ -134,11 +134,8 @@ struct Call {
 };
 
 void lookup_by_kernels(LookupArgs const& args) {
-  auto const bytes = cuda::lookup_scratch_bytes(args) + cuda::kScratchAlignment;
-  std::vector<char> memory(bytes, '\x5a');
-  auto const base = reinterpret_cast<uintptr_t>(memory.data());
-  auto const first = (base / cuda::kScratchAlignment + 1) * cuda::kScratchAlignment;
-  CHECK(cuda::lookup(args, reinterpret_cast<void*>(first), nullptr) == cudaSuccess);
+  ScratchMemory const memory(cuda::lookup_scratch_bytes(args));
+  CHECK(cuda::lookup(args, memory.first(), nullptr) == cudaSuccess);
 }
 
 // A mean is a sum times a rounded factor, and weighted sums are rounded in the order of the

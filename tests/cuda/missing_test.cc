@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cpu/table_ops.h"
+#include "tests/cuda/scratch_memory.h"
 #include "tests/cuda/table_content.h"
 
 namespace {
@@ -21,6 +22,7 @@ using namespace dynemb::cuda;
 using dynemb::testing::check_same_content;
 using dynemb::testing::check_same_slots;
 using dynemb::testing::random_at;
+using dynemb::testing::ScratchMemory;
 using dynemb::testing::TestTable;
 using dynemb::testing::ThreadsPool;
 
@@ -109,9 +111,8 @@ void lookup_by_kernels(Tables& tables, Batch& batch, int64_t num_ids_of_call) {
   Scratch sizes(nullptr);
   CallView view;
   take(sizes, &view);
-  std::vector<char> memory(sizes.used() + kScratchAlignment, '\x5a');
-  auto const base = reinterpret_cast<uintptr_t>(memory.data());
-  Scratch scratch(reinterpret_cast<void*>((base / kScratchAlignment + 1) * kScratchAlignment));
+  ScratchMemory const memory(sizes.used());
+  Scratch scratch(memory.first());
   auto list = take(scratch, &view);
   list.counts = missing_counts(args->tables[0]);
   begin_missing(list, {0, 1});

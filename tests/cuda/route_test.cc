@@ -5,12 +5,12 @@
 // whose hashes meet, in short runs and in runs over many tiles; more parts than a kernel takes.
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <random>
 #include <vector>
 
 #include "cuda/route_run.cuh"
 #include "tests/core/route_truth.h"
+#include "tests/cuda/scratch_memory.h"
 
 namespace {
 
@@ -53,12 +53,8 @@ cudaError_t sort_on_host(SortBuffers<uint32_t> const& buffers, SortLayout const&
 void check(RouteBatch const& batch) {
   RouteResult result(batch);
   auto const args = args_of(batch, result);
-  auto const bytes = bytes_of_route(args);
-  std::vector<char> memory(bytes + kScratchAlignment, '\x5a');
-  void* aligned = memory.data();
-  auto space = memory.size();
-  CHECK(std::align(kScratchAlignment, bytes, aligned, space) != nullptr);
-  CHECK(run_route(args, aligned, nullptr, sort_on_host) == cudaSuccess);
+  dynemb::testing::ScratchMemory const memory(bytes_of_route(args));
+  CHECK(run_route(args, memory.first(), nullptr, sort_on_host) == cudaSuccess);
   CHECK(result == true_route(batch));
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "cpu/row_ops.h"
 #include "tests/core/test_table.h"
 
 namespace dynemb::testing {
@@ -14,13 +15,13 @@ namespace dynemb::testing {
 struct Live {
   uint64_t score;
   std::vector<char> row;
-  bool operator==(Live const& other) const { return score == other.score && row == other.row; }
+  bool operator==(Live const&) const = default;
 };
 
 // Checks on the way that digests, keys and scores agree, and that no key is there twice.
 inline std::map<Key, Live> content(TableRef const& table) {
   std::map<Key, Live> result;
-  auto const bytes = table.dim * (table.value_type == ValueType::kFloat32 ? 4 : 2);
+  auto const bytes = table.dim * cpu::bytes_of(table.value_type);
   for (int64_t b = 0; b < table.local_buckets; ++b) {
     auto const bucket = bucket_at(table, b);
     for (int i = 0; i < kBucketCapacity; ++i) {
