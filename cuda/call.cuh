@@ -104,7 +104,7 @@ __device__ __forceinline__ int32_t feature_of_block(Call const& call, uint32_t b
 
 template <class Function>
 cudaError_t with_call_size(int32_t num_tables, int32_t num_features, Function const& function) {
-  if (num_tables <= 16 && num_features <= 32) return function(CallSize<16, 32>{});
+  if (num_tables <= 32 && num_features <= 32) return function(CallSize<32, 32>{});
   return function(CallSize<kMaxTables, kMaxFeatures>{});
 }
 

@@ -11,8 +11,9 @@
 
 namespace dynemb::cuda {
 
-constexpr int kPassBits = 8;
-constexpr int kDigits = 1 << kPassBits;  // at most, of a pass
+constexpr int kPassBits = 8;        // of a pass, at most
+constexpr int kFewestPassBits = 7;  // each number in between is a kernel more
+constexpr int kDigits = 1 << kPassBits;
 
 // Lanes whose digit has the same bit there. In four instructions, where the compiler takes seven:
 // the predicate of the vote also turns its result.
@@ -38,11 +39,12 @@ __device__ __forceinline__ unsigned lanes_of_same_bit(uint32_t digit, int bit) {
 #endif
 }
 
-// Lanes that have the same digit.
-__device__ __forceinline__ unsigned peers_of(uint32_t digit, bool exists) {
-  auto peers = __ballot_sync(kFullWarp, exists);
+// Lanes of `some` that have the same digit.
+template <int kBits>
+__device__ __forceinline__ unsigned peers_of(uint32_t digit, unsigned some) {
+  auto peers = some;
 #pragma unroll
-  for (int bit = 0; bit < kPassBits; ++bit) peers &= lanes_of_same_bit(digit, bit);
+  for (int bit = 0; bit < kBits; ++bit) peers &= lanes_of_same_bit(digit, bit);
   return peers;
 }
 
@@ -56,15 +58,16 @@ __device__ __forceinline__ void clear_counts(uint32_t* counts) {
 
 // How many keys of the same digit come before each of the lane's in this warp, whose keys lie side
 // by side: those of a lane are 32 apart, from place `first` on, and exist before place `count`.
-// `counts` belongs to the warp: zero before, the keys of each digit afterwards.
-template <int kItems, class Digit>
+// `counts` belongs to the warp: zero before, the keys of each digit afterwards. Digits have kBits;
+// kAll: every key exists.
+template <int kBits = kPassBits, bool kAll = false, int kItems, class Digit>
 __device__ __forceinline__ void rank_in_warp(uint32_t* counts, uint32_t first, uint32_t count,
                                              Digit const& digit_of, uint32_t (&ranks)[kItems]) {
 #pragma unroll
   for (int u = 0; u < kItems; ++u) {
-    auto const exists = first + u * 32 < count;
+    auto const exists = kAll || first + u * 32 < count;
     auto const digit = digit_of(u);
-    auto const peers = peers_of(digit, exists);
+    auto const peers = peers_of<kBits>(digit, kAll ? kFullWarp : __ballot_sync(kFullWarp, exists));
     auto const before = counts[digit];
     ranks[u] = before + static_cast<uint32_t>(__popc(peers & lanes_below()));
     __syncwarp();

@@ -36,12 +36,12 @@ struct DigitCounts {
   }
 
   // In all passes but the first.
-  template <class Key>
-  __device__ __forceinline__ void add(int passes, int bits, Key key) {
+  template <int kBits, class Key>
+  __device__ __forceinline__ void add(int passes, Key key) {
 #pragma unroll
     for (int pass = 1; pass < kMostPasses; ++pass) {
       if (pass >= passes) break;
-      auto const digit = static_cast<uint32_t>(key >> (pass * bits)) & ((1u << bits) - 1);
+      auto const digit = static_cast<uint32_t>(key >> (pass * kBits)) & ((1u << kBits) - 1);
       atomicAdd(&of_pass[pass][digit], 1u);
     }
   }
@@ -74,14 +74,12 @@ __device__ __forceinline__ void publish(uint32_t* word, uint32_t value) {
 template <class Key, int kMostSegments>
 struct SortPass {
   Key const* keys_in;
-  uint32_t const* items_in;  // null in the first pass: items are in order
+  uint32_t const* items_in;  // not read in the first pass: items are in order
   Key* keys_out;
   uint32_t* items_out;
   SortTally tally;
   int pass;
   int passes;
-  int shift;
-  int bits;
   uint32_t num_tiles;
   bool takes_tickets;
   Segments<kMostSegments> segments;
@@ -100,8 +98,14 @@ struct TileMemory {
   uint32_t items[kTile];
 };
 
-template <class Key, int kItems, int kMostSegments>
+// Branches in the loops over items would be one for each: what the first pass does beside, and what
+// only a tile with room left has to ask, are compiled apart.
+//   kFirst   the first pass
+//   kBits    of a digit; threads past the last digit have none
+template <bool kFirst, int kBits, class Key, int kItems, int kMostSegments>
 struct TileSorter {
+  static constexpr uint32_t kOfPass = 1u << kBits;  // digits
+
   SortPass<Key, kMostSegments> const& pass;
   TileMemory<Key, kItems>& memory;
   uint32_t tile;
@@ -110,7 +114,7 @@ struct TileSorter {
   uint32_t count;  //
 
   __device__ __forceinline__ uint32_t digit_of(Key key) const {
-    return static_cast<uint32_t>(key >> pass.shift) & ((1u << pass.bits) - 1);
+    return static_cast<uint32_t>(key >> (pass.pass * kBits)) & (kOfPass - 1);
   }
 
   __device__ __forceinline__ uint32_t* words_of(uint32_t some_tile) const {
@@ -156,10 +160,8 @@ struct TileSorter {
     return sum;
   }
 
-  // Of the thread's digit.
-  __device__ __forceinline__ uint32_t keys_of_segment() const {
-    auto const digit = threadIdx.x;
-    if (pass.pass > 0) return pass.tally.counts_of(segment, pass.passes, pass.pass)[digit];
+  // Keys of the thread's digit that the blocks have counted which made the keys.
+  __device__ __forceinline__ uint32_t sum_of_rows() const {
     constexpr uint32_t kInFlight = 16;
     auto const end = pass.segments.first_row[segment + 1];
     uint32_t sum = 0;
@@ -168,7 +170,7 @@ struct TileSorter {
       uint32_t counts[kInFlight];
 #pragma unroll
       for (uint32_t i = 0; i < kInFlight; ++i) {
-        counts[i] = row + i < end ? pass.tally.rows[(row + i) * kDigits + digit] : 0;
+        counts[i] = row + i < end ? pass.tally.rows[(row + i) * kDigits + threadIdx.x] : 0;
       }
 #pragma unroll
       for (auto const count : counts) sum += count;
@@ -176,7 +178,16 @@ struct TileSorter {
     return sum;
   }
 
-  __device__ __forceinline__ void run() const {
+  // Of the thread's digit.
+  __device__ __forceinline__ uint32_t keys_of_segment() const {
+    if (threadIdx.x >= kOfPass) return 0;
+    if constexpr (kFirst) return sum_of_rows();
+    return pass.tally.counts_of(segment, pass.passes, pass.pass)[threadIdx.x];
+  }
+
+  // kFull: the tile has all its items, as all of a segment have but the last.
+  template <bool kFull>
+  __device__ __forceinline__ void sort() const {
     auto const thread = threadIdx.x;
     auto const first = thread / 32 * (32 * kItems) + static_cast<uint32_t>(lane_id());
     Key keys[kItems];
@@ -184,52 +195,63 @@ struct TileSorter {
 #pragma unroll
     for (int u = 0; u < kItems; ++u) {
       auto const i = first + u * 32;
-      keys[u] = i < count ? pass.keys_in[begin + i] : Key{0};
-      items[u] = begin + i;
-      if (pass.items_in != nullptr && i < count) items[u] = pass.items_in[begin + i];
+      auto const exists = kFull || i < count;
+      keys[u] = exists ? pass.keys_in[begin + i] : Key{0};
+      items[u] = !kFirst && exists ? pass.items_in[begin + i] : begin + i;
     }
     auto const in_segment = keys_of_segment();
-    rank_in_warp(
+    rank_in_warp<kBits, kFull>(
         memory.ranked[thread / 32], first, count, [&](int u) { return digit_of(keys[u]); }, ranks);
     __syncthreads();
     auto const own = total_of_warps(memory.ranked);
     auto const is_first = tile == pass.segments.first_tile[segment];
-    publish(words_of(tile), own | (is_first ? kAll : kOwn));
+    if (thread < kOfPass) publish(words_of(tile), own | (is_first ? kAll : kOwn));
     auto const before = sum_before({own, in_segment}, memory.of_warps);
     memory.base[thread] = before.x;
     __syncthreads();
 #pragma unroll
     for (int u = 0; u < kItems; ++u) {
-      if (first + u * 32 >= count) continue;
+      if (!kFull && first + u * 32 >= count) continue;
       auto const digit = digit_of(keys[u]);
       auto const place = memory.base[digit] + memory.ranked[thread / 32][digit] + ranks[u];
       memory.keys[place] = keys[u];
       memory.items[place] = items[u];
-      if (pass.pass == 0) memory.later.add(pass.passes, pass.bits, keys[u]);
+      if constexpr (kFirst) memory.later.template add<kBits>(pass.passes, keys[u]);
     }
-    auto const others = in_tiles_before();
-    if (!is_first) publish(words_of(tile), (others + own) | kAll);
+    auto const others = thread < kOfPass ? in_tiles_before() : 0;
+    if (!is_first && thread < kOfPass) publish(words_of(tile), (others + own) | kAll);
     __syncthreads();
     memory.base[thread] = pass.segments.first_item[segment] + before.y + others - before.x;
-    if (pass.pass == 0) memory.later.flush(pass.tally, segment, pass.passes);
+    if constexpr (kFirst) memory.later.flush(pass.tally, segment, pass.passes);
     __syncthreads();
-    for (auto i = thread; i < count; i += kThreads) {
+#pragma unroll
+    for (int u = 0; u < kItems; ++u) {
+      auto const i = thread + u * kThreads;
+      if (!kFull && i >= count) break;
       auto const key = memory.keys[i];
       auto const to = memory.base[digit_of(key)] + i;
       pass.keys_out[to] = key;
       pass.items_out[to] = memory.items[i];
     }
   }
+
+  __device__ __forceinline__ void run() const {
+    if (count == TileMemory<Key, kItems>::kTile) {
+      sort<true>();
+    } else {
+      sort<false>();
+    }
+  }
 };
 
 // Whoever a tile waits for is at work: tiles are handed out in order, or there is room for all.
-template <class Key, int kItems, int kMostSegments>
+template <bool kFirst, int kBits, class Key, int kItems, int kMostSegments>
 __global__ void __launch_bounds__(kThreads)
     sort_pass_kernel(__grid_constant__ SortPass<Key, kMostSegments> const pass) {
   extern __shared__ uint4 shared[];
   auto& memory = *reinterpret_cast<TileMemory<Key, kItems>*>(shared);
   clear_counts(memory.ranked[threadIdx.x / 32]);
-  if (pass.pass == 0) memory.later.clear();
+  if constexpr (kFirst) memory.later.clear();
   auto tile = blockIdx.x;
   if (pass.takes_tickets) {
     if (threadIdx.x == 0) memory.tile = atomicAdd(pass.tally.tickets + pass.pass, 1u);
@@ -238,21 +260,36 @@ __global__ void __launch_bounds__(kThreads)
   }
   constexpr uint32_t kTile = TileMemory<Key, kItems>::kTile;
   auto const [segment, begin, count] = tile_of_segments(pass.segments, tile, kTile);
-  TileSorter<Key, kItems, kMostSegments>{pass, memory, tile, segment, begin, count}.run();
+  TileSorter<kFirst, kBits, Key, kItems, kMostSegments>{pass, memory, tile, segment, begin, count}
+      .run();
 }
 
 // ---- host ---------------------------------------------------------------------------------------
 
-template <class Key, int kItems, int kMostSegments>
+template <bool kFirst, int kBits, int kItems, class Key, int kMostSegments>
 cudaError_t launch_sort_pass(SortPass<Key, kMostSegments> pass, cudaStream_t stream) {
   constexpr auto kBytes = sizeof(TileMemory<Key, kItems>);
-  auto const kernel = sort_pass_kernel<Key, kItems, kMostSegments>;
+  auto const kernel = sort_pass_kernel<kFirst, kBits, Key, kItems, kMostSegments>;
   if constexpr (kBytes > 48 * 1024) {
     DYNEMB_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          static_cast<int>(kBytes)));
   }
   pass.takes_tickets = pass.num_tiles > blocks_side_by_side(kernel, kBytes);
   return launch(kernel, pass.num_tiles, stream, pass, kBytes);
+}
+
+template <bool kFirst, int kBits, class Pass>
+cudaError_t launch_sort_pass(SortLayout const& layout, Pass const& pass, cudaStream_t stream) {
+  if (layout.items_of_thread == 4) return launch_sort_pass<kFirst, kBits, 4>(pass, stream);
+  return launch_sort_pass<kFirst, kBits, 16>(pass, stream);
+}
+
+template <bool kFirst, class Pass>
+cudaError_t launch_sort_pass(SortLayout const& layout, Pass const& pass, cudaStream_t stream) {
+  if (layout.bits_of_pass == kFewestPassBits) {
+    return launch_sort_pass<kFirst, kFewestPassBits>(layout, pass, stream);
+  }
+  return launch_sort_pass<kFirst, kPassBits>(layout, pass, stream);
 }
 
 // Sorts keys[0], whose items are in order; returns in `result` which of the buffers holds the end.
@@ -264,24 +301,12 @@ cudaError_t sort_segments(Key* const (&keys)[2], uint32_t* const (&items)[2],
   *result = 0;
   for (int p = 0; p < layout.passes; ++p) {
     auto const from = *result, to = 1 - from;
-    auto const shift = p * layout.bits_of_pass;
-    SortPass<Key, kMostSegments> const pass{keys[from],
-                                            p == 0 ? nullptr : items[from],
-                                            keys[to],
-                                            items[to],
-                                            tally,
-                                            p,
-                                            layout.passes,
-                                            shift,
-                                            layout.bits_of_pass,
-                                            segments.first_tile[segments.count],
-                                            true,
-                                            segments};
-    if (layout.items_of_thread == 4) {
-      DYNEMB_CUDA_TRY((launch_sort_pass<Key, 4>(pass, stream)));
-    } else {
-      DYNEMB_CUDA_TRY((launch_sort_pass<Key, 16>(pass, stream)));
-    }
+    SortPass<Key, kMostSegments> const pass{
+        keys[from], items[from], keys[to],      items[to],
+        tally,      p,           layout.passes, segments.first_tile[segments.count],
+        true,       segments};
+    DYNEMB_CUDA_TRY(p == 0 ? launch_sort_pass<true>(layout, pass, stream)
+                           : launch_sort_pass<false>(layout, pass, stream));
     *result = to;
   }
   return cudaSuccess;

@@ -62,7 +62,7 @@ struct SortLayout {
   SortLayout(int bits, int64_t num_items)
       : bits(std::max(bits, 1)),
         passes((this->bits + kPassBits - 1) / kPassBits),
-        bits_of_pass((this->bits + passes - 1) / passes),
+        bits_of_pass(std::max((this->bits + passes - 1) / passes, kFewestPassBits)),
         items_of_thread(num_items <= kSmallBatch ? 4 : 16) {}
 
   int64_t items_of_tile() const { return int64_t{items_of_thread} * kThreads; }

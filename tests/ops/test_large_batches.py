@@ -2,9 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Large batches, which kernels share out in another way than small ones.
 
-On a GPU gradients of 2^18 ids by the widest row: up to 64 columns, up to 128, more; and
-bags of 2^21 ids, of which a warp gets twice as many.
+On a GPU gradients of 2^18 ids by the widest row: up to 64 columns, up to 128, more;
+their order by the bits of a slot, in one pass or several; and bags of 2^21 ids, of
+which a warp gets twice as many.
 """
+
+import functools
 
 import numpy as np
 import pytest
@@ -52,6 +55,39 @@ def test_widths_in_one_call(platform):
     rows, residuals = twins.lookup({f"d{dim}": skewed_ids(dim) for dim in DIMS})
     twins.apply(residuals, {f: gradients(x.shape, 1) for f, x in rows.items()})
     twins.check(tolerance={"rtol": 1e-4, "atol": 1e-4})
+
+
+# Slots of so many rows have 8, 13, 16, 19, 23 bits: up to three passes of 7 or 8 each.
+@pytest.mark.parametrize("capacity", [128, 1 << 12, 1 << 15, 1 << 18, 1 << 22])
+def test_order_by_slots(platform, capacity):
+    """With SGD and gradients of one a row moves by how often its id is there."""
+    declare = functools.partial(
+        jde.TableConfig,
+        dim=4,
+        capacity=capacity,
+        initializer=jde.initializers.uniform(-1.0, 1.0),
+        optimizer=jde.optim.sgd(0.5),
+    )
+    tables = {"t": ("a", "b"), "u": ("c",)}  # of lengths that no tile divides
+    coll = jde.Tables([declare(t, feature_names=f) for t, f in tables.items()])
+    rng = np.random.default_rng(capacity)
+    known = rng.choice(1 << 40, min(capacity // 2, 100_000), replace=False)
+    drawn = {f: rng.zipf(1.2, 200_003) % (len(known) + 1) for f in "abc"}
+    padded = np.append(known, -1)
+    ids = {f: jde.ids(padded[which]) for f, which in drawn.items()}
+    _, residuals, state = coll.lookup(coll.init(0), ids)
+    every = {f: jde.ids(known) for f in "abc"}
+    before = coll.find(state, every)[0]
+    ones = {f: np.ones((200_003, 4), np.float32) for f in "abc"}
+    state = coll.apply_gradients(state, residuals, ones)
+    after = coll.find(state, every)[0]
+    for table, features in tables.items():
+        together = np.concatenate([drawn[f] for f in features])
+        counts = np.bincount(together, minlength=len(padded))[:-1, None]
+        expected = before[features[0]] - np.float32(0.5) * counts.astype(np.float32)
+        present = counts[:, 0] > 0  # others have the row of an id that is not there
+        np.testing.assert_array_equal(after[features[0]][present], expected[present])
+        assert present.sum() == coll.stats(state)[f"{table}/rows"]
 
 
 @pytest.mark.parametrize("bag", [10, 70])
