@@ -20,6 +20,8 @@
 
 namespace dynemb::cpu {
 
+static_assert(kBucketBytes % kBucketCapacity == 0, "^ kHalfBucket leads from half to half");
+
 constexpr int kProbeGroup = 32;  // ids; about as many misses as a core keeps in flight
 
 template <Isa isa>
@@ -53,7 +55,10 @@ class Probe {
     Key keys[kProbeGroup];
     uint32_t buckets[kProbeGroup];
     uint8_t digests[kProbeGroup];
-    uint8_t halves[kProbeGroup];  // the preferred one
+    // Of the half that is preferred: where its digests and entries begin, as bytes into the index,
+    // and its first slot.
+    uint64_t digests_at[kProbeGroup], entries_at[kProbeGroup];
+    uint32_t first_slots[kProbeGroup];
     // Places in the half with the key's digest: its own is one of them, but for one id in a
     // hundred.
     uint8_t first[kProbeGroup], last[kProbeGroup];
@@ -64,7 +69,7 @@ class Probe {
       group.keys[i] = load_key(feature_.ids, feature_.id_type, first + i);
     }
     hash(group);
-    for (int i = 0; i < size; ++i) __builtin_prefetch(digests_of(group, i, group.halves[i]));
+    for (int i = 0; i < size; ++i) __builtin_prefetch(table_.index + group.digests_at[i]);
   }
 
   // Always a whole group, in loops that the compiler vectorises.
@@ -76,25 +81,31 @@ class Probe {
       group.buckets[i] = static_cast<uint32_t>(bucket_of(hashes[i], num_buckets));
     }
     for (int i = 0; i < kProbeGroup; ++i) group.digests[i] = digest_of(hashes[i]);
-    for (int i = 0; i < kProbeGroup; ++i) {
-      group.halves[i] = static_cast<uint8_t>(preferred_half(hashes[i]));
-    }
     if (auto const local = static_cast<uint32_t>(table_.local_buckets); local != num_buckets) {
       for (int i = 0; i < kProbeGroup; ++i) group.buckets[i] %= local;
+    }
+    for (int i = 0; i < kProbeGroup; ++i) {
+      auto const half = static_cast<uint32_t>(preferred_half(hashes[i]));
+      auto const bucket = uint64_t{group.buckets[i]} * kBucketBytes;
+      group.digests_at[i] = bucket + half * kHalfBucket;
+      group.entries_at[i] = bucket + kEntriesOffset + half * kHalfBucket * sizeof(Entry);
+      group.first_slots[i] = group.buckets[i] * kBucketCapacity + half * kHalfBucket;
     }
   }
 
   void match(Group& group, int size) const {
+    auto const* const index = table_.index;
     for (int i = 0; i < size; ++i) {
-      auto const half = group.halves[i];
-      auto const places = DigestMatch<isa>::match(digests_of(group, i, half), group.digests[i]);
+      auto const places = DigestMatch<isa>::match(index + group.digests_at[i], group.digests[i]);
       // If there is none, some places: their keys are others, and a prefetch is harmless.
-      auto const first = half * kHalfBucket + __builtin_ctzll(places | uint64_t{1} << 63);
-      auto const last = half * kHalfBucket + 63 - __builtin_clzll(places | 1);
-      auto const* const entries = entries_of(group, i);
-      __builtin_prefetch(entries + first);
-      __builtin_prefetch(entries + last);
-      if (places == 0) __builtin_prefetch(digests_of(group, i, 1 - half));
+      auto const first = static_cast<uint64_t>(__builtin_ctzll(places | uint64_t{1} << 63));
+      auto const last = static_cast<uint64_t>(63 - __builtin_clzll(places | 1));
+      auto const* const entries = index + group.entries_at[i];
+      __builtin_prefetch(entries + first * sizeof(Entry));
+      __builtin_prefetch(entries + last * sizeof(Entry));
+      if (__builtin_expect(places == 0, 0)) {
+        __builtin_prefetch(index + (group.digests_at[i] ^ kHalfBucket));
+      }
       group.first[i] = static_cast<uint8_t>(first);
       group.last[i] = static_cast<uint8_t>(last);
     }
@@ -102,21 +113,23 @@ class Probe {
 
   template <class Found>
   void resolve(Group const& group, int64_t begin, int size, Found const& found) const {
+    auto const* const index = table_.index;
     for (int i = 0; i < size; ++i) {
       auto const key = group.keys[i];
-      auto const* const entries = entries_of(group, i);
-      int const first = group.first[i], last = group.last[i];
+      auto const* const entries = reinterpret_cast<Entry const*>(index + group.entries_at[i]);
+      uint32_t const first = group.first[i], last = group.last[i];
       auto const place = last ^ ((first ^ last) & ones_if(entries[first].key == key));
       auto const is_found = entries[place].key == key && key < kFirstReservedKey;
-      found(begin + i,
-            __builtin_expect(is_found, 1) ? slot_of(group, i, place) : look_further(group, i));
+      found(begin + i, __builtin_expect(is_found, 1)
+                           ? static_cast<int32_t>(group.first_slots[i] + place)
+                           : look_further(group, i));
     }
   }
 
   // All ones or 0. Which of two places holds a key is random: it must not become a branch, so the
   // compiler must not see where the mask comes from.
-  static int ones_if(bool condition) {
-    int mask = -static_cast<int>(condition);
+  static uint32_t ones_if(bool condition) {
+    auto mask = -static_cast<uint32_t>(condition);
     __asm__("" : "+r"(mask));
     return mask;
   }

@@ -5,7 +5,6 @@
 // wait for the store of the one before: for rows that are in a cache, most of the time.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -41,53 +40,98 @@ void load_vector(V const* from, Vector* to) {
   memcpy(to, values, sizeof(Vector));
 }
 
-// As many columns as fit into `vectors` vectors, from `column` on.
+template <class Vector, class O>
+void store_vector(Vector const& from, O* to) {
+  float values[sizeof(Vector) / sizeof(float)];
+  memcpy(values, &from, sizeof(Vector));
+  for (size_t i = 0; i < sizeof(Vector) / sizeof(float); ++i) from_float(values[i], to + i);
+}
+
+// As many columns as fit into `vectors` vectors, from `column` on. Without factors they are ones.
 template <int vectors, class Vector, class V>
 void add_columns(V const* const* rows, float const* factors, int count, int32_t column,
-                 float* sum) {
+                 Vector* sums) {
   constexpr auto kWidth = static_cast<int>(sizeof(Vector) / sizeof(float));
-  Vector sums[vectors];
-#pragma GCC unroll 4
-  for (int v = 0; v < vectors; ++v) load_vector(sum + column + v * kWidth, &sums[v]);
   for (int r = 0; r < count; ++r) {
     auto const* const row = rows[r] + column;
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) {
       Vector values;
       load_vector(row + v * kWidth, &values);
-      sums[v] += factors[r] * values;
+      sums[v] += factors == nullptr ? values : factors[r] * values;
     }
   }
+}
+
+template <int vectors, class Vector, class V>
+void add_to_columns(V const* const* rows, float const* factors, int count, int32_t column,
+                    float* sum) {
+  constexpr auto kWidth = static_cast<int>(sizeof(Vector) / sizeof(float));
+  Vector sums[vectors];
 #pragma GCC unroll 4
-  for (int v = 0; v < vectors; ++v) memcpy(sum + column + v * kWidth, &sums[v], sizeof(Vector));
+  for (int v = 0; v < vectors; ++v) load_vector(sum + column + v * kWidth, &sums[v]);
+  add_columns<vectors>(rows, factors, count, column, sums);
+#pragma GCC unroll 4
+  for (int v = 0; v < vectors; ++v) store_vector(sums[v], sum + column + v * kWidth);
+}
+
+template <int vectors, class Vector, class V, class O>
+void sum_columns(V const* const* rows, float const* factors, int count, int32_t column, float scale,
+                 O* out) {
+  constexpr auto kWidth = static_cast<int>(sizeof(Vector) / sizeof(float));
+  Vector sums[vectors] = {};
+  add_columns<vectors>(rows, factors, count, column, sums);
+#pragma GCC unroll 4
+  for (int v = 0; v < vectors; ++v) store_vector(scale * sums[v], out + column + v * kWidth);
+}
+
+template <class V>
+float add_column(V const* const* rows, float const* factors, int count, int32_t column, float sum) {
+  for (int r = 0; r < count; ++r) {
+    auto const value = to_float(rows[r][column]);
+    sum += factors == nullptr ? value : factors[r] * value;
+  }
+  return sum;
 }
 
 }  // namespace detail
 
 constexpr int kRowsAtOnce = 32;
 
-// The factors of rows that have none.
-inline constexpr auto kOnes = [] {
-  std::array<float, kRowsAtOnce> ones{};
-  for (auto& one : ones) one = 1.0f;
-  return ones;
-}();
-
-// sum += factors[0] * rows[0], then += factors[1] * rows[1], and so on. Each column is summed in
-// this order, so the bits are the same whatever the width of a vector.
+// sum += factors[0] * rows[0], then += factors[1] * rows[1], and so on; null: factors of one. Each
+// column is summed in this order, so the bits are the same whatever the width of a vector.
 template <Isa isa, class V>
 void add_rows(V const* const* rows, float const* factors, int count, int32_t dim, float* sum) {
   using Vector = typename detail::FloatVector<isa>::Type;
   constexpr auto kWidth = static_cast<int32_t>(sizeof(Vector) / sizeof(float));
   int32_t column = 0;
   for (; column + 4 * kWidth <= dim; column += 4 * kWidth) {
-    detail::add_columns<4, Vector>(rows, factors, count, column, sum);
+    detail::add_to_columns<4, Vector>(rows, factors, count, column, sum);
   }
   for (; column + kWidth <= dim; column += kWidth) {
-    detail::add_columns<1, Vector>(rows, factors, count, column, sum);
+    detail::add_to_columns<1, Vector>(rows, factors, count, column, sum);
   }
-  for (int r = 0; column < dim && r < count; ++r) {
-    for (auto c = column; c < dim; ++c) sum[c] += factors[r] * to_float(rows[r][c]);
+  for (; column < dim; ++column) {
+    sum[column] = detail::add_column(rows, factors, count, column, sum[column]);
+  }
+}
+
+// out = scale * what add_rows makes of zeros; the sums never leave the registers.
+template <Isa isa, class V, class O>
+void sum_rows(V const* const* rows, float const* factors, int count, int32_t dim, float scale,
+              O* out) {
+  using Vector = typename detail::FloatVector<isa>::Type;
+  constexpr auto kWidth = static_cast<int32_t>(sizeof(Vector) / sizeof(float));
+  int32_t column = 0;
+  for (; column + 4 * kWidth <= dim; column += 4 * kWidth) {
+    detail::sum_columns<4, Vector>(rows, factors, count, column, scale, out);
+  }
+  for (; column + kWidth <= dim; column += kWidth) {
+    detail::sum_columns<1, Vector>(rows, factors, count, column, scale, out);
+  }
+  for (; column < dim; ++column) {
+    auto const sum = detail::add_column(rows, factors, count, column, 0.0f);
+    from_float(scale * sum, out + column);
   }
 }
 

@@ -47,14 +47,18 @@ class RowWriter {
   // The slots of all positions before `limit` are known.
   void write_until(int64_t limit) {
     while (bag_ < end_bag_) {
-      auto const stop = std::min(limit, range_.end);
-      if (copies_) {
-        copy_until(stop);
-      } else {
-        add_until(stop);
+      auto const is_short = sums_at_once();
+      if (is_short && range_.end > limit) return;
+      if (!is_short || !sum_bag()) {
+        auto const stop = std::min(limit, range_.end);
+        if (copies_) {
+          copy_until(stop);
+        } else {
+          add_until(stop);
+        }
+        if (position_ < range_.end) return;
+        finish_bag();
       }
-      if (position_ < range_.end) return;
-      finish_bag();
       if (++bag_ < end_bag_) start_bag();
     }
   }
@@ -103,7 +107,6 @@ class RowWriter {
       bag_ = end_bag_ - 1;
     } else {
       range_ = bag_range(feature_, bag_);
-      std::fill(sum(), sum() + table_.dim, 0.0f);
     }
     position_ = range_.begin;
     count_ = 0;
@@ -163,22 +166,53 @@ class RowWriter {
     }
   }
 
+  // A short bag waits until all of its slots are known: its sum stays in registers.
+  bool sums_at_once() const {
+    auto const count = range_.end - range_.begin;
+    return !copies_ && count > 0 && count <= kRowsAtOnce;
+  }
+
+  // Writes the bag, or returns false because an id has no row.
+  bool sum_bag() {
+    auto const count = static_cast<int>(range_.end - range_.begin);
+    auto const* const slots = feature_.slots + range_.begin;
+    int32_t least = 0;
+    for (int i = 0; i < count; ++i) least = std::min(least, slots[i]);
+    if (least < 0) return false;
+    V const* rows[kRowsAtOnce];
+    for (int i = 0; i < count; ++i) rows[i] = row_at<V>(table_, slots[i]);
+    auto const scale = scale_of(count);
+    with_out(bag_, [&](auto* out) {
+      sum_rows<isa>(rows, factors_from(range_.begin), count, table_.dim, scale, out);
+    });
+    return true;
+  }
+
+  float const* factors_from(int64_t position) const {
+    return feature_.weights == nullptr ? nullptr : feature_.weights + position;
+  }
+
   void add(V const* const* rows, int count) {
-    auto const* const factors =
-        feature_.weights == nullptr ? kOnes.data() : feature_.weights + position_;
-    add_rows<isa>(rows, factors, count, table_.dim, sum());
+    if (count_ == 0) std::fill(sum(), sum() + table_.dim, 0.0f);
+    add_rows<isa>(rows, factors_from(position_), count, table_.dim, sum());
     count_ += count;
+  }
+
+  // What the sum of so many rows is multiplied by; the backward pass is told.
+  float scale_of(int64_t count) const {
+    auto const mean = feature_.pooling == Pooling::kMean;
+    auto const scale = mean && count > 0 ? 1.0f / static_cast<float>(count) : 1.0f;
+    if (mean && feature_.scale != nullptr) feature_.scale[bag_] = count == 0 ? 0.0f : scale;
+    return scale;
   }
 
   void finish_bag() {
     if (copies_) return;
     if (waits_) return put_off_->push_back(bag_);
-    auto const mean = feature_.pooling == Pooling::kMean;
-    auto const factor = mean && count_ > 0 ? 1.0f / static_cast<float>(count_) : 1.0f;
-    if (mean && feature_.scale != nullptr) feature_.scale[bag_] = count_ == 0 ? 0.0f : factor;
+    auto const scale = scale_of(count_);
     with_out(bag_, [&](auto* out) {
       if (count_ == 0) return fill_zeros(out, table_.dim);
-      scale_row(sum(), factor, table_.dim, out);
+      scale_row(sum(), scale, table_.dim, out);
     });
   }
 
