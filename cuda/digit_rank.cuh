@@ -11,8 +11,8 @@
 
 namespace dynemb::cuda {
 
-constexpr int kPassBits = 8;        // of a pass, at most
-constexpr int kFewestPassBits = 7;  // each number in between is a kernel more
+constexpr int kPassBits = 8;        // of a pass at most,
+constexpr int kFewestPassBits = 7;  // and at least: a kernel for each number
 constexpr int kDigits = 1 << kPassBits;
 
 // Lanes whose digit has the same bit there. In four instructions, where the compiler takes seven:

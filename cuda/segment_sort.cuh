@@ -6,8 +6,10 @@
 // One kernel a pass: a tile of keys is ranked in shared memory; how many keys of each digit the
 // tiles before it have, it learns from what they publish (Merrill and Garland, "Single-pass
 // Parallel Prefix Scan with Decoupled Look-back", 2016; Adinets and Merrill, "Onesweep", 2022).
-// A batch has few tiles for a GPU, all at work together, so what a pass takes is the wait for each
-// other: a thread asks for the words of several tiles at a time.
+// A batch has few tiles for a GPU, most at work together, and all wait for the first of them: a
+// thread asks for the words of several tiles at a time. Beside that wait a pass is instructions,
+// not bytes (benchmarks/notes.md): hence the bits of a digit, the first pass and full tiles are
+// known when it is compiled.
 //
 // Unlike cub's sort: digits are counted where keys are made and in the first pass, one kernel less;
 // what has to be zero is cleared where keys are made, another one less; segments are free, where
@@ -98,10 +100,7 @@ struct TileMemory {
   uint32_t items[kTile];
 };
 
-// Branches in the loops over items would be one for each: what the first pass does beside, and what
-// only a tile with room left has to ask, are compiled apart.
-//   kFirst   the first pass
-//   kBits    of a digit; threads past the last digit have none
+// kFirst: the first pass. kBits: of a digit; threads past the last digit have none.
 template <bool kFirst, int kBits, class Key, int kItems, int kMostSegments>
 struct TileSorter {
   static constexpr uint32_t kOfPass = 1u << kBits;  // digits
