@@ -110,14 +110,14 @@ ctest: $(if $(OWN_VENV),$(VENV)/.build-tools) ## the C++ tests of core/, and ker
 	$(WITH_TOOLS) cmake --build $(CTEST_DIR)
 	$(WITH_TOOLS) ctest --test-dir $(CTEST_DIR) --output-on-failure
 
-cuda: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile the CUDA module, without installing it
+cuda: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile the CUDA module and step_kernels, without installing them
 	$(WITH_TOOLS) cmake -S . -B build/cuda -G Ninja -DPython_EXECUTABLE="$(abspath $(PY))" \
 	  -DDYNEMB_CUDA=ON $(if $(ARCHS),"-DCMAKE_CUDA_ARCHITECTURES=$(ARCHS)") --log-level=WARNING
-	$(WITH_TOOLS) cmake --build build/cuda --target _dynemb_cuda
+	$(WITH_TOOLS) cmake --build build/cuda --target _dynemb_cuda step_kernels
 
 # ---- checks that run nothing: they need make install EXTRAS=dev, or EXTRAS=dev,docs --------------
 
-CPP_FILES = $(shell find core cpu cuda xla_ffi tests/core tests/cuda -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
+CPP_FILES = $(shell find core cpu cuda xla_ffi tests/core tests/cuda benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
 LINTERS := ruff-format ruff-check pyright clang-format floors changelog
 .PHONY: $(LINTERS)

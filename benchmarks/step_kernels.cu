@@ -1,0 +1,343 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// benchmarks/step_kernels.cu: the kernels of a step without JAX, captured as a graph, for trying a
+// change and for Nsight Compute, which does not come back from a step of 26 tables under JAX:
+//
+//     make cuda ARCHS=90-real && cd build/cuda
+//     ./step_kernels c64 zipf find,lookup,sgd,rowwise_adagrad
+//     PROFILE="--section SourceCounters --page source --csv --launch-skip 1 --launch-count 1"
+//     ncu $PROFILE --kernel-name regex:pieces_kernel ./step_kernels c64 zipf sgd 2
+//
+// Arguments: a case of jax_dynemb/bench/workloads.py, zipf or uniform, some works, repeats. Prints
+// the median in microseconds of each work, of four batches in turns, and the sum of the rows that
+// the first table returned last, by which two builds can be compared.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/args.h"
+#include "cuda/launch.h"
+
+using namespace dynemb;
+
+namespace {
+
+void check(cudaError_t error) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "%s\n", cudaGetErrorString(error));
+  std::exit(1);
+}
+
+// Zeros on the device, until the program ends.
+template <class T>
+T* zeros(size_t count) {
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, std::max<size_t>(count, 1) * sizeof(T)));
+  check(cudaMemset(memory, 0, count * sizeof(T)));
+  return static_cast<T*>(memory);
+}
+
+template <class T>
+void fill(T* to, std::vector<T> const& from) {
+  check(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
+}
+
+struct Case {
+  int32_t tables;
+  int64_t rows;  // distinct ids of each table
+  int32_t dim;
+  int64_t batch;  // bags of a table
+  int64_t bag;
+  bool pooled;
+
+  int64_t ids() const { return batch * bag; }
+  int64_t buckets() const { return (rows * 3 / 2 + kBucketCapacity - 1) / kBucketCapacity; }
+  size_t row_floats() const { return static_cast<size_t>((pooled ? batch : ids()) * dim); }
+  size_t slots() const { return static_cast<size_t>(buckets() * kBucketCapacity); }
+};
+
+std::map<std::string, Case> const kCases{
+    {"a", {1, 10'000'000, 128, 65'536, 1, true}},
+    {"b", {1, 10'000'000, 128, 16'384, 20, true}},
+    {"c", {26, 1'000'000, 128, 16'384, 10, true}},
+    {"c64", {26, 1'000'000, 64, 16'384, 10, true}},
+    {"d", {1, 10'000'000, 128, 1'048'576, 1, false}},
+    {"e", {10, 1'677'721, 128, 104'857, 1, false}},
+};
+
+constexpr int kBatches = 4;
+constexpr size_t kFlushed = size_t{128} << 20;  // more than the second-level cache
+
+// The id of a rank: splitmix64 (Steele, Lea, Flood 2014), not negative.
+Key id_of(uint64_t rank, int32_t table) {
+  auto i = (rank + (static_cast<uint64_t>(table) << 32) + 1) * 0x9E3779B97F4A7C15ull;
+  i = (i ^ (i >> 30)) * 0xBF58476D1CE4E5B9ull;
+  i = (i ^ (i >> 27)) * 0x94D049BB133111EBull;
+  return (i ^ (i >> 31)) >> 1;
+}
+
+// Ranks of ids: all as likely, or that of rank r as r^-1.05 (workloads.POWER).
+class Ranks {
+ public:
+  Ranks(int64_t rows, bool uniform) : rows_(static_cast<uint64_t>(rows)), uniform_(uniform) {
+    auto sum = 0.0;
+    for (int64_t r = 0; !uniform && r < rows; ++r) {
+      up_to_.push_back(sum += std::pow(static_cast<double>(r + 1), -1.05));
+    }
+  }
+
+  uint64_t draw(std::mt19937_64& random) const {
+    if (uniform_) return random() % rows_;
+    auto const at = std::uniform_real_distribution<double>(0.0, up_to_.back())(random);
+    auto const found = std::lower_bound(up_to_.begin(), up_to_.end(), at) - up_to_.begin();
+    return std::min(static_cast<uint64_t>(found), rows_ - 1);
+  }
+
+ private:
+  uint64_t rows_;
+  bool uniform_;
+  std::vector<double> up_to_;
+};
+
+__global__ void empty_index(uint8_t* index, int64_t buckets) {
+  for (int64_t b = blockIdx.x; b < buckets; b += gridDim.x) {
+    auto* const entries = reinterpret_cast<Entry*>(index + b * kBucketBytes + kEntriesOffset);
+    entries[threadIdx.x].key = kEmptyKey;
+  }
+}
+
+TableRef make_table(Case const& c, uint64_t* counters) {
+  TableRef table{};
+  table.index = zeros<uint8_t>(static_cast<size_t>(c.buckets() * kBucketBytes));
+  empty_index<<<1024, kBucketCapacity>>>(table.index, c.buckets());
+  table.values = zeros<float>(c.slots() * static_cast<size_t>(c.dim));
+  table.counters = counters;
+  table.counter_rows = 1;
+  table.num_buckets = static_cast<uint64_t>(c.buckets());
+  table.local_buckets = c.buckets();
+  table.dim = c.dim;
+  table.value_type = ValueType::kFloat32;
+  table.policy = ScorePolicy::kStep;
+  table.evicts = 1;
+  table.initializer = {InitializerKind::kUniform, {0.0f, 1.0f}};
+  table.eval_initializer = {InitializerKind::kConstant, {}};
+  return table;
+}
+
+// All rows of a table.
+void insert_all(Case const& c, TableRef const& table, int32_t number) {
+  std::vector<Key> keys;
+  for (int64_t r = 0; r < c.rows; ++r) keys.push_back(id_of(static_cast<uint64_t>(r), number));
+  static auto* const ids = zeros<Key>(static_cast<size_t>(c.rows));
+  static auto* const slots = zeros<int32_t>(static_cast<size_t>(c.rows));
+  fill(ids, keys);
+  LookupArgs args{};
+  args.num_tables = args.num_features = 1;
+  args.tables[0] = table;
+  auto& feature = args.features[0];
+  feature.ids = ids;
+  feature.num_ids = feature.num_bags = c.rows;
+  feature.bag_size = 1;
+  feature.pooling = Pooling::kNoRows;
+  feature.slots = slots;
+  static auto* const scratch = zeros<char>(cuda::lookup_scratch_bytes(args));
+  check(cuda::lookup(args, scratch, nullptr));
+  check(cudaDeviceSynchronize());
+}
+
+class Step {
+ public:
+  Step(Case const& c, bool uniform) : case_(c) {
+    auto const all_ids = static_cast<size_t>(c.ids() * c.tables);
+    ids_ = zeros<Key>(all_ids * kBatches);
+    rows_ = zeros<float>(c.row_floats() * static_cast<size_t>(c.tables));
+    gradients_ = zeros<float>(c.row_floats() * static_cast<size_t>(c.tables));
+    slots_ = zeros<int32_t>(all_ids * kBatches);
+    auto* const counters = zeros<uint64_t>(static_cast<size_t>(c.tables * kNumCounters));
+    draw_ids(uniform);
+    lookup_.num_tables = lookup_.num_features = c.tables;
+    for (int32_t t = 0; t < c.tables; ++t) {
+      lookup_.tables[t] = make_table(c, counters + t * kNumCounters);
+      insert_all(c, lookup_.tables[t], t);
+      auto& feature = lookup_.features[t];
+      feature.table = t;
+      feature.num_ids = c.ids();
+      feature.num_bags = c.pooled ? c.batch : c.ids();
+      feature.bag_size = c.pooled ? c.bag : 1;
+      feature.pooling = c.pooled ? Pooling::kSum : Pooling::kNone;
+      feature.row_type = ValueType::kFloat32;
+      feature.rows = rows_ + static_cast<size_t>(t) * c.row_floats();
+    }
+    lookup_scratch_ = zeros<char>(cuda::lookup_scratch_bytes(lookup_));
+    find_scratch_ = zeros<char>(cuda::find_scratch_bytes(lookup_));
+    for (int batch = 0; batch < kBatches; ++batch) {  // an update wants the slots of its ids
+      use_batch(batch);
+      check(lookup(nullptr));
+    }
+    check(cudaDeviceSynchronize());
+  }
+
+  // With new states.
+  void prepare(OptimizerKind kind) {
+    auto const& c = case_;
+    update_.num_tables = update_.num_features = c.tables;
+    std::vector<float> hyper;
+    for (int32_t t = 0; t < c.tables; ++t) {
+      for (auto const value : {0.01f, 1e-8f, 0.1f, 0.001f, 0.0f}) hyper.push_back(value);
+      update_.optimizers[t] = kind;
+      auto& table = update_.tables[t];
+      table = lookup_.tables[t];
+      table.num_states = num_states(kind);
+      for (int s = 0; s < table.num_states; ++s) {
+        table.state_width[s] = is_rowwise(kind) ? 1 : c.dim;
+        table.states[s] = zeros<float>(c.slots() * static_cast<size_t>(table.state_width[s]));
+      }
+      update_.features[t] = lookup_.features[t];
+      update_.features[t].rows = gradients_ + static_cast<size_t>(t) * c.row_floats();
+    }
+    auto* const on_device = zeros<float>(hyper.size());
+    fill(on_device, hyper);
+    update_.hyper = on_device;
+    update_scratch_ = zeros<char>(cuda::update_scratch_bytes(update_));
+  }
+
+  void use_batch(int batch) {
+    for (int32_t t = 0; t < case_.tables; ++t) {
+      auto const first = (int64_t{batch} * case_.tables + t) * case_.ids();
+      lookup_.features[t].ids = update_.features[t].ids = ids_ + first;
+      lookup_.features[t].slots = update_.features[t].slots = slots_ + first;
+    }
+  }
+
+  cudaError_t find(cudaStream_t stream) const { return cuda::find(lookup_, find_scratch_, stream); }
+  cudaError_t lookup(cudaStream_t stream) const {
+    return cuda::lookup(lookup_, lookup_scratch_, stream);
+  }
+  cudaError_t update(cudaStream_t stream) const {
+    return cuda::update(update_, update_scratch_, stream);
+  }
+
+  double sum_of_rows() const {
+    std::vector<float> rows(case_.row_floats());
+    check(cudaMemcpy(rows.data(), rows_, rows.size() * 4, cudaMemcpyDeviceToHost));
+    auto sum = 0.0;
+    for (auto const value : rows) sum += value;
+    return sum;
+  }
+
+ private:
+  void draw_ids(bool uniform) {
+    Ranks const ranks(case_.rows, uniform);
+    std::vector<Key> ids;
+    for (int batch = 0; batch < kBatches; ++batch) {
+      for (int32_t t = 0; t < case_.tables; ++t) {
+        std::mt19937_64 random(static_cast<uint64_t>(batch * 1000 + t));
+        for (int64_t i = 0; i < case_.ids(); ++i) ids.push_back(id_of(ranks.draw(random), t));
+      }
+    }
+    fill(ids_, ids);
+  }
+
+  Case case_;
+  Key* ids_;          // [batches, tables, ids]
+  int32_t* slots_;    // [batches, tables, ids]
+  float* rows_;       // [tables, row_floats]
+  float* gradients_;  // [tables, row_floats]
+  LookupArgs lookup_{};
+  UpdateArgs update_{};
+  char* find_scratch_;
+  char* lookup_scratch_;
+  char* update_scratch_ = nullptr;
+};
+
+using Work = std::function<cudaError_t(cudaStream_t)>;
+
+cudaGraphExec_t captured(Work const& work, cudaStream_t stream) {
+  cudaGraph_t graph;
+  cudaGraphExec_t result;
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  check(work(stream));
+  check(cudaStreamEndCapture(stream, &graph));
+  check(cudaGraphInstantiate(&result, graph, 0));
+  check(cudaGraphDestroy(graph));
+  return result;
+}
+
+// Microseconds; the first run is not counted.
+float median(Step& step, Work const& work, int repeats, cudaStream_t stream) {
+  static auto* const flushed = zeros<char>(kFlushed);
+  cudaGraphExec_t graphs[kBatches];
+  for (int batch = 0; batch < kBatches; ++batch) {
+    step.use_batch(batch);
+    graphs[batch] = captured(work, stream);
+  }
+  cudaEvent_t begin, end;
+  check(cudaEventCreate(&begin));
+  check(cudaEventCreate(&end));
+  std::vector<float> times;
+  for (int i = 0; i < repeats; ++i) {
+    check(cudaMemsetAsync(flushed, i, kFlushed, stream));
+    check(cudaEventRecord(begin, stream));
+    check(cudaGraphLaunch(graphs[i % kBatches], stream));
+    check(cudaEventRecord(end, stream));
+    check(cudaEventSynchronize(end));
+    float milliseconds = 0.0f;
+    check(cudaEventElapsedTime(&milliseconds, begin, end));
+    if (i > 0) times.push_back(milliseconds * 1e3f);
+  }
+  for (auto const graph : graphs) check(cudaGraphExecDestroy(graph));
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+std::map<std::string, OptimizerKind> const kOptimizers{
+    {"sgd", OptimizerKind::kSgd},
+    {"adagrad", OptimizerKind::kAdagrad},
+    {"rowwise_adagrad", OptimizerKind::kRowwiseAdagrad},
+    {"adam", OptimizerKind::kAdam},
+};
+
+Work work_of(std::string const& name, Step& step) {
+  if (name == "find") return [&](cudaStream_t stream) { return step.find(stream); };
+  if (name == "lookup") return [&](cudaStream_t stream) { return step.lookup(stream); };
+  step.prepare(kOptimizers.at(name));
+  return [&](cudaStream_t stream) { return step.update(stream); };
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  auto const is_known = argc >= 4 && kCases.count(argv[1]) == 1;
+  if (!is_known) {
+    std::fprintf(stderr, "usage: %s a|b|c|c64|d|e zipf|uniform WORK,WORK,... [REPEATS >= 2]\n",
+                 argv[0]);
+    return 2;
+  }
+  auto const repeats = argc > 4 ? std::max(2, std::atoi(argv[4])) : 12;
+  Step step(kCases.at(argv[1]), std::string(argv[2]) == "uniform");
+  cudaStream_t stream;
+  check(cudaStreamCreate(&stream));
+  std::printf("%s %s:", argv[1], argv[2]);
+  std::istringstream works(argv[3]);
+  for (std::string name; std::getline(works, name, ',');) {
+    auto const is_work = name == "find" || name == "lookup" || kOptimizers.count(name) == 1;
+    if (!is_work) {
+      std::fprintf(stderr, "unknown work '%s': find, lookup, or an optimizer\n", name.c_str());
+      return 2;
+    }
+    std::printf(" %s %.1f", name.c_str(), median(step, work_of(name, step), repeats, stream));
+    std::fflush(stdout);
+  }
+  std::printf(" us, rows sum up to %.6g\n", step.sum_of_rows());
+  return 0;
+}
