@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "core/args.h"
+#include "core/hash.h"
 #include "cuda/launch.h"
 
 using namespace dynemb;
@@ -78,12 +79,9 @@ std::map<std::string, Case> const kCases{
 constexpr int kBatches = 4;
 constexpr size_t kFlushed = size_t{128} << 20;  // more than the second-level cache
 
-// The id of a rank: splitmix64 (Steele, Lea, Flood 2014), not negative.
+// The id of a rank: below the reserved ones.
 Key id_of(uint64_t rank, int32_t table) {
-  auto i = (rank + (static_cast<uint64_t>(table) << 32) + 1) * 0x9E3779B97F4A7C15ull;
-  i = (i ^ (i >> 30)) * 0xBF58476D1CE4E5B9ull;
-  i = (i ^ (i >> 27)) * 0x94D049BB133111EBull;
-  return (i ^ (i >> 31)) >> 1;
+  return hash_key(rank + (static_cast<uint64_t>(table) << 32)) >> 1;
 }
 
 // Ranks of ids: all as likely, or that of rank r as r^-1.05 (workloads.POWER).
@@ -317,14 +315,16 @@ Work work_of(std::string const& name, Step& step) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  auto const is_known = argc >= 4 && kCases.count(argv[1]) == 1;
+  auto const uniform = argc >= 4 && std::string(argv[2]) == "uniform";
+  auto const is_known =
+      argc >= 4 && kCases.count(argv[1]) == 1 && (uniform || std::string(argv[2]) == "zipf");
   if (!is_known) {
     std::fprintf(stderr, "usage: %s a|b|c|c64|d|e zipf|uniform WORK,WORK,... [REPEATS >= 2]\n",
                  argv[0]);
     return 2;
   }
   auto const repeats = argc > 4 ? std::max(2, std::atoi(argv[4])) : 12;
-  Step step(kCases.at(argv[1]), std::string(argv[2]) == "uniform");
+  Step step(kCases.at(argv[1]), uniform);
   cudaStream_t stream;
   check(cudaStreamCreate(&stream));
   std::printf("%s %s:", argv[1], argv[2]);

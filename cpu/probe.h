@@ -140,7 +140,7 @@ class Probe {
     auto const key = group.keys[i];
     if (is_reserved(key)) return kRefusedSlot;
     if (is_padding(key)) return kPaddingSlot;
-    auto places = match_digests<isa>(digests_of(group, i, 0), group.digests[i]);
+    auto places = match_digests<isa>(digests_of(group, i), group.digests[i]);
     for (; !places.empty(); places.drop_first()) {
       if (entries_of(group, i)[places.first()].key == key) return slot_of(group, i, places.first());
     }
@@ -150,11 +150,11 @@ class Probe {
   static int32_t slot_of(Group const& group, int i, int place) {
     return static_cast<int32_t>(group.buckets[i] * kBucketCapacity) + place;
   }
-  uint8_t const* digests_of(Group const& group, int i, int half) const {
-    return table_.index + int64_t{group.buckets[i]} * kBucketBytes + half * kHalfBucket;
+  uint8_t const* digests_of(Group const& group, int i) const {
+    return table_.index + int64_t{group.buckets[i]} * kBucketBytes;
   }
   Entry const* entries_of(Group const& group, int i) const {
-    return reinterpret_cast<Entry const*>(digests_of(group, i, 0) + kEntriesOffset);
+    return reinterpret_cast<Entry const*>(digests_of(group, i) + kEntriesOffset);
   }
 
   TableRef const& table_;

@@ -21,15 +21,11 @@ constexpr int64_t kLineBytes = 64;
 inline int64_t bytes_of(ValueType type) { return type == ValueType::kFloat32 ? 4 : 2; }
 
 inline void prefetch_bytes(void const* address, int64_t bytes) {
-  auto const* line = static_cast<char const*>(address);
-  auto const* const end = line + bytes;
-  for (; line + 4 * kLineBytes <= end; line += 4 * kLineBytes) {
-    for (int i = 0; i < 4; ++i) __builtin_prefetch(line + i * kLineBytes);
+  auto const* const first = static_cast<char const*>(address);
+#pragma GCC unroll 4
+  for (int64_t offset = 0; offset < bytes; offset += kLineBytes) {
+    __builtin_prefetch(first + offset);
     __asm__ volatile("");  // GCC removes a loop of nothing but prefetches as empty
-  }
-  for (; line < end; line += kLineBytes) {
-    __builtin_prefetch(line);
-    __asm__ volatile("");
   }
 }
 

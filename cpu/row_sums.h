@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "core/value_type.h"
 #include "cpu/isa.h"
@@ -94,6 +95,19 @@ float add_column(V const* const* rows, float const* factors, int count, int32_t 
   return sum;
 }
 
+// Calls many(vectors, column) for so many vectors of columns, one(column) for those that are
+// left.
+template <class Vector, class Many, class One>
+void for_each_column(int32_t dim, Many const& many, One const& one) {
+  constexpr auto kWidth = static_cast<int32_t>(sizeof(Vector) / sizeof(float));
+  int32_t column = 0;
+  for (; column + 4 * kWidth <= dim; column += 4 * kWidth) {
+    many(std::integral_constant<int, 4>{}, column);
+  }
+  for (; column + kWidth <= dim; column += kWidth) many(std::integral_constant<int, 1>{}, column);
+  for (; column < dim; ++column) one(column);
+}
+
 }  // namespace detail
 
 constexpr int kRowsAtOnce = 32;
@@ -103,17 +117,12 @@ constexpr int kRowsAtOnce = 32;
 template <Isa isa, class V>
 void add_rows(V const* const* rows, float const* factors, int count, int32_t dim, float* sum) {
   using Vector = typename detail::FloatVector<isa>::Type;
-  constexpr auto kWidth = static_cast<int32_t>(sizeof(Vector) / sizeof(float));
-  int32_t column = 0;
-  for (; column + 4 * kWidth <= dim; column += 4 * kWidth) {
-    detail::add_to_columns<4, Vector>(rows, factors, count, column, sum);
-  }
-  for (; column + kWidth <= dim; column += kWidth) {
-    detail::add_to_columns<1, Vector>(rows, factors, count, column, sum);
-  }
-  for (; column < dim; ++column) {
+  auto const many = [&](auto vectors, int32_t column) {
+    detail::add_to_columns<decltype(vectors)::value, Vector>(rows, factors, count, column, sum);
+  };
+  detail::for_each_column<Vector>(dim, many, [&](int32_t column) {
     sum[column] = detail::add_column(rows, factors, count, column, sum[column]);
-  }
+  });
 }
 
 // out = scale * what add_rows makes of zeros; the sums never leave the registers.
@@ -121,18 +130,13 @@ template <Isa isa, class V, class O>
 void sum_rows(V const* const* rows, float const* factors, int count, int32_t dim, float scale,
               O* out) {
   using Vector = typename detail::FloatVector<isa>::Type;
-  constexpr auto kWidth = static_cast<int32_t>(sizeof(Vector) / sizeof(float));
-  int32_t column = 0;
-  for (; column + 4 * kWidth <= dim; column += 4 * kWidth) {
-    detail::sum_columns<4, Vector>(rows, factors, count, column, scale, out);
-  }
-  for (; column + kWidth <= dim; column += kWidth) {
-    detail::sum_columns<1, Vector>(rows, factors, count, column, scale, out);
-  }
-  for (; column < dim; ++column) {
+  auto const many = [&](auto vectors, int32_t column) {
+    detail::sum_columns<decltype(vectors)::value, Vector>(rows, factors, count, column, scale, out);
+  };
+  detail::for_each_column<Vector>(dim, many, [&](int32_t column) {
     auto const sum = detail::add_column(rows, factors, count, column, 0.0f);
     from_float(scale * sum, out + column);
-  }
+  });
 }
 
 }  // namespace dynemb::cpu
