@@ -23,25 +23,13 @@ DYNEMB_HD uint64_t hash_key(Key key) {
   return key;
 }
 
-// The high 64 bits of a 128-bit product; in 32-bit steps where a compiler has no wider type.
-DYNEMB_HD uint64_t multiply_high(uint64_t a, uint64_t b) {
-#ifdef __CUDA_ARCH__
-  return __umul64hi(a, b);
-#elif defined(__SIZEOF_INT128__)
-  __extension__ using Wide = unsigned __int128;
-  return static_cast<uint64_t>(static_cast<Wide>(a) * b >> 64);
-#else
-  auto const a_low = a & 0xffffffffu, a_high = a >> 32;
-  auto const b_low = b & 0xffffffffu, b_high = b >> 32;
-  auto const middle = a_high * b_low + (a_low * b_low >> 32);
-  auto const other = a_low * b_high + (middle & 0xffffffffu);
-  return a_high * b_high + (middle >> 32) + (other >> 32);
-#endif
-}
-
-// The high bits of the hash choose the bucket, so a range of buckets is a range of hashes.
+// The high bits of the hash choose the bucket, so a range of buckets is a range of hashes:
+// hash * num_buckets / 2^64. num_buckets is below 2^32, so two products of 64 bits do, and a
+// compiler vectorises them.
 DYNEMB_HD uint64_t bucket_of(uint64_t hash, uint64_t num_buckets) {
-  return multiply_high(hash, num_buckets);
+  auto const low = (hash & 0xffffffffu) * num_buckets;
+  auto const high = (hash >> 32) * num_buckets;
+  return (high + (low >> 32)) >> 32;
 }
 
 // One byte that a probe compares before it reads a key. 0 means an empty slot.

@@ -19,8 +19,8 @@ void find(FindArgs const& args, ThreadPool const& pool) {
              auto const& feature = args.features[chunk.feature];
              auto const& table = args.tables[feature.table];
              RowTask const task{table, feature, table.eval_initializer, streams};
-             auto const settle = [](int64_t, int32_t slot) { return slot_to_read(slot); };
-             probe_rows(task, chunk, nullptr, settle, [](int64_t, int64_t) {});
+             auto const settle = [](int64_t, int32_t slot, Entry*) { return slot_to_read(slot); };
+             probe_rows(task, chunk, nullptr, settle);
            });
 }
 

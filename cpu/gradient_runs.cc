@@ -33,6 +33,38 @@ int choose_shift(Gradients const& gradients, int64_t num_ids, int64_t num_thread
   return shift;
 }
 
+// Calls put(position, slot, bag) for the positions that have a slot.
+template <class Put>
+void for_each_live(FeatureRef const& feature, int64_t begin, int64_t end, Put const& put) {
+  auto const* const slots = feature.slots;
+  if (feature.bag_size == 1) {
+    for (auto position = begin; position < end; ++position) {
+      if (slots[position] >= 0) put(position, slots[position], position);
+    }
+    return;
+  }
+  BagCursor bags(feature, begin);
+  for (auto position = begin; position < end; ++position) {
+    if (slots[position] >= 0) put(position, slots[position], bags.bag_at(position));
+  }
+}
+
+// The same, but for slots that hold another id by now; returns how many these are.
+template <class Put>
+uint64_t for_each_kept(TableRef const& table, FeatureRef const& feature, int64_t begin, int64_t end,
+                       Put const& put) {
+  auto ahead = begin;
+  uint64_t lost = 0;
+  for_each_live(feature, begin, end, [&](int64_t position, int32_t slot, int64_t bag) {
+    for (auto const limit = std::min(position + kKeysAhead, end); ahead < limit; ++ahead) {
+      __builtin_prefetch(key_at(table, std::max(feature.slots[ahead], 0)));
+    }
+    auto const is_kept = *key_at(table, slot) == load_key(feature.ids, feature.id_type, position);
+    is_kept ? put(position, slot, bag) : static_cast<void>(++lost);
+  });
+  return lost;
+}
+
 }  // namespace
 
 PartitionLayout::PartitionLayout(Gradients const& gradients, int64_t num_threads)
@@ -77,7 +109,7 @@ GradientRuns::GradientRuns(Gradients const& gradients, ThreadPool const& pool)
 }
 
 void GradientRuns::deal(PartitionLayout::Piece const& piece) {
-  thread_local std::vector<Entry> live(kIdsPerPiece);
+  thread_local std::vector<GradientEntry> live(kIdsPerPiece);
   auto* live_end = live.data();
   auto const& [f, begin, end, first_bag, end_bag] = piece.chunk;
   auto const& feature = gradients_.features[f];
@@ -87,23 +119,18 @@ void GradientRuns::deal(PartitionLayout::Piece const& piece) {
   auto* const places = ends_.data() + piece.first_end;
   auto const partitions = first_partition[1] - first_partition[0];
   std::fill_n(places, partitions, 0u);
-  uint64_t lost = 0;
-  BagCursor bags(feature, begin);
-  auto const checks = table.index != nullptr;
-  for (auto position = begin; position < end; ++position) {
-    auto const later = std::min(position + kKeysAhead, end - 1);
-    if (checks) __builtin_prefetch(key_at(table, std::max(feature.slots[later], 0)));
-    auto const slot = feature.slots[position];
-    if (slot < 0) continue;
-    if (checks && *key_at(table, slot) != load_key(feature.ids, feature.id_type, position)) {
-      ++lost;
-      continue;
-    }
+  auto const put = [&](int64_t position, int32_t slot, int64_t bag) {
     ++places[slot >> layout_.shift];
     *live_end++ = {static_cast<uint32_t>(slot), static_cast<uint32_t>(f),
-                   static_cast<uint32_t>(bags.bag_at(position)), static_cast<uint32_t>(position)};
+                   static_cast<uint32_t>(bag), static_cast<uint32_t>(position)};
+  };
+  auto const checks = table.index != nullptr && !keeps_slots(table);  // groups have no ids
+  if (checks) {
+    auto const lost = for_each_kept(table, feature, begin, end, put);
+    if (gradients_.counts_lost && lost > 0) fetch_add(table.counters + kLostUpdates, lost);
+  } else {
+    for_each_live(feature, begin, end, put);
   }
-  if (gradients_.counts_lost && lost > 0) fetch_add(table.counters + kLostUpdates, lost);
 
   uint32_t sum = 0;  // from counts to the first places; dealing turns these into ends
   for (int64_t p = 0; p < partitions; ++p) {

@@ -29,7 +29,7 @@ struct Gradients {
 };
 
 // A position that has a live row.
-struct Entry {
+struct GradientEntry {
   uint32_t slot;  // counted from the first slot of the partition
   uint32_t feature;
   uint32_t bag;
@@ -53,8 +53,9 @@ struct PartitionLayout {
 
 class GradientRuns {
  public:
-  // Checks that each slot still holds the id (a later lookup may have given it away); positions
-  // whose row has left are dropped and, if `counts_lost`, counted in the table.
+  // Where rows have left the table, checks that each slot still holds the id (a later lookup may
+  // have given it away); positions whose row has left are dropped and, if `counts_lost`, counted in
+  // the table.
   GradientRuns(Gradients const& gradients, ThreadPool const& pool);
 
   int64_t num_partitions() const { return layout_.first_partition.back(); }
@@ -87,7 +88,7 @@ class GradientRuns {
   Gradients const gradients_;
   PartitionLayout const layout_;
   Buffer<uint32_t> ends_;  // [pieces, partitions of the piece's table] ends in the piece's entries
-  Buffer<Entry> entries_;
+  Buffer<GradientEntry> entries_;
 };
 
 }  // namespace dynemb::cpu

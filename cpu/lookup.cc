@@ -74,17 +74,12 @@ struct Lookup {
     auto const task = task_of(chunk, streams);
     auto const used = use[task.feature.table];
     uint64_t refused = 0;
-    auto const settle = [&](int64_t position, int32_t slot) {
+    auto const policy = task.table.policy;
+    probe_rows(task, chunk, &bags, [&](int64_t position, int32_t slot, Entry* entry) {
+      if (__builtin_expect(slot >= 0, 1)) touch(&entry->score, policy, used.clock, used.given);
       if (slot == kMissingSlot) missing.push_back(position);
       if (slot == kRefusedSlot) ++refused;
       return slot;
-    };
-    probe_rows(task, chunk, &bags, settle, [&](int64_t begin, int64_t end) {
-      for (auto position = begin; position < end; ++position) {
-        auto const slot = task.feature.slots[position];
-        if (slot < 0) continue;
-        touch(score_at(task.table, slot), task.table.policy, used.clock, used.given);
-      }
     });
     if (refused > 0) fetch_add(task.table.counters + kRefused, refused);
   }

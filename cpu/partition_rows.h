@@ -23,7 +23,7 @@ class PartitionRows {
 
   void load(GradientRuns const& runs, int64_t partition) {
     size_t count = 0;
-    runs.for_each_stretch(partition, [&](Entry const* first, Entry const* last) {
+    runs.for_each_stretch(partition, [&](GradientEntry const* first, GradientEntry const* last) {
       count += static_cast<size_t>(last - first);
     });
     reserve(count, size_t(runs.slots_per_partition()));
@@ -44,7 +44,7 @@ class PartitionRows {
   uint32_t slot(size_t row) const { return slots_[row]; }
   uint32_t begin(size_t row) const { return row == 0 ? 0 : ends_[row - 1]; }
   uint32_t end(size_t row) const { return ends_[row]; }
-  Entry const& entry(size_t i) const { return entries_[i]; }
+  GradientEntry const& entry(size_t i) const { return entries_[i]; }
 
  private:
   // Arrays only grow, and are written without looking at their ends.
@@ -65,7 +65,7 @@ class PartitionRows {
     auto* const slots = slots_.data();
     auto* const counts = ends_.data();
     uint32_t rows = 0;
-    runs.for_each_stretch(partition, [&](Entry const* first, Entry const* last) {
+    runs.for_each_stretch(partition, [&](GradientEntry const* first, GradientEntry const* last) {
       for (auto const* entry = first; entry != last; ++entry) {
         auto const slot = entry->slot;
         slots[rows] = slot;
@@ -84,7 +84,7 @@ class PartitionRows {
 
   void place_entries(GradientRuns const& runs, int64_t partition) {
     auto const* row = row_of_entry_.data();
-    runs.for_each_stretch(partition, [&](Entry const* first, Entry const* last) {
+    runs.for_each_stretch(partition, [&](GradientEntry const* first, GradientEntry const* last) {
       for (auto const* entry = first; entry != last; ++entry) entries_[ends_[*row++]++] = *entry;
     });
   }
@@ -95,7 +95,7 @@ class PartitionRows {
   std::vector<uint32_t> slots_;         // [rows]
   std::vector<uint32_t> ends_;          // [rows] into entries_
   std::vector<uint32_t> row_of_entry_;  // [entries] in order of position
-  std::vector<Entry> entries_;          // by row
+  std::vector<GradientEntry> entries_;  // by row
 };
 
 }  // namespace dynemb::cpu

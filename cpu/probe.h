@@ -31,8 +31,9 @@ class Probe {
  public:
   Probe(TableRef const& table, FeatureRef const& feature) : table_(table), feature_(feature) {}
 
-  // Calls found(position, slot) for positions in order, kMissingSlot for a key that is not there;
-  // group_found(begin, end) after a group of them, and group_done(begin, end) a turn later.
+  // Calls found(position, slot, entry) for positions in order; for a key that is not there the slot
+  // is kMissingSlot, and the entry is any. Then group_found(begin, end) after a group of them, and
+  // group_done(end) a turn later.
   template <class Found, class GroupFound, class GroupDone>
   void run(int64_t begin, int64_t end, Found const& found, GroupFound const& group_found,
            GroupDone const& group_done) {
@@ -42,7 +43,7 @@ class Probe {
       return static_cast<int>(std::min<int64_t>(kProbeGroup, end - first_of(g)));
     };
     for (int64_t g = 0; g < groups + 3; ++g) {
-      if (g >= 3) group_done(first_of(g - 3), first_of(g - 3) + size_of(g - 3));
+      if (g >= 3) group_done(first_of(g - 3) + size_of(g - 3));
       if (g >= 2 && g - 2 < groups) {
         resolve(ring_[g % 2], first_of(g - 2), size_of(g - 2), found);
         group_found(first_of(g - 2), first_of(g - 2) + size_of(g - 2));
@@ -71,7 +72,9 @@ class Probe {
       group.keys[i] = load_key(feature_.ids, feature_.id_type, first + i);
     }
     hash(group);
-    for (int i = 0; i < size; ++i) __builtin_prefetch(table_.index + group.digests_at[i]);
+    auto const* const index = table_.index;
+#pragma GCC unroll 4
+    for (int i = 0; i < size; ++i) __builtin_prefetch(index + group.digests_at[i]);
   }
 
   // Always a whole group, in loops that the compiler vectorises.
@@ -97,6 +100,7 @@ class Probe {
 
   void match(Group& group, int size) const {
     auto const* const index = table_.index;
+#pragma GCC unroll 4
     for (int i = 0; i < size; ++i) {
       auto const places = DigestMatch<isa>::match(index + group.digests_at[i], group.digests[i]);
       // If there is none, some places: their keys are others, and a prefetch is harmless.
@@ -115,31 +119,32 @@ class Probe {
 
   template <class Found>
   void resolve(Group const& group, int64_t begin, int size, Found const& found) const {
-    auto const* const index = table_.index;
+    auto* const index = table_.index;
+#pragma GCC unroll 4
     for (int i = 0; i < size; ++i) {
       auto const key = group.keys[i];
-      auto const* const entries = reinterpret_cast<Entry const*>(index + group.entries_at[i]);
-      uint32_t const first = group.first[i], last = group.last[i];
-      auto const place = last ^ ((first ^ last) & ones_if(entries[first].key == key));
-      auto const is_found = entries[place].key == key && key < kFirstReservedKey;
-      found(begin + i, __builtin_expect(is_found, 1)
-                           ? static_cast<int32_t>(group.first_slots[i] + place)
-                           : look_further(group, i));
+      auto* const entries = reinterpret_cast<Entry*>(index + group.entries_at[i]);
+      auto const place = static_cast<int32_t>(group.first[i]);
+      auto const is_found = (entries[place].key == key) & (key < kFirstReservedKey);
+      if (__builtin_expect(is_found, 1)) {
+        found(begin + i, static_cast<int32_t>(group.first_slots[i]) + place, entries + place);
+      } else {
+        auto const slot = look_further(group, i);
+        found(begin + i, slot, entry_at(table_, std::max(slot, 0)));
+      }
     }
   }
 
-  // All ones or 0. Which of two places holds a key is random: it must not become a branch, so the
-  // compiler must not see where the mask comes from.
-  static uint32_t ones_if(bool condition) {
-    auto mask = -static_cast<uint32_t>(condition);
-    __asm__("" : "+r"(mask));
-    return mask;
-  }
-
-  int32_t look_further(Group const& group, int i) const {
+  // Apart: the first place is the key's own but for one id in ten or twenty, and so cheaper as a
+  // branch than the choice of two places without one.
+  __attribute__((noinline)) int32_t look_further(Group const& group, int i) const {
     auto const key = group.keys[i];
     if (is_reserved(key)) return kRefusedSlot;
     if (is_padding(key)) return kPaddingSlot;
+    auto const* const entries = reinterpret_cast<Entry const*>(table_.index + group.entries_at[i]);
+    if (entries[group.last[i]].key == key) {
+      return static_cast<int32_t>(group.first_slots[i]) + group.last[i];
+    }
     auto places = match_digests<isa>(digests_of(group, i), group.digests[i]);
     for (; !places.empty(); places.drop_first()) {
       if (entries_of(group, i)[places.first()].key == key) return slot_of(group, i, places.first());

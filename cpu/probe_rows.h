@@ -50,27 +50,25 @@ void with_writer(RowTask const& task, std::vector<int64_t>* put_off, Body const&
   if (task.streams) end_streams();
 }
 
-// Probes the ids of a chunk; settle(position, slot), with kMissingSlot for a key that is not there,
-// returns the slot to keep; use(begin, end) is called for groups of positions a turn later. Then
-// writes the rows, but for bags that were put off (RowWriter).
-template <class Settle, class Use>
+// Probes the ids of a chunk; settle(position, slot, entry), with kMissingSlot for a key that is not
+// there, returns the slot to keep. Then writes the rows, but for bags that were put off
+// (RowWriter).
+template <class Settle>
 void probe_rows(RowTask const& task, FeatureChunk const& chunk, std::vector<int64_t>* put_off,
-                Settle const& settle, Use const& use) {
+                Settle const& settle) {
   with_writer(task, put_off, [&](auto isa, auto& writer) {
     Probe<decltype(isa)::value> probe(task.table, task.feature);
     writer.start(chunk);
     auto const has_rows = chunk.first_bag < chunk.end_bag;
     auto* const slots = task.feature.slots;
-    auto const found = [&](int64_t position, int32_t slot) {
-      slots[position] = settle(position, slot);
+    auto const found = [&](int64_t position, int32_t slot, Entry* entry) {
+      slots[position] = settle(position, slot, entry);
     };
     auto const group_found = [&](int64_t begin, int64_t end) {
       if (has_rows) writer.prefetch(begin, end);
     };
-    probe.run(chunk.begin, chunk.end, found, group_found, [&](int64_t begin, int64_t end) {
-      use(begin, end);
-      writer.write_until(end);
-    });
+    auto const group_done = [&](int64_t end) { writer.write_until(end); };
+    probe.run(chunk.begin, chunk.end, found, group_found, group_done);
     writer.write_until(chunk.end);  // empty bags at the end
   });
 }

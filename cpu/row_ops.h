@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/macros.h"
 #include "core/row.h"
@@ -20,12 +21,40 @@ constexpr int64_t kLineBytes = 64;
 
 inline int64_t bytes_of(ValueType type) { return type == ValueType::kFloat32 ? 4 : 2; }
 
+// GCC removes a loop of nothing but prefetches as empty, unless this stands in it.
+inline void keep_prefetches() { __asm__ volatile(""); }
+
 inline void prefetch_bytes(void const* address, int64_t bytes) {
   auto const* const first = static_cast<char const*>(address);
 #pragma GCC unroll 4
   for (int64_t offset = 0; offset < bytes; offset += kLineBytes) {
     __builtin_prefetch(first + offset);
-    __asm__ volatile("");  // GCC removes a loop of nothing but prefetches as empty
+    keep_prefetches();
+  }
+}
+
+// Calls body(prefetch), where prefetch(address) asks for so many bytes. Where they are a few whole
+// lines, it is as many instructions and no loop.
+template <class Body>
+void with_prefetch(int64_t bytes, Body const& body) {
+  auto const with_lines = [&](auto lines) {
+    body([](char const* first) {
+#pragma GCC unroll 8
+      for (int i = 0; i < decltype(lines)::value; ++i) __builtin_prefetch(first + i * kLineBytes);
+      keep_prefetches();
+    });
+  };
+  switch (bytes) {
+    case 1 * kLineBytes:
+      return with_lines(std::integral_constant<int, 1>{});
+    case 2 * kLineBytes:
+      return with_lines(std::integral_constant<int, 2>{});
+    case 4 * kLineBytes:
+      return with_lines(std::integral_constant<int, 4>{});
+    case 8 * kLineBytes:
+      return with_lines(std::integral_constant<int, 8>{});
+    default:
+      return body([bytes](char const* first) { prefetch_bytes(first, bytes); });
   }
 }
 

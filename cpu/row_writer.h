@@ -75,9 +75,10 @@ class RowWriter {
     auto const* const slots = feature_.slots;
     auto const* const values = static_cast<char const*>(table_.values);
     auto const bytes = row_bytes_;
-    for (auto i = begin; i < end; ++i) {
-      prefetch_bytes(values + std::max(slots[i], 0) * bytes, bytes);
-    }
+    with_prefetch(bytes, [&](auto const& prefetch) {
+#pragma GCC unroll 4
+      for (auto i = begin; i < end; ++i) prefetch(values + std::max(slots[i], 0) * bytes);
+    });
   }
 
  private:
@@ -176,11 +177,14 @@ class RowWriter {
   bool sum_bag() {
     auto const count = static_cast<int>(range_.end - range_.begin);
     auto const* const slots = feature_.slots + range_.begin;
-    int32_t least = 0;
-    for (int i = 0; i < count; ++i) least = std::min(least, slots[i]);
-    if (least < 0) return false;
     V const* rows[kRowsAtOnce];
-    for (int i = 0; i < count; ++i) rows[i] = row_at<V>(table_, slots[i]);
+    int32_t signs = 0;
+#pragma GCC unroll 4
+    for (int i = 0; i < count; ++i) {
+      signs |= slots[i];
+      rows[i] = row_at<V>(table_, std::max(slots[i], 0));
+    }
+    if (signs < 0) return false;
     auto const scale = scale_of(count);
     with_out(bag_, [&](auto* out) {
       sum_rows<isa>(rows, factors_from(range_.begin), count, table_.dim, scale, out);

@@ -9,80 +9,16 @@
 #include "core/group.h"
 #include "core/row.h"
 #include "cpu/gradient_runs.h"
+#include "cpu/gradient_types.h"
 #include "cpu/isa.h"
 #include "cpu/partition_rows.h"
+#include "cpu/row_gradients.h"
 #include "cpu/row_ops.h"
-#include "cpu/row_sums.h"
 #include "cpu/table_ops.h"
 #include "cpu/update_row.h"
 
 namespace dynemb::cpu {
 namespace {
-
-constexpr size_t kRowsAhead = 8;        // rows and states on their way
-constexpr size_t kGradientsAhead = 12;  // gradients on their way
-
-// The gradients of the rows of one partition.
-template <Isa isa>
-struct RowGradients {
-  PartitionRows const& rows;
-  FeatureRef const* features;
-  int32_t dim;
-
-  // The sum for one row, in order of position: in `sum`, or the only gradient where it lies.
-  float const* sum_of(size_t row, float* sum) const {
-    auto const begin = rows.begin(row), end = rows.end(row);
-    auto const& first = rows.entry(begin);
-    if (end - begin == 1 && factor_of(first) == 1.0f &&
-        features[first.feature].row_type == ValueType::kFloat32) {
-      prefetch(begin + kGradientsAhead);
-      return gradient_of<float>(first);
-    }
-    std::fill(sum, sum + dim, 0.0f);
-    for (auto next = begin; next < end;) {
-      with_value_type(features[rows.entry(next).feature].row_type,
-                      [&](auto zero) { next = add_some<decltype(zero)>(next, end, sum); });
-    }
-    return sum;
-  }
-
- private:
-  void prefetch(size_t i) const {
-    auto const& entry = rows.entry(std::min(i, rows.num_entries() - 1));
-    with_value_type(features[entry.feature].row_type, [&](auto zero) {
-      auto const* const gradient = gradient_of<decltype(zero)>(entry);
-      prefetch_bytes(reinterpret_cast<char const*>(gradient), int64_t{dim} * int64_t{sizeof(zero)});
-    });
-  }
-
-  float factor_of(Entry const& entry) const {
-    return gradient_factor(features[entry.feature], entry.bag, entry.position);
-  }
-
-  template <class T>
-  T const* gradient_of(Entry const& entry) const {
-    auto const& feature = features[entry.feature];
-    return static_cast<T const*>(feature.rows) + row_offset(feature.places, entry.bag, dim);
-  }
-
-  // Adds some gradients of one type; returns the first entry that is left.
-  template <class T>
-  uint32_t add_some(uint32_t begin, uint32_t end, float* sum) const {
-    T const* gradients[kRowsAtOnce];
-    float factors[kRowsAtOnce];
-    auto const type = features[rows.entry(begin).feature].row_type;
-    int count = 0;
-    for (auto i = begin; i < end && count < kRowsAtOnce; ++i, ++count) {
-      auto const& entry = rows.entry(i);
-      if (features[entry.feature].row_type != type) break;
-      prefetch(i + kGradientsAhead);
-      gradients[count] = gradient_of<T>(entry);
-      factors[count] = factor_of(entry);
-    }
-    add_rows<isa>(gradients, factors, count, dim, sum);
-    return begin + static_cast<uint32_t>(count);
-  }
-};
 
 template <class Body>
 void for_each_partition(GradientRuns const& runs, ThreadPool const& pool, Body const& body) {
@@ -124,28 +60,53 @@ void for_each_partition(Gradients const& gradients, ThreadPool const& pool, Body
   });
 }
 
+void prefetch_rows(TableRef const& table, PartitionRows const& rows, int64_t first_slot,
+                   size_t begin, size_t end) {
+  auto const bytes = bytes_of(table.value_type) * table.dim;
+  with_prefetch(bytes, [&](auto const& prefetch) {
+    auto const* const first = static_cast<char const*>(table.values) + first_slot * bytes;
+    for (auto row = begin; row < end; ++row) prefetch(first + rows.slot(row) * bytes);
+  });
+  if (table.num_states == 0) return;
+  for (auto row = begin; row < end; ++row) prefetch_states(table, first_slot + rows.slot(row));
+}
+
 // Rows are updated some at a time: what one waits for, a sum, a square root or a division, is not
-// what the next one waits for.
-template <class V, Isa isa>
-void update_partition(RowGradients<isa> const& gradients, TableRef const& table,
-                      Optimizer const& optimizer, int64_t first_slot, std::vector<float>& sums) {
-  auto const& rows = gradients.rows;
-  auto const slot_of = [&](size_t row) { return first_slot + rows.slot(row); };
+// what the next one waits for. Meanwhile the next ones are on their way.
+template <class V, class Gradients>
+void update_partition(Gradients const& gradients, TableRef const& table, Optimizer const& optimizer,
+                      int64_t first_slot, std::vector<float>& sums) {
+  auto const& rows = gradients.rows();
   float const* sum_of[kRowsTogether];
   int64_t slots[kRowsTogether];
   auto const most = sums.size() / size_t(table.dim);
+  auto const end_from = [&](size_t begin) { return std::min(begin + most, rows.size()); };
+  auto const prefetch = [&](size_t begin) {
+    prefetch_rows(table, rows, first_slot, begin, end_from(begin));
+    gradients.prefetch(begin, end_from(begin));
+  };
+  prefetch(0);
   for (size_t begin = 0; begin < rows.size(); begin += most) {
-    auto const count = std::min(most, rows.size() - begin);
+    auto const count = end_from(begin) - begin;
+    prefetch(begin + count);
     for (size_t i = 0; i < count; ++i) {
-      auto const later = slot_of(std::min(begin + i + kRowsAhead, rows.size() - 1));
-      prefetch_row(table, later);
-      prefetch_states(table, later);
       sum_of[i] = gradients.sum_of(begin + i, sums.data() + i * size_t(table.dim));
-      slots[i] = slot_of(begin + i);
+      slots[i] = first_slot + rows.slot(begin + i);
       if (has_unwritten_states(table, slots[i])) initialize_states(ScalarGroup{}, table, slots[i]);
     }
     update_rows<V>(table, optimizer, slots, sum_of, static_cast<int>(count));
   }
+}
+
+// Calls body(gradients) with the RowGradients of a partition of table `t`.
+template <class Body>
+void with_gradients(GradientTypes const& types, int32_t t, PartitionRows const& rows, int32_t dim,
+                    Body const& body) {
+  with_value_type(types.type_of(t), [&](auto zero) {
+    with_isa([&](auto isa) {
+      body(RowGradients<decltype(isa)::value, decltype(zero)>(rows, types.features(), dim));
+    });
+  });
 }
 
 // Room for the sums of some rows: few where rows are wide, so that they stay in the first cache.
@@ -164,17 +125,17 @@ void update(UpdateArgs const& args, ThreadPool const& pool) {
     set_in_each_row(args.tables[t], kStep, count);
     optimizers[t] = make_optimizer(args.optimizers[t], args.hyper + t * kNumHyperParameters, count);
   }
-  Gradients const gradients{args.tables,       0,   args.num_tables, args.features,
+  GradientTypes const types(args.tables, args.num_tables, args.features, args.num_features);
+  Gradients const gradients{args.tables,       0,   args.num_tables, types.features(),
                             args.num_features, true};
   for_each_partition(gradients, pool, [&](auto const& runs, int64_t partition, auto const& rows) {
     auto const t = runs.table_of(partition);
     auto const& table = args.tables[t];
     std::vector<float> sums(sums_of(table));
-    with_value_type(table.value_type, [&](auto zero) {
-      with_isa([&](auto isa) {
-        RowGradients<decltype(isa)::value> const gradients{rows, args.features, table.dim};
-        update_partition<decltype(zero)>(gradients, table, optimizers[t],
-                                         runs.first_slot(partition), sums);
+    auto const first_slot = runs.first_slot(partition);
+    with_value_type(table.value_type, [&](auto stored) {
+      with_gradients(types, t, rows, table.dim, [&](auto const& gradients) {
+        update_partition<decltype(stored)>(gradients, table, optimizers[t], first_slot, sums);
       });
     });
   });
@@ -197,25 +158,26 @@ void reduce(ReduceArgs const& args, ThreadPool const& pool) {
     std::fill_n(static_cast<float*>(sums.rows), sums.capacity * table.dim, 0.0f);
   }
   // A row's sum stands where the row first occurs, whatever its slot; or in its slot's place.
-  auto const index_of = [&](RowSums const& sums, Entry const& first, int32_t slot) {
+  auto const index_of = [&](RowSums const& sums, GradientEntry const& first, int32_t slot) {
     if (sums.unique_slots == nullptr) return int64_t{slot};
     auto const index = first_of_feature[first.feature] + first.position;
     sums.unique_slots[index] = slot;
     return index;
   };
+  GradientTypes const types(args.tables, args.num_tables, args.features, args.num_features);
   Gradients const gradients{
-      args.tables, 0, args.num_tables, args.features, args.num_features, args.counts_step != 0};
+      args.tables, 0, args.num_tables, types.features(), args.num_features, args.counts_step != 0};
   for_each_partition(gradients, pool, [&](auto const& runs, int64_t partition, auto const& rows) {
     auto const t = runs.table_of(partition);
     auto const& sums = args.sums[t];
     auto const dim = args.tables[t].dim;
     auto const first_slot = static_cast<int32_t>(runs.first_slot(partition));
     std::vector<float> buffer(static_cast<size_t>(dim));
-    with_isa([&](auto isa) {
-      RowGradients<decltype(isa)::value> const gradients{rows, args.features, dim};
+    with_gradients(types, t, rows, dim, [&](auto const& gradients) {
       for (size_t row = 0; row < rows.size(); ++row) {
         auto const slot = first_slot + static_cast<int32_t>(rows.slot(row));
         auto const index = index_of(sums, rows.entry(rows.begin(row)), slot);
+        gradients.prefetch(row + kRowsTogether, row + kRowsTogether + 1);
         auto const* const sum = gradients.sum_of(row, buffer.data());
         with_value_type(sums.row_type, [&](auto zero) {
           auto* const out = static_cast<decltype(zero)*>(sums.rows);

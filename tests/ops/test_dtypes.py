@@ -4,6 +4,7 @@
 
 import itertools
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -77,3 +78,34 @@ def test_arithmetic_is_float32(platform, param_dtype):
     twins.apply(residuals, {"t": d_rows})
     row = export(twins.coll, twins.state, "t")[7]
     assert np.asarray(row.values, np.float32).tolist() == [-0.125] * 12
+
+
+def test_gradients_of_several_types_for_one_table(platform):
+    # every gradient is exact in bfloat16, every sum in float32
+    config = jde.TableConfig(
+        name="t",
+        dim=12,
+        capacity=256,
+        initializer=jde.initializers.constant(1.0),
+        optimizer=jde.optim.sgd(0.5),
+        pooling="sum",
+        feature_names=("a", "b", "c"),
+    )
+    coll = jde.Tables([config])
+    ids = {
+        "a": np.array([[7, 8], [7, -1]]),
+        "b": np.array([[7, 9], [8, 8]]),
+        "c": np.array([[9, 7]]),
+    }
+    _, residuals, state = coll.lookup(
+        coll.init(seed=0), {name: jde.ids(values) for name, values in ids.items()}
+    )
+    d_rows = {
+        "a": jnp.array([[0.25], [0.5]], jnp.float32) * jnp.ones((1, 12)),
+        "b": jnp.array([[1.0], [2.0]], jnp.bfloat16) * jnp.ones((1, 12), jnp.bfloat16),
+        "c": jnp.full((1, 12), 4.0, jnp.float16),
+    }
+    rows = export(coll, coll.apply_gradients(state, residuals, d_rows), "t")
+    sums = {7: 0.25 + 0.5 + 1.0 + 4.0, 8: 0.25 + 2.0 + 2.0, 9: 1.0 + 4.0}
+    for key, total in sums.items():
+        assert rows[key].values.tolist() == [1.0 - 0.5 * total] * 12
