@@ -58,25 +58,9 @@ void with_prefetch(int64_t bytes, Body const& body) {
   }
 }
 
-inline void prefetch_row(TableRef const& table, int64_t slot) {
-  auto const bytes = bytes_of(table.value_type) * table.dim;
-  prefetch_bytes(static_cast<char const*>(table.values) + slot * bytes, bytes);
-}
-
 inline void prefetch_states(TableRef const& table, int64_t slot) {
   for (int s = 0; s < table.num_states; ++s) {
     prefetch_bytes(state_at(table, s, slot), int64_t{4} * table.state_width[s]);
-  }
-}
-
-template <class V>
-void add_row(V const* row, float factor, int32_t dim, float* sum) {
-  if (factor == 1.0f) {
-    DYNEMB_INDEPENDENT
-    for (int32_t i = 0; i < dim; ++i) sum[i] += to_float(row[i]);
-  } else {
-    DYNEMB_INDEPENDENT
-    for (int32_t i = 0; i < dim; ++i) sum[i] += factor * to_float(row[i]);
   }
 }
 
