@@ -28,18 +28,16 @@ class GradientList {
     return list;
   }
 
-  // Gradients of `row_bytes` bytes for `dim` columns.
-  void load(PartitionRows const& rows, FeatureRef const* features, int32_t dim, int64_t row_bytes) {
+  // Gradients of `dim` columns, a column `width` bytes wide.
+  void load(PartitionRows const& rows, FeatureRef const* features, int32_t dim, int64_t width) {
     auto const count = rows.num_entries();
     if (gradients_.size() < count) gradients_.resize(count);
     auto any = false;
     for (size_t i = 0; i < count; ++i) {
       auto const& entry = rows.entry(i);
       auto const& feature = features[entry.feature];
-      auto const offset = feature.places.group == 0
-                              ? entry.bag * row_bytes
-                              : row_offset(feature.places, entry.bag, dim) * (row_bytes / dim);
-      gradients_[i] = static_cast<char const*>(feature.rows) + offset;
+      auto const offset = row_offset(feature.places, entry.bag, dim);
+      gradients_[i] = static_cast<char const*>(feature.rows) + offset * width;
       any |= feature.scale != nullptr || feature.weights != nullptr;
     }
     has_factors_ = any;
@@ -72,7 +70,7 @@ class RowGradients {
         dim_(dim),
         bytes_(int64_t{dim} * int64_t{sizeof(T)}),
         list_(GradientList::of_this_thread()) {
-    list_.load(rows, features, dim, bytes_);
+    list_.load(rows, features, dim, sizeof(T));
   }
 
   PartitionRows const& rows() const { return rows_; }
