@@ -27,7 +27,7 @@ WITH_TOOLS = PATH="$(abspath $(dir $(PY))):$$PATH"
 PACKAGE_FILES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find \
 	core cpu cuda xla_ffi third_party jax_dynemb -type f ! -name '*.pyc' ! -name '*.so' 2>/dev/null)
 
-.PHONY: demo test info install pytest torch-test ctest build cuda lint format docs clean help
+.PHONY: demo test info install pytest torch-test ctest loops build cuda lint format docs clean help
 .DEFAULT_GOAL := help
 
 help: ## say what can be made
@@ -104,11 +104,17 @@ build: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile into the checkout (see 
 	$(WITH_TOOLS) cmake --build build/$(TAG)
 	$(WITH_TOOLS) cmake --install build/$(TAG) --prefix . > /dev/null
 
+CONFIGURE_CTEST = cmake -S . -B $(CTEST_DIR) -G Ninja -DDYNEMB_PYTHON=OFF -DDYNEMB_CUDA=OFF \
+	-DDYNEMB_TESTS=ON "-DDYNEMB_SANITIZE=$(SANITIZE)" --log-level=WARNING
+
 ctest: $(if $(OWN_VENV),$(VENV)/.build-tools) ## the C++ tests of core/, and kernels on the host
-	$(WITH_TOOLS) cmake -S . -B $(CTEST_DIR) -G Ninja -DDYNEMB_PYTHON=OFF -DDYNEMB_CUDA=OFF \
-	  -DDYNEMB_TESTS=ON "-DDYNEMB_SANITIZE=$(SANITIZE)" --log-level=WARNING
+	$(WITH_TOOLS) $(CONFIGURE_CTEST)
 	$(WITH_TOOLS) cmake --build $(CTEST_DIR)
 	$(WITH_TOOLS) ctest --test-dir $(CTEST_DIR) --output-on-failure
+
+loops: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile compare_loops, and the CPU loops for it
+	$(WITH_TOOLS) $(CONFIGURE_CTEST)
+	$(WITH_TOOLS) cmake --build $(CTEST_DIR) --target step_loops compare_loops
 
 cuda: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile the CUDA module and step_kernels, without installing them
 	$(WITH_TOOLS) cmake -S . -B build/cuda -G Ninja -DPython_EXECUTABLE="$(abspath $(PY))" \

@@ -15,21 +15,20 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <map>
-#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "benchmarks/step_case.h"
 #include "core/args.h"
-#include "core/hash.h"
 #include "cuda/launch.h"
 
 using namespace dynemb;
+using namespace dynemb::bench;
 
 namespace {
 
@@ -53,59 +52,7 @@ void fill(T* to, std::vector<T> const& from) {
   check(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
 }
 
-struct Case {
-  int32_t tables;
-  int64_t rows;  // distinct ids of each table
-  int32_t dim;
-  int64_t batch;  // bags of a table
-  int64_t bag;
-  bool pooled;
-
-  int64_t ids() const { return batch * bag; }
-  int64_t buckets() const { return (rows * 3 / 2 + kBucketCapacity - 1) / kBucketCapacity; }
-  size_t row_floats() const { return static_cast<size_t>((pooled ? batch : ids()) * dim); }
-  size_t slots() const { return static_cast<size_t>(buckets() * kBucketCapacity); }
-};
-
-std::map<std::string, Case> const kCases{
-    {"a", {1, 10'000'000, 128, 65'536, 1, true}},
-    {"b", {1, 10'000'000, 128, 16'384, 20, true}},
-    {"c", {26, 1'000'000, 128, 16'384, 10, true}},
-    {"c64", {26, 1'000'000, 64, 16'384, 10, true}},
-    {"d", {1, 10'000'000, 128, 1'048'576, 1, false}},
-    {"e", {10, 1'677'721, 128, 104'857, 1, false}},
-};
-
-constexpr int kBatches = 4;
 constexpr size_t kFlushed = size_t{128} << 20;  // more than the second-level cache
-
-// The id of a rank: below the reserved ones.
-Key id_of(uint64_t rank, int32_t table) {
-  return hash_key(rank + (static_cast<uint64_t>(table) << 32)) >> 1;
-}
-
-// Ranks of ids: all as likely, or that of rank r as r^-1.05 (workloads.POWER).
-class Ranks {
- public:
-  Ranks(int64_t rows, bool uniform) : rows_(static_cast<uint64_t>(rows)), uniform_(uniform) {
-    auto sum = 0.0;
-    for (int64_t r = 0; !uniform && r < rows; ++r) {
-      up_to_.push_back(sum += std::pow(static_cast<double>(r + 1), -1.05));
-    }
-  }
-
-  uint64_t draw(std::mt19937_64& random) const {
-    if (uniform_) return random() % rows_;
-    auto const at = std::uniform_real_distribution<double>(0.0, up_to_.back())(random);
-    auto const found = std::lower_bound(up_to_.begin(), up_to_.end(), at) - up_to_.begin();
-    return std::min(static_cast<uint64_t>(found), rows_ - 1);
-  }
-
- private:
-  uint64_t rows_;
-  bool uniform_;
-  std::vector<double> up_to_;
-};
 
 __global__ void empty_index(uint8_t* index, int64_t buckets) {
   for (int64_t b = blockIdx.x; b < buckets; b += gridDim.x) {
@@ -115,39 +62,25 @@ __global__ void empty_index(uint8_t* index, int64_t buckets) {
 }
 
 TableRef make_table(Case const& c, uint64_t* counters) {
-  TableRef table{};
-  table.index = zeros<uint8_t>(static_cast<size_t>(c.buckets() * kBucketBytes));
+  auto table = describe_table(c);
+  table.index = zeros<uint8_t>(c.index_bytes());
   empty_index<<<1024, kBucketCapacity>>>(table.index, c.buckets());
   table.values = zeros<float>(c.slots() * static_cast<size_t>(c.dim));
   table.counters = counters;
-  table.counter_rows = 1;
-  table.num_buckets = static_cast<uint64_t>(c.buckets());
-  table.local_buckets = c.buckets();
-  table.dim = c.dim;
-  table.value_type = ValueType::kFloat32;
-  table.policy = ScorePolicy::kStep;
-  table.evicts = 1;
-  table.initializer = {InitializerKind::kUniform, {0.0f, 1.0f}};
-  table.eval_initializer = {InitializerKind::kConstant, {}};
   return table;
 }
 
 // All rows of a table.
 void insert_all(Case const& c, TableRef const& table, int32_t number) {
-  std::vector<Key> keys;
-  for (int64_t r = 0; r < c.rows; ++r) keys.push_back(id_of(static_cast<uint64_t>(r), number));
   static auto* const ids = zeros<Key>(static_cast<size_t>(c.rows));
   static auto* const slots = zeros<int32_t>(static_cast<size_t>(c.rows));
-  fill(ids, keys);
+  fill(ids, all_ids(c, number));
   LookupArgs args{};
   args.num_tables = args.num_features = 1;
   args.tables[0] = table;
-  auto& feature = args.features[0];
-  feature.ids = ids;
-  feature.num_ids = feature.num_bags = c.rows;
-  feature.bag_size = 1;
-  feature.pooling = Pooling::kNoRows;
-  feature.slots = slots;
+  args.features[0] = describe_filling(c);
+  args.features[0].ids = ids;
+  args.features[0].slots = slots;
   static auto* const scratch = zeros<char>(cuda::lookup_scratch_bytes(args));
   check(cuda::lookup(args, scratch, nullptr));
   check(cudaDeviceSynchronize());
@@ -162,19 +95,13 @@ class Step {
     gradients_ = zeros<float>(c.row_floats() * static_cast<size_t>(c.tables));
     slots_ = zeros<int32_t>(all_ids * kBatches);
     auto* const counters = zeros<uint64_t>(static_cast<size_t>(c.tables * kNumCounters));
-    draw_ids(uniform);
+    fill(ids_, draw_ids(c, uniform));
     lookup_.num_tables = lookup_.num_features = c.tables;
     for (int32_t t = 0; t < c.tables; ++t) {
       lookup_.tables[t] = make_table(c, counters + t * kNumCounters);
       insert_all(c, lookup_.tables[t], t);
-      auto& feature = lookup_.features[t];
-      feature.table = t;
-      feature.num_ids = c.ids();
-      feature.num_bags = c.pooled ? c.batch : c.ids();
-      feature.bag_size = c.pooled ? c.bag : 1;
-      feature.pooling = c.pooled ? Pooling::kSum : Pooling::kNone;
-      feature.row_type = ValueType::kFloat32;
-      feature.rows = rows_ + static_cast<size_t>(t) * c.row_floats();
+      lookup_.features[t] = describe_feature(c, t);
+      lookup_.features[t].rows = rows_ + static_cast<size_t>(t) * c.row_floats();
     }
     lookup_scratch_ = zeros<char>(cuda::lookup_scratch_bytes(lookup_));
     find_scratch_ = zeros<char>(cuda::find_scratch_bytes(lookup_));
@@ -189,9 +116,8 @@ class Step {
   void prepare(OptimizerKind kind) {
     auto const& c = case_;
     update_.num_tables = update_.num_features = c.tables;
-    std::vector<float> hyper;
+    auto const hyper = hyper_parameters(c);
     for (int32_t t = 0; t < c.tables; ++t) {
-      for (auto const value : {0.01f, 1e-8f, 0.1f, 0.001f, 0.0f}) hyper.push_back(value);
       update_.optimizers[t] = kind;
       auto& table = update_.tables[t];
       table = lookup_.tables[t];
@@ -234,18 +160,6 @@ class Step {
   }
 
  private:
-  void draw_ids(bool uniform) {
-    Ranks const ranks(case_.rows, uniform);
-    std::vector<Key> ids;
-    for (int batch = 0; batch < kBatches; ++batch) {
-      for (int32_t t = 0; t < case_.tables; ++t) {
-        std::mt19937_64 random(static_cast<uint64_t>(batch * 1000 + t));
-        for (int64_t i = 0; i < case_.ids(); ++i) ids.push_back(id_of(ranks.draw(random), t));
-      }
-    }
-    fill(ids_, ids);
-  }
-
   Case case_;
   Key* ids_;          // [batches, tables, ids]
   int32_t* slots_;    // [batches, tables, ids]
@@ -298,13 +212,6 @@ float median(Step& step, Work const& work, int repeats, cudaStream_t stream) {
   return times[times.size() / 2];
 }
 
-std::map<std::string, OptimizerKind> const kOptimizers{
-    {"sgd", OptimizerKind::kSgd},
-    {"adagrad", OptimizerKind::kAdagrad},
-    {"rowwise_adagrad", OptimizerKind::kRowwiseAdagrad},
-    {"adam", OptimizerKind::kAdam},
-};
-
 Work work_of(std::string const& name, Step& step) {
   if (name == "find") return [&](cudaStream_t stream) { return step.find(stream); };
   if (name == "lookup") return [&](cudaStream_t stream) { return step.lookup(stream); };
@@ -330,8 +237,7 @@ int main(int argc, char** argv) {
   std::printf("%s %s:", argv[1], argv[2]);
   std::istringstream works(argv[3]);
   for (std::string name; std::getline(works, name, ',');) {
-    auto const is_work = name == "find" || name == "lookup" || kOptimizers.count(name) == 1;
-    if (!is_work) {
+    if (!is_work(name)) {
       std::fprintf(stderr, "unknown work '%s': find, lookup, or an optimizer\n", name.c_str());
       return 2;
     }

@@ -22,8 +22,7 @@ namespace dynemb::cpu {
 
 static_assert(kBucketBytes % kBucketCapacity == 0, "^ kHalfBucket leads from half to half");
 
-// Ids. With half as many a core has fewer misses in flight than it could, with twice as many rows
-// leave its first cache before they are read.
+// Ids. With half as many a core has fewer misses in flight than it could; more are no faster.
 constexpr int kProbeGroup = 64;
 
 template <Isa isa>
@@ -32,22 +31,16 @@ class Probe {
   Probe(TableRef const& table, FeatureRef const& feature) : table_(table), feature_(feature) {}
 
   // Calls found(position, slot, entry) for positions in order; for a key that is not there the slot
-  // is kMissingSlot, and the entry is any. Then group_found(begin, end) after a group of them, and
-  // group_done(end) a turn later.
-  template <class Found, class GroupFound, class GroupDone>
-  void run(int64_t begin, int64_t end, Found const& found, GroupFound const& group_found,
-           GroupDone const& group_done) {
+  // is kMissingSlot, and the entry is any.
+  template <class Found>
+  void run(int64_t begin, int64_t end, Found const& found) {
     auto const groups = (end - begin + kProbeGroup - 1) / kProbeGroup;
     auto const first_of = [&](int64_t g) { return begin + g * kProbeGroup; };
     auto const size_of = [&](int64_t g) {
       return static_cast<int>(std::min<int64_t>(kProbeGroup, end - first_of(g)));
     };
-    for (int64_t g = 0; g < groups + 3; ++g) {
-      if (g >= 3) group_done(first_of(g - 3) + size_of(g - 3));
-      if (g >= 2 && g - 2 < groups) {
-        resolve(ring_[g % 2], first_of(g - 2), size_of(g - 2), found);
-        group_found(first_of(g - 2), first_of(g - 2) + size_of(g - 2));
-      }
+    for (int64_t g = 0; g < groups + 2; ++g) {
+      if (g >= 2) resolve(ring_[g % 2], first_of(g - 2), size_of(g - 2), found);
       if (g >= 1 && g - 1 < groups) match(ring_[(g - 1) % 2], size_of(g - 1));
       if (g < groups) start(ring_[g % 2], first_of(g), size_of(g));
     }

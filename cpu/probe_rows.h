@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cpu/probe_rows.h: one pass from ids to rows: the pipeline of cpu/probe.h with a fourth stage, in
-// which the rows of a group, asked for when their slots were found, are copied or summed.
+// cpu/probe_rows.h: from ids to rows, a chunk at a time: first all slots (cpu/probe.h), then the
+// rows, copied or summed. Not both at once: the rows of a group of ids would fill the first cache,
+// and index lines on their way would leave it before they are looked at.
 #pragma once
 
 #include <cstdint>
@@ -57,19 +58,12 @@ template <class Settle>
 void probe_rows(RowTask const& task, FeatureChunk const& chunk, std::vector<int64_t>* put_off,
                 Settle const& settle) {
   with_writer(task, put_off, [&](auto isa, auto& writer) {
-    Probe<decltype(isa)::value> probe(task.table, task.feature);
-    writer.start(chunk);
-    auto const has_rows = chunk.first_bag < chunk.end_bag;
     auto* const slots = task.feature.slots;
-    auto const found = [&](int64_t position, int32_t slot, Entry* entry) {
+    Probe<decltype(isa)::value> probe(task.table, task.feature);
+    probe.run(chunk.begin, chunk.end, [&](int64_t position, int32_t slot, Entry* entry) {
       slots[position] = settle(position, slot, entry);
-    };
-    auto const group_found = [&](int64_t begin, int64_t end) {
-      if (has_rows) writer.prefetch(begin, end);
-    };
-    auto const group_done = [&](int64_t end) { writer.write_until(end); };
-    probe.run(chunk.begin, chunk.end, found, group_found, group_done);
-    writer.write_until(chunk.end);  // empty bags at the end
+    });
+    writer.write(chunk);
   });
 }
 

@@ -18,7 +18,12 @@
 
 namespace dynemb::cpu {
 
-// Writes the bags of a chunk in order, as their slots become known. V: the type of stored rows.
+// Rows are asked for some ids before they are read: enough for the misses that a core can have in
+// flight, few enough that none leaves the first cache again.
+constexpr int64_t kRowsAhead = 16;
+constexpr int64_t kRowsInTurn = 8;
+
+// Writes the bags of a chunk in order, once its slots are known. V: the type of stored rows.
 template <Isa isa, class V>
 class RowWriter {
  public:
@@ -38,13 +43,32 @@ class RowWriter {
         lines_(size_t(table.dim - 1) / 16 + 1),
         buffer_(lines_ * 2) {}
 
-  void start(FeatureChunk const& chunk) {
-    bag_ = chunk.first_bag;
-    end_bag_ = chunk.end_bag;
-    if (bag_ < end_bag_) start_bag();
+  void write(FeatureChunk const& chunk) {
+    if (chunk.first_bag == chunk.end_bag) return;
+    start(chunk.first_bag, chunk.end_bag);
+    prefetch(chunk.begin, std::min(chunk.end, chunk.begin + kRowsAhead));
+    for (auto begin = chunk.begin; begin < chunk.end; begin += kRowsInTurn) {
+      auto const end = std::min(chunk.end, begin + kRowsInTurn);
+      prefetch(begin + kRowsAhead, std::min(chunk.end, end + kRowsAhead));
+      write_until(end);
+    }
+    write_until(chunk.end);  // empty bags
   }
 
-  // The slots of all positions before `limit` are known.
+  // A bag that was put off, now that all slots are known.
+  void write_bag(int64_t bag) {
+    start(bag, bag + 1);
+    write_until(range_.end);
+  }
+
+ private:
+  void start(int64_t bag, int64_t end_bag) {
+    bag_ = bag;
+    end_bag_ = end_bag;
+    start_bag();
+  }
+
+  // Reads no row of a position from `limit` on.
   void write_until(int64_t limit) {
     while (bag_ < end_bag_) {
       auto const is_short = sums_at_once();
@@ -63,14 +87,6 @@ class RowWriter {
     }
   }
 
-  // A bag that was put off, now that all slots are known.
-  void write_bag(int64_t bag) {
-    bag_ = bag;
-    end_bag_ = bag + 1;
-    start_bag();
-    write_until(range_.end);
-  }
-
   void prefetch(int64_t begin, int64_t end) const {
     auto const* const slots = feature_.slots;
     auto const* const values = static_cast<char const*>(table_.values);
@@ -81,7 +97,6 @@ class RowWriter {
     });
   }
 
- private:
   struct alignas(64) Line {
     float values[16];
   };
@@ -167,7 +182,7 @@ class RowWriter {
     }
   }
 
-  // A short bag waits until all of its slots are known: its sum stays in registers.
+  // A short bag is read as a whole: its sum stays in registers.
   bool sums_at_once() const {
     auto const count = range_.end - range_.begin;
     return !copies_ && count > 0 && count <= kRowsAtOnce;

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import pathlib
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,12 @@ import jax
 
 _MODULES = {"cpu": "_dynemb_cpu", "CUDA": "_dynemb_cuda"}
 
+NO_CPU = (
+    "jax_dynemb was imported from {folder}, which has no compiled module. If that is a "
+    "checkout beside an installed jax_dynemb, start Python in another folder or with "
+    "-P; if it is not installed, run pip install . there, or make build to compile "
+    "into the checkout."
+)
 NO_CUDA = (
     "No GPU kernels are installed, so a table cannot live on {device}. They are "
     "compiled where nvcc is on the PATH: install jax_dynemb from source again there "
@@ -38,7 +45,8 @@ def _load() -> dict[str, ModuleType | ImportError]:
             module = importlib.import_module(f"jax_dynemb.{name}")
         except ImportError as error:
             if platform == "cpu":
-                raise
+                folder = pathlib.Path(__file__).parent
+                raise ImportError(NO_CPU.format(folder=folder)) from error
             modules[platform] = error
             continue
         modules[platform] = module

@@ -107,7 +107,7 @@ class Call:
 
     def run(self) -> Iterator[jax.Array]:
         """Makes the call; the results in the order in which they were added."""
-        self.operand(_work(self._batch, self._results_of_batch()))
+        self.operand(self._work())
         self.result((self._scratch_bytes(),), jnp.uint8)
         results = _ffi.call(
             self._op,
@@ -118,9 +118,10 @@ class Call:
         )
         return iter(results[:-1])
 
-    def _results_of_batch(self) -> list[Any]:
+    def _work(self) -> jax.Array:
         tables = set(self._aliases.values())
-        return [x for i, x in enumerate(self._results) if i not in tables]
+        results = [x for i, x in enumerate(self._results) if i not in tables]
+        return _work(len(self._operands), self._batch, results)
 
     def _scratch_bytes(self) -> int:
         buckets = [table.local_buckets for table in self._tables]
@@ -130,24 +131,30 @@ class Call:
 
 # XLA's client for CPUs runs a program of fewer operations in the thread that calls it.
 _OPERATIONS_OF_CHEAP = 1000
+# Fewer are handed over sooner than another thread wakes up.
+_MANY_ARRAYS = 32
 # Otherwise up to 32 of them may be under way, each with outputs of its own: where these
 # are large, fresh memory takes longer than to wait for the thread.
 _MOST_BYTES = 1 << 23
 
 
-def _work(batch: Sequence[jax.Array], results: Sequence[Any]) -> jax.Array:
+def _work(
+    num_operands: int, batch: Sequence[jax.Array], results: Sequence[Any]
+) -> jax.Array:
     """A number that nobody reads: on a CPU it takes a few operations to find it.
 
-    XLA counts none for our calls. So a step of embeddings alone would pass for one that
-    is over at once, and keep the Python thread until it is complete, however many ids
-    it has.
+    XLA counts none for our calls. So a step of embeddings alone passes for one that is
+    over at once, and keeps the Python thread until it is complete. Where the next one
+    takes long to hand over, it must not.
 
     Args:
+      num_operands: of the call.
       batch: what the call takes beside tables.
       results: types of what it returns beside tables.
     """
     nbytes = sum(x.size * x.dtype.itemsize for x in (*batch, *results))
-    for array in batch if nbytes <= _MOST_BYTES else ():
+    counts = num_operands >= _MANY_ARRAYS and nbytes <= _MOST_BYTES
+    for array in batch if counts else ():
         if array.dtype.kind in "iu" and array.size > _OPERATIONS_OF_CHEAP:
             flat = array.reshape(-1)[: _OPERATIONS_OF_CHEAP + 1]
             return jax.lax.platform_dependent(flat, cpu=_sum, default=_none)

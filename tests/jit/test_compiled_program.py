@@ -5,6 +5,7 @@
 import functools
 import logging
 import re
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
@@ -172,9 +173,13 @@ def test_no_host_transfer_in_a_step(platform):
         assert forbidden not in text
 
 
-def three_tables(share_arrays: bool, **options) -> jde.Tables:
-    configs = [jde.TableConfig(n, dim=8, capacity=1000, **options) for n in "xyz"]
+def tables_of(names: Iterable[str], share_arrays: bool, **options) -> jde.Tables:
+    configs = [jde.TableConfig(n, dim=8, capacity=1000, **options) for n in names]
     return jde.Tables(configs, share_arrays=share_arrays)
+
+
+def three_tables(share_arrays: bool, **options) -> jde.Tables:
+    return tables_of("xyz", share_arrays, **options)
 
 
 def evaluation(coll: jde.Tables, num_ids: int = 4):
@@ -236,20 +241,22 @@ def test_a_step_runs_nothing_beside_our_calls(platform, work):
 
 
 @pytest.mark.parametrize("work", [evaluation, training])
-def test_to_xla_a_step_of_many_ids_is_work(work):
+def test_to_xla_a_step_of_many_arrays_and_ids_is_work(work):
     """Below 1000 operations its CPU client keeps the thread that calls."""
 
-    def operations(num_ids: int) -> float:
-        coll = three_tables(False)
+    def operations(num_tables: int, num_ids: int) -> float:
+        coll = tables_of([f"t{i}" for i in range(num_tables)], False)
         with jax.default_device(jax.devices("cpu")[0]):
             step, *batch = work(coll, num_ids)
             compiled = step.lower(coll.init(0), *batch).compile()
         return compiled.cost_analysis()["flops"]
 
-    assert operations(4) < 100
-    assert operations(4096) >= 1000
+    assert operations(12, 4) < 100
+    assert operations(12, 2048) >= 1000
+    # Few arrays are handed over sooner than another thread wakes up.
+    assert operations(1, 2048) < 100
     # Beyond 8 MB of rows it is better to wait than to have those of many steps at once.
-    assert operations(200_000) < 100
+    assert operations(12, 50_000) < 100
 
 
 def test_one_call_of_each_operation_for_all_tables(platform):
