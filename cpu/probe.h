@@ -31,16 +31,19 @@ class Probe {
   Probe(TableRef const& table, FeatureRef const& feature) : table_(table), feature_(feature) {}
 
   // Calls found(position, slot, entry) for positions in order; for a key that is not there the slot
-  // is kMissingSlot, and the entry is any.
-  template <class Found>
-  void run(int64_t begin, int64_t end, Found const& found) {
+  // is kMissingSlot, and the entry is any. Then group_found(begin, end) after a group of them.
+  template <class Found, class GroupFound>
+  void run(int64_t begin, int64_t end, Found const& found, GroupFound const& group_found) {
     auto const groups = (end - begin + kProbeGroup - 1) / kProbeGroup;
     auto const first_of = [&](int64_t g) { return begin + g * kProbeGroup; };
     auto const size_of = [&](int64_t g) {
       return static_cast<int>(std::min<int64_t>(kProbeGroup, end - first_of(g)));
     };
     for (int64_t g = 0; g < groups + 2; ++g) {
-      if (g >= 2) resolve(ring_[g % 2], first_of(g - 2), size_of(g - 2), found);
+      if (g >= 2) {
+        resolve(ring_[g % 2], first_of(g - 2), size_of(g - 2), found);
+        group_found(first_of(g - 2), first_of(g - 2) + size_of(g - 2));
+      }
       if (g >= 1 && g - 1 < groups) match(ring_[(g - 1) % 2], size_of(g - 1));
       if (g < groups) start(ring_[g % 2], first_of(g), size_of(g));
     }

@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cpu/probe_rows.h: from ids to rows, a chunk at a time: first all slots (cpu/probe.h), then the
-// rows, copied or summed. Not both at once: the rows of a group of ids would fill the first cache,
-// and index lines on their way would leave it before they are looked at.
+// cpu/probe_rows.h: from ids to rows, part by part: first the slots of a part (cpu/probe.h), while
+// its rows are brought into the second cache; then the rows are copied or summed. Nearer, the rows
+// would fill the first cache, and index lines on their way would leave it before they are looked
+// at.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -58,12 +60,23 @@ template <class Settle>
 void probe_rows(RowTask const& task, FeatureChunk const& chunk, std::vector<int64_t>* put_off,
                 Settle const& settle) {
   with_writer(task, put_off, [&](auto isa, auto& writer) {
-    auto* const slots = task.feature.slots;
     Probe<decltype(isa)::value> probe(task.table, task.feature);
-    probe.run(chunk.begin, chunk.end, [&](int64_t position, int32_t slot, Entry* entry) {
+    writer.start(chunk.first_bag, chunk.end_bag);
+    auto const has_rows = writer.has_rows();
+    auto* const slots = task.feature.slots;
+    auto const found = [&](int64_t position, int32_t slot, Entry* entry) {
       slots[position] = settle(position, slot, entry);
-    });
-    writer.write(chunk);
+    };
+    auto const group_found = [&](int64_t begin, int64_t end) {
+      if (has_rows) writer.template prefetch<Cache::kSecond>(begin, end);
+    };
+    auto begin = chunk.begin;
+    do {
+      auto const end = std::min(chunk.end, begin + writer.ids_at_once());
+      probe.run(begin, end, found, group_found);
+      if (has_rows) writer.write(begin, end);
+      begin = end;
+    } while (begin < chunk.end);
   });
 }
 

@@ -76,9 +76,10 @@ class RowGradients {
   PartitionRows const& rows() const { return rows_; }
 
   // Asks for the first gradients of rows [begin, end), or of those of them that there are.
+  template <Cache cache>
   void prefetch(size_t begin, size_t end) const {
     end = std::min(end, rows_.size());
-    if (begin < end) prefetch_entries(rows_.begin(begin), rows_.end(end - 1));
+    if (begin < end) prefetch_entries<cache>(rows_.begin(begin), rows_.end(end - 1));
   }
 
   // The sum for one row, in order of position: in `sum`, or the only gradient where it lies.
@@ -97,17 +98,18 @@ class RowGradients {
     sum_rows<isa>(gradients + begin, factors_from(begin), static_cast<int>(count), dim_, 1.0f, sum);
     for (begin += count; begin < end; begin += kRowsAtOnce) {
       auto const some = std::min<size_t>(end - begin, kRowsAtOnce);
-      prefetch_entries(begin + some, end);
+      prefetch_entries<Cache::kFirst>(begin + some, end);
       add_rows<isa>(gradients + begin, factors_from(begin), static_cast<int>(some), dim_, sum);
     }
     return sum;
   }
 
  private:
+  template <Cache cache>
   void prefetch_entries(size_t begin, size_t end) const {
     auto const* const gradients = list_.gradients();
     auto const limit = std::min<size_t>(end, begin + kRowsAtOnce);
-    with_prefetch(bytes_, [&](auto const& prefetch) {
+    with_prefetch<cache>(bytes_, [&](auto const& prefetch) {
       for (auto i = begin; i < limit; ++i) prefetch(gradients[i]);
     });
   }

@@ -22,8 +22,9 @@ namespace dynemb::cpu {
 // flight, few enough that none leaves the first cache again.
 constexpr int64_t kRowsAhead = 16;
 constexpr int64_t kRowsInTurn = 8;
+constexpr int64_t kRowBytesAtOnce = int64_t{256} << 10;
 
-// Writes the bags of a chunk in order, once its slots are known. V: the type of stored rows.
+// Writes bags in order, as their slots become known. V: the type of stored rows.
 template <Isa isa, class V>
 class RowWriter {
  public:
@@ -43,16 +44,41 @@ class RowWriter {
         lines_(size_t(table.dim - 1) / 16 + 1),
         buffer_(lines_ * 2) {}
 
-  void write(FeatureChunk const& chunk) {
-    if (chunk.first_bag == chunk.end_bag) return;
-    start(chunk.first_bag, chunk.end_bag);
-    prefetch(chunk.begin, std::min(chunk.end, chunk.begin + kRowsAhead));
-    for (auto begin = chunk.begin; begin < chunk.end; begin += kRowsInTurn) {
-      auto const end = std::min(chunk.end, begin + kRowsInTurn);
-      prefetch(begin + kRowsAhead, std::min(chunk.end, end + kRowsAhead));
-      write_until(end);
+  // What follows is about these bags.
+  void start(int64_t first_bag, int64_t end_bag) {
+    bag_ = first_bag;
+    end_bag_ = end_bag;
+    if (bag_ < end_bag_) start_bag();
+  }
+
+  bool has_rows() const { return bag_ < end_bag_; }
+
+  // Ids whose rows are brought into the second cache together: it has to have room for the index.
+  int64_t ids_at_once() const {
+    constexpr int64_t kGroup = 64;
+    return std::max(kGroup, kRowBytesAtOnce / row_bytes_ / kGroup * kGroup);
+  }
+
+  template <Cache cache>
+  void prefetch(int64_t begin, int64_t end) const {
+    auto const* const slots = feature_.slots;
+    auto const* const values = static_cast<char const*>(table_.values);
+    auto const bytes = row_bytes_;
+    with_prefetch<cache>(bytes, [&](auto const& prefetch) {
+#pragma GCC unroll 4
+      for (auto i = begin; i < end; ++i) prefetch(values + std::max(slots[i], 0) * bytes);
+    });
+  }
+
+  // Precondition: positions before `begin` are written, the slots of those before `end` are known.
+  void write(int64_t begin, int64_t end) {
+    prefetch<Cache::kFirst>(begin, std::min(end, begin + kRowsAhead));
+    for (; begin < end; begin += kRowsInTurn) {
+      auto const next = std::min(end, begin + kRowsInTurn);
+      prefetch<Cache::kFirst>(begin + kRowsAhead, std::min(end, next + kRowsAhead));
+      write_until(next);
     }
-    write_until(chunk.end);  // empty bags
+    write_until(end);  // empty bags
   }
 
   // A bag that was put off, now that all slots are known.
@@ -62,12 +88,6 @@ class RowWriter {
   }
 
  private:
-  void start(int64_t bag, int64_t end_bag) {
-    bag_ = bag;
-    end_bag_ = end_bag;
-    start_bag();
-  }
-
   // Reads no row of a position from `limit` on.
   void write_until(int64_t limit) {
     while (bag_ < end_bag_) {
@@ -85,16 +105,6 @@ class RowWriter {
       }
       if (++bag_ < end_bag_) start_bag();
     }
-  }
-
-  void prefetch(int64_t begin, int64_t end) const {
-    auto const* const slots = feature_.slots;
-    auto const* const values = static_cast<char const*>(table_.values);
-    auto const bytes = row_bytes_;
-    with_prefetch(bytes, [&](auto const& prefetch) {
-#pragma GCC unroll 4
-      for (auto i = begin; i < end; ++i) prefetch(values + std::max(slots[i], 0) * bytes);
-    });
   }
 
   struct alignas(64) Line {

@@ -4,6 +4,7 @@
 // cpu/update.cc: gradients are summed row by row; then one optimizer step for each row, or the
 // sums.
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "core/group.h"
@@ -60,19 +61,25 @@ void for_each_partition(Gradients const& gradients, ThreadPool const& pool, Body
   });
 }
 
+template <Cache cache>
 void prefetch_rows(TableRef const& table, PartitionRows const& rows, int64_t first_slot,
                    size_t begin, size_t end) {
   auto const bytes = bytes_of(table.value_type) * table.dim;
-  with_prefetch(bytes, [&](auto const& prefetch) {
+  with_prefetch<cache>(bytes, [&](auto const& prefetch) {
     auto const* const first = static_cast<char const*>(table.values) + first_slot * bytes;
     for (auto row = begin; row < end; ++row) prefetch(first + rows.slot(row) * bytes);
   });
   if (table.num_states == 0) return;
-  for (auto row = begin; row < end; ++row) prefetch_states(table, first_slot + rows.slot(row));
+  for (auto row = begin; row < end; ++row)
+    prefetch_states<cache>(table, first_slot + rows.slot(row));
 }
 
+// Turns before a row's own in which it is asked for; what comes from afar takes longer than one.
+constexpr size_t kTurnsAhead = 4;
+
 // Rows are updated some at a time: what one waits for, a sum, a square root or a division, is not
-// what the next one waits for. Meanwhile the next ones are on their way.
+// what the next one waits for. Meanwhile the next ones are on their way to the first cache, and
+// those after them to the second.
 template <class V, class Gradients>
 void update_partition(Gradients const& gradients, TableRef const& table, Optimizer const& optimizer,
                       int64_t first_slot, std::vector<float>& sums) {
@@ -81,14 +88,19 @@ void update_partition(Gradients const& gradients, TableRef const& table, Optimiz
   int64_t slots[kRowsTogether];
   auto const most = sums.size() / size_t(table.dim);
   auto const end_from = [&](size_t begin) { return std::min(begin + most, rows.size()); };
-  auto const prefetch = [&](size_t begin) {
-    prefetch_rows(table, rows, first_slot, begin, end_from(begin));
-    gradients.prefetch(begin, end_from(begin));
+  auto const prefetch = [&](auto cache, size_t begin) {
+    constexpr auto kCache = decltype(cache)::value;
+    prefetch_rows<kCache>(table, rows, first_slot, begin, end_from(begin));
+    gradients.template prefetch<kCache>(begin, end_from(begin));
   };
-  prefetch(0);
+  std::integral_constant<Cache, Cache::kFirst> const first;
+  std::integral_constant<Cache, Cache::kSecond> const second;
+  for (size_t turn = 0; turn < kTurnsAhead; ++turn) prefetch(second, turn * most);
+  prefetch(first, 0);
   for (size_t begin = 0; begin < rows.size(); begin += most) {
     auto const count = end_from(begin) - begin;
-    prefetch(begin + count);
+    prefetch(second, begin + kTurnsAhead * most);
+    prefetch(first, begin + count);
     for (size_t i = 0; i < count; ++i) {
       sum_of[i] = gradients.sum_of(begin + i, sums.data() + i * size_t(table.dim));
       slots[i] = first_slot + rows.slot(begin + i);
@@ -177,7 +189,9 @@ void reduce(ReduceArgs const& args, ThreadPool const& pool) {
       for (size_t row = 0; row < rows.size(); ++row) {
         auto const slot = first_slot + static_cast<int32_t>(rows.slot(row));
         auto const index = index_of(sums, rows.entry(rows.begin(row)), slot);
-        gradients.prefetch(row + kRowsTogether, row + kRowsTogether + 1);
+        auto const far = row + kTurnsAhead * kRowsTogether, near = row + kRowsTogether;
+        gradients.template prefetch<Cache::kSecond>(far, far + 1);
+        gradients.template prefetch<Cache::kFirst>(near, near + 1);
         auto const* const sum = gradients.sum_of(row, buffer.data());
         with_value_type(sums.row_type, [&](auto zero) {
           auto* const out = static_cast<decltype(zero)*>(sums.rows);
