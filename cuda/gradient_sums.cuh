@@ -325,6 +325,7 @@ constexpr int kBlocksAtOnce =
 template <class Formats, class Shape, class SortKey, class Sink>
 __global__ void __launch_bounds__(Shape::threads, kBlocksAtOnce<Shape, Sink>)
     pieces_kernel(__grid_constant__ PiecesCall<SortKey, Sink> const call) {
+  wait_for_earlier();
   __shared__ PieceMemory<Shape, Sink::kStates> memory;
   PieceCutter<Shape, SortKey, Sink>{call.view, call.sorted, call.sink, call.counts_lost, memory}
       .run();
@@ -347,8 +348,9 @@ bool has_gradients(Args const& args) {
 
 template <class Formats, class Shape, class SortKey, class Sink>
 cudaError_t launch_pieces(PiecesCall<SortKey, Sink> const& call, cudaStream_t stream) {
-  return launch(pieces_kernel<Formats, Shape, SortKey, Sink>,
-                ceil_div(call.sorted.num_items, Shape::positions), stream, call, 0, Shape::threads);
+  return launch_early(pieces_kernel<Formats, Shape, SortKey, Sink>,
+                      ceil_div(call.sorted.num_items, Shape::positions), stream, call, 0,
+                      Shape::threads);
 }
 
 template <class Formats, class SortKey, class Sink>

@@ -5,8 +5,8 @@
 // buckets, resolve.
 //
 // They work on the list of the ids that the probe did not find. Its length is known on the device
-// only: each phase loops until it is done, and a batch without misses costs the launches. So a
-// small batch has one, whose blocks wait for each other.
+// only: each phase loops until it is done, and a batch without misses costs the launch. So there is
+// one, whose blocks wait for each other.
 #include "cuda/full_buckets.cuh"
 #include "cuda/missing.cuh"
 #include "cuda/new_slots.cuh"
@@ -77,24 +77,21 @@ __device__ __forceinline__ void resolve_all(MissingCall const& call, MissingCoun
   });
 }
 
-// By the blocks of the first kernel.
 __device__ __forceinline__ void count_lookup(MissingCall const& call) {
   auto const warp = static_cast<int32_t>(blockIdx.x * kWarpsPerBlock + threadIdx.x / 32);
   auto const warps = static_cast<int32_t>(gridDim.x * kWarpsPerBlock);
   for (auto t = warp; t < call.view.num_tables; t += warps) set_counters(call.counted[t]);
 }
 
-// Between phases, for the first `blocks` of the grid. They are no more than the GPU has room for,
-// and a later kernel gets room when all blocks of an earlier one have theirs: so none waits for one
-// that has to wait for it. Who has arrived for the `round`-th time sees what all have written
-// before.
-__device__ __forceinline__ void wait_for_blocks(uint32_t blocks, uint32_t* arrived,
-                                                uint32_t round) {
+// Between phases. Blocks are no more than the GPU has room for, and a later kernel gets room when
+// all blocks of an earlier one have theirs: so none waits for one that has to wait for it. Who has
+// arrived for the `round`-th time sees what all have written before.
+__device__ __forceinline__ void wait_for_blocks(uint32_t* arrived, uint32_t round) {
   __syncthreads();
   if (threadIdx.x == 0) {
     __threadfence();
     atomicAdd(arrived, 1u);
-    while (*static_cast<uint32_t volatile*>(arrived) < round * blocks) __nanosleep(64);
+    while (*static_cast<uint32_t volatile*>(arrived) < round * gridDim.x) __nanosleep(64);
     __threadfence();
   }
   __syncthreads();
@@ -106,15 +103,13 @@ __device__ __forceinline__ void forget(MissingList const& list) {
   if (atomicAdd(list.ended, 1u) == gridDim.x - 1) *list.counts = {0, 0};
 }
 
-// Ids of full buckets, brought together by the first `blocks` of the grid.
-__device__ __forceinline__ void gather_full(MissingCall const& call, uint32_t count,
-                                            uint32_t blocks) {
-  if (blockIdx.x >= blocks) return;
-  auto const bins = BinFiller(call, count, blocks * kThreads);
+// Ids of full buckets, brought together.
+__device__ __forceinline__ void gather_full(MissingCall const& call, uint32_t count) {
+  auto const bins = BinFiller(call, count, gridDim.x * kThreads);
   bins.count();
-  wait_for_blocks(blocks, call.list.arrived, 1);
+  wait_for_blocks(call.list.arrived, 1);
   bins.place();
-  wait_for_blocks(blocks, call.list.arrived, 2);
+  wait_for_blocks(call.list.arrived, 2);
   bins.fill();
 }
 
@@ -127,39 +122,19 @@ __device__ __noinline__ void fill_full_buckets_apart(MissingCall const& call) {
   fill_full_buckets(call);
 }
 
-// All phases of a small batch. (A constant of the grid: else each thread would copy the call, to
-// have an address for what is out of line.)
+// A constant of the grid: else each thread would copy the call, to have an address for what is out
+// of line.
 __global__ void __launch_bounds__(kThreads, 3)
     missing_kernel(__grid_constant__ MissingCall const call) {
+  wait_for_earlier();
   auto const counts = *call.list.counts;
   count_lookup(call);
   if (counts.full != 0) {
-    gather_full(call, counts.full, gridDim.x);
-    wait_for_blocks(gridDim.x, call.list.arrived, 3);
+    gather_full(call, counts.full);
+    wait_for_blocks(call.list.arrived, 3);
     fill_full_buckets_apart(call);
-    wait_for_blocks(gridDim.x, call.list.arrived, 4);
+    wait_for_blocks(call.list.arrived, 4);
   }
-  if (is_empty(counts)) return;
-  resolve_all(call, counts);
-  forget(call.list);
-}
-
-// A phase each: of a large batch, for which each wants another number of blocks.
-__global__ void __launch_bounds__(kThreads, 4) gather_full_kernel(MissingCall const call) {
-  auto const counts = *call.list.counts;
-  count_lookup(call);
-  if (counts.full == 0) return;
-  // No more blocks than have an id each thread: then there are fewer to wait for.
-  gather_full(call, counts.full, min(gridDim.x, (counts.full + kThreads - 1) / kThreads));
-}
-
-__global__ void __launch_bounds__(kThreads, 3)
-    full_buckets_kernel(__grid_constant__ MissingCall const call) {
-  if (call.list.counts->full != 0) fill_full_buckets(call);
-}
-
-__global__ void __launch_bounds__(kThreads, 3) resolve_kernel(MissingCall const call) {
-  auto const counts = *call.list.counts;
   if (is_empty(counts)) return;
   resolve_all(call, counts);
   forget(call.list);
@@ -170,12 +145,7 @@ __global__ void __launch_bounds__(kThreads, 3) resolve_kernel(MissingCall const 
 cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream) {
   // As many blocks as work at the same time: most batches give them nothing to do.
   auto const most = ceil_div(num_ids, kThreads);
-  if (num_ids <= kSmallBatch) {
-    return launch(missing_kernel, persistent_blocks(most, 3), stream, call);
-  }
-  DYNEMB_CUDA_TRY(launch(gather_full_kernel, persistent_blocks(most, 4), stream, call));
-  DYNEMB_CUDA_TRY(launch(full_buckets_kernel, persistent_blocks(most, 3), stream, call));
-  return launch(resolve_kernel, persistent_blocks(most, 3), stream, call);
+  return launch_early(missing_kernel, persistent_blocks(most, 3), stream, call);
 }
 
 }  // namespace dynemb::cuda

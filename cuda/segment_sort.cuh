@@ -247,6 +247,8 @@ struct TileSorter {
 template <bool kFirst, int kBits, class Key, int kItems, int kMostSegments>
 __global__ void __launch_bounds__(kThreads)
     sort_pass_kernel(__grid_constant__ SortPass<Key, kMostSegments> const pass) {
+  wait_for_earlier();
+  if (pass.takes_tickets) let_next_begin();
   extern __shared__ uint4 shared[];
   auto& memory = *reinterpret_cast<TileMemory<Key, kItems>*>(shared);
   clear_counts(memory.ranked[threadIdx.x / 32]);
@@ -274,7 +276,7 @@ cudaError_t launch_sort_pass(SortPass<Key, kMostSegments> pass, cudaStream_t str
                                          static_cast<int>(kBytes)));
   }
   pass.takes_tickets = pass.num_tiles > blocks_side_by_side(kernel, kBytes);
-  return launch(kernel, pass.num_tiles, stream, pass, kBytes);
+  return launch_early(kernel, pass.num_tiles, stream, pass, kBytes);
 }
 
 template <bool kFirst, int kBits, class Pass>

@@ -9,6 +9,22 @@
 
 namespace dynemb::cuda {
 
+// Before anything else in a kernel of launch_early(): what earlier kernels have written is there.
+__device__ __forceinline__ void wait_for_earlier() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Once all blocks have said so, or ended, those of the next kernel may take the places that are
+// free. Only for a kernel with more blocks than places: else those that end first would have most
+// of the next one's.
+__device__ __forceinline__ void let_next_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 constexpr unsigned kFullWarp = 0xffffffffu;
 
 __device__ __forceinline__ int lane_id() { return static_cast<int>(threadIdx.x % 32); }
