@@ -5,7 +5,6 @@
 // several builds in one process.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 namespace dynemb::bench {

@@ -40,6 +40,14 @@ inline bool streams_rows(LookupArgs const& args) {
   return bytes > kStreamBytes;
 }
 
+// Ids whose rows are brought into the second cache together: it has to have room for the index,
+// too.
+inline int64_t ids_at_once(TableRef const& table) {
+  constexpr int64_t kBytes = int64_t{256} << 10;
+  auto const groups = kBytes / (table.dim * bytes_of(table.value_type)) / kProbeGroup;
+  return std::max<int64_t>(1, groups) * kProbeGroup;
+}
+
 // Calls body(isa, writer) with the instruction set and a RowWriter for the table's rows.
 template <class Body>
 void with_writer(RowTask const& task, std::vector<int64_t>* put_off, Body const& body) {
@@ -70,9 +78,10 @@ void probe_rows(RowTask const& task, FeatureChunk const& chunk, std::vector<int6
     auto const group_found = [&](int64_t begin, int64_t end) {
       if (has_rows) writer.template prefetch<Cache::kSecond>(begin, end);
     };
+    auto const part = has_rows ? ids_at_once(task.table) : chunk.end - chunk.begin;
     auto begin = chunk.begin;
     do {
-      auto const end = std::min(chunk.end, begin + writer.ids_at_once());
+      auto const end = std::min(chunk.end, begin + part);
       probe.run(begin, end, found, group_found);
       if (has_rows) writer.write(begin, end);
       begin = end;

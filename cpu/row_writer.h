@@ -12,7 +12,6 @@
 #include "core/group.h"
 #include "core/row.h"
 #include "core/slot.h"
-#include "cpu/feature_chunks.h"
 #include "cpu/row_ops.h"
 #include "cpu/row_sums.h"
 
@@ -22,7 +21,6 @@ namespace dynemb::cpu {
 // flight, few enough that none leaves the first cache again.
 constexpr int64_t kRowsAhead = 16;
 constexpr int64_t kRowsInTurn = 8;
-constexpr int64_t kRowBytesAtOnce = int64_t{256} << 10;
 
 // Writes bags in order, as their slots become known. V: the type of stored rows.
 template <Isa isa, class V>
@@ -52,12 +50,6 @@ class RowWriter {
   }
 
   bool has_rows() const { return bag_ < end_bag_; }
-
-  // Ids whose rows are brought into the second cache together: it has to have room for the index.
-  int64_t ids_at_once() const {
-    constexpr int64_t kGroup = 64;
-    return std::max(kGroup, kRowBytesAtOnce / row_bytes_ / kGroup * kGroup);
-  }
 
   template <Cache cache>
   void prefetch(int64_t begin, int64_t end) const {

@@ -70,8 +70,9 @@ void prefetch_rows(TableRef const& table, PartitionRows const& rows, int64_t fir
     for (auto row = begin; row < end; ++row) prefetch(first + rows.slot(row) * bytes);
   });
   if (table.num_states == 0) return;
-  for (auto row = begin; row < end; ++row)
+  for (auto row = begin; row < end; ++row) {
     prefetch_states<cache>(table, first_slot + rows.slot(row));
+  }
 }
 
 // Turns before a row's own in which it is asked for; what comes from afar takes longer than one.

@@ -42,9 +42,9 @@ __device__ __forceinline__ uint32_t threads_of_grid() { return gridDim.x * kThre
 
 class BinFiller {
  public:
-  // `threads`: of all that call the members.
-  __device__ __forceinline__ BinFiller(MissingCall const& call, uint32_t count, uint32_t threads)
-      : call_(call), full_(call.list.full), count_(count), step_(threads) {
+  // All threads of the grid call the members.
+  __device__ __forceinline__ BinFiller(MissingCall const& call, uint32_t count)
+      : call_(call), full_(call.list.full), count_(count) {
     auto const wanted = max(count / kIdsOfBin, min(4 * count, kEnoughBins));
     auto const bits = 32 - __clz(static_cast<int>(max(wanted, 32u) - 1));  // whole warps
     num_bins_ = min(1u << bits, full_.num_bins);
@@ -56,7 +56,7 @@ class BinFiller {
 
   // Which part of the ids a bin gets does not matter: a warp takes the next for 32 bins.
   __device__ __forceinline__ void place() const {
-    for (auto bin = thread_of_grid(); bin < num_bins_; bin += step_) {
+    for (auto bin = thread_of_grid(); bin < num_bins_; bin += threads_of_grid()) {
       auto const count = full_.bins[bin];
       auto const used = __ballot_sync(kFullWarp, count != 0);
       if (used == 0) continue;
@@ -80,7 +80,7 @@ class BinFiller {
 
   template <class Function>
   __device__ __forceinline__ void for_each_id(Function const& function) const {
-    for (auto i = thread_of_grid(); i < count_; i += step_) {
+    for (auto i = thread_of_grid(); i < count_; i += threads_of_grid()) {
       function(i, bin_of(*(call_.list.last - i)));
     }
   }
@@ -95,7 +95,6 @@ class BinFiller {
   MissingCall const& call_;
   FullIds const& full_;
   uint32_t count_;
-  uint32_t step_;
   uint32_t num_bins_;
 };
 

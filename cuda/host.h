@@ -38,16 +38,6 @@ inline int64_t multiprocessors() {
   return count;
 }
 
-#ifdef __CUDACC__
-// Or later.
-inline bool is_hopper() {
-  int device = 0, major = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         major >= 9;
-}
-#endif
-
 // Items of a warp, a lane each at first: fewer where there would not be enough warps to hide the
 // memory's latency.
 inline int32_t items_per_warp(int64_t num_items) {
@@ -83,12 +73,14 @@ cudaError_t launch(void (*kernel)(Call), int64_t blocks, cudaStream_t stream, Ca
 }
 
 // As launch, but on Hopper and later the blocks may begin before the kernel in front has ended
-// (programmatic dependent launch), so this one must begin with wait_for_earlier(). What lies
-// between two kernels, some 2 us, is then behind the first one's end.
+// (programmatic dependent launch), so this one must begin with wait_for_earlier(). That is empty in
+// code for older GPUs, which may run on a new one: such a kernel is launched as any other.
 template <class Call>
 cudaError_t launch_early(void (*kernel)(Call), int64_t blocks, cudaStream_t stream,
                          Call const& call, size_t shared_bytes = 0, int threads = kThreads) {
 #ifdef __CUDACC__
+  cudaFuncAttributes code{};
+  DYNEMB_CUDA_TRY(cudaFuncGetAttributes(&code, kernel));
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -98,7 +90,7 @@ cudaError_t launch_early(void (*kernel)(Call), int64_t blocks, cudaStream_t stre
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = is_hopper() ? 1 : 0;
+  config.numAttrs = code.ptxVersion >= 90 ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, call);
 #else
   return launch(kernel, blocks, stream, call, shared_bytes, threads);

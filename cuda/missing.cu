@@ -105,7 +105,7 @@ __device__ __forceinline__ void forget(MissingList const& list) {
 
 // Ids of full buckets, brought together.
 __device__ __forceinline__ void gather_full(MissingCall const& call, uint32_t count) {
-  auto const bins = BinFiller(call, count, gridDim.x * kThreads);
+  auto const bins = BinFiller(call, count);
   bins.count();
   wait_for_blocks(call.list.arrived, 1);
   bins.place();

@@ -47,7 +47,7 @@ struct MissingList {
   Missing* ids;           // [all ids of the call] from the first on; those of full buckets
   Missing* last;          // from the last one on, backwards
   uint32_t* arrived;      // [1] blocks at a barrier, 0 before
-  uint32_t* ended;        // [1] blocks of the last kernel, 0 before
+  uint32_t* ended;        // [1] blocks that have ended, 0 before
   MissingCounts* counts;  // [1] a counter of the first table (kWaiting)
   FullIds full;
 };
@@ -59,7 +59,7 @@ struct MissingCall {
   MissingList list;
 };
 
-// What the kernels of cuda/missing.cu count with; by threads of a kernel before them.
+// What the kernel of cuda/missing.cu counts with; by threads of a kernel before it.
 __device__ __forceinline__ void begin_missing(MissingList const& list, Share const& share) {
   if (share.rank == 0) {
     *list.arrived = *list.ended = *list.full.num_ids = *list.full.num_used = 0;

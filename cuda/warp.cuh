@@ -11,7 +11,7 @@ namespace dynemb::cuda {
 
 // Before anything else in a kernel of launch_early(): what earlier kernels have written is there.
 __device__ __forceinline__ void wait_for_earlier() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
@@ -20,7 +20,7 @@ __device__ __forceinline__ void wait_for_earlier() {
 // free. Only for a kernel with more blocks than places: else those that end first would have most
 // of the next one's.
 __device__ __forceinline__ void let_next_begin() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }

@@ -44,11 +44,13 @@ def _load() -> dict[str, ModuleType | ImportError]:
         try:
             module = importlib.import_module(f"jax_dynemb.{name}")
         except ImportError as error:
-            if platform == "cpu":
-                folder = pathlib.Path(__file__).parent
-                raise ImportError(NO_CPU.format(folder=folder)) from error
-            modules[platform] = error
-            continue
+            if platform != "cpu":
+                modules[platform] = error
+                continue
+            if not isinstance(error, ModuleNotFoundError):
+                raise  # it is there, and cannot be loaded
+            folder = pathlib.Path(__file__).parent
+            raise ImportError(NO_CPU.format(folder=folder)) from error
         modules[platform] = module
         for target, capsule in module.registrations().items():
             jax.ffi.register_ffi_target(target, capsule, platform=platform)

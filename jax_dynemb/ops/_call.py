@@ -107,7 +107,8 @@ class Call:
 
     def run(self) -> Iterator[jax.Array]:
         """Makes the call; the results in the order in which they were added."""
-        self.operand(self._work())
+        work = _work(len(self._operands), self._batch, self._results_of_batch())
+        self.operand(work)
         self.result((self._scratch_bytes(),), jnp.uint8)
         results = _ffi.call(
             self._op,
@@ -118,10 +119,9 @@ class Call:
         )
         return iter(results[:-1])
 
-    def _work(self) -> jax.Array:
+    def _results_of_batch(self) -> list[Any]:
         tables = set(self._aliases.values())
-        results = [x for i, x in enumerate(self._results) if i not in tables]
-        return _work(len(self._operands), self._batch, results)
+        return [x for i, x in enumerate(self._results) if i not in tables]
 
     def _scratch_bytes(self) -> int:
         buckets = [table.local_buckets for table in self._tables]
@@ -131,11 +131,11 @@ class Call:
 
 # XLA's client for CPUs runs a program of fewer operations in the thread that calls it.
 _OPERATIONS_OF_CHEAP = 1000
-# Fewer are handed over sooner than another thread wakes up.
-_MANY_ARRAYS = 32
 # Otherwise up to 32 of them may be under way, each with outputs of its own: where these
 # are large, fresh memory takes longer than to wait for the thread.
 _MOST_BYTES = 1 << 23
+# Fewer arrays are handed over sooner than another thread wakes up.
+_MANY_ARRAYS = 32
 
 
 def _work(

@@ -102,7 +102,7 @@ void probe(LookupArgs const& args, Touch const* uses, MissingList const& list) {
   }
 }
 
-void lookup_by_kernels(Tables& tables, Batch& batch, int64_t num_ids_of_call) {
+void lookup_by_kernels(Tables& tables, Batch& batch) {
   auto const args = batch.args(tables);
   auto const take = [&](Scratch& scratch, CallView* view) {
     *view = take_view(*args, scratch);
@@ -132,7 +132,7 @@ void lookup_by_kernels(Tables& tables, Batch& batch, int64_t num_ids_of_call) {
     first_slot += table.local_buckets * kBucketCapacity;
   }
   probe(*args, uses.data(), list);
-  CHECK(launch_missing({view, uses.data(), counted.data(), list}, num_ids_of_call, nullptr) ==
+  CHECK(launch_missing({view, uses.data(), counted.data(), list}, total_ids(*args), nullptr) ==
         cudaSuccess);
   CHECK(list.counts->ids == 0 && list.counts->full == 0);
 }
@@ -160,27 +160,27 @@ std::vector<Key> ids_of(uint64_t step, size_t count, uint64_t distinct) {
 }
 
 // A batch, by the kernels and by a CPU.
-void step(Tables& ours, Tables& truth, std::vector<std::vector<Key>> const& ids, bool large) {
+void step(Tables& ours, Tables& truth, std::vector<std::vector<Key>> const& ids) {
   Batch batch(ids), wanted(ids);
-  lookup_by_kernels(ours, batch, large ? kSmallBatch + 1 : 1);
+  lookup_by_kernels(ours, batch);
   lookup_by_cpu(truth, wanted);
   check_same(ours, batch, truth, wanted);
 }
 
-void run(std::vector<Spec> const& specs, size_t count, uint64_t distinct, bool large) {
+void run(std::vector<Spec> const& specs, size_t count, uint64_t distinct) {
   Tables ours(specs), truth(specs);
   for (uint64_t i = 0; i < 6; ++i) {
     std::vector<std::vector<Key>> ids;
     for (size_t t = 0; t < specs.size(); ++t) {
       ids.push_back(ids_of(i * 64 + 2 * t, count, distinct));
     }
-    step(ours, truth, ids, large);
+    step(ours, truth, ids);
   }
 }
 
 // The same ids in several tables, all of one bucket, which is in the same bin: who loses its place
 // in one table keeps it in another with fewer of them.
-void run_same_ids(ScorePolicy policy, bool large) {
+void run_same_ids(ScorePolicy policy) {
   constexpr int64_t kBuckets = 64;
   std::vector<Spec> const specs(4, {kBuckets, policy, true});
   Tables ours(specs), truth(specs);
@@ -193,24 +193,22 @@ void run_same_ids(ScorePolicy policy, bool large) {
     std::vector<std::vector<Key>> ids(specs.size(), keys);
     for (size_t t : {0, 1}) ids[t].erase(ids[t].begin(), ids[t].begin() + 200);  // room for all
     for (size_t t : {2, 3}) std::reverse(ids[t].begin(), ids[t].end());
-    step(ours, truth, ids, large);
+    step(ours, truth, ids);
   }
 }
 
 }  // namespace
 
 int main() {
-  for (auto const large : {false, true}) {
-    for (auto const policy : {ScorePolicy::kStep, ScorePolicy::kLfu}) {
-      run({{4, policy, true}}, 300, 200, large);   // rows leave
-      run({{2, policy, true}}, 1000, 900, large);  // more new keys than places, long bins
-      run({{2, policy, false}}, 300, 300, large);  // full, and nobody leaves
-      run({{1, policy, true}, {64, policy, true}, {3, policy, false}}, 500, 400, large);
-      run({{512, policy, true}}, 30, 30, large);  // nobody meets a full bucket
-      run_same_ids(policy, large);
-    }
-    run({{2, ScorePolicy::kStep, true}, {2, ScorePolicy::kLfu, true}}, 200, 100, large);
+  for (auto const policy : {ScorePolicy::kStep, ScorePolicy::kLfu}) {
+    run({{4, policy, true}}, 300, 200);   // rows leave
+    run({{2, policy, true}}, 1000, 900);  // more new keys than places, long bins
+    run({{2, policy, false}}, 300, 300);  // full, and nobody leaves
+    run({{1, policy, true}, {64, policy, true}, {3, policy, false}}, 500, 400);
+    run({{512, policy, true}}, 30, 30);  // nobody meets a full bucket
+    run_same_ids(policy);
   }
+  run({{2, ScorePolicy::kStep, true}, {2, ScorePolicy::kLfu, true}}, 200, 100);
   std::puts("missing: ok");
   return 0;
 }
