@@ -29,18 +29,21 @@ class FullBucket {
   };
 
   // Precondition: the bucket has no empty slot, and the lookup whose clock this is has touched
-  // every row that it uses. What was empty before it has a claim (claim_empty).
+  // every row that it uses. What was empty before it has a claim (claim_empty). `entries`: those of
+  // the bucket, or a copy of which each lane reads only its own (entry i of n lanes: lane i % n).
   DYNEMB_HD FullBucket(Group const& group, TableRef const& table, Bucket const& bucket,
-                       uint64_t clock)
+                       Entry const* entries, uint64_t clock)
       : group_(group) {
     auto const ranking = Ranking(table, clock);
+    auto some_stay = false;
     DYNEMB_UNROLLED
     for (int i = 0; i < slots(); ++i) {
-      auto const entry = bucket.entries[place(i)];
+      auto const entry = entries[place(i)];
       ranks_[i] = ranking.of_row(entry.score);
       keys_[i] = entry.key;
+      some_stay |= ranks_[i] == kNeverGoes;
     }
-    rank_claimed(bucket);
+    if (some_stay) rank_claimed(bucket);
     find_first();
   }
 
@@ -62,10 +65,15 @@ class FullBucket {
     find_first_again();
     auto const rank = group_.min(first_rank_);
     if (rank >= own) return {-1, false, 0};
-    auto const key = group_.min(first_rank_ == rank ? first_key_ : kNothing);
-    auto const mine = first_rank_ == rank && first_key_ == key;
-    auto const taken = place_of(place(first_), group_.ballot(mine));
-    if (mine) take_first(own);
+    auto goes = first_rank_ == rank;
+    auto lanes = group_.ballot(goes);
+    if ((lanes & (lanes - 1)) != 0) {
+      auto const key = group_.min(goes ? first_key_ : kNothing);
+      goes = goes && first_key_ == key;
+      lanes = group_.ballot(goes);
+    }
+    auto const taken = place_of(place(first_), lanes);
+    if (goes) take_first(own);
     auto const was_row = rank <= kLastRankOfRows;
     rows_left_ += was_row ? 1 : 0;
     return {taken, true, was_row ? 0 : mark_of_rank(rank)};

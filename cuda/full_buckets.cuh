@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "core/full_bucket.h"
+#include "cuda/async_copy.cuh"
 #include "cuda/missing.cuh"
 #include "cuda/tally.cuh"
 #include "cuda/warp.cuh"
@@ -110,19 +111,15 @@ __device__ __forceinline__ void count_rows_left(CallView const& view, Tally<1> c
   });
 }
 
-__device__ __forceinline__ void prefetch_line(void const* address) {
-#ifdef __CUDA_ARCH__
-  asm volatile("prefetch.global.L2 [%0];" : : "l"(address));
-#else
-  static_cast<void>(address);
-#endif
-}
+// Of a warp: the entries of the bucket at work, and those of the next one.
+using EntryCopies = Entry[2][kBucketCapacity];
 
 // A warp at work on bins, one after the other, 32 ids at a time.
 class BinWorker {
  public:
-  __device__ __forceinline__ BinWorker(MissingCall const& call, Tally<1> const& rows_left)
-      : call_(call), rows_left_(rows_left) {}
+  __device__ __forceinline__ BinWorker(MissingCall const& call, Tally<1> const& rows_left,
+                                       EntryCopies& copies)
+      : call_(call), rows_left_(rows_left), copies_(copies) {}
 
   __device__ __forceinline__ void run(FullBin const& bin) const {
     for (auto base = bin.begin; base < bin.end; base += 32) {
@@ -131,17 +128,22 @@ class BinWorker {
       auto const undecided = own.missing.won == kUndecided;
       // The lanes with ids of the same bucket.
       auto const same = __match_any_sync(kFullWarp, undecided ? number_of(id) : kNothing);
-      if (undecided && lowest_bit(same) == lane_id()) prefetch(id);
       Claim result{-1, false};
-      for (auto rest = group_.ballot(undecided); rest != 0;) {
-        auto const first = lowest_bit(rest);
-        auto const lanes = __shfl_sync(kFullWarp, same, first);
-        auto const bucket = BucketId{__shfl_sync(kFullWarp, id.table, first),
-                                     __shfl_sync(kFullWarp, id.bucket, first)};
-        auto const mine = (lanes >> lane_id() & 1) != 0;
-        auto const claimed = claim_all({base + 32, bin.end}, bucket, {id.mark, mine});
-        if (mine) result = claimed;
+      auto rest = group_.ballot(undecided);
+      BucketId next{};
+      if (rest != 0) next = fetch(id, lowest_bit(rest), copies_[0]);
+      end_copies();
+      for (auto turn = 0; rest != 0; turn = 1 - turn) {
+        auto const bucket = next;
+        auto const lanes = __shfl_sync(kFullWarp, same, lowest_bit(rest));
         rest &= ~lanes;
+        if (rest != 0) next = fetch(id, lowest_bit(rest), copies_[1 - turn]);
+        end_copies();
+        wait_for_copies_before();
+        auto const mine = (lanes >> lane_id() & 1) != 0;
+        auto const claimed =
+            claim_all({base + 32, bin.end}, bucket, copies_[turn], {id.mark, mine});
+        if (mine) result = claimed;
       }
       if (undecided) settle(own, id, result, true);
     }
@@ -177,12 +179,16 @@ class BinWorker {
     return id.table == bucket.table && id.bucket == bucket.number;
   }
 
-  // Keys and scores of all buckets at once: the reads overlap.
-  __device__ __forceinline__ void prefetch(FullId const& id) const {
-    auto const bucket = bucket_at(call_.view.tables[id.table], id.bucket);
-    for (int line = kEntriesOffset / 128; line < kBucketBytes / 128; ++line) {
-      prefetch_line(bucket.digests + line * 128);
-    }
+  // The bucket of a lane's id. Its entries are on their way to `copy`, each to the lane that reads
+  // it (FullBucket): nobody else writes a bucket of this bin.
+  __device__ __forceinline__ BucketId fetch(FullId const& id, int lane,
+                                            Entry (&copy)[kBucketCapacity]) const {
+    auto const of = BucketId{__shfl_sync(kFullWarp, id.table, lane),
+                             __shfl_sync(kFullWarp, id.bucket, lane)};
+    auto const* const entries = bucket_at(call_.view.tables[of.table], of.number).entries;
+#pragma unroll
+    for (int i = lane_id(); i < kBucketCapacity; i += 32) begin_copy(copy + i, entries + i);
+    return of;
   }
 
   // A lane's id, where it is one of the bucket in question: another bucket may hold its mark too.
@@ -211,10 +217,11 @@ class BinWorker {
   // All undecided ids of one bucket: those of the lanes, and those in `later` places, most often
   // none. Returns what the own one has won.
   __device__ __forceinline__ Claim claim_all(FullBin const& later, BucketId const& of,
-                                             Claimant own) const {
+                                             Entry const* entries, Claimant own) const {
     auto const& table = call_.view.tables[of.table];
     auto const where = bucket_at(table, of.number);
-    auto bucket = FullBucket<WarpGroup>(group_, table, where, call_.uses[of.table].clock);
+    auto bucket =
+        FullBucket<WarpGroup>(group_, table, where, entries, call_.uses[of.table].clock);
     claim(&bucket, &own, own.is_one, &own);
     for (auto base = later.begin; base < later.end; base += 32) {
       auto const other = own_of(later, base);
@@ -251,15 +258,17 @@ class BinWorker {
 
   MissingCall const& call_;
   Tally<1> const& rows_left_;
+  EntryCopies& copies_;
   WarpGroup group_;
 };
 
 // A warp a bin.
 __device__ __forceinline__ void fill_full_buckets(MissingCall const& call) {
   __shared__ Tally<1>::Counts counts;
+  __shared__ EntryCopies copies[kWarpsPerBlock];
   auto const rows_left = Tally<1>{counts};
   rows_left.clear();
-  auto const worker = BinWorker(call, rows_left);
+  auto const worker = BinWorker(call, rows_left, copies[threadIdx.x / 32]);
   auto const num_used = *call.list.full.num_used;
   for (auto i = thread_of_grid() / 32; i < num_used; i += threads_of_grid() / 32) {
     worker.run(call.list.full.used[i]);
