@@ -4,6 +4,8 @@
 // cuda/async_copy.cuh: copies into shared memory that a thread makes for itself while it goes on.
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstdint>
 
 namespace dynemb::cuda {

@@ -183,8 +183,8 @@ class BinWorker {
   // it (FullBucket): nobody else writes a bucket of this bin.
   __device__ __forceinline__ BucketId fetch(FullId const& id, int lane,
                                             Entry (&copy)[kBucketCapacity]) const {
-    auto const of = BucketId{__shfl_sync(kFullWarp, id.table, lane),
-                             __shfl_sync(kFullWarp, id.bucket, lane)};
+    auto const of =
+        BucketId{__shfl_sync(kFullWarp, id.table, lane), __shfl_sync(kFullWarp, id.bucket, lane)};
     auto const* const entries = bucket_at(call_.view.tables[of.table], of.number).entries;
 #pragma unroll
     for (int i = lane_id(); i < kBucketCapacity; i += 32) begin_copy(copy + i, entries + i);
@@ -220,8 +220,7 @@ class BinWorker {
                                              Entry const* entries, Claimant own) const {
     auto const& table = call_.view.tables[of.table];
     auto const where = bucket_at(table, of.number);
-    auto bucket =
-        FullBucket<WarpGroup>(group_, table, where, entries, call_.uses[of.table].clock);
+    auto bucket = FullBucket<WarpGroup>(group_, table, where, entries, call_.uses[of.table].clock);
     claim(&bucket, &own, own.is_one, &own);
     for (auto base = later.begin; base < later.end; base += 32) {
       auto const other = own_of(later, base);

@@ -178,8 +178,7 @@ cudaError_t order_large(Args const& args, CallView const& view, Op const& op,
   DYNEMB_CUDA_TRY(launch_keys<Size>(args, view, op, order, zeros, stream));
   auto const segments = segments_of<Size::tables>(args, order.layout.items_of_tile());
   int last = 0;
-  DYNEMB_CUDA_TRY(
-      sort_segments(order.keys, order.items, order.layout, order.tally, segments, stream, &last));
+  DYNEMB_CUDA_TRY(sort_segments<SortKey>(order, order.layout, segments, stream, &last));
   *sorted = order.sorted(last);
   return cudaSuccess;
 }

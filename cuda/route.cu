@@ -18,8 +18,7 @@ cudaError_t route(RouteArgs const& args, void* memory, cudaStream_t stream) {
   return run_route(args, memory, stream,
                    [&](SortBuffers<uint32_t> const& buffers, SortLayout const& layout,
                        RouteSegments const& segments, int* sorted) {
-                     return sort_segments(buffers.keys, buffers.items, layout, buffers.tally,
-                                          segments, stream, sorted);
+                     return sort_segments(buffers, layout, segments, stream, sorted);
                    });
 }
 

@@ -75,10 +75,11 @@ __device__ __forceinline__ void publish(uint32_t* word, uint32_t value) {
 
 template <class Key, int kMostSegments>
 struct SortPass {
-  Key const* keys_in;
-  uint32_t const* items_in;  // not read in the first pass: items are in order
-  Key* keys_out;
-  uint32_t* items_out;
+  Key const* keys_in;  // of the first pass: its items are in order
+  KeyedItem<Key> const* pairs_in;
+  KeyedItem<Key>* pairs_out;
+  Key* keys_out;        // of the last pass,
+  uint32_t* items_out;  // and their items
   SortTally tally;
   int pass;
   int passes;
@@ -96,8 +97,7 @@ struct TileMemory {
   uint2 of_warps[kWarpsPerBlock];
   uint32_t tile;
   DigitCounts later;  // of the passes after the first, counted there
-  Key keys[kTile];
-  uint32_t items[kTile];
+  KeyedItem<Key> pairs[kTile];
 };
 
 // kFirst: the first pass. kBits: of a digit; threads past the last digit have none.
@@ -189,18 +189,17 @@ struct TileSorter {
   __device__ __forceinline__ void sort() const {
     auto const thread = threadIdx.x;
     auto const first = thread / 32 * (32 * kItems) + static_cast<uint32_t>(lane_id());
-    Key keys[kItems];
-    uint32_t items[kItems], ranks[kItems];
+    KeyedItem<Key> pairs[kItems];
+    uint32_t ranks[kItems];
 #pragma unroll
     for (int u = 0; u < kItems; ++u) {
       auto const i = first + u * 32;
-      auto const exists = kFull || i < count;
-      keys[u] = exists ? pass.keys_in[begin + i] : Key{0};
-      items[u] = !kFirst && exists ? pass.items_in[begin + i] : begin + i;
+      pairs[u] = kFull || i < count ? pair_at(begin + i) : KeyedItem<Key>{};
     }
     auto const in_segment = keys_of_segment();
     rank_in_warp<kBits, kFull>(
-        memory.ranked[thread / 32], first, count, [&](int u) { return digit_of(keys[u]); }, ranks);
+        memory.ranked[thread / 32], first, count, [&](int u) { return digit_of(pairs[u].key); },
+        ranks);
     __syncthreads();
     auto const own = total_of_warps(memory.ranked);
     auto const is_first = tile == pass.segments.first_tile[segment];
@@ -211,11 +210,10 @@ struct TileSorter {
 #pragma unroll
     for (int u = 0; u < kItems; ++u) {
       if (!kFull && first + u * 32 >= count) continue;
-      auto const digit = digit_of(keys[u]);
-      auto const place = memory.base[digit] + memory.ranked[thread / 32][digit] + ranks[u];
-      memory.keys[place] = keys[u];
-      memory.items[place] = items[u];
-      if constexpr (kFirst) memory.later.template add<kBits>(pass.passes, keys[u]);
+      auto const key = pairs[u].key;
+      auto const digit = digit_of(key);
+      memory.pairs[memory.base[digit] + memory.ranked[thread / 32][digit] + ranks[u]] = pairs[u];
+      if constexpr (kFirst) memory.later.template add<kBits>(pass.passes, key);
     }
     auto const others = thread < kOfPass ? in_tiles_before() : 0;
     if (!is_first && thread < kOfPass) publish(words_of(tile), (others + own) | kAll);
@@ -223,14 +221,30 @@ struct TileSorter {
     memory.base[thread] = pass.segments.first_item[segment] + before.y + others - before.x;
     if constexpr (kFirst) memory.later.flush(pass.tally, segment, pass.passes);
     __syncthreads();
+    if (pass.pass < pass.passes - 1) {
+      write<kFull>([&](uint32_t to, KeyedItem<Key> const& pair) { pass.pairs_out[to] = pair; });
+    } else {
+      write<kFull>([&](uint32_t to, KeyedItem<Key> const& pair) {
+        pass.keys_out[to] = pair.key;
+        pass.items_out[to] = pair.item;
+      });
+    }
+  }
+
+  __device__ __forceinline__ KeyedItem<Key> pair_at(uint32_t item) const {
+    if constexpr (kFirst) return {pass.keys_in[item], item};
+    return pass.pairs_in[item];
+  }
+
+  // Calls store(where to, pair) for the thread's part of the tile, which is in order.
+  template <bool kFull, class Store>
+  __device__ __forceinline__ void write(Store const& store) const {
 #pragma unroll
     for (int u = 0; u < kItems; ++u) {
-      auto const i = thread + u * kThreads;
+      auto const i = threadIdx.x + u * kThreads;
       if (!kFull && i >= count) break;
-      auto const key = memory.keys[i];
-      auto const to = memory.base[digit_of(key)] + i;
-      pass.keys_out[to] = key;
-      pass.items_out[to] = memory.items[i];
+      auto const pair = memory.pairs[i];
+      store(memory.base[digit_of(pair.key)] + i, pair);
     }
   }
 
@@ -293,19 +307,26 @@ cudaError_t launch_sort_pass(SortLayout const& layout, Pass const& pass, cudaStr
   return launch_sort_pass<kFirst, kPassBits>(layout, pass, stream);
 }
 
-// Sorts keys[0], whose items are in order; returns in `result` which of the buffers holds the end.
+// Sorts buffers.keys[0], whose items are in order; returns in `result` which of the buffers holds
+// keys and items in the end.
 template <class Key, int kMostSegments>
-cudaError_t sort_segments(Key* const (&keys)[2], uint32_t* const (&items)[2],
-                          SortLayout const& layout, SortTally const& tally,
+cudaError_t sort_segments(SortBuffers<Key> const& buffers, SortLayout const& layout,
                           Segments<kMostSegments> const& segments, cudaStream_t stream,
                           int* result) {
   *result = 0;
   for (int p = 0; p < layout.passes; ++p) {
     auto const from = *result, to = 1 - from;
-    SortPass<Key, kMostSegments> const pass{
-        keys[from], items[from], keys[to],      items[to],
-        tally,      p,           layout.passes, segments.first_tile[segments.count],
-        true,       segments};
+    SortPass<Key, kMostSegments> const pass{buffers.keys[from],
+                                            buffers.pairs[from],
+                                            buffers.pairs[to],
+                                            buffers.keys[to],
+                                            buffers.items[to],
+                                            buffers.tally,
+                                            p,
+                                            layout.passes,
+                                            segments.first_tile[segments.count],
+                                            true,
+                                            segments};
     DYNEMB_CUDA_TRY(p == 0 ? launch_sort_pass<true>(layout, pass, stream)
                            : launch_sort_pass<false>(layout, pass, stream));
     *result = to;

@@ -20,17 +20,11 @@ SLOTS_ONLY = "find_or_insert, slots only"
 UNIQUE = "insert_or_assign, unique ids"
 
 
-def step(coll: jde.Tables, operation: str, *, fresh: bool) -> Any:
-    """Returns the jitted `(tables, number), ids, rows -> the same, output`.
-
-    With `fresh`, the number of the call is added to the high word of every id.
-    """
+def step(coll: jde.Tables, operation: str) -> Any:
+    """Returns the jitted `tables, ids, rows -> tables, output`."""
     (name,) = coll.tables
 
-    def call(carry: Any, ids: jax.Array, rows: jax.Array) -> tuple[Any, Any]:
-        state, number = carry
-        if fresh:
-            ids = ids.at[:, 1].add(number)
+    def call(state: Any, ids: jax.Array, rows: jax.Array) -> tuple[Any, Any]:
         if operation == "find":
             output, _, state = coll.find(state, {name: ids})
         elif operation == "find_or_insert":
@@ -42,7 +36,7 @@ def step(coll: jde.Tables, operation: str, *, fresh: bool) -> Any:
             output, state = _slots(coll, state, ids)
         else:
             raise ValueError(f"unknown operation {operation!r}")
-        return (state, number + 1), output
+        return state, output
 
     return jax.jit(call, donate_argnums=0)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from rich.table import Table
 
@@ -161,8 +160,8 @@ class _Operations:
         self.rows = jax.random.normal(jax.random.key(0), (batch, DIM))
         self._insert = filled.insert_range(self.coll, filled.chunk_of(self.case))
         self._steps = {
-            (name, ids == "fresh"): hash_ops.step(self.coll, name, fresh=ids == "fresh")
-            for name, ids, _ in OPERATIONS
+            name: hash_ops.step(self.coll, name)
+            for name, _, _ in OPERATIONS
             if name != EXPORT
         }
         self._export = hash_ops.ExportStep(self.config, batch)
@@ -170,11 +169,13 @@ class _Operations:
     def at(self, load: float) -> Iterator[HashFigure]:
         """Measures every operation at one load."""
         for operation, ids, peer, calls in self._calls(load):
-            if calls.before is None:
-                times = timing.time_chain(calls.chain, self.effort)
-            else:
-                effort = dataclasses.replace(self.effort, repeats=FRESH_REPEATS)
-                times = timing.time_few(calls.chain, effort, FRESH_STEPS, calls.before)
+            effort, steps = self.effort, None
+            if calls.before is not None:
+                effort = dataclasses.replace(effort, repeats=FRESH_REPEATS)
+                steps = FRESH_STEPS
+            times = timing.time_chain(
+                calls.chain, effort, steps=steps, before=calls.before
+            )
             yield HashFigure(
                 operation=operation,
                 ids=ids,
@@ -201,7 +202,7 @@ class _Operations:
                 continue
             calls = self._calls_of(operation, ids, load, present)
             yield operation, ids, peer, calls
-            self.state = calls.chain.carry[0]
+            self.state = calls.chain.carry
             if calls.before is not None:
                 self._fill(load)
 
@@ -216,21 +217,19 @@ class _Operations:
         return count
 
     def _calls_of(self, operation: str, ids: str, load: float, present: int) -> _Calls:
-        fresh = ids == "fresh"
-        carry = (self.state, jnp.zeros((), jnp.uint32))
         batches = self._batches(ids, present)
-        chain = timing.Chain(self._steps[operation, fresh], carry, batches)
+        chain = timing.Chain(self._steps[operation], self.state, batches)
 
         def refill() -> None:
-            self.state, number = chain.carry
+            self.state = chain.carry
             self._fill(load)
-            chain.carry = self.state, number
+            chain.carry = self.state
 
-        return _Calls(chain, self.case.batch, refill if fresh else None)
+        return _Calls(chain, self.case.batch, refill if ids == "fresh" else None)
 
     def _batches(self, ids: str, present: int) -> list[tuple[jax.Array, ...]]:
         case = dataclasses.replace(self.case, rows=present)
-        seeds = range(1 if ids == "fresh" else BATCHES)
+        seeds = range(FRESH_STEPS if ids == "fresh" else BATCHES)
         drawn = [workloads.batch_ids(case, ids, seed)[0] for seed in seeds]
         return [(jde.ids(each), self.rows) for each in drawn]
 

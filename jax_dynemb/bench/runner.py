@@ -79,12 +79,9 @@ class Runner:
     def wall(self, suite: str, jobs: Iterable[Job]) -> Iterator[Figure]:
         """Yields a figure for each job, those that share tables together."""
         for ready in self.ready(jobs):
-            if ready.steps is None:
-                times = timing.time_chain(ready.chain, self.effort)
-            else:
-                times = timing.time_few(
-                    ready.chain, self.effort, ready.steps, ready.before
-                )
+            times = timing.time_chain(
+                ready.chain, self.effort, steps=ready.steps, before=ready.before
+            )
             yield self.figure(suite, ready, times)
 
     def busy(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, busy.Busy | None]]:

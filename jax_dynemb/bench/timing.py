@@ -101,48 +101,37 @@ class Chain:
 
 
 def time_chain(
-    chain: Runnable, effort: Effort, *, steps: int | None = None
+    chain: Runnable,
+    effort: Effort,
+    *,
+    steps: int | None = None,
+    before: Callable[[], None] | None = None,
 ) -> list[float]:
     """Times the steps of a chain.
+
+    What a run waits for once is no part of a step: the dispatch of its first one, which
+    nothing hides, and the news of its last. So a run of one step, as long as it is at
+    the median, is taken off a run of all, unless it was interrupted and took as long.
 
     Args:
       chain: warmed up here.
       effort: how long to measure.
       steps: steps of a repeat; chosen by `effort` if None.
-
-    Returns:
-      Seconds of one step in each repeat.
-    """
-    chain.run(steps or 4)  # warms up
-    if steps is None:
-        steps = effort.steps(chain.run(3))
-    return [chain.run(steps) for _ in range(effort.repeats)]
-
-
-def time_few(
-    chain: Runnable, effort: Effort, steps: int, before: Callable[[], None]
-) -> list[float]:
-    """Times steps of which there can only be a few, as those that fill a table.
-
-    What a run waits for once, the dispatch of its first step and the news of its last,
-    would weigh more than in a long one. So a run of one step, as long as it is at the
-    median, is taken off a run of all, unless it was interrupted and took as long.
-
-    Args:
-      chain: warmed up here.
-      effort: how often to measure.
-      steps: steps of a repeat, two or more.
-      before: prepares a run; is not timed.
+      before: prepares a run of `steps`, or of one; is not timed.
 
     Returns:
       Seconds of one step in each repeat.
     """
 
     def run(count: int) -> float:
-        before()
+        if before is not None:
+            before()
         return count * chain.run(count)
 
-    run(steps)  # warms up
+    run(steps or 4)  # warms up
+    steps = steps or effort.steps(run(3) / 3)
+    if steps == 1:
+        return [run(1) for _ in range(effort.repeats)]
     runs = [(run(1), run(steps)) for _ in range(effort.repeats)]
     alone = statistics.median(first for first, _ in runs)
     return [
