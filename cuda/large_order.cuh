@@ -15,7 +15,9 @@
 
 namespace dynemb::cuda {
 
-constexpr int64_t kItemsOfRow = 16 * kKeysThreads;  // at least
+constexpr int kItemsInFlight = 8;                               // of a thread
+constexpr int64_t kItemsOfRow = kItemsInFlight * kKeysThreads;  // at least
+constexpr int kKeysBlocks = 2;                                  // of a multiprocessor
 
 template <class SortKey>
 struct GradientOrder : SortBuffers<SortKey> {
@@ -77,16 +79,15 @@ __device__ __forceinline__ void make_keys(KeysCall<Size, SortKey, Op> const& p,
   auto const table = static_cast<SortKey>(feature.table) << p.slot_bits;
   auto* const keys = p.keys + call.first_item[range.feature];
   // Asked for together: nobody can tell that a key written is not a slot to be read.
-  constexpr int kInFlight = 8;
-  for (auto base = range.begin + threadIdx.x; base < range.end; base += kInFlight * kKeysThreads) {
-    int32_t slots[kInFlight];
+  for (auto base = range.begin + threadIdx.x; base < range.end; base += kItemsOfRow) {
+    int32_t slots[kItemsInFlight];
 #pragma unroll
-    for (int u = 0; u < kInFlight; ++u) {
+    for (int u = 0; u < kItemsInFlight; ++u) {
       auto const position = base + u * kKeysThreads;
       slots[u] = position < range.end ? feature.slots[position] : -1;
     }
 #pragma unroll
-    for (int u = 0; u < kInFlight; ++u) {
+    for (int u = 0; u < kItemsInFlight; ++u) {
       auto const position = base + u * kKeysThreads;
       if (position >= range.end) break;
       auto const key =
@@ -98,7 +99,7 @@ __device__ __forceinline__ void make_keys(KeysCall<Size, SortKey, Op> const& p,
 }
 
 template <class Size, class SortKey, class Op>
-__global__ void __launch_bounds__(kKeysThreads, 2)
+__global__ void __launch_bounds__(kKeysThreads, kKeysBlocks)
     keys_kernel(__grid_constant__ KeysCall<Size, SortKey, Op> const p) {
   __shared__ CounterRows own[Size::tables];
   __shared__ uint32_t counts[kDigits];
@@ -122,12 +123,25 @@ __global__ void __launch_bounds__(kKeysThreads, 2)
 // ---- host ---------------------------------------------------------------------------------------
 
 template <class Args>
+int64_t num_rows(Args const& args, int64_t items_of_row) {
+  int64_t rows = 0;
+  for (int32_t f = 0; f < args.num_features; ++f) {
+    rows += ceil_div(args.features[f].num_ids, items_of_row);
+  }
+  return rows;
+}
+
+// One turn of a block, or two where there would be more blocks than work at the same time.
+template <class Args>
 int64_t items_of_row(Args const& args) {
   int64_t largest = 0;
   for (int32_t t = 0; t < args.num_tables; ++t) {
     largest = std::max(largest, items_of_table(args, t));
   }
-  return items_of_row(largest, kItemsOfRow);
+  auto const places = kKeysBlocks * multiprocessors() - prologue_blocks(args);
+  auto const of_turn = items_of_row(largest, kItemsOfRow);
+  if (num_rows(args, of_turn) <= places) return of_turn;
+  return items_of_row(largest, 2 * kItemsOfRow);
 }
 
 // The items of a table are a segment.
