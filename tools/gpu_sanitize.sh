@@ -38,6 +38,6 @@ group() {
 export -f group
 
 "$PYTHON" -P -m pytest --collect-only -q -m "gpu and not slow" -p no:benchmark "$@" | grep '::' |
-  xargs -P 8 -n "${GROUP:-4}" bash -c 'group "$@"' _ | tee /dev/stderr |
+  xargs -P 8 -n "${GROUP:-4}" bash -c 'group "$@"' _ | tee -a /dev/stderr |
   awk '/^group ok/ {passed += $3} /^GROUP FAILED/ {failed += 1}
        END {printf "%d passed, %d failed groups\n", passed, failed; exit failed > 0}'
