@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/lookup.cu: training lookup: a kernel for probes, claims of empty slots and rows; then what
-// becomes of the ids without a slot (cuda/missing.cu), one kernel for a small batch, else three.
-// Where clocks are nanoseconds, one more asks for the time first.
+// cuda/lookup.cu: training lookup: a kernel for probes, claims of empty slots and rows, and one for
+// what becomes of the ids without a slot (cuda/missing.cu). Where clocks are nanoseconds, one more
+// asks for the time first.
 #include "core/lookup.h"
 #include "cuda/launch.h"
 #include "cuda/lookup_rows.cuh"

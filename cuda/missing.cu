@@ -83,9 +83,9 @@ __device__ __forceinline__ void count_lookup(MissingCall const& call) {
   for (auto t = warp; t < call.view.num_tables; t += warps) set_counters(call.counted[t]);
 }
 
-// Between phases. Blocks are no more than the GPU has room for, and a later kernel gets room when
-// all blocks of an earlier one have theirs: so none waits for one that has to wait for it. Who has
-// arrived for the `round`-th time sees what all have written before.
+// Between phases. Blocks are no more than the GPU has room for (host), and a later kernel gets room
+// when all blocks of an earlier one have theirs: so none waits for one that has to wait for it. Who
+// has arrived for the `round`-th time sees what all have written before.
 __device__ __forceinline__ void wait_for_blocks(uint32_t* arrived, uint32_t round) {
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -143,9 +143,11 @@ __global__ void __launch_bounds__(kThreads, 3)
 }  // namespace
 
 cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream) {
-  // As many blocks as work at the same time: most batches give them nothing to do.
-  auto const most = ceil_div(num_ids, kThreads);
-  return launch_early(missing_kernel, persistent_blocks(most, 3), stream, call);
+  // No more blocks than this GPU has room for at the same time, since they wait for each other.
+  // Most batches give them nothing to do.
+  auto const room = std::max<int64_t>(1, blocks_side_by_side(missing_kernel, 0));
+  auto const blocks = std::min(room, ceil_div(num_ids, kThreads));
+  return launch_early(missing_kernel, std::max<int64_t>(1, blocks), stream, call);
 }
 
 }  // namespace dynemb::cuda

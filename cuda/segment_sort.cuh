@@ -64,13 +64,21 @@ constexpr uint32_t kAll = 2u << 30;
 constexpr uint32_t kCountMask = kOwn - 1;
 
 __device__ __forceinline__ uint32_t published(uint32_t const* word) {
+#ifdef __CUDA_ARCH__
   uint32_t value;
   asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(value) : "l"(word));
   return value;
+#else
+  return *word;
+#endif
 }
 
 __device__ __forceinline__ void publish(uint32_t* word, uint32_t value) {
+#ifdef __CUDA_ARCH__
   asm volatile("st.relaxed.gpu.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
+#else
+  *word = value;
+#endif
 }
 
 template <class Key, int kMostSegments>
@@ -263,7 +271,11 @@ __global__ void __launch_bounds__(kThreads)
     sort_pass_kernel(__grid_constant__ SortPass<Key, kMostSegments> const pass) {
   wait_for_earlier();
   if (pass.takes_tickets) let_next_begin();
+#ifdef __CUDACC__
   extern __shared__ uint4 shared[];
+#else  // tests/cuda, where there is no GPU
+  auto* const shared = memory_of_block();
+#endif
   auto& memory = *reinterpret_cast<TileMemory<Key, kItems>*>(shared);
   clear_counts(memory.ranked[threadIdx.x / 32]);
   if constexpr (kFirst) memory.later.clear();

@@ -167,4 +167,4 @@ def bandwidth(device: Any, scale: float = 1.0) -> float:
     x = jax.device_put(jnp.zeros(floats, jnp.float32), device)
     step = jax.jit(lambda x: (x + 1.0, 0), donate_argnums=0)
     times = time_chain(Chain(step, x, [()]), Effort(seconds=0.1, fewest=3))
-    return 2 * 4 * floats / min(times)
+    return 2 * 4 * floats / statistics.median(times)

@@ -27,8 +27,11 @@ class Clockwork:
 
 def test_what_a_run_waits_for_once_is_not_of_a_step():
     chain, prepared = Clockwork(), []
-    note = lambda: prepared.append(len(chain.runs))  # noqa: E731
-    times = time_chain(chain, EFFORT, steps=9, before=note)
+
+    def prepare():
+        prepared.append(len(chain.runs))
+
+    times = time_chain(chain, EFFORT, steps=9, before=prepare)
     assert times == pytest.approx([STEP] * 3)
     assert chain.runs == [9] + [1, 9] * 3  # the last leaves tables as full as they get
     assert prepared == list(range(7))

@@ -122,7 +122,9 @@ void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copie
     if (was_empty(bucket, i)) marks[size_t(i)] = mark_of(hash_key(bucket.entries[i].key));
   }
   dynemb::testing::run_lockstep(lanes, [&](LockstepGroup const& group) {
-    auto full = FullBucket<LockstepGroup>(group, table.ref, bucket, bucket.entries, kClock);
+    std::vector<Entry> own(kBucketCapacity, {~Key{0}, 1});  // of other lanes: would go first
+    for (auto i = group.rank(); i < kBucketCapacity; i += lanes) own[size_t(i)] = bucket.entries[i];
+    auto full = FullBucket<LockstepGroup>(group, table.ref, bucket, own.data(), kClock);
     uint32_t rows_left = 0;
     for (auto const mark : waiting) {
       auto const may_claim = rank_of_mark(mark) >= full.lowest_rank();

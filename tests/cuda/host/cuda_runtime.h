@@ -41,6 +41,11 @@ constexpr int cudaDevAttrMultiProcessorCount = 0;
 
 inline cudaError_t cudaGetDevice(int*) { return cudaSuccess; }
 inline cudaError_t cudaDeviceGetAttribute(int*, int, int) { return cudaSuccess; }
+constexpr int cudaFuncAttributeMaxDynamicSharedMemorySize = 0;
+template <class Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel, int, int) {
+  return cudaSuccess;
+}
 template <class Kernel>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int*, Kernel, int, size_t) {
   return cudaSuccess;
@@ -193,10 +198,15 @@ inline std::function<void(std::vector<unsigned>&)> shuffle_blocks = [](auto&) {}
 
 }  // namespace dynemb::testing
 
+// The shared memory that a launch asks for.
+inline std::vector<uint4> dynamic_memory;
+inline uint4* memory_of_block() { return dynamic_memory.data(); }
+
 template <class Call>
-cudaError_t run_blocks(void (*kernel)(Call), int64_t blocks, int threads, size_t /*shared_bytes*/,
+cudaError_t run_blocks(void (*kernel)(Call), int64_t blocks, int threads, size_t shared_bytes,
                        cudaStream_t /*stream*/, Call const& call) {
   gridDim.x = static_cast<unsigned>(blocks);
+  dynamic_memory.resize((shared_bytes + sizeof(uint4) - 1) / sizeof(uint4));
   std::vector<unsigned> order;
   for (unsigned b = 0; b < gridDim.x; ++b) order.push_back(b);
   dynemb::testing::shuffle_blocks(order);
