@@ -145,9 +145,9 @@ __global__ void __launch_bounds__(kThreads, 3)
 cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream) {
   // No more blocks than this GPU has room for at the same time, since they wait for each other.
   // Most batches give them nothing to do.
-  auto const room = std::max<int64_t>(1, blocks_side_by_side(missing_kernel, 0));
-  auto const blocks = std::min(room, ceil_div(num_ids, kThreads));
-  return launch_early(missing_kernel, std::max<int64_t>(1, blocks), stream, call);
+  auto const room = blocks_side_by_side(missing_kernel, 0);
+  auto const blocks = std::max<int64_t>(1, std::min(room, ceil_div(num_ids, kThreads)));
+  return launch_early(missing_kernel, blocks, stream, call);
 }
 
 }  // namespace dynemb::cuda
