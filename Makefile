@@ -123,7 +123,7 @@ cuda: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile the CUDA module and step
 
 # ---- checks that run nothing: they need make install EXTRAS=dev, or EXTRAS=dev,docs --------------
 
-CPP_FILES = $(shell find core cpu cuda xla_ffi tests/core tests/cuda benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
+CPP_FILES = $(shell find core cpu cuda xla_ffi tests/core tests/cuda tests/fuzz benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
 LINTERS := ruff-format ruff-check pyright clang-format floors changelog
 .PHONY: $(LINTERS)

@@ -61,7 +61,7 @@ inline bool is_work(std::string const& name) {
 
 // The id of a rank: below the reserved ones.
 inline Key id_of(uint64_t rank, int32_t table) {
-  return hash_key(rank + (static_cast<uint64_t>(table) << 32)) >> 1;
+  return hash_number(rank + (static_cast<uint64_t>(table) << 32)) >> 1;
 }
 
 // Ranks of ids: all as likely, or that of rank r as r^-1.05 (workloads.POWER).

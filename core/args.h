@@ -8,6 +8,7 @@
 
 #include "core/feature_ref.h"
 #include "core/optimizer.h"
+#include "core/stamp.h"
 #include "core/table_ref.h"
 
 namespace dynemb {
@@ -19,6 +20,7 @@ struct LookupArgs {
   int32_t num_tables;
   int32_t num_features;
   uint32_t const* given_scores;  // [num_tables] where a table has customized scores; else null
+  Stamp* stamps;                 // [num_tables], for the update; null in a find
   TableRef tables[kMaxTables];
   FeatureRef features[kMaxFeatures];
 };
@@ -29,7 +31,8 @@ using FindArgs = LookupArgs;
 struct UpdateArgs {
   int32_t num_tables;
   int32_t num_features;
-  float const* hyper;  // [num_tables, kNumHyperParameters]
+  float const* hyper;   // [num_tables, kNumHyperParameters]
+  Stamp const* stamps;  // [num_tables], of the lookup; or null
   OptimizerKind optimizers[kMaxTables];
   TableRef tables[kMaxTables];
   FeatureRef features[kMaxFeatures];  // rows: the gradients
@@ -46,17 +49,18 @@ struct RowSums {
 };
 
 // The sum of the gradients of each live row, without an update. A table without an index is one
-// of groups: its slots are not checked.
+// of groups: its slots are compared with their number, and belong to no id.
 struct ReduceArgs {
   int32_t num_tables;
   int32_t num_features;
   int32_t counts_step;       // 1: counts as an update of the tables
+  Stamp const* stamps;       // [num_tables], of the lookup; or null
   RowSums sums[kMaxTables];  //
   TableRef tables[kMaxTables];
   FeatureRef features[kMaxFeatures];
 };
 
-// Rows in order of `slots`; a negative slot reads zeros and writes nothing.
+// Rows in order of `slots`; a slot that the table does not have reads zeros and writes nothing.
 struct RowsArgs {
   int64_t num_slots;
   int32_t const* slots;       // [num_slots]
@@ -87,12 +91,25 @@ struct ExportArgs {
   TableRef table;
 };
 
+enum class LengthType : int32_t { kInt32 = 0, kUInt32 = 1, kInt64 = 2, kUInt64 = 3 };
+
+// Where the bags of a jagged input begin, see core/offsets.h.
+struct OffsetsArgs {
+  int64_t num_bags;
+  void const* lengths;  // [num_bags] of type, any numbers
+  LengthType type;
+  int32_t capacity;     // ids that there are, below 2^31 - 1
+  int32_t* offsets;     // [num_bags + 1]
+  uint32_t* malformed;  // [1] bags that were cut
+};
+
 // The ids of one table in a batch. Its owners' segments follow each other, and those of the part
 // before come first.
 struct RoutePart {
   int64_t size;
   int32_t first_segment;
   int32_t owners;
+  HashFactors hash;
 };
 
 // The distinct ids of several tables, numbered in order of (table, hash); see core/route.h.

@@ -136,7 +136,7 @@ DYNEMB_HD Victim find_victim(TableRef const& table, Bucket const& bucket, uint64
   auto first = -1;
   for (int place = 0; place < kBucketCapacity; ++place) {
     auto const word = seen[place] = atomic_load(claim_word(bucket, place));
-    auto const score = was_empty(bucket, place) ? mark_of(hash_key(word)) : word;
+    auto const score = was_empty(bucket, place) ? mark_of(hash_key(word, table.hash)) : word;
     if (score == mark) return {place, word};
     auto const rank = ranking.of(score);
     first = rank < lowest ? place : first;

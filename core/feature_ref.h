@@ -8,6 +8,7 @@
 
 #include "core/keys.h"
 #include "core/macros.h"
+#include "core/table_ref.h"
 #include "core/value_type.h"
 
 namespace dynemb {
@@ -53,6 +54,17 @@ DYNEMB_HD BagRange bag_range(FeatureRef const& feature, int64_t bag) {
   return {feature.offsets[bag], feature.offsets[bag + 1]};
 }
 
+// The part of a range that lies in another one, or nothing at its begin or end. A call's offsets
+// are made by core/offsets.h, and lie in order; but nothing may be read outside of an array if they
+// do not.
+DYNEMB_HD BagRange within(BagRange const& range, BagRange const& limits) {
+  auto const clamped = [&](int64_t position, int64_t least) {
+    return position < least ? least : position > limits.end ? limits.end : position;
+  };
+  auto const begin = clamped(range.begin, limits.begin);
+  return {begin, clamped(range.end, begin)};
+}
+
 // A division of 64 bits takes five times as long as one of 32.
 DYNEMB_HD int64_t quotient(int64_t dividend, int64_t divisor) {
   if ((dividend | divisor) >> 32 != 0) return dividend / divisor;
@@ -76,6 +88,12 @@ DYNEMB_HD int64_t bag_of(FeatureRef const& feature, int64_t position) {
     (feature.offsets[middle] <= position ? low : high) = middle;
   }
   return low;
+}
+
+// The slots that the gradients of a feature may go to: none where it has no bags, since then it has
+// no gradients either, whatever its slots are.
+DYNEMB_HD uint32_t slot_limit(TableRef const& table, FeatureRef const& feature) {
+  return feature.num_bags == 0 ? 0 : num_slots(table);
 }
 
 DYNEMB_HD float weight_of(FeatureRef const& feature, int64_t position) {

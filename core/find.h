@@ -65,7 +65,7 @@ DYNEMB_HD int find_in_bucket(Bucket const& bucket, Key key, uint64_t hash) {
 
 // The slot of `key`, or kMissingSlot.
 DYNEMB_HD int32_t find(TableRef const& table, Key key) {
-  auto const hash = hash_key(key);
+  auto const hash = hash_key(key, table.hash);
   auto const bucket = local_bucket_of(table, hash);
   auto const place = find_in_bucket(bucket_at(table, bucket), key, hash);
   return place < 0 ? kMissingSlot : static_cast<int32_t>(bucket * kBucketCapacity + place);

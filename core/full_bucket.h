@@ -43,7 +43,7 @@ class FullBucket {
       keys_[i] = entry.key;
       some_stay |= ranks_[i] == kNeverGoes;
     }
-    if (some_stay) rank_claimed(bucket);
+    if (some_stay) rank_claimed(bucket, table.hash);
     find_first();
   }
 
@@ -95,11 +95,11 @@ class FullBucket {
   }
 
   // The score of a new key that has a slot already is the clock's, as if it never went.
-  DYNEMB_HD void rank_claimed(Bucket const& bucket) {
+  DYNEMB_HD void rank_claimed(Bucket const& bucket, HashFactors hash) {
     DYNEMB_UNROLLED
     for (int i = 0; i < slots(); ++i) {
       if (ranks_[i] != kNeverGoes || !was_empty(bucket, place(i))) continue;
-      ranks_[i] = rank_of_mark(mark_of(hash_key(keys_[i])));
+      ranks_[i] = rank_of_mark(mark_of(hash_key(keys_[i], hash)));
     }
   }
 

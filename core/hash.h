@@ -3,6 +3,13 @@
 
 // core/hash.h: key -> hash -> bucket, digest, mark. Part of the checkpoint format: never change
 // what these functions return.
+//
+// A table may have a secret seed, so that whoever chooses ids cannot aim at a bucket. The seed
+// replaces the two multipliers of the hash, at no cost. Why not xor it with the key: the steps
+// between the products are linear, so that pairs of ids with chosen differences would share a
+// bucket far more often than by chance, whatever the seed. A product with a secret odd factor
+// leaves no such difference: whatever two ids are, they share one of n buckets for about 4 / n of
+// all second factors at most (docs/decisions.md).
 #pragma once
 
 #include <cstdint>
@@ -12,15 +19,34 @@
 
 namespace dynemb {
 
-// The finaliser of MurmurHash3 (Austin Appleby, public domain). It is a bijection of 64-bit
-// integers: two keys never share a hash, which core/claim.h relies on.
-DYNEMB_HD uint64_t hash_key(Key key) {
+// The multipliers of a table's hash. Odd, so that a product can be undone.
+struct HashFactors {
+  uint64_t first;
+  uint64_t second;
+};
+
+// Those of MurmurHash3's finaliser (Austin Appleby, public domain), for tables without a seed.
+DYNEMB_HD HashFactors plain_factors() { return {0xff51afd7ed558ccdull, 0xc4ceb9fe1a85ec53ull}; }
+
+// A bijection of 64-bit integers: two keys of a table never share a hash, which core/claim.h relies
+// on.
+DYNEMB_HD uint64_t hash_key(Key key, HashFactors factors) {
   key ^= key >> 33;
-  key *= 0xff51afd7ed558ccdull;
+  key *= factors.first;
   key ^= key >> 33;
-  key *= 0xc4ceb9fe1a85ec53ull;
+  key *= factors.second;
   key ^= key >> 33;
   return key;
+}
+
+// For what is not a key of a table.
+DYNEMB_HD uint64_t hash_number(uint64_t number) { return hash_key(number, plain_factors()); }
+
+// Each factor alone is any odd number for two of all seeds. Seed 0 changes nothing.
+DYNEMB_HD HashFactors factors_of_seed(uint64_t seed) {
+  auto const plain = plain_factors();
+  return {plain.first ^ hash_number(seed) << 1,
+          plain.second ^ hash_number(seed * 0x9e3779b97f4a7c15ull) << 1};
 }
 
 // The high bits of the hash choose the bucket, so a range of buckets is a range of hashes:

@@ -37,7 +37,7 @@ DYNEMB_HD bool same_slot(uint64_t one, uint64_t other) { return one >> 32 == oth
 
 DYNEMB_HD void note_writer(LastWriters const& writers, int32_t slot, int64_t position) {
   auto const writer = writer_of(slot, position);
-  for (auto i = hash_key(static_cast<uint64_t>(slot));; ++i) {
+  for (auto i = hash_number(static_cast<uint64_t>(slot));; ++i) {
     auto* const entry = writers.entries + (i & writers.mask);
     auto seen = atomic_load(entry);
     if (seen == 0) seen = compare_and_swap(entry, 0, writer);
@@ -51,7 +51,7 @@ DYNEMB_HD void note_writer(LastWriters const& writers, int32_t slot, int64_t pos
 // Precondition: the position has been noted, and all others too.
 DYNEMB_HD bool is_last_writer(LastWriters const& writers, int32_t slot, int64_t position) {
   auto const writer = writer_of(slot, position);
-  for (auto i = hash_key(static_cast<uint64_t>(slot));; ++i) {
+  for (auto i = hash_number(static_cast<uint64_t>(slot));; ++i) {
     auto const seen = writers.entries[i & writers.mask];
     if (same_slot(seen, writer)) return seen == writer;
   }

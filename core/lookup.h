@@ -50,7 +50,7 @@ struct Pending {
 // Takes an empty slot, if there is one; else the key is still missing, and claim_full decides.
 // `from`: claim_empty.
 DYNEMB_HD Pending claim_empty_slot(TableRef const& table, Key key, uint64_t clock, int from = 0) {
-  auto const hash = hash_key(key);
+  auto const hash = hash_key(key, table.hash);
   auto const bucket = local_bucket_of(table, hash);
   auto const result = claim_empty(bucket_at(table, bucket), key, hash, from);
   if (result.place < 0) return {kMissingSlot, kNotWon};
@@ -64,7 +64,7 @@ DYNEMB_HD Pending claim_empty_slot(TableRef const& table, Key key, uint64_t cloc
 DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, uint64_t clock) {
   auto const claimed = claim_empty_slot(table, key, clock);
   if (claimed.slot != kMissingSlot) return claimed;
-  auto const hash = hash_key(key);
+  auto const hash = hash_key(key, table.hash);
   auto const bucket = local_bucket_of(table, hash);
   auto const result = claim_full(table, bucket_at(table, bucket), key, hash, clock);
   if (result.place < 0) return {kRefusedSlot, kNotWon};
@@ -87,7 +87,7 @@ DYNEMB_HD bool store_key(TableRef const& table, Key key, int32_t pending_slot, u
   auto const slot = pending(pending_slot);  // its own inverse
   auto const bucket = bucket_at(table, slot / kBucketCapacity);
   auto const place = slot % kBucketCapacity;
-  auto const hash = hash_key(key);
+  auto const hash = hash_key(key, table.hash);
   auto const* const entry = bucket.entries + place;
   if (atomic_load(&entry->score) == mark_of(hash)) {
     bring_in(bucket, place, key, hash, first_score(table.policy, clock));
@@ -111,7 +111,7 @@ DYNEMB_HD Resolved resolve(TableRef const& table, Key key, Pending const& claime
     // A full bucket has given the slot to another new key. (The key says the same, on another
     // line.)
     if (*digest_at(table, slot) != 0) return {kRefusedSlot, false};
-    *digest_at(table, slot) = digest_of(hash_key(key));
+    *digest_at(table, slot) = digest_of(hash_key(key, table.hash));
   } else if (*key_at(table, slot) != key) {
     return {kRefusedSlot, false};
   }

@@ -40,10 +40,19 @@ struct alignas(16) Optimizer {
   float correction1, correction2;  // 1 / (1 - beta^t), t = 1 in the first update
 };
 
+// The least epsilon. A zero gradient on a zero state divides zero by epsilon, which must be zero,
+// not NaN. It is the root of the least normal float: the square of a smaller gradient may be
+// flushed to zero, and the quotient then stays near one. Gradients above 2^-39 do not notice.
+constexpr float kLeastEpsilon = 0x1p-63f;
+
+DYNEMB_HD float safe_epsilon(float epsilon) {
+  return epsilon > kLeastEpsilon ? epsilon : kLeastEpsilon;  // NaN too becomes the least
+}
+
 DYNEMB_HD Optimizer make_optimizer(OptimizerKind kind, float const* hyper, uint64_t step) {
   Optimizer result{kind,
                    hyper[kLearningRate],
-                   hyper[kEpsilon],
+                   safe_epsilon(hyper[kEpsilon]),
                    hyper[kBeta1],
                    hyper[kBeta2],
                    hyper[kWeightDecay],

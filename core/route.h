@@ -27,9 +27,9 @@ DYNEMB_HD int32_t owner_of(uint64_t hash, int32_t owners) {
 constexpr uint32_t kPaddingSortKey = ~uint32_t{0};
 constexpr int kTieBits = 33;
 
-DYNEMB_HD uint32_t sort_key(Key id) {
+DYNEMB_HD uint32_t sort_key(Key id, HashFactors hash) {
   if (is_padding(id)) return kPaddingSortKey;
-  auto const upper = static_cast<uint32_t>(hash_key(id) >> 32);
+  auto const upper = static_cast<uint32_t>(hash_key(id, hash) >> 32);
   return upper == kPaddingSortKey ? kPaddingSortKey - 1 : upper;
 }
 

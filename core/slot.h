@@ -5,6 +5,10 @@
 //
 // A slot number is local to a shard. Negative values say why an id has no row; "pending" exists
 // between the phases of one lookup only and never leaves it.
+//
+// Who comes with slots (an update, a gather, a scatter) has them from a caller: they may be those
+// of another table, or any numbers. So each is compared with its table where it is used, and what
+// does not fit is passed over.
 #pragma once
 
 #include <cstdint>
@@ -20,5 +24,15 @@ constexpr int32_t kMissingSlot = -3;  // not in the table, not claimed yet
 // `slot` is claimed for this id, unless a key of higher rank takes it before the phase ends.
 DYNEMB_HD int32_t pending(int32_t slot) { return -4 - slot; }
 DYNEMB_HD bool is_pending(int32_t slot) { return slot <= -4; }
+
+// Whether a slot is one of the first `num_slots`: one comparison, also for negative ones.
+DYNEMB_HD bool is_live(int32_t slot, uint32_t num_slots) {
+  return static_cast<uint32_t>(slot) < num_slots;
+}
+
+// Whether it says that it has a row, and has none: an update counts these.
+DYNEMB_HD bool is_foreign(int32_t slot, uint32_t num_slots) {
+  return slot >= 0 && !is_live(slot, num_slots);
+}
 
 }  // namespace dynemb

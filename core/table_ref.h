@@ -47,6 +47,9 @@ enum Counter : int32_t {
   // above 32 bits those whose bucket is full. 0 between operations, in all rows: so no kernel has
   // to clear it first.
   kWaiting,
+  kMalformedLengths,  // bags whose lengths were negative or more than there are ids, and were cut
+  kNonfinite,         // rows whose update, or insertion, was skipped: a number was not finite
+  kStamp,             // of the arrays: tells tables of one config apart, see core/stamp.h
   kNumCounters
 };
 
@@ -75,10 +78,19 @@ struct TableRef {
   int32_t state_width[kMaxStates];  // dim, or 1
   float state_initial[kMaxStates];
   ScorePolicy policy;
-  int32_t evicts;  // 0: a full bucket refuses new keys
+  int32_t evicts;                      // 0: a full bucket refuses new keys
+  int32_t skips_nonfinite;             // 1: a row whose gradient is not finite keeps its values
+  uint32_t num_groups;                 // of a table without an index: its slots are their numbers
+  HashFactors hash = plain_factors();  // of its keys, from the table's seed
   Initializer initializer;
   Initializer eval_initializer;
 };
+
+// What every slot that a caller brings is compared with (core/slot.h).
+DYNEMB_HD uint32_t num_slots(TableRef const& table) {
+  if (table.index == nullptr) return table.num_groups;
+  return static_cast<uint32_t>(table.local_buckets * kBucketCapacity);
+}
 
 DYNEMB_HD Bucket bucket_at(TableRef const& table, int64_t local_bucket) {
   auto* const base = table.index + local_bucket * kBucketBytes;

@@ -12,7 +12,6 @@ constexpr int64_t kIdsPerChunk = 1024;
 
 void erase(EraseArgs const& args, ThreadPool const& pool) {
   auto* const counters = args.table.counters;
-  set_in_each_row(args.table, kClock, next_clock(counters[kClock], 0));
   for_each_range(pool, args.num_ids, kIdsPerChunk, [&](int64_t begin, int64_t end) {
     for (auto i = begin; i < end; ++i) {
       args.slots[i] = find_to_erase(args.table, load_key(args.ids, args.id_type, i));

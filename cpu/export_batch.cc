@@ -39,8 +39,10 @@ void write_bucket(ExportArgs const& args, int64_t index, int64_t to) {
 }  // namespace
 
 void export_batch(ExportArgs const& args, ThreadPool const& pool) {
-  auto const first = int64_t{*args.first_bucket};
-  auto const live = std::clamp(args.table.local_buckets - first, int64_t{0}, args.num_buckets);
+  // What of the range is in the shard: buckets before and past it count as empty.
+  auto const first = std::max(int64_t{*args.first_bucket}, int64_t{0});
+  auto const end = std::min(*args.first_bucket + args.num_buckets, args.table.local_buckets);
+  auto const live = std::max(end - first, int64_t{0});
   std::vector<int64_t> start(size_t(live) + 1, 0);
   for_each_range(pool, live, kBucketsPerChunk, [&](int64_t begin, int64_t end) {
     for (auto b = begin; b < end; ++b) {

@@ -45,7 +45,10 @@ inline std::vector<FeatureChunk> cut_bags(FeatureRef const* features, int32_t nu
           end = begin + grain;
         } else {
           next_bag = std::max(bag + 1, bag_of(feature, begin + grain));
-          if (next_bag < end_bag) end = bag_range(feature, next_bag).begin;
+          if (next_bag < end_bag) {
+            auto const first = bag_range(feature, next_bag).begin;
+            end = std::clamp(first, begin, feature.num_ids);
+          }
         }
       }
       chunks.push_back({f, begin, end, bag, next_bag});

@@ -19,12 +19,13 @@ constexpr int kMostShift = 18;             // 1 MiB where the batch is small for
 constexpr int64_t kMostPartitions = 4096;  // or more, where tables have more than 2^30 slots
 constexpr int64_t kKeysAhead = 64;         // positions whose keys are on their way
 
-int64_t num_slots(TableRef const& table) { return table.local_buckets * kBucketCapacity; }
+// Of partitions there are enough for these, also where a table is one of fewer groups.
+int64_t room_for_slots(TableRef const& table) { return table.local_buckets * kBucketCapacity; }
 
 int choose_shift(Gradients const& gradients, int64_t num_ids, int64_t num_threads) {
   int64_t slots = 0;
   for (auto t = gradients.first_table; t < gradients.end_table; ++t) {
-    slots += num_slots(gradients.tables[t]);
+    slots += room_for_slots(gradients.tables[t]);
   }
   auto const wanted = std::max(num_threads * 4, num_ids / kIdsPerPartition);
   auto shift = kLeastShift;
@@ -33,36 +34,44 @@ int choose_shift(Gradients const& gradients, int64_t num_ids, int64_t num_thread
   return shift;
 }
 
-// Calls put(position, slot, bag) for the positions that have a slot.
+// Calls put(position, slot, bag) for the positions that have a slot below the limit; returns how
+// many have one above it.
 template <class Put>
-void for_each_live(FeatureRef const& feature, int64_t begin, int64_t end, Put const& put) {
+uint64_t for_each_live(FeatureRef const& feature, uint32_t limit, int64_t begin, int64_t end,
+                       Put const& put) {
   auto const* const slots = feature.slots;
+  uint64_t foreign = 0;
+  auto const look_at = [&](int64_t position, auto const& bag_at) {
+    auto const slot = slots[position];
+    if (is_live(slot, limit)) return put(position, slot, bag_at(position));
+    foreign += is_foreign(slot, limit) ? 1 : 0;
+  };
   if (feature.bag_size == 1) {
-    for (auto position = begin; position < end; ++position) {
-      if (slots[position] >= 0) put(position, slots[position], position);
-    }
-    return;
+    auto const itself = [](int64_t position) { return position; };
+    for (auto position = begin; position < end; ++position) look_at(position, itself);
+    return foreign;
   }
   BagCursor bags(feature, begin);
-  for (auto position = begin; position < end; ++position) {
-    if (slots[position] >= 0) put(position, slots[position], bags.bag_at(position));
-  }
+  auto const bag_at = [&](int64_t position) { return bags.bag_at(position); };
+  for (auto position = begin; position < end; ++position) look_at(position, bag_at);
+  return foreign;
 }
 
-// The same, but for slots that hold another id by now; returns how many these are.
+// The same, but for slots that hold another id by now, which are counted, too.
 template <class Put>
-uint64_t for_each_kept(TableRef const& table, FeatureRef const& feature, int64_t begin, int64_t end,
-                       Put const& put) {
+uint64_t for_each_kept(TableRef const& table, FeatureRef const& feature, uint32_t limit,
+                       int64_t begin, int64_t end, Put const& put) {
   auto ahead = begin;
   uint64_t lost = 0;
-  for_each_live(feature, begin, end, [&](int64_t position, int32_t slot, int64_t bag) {
+  auto const keep = [&](int64_t position, int32_t slot, int64_t bag) {
     for (auto const limit = std::min(position + kKeysAhead, end); ahead < limit; ++ahead) {
       __builtin_prefetch(key_at(table, std::max(feature.slots[ahead], 0)));
     }
     auto const is_kept = *key_at(table, slot) == load_key(feature.ids, feature.id_type, position);
     is_kept ? put(position, slot, bag) : static_cast<void>(++lost);
-  });
-  return lost;
+  };
+  auto const foreign = for_each_live(feature, limit, begin, end, keep);
+  return lost + foreign;
 }
 
 }  // namespace
@@ -81,7 +90,7 @@ PartitionLayout::PartitionLayout(Gradients const& gradients, int64_t num_threads
   }
   shift = choose_shift(gradients, num_entries, num_threads);
   for (auto t = gradients.first_table; t < gradients.end_table; ++t) {
-    auto const partitions = ((num_slots(gradients.tables[t]) - 1) >> shift) + 1;
+    auto const partitions = ((room_for_slots(gradients.tables[t]) - 1) >> shift) + 1;
     first_partition.push_back(first_partition.back() + partitions);
   }
   int64_t entry = 0;
@@ -125,12 +134,10 @@ void GradientRuns::deal(PartitionLayout::Piece const& piece) {
                    static_cast<uint32_t>(bag), static_cast<uint32_t>(position)};
   };
   auto const checks = table.index != nullptr && !keeps_slots(table);  // groups have no ids
-  if (checks) {
-    auto const lost = for_each_kept(table, feature, begin, end, put);
-    if (gradients_.counts_lost && lost > 0) fetch_add(table.counters + kLostUpdates, lost);
-  } else {
-    for_each_live(feature, begin, end, put);
-  }
+  auto const limit = slot_limit(table, feature, gradients_.stamp_of(feature.table));
+  auto const lost = checks ? for_each_kept(table, feature, limit, begin, end, put)
+                           : for_each_live(feature, limit, begin, end, put);
+  if (gradients_.counts_lost && lost > 0) fetch_add(table.counters + kLostUpdates, lost);
 
   uint32_t sum = 0;  // from counts to the first places; dealing turns these into ends
   for (int64_t p = 0; p < partitions; ++p) {

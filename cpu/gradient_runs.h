@@ -25,7 +25,12 @@ struct Gradients {
   int32_t first_table, end_table;  // features of others are passed over
   FeatureRef const* features;
   int32_t num_features;
+  Stamp const* stamps;  // [tables], of the lookup; or null
   bool counts_lost;
+
+  Stamp const* stamp_of(int32_t table) const {
+    return stamps == nullptr ? nullptr : stamps + table;
+  }
 };
 
 // A position that has a live row.

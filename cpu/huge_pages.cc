@@ -34,7 +34,7 @@ class Progress {
  public:
   Progress(uintptr_t address, size_t bytes) {
     static std::atomic<uint64_t> all[1024] = {};
-    auto const hash = hash_key(address ^ (uint64_t{bytes} << 20));
+    auto const hash = hash_number(address ^ (uint64_t{bytes} << 20));
     entry_ = &all[hash >> 54];
     tag_ = hash << kCountBits | uint64_t{1} << (kCountBits - 1);  // never 0
   }

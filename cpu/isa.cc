@@ -11,15 +11,22 @@
 namespace dynemb::cpu {
 namespace {
 
+// Of those in the build.
 Isa best_isa() {
 #ifdef DYNEMB_X86
   __builtin_cpu_init();
-  auto const avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
-                    __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") &&
-                    __builtin_cpu_supports("lzcnt") && __builtin_cpu_supports("f16c");
-  auto const avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  [[maybe_unused]] auto const avx2 =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
+      __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") &&
+      __builtin_cpu_supports("lzcnt") && __builtin_cpu_supports("f16c");
+  [[maybe_unused]] auto const avx512 =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+#ifdef DYNEMB_AVX512_LOOPS
   if (avx2 && avx512) return Isa::kAvx512;
+#endif
+#ifdef DYNEMB_AVX2_LOOPS
   if (avx2) return Isa::kAvx2;
 #endif
   return Isa::kPortable;

@@ -60,6 +60,7 @@ struct Lookup {
       set_in_each_row(table, kClock, clock);
       set_in_each_row(table, kLookups, table.counters[kLookups] + 1);
       use[i] = {clock, args.given_scores == nullptr ? 0 : args.given_scores[i]};
+      if (args.stamps != nullptr) args.stamps[i] = stamp_of(table, clock);
     }
   }
 
@@ -146,7 +147,7 @@ struct Lookup {
     auto const& bags = open[size_t(index)].bags;
     if (bags.empty()) return;
     with_writer(task_of(chunk, false), nullptr, [&](auto, auto& writer) {
-      for (auto const bag : bags) writer.write_bag(bag);
+      for (auto const bag : bags) writer.write_bag(bag, {chunk.begin, chunk.end});
     });
   }
 

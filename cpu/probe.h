@@ -76,8 +76,9 @@ class Probe {
   // Always a whole group, in loops that the compiler vectorises.
   void hash(Group& group) const {
     auto const num_buckets = table_.num_buckets;
+    auto const factors = table_.hash;
     uint64_t hashes[kProbeGroup];
-    for (int i = 0; i < kProbeGroup; ++i) hashes[i] = hash_key(group.keys[i]);
+    for (int i = 0; i < kProbeGroup; ++i) hashes[i] = hash_key(group.keys[i], factors);
     for (int i = 0; i < kProbeGroup; ++i) {
       group.buckets[i] = static_cast<uint32_t>(bucket_of(hashes[i], num_buckets));
     }

@@ -69,7 +69,7 @@ void probe_rows(RowTask const& task, FeatureChunk const& chunk, std::vector<int6
                 Settle const& settle) {
   with_writer(task, put_off, [&](auto isa, auto& writer) {
     Probe<decltype(isa)::value> probe(task.table, task.feature);
-    writer.start(chunk.first_bag, chunk.end_bag);
+    writer.start(chunk.first_bag, chunk.end_bag, {chunk.begin, chunk.end});
     auto const has_rows = writer.has_rows();
     auto* const slots = task.feature.slots;
     auto const found = [&](int64_t position, int32_t slot, Entry* entry) {

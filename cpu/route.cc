@@ -59,7 +59,7 @@ void load_entries(RouteArgs const& args, PartRun& run, Entry* to) {
     if (is_padding(args.ids[i])) {
       args.unique_of[i] = static_cast<int32_t>(args.num_ids);
     } else {
-      *next++ = {hash_key(args.ids[i]), static_cast<int32_t>(i)};
+      *next++ = {hash_key(args.ids[i], run.part.hash), static_cast<int32_t>(i)};
     }
   }
   run.num_entries = next - to;

@@ -42,10 +42,11 @@ class RowWriter {
         lines_(size_t(table.dim - 1) / 16 + 1),
         buffer_(lines_ * 2) {}
 
-  // What follows is about these bags.
-  void start(int64_t first_bag, int64_t end_bag) {
+  // What follows is about these bags, which have none but these positions.
+  void start(int64_t first_bag, int64_t end_bag, BagRange const& positions) {
     bag_ = first_bag;
     end_bag_ = end_bag;
+    positions_ = positions;
     if (bag_ < end_bag_) start_bag();
   }
 
@@ -64,18 +65,19 @@ class RowWriter {
 
   // Precondition: positions before `begin` are written, the slots of those before `end` are known.
   void write(int64_t begin, int64_t end) {
-    prefetch<Cache::kFirst>(begin, std::min(end, begin + kRowsAhead));
-    for (; begin < end; begin += kRowsInTurn) {
-      auto const next = std::min(end, begin + kRowsInTurn);
-      prefetch<Cache::kFirst>(begin + kRowsAhead, std::min(end, next + kRowsAhead));
-      write_until(next);
-    }
-    write_until(end);  // empty bags
+    auto asked = begin;
+    do {  // once where there is no position: for empty bags
+      begin = std::min(end, begin + kRowsInTurn);
+      auto const ask = std::min(end, begin + kRowsAhead);
+      prefetch<Cache::kFirst>(asked, ask);
+      asked = ask;
+      write_until(begin);
+    } while (begin < end);
   }
 
   // A bag that was put off, now that all slots are known.
-  void write_bag(int64_t bag) {
-    start(bag, bag + 1);
+  void write_bag(int64_t bag, BagRange const& positions) {
+    start(bag, bag + 1, positions);
     write_until(range_.end);
   }
 
@@ -124,15 +126,15 @@ class RowWriter {
       range_ = {bag_, end_bag_};
       bag_ = end_bag_ - 1;
     } else {
-      range_ = bag_range(feature_, bag_);
+      range_ = within(bag_range(feature_, bag_), positions_);
     }
     position_ = range_.begin;
     count_ = 0;
     waits_ = false;
   }
 
-  // What an id without a row reads; null for padding.
-  V const* initial_row(int64_t position) {
+  // What an id without a row reads; null for padding. Apart: rare, and long where it is inlined.
+  __attribute__((noinline)) V const* initial_row(int64_t position) {
     if (feature_.slots[position] == kPaddingSlot) return nullptr;
     auto const key = load_key(feature_.ids, feature_.id_type, position);
     initialize_row(ScalarGroup{}, missing_, row_seed(table_), key, table_.dim, initial());
@@ -156,19 +158,9 @@ class RowWriter {
     copy_row(row, table_.dim, out, streams_);
   }
 
+  // Adds the rows of positions up to `stop`: as many at once as follow each other with a row, or
+  // one initial row.
   void add_until(int64_t stop) {
-    while (position_ < stop) {
-      add_found(stop);
-      if (position_ == stop) return;
-      waits_ = waits_ || feature_.slots[position_] == kMissingSlot;
-      auto const* const row = waits_ ? nullptr : initial_row(position_);
-      if (row != nullptr) add(&row, 1);
-      ++position_;
-    }
-  }
-
-  // Adds the rows of positions up to `stop`, or to the first that has no row.
-  void add_found(int64_t stop) {
     while (position_ < stop) {
       V const* rows[kRowsAtOnce];
       auto const most = static_cast<int>(std::min<int64_t>(kRowsAtOnce, stop - position_));
@@ -178,9 +170,14 @@ class RowWriter {
         if (slot < 0) break;
         rows[count] = row_at<V>(table_, slot);
       }
+      auto const passed = std::max(count, 1);
+      if (count == 0) {
+        waits_ = waits_ || feature_.slots[position_] == kMissingSlot;
+        rows[0] = waits_ ? nullptr : initial_row(position_);
+        count = rows[0] == nullptr ? 0 : 1;
+      }
       if (count > 0) add(rows, count);
-      position_ += count;
-      if (count < most) return;
+      position_ += passed;
     }
   }
 
@@ -247,6 +244,7 @@ class RowWriter {
   size_t const lines_;
   std::vector<Line> buffer_;  // [2, lines]: the sum, the row of an id that has none
   int64_t bag_ = 0, end_bag_ = 0;
+  BagRange positions_{0, 0};
   BagRange range_{0, 0};
   int64_t position_ = 0;
   int64_t count_ = 0;

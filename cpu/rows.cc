@@ -22,11 +22,11 @@ void read_row(RowsArgs const& args, int64_t i, V const* row) {
   for (int32_t c = 0; c < args.table.dim; ++c) out[c] = row == nullptr ? 0.0f : to_float(row[c]);
 }
 
-void read_state(RowsArgs const& args, int64_t i, int32_t slot, int s) {
+void read_state(RowsArgs const& args, int64_t i, int32_t slot, bool live, int s) {
   auto const& table = args.table;
   auto const width = table.state_width[s];
   auto* const out = args.states[s] + i * width;
-  if (slot < 0) {
+  if (!live) {
     std::fill_n(out, width, 0.0f);
   } else if (has_unwritten_states(table, slot)) {
     std::fill_n(out, width, table.state_initial[s]);
@@ -39,11 +39,12 @@ template <class V>
 void gather_one(RowsArgs const& args, int64_t i) {
   auto const& table = args.table;
   auto const slot = args.slots[i];
-  if (args.values != nullptr) read_row<V>(args, i, slot < 0 ? nullptr : row_at<V>(table, slot));
+  auto const live = is_live(slot, num_slots(table));
+  if (args.values != nullptr) read_row<V>(args, i, live ? row_at<V>(table, slot) : nullptr);
   for (int s = 0; s < table.num_states; ++s) {
-    if (args.states[s] != nullptr) read_state(args, i, slot, s);
+    if (args.states[s] != nullptr) read_state(args, i, slot, live, s);
   }
-  if (args.scores != nullptr) args.scores[i] = slot < 0 ? 0 : *score_at(table, slot);
+  if (args.scores != nullptr) args.scores[i] = live ? *score_at(table, slot) : 0;
 }
 
 void write_states(RowsArgs const& args, int64_t i, int32_t slot) {
@@ -63,7 +64,7 @@ template <class V>
 void scatter_one(RowsArgs const& args, LastWriters const& writers, int64_t i) {
   auto const& table = args.table;
   auto const slot = args.slots[i];
-  if (slot < 0) return;
+  if (!is_live(slot, num_slots(table))) return;
   if (writers.entries != nullptr && !is_last_writer(writers, slot, i)) return;
   if (args.values != nullptr) {
     auto const* const from = args.values + i * table.dim;
@@ -84,13 +85,14 @@ void write_rows(RowsArgs const& args, LastWriters const& writers, ThreadPool con
 
 void note_writers(RowsArgs const& args, LastWriters const& writers, ThreadPool const& pool) {
   constexpr int64_t kGrain = 1 << 14;
+  auto const limit = num_slots(args.table);
   for_each_range(pool, static_cast<int64_t>(writers.mask + 1), kGrain,
                  [&](int64_t begin, int64_t end) {
                    std::fill(writers.entries + begin, writers.entries + end, 0);
                  });
   for_each_range(pool, args.num_slots, kGrain, [&](int64_t begin, int64_t end) {
     for (auto i = begin; i < end; ++i) {
-      if (args.slots[i] >= 0) note_writer(writers, args.slots[i], i);
+      if (is_live(args.slots[i], limit)) note_writer(writers, args.slots[i], i);
     }
   });
 }

@@ -18,5 +18,6 @@ void scatter(RowsArgs const& args, ThreadPool const& pool);
 void erase(EraseArgs const& args, ThreadPool const& pool);
 void export_batch(ExportArgs const& args, ThreadPool const& pool);
 void route(RouteArgs const& args, ThreadPool const& pool);
+void offsets(OffsetsArgs const& args, ThreadPool const& pool);
 
 }  // namespace dynemb::cpu

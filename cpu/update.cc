@@ -61,9 +61,10 @@ void for_each_partition(Gradients const& gradients, ThreadPool const& pool, Body
   });
 }
 
+// Apart, as RowGradients::prefetch_entries is.
 template <Cache cache>
-void prefetch_rows(TableRef const& table, PartitionRows const& rows, int64_t first_slot,
-                   size_t begin, size_t end) {
+__attribute__((noinline)) void prefetch_rows(TableRef const& table, PartitionRows const& rows,
+                                             int64_t first_slot, size_t begin, size_t end) {
   auto const bytes = bytes_of(table.value_type) * table.dim;
   with_prefetch<cache>(bytes, [&](auto const& prefetch) {
     auto const* const first = static_cast<char const*>(table.values) + first_slot * bytes;
@@ -85,8 +86,9 @@ template <class V, class Gradients>
 void update_partition(Gradients const& gradients, TableRef const& table, Optimizer const& optimizer,
                       int64_t first_slot, std::vector<float>& sums) {
   auto const& rows = gradients.rows();
-  float const* sum_of[kRowsTogether];
-  int64_t slots[kRowsTogether];
+  auto const is_rowwise_kind = is_rowwise(optimizer.kind);
+  auto const skips = table.skips_nonfinite != 0;
+  uint64_t skipped = 0;
   auto const most = sums.size() / size_t(table.dim);
   auto const end_from = [&](size_t begin) { return std::min(begin + most, rows.size()); };
   auto const prefetch = [&](auto cache, size_t begin) {
@@ -102,13 +104,23 @@ void update_partition(Gradients const& gradients, TableRef const& table, Optimiz
     auto const count = end_from(begin) - begin;
     prefetch(second, begin + kTurnsAhead * most);
     prefetch(first, begin + count);
+    RowUpdates updates;
     for (size_t i = 0; i < count; ++i) {
-      sum_of[i] = gradients.sum_of(begin + i, sums.data() + i * size_t(table.dim));
-      slots[i] = first_slot + rows.slot(begin + i);
-      if (has_unwritten_states(table, slots[i])) initialize_states(ScalarGroup{}, table, slots[i]);
+      auto const* const sum = gradients.sum_of(begin + i, sums.data() + i * size_t(table.dim));
+      auto const slot = first_slot + rows.slot(begin + i);
+      auto const square = is_rowwise_kind ? mean_of_squares(sum, table.dim) : 0.0f;
+      auto const finite =
+          is_rowwise_kind ? is_finite(square) : !skips || all_finite(sum, table.dim);
+      if (skips && !finite) {
+        ++skipped;
+        continue;
+      }
+      if (has_unwritten_states(table, slot)) initialize_states(ScalarGroup{}, table, slot);
+      updates.append(slot, sum, square);
     }
-    update_rows<V>(table, optimizer, slots, sum_of, static_cast<int>(count));
+    update_rows<V>(table, optimizer, updates);
   }
+  if (skipped > 0) fetch_add(table.counters + kNonfinite, skipped);
 }
 
 // Calls body(gradients) with the RowGradients of a partition of table `t`.
@@ -134,13 +146,14 @@ size_t sums_of(TableRef const& table) {
 void update(UpdateArgs const& args, ThreadPool const& pool) {
   Optimizer optimizers[kMaxTables];
   for (int32_t t = 0; t < args.num_tables; ++t) {
-    auto const count = args.tables[t].counters[kStep] + 1;
+    auto const* const stamp = args.stamps == nullptr ? nullptr : args.stamps + t;
+    auto const count = next_step(args.tables[t], stamp);
     set_in_each_row(args.tables[t], kStep, count);
     optimizers[t] = make_optimizer(args.optimizers[t], args.hyper + t * kNumHyperParameters, count);
   }
   GradientTypes const types(args.tables, args.num_tables, args.features, args.num_features);
-  Gradients const gradients{args.tables,       0,   args.num_tables, types.features(),
-                            args.num_features, true};
+  Gradients const gradients{args.tables, 0,   args.num_tables, types.features(), args.num_features,
+                            args.stamps, true};
   for_each_partition(gradients, pool, [&](auto const& runs, int64_t partition, auto const& rows) {
     auto const t = runs.table_of(partition);
     auto const& table = args.tables[t];
@@ -165,7 +178,8 @@ void reduce(ReduceArgs const& args, ThreadPool const& pool) {
   for (int32_t t = 0; t < args.num_tables; ++t) {
     auto const& table = args.tables[t];
     auto const& sums = args.sums[t];
-    if (args.counts_step != 0) set_in_each_row(table, kStep, table.counters[kStep] + 1);
+    auto const* const stamp = args.stamps == nullptr ? nullptr : args.stamps + t;
+    if (args.counts_step != 0) set_in_each_row(table, kStep, next_step(table, stamp));
     if (sums.unique_slots == nullptr) continue;
     std::fill_n(sums.unique_slots, sums.capacity, -1);
     std::fill_n(static_cast<float*>(sums.rows), sums.capacity * table.dim, 0.0f);
@@ -178,8 +192,8 @@ void reduce(ReduceArgs const& args, ThreadPool const& pool) {
     return index;
   };
   GradientTypes const types(args.tables, args.num_tables, args.features, args.num_features);
-  Gradients const gradients{
-      args.tables, 0, args.num_tables, types.features(), args.num_features, args.counts_step != 0};
+  Gradients const gradients{args.tables,       0,           args.num_tables,      types.features(),
+                            args.num_features, args.stamps, args.counts_step != 0};
   for_each_partition(gradients, pool, [&](auto const& runs, int64_t partition, auto const& rows) {
     auto const t = runs.table_of(partition);
     auto const& sums = args.sums[t];

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "core/finite.h"
 #include "core/macros.h"
 #include "core/optimizer.h"
 #include "core/row.h"
@@ -27,6 +28,20 @@ inline float sum_of_squares(float const* values, int32_t count) {
     for (int k = 0; k < half; ++k) sums[k] += sums[k + half];
   }
   return sums[0];
+}
+
+inline float mean_of_squares(float const* values, int32_t count) {
+  return sum_of_squares(values, count) / static_cast<float>(count);
+}
+
+// Looks at all columns, without a branch, so that it is vectorised.
+inline bool all_finite(float const* values, int32_t count) {
+  uint32_t largest = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    auto const magnitude = float_bits(values[i]) & 0x7fffffffu;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return is_finite(float_from_bits(largest));
 }
 
 template <class V>
@@ -73,24 +88,36 @@ void update_row(TableRef const& table, Optimizer const& optimizer, int64_t slot,
 
 constexpr int kRowsTogether = 8;
 
-// gradients[i] holds the dim columns of the summed gradient of slots[i]; kRowsTogether at most.
+// Some rows and the dim columns of their summed gradients.
+struct RowUpdates {
+  int count = 0;
+  int64_t slots[kRowsTogether];
+  float const* gradients[kRowsTogether];
+  float squares[kRowsTogether];  // means over the columns, where the optimizer has a rate for a row
+
+  void append(int64_t slot, float const* gradient, float square) {
+    slots[count] = slot;
+    gradients[count] = gradient;
+    squares[count++] = square;
+  }
+};
+
 template <class V>
-void update_rows(TableRef const& table, Optimizer const& optimizer, int64_t const* slots,
-                 float const* const* gradients, int count) {
-  if (optimizer.kind == OptimizerKind::kRowwiseAdagrad) {
-    float rates[kRowsTogether];
-    for (int i = 0; i < count; ++i) {
-      rates[i] = sum_of_squares(gradients[i], table.dim) / static_cast<float>(table.dim);
-    }
-    for (int i = 0; i < count; ++i) {
-      rates[i] = rowwise_adagrad_rate(optimizer, rates[i], state_at(table, 0, slots[i]));
-    }
-    for (int i = 0; i < count; ++i) {
-      subtract(rates[i], gradients[i], table.dim, row_at<V>(table, slots[i]));
+void update_rows(TableRef const& table, Optimizer const& optimizer, RowUpdates const& rows) {
+  if (!is_rowwise(optimizer.kind)) {
+    for (int i = 0; i < rows.count; ++i) {
+      update_row<V>(table, optimizer, rows.slots[i], rows.gradients[i]);
     }
     return;
   }
-  for (int i = 0; i < count; ++i) update_row<V>(table, optimizer, slots[i], gradients[i]);
+  float rates[kRowsTogether];
+  for (int i = 0; i < rows.count; ++i) {
+    auto* const state = state_at(table, 0, rows.slots[i]);
+    rates[i] = rowwise_adagrad_rate(optimizer, rows.squares[i], state);
+  }
+  for (int i = 0; i < rows.count; ++i) {
+    subtract(rates[i], rows.gradients[i], table.dim, row_at<V>(table, rows.slots[i]));
+  }
 }
 
 }  // namespace dynemb::cpu

@@ -27,6 +27,7 @@ __host__ __device__ __forceinline__ bool pools(FeatureRef const& feature) {
 struct BagCache {
   int32_t slots[kCachedSlots];
   float factors[kCachedSlots];  // of the first bags: 1 / ids, padding left out (kMean only)
+  int32_t num_ids;              // of all bags
 };
 
 // Rows: a RowCopier.
@@ -41,11 +42,18 @@ struct BagPooler {
   int32_t begin;  // position of the first id; ids of a warp's bags are counted from here
 
   __device__ __forceinline__ int32_t end_of(int64_t bag) const {
-    return static_cast<int32_t>(bag_range(rows.here.feature, bag).end - begin);
+    return counted_from_begin(bag_range(rows.here.feature, bag).end);
   }
 
   __device__ __forceinline__ int32_t begin_of(int64_t bag) const {
-    return static_cast<int32_t>(bag_range(rows.here.feature, bag).begin - begin);
+    return counted_from_begin(bag_range(rows.here.feature, bag).begin);
+  }
+
+  // Never past the ids that the warp has probed, whatever the offsets are (core/feature_ref.h).
+  __device__ __forceinline__ int32_t counted_from_begin(int64_t position) const {
+    auto const index = position - begin;
+    if (rows.here.feature.bag_size > 0) return static_cast<int32_t>(index);
+    return static_cast<int32_t>(min(max(index, int64_t{0}), int64_t{cache.num_ids}));
   }
 
   // The same of up to kProbed ids for each lane, from `base` on; whether one of this lane's has
@@ -184,6 +192,7 @@ struct BagPooler {
 
   // `end`: after the last id of the bags.
   __device__ __forceinline__ void run(int64_t last_bag, int32_t end) const {
+    if (lane_id() == 0) cache.num_ids = end - begin;
     auto const missing = probe(end);
     __syncwarp();
     auto const& feature = rows.here.feature;

@@ -16,9 +16,6 @@ __device__ __forceinline__ int64_t thread_index() {
 __global__ void __launch_bounds__(kThreads)
     find_to_erase_kernel(__grid_constant__ EraseArgs const args) {
   auto const i = thread_index();
-  if (i == 0) {
-    set_in_each_row(args.table, kClock, next_clock(args.table.counters[kClock], 0));
-  }
   if (i < args.num_ids) {
     args.slots[i] = find_slot(args.table, load_key(args.ids, args.id_type, i));
   }

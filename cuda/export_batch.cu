@@ -29,7 +29,9 @@ __device__ __forceinline__ int64_t bucket_of_warp() {
 __device__ __forceinline__ unsigned exported_lanes(ExportArgs const& args, int64_t bucket,
                                                    int turn) {
   auto const index = *args.first_bucket + bucket;
-  if (bucket >= args.num_buckets || index >= args.table.local_buckets) return 0;
+  auto const in_shard =
+      static_cast<uint64_t>(index) < static_cast<uint64_t>(args.table.local_buckets);
+  if (bucket >= args.num_buckets || !in_shard) return 0;
   auto const score = bucket_at(args.table, index).entries[turn * 32 + lane_id()].score;
   return __ballot_sync(kFullWarp, score != kEmptyScore && score >= *args.min_score);
 }

@@ -29,8 +29,8 @@ struct FullId {
   int32_t table;
 
   __device__ __forceinline__ FullId(CallView const& view, Missing const& missing) {
-    auto const hash = hash_key(missing.key);
     table = view.features[missing.feature].table;
+    auto const hash = hash_key(missing.key, view.tables[table].hash);
     bucket = local_bucket_of(view.tables[table], hash);
     mark = mark_of(hash);
   }

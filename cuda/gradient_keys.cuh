@@ -7,13 +7,14 @@
 // are sorted among themselves: so the bits of the table need not take part, and the gradients of a
 // table's bags, each read once for every id of its bag, are still in the cache. Equal keys end up
 // side by side, in order of position. Positions without a row have a key of ones and end up last
-// of their table.
+// of their table; so no kernel behind the sort sees a slot that the table does not have.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 #include "core/slot.h"
+#include "core/stamp.h"
 #include "cuda/call.cuh"
 
 namespace dynemb::cuda {
@@ -71,6 +72,14 @@ struct SortedGradients {
     return static_cast<int32_t>(key & ((SortKey{1} << slot_bits) - 1));
   }
 };
+
+// Counts the positions whose slots no table has, which have no key. Nearly never there are any, so
+// that each counts for itself.
+template <class Op>
+__device__ __forceinline__ void count_foreign(Op const& op, TableRef const& table, int32_t slot,
+                                              uint32_t limit) {
+  if (is_foreign(slot, limit) && op.counts_lost()) fetch_add(table.counters + kLostUpdates, 1);
+}
 
 // An array that is cleared beside what a kernel is there for: one launch less.
 struct Zeros {

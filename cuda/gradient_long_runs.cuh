@@ -161,6 +161,12 @@ struct LongRunAdder {
         squares += square_of(sum_of(rows, c));
       }
       rate = sink.rate(row, sum_of_tile(tile, squares), loaded, tile.rank == 0);
+    } else if (Sink::kChecksRows && sink.looks_ahead()) {
+      auto finite = true;
+      for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
+        finite &= are_finite(sum_of(rows, c));
+      }
+      if (!all_of_tile(tile, finite) && sink.skips(row, tile.rank == 0)) return;
     }
     for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
       auto const loaded = sink.load(format, row, c, true);
@@ -179,6 +185,8 @@ struct LongRunAdder {
     auto rate = 0.0f;
     if (sink.needs_squares(row)) {
       rate = sink.rate(row, sum_of_tile(tile, square_of(sum)), loaded, tile.rank == 0);
+    } else if (Sink::kChecksRows && !all_of_tile(tile, are_finite(sum))) {
+      if (sink.skips(row, tile.rank == 0)) return;
     }
     if (mine) sink.store(format, row, column, loaded, sum, rate);
   }

@@ -12,6 +12,10 @@
 //   rate(row, squares, loaded)       the factor of the gradient, by all lanes; stores what it keeps
 //                                    of the row, by the lane for which `stores` holds
 //   store(format, row, column, loaded, sum, rate)
+//   kChecksRows                      whether a row is looked at as a whole before it is stored:
+//   looks_ahead()                    rows of several steps too, in a walk of their own, and
+//   skips(row, counts)               whether a row whose sum is not finite stays as it is; a lane
+//                                    for which `counts` holds counts it
 //   kRowwise                         every row has a rate, found from Loaded::row_state
 //   kAhead, kWarps                   gradients of a tile on their way; warps of a multiprocessor
 #pragma once
@@ -78,6 +82,17 @@ __device__ __forceinline__ auto format_of(TableRef const& table) {
 
 __device__ __forceinline__ float square_of(float4 const& v) {
   return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+}
+
+// A product with zero is zero, unless a factor is not finite.
+__device__ __forceinline__ bool are_finite(float4 const& v) {
+  return v.x * 0.0f + v.y * 0.0f + v.z * 0.0f + v.w * 0.0f == 0.0f;
+}
+
+// By all lanes of a tile.
+__device__ __forceinline__ bool all_of_tile(RowTile const& tile, bool value) {
+  if (tile.lanes == 32) return __all_sync(kFullWarp, value) != 0;
+  return __all_sync(tile.mask(), value) != 0;
 }
 
 // Of all lanes of a tile; the same bits in each. A tile that is a warp, the usual one, needs

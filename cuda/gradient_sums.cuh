@@ -23,6 +23,8 @@ struct PiecesCall {
   Sink sink;
 };
 
+constexpr float kNotFinite = 1.0f;  // Piece::number of a row that is looked at, but has no squares
+
 template <class Formats>
 __device__ __forceinline__ auto format_of(GradientRow const& row) {
   if constexpr (Formats::kKnown) {
@@ -98,15 +100,19 @@ struct PieceSummer {
     *reinterpret_cast<float4*>(to) = sum;
   }
 
-  // What becomes of a sum, if not all columns are in one step: first its squares, then the update.
-  struct AddSquares {
+  // What becomes of a sum, if not all columns are in one step: first the whole row is looked at,
+  // for its squares or for a column that is not finite; then the update.
+  struct LookAhead {
     static constexpr bool kLoads = false;
     static constexpr bool kFindsRates = false;
     __device__ __forceinline__ void operator()(PieceSummer const& me, typename Sink::Loaded const&,
                                                int32_t position, int32_t /*column*/,
                                                float4 const& sum, float /*rate*/) const {
-      auto const squares = sum_of_tile(me.tile, square_of(sum));
-      if (me.tile.rank == 0) me.memory.pieces[position].number += squares;
+      auto const row = me.row_of(me.memory.endings[position], position);
+      auto const number = me.call.sink.needs_squares(row) ? sum_of_tile(me.tile, square_of(sum))
+                          : all_of_tile(me.tile, are_finite(sum)) ? 0.0f
+                                                                  : kNotFinite;
+      if (me.tile.rank == 0) me.memory.pieces[position].number += number;
     }
   };
 
@@ -127,14 +133,22 @@ struct PieceSummer {
         return;
       }
       auto const& sink = me.call.sink;
-      if (!kFindsRates && sink.needs_squares(row)) {
-        rate = me.template rate<kOneStep>(piece, row, loaded, column, sum);
+      if (sink.needs_squares(row)) {
+        if (!kFindsRates) rate = me.template rate<kOneStep>(piece, row, loaded, column, sum);
+      } else if (Sink::kChecksRows && !me.template is_row_finite<kOneStep>(piece, sum)) {
+        if (sink.skips(row, column == 0)) return;
       }
       if (column < row.dim) {
         sink.store(format_of<Formats>(row.table), row, column, loaded, sum, rate);
       }
     }
   };
+
+  template <bool kOneStep>
+  __device__ __forceinline__ bool is_row_finite(Piece const& piece, float4 const& sum) const {
+    if constexpr (kOneStep) return all_of_tile(tile, are_finite(sum));
+    return piece.number == 0.0f;
+  }
 
   template <bool kOneStep>
   __device__ __forceinline__ float rate(Piece& piece, Row const& row,
@@ -296,8 +310,8 @@ struct PieceSummer {
     if (!Shape::long_rows || columns <= tile.step()) {
       walk(column, Apply<true>{});
     } else if constexpr (Shape::long_rows) {
-      if (call.sink.any_needs_squares()) {
-        for (int32_t c = 0; c < columns; c += tile.step()) walk(c + column, AddSquares{});
+      if (call.sink.looks_ahead()) {
+        for (int32_t c = 0; c < columns; c += tile.step()) walk(c + column, LookAhead{});
         __syncwarp(tile.mask());
       }
       for (int32_t c = 0; c < columns; c += tile.step()) walk(c + column, Apply<false>{});

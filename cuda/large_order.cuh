@@ -76,6 +76,8 @@ __device__ __forceinline__ void make_keys(KeysCall<Size, SortKey, Op> const& p,
                                           KeyRange const& range, uint32_t* counts) {
   auto const& call = p.prologue.call;
   auto const& feature = call.features[range.feature];
+  auto const& of_keys = call.tables[feature.table];
+  auto const limit = slot_limit(of_keys, feature, p.prologue.op.stamp_of(feature.table));
   auto const table = static_cast<SortKey>(feature.table) << p.slot_bits;
   auto* const keys = p.keys + call.first_item[range.feature];
   // Asked for together: nobody can tell that a key written is not a slot to be read.
@@ -90,8 +92,10 @@ __device__ __forceinline__ void make_keys(KeysCall<Size, SortKey, Op> const& p,
     for (int u = 0; u < kItemsInFlight; ++u) {
       auto const position = base + u * kKeysThreads;
       if (position >= range.end) break;
+      auto const live = is_live(slots[u], limit);
+      if (!live) count_foreign(p.prologue.op, of_keys, slots[u], limit);
       auto const key =
-          slots[u] < 0 ? SortedGradients<SortKey>::kNoRow : table | static_cast<SortKey>(slots[u]);
+          live ? table | static_cast<SortKey>(slots[u]) : SortedGradients<SortKey>::kNoRow;
       keys[position] = key;
       atomicAdd(counts + (static_cast<uint32_t>(key) & p.layout.digit_mask()), 1u);
     }

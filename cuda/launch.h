@@ -45,4 +45,7 @@ cudaError_t export_batch(ExportArgs const& args, void* scratch, cudaStream_t str
 size_t route_scratch_bytes(RouteArgs const& args);
 cudaError_t route(RouteArgs const& args, void* scratch, cudaStream_t stream);
 
+size_t offsets_scratch_bytes(OffsetsArgs const& args);
+cudaError_t offsets(OffsetsArgs const& args, void* scratch, cudaStream_t stream);
+
 }  // namespace dynemb::cuda

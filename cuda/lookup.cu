@@ -37,6 +37,7 @@ struct BeginLookup {
   Uses uses;
   Touch* stored;         // [tables]
   CounterRows* counted;  // [tables]
+  Stamp* stamps;         // [tables]
   MissingList missing;
 
   __device__ void begin(Share const& share) const { begin_missing(missing, share); }
@@ -46,6 +47,7 @@ struct BeginLookup {
     auto const timed = table.policy == ScorePolicy::kTimestamp;
     auto const use = uses.of(table, t, timed ? nanoseconds_now() : 0);
     stored[t] = use;
+    if (stamps != nullptr) stamps[t] = stamp_of(table, use.clock);
     counted[t] = {{2, {kClock, kLookups}, {use.clock, table.counters[kLookups] + 1}},
                   table.counters,
                   table.counter_rows};
@@ -190,7 +192,8 @@ cudaError_t lookup(LookupArgs const& args, void* memory, cudaStream_t stream) {
   auto const missing = scratch.missing;
   return with_call_size(args.num_tables, args.num_features, [&](auto size) {
     using Size = decltype(size);
-    auto const begin = BeginLookup{{args.given_scores}, scratch.uses, scratch.counted, missing};
+    auto const begin =
+        BeginLookup{{args.given_scores}, scratch.uses, scratch.counted, args.stamps, missing};
     auto ids = LookupIds{{args.given_scores}, nullptr, missing};
     auto const timed = [](ScorePolicy policy) { return policy == ScorePolicy::kTimestamp; };
     if (any_table(args, timed)) {

@@ -33,15 +33,17 @@ template <class Rows>
 __device__ __forceinline__ void pool_of_warp(Rows const& rows, WarpShare const& share,
                                              BagCache* cache) {
   auto const& feature = rows.here.feature;
+  auto const all = BagRange{0, feature.num_ids};
   if (share.first < share.last) {
-    auto const begin = static_cast<int32_t>(bag_range(feature, share.first).begin);
-    auto const end = static_cast<int32_t>(bag_range(feature, share.last - 1).end);
-    BagPooler<Rows>{rows, *cache, share.first, begin}.run(share.last, end);
+    auto const [begin, end] = within(
+        {bag_range(feature, share.first).begin, bag_range(feature, share.last - 1).end}, all);
+    BagPooler<Rows>{rows, *cache, share.first, static_cast<int32_t>(begin)}.run(
+        share.last, static_cast<int32_t>(end));
   }
   if (feature.bag_size > 0) return;
   // Positions after the last bag, shared out among the warps: they get a slot, and no row.
-  for (auto base = feature.offsets[feature.num_bags] + share.warp * 32; base < feature.num_ids;
-       base += share.num_warps * 32) {
+  auto const after = within({feature.offsets[feature.num_bags], feature.num_ids}, all).begin;
+  for (auto base = after + share.warp * 32; base < feature.num_ids; base += share.num_warps * 32) {
     probe_only(rows.here, rows.ids, base, min(base + 32, feature.num_ids));
   }
 }

@@ -171,7 +171,7 @@ __device__ __forceinline__ void find_slots(TableRef const& table, Key const (&ke
   int64_t bucket[kKeys];
 #pragma unroll
   for (int k = 0; k < kKeys; ++k) {
-    auto const hash = hash_key(keys[k]);
+    auto const hash = hash_key(keys[k], table.hash);
     bucket[k] = local_bucket_of(table, hash);
     sought[k] = {bucket_at(table, bucket[k]), keys[k], hash, keys[k] < kFirstReservedKey};
   }

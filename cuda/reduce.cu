@@ -13,10 +13,15 @@ namespace {
 
 struct BeginReduce {
   int32_t counts_step;
+  Stamp const* stamps;  // [tables], or null
   RowSums given[kMaxTables];
   RowSums* targets;
   int64_t* first_of_feature;  // of its positions, among those of the table
 
+  __device__ __forceinline__ Stamp const* stamp_of(int32_t t) const {
+    return stamps == nullptr ? nullptr : stamps + t;
+  }
+  __device__ __forceinline__ bool counts_lost() const { return counts_step != 0; }
   __device__ void begin(Share const& /*share*/) const {}
 
   template <class Call>
@@ -29,7 +34,7 @@ struct BeginReduce {
       next += call.features[f].num_ids;
     }
     if (counts_step == 0) return {0, {kStep, kStep}, {0, 0}};
-    auto const step = table.counters[kStep] + 1;
+    auto const step = next_step(table, stamp_of(t));
     return {1, {kStep, kStep}, {step, step}};
   }
 };
@@ -39,6 +44,7 @@ struct ReduceRows {
   static constexpr int kAhead = 4;
   static constexpr int kStates = 0;
   static constexpr bool kRowwise = false;
+  static constexpr bool kChecksRows = false;
 
   CallView view;
   RowSums const* targets;
@@ -51,7 +57,8 @@ struct ReduceRows {
     return {};
   }
   __device__ __forceinline__ bool needs_squares(SummedRow<0> const&) const { return false; }
-  __device__ __forceinline__ bool any_needs_squares() const { return false; }
+  __device__ __forceinline__ bool looks_ahead() const { return false; }
+  __device__ __forceinline__ bool skips(SummedRow<0> const&, bool) const { return false; }
   __device__ __forceinline__ float mark(int32_t, TableRef const&, int32_t) const { return 0.0f; }
   __device__ __forceinline__ float learning_rate(int32_t) const { return 0.0f; }
   __device__ __forceinline__ float rate(SummedRow<0> const&, float, Loaded const&, bool) const {
@@ -126,7 +133,7 @@ cudaError_t clear(ReduceArgs const& args, ClearCall const& call, cudaStream_t st
 template <class Size, class SortKey>
 cudaError_t run(ReduceArgs const& args, ReduceScratch<SortKey> const& scratch,
                 cudaStream_t stream) {
-  BeginReduce begin{args.counts_step, {}, scratch.targets, scratch.first_of_feature};
+  BeginReduce begin{args.counts_step, args.stamps, {}, scratch.targets, scratch.first_of_feature};
   std::copy_n(args.sums, args.num_tables, begin.given);
   auto const zeros = Zeros{scratch.long_runs.arrived, scratch.long_runs.num_rows};
   auto const sink = ReduceRows{scratch.view, scratch.targets, scratch.first_of_feature};

@@ -21,6 +21,7 @@ struct GroupPart {
   int32_t first_segment;
   int32_t owners;
   StartsRange starts;
+  HashFactors hash;
 };
 
 struct RouteGroup {
@@ -62,10 +63,10 @@ inline int32_t fill_group(RouteArgs const& args, int32_t part, RouteGroup const&
   group->tiles_before = before.tiles_before + before.num_tiles();
   int64_t largest = 0;
   for (; part < args.num_parts && segments.count < kMaxTables; ++part) {
-    auto const& [size, first_segment, owners] = args.parts[part];
+    auto const& [size, first_segment, owners, hash] = args.parts[part];
     if (size == 0) continue;
     auto const s = segments.count++;
-    group->parts[s] = {first_segment, owners, starts_of_part(args, part)};
+    group->parts[s] = {first_segment, owners, starts_of_part(args, part), hash};
     segments.first_item[s + 1] = segments.first_item[s] + static_cast<uint32_t>(size);
     segments.first_tile[s + 1] =
         segments.first_tile[s] + static_cast<uint32_t>(ceil_div(size, items_of_tile));

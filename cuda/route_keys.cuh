@@ -19,10 +19,12 @@ struct RouteKeysCall {
   Zeros zeros;
   int64_t items_of_row;
   RouteSegments segments;
+  HashFactors hash[kMaxTables];  // of each segment
 };
 
 // The items of a row of the tally.
 struct RowRange {
+  int32_t segment;
   uint32_t begin, end;
 };
 
@@ -31,7 +33,7 @@ __device__ __forceinline__ RowRange range_of_row(RouteKeysCall const& call, uint
   auto const s = segment_at(segments.first_row, segments.count, row);
   auto const size = static_cast<uint32_t>(call.items_of_row);
   auto const begin = segments.first_item[s] + (row - segments.first_row[s]) * size;
-  return {begin, min(begin + size, segments.first_item[s + 1])};
+  return {s, begin, min(begin + size, segments.first_item[s + 1])};
 }
 
 __global__ void __launch_bounds__(kKeysThreads, 2)
@@ -42,6 +44,7 @@ __global__ void __launch_bounds__(kKeysThreads, 2)
   call.zeros.clear(blockIdx.x, gridDim.x);
   __syncthreads();
   auto const range = range_of_row(call, blockIdx.x);
+  auto const hash = call.hash[range.segment];
   constexpr int kInFlight = kIdsOfRow / kKeysThreads;
   for (auto base = range.begin + threadIdx.x; base < range.end; base += kInFlight * kKeysThreads) {
     Key ids[kInFlight];
@@ -54,7 +57,7 @@ __global__ void __launch_bounds__(kKeysThreads, 2)
     for (int u = 0; u < kInFlight; ++u) {
       auto const i = base + u * kKeysThreads;
       if (i >= range.end) break;
-      auto const key = sort_key(ids[u]);
+      auto const key = sort_key(ids[u], hash);
       call.keys[i] = key;
       atomicAdd(counts + key % kDigits, 1u);
     }

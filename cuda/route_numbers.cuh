@@ -57,7 +57,7 @@ struct Numberer {
 
   __device__ __forceinline__ int32_t segment_at(uint32_t place) const {
     auto owner = owner_of_sort_key(call.keys[place], part.owners);
-    if (owner < 0) owner = owner_of(hash_key(call.ids[item_at(place)]), part.owners);
+    if (owner < 0) owner = owner_of(hash_key(call.ids[item_at(place)], part.hash), part.owners);
     return part.first_segment + owner;
   }
 

@@ -31,12 +31,21 @@ struct RouteScratch {
   uint32_t* tile_counts() const { return reinterpret_cast<uint32_t*>(counts.array); }
 };
 
+inline void copy_hashes(RouteGroup const& group, HashFactors (&hashes)[kMaxTables]) {
+  for (int32_t s = 0; s < group.segments.count; ++s) hashes[s] = group.parts[s].hash;
+}
+
 inline cudaError_t make_keys(RouteArgs const& args, RouteScratch const& scratch,
                              RouteGroup const& group, cudaStream_t stream) {
   auto const is_first = group.tiles_before == 0;
-  RouteKeysCall const call{args.ids,           scratch.sort.keys[0],
-                           scratch.sort.tally, is_first ? scratch.counts : Zeros{nullptr, 0},
-                           group.items_of_row, group.segments};
+  RouteKeysCall call{args.ids,
+                     scratch.sort.keys[0],
+                     scratch.sort.tally,
+                     is_first ? scratch.counts : Zeros{nullptr, 0},
+                     group.items_of_row,
+                     group.segments,
+                     {}};
+  copy_hashes(group, call.hash);
   return launch(route_keys_kernel, group.num_rows(), stream, call, 0, kKeysThreads);
 }
 
@@ -46,9 +55,9 @@ cudaError_t number(RouteArgs const& args, RouteScratch const& scratch, RouteGrou
   auto const& sort = scratch.sort;
   auto* const repaired = sort.items[1 - sorted];
   auto* const counts = scratch.tile_counts();
-  TiesCall const ties{args.ids,           sort.keys[sorted],     sort.items[sorted],
-                      repaired,           sort.keys[1 - sorted], counts,
-                      group.tiles_before, group.segments};
+  TiesCall ties{args.ids, sort.keys[sorted],  sort.items[sorted], repaired, sort.keys[1 - sorted],
+                counts,   group.tiles_before, group.segments,     {}};
+  copy_hashes(group, ties.hash);
   DYNEMB_CUDA_TRY(launch(ties_kernel<kItems>, group.num_tiles(), stream, ties));
   NumbersCall numbers{args.ids,
                       sort.keys[sorted],

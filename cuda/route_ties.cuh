@@ -29,6 +29,7 @@ struct TiesCall {
   uint32_t* counts;      // [tiles] distinct ids
   uint32_t tiles_before;
   RouteSegments segments;
+  HashFactors hash[kMaxTables];  // of each segment
 };
 
 struct TiesMemory {
@@ -50,6 +51,7 @@ struct RunSorter {
   TiesCall const& call;
   TiesMemory& memory;
   Run run;
+  HashFactors hash;
   uint32_t part_begin;  // items of the part
   uint32_t part_tile;   // its first tile
   uint32_t items_of_tile;
@@ -61,7 +63,7 @@ struct RunSorter {
     return call.items[place] & ~kMixed;
   }
   __device__ __forceinline__ uint64_t hash_of(uint32_t item) const {
-    return hash_key(call.ids[item]);
+    return hash_key(call.ids[item], hash);
   }
 
   // A distinct id begins here, and not with the run: that has been counted.
@@ -291,7 +293,9 @@ __global__ void __launch_bounds__(kThreads, 4) ties_kernel(__grid_constant__ Tie
     auto const end = finder.end_of_run(boundary, is_own ? finder.part_end : begin + count);
     if (is_own) {
       auto const part_tile = call.tiles_before + call.segments.first_tile[segment];
-      RunSorter{call, memory, {run_begin, end}, part_begin, part_tile, kTile}.sort();
+      RunSorter const sorter{call,      memory, {run_begin, end}, call.hash[segment], part_begin,
+                             part_tile, kTile};
+      sorter.sort();
     }
     boundary = finder.least(first_behind(end));
   }

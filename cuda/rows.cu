@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(__grid_constant__ Rows
   auto const i = slot_of_tile(tile);
   if (i >= args.num_slots) return;
   auto const slot = args.slots[i];
-  auto const live = slot >= 0;
+  auto const live = is_live(slot, num_slots(args.table));
   auto const at = live ? slot : 0;
   if (args.values != nullptr) read_row(tile, value_rows(args, i, at), live, 0.0f);
   auto const written = live && !has_unwritten_states(args.table, slot);
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(__grid_constant__ Rows
 
 __device__ __forceinline__ void write_slot(RowTile const& tile, RowsArgs const& args, int64_t i,
                                            int32_t slot) {
-  if (slot < 0) return;
+  if (slot < 0) return;  // see slot_at
   if (args.values != nullptr) write_row(tile, value_rows(args, i, slot));
   write_states(tile, args, i, slot);
   if (args.scores != nullptr && tile.rank == 0) *score_at(args.table, slot) = args.scores[i];
@@ -132,8 +132,8 @@ struct ScatterCall {
   // What is written from position `i`, or -1.
   __device__ __forceinline__ int32_t slot_at(int64_t i) const {
     auto const slot = i < args.num_slots ? args.slots[i] : kPaddingSlot;
-    auto const written =
-        slot >= 0 && (writers.entries == nullptr || is_last_writer(writers, slot, i));
+    auto const written = is_live(slot, num_slots(args.table)) &&
+                         (writers.entries == nullptr || is_last_writer(writers, slot, i));
     return written ? slot : kPaddingSlot;
   }
 };
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads)
   auto const i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= call.args.num_slots) return;
   auto const slot = call.args.slots[i];
-  if (slot >= 0) note_writer(call.writers, slot, i);
+  if (is_live(slot, num_slots(call.args.table))) note_writer(call.writers, slot, i);
 }
 
 __global__ void __launch_bounds__(kThreads)

@@ -36,17 +36,24 @@ struct SmallOrderCall {
   SmallSegment segments[Size::tables];
 };
 
-// Of an item of the segment.
+// What an item of the segment brings, and what its slot has to be below.
+struct GivenSlot {
+  int32_t slot;
+  uint32_t limit;
+};
+
 template <class Call>
-__device__ __forceinline__ int32_t slot_of_item(Call const& call, SmallSegment const& segment,
-                                                uint32_t item) {
+__device__ __forceinline__ GivenSlot slot_of_item(Call const& call, SmallSegment const& segment,
+                                                  bool current, uint32_t item) {
   auto const* const first_item = in_memory(call.first_item);
   int32_t low = segment.first_feature, high = segment.last_feature;
   while (high - low > 1) {  // first_item[low] <= item < first_item[high]
     auto const middle = (low + high) / 2;
     (first_item[middle] <= item ? low : high) = middle;
   }
-  return in_memory(call.features)[low].slots[item - first_item[low]];
+  auto const& feature = in_memory(call.features)[low];
+  auto const& table = call.tables[call.features[segment.first_feature].table];
+  return {feature.slots[item - first_item[low]], current ? slot_limit(table, feature) : 0};
 }
 
 // A pair's key is the slot, or ones where there is no row.
@@ -58,12 +65,19 @@ __device__ __forceinline__ void sort_table(SmallOrderCall<Size, SortKey, Op> con
   auto const& call = p.prologue.call;
   auto const first = call.first_item[segment.first_feature];
   auto const num_items = call.first_item[segment.last_feature] - first;
-  auto const t = static_cast<SortKey>(call.features[segment.first_feature].table);
+  auto const& first_feature = call.features[segment.first_feature];
+  auto const& table = call.tables[first_feature.table];
+  auto const t = static_cast<SortKey>(first_feature.table);
   auto const one_feature = segment.last_feature - segment.first_feature == 1;
-  auto const* const slots = call.features[segment.first_feature].slots;
+  auto const* const slots = first_feature.slots;
+  auto const current = is_current(table, p.prologue.op.stamp_of(first_feature.table));
+  auto const limit_of_one = current ? slot_limit(table, first_feature) : 0;
   auto const get = [&](uint32_t i) {
-    auto const slot = one_feature ? slots[i] : slot_of_item(call, segment, first + i);
-    return SortPair{slot < 0 ? kNoSlot : static_cast<uint32_t>(slot), first + i};
+    auto const [slot, limit] = one_feature ? GivenSlot{slots[i], limit_of_one}
+                                           : slot_of_item(call, segment, current, first + i);
+    auto const live = is_live(slot, limit);
+    if (!live) count_foreign(p.prologue.op, table, slot, limit);
+    return SortPair{live ? static_cast<uint32_t>(slot) : kNoSlot, first + i};
   };
   auto const put = [&](uint32_t i, SortPair pair) {
     p.keys[first + i] =

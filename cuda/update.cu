@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuda/update.cu: gradients are summed row by row, and a row is updated where its sum is complete.
+#include <algorithm>
+
 #include "core/optimizer.h"
 #include "cuda/gradient_order.cuh"
 #include "cuda/gradient_sums.cuh"
@@ -14,14 +16,19 @@ namespace {
 
 struct BeginUpdate {
   float const* hyper;
+  Stamp const* stamps;  // [tables], or null
   OptimizerKind kinds[kMaxTables];
   Optimizer* optimizers;
 
+  __device__ __forceinline__ Stamp const* stamp_of(int32_t t) const {
+    return stamps == nullptr ? nullptr : stamps + t;
+  }
+  __device__ __forceinline__ bool counts_lost() const { return true; }
   __device__ void begin(Share const& /*share*/) const {}
 
   template <class Call>
   __device__ NewCounters begin_table(Call const&, TableRef const& table, int32_t t) const {
-    auto const step = table.counters[kStep] + 1;
+    auto const step = next_step(table, stamp_of(t));
     optimizers[t] = make_optimizer(in_memory(kinds)[t], hyper + t * kNumHyperParameters, step);
     return {1, {kStep, kStep}, {step, step}};
   }
@@ -55,12 +62,17 @@ bool has_formats(UpdateArgs const& args) {
   return has_gradients<typename Formats::Row>(args);
 }
 
+bool skips_any(UpdateArgs const& args) {
+  auto const skips = [](TableRef const& table) { return table.skips_nonfinite != 0; };
+  return std::any_of(args.tables, args.tables + args.num_tables, skips);
+}
+
 template <class Formats, int kKind, class SortKey>
-cudaError_t launch_kind(UpdateScratch<SortKey> const& scratch,
+cudaError_t launch_kind(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
                         SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
   return launch_sums<Formats>(
       PiecesCall<SortKey, UpdateRows<kKind>>{
-          scratch.view, sorted, scratch.long_runs, true, {scratch.optimizers}},
+          scratch.view, sorted, scratch.long_runs, true, {scratch.optimizers, skips_any(args)}},
       stream);
 }
 
@@ -82,27 +94,27 @@ cudaError_t launch_update(UpdateArgs const& args, UpdateScratch<SortKey> const& 
     constexpr auto kAdam = static_cast<int>(OptimizerKind::kAdam);
     switch (common_kind(args)) {
       case kSgd:
-        return launch_kind<Formats, kSgd>(scratch, sorted, stream);
+        return launch_kind<Formats, kSgd>(args, scratch, sorted, stream);
       case kAdagrad:
-        return launch_kind<Formats, kAdagrad>(scratch, sorted, stream);
+        return launch_kind<Formats, kAdagrad>(args, scratch, sorted, stream);
       case kRowwise:
-        return launch_kind<Formats, kRowwise>(scratch, sorted, stream);
+        return launch_kind<Formats, kRowwise>(args, scratch, sorted, stream);
       case kAdam:
-        return launch_kind<Formats, kAdam>(scratch, sorted, stream);
+        return launch_kind<Formats, kAdam>(args, scratch, sorted, stream);
       default:
         break;
     }
   }
   if (has_formats<FloatFormats>(args)) {
-    return launch_kind<FloatFormats, kAnyKind>(scratch, sorted, stream);
+    return launch_kind<FloatFormats, kAnyKind>(args, scratch, sorted, stream);
   }
-  return launch_kind<AnyFormats, kAnyKind>(scratch, sorted, stream);
+  return launch_kind<AnyFormats, kAnyKind>(args, scratch, sorted, stream);
 }
 
 template <class Size, class SortKey>
 cudaError_t run(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
                 cudaStream_t stream) {
-  BeginUpdate begin{args.hyper, {}, scratch.optimizers};
+  BeginUpdate begin{args.hyper, args.stamps, {}, scratch.optimizers};
   std::copy_n(args.optimizers, args.num_tables, begin.kinds);
   auto const zeros = Zeros{scratch.long_runs.arrived, scratch.long_runs.num_rows};
   SortedGradients<SortKey> sorted;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "core/finite.h"
 #include "core/optimizer.h"
 #include "core/row.h"
 #include "cuda/gradient_sink.cuh"
@@ -32,6 +33,10 @@ constexpr int kAnyKind = -1;
 constexpr int kAheadOf[] = {3, 2, 4, 2};
 constexpr int kWarpsOf[] = {36, 32, 32, 32};
 
+// The rate of a row that is skipped; that of a row that is updated is finite, or its table skips
+// none.
+constexpr float kNoRate = __builtin_nanf("");
+
 template <int kKind>
 struct UpdateRows {
   static constexpr int kAhead = kKind == kAnyKind ? 2 : kAheadOf[kKind];
@@ -42,7 +47,10 @@ struct UpdateRows {
 
   using Row = SummedRow<kStates>;
 
+  static constexpr bool kChecksRows = !kRowwise;
+
   Optimizer const* optimizers;
+  bool checks_long_rows;  // some table skips rows that are not finite
 
   __device__ __forceinline__ OptimizerKind kind_of(int32_t table_index) const {
     if constexpr (kKind != kAnyKind) {
@@ -96,8 +104,15 @@ struct UpdateRows {
     return is_rowwise(kind_of(row.table_index));
   }
 
-  __device__ __forceinline__ bool any_needs_squares() const {
-    return kKind == kAnyKind || kRowwise;
+  __device__ __forceinline__ bool looks_ahead() const {
+    return kKind == kAnyKind || kRowwise || checks_long_rows;
+  }
+
+  // Seldom called: the table is not read where a sum is finite.
+  __device__ __forceinline__ bool skips(Row const& row, bool counts) const {
+    if (row.table.skips_nonfinite == 0) return false;
+    if (counts) fetch_add(row.table.counters + kNonfinite, uint64_t{1});
+    return true;
   }
 
   __device__ __forceinline__ float mark(int32_t table_index, TableRef const& table,
@@ -108,6 +123,7 @@ struct UpdateRows {
 
   __device__ __forceinline__ float rate(Row const& row, float squares, Loaded const& loaded,
                                         bool stores) const {
+    if (!is_finite(squares) && skips(row, stores)) return kNoRate;
     auto const mean = approximate_quotient(squares, static_cast<float>(row.dim));
     auto state = loaded.row_state;
     auto const result = rowwise_adagrad_rate(optimizers[row.table_index], mean, &state);
@@ -149,6 +165,7 @@ struct UpdateRows {
         break;
       }
       case OptimizerKind::kRowwiseAdagrad:
+        if (!is_finite(rate) && row.table.skips_nonfinite != 0) return;
         add_scaled(w, -rate, g);
         break;
       case OptimizerKind::kAdam: {

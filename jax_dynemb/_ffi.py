@@ -35,6 +35,12 @@ NO_VMAP = (
     "{op} under jax.vmap is not supported: every copy would change the same table. "
     "Give the ids a leading axis instead; lookups take ids of any shape."
 )
+NO_GRAD = (
+    "{op} cannot be differentiated: a table is no argument of jax.grad, and a gradient "
+    "of its size would never fit. Look up before, differentiate the loss with respect "
+    "to the rows, d_rows = jax.grad(loss)(rows), and call coll.apply_gradients(state, "
+    "residual, d_rows)."
+)
 
 
 @functools.cache
@@ -73,10 +79,23 @@ def constants() -> dict[str, Any]:
     return module.constants()
 
 
+def cpu_module() -> Any:
+    """The module of the CPU, which is part of every installation."""
+    return _load()["cpu"]
+
+
 @functools.cache
 def code(kind: str, name: str) -> int:
     """The number of an enumerator, e.g. ``code("optimizers", "adam")``."""
     return constants()[kind].index(name)
+
+
+@functools.cache
+def hash_factors(seed: int) -> tuple[int, int]:
+    """The two multipliers of the hash that a table with this ``hash_seed`` has."""
+    module = _load()["cpu"]
+    assert isinstance(module, ModuleType)  # _load raises otherwise
+    return module.hash_factors(seed)
 
 
 def scratch_bytes(
@@ -120,6 +139,7 @@ def call(
 
     Raises:
       NotImplementedError: under ``jax.vmap``.
+      ValueError: under ``jax.grad`` with respect to the tables.
     """
     _load()
     function = jax.ffi.ffi_call(
@@ -129,3 +149,7 @@ def call(
         return list(function(*operands, **attributes))
     except NotImplementedError as error:
         raise NotImplementedError(NO_VMAP.format(op=op)) from error
+    except ValueError as error:
+        if "differentiated" not in str(error):
+            raise
+        raise ValueError(NO_GRAD.format(op=op)) from error

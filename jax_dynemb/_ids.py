@@ -8,9 +8,6 @@ wherever it enters: asarray, device_put, a jit argument. Pairs survive all of it
 
 from __future__ import annotations
 
-import hashlib
-import struct
-from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -70,49 +67,3 @@ def _refuse_reserved(array: np.ndarray) -> None:
             "2**64 - 2 to 2**64 - 4). Use -1 for padding, or map them to other values, "
             "for example with jde.hash_ids."
         )
-
-
-def hash_ids(values: Iterable[Any], salt: str | int = 0) -> np.ndarray:
-    """Hashes strings, bytes or integers to stable 64-bit ids.
-
-    Args:
-      values: str, bytes or int: any iterable, or a numpy array of any shape; None and
-        NaN become padding.
-      salt: tells features apart that share a table: the same value under another
-        salt is another id.
-
-    Returns:
-      int64[n], or int64 in the shape of the array; never -1 to -4, except -1 for a
-      missing value. BLAKE2b with an 8-byte digest, so the same on every machine and in
-      every version.
-
-    Raises:
-      TypeError: a single string, or a value of another type.
-    """
-    if isinstance(values, (str, bytes)):
-        raise TypeError(
-            f"hash_ids takes many values; put a single one in a list: [{values!r}]"
-        )
-    if isinstance(values, np.ndarray) and values.ndim != 1:
-        return hash_ids(values.reshape(-1).tolist(), salt).reshape(values.shape)
-    key = hashlib.blake2b(str(salt).encode(), digest_size=32).digest()
-    return np.fromiter((_hash_one(v, key) for v in values), np.int64)
-
-
-def _hash_one(value: Any, key: bytes) -> int:
-    if value is None or value != value:  # NaN is not equal to itself
-        return PADDING
-    if isinstance(value, str):
-        data = b"s" + value.encode()
-    elif isinstance(value, bytes):
-        data = b"b" + value
-    elif isinstance(value, (int, np.integer)):
-        data = b"i" + str(int(value)).encode()
-    else:
-        raise TypeError(
-            f"hash_ids takes str, bytes or int, not {type(value).__name__}; convert "
-            "other values with str() first."
-        )
-    digest = hashlib.blake2b(data, digest_size=8, key=key).digest()
-    result = struct.unpack("<q", digest)[0]
-    return result if not -4 <= result <= -1 else result & 0x7FFF_FFFF_FFFF_FFFF

@@ -24,6 +24,7 @@ _KEY_TYPES = ("int64", "int32")
 _POOLINGS = (None, "sum", "mean")
 _SHARDINGS = ("row_wise", "table_wise", "column_wise", "replicated")
 _ON_FULL = ("evict", "refuse", "error")
+_NONFINITE = ("skip", "propagate")
 # A shard's slots are numbered by int32, and claims use a few values below zero.
 MAX_SLOTS = 2**31 - 1024
 
@@ -92,6 +93,13 @@ class TableConfig:
         small table. TorchRec's ``ShardingType`` and its names in capitals do too.
       pooling_factors: how many ids an example has, by feature; 1 each if empty.
         Table-wise tables are placed so that devices have equally much to do.
+      nonfinite: what an update does with a row whose summed gradient has a NaN or an
+        infinity: ``"skip"``, the row keeps its values and ``nonfinite`` in ``stats()``
+        counts it; ``"propagate"``, the optimizer gets the gradient as it is.
+      hash_seed: a secret, 0 to 2**64 - 1, that goes into the hash of the keys. Set it
+        where strangers choose ids: without it they can aim at one bucket. Checkpoints
+        keep it; a program with another one inserts the rows again when it restores.
+        With 0 the hash is public. See concepts/tables.md.
       shards: set by ``jde.Tables``: the parts that the arrays of one call are cut into.
       block: set by ``jde.Tables``: where in shared arrays the table lies; None if it
         has its own.
@@ -114,6 +122,8 @@ class TableConfig:
     key_dtype: str = "int64"
     sharding: Any = "row_wise"
     pooling_factors: tuple[float, ...] = ()
+    nonfinite: str = "skip"
+    hash_seed: int = dataclasses.field(default=0, repr=False)
     shards: int = 1
     block: Block | None = None
 
@@ -127,6 +137,8 @@ class TableConfig:
         self._set("score_strategy", self._resolved_strategy())
         self._set("on_full", self._resolved_on_full())
         self._choose("pooling", _POOLINGS)
+        self._choose("nonfinite", _NONFINITE)
+        self._check_hash_seed()
         self._set("sharding", self._resolved_sharding())
         self._set("pooling_factors", self._resolved_factors())
         self._set("param_dtype", self._dtype_name("param_dtype", _VALUE_TYPES))
@@ -162,6 +174,11 @@ class TableConfig:
             return slice(None)
         first = self.block.first_row
         return slice(first, first + self.counter_rows)
+
+    @property
+    def first_row(self) -> int:
+        """Of the rows of its arrays' counters that are the table's."""
+        return 0 if self.block is None else self.block.first_row
 
     @property
     def first_slot(self) -> int:
@@ -238,6 +255,17 @@ class TableConfig:
         if self.num_buckets >= 1 << 32:
             self._fail(f"capacity {self.capacity} is more than 2**39 rows")
 
+    def _check_hash_seed(self) -> None:
+        seed = self.hash_seed
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+            self._fail(f"hash_seed must be an int, not {seed!r}")
+        if not 0 <= seed < 1 << 64:
+            self._fail(
+                f"hash_seed must be 0 to 2**64 - 1, not {seed}; "
+                "secrets.randbits(64) makes one"
+            )
+        self._set("hash_seed", int(seed))
+
     def _resolved_initializer(self) -> Initializer:
         if self.initializer is None:
             self._set("initializer", initializers.uniform())
@@ -256,11 +284,13 @@ class TableConfig:
 
     def _resolved_optimizer(self) -> Any:
         optimizer = as_optimizer(self.optimizer)
-        if not hasattr(optimizer, "states"):
-            self._fail(
-                "optimizer must be one of jde.optim (sgd, adagrad, rowwise_adagrad, "
-                f"adam) or a row-local optax transformation, not {optimizer!r}"
-            )
+        if isinstance(optimizer, type) or not hasattr(optimizer, "states"):
+            what = "optimizer must be one of jde.optim (sgd, adagrad, rowwise_adagrad, "
+            what += "adam) or a row-local optax transformation"
+            name = getattr(optimizer, "__name__", None)
+            if callable(optimizer) and name:
+                self._fail(f"{what}, not the function {name}: call it, {name}(0.01)")
+            self._fail(f"{what}, e.g. jde.optim.adam(0.01), not {optimizer!r}")
         optimizer.states(self.dim)  # raises if it cannot serve a table
         return optimizer
 

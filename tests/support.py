@@ -207,26 +207,18 @@ class Twins:
 
     def assert_table(self, name: str, tolerance: Mapping[str, float]) -> None:
         """Compares one table's rows, whatever their slots are."""
-        exported = export(self.coll, self.state, name)
-        expected = self.oracle.export(name)
-        assert set(exported) == set(expected)
+        got = Rows.of(export(self.coll, self.state, name))
+        want = Rows.of(self.oracle.export(name))
+        np.testing.assert_array_equal(got.keys, want.keys)
         config = self.coll.tables[name]
-        for key, row in exported.items():
-            want = expected[key]
-            assert_close(
-                row.values, want.values, config.param_dtype, tolerance=tolerance
-            )
-            assert row.state.keys() == want.state.keys()
-            for leaf in row.state:
-                np.testing.assert_allclose(
-                    row.state[leaf], want.state[leaf], **tolerance
-                )
+        assert_close(got.values, want.values, config.param_dtype, tolerance=tolerance)
+        assert got.state.keys() == want.state.keys()
+        for leaf in got.state:
+            np.testing.assert_allclose(got.state[leaf], want.state[leaf], **tolerance)
         if (
             config.score_strategy is not jde.ScoreStrategy.TIMESTAMP
         ):  # those are the host's clock
-            assert {k: r.score for k, r in exported.items()} == {
-                k: r.score for k, r in expected.items()
-            }
+            np.testing.assert_array_equal(got.scores, want.scores)
 
     def _cotangents(self, d_rows: Mapping[str, Any]) -> dict[str, jax.Array]:
         return {
@@ -244,6 +236,29 @@ class HostRow:
     score: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The rows of a table in the order of their ids; one comparison is for all."""
+
+    keys: np.ndarray
+    values: np.ndarray
+    state: dict[str, np.ndarray]
+    scores: np.ndarray
+
+    @classmethod
+    def of(cls, rows: Mapping[int, Any]) -> "Rows":
+        """From what ``export`` or the oracle's returned."""
+        keys = sorted(rows)
+        ordered = [rows[key] for key in keys]
+        leaves = {leaf for row in ordered for leaf in row.state}
+        return cls(
+            np.array(keys, np.int64),
+            np.array([row.values for row in ordered]),
+            {leaf: np.array([row.state[leaf] for row in ordered]) for leaf in leaves},
+            np.array([row.score for row in ordered], np.uint64),
+        )
+
+
 def export(
     coll: jde.Tables, state: Any, name: str, **options: Any
 ) -> dict[int, HostRow]:
@@ -251,21 +266,23 @@ def export(
     out: dict[int, HostRow] = {}
     for chunk in coll.export(state, name, **options):
         assert chunk.keys.dtype == np.int64 and chunk.scores.dtype == np.uint64
-        for i, key in enumerate(chunk.keys):
-            assert int(key) not in out
-            leaves = {leaf: x[i] for leaf, x in chunk.optimizer_state.items()}
-            out[int(key)] = HostRow(chunk.rows[i], leaves, int(chunk.scores[i]))
+        states = chunk.optimizer_state
+        scores = chunk.scores.tolist()
+        for i, key in enumerate(chunk.keys.tolist()):
+            assert key not in out
+            leaves = {leaf: x[i] for leaf, x in states.items()}
+            out[key] = HostRow(chunk.rows[i], leaves, scores[i])
     return out
 
 
 def assert_same_rows(got: Mapping[int, HostRow], want: Mapping[int, HostRow]) -> None:
     """Compares what ``export`` returned, bit by bit."""
     assert got.keys() == want.keys()
-    for key, row in got.items():
-        np.testing.assert_array_equal(row.values, want[key].values)
-        assert row.score == want[key].score
-        for name in row.state:
-            np.testing.assert_array_equal(row.state[name], want[key].state[name])
+    ours, theirs = Rows.of(got), Rows.of(want)
+    np.testing.assert_array_equal(ours.values, theirs.values)
+    np.testing.assert_array_equal(ours.scores, theirs.scores)
+    for name in ours.state:
+        np.testing.assert_array_equal(ours.state[name], theirs.state[name])
 
 
 def assert_close(
@@ -303,11 +320,11 @@ def assert_optax_equals_one_device(tables: Sequence[jde.TableConfig], mesh: Any)
     for name in "ab":
         alone, ours = (each[name] for each in trained)
         assert alone.keys() == ours.keys() and len(alone) > 0
-        for key, row in ours.items():
-            assert_close(row.values, alone[key].values, "float32")
-            assert row.state.keys() == alone[key].state.keys() != set()
-            for leaf, value in row.state.items():
-                assert_close(value, alone[key].state[leaf], "float32")
+        want, got = Rows.of(alone), Rows.of(ours)
+        assert_close(got.values, want.values, "float32")
+        assert got.state.keys() == want.state.keys() != set()
+        for leaf, value in got.state.items():
+            assert_close(value, want.state[leaf], "float32")
 
 
 def stat(twins: Twins, name: str) -> Any:
@@ -320,15 +337,26 @@ def score_words(scores: Any) -> np.ndarray:
     return np.asarray(scores, np.uint64)[..., None].view(np.uint32)
 
 
-def keys_of_bucket(bucket: int, num_buckets: int, count: int, start: int = 0) -> list:
+def keys_of_bucket(
+    bucket: int, num_buckets: int, count: int, start: int = 0, hash_seed: int = 0
+) -> list:
     """The first `count` keys from `start` on that live in one bucket."""
     keys: list[int] = []
     key = start
     while len(keys) < count:
-        if bucket_of(key, num_buckets) == bucket:
+        if bucket_of(key, num_buckets, hash_seed) == bucket:
             keys.append(key)
         key += 1
     return keys
+
+
+def key_of_hash(hashed: int) -> int:
+    """The key, as a signed number, that has this hash in a table without a seed."""
+    for factor in (0xC4CEB9FE1A85EC53, 0xFF51AFD7ED558CCD):
+        hashed ^= hashed >> 33
+        hashed = hashed * pow(factor, -1, 2**64) % 2**64
+    hashed ^= hashed >> 33
+    return hashed - 2**64 if hashed >> 63 else hashed
 
 
 def random_batch(seed: int = 0, size: int = 32) -> dict[str, jax.Array]:

@@ -59,6 +59,7 @@ PYTHON_FLOORS = {
     "_ffi": 3,
     # Leaves: data and checks that every floor above may use.
     "_compiler_options": 3,
+    "_hash_ids": 3,
     "_ids": 3,
     "_seed": 3,
     "_types": 3,
@@ -69,6 +70,7 @@ PYTHON_FLOORS = {
     "optim._columns": 3,
     "optim._base": 3,  # how a row is updated is a part of its table's configuration
     "optim._fused": 3,
+    "optim._numbers": 3,
     "optim._optax": 3,
     "optim._optax_state": 3,
     "optim._row_local": 3,

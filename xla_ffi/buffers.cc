@@ -22,17 +22,15 @@ int64_t dimension(ffi::AnyBuffer const& buffer, size_t axis) {
   return axis < dims.size() ? dims[axis] : 0;
 }
 
-IdType id_type_of(BufferReader& reader, ffi::AnyBuffer const& ids) {
+IdType id_type_of(ffi::AnyBuffer const& ids) {
+  // uint32[n, 2] are pairs of words, low and high: 64-bit ids.
+  if (ids.dimensions().size() == 2) return IdType::k64;
   switch (ids.element_type()) {
-    case ffi::DataType::S64:
-    case ffi::DataType::U64:
-      return IdType::k64;
     case ffi::DataType::S32:
       return IdType::kInt32;
     case ffi::DataType::U32:
       return IdType::kUInt32;
     default:
-      reader.expect(false, "ids must be int32, uint32, int64 or uint64");
       return IdType::k64;
   }
 }
@@ -48,31 +46,44 @@ Initializer read_initializer(TableAttrs const& attrs, int32_t t, int which) {
 
 }  // namespace
 
-ffi::AnyBuffer BufferReader::next_arg(char const* name) {
-  auto buffer = args_.get<ffi::AnyBuffer>(next_arg_++);
-  if (buffer.has_value()) return *buffer;
-  expect(false, std::string("operand '") + name + "' is missing");
+bool BufferReader::keep(std::string const& mistake) {
+  if (!failed() && !mistake.empty()) message_ = std::string(op_) + ": " + mistake;
+  return !failed();
+}
+
+ffi::AnyBuffer BufferReader::checked(char const* kind, BufferRule rule,
+                                     ffi::AnyBuffer const& buffer) {
+  auto const mistake = sizes_.check(rule, buffer);
+  if (!mistake.empty()) {
+    auto const of = what_ == nullptr ? "" : std::string(" of ") + what_ + std::to_string(number_);
+    keep(std::string(kind) + " '" + name_of(rule) + "'" + of + " " + mistake);
+  }
+  return buffer;
+}
+
+ffi::AnyBuffer BufferReader::missing(char const* kind, BufferRule rule) {
+  keep(std::string(kind) + " '" + name_of(rule) + "' is missing");
   return ffi::AnyBuffer(&kNoBuffer);
 }
 
-ffi::AnyBuffer BufferReader::next_ret(char const* name) {
+ffi::AnyBuffer BufferReader::next_arg(BufferRule rule) {
+  auto const buffer = args_.get<ffi::AnyBuffer>(next_arg_++);
+  return buffer.has_value() ? checked("operand", rule, *buffer) : missing("operand", rule);
+}
+
+ffi::AnyBuffer BufferReader::next_ret(BufferRule rule) {
   auto buffer = rets_.get<ffi::AnyBuffer>(next_ret_++);
-  if (buffer.has_value()) return **buffer;
-  expect(false, std::string("result '") + name + "' is missing");
-  return ffi::AnyBuffer(&kNoBuffer);
+  return buffer.has_value() ? checked("result", rule, **buffer) : missing("result", rule);
 }
 
-ffi::AnyBuffer BufferReader::next_aliased(char const* name) {
-  auto const in = next_arg(name);
-  auto const out = next_ret(name);
-  expect(in.untyped_data() == out.untyped_data(),
-         std::string("table array '") + name +
-             "' must be updated in place: pass it in input_output_aliases");
+ffi::AnyBuffer BufferReader::next_aliased(BufferRule rule) {
+  auto const in = next_arg(rule);
+  auto const out = next_ret(rule);
+  if (in.untyped_data() != out.untyped_data()) {
+    keep(std::string("array '") + name_of(rule) +
+         "' must be updated in place: pass it in input_output_aliases");
+  }
   return in;
-}
-
-void BufferReader::expect(bool condition, std::string const& message) {
-  if (!condition && message_.empty()) message_ = std::string(op_) + ": " + message;
 }
 
 ffi::Error BufferReader::finish() {
@@ -81,56 +92,58 @@ ffi::Error BufferReader::finish() {
   return failed() ? ffi::Error::InvalidArgument(message_) : ffi::Error::Success();
 }
 
-ValueType value_type_of(BufferReader& reader, ffi::AnyBuffer const& buffer) {
+ValueType value_type_of(ffi::AnyBuffer const& buffer) {
   switch (buffer.element_type()) {
-    case ffi::DataType::F32:
-      return ValueType::kFloat32;
     case ffi::DataType::BF16:
       return ValueType::kBFloat16;
     case ffi::DataType::F16:
       return ValueType::kFloat16;
     default:
-      reader.expect(false, "rows must be float32, bfloat16 or float16");
       return ValueType::kFloat32;
   }
+}
+
+bool check_tables(BufferReader& reader, TableAttrs const& attrs) {
+  if (!reader.records(RecordRule::kTables, attrs.tables)) return false;
+  auto const count = attrs.tables.size() / kNumTableFields;
+  reader.expect(attrs.initializers.size() == count * 2 * kInitializerParameters,
+                "attribute 'initializers' must have 12 numbers for each table");
+  return reader.expect(attrs.state_initial.size() == count * kMaxStates,
+                       "attribute 'state_initial' must have 4 numbers for each table");
 }
 
 namespace {
 
 // Arrays of a call, as if one table filled them.
 TableRef read_arrays(BufferReader& reader, int64_t num_states, TableParts parts, bool aliased) {
-  auto const next = [&](char const* name) {
-    return aliased ? reader.next_aliased(name) : reader.next_arg(name);
+  auto const next = [&](BufferRule rule) {
+    return aliased ? reader.next_aliased(rule) : reader.next_arg(rule);
   };
+  auto& sizes = reader.sizes();
+  sizes.forget(kBuckets, kArraySlots, kDim, kCounterRows);
   TableRef arrays{};
-  auto const index = next("index");
+  auto const index = next(BufferRule::kIndex);
   arrays.index = static_cast<uint8_t*>(index.untyped_data());
   arrays.local_buckets = dimension(index, 0);
-  reader.expect(dimension(index, 1) * 4 == kBucketBytes, "index must be uint32[buckets, 544]");
+  sizes.set(kArraySlots, arrays.local_buckets * kBucketCapacity);
   if (parts.values) {
-    auto const values = next("values");
+    auto const values = next(BufferRule::kValues);
     arrays.values = values.untyped_data();
     arrays.dim = static_cast<int32_t>(dimension(values, 1));
-    arrays.value_type = value_type_of(reader, values);
-    reader.expect(dimension(values, 0) == arrays.local_buckets * kBucketCapacity,
-                  "values must have 128 rows for each bucket of the index");
+    arrays.value_type = value_type_of(values);
   }
   if (parts.states) {
     arrays.num_states = static_cast<int32_t>(num_states);
-    reader.expect(arrays.num_states <= kMaxStates, "a table has at most 4 optimizer states");
-    for (int s = 0; s < arrays.num_states && s < kMaxStates; ++s) {
-      auto const state = next("optimizer state");
-      reader.expect(state.element_type() == ffi::DataType::F32, "states must be float32");
+    for (int s = 0; s < arrays.num_states; ++s) {
+      auto const state = next(BufferRule::kState);
       arrays.states[s] = static_cast<float*>(state.untyped_data());
       arrays.state_width[s] =
           state.dimensions().size() > 1 ? static_cast<int32_t>(dimension(state, 1)) : 1;
     }
   }
   if (parts.counters) {
-    auto const counters = next("counters");
+    auto const counters = next(BufferRule::kCounters);
     arrays.counter_rows = static_cast<int32_t>(dimension(counters, 0));
-    reader.expect(dimension(counters, 1) == kNumCounters && dimension(counters, 2) == 2,
-                  "counters must be uint32[rows, 13, 2]");
     arrays.counters = static_cast<uint64_t*>(counters.untyped_data());
   }
   return arrays;
@@ -140,12 +153,10 @@ TableRef read_arrays(BufferReader& reader, int64_t num_states, TableParts parts,
 void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields) {
   auto const bucket = fields[kTableFirstBucket], buckets = fields[kTableLocalBuckets];
   auto const row = fields[kTableFirstRow], rows = fields[kTableCounterRows];
-  reader.expect(bucket >= 0 && buckets > 0 && bucket + buckets <= table.local_buckets &&
-                    fields[kTableNumBuckets] % buckets == 0,
+  reader.expect(bucket + buckets <= table.local_buckets && fields[kTableNumBuckets] % buckets == 0,
                 "a shard must hold an equal part of the table's buckets");
-  reader.expect(
-      table.counters == nullptr || (row >= 0 && rows > 0 && row + rows <= table.counter_rows),
-      "a table must have rows of counters");
+  reader.expect(table.counters == nullptr || (rows > 0 && row + rows <= table.counter_rows),
+                "a table must have rows of counters");
   if (reader.failed()) return;
   auto const slot = bucket * kBucketCapacity;
   table.num_buckets = static_cast<uint64_t>(fields[kTableNumBuckets]);
@@ -166,6 +177,7 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
                  int32_t count, TableRef* tables) {
   TableRef arrays{};
   for (int32_t t = 0; t < count; ++t) {
+    reader.at("table ", t);
     auto const* const fields = attrs.tables.begin() + t * kNumTableFields;
     auto const shares = t > 0 && fields[kTableShares] != 0;
     if (!shares) arrays = read_arrays(reader, fields[kTableNumStates], parts, aliased);
@@ -173,6 +185,8 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
     move_to_table(reader, table, fields);
     table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
     table.evicts = static_cast<int32_t>(fields[kTableEvicts]);
+    table.skips_nonfinite = static_cast<int32_t>(fields[kTableSkipsNonfinite]);
+    table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
     table.initializer = read_initializer(attrs, t, 0);
     table.eval_initializer = read_initializer(attrs, t, 1);
     for (int s = 0; s < kMaxStates; ++s) {
@@ -190,34 +204,33 @@ FeatureRef describe_feature(IntAttr features, int32_t f) {
   return feature;
 }
 
-void set_ids(BufferReader& reader, FeatureRef& feature) {
-  auto const ids = reader.next_arg("ids");
+void set_ids(BufferReader& reader, BufferRule rule, FeatureRef& feature) {
+  auto const ids = reader.next_arg(rule);
   feature.ids = ids.untyped_data();
   feature.num_ids = dimension(ids, 0);
-  // uint32[n, 2] are pairs of words, low and high: 64-bit ids.
-  auto const pairs = ids.dimensions().size() == 2;
-  reader.expect(!pairs || (ids.element_type() == ffi::DataType::U32 && dimension(ids, 1) == 2),
-                "ids must be [n], or uint32[n, 2]");
-  feature.id_type = pairs ? IdType::k64 : id_type_of(reader, ids);
+  feature.id_type = id_type_of(ids);
+}
+
+void count_bags(BufferReader& reader, FeatureRef& feature) {
+  if (feature.bag_size == 0) return;
+  feature.num_bags = feature.num_ids / feature.bag_size;
+  reader.expect(feature.num_bags * feature.bag_size == feature.num_ids,
+                "bags do not match the number of ids");
+  reader.sizes().set(kNumBags, feature.num_bags);
 }
 
 void set_bags(BufferReader& reader, IntAttr features, int32_t f, FeatureRef& feature) {
   if (feature.bag_size == 0) {
-    auto const offsets = reader.next_arg("offsets");
-    reader.expect(offsets.element_type() == ffi::DataType::S32 && dimension(offsets, 0) > 0,
-                  "offsets must be int32[bags + 1]");
+    // Gradients that stand before the offsets have said how many bags there are.
+    auto& sizes = reader.sizes();
+    if (sizes.knows(kNumBags)) sizes.set(kNumOffsets, sizes.get(kNumBags) + 1);
+    auto const offsets = reader.next_arg(BufferRule::kOffsets);
     feature.offsets = static_cast<int32_t const*>(offsets.untyped_data());
-    feature.num_bags = dimension(offsets, 0) - 1;
-  } else {
-    feature.num_bags = feature.num_ids / feature.bag_size;
-    reader.expect(feature.num_bags * feature.bag_size == feature.num_ids,
-                  "bags do not match the number of ids");
+    feature.num_bags = std::max<int64_t>(dimension(offsets, 0) - 1, 0);
+    sizes.set(kNumBags, feature.num_bags);
   }
   if (features[size_t(f * kNumFeatureFields + kFeatureHasWeights)] != 0) {
-    auto const weights = reader.next_arg("weights");
-    reader.expect(weights.element_type() == ffi::DataType::F32, "weights must be float32");
-    reader.expect(static_cast<int64_t>(weights.element_count()) == feature.num_ids,
-                  "weights must have one value for each id");
+    auto const weights = reader.next_arg(BufferRule::kWeights);
     feature.weights = static_cast<float const*>(weights.untyped_data());
   }
 }
@@ -227,36 +240,54 @@ ffi::AnyBuffer RowArrays::shared(int64_t number, Next const& next) {
   if (number < 0) return next();
   auto const place = static_cast<size_t>(number);
   reader_.expect(place <= shared_.size(), "shared arrays must be numbered in order of use");
-  if (place >= shared_.size()) shared_.push_back(next());
+  if (place >= shared_.size()) {
+    reader_.sizes().forget(kElements);
+    shared_.push_back(next());
+  }
   return shared_[std::min(place, shared_.size() - 1)];
 }
 
-ffi::AnyBuffer RowArrays::operand(int64_t const* fields, char const* name) {
-  return shared(fields[kRowsArray], [&] { return reader_.next_arg(name); });
+ffi::AnyBuffer RowArrays::operand(int64_t const* fields) {
+  auto const rule = fields[kRowsArray] < 0 ? BufferRule::kGradients : BufferRule::kSharedGradients;
+  return shared(fields[kRowsArray], [&] { return reader_.next_arg(rule); });
 }
 
-ffi::AnyBuffer RowArrays::result(int64_t const* fields, char const* name) {
+ffi::AnyBuffer RowArrays::result(int64_t const* fields) {
+  auto const rule = fields[kRowsArray] < 0 ? BufferRule::kRows : BufferRule::kSharedRows;
   return shared(fields[kRowsArray], [&] {
-    return fields[kRowsPassedOn] != 0 ? reader_.next_aliased(name) : reader_.next_ret(name);
+    return fields[kRowsPassedOn] != 0 ? reader_.next_aliased(rule) : reader_.next_ret(rule);
   });
 }
 
+namespace {
+
+// Do so many rows lie in an array of so many elements, none on another one?
+bool lie_within(RowPlaces const& places, int64_t offset, int64_t num_rows, int32_t dim,
+                int64_t elements) {
+  if (num_rows == 0) return true;
+  if (places.group == 0) return offset <= elements - num_rows * dim;
+  auto const last_group = (num_rows - 1) / places.group;
+  auto const in_last = num_rows - last_group * places.group;
+  if (last_group > 0 && places.stride < places.group * dim) return false;
+  auto const room = elements - offset - in_last * dim;
+  return room >= 0 && (last_group == 0 || places.stride <= room / last_group);
+}
+
+}  // namespace
+
 RowsView view_rows(BufferReader& reader, ffi::AnyBuffer const& array, int64_t const* fields,
                    int64_t num_rows, int32_t dim) {
-  auto const type = value_type_of(reader, array);
+  auto const type = value_type_of(array);
   auto* const data = static_cast<char*>(array.untyped_data());
-  if (fields[kRowsArray] < 0) {
-    auto const dims = array.dimensions();
-    reader.expect(dims.size() == 2 && dims[0] == num_rows && dims[1] == dim,
-                  "rows must be [bags, dim]");
-    return {data, type, {0, 0}};
-  }
+  if (fields[kRowsArray] < 0) return {data, type, {0, 0}};
   auto const bytes = type == ValueType::kFloat32 ? 4 : 2;
   RowPlaces const places{fields[kRowsGroup], fields[kRowsStride]};
+  auto const elements = static_cast<int64_t>(array.element_count());
   reader.expect(places.stride * bytes % 16 == 0, "a stride must be a multiple of 16 bytes");
-  auto const last = fields[kRowsOffset] + row_offset(places, num_rows - 1, dim) + dim;
-  reader.expect(num_rows == 0 || last <= static_cast<int64_t>(array.element_count()),
-                "rows lie outside of their array");
+  if (!reader.expect(lie_within(places, fields[kRowsOffset], num_rows, dim, elements),
+                     "rows lie outside of their array, or on each other")) {
+    return {data, type, places};
+  }
   return {data + fields[kRowsOffset] * bytes, type, places};
 }
 

@@ -4,13 +4,17 @@
 // xla_ffi/module.cc: what Python sees of one backend: handlers to register, and the numbers that
 // both sides must agree on.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+
+#include <utility>
 
 #include "core/args.h"
 #include "core/row.h"
 #include "xla_ffi/backend.h"
 #include "xla_ffi/handlers.h"
+#include "xla_ffi/hash_ids_module.h"
 #include "xla_ffi/schema.h"
 
 namespace nb = nanobind;
@@ -54,9 +58,10 @@ nb::dict constants() {
   result["max_features"] = kMaxFeatures;
   result["initializer_parameters"] = kInitializerParameters;
   // Each list is in the order of its enumeration in core/ or xla_ffi/schema.h.
-  result["counters"] = names("clock", "seed", "step", "rows", "inserted", "evicted", "refused",
-                             "lost_updates", "lookups", "exchange_capacity", "exchange_peak",
-                             "exchange_overflows", "first_column", "left", "waiting");
+  result["counters"] =
+      names("clock", "seed", "step", "rows", "inserted", "evicted", "refused", "lost_updates",
+            "lookups", "exchange_capacity", "exchange_peak", "exchange_overflows", "first_column",
+            "left", "waiting", "malformed_lengths", "nonfinite", "stamp");
   result["hyper_parameters"] = names("learning_rate", "eps", "b1", "b2", "weight_decay");
   result["optimizers"] = names("sgd", "adagrad", "rowwise_adagrad", "adam");
   result["score_policies"] = names("step", "timestamp", "lfu", "customized");
@@ -66,13 +71,14 @@ nb::dict constants() {
   result["poolings"] = names("none", "sum", "mean", "no_rows");
   result["table_fields"] =
       names("num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
-            "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows");
+            "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
+            "skips_nonfinite", "hash_seed");
   result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "array",
                                    "passed_on", "offset", "group", "stride");
   result["sums_fields"] = names("groups", "dim", "array", "passed_on", "offset", "group", "stride");
-  result["part_fields"] = names("size", "first", "owners");
-  static_assert(kNumCounters == 15 && kNumHyperParameters == 5 && kNumTableFields == 12 &&
-                    kNumFeatureFields == 9 && kNumSumsFields == 7 && kNumPartFields == 3,
+  result["part_fields"] = names("size", "first", "owners", "hash_seed");
+  static_assert(kNumCounters == 18 && kNumHyperParameters == 5 && kNumTableFields == 14 &&
+                    kNumFeatureFields == 9 && kNumSumsFields == 7 && kNumPartFields == 4,
                 "a list above and its enumeration must have the same length");
   return result;
 }
@@ -85,6 +91,11 @@ NB_MODULE(DYNEMB_MODULE, m) {
   m.attr("platform") = dynemb::backend::kPlatform;
   m.def("registrations", &dynemb::handler_capsules);
   m.def("constants", &dynemb::constants);
+  m.def("hash_factors", [](uint64_t seed) {
+    auto const [first, second] = dynemb::factors_of_seed(seed);
+    return std::pair(first, second);
+  });
+  dynemb::add_hash_ids(m);
   m.def("scratch_bytes", [](std::string const& op, std::vector<int64_t> const& buckets,
                             std::vector<int32_t> const& dims, std::vector<int64_t> const& ids) {
     return dynemb::scratch_bytes(op, {buckets, dims, ids});

@@ -22,4 +22,4 @@ struct Scratch {
 #define DYNEMB_FOR_EACH_OPERATION(one)                                                        \
   one(lookup, LookupArgs) one(find, FindArgs) one(update, UpdateArgs) one(reduce, ReduceArgs) \
       one(gather, RowsArgs) one(scatter, RowsArgs) one(erase, EraseArgs)                      \
-          one(export_batch, ExportArgs) one(route, RouteArgs)
+          one(export_batch, ExportArgs) one(route, RouteArgs) one(offsets, OffsetsArgs)

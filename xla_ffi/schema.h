@@ -22,6 +22,8 @@ enum TableField : int32_t {
   kTableLocalBuckets,  // of this shard
   kTableFirstRow,      // of the counters in its arrays
   kTableCounterRows,   // of this shard
+  kTableSkipsNonfinite,  // 1: rows whose gradient is not finite keep their values
+  kTableHashSeed,        // 64 bits
   kNumTableFields
 };
 
@@ -59,6 +61,7 @@ enum PartField : int32_t {
   kPartSize = 0,  // ids
   kPartFirst,     // segment
   kPartOwners,    // segments
+  kPartHashSeed,  // 64 bits
   kNumPartFields
 };
 
@@ -66,6 +69,8 @@ enum PartField : int32_t {
 // Attribute "state_initial", float32[num_tables, kMaxStates].
 //
 // First of all lookup takes scores, if a table has customized ones, and update hyper-parameters.
+// Then update and reduce take the stamps of the lookup, uint32[num_tables, 4] (core/stamp.h), if
+// attribute "stamped" is 1; lookup returns them before anything else.
 // Buffers of a table, in this order and as far as the call uses them:
 //   index, values, state 0 .. num_states - 1, counters
 // find has counters if the rows of some table's unknown ids depend on its seed.
@@ -77,6 +82,8 @@ enum PartField : int32_t {
 //   reduce  as update
 //   sum_rows  as update, without ids; slots are the numbers of groups
 // route knows neither tables nor features.  in: ids   out: unique_of, first, starts
+// offsets neither; its attribute "capacity" is how many ids there are.
+//   in: lengths   out: offsets, malformed
 // The last operand of every call is a number that is not read (jax_dynemb/ops/_call.py); the last
 // result is scratch memory, uint8[n]; n may be 0.
 // Every table buffer of a call that changes the table is both operand and result.

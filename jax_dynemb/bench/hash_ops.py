@@ -47,7 +47,7 @@ def _slots(coll: jde.Tables, state: Any, ids: jax.Array) -> tuple[jax.Array, Any
     layout, given = prepare(config, config.name, ids)
     layout = dataclasses.replace(layout, pooling="no_rows")
     zero = jnp.zeros(1, jnp.uint32)
-    (output,), new = _lookup.lookup([config], state, [(layout, given)], zero)
+    (output,), new, _ = _lookup.lookup([config], state, [(layout, given)], zero)
     return output["slots"], new
 
 

@@ -9,7 +9,7 @@ gradients for each table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -110,7 +110,13 @@ def _linear(rows: Ids, d_rows: Ids) -> jax.Array:
     return jnp.zeros(())
 
 
-_Rule = Callable[..., Any]
-_forward: _Rule = lambda rows, d_rows: (_linear(rows, d_rows), d_rows)  # noqa: E731
-_backward: _Rule = lambda d_rows, _: (d_rows, jax.tree.map(jnp.zeros_like, d_rows))  # noqa: E731
+def _forward(rows: Ids, d_rows: Ids) -> tuple[jax.Array, Ids]:
+    # A cotangent has the type of the rows, a mapping that keeps its order.
+    return _linear(rows, d_rows), type(rows)((name, d_rows[name]) for name in rows)
+
+
+def _backward(d_rows: Ids, _: Any) -> tuple[Ids, Ids]:
+    return d_rows, dict(jax.tree.map(jnp.zeros_like, d_rows))
+
+
 _linear.defvjp(_forward, _backward)

@@ -136,6 +136,11 @@ def _compare_table(
             f"Table '{name}' stores {now.param_dtype} instead of {saved.param_dtype}: "
             "its rows were inserted again."
         )
+    elif saved.hash_seed != now.hash_seed:
+        result.notes.append(
+            f"Table '{name}' was saved with another hash_seed: its rows were inserted "
+            "again."
+        )
     elif not anew and _place(saved) == _place(now):
         return
     result.again.append(path)

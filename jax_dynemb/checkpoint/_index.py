@@ -16,7 +16,7 @@ import numpy as np
 from jax_dynemb import _ffi
 
 # Of checkpoints that do not say it: all keys of a bucket, then all scores.
-_FIRST = {
+FIRST = {
     "bucket_capacity": 128,
     "bucket_words": 544,
     "keys_word": 32,
@@ -31,13 +31,13 @@ def index_layout() -> dict[str, int]:
     Also how many counters a table has: the first versions said nothing of them.
     """
     constants = _ffi.constants()
-    words = {name: constants[name] for name in _FIRST}
+    words = {name: constants[name] for name in FIRST}
     return words | {"counters": len(constants["counters"])}
 
 
 def layout_of(fields: Mapping[str, Any]) -> dict[str, int]:
     """The layout that a checkpoint was written with."""
-    return dict(fields.get("index", _FIRST))
+    return dict(fields.get("index", FIRST))
 
 
 def split_index(

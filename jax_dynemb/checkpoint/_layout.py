@@ -9,18 +9,21 @@
 
 from __future__ import annotations
 
-import json
+import operator
 import os
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jax_dynemb.checkpoint import _checksums
-from jax_dynemb.stored import check_version
 
 Directory = str | os.PathLike[str]
 
 ITEM = "state"
 SCHEMA_FILE = "jax_dynemb.json"
+_STEP = re.compile("0|[1-9][0-9]{0,18}")
 
 
 def resolved(directory: Directory) -> Path:
@@ -45,7 +48,7 @@ def steps(directory: Directory) -> list[int]:
     return sorted(
         int(each.name)
         for each in path.iterdir()
-        if each.name.isdigit() and (each / ITEM / _checksums.FILE).is_file()
+        if _STEP.fullmatch(each.name) and (each / ITEM / _checksums.FILE).is_file()
     )
 
 
@@ -54,35 +57,42 @@ def latest(directory: Directory) -> int | None:
     return max(steps(directory), default=None)
 
 
-def read_fields(step_directory: Path) -> dict[str, Any]:
-    """The JSON beside the arrays.
+def robbed(directory: Directory) -> list[int]:
+    """The steps that have lost their checksums, in order.
+
+    A checkpoint gets its name together with them, so they were there.
+    """
+    path = resolved(directory)
+    if not path.is_dir():
+        return []
+    return sorted(
+        int(each.name)
+        for each in path.iterdir()
+        if _STEP.fullmatch(each.name)
+        and (each / ITEM / SCHEMA_FILE).is_file()
+        and not (each / ITEM / _checksums.FILE).is_file()
+    )
+
+
+def whole_step(step: Any) -> int:
+    """A step as an int.
 
     Raises:
-      ValueError: it is of a newer version.
-    """
-    path = step_directory / ITEM / SCHEMA_FILE
-    fields = json.loads(path.read_text(encoding="utf-8"))
-    check_version(fields, path)
-    return fields
-
-
-def open_array(step_directory: Path, name: str) -> Any:
-    """One array as a tensorstore, to be read piece by piece.
-
-    Args:
-      step_directory: of the checkpoint.
-      name: its path, joined by "/".
+      TypeError: it is no whole number: a bool, a float, a string.
+      ValueError: it is negative, or too large for the name of a directory.
     """
     try:
-        import tensorstore
-    except ImportError as error:
-        raise ImportError(
-            "Reading checkpoints needs tensorstore: pip install "
-            "'jax-dynemb[checkpoint]'."
-        ) from error
-    # orbax writes a directory for each array; before, it wrote one store for all.
-    item, array = step_directory / ITEM, name.replace("/", ".")
-    store = {"driver": "file", "path": f"{item / array}/"}
-    if not (item / array).is_dir():
-        store = {"driver": "ocdbt", "base": f"file://{item}/", "path": f"{array}/"}
-    return tensorstore.open({"driver": "zarr", "kvstore": store}, read=True).result()
+        if isinstance(step, bool | np.bool_):
+            raise TypeError
+        number = operator.index(step)
+    except TypeError:
+        raise TypeError(
+            f"A step must be a whole number, not {step!r} ({type(step).__name__}). "
+            "Give an int, such as int(step)."
+        ) from None
+    if not 0 <= number < 2**63:
+        raise ValueError(
+            f"A step must be 0 or more and less than 2**63, not {number}. Count the "
+            "steps of a run from 0."
+        )
+    return number

@@ -19,6 +19,7 @@ from jax_dynemb.checkpoint import _checksums
 from jax_dynemb.checkpoint._layout import ITEM, SCHEMA_FILE
 from jax_dynemb.checkpoint._pieces import describe_pieces, piece_shape
 from jax_dynemb.checkpoint._write_pieces import Writing
+from jax_dynemb.stored._write_side_file import write_json
 
 try:
     import orbax.checkpoint as ocp
@@ -113,7 +114,7 @@ class Handler(ocp.PyTreeCheckpointHandler):
             path = Path(str(directory))
             for name, shape in self._pieces.items():
                 describe_pieces(path / name, shape)
-            _checksums.write_json(path / SCHEMA_FILE, self._fields)
+            write_json(path / SCHEMA_FILE, self._fields)
             _checksums.write_checksums(path)
 
 
@@ -155,14 +156,20 @@ class Restore(ocp.args.PyTreeRestore):
     """What ``Handler`` restores."""
 
 
-def manager(directory: Path, keep: int | None) -> ocp.CheckpointManager:
-    """A manager of one directory; it deletes what a killed process left behind."""
+def manager(directory: Path, keep: int | None, alone: bool) -> ocp.CheckpointManager:
+    """A manager of one directory.
+
+    Args:
+      directory: of all checkpoints.
+      keep: the newest so many stay.
+      alone: no other process saves there: what a killed one left behind is deleted.
+    """
     return ocp.CheckpointManager(
         directory,
         item_handlers={ITEM: Handler()},
         options=ocp.CheckpointManagerOptions(
             max_to_keep=keep,
-            cleanup_tmp_directories=True,
+            cleanup_tmp_directories=alone,
             async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
         ),
     )

@@ -19,10 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb.checkpoint._checksums import write_json
+from jax_dynemb.stored._write_side_file import write_json
 
 PIECE_BYTES = 1 << 26
-_DESCRIPTION = ".zarray"
+DESCRIPTION = ".zarray"
 
 Index = tuple[slice, ...]
 
@@ -75,15 +75,9 @@ class Grid(NamedTuple):
             yield name, tuple(c[1] for c in cuts), tuple(c[2] for c in cuts)
 
 
-def read_grid(directory: Path) -> Grid:
-    """What the description beside the pieces says."""
-    fields = json.loads((directory / _DESCRIPTION).read_text(encoding="utf-8"))
-    return Grid(tuple(fields["shape"]), tuple(fields["chunks"]))
-
-
 def describe_pieces(directory: Path, shape: tuple[int, ...]) -> None:
     """Says of which shape the pieces are; orbax described whole shards."""
-    path = directory / _DESCRIPTION
+    path = directory / DESCRIPTION
     fields = json.loads(path.read_text(encoding="utf-8"))
     write_json(path, fields | {"chunks": shape})
 

@@ -18,7 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb.checkpoint._pieces import Grid, Index, is_host, read_grid
+from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.checkpoint._arrays import check_array
+from jax_dynemb.checkpoint._checksums import of_checkpoint
+from jax_dynemb.checkpoint._pieces import DESCRIPTION, Grid, Index, is_host
+from jax_dynemb.stored._files import disk_errors
 
 _THREADS = 8
 _AHEAD = 16  # pieces on the host and on the device before they are needed
@@ -38,7 +42,7 @@ def read_pieces(
     """
     with ThreadPoolExecutor(_THREADS, "jax_dynemb_restore") as pool:
         return {
-            name: _read_array(_Files(item, name, like.dtype, check), like, pool)
+            name: _read_array(_Files(item, name, like, check), like, pool)
             for name, like in wanted.items()
         }
 
@@ -46,10 +50,20 @@ def read_pieces(
 class _Files:
     """The pieces of one array."""
 
-    def __init__(self, item: Path, name: str, dtype: Any, check: Check | None):
-        self.grid: Grid = read_grid(item / name)
-        self.dtype = np.dtype(dtype)
+    def __init__(
+        self,
+        item: Path,
+        name: str,
+        like: jax.ShapeDtypeStruct,
+        check: Check | None,
+    ):
+        self.dtype = np.dtype(like.dtype)
         self._item, self._name, self._check = item, name, check
+        with of_checkpoint():
+            self.grid: Grid = check_array(item / name, self.dtype)
+            if self.grid.shape != like.shape:
+                problem = f"it has the shape {self.grid.shape}, not {like.shape}"
+                raise DamagedFileError(item / name / DESCRIPTION, problem)
 
     @property
     def piece_bytes(self) -> int:
@@ -58,10 +72,13 @@ class _Files:
 
     def read(self, file: str, data: np.ndarray) -> np.ndarray:
         """Reads a file into uint8[piece_bytes]; returns it as a piece."""
-        with (self._item / self._name / file).open("rb", buffering=0) as source:
-            read = 0
+        path, read = self._item / self._name / file, 0
+        with disk_errors(path), path.open("rb", buffering=0) as source:
             while read < len(data) and (more := source.readinto(data[read:].data)):
                 read += more
+        if read < len(data):
+            with of_checkpoint():
+                raise DamagedFileError(path, f"it has {read} bytes, not {len(data)}")
         if self._check is not None:
             self._check(f"{self._name}/{file}", data[:read])
         return data.view(self.dtype).reshape(self.grid.piece)

@@ -13,14 +13,17 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.checkpoint import (
     _checksums,
     _compare,
+    _fields,
     _layout,
     _pieces,
     _stored,
     _tree,
 )
+from jax_dynemb.checkpoint._arrays import check_array
 from jax_dynemb.checkpoint._compare import Plan
 from jax_dynemb.checkpoint._read_pieces import read_pieces
 from jax_dynemb.checkpoint._save import wait
@@ -74,9 +77,12 @@ def restore(
 
     Raises:
       FileNotFoundError: there is no such checkpoint.
-      ValueError: a damaged file, or something differs; the sentence names it.
+      DamagedFileError: a file is missing, cut off or altered.
+      TypeError, ValueError: the step is no whole number of 0 or more, or something
+        differs; the sentence names it.
     """
     path = _layout.resolved(directory)
+    step = None if step is None else _layout.whole_step(step)
     wait(path)
     step = together(functools.partial(_chosen_step, path, step))
     folder = path / str(step)
@@ -84,7 +90,7 @@ def restore(
     if verify:
         of_schema = (item, _layout.SCHEMA_FILE)
         together(functools.partial(_checksums.verify_file, *of_schema))
-    fields = _layout.read_fields(folder)
+    fields = _fields.read_fields(folder)
     leaves, how = _tree.flatten(tree)
     places = _tree.find_tables(tree, tables)
     plan = _compare.plan(fields, leaves, places, strict)
@@ -102,7 +108,12 @@ def restore(
 
 
 def _chosen_step(path: FilePath, step: int | None) -> int:
-    there = _layout.steps(path)
+    there, robbed = _layout.steps(path), _layout.robbed(path)
+    chosen = max([*there, *robbed], default=None) if step is None else step
+    if chosen in robbed:
+        item = path / str(chosen) / _layout.ITEM
+        with _checksums.of_checkpoint():
+            raise DamagedFileError(item / _checksums.FILE, "it is missing")
     if not there:
         raise FileNotFoundError(f"There is no complete checkpoint in {path}.")
     if step is None:
@@ -144,7 +155,9 @@ def _read_directly(
 ) -> None:
     from jax_dynemb.checkpoint import _orbax
 
+    item = folder / _layout.ITEM
     wanted = {path: _abstract(leaves[path]) for path in plan.directly}
+    together(functools.partial(_check_arrays, item, wanted))
     for path in plan.given_away:
         if isinstance(leaves[path], jax.Array):
             leaves[path].delete()
@@ -155,10 +168,18 @@ def _read_directly(
         for part in path:
             value = value[part]
         leaves[path] = value
-    item = folder / _layout.ITEM
     check = _checksums.checker(item) if verify else None
     arrays = together(functools.partial(read_pieces, item, in_pieces, check))
     leaves |= {path: arrays[name] for name, path in large.items()}
+
+
+def _check_arrays(item: FilePath, wanted: Mapping[_tree.Path, Any]) -> None:
+    """No chunk of an array may be missing: it would be read as zeros."""
+    with _checksums.of_checkpoint():
+        for path in wanted:
+            directory = _pieces.directory_of(item, path)
+            if directory.is_dir():  # text has none, nor has a store for all arrays
+                check_array(directory)
 
 
 def _abstract(leaf: Any) -> Any:

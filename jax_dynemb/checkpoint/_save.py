@@ -14,13 +14,17 @@ import numpy as np
 from jax_dynemb.checkpoint import _tree
 from jax_dynemb.checkpoint._at_exit import before_threads_end
 from jax_dynemb.checkpoint._index import index_layout
-from jax_dynemb.checkpoint._layout import Directory, latest, resolved
+from jax_dynemb.checkpoint._layout import Directory, latest, resolved, whole_step
 from jax_dynemb.checkpoint._pieces import piece_shape
 from jax_dynemb.stored import FORMAT_VERSION
+from jax_dynemb.stored._files import disk_errors
+from jax_dynemb.stored._lock import Presence
 from jax_dynemb.table import Tables
 
 # One orbax manager a directory: it holds the thread that writes.
 _managers: dict[FilePath, tuple[int | None, Any]] = {}
+# Directories that this process saves in, so that no other takes its drafts for dead.
+_present: dict[FilePath, Presence] = {}
 
 
 def save(
@@ -54,12 +58,14 @@ def save(
         so much is on the disk.
 
     Raises:
-      ValueError: the step is not higher than the latest, a table's config is not
-        known, or an array is one process's own.
+      TypeError: the step is no whole number, such as a bool or a float.
+      ValueError: the step is negative or not higher than the latest, a table's config
+        is not known, or an array is one process's own.
+      OSError: the disk is full or refuses; it names the path.
     """
     from jax_dynemb.checkpoint import _orbax
 
-    path = resolved(directory)
+    path, step = resolved(directory), whole_step(step)
     newest = latest(path)
     if newest is not None and step <= newest:
         raise ValueError(
@@ -70,9 +76,10 @@ def save(
     _tree.check_shared(leaves)
     fields = {
         "format_version": FORMAT_VERSION,
+        "step": step,
         "index": index_layout(),
         "tables": {
-            "/".join(at): place.schema.to_json()
+            "/".join(at): place.schema.to_json(secret=True)
             for at, place in _tree.find_tables(tree, tables).items()
         },
         "leaves": {"/".join(at): describe(leaf) for at, leaf in leaves.items()},
@@ -80,11 +87,12 @@ def save(
             "/".join(at) for at, leaf in leaves.items() if piece_shape(leaf) is not None
         ],
     }
-    manager = _manager(path, keep)
     tree, room = _tree.nested(leaves), int(host_gigabytes * 1e9)
-    _orbax.save(manager, step, tree, fields, host_bytes=room)
-    if wait:
-        manager.wait_until_finished()
+    with disk_errors(path):
+        manager = _manager(path, keep)
+        _orbax.save(manager, step, tree, fields, host_bytes=room)
+        if wait:
+            manager.wait_until_finished()
 
 
 def wait(directory: Directory | None = None) -> None:
@@ -93,12 +101,11 @@ def wait(directory: Directory | None = None) -> None:
     Args:
       directory: one of them, or all if None.
     """
-    if directory is None:
-        chosen = list(_managers.values())
-    else:
-        chosen = [_managers[p] for p in (resolved(directory),) if p in _managers]
-    for _, manager in chosen:
-        manager.wait_until_finished()
+    chosen = list(_managers) if directory is None else [resolved(directory)]
+    for path in chosen:
+        if path in _managers:
+            with disk_errors(path):
+                _managers[path][1].wait_until_finished()
 
 
 def _finish() -> None:
@@ -130,5 +137,10 @@ def _manager(path: FilePath, keep: int | None) -> Any:
         _managers.pop(path)[1].close()
     if not _managers:
         before_threads_end(_finish)
-    _managers[path] = (keep, _orbax.manager(path, keep))
+    path.mkdir(parents=True, exist_ok=True)
+    if path not in _present:
+        _present[path] = Presence(path)
+    # Processes of one job wait for each other, and begin together.
+    alone = jax.process_count() > 1 or _present[path].alone()
+    _managers[path] = (keep, _orbax.manager(path, keep, alone))
     return _managers[path][1]

@@ -14,9 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb.checkpoint import _layout
+from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.checkpoint._arrays import StoredArray
+from jax_dynemb.checkpoint._checksums import of_checkpoint
+from jax_dynemb.checkpoint._fields import read_fields
 from jax_dynemb.checkpoint._index import layout_of, split_index
+from jax_dynemb.checkpoint._layout import ITEM, SCHEMA_FILE, Directory
 from jax_dynemb.checkpoint._tree import Place
+from jax_dynemb.ops._stamps import new_stamp
 from jax_dynemb.ops._state import TableState, empty_arrays, empty_state, states_of_rows
 from jax_dynemb.sharding._collection import init
 from jax_dynemb.stored import (
@@ -24,6 +29,7 @@ from jax_dynemb.stored import (
     StoredTable,
     clear_table,
     keep_best,
+    keep_best_elsewhere,
     set_counters,
 )
 from jax_dynemb.table import Exported
@@ -36,32 +42,76 @@ _CHUNK_BYTES = 1 << 26
 _CARRIED = ("seed", "step", "inserted", "refused", "lost_updates", "lookups")
 
 
-def open_tables(folder: _layout.Directory) -> dict[str, StoredTable]:
+def open_tables(folder: Directory) -> dict[str, StoredTable]:
     """The tables of one checkpoint, the directory of a step, by path."""
-    fields = _layout.read_fields(Path(folder))
+    fields = read_fields(Path(folder))
     return {path: open_table(Path(folder), fields, path) for path in fields["tables"]}
 
 
 def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTable:
-    """One table of a checkpoint."""
+    """One table of a checkpoint.
+
+    Raises:
+      DamagedFileError: its arrays are not what its schema says.
+    """
     schema = Schema.from_json(fields["tables"][path])
     if schema.arrays:
         path = "/".join([*path.split("/")[:-1], schema.arrays])
-    words = np.asarray(_layout.open_array(folder, f"{path}/counters").read().result())
-    rows = len(words) // (schema.places * schema.column_parts)
-    first = rows * schema.place
-    if schema.arrays and schema.places == 1:
-        rows, first = schema.counter_rows, schema.first_row
-    counters = counter_values_of(words[first : first + rows])
+    arrays = _Arrays(folder, path, schema, layout_of(fields))
+    counters = counter_values_of(arrays.counters())
     return StoredTable(
         schema=schema,
         rows=counters["rows"],
         counters=counters,
-        chunks=functools.partial(_chunks, folder, path, schema, layout_of(fields)),
-        index=functools.partial(
-            _keys_and_scores, folder, path, schema, layout_of(fields)
-        ),
+        chunks=functools.partial(_chunks, arrays),
+        index=functools.partial(_keys_and_scores, arrays),
     )
+
+
+class _Arrays:
+    """The arrays of a table, and which parts of them are its own."""
+
+    def __init__(
+        self, folder: Path, path: str, schema: Schema, layout: Mapping[str, int]
+    ):
+        self._source = folder / ITEM / SCHEMA_FILE
+        self.schema, self.layout = schema, layout
+        self.room = layout["bucket_capacity"]
+        self.index = StoredArray(folder, f"{path}/index")
+        self.index.expect("uint32", None, layout["bucket_words"])
+        slots = self.index.shape[0] * self.room
+        self.values = StoredArray(folder, f"{path}/values")
+        width = schema.dim // schema.column_parts
+        self.values.expect(schema.param_dtype, slots, width)
+        self.states: dict[str, StoredArray] = {}
+        for name, shape in schema.states.items():
+            self.states[name] = StoredArray(folder, f"{path}/optimizer/{name}")
+            axes = (size // schema.column_parts for size in shape)
+            self.states[name].expect("float32", slots, *axes)
+        self._counters = StoredArray(folder, f"{path}/counters")
+        self._counters.expect("uint32", None, None, 2)
+        # The buckets at which the table begins, or each of its parts.
+        first = schema.first_bucket + schema.place * schema.num_buckets
+        self.begins = [
+            first + part * schema.num_buckets for part in range(schema.column_parts)
+        ]
+        if self.begins[-1] + schema.num_buckets > self.index.shape[0]:
+            self._fail("its buckets end beyond the index")
+
+    def counters(self) -> np.ndarray:
+        """uint32[rows, counters, 2] of the table."""
+        schema = self.schema
+        rows = self._counters.shape[0] // (schema.places * schema.column_parts)
+        first = rows * schema.place
+        if schema.arrays and schema.places == 1:
+            rows, first = schema.counter_rows, schema.first_row
+        if not 0 < first + rows <= self._counters.shape[0]:
+            self._fail("its counters end beyond the array")
+        return self._counters.read(first, first + rows)()
+
+    def _fail(self, problem: str) -> None:
+        with of_checkpoint():
+            raise DamagedFileError(self._source, f"'{self.schema.name}': {problem}")
 
 
 def counter_values_of(words: np.ndarray) -> dict[str, int]:
@@ -74,71 +124,53 @@ def counter_values_of(words: np.ndarray) -> dict[str, int]:
     return {name: values[name] for name in names}
 
 
-def _chunks(
-    folder: Path, path: str, schema: Schema, layout: Mapping[str, int]
-) -> Iterator[Exported]:
-    constants = _ffi.constants()
-    room = constants["bucket_capacity"]
-    index = _layout.open_array(folder, f"{path}/index")
-    arrays = {
-        name: _layout.open_array(folder, f"{path}/{name}")
-        for name in ("values", *(f"optimizer/{state}" for state in schema.states))
-    }
+def _chunks(table: _Arrays) -> Iterator[Exported]:
+    room, schema = table.room, table.schema
+    arrays = {"values": table.values, **table.states}
 
     def read(first: int, last: int) -> Exported:
-        futures = {
-            name: each[first * room : last * room].read()
-            for name, each in arrays.items()
+        waiting = {
+            name: each.read(first * room, last * room) for name, each in arrays.items()
         }
-        keys, scores = split_index(index[first:last].read().result(), layout)
+        index = table.index.read(first, last)()
+        keys, scores = split_index(index, table.layout)
         live = scores != 0
-        parts = {name: future.result()[live] for name, future in futures.items()}
+        parts = {name: wait()[live] for name, wait in waiting.items()}
         return Exported(
             keys=keys[live],
-            rows=parts["values"],
+            rows=parts.pop("values"),
             scores=scores[live],
-            optimizer_state=states_of_rows(
-                schema.initial, {s: parts[f"optimizer/{s}"] for s in schema.states}
-            ),
+            optimizer_state=states_of_rows(schema.initial, parts),
         )
 
-    for first, last in _ranges(schema, schema.row_bytes * room, *arrays.values()):
-        pieces = [read(begin + first, begin + last) for begin in _begins(schema)]
+    for first, last in _ranges(table, schema.row_bytes * room, *arrays.values()):
+        pieces = [read(begin + first, begin + last) for begin in table.begins]
         yield pieces[0] if len(pieces) == 1 else join_columns(pieces)
 
 
-def _begins(schema: Schema) -> list[int]:
-    """The buckets of the arrays at which the table begins, or each of its parts."""
-    first = schema.first_bucket + schema.place * schema.num_buckets
-    return [first + part * schema.num_buckets for part in range(schema.column_parts)]
-
-
-def _keys_and_scores(
-    folder: Path, path: str, schema: Schema, layout: Mapping[str, int]
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    index = _layout.open_array(folder, f"{path}/index")
-    begin = _begins(schema)[0]
-    for first, last in _ranges(schema, 4 * index.shape[1]):
-        some = index[begin + first : begin + last].read().result()
-        keys, scores = split_index(some, layout)
+def _keys_and_scores(table: _Arrays) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    begin = table.begins[0]
+    for first, last in _ranges(table, 4 * table.index.shape[1]):
+        some = table.index.read(begin + first, begin + last)()
+        keys, scores = split_index(some, table.layout)
         yield keys[scores != 0], scores[scores != 0]
 
 
 def _ranges(
-    schema: Schema, bucket_bytes: int, *arrays: Any
+    table: _Arrays, bucket_bytes: int, *arrays: StoredArray
 ) -> Iterator[tuple[int, int]]:
     """Ranges of buckets: whole pieces of the largest files, so none is read twice."""
-    room = _ffi.constants()["bucket_capacity"]
-    pieces = [array.chunk_layout.read_chunk.shape[0] // room for array in arrays]
-    piece = max(1, *pieces, 1)
+    piece = max(1, *(array.chunk_rows // table.room for array in arrays), 1)
     buckets = piece * max(1, _CHUNK_BYTES // bucket_bytes // piece)
-    for first in range(0, schema.num_buckets, buckets):
-        yield first, min(schema.num_buckets, first + buckets)
+    count = table.schema.num_buckets
+    for first in range(0, count, buckets):
+        yield first, min(count, first + buckets)
 
 
 def state_of(place: Place, leaves: Sequence[Any]) -> TableState:
     """A table to fill, from the leaves that the user's tree has of it."""
-    abstract = jax.eval_shape(functools.partial(empty_state, place.config), _no_seed())
+    make_one = functools.partial(empty_state, place.config)
+    abstract = jax.eval_shape(make_one, _no_seed(), _no_seed())
     given = jax.tree.unflatten(jax.tree.structure(abstract), leaves)
     if all(isinstance(leaf, jax.Array) for leaf in leaves):
         return clear_table(place.coll, place.name, given)
@@ -148,16 +180,18 @@ def state_of(place: Place, leaves: Sequence[Any]) -> TableState:
     shardings = jax.tree.map(lambda leaf: leaf.sharding, given)
     some = place.coll.sharing_arrays(place.name)
     make = jax.jit(empty_arrays, static_argnums=0, out_shardings=shardings)
-    return make(some, [_no_seed()] * len(some))
+    return make(some, [_no_seed()] * len(some), jnp.asarray(new_stamp()))
 
 
 def fill(
     place: Place, state: TableState, stored: StoredTable, anew: set[str]
 ) -> tuple[TableState, list[str]]:
     """Inserts the rows of a stored table; says how many found no place."""
-    chunks = stored.chunks()
-    if place.config.num_buckets < stored.schema.num_buckets:
-        chunks = keep_best(chunks, place.config.num_buckets)
+    chunks, now = stored.chunks(), place.config
+    if now.hash_seed != stored.schema.hash_seed:
+        chunks = keep_best_elsewhere(chunks, stored.index(), now)
+    elif now.num_buckets < stored.schema.num_buckets:
+        chunks = keep_best(chunks, now)
     state = insert_chunks(
         place.coll,
         place.name,

@@ -4,21 +4,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TypeVar
 
 import jax
 import numpy as np
 
+from jax_dynemb._errors import DamagedFileError
+
 T = TypeVar("T")
 
-_MOST = 4096  # bytes of a sentence
+_MOST = 32_768  # bytes of a sentence
+_MOST_PROBLEM = 1000
+_DAMAGE = "damage "
 
 
 def together(work: Callable[[], T]) -> T:
     """Calls a function that may fail in one process; then no other waits for it.
 
     Raises:
+      DamagedFileError: another process found a damaged file.
       ValueError: it failed in another process; here what it raised itself.
     """
     if jax.process_count() == 1:
@@ -27,13 +33,22 @@ def together(work: Callable[[], T]) -> T:
         result, error = work(), None
     except (ValueError, OSError) as raised:
         result, error = None, raised
-    sentences = _of_all("" if error is None else str(error))
+    sentences = _of_all("" if error is None else _spelled(error))
     if error is not None:
         raise error
     for process, sentence in enumerate(sentences):
+        if sentence.startswith(_DAMAGE):
+            raise DamagedFileError(*json.loads(sentence.removeprefix(_DAMAGE)))
         if sentence:
             raise ValueError(f"In process {process}: {sentence}")
     return result  # pyright: ignore[reportReturnType]
+
+
+def _spelled(error: Exception) -> str:
+    if not isinstance(error, DamagedFileError):
+        return str(error)
+    parts = [error.path, error.problem[:_MOST_PROBLEM], error.fix]
+    return _DAMAGE + json.dumps(parts)
 
 
 def share(items: list[T]) -> list[T]:

@@ -48,6 +48,7 @@ class Place:
     def schema(self) -> Schema:
         """What a checkpoint says about the table, and about its part of the arrays."""
         schema = Schema.of(self.config)
+        schema = dataclasses.replace(schema, hash_seed=self.config.hash_seed)
         if self.coll.placement is None:
             block = self.coll.local_config(self.name).block
             if block is None:

@@ -22,8 +22,10 @@ import jax
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from jax_dynemb.checkpoint import _checksums
+from jax_dynemb.checkpoint._checksums import leave_entries
 from jax_dynemb.checkpoint._pieces import PIECE_BYTES, Grid, as_bytes, is_host
+from jax_dynemb.stored._files import disk_errors
+from jax_dynemb.stored._write_side_file import entry_of
 
 _THREADS = 8
 _ON_DEVICE = 4  # pieces: what a save takes of a device's memory
@@ -72,12 +74,13 @@ class Writing:
             if self._failed.is_set():
                 return {}
             data = as_bytes(np.asarray(piece))
-            with (self._item / path).open("wb", buffering=0) as file:
+            whole = self._item / path
+            with disk_errors(whole), whole.open("wb", buffering=0) as file:
                 written = 0
                 while written < len(data):
                     written += file.write(data[written:].data)
                 os.fsync(file.fileno())
-            return _checksums.entry_of(data)
+            return entry_of(data)
         except BaseException:
             self._failed.set()
             raise
@@ -96,7 +99,7 @@ class Writing:
                 (self._item / path).unlink(missing_ok=True)
             raise next(error for error in errors if error is not None)
         entries = {path: file.result() for path, file in self._files.items()}
-        _checksums.leave_entries(self._item, entries)
+        leave_entries(self._item, entries)
 
     def cancel(self) -> None:
         """Leaves out what is not begun."""

@@ -4,15 +4,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jax_dynemb.stored import Schema, StoredTable
-from jax_dynemb.stored._files import new_directory
+from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.stored import Schema, StoredTable, _side_file
+from jax_dynemb.stored._files import disk_errors, new_directory
+from jax_dynemb.stored._json import file_bytes
 from jax_dynemb.stored._progress import progress_bar
+from jax_dynemb.stored._sums import Advance
+from jax_dynemb.stored._write_side_file import write_side_file
 from jax_dynemb.table import Exported
 
 _BLOCK_ROWS = 65_536
@@ -30,7 +35,9 @@ def write_parquet(path: Path, tables: Mapping[str, StoredTable]) -> None:
         for name, table in tables.items():
             schema = _schema(pyarrow, table)
             target = draft / f"{name}.parquet"
-            with parquet.ParquetWriter(target, schema) as writer:
+            with parquet.ParquetWriter(
+                target, schema, write_page_checksum=True
+            ) as writer:
                 for chunk in table.chunks():
                     columns = [
                         pyarrow.array(chunk.keys),
@@ -45,23 +52,57 @@ def write_parquet(path: Path, tables: Mapping[str, StoredTable]) -> None:
                         pyarrow.Table.from_arrays(columns, schema=schema)
                     )
                     advance(len(chunk.keys))
+        write_side_file(draft)
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The parquet files of a directory, those that checksums.json names included."""
+    found = set(folder.glob("*.parquet"))
+    if found or (folder / _side_file.NAME).exists():
+        entries = _side_file.read_entries(folder) or {}
+        found |= {folder / name for name in entries if name.endswith(".parquet")}
+    return sorted(found)
+
+
+def verify(files: Sequence[Path], advance: Advance) -> None:
+    """Compares files with the checksums beside them, if there are any.
+
+    Raises:
+      DamagedFileError: a file is missing or altered.
+    """
+    for folder in {file.parent for file in files}:
+        entries = _side_file.read_entries(folder)
+        if entries is None:
+            continue
+        for file in files:
+            if file.parent == folder and file.name not in entries:
+                raise DamagedFileError(file, f"{_side_file.NAME} does not name it")
+        own = [(f.name, entries[f.name]) for f in files if f.parent == folder]
+        _side_file.verify_files(folder, own, advance=advance)
 
 
 def read_parquet(path: Path) -> StoredTable:
     """The table of a file that ``write_parquet`` wrote, or of one with its columns.
 
     Raises:
-      ValueError: it has no columns "key" and "row".
+      DamagedFileError: it can not be read, has no columns "key" and "row" or others
+        than numbers, a value is missing, or a key comes twice.
     """
     _, parquet = _import()
-    file = parquet.ParquetFile(path)
-    columns = {field.name: field.type for field in file.schema_arrow}
+    file_bytes(path)
+    with _damage(path):
+        file = parquet.ParquetFile(path, page_checksum_verification=True)
+        columns = {field.name: field.type for field in file.schema_arrow}
+        rows = int(file.metadata.num_rows)
     size = getattr(columns.get("row"), "list_size", None)
-    if "key" not in columns or size is None:
-        raise ValueError(
-            f"{path} has the columns {list(columns)}; a table has key (int64) and row "
-            "(fixed_size_list<float>[dim]), and may have score and optimizer states."
+    if "key" not in columns or size is None or len(columns) != len(file.schema_arrow):
+        raise DamagedFileError(
+            path,
+            f"it has the columns {list(columns)}; a table has key (int64) and row "
+            "(fixed_size_list<float>[dim]), and may have score and optimizer states",
+            "Write these columns, each once.",
         )
+    _check_types(path, columns)
     states = {
         name: (kind.list_size,) if hasattr(kind, "list_size") else ()
         for name, kind in columns.items()
@@ -70,8 +111,13 @@ def read_parquet(path: Path) -> StoredTable:
 
     def read(*names: str) -> Iterator[dict[str, np.ndarray]]:
         here = [name for name in names if name in columns]
-        for batch in file.iter_batches(_BLOCK_ROWS, columns=here):
-            arrays = {name: _array(batch.column(name)) for name in here}
+        batches = file.iter_batches(_BLOCK_ROWS, columns=here)
+        while True:
+            with _damage(path):
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                arrays = {name: _array(batch.column(name)) for name in here}
             scores = arrays.get("score", np.ones(len(batch)))
             yield arrays | {"score": scores.astype(np.uint64)}
 
@@ -84,15 +130,59 @@ def read_parquet(path: Path) -> StoredTable:
         for each in read("key", "score"):
             yield each["key"], each["score"]
 
+    _check_keys(path, rows, [keys for keys, _ in index()])
     schema = Schema(path.stem, size, optimizer={"kind": ""}, states=states)
-    return StoredTable(schema, file.metadata.num_rows, {}, chunks, index)
+    return StoredTable(schema, rows, {}, chunks, index)
+
+
+@contextlib.contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """What pyarrow stumbles over, as damage of the file."""
+    try:
+        with disk_errors(path):
+            yield
+    except (ValueError, TypeError, KeyError, IndexError, MemoryError, OSError) as error:
+        if isinstance(error, DamagedFileError):
+            raise
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        text = str(error).splitlines()[0][:200] if str(error) else "no reason given"
+        raise DamagedFileError(path, f"it can not be read: {text}") from None
+
+
+def _check_types(path: Path, columns: Mapping[str, Any]) -> None:
+    pyarrow, _ = _import()
+    for name, kind in columns.items():
+        inner = kind.value_type if hasattr(kind, "list_size") else kind
+        whole = name in ("key", "score")
+        right = pyarrow.types.is_integer if whole else pyarrow.types.is_floating
+        if not right(inner) or (whole and inner is not kind):
+            wanted = "integers" if whole else "floats"
+            problem = f"its column '{name}' has the type {kind}, not {wanted}"
+            raise DamagedFileError(path, problem)
+
+
+def _check_keys(path: Path, rows: int, parts: list[np.ndarray]) -> None:
+    keys = np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
+    if len(keys) != rows:
+        raise DamagedFileError(path, f"it has {len(keys)} keys, not {rows}")
+    if (again := np.flatnonzero(keys[1:] == keys[:-1])).size:
+        raise DamagedFileError(path, f"the key {keys[again[0]]} comes twice")
 
 
 def _array(column: Any) -> np.ndarray:
     size = getattr(column.type, "list_size", None)
+    if column.null_count:
+        raise ValueError(f"{column.null_count} values are missing")
     if size is None:
-        return column.to_numpy(zero_copy_only=False)
-    return column.flatten().to_numpy(zero_copy_only=False).reshape(-1, size)
+        found = column.to_numpy(zero_copy_only=False)
+        whole = np.issubdtype(found.dtype, np.integer)
+        return found.astype(np.int64) if whole and found.dtype.itemsize < 8 else found
+    flat = column.flatten()
+    if flat.null_count:
+        raise ValueError(f"{flat.null_count} numbers are missing")
+    found = flat.to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+    return found.reshape(-1, size)
 
 
 def _schema(pyarrow: Any, table: StoredTable) -> Any:

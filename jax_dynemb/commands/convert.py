@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from jax_dynemb.commands._open import open_tables
+from jax_dynemb.commands._open import add_verify, open_tables
 from jax_dynemb.commands._parquet import write_parquet
 from jax_dynemb.export._dynamicemb import write_dynamicemb
 from jax_dynemb.export._safetensors import write_safetensors
@@ -23,12 +24,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, help="checkpoint, dump or export")
     parser.add_argument("out", type=Path, help="a new directory")
     parser.add_argument("--to", required=True, choices=list(WRITERS))
+    add_verify(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Converts; returns the exit status."""
-    _, tables = open_tables(arguments.path)
+    kind, tables = open_tables(
+        arguments.path, verify=not arguments.no_verify, quiet=False
+    )
     WRITERS[arguments.to](arguments.out, tables)
+    rows = sum(table.rows for table in tables.values())
+    print(
+        f"{arguments.path} ({kind}): {rows:,} rows of {len(tables)} tables are in "
+        f"{arguments.out} as {arguments.to}.",
+        file=sys.stderr,
+    )
     return 0
 
 

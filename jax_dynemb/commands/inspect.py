@@ -16,8 +16,8 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from jax_dynemb import _ffi
-from jax_dynemb.commands._open import open_tables
-from jax_dynemb.stored import StoredTable
+from jax_dynemb.commands._open import add_verify, open_tables
+from jax_dynemb.stored import Schema, StoredTable
 from jax_dynemb.table._scores import PACKED
 
 _BINS = 8
@@ -30,11 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     parser.add_argument("path", type=Path, help="checkpoint, dump or export")
     parser.add_argument("--json", action="store_true", help="print JSON instead")
+    add_verify(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Prints; returns the exit status."""
-    kind, tables = open_tables(arguments.path)
+    kind, tables = open_tables(
+        arguments.path, verify=not arguments.no_verify, quiet=False
+    )
     described = {name: describe(table) for name, table in tables.items()}
     size = sum(f.stat().st_size for f in _files(arguments.path))
     if arguments.json:
@@ -77,11 +80,19 @@ def describe(table: StoredTable) -> dict[str, Any]:
         "optimizer": schema.optimizer.get("kind", ""),
         "states": states,
         "score_strategy": schema.score_strategy,
+        "hash": _hash(schema),
         "row_bytes": schema.row_bytes,
         "counters": dict(table.counters),
         "scores": _scores(table, least, most),
         "keys": _named_keys(keys),
     }
+
+
+def _hash(schema: Schema) -> str:
+    """Whether the table has a seed, not which: it is a secret."""
+    if schema.num_buckets == 0:
+        return ""
+    return "seeded" if schema.hash_seed else "plain"
 
 
 def _shown(strategy: str, scores: np.ndarray) -> np.ndarray:
@@ -122,6 +133,7 @@ def _named_keys(counts: np.ndarray) -> list[tuple[str, int]]:
 def _overview(described: dict[str, dict[str, Any]]) -> Table:
     table = Table("table", "rows", "dim", "dtype", "slots", "load", "optimizer")
     table.add_column("scores by")
+    table.add_column("hash")
     table.add_column("rows in memory")
     for name, fields in described.items():
         load = fields["load_factor"]
@@ -134,6 +146,7 @@ def _overview(described: dict[str, dict[str, Any]]) -> Table:
             "-" if load is None else f"{load:.3f}",
             " ".join([fields["optimizer"] or "-", *fields["states"]]),
             fields["score_strategy"] or "-",
+            fields["hash"] or "-",
             decimal(fields["rows"] * fields["row_bytes"]),
         )
     return table

@@ -4,15 +4,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import numpy as np
 
+from jax_dynemb.export._tensor_file import TensorFile
 from jax_dynemb.stored import FORMAT_VERSION, check_whole
 from jax_dynemb.stored import _safetensors as files
+from jax_dynemb.stored._chain import base_files
+from jax_dynemb.stored._drafts import remove_left_behind
 from jax_dynemb.stored._files import new_file
+from jax_dynemb.stored._lock import one_at_a_time
+from jax_dynemb.stored._write_side_file import write_manifest
 from jax_dynemb.table import Tables
 from jax_dynemb.table._tables import States
 
@@ -36,13 +40,22 @@ def delta(
     Returns:
       By table the new file, or None if nothing changed.
 
+    Threads and processes that call it for one directory take turns.
+
     Raises:
-      ValueError: there is no export of these tables, or one of its files is missing.
+      DamagedFileError: a file there is missing or altered.
+      ValueError: there is no export of these tables, or it is of another run.
+      OSError: the disk is full or refuses; it names the path.
     """
-    bases = {
-        file.name.removesuffix(".safetensors"): file
-        for file in files.base_files(Path(path))
-    }
+    folder = Path(path)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"There is no directory {path}.")
+    with one_at_a_time(folder):
+        return _write_all(folder, coll, state)
+
+
+def _write_all(path: Path, coll: Tables, state: States) -> dict[str, Path | None]:
+    bases = {file.name.removesuffix(".safetensors"): file for file in base_files(path)}
     if not bases.keys() & coll.tables.keys():
         raise ValueError(
             f"{path} has no export of {list(coll.tables)}. Write one first with "
@@ -51,10 +64,18 @@ def delta(
     for name in bases.keys() & coll.tables.keys():
         check_whole(coll, state, name)
     until = coll.get_score(state)
-    return {
-        name: _write(coll, state, name, files.open_series(base), until[name])
+    series = {
+        name: files.open_series(base)
         for name, base in bases.items()
         if name in coll.tables
+    }
+    for each in series.values():
+        each.verify()
+    remove_left_behind(path, "*.safetensors")
+    remove_left_behind(path, "*.manifest.json")
+    return {
+        name: _write(coll, state, name, each, until[name])
+        for name, each in series.items()
     }
 
 
@@ -63,8 +84,8 @@ def _write(
 ) -> Path | None:
     if series.until is None or series.until > until:
         raise ValueError(
-            f"{series.base} and its deltas end at {series.until}, but table '{name}' "
-            f"is at {until}: they are of another run. Export the table again."
+            f"{series.base.path} and its deltas end at {series.until}, but table "
+            f"'{name}' is at {until}: they are of another run. Export the table again."
         )
     removed = np.empty(0, np.int64)
     keys, rows = [removed], [np.empty((0, coll.tables[name].dim), np.float32)]
@@ -80,8 +101,8 @@ def _write(
     order = np.argsort(all_keys)
     tensors = {
         "keys": all_keys[order],
+        "removed": np.sort(removed),
         "rows": np.concatenate(rows)[order],
-        "removed": removed,
     }
     fields = {
         "format_version": FORMAT_VERSION,
@@ -90,9 +111,12 @@ def _write(
         "dim": coll.tables[name].dim,
         "since": series.until,
         "until": until,
+        "previous": series.files[0].link,
     }
     target = series.next_delta()
-    with new_file(target) as draft:
-        metadata = {files.METADATA_KEY: json.dumps(fields)}
-        files.import_safetensors().numpy.save_file(tensors, draft, metadata=metadata)
+    like = {each: (array.dtype, array.shape) for each, array in tensors.items()}
+    with new_file(target) as draft, TensorFile(draft, like, fields) as file:
+        for each, array in tensors.items():
+            file.append(each, array)
+    write_manifest(target.parent, name, series.base.link, target.name, file.link)
     return target

@@ -17,6 +17,7 @@ from jax_dynemb.stored import StoredTable, live_table
 from jax_dynemb.stored import _dynamicemb_format as files
 from jax_dynemb.stored._files import new_directory
 from jax_dynemb.stored._progress import progress_bar
+from jax_dynemb.stored._write_side_file import write_side_file
 from jax_dynemb.table import Tables
 from jax_dynemb.table._tables import States
 
@@ -110,6 +111,10 @@ def write_dynamicemb(
         with progress_bar("dynamicemb", total, quiet) as advance:
             for name, writer in writers.items():
                 reports[name] = writer.write(draft, advance)
+        known = {}
+        for writer in writers.values():
+            known |= writer.entries
+        write_side_file(draft, known)
     reports = _with_common_notes(reports, tables)
     if not quiet:
         _print(reports)

@@ -17,6 +17,7 @@ from jax_dynemb.stored import StoredTable, fmix64
 from jax_dynemb.stored import _dynamicemb_format as files
 from jax_dynemb.stored._dynamicemb_buckets import lossless_capacity
 from jax_dynemb.stored._files import Background
+from jax_dynemb.stored._write_side_file import RunningSums
 from jax_dynemb.table import Exported
 from jax_dynemb.table._scores import PACKED
 
@@ -60,6 +61,12 @@ class TableWriter:
         self._reserved = 0
         self._raised = 0  # scores of 0, written as 1
         self._highest = 0
+        self._sums: dict[str, RunningSums] = {}
+
+    @property
+    def entries(self) -> dict[str, Any]:
+        """Sizes and checksums of the large files, by name."""
+        return {name: each.entry for name, each in self._sums.items()}
 
     def write(self, directory: Path, advance: Any) -> DynamicEmbReport:
         """Writes every file of the table."""
@@ -82,10 +89,9 @@ class TableWriter:
     def _open(
         self, stack: contextlib.ExitStack, directory: Path, kind: str
     ) -> list[BinaryIO]:
-        return [
-            stack.enter_context((directory / self._file(kind, rank)).open("wb"))
-            for rank in range(self._ranks)
-        ]
+        names = [self._file(kind, rank) for rank in range(self._ranks)]
+        self._sums |= {name: RunningSums() for name in names}
+        return [stack.enter_context((directory / n).open("wb")) for n in names]
 
     def _file(self, kind: str, rank: int) -> str:
         return files.file_name(self._name, kind, rank, self._ranks)
@@ -135,7 +141,10 @@ class TableWriter:
         for kind, of_ranks in outputs.items():
             for rank, output in enumerate(of_ranks):
                 mine = arrays[kind] if owner is None else arrays[kind][owner == rank]
-                np.ascontiguousarray(mine, files.DTYPES[kind]).tofile(output)
+                flat = np.ascontiguousarray(mine, files.DTYPES[kind]).reshape(-1)
+                data = flat.view(np.uint8).data
+                output.write(data)
+                self._sums[self._file(kind, rank)].add(data)
 
     def _owner(self, keys: np.ndarray) -> np.ndarray | None:
         """The rank of each key; None if there is one rank only."""
@@ -165,9 +174,8 @@ class TableWriter:
         for kind, array in pairs.items():
             for rank in range(self._ranks):
                 mine = array if owner is None else array[owner == rank]
-                mine.astype(files.DTYPES[kind]).tofile(
-                    directory / self._file(kind, rank)
-                )
+                data = mine.astype(files.DTYPES[kind]).tobytes()
+                (directory / self._file(kind, rank)).write_bytes(data)
 
     def _metadata(self) -> dict[str, Any]:
         schema = self._table.schema

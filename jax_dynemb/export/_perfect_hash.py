@@ -5,7 +5,8 @@
 A reader finds a place without a search, by the same few array operations for one id and
 for a million; shifts to the right keep the sign, products lose what is above 64 bits:
 
-    y     = key * multiplier                  # if folded: of key ^ (key >>> 32)
+    x     = key                               # kind 1 and 2: key ^ (key >>> 32)
+    y     = x * multiplier                    # kind 2: of this product y ^ (y >>> 32)
     top   = y >> shift                        # of at least bits
     group = top & (2**group_bits - 1)
     slot  = (y ^ top ^ pilots[group]) & (2**bits - 1)
@@ -20,31 +21,43 @@ Keys of one group get their slots together, the largest groups first: each takes
 first pilot that leads its keys to free slots, and the few that find none drive others
 out. A pilot is one byte for up to eight keys, since what finds the slots should stay in
 the caches beside the rows.
+
+The work is bounded: keys are tried in families of multipliers, and a family ends when
+it has looked at each key a few times. The last families (kind 2) mix all bits of a key,
+with multipliers that follow from the keys, so that keys can not be chosen to collide
+under them. Keys for which they fail too get no hash; readers then search.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+PLAIN, FOLDED, MIXED = 0, 1, 2  # kinds: what is done beside the product
+
 _MASK = (1 << 64) - 1
 _FILL = 0.7  # of the slots, at most
 _SHIFTS = 12  # tried without a multiplication
-_MULTIPLIERS = 24  # tried before keys are folded, or get more slots
+_MULTIPLIERS = 8  # of a family: three of eight suit random keys
 _LARGE = 64  # keys of a group that fits at once or hardly ever
 _MOST_LEFT = 8  # groups, and one of a thousand, that find no free slots
-_MOST_STEPS = 10_000  # to make room for them
+_MOST_STEPS = 256  # to make room for them; a dozen is usual
 _MOST_BITS = 32  # the lowest bits of y and its highest must not meet
 _LEAST_GROUP_BITS = 3  # eight bytes, so that what follows in a file is aligned
+# Looks at slots that a family may take for each key; random keys take 3 to 6. To see
+# whether all keys can be told apart counts as an eighth of a look.
+_LOOKS, _FEWEST_LOOKS = 16, 1 << 17
 
 
 class PerfectHash(NamedTuple):
     """The arrays of a hash.
 
     Attributes:
-      numbers: int64[5]: multiplier, bits, group_bits, shift, and 1 if keys are folded.
+      numbers: int64[5]: multiplier, bits, group_bits, shift, and the kind: PLAIN,
+        FOLDED or MIXED.
       words: int64[2**bits].
       pilots: uint8[2**group_bits].
     """
@@ -54,96 +67,181 @@ class PerfectHash(NamedTuple):
     pilots: np.ndarray
 
 
-def perfect_hash(keys: np.ndarray) -> PerfectHash:
+class _Try(NamedTuple):
+    """One way to hash keys; there are 2**fewer slots for each group."""
+
+    kind: int
+    multiplier: np.int64
+    bits: int
+    shift: int
+    fewer: int
+
+
+class _Work:
+    """Counts down the looks that a family of tries has left."""
+
+    def __init__(self, keys: int):
+        self.left = _LOOKS * keys + _FEWEST_LOOKS
+
+    def spend(self, looks: int) -> bool:
+        """Returns whether the work may go on."""
+        self.left -= looks
+        return self.left >= 0
+
+
+def perfect_hash(keys: np.ndarray) -> PerfectHash | None:
     """Builds the hash; the place of ``keys[i]`` is i + 1.
 
-    Takes about 60 bytes a key while it runs, and one or two microseconds a key.
+    Takes about 60 bytes a key while it runs, one to four microseconds a key as a rule,
+    and at most twenty.
 
     Args:
       keys: int64[n], distinct, 1 <= n < 2**31.
+
+    Returns:
+      The hash; None if no multiplier suits the keys, which hardly happens even to keys
+      chosen for that purpose.
+
+    Raises:
+      ValueError: a key is there twice.
     """
-    least = max(2, int(len(keys) / _FILL).bit_length())
-    for bits in range(least, _MOST_BITS + 1):
-        for folded in (False, True):
-            for multiplier, shift, fewer in _tries(bits, len(keys) / (1 << bits)):
-                built = _build(keys, multiplier, bits, shift, fewer, folded)
-                if built is not None:
-                    return built
-    raise ValueError("the keys are not distinct, or too many")
+    ordered = np.sort(keys)
+    if (ordered[1:] == ordered[:-1]).any():
+        twice = ordered[1:][ordered[1:] == ordered[:-1]][0]
+        raise ValueError(
+            f"key {twice} is there twice; a perfect hash needs distinct keys: "
+            "np.unique(keys)."
+        )
+    for family in _families(keys):
+        work, before = _Work(len(keys)), None
+        for each in family:
+            y = _y(keys, each)
+            top = y >> each.shift
+            # Small keys have the same highest bits wherever the shift begins.
+            if before is not None and each.multiplier == 1 and _same(before, each, top):
+                continue
+            before = each, top
+            built = _build(y, top, each, work)
+            if built is not None:
+                return built
+            if work.left < 0:
+                break
+    return None
 
 
-def _tries(bits: int, fill: float) -> Iterator[tuple[np.int64, int, int]]:
-    """Multipliers, shifts, and by how many bits the groups are fewer than the slots.
+def _same(before: tuple[_Try, np.ndarray], each: _Try, top: np.ndarray) -> bool:
+    last, last_top = before
+    return last._replace(shift=each.shift) == each and np.array_equal(last_top, top)
 
-    A multiplier of one will do for hashed ids and for consecutive ones, and needs no
-    multiplication. Fuller tables need smaller groups: there are but 256 ways to place
-    one.
-    """
-    highest, fewest = 64 - bits, 4 if fill <= 0.5 else 3 if fill <= 0.55 else 2
+
+def _families(keys: np.ndarray) -> Iterator[Iterator[_Try]]:
+    """Tries in the order of what they cost a reader; each family has its own work."""
+    bits = max(2, int(len(keys) / _FILL).bit_length())
+    fill = len(keys) / (1 << bits)
+    fixed = [_random(number) for number in range(_MULTIPLIERS)]
+    for kind in (PLAIN, FOLDED):
+        yield _shifted(kind, bits, fill)
+        yield _multiplied(kind, fixed, bits, fill)
+    octets = np.ascontiguousarray(keys, "<i8").data
+    digest = hashlib.blake2b(octets, digest_size=8).digest()
+    first = int.from_bytes(digest, "little")
+    for more in range(2):
+        numbers = range(first + more * _MULTIPLIERS, first + (more + 1) * _MULTIPLIERS)
+        if bits + more <= _MOST_BITS:
+            own = [_random(number) for number in numbers]
+            yield _multiplied(MIXED, own, bits + more, fill / (1 << more))
+
+
+def _shifted(kind: int, bits: int, fill: float) -> Iterator[_Try]:
+    """Tries without a multiplication: for hashed ids, and for consecutive ones."""
+    highest, fewest = 64 - bits, _fewer(fill)
     for fewer in (fewest, fewest - 1):
         for shift in range(highest, max(bits, highest - _SHIFTS + 1) - 1, -1):
-            yield np.int64(1), shift, fewer
-    for number in range(_MULTIPLIERS):
-        yield _random(number) | np.int64(1), highest, fewest
+            yield _Try(kind, np.int64(1), bits, shift, fewer)
+
+
+def _multiplied(
+    kind: int, multipliers: list[np.int64], bits: int, fill: float
+) -> Iterator[_Try]:
+    for multiplier in multipliers:
+        yield _Try(kind, multiplier, bits, 64 - bits, _fewer(fill))
+
+
+def _fewer(fill: float) -> int:
+    """By how many bits the groups are fewer than the slots.
+
+    Fuller tables need smaller groups: there are but 256 ways to place one.
+    """
+    return 4 if fill <= 0.5 else 3 if fill <= 0.55 else 2
 
 
 def _random(number: int) -> np.int64:
-    """A fixed sequence: SplitMix64."""
+    """An odd number of a fixed sequence: SplitMix64."""
     z = ((number + 1) * 0x9E37_79B9_7F4A_7C15) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58_476D_1CE4_E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D0_49BB_1331_11EB) & _MASK
-    return np.uint64(z ^ (z >> 31)).astype(np.int64)
+    return np.uint64(z ^ (z >> 31) | 1).astype(np.int64)
+
+
+def _y(keys: np.ndarray, each: _Try) -> np.ndarray:
+    y = (keys if each.kind == PLAIN else _fold(keys)) * each.multiplier
+    return _fold(y) if each.kind == MIXED else y
+
+
+def _fold(x: np.ndarray) -> np.ndarray:
+    return x ^ ((x >> 32) & np.int64(0xFFFF_FFFF))
 
 
 def _build(
-    keys: np.ndarray,
-    multiplier: np.int64,
-    bits: int,
-    shift: int,
-    fewer: int,
-    folded: bool,
+    y: np.ndarray, top: np.ndarray, each: _Try, work: _Work
 ) -> PerfectHash | None:
-    slots = 1 << bits
-    group_bits = max(_LEAST_GROUP_BITS, bits - fewer)
-    source = keys ^ ((keys >> 32) & np.int64(0xFFFF_FFFF)) if folded else keys
-    y = source * multiplier
-    top = y >> shift
+    slots = 1 << each.bits
+    group_bits = max(_LEAST_GROUP_BITS, each.bits - each.fewer)
     group, first = top & ((1 << group_bits) - 1), (y ^ top) & (slots - 1)
-    both = np.sort(group << bits | first)
-    if (both[1:] == both[:-1]).any():
+    both = np.sort(group << each.bits | first)
+    if not work.spend(len(y) // 8) or (both[1:] == both[:-1]).any():
         return None  # no pilot can tell these keys apart
-    placed = _place_groups(group, first, 1 << group_bits, slots)
+    placed = _place_groups(group, first, 1 << group_bits, slots, work)
     if placed is None:
         return None
     pilots, owners = placed
     words = np.arange(slots) ^ pilots[0]
     taken = np.flatnonzero(owners >= 0)
     words[taken] = y[owners[taken]] ^ (owners[taken] + 1)
-    numbers = np.array([multiplier, bits, group_bits, shift, folded], np.int64)
-    return PerfectHash(numbers, words, pilots)
+    numbers = [each.multiplier, each.bits, group_bits, each.shift, each.kind]
+    return PerfectHash(np.array(numbers, np.int64), words, pilots)
 
 
 def _place_groups(
-    group: np.ndarray, first: np.ndarray, groups: int, slots: int
+    group: np.ndarray, first: np.ndarray, groups: int, slots: int, work: _Work
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Pilots of groups and the owners of slots; None if some find no place."""
     order = np.argsort(group, kind="stable")
     counts = np.bincount(group, minlength=groups)
     starts = np.cumsum(counts) - counts
     pilots = np.zeros(groups, np.uint8)
-    owners = np.full(slots, -1, np.int64)
+    owners, taken = np.full(slots, -1, np.int64), np.zeros(slots, bool)
     left: list[int] = []
     for size in np.unique(counts[counts > 0])[::-1].tolist():
         waiting = np.flatnonzero(counts == size)
-        members = order[starts[waiting, None] + np.arange(size)]
-        for pilot in range(256 if size <= _LARGE else 4):
-            wanted = (first[members] ^ pilot) & (slots - 1)
-            fits = _place(wanted, members, owners)
+        members = order[starts[waiting] + np.arange(size)[:, None]]
+        wanted = first[members]
+        alive = np.arange(len(waiting))
+        for pilot in range(min(256 if size <= _LARGE else 4, slots)):
+            fits = _fitting(wanted, alive, pilot, taken, work)
+            if work.left < 0:
+                return None
+            if len(fits) == 0:
+                continue
+            given = wanted[:, fits] ^ pilot
+            fits, given = _first_come(fits, given, owners)
+            owners[given] = members[:, fits]
+            taken[given] = True
             pilots[waiting[fits]] = pilot
-            waiting, members = waiting[~fits], members[~fits]
-            if len(waiting) == 0:
+            alive = alive[~np.isin(alive, fits, assume_unique=True)]
+            if len(alive) == 0:
                 break
-        left += waiting.tolist()
+        left += waiting[alive].tolist()
         if len(left) > (_MOST_LEFT + groups // 1000 if size <= _LARGE else 0):
             return None
 
@@ -164,16 +262,24 @@ def _make_room(
     pilots: np.ndarray,
     owners: np.ndarray,
 ) -> bool:
-    """Places groups where smaller ones have to leave; False if that goes on and on."""
-    costs, every = counts**2, np.arange(256)[:, None]
-    for _ in range(_MOST_STEPS):
+    """Places groups where smaller ones have to leave; False if that goes on and on.
+
+    A group of many keys never leaves: it could only drive out what took its place, and
+    each of its moves costs as much as all its keys.
+    """
+    every = np.arange(256)[:, None]
+    costs = np.where(counts <= _LARGE, counts**2.0, np.inf)
+    for _ in range(_MOST_STEPS + 4 * len(left)):
         if not left:
             return True
         one = left.pop()
         members = members_of(one)
         wanted = (first[members] ^ every) & (len(owners) - 1)
         held = owners[wanted]
-        pilot = int(np.where(held < 0, 0, costs[group[held]]).sum(axis=1).argmin())
+        prices = np.where(held < 0, 0.0, costs[group[held]]).sum(axis=1)
+        pilot = int(prices.argmin())
+        if prices[pilot] == np.inf:
+            return False
         losers = held[pilot][held[pilot] >= 0]
         for other in sorted(set(group[losers].tolist())):
             keys = members_of(other)
@@ -182,18 +288,31 @@ def _make_room(
         pilots[one] = pilot
         owners[wanted[pilot]] = members
         costs[one] *= 2  # it will rather stay
-    return False
+    return not left
 
 
-def _place(wanted: np.ndarray, members: np.ndarray, owners: np.ndarray) -> np.ndarray:
-    """Gives slots to the groups (rows) that fit; of two that do, to the first."""
-    flat = wanted.reshape(-1)
-    turn = np.arange(len(flat))
-    free = owners[flat] == -1
-    # A free slot holds -2 - (turn of its first claimant) until it is given away.
-    owners[flat[free][::-1]] = -2 - turn[free][::-1]
-    own = free & (owners[flat] == -2 - turn)
-    fits = own.reshape(wanted.shape).all(axis=1)
-    owners[flat[free]] = -1
-    owners[wanted[fits]] = members[fits]
-    return fits
+def _fitting(
+    wanted: np.ndarray, alive: np.ndarray, pilot: int, taken: np.ndarray, work: _Work
+) -> np.ndarray:
+    """Those groups (columns of ``wanted``) among ``alive`` whose slots are all free."""
+    if len(wanted) > _LARGE:
+        work.spend(len(wanted) * len(alive))
+        return alive[~taken[wanted[:, alive] ^ pilot].any(axis=0)]
+    for firsts in wanted:
+        if len(alive) == 0 or not work.spend(len(alive)):
+            break
+        alive = alive[~taken[firsts[alive] ^ pilot]]
+    return alive
+
+
+def _first_come(
+    fits: np.ndarray, given: np.ndarray, owners: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of groups (columns) that want one slot, all but the first are left out."""
+    turn = np.arange(len(fits))
+    # Of numbers written to one place the last one stays, if both arrays are flat: the
+    # order of others is NumPy's choice.
+    owners[given.T[::-1].ravel()] = np.repeat(turn[::-1], len(given))
+    own = (owners[given] == turn).all(axis=0)
+    owners[given] = -1
+    return fits[own], given[:, own]

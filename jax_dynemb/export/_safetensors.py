@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,14 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from jax_dynemb.export._perfect_hash import perfect_hash
+from jax_dynemb.export._perfect_hash import MIXED, perfect_hash
 from jax_dynemb.export._row_formats import RowFormat, row_format
 from jax_dynemb.export._sort import Columns, SortedRows
 from jax_dynemb.export._tensor_file import TensorFile
-from jax_dynemb.stored import FORMAT_VERSION, Schema, StoredTable, live_table
+from jax_dynemb.stored import (
+    FORMAT_VERSION,
+    MIXED_INDEX_VERSION,
+    Schema,
+    StoredTable,
+    live_table,
+)
 from jax_dynemb.stored._files import new_directory
 from jax_dynemb.stored._progress import progress_bar
-from jax_dynemb.stored._safetensors import METADATA_KEY
+from jax_dynemb.stored._write_side_file import write_manifest
 from jax_dynemb.table import Tables
 from jax_dynemb.table._tables import States
 
@@ -63,6 +68,8 @@ def safetensors(
       default_row: what an id that is not stored reads, a number or float[dim]; None
         takes it from the table's ``eval_initializer``.
       index: False leaves the hash out; readers then build it when they load the file.
+        It is left out too in the rare case that the keys have none (keys that were
+        chosen for that); readers then search among the keys.
       sort_bytes: rows that are sorted in memory at a time.
       quiet: show no progress.
 
@@ -100,7 +107,7 @@ def write_safetensors(
         _Writer(table, stored, default_row, index, sort_bytes)
         for table in tables.values()
     ]
-    total = sum(table.rows for table in tables.values())
+    total = 2 * sum(table.rows for table in tables.values())  # read, then written
     with (
         new_directory(path) as draft,
         progress_bar("safetensors", total, quiet) as advance,
@@ -133,7 +140,7 @@ class _Writer:
 
     def write(self, folder: Path, advance: Callable[[int], None]) -> None:
         """Collects and sorts the rows, makes the hash, writes."""
-        rows = SortedRows(self._encoded(), self._parts, folder)
+        rows = SortedRows(self._encoded(advance), self._parts, folder)
         keys = rows.keys()
         small = {"keys": keys, "extra_keys": EXTRA_KEYS}
         if self._index:
@@ -141,7 +148,8 @@ class _Writer:
         if not self._stored.levels:
             self._extra = self._extra.astype(self._stored.dtype)
         path = folder / f"{self._table.schema.name}.safetensors"
-        with TensorFile(path, self._tensors(small), self._metadata()) as file:
+        metadata = self._metadata(_version(small))
+        with TensorFile(path, self._tensors(small), metadata) as file:
             for name, array in small.items():
                 file.append(name, array)
             if not self._stored.levels:
@@ -151,10 +159,12 @@ class _Writer:
                 for name in chunk.keys() - {"keys"}:
                     file.append(name, chunk[name])
                 advance(len(chunk["keys"]))
+        write_manifest(folder, self._table.schema.name, file.link, path.name, file.link)
 
-    def _encoded(self) -> Iterator[Columns]:
+    def _encoded(self, advance: Callable[[int], None]) -> Iterator[Columns]:
         for chunk in self._table.chunks():
             yield {"keys": chunk.keys} | self._stored.encode(chunk.rows)
+            advance(len(chunk.keys))
 
     def _tensors(self, small: Columns) -> dict[str, tuple[Any, tuple[int, ...]]]:
         """Wide types first; float rows between their extra ones."""
@@ -168,10 +178,10 @@ class _Writer:
         first = (self._extra.dtype, self._extra[1:].shape)
         return tensors | {"first_row": first, "rows": rows, "extra_rows": extra}
 
-    def _metadata(self) -> dict[str, str]:
+    def _metadata(self, version: int) -> dict[str, Any]:
         schema, counters = self._table.schema, self._table.counters
         fields = {
-            "format_version": FORMAT_VERSION,
+            "format_version": version,
             "kind": "table",
             "table": schema.name,
             "dim": schema.dim,
@@ -183,13 +193,22 @@ class _Writer:
         }
         if "clock" in counters:
             fields["until"] = counters["clock"] + 1  # as Tables.get_score counts
-        return {METADATA_KEY: json.dumps(fields)}
+        return fields
 
 
 def _index(keys: np.ndarray) -> Columns:
     """The hash of all keys, the extra ones too: padding is found like any other id."""
     made = perfect_hash(np.concatenate([keys, EXTRA_KEYS]))
+    if made is None:
+        return {}
     return {f"index_{name}": array for name, array in made._asdict().items()}
+
+
+def _version(tensors: Columns) -> int:
+    """The least version of readers that understand the index."""
+    numbers = tensors.get("index_numbers")
+    mixed = numbers is not None and numbers[-1] == MIXED
+    return MIXED_INDEX_VERSION if mixed else FORMAT_VERSION
 
 
 def _extra_rows(schema: Schema, default_row: Any) -> np.ndarray:

@@ -2,30 +2,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """A safetensors file whose sizes are known first and whose bytes come piece by piece.
 
-The library's own writers want whole tensors in memory. The format is small: eight
-bytes with the length of a JSON header, the header, and the tensors without gaps.
+The library's own writers want whole tensors in memory. Checksums are added up while
+tensors are written, and put into the header at last (``stored/_tensor_header.py``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-_NAMES = {
-    np.dtype(np.float32): "F32",
-    np.dtype(jnp.bfloat16): "BF16",
-    np.dtype(np.float16): "F16",
-    np.dtype(np.int64): "I64",
-    np.dtype(np.int32): "I32",
-    np.dtype(np.int8): "I8",
-    np.dtype(np.uint8): "U8",
-}
+from jax_dynemb.stored import _tensor_header as header
+from jax_dynemb.stored._sums import blocks
+from jax_dynemb.stored._table_file import NAMES
+from jax_dynemb.stored._write_side_file import RunningSums
+
 _ALIGNMENT = 64  # of the first tensor
 
 
@@ -36,49 +33,73 @@ class TensorFile:
       path: of a new file.
       tensors: dtype and shape by name, in the order of the file. Put wide types first,
         so that every tensor is aligned to its items.
-      metadata: strings by name.
+      fields: what the file says of its table.
+
+    Attributes:
+      link: once it is written, what a delta names it by.
     """
+
+    link: str
 
     def __init__(
         self,
         path: Path,
         tensors: Mapping[str, tuple[np.dtype, tuple[int, ...]]],
-        metadata: Mapping[str, str],
+        fields: Mapping[str, Any],
     ):
         self._places: dict[str, tuple[int, int]] = {}
-        header: dict[str, object] = {"__metadata__": dict(metadata)}
+        entries: dict[str, object] = {}
         end = 0
         for name, (dtype, shape) in tensors.items():
             begin, end = end, end + math.prod(shape) * np.dtype(dtype).itemsize
             self._places[name] = (begin, end)
-            header[name] = {
-                "dtype": _NAMES[np.dtype(dtype)],
+            entries[name] = {
+                "dtype": NAMES[np.dtype(dtype)],
                 "shape": list(shape),
                 "data_offsets": [begin, end],
             }
-        text = json.dumps(header, separators=(",", ":")).encode()
-        text += b" " * (-(len(text) + 8) % _ALIGNMENT)
-        self._path, self._first = path, 8 + len(text)
+        count = sum(len(blocks(*place)) for place in self._places.values())
+        metadata = {
+            header.METADATA_KEY: json.dumps({**fields, "checksums": header.CHECKSUMS}),
+            header.SUMS_KEY: header.NO_SUM * (1 + count),
+        }
+        text = json.dumps({"__metadata__": metadata} | entries, separators=(",", ":"))
+        mark = f'"{header.SUMS_KEY}":"'
+        self._sums_at = text.encode().index(mark.encode()) + len(mark)
+        self._text = text.encode() + b" " * (-(len(text.encode()) + 8) % _ALIGNMENT)
+        self._path, self._first = path, 8 + len(self._text)
+        self._sums = {name: RunningSums() for name in self._places}
         self._file = path.open("wb")
-        self._file.write(len(text).to_bytes(8, "little") + text)
-        self._file.truncate(self._first + end)
-        self._cursors = {name: begin for name, (begin, _) in self._places.items()}
+        try:
+            self._file.write(len(self._text).to_bytes(8, "little") + self._text)
+            self._file.truncate(self._first + end)
+        except BaseException:
+            with contextlib.suppress(OSError):  # it may be that of the disk, again
+                self._file.close()
+            raise
 
     def append(self, name: str, array: np.ndarray) -> None:
         """Writes the next bytes of a tensor."""
-        cursor, end = self._cursors[name], self._places[name][1]
+        begin, end = self._places[name]
+        cursor = begin + self._sums[name].size
         if cursor + array.nbytes > end:
             raise ValueError(f"{self._path}: more of '{name}' than its shape says")
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         self._file.seek(self._first + cursor)
-        self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        self._cursors[name] = cursor + array.nbytes
+        self._file.write(data)
+        self._sums[name].add(data)
 
-    def read(self, name: str, dtype: np.dtype) -> np.ndarray:
-        """A tensor that has been written, with one axis, mapped and not read."""
-        self._file.flush()
-        begin, end = self._places[name]
-        shape = ((end - begin) // np.dtype(dtype).itemsize,)
-        return np.memmap(self._path, dtype, "r", self._first + begin, shape)
+    def _write_sums(self) -> None:
+        for name, (begin, end) in self._places.items():
+            if self._sums[name].size != end - begin:
+                raise ValueError(f"{self._path}: '{name}' is not complete")
+        sums = [each for name in self._places for each in self._sums[name].sums]
+        digits = header.NO_SUM + "".join(f"{each:08x}" for each in sums)
+        at = self._sums_at
+        text = self._text[:at] + digits.encode() + self._text[at + len(digits) :]
+        self.link = header.header_sum(text, at)
+        self._file.seek(8 + at)
+        self._file.write((self.link + digits[header.DIGITS :]).encode())
 
     def __enter__(self) -> TensorFile:
         return self
@@ -89,8 +110,8 @@ class TensorFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
-        if kind is None:
-            for name, (_, end) in self._places.items():
-                if self._cursors[name] != end:
-                    raise ValueError(f"{self._path}: '{name}' is not complete")
+        try:
+            if kind is None:
+                self._write_sums()
+        finally:
+            self._file.close()

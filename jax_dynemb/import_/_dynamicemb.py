@@ -50,11 +50,19 @@ def dynamicemb(
     Returns:
       The state, admission counts and notes.
 
+    Every file is read and compared before the state is touched.
+
     Raises:
-      ValueError: files are missing or do not fit; the sentence names them.
+      DamagedFileError: a file is missing, altered or of the wrong size, or a key comes
+        twice; the state lives on.
+      ValueError: there is no such table, or it does not fit; the state lives on.
     """
     names = list(coll.tables if tables is None else tables)
     readers = [_Reader(Path(path), coll, name, optimizer, now) for name in names]
+    to_read = sum(reader.dump.data_bytes for reader in readers)
+    with progress_bar("verifying", to_read, quiet) as advance:
+        for reader in readers:
+            reader.dump.verify(advance)
     new = dict(coll.init(0) if state is None else state)
     counters, notes = {}, []
     total = sum(sum(reader.dump.counts) for reader in readers)

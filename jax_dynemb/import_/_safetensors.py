@@ -11,6 +11,7 @@ from pathlib import Path
 from jax_dynemb.import_._imported import Imported, lost_rows
 from jax_dynemb.stored import StoredTable, clear_table
 from jax_dynemb.stored import _safetensors as files
+from jax_dynemb.stored._chain import base_files
 from jax_dynemb.stored._progress import progress_bar
 from jax_dynemb.table import Exported, Tables
 from jax_dynemb.table._chunks import insert_chunks
@@ -42,11 +43,19 @@ def safetensors(
     Returns:
       The state and notes.
 
+    Every file is read and compared with its checksums before the state is touched.
+
     Raises:
-      ValueError: files are missing or do not fit; the sentence names them.
+      DamagedFileError: a file is missing or altered; the state lives on.
+      ValueError: there is no such table, or it does not fit; the state lives on.
     """
     names = list(coll.tables if tables is None else tables)
-    stored = {name: _open(Path(path), coll, name) for name in names}
+    series = {name: _open(Path(path), coll, name) for name in names}
+    to_read = sum(each.data_bytes for each in series.values())
+    with progress_bar("verifying", to_read, quiet) as advance:
+        for each in series.values():
+            each.verify(advance)
+    stored = {name: files.stored_series(each) for name, each in series.items()}
     new, notes = dict(coll.init(0) if state is None else state), []
     total = sum(table.rows for table in stored.values())
     with progress_bar("safetensors", total, quiet) as advance:
@@ -66,18 +75,19 @@ def safetensors(
     return Imported(new, {}, tuple(notes))
 
 
-def _open(path: Path, coll: Tables, name: str) -> StoredTable:
-    base = path / f"{name}.safetensors"
-    if not base.is_file():
-        found = [file.stem for file in files.base_files(path)]
+def _open(path: Path, coll: Tables, name: str) -> files.Series:
+    if not path.is_dir():
+        raise FileNotFoundError(f"There is no directory {path}.")
+    found = [file.name.removesuffix(".safetensors") for file in base_files(path)]
+    if name not in found:
         raise ValueError(f"{path} has no table '{name}'. Tables there: {found}.")
-    table, config = files.stored_series(files.open_series(base)), coll.tables[name]
-    if table.schema.dim != config.dim:
+    series, config = files.open_series(path / f"{name}.safetensors"), coll.tables[name]
+    if series.dim != config.dim:
         raise ValueError(
-            f"Table '{name}' was exported with dim {table.schema.dim}, but its config "
-            f"has dim {config.dim}."
+            f"Table '{name}' was exported with dim {series.dim}, but its config has "
+            f"dim {config.dim}."
         )
-    return table
+    return series
 
 
 def _counted(table: StoredTable, advance: Callable[[int], None]) -> Iterator[Exported]:

@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.nnx._table_module import Ids, TableModule
+from jax_dynemb.table import _given
 
 
 class EmbeddingBagCollection(TableModule):
@@ -44,7 +45,8 @@ class EmbeddingBagCollection(TableModule):
         axis: str | tuple[str, ...] | None = None,
         **options: Any,
     ):
-        pooled = (dataclasses.replace(t, pooling=t.pooling or "sum") for t in tables)
+        configs = _given.configs_of(tables)
+        pooled = [dataclasses.replace(t, pooling=t.pooling or "sum") for t in configs]
         super().__init__(pooled, rngs=rngs, mesh=mesh, axis=axis, **options)
 
     def __call__(
@@ -99,7 +101,7 @@ class EmbeddingCollection(TableModule):
         axis: str | tuple[str, ...] | None = None,
         **options: Any,
     ):
-        tables = tuple(tables)
+        tables = _given.configs_of(tables)
         for table in tables:
             if table.pooling is not None:
                 raise ValueError(

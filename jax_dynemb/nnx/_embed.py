@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,6 +18,8 @@ from jax_dynemb.nnx._table_module import Ids, TableModule
 
 class DynamicEmbed(TableModule):
     """An ``nnx.Embed`` for ids of any value: rows appear when an id is first seen.
+
+    All arguments are keywords, since ``nnx.Embed`` has its sizes in another order.
 
     Args:
       features: columns of a row, as in ``nnx.Embed``.
@@ -32,7 +35,7 @@ class DynamicEmbed(TableModule):
         param_dtype, dtype, score_strategy, ...
 
     Example:
-      >>> embed = jde.nnx.DynamicEmbed(8, capacity=1000, rngs=nnx.Rngs(0))
+      >>> embed = jde.nnx.DynamicEmbed(features=8, capacity=1000, rngs=nnx.Rngs(0))
       >>> embed(jde.ids([2**40, -7, 2**40])).shape
       (3, 8)
       >>> embed.stats()["embedding/rows"]
@@ -41,18 +44,21 @@ class DynamicEmbed(TableModule):
 
     def __init__(
         self,
-        features: int,
-        capacity: int,
-        *,
+        *misplaced: Any,
+        features: int | None = None,
+        capacity: int | None = None,
         name: str = "embedding",
         mesh: Mesh | None = None,
         axis: str | tuple[str, ...] | None = None,
         exchange_factor: float = 0.5,
         exchange_dtype: Any = None,
         exchange_pooled: str = "auto",
-        rngs: nnx.Rngs,
+        rngs: nnx.Rngs | None = None,
         **options: Any,
     ):
+        wrong = sorted(set(options) & set(_ELSEWHERE))
+        if misplaced or wrong or features is None or capacity is None or rngs is None:
+            raise TypeError(_keywords(misplaced, wrong))
         table = TableConfig(name=name, dim=features, capacity=capacity, **options)
         super().__init__(
             [table],
@@ -90,5 +96,32 @@ class DynamicEmbed(TableModule):
           [..., features]; [capacity, features] for Jagged ids. -1 gives zeros.
         """
         feature = next(iter(self.coll.features))
+        if isinstance(inputs, Mapping):
+            raise TypeError(
+                f"DynamicEmbed has one table and takes its ids alone, not a dict of "
+                f"{sorted(map(str, inputs))}: write embed(ids). For several features "
+                "use jde.nnx.EmbeddingCollection."
+            )
         named = None if scores is None else {self.name: scores}
         return self._lookup({feature: inputs}, None, named, train)[feature]
+
+
+# What nnx.Embed and other libraries call the arguments.
+_ELSEWHERE = {
+    "num_embeddings": "capacity=...",
+    "embedding_dim": "features=...",
+    "dim": "features=...",
+    "embedding_init": "initializer=jde.initializers.normal(0.01)",
+}
+
+
+def _keywords(misplaced: Sequence[Any], wrong: Sequence[str]) -> str:
+    """What to write instead of a call without its keywords, or with others."""
+    instead = [f"{name} is {_ELSEWHERE[name]}" for name in wrong]
+    given = [f"the positions of {list(misplaced)} do not say which is which"]
+    reasons = "; ".join((given if misplaced else []) + instead)
+    return (
+        "DynamicEmbed takes keywords only: write jde.nnx.DynamicEmbed(features=8, "
+        "capacity=1000, rngs=rngs) for 1000 rows of 8 columns, which is "
+        "nnx.Embed(1000, 8)" + (f" ({reasons})." if reasons else ".")
+    )

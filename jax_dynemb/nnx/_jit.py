@@ -21,6 +21,7 @@ from jax_dynemb.nnx._dispatch import (
     split,
 )
 from jax_dynemb.nnx._fingerprint import Fingerprint, LooseArray
+from jax_dynemb.nnx._taken_apart import managed
 from jax_dynemb.nnx._variable import Table, iter_variables
 
 _graphlib = getattr(nnx, "graphlib", nnx.graph)
@@ -73,8 +74,9 @@ class _Jit:
         self._bindings: list[Binding] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        done, out = self._shortly(Program.run, args, kwargs)
-        return out if done else self._for(args, kwargs)(*args, **kwargs)
+        with managed():
+            done, out = self._shortly(Program.run, args, kwargs)
+            return out if done else self._for(args, kwargs)(*args, **kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Lowers for these arguments, see ``jax.jit(...).lower``."""

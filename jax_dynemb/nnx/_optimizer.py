@@ -15,6 +15,8 @@ from flax import nnx
 
 from jax_dynemb.nnx._grads import Grads, LookupGradients
 from jax_dynemb.nnx._table_module import TableModule
+from jax_dynemb.nnx._tape import without_gradients
+from jax_dynemb.nnx._variable import Table
 from jax_dynemb.optim._clip import rows_sum_of_squares, scale_to_norm, sum_of_squares
 from jax_dynemb.optim._row_local import optax_rules
 
@@ -32,6 +34,10 @@ class Optimizer(nnx.Optimizer):
       tx: an optax transformation for the dense parameters.
       wrt: which Variables are dense parameters.
       options: passed on to ``nnx.Optimizer``.
+
+    Raises:
+      TypeError: ``tx`` is no optax transformation.
+      ValueError: ``wrt`` takes in tables, which have optimizers of their own.
     """
 
     def __init__(
@@ -42,6 +48,12 @@ class Optimizer(nnx.Optimizer):
         wrt: Any = nnx.Param,
         **options: Any,
     ):
+        _check_transformation(tx)
+        if jax.tree.leaves(nnx.state(model, nnx.All(wrt, Table))):
+            raise ValueError(
+                f"wrt={wrt!r} takes in jde.nnx.Table Variables. Tables are updated by the "  # noqa: E501
+                "optimizer of their TableConfig: leave wrt out, or write wrt=nnx.Param."
+            )
         super().__init__(model, tx, wrt=wrt, **options)
 
     def update(
@@ -65,7 +77,12 @@ class Optimizer(nnx.Optimizer):
 
         Returns:
           The updates of the dense part, as ``nnx.Optimizer.update``.
+
+        Raises:
+          TypeError: ``grads`` are no gradients of one model.
+          ValueError: they are of plain ``nnx.grad``, which left the lookups' rows out.
         """
+        _check_gradients(model, grads, table_learning_rate)
         dense = grads.dense if isinstance(grads, Grads) else grads
         with optax_rules():
             updates = super().update(model, dense, **kwargs)
@@ -85,6 +102,7 @@ def update_tables(model: Any, grads: Grads, *, learning_rate: _Rate = None) -> N
       learning_rate: instead of the tables' own for this step: a number for all, or a
         dict by table. For ``jde.optim`` optimizers only.
     """
+    _check_row_gradients("update_tables", grads)
     for module, rows in _by_collection(model, grads.rows):
         residuals, d_rows = [r.residual for r in rows], [r.d_rows for r in rows]
         rate = learning_rate
@@ -117,6 +135,7 @@ def clip_by_global_norm(
       ...     1.0, model, grads
       ... )  # doctest: +SKIP
     """
+    _check_row_gradients("clip_by_global_norm", grads)
     squares = sum_of_squares(grads.dense)
     for module, rows in _by_collection(model, grads.rows):
         residuals, d_rows = [r.residual for r in rows], [r.d_rows for r in rows]
@@ -131,6 +150,61 @@ def clip_by_global_norm(
     )
     rows = zip(grads.rows, d_rows, strict=True)
     return Grads(dense, tuple(dataclasses.replace(r, d_rows=d) for r, d in rows)), norm
+
+
+def _check_transformation(tx: Any) -> None:
+    if hasattr(tx, "init") and hasattr(tx, "update") and not isinstance(tx, type):
+        return
+    if hasattr(tx, "kind") and hasattr(tx, "states"):
+        what = (
+            f"jde.optim.{tx.kind}(...), which updates rows: write it into the table, "
+        )
+        what += f"jde.TableConfig(..., optimizer=jde.optim.{tx.kind}(...))"
+    elif callable(tx):
+        what = f"the function {getattr(tx, '__name__', tx)!s}: call it"
+    else:
+        what = repr(tx)
+    raise TypeError(
+        "jde.nnx.Optimizer takes an optax transformation for the dense parameters, e.g. "  # noqa: E501
+        f"optax.adam(1e-3), not {what}."
+    )
+
+
+def _check_gradients(model: Any, grads: Any, table_learning_rate: _Rate) -> None:
+    if isinstance(model, Grads | nnx.State):
+        raise TypeError("update takes the model first: optimizer.update(model, grads)")
+    if isinstance(grads, tuple) and not hasattr(grads, "_fields"):
+        raise TypeError(
+            f"grads is a tuple of {len(grads)}: value_and_grad returns loss, grads, and "  # noqa: E501
+            "one entry an argument where argnums is a tuple. Pass the gradients of this "  # noqa: E501
+            "model: optimizer.update(model, grads)."
+        )
+    modules = [m for _, m in nnx.iter_graph(model) if isinstance(m, TableModule)]
+    forgotten = without_gradients(module.coll for module in modules)
+    if isinstance(grads, Grads):
+        return
+    if forgotten:
+        raise ValueError(_PLAIN_GRADIENTS)
+    if modules and table_learning_rate is not None:
+        _check_row_gradients("table_learning_rate", grads)
+
+
+def _check_row_gradients(call: str, grads: Any) -> None:
+    if not isinstance(grads, Grads):
+        raise TypeError(
+            f"{call} takes the row gradients that jde.nnx.value_and_grad returns, not a "  # noqa: E501
+            f"{type(grads).__name__}: write loss, grads = "
+            "jde.nnx.value_and_grad(loss_fn)(model, batch)."
+        )
+
+
+_PLAIN_GRADIENTS = (
+    "these gradients have no rows: the model looked its tables up for training, but "
+    "outside of jde.nnx.value_and_grad, so its tables would never be trained. Write "
+    "loss, grads = jde.nnx.value_and_grad(loss_fn)(model, batch) in place of "
+    "nnx.value_and_grad or nnx.grad. To train the dense part alone, look up with "
+    "train=False or call model.eval() first."
+)
 
 
 def _by_collection(

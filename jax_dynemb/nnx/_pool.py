@@ -16,6 +16,7 @@ import numpy as np
 from jax_dynemb._ids import ids as make_ids
 from jax_dynemb.config import TableConfig
 from jax_dynemb.jagged import Jagged
+from jax_dynemb.ops._offsets import offsets_of
 
 _ALL_ONES = np.uint32(0xFFFFFFFF)
 
@@ -58,9 +59,9 @@ def pool(
 def _sum(x: jax.Array, ids: jax.Array | Jagged) -> jax.Array:
     if not isinstance(ids, Jagged):
         return x if x.ndim <= 2 else x.sum(axis=-2)
-    ends = jnp.cumsum(ids.lengths)
-    position = jnp.arange(x.shape[0], dtype=ends.dtype)
-    bag = jnp.searchsorted(ends, position, side="right")
+    offsets, _ = offsets_of(ids.lengths, x.shape[0])
+    position = jnp.arange(x.shape[0], dtype=jnp.int32)
+    bag = jnp.searchsorted(offsets[1:], position, side="right")
     # Positions behind the last bag get a number that segment_sum drops.
     return jax.ops.segment_sum(x, bag, num_segments=ids.lengths.shape[0])
 
@@ -76,5 +77,6 @@ def _valid(ids: jax.Array | Jagged, table: TableConfig) -> jax.Array:
         padding = padding.all(axis=-1)
     if isinstance(ids, Jagged):
         position = jnp.arange(padding.shape[0], dtype=jnp.int32)
-        padding |= position >= ids.lengths.sum()
+        offsets, _ = offsets_of(ids.lengths, padding.shape[0])
+        padding |= position >= offsets[-1]
     return ~padding

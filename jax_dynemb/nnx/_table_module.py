@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,11 +17,12 @@ from jax.sharding import Mesh
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.jagged import Jagged
+from jax_dynemb.nnx import _taken_apart
 from jax_dynemb.nnx._pool import pool
 from jax_dynemb.nnx._tape import attach
 from jax_dynemb.nnx._variable import Table, reads, writable
 from jax_dynemb.ops._state import TableState
-from jax_dynemb.table import Tables
+from jax_dynemb.table import Tables, _given
 
 Ids = jax.Array | Jagged
 
@@ -58,6 +60,7 @@ class TableModule(nnx.Module):
 
     def get_state(self) -> dict[str, TableState]:
         """Returns the state as the functional core takes it, by table name."""
+        _taken_apart.read(self)
         return {name: table.get_value() for name, table in self.tables.items()}
 
     def set_state(self, state: Mapping[str, TableState]) -> None:
@@ -68,6 +71,10 @@ class TableModule(nnx.Module):
           ...     sparse.coll.erase(sparse.get_state(), {"cat": ids})
           ... )  # doctest: +SKIP
         """
+        self._assign(state)
+        _taken_apart.changed(self)
+
+    def _assign(self, state: Mapping[str, TableState]) -> None:
         for name, table in self.tables.items():
             table.set_value(state[name])
 
@@ -89,6 +96,26 @@ class TableModule(nnx.Module):
         if deterministic is not None:
             self.deterministic = deterministic
 
+    # What JAX and nnx call to put a Module together, and to take it apart.
+
+    @classmethod
+    def _pytree__unflatten(cls, *args: Any) -> Any:
+        module = super()._pytree__unflatten(*args)
+        _taken_apart.watch(module)
+        return module
+
+    def _pytree__flatten(self) -> Any:
+        _taken_apart.read(self)
+        return super()._pytree__flatten()
+
+    def _pytree__flatten_with_paths(self) -> Any:
+        _taken_apart.read(self)
+        return super()._pytree__flatten_with_paths()
+
+    def _graph_node_flatten(self) -> Any:
+        _taken_apart.read(self)
+        return super()._graph_node_flatten()
+
     def _lookup(
         self,
         ids: Mapping[str, Ids],
@@ -96,6 +123,7 @@ class TableModule(nnx.Module):
         scores: Mapping[str, jax.Array] | None,
         train: bool | None,
     ) -> dict[str, jax.Array]:
+        ids = _given.by_feature(self.coll, ids)
         weights = dict(weights or {})
         if stray := sorted(set(weights) - set(ids)):
             raise ValueError(
@@ -106,9 +134,9 @@ class TableModule(nnx.Module):
             rows = self._find_or_insert(coll, ids, scores)
         else:
             rows = self._find(coll, ids)
-        return {
-            f: self._pool(coll, f, r, ids[f], weights.get(f)) for f, r in rows.items()
-        }
+        return OrderedDict(
+            (f, self._pool(coll, f, r, ids[f], weights.get(f))) for f, r in rows.items()
+        )
 
     def _pool(self, coll, feature, rows, ids, weights) -> jax.Array:
         """Pools what ``coll`` fetched id by id and this collection returns pooled."""
@@ -130,7 +158,7 @@ class TableModule(nnx.Module):
         rows, _, state = coll.find(before, ids)
         # The same tables, threaded on so that a donating jit keeps them in place.
         if all(map(writable, self.tables.values())):
-            self.set_state(state)
+            self._assign(state)
             if (noted := reads.get()) is not None:
                 for name in before:
                     noted.note(before[name], state[name])

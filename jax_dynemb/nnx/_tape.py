@@ -12,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Iterator
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -22,6 +24,10 @@ from jax_dynemb.table import Tables
 
 Rows = dict[str, jax.Array]
 Place = tuple[int, tuple[Any, ...]]  # which argument of the loss, and the path in it
+
+# Collections that training lookups used, as their code ran: a compiled step runs none.
+_without_tape: weakref.WeakSet[Tables] = weakref.WeakSet()
+_on_tape: weakref.WeakSet[Tables] = weakref.WeakSet()
 
 _current: contextvars.ContextVar[Tape | None] = contextvars.ContextVar(
     "jax_dynemb_tape", default=None
@@ -56,12 +62,13 @@ class Tape:
         # Asked first: an inner transformation makes its own copies of the modules.
         if not self._mark.here():
             raise ValueError(_INNER_TRANSFORM.format(kind=type(module).__name__))
+        _on_tape.add(module.coll)
         place = self._places.get(id(module))
         if place is None:
             return rows  # a collection nobody differentiates: its rows are constants
         if self._taps is not None:
             tap = self._taps[len(self.lookups)]
-            rows = {feature: rows[feature] + tap[feature] for feature in rows}
+            rows = OrderedDict((f, row + tap[f]) for f, row in rows.items())
         self.lookups.append(Lookup(place, tables, residual, rows))
         return rows
 
@@ -79,7 +86,24 @@ def recording(tape: Tape) -> Iterator[Tape]:
 def attach(module: Any, tables: Tables, residual: Any, rows: Rows) -> Rows:
     """Reports a training lookup to the tape in force, if there is one."""
     tape = _current.get()
-    return rows if tape is None else tape.attach(module, tables, residual, rows)
+    if tape is None:
+        _without_tape.add(module.coll)
+        return rows
+    return tape.attach(module, tables, residual, rows)
+
+
+def without_gradients(collections: Iterable[Tables]) -> bool:
+    """Whether tables were looked up since the last update, and never on a tape.
+
+    Then no row gradients exist, although the lookups were for training. Asked by an
+    update; what is noted of these collections is forgotten.
+    """
+    result = False
+    for tables in collections:
+        result |= tables in _without_tape and tables not in _on_tape
+        _without_tape.discard(tables)
+        _on_tape.discard(tables)
+    return result
 
 
 _INNER_TRANSFORM = (

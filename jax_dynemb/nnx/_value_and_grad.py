@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -76,6 +76,7 @@ def value_and_grad(
         args, kwargs = _positional(f, args, kwargs)
         several = argnums if isinstance(argnums, tuple | list) else (argnums,)
         indices = tuple(map(_index, several))
+        _check_filters(args, several)
         tapped = _Tapped(f, indices, has_aux)
         taps = tapped.zero_taps(args, kwargs)
         shifted = (0, *map(_shift, several))
@@ -158,6 +159,20 @@ def _rows_of(index: int, rows) -> tuple[LookupGradients, ...]:
         for ((argument, path), tables), residual, d_rows in rows
         if argument == index
     )
+
+
+def _check_filters(args: tuple[Any, ...], several: Iterable[Argnum]) -> None:
+    for argnum in several:
+        if not isinstance(argnum, nnx.DiffState):
+            continue
+        tables = nnx.state(args[argnum.argnum], nnx.All(argnum.filter, Table))
+        if jax.tree.leaves(tables):
+            raise ValueError(
+                f"DiffState({argnum.argnum}, {argnum.filter!r}) takes in jde.nnx.Table "
+                "Variables, which are no arrays to differentiate. Write "
+                "nnx.DiffState(..., nnx.Param): row gradients come by themselves, as "
+                "grads.rows."
+            )
 
 
 def _index(argnum: Argnum) -> int:

@@ -24,6 +24,9 @@ class Table(nnx.Variable[TableState]):
     Variable. Select it with ``nnx.state(model, jde.nnx.Table)``.
     """
 
+    # So that _taken_apart.py learns when one is dropped.
+    __slots__ = () if hasattr(nnx.Variable, "__weakref__") else ("__weakref__",)
+
 
 class TraceMark:
     """Tells whether the code that asks runs under the trace the mark was made in."""

@@ -68,6 +68,8 @@ def _table_fields(table: TableConfig) -> dict[str, int]:
         "local_buckets": table.local_buckets,
         "first_row": 0 if table.block is None else table.block.first_row,
         "counter_rows": table.counter_rows,
+        "skips_nonfinite": int(table.nonfinite == "skip"),
+        "hash_seed": int(np.uint64(table.hash_seed).astype(np.int64)),
     }
 
 

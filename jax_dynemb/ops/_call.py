@@ -13,9 +13,18 @@ import jax.numpy as jnp
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._attributes import shares_arrays, table_attributes
+from jax_dynemb.ops._sizes import is_at_most, largest
 from jax_dynemb.ops._state import TableState, check_state
 
 ALL = ("index", "values", "optimizer", "counters")
+
+# Stands for a size without a bound, to learn whether scratch depends on it.
+_ANY_BATCH = 1 << 20
+_NO_BOUND = (
+    "{op} with a symbolic number of ids ({size}) needs scratch memory for the largest "
+    "batch, so each dimension must have a bound: give jax.export.symbolic_shape, or "
+    "jde.export.program, a constraint such as constraints=['b <= 4096']."
+)
 
 
 class Call:
@@ -124,9 +133,16 @@ class Call:
         return [x for i, x in enumerate(self._results) if i not in tables]
 
     def _scratch_bytes(self) -> int:
+        """Of the largest batch: a program with symbolic sizes has one scratch."""
         buckets = [table.local_buckets for table in self._tables]
         dims = [table.dim for table in self._tables]
-        return _ffi.scratch_bytes(self._op, buckets, dims, self._num_ids)
+        most = [largest(ids) for ids in self._num_ids]
+        open_ended = [n for n, m in zip(self._num_ids, most, strict=True) if m is None]
+        ids = [_ANY_BATCH if m is None else m for m in most]
+        nbytes = _ffi.scratch_bytes(self._op, buckets, dims, ids)
+        if open_ended and nbytes > 0:
+            raise ValueError(_NO_BOUND.format(op=self._op, size=open_ended[0]))
+        return nbytes
 
 
 # XLA's client for CPUs runs a program of fewer operations in the thread that calls it.
@@ -153,9 +169,10 @@ def _work(
       results: types of what it returns beside tables.
     """
     nbytes = sum(x.size * x.dtype.itemsize for x in (*batch, *results))
-    counts = num_operands >= _MANY_ARRAYS and nbytes <= _MOST_BYTES
+    counts = num_operands >= _MANY_ARRAYS and is_at_most(nbytes, _MOST_BYTES)
     for array in batch if counts else ():
-        if array.dtype.kind in "iu" and array.size > _OPERATIONS_OF_CHEAP:
+        few = _OPERATIONS_OF_CHEAP
+        if array.dtype.kind in "iu" and is_at_most(few + 1 - array.size, 0):
             flat = array.reshape(-1)[: _OPERATIONS_OF_CHEAP + 1]
             return jax.lax.platform_dependent(flat, cpu=_sum, default=_none)
     return jnp.zeros((), jnp.uint32)

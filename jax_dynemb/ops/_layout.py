@@ -14,13 +14,21 @@ import numpy as np
 
 from jax_dynemb._ids import ids as make_ids
 from jax_dynemb.config import TableConfig
-from jax_dynemb.jagged import Jagged, offsets_of
+from jax_dynemb.jagged import Jagged
+from jax_dynemb.ops._offsets import offsets_of_given
+from jax_dynemb.ops._sizes import is_symbolic
 
 _TRUNCATED = (
     "Feature '{feature}': ids have dtype {dtype} but table '{table}' has 64-bit keys. "
     "JAX truncates int64 arrays when x64 is off, so values above 2**31 may already be "
     "lost. Convert on the host: ids = jde.ids(np_array). If your ids really are "
     "32-bit, use TableConfig(key_dtype='int32')."
+)
+
+_SYMBOLIC_BAGS = (
+    "Feature '{feature}': the last axis of its ids, the size of its bags, is the "
+    "symbolic dimension {size}, but a kernel takes bags of one static size. Pad bags "
+    "with -1 to a static size, or pass a jde.Jagged, whose capacity may be symbolic."
 )
 
 
@@ -80,11 +88,13 @@ class FeatureInput:
       ids: uint32[num_ids, 2], or [num_ids] of another integer type.
       offsets: int32[num_bags + 1] where bags differ in length.
       weights: float32[num_ids], or None.
+      malformed: uint32[1], how many bags were cut, or None where none can be.
     """
 
     ids: jax.Array
     offsets: jax.Array | None
     weights: jax.Array | None
+    malformed: jax.Array | None = None
 
 
 def prepare(
@@ -108,6 +118,8 @@ def prepare(
     pooled = config.pooling is not None
     given_shape = shape
     bag_size = shape[-1] if pooled and len(shape) >= 2 else 1
+    if is_symbolic(bag_size):
+        raise ValueError(_SYMBOLIC_BAGS.format(feature=feature, size=bag_size))
     # Ids without a bag axis are bags of one; empty bags have no ids to divide by.
     rows_shape = shape[:-1] if pooled and len(shape) >= 2 else shape
     if bag_size == 0:
@@ -135,13 +147,7 @@ def _prepare_jagged(
             f"Feature '{feature}': Jagged.values must be one flat array of ids, not of "
             f"shape {shape}; flatten it and give the length of each bag in lengths."
         )
-    lengths = jnp.asarray(jagged.lengths)
-    if lengths.ndim != 1 or lengths.dtype.kind not in "iu":
-        raise ValueError(
-            f"Feature '{feature}': Jagged.lengths must be int32[bags], not "
-            f"{lengths.dtype}{list(lengths.shape)}."
-        )
-    offsets = offsets_of(lengths, shape[0])
+    offsets, malformed = offsets_of_given(feature, jagged.lengths, shape[0])
     array = _pad_after(array, offsets[-1])
     pooled = config.pooling is not None
     layout = FeatureLayout(
@@ -150,12 +156,13 @@ def _prepare_jagged(
         pooling=config.pooling or "none",
         given_shape=shape,
         ids_shape=shape,
-        rows_shape=lengths.shape if pooled else shape,
+        rows_shape=(offsets.shape[0] - 1,) if pooled else shape,
         bag_size=0 if pooled else 1,
         weighted=weights is not None,
     )
     flat_weights = _flat_weights(layout, weights)
-    return layout, FeatureInput(array, offsets if pooled else None, flat_weights)
+    own_offsets = offsets if pooled else None
+    return layout, FeatureInput(array, own_offsets, flat_weights, malformed)
 
 
 def id_array(

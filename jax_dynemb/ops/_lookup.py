@@ -19,6 +19,8 @@ from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
 from jax_dynemb.ops._parts import Places as TableNumbers
 from jax_dynemb.ops._parts import parts, rows_of
 from jax_dynemb.ops._shared_rows import Places, SharedArrays, waves
+from jax_dynemb.ops._sizes import is_positive
+from jax_dynemb.ops._stamps import WORDS, Stamps
 from jax_dynemb.ops._state import TableState
 
 Inputs = Sequence[tuple[FeatureLayout, FeatureInput]]
@@ -124,7 +126,7 @@ def lookup(
     inputs: Inputs,
     scores: jax.Array,
     places: Places = (),
-) -> tuple[Outputs, dict[str, TableState]]:
+) -> tuple[Outputs, dict[str, TableState], Stamps]:
     """Looks up, and inserts what is not there.
 
     Args:
@@ -137,20 +139,26 @@ def lookup(
     Returns:
       For each feature "slots" int32[num_ids], and where it has them "rows"
       dtype[num_bags, dim], or the array that it shares, and "scale" float32[num_bags];
-      and the new states.
+      the new states; and the stamps of the tables.
     """
+    stamps: list[jax.Array] = []
+    names: list[tuple[str, ...]] = []
 
     def run(part: _Part, states: States) -> tuple[Outputs, dict[str, TableState]]:
         call = part.start("lookup")
         if part.is_scored:
             call.operand(rows_of(scores, part.tables))
+        call.result((len(part.configs), WORDS), jnp.uint32)
         call.update_tables(states)
         part.add_features(call, _of_lookup)
         results = call.run()
+        stamps.append(next(results))
+        names.append(tuple(table.name for table in part.configs))
         new = call.take_tables(results, states)
         return part.take_features(results, _of_lookup), new
 
-    return _in_parts(tables, states, inputs, places, run)
+    outputs, new = _in_parts(tables, states, inputs, places, run)
+    return outputs, new, Stamps(tuple(stamps), tuple(names))
 
 
 def _of_lookup(layout: FeatureLayout) -> list[tuple[str, Any, int]]:
@@ -226,7 +234,7 @@ def _after(state: TableState, slots: Sequence[jax.Array]) -> TableState:
     a slot: XLA cannot know that no slot is below -4. Were the arrays passed through the
     call instead, a program that was not given them for good would copy the tables.
     """
-    known = [each for each in slots if each.size > 0]
+    known = [each for each in slots if is_positive(each.size)]
     if not known:
         return state
     nothing = (known[0].reshape(-1)[0] + 16) >> 31

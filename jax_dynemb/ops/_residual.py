@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
 from jax_dynemb.ops._shared_rows import SharedRows
+from jax_dynemb.ops._stamps import Stamps
 
 
 @functools.partial(
@@ -47,9 +48,15 @@ class FeatureResidual:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Residual:
-    """What ``lookup`` returns for ``apply_gradients``: a pytree, by feature."""
+    """What ``lookup`` returns for ``apply_gradients``: a pytree.
+
+    Attributes:
+      features: by name.
+      stamps: of the tables, so that no others are updated.
+    """
 
     features: dict[str, FeatureResidual]
+    stamps: Stamps
 
 
 def make_residual(
@@ -91,6 +98,45 @@ class FeatureGradient:
     place: SharedRows | None = None
 
 
+def check_residual(residual: FeatureResidual) -> None:
+    """Refuses arrays that are not those of one lookup, or of several by ``lax.scan``.
+
+    Raises:
+      ValueError: an array has another shape or dtype than its layout says.
+    """
+    layout, stacked = residual.layout, residual.slots.shape[:-1]
+    n, bags = layout.num_ids, layout.num_bags
+    pairs = residual.ids.ndim == len(stacked) + 2
+    of_id, of_bag = (*stacked, n), (*stacked, bags)
+    jagged, mean = layout.bag_size == 0, layout.pooling == "mean"
+    arrays = {
+        "ids": (residual.ids, (*of_id, 2) if pairs else of_id, "ui"),
+        "slots": (residual.slots, of_id, "int32"),
+        "offsets": (
+            residual.offsets,
+            (*stacked, bags + 1) if jagged else None,
+            "int32",
+        ),
+        "weights": (residual.weights, of_id if layout.weighted else None, "float32"),
+        "scale": (residual.scale, of_bag if mean else None, "float32"),
+    }
+    for name, (array, shape, dtype) in arrays.items():
+        if array is None and shape is None:
+            continue
+        found = "absent"
+        if array is not None:
+            found = f"{array.dtype}{list(array.shape)}"
+            alike = array.dtype.kind in dtype if dtype == "ui" else array.dtype == dtype
+            if shape is not None and array.shape == shape and alike:
+                continue
+        wanted = "absent" if shape is None else f"{dtype}{list(shape)}"
+        raise ValueError(
+            f"Feature '{layout.feature}': {name} of the residual must be "
+            f"{wanted.replace('ui[', '[')}, not {found}. Pass the residual as lookup "
+            "returned it; stack several with lax.scan or pass a list of them."
+        )
+
+
 def join_gradient(
     residual: FeatureResidual, gradient: Any, dim: int
 ) -> FeatureGradient:
@@ -102,8 +148,10 @@ def join_gradient(
       dim: of the table.
 
     Raises:
-      ValueError: the gradient has another shape than the rows.
+      ValueError: the gradient has another shape than the rows, or the residual is not
+        one of a lookup.
     """
+    check_residual(residual)
     layout = residual.layout
     stacked = residual.slots.shape[:-1]
     gradient = jnp.asarray(gradient)

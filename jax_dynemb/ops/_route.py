@@ -22,11 +22,13 @@ class Part(NamedTuple):
       size: how many there are.
       first: the segment of the ids that the table's first owner has.
       owners: shards that hold rows of the table; their segments follow each other.
+      hash_seed: of the table.
     """
 
     size: int
     first: int
     owners: int
+    hash_seed: int = 0
 
 
 def route(
@@ -51,7 +53,7 @@ def route(
         "route",
         (),
         [part.size for part in parts],
-        parts=np.array(numbers, dtype=np.int64),
+        parts=np.array(numbers, dtype=np.uint64).view(np.int64),
     )
     call.operand(ids)
     call.result((n,), jnp.int32)

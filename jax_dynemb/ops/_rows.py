@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,15 +20,61 @@ _ROWS = ("index", "values", "optimizer")
 _INDEX = ("index", "counters")
 
 
+def _checked_slots(table: TableConfig, slots: Any) -> jax.Array:
+    """The slots, if they can be some at all; their values are data.
+
+    Raises:
+      ValueError: another dtype or number of axes.
+    """
+    slots = jnp.asarray(slots)
+    if slots.ndim != 1 or slots.dtype != jnp.int32:
+        raise ValueError(
+            f"Table '{table.name}': slots must be int32[n], as reduce_gradients "
+            f"returns them, not {slots.dtype}{list(slots.shape)}. Flatten them, and "
+            "convert other integers with astype(jnp.int32)."
+        )
+    return slots
+
+
+def _checked_rows(
+    table: TableConfig, count: int, rows: Mapping[str, Any]
+) -> dict[str, jax.Array]:
+    """What is to be written, in the dtypes of kernels.
+
+    Raises:
+      ValueError: a name that the table does not have, or too few rows, or other ones.
+    """
+    shapes = {"values": (count, table.dim), "scores": (count, 2)}
+    shapes |= {name: (count, *spec.shape) for name, spec in table.states.items()}
+    unknown = set(rows) - set(shapes)
+    if unknown:
+        raise ValueError(
+            f"Table '{table.name}' has no {sorted(unknown)}; rows may have "
+            f"{list(shapes)}, as gather returns them."
+        )
+    checked = {}
+    for name, given in rows.items():
+        dtype = jnp.uint32 if name == "scores" else jnp.float32
+        checked[name] = jnp.asarray(given, dtype)
+        if checked[name].shape != shapes[name]:
+            raise ValueError(
+                f"Table '{table.name}': {name} have shape {checked[name].shape}, but "
+                f"for {count} slots they must have {shapes[name]}. Give one row for "
+                "each slot, in the shapes that gather returns."
+            )
+    return checked
+
+
 def gather(
     table: TableConfig, state: TableState, slots: jax.Array
 ) -> tuple[dict[str, jax.Array], TableState]:
-    """Reads rows, states and scores; a negative slot reads zeros.
+    """Reads rows, states and scores; a slot that the table does not have reads zeros.
 
     Returns:
       "values" float32[n, dim], "scores" uint32[n, 2], and each optimizer state by
       name, float32[n, dim] or float32[n]; and the state, to be carried on.
     """
+    slots = _checked_slots(table, slots)
     call = Call("gather", [table])
     states = {table.state_name: state}
     call.update_tables(states, _ROWS)
@@ -51,7 +98,7 @@ def scatter(
     *,
     last_wins: bool = False,
 ) -> TableState:
-    """Writes what ``rows`` has of values, scores and states, at slots >= 0.
+    """Writes what ``rows`` has of values, scores and states, at the table's slots.
 
     Args:
       table: its config.
@@ -63,6 +110,8 @@ def scatter(
     Returns:
       The new state.
     """
+    slots = _checked_slots(table, slots)
+    given = _checked_rows(table, slots.shape[0], rows)
     names = ("values", "scores", *table.states)
     parts = sum(1 << i for i, name in enumerate(names) if name in rows)
     attributes = {"parts": np.int64(parts), "last_wins": np.int64(last_wins)}
@@ -72,9 +121,7 @@ def scatter(
     call.update_tables(states, _ROWS)
     call.operand(slots)
     for name in names:
-        if name in rows:
-            dtype = jnp.uint32 if name == "scores" else jnp.float32
-            call.operand(jnp.asarray(rows[name], dtype))
+        call.operand(given.get(name))
     return call.take_tables(call.run(), states, _ROWS)[table.state_name]
 
 

@@ -34,7 +34,7 @@ class TableState:
       optimizer: per-row optimizer states by name, float32[num_slots, dim] or
         float32[num_slots]. Read them with ``Tables.export``: those of a row that was
         never updated are not written yet, and a mark stands in their place.
-      counters: uint32[rows, 15, 2]: 64-bit numbers as (low, high) words, see
+      counters: uint32[rows, 18, 2]: 64-bit numbers as (low, high) words, see
         ``stats``. A row for each shard that the table may be cut into: events are
         counted in a shard's first row, all other numbers are equal in each row.
       extra: what an optax optimizer stores once for the table.
@@ -47,15 +47,25 @@ class TableState:
     extra: tuple[Any, ...] = ()
 
 
-def empty_state(config: TableConfig, seed: UInt32[Array, "2"]) -> TableState:
-    """A table without rows; `seed` is the table's, see ``table_seed``."""
-    return empty_arrays([config], [seed])
+def empty_state(
+    config: TableConfig, seed: UInt32[Array, "2"], stamp: UInt32[Array, "2"]
+) -> TableState:
+    """Make a table without rows; see ``empty_arrays``."""
+    return empty_arrays([config], [seed], stamp)
 
 
 def empty_arrays(
-    tables: Sequence[TableConfig], seeds: Sequence[UInt32[Array, "2"]]
+    tables: Sequence[TableConfig],
+    seeds: Sequence[UInt32[Array, "2"]],
+    stamp: UInt32[Array, "2"],
 ) -> TableState:
-    """The arrays that some tables share, without rows."""
+    """Make the arrays that some tables share, without rows.
+
+    Args:
+      tables: those that share the arrays, in their order there.
+      seeds: of each table, see ``table_seed``.
+      stamp: see ``new_stamp``.
+    """
     first = tables[0]
     buckets = sum(table.local_buckets for table in tables)
     slots = sum(table.local_slots for table in tables)
@@ -63,7 +73,8 @@ def empty_arrays(
         name: jnp.zeros((slots, *spec.shape), jnp.float32)
         for name, spec in first.states.items()
     }
-    counters = [_first_counters(*each) for each in zip(tables, seeds, strict=True)]
+    pairs = zip(tables, seeds, strict=True)
+    counters = [_first_counters(table, seed, stamp) for table, seed in pairs]
     return TableState(
         index=empty_index(buckets),
         values=jnp.zeros((slots, first.dim), first.param_dtype),
@@ -78,12 +89,12 @@ def cleared_state(config: TableConfig, state: TableState) -> TableState:
 
     Rows and optimizer states may keep what they hold: a slot gets its first values
     when a key is stored in it. So only the index is made anew. Every row has left its
-    slot: an update by a lookup from before has to ask whose it is.
+    slot, so an update by a lookup from before compares keys.
     """
-    places = (_ffi.code("counters", n) for n in ("seed", "first_column", "left"))
-    seed, column, left = places
+    names = ("seed", "first_column", "left", "stamp")
+    seed, column, left, stamp = (_ffi.code("counters", n) for n in names)
     old = state.counters[config.own_counters]
-    counters = _first_counters(config, old[0, seed])
+    counters = _first_counters(config, old[0, seed], old[0, stamp])
     counters = counters.at[:, column].set(old[:, column])
     counters = counters.at[:, left].set(jnp.array([1, 0], jnp.uint32))
     index = empty_index(config.local_buckets)
@@ -184,9 +195,28 @@ def states_of_rows(
     }
 
 
+def add_to_counter(
+    state: TableState, row: int, name: str, events: jax.Array
+) -> TableState:
+    """Add to a counter of 64 bits.
+
+    Args:
+      state: the arrays of a table.
+      row: of their counters; that of a table is its first one.
+      name: of the counter.
+      events: how many, a non-negative integer scalar.
+    """
+    place = (row, _ffi.code("counters", name))
+    low, high = state.counters[place]
+    total = low + events.astype(jnp.uint32)
+    words = jnp.stack([total, high + (total < low).astype(jnp.uint32)])
+    return dataclasses.replace(state, counters=state.counters.at[place].set(words))
+
+
 def _first_counters(
-    config: TableConfig, seed: UInt32[Array, "2"]
+    config: TableConfig, seed: UInt32[Array, "2"], stamp: UInt32[Array, "2"]
 ) -> UInt32[Array, "rows counters 2"]:
     names = _ffi.constants()["counters"]
     counters = jnp.zeros((config.counter_rows, len(names), 2), jnp.uint32)
-    return counters.at[:, _ffi.code("counters", "seed")].set(seed)
+    counters = counters.at[:, _ffi.code("counters", "seed")].set(seed)
+    return counters.at[:, _ffi.code("counters", "stamp")].set(stamp)

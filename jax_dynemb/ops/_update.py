@@ -18,6 +18,7 @@ from jax_dynemb.ops._parts import Places as TableNumbers
 from jax_dynemb.ops._parts import parts, rows_of
 from jax_dynemb.ops._residual import FeatureGradient
 from jax_dynemb.ops._shared_rows import SharedArrays, waves
+from jax_dynemb.ops._stamps import StampsOf
 from jax_dynemb.ops._state import TableState
 
 _INDEX = ("index", "counters")
@@ -71,6 +72,7 @@ def update(
     states: States,
     features: Sequence[FeatureGradient],
     hyper: jax.Array,
+    stamps: StampsOf | None = None,
 ) -> dict[str, TableState]:
     """One fused optimizer update of every touched row.
 
@@ -79,6 +81,7 @@ def update(
       states: by name, see ``TableConfig.state_name``.
       features: gradients and where they belong.
       hyper: float32[tables, 5], in the order of ``constants()["hyper_parameters"]``.
+      stamps: of the lookup; None if the slots were found in these very states.
 
     Returns:
       The new states.
@@ -88,7 +91,7 @@ def update(
         chosen = [tables[i] for i in some]
         numbers = rows_of(hyper, some)
         mine = [features[i] for i in own]
-        new |= _update(chosen, {**states, **new}, mine, numbers)
+        new |= _update(chosen, {**states, **new}, mine, numbers, stamps)
     return new
 
 
@@ -97,12 +100,20 @@ def _update(
     states: States,
     features: Sequence[FeatureGradient],
     hyper: jax.Array,
+    stamps: StampsOf | None,
 ) -> dict[str, TableState]:
-    call = _start("update", tables, features)
+    call = _start("update", tables, features, stamped=np.int64(stamps is not None))
     call.operand(hyper)
+    call.operand(_stamps_of(tables, stamps))
     call.update_tables(states)
     add_gradients(call, features)
     return call.take_tables(call.run(), states)
+
+
+def _stamps_of(
+    tables: Sequence[TableConfig], stamps: StampsOf | None
+) -> jax.Array | None:
+    return None if stamps is None else stamps([table.name for table in tables])
 
 
 def reduce(
@@ -110,6 +121,7 @@ def reduce(
     states: States,
     features: Sequence[FeatureGradient],
     counts_step: bool,
+    stamps: StampsOf | None = None,
 ) -> tuple[dict[str, tuple[jax.Array, jax.Array]], dict[str, TableState]]:
     """Sums the gradients of each row.
 
@@ -118,6 +130,7 @@ def reduce(
       states: by name, see ``TableConfig.state_name``.
       features: gradients and where they belong.
       counts_step: whether this is half of an update, which counts as a step.
+      stamps: see ``update``.
 
     Returns:
       By table: slots int32[n], -1 where unused, and sums float32[n, dim], with n the
@@ -128,7 +141,7 @@ def reduce(
     for some, own in _parts(tables, features):
         chosen = [tables[i] for i in some]
         mine = [features[i] for i in own]
-        part = _reduce(chosen, {**states, **new}, mine, counts_step)
+        part = _reduce(chosen, {**states, **new}, mine, counts_step, stamps)
         sums, new = sums | part[0], new | part[1]
     return sums, new
 
@@ -138,8 +151,16 @@ def _reduce(
     states: States,
     features: Sequence[FeatureGradient],
     counts_step: bool,
+    stamps: StampsOf | None,
 ) -> tuple[dict[str, tuple[jax.Array, jax.Array]], dict[str, TableState]]:
-    call = _start("reduce", tables, features, counts_step=np.int64(counts_step))
+    call = _start(
+        "reduce",
+        tables,
+        features,
+        counts_step=np.int64(counts_step),
+        stamped=np.int64(stamps is not None),
+    )
+    call.operand(_stamps_of(tables, stamps))
     call.update_tables(states, _INDEX)
     add_gradients(call, features)
     for table in tables:

@@ -14,8 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.core import Tracer
 
 from jax_dynemb.optim._base import StateSpec
+from jax_dynemb.optim._numbers import check_number, known_number
 
 LearningRate = float | Callable[[Any], Any]
 
@@ -27,7 +29,8 @@ class Fused:
     Attributes:
       kind: its name in core/optimizer.h.
       learning_rate: a number, or an optax schedule of the updates made so far.
-      eps: added to a square root.
+      eps: added to a square root; from 2**-63 on, less counts as that, so that a
+        zero gradient divided by a zero root is zero.
       b1: decay of the first moment.
       b2: decay of the second moment.
       weight_decay: decoupled.
@@ -44,17 +47,31 @@ class Fused:
 
     def __post_init__(self) -> None:
         """Checks the ranges that the formulas need."""
-        if not callable(self.learning_rate) and isinstance(
-            self.learning_rate, (int, float)
-        ):
-            _require(self.learning_rate >= 0.0, "learning_rate must not be negative")
-        _require(self.eps >= 0.0, "eps must not be negative")
-        _require(0.0 <= self.b1 < 1.0, "b1 must lie in [0, 1)")
-        _require(0.0 <= self.b2 < 1.0, "b2 must lie in [0, 1)")
-        _require(
-            self.initial_accumulator_value >= 0.0,
-            "initial_accumulator_value must not be negative",
+        owner = f"jde.optim.{self.kind}"
+        for field in _NUMBERS:
+            number = getattr(self, field)
+            if field == "learning_rate" and _is_schedule(number):
+                continue
+            if isinstance(number, Tracer):
+                raise TypeError(
+                    f"{owner}: {field} is traced, but an optimizer is made once, "
+                    "outside of jit. Give it a number or a schedule, and traced numbers "  # noqa: E501
+                    f"to apply_gradients(..., hyper={{table: {{'{field}': ...}}}})."
+                )
+            check_number(owner, field, number)
+            object.__setattr__(self, field, known_number(number))
+
+    def __getattr__(self, name: str) -> Any:
+        """Tells where it belongs, if optax's functions are looked for."""
+        if name in ("init", "update"):
+            raise AttributeError(_NOT_OPTAX.format(kind=self.kind))
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}"
         )
+
+    def __iter__(self) -> Any:
+        """Refuses to be a pair of functions, as optax.chain takes them."""
+        raise TypeError(_NOT_OPTAX.format(kind=self.kind))
 
     def states(self, dim: int) -> dict[str, StateSpec]:
         """Per-row states: names as in optax."""
@@ -79,9 +96,23 @@ class Fused:
         }
 
 
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ValueError(message)
+_NUMBERS = (
+    "learning_rate",
+    "eps",
+    "b1",
+    "b2",
+    "weight_decay",
+    "initial_accumulator_value",
+)
+_NOT_OPTAX = (
+    "jde.optim.{kind}(...) updates the rows of a table and is no optax transformation. "
+    "Write it into the table, jde.TableConfig(..., optimizer=jde.optim.{kind}(...)); for "  # noqa: E501
+    "dense parameters, optax.chain and nnx.Optimizer use optax, e.g. optax.adam(1e-3)."
+)
+
+
+def _is_schedule(rate: Any) -> bool:
+    return callable(rate) and not isinstance(rate, (type, Fused))
 
 
 def sgd(learning_rate: LearningRate) -> Fused:

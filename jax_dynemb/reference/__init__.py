@@ -11,6 +11,7 @@ from ._collection import ReferenceTables as ReferenceTables
 from ._hash import bucket_of as bucket_of
 from ._hash import fmix64 as fmix64
 from ._hash import fnv1a64 as fnv1a64
+from ._hash import hash_of as hash_of
 from ._hash import hash_rank as hash_rank
 from ._hash import table_seed as table_seed
 from ._initializers import initial_rows as initial_rows

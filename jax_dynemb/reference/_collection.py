@@ -145,7 +145,14 @@ class ReferenceTables:
             table = self.tables[name]
             given = (optimizer_state or {}).get(name, {})
             words = (scores or {}).get(name)
-            keys = as_int64(x).view(np.uint64)
+            keys = as_int64(x).view(np.uint64).copy()
+            if table.config.nonfinite == "skip":
+                skipped = [
+                    not _is_finite_row(rows[name][i], given, i)
+                    for i in range(len(keys))
+                ]
+                table.counts["nonfinite"] += int(np.sum(keys[skipped] != PADDING))
+                keys[skipped] = PADDING
             self._insert_unseen(table, keys[keys != PADDING], None)
             for i, key in enumerate(keys):
                 row = table.get(int(key))
@@ -160,7 +167,6 @@ class ReferenceTables:
     def erase(self, ids: Arrays) -> None:
         """Forgets ids."""
         for name, x in ids.items():
-            self.tables[name].tick()
             for key in as_int64(x).view(np.uint64).reshape(-1):
                 self.tables[name].erase(int(key))
 
@@ -190,6 +196,8 @@ class ReferenceTables:
             out[f"{name}/rows"] = len(table)
             out[f"{name}/capacity"] = capacity
             out[f"{name}/load_factor"] = len(table) / capacity
+            out[f"{name}/fullest_bucket"] = table.fullest_bucket()
+            out[f"{name}/mean_bucket"] = len(table) / len(table.buckets)
             out[f"{name}/step"] = table.step
             out |= {f"{name}/{key}": count for key, count in table.counts.items()}
         return out
@@ -236,6 +244,9 @@ class ReferenceTables:
         for key, g in sums.items():
             row = table.get(key)
             assert row is not None
+            if table.config.nonfinite == "skip" and not _is_usable(table, g):
+                table.counts["nonfinite"] += 1
+                continue
             values, state = updated_row(
                 table.config.optimizer.kind, hyper, table.step, row, g
             )
@@ -251,6 +262,19 @@ def hyper_parameters(optimizer: Any, count: int) -> dict[str, float]:
         constant = isinstance(number, (int, float))
         hyper[name] = float(number if constant else number(count))
     return hyper
+
+
+def _is_finite_row(values: Any, states: Arrays, i: int) -> bool:
+    arrays = [values, *(array[i] for array in states.values())]
+    return all(np.isfinite(np.asarray(x, np.float64)).all() for x in arrays)
+
+
+def _is_usable(table: ReferenceTable, g: np.ndarray) -> bool:
+    """Tell whether a summed gradient is finite, and its squares where they count."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if table.config.optimizer.kind == "rowwise_adagrad":
+            return bool(np.isfinite(np.sum(g.astype(np.float32) ** 2)))
+        return bool(np.isfinite(g.astype(np.float32)).all())
 
 
 def _storable(key: int) -> bool:

@@ -58,10 +58,12 @@ def updated_row(
             return w - lr * g, {}
         case "adagrad":
             total = state["sum_of_squares"] + g * g
-            return w - lr * g / (np.sqrt(total) + h["eps"]), {"sum_of_squares": total}
+            direction = _ratio(g, np.sqrt(total) + h["eps"])
+            return w - lr * direction, {"sum_of_squares": total}
         case "rowwise_adagrad":
             total = state["sum_of_squares"] + np.mean(g * g)
-            return w - lr * g / (np.sqrt(total) + h["eps"]), {"sum_of_squares": total}
+            direction = _ratio(g, np.sqrt(total) + h["eps"])
+            return w - lr * direction, {"sum_of_squares": total}
         case "adam":
             return _adam(h, step, w, state, g)
     raise ValueError(f"no reference for the optimizer {kind!r}")
@@ -74,5 +76,10 @@ def _adam(
     nu = h["b2"] * state["nu"] + (1 - h["b2"]) * g * g
     mu_hat = mu / (1 - h["b1"] ** step)
     nu_hat = nu / (1 - h["b2"] ** step)
-    direction = mu_hat / (np.sqrt(nu_hat) + h["eps"]) + h["weight_decay"] * w
+    direction = _ratio(mu_hat, np.sqrt(nu_hat) + h["eps"]) + h["weight_decay"] * w
     return w - h["learning_rate"] * direction, {"mu": mu, "nu": nu}
+
+
+def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """A / b, and 0 / 0 is 0: with eps=0 a zero gradient moves nothing."""
+    return np.divide(a, b, out=np.zeros_like(a), where=(a != 0) | (b != 0))

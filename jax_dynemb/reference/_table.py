@@ -34,9 +34,9 @@ class ReferenceTable:
         config: its `TableConfig`.
         seed: the 64-bit seed of its rows.
         buckets: the rows, under their keys, a dict for each bucket.
-        clock: moves at every operation that can write a score.
+        clock: moves at every lookup and insert, which write scores.
         step: how many optimizer updates were made.
-        counts: inserted, evicted, refused, lost_updates, lookups.
+        counts: inserted, evicted, refused, lost_updates, lookups, nonfinite.
     """
 
     def __init__(self, config: Any, seed: int):
@@ -47,11 +47,12 @@ class ReferenceTable:
         self.clock = 0
         self.step = 0
         names = ("inserted", "evicted", "refused", "lost_updates", "lookups")
+        names += ("nonfinite",)
         self.counts = dict.fromkeys(names, 0)
 
     def get(self, key: int) -> Row | None:
         """The row of `key`, if it is stored."""
-        return self.buckets[bucket_of(key, len(self.buckets))].get(key)
+        return self.buckets[self._bucket_of(key)].get(key)
 
     def items(self) -> Iterator[tuple[int, Row]]:
         """All (key, row)."""
@@ -101,7 +102,7 @@ class ReferenceTable:
         """
         by_bucket: dict[int, list[int]] = {}
         for key in scores:
-            by_bucket.setdefault(bucket_of(key, len(self.buckets)), []).append(key)
+            by_bucket.setdefault(self._bucket_of(key), []).append(key)
         refused: set[int] = set()
         for number, keys in by_bucket.items():
             refused |= self._insert_into(self.buckets[number], keys, scores)
@@ -110,7 +111,10 @@ class ReferenceTable:
     def _insert_into(
         self, bucket: dict[int, Row], keys: list[int], scores: Mapping[int, int]
     ) -> set[int]:
-        newcomers = sorted((k for k in keys if k not in bucket), key=hash_rank)
+        newcomers = sorted(
+            (k for k in keys if k not in bucket),
+            key=lambda k: hash_rank(k, self.config.hash_seed),
+        )
         # whoever leaves first comes first: lowest score, then smallest key
         leavers = sorted(
             (k for k in bucket if k not in scores), key=lambda k: (bucket[k].score, k)
@@ -134,7 +138,7 @@ class ReferenceTable:
 
     def erase(self, key: int) -> None:
         """Forgets a key, if it is stored."""
-        self.buckets[bucket_of(key, len(self.buckets))].pop(key, None)
+        self.buckets[self._bucket_of(key)].pop(key, None)
 
     def grow(self, config: Any) -> None:
         """Puts the same rows into the buckets of a larger table."""
@@ -142,7 +146,14 @@ class ReferenceTable:
         self.config = config
         self.buckets = [{} for _ in range(config.num_buckets)]
         for key, row in rows.items():
-            self.buckets[bucket_of(key, len(self.buckets))][key] = row
+            self.buckets[self._bucket_of(key)][key] = row
+
+    def _bucket_of(self, key: int) -> int:
+        return bucket_of(key, len(self.buckets), self.config.hash_seed)
+
+    def fullest_bucket(self) -> int:
+        """The most rows in one bucket."""
+        return max(len(bucket) for bucket in self.buckets)
 
     def __len__(self) -> int:
         """How many keys are stored."""

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb.jagged import offsets_of
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+from jax_dynemb.ops._offsets import offsets_of
 from jax_dynemb.ops._residual import FeatureGradient, FeatureResidual
 from jax_dynemb.ops._shared_rows import SharedRows
 from jax_dynemb.sharding._bags import Bags, Section
@@ -45,7 +45,7 @@ def _masked_ids(section: Section, given: FeatureInput | None) -> jax.Array:
         return padding((section.width, section.ids))
     ids = as_words(given.ids)
     ids = jnp.concatenate([ids, padding((section.ids - ids.shape[0],))])
-    owner = owner_of(*hash_words(ids), section.width)
+    owner = owner_of(*hash_words(ids, section.table.hash_seed), section.width)
     shard = jnp.arange(section.width, dtype=jnp.int32)
     mine = owner[None] == shard[:, None]  # padding stays padding, whosever it is
     return jnp.where(mine[..., None], ids[None], padding((1, 1)))
@@ -96,7 +96,8 @@ def inputs_of_owner(bags: Bags, received: Sequence[jax.Array]) -> list[Input]:
             ids = jnp.take(ids, place, axis=0, mode="fill", fill_value=0xFFFFFFFF)
             if weights is not None:
                 weights = jnp.take(weights, place, mode="fill", fill_value=0)
-            offsets = offsets_of(lengths.reshape(-1), ids.shape[0])
+            # Each device has sent lengths without a mistake: none is counted here.
+            offsets, _ = offsets_of(lengths.reshape(-1), ids.shape[0])
         result.append((section.layout_of_owner(), FeatureInput(ids, offsets, weights)))
     return result
 

@@ -100,7 +100,7 @@ def _parts(
             sizes[placement.place_of(layout)] += layout.num_ids
     begin = number * stack.shards
     return [
-        Part(size, begin + place * stack.width, stack.width)
+        Part(size, begin + place * stack.width, stack.width, table.hash_seed)
         for place, size in enumerate(sizes)
         if size > 0 or len(sizes) == 1
     ]

@@ -55,7 +55,7 @@ def lookup(
     everywhere = [_everywhere(placement, *each) for each in inputs]
     given = jnp.stack([scores[t.name] for t in tables])
     sent, wire = _on_the_wire(placement, tables, inputs)
-    outputs, states = _lookup.lookup(sent, states, everywhere, given, wire.places)
+    outputs, states, _ = _lookup.lookup(sent, states, everywhere, given, wire.places)
     rows = _whole_rows(tables, inputs, wire, [o["rows"] for o in outputs])
     received = {}
     for table in tables:

@@ -66,9 +66,11 @@ def same_lookup(
     return table, _one_less(state, "clock", "lookups")
 
 
-def same_step(state: TableState) -> TableState:
-    """State for an update that continues the one before."""
-    return _one_less(state, "step")
+def same_step(state: TableState, before: TableState) -> TableState:
+    """The state for an update that continues another, which began with ``before``."""
+    step = code("counters", "step")
+    counters = state.counters.at[:, step].set(before.counters[:, step])
+    return dataclasses.replace(state, counters=counters)
 
 
 def _one_less(state: TableState, *names: str) -> TableState:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Int32, UInt32
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._route import Part
-from jax_dynemb.sharding._keys import bucket_of, hash_words, padding
+from jax_dynemb.sharding._keys import bucket_of, hash_by, hash_factors, padding
 from jax_dynemb.sharding._route import Route
 from jax_dynemb.sharding._wire import Piece, Wire
 
@@ -219,15 +219,16 @@ def next_window(
     capacity = jnp.array(sections.capacities, jnp.int32)[:, None]
     fill = jnp.concatenate([ids, padding((1,))])
     num_buckets = jnp.array([t.num_buckets for t in sections.tables], jnp.uint32)
+    factors = jnp.asarray(hash_factors([t.hash_seed for t in sections.tables]))
 
-    def hashes(number, end):
+    def hashes(number, end, factors):
         n = route.first.shape[0]
         position = jnp.take(route.first, number, mode="fill", fill_value=n)
-        return hash_words(fill[jnp.where(number < end, position, n)])
+        return hash_by(fill[jnp.where(number < end, position, n)], factors)
 
     # The first id of a section that does not fit, on the device where it is smallest.
     over = begin + capacity < ends
-    low, high = hashes(begin + capacity, ends)
+    low, high = hashes(begin + capacity, ends, factors[:, None])
     ones = jnp.uint32(0xFFFFFFFF)
     bucket = bucket_of(low, high, jnp.broadcast_to(num_buckets[:, None], low.shape))
     limit_bucket = jax.lax.pmin(jnp.where(over, bucket, ones), sections.axes)
@@ -240,7 +241,7 @@ def next_window(
     table, place = _place_in_section(sections)
     number = begin.T[:, table] + place[None, :]
     live = number < ends.T[:, table]
-    low, high = hashes(number, ends.T[:, table])
+    low, high = hashes(number, ends.T[:, table], factors[table][None])
     buckets = jnp.broadcast_to(num_buckets[table][None], low.shape)
     whole = bucket_of(low, high, buckets) < limit_bucket.T[:, table]
     progress = (_count(sections, whole & live) > 0).astype(jnp.int32)

@@ -50,6 +50,7 @@ def _padded_gradient(
     missing = rows - gradient.shape[stacked]
     if missing <= 0:
         return gradient  # a wrong shape is refused when it is joined
+    gradient = placement.gathered(gradient)
     widths = [(0, 0)] * gradient.ndim
     widths[stacked] = (0, missing)
     return jnp.pad(gradient, widths)

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
+from jax_dynemb.ops._bucket_rows import bucket_rows
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.sharding._placement import Placement
 from jax_dynemb.sharding._stacks import Stack
@@ -60,35 +60,54 @@ def counter_rows(stack: Stack, table: str) -> slice:
 def exchange_stats(
     placement: Placement,
     table: TableConfig,
-    state: Mapping[str, TableState],
+    counted: Mapping[str, np.ndarray],
     counters: Mapping[str, int],
 ) -> dict[str, int | float]:
-    """What ``Tables.stats`` tells of a table whose rows are on single shards."""
+    """What ``Tables.stats`` tells of a table whose rows are on single shards.
+
+    Args:
+      placement: of the collection.
+      table: one of its tables.
+      counted: what ``count_rows`` returns.
+      counters: of the table, by name.
+    """
     stack = placement.stack_of(table.name)
     if stack.sharding != "row_wise":
         return {}
-    all_rows = rows_of_shards(placement, state[stack.name])
-    rows = [all_rows[shard] for shard in stack.owners(table.name)]
+    rows = counted[stack.name][stack.owners(table.name), 0]
     result: dict[str, int | float] = {name: counters[name] for name in _EXCHANGE}
-    result["fullest_shard"] = max(rows) * stack.width / table.num_slots
+    result["fullest_shard"] = int(rows.max()) * stack.width / table.num_slots
     return {f"{table.name}/{name}": value for name, value in result.items()}
 
 
-def rows_of_shards(placement: Placement, state: TableState) -> list[int]:
-    """Live rows of each shard, counted in the index: right after a restore too."""
-    counts = on_host(_counts(placement)(state.index))
-    return [int(n) for n in counts]
+def count_rows(
+    placement: Placement, state: Mapping[str, TableState]
+) -> dict[str, np.ndarray]:
+    """Counts rows in the index, so that it is right after a restore too.
+
+    Args:
+      placement: of the collection.
+      state: the tables.
+
+    Returns:
+      int32[shards, 2] by the name of the arrays: the rows of each shard, and those of
+      its fullest bucket.
+    """
+    indexes = {name: each.index for name, each in state.items()}
+    counts = on_host(_counts(placement)(indexes))
+    return dict(zip(sorted(indexes), counts.transpose(1, 0, 2), strict=True))
 
 
 @functools.lru_cache(maxsize=64)
 def _counts(placement: Placement):
-    digest_words = _ffi.constants()["keys_word"]
+    specs = placement.state_specs(placement.stacks)
 
-    def body(index):
-        # A digest is a byte, 0 where the slot is empty.
-        digests = jax.lax.bitcast_convert_type(index[:, :digest_words], jnp.uint8)
-        return jnp.sum(digests != 0, dtype=jnp.int32)[None]
+    def body(indexes):
+        counts = []
+        for name in sorted(indexes):
+            rows = bucket_rows(indexes[name])
+            counts.append(jnp.stack([rows.sum(), rows.max()]))
+        return jnp.stack(counts)[None]
 
-    return jax.jit(
-        placement.mapped(body, (placement.split,), placement.split),
-    )
+    of_indexes = {name: spec.index for name, spec in specs.items()}
+    return jax.jit(placement.mapped(body, (of_indexes,), placement.split))

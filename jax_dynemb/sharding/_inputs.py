@@ -13,8 +13,10 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.jagged import Jagged, offsets_of
+from jax_dynemb.jagged import Jagged, check_lengths
 from jax_dynemb.ops._layout import id_array
+from jax_dynemb.ops._offsets import offsets_of
+from jax_dynemb.ops._sizes import is_symbolic
 from jax_dynemb.sharding._placement import Placement
 
 _ALL = PartitionSpec()
@@ -46,7 +48,7 @@ class Share:
         return Jagged(values, _ALL)
 
     def per_id_spec(self, split: PartitionSpec) -> PartitionSpec:
-        """Of one number an id, as ``local_numbers`` takes and ``global_`` returns."""
+        """Of one number an id, as ``share_numbers`` makes it."""
         return _ALL if self.jagged == "bags" else split
 
 
@@ -56,7 +58,7 @@ def share_ids(
     """Checks ids and pads their first axis until the devices can share it."""
     if isinstance(ids, Jagged):
         values, shape = id_array(table, feature, ids.values)
-        lengths = jnp.asarray(ids.lengths)
+        lengths = jnp.asarray(check_lengths(ids.lengths, shape[0], feature))
         pooled = table.pooling is not None
         batch = lengths.shape[0] if pooled else shape[0]
         if pooled:
@@ -91,34 +93,48 @@ def share_numbers(placement: Placement, share: Share, numbers: Any) -> jax.Array
     return padded(placement, numbers if share.given_shape else numbers[None], 0)
 
 
-def local_ids(placement: Placement, share: Share, ids: Any) -> Any:
+@dataclasses.dataclass(frozen=True)
+class LocalIds:
+    """One feature as a device looks it up.
+
+    Attributes:
+      ids: of this device.
+      first: int32[], where its bags begin among the values; None if it is handed them.
+      malformed: uint32[1], bags that were cut, of all devices; None where none can be.
+    """
+
+    ids: Any
+    first: jax.Array | None = None
+    malformed: jax.Array | None = None
+
+    def numbers(self, numbers: jax.Array) -> jax.Array:
+        """One number an id, as this device has the ids."""
+        return numbers if self.first is None else _from(numbers, self.first)
+
+
+def local_ids(placement: Placement, share: Share, ids: Any) -> LocalIds:
     """What a device looks up, from what shard_map hands it."""
     if share.jagged is None:
-        return ids
+        return LocalIds(ids)
+    offsets, malformed = offsets_of(ids.lengths, share.given_shape[0])
     if share.jagged == "rows":
         n = ids.values.shape[0]
         position = jax.lax.axis_index(placement.axes) * n + jnp.arange(n)
-        live = position < jnp.sum(ids.lengths)
+        live = position < offsets[-1]
         live = live.reshape(-1, *[1] * (ids.values.ndim - 1))
-        return jnp.where(live, ids.values, ~jnp.zeros((), ids.values.dtype))
-    first, lengths = _my_bags(placement, ids)
-    return Jagged(_from(ids.values, first), lengths)
-
-
-def local_numbers(
-    placement: Placement, share: Share, ids: Any, numbers: jax.Array
-) -> jax.Array:
-    """One number an id, as a device has the ids."""
-    if share.jagged != "bags":
-        return numbers
-    first, _ = _my_bags(placement, ids)
-    return _from(numbers, first)
+        own = jnp.where(live, ids.values, ~jnp.zeros((), ids.values.dtype))
+        return LocalIds(own, None, malformed)
+    bags = ids.lengths.shape[0] // placement.shards
+    begin = jax.lax.axis_index(placement.axes) * bags
+    own = jax.lax.dynamic_slice(offsets, (begin,), (bags + 1,))
+    mine = Jagged(_from(ids.values, own[0]), own[1:] - own[:-1])
+    return LocalIds(mine, own[0], malformed)
 
 
 def global_numbers(
     placement: Placement, offsets: jax.Array | None, numbers: jax.Array
 ) -> jax.Array:
-    """The reverse of ``local_numbers``: every device gets the numbers of all bags.
+    """The reverse of ``LocalIds.numbers``: every device gets the numbers of all bags.
 
     Args:
       placement: of the collection.
@@ -137,26 +153,36 @@ def global_numbers(
     return jax.lax.psum(moved, placement.axes)
 
 
-def restored(share: Share, per_id: jax.Array) -> jax.Array:
+def restored(placement: Placement, share: Share, per_id: jax.Array) -> jax.Array:
     """One number an id in the shape of the ids as given."""
     if not share.given_shape:
-        return per_id[0]
-    return per_id[: share.given_shape[0]]
-
-
-def _my_bags(placement: Placement, ids: Jagged) -> tuple[jax.Array, jax.Array]:
-    """Where this device's bags begin among the values, and their lengths."""
-    bags = ids.lengths.shape[0] // placement.shards
-    begin = jax.lax.axis_index(placement.axes) * bags
-    offsets = offsets_of(ids.lengths, ids.values.shape[0])
-    lengths = jax.lax.dynamic_slice(ids.lengths, (begin,), (bags,))
-    return offsets[begin], lengths
+        return placement.gathered(per_id)[0]
+    if per_id.shape[0] == share.given_shape[0]:
+        return per_id
+    return placement.gathered(per_id)[: share.given_shape[0]]
 
 
 def _from(array: jax.Array, first: jax.Array) -> jax.Array:
     """The array from an entry on; zeros behind it are past every length."""
     room = jnp.concatenate([array, jnp.zeros_like(array)])
     return jax.lax.dynamic_slice_in_dim(room, first, array.shape[0])
+
+
+def check_static(ids: Mapping[str, Any]) -> None:
+    """Refuses symbolic sizes: what devices exchange has static ones.
+
+    Raises:
+      ValueError: a size is known only when an exported program is called.
+    """
+    for feature, given in ids.items():
+        shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(given)]
+        if any(is_symbolic(size) for shape in shapes for size in shape):
+            raise ValueError(
+                f"Feature '{feature}': ids of shape {shapes[0]} have a symbolic size, "
+                "but tables on a mesh exchange ids in arrays of static size. Export "
+                "one program for each size of batch; or serve from one device, whose "
+                "batches may have any size: jde.export.frozen moves the tables there."
+            )
 
 
 def shares_of(

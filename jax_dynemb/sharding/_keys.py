@@ -4,9 +4,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int32, UInt32
+
+from jax_dynemb import _ffi
 
 _ONES = 0xFFFFFFFF
 Words = UInt32[Array, "*shape 2"]
@@ -36,12 +41,33 @@ def is_padding(words: Words) -> Bool[Array, "*shape"]:
     return (words == jnp.uint32(_ONES)).all(axis=-1)
 
 
-def hash_words(words: Words) -> tuple[Word, Word]:
-    """The low and the high word of the hash that the kernels use."""
+def hash_words(words: Words, hash_seed: int) -> tuple[Word, Word]:
+    """The low and the high word of the hash that the kernels use.
+
+    Args:
+      words: keys of one table.
+      hash_seed: of the table.
+    """
+    return hash_by(words, hash_factors([hash_seed])[0])
+
+
+def hash_factors(hash_seeds: Sequence[int]) -> np.ndarray:
+    """uint32[n, 2, 2] of tables: two multipliers of the hash, each as (low, high)."""
+    factors = [_ffi.hash_factors(seed) for seed in hash_seeds]
+    return np.array(factors, np.uint64)[..., None].view(np.uint32)
+
+
+def hash_by(words: Words, factors: np.ndarray | jax.Array) -> tuple[Word, Word]:
+    """``hash_words`` where keys are of several tables.
+
+    Args:
+      words: keys.
+      factors: uint32[*shape, 2, 2], of the table of each key; see ``hash_factors``.
+    """
     low, high = words[..., 0], words[..., 1]
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+    for n in range(2):
         low = low ^ (high >> 1)  # x ^= x >> 33
-        low, high = _multiply(low, high, factor)
+        low, high = _multiply(low, high, factors[..., n, 0], factors[..., n, 1])
     return low ^ (high >> 1), high
 
 
@@ -59,12 +85,13 @@ def bucket_of(low: Word, high: Word, buckets: int | Word) -> Word:
     return top + (bottom + carry < bottom).astype(jnp.uint32)
 
 
-def _multiply(low: Word, high: Word, factor: int) -> tuple[Word, Word]:
-    """The low 64 bits of the product with a 64-bit constant."""
-    f_low, f_high = factor & _ONES, factor >> 32
-    top = _multiply_high(low, f_low)
-    top = top + low * jnp.uint32(f_high) + high * jnp.uint32(f_low)
-    return low * jnp.uint32(f_low), top
+def _multiply(
+    low: Word, high: Word, f_low: np.ndarray | Word, f_high: np.ndarray | Word
+) -> tuple[Word, Word]:
+    """The low 64 bits of the product of two numbers of 64 bits."""
+    f_low, f_high = jnp.asarray(f_low), jnp.asarray(f_high)
+    top = _multiply_high(low, f_low) + low * f_high + high * f_low
+    return low * f_low, top
 
 
 def _multiply_high(a: Word, factor: int | Word) -> Word:

@@ -85,7 +85,7 @@ def lookup(
     used = [*on_the_wire(batch, tables), *bags.tables]
     asked = [*inputs_of_ids(tables, ids), *inputs]
     wire = wire_of(sections, [*sections.rows(), *bags.rows()])
-    owned, new = _lookup.lookup(used, states, asked, _of(scores, used), wire.places)
+    owned, new, _ = _lookup.lookup(used, states, asked, _of(scores, used), wire.places)
     of_ids, of_bags = owned[: len(ids)], owned[len(ids) :]
     slots = [o["slots"] for o in of_ids]
     new = _with_uses(tables, dict(states) | new, slots, uses)
@@ -113,7 +113,7 @@ def _sums_alone(bags: Bags, states: States, scores: Mapping[str, jax.Array]) -> 
     arrived = exchange(parts_to_owners(bags), bags.axes)
     inputs = inputs_of_owner(bags, arrived)
     wire, tables = bags.wire(), bags.tables
-    owned, new = _lookup.lookup(
+    owned, new, _ = _lookup.lookup(
         tables, states, inputs, _of(scores, tables), wire.places
     )
     sums = wire.exchange([o["rows"] for o in owned])
@@ -139,7 +139,7 @@ def _later_round(
     before = states | {name: state for name, (_, state) in pairs.items()}
     configs = on_the_wire(batch, [config for config, _ in pairs.values()])
     wire, asked = wire_of(sections, sections.rows()), inputs_of_ids(configs, ids)
-    owned, new = _lookup.lookup(
+    owned, new, _ = _lookup.lookup(
         configs, before, asked, _of(scores, configs), wire.places
     )
     new = _with_uses(configs, before | new, [o["slots"] for o in owned], uses)

@@ -18,6 +18,7 @@ from jax_dynemb._seed import table_seed
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops import _rows
 from jax_dynemb.ops._layout import prepare
+from jax_dynemb.ops._stamps import new_stamp
 from jax_dynemb.ops._state import TableState, cleared_state, empty_state
 from jax_dynemb.sharding import _column_wise
 from jax_dynemb.sharding._keys import as_words, hash_words, owner_of, padding
@@ -37,10 +38,10 @@ def init(
     tables: Tables, seed: jax.Array, names: tuple[str, ...] | None = None
 ) -> States:
     """Empty tables, each shard made where it will live; some arrays only, if asked."""
-    placement = placement_of(tables)
+    placement, stamp = placement_of(tables), new_stamp()
     if placement.is_inside():
-        return _all_empty(placement, placement.stacks, seed)
-    return _init(tables, names)(seed)
+        return _all_empty(placement, placement.stacks, seed, jnp.asarray(stamp))
+    return _init(tables, names)(seed, stamp)
 
 
 @functools.lru_cache(maxsize=32)
@@ -48,21 +49,25 @@ def _init(tables: Tables, names: tuple[str, ...] | None) -> Any:
     placement = placement_of(tables)
     used = [s for s in placement.stacks if names is None or s.name in names]
     make = functools.partial(_all_empty, placement, used)
-    return jax.jit(placement.mapped(make, (_ALL,), placement.state_specs(used)))
+    return jax.jit(placement.mapped(make, (_ALL, _ALL), placement.state_specs(used)))
 
 
-def _all_empty(placement: Placement, used: Sequence[Stack], seed: jax.Array) -> States:
-    return {s.name: _empty(placement, s, seed) for s in used}
+def _all_empty(
+    placement: Placement, used: Sequence[Stack], seed: jax.Array, stamp: jax.Array
+) -> States:
+    return {s.name: _empty(placement, s, seed, stamp) for s in used}
 
 
-def _empty(placement: Placement, stack: Stack, seed: jax.Array) -> TableState:
+def _empty(
+    placement: Placement, stack: Stack, seed: jax.Array, stamp: jax.Array
+) -> TableState:
     """A shard of tables without rows; each table has the seed of its own name."""
     seeds = [table_seed(seed, t.name) for t in stack.tables]
     mine = seeds[0]
     if stack.places > 1:
         seeds += [seed] * (stack.places - len(seeds))
         mine = jnp.stack(seeds)[placement.my_place(stack)]
-    state = empty_state(stack.local, mine)
+    state = empty_state(stack.local, mine, stamp)
     if stack.sharding == "column_wise":
         state = _column_wise.with_first_column(placement, stack.local, state)
     return state
@@ -144,7 +149,8 @@ def _owned(
     """The ids that this device owns; padding for the others."""
     if stack.sharding != "row_wise":
         return ids
-    owner = owner_of(*hash_words(ids), stack.width) + stack.owners(table.name)[0]
+    owner = owner_of(*hash_words(ids, table.hash_seed), stack.width)
+    owner = owner + stack.owners(table.name)[0]
     mine = owner == jax.lax.axis_index(placement.axes)
     return jnp.where(mine[:, None], ids, padding((1,)))
 

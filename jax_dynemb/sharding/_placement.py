@@ -186,7 +186,7 @@ class Placement:
             out_specs=out_specs,
             check_vma=False,
         )
-        if AxisType.Explicit not in self.mesh.axis_types:
+        if not self.is_explicit:
             return run
 
         def resharded(*args):
@@ -194,6 +194,22 @@ class Placement:
             return run(*self.put(args, in_specs))
 
         return resharded
+
+    @property
+    def is_explicit(self) -> bool:
+        """Whether arrays have their sharding as part of their type."""
+        return self.mesh is not None and AxisType.Explicit in self.mesh.axis_types
+
+    def gathered(self, array: jax.Array) -> jax.Array:
+        """The array, ready to be cut or padded where shards do not end.
+
+        An explicit axis must divide what it splits, so there the array is copied to
+        all devices first. Elsewhere XLA moves what has to move.
+        """
+        if not self.is_explicit or self.is_inside():
+            return array
+        assert self.mesh is not None
+        return jax.reshard(array, NamedSharding(self.mesh, PartitionSpec()))
 
     def put(self, tree: Any, specs: Any) -> Any:
         """Moves arrays to their shardings; only explicit axes need it."""

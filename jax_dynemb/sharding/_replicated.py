@@ -40,7 +40,7 @@ def lookup(
         slots_only = one_row_each(layout.feature, layout.table, ids.shape[0], "no_rows")
         everywhere.append((slots_only, FeatureInput(ids, None, None)))
     given = jnp.stack([scores[t.name] for t in tables])
-    _, states = _lookup.lookup(tables, states, everywhere, given)
+    _, states, _ = _lookup.lookup(tables, states, everywhere, given)
     # A refused id has its initial row, as in any lookup.
     reading = [dataclasses.replace(t, eval_initializer=t.initializer) for t in tables]
     outputs, states = _lookup.find(reading, states, inputs)

@@ -9,6 +9,7 @@ import dataclasses
 import jax
 
 from jax_dynemb.ops._residual import FeatureResidual
+from jax_dynemb.ops._stamps import Stamps
 from jax_dynemb.sharding._route import Route
 
 
@@ -25,6 +26,7 @@ class ShardedResidual:
       received: by table, the ids that this owner got in it, uint32[places, 2], and
         their slots, int32[places].
       bags: by table of which sums travelled, the bags that this owner pooled.
+      stamps: of the tables on this device, uint32[1, 4] each.
     """
 
     features: dict[str, FeatureResidual]
@@ -32,3 +34,4 @@ class ShardedResidual:
     fits: jax.Array | None
     received: dict[str, tuple[jax.Array, jax.Array]]
     bags: dict[str, list[FeatureResidual]]
+    stamps: Stamps

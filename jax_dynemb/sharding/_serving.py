@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,8 @@ def find(
         (dict.fromkeys(ids, placement.split), batch.per_id_specs, specs),
     )
     rows, found, new = run(states_of(state, batch.used), batch.ids, batch.weights)
-    found = {name: batch.restored(name, x).astype(bool) for name, x in found.items()}
+    flags = batch.in_order(found).items()
+    found = OrderedDict((n, batch.restored(n, x).astype(bool)) for n, x in flags)
     return batch.rows(rows), found, dict(state) | new
 
 
@@ -115,5 +117,6 @@ def weight_gradients(
     if not inside:
         for name, each in weighted.items():
             if each.offsets is None:
-                result[name] = result[name][: jnp.shape(d_rows[name])[0]]
-    return result, dict(state) | new
+                per_id = placement.gathered(result[name])
+                result[name] = per_id[: jnp.shape(d_rows[name])[0]]
+    return OrderedDict((name, result[name]) for name in weighted), dict(state) | new

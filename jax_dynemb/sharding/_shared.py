@@ -5,21 +5,25 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, prepare
+from jax_dynemb.ops._state import TableState, add_to_counter
 from jax_dynemb.sharding import _inputs
-from jax_dynemb.sharding._inputs import Share
+from jax_dynemb.sharding._inputs import LocalIds, Share
 from jax_dynemb.sharding._placement import placement_of
 
 if TYPE_CHECKING:
     from jax_dynemb.table._declared import Declared as Tables
 
 Inputs = list[tuple[FeatureLayout, FeatureInput]]
+T = TypeVar("T")
 
 
 def inputs_of(inputs: Inputs, tables: Sequence[TableConfig]) -> Inputs:
@@ -41,8 +45,9 @@ class Shared:
         self, tables: Tables, ids: Mapping[str, Any], weights: Mapping[str, Any]
     ):
         self.placement = placement_of(tables)
-        # In the order that a residual has when it comes back: it is a pytree.
-        self._configs = {name: tables.config_of(name) for name in sorted(ids)}
+        _inputs.check_static(ids)
+        # The order of the features: shard_map sorts the dicts that it hands on.
+        self._configs = {name: tables.config_of(name) for name in ids}
         self.names = {config.name for config in self._configs.values()}
         self.used = self.placement.stacks_of(self.names)
         self._inside = self.placement.is_inside()
@@ -76,18 +81,43 @@ class Shared:
         """The features as this device looks them up."""
         inputs = []
         for name, config in self._configs.items():
-            mine, factor = ids[name], weights.get(name)
+            mine, factor = LocalIds(ids[name]), weights.get(name)
             if not self._inside:
-                share = self.shares[name]
-                mine = _inputs.local_ids(self.placement, share, ids[name])
-                if factor is not None:
-                    factor = _inputs.local_numbers(
-                        self.placement, share, ids[name], factor
-                    )
-            layout, given = prepare(config, name, mine, factor)
+                mine = _inputs.local_ids(self.placement, self.shares[name], ids[name])
+            if factor is not None:
+                factor = mine.numbers(factor)
+            layout, given = prepare(config, name, mine.ids, factor)
+            malformed = mine.malformed
+            if self._inside and given.malformed is not None:
+                malformed = jax.lax.psum(given.malformed, self.placement.axes)
+            given = dataclasses.replace(given, malformed=malformed)
             stack = self.placement.stack_of(config.name)
             inputs.append((dataclasses.replace(layout, table=stack.name), given))
         return inputs
+
+    def count_malformed(
+        self, inputs: Inputs, states: Mapping[str, TableState]
+    ) -> dict[str, TableState]:
+        """The states after a training lookup, with the bags that were cut counted.
+
+        The number is that of all devices. One shard of the table counts it, or each
+        that holds a copy of the table's keys.
+        """
+        new = dict(states)
+        for layout, given in inputs:
+            if given.malformed is None:
+                continue
+            config = self._configs[layout.feature]
+            stack = self.placement.stack_of(config.name)
+            count = given.malformed[0]
+            if stack.sharding == "row_wise":
+                first = stack.owners(config.name)[0]
+                here = jax.lax.axis_index(self.placement.axes) == first
+                count = jnp.where(here, count, jnp.uint32(0))
+            new[stack.name] = add_to_counter(
+                new[stack.name], 0, "malformed_lengths", count
+            )
+        return new
 
     def whole(self, offsets: jax.Array | None, per_id: jax.Array) -> jax.Array:
         """One number an id, as it leaves shard_map."""
@@ -99,16 +129,21 @@ class Shared:
         """One number an id in the shape of the ids."""
         if self._inside:
             return per_id
-        return _inputs.restored(self.shares[name], per_id)
+        return _inputs.restored(self.placement, self.shares[name], per_id)
+
+    def in_order(self, values: Mapping[str, T]) -> OrderedDict[str, T]:
+        """What is given by feature, in the order of the features."""
+        return OrderedDict((name, values[name]) for name in self._configs)
 
     def rows(self, rows: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
         """The rows without what was padded."""
         if self._inside:
-            return dict(rows)
-        result = {}
-        for name, each in rows.items():
-            share = self.shares[name]
-            each = each if each.shape[0] == share.batch else each[: share.batch]
+            return self.in_order(rows)
+        result = OrderedDict()
+        for name, share in self.shares.items():
+            each = rows[name]
+            if each.shape[0] != share.batch:
+                each = self.placement.gathered(each)[: share.batch]
             scalar = share.jagged is None and not share.given_shape
             result[name] = each[0] if scalar else each
         return result

@@ -117,10 +117,12 @@ def same_stacks(
     configs = {t.name: t for t in tables}
     if sorted(configs) != sorted(t.name for s in stacks for t in s.tables):
         return None
-    return tuple(
+    same = tuple(
         dataclasses.replace(s, tables=tuple(configs[t.name] for t in s.tables))
         for s in stacks
     )
+    one_hash = all(len({t.hash_seed for t in s.tables}) == 1 for s in same)
+    return same if one_hash else None
 
 
 def cost(table: TableConfig) -> float:
@@ -130,7 +132,11 @@ def cost(table: TableConfig) -> float:
 
 
 def _by_shape(tables: Sequence[TableConfig]) -> Iterator[list[TableConfig]]:
-    """Tables that may share arrays, costly ones first."""
+    """Tables that may share arrays, costly ones first.
+
+    A shard runs one program for the tables of a stack, whichever of them it has. So
+    they have the same ``hash_seed`` too.
+    """
     groups: dict[object, list[TableConfig]] = {}
     for table in tables:
         groups.setdefault(_shape(table), []).append(table)

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,8 @@ from jax.sharding import PartitionSpec
 
 from jax_dynemb.ops import _update
 from jax_dynemb.ops._residual import FeatureResidual
+from jax_dynemb.ops._stamps import Rows, Stamps, check_stamps, stamp_of
+from jax_dynemb.ops._stamps import joined as stamps_joined
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.sharding import _column_wise, _lookup, _replicated
 from jax_dynemb.sharding import _update as _sharded_update
@@ -48,7 +52,10 @@ def lookup(
         inputs = batch.local(ids, weights)
         mine = {s.name: of_my_place(placement, s, scores) for s in batch.used}
         rows, residual, new = _local_lookup(placement, batch.used, inputs, state, mine)
-        return rows, residual, touched(placement, batch.used, batch.names, state, new)
+        new = batch.count_malformed(inputs, new)
+        new = touched(placement, batch.used, batch.names, state, new)
+        stamps = _stamps_of([s.name for s in batch.used], new)
+        return rows, dataclasses.replace(residual, stamps=stamps), new
 
     specs = placement.state_specs(batch.used)
     split = placement.split
@@ -115,8 +122,15 @@ def _local_lookup(
         layout.feature: rows[layout.feature].reshape(*layout.rows_shape, -1)
         for layout, _ in inputs
     }
-    ordered = {layout.feature: residuals[layout.feature] for layout, _ in inputs}
-    return shaped, ShardedResidual(ordered, route, fits, received, pooled), new
+    names = [layout.feature for layout, _ in inputs]
+    ordered = OrderedDict((name, residuals[name]) for name in names)
+    none = Stamps((), ())  # known when the counters are
+    return shaped, ShardedResidual(ordered, route, fits, received, pooled, none), new
+
+
+def _stamps_of(names: Sequence[str], states: States) -> Stamps:
+    rows = tuple(stamp_of(states[name].counters)[None] for name in names)
+    return Stamps(rows, tuple((name,) for name in names))
 
 
 def apply_gradients(
@@ -129,6 +143,7 @@ def apply_gradients(
     """See ``Tables.apply_gradients``."""
     placement = placement_of(tables)
     residuals, gradients, names = paired(tables, residual, d_rows)
+    _check_stamps(placement, residuals, state, "apply_gradients")
     used = placement.stacks_of(names)
     numbers = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), dict(hyper))
 
@@ -139,6 +154,7 @@ def apply_gradients(
             only = None
 
         given = {s.name: hyper_of_my_place(placement, s, state, numbers) for s in used}
+        stamps = stamps_joined([one.stamps for one in residuals])
 
         def update(states, features):
             names = {f.layout.table for f in features}
@@ -149,7 +165,7 @@ def apply_gradients(
                 for s in used
                 if s.name in names
             ]
-            return dict(states) | update_rows(mine, states, features, given)
+            return dict(states) | update_rows(mine, states, features, given, stamps)
 
         local = [s.local for s in used]
         new = _sharded_update.apply_gradients(
@@ -166,23 +182,44 @@ def apply_gradients(
     return dict(state) | run(states_of(state, used), residuals, gradients, numbers)
 
 
+def _check_stamps(
+    placement: Placement,
+    residuals: Sequence[ShardedResidual],
+    state: States,
+    call: str,
+) -> None:
+    """Refuse concrete residuals of other tables; each device has a stamp of its own."""
+    if placement.is_inside():
+        return
+    counters = {}
+    for stack in placement.stacks:
+        rows, shards = state[stack.name].counters, placement.shards
+        step = 0 if stack.sharding == "replicated" else rows.shape[0] // shards
+        counters[stack.name] = Rows(rows, tuple(step * n for n in range(shards)))
+    check_stamps([one.stamps for one in residuals], counters, call)
+
+
 def reduce_gradients(
     tables: Tables, state: States, residual: Any, d_rows: Any
 ) -> tuple[dict[str, RowGradients], States]:
     """See ``Tables.reduce_gradients``; with room for any skew."""
     placement = placement_of(tables)
     residuals, gradients, names = paired(tables, residual, d_rows)
+    _check_stamps(placement, residuals, state, "reduce_gradients")
     used = placement.stacks_of(names)
 
     def body(state, residuals, gradients):
         features = joined(tables, residuals, gradients)
+        stamps = stamps_joined([one.stamps for one in residuals])
         local = [s.local for s in used]
         result = {}
 
         def reduce(states, features):
             names = {f.layout.table for f in features}
             mine = [t for t in local if t.name in names]
-            sums, new = _update.reduce(mine, states, features, counts_step=False)
+            sums, new = _update.reduce(
+                mine, states, features, counts_step=False, stamps=stamps
+            )
             result.update({name: RowGradients(*pair) for name, pair in sums.items()})
             return dict(states) | new
 

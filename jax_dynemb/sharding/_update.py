@@ -122,7 +122,7 @@ def _row_wise(placement, tables, features, only, states, update: Update, all_fit
         new = one(states, window, None)
         for t in tables:
             # What is stored once moves on once, in the last round.
-            again = same_step(new[t.name])
+            again = same_step(new[t.name], before[t.name])
             again = dataclasses.replace(again, extra=before[t.name].extra)
             new = new | {t.name: again}
         return new

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.stored import _side_file
 from jax_dynemb.stored._dynamicemb_format import (
     BLOCK_ROWS,
     COUNTER_FREQUENCIES,
@@ -31,7 +32,10 @@ from jax_dynemb.stored._dynamicemb_format import (
     our_scores,
     split,
 )
+from jax_dynemb.stored._files import disk_errors
+from jax_dynemb.stored._json import Fields, file_bytes, read_json
 from jax_dynemb.stored._schema import Schema
+from jax_dynemb.stored._sums import Advance
 from jax_dynemb.stored._table import StoredTable
 from jax_dynemb.table import Exported
 
@@ -49,6 +53,7 @@ class Dump:
       state_width: numbers of optimizer state a row; None if none were dumped.
       score_words: 1, 2 for compound scores, 0 if none were dumped.
       metadata: the JSON.
+      entries: what checksums.json says of the table's files; None without it.
     """
 
     path: Path
@@ -59,29 +64,53 @@ class Dump:
     state_width: int | None
     score_words: int
     metadata: Mapping[str, Any]
+    entries: Mapping[str, _side_file.Entry] | None
+
+    @property
+    def data_bytes(self) -> int:
+        """What ``verify`` reads."""
+        return sum(each.size for each in (self.entries or {}).values())
+
+    def verify(self, advance: Advance | None = None) -> None:
+        """Compares the files with their checksums, if there are any; and all keys.
+
+        Raises:
+          DamagedFileError: a file is not what was written, or a key comes twice.
+        """
+        if self.entries is not None:
+            files = self.entries.items()
+            _side_file.verify_files(self.path, files, advance=advance)
+        ranks = range(self.ranks)
+        keys = [self._read(KEYS, rank, 1, 0, self.counts[rank]) for rank in ranks]
+        ordered = np.sort(np.concatenate(keys), axis=None)
+        if (again := np.flatnonzero(ordered[1:] == ordered[:-1])).size:
+            file = self.path / file_name(self.name, KEYS, 0, self.ranks)
+            problem = f"the key {ordered[again[0]]} comes twice in the dump"
+            raise DamagedFileError(file, problem)
 
     def chunks(self) -> Iterator[Exported]:
         """Rows as stored: scores as they are in the file, states as "states"."""
+        widths = {KEYS: 1, VALUES: self.dim}
+        if self.score_words:
+            widths[SCORES] = self.score_words
+        if self.state_width:
+            widths[STATES] = self.state_width
         for rank, count in enumerate(self.counts):
-            arrays = {
-                KEYS: self._array(KEYS, rank, 1)[:, 0],
-                VALUES: self._array(VALUES, rank, self.dim),
-            }
-            if self.score_words:
-                arrays[SCORES] = self._array(SCORES, rank, self.score_words)
-            if self.state_width:
-                arrays[STATES] = self._array(STATES, rank, self.state_width)
             for start in range(0, count, BLOCK_ROWS):
-                block = {k: a[start : start + BLOCK_ROWS] for k, a in arrays.items()}
-                yield self._chunk({k: np.array(a) for k, a in block.items()})
+                rows = min(BLOCK_ROWS, count - start)
+                block = {
+                    kind: self._read(kind, rank, width, start, rows)
+                    for kind, width in widths.items()
+                }
+                yield self._chunk(block | {KEYS: block[KEYS][:, 0]})
 
     def index(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Keys and scores only."""
         for rank, count in enumerate(self.counts):
-            keys = np.array(self._array(KEYS, rank, 1)[:, 0])
+            keys = self._read(KEYS, rank, 1, 0, count)[:, 0]
             scores = np.ones((count, 1), np.int64)
             if self.score_words:
-                scores = self._array(SCORES, rank, self.score_words)
+                scores = self._read(SCORES, rank, self.score_words, 0, count)
             allowed = ~is_reserved(keys)
             last = np.ascontiguousarray(scores[:, -1])[allowed]
             yield keys[allowed], last.view(np.uint64)
@@ -107,40 +136,54 @@ class Dump:
         last = np.ascontiguousarray(scores[:, -1])
         return Exported(block[KEYS], block[VALUES], last.view(np.uint64), states)
 
-    def _array(self, kind: str, rank: int, width: int) -> np.ndarray:
+    def _read(
+        self, kind: str, rank: int, width: int, first: int, rows: int
+    ) -> np.ndarray:
+        """Some rows of a file, [rows, width]."""
         file = self.path / file_name(self.name, kind, rank, self.ranks)
-        shape = (self.counts[rank], width)
-        if 0 in shape:
-            return np.empty(shape, DTYPES[kind])
-        return np.memmap(file, DTYPES[kind], mode="r", shape=shape)
+        dtype = np.dtype(DTYPES[kind])
+        begin = first * width * dtype.itemsize
+        with disk_errors(file):
+            found = np.fromfile(file, dtype, rows * width, offset=begin)
+        if len(found) < rows * width:
+            raise DamagedFileError(file, "it became shorter while it was read")
+        return found.reshape(rows, width)
 
 
 def dumped_tables(path: Path) -> list[str]:
-    """The names of the tables of a dump."""
+    """The names of the tables of a dump, those that checksums.json names included."""
     marker = f"_{KEYS}.rank_"
-    found = {p.name.split(marker)[0] for p in path.iterdir() if marker in p.name}
-    return sorted(found)
+    there = {file.name for file in path.iterdir()}
+    if any(marker in name for name in there):
+        there |= (_side_file.read_entries(path) or {}).keys()
+    return sorted({name.split(marker)[0] for name in there if marker in name})
 
 
 def open_dump(path: Path, name: str) -> Dump:
     """Finds the files of a table and checks that they belong together.
 
     Raises:
-      ValueError: files are missing, or sizes do not fit.
+      DamagedFileError: files are missing, or sizes do not fit.
+      ValueError: there is no such table.
     """
+    if not path.is_dir():
+        raise FileNotFoundError(f"There is no directory {path}.")
+    entries = _entries(path, name)
     keys = files_of(path, name, KEYS)
     if not keys:
         raise ValueError(
             f"{path} has no files of table '{name}'. Tables there: "
             f"{dumped_tables(path)}."
         )
-    counts = tuple(file.stat().st_size // 8 for file in keys)
+    counts = tuple(_rows_of(file) for file in keys)
     total = sum(counts)
     widths = {
         kind: _width(path, name, kind, counts) for kind in (VALUES, SCORES, STATES)
     }
     if widths[VALUES] is None:
-        raise ValueError(f"{path} has keys but no values of table '{name}'.")
+        values = path / file_name(name, VALUES, 0, len(keys))
+        raise DamagedFileError(values, "it is missing")
+    _check_counter(path, name, len(keys))
     return Dump(
         path=path,
         name=name,
@@ -150,6 +193,7 @@ def open_dump(path: Path, name: str) -> Dump:
         state_width=widths[STATES],
         score_words=(widths[SCORES] or 0) if total else 1,
         metadata=_metadata(path / json_name(name)),
+        entries=entries,
     )
 
 
@@ -206,9 +250,12 @@ def files_of(path: Path, name: str, kind: str) -> list[Path]:
     """The files of one kind, by rank.
 
     Raises:
-      ValueError: a rank is missing, or files of two dumps are mixed.
+      DamagedFileError: a rank is missing, or files of two dumps are mixed.
     """
-    pattern = re.compile(rf"{re.escape(name)}_{kind}\.rank_(\d+)\.world_size_(\d+)")
+    number = "(0|[1-9][0-9]{0,5})"
+    pattern = re.compile(
+        rf"{re.escape(name)}_{kind}\.rank_{number}\.world_size_{number}"
+    )
     found = {}
     for file in path.iterdir():
         if match := pattern.fullmatch(file.name):
@@ -217,10 +264,13 @@ def files_of(path: Path, name: str, kind: str) -> list[Path]:
         return []
     ranks = {w for _, w in found}
     if len(ranks) > 1 or {r for r, _ in found} != set(range(max(ranks))):
-        raise ValueError(
-            f"The {kind} files of table '{name}' in {path} are not those of one dump: "
-            f"{sorted(file.name for file in found.values())}. Dump again into an empty "
-            "directory."
+        there = {r for r, _ in found}
+        missing = next((r for r in range(max(ranks)) if r not in there), 0)
+        raise DamagedFileError(
+            path / file_name(name, kind, missing, max(ranks)),
+            f"the {kind} files of table '{name}' are not those of one dump: "
+            f"{sorted(file.name for file in found.values())}",
+            "Dump again into an empty directory.",
         )
     return [found[key] for key in sorted(found)]
 
@@ -231,33 +281,81 @@ def _width(path: Path, name: str, kind: str, counts: tuple[int, ...]) -> int | N
     if not files:
         return None
     if len(files) != len(counts):
-        raise ValueError(
-            f"Table '{name}' in {path} has {len(counts)} files of keys but "
-            f"{len(files)} of {kind}: the dump is not complete."
-        )
+        problem = f"there are {len(counts)} files of keys but {len(files)} of {kind}"
+        raise DamagedFileError(files[-1], problem)
     item = np.dtype(DTYPES[kind]).itemsize
     widths = set()
     for file, count in zip(files, counts, strict=True):
-        size = file.stat().st_size
+        size = file_bytes(file)
         if size % (item * max(count, 1)) or (size and not count):
-            raise ValueError(
-                f"{file} has {size} bytes, which is not a whole number of rows of "
-                f"{count} keys: it was cut off, or belongs to another dump."
+            problem = (
+                f"it has {size} bytes, which is not a whole number of rows of {count} "
+                "keys: it was cut off, or belongs to another dump"
             )
+            raise DamagedFileError(file, problem)
         if count:
             widths.add(size // (item * count))
-    if len(widths) > 1:
-        raise ValueError(
-            f"The {kind} files of table '{name}' in {path} have rows of different "
-            f"widths {sorted(widths)}: they are not of one dump."
-        )
+    if len(widths) > 1 or (0 in widths and kind == VALUES):
+        problem = f"the {kind} files have rows of the widths {sorted(widths)}"
+        raise DamagedFileError(files[0], problem)
     return widths.pop() if widths else 0
 
 
-def _metadata(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+def _rows_of(file: Path) -> int:
+    """Keys in a file."""
+    size = file_bytes(file)
+    if size % 8:
+        problem = f"it has {size} bytes, which is not a whole number of keys"
+        raise DamagedFileError(file, problem)
+    return size // 8
+
+
+def _check_counter(path: Path, name: str, ranks: int) -> None:
+    """Every key of an admission counter has a frequency."""
+    keys, numbers = (
+        files_of(path, name, kind) for kind in (COUNTER_KEYS, COUNTER_FREQUENCIES)
+    )
+    if not keys and not numbers:
+        return
+    if len(keys) != ranks or len(numbers) != ranks:
+        problem = f"there are {len(keys)} counters and {len(numbers)} frequencies"
+        raise DamagedFileError((keys + numbers)[0], f"{problem} of {ranks} ranks")
+    for one, other in zip(keys, numbers, strict=True):
+        if _rows_of(one) != _rows_of(other):
+            problem = f"it has {_rows_of(other)} numbers for {_rows_of(one)} keys"
+            raise DamagedFileError(other, problem)
+
+
+def _entries(path: Path, name: str) -> dict[str, _side_file.Entry] | None:
+    """What checksums.json says of the files of a table; all of them must be there."""
+    entries = _side_file.read_entries(path)
+    if entries is None:
+        return None
+    kinds = "|".join(DTYPES)
+    pattern = re.compile(
+        rf"{re.escape(name)}_(({kinds})\.rank_[0-9]+\.world_size_[0-9]+|opt_args\.json)"
+    )
+    own = {each: e for each, e in entries.items() if pattern.fullmatch(each)}
+    for each, entry in own.items():
+        _side_file.check_file(path, each, entry)
+    for file in path.iterdir():
+        if pattern.fullmatch(file.name) and file.name not in own:
+            raise DamagedFileError(file, f"{_side_file.NAME} does not name it")
+    return own
+
+
+def _metadata(path: Path) -> Mapping[str, Any]:
+    """The JSON, with checked types where something here depends on them."""
+    if not path.exists():
         return {}
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}.") from None
+    fields: Fields = read_json(path)
+    for name in ("opt_type", "evict_strategy", "dist_type"):
+        if fields.get(name) is not None:
+            fields.text(name)
+    for name in ("iters", "step_score"):
+        if fields.get(name) is not None:
+            fields.whole(name)
+    for name in {each for kind in OPTIMIZERS.values() for each in kind[2]}:
+        if fields.get(name) is not None:
+            fields.number(name)
+    return fields

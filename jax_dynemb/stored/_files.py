@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import glob
 import os
 import shutil
 from collections import deque
@@ -13,51 +15,102 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from jax_dynemb.stored._drafts import draft_of, remove_left_behind
+
+_TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR)
+
 
 @contextlib.contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
     """A directory to write into, which gets its name when the block has ended.
 
+    Drafts of processes that were killed are removed.
+
     Raises:
       FileExistsError: there is something at the path already.
+      OSError: the disk is full or refuses; it names the path.
     """
     path = path.expanduser().absolute()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise FileExistsError(f"{path} exists. Give a directory that does not.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir()
-    try:
-        yield draft
-        _to_disk(draft)
-        draft.rename(path)
-        sync(path.parent)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
+        raise _exists(path)
+    with disk_errors(path, drafts_of=path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove_left_behind(path.parent, glob.escape(path.name))
+        with draft_of(path, Path.mkdir) as draft:
+            try:
+                yield draft
+                _to_disk(draft)
+                _take_name(draft, path)
+                sync(path.parent)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
 
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A file to write, which gets its name when the block has ended."""
-    draft = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    """A file to write, which gets its name when the block has ended.
+
+    Raises:
+      OSError: the disk is full or refuses; it names the path.
+    """
+    with disk_errors(path, drafts_of=path), draft_of(path, _make_file) as draft:
+        try:
+            yield draft
+            sync(draft)
+            draft.replace(path)
+            sync(path.parent)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path, drafts_of: Path | None = None) -> Iterator[None]:
+    """Lets what the disk refuses name a path; Python's own errors often name none.
+
+    Args:
+      path: that is written or read in the block.
+      drafts_of: errors that name a draft of this path name the path instead.
+    """
     try:
-        yield draft
-        sync(draft)
-        draft.replace(path)
-        sync(path.parent)
-    finally:
-        draft.unlink(missing_ok=True)
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        named = error.filename
+        draft = f"{drafts_of}.tmp-" if drafts_of is not None else "\0"
+        if named is not None and not os.fsdecode(named).startswith(draft):
+            raise
+        if error.errno is None:
+            raise OSError(f"{path}: {error}") from error
+        text = error.strerror or os.strerror(error.errno)
+        raise OSError(error.errno, text, str(path)) from error
 
 
 def sync(path: Path) -> None:
     """Waits until a file or the entries of a directory are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with disk_errors(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _make_file(path: Path) -> None:
+    path.open("xb").close()
+
+
+def _take_name(draft: Path, path: Path) -> None:
+    try:
+        draft.rename(path)
+    except OSError as error:
+        if error.errno in _TAKEN:  # another thread or process was first
+            raise _exists(path) from None
+        raise
+
+
+def _exists(path: Path) -> FileExistsError:
+    return FileExistsError(f"{path} exists. Give a directory that does not.")
 
 
 def _to_disk(directory: Path) -> None:

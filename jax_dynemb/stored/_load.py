@@ -12,6 +12,8 @@ import jax
 import numpy as np
 
 from jax_dynemb import _ffi
+from jax_dynemb._ids import PADDING
+from jax_dynemb.config import TableConfig
 from jax_dynemb.ops._state import TableState, cleared_state
 from jax_dynemb.sharding._collection import clear
 from jax_dynemb.sharding._hosts import on_host
@@ -25,7 +27,7 @@ from jax_dynemb.table._stats import counter_values
 _EVENTS = ("rows", "inserted", "evicted", "refused", "lost_updates")
 
 
-def keep_best(chunks: Iterable[Exported], num_buckets: int) -> Iterator[Exported]:
+def keep_best(chunks: Iterable[Exported], config: TableConfig) -> Iterator[Exported]:
     """Leaves out the rows that a table with fewer buckets has no room for.
 
     Of the rows that would share a bucket those with the highest scores stay (of equal
@@ -34,31 +36,74 @@ def keep_best(chunks: Iterable[Exported], num_buckets: int) -> Iterator[Exported
     Args:
       chunks: in order of bucket, as a table stores them; the order of hashes is then
         the same in both tables, so a new bucket is complete once a later one begins.
-      num_buckets: of the new table.
+      config: of the new table, whose hash has the same seed.
     """
     open_: list[Exported] = []
     for chunk in chunks:
         if len(chunk.keys) == 0:
             continue
-        buckets = bucket_of(chunk.keys, num_buckets)
+        buckets = _buckets(chunk.keys, config)
         later = buckets == buckets.max()
-        if open_ and bucket_of(open_[0].keys[:1], num_buckets)[0] == buckets.max():
+        if open_ and _buckets(open_[0].keys[:1], config)[0] == buckets.max():
             open_.append(chunk)
             continue
-        yield _best(joined([*open_, part(chunk, ~later)]), num_buckets)
+        yield _best(joined([*open_, part(chunk, ~later)]), config)
         open_ = [part(chunk, later)]
     if open_:
-        yield _best(joined(open_), num_buckets)
+        yield _best(joined(open_), config)
 
 
-def _best(chunk: Exported, num_buckets: int) -> Exported:
-    buckets = bucket_of(chunk.keys, num_buckets)
-    keys = chunk.keys.view(np.uint64)
-    order = np.lexsort((~keys, ~chunk.scores, buckets))
+def keep_best_elsewhere(
+    chunks: Iterable[Exported],
+    index: Iterable[tuple[np.ndarray, np.ndarray]],
+    config: TableConfig,
+) -> Iterator[Exported]:
+    """The same where the hash has another seed: any row may be in any bucket.
+
+    So all keys and scores are looked at first, about 60 bytes of host memory a row.
+
+    Args:
+      chunks: in any order.
+      index: keys int64[n] and scores uint64[n] of the same rows.
+      config: of the new table.
+    """
+    without_place = _without_place(index, config)
+    for chunk in chunks:
+        place = np.searchsorted(without_place, chunk.keys)
+        at_place = without_place[np.minimum(place, len(without_place) - 1)]
+        yield part(chunk, at_place != chunk.keys)
+
+
+def _without_place(
+    index: Iterable[tuple[np.ndarray, np.ndarray]], config: TableConfig
+) -> np.ndarray:
+    """The keys that their buckets have no room for, in order; and padding."""
+    pieces = [*index, (np.array([], np.int64), np.array([], np.uint64))]
+    keys, scores = map(np.concatenate, zip(*pieces, strict=True))
+    del pieces
+    order, fits = _ranked(keys, scores, config)
+    return np.sort(np.append(keys[order[~fits]], PADDING))
+
+
+def _best(chunk: Exported, config: TableConfig) -> Exported:
+    order, fits = _ranked(chunk.keys, chunk.scores, config)
+    return part(chunk, order[fits])
+
+
+def _ranked(
+    keys: np.ndarray, scores: np.ndarray, config: TableConfig
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows by bucket, the best first; and which of these their bucket has room for."""
+    buckets = _buckets(keys, config)
+    order = np.lexsort((~keys.view(np.uint64), ~scores, buckets))
     ordered = buckets[order]
     first = np.searchsorted(ordered, ordered)
     room = _ffi.constants()["bucket_capacity"]
-    return part(chunk, order[np.arange(len(order)) - first < room])
+    return order, np.arange(len(order)) - first < room
+
+
+def _buckets(keys: np.ndarray, config: TableConfig) -> np.ndarray:
+    return bucket_of(keys, config.num_buckets, config.hash_seed)
 
 
 def clear_table(coll: Tables, name: str, state: TableState) -> TableState:

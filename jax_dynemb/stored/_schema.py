@@ -7,14 +7,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.stored._json import Fields
 
-FORMAT_VERSION = 1
+_MOST = 1 << 40  # of buckets, columns or parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Schema:
       column_parts: narrow tables, one after the other, that have its columns.
       first_bucket: in arrays that tables of other sizes share.
       first_row: likewise, of the table's counters.
+      hash_seed: of the table; in a checkpoint only, since it is a secret.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Schema:
     column_parts: int = 1
     first_bucket: int = 0
     first_row: int = 0
+    hash_seed: int = dataclasses.field(default=0, repr=False)
 
     @classmethod
     def of(cls, config: TableConfig, step: int | None = None) -> Schema:
@@ -100,9 +103,15 @@ class Schema:
         kept: dict[str, Any] = {k: v for k, v in fields.items() if k in known}
         return cls(**{**kept, "states": states})
 
-    def to_json(self) -> dict[str, Any]:
-        """As dicts, lists, strings and numbers."""
-        return dataclasses.asdict(self)
+    def to_json(self, secret: bool = False) -> dict[str, Any]:
+        """As dicts, lists, strings and numbers.
+
+        Args:
+          secret: with the seed of the hash, which only a checkpoint keeps. Rows do not
+            depend on it, so files for others do without.
+        """
+        fields = dataclasses.asdict(self)
+        return fields if secret else {k: fields[k] for k in fields if k != "hash_seed"}
 
     @property
     def counter_rows(self) -> int:
@@ -117,18 +126,43 @@ class Schema:
         return -(-bits * self.dim // 8) + numbers + 17
 
 
-def check_version(fields: Mapping[str, Any], path: Path) -> None:
-    """Refuses files of a format that is not known yet.
+def check_schema(fields: Fields) -> None:
+    """Checks what a file says about a table, before ``Schema.from_json`` reads it.
 
     Raises:
-      ValueError: the version is missing or newer than this package.
+      DamagedFileError: an entry is missing or of another type, or the name could not
+        be that of a file.
     """
-    version = fields.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise ValueError(
-            f"{path} has format_version {version!r}; this jax_dynemb reads versions up "
-            f"to {FORMAT_VERSION}. Upgrade jax_dynemb to read it."
-        )
+    for field in dataclasses.fields(Schema):
+        needed = field.name in ("name", "dim", "optimizer", "states")
+        if not needed and field.name not in fields:
+            continue  # of an earlier version
+        if field.type == "int":
+            fields.whole(field.name)
+        elif field.type == "str":
+            fields.text(field.name)
+        else:
+            fields.fields(field.name)
+    for name in ("dim", "num_buckets", "places", "column_parts"):
+        if name in fields and not 1 <= fields[name] < _MOST:
+            raise DamagedFileError(fields.path, f"a table has {name}={fields[name]}")
+    for name in ("place", "first_bucket", "first_row"):
+        if name in fields and fields[name] >= _MOST:
+            raise DamagedFileError(fields.path, f"a table has {name}={fields[name]}")
+    fields.fields("optimizer").text("kind")
+    states = fields.fields("states")
+    for name in states:
+        if len(states.wholes(name)) > 1:
+            raise DamagedFileError(fields.path, f"the state {name!r} has several axes")
+    for name in (initial := fields.fields("initial")) if "initial" in fields else ():
+        initial.number(name)
+    if not is_file_name(fields["name"]):
+        raise DamagedFileError(fields.path, f"a table has the name {fields['name']!r}")
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a table's name can begin that of a file, in its directory."""
+    return name not in ("", ".", "..") and not {"/", "\0"} & set(name)
 
 
 def _optimizer(optimizer: Any, step: int | None) -> dict[str, Any]:

@@ -49,10 +49,12 @@ def by_arrays(placed: Iterable[TableConfig]) -> dict[str, list[TableConfig]]:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def init(placed: tuple[TableConfig, ...], seed: jax.Array) -> States:
-    """Empty tables; each has the seed of its own name."""
+def init(placed: tuple[TableConfig, ...], seed: jax.Array, stamp: jax.Array) -> States:
+    """Make empty tables; each has the seed of its own name, all have one stamp."""
     return {
-        name: empty_arrays(some, [table_seed(seed, table.name) for table in some])
+        name: empty_arrays(
+            some, [table_seed(seed, table.name) for table in some], stamp
+        )
         for name, some in by_arrays(placed).items()
     }
 

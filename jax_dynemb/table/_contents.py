@@ -13,12 +13,14 @@ import numpy as np
 from jax_dynemb.ops import _rows
 from jax_dynemb.ops._layout import prepare
 from jax_dynemb.sharding import _collection as _on_mesh
-from jax_dynemb.sharding._hosts import exchange_stats
+from jax_dynemb.sharding._hosts import count_rows, exchange_stats
 from jax_dynemb.sharding._placement import placement_of
+from jax_dynemb.sharding._stacks import states_of
 from jax_dynemb.table import (
     _chunks,
     _columns,
     _export,
+    _given,
     _insert,
     _scores,
     _stats,
@@ -37,12 +39,15 @@ class Contents(Declared):
 
         Args:
           state: the tables.
-          slots: int32[n] by table, as ``reduce_gradients`` returns them; a negative
-            slot reads zeros.
+          slots: int32[n] by table, as ``reduce_gradients`` returns them; a slot that
+            the table does not have reads zeros.
 
         Returns:
           float32[n, dim] or [n] (scores: uint32[n, 2]) by table and name; and the
           state, to be carried on.
+
+        Raises:
+          ValueError: slots of another dtype or number of axes.
         """
         if self.placement is not None:
             return _on_mesh.gather(self, state, slots)
@@ -64,8 +69,13 @@ class Contents(Declared):
 
         Args:
           state: the tables.
-          slots: int32[n] by table, distinct; a negative slot writes nothing.
+          slots: int32[n] by table, distinct; one that the table does not have writes
+            nothing.
           rows: arrays by table and name, in the shapes that ``gather`` returns.
+
+        Raises:
+          ValueError: slots of another dtype or number of axes, or rows of other names
+            or shapes.
         """
         if self.placement is not None:
             return _on_mesh.scatter(self, state, slots, rows)
@@ -98,14 +108,16 @@ class Contents(Declared):
           optimizer_state: by table and state name; a new row starts with the initial
             state where it is not given, and an old row keeps its own.
           scores: by table, the scores to store, uint64 (numpy) or uint32[..., 2], as
-            ``export`` returns them.
+            ``export`` returns them. Without them rows get the clock of this call,
+            which is one later than that of the lookup or insert before.
           unique_ids: a promise that no id comes twice in a call, as the keys of a
             table, of ``jnp.unique`` or of a file do; padding may. Then nobody has to
             look for the last row of an id. Of one that does come twice, the stored
             row may have columns of either.
         """
+        _given.check_states(self, state, "insert")
         new = dict(state)
-        for name, each in ids.items():
+        for name, each in _given.by_table(self, ids, "insert").items():
             config, place = self._table(name), self.state_name(name)
             if name not in rows:
                 raise ValueError(f"insert: rows of table '{name}' are missing")
@@ -129,8 +141,9 @@ class Contents(Declared):
           state: the tables.
           ids: by table name.
         """
+        _given.check_states(self, state, "erase")
         new = dict(state)
-        for name, each in ids.items():
+        for name, each in _given.by_table(self, ids, "erase").items():
             config, place = self._table(name), self.state_name(name)
             if self.placement is not None:
                 new[place] = _on_mesh.erase(self, new[place], config, each)
@@ -171,6 +184,8 @@ class Contents(Declared):
         Yields:
           Keys, rows, scores and optimizer states of some rows.
         """
+        _given.check_states(self, state, "export")
+        _given.check_values(state, "export")
         given = (min_score, since, known_keys, chunk_buckets)
         if self._table(table).sharding == "column_wise" and self.placement is not None:
             return _columns.export_columns(self._shards(state, table), *given)
@@ -200,6 +215,7 @@ class Contents(Declared):
           table: which one.
           delta: what ``export`` of the original streams, in its order.
         """
+        _given.check_values(state, "apply_delta")
         config, place = self._table(table), self.state_name(table)
         new = state[place]
         for chunk in delta:
@@ -211,11 +227,15 @@ class Contents(Declared):
     def get_score(self, state: States) -> dict[str, int]:
         """By table, the clock that its next lookup will have: a mark for ``export``.
 
-        The clock counts lookups; that of a timestamp table is the time in nanoseconds.
+        The clock counts training lookups, also those that ``insert`` makes: one a
+        call and table. ``find``, ``erase`` and updates leave it alone. The clock of a
+        timestamp table is the time in nanoseconds.
 
         Args:
           state: the tables.
         """
+        _given.check_states(self, state, "get_score")
+        _given.check_values(state, "get_score")
         return {n: _scores.next_score(self.counted(state, n)) for n in self.tables}
 
     def set_score(self, state: States, scores: Mapping[str, int]) -> States:
@@ -228,6 +248,7 @@ class Contents(Declared):
         Raises:
           ValueError: the table has another clock, or it is ahead already.
         """
+        _given.check_values(state, "set_score")
         new = dict(state)
         for name, score in scores.items():
             place, config = self.state_name(name), self._table(name)
@@ -240,17 +261,30 @@ class Contents(Declared):
     def stats(self, state: States) -> dict[str, int | float]:
         """Counters as numbers, by "table/name"; waits for the device.
 
-        rows, capacity, load_factor; since the start: inserted and evicted rows,
-        refused ids (no place was left), lost_updates (gradients whose row had left),
-        step (updates) and lookups.
+        rows, capacity, load_factor; fullest_bucket and mean_bucket, rows of the
+        fullest bucket and on average (see concepts/tables.md); since the start:
+        inserted and evicted rows, refused ids (no place was left), lost_updates
+        (gradients whose row had left), step (updates) and lookups.
+
+        The rows of buckets are counted when this is called: devices read 128 bytes of
+        each bucket, one sixteenth of the index, and nothing of the rows.
 
         Raises:
           RuntimeError: a table with ``on_full="error"`` has refused ids.
+          TypeError: inside jit, where there are no numbers yet.
         """
+        _given.check_states(self, state, "stats")
+        _given.check_values(state, "stats")
         result: dict[str, int | float] = {}
+        placement = None if self.placement is None else placement_of(self)
+        if placement is None:
+            fullest = _stats.fullest_on_one_device(self._placed.values(), state)
+        else:
+            counted = count_rows(placement, states_of(state, placement.stacks))
+            fullest = _stats.fullest_on_mesh(placement, counted)
         for name, config in self.tables.items():
             counters = counter_values(self.counted(state, name))
-            result |= _stats.stats(config, counters)
-            if self.placement is not None:
-                result |= exchange_stats(placement_of(self), config, state, counters)
+            result |= _stats.stats(config, counters, fullest[name])
+            if placement is not None:
+                result |= exchange_stats(placement, config, counted, counters)
         return result

@@ -137,7 +137,7 @@ def grown_state(table: TableConfig, factor: int, state: TableState) -> TableStat
     )
     return dataclasses.replace(
         state,
-        index=_split(state.index, table.num_buckets, factor),
+        index=_split(state.index, table, factor),
         values=repeated(state.values),
         optimizer={name: repeated(x) for name, x in state.optimizer.items()},
         counters=_counters(state.counters, grown.counter_rows),
@@ -145,13 +145,14 @@ def grown_state(table: TableConfig, factor: int, state: TableState) -> TableStat
 
 
 def _split(
-    index: UInt32[Array, "buckets 544"], num_buckets: int, factor: int
+    index: UInt32[Array, "buckets 544"], table: TableConfig, factor: int
 ) -> UInt32[Array, "more 544"]:
     """The index in which each key is in its new bucket, at its old place."""
     begin, step = (_ffi.constants()[n] for n in ("keys_word", "slot_words"))
     keys = index[:, begin:].reshape(index.shape[0], -1, step)[..., :2]
     # Its number in the whole table; the old number is a multiple below.
-    bucket = bucket_of(*hash_words(keys), num_buckets * factor)
+    hashes = hash_words(keys, table.hash_seed)
+    bucket = bucket_of(*hashes, table.num_buckets * factor)
     child = jnp.arange(factor, dtype=jnp.uint32).reshape(1, -1, 1)
     mine = (bucket % jnp.uint32(factor))[:, None, :] == child
     # A key and its score are four words; digests are bytes, four in a word.

@@ -22,7 +22,7 @@ from jax_dynemb.ops._layout import (
     one_row_each,
     prepare,
 )
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops._state import TableState, add_to_counter
 from jax_dynemb.table._scores import PACKED, words_of
 
 
@@ -48,10 +48,12 @@ def store(
     written: Mapping[str, jax.Array],
     unique_ids: bool,
 ) -> TableState:
-    """Stores what ``checked`` returned under flat ids."""
+    """Store what ``checked`` returned under flat ids."""
+    if table.nonfinite == "skip":
+        ids, state = _without_nonfinite(table, state, ids, written)
     slots_only = one_row_each(table.name, table.name, ids.shape[0], "no_rows")
     zero = jnp.zeros(1, jnp.uint32)
-    (outputs,), states = _lookup.lookup(
+    (outputs,), states, _ = _lookup.lookup(
         [dataclasses.replace(table, initializer=Given())],
         {table.state_name: state},
         [(slots_only, FeatureInput(ids, None, None))],
@@ -64,8 +66,32 @@ def store(
     return _rows.scatter(table, new, slots, written, last_wins=not unique_ids)
 
 
+def _without_nonfinite(
+    table: TableConfig,
+    state: TableState,
+    ids: jax.Array,
+    written: Mapping[str, jax.Array],
+) -> tuple[jax.Array, TableState]:
+    """Replace the ids of rows that are not finite by padding, and count them."""
+    flags = [
+        jnp.isfinite(x).all(axis=tuple(range(1, x.ndim)))
+        for name, x in written.items()
+        if name != "scores"
+    ]
+    finite = jnp.stack(flags).all(axis=0)
+    by_row = (ids.shape[0],) + (1,) * (ids.ndim - 1)
+    padding = ~jnp.zeros((), ids.dtype)
+    is_id = (ids != padding).any(axis=tuple(range(1, ids.ndim)))
+    new = add_to_counter(state, table.first_row, "nonfinite", jnp.sum(is_id & ~finite))
+    return jnp.where(finite.reshape(by_row), ids, padding), new
+
+
 def _not_a_lookup(new: TableState, old: TableState) -> TableState:
-    """Loading rows is not training: the count of lookups stays."""
+    """Loading rows is not training: the count of lookups stays.
+
+    The clock moves on: a row with the clock of the next lookup would pass for one that
+    this lookup uses, and one with the clock of the last would be missing in a delta.
+    """
     place = _ffi.code("counters", "lookups")
     counters = new.counters.at[:, place].set(old.counters[:, place])
     return dataclasses.replace(new, counters=counters)
@@ -137,11 +163,13 @@ def checked(
             )
         written[name] = array.astype(jnp.float32).reshape(n, *shapes[name])
     if scores is not None:
-        written["scores"] = _score_words(table, scores).reshape(n, 2)
+        written["scores"] = _score_words(table, layout.ids_shape, scores).reshape(n, 2)
     return written
 
 
-def _score_words(table: TableConfig, scores: Any) -> jax.Array:
+def _score_words(
+    table: TableConfig, ids_shape: tuple[int, ...], scores: Any
+) -> jax.Array:
     """Scores as words, within what a live row may have (core/score.h).
 
     Numbers that are known are checked; traced ones are moved to the nearest bound.
@@ -158,7 +186,14 @@ def _score_words(table: TableConfig, scores: Any) -> jax.Array:
                 "or leave them out to score the rows as new."
             )
         return jnp.asarray(words_of(scores))
-    words = jnp.asarray(scores, jnp.uint32)
+    shape, dtype = np.shape(scores), getattr(scores, "dtype", None)
+    if dtype != jnp.uint32 or shape != (*ids_shape, 2):
+        raise TypeError(
+            f"Table '{table.name}': scores are {dtype}{list(shape)}, but must be numpy "
+            "uint64, one for each id, or uint32[..., 2] (low, high): pass them as "
+            "export returns them."
+        )
+    words = jnp.asarray(scores)
     high = jnp.minimum(words[..., 1], jnp.uint32(high_limit))
     empty = (high == 0) & (words[..., 0] == 0)
     low = jnp.where(empty, jnp.uint32(1), words[..., 0])

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jax_dynemb import _ffi
 from jax_dynemb.config import ScoreStrategy, TableConfig
@@ -26,6 +27,38 @@ def words_of(numbers: Any) -> np.ndarray:
     """uint32[n, 2] from uint64 numbers."""
     array = np.ascontiguousarray(np.asarray(numbers, np.uint64))
     return array.view(np.uint32).reshape(-1, 2)
+
+
+MAX_CUSTOMIZED = 2**31 - 1  # what fits above the clock (core/score.h)
+
+
+def customized(table: str, score: Any) -> jax.Array:
+    """The score of a lookup's rows, uint32[].
+
+    A number that is known is checked; a kernel moves a traced one to the nearest bound.
+
+    Args:
+      table: its name.
+      score: what was given for it.
+
+    Raises:
+      TypeError: it is not one whole number.
+      ValueError: it is out of range.
+    """
+    traced = isinstance(score, Tracer)
+    array: Any = score if isinstance(score, jax.Array) else np.asarray(score)
+    if array.dtype.kind not in "iu" or array.shape != ():
+        raise TypeError(
+            f"scores of table '{table}' must be one whole number for the lookup, from "
+            f"0 to 2**31 - 1, not {array.dtype}{list(array.shape)}: e.g. "
+            f"scores={{'{table}': jnp.uint32(step)}}."
+        )
+    if not traced and not 0 <= int(array) <= MAX_CUSTOMIZED:
+        raise ValueError(
+            f"Table '{table}': score {int(array)} is not in [0, 2**31 - 1], the scores "
+            "that a row has room for. Count in larger units (seconds, steps)."
+        )
+    return jnp.asarray(array).astype(jnp.uint32)
 
 
 def next_score(state: TableState) -> int:

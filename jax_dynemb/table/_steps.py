@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,10 +14,12 @@ import jax.numpy as jnp
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.ops import _lookup
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, prepare
+from jax_dynemb.ops._offsets import count_malformed
 from jax_dynemb.ops._residual import Residual, make_residual
+from jax_dynemb.optim._numbers import check_number
 from jax_dynemb.sharding import _collection as _on_mesh
 from jax_dynemb.sharding._residual import ShardedResidual
-from jax_dynemb.table import _update, _weights
+from jax_dynemb.table import _given, _scores, _update, _weights
 from jax_dynemb.table._declared import Declared, States
 from jax_dynemb.table._update import RowGradients
 
@@ -39,32 +42,44 @@ class Steps(Declared):
             ``Jagged``. -1 is padding: a zero row, no insert, no gradient.
           weights: by feature, float[...] in the shape of the ids: factors of the
             rows of a pooled feature.
-          scores: by table, a uint32 scalar: what a CUSTOMIZED table scores the rows
-            of this lookup with.
+          scores: by table, a whole number from 0 to 2**31 - 1: what a CUSTOMIZED table
+            scores the rows of this lookup with. A traced uint32 scalar above that
+            counts as 2**31 - 1.
 
         Returns:
           Rows by feature: dtype[..., dim], one for each id, or for each bag where the
           table pools (the last axis of ids with two axes or more; ids with one axis
           are bags of one); the residual for ``apply_gradients``; and the new state.
+          Rows are an OrderedDict in the order of the configs and their
+          feature_names, whatever the order of ``ids``; jit and grad keep it.
 
         Raises:
-          TypeError: 32-bit ids for a table with 64-bit keys.
-          ValueError: unknown feature or table, or a shape does not fit.
+          TypeError: 32-bit ids for a table with 64-bit keys, or not a dict of ids.
+          ValueError: unknown feature or table, a shape does not fit, or a score is
+            out of range.
           NotImplementedError: under ``jax.vmap``.
         """
+        _given.check_states(self, state, "lookup")
+        ids = _given.by_feature(self, ids)
         given = self._scores(scores or {})
         if self.placement is not None:
-            weights = self._check_features(ids, weights)
+            weights = self._check_weights(ids, weights)
             return _on_mesh.lookup(self, state, ids, weights, given)
         inputs = self._prepare(ids, weights)
         used = self._used(inputs)
         numbers = jnp.stack([given[t.name] for t in used])
-        outputs, new = _lookup.lookup(used, state, inputs, numbers)
-        rows, residuals = {}, {}
+        outputs, new, stamps = _lookup.lookup(used, state, inputs, numbers)
+        cut = [
+            (layout.table, given.malformed)
+            for layout, given in inputs
+            if given.malformed is not None
+        ]
+        new |= count_malformed(used, new, cut)
+        rows, residuals = OrderedDict(), OrderedDict()
         for (layout, given), output in zip(inputs, outputs, strict=True):
             rows[layout.feature] = self._shaped(layout, output["rows"])
             residuals[layout.feature] = make_residual(layout, given, output)
-        return rows, Residual(residuals), state | new
+        return rows, Residual(residuals, stamps), state | new
 
     def find(
         self,
@@ -84,12 +99,14 @@ class Steps(Declared):
           an id that is not stored; found, bool in the shape of the ids; and the
           state, to be carried on inside a program that also changes it.
         """
+        _given.check_states(self, state, "find")
+        ids = _given.by_feature(self, ids)
         if self.placement is not None:
-            weights = self._check_features(ids, weights)
+            weights = self._check_weights(ids, weights)
             return _on_mesh.find(self, state, ids, weights)
         inputs = self._prepare(ids, weights)
         outputs, new = _lookup.find(self._used(inputs), state, inputs)
-        rows, found = {}, {}
+        rows, found = OrderedDict(), OrderedDict()
         for (layout, _), output in zip(inputs, outputs, strict=True):
             rows[layout.feature] = self._shaped(layout, output["rows"])
             flags = output["found"].astype(bool)
@@ -125,6 +142,7 @@ class Steps(Declared):
         Returns:
           The new state.
         """
+        _given.check_states(self, state, "apply_gradients")
         merged = self._hyper(learning_rate, hyper or {})
         if self.placement is not None:
             return _on_mesh.apply_gradients(self, state, residual, d_rows, merged)
@@ -144,6 +162,7 @@ class Steps(Declared):
           Slots and sums by table; on a mesh by the name of its arrays, see
           ``state_name``; and the state, to be carried on.
         """
+        _given.check_states(self, state, "reduce_gradients")
         if self.placement is not None:
             return _on_mesh.reduce_gradients(self, state, residual, d_rows)
         return _update.reduce_gradients(self, state, residual, d_rows)
@@ -164,6 +183,7 @@ class Steps(Declared):
           By feature that had weights, float32 in the shape of the ids; and the state,
           to be carried on.
         """
+        _given.check_states(self, state, "weight_gradients")
         if self.placement is not None:
             return _on_mesh.weight_gradients(self, state, residual, d_rows)
         return _weights.weight_gradients(self, state, residual, d_rows)
@@ -171,24 +191,22 @@ class Steps(Declared):
     def _prepare(
         self, ids: Mapping[str, Any], weights: Mapping[str, Any] | None
     ) -> list[tuple[FeatureLayout, FeatureInput]]:
-        given = self._check_features(ids, weights)
+        given = self._check_weights(ids, weights)
         return [
             prepare(self.config_of(feature), feature, each, given.get(feature))
             for feature, each in ids.items()
         ]
 
-    def _check_features(
+    def _check_weights(
         self, ids: Mapping[str, Any], weights: Mapping[str, Any] | None
     ) -> dict[str, Any]:
         weights = {k: w for k, w in (weights or {}).items() if w is not None}
         unknown = set(weights) - set(ids)
         if unknown:
             raise ValueError(f"weights for {sorted(unknown)}, but no ids for them")
-        if not ids:
-            raise ValueError("ids must have one feature or more")
-        for feature in ids:
+        for feature in weights:
             config = self.config_of(feature)
-            if feature in weights and config.pooling is None:
+            if config.pooling is None:
                 raise ValueError(
                     f"Feature '{feature}' has weights, but table '{config.name}' does "
                     "not pool. Set pooling='sum' or 'mean', or multiply the rows."
@@ -209,13 +227,19 @@ class Steps(Declared):
                     "with score_strategy='customized'."
                 )
         return {
-            name: jnp.asarray(given.get(name, 0), jnp.uint32) for name in self.tables
+            name: _scores.customized(name, given.get(name, 0)) for name in self.tables
         }
 
     def _hyper(
         self, learning_rate: Any, hyper: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, dict[str, Any]]:
         merged = {name: dict(numbers) for name, numbers in hyper.items()}
+        if callable(learning_rate):
+            raise TypeError(
+                "learning_rate=... of apply_gradients takes a number, not a schedule: "
+                "write learning_rate=schedule(step), or give the schedule to the "
+                "table's optimizer."
+            )
         if learning_rate is not None:
             by_table = (
                 learning_rate
@@ -230,4 +254,6 @@ class Steps(Declared):
                     f"Table '{name}' has an optax optimizer: its hyper-parameters are "
                     "part of the transformation. Give it a schedule instead."
                 )
+            for field, number in merged[name].items():
+                check_number(f"Table '{name}'", field, number)
         return merged

@@ -12,11 +12,12 @@ from jax.sharding import Mesh
 from jax_dynemb import _ffi
 from jax_dynemb._seed import seed_words
 from jax_dynemb.config import TableConfig
+from jax_dynemb.ops._stamps import new_stamp
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.sharding import _collection as _on_mesh
 from jax_dynemb.sharding._placement import make_placement, placement_of
 from jax_dynemb.sharding._plan import Plan, make_plan
-from jax_dynemb.table import _blocks, _grow
+from jax_dynemb.table import _blocks, _given, _grow
 from jax_dynemb.table._contents import Contents
 from jax_dynemb.table._declared import States as States
 from jax_dynemb.table._steps import Steps
@@ -79,8 +80,11 @@ class Tables(Steps, Contents):
             in and out. The state has the arrays under ``state_name(table)``.
 
         Raises:
+          TypeError: something else than a list of configs.
           ValueError: a table or feature name occurs twice, or the mesh does not suit.
         """
+        configs = _given.configs_of(tables)
+        _given.check_mesh(mesh)
         if mesh is None and axis is not None:
             raise ValueError(
                 f"axis={axis!r} names an axis of a mesh, so mesh=... is needed too; "
@@ -102,7 +106,7 @@ class Tables(Steps, Contents):
             placement = make_placement(
                 mesh, axes, exchange_factor, exchange_dtype, exchange_pooled
             )
-        self._take(tuple(tables), placement, share_arrays)
+        self._take(configs, placement, share_arrays)
 
     def init(self, seed: Any = 0) -> States:
         """Empty tables on the default device, or each shard on its own device.
@@ -117,7 +121,8 @@ class Tables(Steps, Contents):
         _ffi.check_platform()
         if self.placement is not None:
             return _on_mesh.init(self, seed_words(seed))
-        return _blocks.init(tuple(self._placed.values()), seed_words(seed))
+        placed = tuple(self._placed.values())
+        return _blocks.init(placed, seed_words(seed), new_stamp())
 
     def plan(self, ids: Mapping[str, int] | None = None) -> Plan:
         """Where the tables lie and what a step exchanges; print it.
@@ -184,6 +189,7 @@ class Tables(Steps, Contents):
           >>> if coll.stats(state)["cat/load_factor"] > 0.75:  # doctest: +SKIP
           ...     coll, state = coll.grow(state, {"cat": 4_000_000})
         """
+        _given.check_values(state, "grow")
         for name in capacities:
             self._table(name)
         return _grow.grow(self, state, capacities)

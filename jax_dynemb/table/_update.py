@@ -15,8 +15,15 @@ from jaxtyping import Array, Float, Int32
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops import _rows, _update
-from jax_dynemb.ops._residual import FeatureGradient, Residual, join_gradient
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops._residual import (
+    FeatureGradient,
+    FeatureResidual,
+    Residual,
+    join_gradient,
+)
+from jax_dynemb.ops._stamps import Rows, StampsOf, check_stamps, joined
+from jax_dynemb.ops._state import TableState, add_to_counter
+from jax_dynemb.table._given import check_gradients
 
 if TYPE_CHECKING:
     from jax_dynemb.table._declared import Declared
@@ -70,6 +77,7 @@ def pair_lookups(
         )
     pairs = list(zip(residual, d_rows, strict=True)) if many else [(residual, d_rows)]
     for one, gradients in pairs:
+        check_gradients(gradients)
         if not isinstance(one, kind):
             raise TypeError(
                 "residual must be what lookup returned (rows, residual, state = "
@@ -88,11 +96,32 @@ def join_gradients(
     tables: Declared, residual: Any, d_rows: Any
 ) -> list[FeatureGradient]:
     """Pairs residuals with gradients; takes one lookup, or equal lists of lookups."""
+    for lookup, _ in pair_lookups(Residual, residual, d_rows):
+        for name, one in lookup.features.items():
+            check_table(tables.config_of(name), one)
     return [
         join_gradient(one, gradients[name], tables.config_of(name).dim)
         for lookup, gradients in pair_lookups(Residual, residual, d_rows)
         for name, one in lookup.features.items()
     ]
+
+
+def check_table(table: TableConfig, residual: FeatureResidual) -> None:
+    """Refuses the residual of a feature that another collection has looked up.
+
+    Raises:
+      ValueError: it is of another table, or its rows were pooled in another way.
+    """
+    layout = residual.layout
+    pooling = table.pooling or "none"
+    # A layer that differentiates its weights looks rows up one by one and pools them.
+    if layout.table == table.name and layout.pooling in (pooling, "none"):
+        return
+    raise ValueError(
+        f"Feature '{layout.feature}': the residual is of table '{layout.table}' with "
+        f"pooling {layout.pooling!r}, but here the feature is of '{table.name}' with "
+        f"{pooling!r}. Pass the residual that this collection's lookup returned."
+    )
 
 
 def used_tables(
@@ -122,7 +151,25 @@ def apply_gradients(
 ) -> States:
     """See ``Tables.apply_gradients``."""
     features = join_gradients(tables, residual, d_rows)
-    return update_rows(used_tables(tables, features), states, features, hyper)
+    used = used_tables(tables, features)
+    stamps = checked_stamps(tables, states, residual, "apply_gradients")
+    return update_rows(used, states, features, hyper, stamps)
+
+
+def checked_stamps(
+    tables: Declared, states: States, residual: Any, call: str
+) -> StampsOf:
+    """Return the stamps of the lookups; refuse concrete ones that do not fit."""
+    many = residual if isinstance(residual, (list, tuple)) else [residual]
+    stamps = [one.stamps for one in many]
+    names = {name for one in stamps for own in one.names for name in own}
+    counters = {}
+    for config in tables.local_configs(names):
+        first = config.first_row
+        arrays = states[config.state_name].counters
+        counters[config.name] = Rows(arrays, (first,))
+    check_stamps(stamps, counters, call)
+    return joined(stamps)
 
 
 def update_rows(
@@ -130,17 +177,26 @@ def update_rows(
     states: Mapping[str, TableState],
     features: Sequence[FeatureGradient],
     hyper: Mapping[str, Mapping[str, Any]],
+    stamps: StampsOf | None,
 ) -> States:
-    """One update of the rows of these features, by each table's own optimizer."""
+    """One update of the rows of these features, by each table's own optimizer.
+
+    Args:
+      used: the tables of the features.
+      states: by name.
+      features: gradients and where they belong.
+      hyper: hyper-parameters by table, instead of the optimizers' own.
+      stamps: of the lookups; None if the slots were found in these very states.
+    """
     fused = [t for t in used if hasattr(t.optimizer, "kind")]
     others = [t for t in used if not hasattr(t.optimizer, "kind")]
     new = dict(states)
     if fused:
         numbers = _hyper_parameters(fused, states, hyper)
-        new |= _update.update(fused, states, _of(features, fused), numbers)
+        new |= _update.update(fused, states, _of(features, fused), numbers, stamps)
     if others:
         reduced, reduced_states = _update.reduce(
-            others, new, _of(features, others), counts_step=True
+            others, new, _of(features, others), counts_step=True, stamps=stamps
         )
         new |= reduced_states
         for table in others:
@@ -164,7 +220,7 @@ def _hyper_parameters(
     names = _ffi.constants()["hyper_parameters"]
     rows = []
     for table in tables:
-        row = table.own_counters.start or 0
+        row = table.first_row
         step = step_of(states[table.state_name], row)
         numbers = table.optimizer.hyper_parameters(step)
         numbers |= given.get(table.name, {})
@@ -182,6 +238,11 @@ def _bridge(
     table: TableConfig, state: TableState, slots: jax.Array, grads: jax.Array
 ) -> TableState:
     """Reads the touched rows, lets the optimizer update them, writes them back."""
+    if table.nonfinite == "skip":
+        bad = (slots >= 0) & ~jnp.isfinite(grads).all(axis=-1)
+        slots = jnp.where(bad, -1, slots)
+        grads = jnp.where(bad[:, None], 0, grads)
+        state = add_to_counter(state, table.first_row, "nonfinite", jnp.sum(bad))
     rows, state = _rows.gather(table, state, slots)
     states = {name: rows[name] for name in table.states}
     values, states, extra = table.optimizer.apply(
@@ -197,6 +258,9 @@ def reduce_gradients(
     """See ``Tables.reduce_gradients``."""
     features = join_gradients(tables, residual, d_rows)
     used = used_tables(tables, features)
-    reduced, new = _update.reduce(used, states, features, counts_step=False)
+    stamps = checked_stamps(tables, states, residual, "reduce_gradients")
+    reduced, new = _update.reduce(
+        used, states, features, counts_step=False, stamps=stamps
+    )
     rows = {name: RowGradients(*pair) for name, pair in reduced.items()}
     return rows, states | new

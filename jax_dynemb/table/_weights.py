@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,9 @@ import jax.numpy as jnp
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops import _lookup
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, one_row_each
-from jax_dynemb.ops._residual import FeatureResidual, Residual
+from jax_dynemb.ops._residual import FeatureResidual, Residual, check_residual
 from jax_dynemb.ops._state import TableState
+from jax_dynemb.table._update import check_table
 
 if TYPE_CHECKING:
     from jax_dynemb.table._declared import Declared
@@ -32,14 +34,17 @@ def weight_gradients(
     to ``weights[i]`` is ``scale[b] * <d_rows[b], row[i]>``.
     """
     weighted = weighted_features(residual.features)
+    for name, each in weighted.items():
+        check_residual(each)
+        check_table(tables.config_of(name), each)
     names = {each.layout.table for each in weighted.values()}
     configs = [reading(config) for config in tables.local_configs(names)]
     inputs = [one_row_input(each) for each in weighted.values()]
     outputs, new = _lookup.find(configs, states, inputs)
-    result = {
-        name: of_feature(each, d_rows[name], output["rows"])
+    result = OrderedDict(
+        (name, of_feature(each, d_rows[name], output["rows"]))
         for (name, each), output in zip(weighted.items(), outputs, strict=True)
-    }
+    )
     return result, states | new
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from jax_dynemb_torch import DynamicEmbeddingBag, EmbeddingBagCollection
-from known import DIM, GOLDEN, look_up, mixed_ids, table, table_after_delta
+from known import DIM, GOLDEN, UNCHECKED, look_up, mixed_ids, table, table_after_delta
 
 FOLDER = GOLDEN / "float32"
 FEATURES = ("clicked", "bought", "cities")
@@ -162,9 +162,9 @@ def test_some_tables_and_other_features():
 def test_deltas_of_all_tables(tmp_path):
     for name in ("items", "cities"):
         file = f"{name}.safetensors"
-        (tmp_path / file).write_bytes((FOLDER / file).read_bytes())
+        (tmp_path / file).write_bytes((UNCHECKED / "float32" / file).read_bytes())
     collection = EmbeddingBagCollection(tmp_path)
-    collection.apply_delta(FOLDER)
+    collection.apply_delta(UNCHECKED / "float32")
     ids = torch.tensor(mixed_ids(50))
     rows = collection({"clicked": ids, "cities": ids})
     expected = look_up(table_after_delta(), ids.numpy())

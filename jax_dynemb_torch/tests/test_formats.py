@@ -10,10 +10,26 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from jax_dynemb_torch import DynamicEmbedding, load, table_names
+from jax_dynemb_torch import (
+    DamagedFileError,
+    DynamicEmbedding,
+    _table,
+    load,
+    table_names,
+)
 from jax_dynemb_torch._perfect_hash import PerfectHash
-from known import DIM, GOLDEN, KEYS, UNKNOWN, look_up, mixed_ids, table
+from known import (
+    DIM,
+    GOLDEN,
+    KEYS,
+    UNCHECKED,
+    UNKNOWN,
+    look_up,
+    mixed_ids,
+    table,
+)
 
+EARLIER = Path(__file__).parent / "earlier"
 BASE = GOLDEN / "float32" / "items.safetensors"
 FIELDS = {"jax_dynemb": json.dumps({"format_version": 1})}
 
@@ -67,6 +83,35 @@ def test_an_index_of_another_layout_is_made_anew(tmp_path):
     ids = mixed_ids(200)
     rows = DynamicEmbedding(tmp_path)(torch.tensor(ids))
     np.testing.assert_array_equal(rows, look_up(table(), ids))
+
+
+def test_an_export_of_an_earlier_version():
+    """Its index was built in another order; what it says is what counts."""
+    ids = mixed_ids(200)
+    rows = DynamicEmbedding(EARLIER)(torch.tensor(ids))
+    np.testing.assert_array_equal(rows, look_up(table(), ids))
+    index = load_file(EARLIER / "items.safetensors")["index_words"]
+    assert torch.equal(load(EARLIER).snapshot.base.words, index)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_keys_without_a_hash_are_searched(device, tmp_path, monkeypatch, dtype):
+    """As for keys that no multiplier suits; in whatever order they lie."""
+    monkeypatch.setattr(_table, "perfect_hash", lambda _: None)
+    tensors = load_file(GOLDEN / dtype / "items.safetensors")
+    kept = {n: each for n, each in tensors.items() if not n.startswith("index_")}
+    for folder, written in {"with": tensors, "without": kept}.items():
+        (tmp_path / folder).mkdir()
+        save_file(written, tmp_path / folder / "items.safetensors", FIELDS)
+    ids = np.concatenate([KEYS, UNKNOWN, [-1, -2, -(2**63), 2**63 - 1], mixed_ids(200)])
+    ids = torch.tensor(ids, device=device)
+    searched = DynamicEmbedding(tmp_path / "without").to(device)
+    assert load(tmp_path / "without").snapshot.base.words is None
+    hashed = DynamicEmbedding(tmp_path / "with").to(device)
+    assert torch.equal(searched(ids), hashed(ids))
+    assert searched(ids[:0]).shape == (0, DIM)
+    program = torch.export.export(searched, (ids,))
+    assert torch.equal(program.module()(ids), hashed(ids))
 
 
 def test_keys_and_rows_are_enough(tmp_path):
@@ -128,29 +173,29 @@ def copied(folder, target, but=()):
 
 def test_a_dump_with_a_missing_rank(tmp_path):
     name = "items_emb_keys.rank_2.world_size_4"
-    copied(GOLDEN / "dump4", tmp_path, but=(name,))
+    copied(UNCHECKED / "dump4", tmp_path, but=(name,))
     with pytest.raises(ValueError, match=r"not complete: it has the ranks \[0, 1, 3\]"):
         load(tmp_path, "items")
 
 
 def test_a_dump_with_stale_files(tmp_path):
-    copied(GOLDEN / "dump4", copied(GOLDEN / "dump1", tmp_path))
+    copied(UNCHECKED / "dump4", copied(UNCHECKED / "dump1", tmp_path))
     with pytest.raises(ValueError, match="Dump it again into an empty directory"):
         load(tmp_path, "items")
 
 
 def test_a_dump_with_missing_or_short_values(tmp_path):
     name = "items_emb_values.rank_0.world_size_1"
-    copied(GOLDEN / "dump1", tmp_path, but=(name,))
+    copied(UNCHECKED / "dump1", tmp_path, but=(name,))
     with pytest.raises(ValueError, match="is missing"):
         load(tmp_path, "items")
-    (tmp_path / name).write_bytes((GOLDEN / "dump1" / name).read_bytes()[:-8])
+    (tmp_path / name).write_bytes((UNCHECKED / "dump1" / name).read_bytes()[:-8])
     with pytest.raises(ValueError, match="the dump is damaged"):
         load(tmp_path, "items")
 
 
 def test_a_dump_of_rank_local_keys(tmp_path):
-    copied(GOLDEN / "dump4", tmp_path)
+    copied(UNCHECKED / "dump4", tmp_path)
     text = json.dumps({"dist_type": "continuous"})
     (tmp_path / "items_opt_args.json").write_text(text)
     with pytest.raises(ValueError, match="Dump with 'roundrobin'"):
@@ -167,11 +212,12 @@ def test_a_dump_with_reserved_keys(tmp_path):
 @pytest.mark.parametrize("kept", [0, 7, 100, -1])
 def test_a_truncated_file(tmp_path, kept):
     (tmp_path / "items.safetensors").write_bytes(BASE.read_bytes()[:kept])
-    with pytest.raises(ValueError, match="not a complete safetensors file"):
+    with pytest.raises(DamagedFileError) as raised:
         load(tmp_path)
+    assert raised.value.path == str(tmp_path / "items.safetensors")
 
 
-@pytest.mark.parametrize("version", [None, 2, "1"])
+@pytest.mark.parametrize("version", [None, 3, "1"])
 def test_a_file_of_another_format(tmp_path, version):
     metadata = {"jax_dynemb": json.dumps({"format_version": version})}
     save_file({"keys": torch.ones(1)}, tmp_path / "t.safetensors", metadata)

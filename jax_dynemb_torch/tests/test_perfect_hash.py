@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+import key_sets
 from devices import DEVICES
 from jax_dynemb_torch._perfect_hash import (
     find,
@@ -86,6 +87,37 @@ def test_keys_with_zeros_in_their_low_bits(zeros):
 def test_any_number_of_keys(count):
     keys = np.random.default_rng(count).integers(-(2**63), 2**63 - 1, count)
     assert_finds(np.unique(keys), keys ^ 1)
+
+
+@pytest.mark.parametrize("name", key_sets.SETS)
+def test_hard_keys_and_the_same_hash_in_both_packages(name):
+    keys = np.concatenate([np.setdiff1d(key_sets.SETS[name], [-1, -2]), [-1, -2]])
+    assert_finds(keys, np.concatenate([keys ^ (1 << 40), keys + 1, ~keys]))
+    index = perfect_hash(torch.tensor(keys))
+    assert index is not None
+    assert key_sets.digest(*(each.numpy() for each in index)) == key_sets.DIGESTS[name]
+
+
+@pytest.mark.parametrize("name", ["dense", "low_zeros_either_way", "crafted"])
+def test_a_million_hard_keys(name):
+    keys = key_sets.LARGE[name]()
+    index = perfect_hash(torch.tensor(keys))
+    assert index is not None
+    rest = index.words, low_bytes(index.pilots), len(keys) + 1
+    places = find_on_cpu(
+        torch.tensor(keys), steps_of(index.numbers).as_tensors(), *rest
+    )
+    assert torch.equal(places, torch.arange(1, len(keys) + 1))
+
+
+def test_keys_that_are_there_twice_are_refused():
+    with pytest.raises(ValueError, match="key 7 is there twice"):
+        perfect_hash(torch.tensor([3, 7, 9, 7]))
+
+
+def test_an_index_of_a_kind_to_come():
+    with pytest.raises(ValueError, match="kind 3, .* Upgrade"):
+        steps_of(torch.tensor([1, 14, 12, 50, 3]))
 
 
 @pytest.mark.parametrize("step", [1, 64])  # without a multiplication, and with one

@@ -52,11 +52,13 @@ def restored(path, *configs: jde.TableConfig, **options):
     return coll, result.tree["tables"], " ".join(result.notes)
 
 
-def best_of_each_bucket(rows: dict[int, HostRow], buckets: int) -> dict[int, HostRow]:
+def best_of_each_bucket(
+    rows: dict[int, HostRow], buckets: int, hash_seed: int = 0
+) -> dict[int, HostRow]:
     """The 128 rows of each bucket that would leave last, worked out with dicts."""
     by_bucket: dict[int, list[int]] = {}
     for key in rows:
-        by_bucket.setdefault(bucket_of(key, buckets), []).append(key)
+        by_bucket.setdefault(bucket_of(key, buckets, hash_seed), []).append(key)
     kept = {}
     for keys in by_bucket.values():
         keys.sort(key=lambda key: (rows[key].score, key % 2**64), reverse=True)
@@ -92,6 +94,69 @@ def test_another_capacity(tmp_path, strategy, capacity):
     assert new["cat/rows"] == len(fitting)
     assert new["cat/evicted"] == old["cat/evicted"] + left
     assert coll.get_score(again) == before.get_score(state)
+
+
+@pytest.mark.parametrize("before, after", [(0, 2**64 - 1), (77, 0), (77, 78)])
+@pytest.mark.parametrize("capacity", [512, 2048, 4096])
+def test_another_hash_seed(tmp_path, monkeypatch, before, after, capacity):
+    from jax_dynemb.checkpoint import _stored
+
+    config = dataclasses.replace(CONFIG, capacity=1024, hash_seed=before)
+    old, state = saved(tmp_path, config)
+    monkeypatch.setattr(_stored, "_CHUNK_BYTES", 1)  # in an order of its own
+    other = dataclasses.replace(config, capacity=capacity, hash_seed=after)
+    coll, again, notes = restored(tmp_path, other)
+    want = export(old, state, "cat")
+    table = coll.tables["cat"]
+    fitting = best_of_each_bucket(want, table.num_buckets, after)
+    assert_same_rows(export(coll, again, "cat"), fitting)
+    assert "its rows were inserted again" in notes
+    assert ("another hash_seed" in notes) == (capacity == 1024)
+    left = len(want) - len(fitting)
+    assert (f"{left} of {len(want)} rows found no place" in notes) == (left > 0)
+    assert coll.stats(again)["cat/rows"] == len(fitting)
+    # They are where the hash looks for them.
+    keys = np.array(list(fitting), np.int64)
+    assert coll.find(again, {"cat": jde.ids(keys)})[1]["cat"].all()
+
+
+def test_rows_leave_a_full_table_that_gets_another_hash_seed(tmp_path):
+    """1,024 rows in 8 full buckets fall into 8 others unevenly."""
+    config = dataclasses.replace(CONFIG, capacity=1024)
+    old, state = saved(tmp_path, config, steps=20)
+    want = export(old, state, "cat")
+    assert len(want) == 1024
+    coll, again, notes = restored(tmp_path, dataclasses.replace(config, hash_seed=5))
+    fitting = best_of_each_bucket(want, 8, 5)
+    assert 900 < len(fitting) < 1024
+    assert f"{1024 - len(fitting)} of 1024 rows found no place" in notes
+    assert_same_rows(export(coll, again, "cat"), fitting)
+
+
+def test_the_same_hash_seed_restores_the_arrays(tmp_path):
+    config = dataclasses.replace(CONFIG, hash_seed=2**63 + 1)
+    before, state = saved(tmp_path, config)
+    coll, again, notes = restored(tmp_path, config)
+    assert notes == ""
+    for name in ("index", "values"):
+        got, want = getattr(again["cat"], name), getattr(state["cat"], name)
+        np.testing.assert_array_equal(got, want)
+    assert coll.stats(again) == before.stats(state)
+
+
+def test_a_checkpoint_that_says_nothing_of_a_hash_seed_has_none(tmp_path):
+    _, state = saved(tmp_path, CONFIG)
+    item = tmp_path / "1" / "state"
+    fields = json.loads((item / "jax_dynemb.json").read_text())
+    assert fields["tables"]["tables/cat"].pop("hash_seed") == 0
+    (item / "jax_dynemb.json").write_text(json.dumps(fields))
+    (item / "checksums.json").unlink()
+    _checksums.write_checksums(item)
+    _, again, notes = restored(tmp_path, CONFIG)
+    assert notes == ""
+    np.testing.assert_array_equal(again["cat"].index, state["cat"].index)
+    config = dataclasses.replace(CONFIG, hash_seed=1)
+    assert "another hash_seed" in restored(tmp_path, config)[2]
 
 
 def test_chunks_of_any_size_give_the_same_small_table(tmp_path, monkeypatch):

@@ -152,6 +152,36 @@ def test_a_checkpoint_becomes_a_dump_with_optimizer_states(files, capsys, tmp_pa
     assert COLL.stats(again.state)["cat/step"] == 3
 
 
+def test_the_hash_seed_stays_in_the_checkpoint(tmp_path, capsys):
+    """What inspect says is that there is one; files for others do without."""
+    seed = 0x123456789ABCDEF1
+    config = jde.TableConfig("cat", dim=3, capacity=1024, hash_seed=seed)
+    assert str(seed) not in repr(config)
+    coll = jde.Tables([config])
+    keys = np.random.default_rng(1).integers(0, 2**62, 300)
+    ids = {"cat": jde.ids(keys)}
+    _, _, state = compiled(coll).lookup(coll.init(0), ids, None, None)
+    tree = {"tables": state}
+    jde.checkpoint.save(tmp_path / "in", 7, tree, tables=coll, wait=True)
+    shown = json.loads(run(capsys, "inspect", tmp_path / "in", "--json"))
+    assert shown["tables"]["cat"]["hash"] == "seeded"
+    assert str(seed) not in json.dumps(shown)
+    for name in ("safetensors", "dynamicemb"):
+        path = tmp_path / name
+        getattr(jde.export, name)(path, coll, state, quiet=True)
+        converted = tmp_path / f"converted_{name}"
+        run(capsys, "convert", tmp_path / "in", converted, "--to", name)
+        for file in (f for p in (path, converted) for f in p.rglob("*")):
+            data = b"" if file.is_dir() else file.read_bytes()
+            assert str(seed).encode() not in data and b"hash_seed" not in data
+            assert seed.to_bytes(8, "little") not in data
+        shown = json.loads(run(capsys, "inspect", converted, "--json"))
+        assert shown["tables"]["cat"]["hash"] == ""
+        assert stored_rows(converted, "cat").keys() == set(keys.tolist())
+    in_checkpoint = tmp_path / "in" / "7" / "state" / "jax_dynemb.json"
+    assert str(seed) in in_checkpoint.read_text()
+
+
 @pytest.mark.parametrize(
     "make, sentence",
     [

@@ -21,6 +21,7 @@ namespace {
 using namespace dynemb;
 using dynemb::testing::LockstepGroup;
 using dynemb::testing::random_at;
+using dynemb::testing::test_hash;
 using dynemb::testing::TestTable;
 
 constexpr uint64_t kClock = 1000;
@@ -30,7 +31,7 @@ std::vector<Key> keys_of_first_bucket(size_t count, uint64_t stream) {
   std::vector<Key> keys;
   for (uint64_t i = 0; keys.size() < count; ++i) {
     auto const key = random_at(stream << 32 | i);
-    if (bucket_of(hash_key(key), 2) == 0) keys.push_back(key);
+    if (bucket_of(hash_key(key, test_hash), 2) == 0) keys.push_back(key);
   }
   return keys;
 }
@@ -52,8 +53,9 @@ std::set<Key> expected(Scenario const& s) {
   }
   std::sort(leaving.begin(), leaving.end());
   auto newcomers = s.new_keys;
-  std::sort(newcomers.begin(), newcomers.end(),
-            [](Key a, Key b) { return (hash_key(a) & ~kMarkBit) < (hash_key(b) & ~kMarkBit); });
+  std::sort(newcomers.begin(), newcomers.end(), [](Key a, Key b) {
+    return (hash_key(a, test_hash) & ~kMarkBit) < (hash_key(b, test_hash) & ~kMarkBit);
+  });
   auto const room = size_t(kBucketCapacity) - s.old_keys.size() + leaving.size();
   newcomers.resize(std::min(newcomers.size(), room));
   auto const free = size_t(kBucketCapacity) - s.old_keys.size();
@@ -68,14 +70,14 @@ void fill(TestTable& table, Scenario const& s) {
   for (size_t i = 0; i < s.old_keys.size(); ++i) {
     bucket.entries[i].key = s.old_keys[i];
     bucket.entries[i].score = s.scores[i];
-    bucket.digests[i] = digest_of(hash_key(s.old_keys[i]));
+    bucket.digests[i] = digest_of(hash_key(s.old_keys[i], test_hash));
   }
 }
 
 // What the bucket holds after all claims: old keys, claims, and marks turned back into keys.
 std::set<Key> content(TestTable& table, Scenario const& s) {
   std::map<uint64_t, Key> by_mark;
-  for (auto key : s.new_keys) by_mark[mark_of(hash_key(key))] = key;
+  for (auto key : s.new_keys) by_mark[mark_of(hash_key(key, test_hash))] = key;
   std::set<Key> result;
   auto const bucket = bucket_at(table.ref, 0);
   for (int i = 0; i < kBucketCapacity; ++i) {
@@ -88,7 +90,7 @@ std::set<Key> content(TestTable& table, Scenario const& s) {
 }
 
 void claim(TableRef const& table, Bucket const& bucket, Key key) {
-  auto const hash = hash_key(key);
+  auto const hash = hash_key(key, test_hash);
   if (claim_empty(bucket, key, hash).place < 0) claim_full(table, bucket, key, hash, kClock);
 }
 
@@ -113,13 +115,14 @@ void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copie
   std::vector<uint64_t> waiting;
   for (size_t i = 0; i < s.new_keys.size() * copies; ++i) {
     auto const key = s.new_keys[i * 101 % s.new_keys.size()];
-    auto const hash = hash_key(key);
+    auto const hash = hash_key(key, test_hash);
     if (claim_empty(bucket, key, hash).place < 0) waiting.push_back(mark_of(hash));
   }
   if (waiting.empty()) return;
   std::vector<uint64_t> marks(kBucketCapacity);  // of new keys; 0: a row
   for (int i = 0; i < kBucketCapacity; ++i) {
-    if (was_empty(bucket, i)) marks[size_t(i)] = mark_of(hash_key(bucket.entries[i].key));
+    if (was_empty(bucket, i))
+      marks[size_t(i)] = mark_of(hash_key(bucket.entries[i].key, test_hash));
   }
   dynemb::testing::run_lockstep(lanes, [&](LockstepGroup const& group) {
     std::vector<Entry> own(kBucketCapacity, {~Key{0}, 1});  // of other lanes: would go first
@@ -146,7 +149,7 @@ void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copie
 
 // As a probe of a GPU looks for keys: only where the digest is the same.
 int find_exactly(Bucket const& bucket, Key key) {
-  auto const digest = digest_of(hash_key(key));
+  auto const digest = digest_of(hash_key(key, test_hash));
   for (int i = 0; i < kBucketCapacity; ++i) {
     if (bucket.digests[i] == digest && bucket.entries[i].key == key) return i;
   }
@@ -198,9 +201,7 @@ Scenario scenario(size_t old_count, size_t touched, size_t new_count, bool evict
   return s;
 }
 
-}  // namespace
-
-int main() {
+void check_all() {
   std::vector<Scenario> const scenarios = {
       scenario(0, 0, 1, true, false),       // one key in an empty bucket
       scenario(0, 0, 100, true, false),     // room for all
@@ -228,6 +229,12 @@ int main() {
       CHECK(content(by_group, s) == wanted);
     }
   }
+}
+
+}  // namespace
+
+int main() {
+  dynemb::testing::with_each_hash(check_all);
   std::puts("claim: ok");
   return 0;
 }

@@ -17,16 +17,16 @@
 namespace dynemb::testing {
 
 // The id that has this hash. An odd factor is inverted by Newton's steps.
-inline Key id_of_hash(uint64_t hash) {
+inline Key id_of_hash(uint64_t hash, HashFactors const& factors = test_hash) {
   auto const inverse = [](uint64_t factor) {
     auto result = factor;
     for (int step = 0; step < 6; ++step) result *= 2 - factor * result;
     return result;
   };
   hash ^= hash >> 33;
-  hash *= inverse(0xc4ceb9fe1a85ec53ull);
+  hash *= inverse(factors.second);
   hash ^= hash >> 33;
-  hash *= inverse(0xff51afd7ed558ccdull);
+  hash *= inverse(factors.first);
   return hash ^ (hash >> 33);
 }
 
@@ -35,8 +35,9 @@ struct RouteBatch {
   std::vector<Key> ids;
   int32_t num_segments = 0;
 
-  void add(std::vector<Key> const& of_part, int32_t owners, int32_t gap = 0) {
-    parts.push_back({static_cast<int64_t>(of_part.size()), num_segments + gap, owners});
+  void add(std::vector<Key> const& of_part, int32_t owners, int32_t gap = 0,
+           HashFactors const& hash = test_hash) {
+    parts.push_back({static_cast<int64_t>(of_part.size()), num_segments + gap, owners, hash});
     num_segments += gap + owners;
     ids.insert(ids.end(), of_part.begin(), of_part.end());
   }
@@ -85,7 +86,7 @@ inline RouteResult true_route(RouteBatch const& batch) {
     for (int64_t i = 0; i < part.size; ++i, ++position) {
       auto const id = batch.ids[size_t(position)];
       result.unique_of[size_t(position)] = n;
-      if (id != ~Key{0}) positions[hash_key(id)].push_back(position);
+      if (id != ~Key{0}) positions[hash_key(id, part.hash)].push_back(position);
     }
     for (auto const& [hash, where] : positions) {
       auto owner = part.owners - 1;  // the last whose range of hashes begins before
@@ -107,15 +108,17 @@ inline RouteResult true_route(RouteBatch const& batch) {
 
 // Ids some of which have the same upper half of the hash, or that of padding, or lie at the border
 // of two owners.
-inline std::vector<Key> hard_ids(std::mt19937_64& random, size_t size, size_t distinct) {
+inline std::vector<Key> hard_ids(std::mt19937_64& random, size_t size, size_t distinct,
+                                 HashFactors const& hash = test_hash) {
   uint64_t const uppers[] = {0, 1, 0x55555555, 0x7fffffff, 0x80000000, 0xfffffffe, 0xffffffff};
-  std::vector<Key> pool{~Key{0}, ~Key{1}, 0, id_of_hash(~uint64_t{0}), id_of_hash(0)};
+  std::vector<Key> pool{~Key{0}, ~Key{1}, 0, id_of_hash(~uint64_t{0}, hash), id_of_hash(0, hash)};
   while (pool.size() < distinct) {
     auto const any = random();
     auto const upper = any % 3 == 0 ? random() >> 32 : uppers[any / 3 % 7];
     auto const lower = any % 5 == 0 ? random() % 4 : random() & 0xffffffff;
     auto const border = first_hash(static_cast<int32_t>(1 + any / 32 % 99), 100);
-    pool.push_back(id_of_hash(any / 21 % 5 == 0 ? border - any % 2 : upper << 32 | lower));
+    auto const at_border = any / 21 % 5 == 0;
+    pool.push_back(id_of_hash(at_border ? border - any % 2 : upper << 32 | lower, hash));
   }
   std::shuffle(pool.begin(), pool.end(), random);
   pool.resize(distinct);
@@ -133,14 +136,16 @@ inline std::vector<Key> alternating_ids(size_t size, uint64_t upper, size_t dist
   return ids;
 }
 
+// Half of the parts have a hash of their own.
 inline RouteBatch random_batch(std::mt19937_64& random, size_t parts, size_t most) {
   RouteBatch batch;
   int32_t const owners[] = {1, 1, 2, 3, 4, 8, 100};
   for (size_t p = 0; p < parts; ++p) {
     auto const size = random() % 5 == 0 ? 0 : random() % most;
     auto const distinct = size_t{1} << random() % 9;
-    batch.add(hard_ids(random, size, distinct), owners[random() % 7],
-              static_cast<int32_t>(random() % 3));
+    auto const hash = random() % 2 == 0 ? test_hash : factors_of_seed(random());
+    batch.add(hard_ids(random, size, distinct, hash), owners[random() % 7],
+              static_cast<int32_t>(random() % 3), hash);
   }
   return batch;
 }

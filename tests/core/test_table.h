@@ -25,6 +25,18 @@
 namespace dynemb::testing {
 
 // Owns the arrays of a table of float32 rows without optimizer states.
+// The hash of the tables of a test.
+inline HashFactors test_hash = plain_factors();
+
+// Runs a test with the public hash, and with that of a seed.
+template <class Test>
+void with_each_hash(Test const& test) {
+  for (uint64_t const seed : {uint64_t{0}, uint64_t{0x243f6a8885a308d3}}) {
+    test_hash = factors_of_seed(seed);
+    test();
+  }
+}
+
 class TestTable {
  public:
   TestTable(int64_t num_buckets, int32_t dim, ScorePolicy policy, bool evicts)
@@ -38,6 +50,7 @@ class TestTable {
     ref.num_buckets = static_cast<uint64_t>(num_buckets);
     ref.local_buckets = num_buckets;
     ref.dim = dim;
+    ref.hash = test_hash;
     ref.value_type = ValueType::kFloat32;
     ref.policy = policy;
     ref.evicts = evicts ? 1 : 0;

@@ -110,6 +110,8 @@ struct Call {
     for (auto const dim : dims) {
       tables.push_back(std::make_unique<TestTable>(kBuckets, dim, ScorePolicy::kStep, evicts));
       tables.back()->ref.value_type = stored;
+      // Each table of a call has a hash of its own, the first the public one.
+      tables.back()->ref.hash = factors_of_seed(tables.size() - 1);
     }
   }
 

@@ -98,9 +98,7 @@ void check_large_tiles(std::mt19937_64& random) {
   check(batch);
 }
 
-}  // namespace
-
-int main() {
+void check_all() {
   std::mt19937_64 random(0);
   shuffle_blocks = [&](auto& order) { std::shuffle(order.begin(), order.end(), random); };
   for (size_t parts = 1; parts < 10; ++parts) check(random_batch(random, parts, 2500));
@@ -111,5 +109,11 @@ int main() {
   check_long_run(3000, 0xffffffff, 2);
   check_long_run(3000, 77, 1000);
   check_large_tiles(random);
+}
+
+}  // namespace
+
+int main() {
+  with_each_hash(check_all);
   std::puts("kernels of a route: ok");
 }

@@ -27,7 +27,7 @@ inline std::map<Key, Live> content(TableRef const& table) {
     for (int i = 0; i < kBucketCapacity; ++i) {
       CHECK((bucket.digests[i] == 0) == (bucket.entries[i].score == 0));
       if (bucket.entries[i].score == 0) continue;
-      CHECK(bucket.digests[i] == digest_of(hash_key(bucket.entries[i].key)));
+      CHECK(bucket.digests[i] == digest_of(hash_key(bucket.entries[i].key, table.hash)));
       auto const* const row =
           static_cast<char const*>(table.values) + (b * kBucketCapacity + i) * bytes;
       auto const live = Live{bucket.entries[i].score, {row, row + bytes}};

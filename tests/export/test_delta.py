@@ -106,8 +106,10 @@ def test_the_files_can_be_read_as_one_table(tmp_path):
 
 def test_a_broken_chain_is_named(tmp_path):
     path = tmp_path / "serving"
+    path.mkdir()
     with pytest.raises(ValueError, match="has no export of .*jde.export.safetensors"):
         jde.export.delta(path, COLL, COLL.init(0))
+    path.rmdir()
     state = trained(COLL.init(0), 0)
     jde.export.safetensors(path, COLL, state, quiet=True)
     with pytest.raises(ValueError, match="of another run. Export the table again"):
@@ -127,5 +129,5 @@ def test_other_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match="was not written by jax_dynemb"):
         jde.export.delta(tmp_path, COLL, COLL.init(0))
     (tmp_path / "cat.safetensors").write_bytes(b"nonsense" * 9)
-    with pytest.raises(ValueError, match="is damaged or no safetensors file"):
+    with pytest.raises(ValueError, match="is damaged: it is no safetensors file"):
         jde.export.delta(tmp_path, COLL, COLL.init(0))

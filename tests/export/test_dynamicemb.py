@@ -320,8 +320,16 @@ def dump(tmp_path):
 def test_damaged_dumps_are_refused(dump):
     path, coll = dump
     values = path / "cat_emb_values.rank_1.world_size_2"
-    values.write_bytes(values.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="rank_1.world_size_2 has .* cut off"):
+    whole = values.read_bytes()
+    values.write_bytes(whole[:-1])
+    with pytest.raises(jde.DamagedFileError, match="rank_1.world_size_2 is damaged"):
+        jde.import_.dynamicemb(path, coll)
+    values.unlink()
+    with pytest.raises(jde.DamagedFileError, match="size_2 is damaged: it is missing"):
+        jde.import_.dynamicemb(path, coll)
+    (path / "checksums.json").unlink()  # as of a dump of DynamicEmb
+    values.write_bytes(whole[:-1])
+    with pytest.raises(jde.DamagedFileError, match="not a whole number of rows"):
         jde.import_.dynamicemb(path, coll)
     values.unlink()
     with pytest.raises(ValueError, match="emb_values files .* not those of one dump"):
@@ -331,6 +339,9 @@ def test_damaged_dumps_are_refused(dump):
 def test_stale_files_are_refused(dump):
     path, coll = dump
     (path / "cat_emb_keys.rank_0.world_size_1").write_bytes(b"")
+    with pytest.raises(jde.DamagedFileError, match="checksums.json does not name it"):
+        jde.import_.dynamicemb(path, coll)
+    (path / "checksums.json").unlink()
     with pytest.raises(ValueError, match="not those of one dump"):
         jde.import_.dynamicemb(path, coll)
 

@@ -2,25 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """jde.export.program: a lookup as bytes, run by a process without the model."""
 
-import subprocess
-import sys
-
-import jax
 import numpy as np
 import pytest
 
 import jax_dynemb as jde
+from served import serve
 
 pytest.importorskip("flatbuffers", reason="jax.export needs it to write bytes")
-
-READER = """
-import sys, jax, numpy as np, jax_dynemb as jde
-program = jde.export.load_program(open(sys.argv[1] + "/program", "rb").read())
-with np.load(sys.argv[1] + "/leaves.npz") as file:
-    leaves = [file[str(n)] for n in range(len(file.files))]
-arguments, _ = jax.tree.unflatten(program.in_tree, leaves)
-np.save(sys.argv[1] + "/rows.npy", jax.jit(program.call)(*arguments))
-"""
 
 
 def test_a_fresh_process_reads_the_same_rows(tmp_path):
@@ -36,11 +24,7 @@ def test_a_fresh_process_reads_the_same_rows(tmp_path):
     def look_up(tables, ids):
         return served.find(tables, {"t": ids})[0]["t"] * 2.0
 
-    (tmp_path / "program").write_bytes(jde.export.program(look_up, tables, ids))
-    leaves = jax.tree.leaves((tables, ids))
-    named = {str(n): np.asarray(leaf) for n, leaf in enumerate(leaves)}
-    np.savez(tmp_path / "leaves.npz", **named)
-    # -P: the package that is installed, as in this process, not the checkout.
-    subprocess.run([sys.executable, "-P", "-c", READER, str(tmp_path)], check=True)
+    data = jde.export.program(look_up, tables, ids)
+    (answer,) = serve(tmp_path, data, tables, [ids])
     expected, _, _ = coll.find(state, {"t": ids})
-    np.testing.assert_array_equal(np.load(tmp_path / "rows.npy"), 2 * expected["t"])
+    np.testing.assert_array_equal(answer[0], 2 * expected["t"])

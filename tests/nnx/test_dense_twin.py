@@ -46,7 +46,7 @@ def batches():
 
 def twins(optimizer):
     embed = jde.nnx.DynamicEmbed(
-        DIM,
+        features=DIM,
         capacity=256,
         initializer=jde.initializers.normal(0.5),
         optimizer=optimizer,

@@ -13,6 +13,7 @@ import pytest
 from flax import nnx
 
 import jax_dynemb as jde
+from jax_dynemb import _ffi
 from jax_dynemb.nnx._fingerprint import Fingerprint
 
 
@@ -52,7 +53,11 @@ def values_of(*nodes):
 
 def _numpy(x):
     is_key = jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
-    return np.asarray(jax.random.key_data(x) if is_key else x)
+    x = np.array(jax.random.key_data(x) if is_key else x)
+    names = _ffi.constants()["counters"]
+    if x.shape[1:] == (len(names), 2):  # it tells tables of one config apart
+        x[:, names.index("stamp")] = 0
+    return x
 
 
 def changes(step):

@@ -32,7 +32,7 @@ def test_training_goes_on(kit):
 
 
 def test_a_single_table_says_how_large_it_is():
-    embed = jde.nnx.DynamicEmbed(4, capacity=256, rngs=nnx.Rngs(0))
+    embed = jde.nnx.DynamicEmbed(features=4, capacity=256, rngs=nnx.Rngs(0))
     rows = embed(jde.ids([1, 2]))
     embed.grow({"embedding": 512})
     assert embed.capacity == embed.stats()["embedding/capacity"] == 512

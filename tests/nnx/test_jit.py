@@ -120,7 +120,7 @@ def tables_of(model):
 
 
 def test_evaluation_stays_in_place(platform):
-    embed = jde.nnx.DynamicEmbed(4, LARGE, rngs=nnx.Rngs(0))
+    embed = jde.nnx.DynamicEmbed(features=4, capacity=LARGE, rngs=nnx.Rngs(0))
     evaluate = jde.nnx.jit(lambda embed, ids: embed(ids, train=False).sum())
     jde.testing.assert_in_place(evaluate, embed, jde.ids([1, 2]))
     before = jax.tree.leaves(nnx.state(embed))
@@ -132,7 +132,10 @@ def test_evaluation_stays_in_place(platform):
 
 
 def test_stands_inside_another_jit(platform):
-    embed, ids = jde.nnx.DynamicEmbed(4, 256, rngs=nnx.Rngs(0)), jde.ids([1, 2])
+    embed, ids = (
+        jde.nnx.DynamicEmbed(features=4, capacity=256, rngs=nnx.Rngs(0)),
+        jde.ids([1, 2]),
+    )
     rows = embed(ids)  # stored
     inner = jde.nnx.jit(lambda embed, ids: embed(ids, train=False))
     for jit in (nnx.jit, jde.nnx.jit):
@@ -147,7 +150,10 @@ def test_a_change_after_a_read_and_a_read_after_a_change(platform):
         return before, rows, embed(ids, train=False)
 
     for jit in (jde.nnx.jit, nnx.jit):
-        embed, step = jde.nnx.DynamicEmbed(4, 256, rngs=nnx.Rngs(0)), jit(both)
+        embed, step = (
+            jde.nnx.DynamicEmbed(features=4, capacity=256, rngs=nnx.Rngs(0)),
+            jit(both),
+        )
         before, rows, after = step(embed, jde.ids([1, 2]))
         np.testing.assert_array_equal(before, np.zeros((2, 4)))
         np.testing.assert_array_equal(rows, after)
@@ -164,7 +170,11 @@ def test_what_only_some_shapes_change(platform):
         traces.append(ids.shape)
         return embed(ids, train=ids.shape[0] > 2)
 
-    embed, few, many = jde.nnx.DynamicEmbed(4, 256, rngs=nnx.Rngs(0)), [1, 2], [1, 2, 3]
+    embed, few, many = (
+        jde.nnx.DynamicEmbed(features=4, capacity=256, rngs=nnx.Rngs(0)),
+        [1, 2],
+        [1, 2, 3],
+    )
     np.testing.assert_array_equal(step(embed, jde.ids(few)), np.zeros((2, 4)))
     for _ in range(3):
         rows = step(embed, jde.ids(many))

@@ -55,7 +55,10 @@ def test_jagged_ids():
 
 def test_dynamic_embed_looks_like_nnx_embed():
     embed = jde.nnx.DynamicEmbed(
-        8, capacity=1000, optimizer=jde.optim.adam(1e-3), rngs=nnx.Rngs(0)
+        features=8,
+        capacity=1000,
+        optimizer=jde.optim.adam(1e-3),
+        rngs=nnx.Rngs(0),
     )
     assert embed(jde.ids(IDS.reshape(2, 2))).shape == (2, 2, 8)
     assert embed.features == 8
@@ -95,12 +98,14 @@ def test_evaluation_inside_a_jit_that_closes_over_the_model(kit):
 
 def test_rows_follow_the_rngs():
     def rows(seed):
-        embed = jde.nnx.DynamicEmbed(4, 256, rngs=nnx.Rngs(seed))
+        embed = jde.nnx.DynamicEmbed(features=4, capacity=256, rngs=nnx.Rngs(seed))
         return embed(jde.ids(IDS))
 
     np.testing.assert_array_equal(rows(3), rows(3))
     assert np.any(np.asarray(rows(3)) != np.asarray(rows(4)))
-    same = nnx.jit(lambda: jde.nnx.DynamicEmbed(4, 256, rngs=nnx.Rngs(3)))()
+    same = nnx.jit(
+        lambda: jde.nnx.DynamicEmbed(features=4, capacity=256, rngs=nnx.Rngs(3))
+    )()
     np.testing.assert_array_equal(same(jde.ids(IDS)), rows(3))
 
 
@@ -129,7 +134,7 @@ def test_customized_scores():
     strategy = {"score_strategy": "customized"}
     sparse = jde.nnx.EmbeddingCollection([table(**strategy)], rngs=nnx.Rngs(0))
     sparse({"cat": jde.ids([1, 2])}, scores={"cat": jnp.uint32(7)})
-    embed = jde.nnx.DynamicEmbed(4, 256, rngs=nnx.Rngs(0), **strategy)
+    embed = jde.nnx.DynamicEmbed(features=4, capacity=256, rngs=nnx.Rngs(0), **strategy)
     embed(jde.ids([1]), scores=jnp.uint32(9))
     (chunk,) = embed.coll.export(embed.get_state(), "embedding")
     assert int(chunk.scores[0]) >> 32 == 9

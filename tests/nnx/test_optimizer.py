@@ -131,7 +131,7 @@ def test_the_wrong_model_is_refused(kit):
 
 
 def test_a_model_of_nothing_but_tables(kit):
-    embed = jde.nnx.DynamicEmbed(4, 256, rngs=nnx.Rngs(0))
+    embed = jde.nnx.DynamicEmbed(features=4, capacity=256, rngs=nnx.Rngs(0))
     optimizer = jde.nnx.Optimizer(embed, optax.adam(1e-2))
     _, grads = jde.nnx.value_and_grad(lambda m, ids: m(ids).sum())(
         embed, jde.ids([1, 2])

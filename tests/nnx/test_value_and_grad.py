@@ -80,7 +80,7 @@ def _twice(tree):
 def test_nested_modules_and_several_collections(kit):
     class Tower(nnx.Module):
         def __init__(self, rngs):
-            self.embed = jde.nnx.DynamicEmbed(4, 256, rngs=rngs)
+            self.embed = jde.nnx.DynamicEmbed(features=4, capacity=256, rngs=rngs)
             self.linear = nnx.Linear(4, 3, rngs=rngs)
 
         def __call__(self, ids):
@@ -115,7 +115,10 @@ def test_argnums_of_two_models(kit):
 
     def embed(seed):
         return jde.nnx.DynamicEmbed(
-            4, 256, optimizer=jde.optim.sgd(1.0), rngs=nnx.Rngs(seed)
+            features=4,
+            capacity=256,
+            optimizer=jde.optim.sgd(1.0),
+            rngs=nnx.Rngs(seed),
         )
 
     user, item = embed(0), embed(1)

@@ -87,7 +87,7 @@ def test_remat_and_scan_over_the_dense_part(kit):
 
 
 def test_an_array_argument_and_no_leaked_tracers():
-    embed = jde.nnx.DynamicEmbed(4, 256, rngs=nnx.Rngs(0))
+    embed = jde.nnx.DynamicEmbed(features=4, capacity=256, rngs=nnx.Rngs(0))
 
     def loss_fn(embed, x):
         return (embed(jde.ids([1, 2])) * x).sum()

@@ -11,6 +11,7 @@ from jax_dynemb.reference import hash_rank
 from support import Twins, export, keys_of_bucket, stat
 
 DEBUG = jde.initializers.debug()
+EACH_HASH = pytest.mark.parametrize("hash_seed", [0, 0x243F6A8885A308D3])
 
 
 def make(**options) -> Twins:
@@ -22,9 +23,10 @@ def stored(twins: Twins) -> set[int]:
     return set(export(twins.coll, twins.state, "t"))
 
 
-def test_the_least_recently_used_row_leaves(platform):
-    twins = make()
-    keys = keys_of_bucket(0, 2, 132)
+@EACH_HASH
+def test_the_least_recently_used_row_leaves(platform, hash_seed):
+    twins = make(hash_seed=hash_seed)
+    keys = keys_of_bucket(0, 2, 132, hash_seed=hash_seed)
     twins.lookup({"t": keys[:128]})
     twins.lookup({"t": keys[4:128]})
     rows, _ = twins.lookup({"t": keys[128:]})
@@ -51,12 +53,13 @@ def test_negative_ids_count_as_large_keys(platform):
     assert stored(twins) == set(newcomers) | set(sorted(keys[64:])[2:])
 
 
-def test_rows_of_the_same_call_never_leave(platform):
-    twins = make()
-    keys = keys_of_bucket(0, 2, 300)
+@EACH_HASH
+def test_rows_of_the_same_call_never_leave(platform, hash_seed):
+    twins = make(hash_seed=hash_seed)
+    keys = keys_of_bucket(0, 2, 300, hash_seed=hash_seed)
     twins.lookup({"t": keys[:128]})
     twins.lookup({"t": keys[100:300]})  # 28 present, 172 new, 100 places
-    winners = sorted(keys[128:], key=hash_rank)[:100]
+    winners = sorted(keys[128:], key=lambda key: hash_rank(key, hash_seed))[:100]
     assert stored(twins) == set(keys[100:128]) | set(winners)
     assert stat(twins, "t/refused") == 72
     twins.check()
@@ -96,13 +99,14 @@ def test_updates_of_rows_that_left_are_counted(platform):
     twins.check()
 
 
+@EACH_HASH
 @pytest.mark.parametrize("on_full", ["refuse", "error"])
-def test_full_tables_that_do_not_evict(platform, on_full):
-    twins = make(on_full=on_full)
-    keys = keys_of_bucket(1, 2, 150)
+def test_full_tables_that_do_not_evict(platform, on_full, hash_seed):
+    twins = make(on_full=on_full, hash_seed=hash_seed)
+    keys = keys_of_bucket(1, 2, 150, hash_seed=hash_seed)
     twins.lookup({"t": keys[:100]})
     rows, _ = twins.lookup({"t": np.array(keys[100:] + keys[140:])})
-    winners = sorted(keys[100:], key=hash_rank)[:28]
+    winners = sorted(keys[100:], key=lambda key: hash_rank(key, hash_seed))[:28]
     assert stored(twins) == set(keys[:100]) | set(winners)
     assert rows["t"][:50, 0].tolist() == [key % 100_000 for key in keys[100:]]
     refused = 22 + len(set(keys[140:]) - set(winners))

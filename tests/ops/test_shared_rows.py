@@ -97,13 +97,13 @@ def test_the_same_bits_in_shared_arrays(platform, count, waves):
 
     @jax.jit
     def alone(state):
-        looked, state = _lookup.lookup(tables, state, inputs, scores)
+        looked, state, _ = _lookup.lookup(tables, state, inputs, scores)
         found, state = _lookup.find(tables, state, inputs)
         return looked, found, state
 
     @jax.jit
     def together(state):
-        looked, state = _lookup.lookup(tables, state, inputs, scores, places)
+        looked, state, _ = _lookup.lookup(tables, state, inputs, scores, places)
         found, state = _lookup.find(tables, state, inputs, places)
         return looked, found, state
 

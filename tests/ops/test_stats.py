@@ -7,6 +7,7 @@ import numpy as np
 
 import jax_dynemb as jde
 from jax_dynemb import _ffi
+from jax_dynemb.ops._bucket_rows import bucket_rows, fullest_buckets
 from support import Twins, export, keys_of_bucket
 
 
@@ -21,10 +22,14 @@ def test_every_counter_by_hand(platform):
         "cat/rows": 128,
         "cat/capacity": 256,
         "cat/load_factor": 0.5,
+        "cat/fullest_bucket": 128,
+        "cat/mean_bucket": 64.0,
         "cat/inserted": 128 + 2 + 128,
         "cat/evicted": 2 + 128,
         "cat/refused": 2,
         "cat/lost_updates": 2,
+        "cat/malformed_lengths": 0,
+        "cat/nonfinite": 0,
         "cat/step": 1,
         "cat/lookups": 3,
     }
@@ -83,4 +88,22 @@ def test_all_but_events_are_in_every_row(platform):
     for name, column in zip(names, rows.T.tolist(), strict=True):
         rest = [0] * (len(column) - 1) if name in events else [column[0]] * 7
         assert column == [events.get(name, column[0]), *rest], name
-    assert rows[0, names.index("clock")] == 3 and rows[0, names.index("step")] == 2
+    assert rows[0, names.index("clock")] == 2 and rows[0, names.index("step")] == 2
+
+
+def test_counting_rows_of_buckets_takes_no_memory(platform):
+    """A fraction of the index is read, and nothing of its size is written."""
+    index = jax.ShapeDtypeStruct((2**16, 544), np.uint32)
+    ranges = (("t", ((0, 2**15), (2**15, 2**16))),)
+    program = fullest_buckets.lower(ranges, {"t": index}).compile()
+    assert program.memory_analysis().temp_size_in_bytes <= 2**16 * 16
+
+
+def test_rows_of_buckets_by_hand(platform):
+    index = np.zeros((3, 544), np.uint32)
+    index[1, :32] = 0x01FF8001  # four digests a word, none of them 0
+    index[2, 3] = 0x00FF0080
+    index[0, 32:] = 0xFFFFFFFF  # keys and scores are not digests
+    assert bucket_rows(index).tolist() == [0, 128, 2]
+    ranges = (("t", ((0, 1), (0, 3), (2, 3))),)
+    assert fullest_buckets(ranges, {"t": index}).tolist() == [0, 128, 2]

@@ -10,6 +10,13 @@ from jax_dynemb import reference
 KEYS = st.integers(0, 2**64 - 1)
 
 
+def test_a_seed_changes_the_hash_and_0_does_not():
+    keys = [0, 1, -5, 2**63]
+    assert [reference.hash_of(k) for k in keys] == [reference.fmix64(k) for k in keys]
+    assert reference.hash_of(1, 1) == 0xF3CD97446BF8762C
+    assert reference.hash_of(-5, 0x243F6A8885A308D3) == 0x34DCD5DE0B6E2F39
+
+
 def test_fmix64_known_values():
     assert reference.fmix64(0) == 0
     assert reference.fmix64(1) == 0xB456BCFC34C2CB2C

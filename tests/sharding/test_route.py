@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec
 
 from jax_dynemb import _ffi
 from jax_dynemb.ops._route import Part
-from jax_dynemb.reference import bucket_of, fmix64
+from jax_dynemb.reference import bucket_of, fmix64, hash_of
 from jax_dynemb.sharding._route import Route, route
 from meshes import grid
 
@@ -49,8 +49,9 @@ def true_route(keys, parts, segments) -> tuple[np.ndarray, np.ndarray, np.ndarra
         for position in range(begin, begin + part.size):
             if keys[position] & MASK != PADDING:
                 positions.setdefault(keys[position] & MASK, []).append(position)
-        for key in sorted(positions, key=fmix64):
-            of_segment[part.first + bucket_of(key, part.owners)] += 1
+        seed = part.hash_seed
+        for key in sorted(positions, key=functools.partial(hash_of, hash_seed=seed)):
+            of_segment[part.first + bucket_of(key, part.owners, seed)] += 1
             first[number] = positions[key][0]
             unique_of[positions[key]] = number
             number += 1
@@ -71,8 +72,11 @@ def check(keys, parts, segments):
 
 
 def row_wise(sizes, shards):
-    """Each table is on all shards."""
-    parts = [Part(size, t * shards, shards) for t, size in enumerate(sizes)]
+    """Each table is on all shards; every second one has a hash of its own."""
+    parts = [
+        Part(size, t * shards, shards, t % 2 * (MASK - t))
+        for t, size in enumerate(sizes)
+    ]
     return parts, len(parts) * shards
 
 

@@ -209,7 +209,7 @@ def test_a_step_is_in_place_with_one_call_of_each_operation(platform, optimizer)
     assert_in_place(step, coll.init(0), ids)
     text = step.lower(coll.init(0), ids).compile().as_text()
     targets = re.findall(r'custom_call_target="(dynemb_\w+)"', text)
-    assert sorted(targets) == ["dynemb_lookup", "dynemb_update"]
+    assert sorted(targets) == ["dynemb_lookup", "dynemb_offsets", "dynemb_update"]
     some = {"sums": ids["sums"]}
     assert_in_place(jax.jit(coll.erase, donate_argnums=0), coll.init(0), some)
     rows = {"sums": jnp.zeros((20, 3, 4))}
@@ -266,7 +266,7 @@ def test_checkpoints_of_either_kind(tmp_path, now):
         for name, rows in expected.items():
             assert_same_rows(export(other, restored.tree, name), rows)
         after = other.stats(restored.tree)
-        capacities = ("capacity", "load_factor")
+        capacities = ("capacity", "load_factor", "_bucket")
         for name, value in stats.items():
             assert name.endswith(capacities) or after[name] == value, name
 
@@ -306,5 +306,5 @@ def test_equality_and_mistakes():
         jde.Tables([config("a"), config("b"), config("a+2")], share_arrays=True)
     coll = jde.Tables([config("a"), config("b")], share_arrays=True)
     own = jde.Tables([config("a"), config("b")])
-    with pytest.raises((KeyError, ValueError)):
+    with pytest.raises(TypeError, match="the arrays of these tables"):
         coll.lookup(own.init(0), {"a": jde.ids([1])})

@@ -50,6 +50,7 @@ def tables(strategy: str) -> list[jde.TableConfig]:
             score_strategy=strategy,
             pooling="mean",
             param_dtype="float32",
+            hash_seed=2**64 - 12345,
         ),
     ]
 

@@ -4,15 +4,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-from jax_dynemb_torch._safetensors import open_file
-
-_NAME = re.compile(r"(.+)\.delta-\d+\.safetensors")
+from jax_dynemb_torch._chain import Chain, read_chain, table_of_delta
+from jax_dynemb_torch._errors import DamagedFileError
+from jax_dynemb_torch._safetensors import TensorFile, open_file
+from jax_dynemb_torch._table_checks import check_keys
 
 
 class Delta(NamedTuple):
@@ -23,26 +23,26 @@ class Delta(NamedTuple):
       rows: float32[n, dim].
       removed: int64[m], ids that left.
       until: the first step whose rows may be missing, or None.
+      link: what the next delta names this one by.
     """
 
     keys: torch.Tensor
     rows: torch.Tensor
     removed: torch.Tensor
     until: int | None
+    link: str
 
 
 def deltas_of(path: Path, table: str) -> list[Path]:
     """The deltas of a table: a file, or those in a directory, in order.
 
     Raises:
+      DamagedFileError: those in the directory are not all there.
       FileNotFoundError: there is no such file or directory.
     """
     if path.is_dir():
-        return [
-            file
-            for file in sorted(path.glob("*.safetensors"))
-            if (match := _NAME.fullmatch(file.name)) and match[1] == table
-        ]
+        chain: Chain = read_chain(path, table)
+        return [each.path for each in chain.deltas]
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; give a delta of '{table}'.")
     return [path]
@@ -50,10 +50,12 @@ def deltas_of(path: Path, table: str) -> list[Path]:
 
 def is_delta(path: Path) -> bool:
     """Whether a file is named like a delta."""
-    return _NAME.fullmatch(path.name) is not None
+    return table_of_delta(path) is not None
 
 
-def read_delta(path: Path, table: str, dim: int, until: int | None) -> Delta | None:
+def read_delta(
+    path: Path, table: str, dim: int, until: int | None, link: str | None = None
+) -> Delta | None:
     """Reads a delta and checks that it continues a table.
 
     Args:
@@ -61,16 +63,16 @@ def read_delta(path: Path, table: str, dim: int, until: int | None) -> Delta | N
       table: the table's name.
       dim: columns of its rows.
       until: how far it is known.
+      link: what the file before is named by, if that is known.
 
     Returns:
       What changed, or None if the table is known that far already.
 
     Raises:
+      DamagedFileError: it is altered, or no delta.
       ValueError: it does not continue the table.
     """
-    file = open_file(path)
-    if file.fields.get("kind", "delta") != "delta":
-        raise ValueError(f"{path} is a whole table; give it to replace().")
+    file = open_file(path, delta=True, check=False)
     owner = file.fields.get("table", table)
     if owner != table:
         raise ValueError(f"{path} is a delta of table '{owner}', not of '{table}'.")
@@ -81,13 +83,40 @@ def read_delta(path: Path, table: str, dim: int, until: int | None) -> Delta | N
             f"{path} has the rows since step {file.since}, but those since {until} are "
             "missing. Apply the deltas in order, or load a new export."
         )
-    if file.tensors["rows"].shape[1:] != (dim,):
+    previous = file.fields.get("previous")
+    if None not in (previous, link) and previous != link:
         raise ValueError(
-            f"{path} has rows of shape {list(file.tensors['rows'].shape)}; those of "
-            f"table '{table}' have {dim} columns."
+            f"{path} does not continue what was applied last: a delta is missing, or "
+            "belongs to another export. Apply them in order, or load a new export."
         )
-    removed = file.tensors.get("removed", torch.empty(0, dtype=torch.int64))
+    file = open_file(path, delta=True)
+    keys, rows, removed = _tensors(file, table, dim)
     newest = until if file.until is None else file.until
     # Copied: the file may be deleted or written again while the rows are served.
-    keys, rows = file.tensors["keys"].clone(), file.tensors["rows"].float().clone()
-    return Delta(keys, rows, removed.clone(), newest)
+    copies = keys.clone(), rows.float().clone(), removed.clone()
+    return Delta(*copies, newest, file.header.link)
+
+
+def _tensors(
+    file: TensorFile, table: str, dim: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Keys, rows and removed keys, which fit together."""
+    keys, rows = file.header.tensor("keys"), file.header.tensor("rows")
+    if rows.shape[1:] != (dim,):
+        raise ValueError(
+            f"{file.path} has rows of shape {list(rows.shape)}; those of table "
+            f"'{table}' have {dim} columns."
+        )
+    removed = file.tensors.get("removed", torch.empty(0, dtype=torch.int64))
+    whole = keys.dtype == "I64" and removed.dtype == torch.int64
+    if not whole or removed.dim() != 1 or keys.shape != rows.shape[:1]:
+        problem = f"its keys, {keys.dtype}{list(keys.shape)}, do not fit its rows"
+        raise DamagedFileError(file.path, problem)
+    if rows.dtype not in ("F32", "BF16", "F16"):
+        raise DamagedFileError(file.path, f"its rows are {rows.dtype}")
+    check_keys(file.path, "keys", file.tensors["keys"])
+    check_keys(file.path, "removed", removed)
+    if torch.isin(removed, file.tensors["keys"]).any():
+        problem = "it has a key that is changed and removed at once"
+        raise DamagedFileError(file.path, problem)
+    return file.tensors["keys"], file.tensors["rows"], removed

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import mmap
 from collections.abc import Sequence
@@ -13,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 
+from jax_dynemb_torch._chain import read_delta_header, read_table_header
+from jax_dynemb_torch._errors import DamagedFileError
+from jax_dynemb_torch._json import Fields
 from jax_dynemb_torch._perfect_hash import PerfectHash
 from jax_dynemb_torch._table import EXTRA_KEYS, Table
+from jax_dynemb_torch._table_checks import check_index, check_keys, check_table
+from jax_dynemb_torch._tensor_header import Header, verify
 
-FORMAT_VERSION = 1
-_METADATA_KEY = "jax_dynemb"
 _INDEX = tuple(f"index_{name}" for name in PerfectHash._fields)
 _DTYPES = {
     "F32": torch.float32,
@@ -37,21 +38,25 @@ class TensorFile:
     """The tensors of one file.
 
     Attributes:
-      path: of the file.
-      fields: what it says of itself.
+      header: what it says of itself.
       tensors: by name; on the CPU, and mapped. Each has a storage of its own, so that
         a program that saves one does not save the file.
       mapped: the whole file.
-      begins: where a tensor begins in it, by name.
-      ends: where a tensor ends.
     """
 
-    path: Path
-    fields: dict[str, Any]
+    header: Header
     tensors: dict[str, torch.Tensor]
     mapped: mmap.mmap
-    begins: dict[str, int]
-    ends: dict[str, int]
+
+    @property
+    def path(self) -> Path:
+        """Of the file."""
+        return self.header.path
+
+    @property
+    def fields(self) -> Fields:
+        """About the table."""
+        return self.header.fields
 
     @property
     def until(self) -> int | None:
@@ -66,7 +71,9 @@ class TensorFile:
     @property
     def config(self) -> dict[str, Any]:
         """What the exporter knew about the table's use."""
-        return self.fields.get("config", {}).get("config", {})
+        outer = self.fields.get("config")
+        inner = outer.get("config") if isinstance(outer, dict) else None
+        return inner if isinstance(inner, dict) else {}
 
     def joined(self, *names: str) -> torch.Tensor | None:
         """Tensors as one, if each follows the one before in the file; else None."""
@@ -74,46 +81,43 @@ class TensorFile:
         if any(tensor is None for tensor in tensors):
             return None
         first, *others = tensors
+        places = self.header.tensors
         for before, name, tensor in zip(names, names[1:], others, strict=False):
-            if tensor.dtype != first.dtype or self.ends[before] != self.begins[name]:
+            follows = places[before].end == places[name].begin
+            if tensor.dtype != first.dtype or not follows:
                 return None
         shape = (sum(map(len, tensors)), *first.shape[1:])
-        return _tensor(self.mapped, first.dtype, shape, self.begins[names[0]])
+        return _tensor(self.mapped, first.dtype, shape, places[names[0]].begin)
 
 
-def open_file(path: Path) -> TensorFile:
+def open_file(path: Path, *, delta: bool = False, check: bool = True) -> TensorFile:
     """Maps a file.
 
+    Args:
+      path: of the file.
+      delta: whether it should be a delta, not a whole table.
+      check: read it once and compare it with its checksums.
+
     Raises:
-      ValueError: it is not a file of jax_dynemb, or of a newer version.
+      DamagedFileError: it is not a file of jax_dynemb, of a newer version, or not as it
+        was written.
     """
-    try:
-        with safe_open(path, "pt") as library:  # checks every offset
-            metadata = library.metadata() or {}
-    except SafetensorError as error:
-        raise ValueError(
-            f"{path} is not a complete safetensors file ({error}). Export it again."
-        ) from error
-    fields = json.loads(metadata.get(_METADATA_KEY, "{}"))
-    version = fields.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise ValueError(
-            f"{path} has format_version {version}; this jax_dynemb_torch reads "
-            f"versions up to {FORMAT_VERSION}. Write it with jax_dynemb.export, or "
-            "upgrade jax_dynemb_torch."
-        )
+    header = read_delta_header(path) if delta else read_table_header(path)
+    unknown = {t.dtype for t in header.tensors.values()} - _DTYPES.keys()
+    if unknown:
+        raise DamagedFileError(path, f"it has tensors of the dtypes {sorted(unknown)}")
+    if check:
+        verify(header)
     with path.open("rb") as file:
-        first = 8 + int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(first - 8))
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    header.pop("__metadata__")
-    begins = {name: first + each["data_offsets"][0] for name, each in header.items()}
-    ends = {name: first + each["data_offsets"][1] for name, each in header.items()}
+    end = max((each.end for each in header.tensors.values()), default=0)
+    if len(mapped) < end:
+        raise DamagedFileError(path, "it became shorter while it was read")
     tensors = {
-        name: _tensor(mapped, _DTYPES[each["dtype"]], each["shape"], begins[name])
-        for name, each in header.items()
+        name: _tensor(mapped, _DTYPES[each.dtype], each.shape, each.begin)
+        for name, each in header.tensors.items()
     }
-    return TensorFile(path, fields, tensors, mapped, begins, ends)
+    return TensorFile(header, tensors, mapped)
 
 
 def _tensor(
@@ -130,20 +134,30 @@ def _tensor(
 
 
 def load_table(file: TensorFile) -> Table:
-    """A table over the mapped tensors of a file."""
+    """A table over the mapped tensors of a file.
+
+    Raises:
+      DamagedFileError: tensors are missing or do not fit together.
+    """
     tensors = file.tensors
     if missing := {"keys", "rows"} - tensors.keys():
-        raise ValueError(
-            f"{file.path} has no tensor {sorted(missing)}; load what "
-            "jax_dynemb.export.safetensors wrote, and give deltas to apply_delta."
+        raise DamagedFileError(
+            file.path,
+            f"it has no tensor {sorted(missing)}",
+            "Load what jax_dynemb.export.safetensors wrote, and give deltas to "
+            "apply_delta.",
         )
+    dim = check_table(file.header, tensors)
+    check_keys(file.path, "keys", tensors["keys"])
     order = tensors.get("extra_keys", torch.tensor(EXTRA_KEYS)).tolist()
     if order != list(EXTRA_KEYS):
-        raise ValueError(
-            f"{file.path} has the extra keys {order}, not {list(EXTRA_KEYS)}: it is of "
-            "an older version. Export the table again."
+        raise DamagedFileError(
+            file.path,
+            f"it has the extra keys {order}, not {list(EXTRA_KEYS)}, as files of an "
+            "older version",
+            "Export the table again.",
         )
-    extra = tensors.get("extra_rows", torch.zeros(2, tensors["rows"].shape[1]))
+    extra = tensors.get("extra_rows", torch.zeros(2, dim))
     keys = file.joined("keys", "extra_keys")
     if keys is None:
         keys = torch.cat([tensors["keys"], torch.tensor(EXTRA_KEYS)])
@@ -151,6 +165,7 @@ def load_table(file: TensorFile) -> Table:
     index = None
     if tensors.keys() >= set(_INDEX):
         index = PerfectHash(*(tensors[name] for name in _INDEX))
+        check_index(file.header, index, keys)
     return Table(
         keys=keys,
         rows=tensors["rows"] if whole is None else whole,

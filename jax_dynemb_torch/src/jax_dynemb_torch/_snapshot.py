@@ -20,13 +20,21 @@ class Snapshot(nn.Module):
       base: the table as it was loaded.
       overlay: rows that replace those of the base, or None.
       until: the first step whose rows may be missing, or None if that is not known.
+      link: what the next delta names the newest file by, or None if that is not known.
     """
 
-    def __init__(self, base: Table, overlay: Table | None, until: int | None):
+    def __init__(
+        self,
+        base: Table,
+        overlay: Table | None,
+        until: int | None,
+        link: str | None = None,
+    ):
         super().__init__()
         self.base = base
         self.overlay = overlay
         self.until = until
+        self.link = link
 
     def rows(self, ids: torch.Tensor) -> torch.Tensor:
         """float32[n, dim] of int64[n]."""
@@ -81,6 +89,7 @@ class Snapshot(nn.Module):
         rows: torch.Tensor,
         removed: torch.Tensor,
         until: int | None,
+        link: str | None = None,
     ) -> Snapshot:
         """Another snapshot, with newer rows; the base is shared with this one.
 
@@ -89,6 +98,7 @@ class Snapshot(nn.Module):
           rows: float32[n, dim].
           removed: int64[m]: ids that are no longer stored; those in keys are kept.
           until: of the new snapshot.
+          link: of the new snapshot.
         """
         removed = removed[~torch.isin(removed, keys)].unique()
         unknown = self.base.extra_rows[1].cpu().expand(len(removed), -1)
@@ -104,7 +114,7 @@ class Snapshot(nn.Module):
             torch.cat([extra[:1], rows, extra]),
             extra,
         )
-        return Snapshot(self.base, overlay, until).moved(self.base.keys.device)
+        return Snapshot(self.base, overlay, until, link).moved(self.base.keys.device)
 
     def moved(self, device: torch.device) -> Snapshot:
         """This one, when all of it is on a device and may be read from any stream."""

@@ -7,8 +7,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from jax_dynemb_torch._delta import deltas_of, is_delta, read_delta
+from jax_dynemb_torch._chain import base_files, read_chain
+from jax_dynemb_torch._delta import deltas_of, read_delta
 from jax_dynemb_torch._dynamicemb import dump_tables, load_dump
+from jax_dynemb_torch._errors import DamagedFileError
 from jax_dynemb_torch._safetensors import TensorFile, load_table, open_file
 from jax_dynemb_torch._snapshot import Snapshot
 
@@ -36,14 +38,14 @@ def table_names(path: str | Path) -> list[str]:
     """The tables of an export directory, a file of one, or a DynamicEmb dump.
 
     Raises:
+      DamagedFileError: a table is missing, although other files of it are there.
       FileNotFoundError: there is no table.
     """
     path = Path(path)
     if path.is_file():
         return [path.name.removesuffix(_SUFFIX)]
     if path.is_dir():
-        files = [file for file in path.glob(f"*{_SUFFIX}") if not is_delta(file)]
-        names = sorted(file.name.removesuffix(_SUFFIX) for file in files)
+        names = [file.name.removesuffix(_SUFFIX) for file in base_files(path)]
         if names := names or dump_tables(path):
             return names
     raise FileNotFoundError(
@@ -55,15 +57,17 @@ def table_names(path: str | Path) -> list[str]:
 def load(path: str | Path, table: str | None = None) -> Source:
     """Loads one table; rows are mapped into memory and read when they are used.
 
-    Deltas that lie in the directory are applied.
+    Deltas that lie in the directory are applied. Files are read once to compare them
+    with their checksums, which takes no memory.
 
     Args:
       path: an export directory, a file of one, or a DynamicEmb dump directory.
       table: its name; may be left out if there is only one.
 
     Raises:
+      DamagedFileError: a file is missing, cut off or altered.
       FileNotFoundError: there is no table.
-      ValueError: no table of that name, or its files are damaged.
+      ValueError: no table of that name.
     """
     path, names = Path(path), table_names(path)
     if table is None and len(names) > 1:
@@ -74,23 +78,35 @@ def load(path: str | Path, table: str | None = None) -> Source:
     file = path if path.is_file() else path / f"{name}{_SUFFIX}"
     if not file.exists():
         return Source(name, Snapshot(load_dump(path, name), None, None), None, (name,))
-    source = _of_file(open_file(file), name)
     if path.is_file():
-        return source
+        return _of_file(open_file(file), name)
+    read_chain(path, name)  # before the rows are read
+    source = _of_file(open_file(file), name)
     snapshot = with_deltas(source.snapshot, name, path)
     return dataclasses.replace(source, snapshot=snapshot)
 
 
 def _of_file(file: TensorFile, name: str) -> Source:
-    snapshot = Snapshot(load_table(file), None, file.until)
-    features = tuple(file.config.get("feature_names") or (name,))
-    return Source(name, snapshot, file.config.get("pooling"), features)
+    snapshot = Snapshot(load_table(file), None, file.until, file.header.link)
+    features = tuple(_texts(file, "feature_names") or (name,))
+    pooling = file.config.get("pooling")
+    if pooling not in (None, "sum", "mean"):
+        raise DamagedFileError(file.path, f"its pooling is {str(pooling)[:80]!r}")
+    return Source(name, snapshot, pooling, features)
+
+
+def _texts(file: TensorFile, name: str) -> list[str]:
+    found = file.config.get(name) or []
+    if not isinstance(found, list) or any(not isinstance(f, str) for f in found):
+        raise DamagedFileError(file.path, f"its {name} are no list of names")
+    return found
 
 
 def with_deltas(snapshot: Snapshot, name: str, path: Path) -> Snapshot:
     """The snapshot after a delta, or after those in a directory."""
     for file in deltas_of(path, name):
-        delta = read_delta(file, name, snapshot.base.dim, snapshot.until)
+        before = snapshot.until, snapshot.link
+        delta = read_delta(file, name, snapshot.base.dim, *before)
         if delta is not None:
             snapshot = snapshot.updated(*delta)
     return snapshot

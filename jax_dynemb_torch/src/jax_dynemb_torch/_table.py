@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from jax_dynemb_torch import _search
 from jax_dynemb_torch._large_pages import in_large_pages
 from jax_dynemb_torch._perfect_hash import (
     PerfectHash,
@@ -23,7 +24,7 @@ EXTRA_KEYS = (PADDING, -2)
 
 
 class Table(nn.Module):
-    """Keys, their perfect hash and rows.
+    """Keys, their perfect hash and rows; sorted keys where there is no such hash.
 
     The place of a row is its number and one; ``size + 1`` is that of padding, 0 and
     ``size + 2`` are those of unknown ids.
@@ -34,14 +35,17 @@ class Table(nn.Module):
         floats[n + 3, dim] by place. float32 of that shape is the fastest.
       extra_rows: float32[2, dim]: zeros, and the row of an id that is not stored.
       scales: float32[n], factors of integer rows, or None.
-      index: the perfect hash of the keys; made here if None.
+      index: the perfect hash of the keys; made here if None. Keys may have none, in
+        the rare case that they were chosen for that: they are sorted and searched.
     """
 
     keys: torch.Tensor
     rows: torch.Tensor
     extra_rows: torch.Tensor
-    words: torch.Tensor
-    pilots: torch.Tensor
+    words: torch.Tensor | None
+    pilots: torch.Tensor | None
+    sorted_keys: torch.Tensor | None
+    sorted_places: torch.Tensor | None
 
     def __init__(
         self,
@@ -57,24 +61,35 @@ class Table(nn.Module):
         self.whole = len(rows) == len(keys) + 1
         self._direct = self.whole and rows.dtype == torch.float32
         index = perfect_hash(keys) if index is None else index
-        self._steps = steps_of(index.numbers)
-        self._on_cpu = self._steps.as_tensors(), low_bytes(index.pilots.cpu())
+        found_in = self._searched(keys) if index is None else self._hashed(index)
         buffers = {
             "keys": keys,
             "rows": rows,
             "extra_rows": extra_rows,
             "scales": scales,
-            "words": in_large_pages(index.words),
-            "pilots": index.pilots,
+            "words": None,
+            "pilots": None,
+            "sorted_keys": None,
+            "sorted_places": None,
         }
-        for name, tensor in buffers.items():
+        for name, tensor in (buffers | found_in).items():
             self.register_buffer(name, tensor, persistent=False)
+
+    def _hashed(self, index: PerfectHash) -> dict[str, torch.Tensor]:
+        self._steps = steps_of(index.numbers)
+        self._on_cpu = self._steps.as_tensors(), low_bytes(index.pilots.cpu())
+        return {"words": in_large_pages(index.words), "pilots": index.pilots}
+
+    def _searched(self, keys: torch.Tensor) -> dict[str, torch.Tensor]:
+        ordered, places = _search.sort(keys)
+        return {"sorted_keys": ordered, "sorted_places": places}
 
     def find(self, ids: torch.Tensor) -> torch.Tensor:
         """int64[n]: the place of each id of int64[n]."""
         # Straight from the dict: a lookup of one id takes as long as a few attributes.
         words, last = self._buffers["words"], self.size + 2
-        assert words is not None
+        if words is None:
+            return _search.find(ids, self.sorted_keys, self.sorted_places)
         if torch.compiler.is_compiling() or ids.is_cuda:
             return find(ids, self._steps, words, self.pilots, last)
         steps, bytes_ = self._on_cpu

@@ -95,14 +95,14 @@ class Block {
     meetings_.clear();
     arrived_ = turns_ = 0;
     blockDim.x = static_cast<unsigned>(threads);
-    threads_.resize(static_cast<size_t>(threads));
-    for (auto& thread : threads_) start(thread);
+    if (threads_.size() < blockDim.x) threads_.resize(blockDim.x);
+    for (auto& thread : threads_) thread.done = false;
     for (auto left = threads; left > 0;) {
-      for (size_t i = 0; i < threads_.size(); ++i) {
+      for (unsigned i = 0; i < blockDim.x; ++i) {
         if (threads_[i].done) continue;
         now_ = &threads_[i];
-        threadIdx.x = static_cast<unsigned>(i);
-        swapcontext(&scheduler_, &now_->context);
+        threadIdx.x = i;
+        run_thread();
         left -= now_->done ? 1 : 0;
       }
       if (++turns_ > 1'000'000) fail("waits for ever");
@@ -138,30 +138,48 @@ class Block {
  private:
   static constexpr size_t kStackBytes = 256 * 1024;
 
+// Jumps leave a stack that goes on later: AddressSanitizer should not take it for one that ends.
+#define DYNEMB_CHANGES_STACK __attribute__((noinline, no_sanitize("address")))
+
+  // Where a stack goes on. The compiler's own jumps, since swapcontext asks the system for signals
+  // each time, and clears what AddressSanitizer knows of the stack.
+  struct Place {
+    void* words[5];
+  };
+
   struct Thread {
-    ucontext_t context;
+    Place place;
     std::unique_ptr<char[]> stack;
     bool done;
   };
 
-  static void enter() {
-    auto& block = current();
-    (*block.body_)();
-    block.now_->done = true;
-    block.yield();
+  // Of all blocks, one after the other, that a thread's stack serves.
+  DYNEMB_CHANGES_STACK static void enter() {
+    for (auto& block = current();;) {
+      (*block.body_)();
+      block.now_->done = true;
+      block.yield();
+    }
   }
 
-  void start(Thread& thread) {
-    if (!thread.stack) thread.stack = std::make_unique<char[]>(kStackBytes);
-    thread.done = false;
-    getcontext(&thread.context);
-    thread.context.uc_stack.ss_sp = thread.stack.get();
-    thread.context.uc_stack.ss_size = kStackBytes;
-    thread.context.uc_link = nullptr;
-    makecontext(&thread.context, &Block::enter, 0);
+  DYNEMB_CHANGES_STACK void run_thread() {
+    if (__builtin_setjmp(scheduler_.words) != 0) return;
+    if (now_->stack) jump_to(now_->place);
+    now_->stack = std::make_unique<char[]>(kStackBytes);
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = now_->stack.get();
+    context.uc_stack.ss_size = kStackBytes;
+    context.uc_link = nullptr;
+    makecontext(&context, &Block::enter, 0);
+    setcontext(&context);
   }
 
-  void yield() { swapcontext(&now_->context, &scheduler_); }
+  DYNEMB_CHANGES_STACK void yield() {
+    if (__builtin_setjmp(now_->place.words) == 0) jump_to(scheduler_);
+  }
+
+  DYNEMB_CHANGES_STACK static void jump_to(Place& place) { __builtin_longjmp(place.words, 1); }
 
   std::function<void()> const* body_ = nullptr;
   std::map<std::pair<unsigned, unsigned>, Meeting> meetings_;
@@ -169,7 +187,7 @@ class Block {
   int64_t turns_ = 0;
   std::vector<Thread> threads_;
   Thread* now_ = nullptr;
-  ucontext_t scheduler_;
+  Place scheduler_;
 };
 
 template <class T>
@@ -232,6 +250,10 @@ inline unsigned __ballot_sync(unsigned mask, bool predicate) {
 }
 inline bool __any_sync(unsigned mask, bool predicate) {
   return __ballot_sync(mask, predicate) != 0;
+}
+
+inline bool __all_sync(unsigned mask, bool predicate) {
+  return __ballot_sync(mask, predicate) == mask;
 }
 
 inline unsigned __match_any_sync(unsigned mask, uint64_t value) {

@@ -1,0 +1,46 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""How many rows each bucket of an index has."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int32, UInt32
+
+from jax_dynemb import _ffi
+
+Ranges = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
+
+
+def bucket_rows(index: UInt32[Array, "buckets 544"]) -> Int32[Array, " buckets"]:
+    """Counts the digests that are not 0; a digest is a byte, four in a word."""
+    words = index[:, : _ffi.constants()["keys_word"]]
+    low_bits = words & jnp.uint32(0x7F7F7F7F)
+    # The highest bit of each byte; no sum of low bits reaches the next byte.
+    taken = (low_bits + jnp.uint32(0x7F7F7F7F) | words) & jnp.uint32(0x80808080)
+    return jax.lax.population_count(taken).astype(jnp.int32).sum(axis=1)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def fullest_buckets(
+    ranges: Ranges, indexes: Mapping[str, UInt32[Array, "buckets 544"]]
+) -> Int32[Array, " tables"]:
+    """Counts the rows of the fullest bucket of each table.
+
+    Args:
+      ranges: for the arrays of a state, by name, the buckets of each table in them as
+        (first, last + 1).
+      indexes: by the name of the arrays.
+
+    Returns:
+      One number a table, in order of ``ranges``.
+    """
+    most = []
+    for name, of_tables in ranges:
+        rows = bucket_rows(indexes[name])
+        most += [rows[first:end].max() for first, end in of_tables]
+    return jnp.stack(most)

@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where the bags of a jagged input begin, whatever their lengths are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.jagged import check_lengths
+from jax_dynemb.ops._call import Call
+from jax_dynemb.ops._sizes import is_symbolic, largest
+from jax_dynemb.ops._state import TableState, add_to_counter
+
+
+def offsets_of(lengths: Any, capacity: int) -> tuple[jax.Array, jax.Array]:
+    """Adds up lengths, and cuts what no bag can have.
+
+    Args:
+      lengths: integers [bags]; a negative one counts as 0.
+      capacity: the number of ids; no bag reaches past it.
+
+    Returns:
+      int32[bags + 1], where each bag begins, and where the last one ends: from 0 to
+      ``capacity``, never falling; and uint32[1], how many bags were cut.
+    """
+    lengths = jnp.asarray(lengths)
+    if lengths.dtype.itemsize < 4:
+        lengths = lengths.astype(jnp.int32)
+    # An attribute is static: of a symbolic size it is the bound.
+    bound, most = largest(capacity), 2**31 - 2
+    bound = most if bound is None else min(bound, most)
+    call = Call("offsets", (), capacity=np.int64(bound))
+    call.operand(lengths)
+    call.result((lengths.shape[0] + 1,), jnp.int32)
+    call.result((1,), jnp.uint32)
+    offsets, malformed = call.run()
+    if is_symbolic(capacity):
+        offsets = jnp.minimum(offsets, jnp.asarray(capacity, jnp.int32))
+    return offsets, malformed
+
+
+def offsets_of_given(
+    feature: str, lengths: Any, capacity: int
+) -> tuple[jax.Array, jax.Array]:
+    """The same for what a user passes as ``Jagged.lengths`` of a feature.
+
+    Raises:
+      ValueError: the lengths are no integers, or are known to be no lengths of bags.
+    """
+    return offsets_of(check_lengths(lengths, capacity, feature), capacity)
+
+
+def count_malformed(
+    tables: Sequence[TableConfig],
+    states: Mapping[str, TableState],
+    malformed: Sequence[tuple[str, jax.Array]],
+) -> dict[str, TableState]:
+    """Counts bags that were cut, each in the first row of its table's counters.
+
+    Args:
+      tables: those of the features.
+      states: by name, see ``TableConfig.state_name``; as they are after a lookup.
+      malformed: for each jagged feature the name of its table, and uint32[1].
+
+    Returns:
+      The states of the tables of these features.
+    """
+    new: dict[str, TableState] = {}
+    for table in tables:
+        counts = [count for name, count in malformed if name == table.name]
+        if not counts:
+            continue
+        place = table.state_name
+        state = new.get(place, states[place])
+        row, total = table.first_row, sum(counts[1:], counts[0])
+        new[place] = add_to_counter(state, row, "malformed_lengths", total[0])
+    return new

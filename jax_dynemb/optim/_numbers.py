@@ -1,0 +1,56 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The ranges of hyper-parameters, as far as they are known while a program is traced."""  # noqa: E501
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+_AT_LEAST_ZERO = ("learning_rate", "eps", "weight_decay", "initial_accumulator_value")
+_DECAYS = ("b1", "b2")
+
+
+def known_number(x: Any) -> float | None:
+    """A Python or NumPy number, or a scalar array that has a value; else None."""
+    if isinstance(x, (bool, np.bool_, Tracer)):
+        return None
+    if isinstance(x, numbers.Real):
+        return float(x)
+    if isinstance(x, (np.ndarray, jax.Array)) and x.shape == ():
+        return float(x) if x.dtype.kind in "iuf" or x.dtype.name == "bfloat16" else None
+    return None
+
+
+def check_number(owner: str, field: str, x: Any) -> None:
+    """Refuses what is no number, and numbers that the formulas can not take.
+
+    Args:
+      owner: how a message begins, e.g. the optimizer.
+      field: the hyper-parameter.
+      x: a number, or a traced scalar, of which only shape and dtype are looked at.
+
+    Raises:
+      TypeError: no number.
+      ValueError: out of range, or not finite.
+    """
+    if isinstance(x, Tracer) and x.shape == () and x.dtype.kind in "iufV":
+        return
+    number = known_number(x)
+    if number is None:
+        raise TypeError(f"{owner}: {field} must be a number, not {x!r}{_hint(field)}")
+    if not math.isfinite(number):
+        raise ValueError(f"{owner}: {field} must be finite, not {number}")
+    if field in _AT_LEAST_ZERO and number < 0:
+        raise ValueError(f"{owner}: {field} must not be negative, but is {number}")
+    if field in _DECAYS and not 0 <= number < 1:
+        raise ValueError(f"{owner}: {field} must lie in [0, 1), but is {number}")
+
+
+def _hint(field: str) -> str:
+    return ", e.g. 0.01" if field == "learning_rate" else ""

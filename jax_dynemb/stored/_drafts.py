@@ -1,0 +1,131 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Drafts: files and directories that have not got their name yet, and whose they are.
+
+A draft is locked while it is written. The lock goes with the process that holds it,
+however it ends, so a draft that can be locked was left behind and is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import socket
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None
+
+_MARK = ".tmp-"
+_TRIES = 100
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+@contextlib.contextmanager
+def draft_of(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """A new draft beside a path, locked until the block ends.
+
+    Two threads that write to one path have drafts of their own.
+
+    Args:
+      path: that the draft will get.
+      make: makes an empty file or directory; fails where there is something.
+    """
+    for _ in range(_TRIES):
+        draft = path.with_name(f"{path.name}{_MARK}{_own_mark()}{secrets.token_hex(4)}")
+        make(draft)
+        lock = _locked(draft)
+        if lock is None:  # another process took it for left behind
+            continue
+        try:
+            yield draft
+        finally:
+            os.close(lock)
+        return
+    raise OSError(errno.EAGAIN, "no draft could be locked", str(path))
+
+
+def remove_left_behind(folder: Path, pattern: str) -> None:
+    """Removes drafts whose process has ended.
+
+    Those of other machines stay, since a lock may not be seen from here.
+
+    Args:
+      folder: where they are.
+      pattern: of the names that they would have got, for ``Path.glob``.
+    """
+    for draft in folder.glob(f"{pattern}{_MARK}*"):
+        mark = draft.name.rpartition(_MARK)[2]
+        if _is_left_behind(draft, mark):
+            _remove(draft)
+
+
+def _is_left_behind(draft: Path, mark: str) -> bool:
+    if mark.isdigit():  # of an earlier version, which named the process only
+        return not _is_alive(int(mark))
+    if not mark.startswith(_host() + "-"):
+        return False
+    if fcntl is None:
+        return not _is_alive(int(mark.split("-")[1]))
+    try:
+        lock = _locked(draft)
+    except OSError:
+        return False
+    if lock is None:
+        return False
+    os.close(lock)
+    return True
+
+
+def _remove(draft: Path) -> None:
+    if draft.is_dir() and not draft.is_symlink():
+        shutil.rmtree(draft, ignore_errors=True)
+    else:
+        draft.unlink(missing_ok=True)
+
+
+def _locked(draft: Path) -> int | None:
+    """A descriptor that holds the lock; None if another has it, or it is gone."""
+    try:
+        descriptor = os.open(draft, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.stat(draft).st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return descriptor
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _own_mark() -> str:
+    return f"{_host()}-{os.getpid()}-"
+
+
+def _host() -> str:
+    return f"{zlib.crc32(socket.gethostname().encode()):08x}"
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

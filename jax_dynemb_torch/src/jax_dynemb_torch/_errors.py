@@ -1,0 +1,40 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a reader raises for a file that can not be trusted."""
+
+from __future__ import annotations
+
+import os
+
+DEFAULT_FIX = "Write it anew, or copy it again from where it is whole."
+
+
+class DamagedFileError(ValueError):
+    """A file is not what it was when it was written, or not of this library.
+
+    Every reader raises it, and no other exception, for what it finds in a file: bytes
+    that do not match their checksum, a part that is missing, sizes that do not fit, a
+    version from the future. A file that is not there at all stays a
+    ``FileNotFoundError``, and what the disk refuses an ``OSError``.
+
+    Args:
+      path: of the file.
+      problem: what is wrong with it, as a clause.
+      fix: what to do about it, as a sentence.
+
+    Attributes:
+      path: of the file.
+      problem: what is wrong with it.
+      fix: what to do about it.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], problem: str, fix: str = DEFAULT_FIX
+    ):
+        super().__init__(os.fspath(path), problem, fix)  # so that it can be pickled
+        self.path = os.fspath(path)
+        self.problem = problem
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.path} is damaged: {self.problem}. {self.fix}"

@@ -1,0 +1,151 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients, weights and inserted rows with a NaN or an infinity."""
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jax_dynemb as jde
+from support import Twins, export, gradients, stat
+
+OPTIMIZERS = {
+    "sgd": jde.optim.sgd(0.1),
+    "adagrad": jde.optim.adagrad(0.1),
+    "rowwise_adagrad": jde.optim.rowwise_adagrad(0.1),
+    "adam": jde.optim.adam(0.1),
+}
+
+
+def table(optimizer, dim=8, **options):
+    return jde.TableConfig(
+        name="t", dim=dim, capacity=1000, optimizer=optimizer, **options
+    )
+
+
+def poisoned(shape, bad):
+    """Gradients with one column that is not finite in each of some rows."""
+    d = gradients(shape, 3)
+    for n, row in enumerate(bad):
+        d[row, (5 * n) % shape[1]] = (np.nan, np.inf, -np.inf)[n % 3]
+    return d
+
+
+# 8 columns are part of a warp's step, 200 take two; 3 are no vector.
+@pytest.mark.parametrize("dim", [3, 8, 64, 128, 200])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_row_with_a_bad_gradient_keeps_its_values(platform, name, dim):
+    twins = Twins(table(OPTIMIZERS[name], dim))
+    keys = list(range(40))
+    twins.train({"t": keys}, seed=1)
+    _, residuals = twins.lookup({"t": keys + [7, 8]})
+    before = export(twins.coll, twins.state, "t")
+    d = poisoned((42, dim), [0, 3, 11, 40])  # position 40 is key 7 again
+    twins.apply(residuals, {"t": d})
+    twins.check()
+    after = export(twins.coll, twins.state, "t")
+    for key in (0, 3, 7, 11):
+        np.testing.assert_array_equal(after[key].values, before[key].values)
+        for leaf, state in after[key].state.items():
+            np.testing.assert_array_equal(state, before[key].state[leaf])
+    assert not np.array_equal(after[8].values, before[8].values)
+    assert stat(twins, "t/nonfinite") == 4
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_popular_row(platform, name):
+    """Its sum is that of many pieces, added by several warps."""
+    twins = Twins(table(OPTIMIZERS[name], 64))
+    keys = [1] * 3000 + [2] * 3000 + [3]
+    _, residuals = twins.lookup({"t": keys})
+    before = export(twins.coll, twins.state, "t")
+    twins.apply(residuals, {"t": poisoned((6001, 64), [2999])})
+    twins.check()
+    after = export(twins.coll, twins.state, "t")
+    np.testing.assert_array_equal(after[1].values, before[1].values)
+    assert not np.array_equal(after[2].values, before[2].values)
+
+
+def test_propagate_gives_the_gradient_to_the_optimizer(platform):
+    twins = Twins(table(jde.optim.sgd(0.1), nonfinite="propagate"))
+    _, residuals = twins.lookup({"t": [1, 2]})
+    twins.apply(residuals, {"t": poisoned((2, 8), [0])})
+    rows = export(twins.coll, twins.state, "t")
+    assert np.isnan(rows[1].values).any() and np.isfinite(rows[2].values).all()
+    assert stat(twins, "t/nonfinite") == 0
+
+
+def test_squares_that_overflow_do_not_poison_a_row_wise_state(platform):
+    twins = Twins(table(OPTIMIZERS["rowwise_adagrad"]))
+    _, residuals = twins.lookup({"t": [1, 2]})
+    twins.apply(residuals, {"t": np.full((2, 8), [[3e19], [1.0]], np.float32)})
+    twins.check()
+    assert stat(twins, "t/nonfinite") == 1
+
+
+def test_large_finite_gradients_are_used(platform):
+    twins = Twins(table(jde.optim.sgd(1e-30)))
+    _, residuals = twins.lookup({"t": [1, 2]})
+    twins.apply(residuals, {"t": np.full((2, 8), 3e38, np.float32)})
+    twins.check()
+    assert stat(twins, "t/nonfinite") == 0
+
+
+def test_weights(platform):
+    twins = Twins(table(jde.optim.sgd(0.1), pooling="sum"))
+    ids = {"t": [[1, 2], [3, 4]]}
+    weights = {"t": np.array([[1, np.nan], [1, 1]], np.float32)}
+    _, residuals = twins.lookup(ids, weights)
+    twins.apply(residuals, {"t": np.ones((2, 8))})
+    twins.check()
+    assert stat(twins, "t/nonfinite") == 1
+
+
+def test_optax(platform):
+    coll = jde.Tables([table(optax.adam(0.1))])
+    state = coll.init(0)
+    _, residual, state = coll.lookup(state, {"t": jde.ids([1, 2])})
+    before = export(coll, state, "t")
+    state = coll.apply_gradients(state, residual, {"t": poisoned((2, 8), [0])})
+    after = export(coll, state, "t")
+    np.testing.assert_array_equal(after[1].values, before[1].values)
+    assert np.isfinite(after[2].values).all()
+    assert not np.array_equal(after[2].values, before[2].values)
+    assert coll.stats(state)["t/nonfinite"] == 1
+
+
+def test_reduce_gradients_returns_them_as_they_are(platform):
+    coll = jde.Tables([table(jde.optim.sgd(0.1))])
+    _, residual, state = coll.lookup(coll.init(0), {"t": jde.ids([1, 2])})
+    reduced, state = coll.reduce_gradients(
+        state, residual, {"t": poisoned((2, 8), [0])}
+    )
+    assert jnp.isnan(reduced["t"].grads).any()
+    assert coll.stats(state)["t/nonfinite"] == 0
+
+
+def test_inserted_rows(platform):
+    twins = Twins(table(jde.optim.adagrad(0.1)))
+    rows = np.ones((4, 8), np.float32)
+    twins.insert({"t": [1, 2, 3, -1]}, {"t": rows})
+    rows[0, 1], rows[3, 0] = np.nan, np.inf  # the last one is padding
+    state = {"t": {"sum_of_squares": np.ones((4, 8), np.float32)}}
+    state["t"]["sum_of_squares"][2, 7] = np.inf
+    twins.insert({"t": [1, 5, 6, -1]}, {"t": 2 * rows}, optimizer_state=state)
+    twins.check()
+    kept = export(twins.coll, twins.state, "t")
+    assert set(kept) == {1, 2, 3, 5} and kept[1].values[0] == 1
+    assert stat(twins, "t/nonfinite") == 2
+
+
+def test_inserted_rows_propagate(platform):
+    coll = jde.Tables([table(jde.optim.sgd(0.1), nonfinite="propagate")])
+    rows = {"t": np.full((1, 8), np.nan, np.float32)}
+    state = coll.insert(coll.init(0), {"t": jde.ids([1])}, rows)
+    assert np.isnan(export(coll, state, "t")[1].values).all()
+
+
+def test_the_choice_is_checked():
+    with pytest.raises(ValueError, match="nonfinite must be one of"):
+        table(jde.optim.sgd(0.1), nonfinite="ignore")

@@ -1,0 +1,232 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Likely mistakes with jde.Tables: each raises a sentence that says what to write."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jax_dynemb as jde
+
+CONFIG = jde.TableConfig("t", 4, 256, feature_names=("x", "y"))
+IDS = jde.ids([1, 2])
+
+
+@pytest.fixture(scope="module")
+def coll() -> jde.Tables:
+    return jde.Tables([CONFIG])
+
+
+@pytest.fixture
+def state(coll):
+    return coll.init(0)
+
+
+@pytest.mark.parametrize(
+    "given, fix",
+    [
+        (CONFIG, r"jde\.Tables\(\[config\]\) for table 't'"),
+        ({"t": CONFIG}, r"not a dict: .*list\(configs\.values\(\)\)"),
+        (["t"], r"has 't' in it: write jde\.TableConfig"),
+        ([jde.TableConfig], r"the class TableConfig in it"),
+        (3, r"list of TableConfig, not a int"),
+    ],
+)
+def test_what_is_no_list_of_tables(given, fix):
+    with pytest.raises(TypeError, match=fix):
+        jde.Tables(given)
+
+
+def test_a_second_table_in_place_of_the_mesh():
+    other = jde.TableConfig("u", 4, 256)
+    with pytest.raises(TypeError, match=r"one list: jde\.Tables\(\[first, second\]"):
+        jde.Tables([CONFIG], other)
+
+
+@pytest.mark.parametrize("call", ["lookup", "find"])
+def test_an_array_of_ids_in_place_of_a_dict(coll, state, call):
+    fix = r"dict by feature, not an array uint32\[2, 2\]: write \{'x': ids\}.*\['x', 'y'\]"  # noqa: E501
+    with pytest.raises(TypeError, match=fix):
+        getattr(coll, call)(state, IDS)
+    with pytest.raises(TypeError, match=r"must be a dict by feature, not a Jagged"):
+        getattr(coll, call)(state, jde.Jagged(IDS, jnp.ones(2, jnp.int32)))
+    with pytest.raises(TypeError, match=r"'x' are a dict, but must be an array of ids"):
+        getattr(coll, call)(state, {"x": {"ids": IDS}})
+
+
+def test_an_array_given_to_insert_and_erase(coll, state):
+    with pytest.raises(TypeError, match=r"erase: ids .* by table.*\{'t': ids\}"):
+        coll.erase(state, IDS)
+    with pytest.raises(TypeError, match=r"insert: ids must be a dict by table"):
+        coll.insert(state, IDS, jnp.zeros((2, 4)))
+
+
+def test_state_and_ids_in_the_wrong_places(coll, state):
+    with pytest.raises(TypeError, match=r"coll\.lookup\(state, ids\)"):
+        coll.lookup({"x": IDS}, state)
+    with pytest.raises(TypeError, match=r"'x' of ids is a TableState"):
+        coll.lookup(state, {"x": state["t"]})
+
+
+def test_what_is_no_state(coll, state):
+    everything = coll.lookup(state, {"x": IDS})
+    with pytest.raises(
+        TypeError, match=r"tuple of 3.*rows, residual, state = coll\.look"
+    ):
+        coll.find(everything, {"x": IDS})
+    with pytest.raises(TypeError, match=r"one table.*\{'t': state\}"):
+        coll.lookup(state["t"], {"x": IDS})
+    with pytest.raises(TypeError, match=r"dict of TableState that coll\.init\(\)"):
+        coll.lookup(None, {"x": IDS})
+    with pytest.raises(TypeError, match=r"stats: state is a tuple of 3"):
+        coll.stats(everything)
+
+
+def test_gradients_that_are_no_dict(coll, state):
+    rows, residual, state = coll.lookup(state, {"x": IDS})
+    with pytest.raises(
+        TypeError, match=r"d_rows must be a dict by feature.*\{feature: gr"
+    ):
+        coll.apply_gradients(state, residual, rows["x"])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda coll, state: coll.stats(state),
+        lambda coll, state: coll.get_score(state),
+        lambda coll, state: coll.set_score(state, {"t": 5}),
+        lambda coll, state: coll.grow(state, {"t": 1024})[1],
+        lambda coll, state: list(coll.export(state, "t")),
+    ],
+)
+def test_host_calls_inside_jit(coll, state, call):
+    with pytest.raises(
+        TypeError, match=r"on the host, so it cannot stand inside jax\.jit"
+    ):
+        jax.jit(lambda state: call(coll, state))(state)
+
+
+def test_gradients_through_a_table(coll, state):
+    fix = r"d_rows = jax\.grad\(loss\)\(rows\), and call coll\.apply_gradients"
+
+    def of_values(values, call):
+        table = dataclasses.replace(state["t"], values=values)
+        return getattr(coll, call)({"t": table}, {"x": IDS})[0]["x"].sum()
+
+    for call in ("lookup", "find"):
+        with pytest.raises(ValueError, match=fix):
+            jax.grad(of_values)(state["t"].values, call)
+        with pytest.raises(ValueError, match=fix):
+            # Strict promotion is for the library; JAX itself adds up the float0 here.
+            jax.grad(
+                lambda s, call: getattr(coll, call)(s, {"x": IDS})[0]["x"].sum(),
+                allow_int=True,
+            )(state, call)
+
+
+@pytest.mark.parametrize(
+    "optimizer, fix",
+    [
+        (optax.adam, r"the function adam: call it, adam\(0\.01\)"),
+        (jde.optim.rowwise_adagrad, r"call it, rowwise_adagrad\(0\.01\)"),
+        ("adam", r"e\.g\. jde\.optim\.adam\(0\.01\), not 'adam'"),
+        (None, r"e\.g\. jde\.optim\.adam\(0\.01\), not None"),
+    ],
+)
+def test_what_is_no_optimizer_of_a_table(optimizer, fix):
+    with pytest.raises(ValueError, match=fix):
+        jde.TableConfig("t", 4, 256, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("shape", [(2,), (1, 2), (3, 2), (5, 4, 2)])
+def test_pairs_of_words_on_a_32_bit_table(shape):
+    """jde.ids([5]) on it was two ids, 5 and 0."""
+    coll = jde.Tables([jde.TableConfig("t", 4, 256, key_dtype="int32")])
+    state, pairs = coll.init(0), jnp.zeros(shape, jnp.uint32)
+    fix = r"pairs of words.*key_dtype='int32'.*Drop key_dtype.*as int32"
+    for call in (coll.lookup, coll.find, jax.jit(coll.lookup)):
+        with pytest.raises(TypeError, match=fix):
+            call(state, {"t": pairs})
+    with pytest.raises(TypeError, match=fix):
+        coll.erase(state, {"t": pairs})
+    with pytest.raises(TypeError, match=fix):
+        coll.insert(state, {"t": pairs}, {"t": jnp.zeros((*shape[:-1], 4))})
+    rows, _, state = coll.lookup(state, {"t": pairs.astype(jnp.int32)})
+    assert rows["t"].shape == (*shape, 4) and coll.stats(state)["t/rows"] == 1
+
+
+def test_ids_of_jde_on_a_32_bit_table():
+    coll = jde.Tables([jde.TableConfig("t", 4, 256, key_dtype="int32", pooling="sum")])
+    with pytest.raises(TypeError, match=r"uint32\[1, 2\] reads as ids of jde\.ids"):
+        coll.lookup(coll.init(0), {"t": jde.ids([5])})
+    jagged = jde.Jagged.from_lists([[1, 2], [3]])
+    with pytest.raises(TypeError, match=r"uint32\[3, 2\] reads as ids of jde\.ids"):
+        coll.lookup(coll.init(0), {"t": jagged})
+
+
+CUSTOMIZED = jde.TableConfig("t", 4, 256, score_strategy="customized")
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.uint32, jnp.uint32])
+@pytest.mark.parametrize("score", [2**31, 2**32 - 1])
+def test_customized_scores_out_of_range(kind, score):
+    coll = jde.Tables([CUSTOMIZED])
+    with pytest.raises(
+        ValueError, match=rf"score {score} is not in \[0, 2\*\*31 - 1\]"
+    ):
+        coll.lookup(coll.init(0), {"t": IDS}, scores={"t": kind(score)})
+
+
+@pytest.mark.parametrize("score", [-1, 2**40])
+def test_customized_scores_far_out_of_range(score):
+    coll = jde.Tables([CUSTOMIZED])
+    with pytest.raises(ValueError, match=rf"score {score} is not in"):
+        coll.lookup(coll.init(0), {"t": IDS}, scores={"t": score})
+
+
+@pytest.mark.parametrize("score", [1.5, "7", [1, 2], np.ones(2, np.uint32)])
+def test_customized_scores_that_are_no_whole_number(score):
+    coll = jde.Tables([CUSTOMIZED])
+    with pytest.raises(TypeError, match="must be one whole number for the lookup"):
+        coll.lookup(coll.init(0), {"t": IDS}, scores={"t": score})
+
+
+def test_traced_scores_are_moved_to_the_bound():
+    coll = jde.Tables([CUSTOMIZED])
+    state, given = coll.init(0), {"t": jnp.uint32(2**32 - 1)}
+    lookup = jax.jit(lambda s, scores: coll.lookup(s, {"t": IDS}, scores=scores)[2])
+    (chunk,) = coll.export(lookup(state, given), "t")
+    assert (chunk.scores >> np.uint64(32)).tolist() == [2**31 - 1] * 2
+
+
+@pytest.mark.parametrize("scores", [[7, 8], np.array([7, 8], np.uint32)])
+def test_scores_of_an_insert_that_are_not_64_bit(coll, state, scores):
+    with pytest.raises(TypeError, match=r"numpy uint64.*uint32\[\.\.\., 2\]"):
+        coll.insert(state, {"t": IDS}, {"t": jnp.zeros((2, 4))}, scores={"t": scores})
+
+
+@pytest.mark.parametrize(
+    "rate, error, fix",
+    [
+        (float("nan"), ValueError, "learning_rate must be finite"),
+        (-0.1, ValueError, "must not be negative"),
+        ("0.1", TypeError, "must be a number"),
+        (optax.constant_schedule(0.1), TypeError, r"learning_rate=schedule\(step\)"),
+    ],
+)
+def test_learning_rates_of_a_call(coll, state, rate, error, fix):
+    rows, residual, state = coll.lookup(state, {"x": IDS})
+    with pytest.raises(error, match=fix):
+        coll.apply_gradients(state, residual, rows, learning_rate=rate)
+
+
+def test_hyper_parameters_of_a_call(coll, state):
+    rows, residual, state = coll.lookup(state, {"x": IDS})
+    for name, number in (("b1", 1.0), ("eps", -1e-8), ("weight_decay", float("inf"))):
+        with pytest.raises(ValueError, match=rf"Table 't': {name} must"):
+            coll.apply_gradients(state, residual, rows, hyper={"t": {name: number}})

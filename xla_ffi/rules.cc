@@ -1,0 +1,316 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// xla_ffi/rules.cc: the tables of rules, and how a buffer or a number is compared with its own.
+#include "xla_ffi/rules.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/args.h"
+#include "xla_ffi/schema.h"
+
+namespace dynemb {
+namespace {
+
+// ---- buffers ------------------------------------------------------------------------------------
+
+using Types = uint32_t;
+enum Type : Types {
+  kU8 = 1,
+  kS32 = 2,
+  kU32 = 4,
+  kS64 = 8,
+  kU64 = 16,
+  kF32 = 32,
+  kBF16 = 64,
+  kF16 = 128,
+  kFloats = kF32 | kBF16 | kF16,
+  kIntegers = kS32 | kU32 | kS64 | kU64,
+};
+
+struct NamedType {
+  Type type;
+  ffi::DataType dtype;
+  char const* name;
+};
+
+constexpr NamedType kTypes[] = {
+    {kU8, ffi::DataType::U8, "uint8"},        {kS32, ffi::DataType::S32, "int32"},
+    {kU32, ffi::DataType::U32, "uint32"},     {kS64, ffi::DataType::S64, "int64"},
+    {kU64, ffi::DataType::U64, "uint64"},     {kF32, ffi::DataType::F32, "float32"},
+    {kBF16, ffi::DataType::BF16, "bfloat16"}, {kF16, ffi::DataType::F16, "float16"},
+};
+
+struct NamedSize {
+  char const* name;
+  int64_t least, most;
+};
+
+constexpr int64_t kMostInt32 = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMostBytes = int64_t{1} << 48;
+constexpr int64_t kMostDim = 4096;
+constexpr int64_t kMostBuckets = (int64_t{1} << 24) - 8;  // of a shard: slots are int32
+
+// In the order of Size.
+constexpr NamedSize kSizes[kNumSizes] = {
+    {"buckets", 1, kMostBytes / kBucketBytes},
+    {"slots", 1, kMostBytes},
+    {"dim", 1, kMostDim},
+    {"rows", 1, kMostInt32},
+    {"ids", 0, kMostInt32},
+    {"bags", 0, kMostInt32},
+    {"bags + 1", 1, kMostInt32},
+    {"tables", 0, kMaxTables},
+    {"elements", 0, kMostBytes},
+    {"n", 0, kMostInt32},
+    {"ids of the table", 0, kMostInt32},
+    {"128 * buckets", 0, kMostInt32},
+    {"segments + 1", 1, kMostInt32},
+    {"bytes", 0, kMostBytes},
+    {"bags", 0, kMostInt32 - 1},
+};
+
+// What a buffer may be.
+struct Form {
+  Types types;  // 0: no form
+  int32_t rank;
+  int32_t shape[3];  // of Size, or a number
+};
+
+struct NamedBuffer {
+  BufferRule rule;
+  char const* name;
+  Form forms[2];
+};
+
+constexpr int32_t kBucketWords = kBucketBytes / 4;
+
+// In the order of BufferRule.
+constexpr NamedBuffer kBuffers[] = {
+    {BufferRule::kIndex, "index", {{kU32, 2, {kBuckets, kBucketWords}}, {}}},
+    {BufferRule::kValues, "values", {{kFloats, 2, {kArraySlots, kDim}}, {}}},
+    {BufferRule::kState,
+     "optimizer state",
+     {{kF32, 2, {kArraySlots, kDim}}, {kF32, 1, {kArraySlots}}}},
+    {BufferRule::kCounters, "counters", {{kU32, 3, {kCounterRows, kNumCounters, 2}}, {}}},
+    {BufferRule::kGivenScores, "scores", {{kU32, 1, {kNumTables}}, {}}},
+    {BufferRule::kStamps, "stamps", {{kU32, 2, {kNumTables, 4}}, {}}},
+    {BufferRule::kHyper, "hyper-parameters", {{kF32, 2, {kNumTables, kNumHyperParameters}}, {}}},
+    {BufferRule::kIds, "ids", {{kIntegers, 1, {kNumIds}}, {kU32, 2, {kNumIds, 2}}}},
+    {BufferRule::kPairs, "ids", {{kU32, 2, {kNumIds, 2}}, {}}},
+    {BufferRule::kOffsets, "offsets", {{kS32, 1, {kNumOffsets}}, {}}},
+    {BufferRule::kWeights, "weights", {{kF32, 1, {kNumIds}}, {}}},
+    {BufferRule::kRows, "rows", {{kFloats, 2, {kNumBags, kDim}}, {}}},
+    {BufferRule::kSharedRows, "shared rows", {{kFloats, 1, {kElements}}, {}}},
+    {BufferRule::kGradients, "gradients", {{kFloats, 2, {kNumBags, kDim}}, {}}},
+    {BufferRule::kSharedGradients, "shared gradients", {{kFloats, 1, {kElements}}, {}}},
+    {BufferRule::kSlots, "slots", {{kS32, 1, {kNumIds}}, {}}},
+    {BufferRule::kScale, "scale", {{kF32, 1, {kNumBags}}, {}}},
+    {BufferRule::kUniqueSlots, "unique slots", {{kS32, 1, {kNumUnique}}, {}}},
+    {BufferRule::kRowGradients, "row gradients", {{kF32, 2, {kNumUnique, kDim}}, {}}},
+    {BufferRule::kSlotsOfRows, "slots", {{kS32, 1, {kNumSlots}}, {}}},
+    {BufferRule::kRowValues, "row values", {{kF32, 2, {kNumSlots, kDim}}, {}}},
+    {BufferRule::kRowState, "row states", {{kF32, 2, {kNumSlots, kDim}}, {}}},
+    {BufferRule::kRowNumber, "row states", {{kF32, 1, {kNumSlots}}, {kF32, 2, {kNumSlots, 1}}}},
+    {BufferRule::kRowScores, "row scores", {{kU32, 2, {kNumSlots, 2}}, {}}},
+    {BufferRule::kFirstBucket, "first bucket", {{kS32, 1, {1}}, {}}},
+    {BufferRule::kMinScore, "minimum score", {{kU32, 1, {2}}, {}}},
+    {BufferRule::kKeys, "keys", {{kU32, 2, {kRoom, 2}}, {}}},
+    {BufferRule::kScores, "scores", {{kU32, 2, {kRoom, 2}}, {}}},
+    {BufferRule::kExportedSlots, "slots", {{kS32, 1, {kRoom}}, {}}},
+    {BufferRule::kCount, "count", {{kS32, 1, {1}}, {}}},
+    {BufferRule::kUniqueOf, "unique_of", {{kS32, 1, {kNumIds}}, {}}},
+    {BufferRule::kFirst, "first", {{kS32, 1, {kNumIds}}, {}}},
+    {BufferRule::kStarts, "starts", {{kS32, 1, {kNumStarts}}, {}}},
+    {BufferRule::kBagLengths, "lengths", {{kIntegers, 1, {kLengths}}, {}}},
+    {BufferRule::kMadeOffsets, "offsets", {{kS32, 1, {kNumOffsets}}, {}}},
+    {BufferRule::kMalformed, "malformed", {{kU32, 1, {1}}, {}}},
+    {BufferRule::kWork, "work", {{kU32, 0, {}}, {}}},
+    {BufferRule::kScratch, "scratch", {{kU8, 1, {kBytes}}, {}}},
+};
+
+constexpr bool in_order() {
+  for (size_t i = 0; i < std::size(kBuffers); ++i) {
+    if (static_cast<size_t>(kBuffers[i].rule) != i) return false;
+  }
+  return std::size(kBuffers) == static_cast<size_t>(BufferRule::kNumBufferRules);
+}
+static_assert(in_order(), "a rule for every name");
+
+NamedBuffer const& of(BufferRule rule) { return kBuffers[static_cast<size_t>(rule)]; }
+
+Types type_of(ffi::DataType dtype) {
+  for (auto const& each : kTypes) {
+    if (each.dtype == dtype) return each.type;
+  }
+  return 0;
+}
+
+std::string spelled_types(Types types) {
+  std::string result;
+  for (auto const& each : kTypes) {
+    if ((types & each.type) != 0) result += (result.empty() ? "" : "|") + std::string(each.name);
+  }
+  return result.empty() ? "another type" : result;
+}
+
+std::string spelled(ffi::AnyBuffer const& buffer) {
+  auto result = spelled_types(type_of(buffer.element_type())) + "[";
+  auto const dims = buffer.dimensions();
+  for (size_t axis = 0; axis < dims.size(); ++axis) {
+    result += (axis > 0 ? ", " : "") + std::to_string(dims[axis]);
+  }
+  return result + "]";
+}
+
+}  // namespace
+
+char const* name_of(BufferRule rule) { return of(rule).name; }
+
+bool Sizes::fits(int32_t size, int64_t found) const {
+  if (size >= 0) return found == size;
+  auto const known = values_[-size - 1];
+  auto const& range = kSizes[-size - 1];
+  return found >= range.least && found <= range.most && (known == kUnknown || found == known);
+}
+
+std::string Sizes::spelled(int32_t size) const {
+  if (size >= 0) return std::to_string(size);
+  auto const known = values_[-size - 1];
+  auto const& range = kSizes[-size - 1];
+  if (known != kUnknown) return std::string(range.name) + " = " + std::to_string(known);
+  return std::string(range.name) + " from " + std::to_string(range.least) + " to " +
+         std::to_string(range.most);
+}
+
+std::string Sizes::spelled(BufferRule rule) const {
+  std::string result;
+  for (auto const& form : of(rule).forms) {
+    if (form.types == 0) continue;
+    result += (result.empty() ? "" : ", or ") + spelled_types(form.types) + "[";
+    for (int32_t axis = 0; axis < form.rank; ++axis) {
+      result += (axis > 0 ? ", " : "") + spelled(form.shape[axis]);
+    }
+    result += "]";
+  }
+  return result;
+}
+
+// Of most calls all buffers fit: no string is made before one does not.
+std::string Sizes::check(BufferRule rule, ffi::AnyBuffer const& buffer) {
+  auto const dims = buffer.dimensions();
+  auto const type = type_of(buffer.element_type());
+  for (auto const& form : of(rule).forms) {
+    auto matches = (form.types & type) != 0 && dims.size() == static_cast<size_t>(form.rank);
+    for (int32_t axis = 0; matches && axis < form.rank; ++axis) {
+      matches = fits(form.shape[axis], dims[size_t(axis)]);
+    }
+    if (!matches) continue;
+    for (int32_t axis = 0; axis < form.rank; ++axis) {
+      if (form.shape[axis] < 0) set(static_cast<Size>(form.shape[axis]), dims[size_t(axis)]);
+    }
+    return "";
+  }
+  return "must be " + spelled(rule) + ", not " + dynemb::spelled(buffer);
+}
+
+// ---- attributes ---------------------------------------------------------------------------------
+
+namespace {
+
+struct NumberRule {
+  char const* name;
+  int64_t least, most;
+};
+
+constexpr int64_t kLeastInt64 = std::numeric_limits<int64_t>::min();
+constexpr int64_t kMostInt64 = std::numeric_limits<int64_t>::max();
+
+// In the order of TableField.
+constexpr NumberRule kTableRules[] = {
+    {"num_states", 0, kMaxStates},
+    {"num_buckets", 1, (int64_t{1} << 32) - 1},
+    {"policy", 0, static_cast<int64_t>(ScorePolicy::kCustomized)},
+    {"evicts", 0, 1},
+    {"initializer", 0, static_cast<int64_t>(InitializerKind::kGiven)},
+    {"eval_initializer", 0, static_cast<int64_t>(InitializerKind::kGiven)},
+    {"optimizer", 0, static_cast<int64_t>(OptimizerKind::kAdam)},
+    {"shares", 0, 1},
+    {"first_bucket", 0, kMostBytes / kBucketBytes},
+    {"local_buckets", 1, kMostBuckets},
+    {"first_row", 0, kMostInt32},
+    {"counter_rows", 0, kMostInt32},
+    {"skips_nonfinite", 0, 1},
+    {"hash_seed", kLeastInt64, kMostInt64},
+};
+static_assert(std::size(kTableRules) == kNumTableFields);
+
+// In the order of RowsField.
+#define DYNEMB_ROWS_RULES                                                      \
+  {"array", -1, kMaxFeatures}, {"passed_on", 0, 1}, {"offset", 0, kMostBytes}, \
+      {"group", 0, kMostInt32}, {                                              \
+    "stride", 0, kMostBytes                                                    \
+  }
+
+// In the order of FeatureField.
+constexpr NumberRule kFeatureRules[] = {
+    {"table", 0, kMaxTables - 1},
+    {"pooling", 0, static_cast<int64_t>(Pooling::kNoRows)},
+    {"bag_size", 0, kMostInt32},
+    {"has_weights", 0, 1},
+    DYNEMB_ROWS_RULES,
+};
+static_assert(std::size(kFeatureRules) == kNumFeatureFields);
+
+// In the order of SumsField.
+constexpr NumberRule kSumsRules[] = {
+    {"groups", 0, kMostInt32},
+    {"dim", 1, kMostDim},
+    DYNEMB_ROWS_RULES,
+};
+static_assert(std::size(kSumsRules) == kNumSumsFields);
+#undef DYNEMB_ROWS_RULES
+
+// In the order of PartField.
+constexpr NumberRule kPartRules[] = {
+    {"size", 0, kMostInt32},
+    {"first", 0, kMostInt32},
+    {"owners", 1, kMostInt32},
+    {"hash_seed", kLeastInt64, kMostInt64},
+};
+static_assert(std::size(kPartRules) == kNumPartFields);
+
+struct NamedRecord {
+  char const* name;
+  NumberRule const* rules;
+  size_t count;
+};
+
+// In the order of RecordRule.
+constexpr NamedRecord kRecords[] = {
+    {"tables", kTableRules, std::size(kTableRules)},
+    {"features", kFeatureRules, std::size(kFeatureRules)},
+    {"sums", kSumsRules, std::size(kSumsRules)},
+    {"parts", kPartRules, std::size(kPartRules)},
+};
+
+}  // namespace
+
+std::string check_records(RecordRule rule, ffi::Span<int64_t const> numbers) {
+  auto const& record = kRecords[static_cast<size_t>(rule)];
+  auto const attribute = "attribute '" + std::string(record.name) + "'";
+  if (numbers.size() % record.count != 0) {
+    return attribute + " must have " + std::to_string(record.count) + " numbers for each, not " +
+           std::to_string(numbers.size()) + " in all";
+  }
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    auto const& [name, least, most] = record.rules[i % record.count];
+    if (numbers[i] >= least && numbers[i] <= most) continue;
+    return attribute + ": " + name + " must be from " + std::to_string(least) + " to " +
+           std::to_string(most) + ", not " + std::to_string(numbers[i]);
+  }
+  return "";
+}
+
+}  // namespace dynemb

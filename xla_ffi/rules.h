@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// xla_ffi/rules.h: what every buffer and every attribute of a call must be, in one table each.
+//
+// A kernel trusts its pointers and sizes, so a handler compares all of them before the first byte
+// is touched. A rule names the sizes of a buffer: the first buffer that has a size gives its value,
+// and every later one must agree. So the relations between buffers are the names that they share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "core/table_ref.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace dynemb {
+
+namespace ffi = xla::ffi;
+
+// Sizes that buffers of a call have in common. Positive numbers are sizes themselves.
+enum Size : int32_t {
+  kBuckets = -1,  // of the arrays of a table
+  kArraySlots = -2,
+  kDim = -3,
+  kCounterRows = -4,
+  kNumIds = -5,
+  kNumBags = -6,
+  kNumOffsets = -7,
+  kNumTables = -8,
+  kElements = -9,  // of an array that several features share
+  kNumSlots = -10,
+  kNumUnique = -11,  // places for the sums of a table's rows
+  kRoom = -12,       // places for exported rows
+  kNumStarts = -13,
+  kBytes = -14,
+  kLengths = -15,
+};
+constexpr int kNumSizes = 15;
+
+enum class BufferRule : int32_t {
+  kIndex = 0,
+  kValues,
+  kState,
+  kCounters,
+  kGivenScores,
+  kStamps,
+  kHyper,
+  kIds,
+  kPairs,  // ids as pairs of words only
+  kOffsets,
+  kWeights,
+  kRows,
+  kSharedRows,
+  kGradients,
+  kSharedGradients,
+  kSlots,
+  kScale,
+  kUniqueSlots,
+  kRowGradients,
+  kSlotsOfRows,
+  kRowValues,
+  kRowState,
+  kRowNumber,  // a state of one column
+  kRowScores,
+  kFirstBucket,
+  kMinScore,
+  kKeys,
+  kScores,
+  kExportedSlots,
+  kCount,
+  kUniqueOf,
+  kFirst,
+  kStarts,
+  kBagLengths,
+  kMadeOffsets,
+  kMalformed,
+  kWork,
+  kScratch,
+  kNumBufferRules
+};
+
+// The sizes of one call, as far as they are known.
+class Sizes {
+ public:
+  Sizes() {
+    for (auto& value : values_) value = kUnknown;
+  }
+  void set(Size size, int64_t value) { values_[-size - 1] = value; }
+  bool knows(Size size) const { return get(size) != kUnknown; }
+  int64_t get(Size size) const { return values_[-size - 1]; }
+  template <class... More>
+  void forget(More... sizes) {
+    (set(sizes, kUnknown), ...);
+  }
+  // Empty if the buffer is what the rule says, and then its sizes are known; else what it should
+  // have been, and what it is.
+  std::string check(BufferRule rule, ffi::AnyBuffer const& buffer);
+
+ private:
+  static constexpr int64_t kUnknown = -1;
+
+  bool fits(int32_t size, int64_t found) const;
+  std::string spelled(int32_t size) const;
+  std::string spelled(BufferRule rule) const;
+
+  int64_t values_[kNumSizes];
+};
+
+char const* name_of(BufferRule rule);
+
+// Attributes that are lists of records, all of integers. Empty if each number is in its range.
+enum class RecordRule : int32_t { kTables = 0, kFeatures, kSums, kParts };
+
+std::string check_records(RecordRule rule, ffi::Span<int64_t const> numbers);
+
+}  // namespace dynemb
