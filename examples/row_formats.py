@@ -108,7 +108,7 @@ def compare(learner: DynamicLearner, test: Clicks, batch_size: int) -> list[Line
 def _row_bytes(path: Path) -> float:
     from safetensors.numpy import load_file
 
-    (file,) = path.iterdir()
+    (file,) = path.glob("*.safetensors")
     tensors = load_file(file)
     stored = [tensors[name] for name in ("rows", "scales") if name in tensors]
     return sum(array.nbytes for array in stored) / len(tensors["keys"])

@@ -102,6 +102,8 @@ def _start(
 def sum_bags(table: TableConfig, rows: jax.Array, offsets: jax.Array) -> jax.Array:
     """float32[bags, dim]: sums of rows[offsets[b] : offsets[b + 1]]."""
     bags, n = offsets.shape[0] - 1, rows.shape[0]
+    # No slot reaches an empty bag's row. Sorted offsets agree with the search on which.
+    offsets = jax.lax.cummax(jnp.clip(offsets, 0, n))
     position = jnp.arange(n, dtype=jnp.int32)
     bag = jnp.searchsorted(offsets[1:], position, side="right").astype(jnp.int32)
     slots = jnp.where(position < offsets[-1], bag, -1)

@@ -194,6 +194,7 @@ void check_sums_of_groups(int32_t dim) {
   args->num_tables = args->num_features = 1;
   args->tables[0].dim = dim;
   args->tables[0].local_buckets = 1;
+  args->tables[0].num_groups = kGroups;
   args->features[0] = batch.feature(batch.gradients);
   args->features[0].ids = nullptr;  // there is no table to look into
   args->sums[0] = {nullptr, array.data(), ValueType::kFloat32, places, kGroups};

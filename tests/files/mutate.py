@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import importlib.util
 import json
 import os
 import resource
@@ -72,7 +73,7 @@ def run(
     subprocess.run(
         [sys.executable, "-c", code, str(folder / "sound")],
         check=True,
-        env=_environment(),
+        env=_environment("jax"),
         cwd=HERE,
     )
     packages = {"jax": sys.executable} | ({"torch": torch} if torch else {})
@@ -98,7 +99,7 @@ def _cases(
                 [python, str(HERE / "mutate.py"), *command],
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=_environment(),
+                env=_environment(package),
                 cwd=HERE,
             )
             silent = _wait(process, log)
@@ -227,10 +228,15 @@ def _memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _environment() -> dict[str, str]:
-    torch = ROOT / "jax_dynemb_torch" / "src"
-    path = os.pathsep.join(map(str, (ROOT, torch)))
-    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+def _environment(package: str) -> dict[str, str]:
+    """Lets a case import the package that this process would, installed or not."""
+    if package == "torch":
+        path = ROOT / "jax_dynemb_torch" / "src"
+    else:
+        spec = importlib.util.find_spec("jax_dynemb")
+        assert spec is not None and spec.origin is not None
+        path = Path(spec.origin).parents[1]
+    return os.environ | {"PYTHONPATH": str(path), "OMP_NUM_THREADS": "1"}
 
 
 if __name__ == "__main__":

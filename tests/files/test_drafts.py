@@ -44,7 +44,7 @@ def filled(keys=(1, 2, 3), seed: int = 0):
 @contextlib.contextmanager
 def writer(kind: str, path: Path):
     """A process that is in the midst of writing; yields it and its draft."""
-    command = [sys.executable, "-c", WRITER, kind, str(path)]
+    command = [sys.executable, "-P", "-c", WRITER, kind, str(path)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=environment
@@ -240,7 +240,7 @@ def test_a_process_that_saves_keeps_its_draft(tmp_path):
     path = tmp_path / "run"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(
-        [sys.executable, "-c", script, str(path)],
+        [sys.executable, "-P", "-c", script, str(path)],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,

@@ -610,8 +610,10 @@ Call make_route(World&, Random& random) {
   int64_t n = 0, segment = 0;
   for (auto count = random.below(5); count > 0; --count) {
     auto const size = batch_size(random), owners = random.between(1, 9);
-    parts.integers.insert(parts.integers.end(), {size, segment + random.below(3), owners});
-    segment = parts.integers[parts.integers.size() - 2] + owners;
+    auto const begin = segment + random.below(3);
+    auto const hash_seed = static_cast<int64_t>(random.one_in(2) ? 0 : random.bits());
+    parts.integers.insert(parts.integers.end(), {size, begin, owners, hash_seed});
+    segment = begin + owners;
     n += size;
   }
   segment += random.below(3);

@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """jde.hash_ids: one function of the value and the salt, whatever holds the values."""
 
+import ast
+import re
 import threading
 import time
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +48,19 @@ def test_hashes_are_stable():
         -954673828769121292,
         7649769644155731045,
     ]
+
+
+def test_the_documented_ids_are_right():
+    page = Path(__file__).resolve().parents[2] / "docs/api/ids.md"
+    row = re.compile(r"^\| (`.+`) \| (\S+) \| (-?\d+) \|$", re.MULTILINE)
+    rows = row.findall(page.read_text(encoding="utf-8"))
+    assert len(rows) == 8
+    for values, salt, wanted in rows:
+        for value in re.findall("`(.+?)`", values):
+            given, own = eval(value), ast.literal_eval(salt.strip("`"))
+            assert (
+                reference_id(given, own) == jde.hash_ids([given], own)[0] == int(wanted)
+            )
 
 
 @given(st.lists(VALUES, max_size=12), st.one_of(st.integers(), TEXT))

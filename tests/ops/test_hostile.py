@@ -175,10 +175,6 @@ OFFSETS = {
 }
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="a pooled row of bags out of order may stay unwritten on a CPU",
-)
 @pytest.mark.parametrize("offsets", OFFSETS)
 @pytest.mark.parametrize("pooling", ["sum", "mean"])
 @pytest.mark.parametrize("n", [12, 700])
