@@ -73,12 +73,11 @@ struct SortedGradients {
   }
 };
 
-// Counts the positions whose slots no table has, which have no key. Nearly never there are any, so
-// that each counts for itself.
+// Counts a thread's positions with slots that the table does not have; they get no key. The count
+// is a number until the end: a branch at each position would make the next load wait.
 template <class Op>
-__device__ __forceinline__ void count_foreign(Op const& op, TableRef const& table, int32_t slot,
-                                              uint32_t limit) {
-  if (is_foreign(slot, limit) && op.counts_lost()) fetch_add(table.counters + kLostUpdates, 1);
+__device__ __forceinline__ void count_foreign(Op const& op, TableRef const& table, uint32_t count) {
+  if (count > 0 && op.counts_lost()) fetch_add(table.counters + kLostUpdates, uint64_t{count});
 }
 
 // An array that is cleared beside what a kernel is there for: one launch less.

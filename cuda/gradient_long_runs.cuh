@@ -160,13 +160,14 @@ struct LongRunAdder {
       for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
         squares += square_of(sum_of(rows, c));
       }
-      rate = sink.rate(row, sum_of_tile(tile, squares), loaded, tile.rank == 0);
+      rate = sink.rate_or_none(row, sum_of_tile(tile, squares), loaded, tile.rank == 0);
+      if (is_no_rate(rate)) return;
     } else if (Sink::kChecksRows && sink.looks_ahead()) {
       auto finite = true;
       for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
         finite &= are_finite(sum_of(rows, c));
       }
-      if (!all_of_tile(tile, finite) && sink.skips(row, tile.rank == 0)) return;
+      if (!all_of_tile(tile, finite) && sink.skips(row.table, tile.rank == 0)) return;
     }
     for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
       auto const loaded = sink.load(format, row, c, true);
@@ -184,9 +185,10 @@ struct LongRunAdder {
     auto const sum = mine ? sum_of(rows, column) : float4{0.0f, 0.0f, 0.0f, 0.0f};
     auto rate = 0.0f;
     if (sink.needs_squares(row)) {
-      rate = sink.rate(row, sum_of_tile(tile, square_of(sum)), loaded, tile.rank == 0);
+      rate = sink.rate_or_none(row, sum_of_tile(tile, square_of(sum)), loaded, tile.rank == 0);
+      if (is_no_rate(rate)) return;
     } else if (Sink::kChecksRows && !all_of_tile(tile, are_finite(sum))) {
-      if (sink.skips(row, tile.rank == 0)) return;
+      if (sink.skips(row.table, tile.rank == 0)) return;
     }
     if (mine) sink.store(format, row, column, loaded, sum, rate);
   }

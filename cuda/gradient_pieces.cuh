@@ -99,8 +99,7 @@ struct Piece {
   uint32_t index;       // of the piece in its run
   int32_t slot;         // of its row
   uint32_t first_item;  // the item at the start of the run, if the piece is all of it
-  float number;  // what is known of the whole row: its squares, then its rate; or not 0 if a column
-                 // is not finite
+  float number;         // of an optimizer that needs the whole row: its squares, then its rate
 };
 
 // Bits for the positions of a block and for those after it that its last piece may take.

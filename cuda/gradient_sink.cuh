@@ -9,13 +9,16 @@
 //   mark(table_index, table, slot)   what tells whether the row is new: kUnwritten if so
 //   learning_rate(table_index)       of a sink that needs nothing else of an optimizer; or anything
 //   needs_squares(row)               whether the optimizer looks at the whole row first; then
-//   rate(row, squares, loaded)       the factor of the gradient, by all lanes; stores what it keeps
-//                                    of the row, by the lane for which `stores` holds
+//   rate(row, squares, loaded, stores)   the factor of the gradient, by all lanes; the lane for which
+//                                    `stores` holds stores what it keeps of the row
+//   rate_or_none(row, ...)           the same, or kNoRateBits for a row that is skipped
 //   store(format, row, column, loaded, sum, rate)
-//   kChecksRows                      whether a row is looked at as a whole before it is stored:
-//   looks_ahead()                    rows of several steps too, in a walk of their own, and
-//   skips(row, counts)               whether a row whose sum is not finite stays as it is; a lane
-//                                    for which `counts` holds counts it
+//   any_needs_squares()              the same of any row
+//   kChecksRows                      whether sums without a rate are checked before they are stored
+//   looks_ahead()                    whether rows of several steps have a walk for that, or for
+//                                    squares
+//   skips(table, counts)             whether rows whose sums are not finite stay as they are; the
+//                                    lane for which `counts` holds counts one
 //   kRowwise                         every row has a rate, found from Loaded::row_state
 //   kAhead, kWarps                   gradients of a tile on their way; warps of a multiprocessor
 #pragma once
@@ -24,6 +27,7 @@
 
 #include "core/row.h"
 #include "core/table_ref.h"
+#include "core/value_type.h"
 #include "cuda/row_format.cuh"
 #include "cuda/warp.cuh"
 
@@ -88,6 +92,32 @@ __device__ __forceinline__ float square_of(float4 const& v) {
 __device__ __forceinline__ bool are_finite(float4 const& v) {
   return v.x * 0.0f + v.y * 0.0f + v.z * 0.0f + v.w * 0.0f == 0.0f;
 }
+
+// Whether a magnitude is 2 or more, as that of a number that is not finite is: one bit of each.
+// Most gradients are smaller, and half an instruction for each of them is all that this takes.
+template <int kCount>
+__device__ __forceinline__ bool any_is_large(float4 const (&all)[kCount]) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (auto const& v : all) {
+    bits |= float_bits(v.x) | float_bits(v.y) | float_bits(v.z) | float_bits(v.w);
+  }
+  return (bits & 0x4000'0000u) != 0;
+}
+
+// Not finite if one of the numbers is not; seldom also where all are.
+template <int kCount>
+__device__ __forceinline__ float sum_of_all(float4 const (&all)[kCount]) {
+  auto sum = 0.0f;
+#pragma unroll
+  for (auto const& v : all) sum += (v.x + v.y) + (v.z + v.w);
+  return sum;
+}
+
+// The rate of a row that stays as it is: a NaN that no arithmetic gives.
+constexpr uint32_t kNoRateBits = 0x7fc0'5417u;
+
+__device__ __forceinline__ bool is_no_rate(float rate) { return float_bits(rate) == kNoRateBits; }
 
 // By all lanes of a tile.
 __device__ __forceinline__ bool all_of_tile(RowTile const& tile, bool value) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/finite.h"
 #include "cuda/gradient_long_runs.cuh"
 #include "cuda/gradient_pieces.cuh"
 #include "cuda/gradient_sink.cuh"
@@ -22,8 +23,6 @@ struct PiecesCall {
   bool counts_lost;
   Sink sink;
 };
-
-constexpr float kNotFinite = 1.0f;  // Piece::number of a row that is looked at, but has no squares
 
 template <class Formats>
 __device__ __forceinline__ auto format_of(GradientRow const& row) {
@@ -60,6 +59,10 @@ struct PieceSummer {
     first = share() + __ffs(static_cast<int>(begins)) - 1;
     last = end_of(share() + 31 - __clz(static_cast<int>(begins)));
   }
+
+  __device__ PieceSummer(PieceMemory<Shape, Sink::kStates>& memory,
+                         PiecesCall<SortKey, Sink> const& call, RowTile const& tile, int32_t last)
+      : memory(memory), call(call), tile(tile), last(last) {}
 
   // Of a warp that is one tile: kPositions / Shape::warps.
   __device__ __forceinline__ int32_t positions_of_share() const {
@@ -100,19 +103,18 @@ struct PieceSummer {
     *reinterpret_cast<float4*>(to) = sum;
   }
 
-  // What becomes of a sum, if not all columns are in one step: first the whole row is looked at,
-  // for its squares or for a column that is not finite; then the update.
-  struct LookAhead {
+  // What becomes of a sum, if not all columns are in one step: first the squares of the whole row;
+  // then the update.
+  struct AddSquares {
     static constexpr bool kLoads = false;
     static constexpr bool kFindsRates = false;
+    static constexpr bool kChecksRows = Sink::kChecksRows;
     __device__ __forceinline__ void operator()(PieceSummer const& me, typename Sink::Loaded const&,
                                                int32_t position, int32_t /*column*/,
                                                float4 const& sum, float /*rate*/) const {
-      auto const row = me.row_of(me.memory.endings[position], position);
-      auto const number = me.call.sink.needs_squares(row) ? sum_of_tile(me.tile, square_of(sum))
-                          : all_of_tile(me.tile, are_finite(sum)) ? 0.0f
-                                                                  : kNotFinite;
-      if (me.tile.rank == 0) me.memory.pieces[position].number += number;
+      if (!me.call.sink.any_needs_squares()) return;
+      auto const squares = sum_of_tile(me.tile, square_of(sum));
+      if (me.tile.rank == 0) me.memory.pieces[position].number += squares;
     }
   };
 
@@ -120,6 +122,7 @@ struct PieceSummer {
   struct Apply {
     static constexpr bool kLoads = true;
     static constexpr bool kFindsRates = kOneStep && Sink::kRowwise;  // before the sums go on
+    static constexpr bool kChecksRows = kOneStep && Sink::kChecksRows;
     __device__ __forceinline__ void operator()(PieceSummer const& me,
                                                typename Sink::Loaded const& loaded,
                                                int32_t position, int32_t column, float4 const& sum,
@@ -133,10 +136,9 @@ struct PieceSummer {
         return;
       }
       auto const& sink = me.call.sink;
-      if (sink.needs_squares(row)) {
-        if (!kFindsRates) rate = me.template rate<kOneStep>(piece, row, loaded, column, sum);
-      } else if (Sink::kChecksRows && !me.template is_row_finite<kOneStep>(piece, sum)) {
-        if (sink.skips(row, column == 0)) return;
+      if (!kFindsRates && sink.needs_squares(row)) {
+        rate = me.template rate<kOneStep>(piece, row, loaded, column, sum);
+        if (is_no_rate(rate)) return;
       }
       if (column < row.dim) {
         sink.store(format_of<Formats>(row.table), row, column, loaded, sum, rate);
@@ -144,10 +146,29 @@ struct PieceSummer {
     }
   };
 
-  template <bool kOneStep>
-  __device__ __forceinline__ bool is_row_finite(Piece const& piece, float4 const& sum) const {
-    if constexpr (kOneStep) return all_of_tile(tile, are_finite(sum));
-    return piece.number == 0.0f;
+  // The sums of the rows on their way.
+  struct Sums {
+    float4 of[kAhead];
+  };
+
+  // Drops the rows whose sums are not finite, where their tables skip such rows (core/finite.h):
+  // their positions end no row any more. One vote is for all rows on their way, so it is seldom
+  // called. It is a function of its own, since its registers would be missing in the walk.
+  static __device__ __noinline__ void drop_rows(PieceMemory<Shape, Sink::kStates>& memory,
+                                                PiecesCall<SortKey, Sink> const& call, RowTile tile,
+                                                int32_t first, int32_t last, Sums sums) {
+    auto const me = PieceSummer(memory, call, tile, last);
+#pragma unroll
+    for (int r = 0; r < kAhead; ++r) {
+      auto const position = first + r;
+      if (position > last || memory.endings[position].end != End::kRun) continue;
+      if (all_of_tile(tile, are_finite(sums.of[r]))) continue;
+      auto const row = me.row_of(memory.endings[position], position);
+      if (call.sink.needs_squares(row)) continue;  // its rate says whether it is skipped
+      if (!call.sink.skips(row.table, tile.rank == 0)) continue;
+      if (tile.rank == 0) memory.endings[position].end = End::kNone;
+    }
+    __syncwarp(tile.mask());
   }
 
   template <bool kOneStep>
@@ -156,12 +177,12 @@ struct PieceSummer {
                                         float4 const& sum) const {
     if constexpr (kOneStep) {
       auto const squares = sum_of_tile(tile, square_of(sum));
-      return call.sink.rate(row, squares, loaded, tile.rank == 0);
+      return call.sink.rate_or_none(row, squares, loaded, tile.rank == 0);
     } else {
       auto const number = piece.number;
       __syncwarp(tile.mask());                           // every lane has its number, and the state
       if (column != tile.first_column()) return number;  // the rate, from the first step
-      auto const found = call.sink.rate(row, number, loaded, tile.rank == 0);
+      auto const found = call.sink.rate_or_none(row, number, loaded, tile.rank == 0);
       if (tile.rank == 0) piece.number = found;
       __syncwarp(tile.mask());
       return found;
@@ -180,6 +201,18 @@ struct PieceSummer {
 
     static __device__ __forceinline__ int32_t lanes_of_each(PieceSummer const& me) {
       return me.tile.lanes / kAhead;
+    }
+
+    // Whether the row is skipped for its squares; then its position ends no row any more.
+    static __device__ __noinline__ bool drops_row(PieceMemory<Shape, Sink::kStates>& memory,
+                                                  PiecesCall<SortKey, Sink> const& call,
+                                                  int32_t position, float squares) {
+      auto& ending = memory.endings[position];
+      if (is_finite(squares) || !call.sink.skips(call.view.tables[ending.table], true)) {
+        return false;
+      }
+      ending.end = End::kNone;
+      return true;
     }
 
     // Of the row that the exchange leaves to this lane: rank / lanes_of_each, in fewer
@@ -224,8 +257,12 @@ struct PieceSummer {
       for (int distance = 16 / kAhead; distance > 0; distance /= 2) {
         if (distance < lanes) sum += __shfl_xor_sync(kFullWarp, sum, distance);
       }
+      auto stores = wanted && (tile.rank & (lanes - 1)) == 0;
+      if (__any_sync(kFullWarp, stores && !is_finite(sum))) {
+        stores = stores && !drops_row(me.memory, me.call, position, sum);
+        __syncwarp();
+      }
       auto const row = me.row_of(me.memory.endings[position], position);
-      auto const stores = wanted && (tile.rank & (lanes - 1)) == 0;
       typename Sink::Loaded loaded;
       loaded.row_state = state;
       auto const rate = me.call.sink.rate(row, sum, loaded, stores);
@@ -246,7 +283,8 @@ struct PieceSummer {
   __device__ __forceinline__ void walk(int32_t column, Then const& then) const {
     auto const bound = GradientRow::bound_of(column);
     float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
-    auto const stop = Then::kFindsRates ? stop_of_warp() : last;
+    constexpr auto kTogether = Then::kFindsRates || Then::kChecksRows;
+    auto const stop = kTogether ? stop_of_warp() : last;
 #pragma unroll 1
     for (auto base = first; base <= stop; base += kAhead) {
       RawQuad quad[kAhead];
@@ -255,7 +293,7 @@ struct PieceSummer {
       for (int r = 0; r < kAhead; ++r) {
         // Past the last one, once more: the sum is not used.
         auto const& from = memory.rows[min(base + r, last)];
-        auto const wanted = from.has_column(bound) && (!Then::kFindsRates || base <= last);
+        auto const wanted = from.has_column(bound) && (!kTogether || base <= last);
         quad[r] = load_quad_if(wanted, format_of<Formats>(from), from.row, column, from.dim());
       }
       if constexpr (Then::kLoads) {
@@ -281,12 +319,16 @@ struct PieceSummer {
           if (ends(base + r)) then(*this, loaded[r], base + r, column, sums[r], rates[r]);
         }
       } else {
+        Sums sums;
+#pragma unroll
+        for (int r = 0; r < kAhead; ++r) sums.of[r] = sum = add(sum, min(base + r, last), quad[r]);
+        if (Then::kChecksRows && __any_sync(kFullWarp, any_is_large(sums.of)) &&
+            __any_sync(kFullWarp, !is_finite(sum_of_all(sums.of)))) {
+          drop_rows(memory, call, tile, base, last, sums);
+        }
 #pragma unroll
         for (int r = 0; r < kAhead; ++r) {
-          auto const position = min(base + r, last);
-          sum = add(sum, position, quad[r]);
-          if (base + r > last || memory.endings[position].end == End::kNone) continue;
-          then(*this, loaded[r], position, column, sum, 0.0f);
+          if (ends(base + r)) then(*this, loaded[r], base + r, column, sums.of[r], 0.0f);
         }
       }
     }
@@ -311,7 +353,7 @@ struct PieceSummer {
       walk(column, Apply<true>{});
     } else if constexpr (Shape::long_rows) {
       if (call.sink.looks_ahead()) {
-        for (int32_t c = 0; c < columns; c += tile.step()) walk(c + column, LookAhead{});
+        for (int32_t c = 0; c < columns; c += tile.step()) walk(c + column, AddSquares{});
         __syncwarp(tile.mask());
       }
       for (int32_t c = 0; c < columns; c += tile.step()) walk(c + column, Apply<false>{});

@@ -77,29 +77,35 @@ __device__ __forceinline__ void make_keys(KeysCall<Size, SortKey, Op> const& p,
   auto const& call = p.prologue.call;
   auto const& feature = call.features[range.feature];
   auto const& of_keys = call.tables[feature.table];
-  auto const limit = slot_limit(of_keys, feature, p.prologue.op.stamp_of(feature.table));
   auto const table = static_cast<SortKey>(feature.table) << p.slot_bits;
   auto* const keys = p.keys + call.first_item[range.feature];
-  // Asked for together: nobody can tell that a key written is not a slot to be read.
-  for (auto base = range.begin + threadIdx.x; base < range.end; base += kItemsOfRow) {
-    int32_t slots[kItemsInFlight];
+  // Loaded together: the compiler cannot know that no key written is a slot to be read.
+  int32_t slots[kItemsInFlight];
+  auto const load = [&](int64_t base) {
 #pragma unroll
     for (int u = 0; u < kItemsInFlight; ++u) {
       auto const position = base + u * kKeysThreads;
-      slots[u] = position < range.end ? feature.slots[position] : -1;
+      slots[u] = position < range.end ? feature.slots[position] : kPaddingSlot;
     }
+  };
+  auto base = range.begin + threadIdx.x;
+  load(base);  // before the limit, whose loads take as long
+  auto const limit = slot_limit(of_keys, feature, p.prologue.op.stamp_of(feature.table));
+  uint32_t foreign = 0;
+  for (; base < range.end; base += kItemsOfRow, load(base)) {
 #pragma unroll
     for (int u = 0; u < kItemsInFlight; ++u) {
       auto const position = base + u * kKeysThreads;
       if (position >= range.end) break;
       auto const live = is_live(slots[u], limit);
-      if (!live) count_foreign(p.prologue.op, of_keys, slots[u], limit);
+      foreign += is_foreign(slots[u], limit) ? 1 : 0;
       auto const key =
           live ? table | static_cast<SortKey>(slots[u]) : SortedGradients<SortKey>::kNoRow;
       keys[position] = key;
       atomicAdd(counts + (static_cast<uint32_t>(key) & p.layout.digit_mask()), 1u);
     }
   }
+  count_foreign(p.prologue.op, of_keys, foreign);
 }
 
 template <class Size, class SortKey, class Op>

@@ -57,11 +57,17 @@ struct ReduceRows {
     return {};
   }
   __device__ __forceinline__ bool needs_squares(SummedRow<0> const&) const { return false; }
+  __device__ __forceinline__ bool any_needs_squares() const { return false; }
   __device__ __forceinline__ bool looks_ahead() const { return false; }
-  __device__ __forceinline__ bool skips(SummedRow<0> const&, bool) const { return false; }
+  __device__ __forceinline__ bool skips(TableRef const&, bool) const { return false; }
   __device__ __forceinline__ float mark(int32_t, TableRef const&, int32_t) const { return 0.0f; }
   __device__ __forceinline__ float learning_rate(int32_t) const { return 0.0f; }
   __device__ __forceinline__ float rate(SummedRow<0> const&, float, Loaded const&, bool) const {
+    return 0.0f;
+  }
+
+  __device__ __forceinline__ float rate_or_none(SummedRow<0> const&, float, Loaded const&,
+                                                bool) const {
     return 0.0f;
   }
 

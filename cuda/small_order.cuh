@@ -72,11 +72,12 @@ __device__ __forceinline__ void sort_table(SmallOrderCall<Size, SortKey, Op> con
   auto const* const slots = first_feature.slots;
   auto const current = is_current(table, p.prologue.op.stamp_of(first_feature.table));
   auto const limit_of_one = current ? slot_limit(table, first_feature) : 0;
+  uint32_t foreign = 0;
   auto const get = [&](uint32_t i) {
     auto const [slot, limit] = one_feature ? GivenSlot{slots[i], limit_of_one}
                                            : slot_of_item(call, segment, current, first + i);
     auto const live = is_live(slot, limit);
-    if (!live) count_foreign(p.prologue.op, table, slot, limit);
+    foreign += is_foreign(slot, limit) ? 1 : 0;
     return SortPair{live ? static_cast<uint32_t>(slot) : kNoSlot, first + i};
   };
   auto const put = [&](uint32_t i, SortPair pair) {
@@ -86,6 +87,7 @@ __device__ __forceinline__ void sort_table(SmallOrderCall<Size, SortKey, Op> con
   };
   SliceSorter{memory, num_items, cluster_rank(), cluster_size(), p.layout.bits_of_pass}.run(
       p.layout.passes, get, put);
+  count_foreign(p.prologue.op, table, foreign);
 }
 
 template <class Size, class SortKey, class Op>

@@ -33,10 +33,6 @@ constexpr int kAnyKind = -1;
 constexpr int kAheadOf[] = {3, 2, 4, 2};
 constexpr int kWarpsOf[] = {36, 32, 32, 32};
 
-// The rate of a row that is skipped; that of a row that is updated is finite, or its table skips
-// none.
-constexpr float kNoRate = __builtin_nanf("");
-
 template <int kKind>
 struct UpdateRows {
   static constexpr int kAhead = kKind == kAnyKind ? 2 : kAheadOf[kKind];
@@ -104,14 +100,18 @@ struct UpdateRows {
     return is_rowwise(kind_of(row.table_index));
   }
 
+  __device__ __forceinline__ bool any_needs_squares() const {
+    return kKind == kAnyKind || kRowwise;
+  }
+
   __device__ __forceinline__ bool looks_ahead() const {
-    return kKind == kAnyKind || kRowwise || checks_long_rows;
+    return any_needs_squares() || checks_long_rows;
   }
 
   // Seldom called: the table is not read where a sum is finite.
-  __device__ __forceinline__ bool skips(Row const& row, bool counts) const {
-    if (row.table.skips_nonfinite == 0) return false;
-    if (counts) fetch_add(row.table.counters + kNonfinite, uint64_t{1});
+  __device__ __forceinline__ bool skips(TableRef const& table, bool counts) const {
+    if (table.skips_nonfinite == 0) return false;
+    if (counts) fetch_add(table.counters + kNonfinite, uint64_t{1});
     return true;
   }
 
@@ -123,12 +123,17 @@ struct UpdateRows {
 
   __device__ __forceinline__ float rate(Row const& row, float squares, Loaded const& loaded,
                                         bool stores) const {
-    if (!is_finite(squares) && skips(row, stores)) return kNoRate;
     auto const mean = approximate_quotient(squares, static_cast<float>(row.dim));
     auto state = loaded.row_state;
     auto const result = rowwise_adagrad_rate(optimizers[row.table_index], mean, &state);
     if (stores) *row.states.at(0) = state;
     return result;
+  }
+
+  __device__ __forceinline__ float rate_or_none(Row const& row, float squares, Loaded const& loaded,
+                                                bool stores) const {
+    if (is_finite(squares) || !skips(row.table, stores)) return rate(row, squares, loaded, stores);
+    return float_from_bits(kNoRateBits);
   }
 
   // Read beside the sum of a row, this would be one more step on the way to its end.
@@ -165,7 +170,6 @@ struct UpdateRows {
         break;
       }
       case OptimizerKind::kRowwiseAdagrad:
-        if (!is_finite(rate) && row.table.skips_nonfinite != 0) return;
         add_scaled(w, -rate, g);
         break;
       case OptimizerKind::kAdam: {
