@@ -9,7 +9,7 @@
 //   mark(table_index, table, slot)   what tells whether the row is new: kUnwritten if so
 //   learning_rate(table_index)       of a sink that needs nothing else of an optimizer; or anything
 //   needs_squares(row)               whether the optimizer looks at the whole row first; then
-//   rate(row, squares, loaded, stores)   the factor of the gradient, by all lanes; the lane for which
+//   rate(row, squares, loaded, ...)  the factor of the gradient, by all lanes; the lane for which
 //                                    `stores` holds stores what it keeps of the row
 //   rate_or_none(row, ...)           the same, or kNoRateBits for a row that is skipped
 //   store(format, row, column, loaded, sum, rate)
