@@ -105,9 +105,8 @@ class RowGradients {
   }
 
  private:
-  // Apart: no instruction set asks faster, so the loops for each of them call one copy.
   template <Cache cache>
-  __attribute__((noinline)) void prefetch_entries(size_t begin, size_t end) const {
+  void prefetch_entries(size_t begin, size_t end) const {
     auto const* const gradients = list_.gradients();
     auto const limit = std::min<size_t>(end, begin + kRowsAtOnce);
     with_prefetch<cache>(bytes_, [&](auto const& prefetch) {

@@ -61,10 +61,9 @@ void for_each_partition(Gradients const& gradients, ThreadPool const& pool, Body
   });
 }
 
-// Apart, as RowGradients::prefetch_entries is.
 template <Cache cache>
-__attribute__((noinline)) void prefetch_rows(TableRef const& table, PartitionRows const& rows,
-                                             int64_t first_slot, size_t begin, size_t end) {
+void prefetch_rows(TableRef const& table, PartitionRows const& rows, int64_t first_slot,
+                   size_t begin, size_t end) {
   auto const bytes = bytes_of(table.value_type) * table.dim;
   with_prefetch<cache>(bytes, [&](auto const& prefetch) {
     auto const* const first = static_cast<char const*>(table.values) + first_slot * bytes;
@@ -86,8 +85,6 @@ template <class V, class Gradients>
 void update_partition(Gradients const& gradients, TableRef const& table, Optimizer const& optimizer,
                       int64_t first_slot, std::vector<float>& sums) {
   auto const& rows = gradients.rows();
-  auto const is_rowwise_kind = is_rowwise(optimizer.kind);
-  auto const skips = table.skips_nonfinite != 0;
   uint64_t skipped = 0;
   auto const most = sums.size() / size_t(table.dim);
   auto const end_from = [&](size_t begin) { return std::min(begin + most, rows.size()); };
@@ -105,20 +102,12 @@ void update_partition(Gradients const& gradients, TableRef const& table, Optimiz
     prefetch(second, begin + kTurnsAhead * most);
     prefetch(first, begin + count);
     RowUpdates updates;
+    updates.count = static_cast<int>(count);
     for (size_t i = 0; i < count; ++i) {
-      auto const* const sum = gradients.sum_of(begin + i, sums.data() + i * size_t(table.dim));
-      auto const slot = first_slot + rows.slot(begin + i);
-      auto const square = is_rowwise_kind ? mean_of_squares(sum, table.dim) : 0.0f;
-      auto const finite =
-          is_rowwise_kind ? is_finite(square) : !skips || all_finite(sum, table.dim);
-      if (skips && !finite) {
-        ++skipped;
-        continue;
-      }
-      if (has_unwritten_states(table, slot)) initialize_states(ScalarGroup{}, table, slot);
-      updates.append(slot, sum, square);
+      updates.gradients[i] = gradients.sum_of(begin + i, sums.data() + i * size_t(table.dim));
+      updates.slots[i] = first_slot + rows.slot(begin + i);
     }
-    update_rows<V>(table, optimizer, updates);
+    skipped += static_cast<uint64_t>(update_rows<V>(table, optimizer, updates));
   }
   if (skipped > 0) fetch_add(table.counters + kNonfinite, skipped);
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/finite.h"
+#include "core/group.h"
 #include "core/macros.h"
 #include "core/optimizer.h"
 #include "core/row.h"
@@ -34,14 +35,18 @@ inline float mean_of_squares(float const* values, int32_t count) {
   return sum_of_squares(values, count) / static_cast<float>(count);
 }
 
-// Looks at all columns, without a branch, so that it is vectorised.
+// Whether a magnitude is 2 or more, as that of a number that is not finite is: one bit of each.
+// Most gradients are smaller, and a vector of them takes one instruction.
+inline bool any_is_large(float const* values, int32_t count) {
+  uint32_t bits = 0;
+  for (int32_t i = 0; i < count; ++i) bits |= float_bits(values[i]);
+  return (bits & 0x40000000u) != 0;
+}
+
 inline bool all_finite(float const* values, int32_t count) {
-  uint32_t largest = 0;
-  for (int32_t i = 0; i < count; ++i) {
-    auto const magnitude = float_bits(values[i]) & 0x7fffffffu;
-    largest = magnitude > largest ? magnitude : largest;
-  }
-  return is_finite(float_from_bits(largest));
+  auto finite = true;
+  for (int32_t i = 0; i < count; ++i) finite &= is_finite(values[i]);
+  return finite;
 }
 
 template <class V>
@@ -88,28 +93,47 @@ void update_row(TableRef const& table, Optimizer const& optimizer, int64_t slot,
 
 constexpr int kRowsTogether = 8;
 
-// Some rows and the dim columns of their summed gradients.
+// Rows that are updated together, and the dim columns of the summed gradient of each.
 struct RowUpdates {
   int count = 0;
   int64_t slots[kRowsTogether];
   float const* gradients[kRowsTogether];
   float squares[kRowsTogether];  // means over the columns, where the optimizer has a rate for a row
 
-  void append(int64_t slot, float const* gradient, float square) {
-    slots[count] = slot;
-    gradients[count] = gradient;
-    squares[count++] = square;
+  // Drops the rows whose gradients are not finite (core/finite.h); returns how many.
+  int drop_nonfinite(Optimizer const& optimizer, int32_t dim) {
+    auto const all = count;
+    count = 0;
+    for (int i = 0; i < all; ++i) {
+      slots[count] = slots[i];
+      gradients[count] = gradients[i];
+      squares[count] = squares[i];
+      count += is_rowwise(optimizer.kind) ? is_finite(squares[i]) : all_finite(gradients[i], dim);
+    }
+    return all - count;
   }
 };
 
-template <class V>
-void update_rows(TableRef const& table, Optimizer const& optimizer, RowUpdates const& rows) {
-  if (!is_rowwise(optimizer.kind)) {
-    for (int i = 0; i < rows.count; ++i) {
-      update_row<V>(table, optimizer, rows.slots[i], rows.gradients[i]);
-    }
-    return;
+inline void find_squares(RowUpdates& rows, int32_t dim) {
+  for (int i = 0; i < rows.count; ++i) {
+    rows.squares[i] = mean_of_squares(rows.gradients[i], dim);
   }
+}
+
+// Whether all gradients are finite for sure; one look at all rows together.
+inline bool surely_finite(Optimizer const& optimizer, RowUpdates const& rows, int32_t dim) {
+  if (is_rowwise(optimizer.kind)) {
+    auto sum = 0.0f;
+    for (int i = 0; i < rows.count; ++i) sum += rows.squares[i];
+    return is_finite(sum);
+  }
+  auto large = false;
+  for (int i = 0; i < rows.count; ++i) large |= any_is_large(rows.gradients[i], dim);
+  return !large;
+}
+
+template <class V>
+void update_rowwise(TableRef const& table, Optimizer const& optimizer, RowUpdates const& rows) {
   float rates[kRowsTogether];
   for (int i = 0; i < rows.count; ++i) {
     auto* const state = state_at(table, 0, rows.slots[i]);
@@ -118,6 +142,26 @@ void update_rows(TableRef const& table, Optimizer const& optimizer, RowUpdates c
   for (int i = 0; i < rows.count; ++i) {
     subtract(rates[i], rows.gradients[i], table.dim, row_at<V>(table, rows.slots[i]));
   }
+}
+
+// Returns how many rows it skipped, since their gradients are not finite.
+template <class V>
+int update_rows(TableRef const& table, Optimizer const& optimizer, RowUpdates& rows) {
+  if (is_rowwise(optimizer.kind)) find_squares(rows, table.dim);
+  auto const checks = table.skips_nonfinite != 0 && !surely_finite(optimizer, rows, table.dim);
+  auto const skipped = checks ? rows.drop_nonfinite(optimizer, table.dim) : 0;
+  for (int i = 0; i < rows.count; ++i) {
+    auto const slot = rows.slots[i];
+    if (has_unwritten_states(table, slot)) initialize_states(ScalarGroup{}, table, slot);
+  }
+  if (is_rowwise(optimizer.kind)) {
+    update_rowwise<V>(table, optimizer, rows);
+  } else {
+    for (int i = 0; i < rows.count; ++i) {
+      update_row<V>(table, optimizer, rows.slots[i], rows.gradients[i]);
+    }
+  }
+  return skipped;
 }
 
 }  // namespace dynemb::cpu
