@@ -60,6 +60,7 @@ PYTHON_FLOORS = {
     # Leaves: data and checks that every floor above may use.
     "_compiler_options": 3,
     "_hash_ids": 3,
+    "_kind_of": 3,
     "_ids": 3,
     "_seed": 3,
     "_types": 3,
@@ -75,11 +76,12 @@ PYTHON_FLOORS = {
     "optim._optax_state": 3,
     "optim._row_local": 3,
     "ops": 4,
-    "table": 5,
-    "sharding": 5,
-    "tt": 5,
-    "optim": 6,
-    "storage": 6,
+    "engines": 5,
+    "engines.shard": 5,
+    "engines.local": 5,
+    "engines.mesh": 5,
+    "table": 6,
+    "optim": 7,
     "nnx": 8,
     "stored": 8,
     "checkpoint": 8,
@@ -179,6 +181,35 @@ def check_python(root: Path) -> Iterator[str]:
         yield from check_module(tree, path.relative_to(root), parts)
 
 
+def check_circles(root: Path) -> Iterator[str]:
+    """Yields one sentence for each circle of imports between packages of a floor."""
+    package_root = root / PACKAGE
+    edges: dict[str, set[str]] = {}
+    for path in sorted(package_root.rglob("*.py")):
+        parts = module_parts(path, package_root)
+        own = known_module(parts)
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        for _, imported in imported_names(tree, parts):
+            target = known_module(imported[1:]) if imported[0] == PACKAGE else None
+            if own in PYTHON_FLOORS and target in PYTHON_FLOORS and own != target:
+                edges.setdefault(own, set()).add(target)
+    for own in sorted(edges):
+        for target in sorted(reached_from(edges, own)):
+            if own < target and own in reached_from(edges, target):
+                yield f"'{own}' and '{target}' import each other; move what both use."
+
+
+def reached_from(edges: dict[str, set[str]], start: str) -> set[str]:
+    """Returns the modules that a module imports, through others too."""
+    reached: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for target in edges.get(waiting.pop(), set()) - reached:
+            reached.add(target)
+            waiting.append(target)
+    return reached
+
+
 def known_module(parts: list[str]) -> str | None:
     """Returns the longest dotted prefix that is the oracle or has a floor."""
     for length in range(len(parts), 0, -1):
@@ -225,7 +256,7 @@ def check_edge(where: str, own: str, target: str) -> Iterator[str]:
 def main(arguments: list[str]) -> int:
     """Checks the repository; returns the exit status."""
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
-    violations = [*check_cpp(root), *check_python(root)]
+    violations = [*check_cpp(root), *check_python(root), *check_circles(root)]
     for violation in violations:
         print(violation)
     if not violations:

@@ -21,9 +21,9 @@ from jax_dynemb.checkpoint._fields import read_fields
 from jax_dynemb.checkpoint._index import layout_of, split_index
 from jax_dynemb.checkpoint._layout import ITEM, SCHEMA_FILE, Directory
 from jax_dynemb.checkpoint._tree import Place
-from jax_dynemb.ops._stamps import new_stamp
-from jax_dynemb.ops._state import TableState, empty_arrays, empty_state, states_of_rows
-from jax_dynemb.sharding._collection import init
+from jax_dynemb.engines.mesh._columns import join_columns
+from jax_dynemb.engines.shard._counters import counter_values
+from jax_dynemb.ops._state import TableState, empty_state, states_of_rows
 from jax_dynemb.stored import (
     Schema,
     StoredTable,
@@ -34,8 +34,6 @@ from jax_dynemb.stored import (
 )
 from jax_dynemb.table import Exported
 from jax_dynemb.table._chunks import insert_chunks
-from jax_dynemb.table._columns import join_columns
-from jax_dynemb.table._stats import counter_values
 
 _CHUNK_BYTES = 1 << 26
 # What a table filled again takes over; rows are counted as they are stored.
@@ -174,13 +172,7 @@ def state_of(place: Place, leaves: Sequence[Any]) -> TableState:
     given = jax.tree.unflatten(jax.tree.structure(abstract), leaves)
     if all(isinstance(leaf, jax.Array) for leaf in leaves):
         return clear_table(place.coll, place.name, given)
-    if place.coll.placement is not None:
-        name = place.coll.state_name(place.name)
-        return init(place.coll, _no_seed(), (name,))[name]
-    shardings = jax.tree.map(lambda leaf: leaf.sharding, given)
-    some = place.coll.sharing_arrays(place.name)
-    make = jax.jit(empty_arrays, static_argnums=0, out_shardings=shardings)
-    return make(some, [_no_seed()] * len(some), jnp.asarray(new_stamp()))
+    return place.coll.engine.empty(place.name, given)
 
 
 def fill(
@@ -205,7 +197,7 @@ def fill(
         carried["step"] = 0  # Adam's bias correction counts from here
     coll, name = place.coll, place.name
     arrays = {coll.state_name(name): state}
-    left = stored.rows - counter_values(coll.counted(arrays, name))["rows"]
+    left = stored.rows - counter_values(coll.engine.counted(arrays, name))["rows"]
     carried["evicted"] = stored.counters["evicted"] + left
     if "scores" not in anew:
         carried["clock"] = stored.counters["clock"]
@@ -215,7 +207,7 @@ def fill(
             f"Table '{place.name}': {left} of {stored.rows} rows found no place in "
             "their bucket, those with the lowest scores."
         )
-    return set_counters(state, carried, coll.counter_rows(name)), notes
+    return set_counters(state, carried, coll.engine.counter_rows(name)), notes
 
 
 def _no_seed() -> jax.Array:

@@ -48,26 +48,8 @@ class Place:
     def schema(self) -> Schema:
         """What a checkpoint says about the table, and about its part of the arrays."""
         schema = Schema.of(self.config)
-        schema = dataclasses.replace(schema, hash_seed=self.config.hash_seed)
-        if self.coll.placement is None:
-            block = self.coll.local_config(self.name).block
-            if block is None:
-                return schema
-            return dataclasses.replace(
-                schema,
-                arrays=block.arrays,
-                first_bucket=block.first_bucket,
-                first_row=block.first_row,
-            )
-        stack = self.coll.placement.stack_of(self.name)
-        if stack.sharding == "column_wise":
-            return dataclasses.replace(schema, column_parts=stack.shards)
-        if stack.places == 1:
-            return schema
-        place = stack.place_of(self.name)
-        return dataclasses.replace(
-            schema, arrays=stack.name, place=place, places=stack.places
-        )
+        extent = self.coll.engine.extent(self.name)
+        return dataclasses.replace(schema, hash_seed=self.config.hash_seed, **extent)
 
 
 def flatten(tree: Any) -> tuple[dict[Path, Any], Any]:

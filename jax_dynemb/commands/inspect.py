@@ -17,8 +17,8 @@ from rich.table import Table
 
 from jax_dynemb import _ffi
 from jax_dynemb.commands._open import add_verify, open_tables
+from jax_dynemb.engines.shard._scores import PACKED
 from jax_dynemb.stored import Schema, StoredTable
-from jax_dynemb.table._scores import PACKED
 
 _BINS = 8
 _BAR = 24  # characters

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jax_dynemb.engines import States
 from jax_dynemb.export._tensor_file import TensorFile
 from jax_dynemb.stored import FORMAT_VERSION, check_whole
 from jax_dynemb.stored import _safetensors as files
@@ -18,7 +19,6 @@ from jax_dynemb.stored._files import new_file
 from jax_dynemb.stored._lock import one_at_a_time
 from jax_dynemb.stored._write_side_file import write_manifest
 from jax_dynemb.table import Tables
-from jax_dynemb.table._tables import States
 
 
 def delta(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jax_dynemb.engines import States
 from jax_dynemb.export._dynamicemb_table import DynamicEmbReport, TableWriter
 from jax_dynemb.stored import StoredTable, live_table
 from jax_dynemb.stored import _dynamicemb_format as files
@@ -19,7 +20,6 @@ from jax_dynemb.stored._files import new_directory
 from jax_dynemb.stored._progress import progress_bar
 from jax_dynemb.stored._write_side_file import write_side_file
 from jax_dynemb.table import Tables
-from jax_dynemb.table._tables import States
 
 Counts = Mapping[str, tuple[np.ndarray, np.ndarray]]
 _DIST_TYPES = ("roundrobin", "hash_roundrobin")

@@ -13,13 +13,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from jax_dynemb.engines.shard._scores import PACKED
 from jax_dynemb.stored import StoredTable, fmix64
 from jax_dynemb.stored import _dynamicemb_format as files
 from jax_dynemb.stored._dynamicemb_buckets import lossless_capacity
 from jax_dynemb.stored._files import Background
 from jax_dynemb.stored._write_side_file import RunningSums
 from jax_dynemb.table import Exported
-from jax_dynemb.table._scores import PACKED
 
 
 @dataclasses.dataclass(frozen=True)

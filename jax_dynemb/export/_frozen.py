@@ -14,15 +14,14 @@ import jax.numpy as jnp
 
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines import States
+from jax_dynemb.engines.mesh import MeshEngine
+from jax_dynemb.engines.mesh._stacks import Stack
 from jax_dynemb.ops import _lookup
 from jax_dynemb.ops._layout import FeatureInput, one_row_each
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.optim._fused import sgd
-from jax_dynemb.sharding._maintenance import local_shards
-from jax_dynemb.sharding._placement import placement_of
-from jax_dynemb.sharding._stacks import Stack
 from jax_dynemb.table import Tables
-from jax_dynemb.table._tables import States
 
 Device = Any  # a jax.Device; type checkers can not see that class
 # The parts of one table on several devices, as tables of one device.
@@ -79,14 +78,16 @@ def _on_one_device(
     coll: Tables, state: States, device: Device | None
 ) -> tuple[Tables, States]:
     """Tables of a mesh without optimizer states, on one of its devices or another."""
-    placement = placement_of(coll)
+    engine = coll.engine
+    assert isinstance(engine, MeshEngine)  # see frozen
+    placement = engine.placement.here()
     if device is None:
         assert isinstance(placement.mesh, jax.sharding.Mesh)  # outside of shard_map
         device = placement.mesh.devices.flat[0]
     states = {}
     for name, table in coll.tables.items():
         stack = placement.stack_of(name)
-        parts = local_shards(coll, table, state[stack.name])
+        parts = engine.shards(state, name)
         _check_all_here(table, stack, len(parts))
         join = _columns_joined if stack.sharding == "column_wise" else _rows_joined
         states[name] = join(parts, device)

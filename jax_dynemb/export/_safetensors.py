@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jax_dynemb.engines import States
 from jax_dynemb.export._perfect_hash import MIXED, perfect_hash
 from jax_dynemb.export._row_formats import RowFormat, row_format
 from jax_dynemb.export._sort import Columns, SortedRows
@@ -26,7 +27,6 @@ from jax_dynemb.stored._files import new_directory
 from jax_dynemb.stored._progress import progress_bar
 from jax_dynemb.stored._write_side_file import write_manifest
 from jax_dynemb.table import Tables
-from jax_dynemb.table._tables import States
 
 # The keys of the two rows behind the last: that of padding, and of an unknown id.
 EXTRA_KEYS = np.array([-1, -2], np.int64)

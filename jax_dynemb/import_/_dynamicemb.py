@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.engines import States
+from jax_dynemb.engines.shard._counters import counter_values
 from jax_dynemb.import_._imported import Imported, lost_rows
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.stored import _dynamicemb_format as files
@@ -21,8 +23,6 @@ from jax_dynemb.stored._dynamicemb import open_dump
 from jax_dynemb.stored._progress import progress_bar
 from jax_dynemb.table import Exported, Tables
 from jax_dynemb.table._chunks import insert_chunks
-from jax_dynemb.table._stats import counter_values
-from jax_dynemb.table._tables import States
 
 
 def dynamicemb(
@@ -105,9 +105,10 @@ class _Reader:
             optimizer=self._takes_states,
             scores=self._takes_scores,
         )
-        counted = self._coll.counted({self._coll.state_name(self.name): new}, self.name)
+        arrays = {self._coll.state_name(self.name): new}
+        counted = self._coll.engine.counted(arrays, self.name)
         self._note_losses(counter_values(counted)["rows"])
-        rows = self._coll.counter_rows(self.name)
+        rows = self._coll.engine.counter_rows(self.name)
         return set_counters(new, self._counters(counted), rows)
 
     def _chunks(self, advance: Any) -> Iterator[Exported]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jax_dynemb.table._tables import States
+from jax_dynemb.engines import States
 
 
 class Imported(NamedTuple):

@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from jax_dynemb.engines import States
+from jax_dynemb.engines.shard._counters import counter_values
 from jax_dynemb.import_._imported import Imported, lost_rows
 from jax_dynemb.stored import StoredTable, clear_table
 from jax_dynemb.stored import _safetensors as files
@@ -15,8 +17,6 @@ from jax_dynemb.stored._chain import base_files
 from jax_dynemb.stored._progress import progress_bar
 from jax_dynemb.table import Exported, Tables
 from jax_dynemb.table._chunks import insert_chunks
-from jax_dynemb.table._stats import counter_values
-from jax_dynemb.table._tables import States
 
 
 def safetensors(
@@ -70,7 +70,7 @@ def safetensors(
                 optimizer=False,
                 scores=False,
             )
-            rows = counter_values(coll.counted(new, name))["rows"]
+            rows = counter_values(coll.engine.counted(new, name))["rows"]
             notes += [f"Table '{name}': {n}" for n in lost_rows(rows, table.rows)]
     return Imported(new, {}, tuple(notes))
 

@@ -123,7 +123,7 @@ class TableModule(nnx.Module):
         scores: Mapping[str, jax.Array] | None,
         train: bool | None,
     ) -> dict[str, jax.Array]:
-        ids = _given.by_feature(self.coll, ids)
+        ids = _given.by_feature(self.coll.engine.catalog, ids)
         weights = dict(weights or {})
         if stray := sorted(set(weights) - set(ids)):
             raise ValueError(

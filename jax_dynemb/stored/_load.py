@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator, Mapping
 
 import jax
@@ -14,13 +13,12 @@ import numpy as np
 from jax_dynemb import _ffi
 from jax_dynemb._ids import PADDING
 from jax_dynemb.config import TableConfig
-from jax_dynemb.ops._state import TableState, cleared_state
-from jax_dynemb.sharding._collection import clear
-from jax_dynemb.sharding._hosts import on_host
+from jax_dynemb.engines.shard import joined, part
+from jax_dynemb.engines.shard._counters import counter_values
+from jax_dynemb.ops._host import on_host
+from jax_dynemb.ops._state import TableState
 from jax_dynemb.stored._hash import bucket_of
 from jax_dynemb.table import Exported, Tables
-from jax_dynemb.table._chunks import joined, part
-from jax_dynemb.table._stats import counter_values
 
 # Counted once in the whole table; every other counter is the same in each row of the
 # counter array (core/table_ref.h).
@@ -108,19 +106,16 @@ def _buckets(keys: np.ndarray, config: TableConfig) -> np.ndarray:
 
 def clear_table(coll: Tables, name: str, state: TableState) -> TableState:
     """The table without rows, in the same memory; ``state`` is given away."""
-    if coll.placement is not None:
-        return _clear_on_mesh(coll, name, state)
     places = jax.tree.map(lambda array: array.sharding, state)
     clear = jax.jit(
-        cleared_state, static_argnums=0, donate_argnums=1, out_shardings=places
+        _cleared, static_argnums=(0, 1), donate_argnums=2, out_shardings=places
     )
-    return clear(coll.local_config(name), state)
+    return clear(coll, name, state)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
-def _clear_on_mesh(coll: Tables, name: str, state: TableState) -> TableState:
+def _cleared(coll: Tables, name: str, state: TableState) -> TableState:
     arrays = coll.state_name(name)
-    return clear(coll, {arrays: state}, (name,))[arrays]
+    return coll.engine.clear({arrays: state}, (name,))[arrays]
 
 
 def set_counters(

@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from jax_dynemb.engines import States
+from jax_dynemb.engines.shard._counters import counter_values
 from jax_dynemb.stored._schema import Schema
 from jax_dynemb.table import Exported, Tables
-from jax_dynemb.table._export import export_index
-from jax_dynemb.table._stats import counter_values
-from jax_dynemb.table._tables import States
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,13 +41,13 @@ def live_table(coll: Tables, state: States, name: str) -> StoredTable:
       ValueError: other processes hold a part of it.
     """
     check_whole(coll, state, name)
-    counters = counter_values(coll.counted(state, name))
+    counters = counter_values(coll.engine.counted(state, name))
     return StoredTable(
         schema=Schema.of(coll.tables[name], counters["step"]),
         rows=counters["rows"],
         counters=counters,
         chunks=lambda: coll.export(state, name),
-        index=lambda: export_index(coll._parts(state, name)),
+        index=lambda: coll.engine.index(state, name),
     )
 
 

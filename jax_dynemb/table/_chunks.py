@@ -6,25 +6,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 
 from jax_dynemb import _ids
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.shard import Exported, joined, part
+from jax_dynemb.engines.shard._scores import words_of
 from jax_dynemb.ops._state import TableState
-from jax_dynemb.table._export import Exported
-from jax_dynemb.table._scores import words_of
 
 if TYPE_CHECKING:
-    from jax_dynemb.table._contents import Contents
+    from jax_dynemb.table._tables import Tables
 
 _BATCH_BYTES = 1 << 26
 
 
 def insert_chunks(
-    coll: Contents,
+    coll: Tables,
     name: str,
     state: TableState,
     chunks: Iterable[Exported],
@@ -65,7 +65,7 @@ def insert_chunks(
 
 
 def erase_keys(
-    coll: Contents, name: str, state: TableState, keys: np.ndarray
+    coll: Tables, name: str, state: TableState, keys: np.ndarray
 ) -> TableState:
     """Removes keys from a table; ``state`` is given away."""
     size = 1 << 16
@@ -81,7 +81,7 @@ def erase_keys(
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
 def _insert(
-    coll: Contents,
+    coll: Tables,
     name: str,
     state: TableState,
     ids: jax.Array,
@@ -100,7 +100,7 @@ def _insert(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
-def _erase(coll: Contents, name: str, state: TableState, ids: jax.Array) -> TableState:
+def _erase(coll: Tables, name: str, state: TableState, ids: jax.Array) -> TableState:
     arrays = coll.state_name(name)
     return coll.erase({arrays: state}, {name: ids})[arrays]
 
@@ -135,31 +135,6 @@ def _batches(chunks: Iterable[Exported], size: int) -> Iterator[Exported]:
                 waiting, count = [], 0
     if count:
         yield _padded(joined(waiting), size)
-
-
-def part(chunk: Exported, which: Any) -> Exported:
-    """Some rows of a chunk; ``which`` indexes its arrays."""
-    return Exported(
-        keys=chunk.keys[which],
-        rows=chunk.rows[which],
-        scores=chunk.scores[which],
-        optimizer_state={k: v[which] for k, v in chunk.optimizer_state.items()},
-    )
-
-
-def joined(chunks: list[Exported]) -> Exported:
-    """Chunks one after the other."""
-    if len(chunks) == 1:
-        return chunks[0]
-    return Exported(
-        keys=np.concatenate([each.keys for each in chunks]),
-        rows=np.concatenate([each.rows for each in chunks]),
-        scores=np.concatenate([each.scores for each in chunks]),
-        optimizer_state={
-            name: np.concatenate([each.optimizer_state[name] for each in chunks])
-            for name in chunks[0].optimizer_state
-        },
-    )
 
 
 def _padded(chunk: Exported, size: int) -> Exported:

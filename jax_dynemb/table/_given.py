@@ -9,21 +9,19 @@ OrderedDict, whose order JAX keeps.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import jax
 from jax.core import Tracer
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb._kind_of import kind_of
+from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.engines import Catalog, Engine
+from jax_dynemb.engines.shard._scores import customized
 from jax_dynemb.jagged import Jagged
 from jax_dynemb.ops._state import TableState
-
-if TYPE_CHECKING:
-    from jax_dynemb.table._declared import Declared
-
-T = TypeVar("T")
+from jax_dynemb.optim._numbers import check_number
 
 
 def configs_of(tables: Any) -> tuple[TableConfig, ...]:
@@ -44,33 +42,49 @@ def configs_of(tables: Any) -> tuple[TableConfig, ...]:
         )
     if not isinstance(tables, Iterable):
         raise TypeError(
-            f"Tables takes a list of TableConfig, not {_kind(tables)}: write "
+            f"Tables takes a list of TableConfig, not {kind_of(tables)}: write "
             "jde.Tables([jde.TableConfig(name=..., dim=..., capacity=...)])."
         )
     configs = tuple(tables)
     for config in configs:
         if not isinstance(config, TableConfig):
             raise TypeError(
-                f"Tables takes a list of TableConfig, but it has {_kind(config)} in "
+                f"Tables takes a list of TableConfig, but it has {kind_of(config)} in "
                 "it: write jde.TableConfig(name=..., dim=..., capacity=...) for each."
             )
     return configs
 
 
-def check_mesh(mesh: Any) -> None:
-    """Refuses a second table, or an axis, where the mesh belongs.
+def check_mesh(mesh: Any, axis: Any, axis_name: Any, share_arrays: bool) -> None:
+    """Refuses what contradicts itself, and a second table where the mesh belongs.
 
     Raises:
       TypeError: it is no mesh.
+      ValueError: an axis without a mesh, or a mesh beside what is for one device.
     """
     if mesh is not None and not hasattr(mesh, "axis_names"):
         raise TypeError(
-            f"mesh must be a jax.sharding.Mesh, not {_kind(mesh)}. All tables go into "
-            "one list: jde.Tables([first, second], mesh=...)."
+            f"mesh must be a jax.sharding.Mesh, not {kind_of(mesh)}. All tables go "
+            "into one list: jde.Tables([first, second], mesh=...)."
+        )
+    if mesh is None and axis is not None:
+        raise ValueError(
+            f"axis={axis!r} names an axis of a mesh, so mesh=... is needed too; "
+            "inside your own shard_map write axis_name=... instead of both."
+        )
+    if mesh is not None and axis_name is not None:
+        raise ValueError(
+            f"axis_name={axis_name!r} takes the place of mesh= and axis=; with a "
+            "mesh, which works inside a shard_map too, write axis=..."
+        )
+    if share_arrays and (mesh is not None or axis_name is not None):
+        raise ValueError(
+            "share_arrays=True is for one device. On a mesh tables of one shape "
+            "share arrays if their TableConfig has sharding='table_wise'."
         )
 
 
-def by_feature(tables: Declared, ids: Any) -> dict[str, Any]:
+def by_feature(tables: Catalog, ids: Any) -> dict[str, Any]:
     """The ids of a lookup in the order of the configs.
 
     Args:
@@ -86,18 +100,13 @@ def by_feature(tables: Declared, ids: Any) -> dict[str, Any]:
         tables.config_of(feature)
     if not ids:
         raise ValueError("ids must have one feature or more")
-    ordered = in_order(tables, ids)
+    ordered = tables.in_order(ids)
     for feature, each in ordered.items():
         check_ids(tables.config_of(feature), feature, each)
     return ordered
 
 
-def in_order(tables: Declared, values: Mapping[str, T]) -> OrderedDict[str, T]:
-    """What is given by feature, in the order of the configs and their feature_names."""
-    return OrderedDict((f, values[f]) for f in tables.features if f in values)
-
-
-def by_table(tables: Declared, ids: Any, call: str) -> dict[str, Any]:
+def by_table(tables: Catalog, ids: Any, call: str) -> dict[str, Any]:
     """The ids of an insert or erase, checked.
 
     Raises:
@@ -140,7 +149,7 @@ def check_ids(config: TableConfig, feature: str, ids: Any) -> None:
         )
 
 
-def check_states(tables: Declared, state: Any, call: str) -> None:
+def check_states(engine: Engine, state: Any, call: str) -> None:
     """Refuses a state that is no dict of tables.
 
     Raises:
@@ -153,7 +162,7 @@ def check_states(tables: Declared, state: Any, call: str) -> None:
             "rows, found, state = coll.find(...)."
         )
     if isinstance(state, TableState):
-        name = next(iter(tables.tables))
+        name = next(iter(engine.catalog.tables))
         raise TypeError(
             f"{call}: state is the TableState of one table; pass the dict of all that "
             f"init returns, e.g. {{'{name}': state}}."
@@ -161,9 +170,9 @@ def check_states(tables: Declared, state: Any, call: str) -> None:
     if not isinstance(state, Mapping):
         raise TypeError(
             f"{call}: state must be the dict of TableState that coll.init() returns, "
-            f"not {_kind(state)}."
+            f"not {kind_of(state)}."
         )
-    arrays = {tables.state_name(name) for name in tables.tables}
+    arrays = {engine.state_name(name) for name in engine.catalog.tables}
     if not arrays & set(state):
         raise TypeError(
             f"{call}: state has {sorted(map(str, state))}, but the arrays of these "
@@ -186,34 +195,88 @@ def check_values(state: Any, call: str) -> None:
         )
 
 
-def check_gradients(d_rows: Any) -> None:
-    """Refuses gradients that are not by feature.
-
-    Raises:
-      TypeError: with what to write.
-    """
-    if not isinstance(d_rows, Mapping):
-        raise TypeError(
-            f"d_rows must be a dict by feature like the rows of the lookup, not "
-            f"{_kind(d_rows)}: write {{feature: gradient}}, or take jax.grad with "
-            "respect to rows as lookup returned them."
-        )
-
-
 def _check_mapping(ids: Any, what: str, key: str, known: Iterable[str]) -> None:
     if isinstance(ids, Mapping):
         return
     names = list(known)
     raise TypeError(
-        f"{what} must be a dict by {key}, not {_kind(ids)}: write {{'{names[0]}': ids}}"
-        f". The {key}s of these tables are {names}."
+        f"{what} must be a dict by {key}, not {kind_of(ids)}: write "
+        f"{{'{names[0]}': ids}}. The {key}s of these tables are {names}."
     )
 
 
-def _kind(x: Any) -> str:
-    """How a message names a value."""
-    if hasattr(x, "dtype") and hasattr(x, "shape"):
-        return f"an array {x.dtype}{list(x.shape)}"
-    if isinstance(x, type):
-        return f"the class {x.__name__}"
-    return f"a {type(x).__name__}" if not isinstance(x, str) else repr(x)
+def weights_of(
+    tables: Catalog, ids: Mapping[str, Any], weights: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Returns the weights of a lookup, checked.
+
+    Raises:
+      ValueError: they belong to no ids, or their table does not pool.
+    """
+    weights = {k: w for k, w in (weights or {}).items() if w is not None}
+    unknown = set(weights) - set(ids)
+    if unknown:
+        raise ValueError(f"weights for {sorted(unknown)}, but no ids for them")
+    for feature in weights:
+        config = tables.config_of(feature)
+        if config.pooling is None:
+            raise ValueError(
+                f"Feature '{feature}' has weights, but table '{config.name}' does "
+                "not pool. Set pooling='sum' or 'mean', or multiply the rows."
+            )
+    return weights
+
+
+def scores_of(
+    tables: Catalog, scores: Mapping[str, Any] | None
+) -> dict[str, jax.Array]:
+    """Returns the score of a lookup for each table; 0 where none was passed.
+
+    Raises:
+      ValueError: a table keeps its own scores, or a score is out of range.
+    """
+    scores = scores or {}
+    for name in scores:
+        if tables.table(name).score_strategy is not ScoreStrategy.CUSTOMIZED:
+            raise ValueError(
+                f"Table '{name}' keeps its own scores; give scores only to tables "
+                "with score_strategy='customized'."
+            )
+    return {name: customized(name, scores.get(name, 0)) for name in tables.tables}
+
+
+def hyper_of(
+    tables: Catalog,
+    learning_rate: Any,
+    hyper: Mapping[str, Mapping[str, Any]] | None,
+) -> dict[str, dict[str, Any]]:
+    """Merges the hyper-parameters of one update, by table and name.
+
+    Raises:
+      TypeError: the learning rate is a schedule.
+      ValueError: a table has an optax optimizer, or a number is out of range.
+    """
+    merged = {name: dict(numbers) for name, numbers in (hyper or {}).items()}
+    if callable(learning_rate):
+        raise TypeError(
+            "learning_rate=... of apply_gradients takes a number, not a schedule: "
+            "write learning_rate=schedule(step), or give the schedule to the "
+            "table's optimizer."
+        )
+    if learning_rate is not None:
+        by_table = (
+            learning_rate
+            if isinstance(learning_rate, Mapping)
+            else dict.fromkeys(tables.tables, learning_rate)
+        )
+        for name, rate in by_table.items():
+            merged.setdefault(name, {})["learning_rate"] = rate
+    for name in merged:
+        if not hasattr(tables.table(name).optimizer, "kind"):
+            raise ValueError(
+                f"Table '{name}' has an optax optimizer: its hyper-parameters are "
+                "part of the transformation. Give it a schedule instead."
+            )
+        for field, number in merged[name].items():
+            check_number(f"Table '{name}'", field, number)
+    return merged

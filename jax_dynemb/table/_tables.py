@@ -4,26 +4,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self
 
+import jax
+import numpy as np
 from jax.sharding import Mesh
 
 from jax_dynemb import _ffi
 from jax_dynemb._seed import seed_words
 from jax_dynemb.config import TableConfig
-from jax_dynemb.ops._stamps import new_stamp
+from jax_dynemb.engines import Catalog, Engine, States
+from jax_dynemb.engines.local import LocalEngine
+from jax_dynemb.engines.mesh import (
+    MeshEngine,
+    Placement,
+    Plan,
+    make_placement,
+    make_plan,
+)
+from jax_dynemb.engines.shard import Exported, Query, _scores
+from jax_dynemb.engines.shard._grow import larger
 from jax_dynemb.ops._state import TableState
-from jax_dynemb.sharding import _collection as _on_mesh
-from jax_dynemb.sharding._placement import make_placement, placement_of
-from jax_dynemb.sharding._plan import Plan, make_plan
-from jax_dynemb.table import _blocks, _given, _grow
-from jax_dynemb.table._contents import Contents
-from jax_dynemb.table._declared import States as States
-from jax_dynemb.table._steps import Steps
+from jax_dynemb.table import _chunks, _given
+from jax_dynemb.table._operations import Operations
 
 
-class Tables(Steps, Contents):
+class Tables(Operations):
     """Embedding tables that share their calls. Static and hashable; holds no arrays.
 
     Every function takes the state and returns it, and none changes its argument, so
@@ -34,8 +43,7 @@ class Tables(Steps, Contents):
     Attributes:
       tables: configs by table name.
       features: table names by feature name.
-      placement: the mesh and how tables lie on it; None on one device.
-      share_arrays: whether tables of one width share arrays on one device.
+      engine: holds the tables and runs the operations.
     """
 
     def __init__(
@@ -83,30 +91,53 @@ class Tables(Steps, Contents):
           TypeError: something else than a list of configs.
           ValueError: a table or feature name occurs twice, or the mesh does not suit.
         """
-        configs = _given.configs_of(tables)
-        _given.check_mesh(mesh)
-        if mesh is None and axis is not None:
-            raise ValueError(
-                f"axis={axis!r} names an axis of a mesh, so mesh=... is needed too; "
-                "inside your own shard_map write axis_name=... instead of both."
-            )
-        if mesh is not None and axis_name is not None:
-            raise ValueError(
-                f"axis_name={axis_name!r} takes the place of mesh= and axis=; with a "
-                "mesh, which works inside a shard_map too, write axis=..."
-            )
-        if share_arrays and (mesh is not None or axis_name is not None):
-            raise ValueError(
-                "share_arrays=True is for one device. On a mesh tables of one shape "
-                "share arrays if their TableConfig has sharding='table_wise'."
-            )
-        placement = None
-        if mesh is not None or axis_name is not None:
+        _given.check_mesh(mesh, axis, axis_name, share_arrays)
+        catalog = Catalog(_given.configs_of(tables))
+        if mesh is None and axis_name is None:
+            self.engine = LocalEngine.of(catalog, share_arrays)
+        else:
             axes = axis if axis_name is None else axis_name
             placement = make_placement(
                 mesh, axes, exchange_factor, exchange_dtype, exchange_pooled
             )
-        self._take(configs, placement, share_arrays)
+            self.engine = MeshEngine.of(catalog, placement)
+
+    def with_tables(self, tables: Iterable[TableConfig]) -> Self:
+        """Holds other tables on the same devices, those of equal names at their places.
+
+        Args:
+          tables: one config a table.
+        """
+        return self._with_engine(self.engine.with_configs(tables))
+
+    def _with_engine(self, engine: Engine) -> Self:
+        new = object.__new__(type(self))
+        new.engine = engine
+        return new
+
+    def __eq__(self, other: object) -> bool:
+        """Compares the configs, their order and the devices."""
+        return isinstance(other, Tables) and self.engine == other.engine
+
+    def __hash__(self) -> int:
+        """Hashes the configs, so that jit takes a collection as a static argument."""
+        return hash(self.engine)
+
+    def __repr__(self) -> str:
+        """Shows names and sizes."""
+        tables = self.tables.values()
+        inner = ", ".join(f"{c.name}: {c.num_slots} x {c.dim}" for c in tables)
+        return f"Tables({inner})"
+
+    @property
+    def placement(self) -> Placement | None:
+        """The mesh and how tables lie on it; None on one device."""
+        return getattr(self.engine, "placement", None)
+
+    @property
+    def share_arrays(self) -> bool:
+        """Whether tables of one width share arrays on one device."""
+        return getattr(self.engine, "share_arrays", False)
 
     def init(self, seed: Any = 0) -> States:
         """Empty tables on the default device, or each shard on its own device.
@@ -119,10 +150,7 @@ class Tables(Steps, Contents):
           States by table name; see ``state_name``.
         """
         _ffi.check_platform()
-        if self.placement is not None:
-            return _on_mesh.init(self, seed_words(seed))
-        placed = tuple(self._placed.values())
-        return _blocks.init(placed, seed_words(seed), new_stamp())
+        return self.engine.init(seed_words(seed))
 
     def plan(self, ids: Mapping[str, int] | None = None) -> Plan:
         """Where the tables lie and what a step exchanges; print it.
@@ -137,8 +165,8 @@ class Tables(Steps, Contents):
         """
         for feature in ids or {}:
             self.config_of(feature)
-        placement = self.placement and placement_of(self)
-        return make_plan(placement, self._key[0], ids or {})
+        placement = self.placement and self.placement.here()
+        return make_plan(placement, self.engine.catalog.configs, ids or {})
 
     def partition_specs(self) -> dict[str, TableState]:
         """A ``PartitionSpec`` for each array of the state, for your own shard_map.
@@ -150,17 +178,7 @@ class Tables(Steps, Contents):
             raise ValueError(
                 "these Tables have no mesh; give jde.Tables mesh=... or axis_name=..."
             )
-        return {s.name: self.placement.state_spec(s) for s in self.placement.stacks}
-
-    def clear(self, state: States) -> States:
-        """The tables without rows; counters start again, seeds stay.
-
-        Args:
-          state: the tables.
-        """
-        if self.placement is not None:
-            return _on_mesh.clear(self, state)
-        return _blocks.clear(self._placed.values(), state)
+        return self.placement.state_specs(self.placement.stacks)
 
     def grow(
         self, state: States, capacities: Mapping[str, int]
@@ -190,6 +208,142 @@ class Tables(Steps, Contents):
           ...     coll, state = coll.grow(state, {"cat": 4_000_000})
         """
         _given.check_values(state, "grow")
-        for name in capacities:
-            self._table(name)
-        return _grow.grow(self, state, capacities)
+        engine, configs = self.engine, dict(self.tables)
+        for name, capacity in capacities.items():
+            config = larger(engine.catalog.table(name), capacity)
+            for other in engine.growing_together(name):
+                configs[other] = _with_capacity(configs[other], config.capacity)
+        factors = {
+            name: config.num_buckets // self.tables[name].num_buckets
+            for name, config in configs.items()
+        }
+        new = dict(state)
+        for arrays in {self.state_name(name): None for name in capacities}:
+            here = {n: f for n, f in factors.items() if self.state_name(n) == arrays}
+            if max(here.values()) > 1:
+                new[arrays] = _grown(engine, tuple(here.items()), state[arrays])
+        return self.with_tables(configs.values()), new
+
+    def export(
+        self,
+        state: States,
+        table: str,
+        *,
+        min_score: int = 0,
+        since: int | None = None,
+        known_keys: np.ndarray | None = None,
+        chunk_buckets: int | None = None,
+    ) -> Iterator[Exported]:
+        """Streams the live rows of a table to the host. Not for use inside jit.
+
+        On several hosts each process streams the rows of its own devices.
+
+        With ``since`` and ``known_keys`` it streams what a replica needs to become
+        equal to this table, see ``apply_delta``. Call it between an update and the
+        next lookup: a row counts as changed if a lookup or an insert used it.
+
+        Args:
+          state: the tables.
+          table: which one.
+          min_score: rows with a lower score are left out. Scores of LFU and
+            customized tables are the count or the given score times 2**32.
+          since: rows that no lookup used since are left out: what ``get_score`` said
+            when the replica was made.
+          known_keys: int64[n], the keys that the replica holds. Those that left since
+            come first, as ``removed`` of a chunk without rows.
+          chunk_buckets: buckets of 128 rows read at a time; about 256 MB if None.
+
+        Yields:
+          Keys, rows, scores and optimizer states of some rows.
+        """
+        _given.check_states(self.engine, state, "export")
+        _given.check_values(state, "export")
+        name = self.engine.catalog.table(table).name
+        query = Query(min_score, since, known_keys, chunk_buckets)
+        return self.engine.export(state, name, query)
+
+    def apply_delta(
+        self, state: States, table: str, delta: Iterable[Exported]
+    ) -> States:
+        """Brings a replica up to date. Not for use inside jit.
+
+        Its capacity may differ, but a smaller replica may have no room for a row.
+
+        Args:
+          state: the replica; the table's arrays are given away.
+          table: which one.
+          delta: what ``export`` of the original streams, in its order.
+        """
+        _given.check_values(state, "apply_delta")
+        name, arrays = self.engine.catalog.table(table).name, self.state_name(table)
+        new = state[arrays]
+        for chunk in delta:
+            if chunk.removed is not None:
+                new = _chunks.erase_keys(self, name, new, chunk.removed)
+            new = _chunks.insert_chunks(self, name, new, [chunk])
+        return state | {arrays: new}
+
+    def get_score(self, state: States) -> dict[str, int]:
+        """By table, the clock that its next lookup will have: a mark for ``export``.
+
+        The clock counts training lookups, also those that ``insert`` makes: one a
+        call and table. ``find``, ``erase`` and updates leave it alone. The clock of a
+        timestamp table is the time in nanoseconds.
+
+        Args:
+          state: the tables.
+        """
+        _given.check_states(self.engine, state, "get_score")
+        _given.check_values(state, "get_score")
+        counted = {name: self.engine.counted(state, name) for name in self.tables}
+        return {name: _scores.next_score(each) for name, each in counted.items()}
+
+    def set_score(self, state: States, scores: Mapping[str, int]) -> States:
+        """Lets the next lookup of some tables have this clock, such as a global step.
+
+        Args:
+          state: the tables.
+          scores: by table; those that count lookups only, and never backwards.
+
+        Raises:
+          ValueError: the table has another clock, or it is ahead already.
+        """
+        _given.check_values(state, "set_score")
+        engine, new = self.engine, dict(state)
+        for name, score in scores.items():
+            config, arrays = engine.catalog.table(name), self.state_name(name)
+            counted, rows = engine.counted(new, name), engine.counter_rows(name)
+            new[arrays] = _scores.set_score(
+                config, counted, new[arrays], rows, int(score)
+            )
+        return new
+
+    def stats(self, state: States) -> dict[str, int | float]:
+        """Counters as numbers, by "table/name"; waits for the device.
+
+        rows, capacity, load_factor; fullest_bucket and mean_bucket, rows of the
+        fullest bucket and on average (see concepts/tables.md); since the start:
+        inserted and evicted rows, refused ids (no place was left), lost_updates
+        (gradients whose row had left), step (updates) and lookups.
+
+        The rows of buckets are counted when this is called: devices read 128 bytes of
+        each bucket, one sixteenth of the index, and nothing of the rows.
+
+        Raises:
+          RuntimeError: a table with ``on_full="error"`` has refused ids.
+          TypeError: inside jit, where there are no numbers yet.
+        """
+        _given.check_states(self.engine, state, "stats")
+        _given.check_values(state, "stats")
+        return self.engine.stats(state)
+
+
+def _with_capacity(config: TableConfig, capacity: int) -> TableConfig:
+    return dataclasses.replace(config, capacity=max(capacity, config.capacity))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _grown(
+    engine: Engine, factors: tuple[tuple[str, int], ...], arrays: TableState
+) -> TableState:
+    return engine.grow(arrays, dict(factors))

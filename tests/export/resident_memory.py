@@ -18,8 +18,9 @@ from pathlib import Path
 import numpy as np
 
 import jax_dynemb as jde
+from jax_dynemb.engines.shard import _export
 from jax_dynemb.stored import _dynamicemb
-from jax_dynemb.table import _chunks, _export
+from jax_dynemb.table import _chunks
 
 PIECE = 1 << 20
 ROWS = 200_000

@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec
 
 import jax_dynemb as jde
 from growth import TABLES, check_growth, grow
-from jax_dynemb.table._grow import _grown
+from jax_dynemb.table._tables import _grown
 from meshes import collectives, mesh_of
 from support import Twins, compiled, export
 
@@ -59,7 +59,7 @@ def test_nothing_moves_between_devices():
             array.shape[0]
         }
 
-    program = _grown.lower(coll, (("t", 2),), state["t"]).compile()
+    program = _grown.lower(coll.engine, (("t", 2),), state["t"]).compile()
     entry, loops = collectives(program.as_text())
     assert not entry and not loops
     # No copy of a table beside the old and the new one.
@@ -69,7 +69,7 @@ def test_nothing_moves_between_devices():
 
 def keys_by_shard(coll: jde.Tables, state) -> list[set[int]]:
     """The keys that each device holds."""
-    parts = coll._parts(state, "t")
+    parts = coll.engine.shards(state, "t")
     alone = [jde.Tables([config]) for config, _ in parts]
     return [
         set(export(one, {"t": part}, "t"))

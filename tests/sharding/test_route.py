@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from jax.sharding import PartitionSpec
 
 from jax_dynemb import _ffi
+from jax_dynemb.engines.mesh._route import Route, route
 from jax_dynemb.ops._route import Part
 from jax_dynemb.reference import bucket_of, fmix64, hash_of
-from jax_dynemb.sharding._route import Route, route
 from meshes import grid
 
 jitted = jax.jit(route, static_argnums=(1, 2))

@@ -1,0 +1,11 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Engines hold tables and run every operation on them; ``jde.Tables`` is their face.
+
+``local``: hash tables on one device. ``mesh``: the same, sharded over the devices of a
+mesh. ``shard``: what one device does with its own arrays, which both build on.
+"""
+
+from jax_dynemb.engines._catalog import Catalog as Catalog
+from jax_dynemb.engines._engine import Engine as Engine
+from jax_dynemb.engines._engine import States as States

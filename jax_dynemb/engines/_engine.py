@@ -1,0 +1,157 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What every engine does; ``jde.Tables`` checks the arguments before it calls one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import jax
+import numpy as np
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines._catalog import Catalog
+from jax_dynemb.ops._state import TableState
+
+if TYPE_CHECKING:
+    from jax_dynemb.engines.shard import Exported, NewRows, Query, RowGradients
+
+States = dict[str, TableState]
+
+
+class Engine(Protocol):
+    """The tables of a collection, where they are, and how operations reach them.
+
+    Engines are static and hashable, and hold no arrays: a state comes in and goes out.
+    Arguments and results are those of the methods of ``jde.Tables`` with the same
+    names. States are by the name of their arrays, see ``state_name``.
+    """
+
+    @property
+    def catalog(self) -> Catalog:
+        """Tables and features by name."""
+        ...
+
+    def with_configs(self, configs: Iterable[TableConfig]) -> Self:
+        """Holds other tables on the same devices; equal names stay at their places."""
+        ...
+
+    # ---- where arrays are --------------------------------------------------------
+
+    def state_name(self, table: str) -> str:
+        """Names the arrays of a state that hold the table."""
+        ...
+
+    def extent(self, table: str) -> Mapping[str, Any]:
+        """Describes the table's part of its arrays by fields of ``stored.Schema``."""
+        ...
+
+    def counter_rows(self, table: str) -> slice:
+        """Selects the rows of its arrays' counters that belong to a table."""
+        ...
+
+    def counted(self, state: States, table: str) -> TableState:
+        """Returns arrays whose counters are those of one table, as numpy."""
+        ...
+
+    # ---- whole tables ------------------------------------------------------------
+
+    def init(self, seed: jax.Array) -> States:
+        """Makes empty tables; ``seed`` is two words."""
+        ...
+
+    def empty(self, table: str, like: TableState) -> TableState:
+        """Makes the arrays of one table without rows, sharded as ``like`` is."""
+        ...
+
+    def clear(self, state: States, tables: Collection[str]) -> States:
+        """Removes the rows of some tables; counters start again, seeds stay."""
+        ...
+
+    def growing_together(self, table: str) -> list[str]:
+        """Names the tables that must keep the shape of this one, itself included."""
+        ...
+
+    def grow(self, arrays: TableState, factors: Mapping[str, int]) -> TableState:
+        """Multiplies the buckets of the tables that lie in some arrays."""
+        ...
+
+    def stats(self, state: States) -> dict[str, int | float]:
+        """Reads counters as numbers, by "table/name"."""
+        ...
+
+    def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:
+        """Streams the live rows of a table to the host."""
+        ...
+
+    def index(
+        self, state: States, table: str
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Streams keys int64[n] and scores uint64[n] of the live rows."""
+        ...
+
+    # ---- a step ------------------------------------------------------------------
+
+    def lookup(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any],
+        scores: Mapping[str, jax.Array],
+    ) -> tuple[dict[str, jax.Array], Any, States]:
+        """Returns rows, inserts unseen ids; ``scores`` has one number per table."""
+        ...
+
+    def find(
+        self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
+        """Returns rows and whether each id is stored; changes nothing."""
+        ...
+
+    def apply_gradients(
+        self,
+        state: States,
+        residual: Any,
+        d_rows: Any,
+        hyper: Mapping[str, Mapping[str, Any]],
+    ) -> States:
+        """Updates every row that the lookups touched; ``hyper`` is by table."""
+        ...
+
+    def reduce_gradients(
+        self, state: States, residual: Any, d_rows: Any
+    ) -> tuple[dict[str, RowGradients], States]:
+        """Sums the gradients of each distinct row, without an update."""
+        ...
+
+    def weight_gradients(
+        self, state: States, residual: Any, d_rows: Mapping[str, Any]
+    ) -> tuple[dict[str, jax.Array], States]:
+        """Returns gradients with respect to the weights of a lookup."""
+        ...
+
+    # ---- single rows -------------------------------------------------------------
+
+    def gather(
+        self, state: States, slots: Mapping[str, jax.Array]
+    ) -> tuple[dict[str, dict[str, jax.Array]], States]:
+        """Reads rows, optimizer states and scores by slot."""
+        ...
+
+    def scatter(
+        self,
+        state: States,
+        slots: Mapping[str, jax.Array],
+        rows: Mapping[str, Mapping[str, jax.Array]],
+    ) -> States:
+        """Writes rows by slot."""
+        ...
+
+    def insert(self, arrays: TableState, table: str, new: NewRows) -> TableState:
+        """Stores rows in one table."""
+        ...
+
+    def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
+        """Removes ids from one table."""
+        ...

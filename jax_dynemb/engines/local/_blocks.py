@@ -1,0 +1,213 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of one device that lie one after the other in the same arrays.
+
+A table's buckets are a block of its arrays, so its slots, and whatever a kernel does
+with them, are those of a table alone: a call is told where the block begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb._seed import table_seed
+from jax_dynemb.config import MAX_SLOTS, Block, TableConfig
+from jax_dynemb.engines._engine import States
+from jax_dynemb.engines.shard._grow import grown_state
+from jax_dynemb.ops._bucket_rows import fullest_buckets
+from jax_dynemb.ops._state import (
+    TableState,
+    check_state,
+    cleared_state,
+    empty_arrays,
+)
+
+
+def in_shared_arrays(
+    tables: Sequence[TableConfig], before: Sequence[TableConfig]
+) -> tuple[TableConfig, ...]:
+    """The tables with their blocks; those that share arrays stand together.
+
+    Args:
+      tables: without blocks.
+      before: with blocks; tables of the same names stay in the same arrays.
+
+    Raises:
+      ValueError: arrays would have the name of a table, or too many rows.
+    """
+    groups = _groups_as_before(tables, before) or list(_groups(tables))
+    names = {table.name for table in tables}
+    for group in groups:
+        _check(group, names)
+    return tuple(table for group in groups for table in _placed(group))
+
+
+def by_arrays(placed: Iterable[TableConfig]) -> dict[str, list[TableConfig]]:
+    """The tables in each of a state's arrays, in their order there."""
+    result: dict[str, list[TableConfig]] = {}
+    for table in placed:
+        result.setdefault(table.state_name, []).append(table)
+    return result
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def init(placed: tuple[TableConfig, ...], seed: jax.Array, stamp: jax.Array) -> States:
+    """Make empty tables; each has the seed of its own name, all have one stamp."""
+    return {
+        name: empty_arrays(
+            some, [table_seed(seed, table.name) for table in some], stamp
+        )
+        for name, some in by_arrays(placed).items()
+    }
+
+
+def clear(
+    placed: Iterable[TableConfig], state: Mapping[str, TableState]
+) -> dict[str, TableState]:
+    """These tables without rows; others in the same arrays stay."""
+    new = dict(state)
+    for table in placed:
+        new[table.state_name] = cleared_state(table, new[table.state_name])
+    return new
+
+
+def fullest_buckets_of(
+    placed: Iterable[TableConfig], state: Mapping[str, TableState]
+) -> dict[str, int]:
+    """The rows of the fullest bucket by table; waits for the device.
+
+    Args:
+      placed: the tables with their blocks.
+      state: the tables.
+    """
+    ranges: dict[str, list[tuple[int, int]]] = {}
+    names = []
+    for place, tables in by_arrays(placed).items():
+        for table in tables:
+            first = 0 if table.block is None else table.block.first_bucket
+            ranges.setdefault(place, []).append((first, first + table.num_buckets))
+            names.append(table.name)
+    static = tuple((place, tuple(some)) for place, some in ranges.items())
+    most = fullest_buckets(static, {place: state[place].index for place in ranges})
+    return dict(zip(names, np.asarray(most).tolist(), strict=True))
+
+
+def alone(table: TableConfig) -> TableConfig:
+    """The table as it is in arrays of its own."""
+    return dataclasses.replace(table, block=None)
+
+
+def part_of(table: TableConfig, state: TableState) -> TableState:
+    """A copy of the table's part of its arrays."""
+    if table.block is None:
+        return state
+    first, slot = table.block.first_bucket, table.first_slot
+    rows = slice(slot, slot + table.num_slots)
+    return dataclasses.replace(
+        state,
+        index=state.index[first : first + table.num_buckets],
+        values=state.values[rows],
+        optimizer={name: x[rows] for name, x in state.optimizer.items()},
+        counters=state.counters[table.own_counters],
+    )
+
+
+def grown(
+    placed: Sequence[TableConfig], factors: Mapping[str, int], state: TableState
+) -> TableState:
+    """Multiplies the buckets of tables that lie one after the other.
+
+    Args:
+      placed: all tables of the arrays, in their order there.
+      factors: by table.
+      state: the arrays.
+    """
+
+    def one(table: TableConfig) -> TableState:
+        check_state(table, state)
+        own, factor = part_of(table, state), factors[table.name]
+        return own if factor == 1 else grown_state(alone(table), factor, own)
+
+    parts = [one(table) for table in placed]
+    if len(parts) == 1:
+        return parts[0]
+    return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *parts)
+
+
+def _groups(tables: Sequence[TableConfig]) -> Iterator[list[TableConfig]]:
+    """Tables whose arrays have one width, as many as int32 can number the slots of."""
+    alike: dict[object, list[TableConfig]] = {}
+    for table in tables:
+        alike.setdefault(_width(table), []).append(table)
+    for some in alike.values():
+        group: list[TableConfig] = []
+        for table in some:
+            if sum(t.num_slots for t in group) + table.num_slots > MAX_SLOTS:
+                yield group
+                group = []
+            group.append(table)
+        yield group
+
+
+def _width(table: TableConfig) -> object:
+    extra = getattr(table.optimizer, "extra", None)
+    if extra is not None and extra(table.dim):
+        return table.name  # what it stores once would be that of all tables
+    states = tuple((name, spec.shape) for name, spec in table.states.items())
+    return table.dim, table.param_dtype, states
+
+
+def _groups_as_before(
+    tables: Sequence[TableConfig], before: Sequence[TableConfig]
+) -> list[list[TableConfig]] | None:
+    """None if they are other tables, or have other widths."""
+    configs = {table.name: table for table in tables}
+    if sorted(configs) != sorted(table.name for table in before):
+        return None
+    groups = [
+        [configs[table.name] for table in some] for some in by_arrays(before).values()
+    ]
+    alike = all(len({_width(table) for table in group}) == 1 for group in groups)
+    return groups if alike else None
+
+
+def _placed(group: Sequence[TableConfig]) -> Iterator[TableConfig]:
+    if len(group) == 1:
+        yield alone(group[0])
+        return
+    name = _name(group)
+    buckets = sum(table.num_buckets for table in group)
+    rows = sum(table.counter_rows for table in group)
+    first_bucket = first_row = 0
+    for table in group:
+        block = Block(name, buckets, rows, first_bucket, first_row)
+        yield dataclasses.replace(table, block=block)
+        first_bucket += table.num_buckets
+        first_row += table.counter_rows
+
+
+def _name(group: Sequence[TableConfig]) -> str:
+    first, *others = group
+    return f"{first.name}+{len(others)}" if others else first.name
+
+
+def _check(group: Sequence[TableConfig], tables: set[str]) -> None:
+    names = [table.name for table in group]
+    if len(group) > 1 and _name(group) in tables:
+        raise ValueError(
+            f"The tables {names} share arrays named '{_name(group)}', which is the "
+            "name of a table: rename that one."
+        )
+    slots = sum(table.num_slots for table in group)
+    if slots > MAX_SLOTS:
+        raise ValueError(
+            f"The tables {names} share arrays, which would have {slots} rows; 2**31 "
+            "are the most. Make jde.Tables anew, with share_arrays=True: then fewer of "
+            "them share, and a checkpoint of the old ones restores into them."
+        )

@@ -1,0 +1,223 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The engine of hash tables on one device."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb.config import MAX_SLOTS, TableConfig
+from jax_dynemb.engines._catalog import Catalog
+from jax_dynemb.engines._engine import States
+from jax_dynemb.engines.local import _blocks, _steps
+from jax_dynemb.engines.shard import _counters, _export, _insert
+from jax_dynemb.engines.shard._export import Exported, Query
+from jax_dynemb.engines.shard._insert import NewRows
+from jax_dynemb.engines.shard._update import RowGradients
+from jax_dynemb.ops import _rows
+from jax_dynemb.ops._host import on_host
+from jax_dynemb.ops._layout import prepare
+from jax_dynemb.ops._residual import Residual
+from jax_dynemb.ops._stamps import new_stamp
+from jax_dynemb.ops._state import TableState, empty_arrays
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalEngine:
+    """Hash tables on one device; see ``Engine``.
+
+    Attributes:
+      catalog: the tables by name.
+      share_arrays: whether tables of one width lie in the same arrays.
+      placed: the configs with their places in these arrays.
+    """
+
+    catalog: Catalog
+    share_arrays: bool
+    placed: tuple[TableConfig, ...]
+
+    @classmethod
+    def of(
+        cls,
+        catalog: Catalog,
+        share_arrays: bool,
+        before: Iterable[TableConfig] = (),
+    ) -> Self:
+        """Gives tables their places.
+
+        Args:
+          catalog: the tables.
+          share_arrays: whether tables of one width lie in the same arrays.
+          before: tables in their arrays; those of the same names stay together.
+
+        Raises:
+          ValueError: a table has more slots than int32 can number.
+        """
+        _check_slots(catalog.configs)
+        placed = catalog.configs
+        if share_arrays:
+            placed = _blocks.in_shared_arrays(placed, tuple(before))
+        return cls(catalog, share_arrays, placed)
+
+    def with_configs(self, configs: Iterable[TableConfig]) -> Self:
+        return self.of(Catalog(tuple(configs)), self.share_arrays, self.placed)
+
+    # ---- where arrays are --------------------------------------------------------
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, TableConfig]:
+        return {config.name: config for config in self.placed}
+
+    def local_config(self, name: str) -> TableConfig:
+        """Returns the config of a table as a call takes it."""
+        return self._by_name[self.catalog.table(name).name]
+
+    def local_configs(self, names: Collection[str]) -> list[TableConfig]:
+        """Returns the configs of some tables, in the order of a call."""
+        return [config for config in self.placed if config.name in names]
+
+    def state_name(self, table: str) -> str:
+        return self.local_config(table).state_name
+
+    def extent(self, table: str) -> Mapping[str, Any]:
+        block = self.local_config(table).block
+        if block is None:
+            return {}
+        fields = ("arrays", "first_bucket", "first_row")
+        return {field: getattr(block, field) for field in fields}
+
+    def counter_rows(self, table: str) -> slice:
+        return self.local_config(table).own_counters
+
+    def counted(self, state: States, table: str) -> TableState:
+        own = self.local_config(table)
+        arrays = state[own.state_name]
+        if own.block is None:
+            return arrays
+        counters: Any = on_host(arrays.counters)[own.own_counters]
+        return dataclasses.replace(arrays, counters=counters)
+
+    # ---- whole tables ------------------------------------------------------------
+
+    def init(self, seed: jax.Array) -> States:
+        return _blocks.init(self.placed, seed, new_stamp())
+
+    def empty(self, table: str, like: TableState) -> TableState:
+        some = _blocks.by_arrays(self.placed)[self.state_name(table)]
+        shardings = jax.tree.map(lambda leaf: leaf.sharding, like)
+        make = jax.jit(empty_arrays, static_argnums=0, out_shardings=shardings)
+        seeds = [jnp.zeros(2, jnp.uint32)] * len(some)
+        return make(tuple(some), seeds, jnp.asarray(new_stamp()))
+
+    def clear(self, state: States, tables: Collection[str]) -> States:
+        return _blocks.clear(self.local_configs(tables), state)
+
+    def growing_together(self, table: str) -> list[str]:
+        return [self.catalog.table(table).name]
+
+    def grow(self, arrays: TableState, factors: Mapping[str, int]) -> TableState:
+        return _blocks.grown(self.local_configs(factors), factors, arrays)
+
+    def stats(self, state: States) -> dict[str, int | float]:
+        fullest = _blocks.fullest_buckets_of(self.placed, state)
+        result: dict[str, int | float] = {}
+        for name, config in self.catalog.tables.items():
+            counters = _counters.counter_values(self.counted(state, name))
+            result |= _counters.stats(config, counters, fullest[name])
+        return result
+
+    def _parts(self, state: States, table: str) -> _export.Parts:
+        own = self.local_config(table)
+        return [(own, state[own.state_name])]
+
+    def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:
+        return _export.export(self._parts(state, table), query)
+
+    def index(
+        self, state: States, table: str
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        return _export.export_index(self._parts(state, table))
+
+    # ---- a step ------------------------------------------------------------------
+
+    def lookup(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any],
+        scores: Mapping[str, jax.Array],
+    ) -> tuple[dict[str, jax.Array], Residual, States]:
+        return _steps.lookup(self, state, ids, weights, scores)
+
+    def find(
+        self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
+        return _steps.find(self, state, ids, weights)
+
+    def apply_gradients(
+        self,
+        state: States,
+        residual: Any,
+        d_rows: Any,
+        hyper: Mapping[str, Mapping[str, Any]],
+    ) -> States:
+        return _steps.apply_gradients(self, state, residual, d_rows, hyper)
+
+    def reduce_gradients(
+        self, state: States, residual: Any, d_rows: Any
+    ) -> tuple[dict[str, RowGradients], States]:
+        return _steps.reduce_gradients(self, state, residual, d_rows)
+
+    def weight_gradients(
+        self, state: States, residual: Any, d_rows: Mapping[str, Any]
+    ) -> tuple[dict[str, jax.Array], States]:
+        return _steps.weight_gradients(self, state, residual, d_rows)
+
+    # ---- single rows -------------------------------------------------------------
+
+    def gather(
+        self, state: States, slots: Mapping[str, jax.Array]
+    ) -> tuple[dict[str, dict[str, jax.Array]], States]:
+        rows, new = {}, dict(state)
+        for name, each in slots.items():
+            own = self.local_config(name)
+            arrays = new[own.state_name]
+            rows[name], new[own.state_name] = _rows.gather(own, arrays, each)
+        return rows, new
+
+    def scatter(
+        self,
+        state: States,
+        slots: Mapping[str, jax.Array],
+        rows: Mapping[str, Mapping[str, jax.Array]],
+    ) -> States:
+        new = dict(state)
+        for name, each in slots.items():
+            own = self.local_config(name)
+            arrays = new[own.state_name]
+            new[own.state_name] = _rows.scatter(own, arrays, each, rows[name])
+        return new
+
+    def insert(self, arrays: TableState, table: str, new: NewRows) -> TableState:
+        return _insert.insert(self.local_config(table), arrays, new)
+
+    def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
+        _, given = prepare(self.catalog.table(table), table, ids)
+        return _rows.erase(self.local_config(table), arrays, given.ids)
+
+
+def _check_slots(configs: Iterable[TableConfig]) -> None:
+    for table in configs:
+        if table.num_slots > MAX_SLOTS:
+            raise ValueError(
+                f"Table '{table.name}': capacity {table.capacity} needs more than "
+                "2**31 slots on one device; split the features over several tables, "
+                "or shard the table over a mesh (of more devices)"
+            )

@@ -1,0 +1,173 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Lookups and updates of tables on one device."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines._catalog import Catalog
+from jax_dynemb.engines._engine import States
+from jax_dynemb.engines.shard import _update, _weights
+from jax_dynemb.engines.shard._update import RowGradients, check_table, pair_lookups
+from jax_dynemb.ops import _lookup
+from jax_dynemb.ops import _update as _op
+from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, prepare
+from jax_dynemb.ops._offsets import count_malformed
+from jax_dynemb.ops._residual import (
+    FeatureGradient,
+    Residual,
+    check_residual,
+    join_gradient,
+    make_residual,
+)
+from jax_dynemb.ops._stamps import Rows, StampsOf, check_stamps, joined
+
+Input = tuple[FeatureLayout, FeatureInput]
+
+
+class Placed(Protocol):
+    """Tables with their places in the arrays of one device."""
+
+    @property
+    def catalog(self) -> Catalog: ...
+
+    def local_configs(self, names: Collection[str]) -> list[TableConfig]:
+        """Returns the configs of some tables as a call takes them."""
+        ...
+
+
+def lookup(
+    tables: Placed,
+    state: States,
+    ids: Mapping[str, Any],
+    weights: Mapping[str, Any],
+    scores: Mapping[str, jax.Array],
+) -> tuple[dict[str, jax.Array], Residual, States]:
+    """See ``Tables.lookup``."""
+    inputs = _inputs(tables, ids, weights)
+    used = _used(tables, inputs)
+    numbers = jnp.stack([scores[t.name] for t in used])
+    outputs, new, stamps = _lookup.lookup(used, state, inputs, numbers)
+    cut = [
+        (layout.table, given.malformed)
+        for layout, given in inputs
+        if given.malformed is not None
+    ]
+    new |= count_malformed(used, new, cut)
+    rows, residuals = OrderedDict(), OrderedDict()
+    for (layout, given), output in zip(inputs, outputs, strict=True):
+        rows[layout.feature] = _shaped(layout, output["rows"])
+        residuals[layout.feature] = make_residual(layout, given, output)
+    return rows, Residual(residuals, stamps), state | new
+
+
+def find(
+    tables: Placed, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
+) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
+    """See ``Tables.find``."""
+    inputs = _inputs(tables, ids, weights)
+    outputs, new = _lookup.find(_used(tables, inputs), state, inputs)
+    rows, found = OrderedDict(), OrderedDict()
+    for (layout, _), output in zip(inputs, outputs, strict=True):
+        rows[layout.feature] = _shaped(layout, output["rows"])
+        flags = output["found"].astype(bool)
+        found[layout.feature] = layout.shaped_as_given(flags)
+    return rows, found, state | new
+
+
+def apply_gradients(
+    tables: Placed,
+    state: States,
+    residual: Any,
+    d_rows: Any,
+    hyper: Mapping[str, Mapping[str, Any]],
+) -> States:
+    """See ``Tables.apply_gradients``."""
+    features = _gradients(tables, residual, d_rows)
+    used = tables.local_configs({f.layout.table for f in features})
+    stamps = _checked_stamps(tables, state, residual, "apply_gradients")
+    return _update.update_rows(used, state, features, hyper, stamps)
+
+
+def reduce_gradients(
+    tables: Placed, state: States, residual: Any, d_rows: Any
+) -> tuple[dict[str, RowGradients], States]:
+    """See ``Tables.reduce_gradients``."""
+    features = _gradients(tables, residual, d_rows)
+    used = tables.local_configs({f.layout.table for f in features})
+    stamps = _checked_stamps(tables, state, residual, "reduce_gradients")
+    reduced, new = _op.reduce(used, state, features, counts_step=False, stamps=stamps)
+    rows = {name: RowGradients(*pair) for name, pair in reduced.items()}
+    return rows, state | new
+
+
+def weight_gradients(
+    tables: Placed, state: States, residual: Residual, d_rows: Mapping[str, Any]
+) -> tuple[dict[str, jax.Array], States]:
+    """See ``Tables.weight_gradients``.
+
+    Of ``rows[b] = scale[b] * sum_i weights[i] * row[i]`` the derivative with respect
+    to ``weights[i]`` is ``scale[b] * <d_rows[b], row[i]>``.
+    """
+    weighted = _weights.weighted_features(residual.features)
+    for name, each in weighted.items():
+        check_residual(each)
+        check_table(tables.catalog.config_of(name), each)
+    used = tables.local_configs({each.layout.table for each in weighted.values()})
+    inputs = [_weights.one_row_input(each) for each in weighted.values()]
+    outputs, new = _lookup.find([_weights.reading(t) for t in used], state, inputs)
+    result = OrderedDict(
+        (name, _weights.of_feature(each, d_rows[name], output["rows"]))
+        for (name, each), output in zip(weighted.items(), outputs, strict=True)
+    )
+    return result, state | new
+
+
+def _inputs(
+    tables: Placed, ids: Mapping[str, Any], weights: Mapping[str, Any]
+) -> list[Input]:
+    return [
+        prepare(tables.catalog.config_of(feature), feature, each, weights.get(feature))
+        for feature, each in ids.items()
+    ]
+
+
+def _used(tables: Placed, inputs: Sequence[Input]) -> list[TableConfig]:
+    return tables.local_configs({layout.table for layout, _ in inputs})
+
+
+def _shaped(layout: FeatureLayout, rows: jax.Array) -> jax.Array:
+    return rows.reshape(*layout.rows_shape, rows.shape[-1])
+
+
+def _gradients(tables: Placed, residual: Any, d_rows: Any) -> list[FeatureGradient]:
+    """Pairs residuals with gradients: of one lookup, or of equal lists of lookups."""
+    features = []
+    for lookup, gradients in pair_lookups(Residual, residual, d_rows):
+        for name, one in lookup.features.items():
+            config = tables.catalog.config_of(name)
+            check_table(config, one)
+            features.append(join_gradient(one, gradients[name], config.dim))
+    return features
+
+
+def _checked_stamps(
+    tables: Placed, state: States, residual: Any, call: str
+) -> StampsOf:
+    """Returns the stamps of the lookups; refuses concrete ones that do not fit."""
+    many = residual if isinstance(residual, (list, tuple)) else [residual]
+    stamps = [one.stamps for one in many]
+    names = {name for one in stamps for own in one.names for name in own}
+    counters = {
+        config.name: Rows(state[config.state_name].counters, (config.first_row,))
+        for config in tables.local_configs(names)
+    }
+    check_stamps(stamps, counters, call)
+    return joined(stamps)

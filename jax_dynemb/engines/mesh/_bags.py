@@ -1,0 +1,141 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pooled features of which sums travel instead of rows.
+
+Every owner gets the bags of all devices, with padding for the ids that are not its own,
+pools them as a device alone would, and sends back one sum a bag; the device adds those
+of all owners. In the update a bag's gradient goes to every owner. There is room for
+every id with every owner, so nothing can overflow, and nothing is sorted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh._wire import Piece, Wire
+from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """One feature, or one of each table of a stack; static.
+
+    Attributes:
+      table: the stack's config, as a shard sees it.
+      layouts: by place of the stack; None where a table has no such feature.
+      width: owners of a place.
+      places: of the stack.
+    """
+
+    table: TableConfig
+    layouts: tuple[FeatureLayout | None, ...]
+    width: int
+
+    @property
+    def live(self) -> list[FeatureLayout]:
+        """Those that are there."""
+        return [layout for layout in self.layouts if layout is not None]
+
+    @property
+    def ids(self) -> int:
+        """Room for ids, from a device to an owner."""
+        return max(layout.num_ids for layout in self.live)
+
+    @property
+    def bags(self) -> int:
+        """Room for bags."""
+        return max(layout.num_bags for layout in self.live)
+
+    @property
+    def bag_size(self) -> int:
+        """Ids of every bag; 0 where bags differ and their lengths travel."""
+        sizes = {layout.bag_size for layout in self.live}
+        return sizes.pop() if len(sizes) == 1 else 0
+
+    @property
+    def weighted(self) -> bool:
+        """Whether weights travel; then ids without one have weight 1."""
+        return any(layout.weighted for layout in self.live)
+
+    @property
+    def shards(self) -> int:
+        """Of the mesh."""
+        return len(self.layouts) * self.width
+
+    def layout_of_owner(self) -> FeatureLayout:
+        """The bags of all devices as one feature."""
+        ids, bags = (self.shards * n for n in (self.ids, self.bags))
+        return FeatureLayout(
+            feature=self.live[0].feature,
+            table=self.table.name,
+            pooling="sum",  # a mean divides when all sums are there
+            given_shape=(ids,),
+            ids_shape=(ids,),
+            rows_shape=(bags,),
+            bag_size=self.bag_size,
+            weighted=self.weighted,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Bags:
+    """The features of one call whose sums travel.
+
+    Attributes:
+      sections: static; the arrays of all of them share the exchanges.
+      inputs: by feature; none of them is needed for the update.
+      dtype: of sums and gradients between devices.
+      shards: devices.
+      axes: of the mesh, over which the exchange goes.
+    """
+
+    sections: list[Section]
+    inputs: Mapping[str, FeatureInput]
+    dtype: str
+    shards: int
+    axes: tuple[str, ...]
+
+    def wire(self) -> Wire:
+        """The arrays in which sums, or gradients, travel alone."""
+        return Wire(tuple(self.rows()), self.shards, self.axes)
+
+    def rows(self) -> list[Piece]:
+        """What travels to a device: sums, and in the other direction gradients."""
+        return [
+            Piece(s.table.name, s.bags, s.table.dim, self.dtype) for s in self.sections
+        ]
+
+    @property
+    def tables(self) -> list[TableConfig]:
+        """Those of the sections, with the dtype in which owners return sums."""
+        tables = {section.table.name: section.table for section in self.sections}
+        return [dataclasses.replace(t, dtype=self.dtype) for t in tables.values()]
+
+
+def sections_of(
+    placement: Placement, table: TableConfig, layouts: Sequence[FeatureLayout]
+) -> list[Section]:
+    """The sections of a stack, as a shard sees it, for these features of it."""
+    stack = placement.stack(table.name)
+    by_place: list[list[FeatureLayout]] = [[] for _ in range(stack.places)]
+    for layout in layouts:
+        if layout.table == table.name:
+            by_place[placement.place_of(layout)].append(layout)
+    rows = itertools.zip_longest(*by_place)  # the n-th feature of each table
+    return [Section(table, row, stack.width) for row in rows]
+
+
+def make_bags(
+    placement: Placement,
+    tables: Sequence[TableConfig],
+    layouts: Sequence[FeatureLayout],
+    inputs: Mapping[str, FeatureInput],
+) -> Bags:
+    """The features of these stacks, as a shard sees them."""
+    sections = [s for t in tables for s in sections_of(placement, t, layouts)]
+    dtype = placement.exchange_dtype or "float32"
+    return Bags(sections, inputs, dtype, placement.shards, placement.axes)

@@ -1,0 +1,197 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The ids of one call on one device: in order of tables, and back to features."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.mesh._exchange import Sections, capacity_of
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh._wire import Wire
+from jax_dynemb.ops._keys import as_words, is_padding
+from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+from jax_dynemb.ops._route import Part
+from jax_dynemb.ops._sum_rows import sum_bags
+
+Input = tuple[FeatureLayout, FeatureInput]
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """The features of row-wise tables in one call.
+
+    Attributes:
+      sections: what is static in the exchange.
+      inputs: the features, in order of tables.
+      ids: uint32[n, 2], of all features.
+    """
+
+    sections: Sections
+    inputs: list[Input]
+    ids: jax.Array
+
+
+def make_batch(
+    placement: Placement,
+    tables: Sequence[TableConfig],
+    inputs: Sequence[Input],
+    factor: float | None = None,
+) -> Batch:
+    """Puts the features of these tables in order.
+
+    Args:
+      placement: of the collection.
+      tables: row-wise tables that the features use, as a shard sees them.
+      inputs: layouts and arrays of the features on this device.
+      factor: instead of the placement's ``exchange_factor``.
+    """
+    ordered = in_order(placement, tables, inputs, lambda x: x[0])
+    factor = factor or placement.exchange_factor
+    parts = [_parts(placement, n, t, ordered) for n, t in enumerate(tables)]
+    sections = Sections(
+        tables=tuple(tables),
+        parts=tuple(part for some in parts for part in some),
+        sizes=tuple(sum(part.size for part in some) for some in parts),
+        capacities=tuple(
+            max(capacity_of(part.size, part.owners, factor) for part in some)
+            for some in parts
+        ),
+        dtypes=tuple(wire_dtype(placement, t) for t in tables),
+        gradient_dtype=placement.exchange_dtype or "float32",
+        shards=placement.shards,
+        axes=placement.axes,
+    )
+    ids = jnp.concatenate([as_words(given.ids) for _, given in ordered])
+    return Batch(sections, ordered, ids)
+
+
+def in_order(
+    placement: Placement,
+    tables: Sequence[TableConfig],
+    items: Sequence[T],
+    layout_of: Callable[[T], FeatureLayout],
+) -> list[T]:
+    """What belongs to features, in the order in which their ids stand in a batch."""
+
+    def place(item: T) -> tuple[int, int]:
+        layout = layout_of(item)
+        return numbers[layout.table], placement.place_of(layout)
+
+    numbers = {t.name: n for n, t in enumerate(tables)}
+    return sorted((x for x in items if layout_of(x).table in numbers), key=place)
+
+
+def _parts(
+    placement: Placement, number: int, table: TableConfig, ordered: Sequence[Input]
+) -> list[Part]:
+    """The ids of each table in a stack."""
+    stack = placement.stack(table.name)
+    sizes = [0] * len(stack.tables)
+    for layout, _ in ordered:
+        if layout.table == table.name:
+            sizes[placement.place_of(layout)] += layout.num_ids
+    begin = number * stack.shards
+    return [
+        Part(size, begin + place * stack.width, stack.width, table.hash_seed)
+        for place, size in enumerate(sizes)
+        if size > 0 or len(sizes) == 1
+    ]
+
+
+def wire_dtype(placement: Placement, table: TableConfig) -> str:
+    """Of a table's rows between devices: nothing is lost unless that was asked for."""
+    if placement.exchange_dtype is not None:
+        return placement.exchange_dtype
+    if table.param_dtype != "float32":
+        return table.param_dtype
+    return "float32" if table.pooling else table.dtype
+
+
+def zero_sums(batch: Batch) -> list[jax.Array]:
+    """For each feature an array to which the rows of every round are added."""
+    sums = []
+    for layout, _ in batch.inputs:
+        t = _table_number(batch, layout)
+        table, dtype = batch.sections.tables[t], batch.sections.dtypes[t]
+        dtype = dtype if layout.pooling == "none" else "float32"
+        sums.append(jnp.zeros((layout.num_bags, table.dim), dtype))
+    return sums
+
+
+def add_rows(
+    batch: Batch,
+    sums: Sequence[jax.Array],
+    wire: Wire,
+    rows: Sequence[jax.Array],
+    places: Sequence[jax.Array],
+) -> list[jax.Array]:
+    """Adds the rows of one round to the features' sums.
+
+    Args:
+      batch: the features.
+      sums: by feature, what came before.
+      wire: how rows lie in their arrays.
+      rows: by table, the array that its rows lie in.
+      places: by table, int32[size]: the place of each id, past the end if none.
+    """
+    result = []
+    begin = dict.fromkeys(range(len(places)), 0)
+    for (layout, given), total in zip(batch.inputs, sums, strict=True):
+        t = _table_number(batch, layout)
+        mine = places[t][begin[t] : begin[t] + layout.num_ids]
+        begin[t] += layout.num_ids
+        each = wire.rows_at(t, rows[t], mine)
+        result.append(total + _pooled(batch.sections.tables[t], layout, given, each))
+    return result
+
+
+def _pooled(
+    table: TableConfig, layout: FeatureLayout, given: FeatureInput, rows: jax.Array
+) -> jax.Array:
+    if layout.pooling == "none":
+        return rows
+    rows = rows.astype(jnp.float32)
+    if given.weights is not None:
+        rows = rows * given.weights[:, None]
+    if given.offsets is not None:
+        return sum_bags(table, rows, given.offsets)
+    return rows.reshape(layout.num_bags, layout.bag_size, table.dim).sum(axis=1)
+
+
+def finished(
+    batch: Batch, sums: Sequence[jax.Array]
+) -> list[tuple[jax.Array, jax.Array | None]]:
+    """Rows in their dtype, and what a mean multiplied by."""
+    result = []
+    for (layout, given), total in zip(batch.inputs, sums, strict=True):
+        table = batch.sections.tables[_table_number(batch, layout)]
+        scale = None
+        if layout.pooling == "mean":
+            scale = mean_scale(layout, given)
+            total = total * scale[:, None]
+        result.append((total.astype(table.dtype), scale))
+    return result
+
+
+def mean_scale(layout: FeatureLayout, given: FeatureInput) -> jax.Array:
+    """float32[bags]: one over the number of ids that are not padding."""
+    live = (~is_padding(as_words(given.ids))).astype(jnp.int32)
+    if given.offsets is None:
+        count = live.reshape(layout.num_bags, layout.bag_size).sum(axis=1)
+    else:
+        before = jnp.concatenate([jnp.zeros(1, jnp.int32), jnp.cumsum(live)])
+        count = before[given.offsets[1:]] - before[given.offsets[:-1]]
+    return 1.0 / jnp.maximum(count, 1).astype(jnp.float32)
+
+
+def _table_number(batch: Batch, layout: FeatureLayout) -> int:
+    names = [table.name for table in batch.sections.tables]
+    return names.index(layout.table)

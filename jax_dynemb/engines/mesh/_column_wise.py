@@ -1,0 +1,255 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of which each device has all keys and some columns; as one device runs them.
+
+Each device looks up the ids of all devices, and pools them, in its own columns: a
+table like any other, only narrow. One exchange turns columns of the whole batch into
+whole rows of a part of it, and one turns gradients back. Which slot a key has may
+differ from device to device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb._ffi import code
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.mesh._batch import Input, mean_scale
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh._replicated import slots_of
+from jax_dynemb.engines.mesh._wire import Piece, Wire
+from jax_dynemb.ops import _lookup
+from jax_dynemb.ops._keys import as_words
+from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+from jax_dynemb.ops._residual import FeatureGradient, FeatureResidual
+from jax_dynemb.ops._state import TableState
+
+States = Mapping[str, TableState]
+Received = dict[str, tuple[jax.Array, jax.Array]]
+
+
+def lookup(
+    placement: Placement,
+    tables: Sequence[TableConfig],
+    inputs: Sequence[Input],
+    states: States,
+    scores: Mapping[str, jax.Array],
+) -> tuple[list[jax.Array], list[FeatureResidual], Received, dict[str, TableState]]:
+    """Training lookup.
+
+    Args:
+      placement: of the collection.
+      tables: column-wise tables, as a shard sees them.
+      inputs: the features of this device.
+      states: of this device.
+      scores: by table.
+
+    Returns:
+      Rows of this device's bags, all columns; what is left for the update: by feature,
+      and by table the ids of all devices with their slots here; and the states.
+    """
+    everywhere = [_everywhere(placement, *each) for each in inputs]
+    given = jnp.stack([scores[t.name] for t in tables])
+    sent, wire = _on_the_wire(placement, tables, inputs)
+    outputs, states, _ = _lookup.lookup(sent, states, everywhere, given, wire.places)
+    rows = _whole_rows(tables, inputs, wire, [o["rows"] for o in outputs])
+    received = {}
+    for table in tables:
+        mine = [n for n, (layout, _) in enumerate(inputs) if layout.table == table.name]
+        ids = jnp.concatenate([as_words(everywhere[n][1].ids) for n in mine])
+        slots = jnp.concatenate([outputs[n]["slots"] for n in mine])
+        received[table.name] = (ids, slots)
+    return rows, [_residual(*each) for each in inputs], received, states
+
+
+def find(
+    placement: Placement,
+    tables: Sequence[TableConfig],
+    inputs: Sequence[Input],
+    states: States,
+) -> tuple[list[jax.Array], list[jax.Array], dict[str, TableState]]:
+    """Serving lookup: rows, and found (uint8[num_ids]), by feature; the states."""
+    everywhere = [_everywhere(placement, *each) for each in inputs]
+    sent, wire = _on_the_wire(placement, tables, inputs)
+    outputs, new = _lookup.find(sent, states, everywhere, wire.places)
+    rows = _whole_rows(tables, inputs, wire, [o["rows"] for o in outputs])
+    me = jax.lax.axis_index(placement.axes)
+    found = [o["found"].reshape(placement.shards, -1)[me] for o in outputs]
+    return rows, found, new
+
+
+def gradients(
+    placement: Placement,
+    tables: Sequence[TableConfig],
+    features: Sequence[FeatureGradient],
+    received: Received | None,
+    states: States,
+) -> tuple[list[FeatureGradient], dict[str, TableState]]:
+    """The gradients of all devices in the columns of this one.
+
+    Args:
+      placement: of the collection.
+      tables: column-wise tables, as a shard sees them.
+      features: gradients of this device, all columns.
+      received: what ``lookup`` left, if they are those of one lookup.
+      states: of this device.
+    """
+    ordered = [f for t in tables for f in features if f.layout.table == t.name]
+    parts = {n: _columns(placement, f) for n, f in enumerate(ordered)}
+    pieces = [
+        Piece(f.layout.table, part.shape[1], part.shape[2], part.dtype.name)
+        for f, part in zip(ordered, parts.values(), strict=True)
+    ]
+    wire = Wire(tuple(pieces), placement.shards, placement.axes)
+    columns = wire.exchange(wire.filled({}, parts))
+    result, new = [], dict(states)
+    for table in tables:
+        mine = [n for n, f in enumerate(ordered) if f.layout.table == table.name]
+        if received is not None:  # no ids travel again
+            ids, slots = received[table.name]
+        else:
+            every = [_gathered(placement, as_words(ordered[n].ids)) for n in mine]
+            ids = jnp.concatenate(every)
+            slots, new = slots_of(table, new, ids)
+        begin = 0
+        for n in mine:
+            f, end = ordered[n], begin + placement.shards * ordered[n].layout.num_ids
+            given = FeatureInput(f.ids, f.offsets, f.weights)
+            layout, given = _everywhere(placement, f.layout, given, ids[begin:end])
+            whole = FeatureGradient(
+                layout=layout,
+                gradients=columns[n],
+                ids=given.ids,
+                slots=slots[begin:end],
+                offsets=given.offsets,
+                weights=given.weights,
+                scale=_scale(placement.axes, f.scale, f.offsets is not None),
+                place=wire.places[n],
+            )
+            result.append(whole)
+            begin = end
+    return result, new
+
+
+def with_first_column(
+    placement: Placement, table: TableConfig, state: TableState
+) -> TableState:
+    """Tells a new shard which columns it has; initial rows depend on it."""
+    first = jax.lax.axis_index(placement.axes).astype(jnp.uint32) * table.dim
+    place = code("counters", "first_column")
+    counters = state.counters.at[:, place, 0].set(first)
+    return dataclasses.replace(state, counters=counters)
+
+
+def my_columns(placement: Placement, table: TableConfig, array: jax.Array) -> jax.Array:
+    """The columns of this shard; one number a row is that of all shards.
+
+    Args:
+      placement: of the collection.
+      table: as a shard sees it.
+      array: [n, dim of the whole table], or [n].
+    """
+    if array.ndim == 1:
+        return array
+    first = jax.lax.axis_index(placement.axes) * table.dim
+    return jax.lax.dynamic_slice_in_dim(array, first, table.dim, axis=1)
+
+
+def _everywhere(
+    placement: Placement,
+    layout: FeatureLayout,
+    given: FeatureInput,
+    ids: jax.Array | None = None,
+) -> Input:
+    """A feature of all devices as one; ``ids`` are those of all, if they are known.
+
+    Bags of any length do not fill a device's ids. What is left over becomes one more
+    bag, whose row nobody reads, so that each bag ends where the next begins.
+    """
+    shards, n, bags = placement.shards, layout.num_ids, layout.num_bags
+    if ids is None:
+        ids = _gathered(placement, as_words(given.ids))
+    offsets = given.offsets
+    if offsets is not None:
+        bags += 1
+        every = jax.lax.all_gather(offsets, placement.axes)
+        starts = jnp.arange(shards, dtype=jnp.int32) * n
+        end = jnp.full(1, shards * n, jnp.int32)
+        offsets = jnp.concatenate([(every + starts[:, None]).reshape(-1), end])
+    weights = given.weights
+    weights = None if weights is None else _gathered(placement, weights)
+    shape = (shards * n,)
+    layout = dataclasses.replace(
+        layout, given_shape=shape, ids_shape=shape, rows_shape=(shards * bags,)
+    )
+    return layout, FeatureInput(ids, offsets, weights)
+
+
+def _gathered(placement: Placement, array: jax.Array) -> jax.Array:
+    return jax.lax.all_gather(array, placement.axes, tiled=True)
+
+
+def _on_the_wire(
+    placement: Placement, tables: Sequence[TableConfig], inputs: Sequence[Input]
+) -> tuple[list[TableConfig], Wire]:
+    """Configs that look up columns in the dtype of the exchange, and its arrays.
+
+    A piece has the bags of a device, and the one that no device reads.
+    """
+    sent = {
+        t.name: dataclasses.replace(t, dtype=placement.exchange_dtype or t.dtype)
+        for t in tables
+    }
+    pieces = []
+    for layout, given in inputs:
+        table, rest = sent[layout.table], int(given.offsets is not None)
+        pieces.append(Piece(table.name, layout.num_bags + rest, table.dim, table.dtype))
+    wire = Wire(tuple(pieces), placement.shards, placement.axes)
+    return list(sent.values()), wire
+
+
+def _whole_rows(
+    tables: Sequence[TableConfig],
+    inputs: Sequence[Input],
+    wire: Wire,
+    columns: Sequence[jax.Array],
+) -> list[jax.Array]:
+    """From this device's columns of all bags, its own bags with all columns."""
+    dtypes = {t.name: t.dtype for t in tables}
+    rows = []
+    for n, array in enumerate(wire.exchange(columns)):
+        layout = inputs[n][0]
+        part = wire.part(n, array)[:, : layout.num_bags]
+        whole = part.swapaxes(0, 1).reshape(layout.num_bags, -1)
+        rows.append(whole.astype(dtypes[layout.table]))
+    return rows
+
+
+def _columns(placement: Placement, feature: FeatureGradient) -> jax.Array:
+    """[bags, dim] as [shards, bags, columns], on the wire; with the bag left over."""
+    gradients = feature.gradients
+    n, dim = gradients.shape
+    parts = gradients.reshape(n, placement.shards, dim // placement.shards)
+    parts = parts.swapaxes(0, 1).astype(placement.exchange_dtype or gradients.dtype)
+    if feature.offsets is not None:
+        parts = jnp.pad(parts, ((0, 0), (0, 1), (0, 0)))
+    return parts
+
+
+def _scale(
+    axes: tuple[str, ...], scale: jax.Array | None, jagged: bool
+) -> jax.Array | None:
+    if scale is None:
+        return None
+    every = jax.lax.all_gather(scale, axes)
+    return (jnp.pad(every, ((0, 0), (0, 1))) if jagged else every).reshape(-1)
+
+
+def _residual(layout: FeatureLayout, given: FeatureInput) -> FeatureResidual:
+    scale = mean_scale(layout, given) if layout.pooling == "mean" else None
+    none = jnp.zeros(layout.num_ids, jnp.int32)  # slots stay with the columns
+    return FeatureResidual(given.ids, none, given.offsets, given.weights, scale, layout)

@@ -1,0 +1,84 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes that a step exchanges, and whether rows or sums of bags are fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.engines.mesh._bags import Section, sections_of
+from jax_dynemb.engines.mesh._batch import wire_dtype
+from jax_dynemb.engines.mesh._exchange import capacity_of
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh._wire import Piece
+from jax_dynemb.ops._layout import FeatureLayout
+
+
+class Cost(NamedTuple):
+    """Bytes that a device hands to each exchange, padding and its own part included."""
+
+    ids: int
+    rows: int
+    gradients: int
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of a number."""
+    return 4 if dtype == "float32" else 2
+
+
+def cost_of_rows(
+    placement: Placement, table: TableConfig, sizes: Sequence[int]
+) -> Cost:
+    """Of a stack whose distinct rows travel.
+
+    Args:
+      placement: of the collection.
+      table: the stack, as a shard sees it.
+      sizes: by place, ids of a device.
+    """
+    width = placement.stack(table.name).width
+    factor = placement.exchange_factor
+    room = max(capacity_of(n, width, factor) for n in sizes)
+    per_id = 12 if table.score_strategy is ScoreStrategy.LFU else 8
+    dtypes = wire_dtype(placement, table), placement.exchange_dtype or "float32"
+    pieces = [Piece(table.name, room, table.dim, dtype).bytes for dtype in dtypes]
+    ids = room * per_id + 4  # and how many a device has
+    return Cost(*(placement.shards * n for n in (ids, *pieces)))
+
+
+def cost_of_sums(placement: Placement, sections: Sequence[Section]) -> Cost:
+    """Of features whose sums travel."""
+    dtype = placement.exchange_dtype or "float32"
+    ids = sums = 0
+    for each in sections:
+        ids += each.shards * each.ids * (12 if each.weighted else 8)
+        ids += 0 if each.bag_size else each.shards * each.bags * 4
+        piece = Piece(each.table.name, each.bags, each.table.dim, dtype)
+        sums += each.shards * piece.bytes
+    return Cost(ids, sums, sums)
+
+
+def cost_of(
+    placement: Placement, table: TableConfig, layouts: Sequence[FeatureLayout]
+) -> tuple[str, Cost]:
+    """What travels for the features of a stack, "rows" or "sums", and what it costs.
+
+    Args:
+      placement: of the collection.
+      table: the stack, as a shard sees it.
+      layouts: of its features on a device.
+    """
+    sizes = [0] * placement.stack(table.name).places
+    for layout in layouts:
+        sizes[placement.place_of(layout)] += layout.num_ids
+    rows = cost_of_rows(placement, table, sizes)
+    pooled = all(layout.pooling in ("sum", "mean") for layout in layouts)
+    if not pooled or placement.exchange_pooled == "rows":
+        return "rows", rows
+    sums = cost_of_sums(placement, sections_of(placement, table, layouts))
+    if placement.exchange_pooled == "sums" or sum(sums) < sum(rows):
+        return "sums", sums
+    return "rows", rows

@@ -1,0 +1,205 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The engine of hash tables on a mesh; every operation is one shard_map."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines._catalog import Catalog
+from jax_dynemb.engines._engine import States
+from jax_dynemb.engines.mesh import (
+    _columns,
+    _hosts,
+    _maintenance,
+    _serving,
+    _slots,
+    _training,
+)
+from jax_dynemb.engines.mesh._mesh_tables import MeshTables
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh._residual import ShardedResidual
+from jax_dynemb.engines.mesh._stacks import states_of
+from jax_dynemb.engines.shard import _counters, _export
+from jax_dynemb.engines.shard._export import Exported, Query
+from jax_dynemb.engines.shard._grow import grown_state
+from jax_dynemb.engines.shard._insert import NewRows
+from jax_dynemb.engines.shard._update import RowGradients
+from jax_dynemb.ops._state import TableState
+
+
+@dataclasses.dataclass(frozen=True)
+class MeshEngine:
+    """Hash tables that are sharded over the devices of a mesh; see ``Engine``.
+
+    Attributes:
+      tables: with their places on the mesh.
+    """
+
+    tables: MeshTables
+
+    @classmethod
+    def of(cls, catalog: Catalog, placement: Placement) -> Self:
+        """Places tables on a mesh.
+
+        Args:
+          catalog: the tables.
+          placement: the mesh; tables of the same names keep its places.
+        """
+        return cls(MeshTables(catalog, placement.with_tables(catalog.configs)))
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.tables.catalog
+
+    @property
+    def placement(self) -> Placement:
+        """The mesh, and where the tables lie on it."""
+        return self.tables.placement
+
+    def with_configs(self, configs: Iterable[TableConfig]) -> Self:
+        return self.of(Catalog(tuple(configs)), self.placement)
+
+    # ---- where arrays are --------------------------------------------------------
+
+    def state_name(self, table: str) -> str:
+        return self.placement.stack_of(self.catalog.table(table).name).name
+
+    def extent(self, table: str) -> Mapping[str, Any]:
+        stack = self.placement.stack_of(table)
+        if stack.sharding == "column_wise":
+            return {"column_parts": stack.shards}
+        if stack.places == 1:
+            return {}
+        place = stack.place_of(table)
+        return {"arrays": stack.name, "place": place, "places": stack.places}
+
+    def counter_rows(self, table: str) -> slice:
+        return _hosts.counter_rows(self.placement.stack_of(table), table)
+
+    def counted(self, state: States, table: str) -> TableState:
+        stack = self.placement.stack_of(table)
+        return _hosts.table_counters(stack, table, state[stack.name])
+
+    # ---- whole tables ------------------------------------------------------------
+
+    def init(self, seed: jax.Array) -> States:
+        return _maintenance.init(self.tables, seed)
+
+    def empty(self, table: str, like: TableState) -> TableState:
+        del like  # the mesh says where each shard lies
+        name = self.state_name(table)
+        seed = jnp.zeros(2, jnp.uint32)
+        return _maintenance.init(self.tables, seed, (name,))[name]
+
+    def clear(self, state: States, tables: Collection[str]) -> States:
+        return _maintenance.clear(self.tables, state, tables)
+
+    def growing_together(self, table: str) -> list[str]:
+        arrays = self.state_name(table)
+        return [t for t in self.catalog.tables if self.state_name(t) == arrays]
+
+    def grow(self, arrays: TableState, factors: Mapping[str, int]) -> TableState:
+        placement = self.tables.here()
+        name, factor = next(iter(factors.items()))
+        stack = placement.stack_of(name)
+        spec = placement.state_spec(stack)
+
+        def body(state: TableState) -> TableState:
+            return grown_state(stack.local, factor, state)
+
+        return placement.mapped(body, (spec,), spec)(arrays)
+
+    def stats(self, state: States) -> dict[str, int | float]:
+        placement = self.tables.here()
+        counted = _hosts.count_rows(placement, states_of(state, placement.stacks))
+        fullest = _hosts.fullest_buckets(placement, counted)
+        result: dict[str, int | float] = {}
+        for name, config in self.catalog.tables.items():
+            counters = _counters.counter_values(self.counted(state, name))
+            result |= _counters.stats(config, counters, fullest[name])
+            result |= _hosts.exchange_stats(placement, config, counted, counters)
+        return result
+
+    def shards(self, state: States, table: str) -> _export.Parts:
+        """Returns the shards on this process's devices, each as a table of one."""
+        config = self.catalog.table(table)
+        arrays = state[self.state_name(table)]
+        return _maintenance.local_shards(self.tables, config, arrays)
+
+    def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:
+        columns = self.catalog.table(table).sharding == "column_wise"
+        stream = _columns.export_columns if columns else _export.export
+        return stream(self.shards(state, table), query)
+
+    def index(
+        self, state: States, table: str
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        shards = self.shards(state, table)
+        if self.catalog.table(table).sharding == "column_wise":
+            shards = shards[:1]  # each has all keys
+        return _export.export_index(shards)
+
+    # ---- a step ------------------------------------------------------------------
+
+    def lookup(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any],
+        scores: Mapping[str, jax.Array],
+    ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
+        return _training.lookup(self.tables, state, ids, weights, scores)
+
+    def find(
+        self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
+        return _serving.find(self.tables, state, ids, weights)
+
+    def apply_gradients(
+        self,
+        state: States,
+        residual: Any,
+        d_rows: Any,
+        hyper: Mapping[str, Mapping[str, Any]],
+    ) -> States:
+        return _training.apply_gradients(self.tables, state, residual, d_rows, hyper)
+
+    def reduce_gradients(
+        self, state: States, residual: Any, d_rows: Any
+    ) -> tuple[dict[str, RowGradients], States]:
+        return _training.reduce_gradients(self.tables, state, residual, d_rows)
+
+    def weight_gradients(
+        self, state: States, residual: Any, d_rows: Mapping[str, Any]
+    ) -> tuple[dict[str, jax.Array], States]:
+        return _serving.weight_gradients(self.tables, state, residual, d_rows)
+
+    # ---- single rows -------------------------------------------------------------
+
+    def gather(
+        self, state: States, slots: Mapping[str, jax.Array]
+    ) -> tuple[dict[str, dict[str, jax.Array]], States]:
+        return _slots.gather(self.tables, state, slots)
+
+    def scatter(
+        self,
+        state: States,
+        slots: Mapping[str, jax.Array],
+        rows: Mapping[str, Mapping[str, jax.Array]],
+    ) -> States:
+        return _slots.scatter(self.tables, state, slots, rows)
+
+    def insert(self, arrays: TableState, table: str, new: NewRows) -> TableState:
+        config = self.catalog.table(table)
+        return _maintenance.insert(self.tables, arrays, config, new)
+
+    def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
+        return _maintenance.erase(self.tables, arrays, self.catalog.table(table), ids)

@@ -1,0 +1,82 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Residuals and gradients on their way into shard_map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from jax_dynemb.engines.mesh._mesh_tables import MeshTables
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh._residual import ShardedResidual
+from jax_dynemb.engines.shard._update import pair_lookups
+from jax_dynemb.ops._residual import FeatureGradient, FeatureResidual, join_gradient
+
+
+def paired(
+    tables: MeshTables, residual: Any, d_rows: Any
+) -> tuple[list[ShardedResidual], list[dict[str, jax.Array]], set[str]]:
+    """Residuals and gradients that fit them, and the tables they belong to."""
+    pairs = pair_lookups(ShardedResidual, residual, d_rows)
+    residuals, gradients = [one for one, _ in pairs], [dict(d) for _, d in pairs]
+    names = set()
+    placement = tables.here()
+    for n, (one, d) in enumerate(pairs):
+        names |= {tables.config_of(feature).name for feature in one.features}
+        if not placement.is_inside():
+            gradients[n] = {
+                name: _padded_gradient(placement, one.features[name], d[name])
+                for name in one.features
+            }
+    return residuals, gradients, names
+
+
+def _padded_gradient(
+    placement: Placement, residual: FeatureResidual, gradient: Any
+) -> jax.Array:
+    """A gradient with as many rows as the devices looked up."""
+    gradient = jnp.asarray(gradient)
+    stacked = residual.slots.ndim - 1
+    rows = residual.layout.rows_shape[0] * placement.shards
+    if gradient.ndim == stacked + 1:  # of a single id
+        gradient = jnp.expand_dims(gradient, stacked)
+    missing = rows - gradient.shape[stacked]
+    if missing <= 0:
+        return gradient  # a wrong shape is refused when it is joined
+    gradient = placement.gathered(gradient)
+    widths = [(0, 0)] * gradient.ndim
+    widths[stacked] = (0, missing)
+    return jnp.pad(gradient, widths)
+
+
+def joined(
+    tables: MeshTables, residuals: Sequence[ShardedResidual], gradients: Any
+) -> list[FeatureGradient]:
+    """What one device has of them, as one list for all lookups."""
+    return [
+        join_gradient(each, gradients[n][name], tables.config_of(name).dim)
+        for n, one in enumerate(residuals)
+        for name, each in one.features.items()
+    ]
+
+
+def stacked_axes(residual: ShardedResidual) -> int:
+    """Leading axes that lax.scan has added."""
+    return next(iter(residual.features.values())).slots.ndim - 1
+
+
+def specs_of(
+    placement: Placement, residuals: Sequence[ShardedResidual], gradients: Any
+) -> tuple[list[PartitionSpec], list[dict[str, PartitionSpec]]]:
+    """Of residuals and gradients; the axes that lax.scan added are not split."""
+    residual_specs, gradient_specs = [], []
+    for one, gradient in zip(residuals, gradients, strict=True):
+        spec = PartitionSpec(*[None] * stacked_axes(one), placement.axes)
+        residual_specs.append(spec)
+        gradient_specs.append(dict.fromkeys(gradient, spec))
+    return residual_specs, gradient_specs

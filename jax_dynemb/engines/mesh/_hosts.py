@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Small numbers of all shards on every host."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh._stacks import Stack
+from jax_dynemb.ops._bucket_rows import bucket_rows
+from jax_dynemb.ops._host import on_host
+from jax_dynemb.ops._state import TableState
+
+_EXCHANGE = ("exchange_capacity", "exchange_peak", "exchange_overflows")
+
+
+def table_counters(stack: Stack, table: str, state: TableState) -> TableState:
+    """A state of which the counters are those of one table, as numpy."""
+    rows = slice(0, stack.local.max_shards)  # of the first copy
+    if stack.sharding == "row_wise":
+        rows = counter_rows(stack, table)
+    counters: Any = on_host(state.counters)[rows]
+    return dataclasses.replace(state, counters=counters)
+
+
+def counter_rows(stack: Stack, table: str) -> slice:
+    """The rows of a state's counters that belong to a table, copies included."""
+    if len(stack.tables) == 1:
+        return slice(None)
+    rows, place = stack.local.max_shards, stack.place_of(table)
+    return slice(place * rows, (place + 1) * rows)
+
+
+def fullest_buckets(
+    placement: Placement, counted: Mapping[str, np.ndarray]
+) -> dict[str, int]:
+    """Finds the rows of the fullest bucket by table in what ``count_rows`` returns."""
+    return {
+        table.name: int(counted[stack.name][stack.owners(table.name), 1].max())
+        for stack in placement.stacks
+        for table in stack.tables
+    }
+
+
+def exchange_stats(
+    placement: Placement,
+    table: TableConfig,
+    counted: Mapping[str, np.ndarray],
+    counters: Mapping[str, int],
+) -> dict[str, int | float]:
+    """What ``Tables.stats`` tells of a table whose rows are on single shards.
+
+    Args:
+      placement: of the collection.
+      table: one of its tables.
+      counted: what ``count_rows`` returns.
+      counters: of the table, by name.
+    """
+    stack = placement.stack_of(table.name)
+    if stack.sharding != "row_wise":
+        return {}
+    rows = counted[stack.name][stack.owners(table.name), 0]
+    result: dict[str, int | float] = {name: counters[name] for name in _EXCHANGE}
+    result["fullest_shard"] = int(rows.max()) * stack.width / table.num_slots
+    return {f"{table.name}/{name}": value for name, value in result.items()}
+
+
+def count_rows(
+    placement: Placement, state: Mapping[str, TableState]
+) -> dict[str, np.ndarray]:
+    """Counts rows in the index, so that it is right after a restore too.
+
+    Args:
+      placement: of the collection.
+      state: the tables.
+
+    Returns:
+      int32[shards, 2] by the name of the arrays: the rows of each shard, and those of
+      its fullest bucket.
+    """
+    indexes = {name: each.index for name, each in state.items()}
+    counts = on_host(_counts(placement)(indexes))
+    return dict(zip(sorted(indexes), counts.transpose(1, 0, 2), strict=True))
+
+
+@functools.lru_cache(maxsize=64)
+def _counts(placement: Placement):
+    specs = placement.state_specs(placement.stacks)
+
+    def body(indexes):
+        counts = []
+        for name in sorted(indexes):
+            rows = bucket_rows(indexes[name])
+            counts.append(jnp.stack([rows.sum(), rows.max()]))
+        return jnp.stack(counts)[None]
+
+    of_indexes = {name: spec.index for name, spec in specs.items()}
+    return jax.jit(placement.mapped(body, (of_indexes,), placement.split))

@@ -1,0 +1,166 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Training lookups of split tables, as one device runs them inside shard_map."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.engines.mesh._bag_parts import (
+    inputs_of_owner,
+    outputs,
+    parts_to_owners,
+    residuals_of_owner,
+)
+from jax_dynemb.engines.mesh._bags import Bags
+from jax_dynemb.engines.mesh._batch import Batch, add_rows, finished, zero_sums
+from jax_dynemb.engines.mesh._counters import add_uses, count_exchange, same_lookup
+from jax_dynemb.engines.mesh._exchange import (
+    Window,
+    exchange,
+    places_of,
+    send_ids_and_uses,
+    wire_of,
+)
+from jax_dynemb.engines.mesh._rounds import (
+    further_rounds,
+    inputs_of_ids,
+    on_the_wire,
+    send_first,
+)
+from jax_dynemb.engines.mesh._route import Route, route
+from jax_dynemb.ops import _lookup
+from jax_dynemb.ops._residual import FeatureResidual
+from jax_dynemb.ops._state import TableState
+
+States = Mapping[str, TableState]
+Carry = tuple[list[jax.Array], dict[str, TableState]]  # rows by feature so far, states
+
+
+@dataclasses.dataclass(frozen=True)
+class Looked:
+    """What a lookup of a batch gives.
+
+    Attributes:
+      route: where the ids went.
+      fits: bool[], whether the first round was the only one.
+      received: by table, the ids of the first round, and their slots.
+      bags: what the owner pooled, of each section of ``Bags``.
+      outputs: by feature, rows and the scale of a mean.
+      states: the new states.
+    """
+
+    route: Route | None
+    fits: jax.Array | None
+    received: list[tuple[jax.Array, jax.Array]]
+    bags: list[FeatureResidual]
+    outputs: dict[str, tuple[jax.Array, jax.Array | None]]
+    states: dict[str, TableState]
+
+
+def lookup(
+    batch: Batch | None, bags: Bags, states: States, scores: Mapping[str, jax.Array]
+) -> Looked:
+    """Training lookup of the row-wise tables.
+
+    Args:
+      batch: of the features whose rows travel, if there are any.
+      bags: of those whose sums do.
+      states: of this device.
+      scores: by table, what customized scores are.
+    """
+    if batch is None:
+        return _sums_alone(bags, states, scores)
+    sections, tables = batch.sections, batch.sections.tables
+    found = route(batch.ids, sections.parts, sections.segments)
+    ids, uses, arrived, window, fits, peaks = send_first(
+        batch, found, _counted(batch), parts_to_owners(bags)
+    )
+    inputs = inputs_of_owner(bags, arrived)
+    used = [*on_the_wire(batch, tables), *bags.tables]
+    asked = [*inputs_of_ids(tables, ids), *inputs]
+    wire = wire_of(sections, [*sections.rows(), *bags.rows()])
+    owned, new, _ = _lookup.lookup(used, states, asked, _of(scores, used), wire.places)
+    of_ids, of_bags = owned[: len(ids)], owned[len(ids) :]
+    slots = [o["slots"] for o in of_ids]
+    new = _with_uses(tables, dict(states) | new, slots, uses)
+    rows = wire.exchange([o["rows"] for o in owned])
+    kept = residuals_of_owner(inputs, [o["slots"] for o in of_bags])
+    results = outputs(bags, [wire.part(n, rows[n]) for n in range(len(ids), len(rows))])
+    places = places_of(sections, found, window)
+    total = add_rows(batch, zero_sums(batch), wire, rows, places)
+
+    def one(window: Window, carry: Carry) -> Carry:
+        return _later_round(batch, found, window, scores, *carry)
+
+    _, (total, new) = further_rounds(batch, found, fits, (total, new), one)
+    for t, table in enumerate(tables):
+        capacity = sections.capacities[t]
+        new[table.name] = count_exchange(new[table.name], capacity, peaks[t], ~fits)
+    for (layout, _), result in zip(batch.inputs, finished(batch, total), strict=True):
+        results[layout.feature] = result
+    received = list(zip(ids, slots, strict=True))
+    return Looked(found, fits, received, kept, results, new)
+
+
+def _sums_alone(bags: Bags, states: States, scores: Mapping[str, jax.Array]) -> Looked:
+    """Of features whose sums travel, when there are no others."""
+    arrived = exchange(parts_to_owners(bags), bags.axes)
+    inputs = inputs_of_owner(bags, arrived)
+    wire, tables = bags.wire(), bags.tables
+    owned, new, _ = _lookup.lookup(
+        tables, states, inputs, _of(scores, tables), wire.places
+    )
+    sums = wire.exchange([o["rows"] for o in owned])
+    kept = residuals_of_owner(inputs, [o["slots"] for o in owned])
+    results = outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
+    return Looked(None, None, [], kept, results, dict(states) | new)
+
+
+def _later_round(
+    batch: Batch,
+    found: Route,
+    window: Window,
+    scores: Mapping[str, jax.Array],
+    total: list[jax.Array],
+    states: dict[str, TableState],
+) -> Carry:
+    """Continues a lookup with the ids of another window."""
+    sections, tables = batch.sections, batch.sections.tables
+    ids, uses, _ = send_ids_and_uses(
+        sections, found, batch.ids, window, _counted(batch)
+    )
+    pairs = {t.name: same_lookup(t, states[t.name]) for t in tables}
+    before = states | {name: state for name, (_, state) in pairs.items()}
+    configs = on_the_wire(batch, [config for config, _ in pairs.values()])
+    wire, asked = wire_of(sections, sections.rows()), inputs_of_ids(configs, ids)
+    owned, new, _ = _lookup.lookup(
+        configs, before, asked, _of(scores, configs), wire.places
+    )
+    new = _with_uses(configs, before | new, [o["slots"] for o in owned], uses)
+    rows = wire.exchange([o["rows"] for o in owned])
+    places = places_of(sections, found, window)
+    return add_rows(batch, total, wire, rows, places), new
+
+
+def _of(scores: Mapping[str, jax.Array], tables: Sequence[TableConfig]) -> jax.Array:
+    return jnp.stack([scores[t.name] for t in tables])
+
+
+def _with_uses(tables, states, slots, uses) -> dict[str, TableState]:
+    new = dict(states)
+    for t, each in uses.items():
+        name = tables[t].name
+        new[name] = add_uses(new[name], slots[t], each)
+    return new
+
+
+def _counted(batch: Batch) -> list[int]:
+    """The tables whose scores count every use."""
+    tables = enumerate(batch.sections.tables)
+    return [t for t, config in tables if config.score_strategy is ScoreStrategy.LFU]

@@ -1,0 +1,176 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables on a mesh, made and changed as wholes or row by row: each one a shard_map."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from jax_dynemb._seed import table_seed
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.mesh import _column_wise
+from jax_dynemb.engines.mesh._members import is_here, touched
+from jax_dynemb.engines.mesh._mesh_tables import MeshTables
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh._stacks import Stack, states_of
+from jax_dynemb.engines.shard import _insert
+from jax_dynemb.engines.shard._insert import NewRows
+from jax_dynemb.ops import _rows
+from jax_dynemb.ops._keys import as_words, hash_words, owner_of, padding
+from jax_dynemb.ops._layout import prepare
+from jax_dynemb.ops._stamps import new_stamp
+from jax_dynemb.ops._state import TableState, cleared_state, empty_state
+
+States = dict[str, TableState]
+_ALL = PartitionSpec()
+
+
+def init(
+    tables: MeshTables, seed: jax.Array, names: tuple[str, ...] | None = None
+) -> States:
+    """Empty tables, each shard made where it will live; some arrays only, if asked."""
+    placement, stamp = tables.here(), new_stamp()
+    if placement.is_inside():
+        return _all_empty(placement, placement.stacks, seed, jnp.asarray(stamp))
+    return _init(tables, names)(seed, stamp)
+
+
+@functools.lru_cache(maxsize=32)
+def _init(tables: MeshTables, names: tuple[str, ...] | None) -> Any:
+    placement = tables.here()
+    used = [s for s in placement.stacks if names is None or s.name in names]
+    make = functools.partial(_all_empty, placement, used)
+    return jax.jit(placement.mapped(make, (_ALL, _ALL), placement.state_specs(used)))
+
+
+def _all_empty(
+    placement: Placement, used: Sequence[Stack], seed: jax.Array, stamp: jax.Array
+) -> States:
+    return {s.name: _empty(placement, s, seed, stamp) for s in used}
+
+
+def _empty(
+    placement: Placement, stack: Stack, seed: jax.Array, stamp: jax.Array
+) -> TableState:
+    """A shard of tables without rows; each table has the seed of its own name."""
+    seeds = [table_seed(seed, t.name) for t in stack.tables]
+    mine = seeds[0]
+    if stack.places > 1:
+        seeds += [seed] * (stack.places - len(seeds))
+        mine = jnp.stack(seeds)[placement.my_place(stack)]
+    state = empty_state(stack.local, mine, stamp)
+    if stack.sharding == "column_wise":
+        state = _column_wise.with_first_column(placement, stack.local, state)
+    return state
+
+
+def clear(tables: MeshTables, state: States, names: Collection[str]) -> States:
+    """See ``Tables.clear``; of some tables."""
+    placement = tables.here()
+    used = placement.stacks_of(names)
+
+    def body(state):
+        new = {s.name: cleared_state(s.local, state[s.name]) for s in used}
+        new = touched(placement, used, names, state, new)
+        for s in used:
+            here = is_here(placement, s, names)
+            if not isinstance(here, np.bool_):  # the others of the stack stay
+                index = jnp.where(here, new[s.name].index, state[s.name].index)
+                new[s.name] = dataclasses.replace(new[s.name], index=index)
+        return new
+
+    specs = placement.state_specs(used)
+    return dict(state) | placement.mapped(body, (specs,), specs)(states_of(state, used))
+
+
+def insert(
+    tables: MeshTables, state: TableState, table: TableConfig, new: NewRows
+) -> TableState:
+    """See ``Tables.insert``; of one table. Every device takes the ids that it owns."""
+    placement = tables.here()
+    stack = placement.stack_of(table.name)
+    layout, prepared = prepare(table, table.name, new.ids)
+    written = _insert.checked(table, layout, new)
+
+    def body(state, ids, written):
+        mine = _owned(placement, stack, table, ids)
+        if stack.sharding == "column_wise":
+            columns = functools.partial(_column_wise.my_columns, placement, stack.local)
+            written = {
+                n: x if n == "scores" else columns(x) for n, x in written.items()
+            }
+        after = _insert.store(stack.local, state, mine, written, new.unique_ids)
+        if "scores" in written and stack.sharding == "row_wise":
+            here = is_here(placement, stack, [table.name])
+            after = _insert.same_clock(after, placement.axes, here)
+        states = {stack.name: state}, {stack.name: after}
+        return touched(placement, [stack], [table.name], *states)[stack.name]
+
+    spec = placement.state_spec(stack)
+    run = placement.mapped(body, (spec, _ALL, dict.fromkeys(written, _ALL)), spec)
+    return run(state, as_words(prepared.ids), written)
+
+
+def erase(
+    tables: MeshTables, state: TableState, table: TableConfig, ids: Any
+) -> TableState:
+    """See ``Tables.erase``; of one table."""
+    placement = tables.here()
+    stack = placement.stack_of(table.name)
+    _, given = prepare(table, table.name, ids)
+
+    def body(state, ids):
+        mine = _owned(placement, stack, table, ids)
+        new = {stack.name: _rows.erase(stack.local, state, mine)}
+        before = {stack.name: state}
+        return touched(placement, [stack], [table.name], before, new)[stack.name]
+
+    spec = placement.state_spec(stack)
+    run = placement.mapped(body, (spec, _ALL), spec)
+    return run(state, as_words(given.ids))
+
+
+def _owned(
+    placement: Placement, stack: Stack, table: TableConfig, ids: jax.Array
+) -> jax.Array:
+    """The ids that this device owns; padding for the others."""
+    if stack.sharding != "row_wise":
+        return ids
+    owner = owner_of(*hash_words(ids, table.hash_seed), stack.width)
+    owner = owner + stack.owners(table.name)[0]
+    mine = owner == jax.lax.axis_index(placement.axes)
+    return jnp.where(mine[:, None], ids, padding((1,)))
+
+
+def local_shards(
+    tables: MeshTables, table: TableConfig, state: TableState
+) -> list[tuple[TableConfig, TableState]]:
+    """The shards on this process's devices as tables of one device, each once.
+
+    Raises:
+      ValueError: the table is column-wise and has columns on another process.
+    """
+    stack = tables.here().stack_of(table.name)
+    local = dataclasses.replace(stack.local, name=table.name)
+    pieces: dict[int, list[Any]] = {}
+    leaves, tree = jax.tree.flatten(dataclasses.replace(state, extra=()))
+    for leaf in leaves:
+        for shard in leaf.addressable_shards:
+            number = (shard.index[0].start or 0) // shard.data.shape[0]
+            if shard.replica_id == 0 and number in stack.owners(table.name):
+                pieces.setdefault(number, []).append(shard.data)
+    if stack.sharding == "column_wise" and len(pieces) < stack.shards:
+        raise ValueError(
+            f"Table '{table.name}' is column-wise over several processes, and this one "
+            f"has {len(pieces)} of its {stack.shards} parts: save it with "
+            "jde.checkpoint, or restore that into a row-wise table to export it."
+        )
+    return [(local, jax.tree.unflatten(tree, pieces[n])) for n in sorted(pieces)]

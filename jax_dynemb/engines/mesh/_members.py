@@ -1,0 +1,85 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of tables that share arrays, as each shard sees its own; inside shard_map."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh._stacks import Stack
+from jax_dynemb.engines.shard._update import step_of
+from jax_dynemb.ops._state import TableState
+
+States = Mapping[str, TableState]
+
+
+def is_here(
+    placement: Placement, stack: Stack, tables: Collection[str]
+) -> jax.Array | np.bool_:
+    """Whether this shard holds rows of one of these tables."""
+    flags = [t.name in tables for t in stack.tables]
+    if all(flags):
+        return np.bool_(True)
+    idle = [False] * (stack.places - len(flags))
+    return jnp.array(flags + idle)[placement.my_place(stack)]
+
+
+def of_my_place(
+    placement: Placement, stack: Stack, by_table: Mapping[str, jax.Array]
+) -> jax.Array:
+    """The number of the table that this shard has."""
+    numbers = [by_table[t.name] for t in stack.tables]
+    if len(numbers) == 1:
+        return numbers[0]
+    numbers += numbers[:1] * (stack.places - len(numbers))
+    return jnp.stack(numbers)[placement.my_place(stack)]
+
+
+def hyper_of_my_place(
+    placement: Placement,
+    stack: Stack,
+    states: States,
+    given: Mapping[str, Mapping[str, jax.Array]],
+) -> dict[str, jax.Array]:
+    """The hyper-parameters given for the table that this shard has, by name."""
+    by_table = {t.name: dict(given.get(t.name, {})) for t in stack.tables}
+    names = {name for numbers in by_table.values() for name in numbers}
+    if len(stack.tables) > 1 and names:
+        step = step_of(states[stack.name])
+        for table in stack.tables:  # one has its own where the others are given
+            own = table.optimizer.hyper_parameters(step)
+            own = {n: jnp.asarray(own[n], jnp.float32) for n in names & own.keys()}
+            by_table[table.name] = own | by_table[table.name]
+    return {
+        name: of_my_place(placement, stack, {t: x[name] for t, x in by_table.items()})
+        for name in sorted(names)
+    }
+
+
+def touched(
+    placement: Placement,
+    stacks: Sequence[Stack],
+    tables: Collection[str],
+    before: States,
+    after: States,
+) -> dict[str, TableState]:
+    """The states after a call that was about these tables.
+
+    It ran on every shard, with nothing but padding on those that hold other tables of
+    the same arrays: what those count (lookups, steps, a clock) stays as it was.
+    """
+    result = dict(after)
+    for stack in stacks:
+        here = is_here(placement, stack, tables)
+        if isinstance(here, np.bool_):
+            continue
+        old, new = before[stack.name], after[stack.name]
+        counters = jnp.where(here, new.counters, old.counters)
+        result[stack.name] = dataclasses.replace(new, counters=counters)
+    return result

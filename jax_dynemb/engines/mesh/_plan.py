@@ -1,0 +1,208 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where tables lie and what a step moves, by arithmetic on the configs alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from jax_dynemb import _ffi
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.mesh._cost import Cost, cost_of, itemsize
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh._stacks import Stack
+from jax_dynemb.ops._layout import FeatureLayout, one_row_each
+
+
+@dataclasses.dataclass(frozen=True)
+class TablePlan:
+    """One table.
+
+    Attributes:
+      table: its name.
+      sharding: as in its config; "one device" without a mesh.
+      exchange: what travels, "rows" or "sums" of bags, as far as ``pooling_factors``
+        tells; empty if nothing does.
+      shards: that hold a part or a copy: their numbers along the axis.
+      devices: likewise, with those of the axes that tables are replicated over.
+      rows: slots on each of these devices.
+      columns: of a row on each of them.
+      bytes: of the arrays on each of them.
+      ids: of a batch on each device, as given to ``plan``.
+      id_bytes: that a device hands to the exchange of ids in a step, padding and its
+        own part included.
+      row_bytes: likewise, in the exchange of rows.
+      gradient_bytes: likewise, in that of gradients.
+    """
+
+    table: str
+    sharding: str
+    exchange: str
+    shards: tuple[int, ...]
+    devices: int
+    rows: int
+    columns: int
+    bytes: int
+    ids: int
+    id_bytes: int
+    row_bytes: int
+    gradient_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What ``Tables.plan`` returns; print it.
+
+    Attributes:
+      tables: one after the other, as they were given.
+      bytes_by_shard: of all tables, on a device of each shard.
+    """
+
+    tables: tuple[TablePlan, ...]
+    bytes_by_shard: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """A table in plain text; the last line has the bytes of the fullest device."""
+        columns = [field.name for field in dataclasses.fields(TablePlan)]
+        rows = [[self._cell(getattr(t, c)) for c in columns] for t in self.tables]
+        sums = {c: str(sum(getattr(t, c) for t in self.tables)) for c in columns[8:]}
+        sums |= {"table": "total", "bytes": str(max(self.bytes_by_shard))}
+        lines = [columns, *rows, [sums.get(c, "") for c in columns]]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+        return "\n".join(
+            "  ".join(
+                cell.ljust(width) if i < 3 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        )
+
+    def _cell(self, value: object) -> str:
+        if not isinstance(value, tuple):
+            return str(value)
+        if len(value) == len(self.bytes_by_shard):
+            return "all"
+        return str(value[0]) if len(value) == 1 else f"{value[0]}-{value[-1]}"
+
+
+def make_plan(
+    placement: Placement | None,
+    tables: Sequence[TableConfig],
+    ids: Mapping[str, int],
+) -> Plan:
+    """See ``Tables.plan``."""
+    if placement is None:
+        plans = tuple(_alone(table, ids) for table in tables)
+        return Plan(plans, (sum(plan.bytes for plan in plans),))
+    plans = tuple(_on_mesh(placement, table, ids) for table in tables)
+    every = [0] * placement.shards
+    for stack in placement.stacks:  # idle places have arrays too
+        for shard in range(placement.shards):
+            every[shard] += bytes_of(stack.local)
+    return Plan(plans, tuple(every))
+
+
+def _alone(table: TableConfig, ids: Mapping[str, int]) -> TablePlan:
+    count, size = _count(table, ids), bytes_of(table)
+    where = ("one device", "", (0,), 1, table.num_slots, table.dim)
+    return TablePlan(table.name, *where, size, count, 0, 0, 0)
+
+
+def _on_mesh(
+    placement: Placement, table: TableConfig, ids: Mapping[str, int]
+) -> TablePlan:
+    stack = placement.stack_of(table.name)
+    exchange, sent = {
+        "row_wise": _split,
+        "replicated": _replicated,
+        "column_wise": _column_wise,
+    }[stack.sharding](placement, stack, table, ids)
+    if not any(sent):
+        exchange = ""
+    owners = tuple(stack.owners(table.name))
+    return TablePlan(
+        table.name,
+        table.sharding,
+        exchange,
+        owners,
+        len(owners) * (placement.devices // placement.shards),
+        stack.local.local_slots,
+        stack.local.dim,
+        bytes_of(stack.local),
+        _count(table, ids),
+        *sent,
+    )
+
+
+def _count(table: TableConfig, ids: Mapping[str, int]) -> int:
+    return sum(ids.get(feature, 0) for feature in table.feature_names)
+
+
+def _split(
+    placement: Placement, stack: Stack, table: TableConfig, ids: Mapping[str, int]
+) -> tuple[str, Cost]:
+    """The table's share of the stack's sections."""
+    layouts = [
+        _layout(stack.local, t, feature, ids[feature], factor)
+        for t in stack.tables
+        for feature, factor in _factors(t)
+        if ids.get(feature)
+    ]
+    exchange, cost = cost_of(placement, stack.local, layouts)
+    places = 1
+    if table.name == stack.tables[0].name:  # idle places are in the section too
+        places += stack.places - len(stack.tables)
+    return exchange, Cost(*(n * places // stack.places for n in cost))
+
+
+def _replicated(
+    placement: Placement, _: Stack, table: TableConfig, ids: Mapping[str, int]
+) -> tuple[str, Cost]:
+    """Copies look up for themselves; ids go to all of them, and gradients too."""
+    count, shards = _count(table, ids), placement.shards
+    room = shards * min(count, table.num_slots)
+    return "rows", Cost(count * shards * 8, 0, room * (table.dim * 4 + 8))
+
+
+def _column_wise(
+    placement: Placement, _: Stack, table: TableConfig, ids: Mapping[str, int]
+) -> tuple[str, Cost]:
+    """Ids go to all shards; a bag's columns come from each of them."""
+    bags = sum(ids.get(feature, 0) / factor for feature, factor in _factors(table))
+    width = itemsize(placement.exchange_dtype or table.dtype)
+    moved = round(bags * table.dim * width)
+    exchange = "rows" if table.pooling is None else "sums"
+    return exchange, Cost(_count(table, ids) * placement.shards * 8, moved, moved)
+
+
+def _factors(table: TableConfig) -> list[tuple[str, float]]:
+    """Ids of a bag, or 1, by feature."""
+    factors = table.pooling_factors
+    if not factors or table.pooling is None:
+        factors = (1.0,) * len(table.feature_names)
+    return list(zip(table.feature_names, factors, strict=True))
+
+
+def _layout(
+    local: TableConfig, table: TableConfig, feature: str, ids: int, factor: float
+) -> FeatureLayout:
+    """Of a feature with so many ids, in bags of equal size if they can be."""
+    if table.pooling is None:
+        return one_row_each(feature, local.name, ids)
+    bags = max(1, round(ids / factor))
+    size = 0 if ids % bags else ids // bags
+    shape = (ids,)
+    return FeatureLayout(
+        feature, local.name, table.pooling, shape, shape, (bags,), size, False
+    )
+
+
+def bytes_of(table: TableConfig) -> int:
+    """Of the arrays of one shard."""
+    widths = [int(np.prod(s.shape, dtype=int)) for s in table.states.values()]
+    row = table.dim * itemsize(table.param_dtype) + 4 * sum(widths)
+    index = table.local_buckets * _ffi.constants()["bucket_words"] * 4
+    return index + table.local_slots * row

@@ -1,0 +1,123 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Serving lookups of all tables on a mesh, and gradients of weights that need them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.mesh import _column_wise, _find, _inputs, _replicated
+from jax_dynemb.engines.mesh._gradients import paired
+from jax_dynemb.engines.mesh._mesh_tables import MeshTables
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh._shared import Inputs, Shared, inputs_of
+from jax_dynemb.engines.mesh._split import split_batch
+from jax_dynemb.engines.mesh._stacks import states_of
+from jax_dynemb.engines.shard import _weights
+from jax_dynemb.ops._state import TableState
+
+States = dict[str, TableState]
+_ALL = PartitionSpec()
+
+
+def find(
+    tables: MeshTables,
+    state: States,
+    ids: Mapping[str, Any],
+    weights: Mapping[str, Any],
+) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
+    """See ``Tables.find``."""
+    placement = tables.here()
+    batch = Shared(tables, ids, weights)
+
+    def body(state, ids, weights):
+        inputs = batch.local(ids, weights)
+        local = [s.local for s in batch.used]
+        rows, found, new = _local_find(placement, local, inputs, state)
+        shaped, flags = {}, {}
+        for layout, given in inputs:
+            name = layout.feature
+            shaped[name] = rows[name].reshape(*layout.rows_shape, -1)
+            flag = layout.shaped_as_given(found[name])
+            flags[name] = batch.whole(given.offsets, flag)
+        return shaped, flags, new
+
+    specs = placement.state_specs(batch.used)
+    run = placement.mapped(
+        body,
+        (specs, batch.ids_specs, batch.weights_specs),
+        (dict.fromkeys(ids, placement.split), batch.per_id_specs, specs),
+    )
+    rows, found, new = run(states_of(state, batch.used), batch.ids, batch.weights)
+    flags = batch.in_order(found).items()
+    found = OrderedDict((n, batch.restored(n, x).astype(bool)) for n, x in flags)
+    return batch.rows(rows), found, dict(state) | new
+
+
+def _local_find(
+    placement: Placement, local: Sequence[TableConfig], inputs: Inputs, state: States
+) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
+    split = [t for t in local if t.sharding == "row_wise"]
+    copies = [t for t in local if t.sharding == "replicated"]
+    rows, found, new = {}, {}, dict(state)
+    if split:
+        batch, bags = split_batch(placement, split, inputs_of(inputs, split))
+        rows, found, states = _find.find(batch, bags, new)
+        new |= states
+    if copies:
+        mine = inputs_of(inputs, copies)
+        outputs, states = _replicated.find(copies, mine, new)
+        new |= states
+        for (layout, _), output in zip(mine, outputs, strict=True):
+            rows[layout.feature] = output["rows"]
+            found[layout.feature] = output["found"]
+    if slices := [t for t in local if t.sharding == "column_wise"]:
+        mine = inputs_of(inputs, slices)
+        outputs, flags, states = _column_wise.find(placement, slices, mine, new)
+        new |= states
+        for (layout, _), row, flag in zip(mine, outputs, flags, strict=True):
+            rows[layout.feature], found[layout.feature] = row, flag
+    return rows, found, new
+
+
+def weight_gradients(
+    tables: MeshTables, state: States, residual: Any, d_rows: Mapping[str, Any]
+) -> tuple[dict[str, jax.Array], States]:
+    """See ``Tables.weight_gradients``."""
+    placement = tables.here()
+    (one,), (gradients,), _ = paired(tables, residual, dict(d_rows))
+    weighted = _weights.weighted_features(one.features)
+    used = placement.stacks_of([tables.config_of(name).name for name in weighted])
+    inside = placement.is_inside()
+
+    def body(state, features, gradients):
+        local = [_weights.reading(s.local) for s in used]
+        inputs = [_weights.one_row_input(each) for each in features.values()]
+        rows, _, new = _local_find(placement, local, inputs, state)
+        result = {}
+        for name, each in features.items():
+            per_id = _weights.of_feature(each, gradients[name], rows[name])
+            if not inside:
+                per_id = _inputs.global_numbers(placement, each.offsets, per_id)
+            result[name] = per_id
+        return result, new
+
+    split, specs = placement.split, placement.state_specs(used)
+    per_id = {n: split if r.offsets is None else _ALL for n, r in weighted.items()}
+    run = placement.mapped(
+        body, (specs, split, dict.fromkeys(gradients, split)), (per_id, specs)
+    )
+    result, new = run(states_of(state, used), weighted, gradients)
+    if not inside:
+        for name, each in weighted.items():
+            if each.offsets is None:
+                per_id = placement.gathered(result[name])
+                result[name] = per_id[: jnp.shape(d_rows[name])[0]]
+    return OrderedDict((name, result[name]) for name in weighted), dict(state) | new

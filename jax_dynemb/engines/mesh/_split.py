@@ -1,0 +1,36 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Of which features of split tables rows travel, and of which sums of bags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.mesh._bags import Bags, make_bags
+from jax_dynemb.engines.mesh._batch import Batch, Input, make_batch
+from jax_dynemb.engines.mesh._cost import cost_of
+from jax_dynemb.engines.mesh._placement import Placement
+
+
+def split_batch(
+    placement: Placement, tables: Sequence[TableConfig], inputs: Sequence[Input]
+) -> tuple[Batch | None, Bags]:
+    """The features of a call: those whose rows travel, and those whose sums do.
+
+    Args:
+      placement: of the collection.
+      tables: row-wise ones, as a shard sees them.
+      inputs: their features on this device.
+    """
+    layouts = [layout for layout, _ in inputs]
+
+    def sums_travel(table: TableConfig) -> bool:
+        mine = [layout for layout in layouts if layout.table == table.name]
+        return cost_of(placement, table, mine)[0] == "sums"
+
+    sums = [t for t in tables if sums_travel(t)]
+    rows = [t for t in tables if t not in sums]
+    by_feature = {layout.feature: given for layout, given in inputs}
+    bags = make_bags(placement, sums, layouts, by_feature)
+    return make_batch(placement, rows, inputs) if rows else None, bags

@@ -1,0 +1,234 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Training on a mesh: lookups of all tables and their updates, each one a shard_map."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+
+from jax_dynemb.engines.mesh import _column_wise, _lookup, _replicated
+from jax_dynemb.engines.mesh import _update as _sharded_update
+from jax_dynemb.engines.mesh._gradients import joined, paired, specs_of, stacked_axes
+from jax_dynemb.engines.mesh._members import hyper_of_my_place, of_my_place, touched
+from jax_dynemb.engines.mesh._mesh_tables import MeshTables
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh._residual import ShardedResidual
+from jax_dynemb.engines.mesh._shared import Inputs, Shared, inputs_of
+from jax_dynemb.engines.mesh._split import split_batch
+from jax_dynemb.engines.mesh._stacks import Stack, states_of
+from jax_dynemb.engines.mesh._whole_row import updating
+from jax_dynemb.engines.shard._update import RowGradients, update_rows
+from jax_dynemb.ops import _update
+from jax_dynemb.ops._residual import FeatureResidual
+from jax_dynemb.ops._stamps import Rows, Stamps, check_stamps, stamp_of
+from jax_dynemb.ops._stamps import joined as stamps_joined
+from jax_dynemb.ops._state import TableState
+
+States = dict[str, TableState]
+_ALL = PartitionSpec()
+
+
+def lookup(
+    tables: MeshTables,
+    state: States,
+    ids: Mapping[str, Any],
+    weights: Mapping[str, Any],
+    scores: Mapping[str, jax.Array],
+) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
+    """See ``Tables.lookup``."""
+    placement = tables.here()
+    batch = Shared(tables, ids, weights)
+
+    def body(state, ids, weights, scores):
+        inputs = batch.local(ids, weights)
+        mine = {s.name: of_my_place(placement, s, scores) for s in batch.used}
+        rows, residual, new = _local_lookup(placement, batch.used, inputs, state, mine)
+        new = batch.count_malformed(inputs, new)
+        new = touched(placement, batch.used, batch.names, state, new)
+        stamps = _stamps_of([s.name for s in batch.used], new)
+        return rows, dataclasses.replace(residual, stamps=stamps), new
+
+    specs = placement.state_specs(batch.used)
+    split = placement.split
+    run = placement.mapped(
+        body,
+        (specs, batch.ids_specs, batch.weights_specs, dict.fromkeys(scores, _ALL)),
+        (dict.fromkeys(ids, split), split, specs),
+    )
+    rows, residual, new = run(
+        states_of(state, batch.used), batch.ids, batch.weights, dict(scores)
+    )
+    return batch.rows(rows), residual, dict(state) | new
+
+
+def _local_lookup(
+    placement: Placement,
+    used: Sequence[Stack],
+    inputs: Inputs,
+    state: States,
+    scores: Mapping[str, jax.Array],
+) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
+    local = [s.local for s in used]
+    split = [t for t in local if t.sharding == "row_wise"]
+    copies = [t for t in local if t.sharding == "replicated"]
+    rows, residuals, new = {}, {}, dict(state)
+    route, fits, received, pooled = None, None, {}, {}
+    if split:
+        mine = inputs_of(inputs, split)
+        batch, bags = split_batch(placement, split, mine)
+        looked = _lookup.lookup(batch, bags, new, scores)
+        new |= looked.states
+        route = looked.route
+        fits = None if looked.fits is None else looked.fits[None]
+        distinct = batch.sections.tables if batch else ()
+        received = dict(zip((t.name for t in distinct), looked.received, strict=True))
+        pooled = {s.table.name: [] for s in bags.sections}
+        for section, one in zip(bags.sections, looked.bags, strict=True):
+            pooled[section.table.name].append(one)
+        for layout, given in mine:
+            rows[layout.feature], scale = looked.outputs[layout.feature]
+            # The route knows the distinct ids; slots stay with the owners.
+            none = jnp.zeros(layout.num_ids, jnp.int32)
+            residuals[layout.feature] = FeatureResidual(
+                given.ids, none, given.offsets, given.weights, scale, layout
+            )
+    if copies:
+        mine = inputs_of(inputs, copies)
+        outputs, left, states = _replicated.lookup(
+            placement.axes, copies, mine, new, scores
+        )
+        new |= states
+        for (layout, _), row, each in zip(mine, outputs, left, strict=True):
+            rows[layout.feature], residuals[layout.feature] = row, each
+    if slices := [t for t in local if t.sharding == "column_wise"]:
+        mine = inputs_of(inputs, slices)
+        outputs, left, got, states = _column_wise.lookup(
+            placement, slices, mine, new, scores
+        )
+        new |= states
+        received |= got
+        for (layout, _), row, each in zip(mine, outputs, left, strict=True):
+            rows[layout.feature], residuals[layout.feature] = row, each
+    shaped = {
+        layout.feature: rows[layout.feature].reshape(*layout.rows_shape, -1)
+        for layout, _ in inputs
+    }
+    names = [layout.feature for layout, _ in inputs]
+    ordered = OrderedDict((name, residuals[name]) for name in names)
+    none = Stamps((), ())  # known when the counters are
+    return shaped, ShardedResidual(ordered, route, fits, received, pooled, none), new
+
+
+def _stamps_of(names: Sequence[str], states: States) -> Stamps:
+    rows = tuple(stamp_of(states[name].counters)[None] for name in names)
+    return Stamps(rows, tuple((name,) for name in names))
+
+
+def apply_gradients(
+    tables: MeshTables,
+    state: States,
+    residual: Any,
+    d_rows: Any,
+    hyper: Mapping[str, Mapping[str, Any]],
+) -> States:
+    """See ``Tables.apply_gradients``."""
+    placement = tables.here()
+    residuals, gradients, names = paired(tables, residual, d_rows)
+    _check_stamps(placement, residuals, state, "apply_gradients")
+    used = placement.stacks_of(names)
+    numbers = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), dict(hyper))
+
+    def body(state, residuals, gradients, numbers):
+        features = joined(tables, residuals, gradients)
+        only = residuals[0] if len(residuals) == 1 else None
+        if only is not None and stacked_axes(only):
+            only = None
+
+        given = {s.name: hyper_of_my_place(placement, s, state, numbers) for s in used}
+        stamps = stamps_joined([one.stamps for one in residuals])
+
+        def update(states, features):
+            names = {f.layout.table for f in features}
+            mine = [
+                updating(placement, s.local, state[s.name], given[s.name])
+                if s.sharding == "column_wise"
+                else s.local
+                for s in used
+                if s.name in names
+            ]
+            return dict(states) | update_rows(mine, states, features, given, stamps)
+
+        local = [s.local for s in used]
+        new = _sharded_update.apply_gradients(
+            placement, local, features, only, state, update
+        )
+        return touched(placement, used, names, state, new)
+
+    specs = placement.state_specs(used)
+    residual_specs, gradient_specs = specs_of(placement, residuals, gradients)
+    hyper_specs = jax.tree.map(lambda _: _ALL, numbers)
+    run = placement.mapped(
+        body, (specs, residual_specs, gradient_specs, hyper_specs), specs
+    )
+    return dict(state) | run(states_of(state, used), residuals, gradients, numbers)
+
+
+def _check_stamps(
+    placement: Placement,
+    residuals: Sequence[ShardedResidual],
+    state: States,
+    call: str,
+) -> None:
+    """Refuse concrete residuals of other tables; each device has a stamp of its own."""
+    if placement.is_inside():
+        return
+    counters = {}
+    for stack in placement.stacks:
+        rows, shards = state[stack.name].counters, placement.shards
+        step = 0 if stack.sharding == "replicated" else rows.shape[0] // shards
+        counters[stack.name] = Rows(rows, tuple(step * n for n in range(shards)))
+    check_stamps([one.stamps for one in residuals], counters, call)
+
+
+def reduce_gradients(
+    tables: MeshTables, state: States, residual: Any, d_rows: Any
+) -> tuple[dict[str, RowGradients], States]:
+    """See ``Tables.reduce_gradients``; with room for any skew."""
+    placement = tables.here()
+    residuals, gradients, names = paired(tables, residual, d_rows)
+    _check_stamps(placement, residuals, state, "reduce_gradients")
+    used = placement.stacks_of(names)
+
+    def body(state, residuals, gradients):
+        features = joined(tables, residuals, gradients)
+        stamps = stamps_joined([one.stamps for one in residuals])
+        local = [s.local for s in used]
+        result = {}
+
+        def reduce(states, features):
+            names = {f.layout.table for f in features}
+            mine = [t for t in local if t.name in names]
+            sums, new = _update.reduce(
+                mine, states, features, counts_step=False, stamps=stamps
+            )
+            result.update({name: RowGradients(*pair) for name, pair in sums.items()})
+            return dict(states) | new
+
+        new = _sharded_update.apply_gradients(
+            placement, local, features, None, state, reduce, all_fits=True
+        )
+        return result, new
+
+    specs = placement.state_specs(used)
+    residual_specs, gradient_specs = specs_of(placement, residuals, gradients)
+    results = (placement.slot_specs(used), specs)
+    run = placement.mapped(body, (specs, residual_specs, gradient_specs), results)
+    reduced, new = run(states_of(state, used), residuals, gradients)
+    return reduced, dict(state) | new

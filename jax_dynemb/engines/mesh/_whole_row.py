@@ -1,0 +1,79 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers of column-wise tables: what they may ask of a row that is in pieces.
+
+Element-wise ones run on the pieces as they are. Row-wise Adagrad needs the mean over
+all columns, so the pieces' sums are added over the shards: one number an id. Other
+optimizers that mix the columns of a row are refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.shard._update import step_of
+from jax_dynemb.ops._state import TableState
+from jax_dynemb.optim._base import StateSpec
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _RowwiseAdagrad:
+    """The formula of core/optimizer.h over the pieces of rows; inside shard_map.
+
+    Attributes:
+      own: the fused optimizer that it stands for.
+      axes: of the mesh, over which the columns lie.
+      columns: of a whole row.
+      hyper: its hyper-parameters in this step.
+    """
+
+    own: Any
+    axes: tuple[str, ...]
+    columns: int
+    hyper: Mapping[str, Any]
+
+    def states(self, dim: int) -> dict[str, StateSpec]:
+        """Those of the fused optimizer."""
+        return self.own.states(dim)
+
+    def apply(
+        self,
+        rows: jax.Array,
+        grads: jax.Array,
+        states: dict[str, jax.Array],
+        extra: tuple[jax.Array, ...],
+    ) -> tuple[jax.Array, dict[str, jax.Array], tuple[jax.Array, ...]]:
+        """See ``BridgeOptimizer``; a row is at the same position on every shard."""
+        squares = jax.lax.psum(jnp.sum(grads * grads, axis=1), self.axes)
+        total = states["sum_of_squares"] + squares / self.columns
+        rate = self.hyper["learning_rate"] / (jnp.sqrt(total) + self.hyper["eps"])
+        return rows - rate[:, None] * grads, {"sum_of_squares": total}, extra
+
+
+def updating(
+    placement: Placement,
+    table: TableConfig,
+    state: TableState,
+    given: Mapping[str, jax.Array],
+) -> TableConfig:
+    """The config of a column-wise table for an update.
+
+    Args:
+      placement: of the collection.
+      table: as a shard sees it.
+      state: before the update.
+      given: hyper-parameters of this step that are not the optimizer's own.
+    """
+    if getattr(table.optimizer, "kind", None) != "rowwise_adagrad":
+        return table
+    hyper = table.optimizer.hyper_parameters(step_of(state)) | dict(given)
+    columns = table.dim * placement.shards
+    whole = _RowwiseAdagrad(table.optimizer, placement.axes, columns, hyper)
+    return dataclasses.replace(table, optimizer=whole)

@@ -1,0 +1,73 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The counters of tables as plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from jax_dynemb import _ffi
+from jax_dynemb.config import TableConfig
+from jax_dynemb.ops._host import on_host
+from jax_dynemb.ops._state import TableState
+
+# Counted in a shard's first row (core/table_ref.h).
+EVENTS = (
+    "rows",
+    "inserted",
+    "evicted",
+    "refused",
+    "lost_updates",
+    "malformed_lengths",
+    "nonfinite",
+)
+_SHOWN = (*EVENTS[1:], "step", "lookups")
+
+
+def stats(
+    table: TableConfig, counters: Mapping[str, int], fullest: int
+) -> dict[str, int | float]:
+    """See ``Tables.stats``; of one table.
+
+    Args:
+      table: its config.
+      counters: of it, by name.
+      fullest: rows of its fullest bucket.
+    """
+    result: dict[str, int | float] = {
+        "rows": counters["rows"],
+        "capacity": table.num_slots,
+        "load_factor": counters["rows"] / table.num_slots,
+        "fullest_bucket": fullest,
+        "mean_bucket": counters["rows"] / table.num_buckets,
+    }
+    result |= {name: counters[name] for name in _SHOWN}
+    if table.on_full == "error" and counters["refused"] > 0:
+        raise RuntimeError(
+            f"Table '{table.name}' refused {counters['refused']} ids: their buckets "
+            f"are full ({counters['rows']} of {table.num_slots} rows are taken). Raise "
+            "capacity, or use on_full='evict' so that old rows make room."
+        )
+    return {f"{table.name}/{name}": value for name, value in result.items()}
+
+
+def counter_values(state: TableState, own: slice = slice(None)) -> dict[str, int]:
+    """All counters of a table; waits for the device.
+
+    Events are the sum over all shards; other numbers are the same in each of them.
+
+    Args:
+      state: its arrays.
+      own: the table's rows of their counters.
+    """
+    words = np.ascontiguousarray(on_host(state.counters)[own])
+    rows = words.view(np.uint64).reshape(words.shape[0], -1)
+    names = _ffi.constants()["counters"]
+    totals = {
+        name: sum(column) if name in EVENTS else column[0]
+        for name, column in zip(names, rows.T.tolist(), strict=True)
+    }
+    totals["rows"] %= 1 << 64  # a part of it may be below zero
+    return totals

@@ -1,0 +1,172 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a table holds, or what changed in it, as numpy arrays, chunk by chunk."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb import _ffi
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.shard._scores import used_since, words_of
+from jax_dynemb.ops import _rows
+from jax_dynemb.ops._state import TableState, check_state, states_of_rows
+
+_CHUNK_BYTES = 1 << 28
+
+
+class Exported(NamedTuple):
+    """Some live rows of a table, in no particular order.
+
+    Attributes:
+      keys: int64[n].
+      rows: param_dtype[n, dim].
+      scores: uint64[n], see core/score.h.
+      optimizer_state: float32[n, dim] or float32[n] by name.
+      removed: int64[m], keys that a replica has to give up before it takes the rows;
+        None unless they were asked for.
+    """
+
+    keys: np.ndarray
+    rows: np.ndarray
+    scores: np.ndarray
+    optimizer_state: dict[str, np.ndarray]
+    removed: np.ndarray | None = None
+
+
+class Query(NamedTuple):
+    """Which rows ``Tables.export`` streams; see there.
+
+    Attributes:
+      min_score: rows with a lower score are left out.
+      since: rows that no lookup used since are left out, unless it is None.
+      known_keys: int64[n], the keys that a replica holds, or None.
+      chunk_buckets: buckets read at a time; about 256 MB of rows if None.
+    """
+
+    min_score: int = 0
+    since: int | None = None
+    known_keys: np.ndarray | None = None
+    chunk_buckets: int | None = None
+
+
+class _Live(NamedTuple):
+    """The live slots of some buckets."""
+
+    keys: np.ndarray
+    scores: np.ndarray
+    slots: np.ndarray
+
+
+# The arrays of a table, or of each of its shards with the config that a shard sees.
+Parts = Sequence[tuple[TableConfig, TableState]]
+
+
+def export(parts: Parts, query: Query) -> Iterator[Exported]:
+    """See ``Tables.export``."""
+    min_score, since, known_keys, chunk_buckets = query
+    for table, state in parts:
+        check_state(table, state)
+    if known_keys is not None:
+        gone = _removed(parts, known_keys)
+        yield _rows_of(*parts[0], _nothing())._replace(removed=gone)
+    for table, state in parts:
+        for live in _live(table, state, chunk_buckets, min_score):
+            if since is not None:
+                wanted = used_since(table, state, live.scores, since)
+                live = _Live(*(array[wanted] for array in live))
+            if len(live.keys):
+                yield _rows_of(table, state, live)
+
+
+def export_index(parts: Parts) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Keys int64[n] and scores uint64[n] of the live rows, without the rows."""
+    for table, state in parts:
+        for live in _live(table, state, None, 0):
+            yield live.keys, live.scores
+
+
+def _removed(parts: Parts, known_keys: np.ndarray) -> np.ndarray:
+    """Those of the known keys that the table does not hold."""
+    known = np.unique(np.asarray(known_keys, np.int64))
+    stored = np.zeros(len(known), bool)
+    for keys, _ in export_index(parts):
+        place = np.searchsorted(known, keys)
+        inside = place < len(known)
+        place, keys = place[inside], keys[inside]
+        stored[place[known[place] == keys]] = True
+    return known[~stored]
+
+
+def _live(
+    table: TableConfig, state: TableState, chunk_buckets: int | None, min_score: int
+) -> Iterator[_Live]:
+    """Keys, scores and slots, range by range; the next range is read ahead."""
+    buckets = max(1, min(chunk_buckets or _default_chunk(table), table.local_buckets))
+    threshold = jnp.asarray(words_of([min_score])[0])
+    started = None
+    for first in [*range(0, table.local_buckets, buckets), None]:
+        previous, started = started, None
+        if first is not None:
+            place = jnp.array([first], jnp.int32)
+            started = _index_range(table, buckets, state.index, place, threshold)
+        if previous is not None:
+            keys, scores, slots, count = jax.device_get(previous)
+            n = int(count[0])
+            yield _Live(_words(keys)[:n].view(np.int64), _words(scores)[:n], slots[:n])
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _index_range(
+    table: TableConfig,
+    num_buckets: int,
+    index: jax.Array,
+    first: jax.Array,
+    min_score: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    return _rows.export_batch(table, index, first, num_buckets, min_score)
+
+
+def _rows_of(table: TableConfig, state: TableState, live: _Live) -> Exported:
+    """Reads the rows of some slots; only these travel to the host."""
+    n = len(live.slots)
+    padded = np.zeros(1 << max(7, (n - 1).bit_length()), np.int32)
+    padded[:n] = live.slots + np.int32(table.first_slot)
+    rows, states = jax.device_get(_take(state.values, state.optimizer, padded))
+    return Exported(
+        keys=live.keys,
+        rows=rows[:n],
+        scores=live.scores,
+        optimizer_state=states_of_rows(
+            {name: spec.initial for name, spec in table.states.items()},
+            {name: array[:n] for name, array in states.items()},
+        ),
+    )
+
+
+@jax.jit
+def _take(
+    values: jax.Array, optimizer: dict[str, jax.Array], slots: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    return values[slots], {name: array[slots] for name, array in optimizer.items()}
+
+
+def _nothing() -> _Live:
+    return _Live(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.int32))
+
+
+def _default_chunk(table: TableConfig) -> int:
+    widths = [int(np.prod(s.shape, dtype=int)) for s in table.states.values()]
+    row_bytes = 4 * (table.dim + sum(widths)) + 20
+    bucket_bytes = row_bytes * _ffi.constants()["bucket_capacity"]
+    return max(1, _CHUNK_BYTES // bucket_bytes)
+
+
+def _words(pairs: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(pairs).view(np.uint64).reshape(-1)

@@ -1,0 +1,199 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows from outside into a table: insert_or_assign."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb import _ffi
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.shard._scores import PACKED, words_of
+from jax_dynemb.initializers import Given
+from jax_dynemb.ops import _lookup, _rows
+from jax_dynemb.ops._layout import (
+    FeatureInput,
+    FeatureLayout,
+    one_row_each,
+    prepare,
+)
+from jax_dynemb.ops._state import TableState, add_to_counter
+
+
+class NewRows(NamedTuple):
+    """The rows of one table that ``Tables.insert`` stores; see there."""
+
+    ids: Any
+    rows: Any
+    optimizer_state: Mapping[str, Any]
+    scores: Any
+    unique_ids: bool
+
+
+def insert(table: TableConfig, state: TableState, new: NewRows) -> TableState:
+    """See ``Tables.insert``."""
+    layout, given = prepare(table, table.name, new.ids)
+    written = checked(table, layout, new)
+    return store(table, state, given.ids, written, new.unique_ids)
+
+
+def store(
+    table: TableConfig,
+    state: TableState,
+    ids: jax.Array,
+    written: Mapping[str, jax.Array],
+    unique_ids: bool,
+) -> TableState:
+    """Store what ``checked`` returned under flat ids."""
+    if table.nonfinite == "skip":
+        ids, state = _without_nonfinite(table, state, ids, written)
+    slots_only = one_row_each(table.name, table.name, ids.shape[0], "no_rows")
+    zero = jnp.zeros(1, jnp.uint32)
+    (outputs,), states, _ = _lookup.lookup(
+        [dataclasses.replace(table, initializer=Given())],
+        {table.state_name: state},
+        [(slots_only, FeatureInput(ids, None, None))],
+        zero,
+    )
+    slots = outputs["slots"]
+    new = _not_a_lookup(states[table.state_name], state)
+    if "scores" in written:
+        new = _clock_after(table, new, slots, written["scores"])
+    return _rows.scatter(table, new, slots, written, last_wins=not unique_ids)
+
+
+def _without_nonfinite(
+    table: TableConfig,
+    state: TableState,
+    ids: jax.Array,
+    written: Mapping[str, jax.Array],
+) -> tuple[jax.Array, TableState]:
+    """Replace the ids of rows that are not finite by padding, and count them."""
+    flags = [
+        jnp.isfinite(x).all(axis=tuple(range(1, x.ndim)))
+        for name, x in written.items()
+        if name != "scores"
+    ]
+    finite = jnp.stack(flags).all(axis=0)
+    by_row = (ids.shape[0],) + (1,) * (ids.ndim - 1)
+    padding = ~jnp.zeros((), ids.dtype)
+    is_id = (ids != padding).any(axis=tuple(range(1, ids.ndim)))
+    new = add_to_counter(state, table.first_row, "nonfinite", jnp.sum(is_id & ~finite))
+    return jnp.where(finite.reshape(by_row), ids, padding), new
+
+
+def _not_a_lookup(new: TableState, old: TableState) -> TableState:
+    """Loading rows is not training: the count of lookups stays.
+
+    The clock moves on: a row with the clock of the next lookup would pass for one that
+    this lookup uses, and one with the clock of the last would be missing in a delta.
+    """
+    place = _ffi.code("counters", "lookups")
+    counters = new.counters.at[:, place].set(old.counters[:, place])
+    return dataclasses.replace(new, counters=counters)
+
+
+def _clock_after(
+    table: TableConfig, state: TableState, slots: jax.Array, scores: jax.Array
+) -> TableState:
+    """No score may lie in the future: the clock moves up to the latest given one.
+
+    That of a row that is written over in the same call counts too. Otherwise restored
+    rows would outlive rows used since, and a lookup whose clock happens to be in their
+    scores would take them for its own.
+    """
+    place = _ffi.code("counters", "clock")
+    rows = table.own_counters
+    clock = state.counters[rows][0, place]
+    given = jnp.where((slots >= 0)[:, None], scores, jnp.uint32(0))
+    if table.score_strategy in PACKED:
+        given = given.at[:, 1].set(clock[1])  # the high word is not time
+    both = jnp.concatenate([given, clock[None]])
+    high = jnp.max(both[:, 1])
+    low = jnp.max(jnp.where(both[:, 1] == high, both[:, 0], jnp.uint32(0)))
+    latest = jnp.stack([low, high])
+    counters = state.counters.at[rows, place].set(latest)
+    return dataclasses.replace(state, counters=counters)
+
+
+def same_clock(state: TableState, axes: tuple[str, ...], here: Any) -> TableState:
+    """The latest clock of the shards that have the table; inside shard_map.
+
+    Args:
+      state: of this shard.
+      axes: of the mesh.
+      here: bool[], whether this shard has the table.
+    """
+    place = _ffi.code("counters", "clock")
+    low, high = jnp.where(here, state.counters[0, place], jnp.uint32(0))
+    latest = jax.lax.pmax(high, axes)
+    low = jax.lax.pmax(jnp.where(high == latest, low, jnp.uint32(0)), axes)
+    clock = jnp.stack([low, latest])
+    return dataclasses.replace(state, counters=state.counters.at[:, place].set(clock))
+
+
+def checked(
+    table: TableConfig, layout: FeatureLayout, new: NewRows
+) -> dict[str, jax.Array]:
+    """The arrays to write, by name, in the shapes that scatter takes."""
+    n = layout.num_ids
+    unknown = set(new.optimizer_state) - set(table.states)
+    if unknown:
+        raise ValueError(
+            f"Table '{table.name}' has no optimizer state {sorted(unknown)}; it has "
+            f"{list(table.states)}."
+        )
+    shapes = {"values": (table.dim,)} | {k: s.shape for k, s in table.states.items()}
+    written = {}
+    for name, array in {"values": new.rows, **new.optimizer_state}.items():
+        array = jnp.asarray(array)
+        expected = (*layout.ids_shape, *shapes[name])
+        if array.shape != expected:
+            raise ValueError(
+                f"Table '{table.name}': '{name}' has shape {array.shape}, but for "
+                f"these ids it must be {expected}."
+            )
+        written[name] = array.astype(jnp.float32).reshape(n, *shapes[name])
+    if new.scores is not None:
+        words = _score_words(table, layout.ids_shape, new.scores)
+        written["scores"] = words.reshape(n, 2)
+    return written
+
+
+def _score_words(
+    table: TableConfig, ids_shape: tuple[int, ...], scores: Any
+) -> jax.Array:
+    """Scores as words, within what a live row may have (core/score.h).
+
+    Numbers that are known are checked; traced ones are moved to the nearest bound.
+    """
+    packed = table.score_strategy in PACKED
+    # A clock needs room to run below the bit that claims use.
+    high_limit = 0x7FFF_FFFF if packed else 0x3FFF_FFFF
+    if isinstance(scores, np.ndarray) and scores.dtype in (np.uint64, np.int64):
+        bad = (scores < 1) | (scores >= (high_limit + 1) << 32)
+        if bad.any():
+            raise ValueError(
+                f"Table '{table.name}': {int(bad.sum())} scores are not in "
+                f"[1, {(high_limit + 1) << 32}); pass scores as export returns them, "
+                "or leave them out to score the rows as new."
+            )
+        return jnp.asarray(words_of(scores))
+    shape, dtype = np.shape(scores), getattr(scores, "dtype", None)
+    if dtype != jnp.uint32 or shape != (*ids_shape, 2):
+        raise TypeError(
+            f"Table '{table.name}': scores are {dtype}{list(shape)}, but must be numpy "
+            "uint64, one for each id, or uint32[..., 2] (low, high): pass them as "
+            "export returns them."
+        )
+    words = jnp.asarray(scores)
+    high = jnp.minimum(words[..., 1], jnp.uint32(high_limit))
+    empty = (high == 0) & (words[..., 0] == 0)
+    low = jnp.where(empty, jnp.uint32(1), words[..., 0])
+    return jnp.stack([low, high], axis=-1)

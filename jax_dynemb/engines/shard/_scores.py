@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Scores on the host: what they say about the lookup that used a row last."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jax_dynemb import _ffi
+from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.engines.shard._counters import counter_values
+from jax_dynemb.ops._state import TableState
+
+# Scores with the clock in their low word only (core/score.h). Names will do as well,
+# which is what files have: a ScoreStrategy equals its name.
+PACKED = (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED)
+_COUNTED = (ScoreStrategy.STEP, ScoreStrategy.NO_EVICTION)
+
+
+def words_of(numbers: Any) -> np.ndarray:
+    """uint32[n, 2] from uint64 numbers."""
+    array = np.ascontiguousarray(np.asarray(numbers, np.uint64))
+    return array.view(np.uint32).reshape(-1, 2)
+
+
+MAX_CUSTOMIZED = 2**31 - 1  # what fits above the clock (core/score.h)
+
+
+def customized(table: str, score: Any) -> jax.Array:
+    """The score of a lookup's rows, uint32[].
+
+    A number that is known is checked; a kernel moves a traced one to the nearest bound.
+
+    Args:
+      table: its name.
+      score: what was given for it.
+
+    Raises:
+      TypeError: it is not one whole number.
+      ValueError: it is out of range.
+    """
+    traced = isinstance(score, Tracer)
+    array: Any = score if isinstance(score, jax.Array) else np.asarray(score)
+    if array.dtype.kind not in "iu" or array.shape != ():
+        raise TypeError(
+            f"scores of table '{table}' must be one whole number for the lookup, from "
+            f"0 to 2**31 - 1, not {array.dtype}{list(array.shape)}: e.g. "
+            f"scores={{'{table}': jnp.uint32(step)}}."
+        )
+    if not traced and not 0 <= int(array) <= MAX_CUSTOMIZED:
+        raise ValueError(
+            f"Table '{table}': score {int(array)} is not in [0, 2**31 - 1], the scores "
+            "that a row has room for. Count in larger units (seconds, steps)."
+        )
+    return jnp.asarray(array).astype(jnp.uint32)
+
+
+def next_score(state: TableState) -> int:
+    """See ``Tables.get_score``."""
+    return counter_values(state)["clock"] + 1
+
+
+def used_since(
+    table: TableConfig, state: TableState, scores: np.ndarray, since: int
+) -> np.ndarray:
+    """Which rows a lookup used whose clock was ``since`` or later: bool[n].
+
+    Packed scores keep 32 bits of the clock, so the answer is exact for 2**32 lookups.
+    """
+    if table.score_strategy not in PACKED:
+        return scores >= np.uint64(max(since, 0))
+    clock = counter_values(state, table.own_counters)["clock"]
+    age = np.uint32(clock & 0xFFFF_FFFF) - scores.astype(np.uint32)  # wraps
+    return age.astype(np.int64) <= clock - since
+
+
+def set_score(
+    table: TableConfig, counted: TableState, state: TableState, rows: slice, score: int
+) -> TableState:
+    """See ``Tables.set_score``.
+
+    Args:
+      table: which one.
+      counted: its counters, as ``Tables.counted`` returns them.
+      state: its arrays.
+      rows: of their counters.
+      score: the clock of its next lookup.
+    """
+    strategy = ScoreStrategy(table.score_strategy)
+    if strategy not in _COUNTED:
+        raise ValueError(
+            f"Table '{table.name}' has score_strategy='{strategy.value}', whose clock "
+            "is not a step. Leave it alone; a customized table takes its scores with "
+            "each lookup: lookup(..., scores={table: score})."
+        )
+    least = next_score(counted)
+    if not least <= score < 1 << 62:
+        raise ValueError(
+            f"Table '{table.name}': score {score} is not in [{least}, 2**62): rows "
+            "that were used already would look newer than those used next."
+        )
+    place = _ffi.code("counters", "clock")
+    words = jnp.asarray(words_of([score - 1])[0])
+    counters: jax.Array = state.counters.at[rows, place].set(words)
+    counters = jax.device_put(counters, state.counters.sharding)
+    return dataclasses.replace(state, counters=counters)

@@ -1,0 +1,210 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients into tables: fused optimizers in one call, optax ones over the rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int32
+
+from jax_dynemb import _ffi
+from jax_dynemb._kind_of import kind_of
+from jax_dynemb.config import TableConfig
+from jax_dynemb.ops import _rows, _update
+from jax_dynemb.ops._residual import (
+    FeatureGradient,
+    FeatureResidual,
+)
+from jax_dynemb.ops._stamps import StampsOf
+from jax_dynemb.ops._state import TableState, add_to_counter
+
+States = dict[str, TableState]
+
+
+class _Lookup(Protocol):
+    @property
+    def features(self) -> Mapping[str, Any]: ...
+
+
+R = TypeVar("R", bound=_Lookup)  # the residual of a lookup
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class RowGradients:
+    """The summed gradient of each row that a batch touched.
+
+    Attributes:
+      slots: int32[n], the row's slot at the place where the row first occurs among
+        the table's ids; -1 everywhere else.
+      grads: float32[n, dim]; zero where the slot is -1.
+    """
+
+    slots: Int32[Array, " n"]
+    grads: Float[Array, "n dim"]
+
+
+def pair_lookups(
+    kind: type[R], residual: Any, d_rows: Any
+) -> list[tuple[R, Mapping[str, Any]]]:
+    """Residuals and their gradients, of one lookup or of equal lists of lookups.
+
+    Args:
+      kind: of the residuals of this collection.
+      residual: of one lookup, or a list.
+      d_rows: gradients by feature, or a list.
+
+    Raises:
+      TypeError: something else than a residual.
+      ValueError: they do not belong together.
+    """
+    many = isinstance(residual, (list, tuple))
+    if many != isinstance(d_rows, (list, tuple)) or (
+        many and len(residual) != len(d_rows)
+    ):
+        raise ValueError(
+            "residual and d_rows must be one of each, or two lists of equal length"
+        )
+    pairs = list(zip(residual, d_rows, strict=True)) if many else [(residual, d_rows)]
+    for one, gradients in pairs:
+        check_gradients(gradients)
+        if not isinstance(one, kind):
+            raise TypeError(
+                "residual must be what lookup returned (rows, residual, state = "
+                f"coll.lookup(...)), not {type(one).__name__}"
+            )
+        missing = set(gradients) ^ set(one.features)
+        if missing:
+            raise ValueError(
+                f"d_rows must have the features of the lookup; {sorted(missing)} are "
+                "in one of them only. Pass zeros for a feature without a gradient."
+            )
+    return pairs
+
+
+def check_gradients(d_rows: Any) -> None:
+    """Refuses gradients that are not by feature.
+
+    Raises:
+      TypeError: with what to write.
+    """
+    if not isinstance(d_rows, Mapping):
+        raise TypeError(
+            f"d_rows must be a dict by feature like the rows of the lookup, not "
+            f"{kind_of(d_rows)}: write {{feature: gradient}}, or take jax.grad with "
+            "respect to rows as lookup returned them."
+        )
+
+
+def check_table(table: TableConfig, residual: FeatureResidual) -> None:
+    """Refuses the residual of a feature that another collection has looked up.
+
+    Raises:
+      ValueError: it is of another table, or its rows were pooled in another way.
+    """
+    layout = residual.layout
+    pooling = table.pooling or "none"
+    # A layer that differentiates its weights looks rows up one by one and pools them.
+    if layout.table == table.name and layout.pooling in (pooling, "none"):
+        return
+    raise ValueError(
+        f"Feature '{layout.feature}': the residual is of table '{layout.table}' with "
+        f"pooling {layout.pooling!r}, but here the feature is of '{table.name}' with "
+        f"{pooling!r}. Pass the residual that this collection's lookup returned."
+    )
+
+
+def step_of(state: TableState, row: int = 0) -> Int32[Array, ""]:
+    """Updates of a table so far, as optax schedules count them.
+
+    Args:
+      state: its arrays.
+      row: of their counters.
+    """
+    place = _ffi.code("counters", "step")
+    return state.counters[row, place, 0].astype(jnp.int32)
+
+
+def update_rows(
+    used: Sequence[TableConfig],
+    states: Mapping[str, TableState],
+    features: Sequence[FeatureGradient],
+    hyper: Mapping[str, Mapping[str, Any]],
+    stamps: StampsOf | None,
+) -> States:
+    """One update of the rows of these features, by each table's own optimizer.
+
+    Args:
+      used: the tables of the features.
+      states: by name.
+      features: gradients and where they belong.
+      hyper: hyper-parameters by table, instead of the optimizers' own.
+      stamps: of the lookups; None if the slots were found in these very states.
+    """
+    fused = [t for t in used if hasattr(t.optimizer, "kind")]
+    others = [t for t in used if not hasattr(t.optimizer, "kind")]
+    new = dict(states)
+    if fused:
+        numbers = _hyper_parameters(fused, states, hyper)
+        new |= _update.update(fused, states, _of(features, fused), numbers, stamps)
+    if others:
+        reduced, reduced_states = _update.reduce(
+            others, new, _of(features, others), counts_step=True, stamps=stamps
+        )
+        new |= reduced_states
+        for table in others:
+            place = table.state_name
+            new[place] = _bridge(table, new[place], *reduced[table.name])
+    return new
+
+
+def _of(
+    features: Sequence[FeatureGradient], tables: Sequence[TableConfig]
+) -> list[FeatureGradient]:
+    names = {table.name for table in tables}
+    return [f for f in features if f.layout.table in names]
+
+
+def _hyper_parameters(
+    tables: Sequence[TableConfig],
+    states: Mapping[str, TableState],
+    given: Mapping[str, Mapping[str, Any]],
+) -> Float[Array, "tables hyper"]:
+    names = _ffi.constants()["hyper_parameters"]
+    rows = []
+    for table in tables:
+        row = table.first_row
+        step = step_of(states[table.state_name], row)
+        numbers = table.optimizer.hyper_parameters(step)
+        numbers |= given.get(table.name, {})
+        unknown = set(numbers) - set(names)
+        if unknown:
+            raise ValueError(
+                f"Table '{table.name}': {sorted(unknown)} are not hyper-parameters; "
+                f"known ones are {list(names)}."
+            )
+        rows.append([jnp.asarray(numbers[name], jnp.float32) for name in names])
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def _bridge(
+    table: TableConfig, state: TableState, slots: jax.Array, grads: jax.Array
+) -> TableState:
+    """Reads the touched rows, lets the optimizer update them, writes them back."""
+    if table.nonfinite == "skip":
+        bad = (slots >= 0) & ~jnp.isfinite(grads).all(axis=-1)
+        slots = jnp.where(bad, -1, slots)
+        grads = jnp.where(bad[:, None], 0, grads)
+        state = add_to_counter(state, table.first_row, "nonfinite", jnp.sum(bad))
+    rows, state = _rows.gather(table, state, slots)
+    states = {name: rows[name] for name in table.states}
+    values, states, extra = table.optimizer.apply(
+        rows["values"], grads, states, state.extra
+    )
+    state = _rows.scatter(table, state, slots, {"values": values, **states})
+    return dataclasses.replace(state, extra=tuple(extra))

@@ -1,0 +1,291 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The operations of ``Tables`` that may stand inside jit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines import Engine, States
+from jax_dynemb.engines.mesh import ShardedResidual
+from jax_dynemb.engines.shard import NewRows, RowGradients
+from jax_dynemb.ops._residual import Residual
+from jax_dynemb.table import _given
+
+
+class Operations:
+    """Lookups, updates, and rows by id or slot, as pure functions of the state.
+
+    Attributes:
+      engine: holds the tables and runs the operations.
+    """
+
+    engine: Engine
+
+    @property
+    def tables(self) -> dict[str, TableConfig]:
+        """Configs by table name."""
+        return self.engine.catalog.tables
+
+    @property
+    def features(self) -> dict[str, str]:
+        """Table names by feature name."""
+        return self.engine.catalog.features
+
+    def config_of(self, feature: str) -> TableConfig:
+        """Finds the table that a feature looks up.
+
+        Raises:
+          ValueError: no table has the feature.
+        """
+        return self.engine.catalog.config_of(feature)
+
+    def state_name(self, table: str) -> str:
+        """Names the arrays of a state that hold a table.
+
+        It is the name of the table, unless it shares arrays: see ``share_arrays``, and
+        ``sharding="table_wise"`` on a mesh.
+
+        Args:
+          table: its name.
+
+        Raises:
+          ValueError: there is no such table.
+        """
+        return self.engine.state_name(table)
+
+    def lookup(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any] | None = None,
+        scores: Mapping[str, Any] | None = None,
+    ) -> tuple[dict[str, jax.Array], Residual | ShardedResidual, States]:
+        """Training lookup: an unseen id gets a row.
+
+        Args:
+          state: the tables.
+          ids: by feature: uint32[..., 2] from ``jde.ids``, a 64-bit jax Array, or a
+            ``Jagged``. -1 is padding: a zero row, no insert, no gradient.
+          weights: by feature, float[...] in the shape of the ids: factors of the
+            rows of a pooled feature.
+          scores: by table, a whole number from 0 to 2**31 - 1: what a CUSTOMIZED table
+            scores the rows of this lookup with. A traced uint32 scalar above that
+            counts as 2**31 - 1.
+
+        Returns:
+          Rows by feature: dtype[..., dim], one for each id, or for each bag where the
+          table pools (the last axis of ids with two axes or more; ids with one axis
+          are bags of one); the residual for ``apply_gradients``; and the new state.
+          Rows are an OrderedDict in the order of the configs and their
+          feature_names, whatever the order of ``ids``; jit and grad keep it.
+
+        Raises:
+          TypeError: 32-bit ids for a table with 64-bit keys, or not a dict of ids.
+          ValueError: unknown feature or table, a shape does not fit, or a score is
+            out of range.
+          NotImplementedError: under ``jax.vmap``.
+        """
+        _given.check_states(self.engine, state, "lookup")
+        ids = _given.by_feature(self.engine.catalog, ids)
+        weights = _given.weights_of(self.engine.catalog, ids, weights)
+        numbers = _given.scores_of(self.engine.catalog, scores)
+        return self.engine.lookup(state, ids, weights, numbers)
+
+    def find(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any] | None = None,
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
+        """Serving lookup: changes nothing.
+
+        Args:
+          state: the tables.
+          ids: as for ``lookup``.
+          weights: as for ``lookup``.
+
+        Returns:
+          Rows as ``lookup`` returns them, with the evaluation initialiser's row for
+          an id that is not stored; found, bool in the shape of the ids; and the
+          state, to be carried on inside a program that also changes it.
+        """
+        _given.check_states(self.engine, state, "find")
+        ids = _given.by_feature(self.engine.catalog, ids)
+        weights = _given.weights_of(self.engine.catalog, ids, weights)
+        return self.engine.find(state, ids, weights)
+
+    def apply_gradients(
+        self,
+        state: States,
+        residual: Any,
+        d_rows: Any,
+        *,
+        learning_rate: Any = None,
+        hyper: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> States:
+        """One optimizer update of every row that the lookups touched.
+
+        All gradients of one row are summed first. A gradient whose slot no longer
+        holds its id (the row left since) is passed over and counted in
+        ``lost_updates``; if the id came back meanwhile, it is a new row that may or
+        may not have the old slot, so update before you erase or look up elsewhere.
+
+        Args:
+          state: the tables.
+          residual: of one lookup; or stacked by ``lax.scan`` over micro-batches; or a
+            list of them.
+          d_rows: gradients of the looked-up rows, in the same structure.
+          learning_rate: instead of the optimizers' own, a float or float32 scalar for
+            all tables, or a dict by table. Fused optimizers only.
+          hyper: any hyper-parameters by table and name (learning_rate, eps, b1, b2,
+            weight_decay), floats or traced scalars. Fused optimizers only.
+
+        Returns:
+          The new state.
+        """
+        _given.check_states(self.engine, state, "apply_gradients")
+        numbers = _given.hyper_of(self.engine.catalog, learning_rate, hyper)
+        return self.engine.apply_gradients(state, residual, d_rows, numbers)
+
+    def reduce_gradients(
+        self, state: States, residual: Any, d_rows: Any
+    ) -> tuple[dict[str, RowGradients], States]:
+        """The summed gradient of each distinct row, without an update.
+
+        Args:
+          state: the tables.
+          residual: as for ``apply_gradients``.
+          d_rows: as for ``apply_gradients``.
+
+        Returns:
+          Slots and sums by table; on a mesh by the name of its arrays, see
+          ``state_name``; and the state, to be carried on.
+        """
+        _given.check_states(self.engine, state, "reduce_gradients")
+        return self.engine.reduce_gradients(state, residual, d_rows)
+
+    def weight_gradients(
+        self, state: States, residual: Residual, d_rows: Mapping[str, Any]
+    ) -> tuple[dict[str, jax.Array], States]:
+        """Gradients with respect to the weights of a lookup.
+
+        Call it before ``apply_gradients``: it reads the rows as they are.
+
+        Args:
+          state: the tables.
+          residual: of one lookup with weights.
+          d_rows: gradients of the looked-up rows.
+
+        Returns:
+          By feature that had weights, float32 in the shape of the ids; and the state,
+          to be carried on.
+        """
+        _given.check_states(self.engine, state, "weight_gradients")
+        return self.engine.weight_gradients(state, residual, d_rows)
+
+    def gather(
+        self, state: States, slots: Mapping[str, jax.Array]
+    ) -> tuple[dict[str, dict[str, jax.Array]], States]:
+        """Rows by slot: "values", optimizer states and "scores", by table.
+
+        Args:
+          state: the tables.
+          slots: int32[n] by table, as ``reduce_gradients`` returns them; a slot that
+            the table does not have reads zeros.
+
+        Returns:
+          float32[n, dim] or [n] (scores: uint32[n, 2]) by table and name; and the
+          state, to be carried on.
+
+        Raises:
+          ValueError: slots of another dtype or number of axes.
+        """
+        return self.engine.gather(state, slots)
+
+    def scatter(
+        self,
+        state: States,
+        slots: Mapping[str, jax.Array],
+        rows: Mapping[str, Mapping[str, jax.Array]],
+    ) -> States:
+        """Writes rows by slot: what ``gather`` returns, or some of it.
+
+        Args:
+          state: the tables.
+          slots: int32[n] by table, distinct; one that the table does not have writes
+            nothing.
+          rows: arrays by table and name, in the shapes that ``gather`` returns.
+
+        Raises:
+          ValueError: slots of another dtype or number of axes, or rows of other names
+            or shapes.
+        """
+        return self.engine.scatter(state, slots, rows)
+
+    def insert(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        rows: Mapping[str, Any],
+        *,
+        optimizer_state: Mapping[str, Mapping[str, Any]] | None = None,
+        scores: Mapping[str, Any] | None = None,
+        unique_ids: bool = False,
+    ) -> States:
+        """Stores rows: present ones are overwritten, others inserted.
+
+        A full bucket evicts or refuses as in ``lookup``. Of an id that occurs twice
+        the last row is kept.
+
+        Args:
+          state: the tables.
+          ids: by table name.
+          rows: by table name, float[..., dim].
+          optimizer_state: by table and state name; a new row starts with the initial
+            state where it is not given, and an old row keeps its own.
+          scores: by table, the scores to store, uint64 (numpy) or uint32[..., 2], as
+            ``export`` returns them. Without them rows get the clock of this call,
+            which is one later than that of the lookup or insert before.
+          unique_ids: a promise that no id comes twice in a call, as the keys of a
+            table, of ``jnp.unique`` or of a file do; padding may. Then nobody has to
+            look for the last row of an id. Of one that does come twice, the stored
+            row may have columns of either.
+        """
+        _given.check_states(self.engine, state, "insert")
+        new = dict(state)
+        for name, each in _given.by_table(self.engine.catalog, ids, "insert").items():
+            arrays = self.state_name(name)
+            if name not in rows:
+                raise ValueError(f"insert: rows of table '{name}' are missing")
+            states = (optimizer_state or {}).get(name, {})
+            score = (scores or {}).get(name)
+            given = NewRows(each, rows[name], states, score, unique_ids)
+            new[arrays] = self.engine.insert(new[arrays], name, given)
+        return new
+
+    def erase(self, state: States, ids: Mapping[str, Any]) -> States:
+        """Removes ids; those that are not stored are passed over.
+
+        Args:
+          state: the tables.
+          ids: by table name.
+        """
+        _given.check_states(self.engine, state, "erase")
+        new = dict(state)
+        for name, each in _given.by_table(self.engine.catalog, ids, "erase").items():
+            arrays = self.state_name(name)
+            new[arrays] = self.engine.erase(new[arrays], name, each)
+        return new
+
+    def clear(self, state: States) -> States:
+        """The tables without rows; counters start again, seeds stay.
+
+        Args:
+          state: the tables.
+        """
+        return self.engine.clear(state, tuple(self.tables))
