@@ -12,7 +12,7 @@ VENV ?= .venv
 EXTRAS ?= test
 CUDA ?= $(if $(findstring cuda,$(EXTRAS)),ON,OFF)
 comma := ,
-PYTEST_ARGS ?= -n auto --maxprocesses 8
+PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist worksteal
 DEMO_ARGS ?=
 
 # The interpreter that makes the environment: the first that is new enough.
@@ -27,11 +27,11 @@ WITH_TOOLS = PATH="$(abspath $(dir $(PY))):$$PATH"
 PACKAGE_FILES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find \
 	core cpu cuda xla_ffi third_party jax_dynemb -type f ! -name '*.pyc' ! -name '*.so' 2>/dev/null)
 
-.PHONY: demo test info install pytest torch-test ctest loops build cuda lint format docs clean help
+.PHONY: demo test nightly info install pytest torch-test ctest loops build cuda lint format docs clean help
 .DEFAULT_GOAL := help
 
 help: ## say what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 16
 
 demo: install ## watch the example model learn, on the CPU
 	$(VENV)/bin/python examples/train_ctr.py $(DEMO_ARGS)
@@ -44,6 +44,18 @@ info: install ## versions, devices, a self-test
 # -P keeps the checkout off sys.path: what is tested is what was installed.
 pytest: install
 	$(VENV)/bin/python -P -m pytest $(PYTEST_ARGS)
+
+# What takes hours: for a machine that has nothing else to do. SEED chooses other damage and other calls.
+SEED ?= 0
+ALL_ISAS = portable;avx2;avx512
+NIGHTLY_FUZZ = build/ctest-address-undefined/tests/fuzz/fuzz_handlers --calls 100000 --seed $(SEED)
+
+nightly: install ## what takes hours: all instruction sets under sanitizers, long fuzzing, many examples
+	$(MAKE) ctest SANITIZE=address,undefined ISAS="$(ALL_ISAS)"
+	$(NIGHTLY_FUZZ)
+	$(MAKE) ctest SANITIZE=thread ISAS="$(ALL_ISAS)"
+	$(VENV)/bin/python tests/files/mutate.py --count 6500 --seed $(SEED)
+	HYPOTHESIS_PROFILE=nightly $(VENV)/bin/python -P -m pytest $(PYTEST_ARGS)
 
 # ---- serving in PyTorch: an environment of its own, without JAX -----------------------------------
 
@@ -92,9 +104,12 @@ $(INSTALLED): $(VENV)/.build-tools $(PACKAGE_FILES)
 #   make build PY=/path/to/env/bin/python            _dynemb_cpu*.so into jax_dynemb/
 #   make build PY=... CUDA=ON ARCHS=90               and _dynemb_cuda*.so
 #   make ctest PY=... SANITIZE=address,undefined     C++ tests under sanitizers (or SANITIZE=thread)
+#
+# Under sanitizers the CPU loops are compiled for the portable instruction set alone: the others take minutes each.
 
 ARCHS ?=
 SANITIZE ?=
+ISAS ?= $(if $(SANITIZE),portable)
 TAG = $(shell $(PY) -c 'import sys; print(sys.implementation.cache_tag)')
 CTEST_DIR = build/ctest$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
 
@@ -105,7 +120,7 @@ build: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile into the checkout (see 
 	$(WITH_TOOLS) cmake --install build/$(TAG) --prefix . > /dev/null
 
 CONFIGURE_CTEST = cmake -S . -B $(CTEST_DIR) -G Ninja -DDYNEMB_PYTHON=OFF -DDYNEMB_CUDA=OFF \
-	-DDYNEMB_TESTS=ON "-DDYNEMB_SANITIZE=$(SANITIZE)" --log-level=WARNING
+	-DDYNEMB_TESTS=ON "-DDYNEMB_SANITIZE=$(SANITIZE)" $(if $(ISAS),"-DDYNEMB_ISAS=$(ISAS)") --log-level=WARNING
 
 ctest: $(if $(OWN_VENV),$(VENV)/.build-tools) ## the C++ tests of core/, and kernels on the host
 	$(WITH_TOOLS) $(CONFIGURE_CTEST)

@@ -56,8 +56,8 @@ def write(out: Path, trained: Trained, dtype: str = "float32") -> None:
     ids = {f"ids.{name}": np.ascontiguousarray(x) for name, x in test.ids.items()}
     others = {"dense": test.dense, "logits": trained.logits}
     save_file(ids | others, out / "check.safetensors")
-    # The order in which the model saw them: jit sorts the names of a dict.
-    (out / "features.json").write_text(json.dumps(sorted(test.ids)))
+    # The order in which the model sees their rows: that of the configs.
+    (out / "features.json").write_text(json.dumps(list(sparse.coll.features)))
 
 
 def dense_weights(model: DLRM) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 
 @jax.tree_util.register_dataclass
@@ -44,8 +45,8 @@ class Jagged:
             lengths = np.asarray(lengths if len(lengths) else np.zeros(0, np.int32))
         if not isinstance(lengths, np.ndarray) or lengths.ndim != 1:
             return
-        shape = np.shape(self.values) if hasattr(self.values, "shape") else ()
-        if len(shape) in (1, 2):
+        shape = getattr(self.values, "shape", None)
+        if shape is not None and len(shape) in (1, 2):
             lengths = check_lengths(lengths, shape[0])
             object.__setattr__(self, "lengths", lengths)
 
@@ -140,7 +141,7 @@ def _known(lengths: Any) -> np.ndarray | None:
     """The numbers, if they are on the host already."""
     if isinstance(lengths, np.ndarray):
         return lengths
-    if isinstance(lengths, jax.core.Tracer) or not isinstance(lengths, jax.Array):
+    if isinstance(lengths, Tracer) or not isinstance(lengths, jax.Array):
         return None
     here = lengths.is_fully_addressable
     if here and all(device.platform == "cpu" for device in lengths.devices()):

@@ -19,7 +19,7 @@ jax.config.update("jax_num_cpu_devices", 8)
 # The helpers assert too: their failures should show values.
 pytest.register_assert_rewrite("support", "golden_replay")
 
-# ci: the same examples every time. nightly: new ones, many more.
+# ci: the same examples every time. nightly: new ones, many more; more killed processes.
 hypothesis.settings.register_profile(
     "ci", max_examples=25, stateful_step_count=40, deadline=None, derandomize=True
 )

@@ -4,7 +4,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -25,6 +29,8 @@ from jax_dynemb.table import Tables
 _managers: dict[FilePath, tuple[int | None, Any]] = {}
 # Directories that this process saves in, so that no other takes its drafts for dead.
 _present: dict[FilePath, Presence] = {}
+# The number of the operating system's error, as versions of tensorstore write it.
+_OS_ERROR = re.compile(r"\bos_error_code='(\d+)'|\bOS error (\d+)\b")
 
 
 def save(
@@ -88,7 +94,7 @@ def save(
         ],
     }
     tree, room = _tree.nested(leaves), int(host_gigabytes * 1e9)
-    with disk_errors(path):
+    with _write_errors(path):
         manager = _manager(path, keep)
         _orbax.save(manager, step, tree, fields, host_bytes=room)
         if wait:
@@ -104,8 +110,22 @@ def wait(directory: Directory | None = None) -> None:
     chosen = list(_managers) if directory is None else [resolved(directory)]
     for path in chosen:
         if path in _managers:
-            with disk_errors(path):
+            with _write_errors(path):
                 _managers[path][1].wait_until_finished()
+
+
+@contextlib.contextmanager
+def _write_errors(path: FilePath) -> Iterator[None]:
+    """``disk_errors``, and what tensorstore says of the disk in a ``ValueError``."""
+    with disk_errors(path):
+        try:
+            yield
+        except ValueError as error:
+            found = _OS_ERROR.search(str(error))
+            if found is None:
+                raise
+            number = int(found[1] or found[2])
+            raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def _finish() -> None:

@@ -51,8 +51,9 @@ class Optimizer(nnx.Optimizer):
         _check_transformation(tx)
         if jax.tree.leaves(nnx.state(model, nnx.All(wrt, Table))):
             raise ValueError(
-                f"wrt={wrt!r} takes in jde.nnx.Table Variables. Tables are updated by the "  # noqa: E501
-                "optimizer of their TableConfig: leave wrt out, or write wrt=nnx.Param."
+                f"wrt={wrt!r} takes in jde.nnx.Table Variables. Tables are updated by "
+                "the optimizer of their TableConfig: leave wrt out, or write "
+                "wrt=nnx.Param."
             )
         super().__init__(model, tx, wrt=wrt, **options)
 
@@ -165,8 +166,8 @@ def _check_transformation(tx: Any) -> None:
     else:
         what = repr(tx)
     raise TypeError(
-        "jde.nnx.Optimizer takes an optax transformation for the dense parameters, e.g. "  # noqa: E501
-        f"optax.adam(1e-3), not {what}."
+        "jde.nnx.Optimizer takes an optax transformation for the dense parameters, "
+        f"e.g. optax.adam(1e-3), not {what}."
     )
 
 
@@ -175,9 +176,9 @@ def _check_gradients(model: Any, grads: Any, table_learning_rate: _Rate) -> None
         raise TypeError("update takes the model first: optimizer.update(model, grads)")
     if isinstance(grads, tuple) and not hasattr(grads, "_fields"):
         raise TypeError(
-            f"grads is a tuple of {len(grads)}: value_and_grad returns loss, grads, and "  # noqa: E501
-            "one entry an argument where argnums is a tuple. Pass the gradients of this "  # noqa: E501
-            "model: optimizer.update(model, grads)."
+            f"grads is a tuple of {len(grads)}: value_and_grad returns loss, grads, "
+            "and one entry an argument where argnums is a tuple. Pass the gradients of "
+            "this model: optimizer.update(model, grads)."
         )
     modules = [m for _, m in nnx.iter_graph(model) if isinstance(m, TableModule)]
     forgotten = without_gradients(module.coll for module in modules)
@@ -192,8 +193,8 @@ def _check_gradients(model: Any, grads: Any, table_learning_rate: _Rate) -> None
 def _check_row_gradients(call: str, grads: Any) -> None:
     if not isinstance(grads, Grads):
         raise TypeError(
-            f"{call} takes the row gradients that jde.nnx.value_and_grad returns, not a "  # noqa: E501
-            f"{type(grads).__name__}: write loss, grads = "
+            f"{call} takes the row gradients that jde.nnx.value_and_grad returns, not "
+            f"a {type(grads).__name__}: write loss, grads = "
             "jde.nnx.value_and_grad(loss_fn)(model, batch)."
         )
 

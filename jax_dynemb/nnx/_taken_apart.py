@@ -85,7 +85,7 @@ def _dropped(variable: int) -> None:
 
 _LOST = (
     "{kind}: tables changed in a copy of the module that jax.jit made of its argument, "
-    "and the copy was dropped: rows that a lookup inserted, or an optimizer updated, are "  # noqa: E501
-    "lost. Use jde.nnx.jit in place of jax.jit, or return the module from the function. "  # noqa: E501
-    "To read without inserting: train=False, or model.eval()."
+    "and the copy was dropped: rows that a lookup inserted, or an optimizer updated, "
+    "are lost. Use jde.nnx.jit in place of jax.jit, or return the module from the "
+    "function. To read without inserting: train=False, or model.eval()."
 )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jax_dynemb import _ffi
 
@@ -162,7 +163,7 @@ _OLDER = (
 
 
 def _is_readable(array: jax.Array) -> bool:
-    if isinstance(array, jax.core.Tracer):
+    if isinstance(array, Tracer):
         return False
     return getattr(array, "is_fully_addressable", True)
 

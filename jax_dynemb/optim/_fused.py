@@ -55,8 +55,8 @@ class Fused:
             if isinstance(number, Tracer):
                 raise TypeError(
                     f"{owner}: {field} is traced, but an optimizer is made once, "
-                    "outside of jit. Give it a number or a schedule, and traced numbers "  # noqa: E501
-                    f"to apply_gradients(..., hyper={{table: {{'{field}': ...}}}})."
+                    "outside of jit. Give it a number or a schedule; traced numbers "
+                    f"go to apply_gradients(..., hyper={{table: {{'{field}': ...}}}})."
                 )
             check_number(owner, field, number)
             object.__setattr__(self, field, known_number(number))
@@ -106,8 +106,9 @@ _NUMBERS = (
 )
 _NOT_OPTAX = (
     "jde.optim.{kind}(...) updates the rows of a table and is no optax transformation. "
-    "Write it into the table, jde.TableConfig(..., optimizer=jde.optim.{kind}(...)); for "  # noqa: E501
-    "dense parameters, optax.chain and nnx.Optimizer use optax, e.g. optax.adam(1e-3)."
+    "Write it into the table, jde.TableConfig(..., optimizer=jde.optim.{kind}(...)); "
+    "for dense parameters, optax.chain and nnx.Optimizer use optax, e.g. "
+    "optax.adam(1e-3)."
 )
 
 

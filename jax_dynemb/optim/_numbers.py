@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The ranges of hyper-parameters, as far as they are known while a program is traced."""  # noqa: E501
+"""The ranges of hyper-parameters, as far as they are known while tracing."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ import pytest
 
 import jax_dynemb as jde
 from checkpoint import kill_writer
-from processes import counts_of
+from processes import OFTEN, counts_of
 
-KILLS = 54
+KILLS = 54 * OFTEN
 
 
 @pytest.mark.slow

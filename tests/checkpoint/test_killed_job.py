@@ -8,9 +8,9 @@ import pytest
 
 import jax_dynemb as jde
 from checkpoint import kill_job
-from processes import counts_of
+from processes import OFTEN, counts_of
 
-RUNS = 10  # in every other one process is killed, in the others both are
+RUNS = 10 * OFTEN  # in every other one process is killed, in the others both are
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.__main__ import main as command
+from jax_dynemb.checkpoint import _orbax
 from jax_dynemb.stored import _drafts, _progress
 from jax_dynemb.stored._files import disk_errors, new_directory, new_file
 
@@ -194,13 +195,52 @@ def test_a_full_disk_names_the_path_of_a_delta(tmp_path):
     assert jde.export.delta(path, COLL, state)["cat"] is not None
 
 
+SAVER = """
+import resource, sys
+import jax_dynemb as jde
+
+tables = jde.Tables([jde.TableConfig("cat", 4, 256)])
+_, _, state = tables.lookup(tables.init(0), {"cat": jde.ids([1, 2, 3])})
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+try:
+    jde.checkpoint.save(sys.argv[1], 1, state, tables=tables, wait=True)
+except OSError as error:
+    print(error.errno, error.filename, jde.checkpoint.latest(sys.argv[1]))
+    print(tables.stats(state)["cat/rows"])
+"""
+
+
 def test_a_full_disk_names_the_path_of_a_checkpoint(tmp_path):
-    state = filled()
-    with small_disk(3000), pytest.raises((OSError, ValueError)) as raised:
-        jde.checkpoint.save(tmp_path / "run", 1, state, tables=COLL, wait=True)
-    assert str(tmp_path / "run") in str(raised.value)
-    assert jde.checkpoint.latest(tmp_path / "run") is None
-    assert COLL.stats(state)["cat/rows"] == 3
+    """In a process of its own: writes that orbax gave up may end after the error."""
+    path = tmp_path / "run"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", SAVER, str(path)],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.stdout.splitlines() == [f"{errno.EFBIG} {path} None", "3"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "raised"),
+    [
+        ("Error writing local file [os_error_code='28']", OSError),
+        ("Error writing local file [OS error 28: ENOSPC]", OSError),
+        ("nothing of the disk", ValueError),
+    ],
+)
+def test_a_full_disk_in_the_words_of_tensorstore(tmp_path, monkeypatch, said, raised):
+    def fail(*_, **__):
+        raise ValueError(said)
+
+    monkeypatch.setattr(_orbax, "save", fail)
+    with pytest.raises(raised) as error:
+        jde.checkpoint.save(tmp_path, 1, {"x": np.ones(3)})
+    if raised is OSError:
+        assert error.value.filename == str(tmp_path)
+        assert error.value.errno == errno.ENOSPC
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])

@@ -99,7 +99,9 @@ void change_attribute(Call& call, Random& random) {
     numbers.resize(static_cast<size_t>(random.below(60)), random.below(3));
   } else {
     auto& number = numbers[static_cast<size_t>(random.below(static_cast<int64_t>(numbers.size())))];
-    number = random.of<int64_t>({number - 1, number + 1, number * 2, random.hostile()});
+    auto const bits = static_cast<uint64_t>(number);  // of these a sum may wrap around
+    auto const near = random.of<uint64_t>({bits - 1, bits + 1, bits * 2});
+    number = random.one_in(4) ? random.hostile() : static_cast<int64_t>(near);
   }
 }
 

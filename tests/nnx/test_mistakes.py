@@ -41,7 +41,10 @@ def rows_of(model) -> int:
 
 def test_the_order_of_nnx_embed_is_refused():
     """nnx.Embed(1000, 8) has 1000 rows; that order made 1000 columns."""
-    fix = r"features=8, capacity=1000, rngs=rngs\) for 1000 rows of 8 columns.*\[1000, 8\]"  # noqa: E501
+    fix = (
+        r"features=8, capacity=1000, rngs=rngs\) for 1000 rows of 8 columns"
+        r".*\[1000, 8\]"
+    )
     with pytest.raises(TypeError, match=fix):
         jde.nnx.DynamicEmbed(1000, 8, rngs=nnx.Rngs(0))
     for missing in (

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Features come in the order of the configs on a mesh too; shard_map sorts its dicts."""  # noqa: E501
+"""Features come in the order of the configs, though shard_map sorts its dicts."""
 
 import jax
 import jax.numpy as jnp

@@ -49,7 +49,10 @@ def test_a_second_table_in_place_of_the_mesh():
 
 @pytest.mark.parametrize("call", ["lookup", "find"])
 def test_an_array_of_ids_in_place_of_a_dict(coll, state, call):
-    fix = r"dict by feature, not an array uint32\[2, 2\]: write \{'x': ids\}.*\['x', 'y'\]"  # noqa: E501
+    fix = (
+        r"dict by feature, not an array uint32\[2, 2\]: write \{'x': ids\}"
+        r".*\['x', 'y'\]"
+    )
     with pytest.raises(TypeError, match=fix):
         getattr(coll, call)(state, IDS)
     with pytest.raises(TypeError, match=r"must be a dict by feature, not a Jagged"):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is returned by feature comes in the order of the configs, whoever sorts dicts."""  # noqa: E501
+"""What is returned by feature is in the order of the configs, whoever sorts dicts."""
 
 import itertools
 

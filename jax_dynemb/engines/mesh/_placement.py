@@ -176,12 +176,15 @@ class Placement:
         if self.is_inside():
             return function
         assert self.mesh is not None  # see here()
-        run = jax.shard_map(
-            function,
-            mesh=self.mesh,
-            in_specs=in_specs,
-            out_specs=out_specs,
-            check_vma=False,
+        # As one program: outside of jit a shard_map compiles each of its operations.
+        run = jax.jit(
+            jax.shard_map(
+                function,
+                mesh=self.mesh,
+                in_specs=in_specs,
+                out_specs=out_specs,
+                check_vma=False,
+            )
         )
         if not self.is_explicit:
             return run
