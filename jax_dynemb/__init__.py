@@ -17,12 +17,12 @@ from jax_dynemb._ids import ids as ids
 from jax_dynemb._version import __version__ as __version__
 from jax_dynemb.config import ScoreStrategy as ScoreStrategy
 from jax_dynemb.config import TableConfig as TableConfig
-from jax_dynemb.engines.mesh._plan import Plan as Plan
-from jax_dynemb.engines.mesh._plan import TablePlan as TablePlan
-from jax_dynemb.engines.mesh._residual import ShardedResidual as ShardedResidual
+from jax_dynemb.engines.mesh import Plan as Plan
+from jax_dynemb.engines.mesh import ShardedResidual as ShardedResidual
+from jax_dynemb.engines.mesh import TablePlan as TablePlan
 from jax_dynemb.jagged import Jagged as Jagged
-from jax_dynemb.ops._residual import Residual as Residual
-from jax_dynemb.ops._state import TableState as TableState
+from jax_dynemb.ops import Residual as Residual
+from jax_dynemb.ops import TableState as TableState
 from jax_dynemb.table import Exported as Exported
 from jax_dynemb.table import RowGradients as RowGradients
 from jax_dynemb.table import Tables as Tables

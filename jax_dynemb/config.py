@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +27,9 @@ _ON_FULL = ("evict", "refuse", "error")
 _NONFINITE = ("skip", "propagate")
 # A shard's slots are numbered by int32, and claims use a few values below zero.
 MAX_SLOTS = 2**31 - 1024
+
+
+Strategy = Literal["step", "timestamp", "lfu", "customized", "no_eviction"]
 
 
 class ScoreStrategy(enum.StrEnum):
@@ -114,15 +117,15 @@ class TableConfig:
         default_factory=initializers.zeros
     )
     optimizer: Any = dataclasses.field(default_factory=lambda: sgd(0.01))
-    score_strategy: ScoreStrategy | str = ScoreStrategy.STEP
-    on_full: str | None = None
-    pooling: str | None = None
+    score_strategy: ScoreStrategy | Strategy = ScoreStrategy.STEP
+    on_full: Literal["evict", "refuse", "error"] | None = None
+    pooling: Literal["sum", "mean"] | None = None
     param_dtype: Any = "float32"
     dtype: Any = "float32"
-    key_dtype: str = "int64"
+    key_dtype: Literal["int64", "int32"] = "int64"
     sharding: Any = "row_wise"
     pooling_factors: tuple[float, ...] = ()
-    nonfinite: str = "skip"
+    nonfinite: Literal["skip", "propagate"] = "skip"
     hash_seed: int = dataclasses.field(default=0, repr=False)
     shards: int = 1
     block: Block | None = None

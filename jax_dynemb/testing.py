@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import TableState
 
 # Opcodes that pass an array on without making another of its size.
 _PASS_ON = {

@@ -98,6 +98,14 @@ PYTHON_FLOORS = {
 ORACLE = "reference"
 ORACLE_USERS = {"testing", "__init__"}
 
+# Packages whose faces are what users see, and the packages that may look behind them.
+FRIENDS = {
+    "checkpoint": {"commands"},
+    "export": {"commands"},
+    "nnx": {"checkpoint"},
+    "optim": {"nnx"},
+}
+
 # Other people's packages that must stay on the upper floors.
 LOWEST_FLOOR_OF = {"flax": 8}
 
@@ -233,8 +241,24 @@ def check_module(tree: ast.AST, name: Path, parts: list[str]) -> Iterator[str]:
             if lowest is not None and PYTHON_FLOORS.get(own, 0) < lowest:
                 yield f"{where}: {imported[0]} is for floor {lowest} and above."
             continue
+        if hidden := hidden_module(parts, imported[1:]):
+            yield f"{where}: '{hidden}' is private; import the name from its package."
         # What is no module is one of the names that the package itself shows.
         yield from check_edge(where, own, known_module(imported[1:]) or "__init__")
+
+
+def hidden_module(parts: list[str], imported: list[str]) -> str | None:
+    """Returns the private module of another package that an import names, if any."""
+    for length in range(2, len(imported) + 1):
+        package, module = imported[: length - 1], imported[:length]
+        public = not module[-1].startswith("_") or module[-1].startswith("__")
+        if public or ".".join(module) in PYTHON_FLOORS:
+            continue
+        inside = parts[: len(package)] == package
+        if inside or parts[0] in FRIENDS.get(package[0], ()):
+            return None
+        return ".".join(module)
+    return None
 
 
 def check_edge(where: str, own: str, target: str) -> Iterator[str]:

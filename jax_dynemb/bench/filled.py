@@ -17,7 +17,7 @@ import jax_dynemb as jde
 from jax_dynemb import _ffi
 from jax_dynemb.bench.job import FULL, WIDTHS, Job
 from jax_dynemb.bench.workloads import Case
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import TableState
 
 LEARNING_RATE = 1e-3
 FILL_IDS = 1 << 18  # ids inserted in one call, all tables together

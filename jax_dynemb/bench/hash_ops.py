@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb import _ffi
-from jax_dynemb.ops import _lookup, _rows
-from jax_dynemb.ops._layout import prepare
+from jax_dynemb import _ffi, ops
+from jax_dynemb.ops import prepare
 
 SLOTS_ONLY = "find_or_insert, slots only"
 UNIQUE = "insert_or_assign, unique ids"
@@ -47,7 +46,7 @@ def _slots(coll: jde.Tables, state: Any, ids: jax.Array) -> tuple[jax.Array, Any
     layout, given = prepare(config, config.name, ids)
     layout = dataclasses.replace(layout, pooling="no_rows")
     zero = jnp.zeros(1, jnp.uint32)
-    (output,), new, _ = _lookup.lookup([config], state, [(layout, given)], zero)
+    (output,), new, _ = ops.lookup([config], state, [(layout, given)], zero)
     return output["slots"], new
 
 
@@ -68,7 +67,7 @@ class ExportStep:
         self._min_score = jnp.zeros(2, jnp.uint32)
 
         def export(state: Any, first: jax.Array, min_score: jax.Array) -> Any:
-            keys, scores, slots, count = _rows.export_batch(
+            keys, scores, slots, count = ops.export_batch(
                 config, state.index, first, buckets, min_score
             )
             return keys, scores, state.values[jnp.maximum(slots, 0)], count

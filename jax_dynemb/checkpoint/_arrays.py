@@ -18,8 +18,7 @@ from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.checkpoint._checksums import of_checkpoint
 from jax_dynemb.checkpoint._layout import ITEM
 from jax_dynemb.checkpoint._pieces import DESCRIPTION, Grid
-from jax_dynemb.stored._files import disk_errors
-from jax_dynemb.stored._json import file_bytes, read_json
+from jax_dynemb.stored import disk_errors, file_bytes, read_json
 
 _BFLOAT16 = "bfloat16"  # which NumPy alone does not know
 

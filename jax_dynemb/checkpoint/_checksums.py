@@ -16,16 +16,19 @@ from typing import Any
 import jax
 import numpy as np
 
+from jax_dynemb import stored
 from jax_dynemb._errors import DEFAULT_FIX, DamagedFileError
 from jax_dynemb.checkpoint._together import share
-from jax_dynemb.stored import _side_file
-from jax_dynemb.stored._files import disk_errors
-from jax_dynemb.stored._json import read_json
-from jax_dynemb.stored._side_file import Entry
-from jax_dynemb.stored._sums import Advance
-from jax_dynemb.stored._write_side_file import entry_of, write_side_file
+from jax_dynemb.stored import (
+    Advance,
+    Entry,
+    disk_errors,
+    entry_of,
+    read_json,
+    write_side_file,
+)
 
-FILE = _side_file.NAME
+FILE = stored.NAME
 _LEFT = "checksums.{}.json"  # of one process, until all have written
 _FIX = "Restore another step (step=...), or copy the file again."
 
@@ -66,7 +69,7 @@ def verify_checksums(
     """
     with of_checkpoint():
         mine = share(list(_entries(directory).items()))
-        _side_file.verify_files(directory, mine, sizes_only=later, advance=advance)
+        stored.verify_files(directory, mine, sizes_only=later, advance=advance)
 
 
 def verify_file(directory: Path, name: str) -> None:
@@ -75,7 +78,7 @@ def verify_file(directory: Path, name: str) -> None:
         entries = _entries(directory)
         if name not in entries:
             raise DamagedFileError(directory / name, f"{FILE} does not name it")
-        _side_file.verify_files(directory, [(name, entries[name])])
+        stored.verify_files(directory, [(name, entries[name])])
 
 
 def checker(directory: Path) -> Callable[[str, np.ndarray], None]:
@@ -87,7 +90,7 @@ def checker(directory: Path) -> Callable[[str, np.ndarray], None]:
         found = entry_of(data)
         with of_checkpoint():
             if entries.get(name) != Entry(found["bytes"], found["crc32"]):
-                raise _side_file.altered(directory / name)
+                raise stored.altered(directory / name)
 
     return check
 
@@ -104,13 +107,13 @@ def of_checkpoint() -> Iterator[None]:
     try:
         yield
     except DamagedFileError as error:
-        common = error.fix in (DEFAULT_FIX, _side_file.FIX)
+        common = error.fix in (DEFAULT_FIX, stored.FIX)
         fix = _FIX if common else error.fix
         raise DamagedFileError(error.path, error.problem, fix) from None
 
 
 def _entries(directory: Path) -> dict[str, Entry]:
-    entries = _side_file.read_entries(directory)
+    entries = stored.read_entries(directory)
     if entries is None:
         raise DamagedFileError(directory / FILE, "it is missing")
     return entries

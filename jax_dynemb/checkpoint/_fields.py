@@ -12,9 +12,7 @@ from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.checkpoint._checksums import of_checkpoint
 from jax_dynemb.checkpoint._index import FIRST
 from jax_dynemb.checkpoint._layout import ITEM, SCHEMA_FILE
-from jax_dynemb.stored._json import Fields, is_whole, read_json
-from jax_dynemb.stored._schema import check_schema
-from jax_dynemb.stored._tensor_header import check_version
+from jax_dynemb.stored import Fields, check_schema, check_version, is_whole, read_json
 
 _WORDS = 1 << 16  # more than a bucket can have
 

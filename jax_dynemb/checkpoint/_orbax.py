@@ -19,7 +19,7 @@ from jax_dynemb.checkpoint import _checksums
 from jax_dynemb.checkpoint._layout import ITEM, SCHEMA_FILE
 from jax_dynemb.checkpoint._pieces import describe_pieces, piece_shape
 from jax_dynemb.checkpoint._write_pieces import Writing
-from jax_dynemb.stored._write_side_file import write_json
+from jax_dynemb.stored import write_json
 
 try:
     import orbax.checkpoint as ocp

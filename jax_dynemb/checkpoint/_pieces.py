@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb.stored._write_side_file import write_json
+from jax_dynemb.stored import write_json
 
 PIECE_BYTES = 1 << 26
 DESCRIPTION = ".zarray"

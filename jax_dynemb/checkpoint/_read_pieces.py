@@ -22,7 +22,7 @@ from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.checkpoint._arrays import check_array
 from jax_dynemb.checkpoint._checksums import of_checkpoint
 from jax_dynemb.checkpoint._pieces import DESCRIPTION, Grid, Index, is_host
-from jax_dynemb.stored._files import disk_errors
+from jax_dynemb.stored import disk_errors
 
 _THREADS = 8
 _AHEAD = 16  # pieces on the host and on the device before they are needed

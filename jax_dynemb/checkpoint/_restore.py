@@ -28,7 +28,7 @@ from jax_dynemb.checkpoint._compare import Plan
 from jax_dynemb.checkpoint._read_pieces import read_pieces
 from jax_dynemb.checkpoint._save import wait
 from jax_dynemb.checkpoint._together import together
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import TableState
 from jax_dynemb.table import Tables
 
 

@@ -20,9 +20,7 @@ from jax_dynemb.checkpoint._at_exit import before_threads_end
 from jax_dynemb.checkpoint._index import index_layout
 from jax_dynemb.checkpoint._layout import Directory, latest, resolved, whole_step
 from jax_dynemb.checkpoint._pieces import piece_shape
-from jax_dynemb.stored import FORMAT_VERSION
-from jax_dynemb.stored._files import disk_errors
-from jax_dynemb.stored._lock import Presence
+from jax_dynemb.stored import FORMAT_VERSION, Presence, disk_errors
 from jax_dynemb.table import Tables
 
 # One orbax manager a directory: it holds the thread that writes.

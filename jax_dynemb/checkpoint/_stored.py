@@ -21,9 +21,9 @@ from jax_dynemb.checkpoint._fields import read_fields
 from jax_dynemb.checkpoint._index import layout_of, split_index
 from jax_dynemb.checkpoint._layout import ITEM, SCHEMA_FILE, Directory
 from jax_dynemb.checkpoint._tree import Place
-from jax_dynemb.engines.mesh._columns import join_columns
-from jax_dynemb.engines.shard._counters import counter_values
-from jax_dynemb.ops._state import TableState, empty_state, states_of_rows
+from jax_dynemb.engines.mesh import join_columns
+from jax_dynemb.engines.shard import counter_values
+from jax_dynemb.ops import TableState, empty_state, states_of_rows
 from jax_dynemb.stored import (
     Schema,
     StoredTable,
@@ -32,8 +32,7 @@ from jax_dynemb.stored import (
     keep_best_elsewhere,
     set_counters,
 )
-from jax_dynemb.table import Exported
-from jax_dynemb.table._chunks import insert_chunks
+from jax_dynemb.table import Exported, insert_chunks
 
 _CHUNK_BYTES = 1 << 26
 # What a table filled again takes over; rows are counted as they are stored.

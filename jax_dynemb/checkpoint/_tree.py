@@ -18,7 +18,7 @@ from flax import nnx
 from jax_dynemb.config import TableConfig
 from jax_dynemb.nnx._table_module import TableModule
 from jax_dynemb.nnx._variable import is_graph_node
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import TableState
 from jax_dynemb.stored import Schema
 from jax_dynemb.table import Tables
 

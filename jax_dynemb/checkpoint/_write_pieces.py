@@ -24,8 +24,7 @@ from jax.sharding import SingleDeviceSharding
 
 from jax_dynemb.checkpoint._checksums import leave_entries
 from jax_dynemb.checkpoint._pieces import PIECE_BYTES, Grid, as_bytes, is_host
-from jax_dynemb.stored._files import disk_errors
-from jax_dynemb.stored._write_side_file import entry_of
+from jax_dynemb.stored import disk_errors, entry_of
 
 _THREADS = 8
 _ON_DEVICE = 4  # pieces: what a save takes of a device's memory

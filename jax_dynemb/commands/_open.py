@@ -8,13 +8,11 @@ import argparse
 import dataclasses
 from pathlib import Path
 
+from jax_dynemb import stored
 from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.checkpoint import _checksums, _layout, _stored
 from jax_dynemb.commands import _parquet
-from jax_dynemb.stored import StoredTable, _chain
-from jax_dynemb.stored import _dynamicemb as dumps
-from jax_dynemb.stored import _safetensors as exports
-from jax_dynemb.stored._progress import progress_bar
+from jax_dynemb.stored import StoredTable, progress_bar
 
 
 def add_verify(parser: argparse.ArgumentParser) -> None:
@@ -51,9 +49,9 @@ def open_tables(
     if path.is_dir():
         if (folder := _checkpoint(path)) is not None:
             return f"checkpoint of step {folder.name}", _saved(folder, verify, quiet)
-        if names := dumps.dumped_tables(path):
+        if names := stored.dumped_tables(path):
             return "DynamicEmb dump", _dumped(path, names, verify, quiet)
-        if found := _chain.base_files(path):
+        if found := stored.base_files(path):
             return "safetensors export", _exported(found, verify, quiet)
         if found := _parquet.files_of(path):
             return "parquet files", _parquets(found, verify, quiet)
@@ -97,27 +95,27 @@ def _saved(folder: Path, verify: bool, quiet: bool) -> dict[str, StoredTable]:
 def _dumped(
     path: Path, names: list[str], verify: bool, quiet: bool
 ) -> dict[str, StoredTable]:
-    found = {name: dumps.open_dump(path, name) for name in names}
+    found = {name: stored.open_dump(path, name) for name in names}
     if verify:
         total = sum(dump.data_bytes for dump in found.values())
         with progress_bar("verifying", total, quiet) as advance:
             for dump in found.values():
                 dump.verify(advance)
-    return {name: dumps.stored_dump(dump) for name, dump in found.items()}
+    return {name: stored.stored_dump(dump) for name, dump in found.items()}
 
 
 def _exported(files: list[Path], verify: bool, quiet: bool) -> dict[str, StoredTable]:
-    if deltas := [file for file in files if _chain.table_of_delta(file)]:
+    if deltas := [file for file in files if stored.table_of_delta(file)]:
         problem = "it is a delta, which has some rows of a table only"
         fix = "Give the directory that it is in."
         raise DamagedFileError(deltas[0], problem, fix)
-    found = [exports.open_series(file) for file in files]
+    found = [stored.open_series(file) for file in files]
     if verify:
         total = sum(each.data_bytes for each in found)
         with progress_bar("verifying", total, quiet) as advance:
             for each in found:
                 each.verify(advance)
-    return {each.name: exports.stored_series(each) for each in found}
+    return {each.name: stored.stored_series(each) for each in found}
 
 
 def _parquets(files: list[Path], verify: bool, quiet: bool) -> dict[str, StoredTable]:

@@ -11,13 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from jax_dynemb import stored
 from jax_dynemb._errors import DamagedFileError
-from jax_dynemb.stored import Schema, StoredTable, _side_file
-from jax_dynemb.stored._files import disk_errors, new_directory
-from jax_dynemb.stored._json import file_bytes
-from jax_dynemb.stored._progress import progress_bar
-from jax_dynemb.stored._sums import Advance
-from jax_dynemb.stored._write_side_file import write_side_file
+from jax_dynemb.stored import (
+    Advance,
+    Schema,
+    StoredTable,
+    disk_errors,
+    file_bytes,
+    new_directory,
+    progress_bar,
+    write_side_file,
+)
 from jax_dynemb.table import Exported
 
 _BLOCK_ROWS = 65_536
@@ -58,8 +63,8 @@ def write_parquet(path: Path, tables: Mapping[str, StoredTable]) -> None:
 def files_of(folder: Path) -> list[Path]:
     """The parquet files of a directory, those that checksums.json names included."""
     found = set(folder.glob("*.parquet"))
-    if found or (folder / _side_file.NAME).exists():
-        entries = _side_file.read_entries(folder) or {}
+    if found or (folder / stored.NAME).exists():
+        entries = stored.read_entries(folder) or {}
         found |= {folder / name for name in entries if name.endswith(".parquet")}
     return sorted(found)
 
@@ -71,14 +76,14 @@ def verify(files: Sequence[Path], advance: Advance) -> None:
       DamagedFileError: a file is missing or altered.
     """
     for folder in {file.parent for file in files}:
-        entries = _side_file.read_entries(folder)
+        entries = stored.read_entries(folder)
         if entries is None:
             continue
         for file in files:
             if file.parent == folder and file.name not in entries:
-                raise DamagedFileError(file, f"{_side_file.NAME} does not name it")
+                raise DamagedFileError(file, f"{stored.NAME} does not name it")
         own = [(f.name, entries[f.name]) for f in files if f.parent == folder]
-        _side_file.verify_files(folder, own, advance=advance)
+        stored.verify_files(folder, own, advance=advance)
 
 
 def read_parquet(path: Path) -> StoredTable:

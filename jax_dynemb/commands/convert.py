@@ -13,8 +13,7 @@ from jax_dynemb.commands._open import add_verify, open_tables
 from jax_dynemb.commands._parquet import write_parquet
 from jax_dynemb.export._dynamicemb import write_dynamicemb
 from jax_dynemb.export._safetensors import write_safetensors
-from jax_dynemb.stored import StoredTable
-from jax_dynemb.stored._dynamicemb_format import OPTIMIZERS
+from jax_dynemb.stored import OPTIMIZERS, StoredTable
 
 Writer = Callable[[Path, Mapping[str, StoredTable]], object]
 

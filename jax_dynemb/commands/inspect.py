@@ -17,7 +17,7 @@ from rich.table import Table
 
 from jax_dynemb import _ffi
 from jax_dynemb.commands._open import add_verify, open_tables
-from jax_dynemb.engines.shard._scores import PACKED
+from jax_dynemb.engines.shard import PACKED
 from jax_dynemb.stored import Schema, StoredTable
 
 _BINS = 8

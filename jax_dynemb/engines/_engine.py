@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines._catalog import Catalog
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import TableState
 
 if TYPE_CHECKING:
     from jax_dynemb.engines.shard import Exported, NewRows, Query, RowGradients

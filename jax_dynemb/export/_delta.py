@@ -9,15 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
+from jax_dynemb import stored
 from jax_dynemb.engines import States
 from jax_dynemb.export._tensor_file import TensorFile
-from jax_dynemb.stored import FORMAT_VERSION, check_whole
-from jax_dynemb.stored import _safetensors as files
-from jax_dynemb.stored._chain import base_files
-from jax_dynemb.stored._drafts import remove_left_behind
-from jax_dynemb.stored._files import new_file
-from jax_dynemb.stored._lock import one_at_a_time
-from jax_dynemb.stored._write_side_file import write_manifest
+from jax_dynemb.stored import (
+    FORMAT_VERSION,
+    base_files,
+    check_whole,
+    new_file,
+    one_at_a_time,
+    remove_left_behind,
+    write_manifest,
+)
 from jax_dynemb.table import Tables
 
 
@@ -65,7 +68,7 @@ def _write_all(path: Path, coll: Tables, state: States) -> dict[str, Path | None
         check_whole(coll, state, name)
     until = coll.get_score(state)
     series = {
-        name: files.open_series(base)
+        name: stored.open_series(base)
         for name, base in bases.items()
         if name in coll.tables
     }
@@ -80,7 +83,7 @@ def _write_all(path: Path, coll: Tables, state: States) -> dict[str, Path | None
 
 
 def _write(
-    coll: Tables, state: States, name: str, series: files.Series, until: int
+    coll: Tables, state: States, name: str, series: stored.Series, until: int
 ) -> Path | None:
     if series.until is None or series.until > until:
         raise ValueError(

@@ -12,13 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
+from jax_dynemb import stored
 from jax_dynemb.engines import States
 from jax_dynemb.export._dynamicemb_table import DynamicEmbReport, TableWriter
-from jax_dynemb.stored import StoredTable, live_table
-from jax_dynemb.stored import _dynamicemb_format as files
-from jax_dynemb.stored._files import new_directory
-from jax_dynemb.stored._progress import progress_bar
-from jax_dynemb.stored._write_side_file import write_side_file
+from jax_dynemb.stored import (
+    StoredTable,
+    live_table,
+    new_directory,
+    progress_bar,
+    write_side_file,
+)
 from jax_dynemb.table import Tables
 
 Counts = Mapping[str, tuple[np.ndarray, np.ndarray]]
@@ -128,11 +131,11 @@ def _check(table: StoredTable, optimizer: bool) -> None:
             f"Table '{schema.name}' has dim {schema.dim}; DynamicEmb reads up to "
             f"{_MAX_DIM}."
         )
-    if optimizer and schema.optimizer.get("kind") not in files.OPTIMIZERS:
+    if optimizer and schema.optimizer.get("kind") not in stored.OPTIMIZERS:
         raise ValueError(
             f"Table '{schema.name}': DynamicEmb has no optimizer like this one "
             f"({schema.optimizer.get('kind') or 'unknown'}); it has "
-            f"{list(files.OPTIMIZERS)}. Pass optimizer=False to leave its states out."
+            f"{list(stored.OPTIMIZERS)}. Pass optimizer=False to leave its states out."
         )
 
 

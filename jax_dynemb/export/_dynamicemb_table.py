@@ -13,12 +13,15 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from jax_dynemb.engines.shard._scores import PACKED
-from jax_dynemb.stored import StoredTable, fmix64
-from jax_dynemb.stored import _dynamicemb_format as files
-from jax_dynemb.stored._dynamicemb_buckets import lossless_capacity
-from jax_dynemb.stored._files import Background
-from jax_dynemb.stored._write_side_file import RunningSums
+from jax_dynemb import stored
+from jax_dynemb.engines.shard import PACKED
+from jax_dynemb.stored import (
+    Background,
+    RunningSums,
+    StoredTable,
+    fmix64,
+    lossless_capacity,
+)
 from jax_dynemb.table import Exported
 
 
@@ -70,9 +73,9 @@ class TableWriter:
 
     def write(self, directory: Path, advance: Any) -> DynamicEmbReport:
         """Writes every file of the table."""
-        kinds = [files.KEYS, files.VALUES, files.SCORES]
+        kinds = [stored.KEYS, stored.VALUES, stored.SCORES]
         if self._optimizer:
-            kinds.append(files.STATES)
+            kinds.append(stored.STATES)
         with contextlib.ExitStack() as stack:
             outputs = {kind: self._open(stack, directory, kind) for kind in kinds}
             background = stack.enter_context(Background())
@@ -82,7 +85,7 @@ class TableWriter:
         if self._counter is not None:
             self._write_counter(directory)
         text = json.dumps(self._metadata(), indent=4)
-        (directory / files.json_name(self._name)).write_text(text, encoding="utf-8")
+        (directory / stored.json_name(self._name)).write_text(text, encoding="utf-8")
         capacity = lossless_capacity(lambda: self._keys(directory), self._rows)
         return DynamicEmbReport(self._rows, capacity, tuple(self._notes()))
 
@@ -94,21 +97,21 @@ class TableWriter:
         return [stack.enter_context((directory / n).open("wb")) for n in names]
 
     def _file(self, kind: str, rank: int) -> str:
-        return files.file_name(self._name, kind, rank, self._ranks)
+        return stored.file_name(self._name, kind, rank, self._ranks)
 
     def _arrays(self, chunk: Exported) -> dict[str, np.ndarray]:
         """What the files take of a chunk."""
-        reserved = files.is_reserved(chunk.keys)
+        reserved = stored.is_reserved(chunk.keys)
         self._reserved += int(reserved.sum())
         arrays = {
-            files.KEYS: chunk.keys,
-            files.VALUES: chunk.rows.astype(np.float32, copy=False),
-            files.SCORES: self._scores(chunk.scores),
-            files.STATES: self._states(chunk),
+            stored.KEYS: chunk.keys,
+            stored.VALUES: chunk.rows.astype(np.float32, copy=False),
+            stored.SCORES: self._scores(chunk.scores),
+            stored.STATES: self._states(chunk),
         }
         if reserved.any():
             arrays = {kind: array[~reserved] for kind, array in arrays.items()}
-        self._rows += len(arrays[files.KEYS])
+        self._rows += len(arrays[stored.KEYS])
         return arrays
 
     def _scores(self, scores: np.ndarray) -> np.ndarray:
@@ -130,18 +133,18 @@ class TableWriter:
         rows = len(chunk.keys)
         if not self._optimizer:
             return np.empty((rows, 0), np.float32)
-        _, names, _ = files.OPTIMIZERS[self._table.schema.optimizer["kind"]]
+        _, names, _ = stored.OPTIMIZERS[self._table.schema.optimizer["kind"]]
         parts = [chunk.optimizer_state[name].reshape(rows, -1) for name in names]
         return np.concatenate([np.empty((rows, 0), np.float32), *parts], axis=1)
 
     def _write_chunk(
         self, outputs: dict[str, list[BinaryIO]], arrays: dict[str, np.ndarray]
     ) -> None:
-        owner = self._owner(arrays[files.KEYS])
+        owner = self._owner(arrays[stored.KEYS])
         for kind, of_ranks in outputs.items():
             for rank, output in enumerate(of_ranks):
                 mine = arrays[kind] if owner is None else arrays[kind][owner == rank]
-                flat = np.ascontiguousarray(mine, files.DTYPES[kind]).reshape(-1)
+                flat = np.ascontiguousarray(mine, stored.DTYPES[kind]).reshape(-1)
                 data = flat.view(np.uint8).data
                 output.write(data)
                 self._sums[self._file(kind, rank)].add(data)
@@ -170,18 +173,18 @@ class TableWriter:
                 f"{keys.shape} and {frequencies.shape}."
             )
         owner = self._owner(keys)
-        pairs = {files.COUNTER_KEYS: keys, files.COUNTER_FREQUENCIES: frequencies}
+        pairs = {stored.COUNTER_KEYS: keys, stored.COUNTER_FREQUENCIES: frequencies}
         for kind, array in pairs.items():
             for rank in range(self._ranks):
                 mine = array if owner is None else array[owner == rank]
-                data = mine.astype(files.DTYPES[kind]).tobytes()
+                data = mine.astype(stored.DTYPES[kind]).tobytes()
                 (directory / self._file(kind, rank)).write_bytes(data)
 
     def _metadata(self) -> dict[str, Any]:
         schema = self._table.schema
         result: dict[str, Any] = {}
-        if schema.optimizer.get("kind") in files.OPTIMIZERS:
-            kind, _, names = files.OPTIMIZERS[schema.optimizer["kind"]]
+        if schema.optimizer.get("kind") in stored.OPTIMIZERS:
+            kind, _, names = stored.OPTIMIZERS[schema.optimizer["kind"]]
             if self._optimizer:
                 result["opt_type"] = kind
             given = schema.optimizer
@@ -192,7 +195,7 @@ class TableWriter:
             result |= numbers
         strategy = schema.score_strategy or "step"
         return result | {
-            "evict_strategy": files.EVICT_STRATEGY[strategy],
+            "evict_strategy": stored.EVICT_STRATEGY[strategy],
             "dist_type": self._dist_type,
             "step_score": self._step_score(strategy),
         }
@@ -206,7 +209,7 @@ class TableWriter:
     def _keys(self, directory: Path) -> Iterator[np.ndarray]:
         """The keys again, from the files."""
         for rank in range(self._ranks):
-            path = directory / self._file(files.KEYS, rank)
+            path = directory / self._file(stored.KEYS, rank)
             count = path.stat().st_size // 8
             for start in range(0, count, 1 << 20):
                 some = min(1 << 20, count - start)

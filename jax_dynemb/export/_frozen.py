@@ -12,14 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb import _ffi
+from jax_dynemb import _ffi, ops
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
-from jax_dynemb.engines.mesh import MeshEngine
-from jax_dynemb.engines.mesh._stacks import Stack
-from jax_dynemb.ops import _lookup
-from jax_dynemb.ops._layout import FeatureInput, one_row_each
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.engines.mesh import MeshEngine, Stack
+from jax_dynemb.ops import FeatureInput, TableState, one_row_each
 from jax_dynemb.optim._fused import sgd
 from jax_dynemb.table import Tables
 
@@ -179,6 +176,6 @@ def _columns_written(
     keys = entries.reshape(-1, constants["slot_words"])[:, :2]
     layout = one_row_each(narrow.name, narrow.name, keys.shape[0])
     inputs = [(layout, FeatureInput(keys, None, None))]
-    (output,), _ = _lookup.find([narrow], {narrow.state_name: part}, inputs)
+    (output,), _ = ops.find([narrow], {narrow.state_name: part}, inputs)
     at = (block * keys.shape[0], number * narrow.dim)
     return jax.lax.dynamic_update_slice(values, output["rows"], at)

@@ -16,9 +16,8 @@ import jax.export
 from jax_dynemb import _ffi
 from jax_dynemb.export import _program_bytes
 from jax_dynemb.jagged import Jagged
-from jax_dynemb.ops._sizes import is_symbolic, largest
-from jax_dynemb.ops._state import TableState
-from jax_dynemb.stored._json import file_bytes
+from jax_dynemb.ops import TableState, is_symbolic, largest
+from jax_dynemb.stored import file_bytes
 
 # What a lookup of frozen tables calls, on one device and on a mesh. jax.export keeps a
 # list of the custom calls that JAX itself promises to keep; others have to be named.

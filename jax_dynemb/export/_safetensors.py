@@ -22,10 +22,10 @@ from jax_dynemb.stored import (
     Schema,
     StoredTable,
     live_table,
+    new_directory,
+    progress_bar,
+    write_manifest,
 )
-from jax_dynemb.stored._files import new_directory
-from jax_dynemb.stored._progress import progress_bar
-from jax_dynemb.stored._write_side_file import write_manifest
 from jax_dynemb.table import Tables
 
 # The keys of the two rows behind the last: that of padding, and of an unknown id.

@@ -18,10 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from jax_dynemb.stored import _tensor_header as header
-from jax_dynemb.stored._sums import blocks
-from jax_dynemb.stored._table_file import NAMES
-from jax_dynemb.stored._write_side_file import RunningSums
+from jax_dynemb import stored
+from jax_dynemb.stored import NAMES, RunningSums, blocks
 
 _ALIGNMENT = 64  # of the first tensor
 
@@ -60,11 +58,11 @@ class TensorFile:
             }
         count = sum(len(blocks(*place)) for place in self._places.values())
         metadata = {
-            header.METADATA_KEY: json.dumps({**fields, "checksums": header.CHECKSUMS}),
-            header.SUMS_KEY: header.NO_SUM * (1 + count),
+            stored.METADATA_KEY: json.dumps({**fields, "checksums": stored.CHECKSUMS}),
+            stored.SUMS_KEY: stored.NO_SUM * (1 + count),
         }
         text = json.dumps({"__metadata__": metadata} | entries, separators=(",", ":"))
-        mark = f'"{header.SUMS_KEY}":"'
+        mark = f'"{stored.SUMS_KEY}":"'
         self._sums_at = text.encode().index(mark.encode()) + len(mark)
         self._text = text.encode() + b" " * (-(len(text.encode()) + 8) % _ALIGNMENT)
         self._path, self._first = path, 8 + len(self._text)
@@ -94,12 +92,12 @@ class TensorFile:
             if self._sums[name].size != end - begin:
                 raise ValueError(f"{self._path}: '{name}' is not complete")
         sums = [each for name in self._places for each in self._sums[name].sums]
-        digits = header.NO_SUM + "".join(f"{each:08x}" for each in sums)
+        digits = stored.NO_SUM + "".join(f"{each:08x}" for each in sums)
         at = self._sums_at
         text = self._text[:at] + digits.encode() + self._text[at + len(digits) :]
-        self.link = header.header_sum(text, at)
+        self.link = stored.header_sum(text, at)
         self._file.seek(8 + at)
-        self._file.write((self.link + digits[header.DIGITS :]).encode())
+        self._file.write((self.link + digits[stored.DIGITS :]).encode())
 
     def __enter__(self) -> TensorFile:
         return self

@@ -12,17 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from jax_dynemb import stored
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import States
-from jax_dynemb.engines.shard._counters import counter_values
+from jax_dynemb.engines.shard import counter_values
 from jax_dynemb.import_._imported import Imported, lost_rows
-from jax_dynemb.ops._state import TableState
-from jax_dynemb.stored import _dynamicemb_format as files
-from jax_dynemb.stored import clear_table, set_counters
-from jax_dynemb.stored._dynamicemb import open_dump
-from jax_dynemb.stored._progress import progress_bar
-from jax_dynemb.table import Exported, Tables
-from jax_dynemb.table._chunks import insert_chunks
+from jax_dynemb.ops import TableState
+from jax_dynemb.stored import clear_table, open_dump, progress_bar, set_counters
+from jax_dynemb.table import Exported, Tables, insert_chunks
 
 
 def dynamicemb(
@@ -115,14 +112,14 @@ class _Reader:
         for chunk in self.dump.chunks():
             advance(len(chunk.keys))
             self._read += len(chunk.keys)
-            scores = files.our_scores(chunk.scores, self._strategy, self._now)
+            scores = stored.our_scores(chunk.scores, self._strategy, self._now)
             self._highest = max(self._highest, int(scores.max(initial=0)))
             states = self._states(chunk) if self._takes_states else {}
             yield Exported(chunk.keys, chunk.rows, scores, states)
 
     def _states(self, chunk: Exported) -> dict[str, np.ndarray]:
         shapes = {name: spec.shape for name, spec in self._config.states.items()}
-        return files.split(chunk.optimizer_state["states"], shapes)
+        return stored.split(chunk.optimizer_state["states"], shapes)
 
     def _check_rows(self) -> None:
         dump, config = self.dump, self._config
@@ -141,7 +138,7 @@ class _Reader:
     def _check_optimizer(self) -> bool:
         """Whether states can be read; says why not."""
         theirs, width = self.dump.metadata.get("opt_type"), self.dump.state_width
-        ours = files.OPTIMIZERS.get(self._kind, ("", (), {}))[0]
+        ours = stored.OPTIMIZERS.get(self._kind, ("", (), {}))[0]
         if theirs != ours or width is None:
             if theirs is not None or self._config.states:
                 self.notes.append(
@@ -160,7 +157,7 @@ class _Reader:
         return expected > 0 and width > 0
 
     def _note_hyper_parameters(self) -> None:
-        for theirs, ours in files.OPTIMIZERS[self._kind][2].items():
+        for theirs, ours in stored.OPTIMIZERS[self._kind][2].items():
             number, own = self.dump.metadata.get(theirs), None
             own = getattr(self._config.optimizer, ours)
             if number is not None and not callable(own) and number != own:
@@ -172,7 +169,7 @@ class _Reader:
     def _check_scores(self) -> bool:
         """Whether scores can be read; says why not."""
         theirs = self.dump.metadata.get("evict_strategy")
-        ours = files.EVICT_STRATEGY[self._strategy]
+        ours = stored.EVICT_STRATEGY[self._strategy]
         if self.dump.score_words == 1 and theirs in (None, ours):
             return (
                 self._strategy != "no_eviction"

@@ -8,15 +8,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from jax_dynemb import stored
 from jax_dynemb.engines import States
-from jax_dynemb.engines.shard._counters import counter_values
+from jax_dynemb.engines.shard import counter_values
 from jax_dynemb.import_._imported import Imported, lost_rows
-from jax_dynemb.stored import StoredTable, clear_table
-from jax_dynemb.stored import _safetensors as files
-from jax_dynemb.stored._chain import base_files
-from jax_dynemb.stored._progress import progress_bar
-from jax_dynemb.table import Exported, Tables
-from jax_dynemb.table._chunks import insert_chunks
+from jax_dynemb.stored import StoredTable, base_files, clear_table, progress_bar
+from jax_dynemb.table import Exported, Tables, insert_chunks
 
 
 def safetensors(
@@ -55,11 +52,11 @@ def safetensors(
     with progress_bar("verifying", to_read, quiet) as advance:
         for each in series.values():
             each.verify(advance)
-    stored = {name: files.stored_series(each) for name, each in series.items()}
+    found = {name: stored.stored_series(each) for name, each in series.items()}
     new, notes = dict(coll.init(0) if state is None else state), []
-    total = sum(table.rows for table in stored.values())
+    total = sum(table.rows for table in found.values())
     with progress_bar("safetensors", total, quiet) as advance:
-        for name, table in stored.items():
+        for name, table in found.items():
             arrays = coll.state_name(name)
             empty = clear_table(coll, name, new[arrays])
             new[arrays] = insert_chunks(
@@ -75,13 +72,13 @@ def safetensors(
     return Imported(new, {}, tuple(notes))
 
 
-def _open(path: Path, coll: Tables, name: str) -> files.Series:
+def _open(path: Path, coll: Tables, name: str) -> stored.Series:
     if not path.is_dir():
         raise FileNotFoundError(f"There is no directory {path}.")
     found = [file.name.removesuffix(".safetensors") for file in base_files(path)]
     if name not in found:
         raise ValueError(f"{path} has no table '{name}'. Tables there: {found}.")
-    series, config = files.open_series(path / f"{name}.safetensors"), coll.tables[name]
+    series, config = stored.open_series(path / f"{name}.safetensors"), coll.tables[name]
     if series.dim != config.dim:
         raise ValueError(
             f"Table '{name}' was exported with dim {series.dim}, but its config has "

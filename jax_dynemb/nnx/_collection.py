@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.nnx._table_module import Ids, TableModule
-from jax_dynemb.table import _given
+from jax_dynemb.table import configs_of
 
 
 class EmbeddingBagCollection(TableModule):
@@ -45,7 +45,7 @@ class EmbeddingBagCollection(TableModule):
         axis: str | tuple[str, ...] | None = None,
         **options: Any,
     ):
-        configs = _given.configs_of(tables)
+        configs = configs_of(tables)
         pooled = [dataclasses.replace(t, pooling=t.pooling or "sum") for t in configs]
         super().__init__(pooled, rngs=rngs, mesh=mesh, axis=axis, **options)
 
@@ -101,7 +101,7 @@ class EmbeddingCollection(TableModule):
         axis: str | tuple[str, ...] | None = None,
         **options: Any,
     ):
-        tables = _given.configs_of(tables)
+        tables = configs_of(tables)
         for table in tables:
             if table.pooling is not None:
                 raise ValueError(

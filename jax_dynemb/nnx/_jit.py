@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from flax import nnx
 
@@ -29,6 +29,28 @@ _Donated = tuple[tuple[int, ...], tuple[str, ...]]
 _MOST_BINDINGS = 16  # of the Modules that a function was called with lately
 
 
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Jitted(Protocol[P, R_co]):
+    """A function with the signature of the one that ``jit`` was given."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Calls the compiled function."""
+        ...
+
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Lowers for these arguments, see ``jax.jit(...).lower``."""
+        ...
+
+
+@overload
+def jit(fun: Callable[P, R_co], **options: Any) -> Jitted[P, R_co]: ...
+@overload
+def jit(
+    fun: None = None, **options: Any
+) -> Callable[[Callable[P, R_co]], Jitted[P, R_co]]: ...
 def jit(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
     """nnx.jit that donates the arguments which hold tables or optimizer state.
 

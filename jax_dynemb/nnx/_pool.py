@@ -16,7 +16,7 @@ import numpy as np
 from jax_dynemb._ids import ids as make_ids
 from jax_dynemb.config import TableConfig
 from jax_dynemb.jagged import Jagged
-from jax_dynemb.ops._offsets import offsets_of
+from jax_dynemb.ops import offsets_of
 
 _ALL_ONES = np.uint32(0xFFFFFFFF)
 

@@ -21,8 +21,8 @@ from jax_dynemb.nnx import _taken_apart
 from jax_dynemb.nnx._pool import pool
 from jax_dynemb.nnx._tape import attach
 from jax_dynemb.nnx._variable import Table, reads, writable
-from jax_dynemb.ops._state import TableState
-from jax_dynemb.table import Tables, _given
+from jax_dynemb.ops import TableState
+from jax_dynemb.table import Tables, by_feature
 
 Ids = jax.Array | Jagged
 
@@ -123,7 +123,7 @@ class TableModule(nnx.Module):
         scores: Mapping[str, jax.Array] | None,
         train: bool | None,
     ) -> dict[str, jax.Array]:
-        ids = _given.by_feature(self.coll.engine.catalog, ids)
+        ids = by_feature(self.coll.engine.catalog, ids)
         weights = dict(weights or {})
         if stray := sorted(set(weights) - set(ids)):
             raise ValueError(

@@ -13,7 +13,7 @@ from flax import nnx
 from flax.errors import TraceContextError
 from jax.core import Tracer
 
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import TableState
 
 
 class Table(nnx.Variable[TableState]):

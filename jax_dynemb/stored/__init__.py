@@ -2,15 +2,74 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables outside of a program: what checkpoint, export, import_ and tools share."""
 
+from jax_dynemb.stored._chain import base_files as base_files
+from jax_dynemb.stored._chain import table_of_delta as table_of_delta
+from jax_dynemb.stored._drafts import remove_left_behind as remove_left_behind
+from jax_dynemb.stored._dynamicemb import dumped_tables as dumped_tables
+from jax_dynemb.stored._dynamicemb import open_dump as open_dump
+from jax_dynemb.stored._dynamicemb import stored_dump as stored_dump
+from jax_dynemb.stored._dynamicemb_buckets import lossless_capacity as lossless_capacity
+from jax_dynemb.stored._dynamicemb_format import (
+    COUNTER_FREQUENCIES as COUNTER_FREQUENCIES,
+)
+from jax_dynemb.stored._dynamicemb_format import COUNTER_KEYS as COUNTER_KEYS
+from jax_dynemb.stored._dynamicemb_format import DTYPES as DTYPES
+from jax_dynemb.stored._dynamicemb_format import EVICT_STRATEGY as EVICT_STRATEGY
+from jax_dynemb.stored._dynamicemb_format import KEYS as KEYS
+from jax_dynemb.stored._dynamicemb_format import OPTIMIZERS as OPTIMIZERS
+from jax_dynemb.stored._dynamicemb_format import SCORES as SCORES
+from jax_dynemb.stored._dynamicemb_format import STATES as STATES
+from jax_dynemb.stored._dynamicemb_format import VALUES as VALUES
+from jax_dynemb.stored._dynamicemb_format import file_name as file_name
+from jax_dynemb.stored._dynamicemb_format import is_reserved as is_reserved
+from jax_dynemb.stored._dynamicemb_format import json_name as json_name
+from jax_dynemb.stored._dynamicemb_format import our_scores as our_scores
+from jax_dynemb.stored._dynamicemb_format import split as split
+from jax_dynemb.stored._files import Background as Background
+from jax_dynemb.stored._files import disk_errors as disk_errors
+from jax_dynemb.stored._files import new_directory as new_directory
+from jax_dynemb.stored._files import new_file as new_file
 from jax_dynemb.stored._hash import bucket_of as bucket_of
 from jax_dynemb.stored._hash import fmix64 as fmix64
+from jax_dynemb.stored._json import Fields as Fields
+from jax_dynemb.stored._json import file_bytes as file_bytes
+from jax_dynemb.stored._json import is_whole as is_whole
+from jax_dynemb.stored._json import read_json as read_json
 from jax_dynemb.stored._load import clear_table as clear_table
 from jax_dynemb.stored._load import keep_best as keep_best
 from jax_dynemb.stored._load import keep_best_elsewhere as keep_best_elsewhere
 from jax_dynemb.stored._load import set_counters as set_counters
+from jax_dynemb.stored._lock import Presence as Presence
+from jax_dynemb.stored._lock import one_at_a_time as one_at_a_time
+from jax_dynemb.stored._progress import progress_bar as progress_bar
+from jax_dynemb.stored._safetensors import Series as Series
+from jax_dynemb.stored._safetensors import open_series as open_series
+from jax_dynemb.stored._safetensors import stored_series as stored_series
 from jax_dynemb.stored._schema import Schema as Schema
+from jax_dynemb.stored._schema import check_schema as check_schema
+from jax_dynemb.stored._side_file import FIX as FIX
+from jax_dynemb.stored._side_file import NAME as NAME
+from jax_dynemb.stored._side_file import Entry as Entry
+from jax_dynemb.stored._side_file import altered as altered
+from jax_dynemb.stored._side_file import read_entries as read_entries
+from jax_dynemb.stored._side_file import verify_files as verify_files
+from jax_dynemb.stored._sums import Advance as Advance
+from jax_dynemb.stored._sums import blocks as blocks
 from jax_dynemb.stored._table import StoredTable as StoredTable
 from jax_dynemb.stored._table import check_whole as check_whole
 from jax_dynemb.stored._table import live_table as live_table
+from jax_dynemb.stored._table_file import NAMES as NAMES
+from jax_dynemb.stored._tensor_header import CHECKSUMS as CHECKSUMS
+from jax_dynemb.stored._tensor_header import DIGITS as DIGITS
 from jax_dynemb.stored._tensor_header import FORMAT_VERSION as FORMAT_VERSION
+from jax_dynemb.stored._tensor_header import METADATA_KEY as METADATA_KEY
 from jax_dynemb.stored._tensor_header import MIXED_INDEX_VERSION as MIXED_INDEX_VERSION
+from jax_dynemb.stored._tensor_header import NO_SUM as NO_SUM
+from jax_dynemb.stored._tensor_header import SUMS_KEY as SUMS_KEY
+from jax_dynemb.stored._tensor_header import check_version as check_version
+from jax_dynemb.stored._tensor_header import header_sum as header_sum
+from jax_dynemb.stored._write_side_file import RunningSums as RunningSums
+from jax_dynemb.stored._write_side_file import entry_of as entry_of
+from jax_dynemb.stored._write_side_file import write_json as write_json
+from jax_dynemb.stored._write_side_file import write_manifest as write_manifest
+from jax_dynemb.stored._write_side_file import write_side_file as write_side_file

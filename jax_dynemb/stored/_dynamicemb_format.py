@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from jax_dynemb.engines.shard._scores import PACKED
+from jax_dynemb.engines.shard import PACKED
 
 KEYS, VALUES, SCORES = "emb_keys", "emb_values", "emb_scores"
 STATES = "emb_opt_values"

@@ -13,10 +13,8 @@ import numpy as np
 from jax_dynemb import _ffi
 from jax_dynemb._ids import PADDING
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines.shard import joined, part
-from jax_dynemb.engines.shard._counters import counter_values
-from jax_dynemb.ops._host import on_host
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.engines.shard import counter_values, joined, part
+from jax_dynemb.ops import TableState, on_host
 from jax_dynemb.stored._hash import bucket_of
 from jax_dynemb.table import Exported, Tables
 

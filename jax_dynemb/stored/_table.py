@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from jax_dynemb.engines import States
-from jax_dynemb.engines.shard._counters import counter_values
+from jax_dynemb.engines.shard import counter_values
 from jax_dynemb.stored._schema import Schema
 from jax_dynemb.table import Exported, Tables
 

@@ -13,9 +13,8 @@ import numpy as np
 
 from jax_dynemb import _ids
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines.shard import Exported, joined, part
-from jax_dynemb.engines.shard._scores import words_of
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.engines.shard import Exported, joined, part, words_of
+from jax_dynemb.ops import TableState
 
 if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables

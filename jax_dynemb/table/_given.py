@@ -18,9 +18,9 @@ from jax.core import Tracer
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import Catalog, Engine
-from jax_dynemb.engines.shard._scores import customized
+from jax_dynemb.engines.shard import customized
 from jax_dynemb.jagged import Jagged
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import TableState
 from jax_dynemb.optim._numbers import check_number
 
 

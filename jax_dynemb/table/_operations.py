@@ -13,7 +13,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import Engine, States
 from jax_dynemb.engines.mesh import ShardedResidual
 from jax_dynemb.engines.shard import NewRows, RowGradients
-from jax_dynemb.ops._residual import Residual
+from jax_dynemb.ops import Residual
 from jax_dynemb.table import _given
 
 

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from jax_dynemb import _ffi
 from jax_dynemb._seed import seed_words
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines import Catalog, Engine, States
+from jax_dynemb.engines import Catalog, Engine, States, shard
 from jax_dynemb.engines.local import LocalEngine
 from jax_dynemb.engines.mesh import (
     MeshEngine,
@@ -25,9 +25,8 @@ from jax_dynemb.engines.mesh import (
     make_placement,
     make_plan,
 )
-from jax_dynemb.engines.shard import Exported, Query, _scores
-from jax_dynemb.engines.shard._grow import larger
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.engines.shard import Exported, Query, larger
+from jax_dynemb.ops import TableState
 from jax_dynemb.table import _chunks, _given
 from jax_dynemb.table._operations import Operations
 
@@ -296,7 +295,7 @@ class Tables(Operations):
         _given.check_states(self.engine, state, "get_score")
         _given.check_values(state, "get_score")
         counted = {name: self.engine.counted(state, name) for name in self.tables}
-        return {name: _scores.next_score(each) for name, each in counted.items()}
+        return {name: shard.next_score(each) for name, each in counted.items()}
 
     def set_score(self, state: States, scores: Mapping[str, int]) -> States:
         """Lets the next lookup of some tables have this clock, such as a global step.
@@ -313,7 +312,7 @@ class Tables(Operations):
         for name, score in scores.items():
             config, arrays = engine.catalog.table(name), self.state_name(name)
             counted, rows = engine.counted(new, name), engine.counter_rows(name)
-            new[arrays] = _scores.set_score(
+            new[arrays] = shard.set_score(
                 config, counted, new[arrays], rows, int(score)
             )
         return new

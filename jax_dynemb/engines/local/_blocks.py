@@ -19,13 +19,13 @@ import numpy as np
 from jax_dynemb._seed import table_seed
 from jax_dynemb.config import MAX_SLOTS, Block, TableConfig
 from jax_dynemb.engines._engine import States
-from jax_dynemb.engines.shard._grow import grown_state
-from jax_dynemb.ops._bucket_rows import fullest_buckets
-from jax_dynemb.ops._state import (
+from jax_dynemb.engines.shard import grown_state
+from jax_dynemb.ops import (
     TableState,
     check_state,
     cleared_state,
     empty_arrays,
+    fullest_buckets,
 )
 
 

@@ -13,20 +13,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb import ops
 from jax_dynemb.config import MAX_SLOTS, TableConfig
+from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
 from jax_dynemb.engines.local import _blocks, _steps
-from jax_dynemb.engines.shard import _counters, _export, _insert
-from jax_dynemb.engines.shard._export import Exported, Query
-from jax_dynemb.engines.shard._insert import NewRows
-from jax_dynemb.engines.shard._update import RowGradients
-from jax_dynemb.ops import _rows
-from jax_dynemb.ops._host import on_host
-from jax_dynemb.ops._layout import prepare
-from jax_dynemb.ops._residual import Residual
-from jax_dynemb.ops._stamps import new_stamp
-from jax_dynemb.ops._state import TableState, empty_arrays
+from jax_dynemb.engines.shard import Exported, NewRows, Query, RowGradients
+from jax_dynemb.ops import (
+    Residual,
+    TableState,
+    empty_arrays,
+    new_stamp,
+    on_host,
+    prepare,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,21 +130,21 @@ class LocalEngine:
         fullest = _blocks.fullest_buckets_of(self.placed, state)
         result: dict[str, int | float] = {}
         for name, config in self.catalog.tables.items():
-            counters = _counters.counter_values(self.counted(state, name))
-            result |= _counters.stats(config, counters, fullest[name])
+            counters = shard.counter_values(self.counted(state, name))
+            result |= shard.stats(config, counters, fullest[name])
         return result
 
-    def _parts(self, state: States, table: str) -> _export.Parts:
+    def _parts(self, state: States, table: str) -> shard.Parts:
         own = self.local_config(table)
         return [(own, state[own.state_name])]
 
     def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:
-        return _export.export(self._parts(state, table), query)
+        return shard.export(self._parts(state, table), query)
 
     def index(
         self, state: States, table: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return _export.export_index(self._parts(state, table))
+        return shard.export_index(self._parts(state, table))
 
     # ---- a step ------------------------------------------------------------------
 
@@ -189,7 +190,7 @@ class LocalEngine:
         for name, each in slots.items():
             own = self.local_config(name)
             arrays = new[own.state_name]
-            rows[name], new[own.state_name] = _rows.gather(own, arrays, each)
+            rows[name], new[own.state_name] = ops.gather(own, arrays, each)
         return rows, new
 
     def scatter(
@@ -202,15 +203,15 @@ class LocalEngine:
         for name, each in slots.items():
             own = self.local_config(name)
             arrays = new[own.state_name]
-            new[own.state_name] = _rows.scatter(own, arrays, each, rows[name])
+            new[own.state_name] = ops.scatter(own, arrays, each, rows[name])
         return new
 
     def insert(self, arrays: TableState, table: str, new: NewRows) -> TableState:
-        return _insert.insert(self.local_config(table), arrays, new)
+        return shard.insert(self.local_config(table), arrays, new)
 
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         _, given = prepare(self.catalog.table(table), table, ids)
-        return _rows.erase(self.local_config(table), arrays, given.ids)
+        return ops.erase(self.local_config(table), arrays, given.ids)
 
 
 def _check_slots(configs: Iterable[TableConfig]) -> None:

@@ -11,23 +11,27 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
+from jax_dynemb import ops
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
-from jax_dynemb.engines.shard import _update, _weights
-from jax_dynemb.engines.shard._update import RowGradients, check_table, pair_lookups
-from jax_dynemb.ops import _lookup
-from jax_dynemb.ops import _update as _op
-from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, prepare
-from jax_dynemb.ops._offsets import count_malformed
-from jax_dynemb.ops._residual import (
+from jax_dynemb.engines.shard import RowGradients, check_table, pair_lookups
+from jax_dynemb.ops import (
     FeatureGradient,
+    FeatureInput,
+    FeatureLayout,
     Residual,
+    Rows,
+    StampsOf,
     check_residual,
+    check_stamps,
+    count_malformed,
     join_gradient,
+    joined,
     make_residual,
+    prepare,
 )
-from jax_dynemb.ops._stamps import Rows, StampsOf, check_stamps, joined
 
 Input = tuple[FeatureLayout, FeatureInput]
 
@@ -54,7 +58,7 @@ def lookup(
     inputs = _inputs(tables, ids, weights)
     used = _used(tables, inputs)
     numbers = jnp.stack([scores[t.name] for t in used])
-    outputs, new, stamps = _lookup.lookup(used, state, inputs, numbers)
+    outputs, new, stamps = ops.lookup(used, state, inputs, numbers)
     cut = [
         (layout.table, given.malformed)
         for layout, given in inputs
@@ -73,7 +77,7 @@ def find(
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
     """See ``Tables.find``."""
     inputs = _inputs(tables, ids, weights)
-    outputs, new = _lookup.find(_used(tables, inputs), state, inputs)
+    outputs, new = ops.find(_used(tables, inputs), state, inputs)
     rows, found = OrderedDict(), OrderedDict()
     for (layout, _), output in zip(inputs, outputs, strict=True):
         rows[layout.feature] = _shaped(layout, output["rows"])
@@ -93,7 +97,7 @@ def apply_gradients(
     features = _gradients(tables, residual, d_rows)
     used = tables.local_configs({f.layout.table for f in features})
     stamps = _checked_stamps(tables, state, residual, "apply_gradients")
-    return _update.update_rows(used, state, features, hyper, stamps)
+    return shard.update_rows(used, state, features, hyper, stamps)
 
 
 def reduce_gradients(
@@ -103,7 +107,7 @@ def reduce_gradients(
     features = _gradients(tables, residual, d_rows)
     used = tables.local_configs({f.layout.table for f in features})
     stamps = _checked_stamps(tables, state, residual, "reduce_gradients")
-    reduced, new = _op.reduce(used, state, features, counts_step=False, stamps=stamps)
+    reduced, new = ops.reduce(used, state, features, counts_step=False, stamps=stamps)
     rows = {name: RowGradients(*pair) for name, pair in reduced.items()}
     return rows, state | new
 
@@ -116,15 +120,15 @@ def weight_gradients(
     Of ``rows[b] = scale[b] * sum_i weights[i] * row[i]`` the derivative with respect
     to ``weights[i]`` is ``scale[b] * <d_rows[b], row[i]>``.
     """
-    weighted = _weights.weighted_features(residual.features)
+    weighted = shard.weighted_features(residual.features)
     for name, each in weighted.items():
         check_residual(each)
         check_table(tables.catalog.config_of(name), each)
     used = tables.local_configs({each.layout.table for each in weighted.values()})
-    inputs = [_weights.one_row_input(each) for each in weighted.values()]
-    outputs, new = _lookup.find([_weights.reading(t) for t in used], state, inputs)
+    inputs = [shard.one_row_input(each) for each in weighted.values()]
+    outputs, new = ops.find([shard.reading(t) for t in used], state, inputs)
     result = OrderedDict(
-        (name, _weights.of_feature(each, d_rows[name], output["rows"]))
+        (name, shard.of_feature(each, d_rows[name], output["rows"]))
         for (name, each), output in zip(weighted.items(), outputs, strict=True)
     )
     return result, state | new

@@ -11,17 +11,19 @@ import jax.numpy as jnp
 
 from jax_dynemb.engines.mesh._bags import Bags, Section
 from jax_dynemb.engines.mesh._batch import Input, mean_scale
-from jax_dynemb.ops._keys import (
+from jax_dynemb.ops import (
+    FeatureGradient,
+    FeatureInput,
+    FeatureLayout,
+    FeatureResidual,
+    SharedRows,
     as_words,
     hash_words,
     is_padding,
+    offsets_of,
     owner_of,
     padding,
 )
-from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
-from jax_dynemb.ops._offsets import offsets_of
-from jax_dynemb.ops._residual import FeatureGradient, FeatureResidual
-from jax_dynemb.ops._shared_rows import SharedRows
 
 
 def parts_to_owners(bags: Bags) -> list[jax.Array]:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._wire import Piece, Wire
-from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+from jax_dynemb.ops import FeatureInput, FeatureLayout
 
 
 @dataclasses.dataclass(frozen=True)

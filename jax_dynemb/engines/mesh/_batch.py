@@ -15,10 +15,14 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh._exchange import Sections, capacity_of
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._wire import Wire
-from jax_dynemb.ops._keys import as_words, is_padding
-from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
-from jax_dynemb.ops._route import Part
-from jax_dynemb.ops._sum_rows import sum_bags
+from jax_dynemb.ops import (
+    FeatureInput,
+    FeatureLayout,
+    Part,
+    as_words,
+    is_padding,
+    sum_bags,
+)
 
 Input = tuple[FeatureLayout, FeatureInput]
 T = TypeVar("T")

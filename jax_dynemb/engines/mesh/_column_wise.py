@@ -16,17 +16,21 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
+from jax_dynemb import ops
 from jax_dynemb._ffi import code
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh._batch import Input, mean_scale
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._replicated import slots_of
 from jax_dynemb.engines.mesh._wire import Piece, Wire
-from jax_dynemb.ops import _lookup
-from jax_dynemb.ops._keys import as_words
-from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
-from jax_dynemb.ops._residual import FeatureGradient, FeatureResidual
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import (
+    FeatureGradient,
+    FeatureInput,
+    FeatureLayout,
+    FeatureResidual,
+    TableState,
+    as_words,
+)
 
 States = Mapping[str, TableState]
 Received = dict[str, tuple[jax.Array, jax.Array]]
@@ -55,7 +59,7 @@ def lookup(
     everywhere = [_everywhere(placement, *each) for each in inputs]
     given = jnp.stack([scores[t.name] for t in tables])
     sent, wire = _on_the_wire(placement, tables, inputs)
-    outputs, states, _ = _lookup.lookup(sent, states, everywhere, given, wire.places)
+    outputs, states, _ = ops.lookup(sent, states, everywhere, given, wire.places)
     rows = _whole_rows(tables, inputs, wire, [o["rows"] for o in outputs])
     received = {}
     for table in tables:
@@ -75,7 +79,7 @@ def find(
     """Serving lookup: rows, and found (uint8[num_ids]), by feature; the states."""
     everywhere = [_everywhere(placement, *each) for each in inputs]
     sent, wire = _on_the_wire(placement, tables, inputs)
-    outputs, new = _lookup.find(sent, states, everywhere, wire.places)
+    outputs, new = ops.find(sent, states, everywhere, wire.places)
     rows = _whole_rows(tables, inputs, wire, [o["rows"] for o in outputs])
     me = jax.lax.axis_index(placement.axes)
     found = [o["found"].reshape(placement.shards, -1)[me] for o in outputs]

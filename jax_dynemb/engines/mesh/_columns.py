@@ -11,9 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from jax_dynemb.engines.shard._chunks import part
-from jax_dynemb.engines.shard._export import Exported, Parts, Query, export
-from jax_dynemb.engines.shard._scores import used_since
+from jax_dynemb.engines.shard import Exported, Parts, Query, export, part, used_since
 
 
 def export_columns(parts: Parts, query: Query) -> Iterator[Exported]:

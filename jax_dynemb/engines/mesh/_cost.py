@@ -13,7 +13,7 @@ from jax_dynemb.engines.mesh._batch import wire_dtype
 from jax_dynemb.engines.mesh._exchange import capacity_of
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._wire import Piece
-from jax_dynemb.ops._layout import FeatureLayout
+from jax_dynemb.ops import FeatureLayout
 
 
 class Cost(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_dynemb._ffi import code, constants
 from jax_dynemb.config import ScoreStrategy, TableConfig
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import TableState
 
 
 def count_exchange(

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
 from jax_dynemb.engines.mesh import (
@@ -27,12 +28,8 @@ from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._residual import ShardedResidual
 from jax_dynemb.engines.mesh._stacks import states_of
-from jax_dynemb.engines.shard import _counters, _export
-from jax_dynemb.engines.shard._export import Exported, Query
-from jax_dynemb.engines.shard._grow import grown_state
-from jax_dynemb.engines.shard._insert import NewRows
-from jax_dynemb.engines.shard._update import RowGradients
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.engines.shard import Exported, NewRows, Query, RowGradients, grown_state
+from jax_dynemb.ops import TableState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,12 +120,12 @@ class MeshEngine:
         fullest = _hosts.fullest_buckets(placement, counted)
         result: dict[str, int | float] = {}
         for name, config in self.catalog.tables.items():
-            counters = _counters.counter_values(self.counted(state, name))
-            result |= _counters.stats(config, counters, fullest[name])
+            counters = shard.counter_values(self.counted(state, name))
+            result |= shard.stats(config, counters, fullest[name])
             result |= _hosts.exchange_stats(placement, config, counted, counters)
         return result
 
-    def shards(self, state: States, table: str) -> _export.Parts:
+    def shards(self, state: States, table: str) -> shard.Parts:
         """Returns the shards on this process's devices, each as a table of one."""
         config = self.catalog.table(table)
         arrays = state[self.state_name(table)]
@@ -136,7 +133,7 @@ class MeshEngine:
 
     def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:
         columns = self.catalog.table(table).sharding == "column_wise"
-        stream = _columns.export_columns if columns else _export.export
+        stream = _columns.export_columns if columns else shard.export
         return stream(self.shards(state, table), query)
 
     def index(
@@ -145,7 +142,7 @@ class MeshEngine:
         shards = self.shards(state, table)
         if self.catalog.table(table).sharding == "column_wise":
             shards = shards[:1]  # each has all keys
-        return _export.export_index(shards)
+        return shard.export_index(shards)
 
     # ---- a step ------------------------------------------------------------------
 

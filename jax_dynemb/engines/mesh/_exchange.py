@@ -17,8 +17,7 @@ from jaxtyping import Array, Int32, UInt32
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh._route import Route
 from jax_dynemb.engines.mesh._wire import Piece, Wire
-from jax_dynemb.ops._keys import bucket_of, hash_by, hash_factors, padding
-from jax_dynemb.ops._route import Part
+from jax_dynemb.ops import Part, bucket_of, hash_by, hash_factors, padding
 
 Axes = tuple[str, ...]
 

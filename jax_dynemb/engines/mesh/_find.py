@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
+from jax_dynemb import ops
 from jax_dynemb.engines.mesh._bag_parts import (
     found_here,
     found_parts,
@@ -33,8 +34,7 @@ from jax_dynemb.engines.mesh._rounds import (
     send_first,
 )
 from jax_dynemb.engines.mesh._route import Route, route
-from jax_dynemb.ops import _lookup
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import TableState
 
 States = Mapping[str, TableState]
 ByFeature = dict[str, jax.Array]
@@ -101,7 +101,7 @@ def _sums_alone(
     """Of features whose sums travel, when there are no others."""
     inputs = inputs_of_owner(bags, exchange(parts_to_owners(bags), bags.axes))
     wire = bags.wire()
-    owned, new = _lookup.find(bags.tables, states, inputs, wire.places)
+    owned, new = ops.find(bags.tables, states, inputs, wire.places)
     sums = wire.exchange([o["rows"] for o in owned])
     flags = exchange(found_parts(bags, inputs, _found(owned)), bags.axes)
     rows = outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
@@ -123,7 +123,7 @@ def _round(
     sections, tables = batch.sections, batch.sections.tables
     inputs, count = inputs_of_owner(bags, arrived), len(ids)
     wire = wire_of(sections, [*sections.rows(), *bags.rows()])
-    owned, new = _lookup.find(
+    owned, new = ops.find(
         [*on_the_wire(batch, tables), *bags.tables],
         states,
         [*inputs_of_ids(tables, ids), *inputs],

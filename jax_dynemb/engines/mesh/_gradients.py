@@ -14,8 +14,8 @@ from jax.sharding import PartitionSpec
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._residual import ShardedResidual
-from jax_dynemb.engines.shard._update import pair_lookups
-from jax_dynemb.ops._residual import FeatureGradient, FeatureResidual, join_gradient
+from jax_dynemb.engines.shard import pair_lookups
+from jax_dynemb.ops import FeatureGradient, FeatureResidual, join_gradient
 
 
 def paired(

@@ -16,9 +16,7 @@ import numpy as np
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._stacks import Stack
-from jax_dynemb.ops._bucket_rows import bucket_rows
-from jax_dynemb.ops._host import on_host
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import TableState, bucket_rows, on_host
 
 _EXCHANGE = ("exchange_capacity", "exchange_peak", "exchange_overflows")
 

@@ -15,9 +15,7 @@ from jax.sharding import PartitionSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.jagged import Jagged, check_lengths
-from jax_dynemb.ops._layout import id_array
-from jax_dynemb.ops._offsets import offsets_of
-from jax_dynemb.ops._sizes import is_symbolic
+from jax_dynemb.ops import id_array, is_symbolic, offsets_of
 
 _ALL = PartitionSpec()
 

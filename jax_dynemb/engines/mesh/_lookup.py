@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
+from jax_dynemb import ops
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines.mesh._bag_parts import (
     inputs_of_owner,
@@ -34,9 +35,7 @@ from jax_dynemb.engines.mesh._rounds import (
     send_first,
 )
 from jax_dynemb.engines.mesh._route import Route, route
-from jax_dynemb.ops import _lookup
-from jax_dynemb.ops._residual import FeatureResidual
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import FeatureResidual, TableState
 
 States = Mapping[str, TableState]
 Carry = tuple[list[jax.Array], dict[str, TableState]]  # rows by feature so far, states
@@ -85,7 +84,7 @@ def lookup(
     used = [*on_the_wire(batch, tables), *bags.tables]
     asked = [*inputs_of_ids(tables, ids), *inputs]
     wire = wire_of(sections, [*sections.rows(), *bags.rows()])
-    owned, new, _ = _lookup.lookup(used, states, asked, _of(scores, used), wire.places)
+    owned, new, _ = ops.lookup(used, states, asked, _of(scores, used), wire.places)
     of_ids, of_bags = owned[: len(ids)], owned[len(ids) :]
     slots = [o["slots"] for o in of_ids]
     new = _with_uses(tables, dict(states) | new, slots, uses)
@@ -113,9 +112,7 @@ def _sums_alone(bags: Bags, states: States, scores: Mapping[str, jax.Array]) -> 
     arrived = exchange(parts_to_owners(bags), bags.axes)
     inputs = inputs_of_owner(bags, arrived)
     wire, tables = bags.wire(), bags.tables
-    owned, new, _ = _lookup.lookup(
-        tables, states, inputs, _of(scores, tables), wire.places
-    )
+    owned, new, _ = ops.lookup(tables, states, inputs, _of(scores, tables), wire.places)
     sums = wire.exchange([o["rows"] for o in owned])
     kept = residuals_of_owner(inputs, [o["slots"] for o in owned])
     results = outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
@@ -139,7 +136,7 @@ def _later_round(
     before = states | {name: state for name, (_, state) in pairs.items()}
     configs = on_the_wire(batch, [config for config, _ in pairs.values()])
     wire, asked = wire_of(sections, sections.rows()), inputs_of_ids(configs, ids)
-    owned, new, _ = _lookup.lookup(
+    owned, new, _ = ops.lookup(
         configs, before, asked, _of(scores, configs), wire.places
     )
     new = _with_uses(configs, before | new, [o["slots"] for o in owned], uses)

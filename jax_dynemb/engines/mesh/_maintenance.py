@@ -14,20 +14,27 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
+from jax_dynemb import ops
 from jax_dynemb._seed import table_seed
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines import shard
 from jax_dynemb.engines.mesh import _column_wise
 from jax_dynemb.engines.mesh._members import is_here, touched
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._stacks import Stack, states_of
-from jax_dynemb.engines.shard import _insert
-from jax_dynemb.engines.shard._insert import NewRows
-from jax_dynemb.ops import _rows
-from jax_dynemb.ops._keys import as_words, hash_words, owner_of, padding
-from jax_dynemb.ops._layout import prepare
-from jax_dynemb.ops._stamps import new_stamp
-from jax_dynemb.ops._state import TableState, cleared_state, empty_state
+from jax_dynemb.engines.shard import NewRows
+from jax_dynemb.ops import (
+    TableState,
+    as_words,
+    cleared_state,
+    empty_state,
+    hash_words,
+    new_stamp,
+    owner_of,
+    padding,
+    prepare,
+)
 
 States = dict[str, TableState]
 _ALL = PartitionSpec()
@@ -98,7 +105,7 @@ def insert(
     placement = tables.here()
     stack = placement.stack_of(table.name)
     layout, prepared = prepare(table, table.name, new.ids)
-    written = _insert.checked(table, layout, new)
+    written = shard.checked(table, layout, new)
 
     def body(state, ids, written):
         mine = _owned(placement, stack, table, ids)
@@ -107,10 +114,10 @@ def insert(
             written = {
                 n: x if n == "scores" else columns(x) for n, x in written.items()
             }
-        after = _insert.store(stack.local, state, mine, written, new.unique_ids)
+        after = shard.store(stack.local, state, mine, written, new.unique_ids)
         if "scores" in written and stack.sharding == "row_wise":
             here = is_here(placement, stack, [table.name])
-            after = _insert.same_clock(after, placement.axes, here)
+            after = shard.same_clock(after, placement.axes, here)
         states = {stack.name: state}, {stack.name: after}
         return touched(placement, [stack], [table.name], *states)[stack.name]
 
@@ -129,7 +136,7 @@ def erase(
 
     def body(state, ids):
         mine = _owned(placement, stack, table, ids)
-        new = {stack.name: _rows.erase(stack.local, state, mine)}
+        new = {stack.name: ops.erase(stack.local, state, mine)}
         before = {stack.name: state}
         return touched(placement, [stack], [table.name], before, new)[stack.name]
 
@@ -163,10 +170,10 @@ def local_shards(
     pieces: dict[int, list[Any]] = {}
     leaves, tree = jax.tree.flatten(dataclasses.replace(state, extra=()))
     for leaf in leaves:
-        for shard in leaf.addressable_shards:
-            number = (shard.index[0].start or 0) // shard.data.shape[0]
-            if shard.replica_id == 0 and number in stack.owners(table.name):
-                pieces.setdefault(number, []).append(shard.data)
+        for each in leaf.addressable_shards:
+            number = (each.index[0].start or 0) // each.data.shape[0]
+            if each.replica_id == 0 and number in stack.owners(table.name):
+                pieces.setdefault(number, []).append(each.data)
     if stack.sharding == "column_wise" and len(pieces) < stack.shards:
         raise ValueError(
             f"Table '{table.name}' is column-wise over several processes, and this one "

@@ -13,8 +13,8 @@ import numpy as np
 
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._stacks import Stack
-from jax_dynemb.engines.shard._update import step_of
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.engines.shard import step_of
+from jax_dynemb.ops import TableState
 
 States = Mapping[str, TableState]
 

@@ -22,8 +22,7 @@ from jax.sharding import (
 
 from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.engines.mesh._stacks import Stack, make_stacks, same_stacks
-from jax_dynemb.ops._layout import FeatureLayout
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import FeatureLayout, TableState
 from jax_dynemb.optim._columns import check_columns
 
 _POOLED = ("auto", "rows", "sums")

@@ -14,7 +14,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh._cost import Cost, cost_of, itemsize
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._stacks import Stack
-from jax_dynemb.ops._layout import FeatureLayout, one_row_each
+from jax_dynemb.ops import FeatureLayout, one_row_each
 
 
 @dataclasses.dataclass(frozen=True)

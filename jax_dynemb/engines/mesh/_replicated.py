@@ -14,14 +14,18 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
+from jax_dynemb import ops
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh._batch import Input, mean_scale
-from jax_dynemb.ops import _lookup, _update
-from jax_dynemb.ops._keys import as_words
-from jax_dynemb.ops._layout import FeatureInput, one_row_each
-from jax_dynemb.ops._residual import FeatureGradient, FeatureResidual
-from jax_dynemb.ops._shared_rows import SharedRows
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import (
+    FeatureGradient,
+    FeatureInput,
+    FeatureResidual,
+    SharedRows,
+    TableState,
+    as_words,
+    one_row_each,
+)
 
 States = Mapping[str, TableState]
 
@@ -40,10 +44,10 @@ def lookup(
         slots_only = one_row_each(layout.feature, layout.table, ids.shape[0], "no_rows")
         everywhere.append((slots_only, FeatureInput(ids, None, None)))
     given = jnp.stack([scores[t.name] for t in tables])
-    _, states, _ = _lookup.lookup(tables, states, everywhere, given)
+    _, states, _ = ops.lookup(tables, states, everywhere, given)
     # A refused id has its initial row, as in any lookup.
     reading = [dataclasses.replace(t, eval_initializer=t.initializer) for t in tables]
-    outputs, states = _lookup.find(reading, states, inputs)
+    outputs, states = ops.find(reading, states, inputs)
     residuals = []
     for (layout, given), output in zip(inputs, outputs, strict=True):
         scale = mean_scale(layout, given) if layout.pooling == "mean" else None
@@ -59,7 +63,7 @@ def find(
     tables: Sequence[TableConfig], inputs: Sequence[Input], states: States
 ) -> tuple[list[dict[str, jax.Array]], dict[str, TableState]]:
     """Serving lookup: each device asks its own copy."""
-    return _lookup.find(tables, states, inputs)
+    return ops.find(tables, states, inputs)
 
 
 def gradients(
@@ -69,7 +73,7 @@ def gradients(
     states: States,
 ) -> tuple[list[FeatureGradient], dict[str, TableState]]:
     """For each table the rows' gradients of all devices, each device's summed."""
-    reduced, states = _update.reduce(tables, states, features, counts_step=False)
+    reduced, states = ops.reduce(tables, states, features, counts_step=False)
     result = []
     for table in tables:
         slots, sums = reduced[table.name]
@@ -92,7 +96,7 @@ def slots_of(
     """The slots of ids, negative where an id is not stored."""
     layout = one_row_each(table.name, table.name, ids.shape[0])
     inputs = [(layout, FeatureInput(ids, None, None))]
-    (output,), new = _lookup.find([table], states, inputs)
+    (output,), new = ops.find([table], states, inputs)
     return output["slots"], dict(states) | new
 
 

@@ -9,8 +9,7 @@ import dataclasses
 import jax
 
 from jax_dynemb.engines.mesh._route import Route
-from jax_dynemb.ops._residual import FeatureResidual
-from jax_dynemb.ops._stamps import Stamps
+from jax_dynemb.ops import FeatureResidual, Stamps
 
 
 @jax.tree_util.register_dataclass

@@ -20,8 +20,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh._batch import Batch, Input
 from jax_dynemb.engines.mesh._exchange import Window, next_window, send_ids_and_uses
 from jax_dynemb.engines.mesh._route import Route
-from jax_dynemb.ops._keys import padding
-from jax_dynemb.ops._layout import FeatureInput, one_row_each
+from jax_dynemb.ops import FeatureInput, one_row_each, padding
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import jax
 from jaxtyping import Array, Int32, UInt32
 
-from jax_dynemb.ops import _route
-from jax_dynemb.ops._route import Part
+from jax_dynemb import ops
+from jax_dynemb.ops import Part
 
 
 @jax.tree_util.register_dataclass
@@ -45,4 +45,4 @@ def route(ids: UInt32[Array, "n 2"], parts: Sequence[Part], segments: int) -> Ro
       parts: of each table, in order of their segments.
       segments: how many there are.
     """
-    return Route(*_route.route(ids, parts, segments))
+    return Route(*ops.route(ids, parts, segments))

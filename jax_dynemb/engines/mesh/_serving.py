@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines import shard
 from jax_dynemb.engines.mesh import _column_wise, _find, _inputs, _replicated
 from jax_dynemb.engines.mesh._gradients import paired
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
@@ -20,8 +21,7 @@ from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._shared import Inputs, Shared, inputs_of
 from jax_dynemb.engines.mesh._split import split_batch
 from jax_dynemb.engines.mesh._stacks import states_of
-from jax_dynemb.engines.shard import _weights
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import TableState
 
 States = dict[str, TableState]
 _ALL = PartitionSpec()
@@ -93,17 +93,17 @@ def weight_gradients(
     """See ``Tables.weight_gradients``."""
     placement = tables.here()
     (one,), (gradients,), _ = paired(tables, residual, dict(d_rows))
-    weighted = _weights.weighted_features(one.features)
+    weighted = shard.weighted_features(one.features)
     used = placement.stacks_of([tables.config_of(name).name for name in weighted])
     inside = placement.is_inside()
 
     def body(state, features, gradients):
-        local = [_weights.reading(s.local) for s in used]
-        inputs = [_weights.one_row_input(each) for each in features.values()]
+        local = [shard.reading(s.local) for s in used]
+        inputs = [shard.one_row_input(each) for each in features.values()]
         rows, _, new = _local_find(placement, local, inputs, state)
         result = {}
         for name, each in features.items():
-            per_id = _weights.of_feature(each, gradients[name], rows[name])
+            per_id = shard.of_feature(each, gradients[name], rows[name])
             if not inside:
                 per_id = _inputs.global_numbers(placement, each.offsets, per_id)
             result[name] = per_id

@@ -16,8 +16,13 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh import _inputs
 from jax_dynemb.engines.mesh._inputs import LocalIds, Share
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
-from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, prepare
-from jax_dynemb.ops._state import TableState, add_to_counter
+from jax_dynemb.ops import (
+    FeatureInput,
+    FeatureLayout,
+    TableState,
+    add_to_counter,
+    prepare,
+)
 
 Inputs = list[tuple[FeatureLayout, FeatureInput]]
 T = TypeVar("T")

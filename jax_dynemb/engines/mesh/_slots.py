@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import jax
 
+from jax_dynemb import ops
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._stacks import states_of
-from jax_dynemb.ops import _rows
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import TableState
 
 States = dict[str, TableState]
 
@@ -26,7 +26,7 @@ def gather(
     def body(state, slots):
         rows, new = {}, {}
         for t in used:
-            rows[t.name], new[t.name] = _rows.gather(
+            rows[t.name], new[t.name] = ops.gather(
                 t.local, state[t.name], slots[t.name]
             )
         return rows, new
@@ -49,7 +49,7 @@ def scatter(
 
     def body(state, slots, rows):
         return {
-            t.name: _rows.scatter(t.local, state[t.name], slots[t.name], rows[t.name])
+            t.name: ops.scatter(t.local, state[t.name], slots[t.name], rows[t.name])
             for t in used
         }
 

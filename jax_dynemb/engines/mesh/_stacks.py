@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import TableState
 
 
 @dataclasses.dataclass(frozen=True)

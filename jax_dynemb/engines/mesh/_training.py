@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
+from jax_dynemb import ops
 from jax_dynemb.engines.mesh import _column_wise, _lookup, _replicated
 from jax_dynemb.engines.mesh import _update as _sharded_update
 from jax_dynemb.engines.mesh._gradients import joined, paired, specs_of, stacked_axes
@@ -24,12 +25,16 @@ from jax_dynemb.engines.mesh._shared import Inputs, Shared, inputs_of
 from jax_dynemb.engines.mesh._split import split_batch
 from jax_dynemb.engines.mesh._stacks import Stack, states_of
 from jax_dynemb.engines.mesh._whole_row import updating
-from jax_dynemb.engines.shard._update import RowGradients, update_rows
-from jax_dynemb.ops import _update
-from jax_dynemb.ops._residual import FeatureResidual
-from jax_dynemb.ops._stamps import Rows, Stamps, check_stamps, stamp_of
-from jax_dynemb.ops._stamps import joined as stamps_joined
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.engines.shard import RowGradients, update_rows
+from jax_dynemb.ops import (
+    FeatureResidual,
+    Rows,
+    Stamps,
+    TableState,
+    check_stamps,
+    stamp_of,
+)
+from jax_dynemb.ops import joined as stamps_joined
 
 States = dict[str, TableState]
 _ALL = PartitionSpec()
@@ -215,7 +220,7 @@ def reduce_gradients(
         def reduce(states, features):
             names = {f.layout.table for f in features}
             mine = [t for t in local if t.name in names]
-            sums, new = _update.reduce(
+            sums, new = ops.reduce(
                 mine, states, features, counts_step=False, stamps=stamps
             )
             result.update({name: RowGradients(*pair) for name, pair in sums.items()})

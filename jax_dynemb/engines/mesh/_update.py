@@ -28,10 +28,7 @@ from jax_dynemb.engines.mesh._residual import ShardedResidual
 from jax_dynemb.engines.mesh._rounds import fitting, further_rounds, whole_window
 from jax_dynemb.engines.mesh._route import Route, route
 from jax_dynemb.engines.mesh._wire import Wire
-from jax_dynemb.ops._layout import FeatureInput
-from jax_dynemb.ops._residual import FeatureGradient
-from jax_dynemb.ops._state import TableState
-from jax_dynemb.ops._sum_rows import sum_rows
+from jax_dynemb.ops import FeatureGradient, FeatureInput, TableState, sum_rows
 
 States = Mapping[str, TableState]
 # Updates the tables of these gradients once: (states, gradients) -> states.

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh._placement import Placement
-from jax_dynemb.engines.shard._update import step_of
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.engines.shard import step_of
+from jax_dynemb.ops import TableState
 from jax_dynemb.optim._base import StateSpec
 
 

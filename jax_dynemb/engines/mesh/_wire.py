@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb.ops._shared_rows import SharedRows
+from jax_dynemb.ops import SharedRows
 
 _ALIGNMENT = 16  # bytes, of a piece: so that kernels may move vectors
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
-from jax_dynemb.ops._host import on_host
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import TableState, on_host
 
 # Counted in a shard's first row (core/table_ref.h).
 EVENTS = (

@@ -12,11 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb import _ffi
+from jax_dynemb import _ffi, ops
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.shard._scores import used_since, words_of
-from jax_dynemb.ops import _rows
-from jax_dynemb.ops._state import TableState, check_state, states_of_rows
+from jax_dynemb.ops import TableState, check_state, states_of_rows
 
 _CHUNK_BYTES = 1 << 28
 
@@ -130,7 +129,7 @@ def _index_range(
     first: jax.Array,
     min_score: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    return _rows.export_batch(table, index, first, num_buckets, min_score)
+    return ops.export_batch(table, index, first, num_buckets, min_score)
 
 
 def _rows_of(table: TableConfig, state: TableState, live: _Live) -> Exported:

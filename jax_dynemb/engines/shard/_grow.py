@@ -18,8 +18,7 @@ from jaxtyping import Array, UInt32
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.shard._counters import EVENTS
-from jax_dynemb.ops._keys import bucket_of, hash_words
-from jax_dynemb.ops._state import TableState, check_state, empty_index
+from jax_dynemb.ops import TableState, bucket_of, check_state, empty_index, hash_words
 
 
 def larger(table: TableConfig, capacity: int) -> TableConfig:

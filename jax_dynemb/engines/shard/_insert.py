@@ -12,18 +12,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb import _ffi
+from jax_dynemb import _ffi, ops
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.shard._scores import PACKED, words_of
 from jax_dynemb.initializers import Given
-from jax_dynemb.ops import _lookup, _rows
-from jax_dynemb.ops._layout import (
+from jax_dynemb.ops import (
     FeatureInput,
     FeatureLayout,
+    TableState,
+    add_to_counter,
     one_row_each,
     prepare,
 )
-from jax_dynemb.ops._state import TableState, add_to_counter
 
 
 class NewRows(NamedTuple):
@@ -55,7 +55,7 @@ def store(
         ids, state = _without_nonfinite(table, state, ids, written)
     slots_only = one_row_each(table.name, table.name, ids.shape[0], "no_rows")
     zero = jnp.zeros(1, jnp.uint32)
-    (outputs,), states, _ = _lookup.lookup(
+    (outputs,), states, _ = ops.lookup(
         [dataclasses.replace(table, initializer=Given())],
         {table.state_name: state},
         [(slots_only, FeatureInput(ids, None, None))],
@@ -65,7 +65,7 @@ def store(
     new = _not_a_lookup(states[table.state_name], state)
     if "scores" in written:
         new = _clock_after(table, new, slots, written["scores"])
-    return _rows.scatter(table, new, slots, written, last_wins=not unique_ids)
+    return ops.scatter(table, new, slots, written, last_wins=not unique_ids)
 
 
 def _without_nonfinite(

@@ -15,7 +15,7 @@ from jax.core import Tracer
 from jax_dynemb import _ffi
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines.shard._counters import counter_values
-from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops import TableState
 
 # Scores with the clock in their low word only (core/score.h). Names will do as well,
 # which is what files have: a ScoreStrategy equals its name.

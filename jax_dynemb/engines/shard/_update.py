@@ -12,16 +12,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
-from jax_dynemb import _ffi
+from jax_dynemb import _ffi, ops
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import TableConfig
-from jax_dynemb.ops import _rows, _update
-from jax_dynemb.ops._residual import (
+from jax_dynemb.ops import (
     FeatureGradient,
     FeatureResidual,
+    StampsOf,
+    TableState,
+    add_to_counter,
 )
-from jax_dynemb.ops._stamps import StampsOf
-from jax_dynemb.ops._state import TableState, add_to_counter
 
 States = dict[str, TableState]
 
@@ -151,9 +151,9 @@ def update_rows(
     new = dict(states)
     if fused:
         numbers = _hyper_parameters(fused, states, hyper)
-        new |= _update.update(fused, states, _of(features, fused), numbers, stamps)
+        new |= ops.update(fused, states, _of(features, fused), numbers, stamps)
     if others:
-        reduced, reduced_states = _update.reduce(
+        reduced, reduced_states = ops.reduce(
             others, new, _of(features, others), counts_step=True, stamps=stamps
         )
         new |= reduced_states
@@ -201,10 +201,10 @@ def _bridge(
         slots = jnp.where(bad, -1, slots)
         grads = jnp.where(bad[:, None], 0, grads)
         state = add_to_counter(state, table.first_row, "nonfinite", jnp.sum(bad))
-    rows, state = _rows.gather(table, state, slots)
+    rows, state = ops.gather(table, state, slots)
     states = {name: rows[name] for name in table.states}
     values, states, extra = table.optimizer.apply(
         rows["values"], grads, states, state.extra
     )
-    state = _rows.scatter(table, state, slots, {"values": values, **states})
+    state = ops.scatter(table, state, slots, {"values": values, **states})
     return dataclasses.replace(state, extra=tuple(extra))

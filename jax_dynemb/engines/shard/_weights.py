@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, one_row_each
-from jax_dynemb.ops._residual import FeatureResidual
+from jax_dynemb.ops import FeatureInput, FeatureLayout, FeatureResidual, one_row_each
 
 
 def weighted_features(
