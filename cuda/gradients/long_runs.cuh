@@ -54,11 +54,11 @@ template <class Formats, class Shape, class SortKey, class Sink>
 struct LongRunAdder {
   static constexpr int kPiece = Shape::piece;
   using Rows = PartialRows<kPiece>;
-  using EndOfRow = Ending<Sink::kStates>;
+  using EndOfRow = PieceEnd<Sink::kStates>;
   using Row = SummedRow<Sink::kStates>;
   // A small batch waits for its longest run; in a large one registers are worth more.
-  static constexpr bool kHurries = Shape::hurries;
-  static constexpr int kInFlight = kHurries ? 8 : 4;
+  static constexpr bool kMinimizesLatency = Shape::minimizes_latency;
+  static constexpr int kInFlight = kMinimizesLatency ? 8 : 4;
 
   CallView const& view;
   SortedGradients<SortKey> const& sorted;
@@ -84,9 +84,9 @@ struct LongRunAdder {
   }
 
   // Out of line: it is needed seldom, and its registers would be missed in the kernel.
-  __device__ __forceinline__ void arrive(Piece const& piece, EndOfRow const& ending) const {
+  __device__ __forceinline__ void arrive(Piece const& piece, EndOfRow const& piece_end) const {
     auto const start = int64_t{piece.run_start};
-    auto const last = ending.end == End::kLastPiece;
+    auto const last = piece_end.kind == PieceEndKind::kLastPiece;
     auto num_pieces = last ? int64_t{piece.index} + 1 : 0;  // 0: not known here
     auto child = int64_t{piece.index};
     int64_t span = 1;  // pieces of a child
@@ -105,8 +105,8 @@ struct LongRunAdder {
       auto const count = num_pieces == 0 ? int64_t{kChildren} : children();
       auto const at_least = num_pieces == 0 ? (first + count) * span + 1 : num_pieces;
       auto const rows = Rows{start, at_least, first * span, span, count};
-      if (num_pieces != 0 && node == 0) return finish(piece, ending, rows);
-      if (count > 1) add(ending, rows);
+      if (num_pieces != 0 && node == 0) return finish(piece, piece_end, rows);
+      if (count > 1) add(piece_end, rows);
       child = node;
       span *= kChildren;
     }
@@ -135,22 +135,22 @@ struct LongRunAdder {
   }
 
   // The sum replaces the first row.
-  __device__ void add(EndOfRow const& ending, Rows const& rows) const {
-    auto const dim = view.tables[ending.table].dim;
+  __device__ void add(EndOfRow const& piece_end, Rows const& rows) const {
+    auto const dim = view.tables[piece_end.table].dim;
     for (auto c = tile.first_column(); c < dim; c += tile.step()) {
       auto const sum = sum_of(rows, c);
       *reinterpret_cast<float4*>(pointer(rows.row(0), c)) = sum;
     }
   }
 
-  __device__ void finish(Piece const& piece, EndOfRow const& ending, Rows const& rows) const {
-    auto const& table = view.tables[ending.table];
+  __device__ void finish(Piece const& piece, EndOfRow const& piece_end, Rows const& rows) const {
+    auto const& table = view.tables[piece_end.table];
     auto const format = format_of<Formats>(table);
     auto const row =
-        Row{table,        ending.values,        ending,     table.dim,
-            ending.table, ending.learning_rate, piece.slot, sorted.items[piece.run_start],
-            ending.is_new};
-    if constexpr (kHurries) {
+        Row{table,           piece_end.values,        piece_end,  table.dim,
+            piece_end.table, piece_end.learning_rate, piece.slot, sorted.items[piece.run_start],
+            piece_end.is_new};
+    if constexpr (kMinimizesLatency) {
       if (table.dim <= tile.step()) return finish_at_once(format, row, rows);
     }
     auto rate = 0.0f;

@@ -26,20 +26,21 @@ namespace dynemb::cuda {
 
 constexpr int kLongestPiece = 32;
 
-// How the positions of a batch are shared out.
+// How the positions of a batch are divided among blocks.
 //   positions, threads   of a block. A block waits for its slowest warp, so it has few of them.
 //   piece                positions of a piece at most. A tile has as many positions to itself: with
 //                        fewer, one tile of a warp works on a long piece while others have nothing.
-//   hurries              who waits for the longest run would rather have it added up at once
+//   minimizes_latency    sums the longest run as early as possible, even if the kernel has less
+//                        throughput
 //   long_rows            a row may take a warp several steps. Where it cannot, the loops for it
 //                        would take registers from the one that counts.
-template <int kPositions, int kBlock, int kPiece, bool kHurries, bool kLongRows>
+template <int kPositions, int kBlock, int kPiece, bool kMinimizesLatency, bool kLongRows>
 struct BlockShape {
   static constexpr int positions = kPositions;
   static constexpr int threads = kBlock;
   static constexpr int warps = kBlock / 32;
   static constexpr int piece = kPiece;
-  static constexpr bool hurries = kHurries;
+  static constexpr bool minimizes_latency = kMinimizesLatency;
   static constexpr bool long_rows = kLongRows;
 };
 
@@ -76,7 +77,7 @@ __device__ __forceinline__ uint32_t pack(int32_t dim, AnyFormat format) {
          static_cast<uint32_t>(format.vector) << 1;
 }
 
-enum class End : uint8_t {
+enum class PieceEndKind : uint8_t {
   kNone = 0,       // no piece ends at this position
   kRun = 1,        // one that is all of its run
   kPiece = 2,      // one of several of its run, not the last
@@ -85,11 +86,11 @@ enum class End : uint8_t {
 
 // What is to be done when the gradients up to a position are summed.
 template <int kStates>
-struct alignas(kStates == 1 ? 8 : 16) Ending : StateRows<kStates> {
+struct alignas(kStates == 1 ? 8 : 16) PieceEnd : StateRows<kStates> {
   char* values;         // the row that the piece belongs to
   float learning_rate;  // see SummedRow
   int16_t table;
-  End end;
+  PieceEndKind kind;
   bool is_new;  // see SummedRow
 };
 
@@ -120,7 +121,7 @@ struct PieceMemory {
   static constexpr int kAll = kPositions + kLongestPiece;  // a piece may end in the next block
 
   GradientRow rows[kAll];
-  Ending<kStates> endings[kAll];
+  PieceEnd<kStates> piece_ends[kAll];
   Piece pieces[kAll];               // each at the position where it ends
   PositionBits<kPositions> heads;   // where a run begins
   PositionBits<kPositions> cuts;    // where a piece begins
@@ -230,18 +231,18 @@ struct PieceCutter {
     return next == 0 ? kLongestPiece + 1 : __ffs(static_cast<int>(next));
   }
 
-  // What a piece asks its slot for.
-  struct Asked {
-    Key key;  // anything where nobody asks
+  // What a piece reads of its slot.
+  struct SlotRead {
+    Key key;  // undefined where the table's keys are not checked
     float mark;
   };
 
-  __device__ __forceinline__ Asked ask(SortKey key) const {
+  __device__ __forceinline__ SlotRead read_slot(SortKey key) const {
     auto const t = sorted.table_of(key);
     auto const& table = view.tables[t];
     auto const slot = sorted.slot_of(key);
     auto const mark = sink.mark(t, table, slot);
-    return {view.asks[t] ? *key_at(table, slot) : kEmptyKey, mark};
+    return {view.checks_keys[t] ? *key_at(table, slot) : kEmptyKey, mark};
   }
 
   // What begins at a position.
@@ -252,7 +253,7 @@ struct PieceCutter {
 
   // The piece that starts at position i of the block.
   __device__ __forceinline__ Begun append_piece(int i, int64_t start, SortKey key,
-                                                Asked const& asked, uint32_t item,
+                                                SlotRead const& read, uint32_t item,
                                                 Place const& place) const {
     auto const left = left_of_run_at(i);
     auto const last = left <= kPiece;
@@ -261,7 +262,7 @@ struct PieceCutter {
     auto const slot = sorted.slot_of(key);
     auto const& table = view.tables[t];
     auto const& feature = view.features[place.feature];
-    if (view.asks[t] && asked.key != load_key(feature.ids, feature.id_type, place.position)) {
+    if (view.checks_keys[t] && read.key != load_key(feature.ids, feature.id_type, place.position)) {
       if (counts_lost) fetch_add(table.counters + kLostUpdates, static_cast<uint64_t>(count));
       return {true, false, false, 0};
     }
@@ -269,14 +270,14 @@ struct PieceCutter {
     auto const whole = last && index == 0;
     auto const end = i + count - 1;
     memory.rows[i].packed |= GradientRow::kBegins;
-    memory.endings[end] = {state_rows<Sink::kStates>(table, slot),
-                           row_pointer(value_format(table), table.values, slot, table.dim),
-                           sink.learning_rate(t),
-                           static_cast<int16_t>(t),
-                           whole  ? End::kRun
-                           : last ? End::kLastPiece
-                                  : End::kPiece,
-                           asked.mark == kUnwritten};
+    memory.piece_ends[end] = {state_rows<Sink::kStates>(table, slot),
+                              row_pointer(value_format(table), table.values, slot, table.dim),
+                              sink.learning_rate(t),
+                              static_cast<int16_t>(t),
+                              whole  ? PieceEndKind::kRun
+                              : last ? PieceEndKind::kLastPiece
+                                     : PieceEndKind::kPiece,
+                              read.mark == kUnwritten};
     memory.pieces[end] = {static_cast<uint32_t>(start), index, slot, item, 0.0f};
     return {true, true, !whole, table.dim};
   }
@@ -289,12 +290,12 @@ struct PieceCutter {
     auto const p = block_start() + i;
     auto const start = start_of_run_at(i);
     auto const begins_piece = (p - start) % kPiece == 0;
-    // Asked for first, needed last: it comes from far away.
-    Asked asked{kEmptyKey, 0.0f};
-    if (begins_piece) asked = ask(key);
+    // Loaded first, used last: it is rarely in a cache.
+    SlotRead read{kEmptyKey, 0.0f};
+    if (begins_piece) read = read_slot(key);
     auto const place = place_of(view, item);
     memory.rows[i] = gradient_row(place);
-    return begins_piece ? append_piece(i, start, key, asked, item, place) : Begun{};
+    return begins_piece ? append_piece(i, start, key, read, item, place) : Begun{};
   }
 
   // By all lanes of the warp that `i` belongs to.
@@ -327,8 +328,8 @@ struct PieceCutter {
       items[u] = keys[u] == kNoRow ? 0 : sorted.items[p + u * Shape::threads];
     }
     for (int j = i; j < memory.kAll; j += Shape::threads) {
-      memory.endings[j].table = 0;  // some table, for who asks before he knows that nothing ends
-      memory.endings[j].end = End::kNone;
+      memory.piece_ends[j].table = 0;  // some table, for who asks before he knows that nothing ends
+      memory.piece_ends[j].kind = PieceEndKind::kNone;
     }
     find_heads();
     __syncthreads();

@@ -25,7 +25,7 @@ struct BeginReduce {
   __device__ void begin(Share const& /*share*/) const {}
 
   template <class Call>
-  __device__ NewCounters begin_table(Call const& call, TableRef const& table, int32_t t) const {
+  __device__ CounterUpdates begin_table(Call const& call, TableRef const& table, int32_t t) const {
     targets[t] = in_memory(given)[t];
     int64_t next = 0;
     for (int32_t f = 0; f < call.num_features; ++f) {

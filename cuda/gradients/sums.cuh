@@ -42,7 +42,7 @@ struct PieceSummer {
   static constexpr int kAhead = Sink::kAhead;  // gradients on their way, and the rows they complete
   static constexpr int kPiece = Shape::piece;
   static constexpr int kPositions = Shape::positions;
-  using EndOfRow = Ending<Sink::kStates>;
+  using EndOfRow = PieceEnd<Sink::kStates>;
   using Row = SummedRow<Sink::kStates>;
 
   PieceMemory<Shape, Sink::kStates>& memory;
@@ -86,13 +86,14 @@ struct PieceSummer {
     return begin + (next == 0 ? kPiece : min(next, kPiece)) - 1;
   }
 
-  // Shared memory is near and registers are few: an ending is read again where it is needed.
-  __device__ __forceinline__ Row row_of(EndOfRow const& ending, int32_t position) const {
-    auto const& table = call.view.tables[ending.table];
+  // Shared memory is near and registers are few: an piece_end is read again where it is needed.
+  __device__ __forceinline__ Row row_of(EndOfRow const& piece_end, int32_t position) const {
+    auto const& table = call.view.tables[piece_end.table];
     auto const dim = memory.rows[position].dim();
     auto const& piece = memory.pieces[position];
-    return {table,      ending.values,    ending,       dim, ending.table, ending.learning_rate,
-            piece.slot, piece.first_item, ending.is_new};
+    return {table,      piece_end.values, piece_end,
+            dim,        piece_end.table,  piece_end.learning_rate,
+            piece.slot, piece.first_item, piece_end.is_new};
   }
 
   __device__ __forceinline__ void store_partial(Piece const& p, bool last, int32_t column,
@@ -128,10 +129,10 @@ struct PieceSummer {
                                                int32_t position, int32_t column, float4 const& sum,
                                                float rate) const {
       auto& piece = me.memory.pieces[position];
-      auto const& ending = me.memory.endings[position];
-      auto const row = me.row_of(ending, position);
-      if (ending.end != End::kRun) {
-        auto const last = ending.end == End::kLastPiece;
+      auto const& piece_end = me.memory.piece_ends[position];
+      auto const row = me.row_of(piece_end, position);
+      if (piece_end.kind != PieceEndKind::kRun) {
+        auto const last = piece_end.kind == PieceEndKind::kLastPiece;
         if (column < row.dim) me.store_partial(piece, last, column, sum);
         return;
       }
@@ -161,12 +162,12 @@ struct PieceSummer {
 #pragma unroll
     for (int r = 0; r < kAhead; ++r) {
       auto const position = first + r;
-      if (position > last || memory.endings[position].end != End::kRun) continue;
+      if (position > last || memory.piece_ends[position].kind != PieceEndKind::kRun) continue;
       if (all_of_tile(tile, are_finite(sums.of[r]))) continue;
-      auto const row = me.row_of(memory.endings[position], position);
+      auto const row = me.row_of(memory.piece_ends[position], position);
       if (call.sink.needs_squares(row)) continue;  // its rate says whether it is skipped
       if (!call.sink.skips(row.table, tile.rank == 0)) continue;
-      if (tile.rank == 0) memory.endings[position].end = End::kNone;
+      if (tile.rank == 0) memory.piece_ends[position].kind = PieceEndKind::kNone;
     }
     __syncwarp(tile.mask());
   }
@@ -207,11 +208,11 @@ struct PieceSummer {
     static __device__ __noinline__ bool drops_row(PieceMemory<Shape, Sink::kStates>& memory,
                                                   PiecesCall<SortKey, Sink> const& call,
                                                   int32_t position, float squares) {
-      auto& ending = memory.endings[position];
-      if (is_finite(squares) || !call.sink.skips(call.view.tables[ending.table], true)) {
+      auto& piece_end = memory.piece_ends[position];
+      if (is_finite(squares) || !call.sink.skips(call.view.tables[piece_end.table], true)) {
         return false;
       }
-      ending.end = End::kNone;
+      piece_end.kind = PieceEndKind::kNone;
       return true;
     }
 
@@ -229,9 +230,9 @@ struct PieceSummer {
     __device__ __forceinline__ RowRates(PieceSummer const& me, int32_t base) {
       auto const own = base + index_of_lane(me);
       position = min(own, me.last);
-      auto const& ending = me.memory.endings[position];
-      wanted = own <= me.last && ending.end == End::kRun;
-      state = wanted ? *ending.at(0) : 0.0f;
+      auto const& piece_end = me.memory.piece_ends[position];
+      wanted = own <= me.last && piece_end.kind == PieceEndKind::kRun;
+      state = wanted ? *piece_end.at(0) : 0.0f;
     }
 
     __device__ __forceinline__ void find(PieceSummer const& me, float4 const (&sums)[kAhead],
@@ -262,7 +263,7 @@ struct PieceSummer {
         stores = stores && !drops_row(me.memory, me.call, position, sum);
         __syncwarp();
       }
-      auto const row = me.row_of(me.memory.endings[position], position);
+      auto const row = me.row_of(me.memory.piece_ends[position], position);
       typename Sink::Loaded loaded;
       loaded.row_state = state;
       auto const rate = me.call.sink.rate(row, sum, loaded, stores);
@@ -300,9 +301,9 @@ struct PieceSummer {
 #pragma unroll
         for (int r = 0; r < kAhead; ++r) {
           auto const position = min(base + r, last);
-          auto const& ending = memory.endings[position];
-          auto const row = row_of(ending, position);
-          auto const wanted = ending.end == End::kRun && base + r <= last &&
+          auto const& piece_end = memory.piece_ends[position];
+          auto const row = row_of(piece_end, position);
+          auto const wanted = piece_end.kind == PieceEndKind::kRun && base + r <= last &&
                               memory.rows[position].has_column(bound);
           loaded[r] = call.sink.load(format_of<Formats>(row.table), row, column, wanted);
         }
@@ -343,7 +344,7 @@ struct PieceSummer {
   }
 
   __device__ __forceinline__ bool ends(int32_t position) const {
-    return position <= last && memory.endings[position].end != End::kNone;
+    return position <= last && memory.piece_ends[position].kind != PieceEndKind::kNone;
   }
 
   __device__ __forceinline__ void run() const {
@@ -368,7 +369,7 @@ struct PieceSummer {
 #pragma unroll 1
     for (auto rest = begins_of(memory.parts); rest != 0; rest &= rest - 1) {
       auto const end = end_of(share() + __ffs(static_cast<int>(rest)) - 1);
-      adder.arrive(memory.pieces[end], memory.endings[end]);
+      adder.arrive(memory.pieces[end], memory.piece_ends[end]);
     }
   }
 };
@@ -376,7 +377,7 @@ struct PieceSummer {
 // On a multiprocessor at the same time. A small batch has no more.
 template <class Shape, class Sink>
 constexpr int kBlocksAtOnce =
-    (Shape::hurries ? std::min(Sink::kWarps, 32) : Sink::kWarps) / Shape::warps;
+    (Shape::minimizes_latency ? std::min(Sink::kWarps, 32) : Sink::kWarps) / Shape::warps;
 
 template <class Formats, class Shape, class SortKey, class Sink>
 __global__ void __launch_bounds__(Shape::threads, kBlocksAtOnce<Shape, Sink>)

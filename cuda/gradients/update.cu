@@ -28,7 +28,7 @@ struct BeginUpdate {
   __device__ void begin(Share const& /*share*/) const {}
 
   template <class Call>
-  __device__ NewCounters begin_table(Call const&, TableRef const& table, int32_t t) const {
+  __device__ CounterUpdates begin_table(Call const&, TableRef const& table, int32_t t) const {
     auto const step = next_step(table, stamp_of(t));
     optimizers[t] = make_optimizer(in_memory(kinds)[t], hyper + t * kNumHyperParameters, step);
     return {1, {kStep, kStep}, {step, step}};

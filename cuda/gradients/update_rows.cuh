@@ -73,7 +73,7 @@ struct UpdateRows {
                                          bool wanted) const {
     Loaded loaded;
     // Undefined costs more registers than zeros where there are states.
-    constexpr auto kElse = kStates == 0 ? Unwanted::kAnything : Unwanted::kZeros;
+    constexpr auto kElse = kStates == 0 ? Masked::kUndefined : Masked::kZeros;
     loaded.row = load_quad_if<kElse>(wanted, format, row.values, column, row.dim);
     auto const kind = kind_of(row.table_index);
 #pragma unroll

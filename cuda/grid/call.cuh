@@ -45,7 +45,7 @@ struct CallView {
   FeatureRef* features;
   int64_t* first_slot;
   uint32_t* first_item;
-  bool* asks;              // of each table: may a slot belong to another id than at the lookup?
+  bool* checks_keys;       // of each table: may a slot belong to another id than at the lookup?
   uint32_t items_of_each;  // feature, if all have as many; else 0
 };
 

@@ -19,7 +19,7 @@
 namespace dynemb::cuda {
 
 // New values of counters that are the same in each row.
-struct NewCounters {
+struct CounterUpdates {
   int32_t count;
   Counter counters[2];
   uint64_t values[2];
@@ -27,7 +27,7 @@ struct NewCounters {
 
 // Of one table.
 struct CounterRows {
-  NewCounters news;
+  CounterUpdates updates;
   uint64_t* counters;
   int32_t num_rows;
 };
@@ -51,7 +51,7 @@ __device__ __forceinline__ void set_counters(CounterRows const table) {
     auto* const counters = table.counters + row * kNumCounters;
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      if (c < table.news.count) counters[table.news.counters[c]] = table.news.values[c];
+      if (c < table.updates.count) counters[table.updates.counters[c]] = table.updates.values[c];
     }
   }
 }
@@ -107,9 +107,9 @@ __device__ __forceinline__ void run_prologue(Prologue<Size, Op> const& p, Share 
       // Read before anything is written, so that all of it is on its way together.
       auto* const counters = table.counters;
       auto const num_rows = table.counter_rows;
-      auto const asks = table.index != nullptr && !keeps_slots(table);  // groups have no ids
+      auto const checks = table.index != nullptr && !keeps_slots(table);  // groups have no ids
       own[i] = {p.op.begin_table(call, table, table_at(i)), counters, num_rows};
-      p.view.asks[table_at(i)] = asks;
+      p.view.checks_keys[table_at(i)] = checks;
     }
   } else {
     auto const copying = threads - 32;

@@ -111,15 +111,15 @@ __device__ __forceinline__ RawQuad load_quad(Vectors<kType>, char const* row, in
 }
 
 // What a quad holds that was not wanted. Who does not look at it need not wait for zeros.
-enum class Unwanted { kZeros, kAnything };
+enum class Masked { kZeros, kUndefined };
 
 // The same if `wanted`; without a branch, which would keep the next load waiting.
-template <Unwanted kElse = Unwanted::kZeros, ValueType kType>
+template <Masked kElse = Masked::kZeros, ValueType kType>
 __device__ __forceinline__ RawQuad load_quad_if(bool wanted, Vectors<kType> format, char const* row,
                                                 int32_t column, int32_t dim) {
   RawQuad quad;
 #ifdef __CUDA_ARCH__
-  if constexpr (kElse == Unwanted::kZeros) quad = {{0, 0, 0, 0}};
+  if constexpr (kElse == Masked::kZeros) quad = {{0, 0, 0, 0}};
   auto* const w = quad.word;
   auto const predicate = static_cast<int>(wanted);
   if constexpr (kType == ValueType::kFloat32) {
@@ -136,7 +136,7 @@ __device__ __forceinline__ RawQuad load_quad_if(bool wanted, Vectors<kType> form
         : "l"(row + column * 2), "r"(predicate));
   }
 #else  // a host reads NaN, so that a test sees who looks
-  constexpr uint32_t kElseWord = kElse == Unwanted::kZeros ? 0 : 0x7fc00000;
+  constexpr uint32_t kElseWord = kElse == Masked::kZeros ? 0 : 0x7fc00000;
   for (auto& word : quad.word) word = kElseWord;
   if (wanted) quad = load_quad(format, row, column, dim);
 #endif
@@ -164,7 +164,7 @@ __device__ __forceinline__ RawQuad load_quad(AnyFormat format, char const* row, 
   return load_quad(Vectors<ValueType::kBFloat16>{}, row, column, dim);  // the same for all 16 bits
 }
 
-template <Unwanted kElse = Unwanted::kZeros>
+template <Masked kElse = Masked::kZeros>
 __device__ __forceinline__ RawQuad load_quad_if(bool wanted, AnyFormat format, char const* row,
                                                 int32_t column, int32_t dim) {
   return wanted ? load_quad(format, row, column, dim) : RawQuad{{0, 0, 0, 0}};

@@ -43,7 +43,7 @@ struct BeginLookup {
   __device__ void begin(Share const& share) const { begin_missing(missing, share); }
 
   template <class Call>
-  __device__ NewCounters begin_table(Call const&, TableRef const& table, int32_t t) const {
+  __device__ CounterUpdates begin_table(Call const&, TableRef const& table, int32_t t) const {
     auto const timed = table.policy == ScorePolicy::kTimestamp;
     auto const use = uses.of(table, t, timed ? nanoseconds_now() : 0);
     stored[t] = use;
