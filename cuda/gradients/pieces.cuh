@@ -30,8 +30,8 @@ constexpr int kLongestPiece = 32;
 //   positions, threads   of a block. A block waits for its slowest warp, so it has few of them.
 //   piece                positions of a piece at most. A tile has as many positions to itself: with
 //                        fewer, one tile of a warp works on a long piece while others have nothing.
-//   minimizes_latency    sums the longest run as early as possible, even if the kernel has less
-//                        throughput
+//   minimizes_latency    the longest run decides when the kernel ends: more of its sums are loaded
+//                        at a time
 //   long_rows            a row may take a warp several steps. Where it cannot, the loops for it
 //                        would take registers from the one that counts.
 template <int kPositions, int kBlock, int kPiece, bool kMinimizesLatency, bool kLongRows>
