@@ -8,7 +8,7 @@
 // lane must reach: `ballot(bool)`, a bit for each lane, by rank; `min(uint64_t)`;
 // `broadcast(uint64_t, rank)`, the value that this lane holds.
 //
-// ScalarGroup is the group of one CPU thread; cuda/warp.cuh has the warp;
+// ScalarGroup is the group of one CPU thread; cuda/grid/warp.cuh has the warp;
 // tests/core/lockstep_group.h imitates a group with threads.
 #pragma once
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/macros.h"
-#include "cpu/isa.h"
-#include "cpu/thread_pool.h"
+#include "cpu/loops/isa.h"
+#include "cpu/loops/thread_pool.h"
 
 namespace dynemb::cpu {
 namespace {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "core/args.h"
-#include "cpu/thread_pool.h"
+#include "cpu/loops/thread_pool.h"
 
 namespace dynemb::cpu {
 

@@ -1,17 +1,16 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// xla_ffi/buffers.h: XLA's buffers and attributes become the structs of core/args.h.
+// xla_ffi/buffers.h: the operands and results of a call, read in order and checked.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
-#include "core/args.h"
+#include "core/value_type.h"
 #include "xla/ffi/api/ffi.h"
+#include "xla_ffi/records.h"
 #include "xla_ffi/rules.h"
-#include "xla_ffi/schema.h"
 
 namespace dynemb {
 
@@ -58,67 +57,18 @@ class BufferReader {
   std::string message_;
 };
 
-// The arrays that rows lie in: one of their own, or one that several features share.
-class RowArrays {
- public:
-  explicit RowArrays(BufferReader& reader) : reader_(reader) {}
+ValueType value_type_of(ffi::AnyBuffer const& buffer);
 
-  ffi::AnyBuffer operand(int64_t const* fields);  // gradients
-  ffi::AnyBuffer result(int64_t const* fields);   // rows
-
- private:
-  template <class Next>
-  ffi::AnyBuffer shared(int64_t number, Next const& next);
-
-  BufferReader& reader_;
-  std::vector<ffi::AnyBuffer> shared_;
-};
-
-// What of a table a call takes.
-struct TableParts {
-  bool values, states, counters;
-};
-
-struct TableAttrs {
-  IntAttr tables;
-  FloatAttr initializers;
-  FloatAttr state_initial;
-};
-
-// The attributes of a call about tables: as long as `count` tables need, each number in its range.
-bool check_tables(BufferReader& reader, TableAttrs const& attrs);
-
-// Reads the buffers of the tables of a call. With `aliased`, each is a result too.
-void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts, bool aliased,
-                 int32_t count, TableRef* tables);
-
-// Sets what the attributes say of feature `f`, not its buffers.
-FeatureRef describe_feature(IntAttr features, int32_t f);
-
-inline int64_t const* rows_fields(IntAttr features, int32_t f) {
-  return features.begin() + f * kNumFeatureFields + kFeatureRows;
+template <class T>
+T* data(ffi::AnyBuffer const& buffer) {
+  return static_cast<T*>(buffer.untyped_data());
 }
 
-// Of the next feature. `rule`: of its ids.
-void set_ids(BufferReader& reader, BufferRule rule, FeatureRef& feature);
-// Where bags have one size: how many there are.
-void count_bags(BufferReader& reader, FeatureRef& feature);
-// Offsets and weights, where the feature has them.
-void set_bags(BufferReader& reader, IntAttr features, int32_t f, FeatureRef& feature);
-
-// Rows, or gradients, in an array of their own or a shared one.
-struct RowsView {
-  void* data;
-  ValueType type;
-  RowPlaces places;
-};
-
-RowsView view_rows(BufferReader& reader, ffi::AnyBuffer const& array, int64_t const* fields,
-                   int64_t num_rows, int32_t dim);
-void set_rows(BufferReader& reader, ffi::AnyBuffer const& array, int64_t const* fields, int32_t dim,
-              FeatureRef& feature);
-
-ValueType value_type_of(ffi::AnyBuffer const& buffer);
+// 0 where the buffer has no such axis: its rule has refused it already.
+inline int64_t dimension(ffi::AnyBuffer const& buffer, size_t axis) {
+  auto const dims = buffer.dimensions();
+  return axis < dims.size() ? dims[axis] : 0;
+}
 
 inline int32_t count_rows(IntAttr attr, int32_t fields) {
   return static_cast<int32_t>(attr.size()) / fields;

@@ -12,13 +12,6 @@
 
 namespace dynemb {
 
-struct Registration {
-  char const* name;
-  XLA_FFI_Handler* handler;
-};
-
-std::vector<Registration> registrations();
-
 // The shapes that the scratch of a call depends on. For export_batch: the buckets of the range; for
 // route: the ids of each part.
 struct CallShape {
@@ -27,6 +20,17 @@ struct CallShape {
   std::vector<int64_t> ids;      // of each feature
 };
 
-size_t scratch_bytes(std::string const& op, CallShape const& shape);
+struct Registration {
+  char const* name;  // of the target
+  XLA_FFI_Handler* handler;
+  size_t (*scratch_bytes)(CallShape const& shape);
+};
+
+std::vector<Registration> registrations();
+
+constexpr char const* operation_of(char const* target) { return target + sizeof("dynemb_") - 1; }
+
+// Of the operation `operation`, "lookup"; 0 where it needs none.
+size_t scratch_bytes(std::string const& operation, CallShape const& shape);
 
 }  // namespace dynemb

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// xla_ffi/rules.h: what every buffer and every attribute of a call must be, in one table each.
+// xla_ffi/rules.h: what every buffer of a call must be, in one table.
 //
 // A kernel trusts its pointers and sizes, so a handler compares all of them before the first byte
 // is touched. A rule names the sizes of a buffer: the first buffer that has a size gives its value,
@@ -109,10 +109,5 @@ class Sizes {
 };
 
 char const* name_of(BufferRule rule);
-
-// Attributes that are lists of records, all of integers. Empty if each number is in its range.
-enum class RecordRule : int32_t { kTables = 0, kFeatures, kSums, kParts };
-
-std::string check_records(RecordRule rule, ffi::Span<int64_t const> numbers);
 
 }  // namespace dynemb

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // tests/core/digest_match_test.cc: the masks of every instruction set, against a loop over bytes.
-#include "cpu/digest_match.h"
+#include "cpu/lookup/digest_match.h"
 
 #include "tests/core/test_table.h"
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/table_ref.h"
-#include "cpu/thread_pool.h"
+#include "cpu/loops/thread_pool.h"
 
 #define CHECK(condition)                                                                 \
   do {                                                                                   \

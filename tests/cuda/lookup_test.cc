@@ -4,15 +4,15 @@
 // tests/cuda/lookup_test.cc: training and serving lookups by the kernels of a GPU beside those of a
 // CPU: every pooling, rows of many widths and types, padding and reserved ids, ids that are there,
 // new, or both in one batch, tables with and without room.
-#include "cuda/lookup.cu"
+#include "cuda/lookup/lookup.cu"
 
 #include <cmath>
 #include <memory>
 #include <vector>
 
 #include "cpu/table_ops.h"
-#include "cuda/find.cu"
-#include "cuda/missing.cu"
+#include "cuda/lookup/find.cu"
+#include "cuda/lookup/missing.cu"
 #include "tests/cuda/scratch_memory.h"
 #include "tests/cuda/table_content.h"
 

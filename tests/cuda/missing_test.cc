@@ -4,7 +4,7 @@
 // tests/cuda/missing_test.cc: what becomes of the ids that a training lookup did not find, beside
 // the lookup of a CPU, which decides id by id: full buckets that rows leave, that refuse, that have
 // more new keys than places; bins with ids of several buckets and tables.
-#include "cuda/missing.cu"
+#include "cuda/lookup/missing.cu"
 
 #include <algorithm>
 #include <memory>
@@ -77,7 +77,7 @@ struct Batch {
   }
 };
 
-// What cuda/lookup.cu does before, without rows: one lane after the other.
+// What cuda/lookup/lookup.cu does before, without rows: one lane after the other.
 void probe(LookupArgs const& args, Touch const* uses, MissingList const& list) {
   for (int32_t f = 0; f < args.num_features; ++f) {
     auto const& feature = args.features[f];

@@ -9,8 +9,8 @@
 #include <random>
 #include <vector>
 
-#include "cuda/gradient_sums.cuh"
-#include "cuda/update_rows.cuh"
+#include "cuda/gradients/sums.cuh"
+#include "cuda/gradients/update_rows.cuh"
 #include "tests/core/test_table.h"
 
 namespace {

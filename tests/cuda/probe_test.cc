@@ -4,7 +4,7 @@
 // tests/cuda/probe_test.cc: where a probe of a GPU finds a key, and where it says that a claim may
 // begin, against loops over a bucket: many equal digests, digests of 1 beside empty slots, and
 // slots with a claim but no digest yet.
-#include "cuda/probe.cuh"
+#include "cuda/lookup/probe.cuh"
 
 #include <vector>
 

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "cuda/route_run.cuh"
+#include "cuda/route/run.cuh"
 #include "tests/core/route_truth.h"
 #include "tests/cuda/scratch_memory.h"
 

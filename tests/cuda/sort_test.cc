@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "cuda/segment_sort.cuh"
+#include "cuda/sort/segment_sort.cuh"
 #include "tests/cuda/scratch_memory.h"
 
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "cpu/row_ops.h"
+#include "cpu/loops/row_ops.h"
 #include "tests/core/test_table.h"
 
 namespace dynemb::testing {

@@ -1,0 +1,173 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cpu/lookup/lookup.cc: training lookup. The phases of core/lookup.h, each a loop over all ids;
+// rows are written while probing, but for bags with an id that is not in the table yet.
+#include "core/lookup.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "core/group.h"
+#include "core/row.h"
+#include "cpu/lookup/probe_rows.h"
+#include "cpu/loops/huge_pages.h"
+#include "cpu/table_ops.h"
+
+namespace dynemb::cpu {
+namespace {
+
+uint64_t nanoseconds_now() {
+  auto const now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+// A chunk's positions whose ids were not found, what they have won, and the bags that wait for
+// them.
+struct Open {
+  std::vector<int64_t> missing, bags;
+  std::vector<Won> won;  // of each missing one
+};
+
+struct Lookup {
+  LookupArgs const& args;
+  ThreadPool const& pool;
+  std::vector<FeatureChunk> chunks;
+  std::vector<Open> open;  // of each chunk
+  bool streams;            // rows past the caches
+  Touch use[kMaxTables];
+
+  Lookup(LookupArgs const& a, ThreadPool const& p)
+      : args(a),
+        pool(p),
+        chunks(cut_bags(a.features, a.num_features, kIdsPerChunk)),
+        open(chunks.size()),
+        streams(streams_rows(a)) {}
+
+  FeatureRef const& feature_of(FeatureChunk const& chunk) const {
+    return args.features[chunk.feature];
+  }
+  TableRef const& table_of(FeatureRef const& feature) const { return args.tables[feature.table]; }
+
+  void begin() {
+    HugePages huge_pages;
+    for (int32_t i = 0; i < args.num_tables; ++i) {
+      auto const& table = args.tables[i];
+      huge_pages.prefer(table);
+      auto const timed = table.policy == ScorePolicy::kTimestamp;
+      auto const clock = next_clock(table.counters[kClock], timed ? nanoseconds_now() : 0);
+      set_in_each_row(table, kClock, clock);
+      set_in_each_row(table, kLookups, table.counters[kLookups] + 1);
+      use[i] = {clock, args.given_scores == nullptr ? 0 : args.given_scores[i]};
+      if (args.stamps != nullptr) args.stamps[i] = stamp_of(table, clock);
+    }
+  }
+
+  RowTask task_of(FeatureChunk const& chunk, bool streams) const {
+    auto const& feature = feature_of(chunk);
+    auto const& table = table_of(feature);
+    return {table, feature, table.initializer, streams};
+  }
+
+  void probe_chunk(int64_t index, FeatureChunk const& chunk) {
+    auto& [missing, bags, won] = open[size_t(index)];
+    auto const task = task_of(chunk, streams);
+    auto const used = use[task.feature.table];
+    uint64_t refused = 0;
+    auto const policy = task.table.policy;
+    probe_rows(task, chunk, &bags, [&](int64_t position, int32_t slot, Entry* entry) {
+      if (__builtin_expect(slot >= 0, 1)) touch(&entry->score, policy, used.clock, used.given);
+      if (slot == kMissingSlot) missing.push_back(position);
+      if (slot == kRefusedSlot) ++refused;
+      return slot;
+    });
+    if (refused > 0) fetch_add(task.table.counters + kRefused, refused);
+  }
+
+  void claim_chunk(int64_t index, FeatureChunk const& chunk) {
+    auto const& feature = feature_of(chunk);
+    auto const& table = table_of(feature);
+    auto& [missing, bags, won] = open[size_t(index)];
+    for (auto const position : missing) {
+      auto const key = load_key(feature.ids, feature.id_type, position);
+      auto const claimed = claim_missing(table, key, use[feature.table].clock);
+      feature.slots[position] = claimed.slot;
+      won.push_back(claimed.won);
+    }
+  }
+
+  void store_chunk(int64_t index, FeatureChunk const& chunk) {
+    auto const& feature = feature_of(chunk);
+    auto const& table = table_of(feature);
+    auto const& [missing, bags, won] = open[size_t(index)];
+    uint64_t evicted = 0;
+    for (size_t i = 0; i < missing.size(); ++i) {
+      if (won[i] != kFullBucket) continue;
+      auto const key = load_key(feature.ids, feature.id_type, missing[i]);
+      auto const slot = feature.slots[missing[i]];
+      evicted += store_key(table, key, slot, use[feature.table].clock) ? 1 : 0;
+    }
+    if (evicted == 0) return;
+    fetch_add(table.counters + kEvicted, evicted);
+    fetch_add(table.counters + kRows, ~evicted + 1);
+    note_left(table);
+  }
+
+  void resolve_chunk(int64_t index, FeatureChunk const& chunk) {
+    auto const& feature = feature_of(chunk);
+    auto const& table = table_of(feature);
+    auto const& [missing, bags, won] = open[size_t(index)];
+    uint64_t inserted = 0, refused = 0;
+    for (size_t i = 0; i < missing.size(); ++i) {
+      auto const key = load_key(feature.ids, feature.id_type, missing[i]);
+      auto& slot = feature.slots[missing[i]];
+      auto const now = resolve(table, key, {slot, won[i]}, use[feature.table]);
+      slot = now.slot;
+      if (slot == kRefusedSlot) ++refused;
+      if (!now.is_new) continue;
+      initialize_slot(ScalarGroup{}, table, key, slot);
+      ++inserted;
+    }
+    if (inserted > 0) {
+      fetch_add(table.counters + kInserted, inserted);
+      fetch_add(table.counters + kRows, inserted);
+    }
+    if (refused > 0) fetch_add(table.counters + kRefused, refused);
+  }
+
+  using Phase = void (Lookup::*)(int64_t, FeatureChunk const&);
+
+  void run(Phase phase) {
+    for_each(pool, chunks,
+             [&](int64_t index, FeatureChunk const& chunk) { (this->*phase)(index, chunk); });
+  }
+
+  void write_open_bags(int64_t index, FeatureChunk const& chunk) {
+    auto const& bags = open[size_t(index)].bags;
+    if (bags.empty()) return;
+    with_writer(task_of(chunk, false), nullptr, [&](auto, auto& writer) {
+      for (auto const bag : bags) writer.write_bag(bag, {chunk.begin, chunk.end});
+    });
+  }
+
+  bool any_missing() const {
+    return std::any_of(open.begin(), open.end(), [](Open const& o) { return !o.missing.empty(); });
+  }
+};
+
+}  // namespace
+
+void lookup(LookupArgs const& args, ThreadPool const& pool) {
+  Lookup operation(args, pool);
+  operation.begin();
+  operation.run(&Lookup::probe_chunk);
+  if (operation.any_missing()) {
+    operation.run(&Lookup::claim_chunk);
+    operation.run(&Lookup::store_chunk);
+    operation.run(&Lookup::resolve_chunk);
+    operation.run(&Lookup::write_open_bags);
+  }
+}
+
+}  // namespace dynemb::cpu

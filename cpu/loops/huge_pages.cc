@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cpu/loops/huge_pages.cc: large arrays are moved to pages of 2 MiB.
+#include "cpu/loops/huge_pages.h"
+
+#include "cpu/loops/row_ops.h"
+
+#ifdef __linux__
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+namespace dynemb::cpu {
+namespace {
+
+constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
+constexpr int kCollapse = 25;  // MADV_COLLAPSE, Linux 6.1; older systems refuse it
+
+bool allowed() {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string line;
+  std::getline(file, line);
+  return !line.empty() && line.find("[never]") == std::string::npos;
+}
+
+// How many pages of an array have been moved. A small table without chains: an array that pushes
+// another one out makes it start again, which costs little, as its pages are moved already.
+class Progress {
+ public:
+  Progress(uintptr_t address, size_t bytes) {
+    static std::atomic<uint64_t> all[1024] = {};
+    auto const hash = hash_number(address ^ (uint64_t{bytes} << 20));
+    entry_ = &all[hash >> 54];
+    tag_ = hash << kCountBits | uint64_t{1} << (kCountBits - 1);  // never 0
+  }
+  bool is_known() const { return (load() ^ tag_) >> (kCountBits - 1) == 0; }
+  size_t pages() const { return load() & kCountMask; }
+  void set(size_t pages) { entry_->store(tag_ | pages, std::memory_order_relaxed); }
+
+ private:
+  static constexpr int kCountBits = 32;
+  static constexpr uint64_t kCountMask = (uint64_t{1} << (kCountBits - 1)) - 1;
+  uint64_t load() const { return entry_->load(std::memory_order_relaxed); }
+
+  std::atomic<uint64_t>* entry_;
+  uint64_t tag_;
+};
+
+}  // namespace
+
+void HugePages::prefer(void const* address, size_t bytes) {
+  auto const begin = reinterpret_cast<uintptr_t>(address);
+  auto const first = (begin + kHugePage - 1) / kHugePage;
+  auto const last = (begin + bytes) / kHugePage;
+  if (first >= last) return;
+  static bool const is_allowed = allowed();
+  if (!is_allowed) return;
+  Progress progress(begin, bytes);
+  if (!progress.is_known()) return progress.set(0);
+  auto const done = progress.pages();
+  auto const pages = std::min(last - first - std::min(done, last - first), pages_left_);
+  if (pages == 0) return;
+  madvise(reinterpret_cast<void*>((first + done) * kHugePage), pages * kHugePage, kCollapse);
+  progress.set(done + pages);
+  pages_left_ -= pages;
+}
+
+}  // namespace dynemb::cpu
+
+#else
+
+namespace dynemb::cpu {
+
+void HugePages::prefer(void const*, size_t) {}
+
+}  // namespace dynemb::cpu
+
+#endif
+
+namespace dynemb::cpu {
+
+void HugePages::prefer(TableRef const& table) {
+  auto const slots = size_t(table.local_buckets) * kBucketCapacity;
+  prefer(table.index, size_t(table.local_buckets) * kBucketBytes);
+  if (table.values != nullptr) {
+    prefer(table.values, slots * size_t(bytes_of(table.value_type) * table.dim));
+  }
+  for (int s = 0; s < table.num_states; ++s) {
+    prefer(table.states[s], slots * sizeof(float) * size_t(table.state_width[s]));
+  }
+}
+
+}  // namespace dynemb::cpu

@@ -1,0 +1,85 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cpu/loops/thread_pool.h: loops shared among the threads of whoever calls, XLA's pool in
+// production.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+namespace dynemb::cpu {
+
+struct ThreadPool {
+  int64_t num_threads = 1;
+  std::function<void(std::function<void()>)> schedule;  // may be empty with one thread
+};
+
+namespace detail {
+
+// The chunks of one loop. Helpers that start late find nothing left, so the caller waits for
+// chunks, never for helpers, and a busy pool cannot block it.
+struct Loop {
+  explicit Loop(int64_t chunks) : num_chunks(chunks) {}
+
+  template <class Function>
+  void work(Function const& function) {
+    for (;;) {
+      auto const chunk = next.fetch_add(1, std::memory_order_relaxed);
+      if (chunk >= num_chunks) return;
+      function(chunk);
+      if (done.fetch_add(1, std::memory_order_acq_rel) + 1 == num_chunks) {
+        std::lock_guard<std::mutex> const lock(mutex);
+        finished.notify_all();
+      }
+    }
+  }
+
+  void wait() {
+    std::unique_lock<std::mutex> lock(mutex);
+    finished.wait(lock, [&] { return done.load(std::memory_order_acquire) == num_chunks; });
+  }
+
+  int64_t const num_chunks;
+  std::atomic<int64_t> next{0};
+  std::atomic<int64_t> done{0};
+  std::mutex mutex;
+  std::condition_variable finished;
+};
+
+}  // namespace detail
+
+// Calls function(chunk) for every chunk in [0, num_chunks), in any order, and returns when all have
+// ended. The caller takes its share; a single chunk runs inline.
+template <class Function>
+void for_each_chunk(ThreadPool const& pool, int64_t num_chunks, Function const& function) {
+  if (num_chunks <= 1 || pool.num_threads <= 1 || !pool.schedule) {
+    for (int64_t chunk = 0; chunk < num_chunks; ++chunk) function(chunk);
+    return;
+  }
+  auto const loop = std::make_shared<detail::Loop>(num_chunks);
+  auto const helpers = std::min(pool.num_threads, num_chunks) - 1;
+  for (int64_t i = 0; i < helpers; ++i) {
+    // `function` outlives every chunk, and a late helper gets no chunk: the reference is safe.
+    pool.schedule([loop, &function] { loop->work(function); });
+  }
+  loop->work(function);
+  loop->wait();
+}
+
+// Calls function(begin, end) on pieces of [0, count) of about `grain` items.
+template <class Function>
+void for_each_range(ThreadPool const& pool, int64_t count, int64_t grain,
+                    Function const& function) {
+  auto const chunks = (count + grain - 1) / grain;
+  for_each_chunk(pool, chunks, [&](int64_t chunk) {
+    function(chunk * grain, std::min(count, (chunk + 1) * grain));
+  });
+}
+
+}  // namespace dynemb::cpu

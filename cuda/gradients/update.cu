@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/gradients/update.cu: gradients are summed row by row, and a row is updated where its sum is
+// complete.
+#include <algorithm>
+
+#include "core/optimizer.h"
+#include "cuda/gradients/order.cuh"
+#include "cuda/gradients/sums.cuh"
+#include "cuda/gradients/update_rows.cuh"
+#include "cuda/grid/prologue.cuh"
+#include "cuda/launch.h"
+
+namespace dynemb::cuda {
+namespace {
+
+struct BeginUpdate {
+  float const* hyper;
+  Stamp const* stamps;  // [tables], or null
+  OptimizerKind kinds[kMaxTables];
+  Optimizer* optimizers;
+
+  __device__ __forceinline__ Stamp const* stamp_of(int32_t t) const {
+    return stamps == nullptr ? nullptr : stamps + t;
+  }
+  __device__ __forceinline__ bool counts_lost() const { return true; }
+  __device__ void begin(Share const& /*share*/) const {}
+
+  template <class Call>
+  __device__ CounterUpdates begin_table(Call const&, TableRef const& table, int32_t t) const {
+    auto const step = next_step(table, stamp_of(t));
+    optimizers[t] = make_optimizer(in_memory(kinds)[t], hyper + t * kNumHyperParameters, step);
+    return {1, {kStep, kStep}, {step, step}};
+  }
+};
+
+template <class SortKey>
+struct UpdateScratch {
+  CallView view;
+  Optimizer* optimizers;
+  LongRuns long_runs;
+  GradientOrder<SortKey> order;
+
+  UpdateScratch(UpdateArgs const& args, Scratch& scratch)
+      : view(take_view(args, scratch)),
+        optimizers(scratch.take<Optimizer>(args.num_tables)),
+        long_runs(take_long_runs(args, scratch)),
+        order(args, scratch) {}
+};
+
+// Do all tables and gradients have these formats, and can all states be moved as vectors?
+template <class Formats>
+bool has_formats(UpdateArgs const& args) {
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    auto const& table = args.tables[t];
+    auto known = is_format<typename Formats::Stored>(table.value_type, table.values, table.dim);
+    for (int s = 0; s < table.num_states; ++s) {
+      known &= table.state_width[s] != table.dim || moves_vectors(table.states[s], table.dim);
+    }
+    if (!known) return false;
+  }
+  return has_gradients<typename Formats::Row>(args);
+}
+
+bool skips_any(UpdateArgs const& args) {
+  auto const skips = [](TableRef const& table) { return table.skips_nonfinite != 0; };
+  return std::any_of(args.tables, args.tables + args.num_tables, skips);
+}
+
+template <class Formats, int kKind, class SortKey>
+cudaError_t launch_kind(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
+                        SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
+  return launch_sums<Formats>(
+      PiecesCall<SortKey, UpdateRows<kKind>>{
+          scratch.view, sorted, scratch.long_runs, true, {scratch.optimizers, skips_any(args)}},
+      stream);
+}
+
+int common_kind(UpdateArgs const& args) {
+  for (int32_t t = 1; t < args.num_tables; ++t) {
+    if (args.optimizers[t] != args.optimizers[0]) return kAnyKind;
+  }
+  return static_cast<int>(args.optimizers[0]);
+}
+
+// The kernel that fits most calls of these formats; one for any call where there is no other.
+template <class Formats, class SortKey>
+cudaError_t launch_update(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
+                          SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
+  if constexpr (sizeof(SortKey) == 4 && Formats::kKnown) {
+    constexpr auto kSgd = static_cast<int>(OptimizerKind::kSgd);
+    constexpr auto kAdagrad = static_cast<int>(OptimizerKind::kAdagrad);
+    constexpr auto kRowwise = static_cast<int>(OptimizerKind::kRowwiseAdagrad);
+    constexpr auto kAdam = static_cast<int>(OptimizerKind::kAdam);
+    switch (common_kind(args)) {
+      case kSgd:
+        return launch_kind<Formats, kSgd>(args, scratch, sorted, stream);
+      case kAdagrad:
+        return launch_kind<Formats, kAdagrad>(args, scratch, sorted, stream);
+      case kRowwise:
+        return launch_kind<Formats, kRowwise>(args, scratch, sorted, stream);
+      case kAdam:
+        return launch_kind<Formats, kAdam>(args, scratch, sorted, stream);
+      default:
+        break;
+    }
+  }
+  if (has_formats<FloatFormats>(args)) {
+    return launch_kind<FloatFormats, kAnyKind>(args, scratch, sorted, stream);
+  }
+  return launch_kind<AnyFormats, kAnyKind>(args, scratch, sorted, stream);
+}
+
+template <class Size, class SortKey>
+cudaError_t run(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
+                cudaStream_t stream) {
+  BeginUpdate begin{args.hyper, args.stamps, {}, scratch.optimizers};
+  std::copy_n(args.optimizers, args.num_tables, begin.kinds);
+  auto const zeros = Zeros{scratch.long_runs.arrived, scratch.long_runs.num_rows};
+  SortedGradients<SortKey> sorted;
+  DYNEMB_CUDA_TRY(
+      order_gradients<Size>(args, scratch.view, begin, scratch.order, zeros, &sorted, stream));
+  if (scratch.order.num_items == 0) return cudaSuccess;
+  if (has_formats<FloatFormats>(args)) {
+    return launch_update<FloatFormats>(args, scratch, sorted, stream);
+  }
+  if (has_formats<HalfFormats>(args)) {
+    return launch_update<HalfFormats>(args, scratch, sorted, stream);
+  }
+  if (has_formats<MixedFormats>(args)) {
+    return launch_update<MixedFormats>(args, scratch, sorted, stream);
+  }
+  return launch_update<AnyFormats>(args, scratch, sorted, stream);
+}
+
+}  // namespace
+
+size_t update_scratch_bytes(UpdateArgs const& args) {
+  return with_sort_key(args, [&](auto key) {
+    Scratch scratch(nullptr);
+    UpdateScratch<decltype(key)>(args, scratch);
+    return scratch.used();
+  });
+}
+
+cudaError_t update(UpdateArgs const& args, void* memory, cudaStream_t stream) {
+  if (!is_countable(args)) return cudaErrorInvalidValue;
+  return with_sort_key(args, [&](auto key) {
+    using SortKey = decltype(key);
+    Scratch pieces(memory);
+    UpdateScratch<SortKey> const scratch(args, pieces);
+    return with_call_size(args.num_tables, args.num_features, [&](auto size) {
+      return run<decltype(size), SortKey>(args, scratch, stream);
+    });
+  });
+}
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,263 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/lookup/bag_pooler.cuh: a warp probes the ids of its bags; then each tile of its lanes sums
+// the rows of a bag at a time.
+//
+// With rows mostly in the caches the sum is bound by the instructions that a row takes, so the
+// inner loop has few: slots lie in shared memory, whatever is rare is left to a second look.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/lookup/row_copier.cuh"
+
+namespace dynemb::cuda {
+
+constexpr int kCachedSlots = 128;   // of the bags of a warp; the others are read back
+constexpr int kPooledInFlight = 5;  // rows of a tile that pools: with more there are no registers
+
+// A sum over bags of one id each, without weights, is the row itself.
+__host__ __device__ __forceinline__ bool pools(FeatureRef const& feature) {
+  if (feature.pooling == Pooling::kMean) return true;
+  return feature.pooling == Pooling::kSum && (feature.bag_size != 1 || feature.weights != nullptr);
+}
+
+// Of one warp, in shared memory.
+struct BagCache {
+  int32_t slots[kCachedSlots];
+  float factors[kCachedSlots];  // of the first bags: 1 / ids, padding left out (kMean only)
+  int32_t num_ids;              // of all bags
+};
+
+// Rows: a RowCopier.
+template <class Rows>
+struct BagPooler {
+  static constexpr int kIds = Rows::kPooledIds;  // of a lane
+  static constexpr int kQuads = kQuadsOfWord<typename Rows::Stored>;
+
+  Rows rows;
+  BagCache& cache;
+  int64_t first_bag;
+  int32_t begin;  // position of the first id; ids of a warp's bags are counted from here
+
+  __device__ __forceinline__ int32_t end_of(int64_t bag) const {
+    return counted_from_begin(bag_range(rows.here.feature, bag).end);
+  }
+
+  __device__ __forceinline__ int32_t begin_of(int64_t bag) const {
+    return counted_from_begin(bag_range(rows.here.feature, bag).begin);
+  }
+
+  // Never past the ids that the warp has probed, whatever the offsets are (core/feature_ref.h).
+  __device__ __forceinline__ int32_t counted_from_begin(int64_t position) const {
+    auto const index = position - begin;
+    if (rows.here.feature.bag_size > 0) return static_cast<int32_t>(index);
+    return static_cast<int32_t>(min(max(index, int64_t{0}), int64_t{cache.num_ids}));
+  }
+
+  // The same of up to kProbed ids for each lane, from `base` on; whether one of this lane's has
+  // none.
+  template <int kProbed>
+  __device__ __forceinline__ bool probe_some(int32_t base, int32_t end, bool draws) const {
+    Probed ids[kProbed];
+    rows.ids.probe(rows.here, base, end, draws, ids);
+    auto missing = false;
+#pragma unroll
+    for (int i = 0; i < kProbed; ++i) {
+      auto const index = base + i * 32 + lane_id() - begin;
+      if (index < kCachedSlots) cache.slots[index] = ids[i].slot;
+      missing |= ids[i].slot < kPaddingSlot;
+      rows.ids.touch(rows.here, ids[i]);
+    }
+    return missing;
+  }
+
+  // Returns whether any id has no row.
+  __device__ __forceinline__ bool probe(int32_t end) const {
+    auto missing = false;
+    auto const draws = end - begin <= kCachedSlots;  // else it is not known later who fills a slot
+#pragma unroll 1
+    for (auto base = begin; base < end; base += 32 * kIds) {
+      if (kIds > 1 && end - base > 32) {
+        missing |= probe_some<kIds>(base, end, draws);
+      } else {
+        missing |= probe_some<1>(base, end, draws);
+      }
+    }
+    return __any_sync(kFullWarp, missing);
+  }
+
+  __device__ __forceinline__ float mean_factor(int32_t const* slots, int64_t bag) const {
+    int32_t count = 0;
+    auto const end = end_of(bag);
+    for (auto index = begin_of(bag); index < end; ++index) {
+      count += slots[index] == kPaddingSlot ? 0 : 1;
+    }
+    return count == 0 ? 0.0f : 1.0f / static_cast<float>(count);
+  }
+
+  // A lane a bag.
+  __device__ __forceinline__ void find_factors(int32_t const* slots, int64_t last_bag) const {
+    auto* const scale = rows.here.feature.scale;
+    for (auto bag = first_bag + lane_id(); bag < last_bag; bag += 32) {
+      auto const factor = mean_factor(slots, bag);
+      if (bag - first_bag < kCachedSlots) cache.factors[bag - first_bag] = factor;
+      if (scale != nullptr) scale[bag] = factor;
+    }
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ float factor_of(int32_t const* slots, int64_t bag) const {
+    if (rows.here.feature.pooling != Pooling::kMean) return 1.0f;
+    auto const index = bag - first_bag;
+    return index < kCachedSlots ? cache.factors[index] : mean_factor(slots, bag);
+  }
+
+  // In row 0 of the table.
+  __device__ __forceinline__ char const* column_pointer(int32_t column) const {
+    return static_cast<char const*>(rows.here.table.values) + column * element_bytes(rows.in);
+  }
+
+  // The rows of one bag, in the columns of a lane.
+  struct Stream {
+    char const* columns;   // of row 0
+    uint32_t row_bytes;    //
+    int32_t columns_left;  // from these on
+    int32_t const* slots;  // the next id's
+    float const* weights;  // the next id's, if there are any
+    float4 sum[kQuads];
+  };
+
+  // kPooledInFlight rows, or the first `count` of them. Ids without a row add nothing: also their
+  // weight, since 0 times infinity is not 0. All loads before the first sum: no branch, and one
+  // instruction for an address.
+  template <bool kAll, bool kWeighted>
+  __device__ __forceinline__ void add(Stream& stream, int32_t count) const {
+    int32_t slot[kPooledInFlight];
+    RawQuad word[kPooledInFlight];
+    float weight[kWeighted ? kPooledInFlight : 1];
+#pragma unroll
+    for (int r = 0; r < kPooledInFlight; ++r) {
+      slot[r] = kAll || r < count ? stream.slots[r] : kPaddingSlot;
+    }
+#pragma unroll
+    for (int r = 0; r < kPooledInFlight; ++r) {
+      auto const* const row =
+          nth_row(stream.columns, static_cast<uint32_t>(slot[r]), stream.row_bytes);
+      word[r] = load_word_if(slot[r] >= 0, rows.in, row, stream.columns_left);
+      if constexpr (kWeighted) weight[r] = slot[r] >= 0 ? stream.weights[r] : 0.0f;
+    }
+#pragma unroll
+    for (int r = 0; r < kPooledInFlight; ++r) {
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) {
+        add_scaled(stream.sum[q], kWeighted ? weight[kWeighted ? r : 0] : 1.0f,
+                   to_floats(rows.in, word[r], q));
+      }
+    }
+    stream.slots += kPooledInFlight;
+    if constexpr (kWeighted) stream.weights += kPooledInFlight;
+  }
+
+  template <bool kWeighted>
+  __device__ __forceinline__ void sum_rows(Stream& stream, int32_t count) const {
+#pragma unroll 1
+    for (; count >= kPooledInFlight; count -= kPooledInFlight) add<true, kWeighted>(stream, count);
+    if (count > 0) add<false, kWeighted>(stream, count);
+  }
+
+  // The initial rows of the ids of a bag that have none.
+  __device__ __forceinline__ void add_missing(int32_t const* slots, int64_t bag, int32_t column,
+                                              float4 (&sum)[kQuads]) const {
+    auto const& feature = rows.here.feature;
+    auto const end = end_of(bag);
+    for (auto index = begin_of(bag); index < end; ++index) {
+      if (slots[index] >= kPaddingSlot) continue;
+      auto const position = begin + index;
+      Key const key[1] = {load_key(feature.ids, feature.id_type, position)};
+      auto const weight = weight_of(feature, position);
+      auto const fills = Rows::kTrains && slots == cache.slots;
+      auto const slot = fills ? slot_to_fill(slots[index]) : kRefusedSlot;
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) {
+        float4 values[1];
+        // Made for each id: what it holds would take registers from the loop above.
+        rows.drawer().draw(rows.in, key, column + q * 4, values);
+        add_scaled(sum[q], weight, values[0]);
+        if (slot >= 0) rows.fill(slot, column + q * 4, values[0]);
+      }
+    }
+  }
+
+  // `end`: after the last id of the bags.
+  __device__ __forceinline__ void run(int64_t last_bag, int32_t end) const {
+    if (lane_id() == 0) cache.num_ids = end - begin;
+    auto const missing = probe(end);
+    __syncwarp();
+    auto const& feature = rows.here.feature;
+    auto const cached = end - begin <= kCachedSlots;
+    auto const* const slots = cached ? cache.slots : feature.slots + begin;
+    if (feature.pooling == Pooling::kMean) find_factors(slots, last_bag);
+    auto const bags = static_cast<int32_t>(last_bag - first_bag);
+    if (cached && !missing && feature.weights == nullptr) {
+      pool<true>(bags, cache.slots);
+    } else {
+      pool<false>(bags, slots);
+    }
+  }
+
+  // kPlain: slots are in the cache, all ids have rows, none has a weight, as in most warps. What
+  // the other bags need would take registers from rows on their way.
+  template <bool kPlain>
+  __device__ __forceinline__ void pool(int32_t bags, int32_t const* slots) const {
+    auto const dim = rows.here.table.dim;
+    auto const tile = RowTile::of_row(dim / kQuads);
+    for (auto c = tile.first_column() * kQuads; c < dim; c += tile.step() * kQuads) {
+      for (auto index = tile.index; index < bags; index += tile.per_warp) {
+        pool_bag<kPlain>(first_bag + index, slots, c);
+      }
+    }
+  }
+
+  template <bool kPlain>
+  __device__ __forceinline__ void pool_bag(int64_t bag, int32_t const* slots,
+                                           int32_t column) const {
+    auto const& feature = rows.here.feature;
+    auto const dim = rows.here.table.dim;
+    auto const row_bytes = static_cast<uint32_t>(dim * element_bytes(rows.in));
+    auto const first = begin_of(bag), count = end_of(bag) - first;
+    auto stream =
+        Stream{column_pointer(column), row_bytes, dim - column, slots + first, nullptr, {}};
+    if (kPlain || feature.weights == nullptr) {
+      sum_rows<false>(stream, count);
+    } else {
+      stream.weights = feature.weights + begin + first;
+      sum_rows<true>(stream, count);
+    }
+    if constexpr (!kPlain) add_missing(slots, bag, column, stream.sum);
+    auto const factor = factor_of(slots, bag);
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) stream.sum[q] = scaled(factor, stream.sum[q]);
+    rows.store(bag, column, stream.sum);
+  }
+};
+
+// ---- host ---------------------------------------------------------------------------------------
+
+// Bags of a warp: about 32 ids for each of its tiles, or as many as Ids prefers where ids are many,
+// as long as their slots fit the cache.
+template <class Ids>
+int32_t bags_per_warp(FeatureRef const& feature, TableRef const& table, bool many) {
+  constexpr auto kHalf = ValueType::kBFloat16;
+  auto const quads = table.value_type == kHalf ? kQuadsOfWord<Vectors<kHalf>> : 1;  // of a lane
+  auto const tiles = 32 / lanes_of_row(table.dim / quads);
+  auto const ids_of_bag = std::max<int64_t>(
+      1, feature.bag_size > 0 ? feature.bag_size
+                              : feature.num_ids / std::max<int64_t>(1, feature.num_bags));
+  auto const ids = std::min(many ? Ids::ids_of_bags(tiles) : 32 * tiles, kCachedSlots);
+  auto const of_tile = std::max<int64_t>(1, ids / (ids_of_bag * tiles));
+  return static_cast<int32_t>(of_tile * tiles);
+}
+
+}  // namespace dynemb::cuda

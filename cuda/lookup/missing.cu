@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/lookup/missing.cu: the phases of a training lookup after probes and claims of empty slots:
+// full buckets, resolve.
+//
+// They work on the list of the ids that the probe did not find. Its length is known on the device
+// only: each phase loops until it is done, and a batch without misses costs the launch. So there is
+// one, whose blocks wait for each other.
+#include "cuda/grid/tally.cuh"
+#include "cuda/lookup/full_buckets.cuh"
+#include "cuda/lookup/missing.cuh"
+#include "cuda/lookup/new_slots.cuh"
+
+namespace dynemb::cuda {
+namespace {
+
+// An id of the list. The slot of a position that is not on the list is never touched here.
+struct MissingId {
+  FeatureRef const& feature;
+  TableRef const& table;
+  Key key;
+  int64_t position;
+
+  __device__ MissingId(CallView const& view, Missing const& id)
+      : feature(view.features[id.feature]),
+        table(view.tables[feature.table]),
+        key(id.key),
+        position(id.position) {}
+};
+
+// Backwards: what has been put on the list last is in the second-level cache. Those of full buckets
+// follow, bucket by bucket, as they were brought together.
+__device__ __forceinline__ Missing missing_id(MissingList const& list, MissingCounts const& counts,
+                                              uint32_t i) {
+  if (i >= counts.ids) return *(list.last - list.full.order[i - counts.ids]);
+  return list.ids[counts.ids - 1 - i];
+}
+
+// A lane an id; then the warp writes first values where they are not written yet.
+__device__ __forceinline__ void resolve_all(MissingCall const& call, MissingCounts const& counts) {
+  __shared__ Tally<2>::Counts events;  // inserted, refused
+  auto const tally = Tally<2>{events};
+  tally.clear();
+  auto const total = counts.ids + counts.full;
+  auto const step = threads_of_grid();
+  for (auto base = thread_of_grid() / 32 * 32; base < total; base += step) {
+    auto const i = base + static_cast<uint32_t>(lane_id());
+    Missing missing{};
+    Resolved now{kRefusedSlot, false};
+    int32_t t = -1;
+    if (i < total) {
+      missing = missing_id(call.list, counts, i);
+      auto const id = MissingId(call.view, missing);
+      t = id.feature.table;
+      auto& slot = id.feature.slots[id.position];
+      now = resolve(id.table, id.key, {slot, missing.won}, call.uses[t]);
+      if (slot != now.slot) slot = now.slot;
+      if (now.is_new) tally.add(t, 0);
+      if (now.slot == kRefusedSlot) tally.add(t, 1);
+    }
+    auto const rows = __ballot_sync(kFullWarp, now.is_new && !missing.has_row);
+    for (auto rest = __ballot_sync(kFullWarp, now.is_new); rest != 0;) {
+      auto const table = __shfl_sync(kFullWarp, t, lowest_bit(rest));
+      auto const same = rest & __ballot_sync(kFullWarp, t == table);
+      initialize_slots(call.view.tables[table], same, same & rows, {missing.key, now.slot});
+      rest &= ~same;
+    }
+  }
+  tally.for_each_table(call.view.num_tables, [&](int32_t table, uint32_t const(&events)[2]) {
+    auto* const counters = call.view.tables[table].counters;
+    if (events[0] != 0) {
+      fetch_add(counters + kInserted, events[0]);
+      fetch_add(counters + kRows, events[0]);
+    }
+    if (events[1] != 0) fetch_add(counters + kRefused, events[1]);
+  });
+}
+
+__device__ __forceinline__ void count_lookup(MissingCall const& call) {
+  auto const warp = static_cast<int32_t>(blockIdx.x * kWarpsPerBlock + threadIdx.x / 32);
+  auto const warps = static_cast<int32_t>(gridDim.x * kWarpsPerBlock);
+  for (auto t = warp; t < call.view.num_tables; t += warps) set_counters(call.counted[t]);
+}
+
+// Between phases. Blocks are no more than the GPU has room for (host), and a later kernel gets room
+// when all blocks of an earlier one have theirs: so none waits for one that has to wait for it. Who
+// has arrived for the `round`-th time sees what all have written before.
+__device__ __forceinline__ void wait_for_blocks(uint32_t* arrived, uint32_t round) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    atomicAdd(arrived, 1u);
+    while (*static_cast<uint32_t volatile*>(arrived) < round * gridDim.x) __nanosleep(64);
+    __threadfence();
+  }
+  __syncthreads();
+}
+
+// The last block to end knows that all have read how many ids there are.
+__device__ __forceinline__ void forget(MissingList const& list) {
+  if (threadIdx.x != 0) return;
+  if (atomicAdd(list.ended, 1u) == gridDim.x - 1) *list.counts = {0, 0};
+}
+
+// Ids of full buckets, brought together.
+__device__ __forceinline__ void gather_full(MissingCall const& call, uint32_t count) {
+  auto const bins = BinFiller(call, count);
+  bins.count();
+  wait_for_blocks(call.list.arrived, 1);
+  bins.place();
+  wait_for_blocks(call.list.arrived, 2);
+  bins.fill();
+}
+
+__device__ __forceinline__ bool is_empty(MissingCounts const& counts) {
+  return counts.ids == 0 && counts.full == 0;
+}
+
+// Out of line, where the other phases have no registers to give.
+__device__ __noinline__ void fill_full_buckets_apart(MissingCall const& call) {
+  fill_full_buckets(call);
+}
+
+// A constant of the grid: else each thread would copy the call, to have an address for what is out
+// of line.
+__global__ void __launch_bounds__(kThreads, 3)
+    missing_kernel(__grid_constant__ MissingCall const call) {
+  wait_for_earlier();
+  auto const counts = *call.list.counts;
+  count_lookup(call);
+  if (counts.full != 0) {
+    gather_full(call, counts.full);
+    wait_for_blocks(call.list.arrived, 3);
+    fill_full_buckets_apart(call);
+    wait_for_blocks(call.list.arrived, 4);
+  }
+  if (is_empty(counts)) return;
+  resolve_all(call, counts);
+  forget(call.list);
+}
+
+}  // namespace
+
+cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream) {
+  // No more blocks than this GPU has room for at the same time, since they wait for each other.
+  // Most batches give them nothing to do.
+  auto const room = blocks_side_by_side(missing_kernel, 0);
+  auto const blocks = std::max<int64_t>(1, std::min(room, ceil_div(num_ids, kThreads)));
+  return launch_early(missing_kernel, blocks, stream, call);
+}
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// xla_ffi/handlers/find.cc: serving lookup.
+#include "xla_ffi/handlers/feature_operation.h"
+#include "xla_ffi/handlers/registrations.h"
+
+namespace dynemb {
+namespace {
+
+struct Find {
+  static constexpr auto kTarget = "dynemb_find";
+  static constexpr auto kRun = &backend::find;
+  static constexpr auto& scratch_bytes = no_scratch;
+  static auto bind() { return bind_features(); }
+
+  FindArgs args;
+
+  void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features) {
+    if (!set_counts(reader, args, attrs, features)) return;
+    args.given_scores = nullptr;
+    args.stamps = nullptr;
+    auto const seeded = any_table<InitializerKind>(attrs.tables, kTableEvalInitializer, is_seeded);
+    read_tables(reader, attrs, {true, false, seeded}, false, args.num_tables, args.tables);
+    read_lookups(reader, features_of(features, args), false);
+  }
+};
+
+}  // namespace
+
+Registration find_registration() { return registration_of<Find>(); }
+
+}  // namespace dynemb

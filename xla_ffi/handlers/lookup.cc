@@ -1,0 +1,39 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// xla_ffi/handlers/lookup.cc: training lookup.
+#include "xla_ffi/handlers/feature_operation.h"
+#include "xla_ffi/handlers/registrations.h"
+
+namespace dynemb {
+namespace {
+
+bool is_customized(ScorePolicy policy) { return policy == ScorePolicy::kCustomized; }
+
+struct Lookup {
+  static constexpr auto kTarget = "dynemb_lookup";
+  static constexpr auto kRun = &backend::lookup;
+  static auto bind() { return bind_features(); }
+
+  LookupArgs args;
+
+  void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features) {
+    if (!set_counts(reader, args, attrs, features)) return;
+    args.given_scores = any_table<ScorePolicy>(attrs.tables, kTablePolicy, is_customized)
+                            ? data<uint32_t>(reader.next_arg(BufferRule::kGivenScores))
+                            : nullptr;
+    args.stamps = data<Stamp>(reader.next_ret(BufferRule::kStamps));
+    read_tables(reader, attrs, {true, true, true}, true, args.num_tables, args.tables);
+    read_lookups(reader, features_of(features, args), true);
+  }
+
+  static size_t scratch_bytes(CallShape const& shape) {
+    return feature_scratch_bytes<LookupArgs, backend::lookup_scratch_bytes>(shape);
+  }
+};
+
+}  // namespace
+
+Registration lookup_registration() { return registration_of<Lookup>(); }
+
+}  // namespace dynemb

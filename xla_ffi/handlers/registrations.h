@@ -1,0 +1,23 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// xla_ffi/handlers/registrations.h: every handler, each defined in the file of its operation.
+#pragma once
+
+#include "xla_ffi/handlers.h"
+
+namespace dynemb {
+
+Registration lookup_registration();
+Registration find_registration();
+Registration update_registration();
+Registration reduce_registration();
+Registration sum_rows_registration();
+Registration gather_registration();
+Registration scatter_registration();
+Registration erase_registration();
+Registration export_batch_registration();
+Registration route_registration();
+Registration offsets_registration();
+
+}  // namespace dynemb

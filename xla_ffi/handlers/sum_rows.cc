@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// xla_ffi/handlers/sum_rows.cc: a reduction without a table.
+#include "xla_ffi/handlers/feature_operation.h"
+#include "xla_ffi/handlers/registrations.h"
+
+namespace dynemb {
+namespace {
+
+// Slots are the numbers of groups, and the sum of a group has a place of its own.
+struct SumRows {
+  static constexpr auto kTarget = "dynemb_sum_rows";
+  static constexpr auto kRun = &backend::reduce;
+  static auto bind() { return bind_features().Attr<IntAttr>("sums"); }
+
+  ReduceArgs args;
+
+  void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features, IntAttr sums) {
+    if (!set_counts(reader, args, attrs, features) || !reader.records(RecordRule::kSums, sums) ||
+        !reader.expect(count_rows(sums, kNumSumsFields) == args.num_tables,
+                       "attribute 'sums' must have a record for each table")) {
+      return;
+    }
+    args.counts_step = 0;
+    args.stamps = nullptr;
+    RowArrays arrays(reader);
+    for (int32_t t = 0; t < args.num_tables; ++t) {
+      reader.at("table ", t);
+      auto const buckets = attrs.tables[size_t(t * kNumTableFields + kTableLocalBuckets)];
+      read_groups(reader, arrays, t, buckets, sums.begin() + t * kNumSumsFields);
+    }
+    read_gradients(reader, features_of(features, args), false);
+  }
+
+  void read_groups(BufferReader& reader, RowArrays& arrays, int32_t t, int64_t buckets,
+                   int64_t const* fields) {
+    auto const groups = fields[kSumsGroups];
+    auto& table = args.tables[t] = TableRef{};
+    table.dim = static_cast<int32_t>(fields[kSumsDim]);
+    table.local_buckets = buckets;
+    table.num_groups = static_cast<uint32_t>(groups);
+    reader.expect(groups <= buckets * kBucketCapacity, "more groups than slots");
+    reader.sizes().set(kNumBags, groups);
+    reader.sizes().set(kDim, table.dim);
+    auto const array = arrays.result(fields + kSumsRows);
+    auto const rows = view_rows(reader, array, fields + kSumsRows, groups, table.dim);
+    args.sums[t] = {nullptr, rows.data, rows.type, rows.places, groups};
+  }
+
+  static size_t scratch_bytes(CallShape const& shape) {
+    return feature_scratch_bytes<ReduceArgs, backend::reduce_scratch_bytes>(shape);
+  }
+};
+
+}  // namespace
+
+Registration sum_rows_registration() { return registration_of<SumRows>(); }
+
+}  // namespace dynemb

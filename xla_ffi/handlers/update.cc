@@ -1,0 +1,49 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// xla_ffi/handlers/update.cc: one optimizer step for the rows of a batch.
+#include "xla_ffi/handlers/feature_operation.h"
+#include "xla_ffi/handlers/registrations.h"
+
+namespace dynemb {
+namespace {
+
+// Has the table the states that its optimizer reads and writes, each as wide as that takes them?
+void check_optimizer(BufferReader& reader, OptimizerKind kind, TableRef const& table) {
+  auto fits = num_states(kind) == table.num_states;
+  for (int s = 0; s < table.num_states; ++s) {
+    fits = fits && table.state_width[s] == (is_rowwise(kind) ? 1 : table.dim);
+  }
+  reader.expect(fits, "the optimizer does not have the table's states");
+}
+
+struct Update {
+  static constexpr auto kTarget = "dynemb_update";
+  static constexpr auto kRun = &backend::update;
+  static auto bind() { return bind_features().Attr<int64_t>("stamped"); }
+
+  UpdateArgs args;
+
+  void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features, int64_t stamped) {
+    if (!set_counts(reader, args, attrs, features)) return;
+    args.hyper = data<float>(reader.next_arg(BufferRule::kHyper));
+    args.stamps = stamps_of_lookup(reader, stamped);
+    read_tables(reader, attrs, {true, true, true}, true, args.num_tables, args.tables);
+    for (int32_t t = 0; t < args.num_tables; ++t) {
+      auto const kind = attrs.tables[size_t(t * kNumTableFields + kTableOptimizer)];
+      args.optimizers[t] = static_cast<OptimizerKind>(kind);
+      check_optimizer(reader, args.optimizers[t], args.tables[t]);
+    }
+    read_gradients(reader, features_of(features, args), true);
+  }
+
+  static size_t scratch_bytes(CallShape const& shape) {
+    return feature_scratch_bytes<UpdateArgs, backend::update_scratch_bytes>(shape);
+  }
+};
+
+}  // namespace
+
+Registration update_registration() { return registration_of<Update>(); }
+
+}  // namespace dynemb

@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// xla_ffi/records.cc: the tables of rules for numbers, and how a record is compared with its own.
+#include "xla_ffi/records.h"
+
+#include <iterator>
+#include <limits>
+
+#include "core/args.h"
+#include "xla_ffi/limits.h"
+#include "xla_ffi/schema.h"
+
+namespace dynemb {
+namespace {
+
+struct NumberRule {
+  char const* name;
+  int64_t least, most;
+};
+
+constexpr int64_t kLeastInt64 = std::numeric_limits<int64_t>::min();
+constexpr int64_t kMostInt64 = std::numeric_limits<int64_t>::max();
+
+// In the order of TableField.
+constexpr NumberRule kTableRules[] = {
+    {"num_states", 0, kMaxStates},
+    {"num_buckets", 1, (int64_t{1} << 32) - 1},
+    {"policy", 0, static_cast<int64_t>(ScorePolicy::kCustomized)},
+    {"evicts", 0, 1},
+    {"initializer", 0, static_cast<int64_t>(InitializerKind::kGiven)},
+    {"eval_initializer", 0, static_cast<int64_t>(InitializerKind::kGiven)},
+    {"optimizer", 0, static_cast<int64_t>(OptimizerKind::kAdam)},
+    {"shares", 0, 1},
+    {"first_bucket", 0, kMostBytes / kBucketBytes},
+    {"local_buckets", 1, kMostBuckets},
+    {"first_row", 0, kMostInt32},
+    {"counter_rows", 0, kMostInt32},
+    {"skips_nonfinite", 0, 1},
+    {"hash_seed", kLeastInt64, kMostInt64},
+};
+static_assert(std::size(kTableRules) == kNumTableFields);
+
+// In the order of RowsField.
+#define DYNEMB_ROWS_RULES                                                      \
+  {"array", -1, kMaxFeatures}, {"passed_on", 0, 1}, {"offset", 0, kMostBytes}, \
+      {"group", 0, kMostInt32}, {                                              \
+    "stride", 0, kMostBytes                                                    \
+  }
+
+// In the order of FeatureField.
+constexpr NumberRule kFeatureRules[] = {
+    {"table", 0, kMaxTables - 1},
+    {"pooling", 0, static_cast<int64_t>(Pooling::kNoRows)},
+    {"bag_size", 0, kMostInt32},
+    {"has_weights", 0, 1},
+    DYNEMB_ROWS_RULES,
+};
+static_assert(std::size(kFeatureRules) == kNumFeatureFields);
+
+// In the order of SumsField.
+constexpr NumberRule kSumsRules[] = {
+    {"groups", 0, kMostInt32},
+    {"dim", 1, kMostDim},
+    DYNEMB_ROWS_RULES,
+};
+static_assert(std::size(kSumsRules) == kNumSumsFields);
+#undef DYNEMB_ROWS_RULES
+
+// In the order of PartField.
+constexpr NumberRule kPartRules[] = {
+    {"size", 0, kMostInt32},
+    {"first", 0, kMostInt32},
+    {"owners", 1, kMostInt32},
+    {"hash_seed", kLeastInt64, kMostInt64},
+};
+static_assert(std::size(kPartRules) == kNumPartFields);
+
+struct NamedRecord {
+  char const* name;
+  NumberRule const* rules;
+  size_t count;
+};
+
+// In the order of RecordRule.
+constexpr NamedRecord kRecords[] = {
+    {"tables", kTableRules, std::size(kTableRules)},
+    {"features", kFeatureRules, std::size(kFeatureRules)},
+    {"sums", kSumsRules, std::size(kSumsRules)},
+    {"parts", kPartRules, std::size(kPartRules)},
+};
+
+}  // namespace
+
+std::string check_records(RecordRule rule, ffi::Span<int64_t const> numbers) {
+  auto const& record = kRecords[static_cast<size_t>(rule)];
+  auto const attribute = "attribute '" + std::string(record.name) + "'";
+  if (numbers.size() % record.count != 0) {
+    return attribute + " must have " + std::to_string(record.count) + " numbers for each, not " +
+           std::to_string(numbers.size()) + " in all";
+  }
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    auto const& [name, least, most] = record.rules[i % record.count];
+    if (numbers[i] >= least && numbers[i] <= most) continue;
+    return attribute + ": " + name + " must be from " + std::to_string(least) + " to " +
+           std::to_string(most) + ", not " + std::to_string(numbers[i]);
+  }
+  return "";
+}
+
+}  // namespace dynemb

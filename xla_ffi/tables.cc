@@ -1,0 +1,114 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// xla_ffi/tables.cc: the buffers and attributes of tables become TableRefs.
+#include "xla_ffi/tables.h"
+
+namespace dynemb {
+namespace {
+
+Initializer read_initializer(TableAttrs const& attrs, int32_t t, int which) {
+  auto const kind = attrs.tables[size_t(t * kNumTableFields + kTableInitializer + which)];
+  Initializer result{static_cast<InitializerKind>(kind), {}};
+  for (int i = 0; i < kInitializerParameters; ++i) {
+    result.parameter[i] = attrs.initializers[size_t((t * 2 + which) * kInitializerParameters + i)];
+  }
+  return result;
+}
+
+// Arrays of a call, as if one table filled them.
+TableRef read_arrays(BufferReader& reader, int64_t num_states, TableParts parts, bool aliased) {
+  auto const next = [&](BufferRule rule) {
+    return aliased ? reader.next_aliased(rule) : reader.next_arg(rule);
+  };
+  auto& sizes = reader.sizes();
+  sizes.forget(kBuckets, kArraySlots, kDim, kCounterRows);
+  TableRef arrays{};
+  auto const index = next(BufferRule::kIndex);
+  arrays.index = static_cast<uint8_t*>(index.untyped_data());
+  arrays.local_buckets = dimension(index, 0);
+  sizes.set(kArraySlots, arrays.local_buckets * kBucketCapacity);
+  if (parts.values) {
+    auto const values = next(BufferRule::kValues);
+    arrays.values = values.untyped_data();
+    arrays.dim = static_cast<int32_t>(dimension(values, 1));
+    arrays.value_type = value_type_of(values);
+  }
+  if (parts.states) {
+    arrays.num_states = static_cast<int32_t>(num_states);
+    for (int s = 0; s < arrays.num_states; ++s) {
+      auto const state = next(BufferRule::kState);
+      arrays.states[s] = static_cast<float*>(state.untyped_data());
+      arrays.state_width[s] =
+          state.dimensions().size() > 1 ? static_cast<int32_t>(dimension(state, 1)) : 1;
+    }
+  }
+  if (parts.counters) {
+    auto const counters = next(BufferRule::kCounters);
+    arrays.counter_rows = static_cast<int32_t>(dimension(counters, 0));
+    arrays.counters = static_cast<uint64_t*>(counters.untyped_data());
+  }
+  return arrays;
+}
+
+// The table's part of its arrays.
+void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields) {
+  auto const bucket = fields[kTableFirstBucket], buckets = fields[kTableLocalBuckets];
+  auto const row = fields[kTableFirstRow], rows = fields[kTableCounterRows];
+  reader.expect(bucket + buckets <= table.local_buckets && fields[kTableNumBuckets] % buckets == 0,
+                "a shard must hold an equal part of the table's buckets");
+  reader.expect(table.counters == nullptr || (rows > 0 && row + rows <= table.counter_rows),
+                "a table must have rows of counters");
+  if (reader.failed()) return;
+  auto const slot = bucket * kBucketCapacity;
+  table.num_buckets = static_cast<uint64_t>(fields[kTableNumBuckets]);
+  table.local_buckets = buckets;
+  table.index += bucket * kBucketBytes;
+  if (table.values != nullptr) {
+    auto const bytes = table.value_type == ValueType::kFloat32 ? 4 : 2;
+    table.values = static_cast<uint8_t*>(table.values) + slot * table.dim * bytes;
+  }
+  for (int s = 0; s < table.num_states; ++s) table.states[s] += slot * table.state_width[s];
+  if (table.counters != nullptr) table.counters += row * kNumCounters;
+  table.counter_rows = static_cast<int32_t>(rows);
+}
+
+}  // namespace
+
+bool check_tables(BufferReader& reader, TableAttrs const& attrs) {
+  if (!reader.records(RecordRule::kTables, attrs.tables)) return false;
+  auto const count = attrs.tables.size() / kNumTableFields;
+  reader.expect(attrs.initializers.size() == count * 2 * kInitializerParameters,
+                "attribute 'initializers' must have 12 numbers for each table");
+  return reader.expect(attrs.state_initial.size() == count * kMaxStates,
+                       "attribute 'state_initial' must have 4 numbers for each table");
+}
+
+bool is_one_table(BufferReader& reader, TableAttrs const& attrs) {
+  return check_tables(reader, attrs) &&
+         reader.expect(attrs.tables.size() == kNumTableFields, "the call is about one table");
+}
+
+void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts, bool aliased,
+                 int32_t count, TableRef* tables) {
+  TableRef arrays{};
+  for (int32_t t = 0; t < count; ++t) {
+    reader.at("table ", t);
+    auto const* const fields = attrs.tables.begin() + t * kNumTableFields;
+    auto const shares = t > 0 && fields[kTableShares] != 0;
+    if (!shares) arrays = read_arrays(reader, fields[kTableNumStates], parts, aliased);
+    auto& table = tables[t] = arrays;
+    move_to_table(reader, table, fields);
+    table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
+    table.evicts = static_cast<int32_t>(fields[kTableEvicts]);
+    table.skips_nonfinite = static_cast<int32_t>(fields[kTableSkipsNonfinite]);
+    table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
+    table.initializer = read_initializer(attrs, t, 0);
+    table.eval_initializer = read_initializer(attrs, t, 1);
+    for (int s = 0; s < kMaxStates; ++s) {
+      table.state_initial[s] = attrs.state_initial[size_t(t * kMaxStates + s)];
+    }
+  }
+}
+
+}  // namespace dynemb

@@ -1,0 +1,45 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// xla_ffi/tables.h: the buffers and attributes of tables become TableRefs.
+#pragma once
+
+#include <cstdint>
+
+#include "core/table_ref.h"
+#include "xla_ffi/buffers.h"
+#include "xla_ffi/schema.h"
+
+namespace dynemb {
+
+// What of a table a call takes.
+struct TableParts {
+  bool values, states, counters;
+};
+
+struct TableAttrs {
+  IntAttr tables;
+  FloatAttr initializers;
+  FloatAttr state_initial;
+};
+
+// The attributes of a call about tables: as long as `count` tables need, each number in its range.
+bool check_tables(BufferReader& reader, TableAttrs const& attrs);
+
+// The same of a call about one table.
+bool is_one_table(BufferReader& reader, TableAttrs const& attrs);
+
+// Reads the buffers of the tables of a call. With `aliased`, each is a result too.
+void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts, bool aliased,
+                 int32_t count, TableRef* tables);
+
+// Whether is(field) holds for one of the tables.
+template <class Enum, class Predicate>
+bool any_table(IntAttr tables, TableField field, Predicate const& is) {
+  for (size_t row = 0; row < tables.size(); row += kNumTableFields) {
+    if (is(static_cast<Enum>(tables[row + field]))) return true;
+  }
+  return false;
+}
+
+}  // namespace dynemb
