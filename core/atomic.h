@@ -13,7 +13,7 @@
 
 namespace dynemb {
 
-// On a GPU the scope is the device: `volatile` would ask for the whole system's view.
+// On a GPU the scope is the device: `volatile` would have the scope of the whole system.
 DYNEMB_HD uint64_t atomic_load(uint64_t const* address) {
 #ifdef __CUDA_ARCH__
   uint64_t value;

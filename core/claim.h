@@ -4,21 +4,21 @@
 // core/claim.h: unseen keys take slots of their bucket, without locks, and always the same keys
 // win.
 //
-// A claim is one compare-and-swap of a word of the slot, which then says whose it is:
+// A claim is one compare-and-swap of a word of the slot, which then names the key that holds it:
 //   the key, where the slot was empty when the phase began (its digest is 0);
 //   the score, where it has a row: now a mark, bit 63 and the low 63 bits of the new key's hash.
 //   The hash is a bijection and two hashes that differ in bit 63 alone lie in different buckets of
 //   a table with two or more, so within a bucket a mark names exactly one key.
 // Many threads that bring the same unseen key recognise each other's claim and end with one slot.
 //
-// The slots of a bucket are ranked, the first to go first:
+// The slots of a bucket are ranked, the first to be taken first:
 //   empty slots, those of the key's own quarter first (core/find.h), in order of place;
 //   rows not used by this lookup, by score, then by key (only if the table evicts);
 //   slots claimed in this phase, the key with the largest mark first, and only by a smaller mark;
 //   rows used by this lookup: never.
-// A claim always takes the first in rank, and leaves it later in rank than it was. Ranks never
-// fall, which gives two things: a stale view can only make the swap fail, so no key gets two slots;
-// and whatever the order of the threads, the bucket ends with the same set of keys.
+// A claim always takes the first in rank, and its rank is later afterwards. Ranks never fall, which
+// gives two things: a stale view can only make the swap fail, so no key gets two slots; and
+// whatever the order of the threads, the bucket ends with the same set of keys.
 //
 // Digests do not change in this phase, nor does the key of any row; the next ones write them
 // (core/lookup.h).
@@ -26,7 +26,7 @@
 // claim_empty may therefore run beside probes and touches of the same lookup. It writes slots with
 // digest 0 only, in which such a probe must find nothing, whatever the key. A key that is missing
 // for one probe is missing for all. claim_full has to wait for all of them: it compares scores, and
-// a row that is touched too late would have left.
+// a row that is touched too late would have been evicted.
 #pragma once
 
 #include <cstdint>
@@ -91,8 +91,8 @@ struct Ranking {
   }
 };
 
-// A key looks for an empty slot pair by pair, whose entries are a sector of a GPU's memory; in its
-// own order: quarter by quarter, the preferred one first.
+// An empty slot is looked for pair by pair: the entries of a pair are a sector of a GPU's memory.
+// The order is the key's own: quarter by quarter, the preferred one first.
 constexpr int kPairs = kBucketCapacity / 2;
 
 DYNEMB_HD int nearest_pair(uint64_t hash) { return preferred_quarter(hash) * (kPairs / 4); }
@@ -184,9 +184,9 @@ DYNEMB_HD Claim claim_empty(Bucket const& bucket, Key key, uint64_t hash, int fr
   return {-1, false};
 }
 
-// Takes the slot of a row that may leave, or of a new key with a larger mark. place < 0: the key is
-// refused. Precondition: the lookup whose clock this is has touched every row that it uses. Who has
-// all new keys of the bucket need not do it one by one: core/full_bucket.h.
+// Takes the slot of a row that may be evicted, or of a new key with a larger mark. place < 0: the
+// key is refused. Precondition: the lookup with this clock has touched every row that it uses. A
+// group that has all new keys of the bucket decides for them together: core/full_bucket.h.
 DYNEMB_HD Claim claim_full(TableRef const& table, Bucket const& bucket, Key key, uint64_t hash,
                            uint64_t clock) {
   auto const mark = mark_of(hash);

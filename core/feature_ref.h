@@ -78,7 +78,8 @@ DYNEMB_HD int64_t row_offset(RowPlaces const& places, int64_t row, int32_t dim) 
   return group * places.stride + (row - group * places.group) * dim;
 }
 
-// The bag that a position lies in. Positions after the last bag hold padding and are never asked.
+// The bag that a position lies in. Precondition: the position is in a bag; those after the last bag
+// hold padding.
 DYNEMB_HD int64_t bag_of(FeatureRef const& feature, int64_t position) {
   if (feature.bag_size == 1) return position;
   if (feature.bag_size > 0) return quotient(position, feature.bag_size);

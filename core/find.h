@@ -37,7 +37,7 @@ constexpr int kQuarterBucket = kBucketCapacity / 4;
 DYNEMB_HD int preferred_quarter(uint64_t hash) { return static_cast<int>(hash >> 8 & 3); }
 DYNEMB_HD int preferred_half(uint64_t hash) { return preferred_quarter(hash) / 2; }
 
-// The first place from `from` on whose digest may be that of the hash; kBucketCapacity if none is.
+// The first place from `from` on that may have the digest of the hash; kBucketCapacity if none is.
 DYNEMB_HD int next_candidate(Bucket const& bucket, uint64_t hash, int from) {
   auto const pattern = uint64_t{digest_of(hash)} * 0x0101010101010101ull;
   auto const* const words = reinterpret_cast<uint64_t const*>(bucket.digests);

@@ -4,9 +4,9 @@
 // core/finite.h: which summed gradients an update may use.
 //
 // A NaN or an infinity in one gradient would stay in its row, and in its optimizer states, for
-// good. So the update of such a row is skipped and counted (kNonfinite), unless the table wants it
-// otherwise. Optimizers with one rate for a row look at the sum of its squares, which they compute
-// anyway: it is not finite either if a column is not, or if the squares overflow.
+// good. So the update of such a row is skipped and counted (kNonfinite), unless the table is set
+// not to skip it. Optimizers with one rate for a row look at the sum of its squares, which they
+// compute anyway: it is not finite either if a column is not, or if the squares overflow.
 #pragma once
 
 #include <cstdint>

@@ -4,9 +4,9 @@
 // core/full_bucket.h: the claims of core/claim.h in a bucket without empty slots, made by one group
 // alone.
 //
-// Who has all new keys of a bucket need not swap anything: it reads the bucket once and takes slots
-// in its own copy. The copy is spread over the lanes, so that to find who goes first costs a look
-// at a lane's own slots and a minimum over the lanes.
+// A group that has all new keys of a bucket needs no compare-and-swap: it reads the bucket once and
+// takes slots in its own copy. The copy is spread over the lanes. To find the first slot in rank,
+// each lane looks at its own slots, and a minimum over the lanes follows.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ class FullBucket {
     uint64_t displaced;  // the mark of the new key that had it, or 0
   };
 
-  // Precondition: the bucket has no empty slot, and the lookup whose clock this is has touched
-  // every row that it uses. What was empty before it has a claim (claim_empty). `entries`: those of
-  // the bucket, or a copy of which each lane reads only its own (entry i of n lanes: lane i % n).
+  // Precondition: the bucket has no empty slot, and the lookup with this clock has touched every
+  // row that it uses. What was empty before it has a claim (claim_empty). `entries`: those of the
+  // bucket, or a copy of which each lane reads only its own (entry i of n lanes: lane i % n).
   DYNEMB_HD FullBucket(Group const& group, TableRef const& table, Bucket const& bucket,
                        Entry const* entries, uint64_t clock)
       : group_(group) {
@@ -79,7 +79,7 @@ class FullBucket {
     return {taken, true, was_row ? 0 : mark_of_rank(rank)};
   }
 
-  // How many rows have left.
+  // How many rows were evicted.
   DYNEMB_HD uint32_t rows_left() const { return rows_left_; }
 
  private:

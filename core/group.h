@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// core/group.h: what an algorithm of core/ may ask of the lanes that run it together.
+// core/group.h: what an algorithm of core/ may use of the lanes that run it together.
 //
 // A Group has `size()` lanes; each calls the same function with its own `rank()`. Where lanes
 // decide together (core/full_bucket.h), it has at least kLeastSize of them, and members that every

@@ -4,7 +4,7 @@
 // core/hash.h: key -> hash -> bucket, digest, mark. Part of the checkpoint format: never change
 // what these functions return.
 //
-// A table may have a secret seed, so that whoever chooses ids cannot aim at a bucket. The seed
+// A table may have a secret seed, so that ids cannot be chosen to fall into one bucket. The seed
 // replaces the two multipliers of the hash, at no cost. Why not xor it with the key: the steps
 // between the products are linear, so that pairs of ids with chosen differences would share a
 // bucket far more often than by chance, whatever the seed. A product with a secret odd factor

@@ -31,10 +31,10 @@ enum class InitializerKind : int32_t {
 //   kNormal    mean, standard deviation, P(lower), P(upper) - P(lower), lower, upper; truncated to
 //              [lower, upper], which are infinite for the plain normal distribution
 //   kDebug     none: every column is key mod 100000
-//   kGiven     none: whoever stores the keys writes the rows, right after the call
+//   kGiven     none: the caller that stores the keys writes the rows, right after the call
 constexpr int kInitializerParameters = 6;
 
-// Whether initial rows depend on the table's seed; where they do not, nobody reads it.
+// Whether initial rows depend on the table's seed; where they do not, no operation reads it.
 DYNEMB_HD constexpr bool is_seeded(InitializerKind kind) {
   return kind == InitializerKind::kUniform || kind == InitializerKind::kNormal;
 }

@@ -5,7 +5,7 @@
 //
 // Every position notes its slot in a small hash table, open addressing with linear probing. An
 // entry belongs to the first slot that takes it and keeps the largest position noted for that slot,
-// so the end does not depend on the order of threads. When all have noted theirs, each can ask.
+// so the result does not depend on the order of threads. It is read when all positions are noted.
 #pragma once
 
 #include <cstdint>

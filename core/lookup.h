@@ -4,10 +4,10 @@
 // core/lookup.h: a training lookup, id by id, in the phases that core/README.md describes.
 //
 // - probe: present keys are found (core/find.h) and touched (core/score.h), the others are missing;
-// - claim: missing keys take slots (core/claim.h): empty ones, and who takes one writes its score;
-//   in full buckets those of rows that leave, or of other new keys;
+// - claim: missing keys take slots (core/claim.h): empty ones, and the winner writes the score;
+//   in full buckets those of evicted rows, or of other new keys;
 // - store: what a full bucket has brought in is written: key, digest and score;
-// - resolve: every id that was missing learns what became of its key. Who has taken an empty slot
+// - resolve: every id that was missing reads the result of its claim. The winner of an empty slot
 //   writes the digest; the row of a new key gets its first values.
 //
 // Most keys find an empty slot: all but the digest is written as they take it. Where one group has
@@ -39,7 +39,7 @@ enum Won : uint8_t {
   kNotWon = 0,
   kEmptySlot = 1,
   kFullBucket = 2,  // the slot of a row, or what another new key had taken
-  kUndecided = 3,   // its bucket is full, and nobody has asked yet who leaves
+  kUndecided = 3,   // its bucket is full, and no row has been chosen for eviction yet
 };
 
 struct Pending {
@@ -56,7 +56,7 @@ DYNEMB_HD Pending claim_empty_slot(TableRef const& table, Key key, uint64_t cloc
   if (result.place < 0) return {kMissingSlot, kNotWon};
   auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + result.place);
   if (!result.won) return {pending(slot), kNotWon};
-  // The same, whoever displaces this key.
+  // The same whichever key displaces this one.
   atomic_store(score_at(table, slot), first_score(table.policy, clock));
   return {pending(slot), kEmptySlot};
 }
@@ -72,7 +72,7 @@ DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, uint64_t clock) 
   return {pending(slot), result.won ? kFullBucket : kNotWon};
 }
 
-// Whose slot it was is gone. Of the hash, bit 63 does not matter.
+// Overwrites the key that had the slot before. Bit 63 of the hash does not matter.
 DYNEMB_HD void bring_in(Bucket const& bucket, int place, Key key, uint64_t hash, uint64_t score) {
   auto* const entry = bucket.entries + place;
   atomic_store(&entry->key, key);
@@ -80,7 +80,7 @@ DYNEMB_HD void bring_in(Bucket const& bucket, int place, Key key, uint64_t hash,
   atomic_store(&entry->score, score);
 }
 
-// Called once for each claim that has won kFullBucket. Returns whether a row has left. A key of
+// Called once for each claim that has won kFullBucket. Returns whether a row was evicted. A key of
 // higher rank may have taken the slot after this one had claimed it: then its claim stands there,
 // or its key and score already.
 DYNEMB_HD bool store_key(TableRef const& table, Key key, int32_t pending_slot, uint64_t clock) {
@@ -100,7 +100,7 @@ DYNEMB_HD bool store_key(TableRef const& table, Key key, int32_t pending_slot, u
 
 struct Resolved {
   int32_t slot;
-  bool is_new;  // this id has brought the key in: its row wants first values
+  bool is_new;  // this id has inserted the key: its row needs first values
 };
 
 DYNEMB_HD Resolved resolve(TableRef const& table, Key key, Pending const& claimed,

@@ -7,7 +7,7 @@
 // offsets never fall and lie in [0, capacity], whatever the lengths, and what was cut is counted.
 //
 // Sums stop at capacity + 1, "past the end". A sum of numbers of at most 2^31 that stops there is
-// the same in any order, and never leaves 32 bits.
+// the same in any order, and never overflows 32 bits.
 #pragma once
 
 #include <cstdint>

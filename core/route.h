@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// core/route.h: which distinct ids of a batch there are, and who owns them: in what order they are
-// numbered, and which segment of the numbers belongs to which owner of which table.
+// core/route.h: the distinct ids of a batch and their owners: in what order they are numbered, and
+// which segment of the numbers belongs to which owner of which table.
 //
 // Ids of a table are numbered in order of their hash. So the ids of one owner, a range of hashes,
 // follow each other, and so do those of one of its buckets.

@@ -21,7 +21,7 @@ DYNEMB_HD float* state_at(TableRef const& table, int state, int64_t slot) {
   return table.states[state] + slot * table.state_width[state];
 }
 
-// A serving lookup whose rows need no seed comes without counters.
+// A serving lookup is given no counters if no row depends on the seed.
 DYNEMB_HD RowSeed row_seed(TableRef const& table) {
   if (table.counters == nullptr) return {0, 0};
   return {table.counters[kSeed], static_cast<uint32_t>(table.counters[kFirstColumn] / 4)};
@@ -41,9 +41,9 @@ DYNEMB_HD void initialize_row(Group const& group, Initializer const& initializer
 
 // Optimizer states of new rows are written late: most are read, changed and written again by the
 // update that follows, so their first values would cross the memory twice for nothing. If the first
-// state has more than one column, a new row gets a mark in it and nothing else; who reads or writes
-// states takes a row with the mark for one with initial states. No optimizer comes to the mark:
-// sums of squares are not negative, and means of gradients are not as large.
+// state has more than one column, a new row gets a mark in it and nothing else. Every read or write
+// of states treats a row with the mark as one with initial states. No optimizer computes the value
+// of the mark: sums of squares are not negative, and means of gradients are not as large.
 constexpr float kUnwritten = -3.402823466e+38f;
 
 DYNEMB_HD bool writes_states_late(TableRef const& table) {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// core/score.h: the score of a slot says who leaves first: the lowest.
+// core/score.h: the score of a slot. The row with the lowest score is evicted first.
 //
 // A score is 0 for an empty slot and lies in [1, 2^63) for a live one. The bit above belongs to
 // core/claim.h. Every policy keeps the clock of the last lookup that used the row in the score, so
@@ -42,7 +42,7 @@ DYNEMB_HD uint64_t clock_bits(ScorePolicy policy) {
   return is_packed(policy) ? 0xffffffffu : ~uint64_t{0};
 }
 
-// Was the row used by the lookup whose clock this is?
+// Was the row used by the lookup with this clock?
 DYNEMB_HD bool is_touched(ScorePolicy policy, uint64_t score, uint64_t clock) {
   return ((score ^ clock) & clock_bits(policy)) == 0;
 }

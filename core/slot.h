@@ -4,11 +4,11 @@
 // core/slot.h: what stands in the slot array of a lookup.
 //
 // A slot number is local to a shard. Negative values say why an id has no row; "pending" exists
-// between the phases of one lookup only and never leaves it.
+// between the phases of one lookup only and is never in its result.
 //
-// Who comes with slots (an update, a gather, a scatter) has them from a caller: they may be those
-// of another table, or any numbers. So each is compared with its table where it is used, and what
-// does not fit is passed over.
+// An update, a gather or a scatter gets slots from its caller: they may be those of another table,
+// or any numbers. So each is compared with its table where it is used, and skipped if it does not
+// fit.
 #pragma once
 
 #include <cstdint>

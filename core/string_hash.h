@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// core/string_hash.h: strings, bytes and integers -> ids. Part of every trained table whose ids
-// were made from strings: never change what these functions return (docs/api/ids.md).
+// core/string_hash.h: strings, bytes and integers -> ids. Part of every trained table with ids made
+// from strings: never change what these functions return (docs/api/ids.md).
 //
 // SipHash-2-4 (Jean-Philippe Aumasson, Daniel J. Bernstein; public domain) with a key of 128 bits.
-// Who does not know the key can not find values that meet, or that fall into one bucket.
+// Without the key it is not feasible to find values with equal ids, or with ids of one bucket.
 #pragma once
 
 #include <cstddef>

@@ -32,7 +32,7 @@ enum Counter : int32_t {
   kInserted,     // rows stored since the table was made
   kEvicted,      // rows replaced by another key
   kRefused,      // ids that found no place
-  kLostUpdates,  // gradients whose row had left
+  kLostUpdates,  // gradients whose row had lost its slot
   kLookups,      // training lookups
   // Of a sharded lookup, written by Python: ids that a device has for one owner.
   kExchangeCapacity,   // room for them in one round, at the latest lookup
@@ -41,19 +41,19 @@ enum Counter : int32_t {
   // Where the columns of a row lie on several shards: how many are on the shards before this one, a
   // multiple of four. Otherwise 0.
   kFirstColumn,
-  // Of a shard: not 0 once a row has left its slot: evicted, erased, cleared, or moved by growth.
+  // Of a shard: not 0 once a row has lost its slot: evicted, erased, cleared, or moved by growth.
   kLeft,
-  // Of a lookup at work on a GPU, in the last row of its first table: ids that wait for a slot, and
-  // above 32 bits those whose bucket is full. 0 between operations, in all rows: so no kernel has
-  // to clear it first.
+  // Of a running lookup on a GPU, in the last row of its first table: ids that wait for a slot, and
+  // above 32 bits those of full buckets. 0 between operations, in all rows: so no kernel has to
+  // clear it first.
   kWaiting,
-  kMalformedLengths,  // bags whose lengths were negative or more than there are ids, and were cut
-  kNonfinite,         // rows whose update, or insertion, was skipped: a number was not finite
-  kStamp,             // of the arrays: tells tables of one config apart, see core/stamp.h
+  kMalformedLengths,  // bags of a negative length, or more ids than there are, which were cut
+  kNonfinite,         // rows not updated or inserted: a number was not finite
+  kStamp,             // of the arrays: differs between tables of one config, see core/stamp.h
   kNumCounters
 };
 
-// Side by side, since who finds a key touches its score: one access to memory, not two.
+// Side by side, since a probe that finds a key touches its score: one access to memory, not two.
 struct alignas(16) Entry {
   Key key;         // kEmptyKey = empty
   uint64_t score;  // 0 = empty
@@ -78,9 +78,9 @@ struct TableRef {
   int32_t state_width[kMaxStates];  // dim, or 1
   float state_initial[kMaxStates];
   ScorePolicy policy;
-  int32_t evicts;                      // 0: a full bucket refuses new keys
-  int32_t skips_nonfinite;             // 1: a row whose gradient is not finite keeps its values
-  uint32_t num_groups;                 // of a table without an index: its slots are their numbers
+  int32_t evicts;           // 0: a full bucket refuses new keys
+  int32_t skips_nonfinite;  // 1: a row with a gradient that is not finite keeps its values
+  uint32_t num_groups;      // of a table without an index: its slots are their numbers
   HashFactors hash = plain_factors();  // of its keys, from the table's seed
   Initializer initializer;
   Initializer eval_initializer;
@@ -109,11 +109,11 @@ DYNEMB_HD void set_in_each_row(TableRef const& table, Counter counter, uint64_t 
   }
 }
 
-// Does every slot still belong to the first id that it was given to? Then whoever has learned a
-// slot from a lookup need not ask whose it is.
+// Does every slot still belong to the first id that got it? Then slots of a lookup are used without
+// a look at their keys.
 DYNEMB_HD bool keeps_slots(TableRef const& table) { return table.counters[kLeft] == 0; }
 
-// Called after rows have left; by any number of threads.
+// Called after rows have lost their slots; by any number of threads.
 DYNEMB_HD void note_left(TableRef const& table) {
   for (int32_t row = 0; row < table.counter_rows; ++row) {
     atomic_store(table.counters + row * kNumCounters + kLeft, 1);

@@ -20,8 +20,8 @@ struct Bytes {
 void hash_int64s(SipKey const& key, int64_t const* values, int64_t count, int64_t* ids);
 void hash_uint64s(SipKey const& key, uint64_t const* values, int64_t count, int64_t* ids);
 
-// Value i is data[offsets[i], offsets[i + 1]). Returns false, having read nothing, if the offsets
-// leave [0, size] or descend.
+// Value i is data[offsets[i], offsets[i + 1]). Returns false, having read nothing, if an offset is
+// outside [0, size] or the offsets descend.
 template <class Offset>
 bool hash_between_offsets(SipKey const& key, Bytes data, Offset const* offsets, int64_t count,
                           int64_t* ids);

@@ -100,7 +100,7 @@ class Objects {
     return PyTuple_GetItem(values_.ptr(), static_cast<Py_ssize_t>(i));
   }
 
-  // The bytes of text, whose id comes later; or nothing, and the id.
+  // The bytes of text, to be hashed later; or nothing, and the id.
   cpu::Bytes read(nb::handle value, int64_t& id) {
     auto* const object = value.ptr();
     id = -1;

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// xla_ffi/schema.h: the attributes and the order of buffers of every call; module.cc tells Python.
+// xla_ffi/schema.h: the attributes and the order of buffers of every call; Python reads them from
+// module.cc.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +18,11 @@ enum TableField : int32_t {
   kTableInitializer,
   kTableEvalInitializer,
   kTableOptimizer,
-  kTableShares,        // 1: lies in the arrays of the table before, whose buffers are not repeated
-  kTableFirstBucket,   // in its arrays
-  kTableLocalBuckets,  // of this shard
-  kTableFirstRow,      // of the counters in its arrays
-  kTableCounterRows,   // of this shard
+  kTableShares,          // 1: lies in the arrays of the table before, which are not passed again
+  kTableFirstBucket,     // in its arrays
+  kTableLocalBuckets,    // of this shard
+  kTableFirstRow,        // of the counters in its arrays
+  kTableCounterRows,     // of this shard
   kTableSkipsNonfinite,  // 1: rows whose gradient is not finite keep their values
   kTableHashSeed,        // 64 bits
   kNumTableFields

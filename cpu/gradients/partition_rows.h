@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cpu/gradients/partition_rows.h: the entries of one partition, brought together by row.
+// cpu/gradients/partition_rows.h: the entries of one partition, grouped by row.
 #pragma once
 
 #include <cstddef>

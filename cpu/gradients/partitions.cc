@@ -17,7 +17,7 @@ constexpr int64_t kIdsPerPartition = 256;  // on average, at least
 constexpr int kLeastShift = 15;            // an array for the slots of a partition has 128 KiB,
 constexpr int kMostShift = 18;             // 1 MiB where the batch is small for its table
 constexpr int64_t kMostPartitions = 4096;  // or more, where tables have more than 2^30 slots
-constexpr int64_t kKeysAhead = 64;         // positions whose keys are on their way
+constexpr int64_t kKeysAhead = 64;         // positions whose keys are prefetched
 
 // Of partitions there are enough for these, also where a table is one of fewer groups.
 int64_t room_for_slots(TableRef const& table) { return table.local_buckets * kBucketCapacity; }

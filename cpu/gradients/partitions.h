@@ -19,7 +19,7 @@
 
 namespace dynemb::cpu {
 
-// The tables and features of an update, and what is to be done with rows that have left.
+// The tables and features of an update, and what to do with gradients of rows that were evicted.
 struct Gradients {
   TableRef const* tables;
   int32_t first_table, end_table;  // features of others are passed over
@@ -58,9 +58,9 @@ struct PartitionLayout {
 
 class GradientPartitions {
  public:
-  // Where rows have left the table, checks that each slot still holds the id (a later lookup may
-  // have given it away); positions whose row has left are dropped and, if `counts_lost`, counted in
-  // the table.
+  // Unless the table keeps its slots (keeps_slots), checks that each slot still holds the id: a
+  // later lookup may have evicted it. Positions of lost rows are dropped and, if `counts_lost`,
+  // counted in the table.
   GradientPartitions(Gradients const& gradients, ThreadPool const& pool);
 
   int64_t num_partitions() const { return layout_.first_partition.back(); }

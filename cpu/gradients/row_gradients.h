@@ -75,7 +75,7 @@ class RowGradients {
 
   PartitionRows const& rows() const { return rows_; }
 
-  // Asks for the first gradients of rows [begin, end), or of those of them that there are.
+  // Prefetches the first gradients of rows [begin, end), as far as these exist.
   template <Cache cache>
   void prefetch(size_t begin, size_t end) const {
     end = std::min(end, rows_.size());

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cpu/gradients/types.h: each table has gradients of one type, so that no loop over them asks
-// which.
+// cpu/gradients/types.h: each table has gradients of one type, so no loop over them branches on it.
 #pragma once
 
 #include <cstddef>

@@ -76,7 +76,7 @@ void prefetch_rows(TableRef const& table, PartitionRows const& rows, int64_t fir
   }
 }
 
-// Turns before a row's own in which it is asked for; what comes from afar takes longer than one.
+// How many turns before its own a row is prefetched: a miss takes longer than one turn.
 constexpr size_t kTurnsAhead = 4;
 
 // Rows are updated some at a time: what one waits for, a sum, a square root or a division, is not

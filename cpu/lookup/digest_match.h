@@ -45,7 +45,8 @@ struct DigestMatch {
     auto const pattern = uint64_t{wanted} * 0x0101010101010101ull;
     for (int i = 0; i < 8; ++i) {
       auto const equal = equal_bytes(reinterpret_cast<uint64_t const*>(digests)[i], pattern);
-      // The top bits of the eight bytes, gathered by a product whose partial sums do not meet.
+      // The top bits of the eight bytes, gathered by a product without carries between its partial
+      // sums.
       mask |= ((equal >> 7) * 0x0102040810204080ull >> 56) << 8 * i;
     }
 #endif

@@ -23,8 +23,7 @@ uint64_t nanoseconds_now() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
-// A chunk's positions whose ids were not found, what they have won, and the bags that wait for
-// them.
+// A chunk's positions with missing ids, what these have won, and the bags that wait for them.
 struct Open {
   std::vector<int64_t> missing, bags;
   std::vector<Won> won;  // of each missing one

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cpu/lookup/probe.h: ids are probed in groups, as a pipeline of three stages that a group passes
-// one turn apart: hash the keys and ask for the digests; compare the digests and ask for keys;
+// one turn apart: hash the keys and prefetch the digests; compare the digests and prefetch keys;
 // compare the keys. So a core always has the cache misses of two groups in flight and never waits
-// for the one that it has just asked for.
+// for the latest one.
 //
 // Only the digests of the half bucket that a key prefers are looked at, unless it is not there.
 #pragma once

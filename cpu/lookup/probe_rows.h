@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cpu/lookup/probe_rows.h: from ids to rows, part by part: first the slots of a part
-// (cpu/lookup/probe.h), while its rows are brought into the second cache; then the rows are copied
-// or summed. Nearer, the rows would fill the first cache, and index lines on their way would leave
-// it before they are looked at.
+// (cpu/lookup/probe.h), while its rows are prefetched into the second cache; then the rows are
+// copied or summed. In the first cache the rows would evict index lines before these are read.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +39,7 @@ inline bool streams_rows(LookupArgs const& args) {
   return bytes > kStreamBytes;
 }
 
-// Ids whose rows are brought into the second cache together: it has to have room for the index,
+// Ids whose rows are prefetched into the second cache together; it must have room for the index,
 // too.
 inline int64_t ids_at_once(TableRef const& table) {
   constexpr int64_t kBytes = int64_t{256} << 10;

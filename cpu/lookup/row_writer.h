@@ -17,8 +17,8 @@
 
 namespace dynemb::cpu {
 
-// Rows are asked for some ids before they are read: enough for the misses that a core can have in
-// flight, few enough that none leaves the first cache again.
+// Rows are prefetched some ids before they are read: enough for the misses that a core can have in
+// flight, few enough that the first cache keeps them.
 constexpr int64_t kRowsAhead = 16;
 constexpr int64_t kRowsInTurn = 8;
 
@@ -65,12 +65,12 @@ class RowWriter {
 
   // Precondition: positions before `begin` are written, the slots of those before `end` are known.
   void write(int64_t begin, int64_t end) {
-    auto asked = begin;
+    auto prefetched = begin;
     do {  // once where there is no position: for empty bags
       begin = std::min(end, begin + kRowsInTurn);
-      auto const ask = std::min(end, begin + kRowsAhead);
-      prefetch<Cache::kFirst>(asked, ask);
-      asked = ask;
+      auto const limit = std::min(end, begin + kRowsAhead);
+      prefetch<Cache::kFirst>(prefetched, limit);
+      prefetched = limit;
       write_until(begin);
     } while (begin < end);
   }
@@ -216,7 +216,7 @@ class RowWriter {
     count_ += count;
   }
 
-  // What the sum of so many rows is multiplied by; the backward pass is told.
+  // What the sum of so many rows is multiplied by; also an output, for the backward pass.
   float scale_of(int64_t count) const {
     auto const mean = feature_.pooling == Pooling::kMean;
     auto const scale = mean && count > 0 ? 1.0f / static_cast<float>(count) : 1.0f;

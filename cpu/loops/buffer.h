@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cpu/loops/buffer.h: large arrays for the time of one call, whose memory is kept for the next.
+// cpu/loops/buffer.h: large arrays for the time of one call. Their memory is kept for the next
+// call.
 //
 // A fresh array of a megabyte costs 250 page faults, more than the work that it is for.
 #pragma once

@@ -24,10 +24,10 @@ template <Isa isa>
 using IsaConstant = std::integral_constant<Isa, isa>;
 
 // The best that this machine and this build have. DYNEMB_CPU_ISA=portable, avx2 or avx512 in the
-// environment asks for less. Decided once.
+// environment selects a lesser one. Decided once.
 Isa isa_in_use();
 
-// DYNEMB_PORTABLE leaves out everything that is written for x86, and DYNEMB_WITHOUT_AVX2 and
+// DYNEMB_PORTABLE removes everything that is written for x86, and DYNEMB_WITHOUT_AVX2 and
 // DYNEMB_WITHOUT_AVX512 the copies for these sets.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(DYNEMB_PORTABLE)
 #define DYNEMB_X86 1

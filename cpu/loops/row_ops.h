@@ -47,8 +47,8 @@ void prefetch_bytes(void const* address, int64_t bytes) {
   }
 }
 
-// Calls body(prefetch), where prefetch(address) asks for so many bytes. Where they are a few whole
-// lines, it is as many instructions and no loop.
+// Calls body(prefetch), where prefetch(address) prefetches so many bytes. For a few whole lines
+// these are as many instructions and no loop.
 template <Cache cache, class Body>
 void with_prefetch(int64_t bytes, Body const& body) {
   auto const with_lines = [&](auto lines) {

@@ -125,7 +125,7 @@ void add_rows(V const* const* rows, float const* factors, int count, int32_t dim
   });
 }
 
-// out = scale * what add_rows makes of zeros; the sums never leave the registers.
+// out = scale * what add_rows makes of zeros; the sums stay in registers.
 template <Isa isa, class V, class O>
 void sum_rows(V const* const* rows, float const* factors, int count, int32_t dim, float scale,
               O* out) {

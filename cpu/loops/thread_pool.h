@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cpu/loops/thread_pool.h: loops shared among the threads of whoever calls, XLA's pool in
-// production.
+// cpu/loops/thread_pool.h: loops divided among the threads of a pool, XLA's in production.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cpu/table/erase.cc: keys leave the table.
+// cpu/table/erase.cc: keys are erased from a table.
 #include "core/erase.h"
 
 #include "cpu/table_ops.h"

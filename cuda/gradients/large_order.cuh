@@ -90,7 +90,7 @@ __device__ __forceinline__ void make_keys(KeysCall<Size, SortKey, Op> const& p,
     }
   };
   auto base = range.begin + threadIdx.x;
-  load(base);  // before the limit, whose loads take as long
+  load(base);  // before the loads of the limit, which take as long
   auto const limit = slot_limit(of_keys, feature, p.prologue.op.stamp_of(feature.table));
   uint32_t foreign = 0;
   for (; base < range.end; base += kItemsOfRow, load(base)) {

@@ -4,9 +4,9 @@
 // cuda/gradients/long_runs.cuh: the sums of the pieces of a long run become one.
 //
 // The sum of a piece goes to a scratch row, and its tile arrives at a counter. The last of sixteen
-// to arrive adds up what they have written, and arrives in turn one level above: a tree, so that
-// also a batch of one single id is added by many. Who is last is chance; in which order the rows
-// are added is not.
+// tiles to arrive adds their rows, and arrives in turn one level above. This is a tree, so many
+// tiles add the gradients of a batch with one single id. Which tile is last is chance; in which
+// order the rows are added is not.
 #pragma once
 
 #include <cstdint>
@@ -94,8 +94,8 @@ struct LongRunAdder {
       auto const node = child / kChildren;
       auto const first = node * kChildren;
       auto const children = [&] { return ceil_div(num_pieces, span) - first; };
-      // An only child waits for nobody. Else the node's first pieces are not the run's last one,
-      // so they have even numbers of their own: one for the counter of each level.
+      // A node with one child needs no counter. Else the node's first pieces are not the run's last
+      // one, so they have even numbers of their own: one for the counter of each level.
       if (num_pieces == 0 || children() != 1) {
         auto const now = arrive_at(2 * (start / kPiece + first * span + level), num_pieces);
         num_pieces = static_cast<int64_t>(now >> 32);
@@ -175,7 +175,7 @@ struct LongRunAdder {
     }
   }
 
-  // A row whose columns are no more than those of the tile's lanes.
+  // A row with no more columns than the tile's lanes have.
   template <class Format>
   __device__ __forceinline__ void finish_at_once(Format format, Row const& row,
                                                  Rows const& rows) const {

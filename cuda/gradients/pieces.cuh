@@ -7,9 +7,10 @@
 // run's own start, so that a sum does not depend on where the run lies. A block takes the pieces
 // that start among its own sorted positions.
 //
-// A row may have left since the lookup: only a slot that still holds the id gets the gradient. All
-// positions of a run have the same id, so every piece asks for itself and all come to one answer.
-// Nobody asks in a table that no row has ever left: a key is a sector from far away.
+// A row may have been evicted since the lookup: only a slot that still holds the id gets the
+// gradient. Each piece checks the key itself; all pieces of a run agree, since their positions have
+// the same id. The check reads one sector that is rarely in a cache. It is skipped for a table that
+// keeps its slots (keeps_slots).
 #pragma once
 
 #include <cstdint>
@@ -94,7 +95,7 @@ struct alignas(kStates == 1 ? 8 : 16) PieceEnd : StateRows<kStates> {
   bool is_new;  // see SummedRow
 };
 
-// What is seldom asked for.
+// What is seldom read.
 struct Piece {
   uint32_t run_start;   // sorted position
   uint32_t index;       // of the piece in its run
@@ -328,7 +329,7 @@ struct PieceCutter {
       items[u] = keys[u] == kNoRow ? 0 : sorted.items[p + u * Shape::threads];
     }
     for (int j = i; j < memory.kAll; j += Shape::threads) {
-      memory.piece_ends[j].table = 0;  // some table, for who asks before he knows that nothing ends
+      memory.piece_ends[j].table = 0;  // any valid table: it is read before the kind
       memory.piece_ends[j].kind = PieceEndKind::kNone;
     }
     find_heads();

@@ -4,9 +4,9 @@
 // cuda/gradients/sink.cuh: what happens to the sum of a row's gradients is a Sink
 // (cuda/gradients/update_rows.cuh, cuda/gradients/reduce.cu):
 //   Sink::Loaded                     what it needs of a row, loaded beside the gradients
-//   load(format, row, column, wanted) -> Loaded; anything if it is not wanted
+//   load(format, row, column, wanted) -> Loaded; undefined if not wanted
 //   kStates                          optimizer states of a row at most
-//   mark(table_index, table, slot)   what tells whether the row is new: kUnwritten if so
+//   mark(table_index, table, slot)   kUnwritten if the row is new
 //   learning_rate(table_index)       of a sink that needs nothing else of an optimizer; or anything
 //   needs_squares(row)               whether the optimizer looks at the whole row first; then
 //   rate(row, squares, loaded, ...)  the factor of the gradient, by all lanes; the lane for which
@@ -20,7 +20,7 @@
 //   skips(table, counts)             whether rows whose sums are not finite stay as they are; the
 //                                    lane for which `counts` holds counts one
 //   kRowwise                         every row has a rate, found from Loaded::row_state
-//   kAhead, kWarps                   gradients of a tile on their way; warps of a multiprocessor
+//   kAhead, kWarps                   gradients of a tile in flight; warps of a multiprocessor
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,7 @@ __device__ __forceinline__ StateRows<0> state_rows<0>(TableRef const&, int32_t) 
   return {};
 }
 
-// A row whose sum is complete.
+// A row with a complete sum.
 template <int kStates>
 struct SummedRow {
   TableRef const& table;

@@ -122,7 +122,7 @@ class SmallOrder {
     }
   }
 
-  // Whether one kernel does it, with all clusters at work at the same time.
+  // Whether one kernel does it, with all clusters running at the same time.
   bool fits() const {
     if (num_items_ == 0 || num_items_ > kSmallBatch) return false;
     if (largest_ > int64_t{kMostSlices} * kSlice) return false;

@@ -33,10 +33,10 @@ __device__ __forceinline__ auto format_of(GradientRow const& row) {
   }
 }
 
-// One tile at work on the pieces that begin among its share of the block's positions. It walks over
-// these positions, a few gradients at a time, whosever they are, so that as many loads are on their
-// way in a run of thirty as in thirty rows of one position each. All lanes of a tile take the same
-// branches, and there are few: a branch makes all loads behind it wait.
+// One tile, which sums the pieces that begin among its share of the block's positions. It walks
+// over these positions, a few gradients at a time, whatever rows they belong to. So as many loads
+// are in flight in a run of thirty as in thirty rows of one position each. All lanes of a tile take
+// the same branches, and there are few: a branch makes all loads behind it wait.
 template <class Formats, class Shape, class SortKey, class Sink>
 struct PieceSummer {
   static constexpr int kAhead = Sink::kAhead;  // gradients on their way, and the rows they complete
@@ -153,7 +153,7 @@ struct PieceSummer {
   };
 
   // Drops the rows whose sums are not finite, where their tables skip such rows (core/finite.h):
-  // their positions end no row any more. One vote is for all rows on their way, so it is seldom
+  // their positions no longer end a row. One vote is for all rows in flight, so it is seldom
   // called. It is a function of its own, since its registers would be missing in the walk.
   static __device__ __noinline__ void drop_rows(PieceMemory<Shape, Sink::kStates>& memory,
                                                 PiecesCall<SortKey, Sink> const& call, RowTile tile,
@@ -216,7 +216,7 @@ struct PieceSummer {
       return true;
     }
 
-    // Of the row that the exchange leaves to this lane: rank / lanes_of_each, in fewer
+    // Of the row that this lane has after the exchange: rank / lanes_of_each, in fewer
     // instructions.
     static __device__ __forceinline__ int32_t index_of_lane(PieceSummer const& me) {
       int32_t index = 0;

@@ -28,8 +28,8 @@ __device__ __forceinline__ FloatVectors state_format(Vectors<kType>, Row const&,
 // registers, and so lets more warps wait for memory at the same time.
 constexpr int kAnyKind = -1;
 
-// Of SGD, Adagrad, row-wise Adagrad, Adam: gradients of a tile on their way, and warps of a
-// multiprocessor. More of one leaves registers for less of the other.
+// Of SGD, Adagrad, row-wise Adagrad, Adam: gradients of a tile in flight, and warps of a
+// multiprocessor. Both need registers: more of one means less of the other.
 constexpr int kAheadOf[] = {3, 2, 4, 2};
 constexpr int kWarpsOf[] = {36, 32, 32, 32};
 
@@ -83,7 +83,7 @@ struct UpdateRows {
       loaded.state[s] =
           load_quad_if(has_state, state_format(format, row, s), from, column, row.dim);
     }
-    // By all lanes: a broadcast costs no more than one lane's load, and nobody has to be told.
+    // By all lanes: a broadcast costs no more than one lane's load, and saves an exchange.
     loaded.row_state = wanted && is_rowwise(kind) ? *row.states.at(0) : 0.0f;
     return loaded;
   }

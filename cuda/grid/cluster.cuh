@@ -111,7 +111,7 @@ struct ClusterLaunch {
 
 // Clusters of the current device that run at the same time; 0 if it has none of this shape.
 template <class Call>
-int ask_most_clusters(void (*kernel)(Call), ClusterShape const& shape) {
+int query_most_clusters(void (*kernel)(Call), ClusterShape const& shape) {
   ClusterLaunch const launch(shape, nullptr);
   cudaFuncAttributes attributes;
   int clusters = 0;
@@ -128,8 +128,8 @@ int ask_most_clusters(void (*kernel)(Call), ClusterShape const& shape) {
   return 0;
 }
 
-// The same, asked once for each device and size of a cluster: for one number of threads and bytes
-// of a kernel. It also makes the kernel ready to be launched: whoever launches has asked.
+// The same, found once for each device and size of a cluster: for one number of threads and bytes
+// of a kernel. It also sets the kernel's attributes: call it before the launch.
 template <auto kKernel>
 int most_clusters(ClusterShape const& shape) {
   constexpr int kDevices = 64, kSizes = 17;
@@ -137,7 +137,7 @@ int most_clusters(ClusterShape const& shape) {
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess || device >= kDevices) return 0;
   auto& answer = known[device][shape.blocks];
-  if (answer == 0) answer = ask_most_clusters(kKernel, shape) + 1;
+  if (answer == 0) answer = query_most_clusters(kKernel, shape) + 1;
   return answer - 1;
 }
 

@@ -25,8 +25,7 @@ struct RowDrawer {
   __device__ __forceinline__ RowDrawer(TableRef const& table, Initializer const& initializer)
       : initializer(initializer), seed(row_seed(table)) {}
 
-  // Columns `column` to `column` + 3 of the rows of `keys`, as who stores them in `format` reads
-  // them.
+  // Columns `column` to `column` + 3 of the rows of `keys`, rounded as by a store in `format`.
   template <class Format, int kRows>
   __device__ __forceinline__ void draw(Format format, Key const (&keys)[kRows], int32_t column,
                                        float4 (&rows)[kRows]) const {

@@ -5,10 +5,9 @@
 // is more to do in it: it copies the call to where later kernels read it, and counts the operation
 // in each table's counters.
 //
-// Little work, but all of it waits for memory that nobody has touched before: parameters, counters,
-// rows of counters. So one warp of a block asks for counters at once, straight from the parameter,
-// while the others copy, and no thread copies more than a few words: there are as many blocks as
-// that takes.
+// Little work, but all of it waits for memory that is in no cache: parameters, counters, rows of
+// counters. So one warp of a block loads counters at once, by the parameter's pointers, while the
+// others copy. No thread copies more than a few words: there are as many blocks as that takes.
 #pragma once
 
 #include <algorithm>

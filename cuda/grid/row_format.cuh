@@ -48,7 +48,7 @@ struct RawQuad {
   uint32_t word[4];
 };
 
-// Of known elements with 16 bits 16 bytes are two quads, for who would rather load all at once.
+// Of known elements with 16 bits 16 bytes are two quads, where one load is better than two.
 template <class Format>
 constexpr int kQuadsOfWord = 1;
 template <>
@@ -110,7 +110,8 @@ __device__ __forceinline__ RawQuad load_quad(Vectors<kType>, char const* row, in
   }
 }
 
-// What a quad holds that was not wanted. Who does not look at it need not wait for zeros.
+// What a quad holds where `wanted` is false. Undefined is cheaper, where the quad is not read then:
+// no zeros are written.
 enum class Masked { kZeros, kUndefined };
 
 // The same if `wanted`; without a branch, which would keep the next load waiting.
@@ -135,7 +136,7 @@ __device__ __forceinline__ RawQuad load_quad_if(bool wanted, Vectors<kType> form
         : "+r"(w[0]), "+r"(w[1])
         : "l"(row + column * 2), "r"(predicate));
   }
-#else  // a host reads NaN, so that a test sees who looks
+#else  // a host reads NaN, so that a test fails if it is used
   constexpr uint32_t kElseWord = kElse == Masked::kZeros ? 0 : 0x7fc00000;
   for (auto& word : quad.word) word = kElseWord;
   if (wanted) quad = load_quad(format, row, column, dim);
@@ -222,7 +223,7 @@ __device__ __forceinline__ uint2 half_bits(ValueType type, float4 const& v) {
           half_bits(type, v.z) | half_bits(type, v.w) << 16};
 }
 
-// kStreaming: the row is not read again by this operation and should leave the cache first.
+// kStreaming: the row is not read again by this operation, so the cache should evict it first.
 template <bool kStreaming = false, ValueType kType>
 __device__ __forceinline__ void store_quad(Vectors<kType>, char* row, int32_t column,
                                            int32_t /*dim*/, float4 const& values) {
@@ -281,7 +282,7 @@ __device__ __forceinline__ float4 to_floats(Format format, RawQuad const& word, 
   }
 }
 
-// Quads side by side, whose columns are all there if they are two.
+// Quads side by side. If they are two, all of their columns exist.
 template <bool kStreaming, class Format, int kQuads>
 __device__ __forceinline__ void store_quads(Format format, char* row, int32_t column, int32_t dim,
                                             float4 const (&values)[kQuads]) {

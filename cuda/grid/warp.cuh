@@ -74,7 +74,7 @@ __host__ __device__ __forceinline__ int lanes_of_row(int32_t dim) {
   return lanes;
 }
 
-// A tile of lanes whose number is known at run time.
+// A tile of lanes; their number is known at run time.
 struct RowTile {
   int lanes;
   int rank;      // of this lane in its tile
@@ -87,8 +87,8 @@ struct RowTile {
         index(lane_id() / lanes),
         per_warp(32 / lanes) {}
 
-  // RowTile(lanes_of_row(dim)), for who makes one for a few rows only: in shifts, where a loop and
-  // two divisions take a hundred instructions.
+  // RowTile(lanes_of_row(dim)), for a kernel that uses it for a few rows only: in shifts, where a
+  // loop and two divisions take a hundred instructions.
   __device__ static RowTile of_row(int32_t dim) {
     auto const lanes = min(32, 1 << (32 - __clz((dim - 1) / 4)));
     auto const shift = __ffs(lanes) - 1;

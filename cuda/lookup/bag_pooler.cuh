@@ -76,7 +76,8 @@ struct BagPooler {
   // Returns whether any id has no row.
   __device__ __forceinline__ bool probe(int32_t end) const {
     auto missing = false;
-    auto const draws = end - begin <= kCachedSlots;  // else it is not known later who fills a slot
+    // Else it is not known later which id fills a slot.
+    auto const draws = end - begin <= kCachedSlots;
 #pragma unroll 1
     for (auto base = begin; base < end; base += 32 * kIds) {
       if (kIds > 1 && end - base > 32) {

@@ -4,13 +4,12 @@
 // cuda/lookup/full_buckets.cuh: the ids of a lookup that met a full bucket.
 //
 // A bucket of scores and keys is 2 KiB. If each id looked for its own victim, that would be read
-// once an id, and of many ids of one bucket all but one would have to look again. So ids are first
-// brought together by bucket, and then a warp reads a bucket once for all of them
-// (core/full_bucket.h).
+// once per id, and of many ids of one bucket all but one would have to look again. So ids are first
+// grouped by bucket, and then a warp reads a bucket once for all of them (core/full_bucket.h).
 //
-// They are brought together in bins: bucket number modulo the number of bins. A bin may hold ids of
-// several buckets, and should where there are bins for all warps: what a warp does with 32 ids
-// costs the same for eight.
+// They are grouped in bins: bucket number modulo the number of bins. A bin may hold ids of several
+// buckets, and should where there are bins for all warps: what a warp does with 32 ids costs the
+// same for eight.
 #pragma once
 
 #include <cstdint>
@@ -111,10 +110,10 @@ __device__ __forceinline__ void count_rows_left(CallView const& view, Tally<1> c
   });
 }
 
-// Of a warp: the entries of the bucket at work, and those of the next one.
+// Of a warp: the entries of its bucket, and those of the next one.
 using EntryCopies = Entry[2][kBucketCapacity];
 
-// A warp at work on bins, one after the other, 32 ids at a time.
+// A warp, which decides for bins, one after the other, 32 ids at a time.
 class BinWorker {
  public:
   __device__ __forceinline__ BinWorker(MissingCall const& call, Tally<1> const& rows_left,
@@ -179,8 +178,8 @@ class BinWorker {
     return id.table == bucket.table && id.bucket == bucket.number;
   }
 
-  // The bucket of a lane's id. Its entries are on their way to `copy`, each to the lane that reads
-  // it (FullBucket): nobody else writes a bucket of this bin.
+  // The bucket of a lane's id. Its entries are being copied to `copy`, each by the lane that reads
+  // it (FullBucket). No other warp writes a bucket of this bin.
   __device__ __forceinline__ BucketId fetch(FullId const& id, int lane,
                                             Entry (&copy)[kBucketCapacity]) const {
     auto const of =
@@ -229,7 +228,7 @@ class BinWorker {
       auto const lowest = bucket.lowest_rank();
       claim(&bucket, &next, next.is_one && rank_of_mark(id.mark) >= lowest, &own);
       if (next.is_one) settle(other, id, next.result, false);
-      __syncwarp();  // who displaces another one writes after it
+      __syncwarp();  // a key that displaces another one is written after it
     }
     if (lane_id() == 0 && bucket.rows_left() != 0) {
       rows_left_.add(of.table, 0, bucket.rows_left());
@@ -238,7 +237,7 @@ class BinWorker {
   }
 
   // Writes what an id has won. If it may still be displaced, or its table counts occurrences,
-  // resolve() asks whose slot it is.
+  // resolve() compares the slot's key.
   __device__ __forceinline__ void settle(Own const& own, FullId const& id, Claim const& result,
                                          bool is_final) const {
     auto const& table = call_.view.tables[id.table];

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuda/lookup/lookup.cu: training lookup: a kernel for probes, claims of empty slots and rows, and
-// one for what becomes of the ids without a slot (cuda/lookup/missing.cu). Where clocks are
-// nanoseconds, one more asks for the time first.
+// one for the ids without a slot (cuda/lookup/missing.cu). Where clocks are nanoseconds, one more
+// reads the time first.
 #include "core/lookup.h"
 #include "cuda/grid/prologue.cuh"
 #include "cuda/launch.h"
@@ -51,7 +51,7 @@ struct BeginLookup {
     counted[t] = {{2, {kClock, kLookups}, {use.clock, table.counters[kLookups] + 1}},
                   table.counters,
                   table.counter_rows};
-    return {0, {}, {}};  // not yet: who looks for ids reads the clock
+    return {0, {}, {}};  // not yet: the probes read the clock
   }
 };
 
@@ -73,10 +73,11 @@ struct LookupIds {
   using Begin = BeginLookup;
 
   Uses uses;
-  Touch const* stored;  // [tables], or null: clocks count lookups, so everybody knows the next one
+  Touch const*
+      stored;  // [tables], or null: clocks count lookups, and each block finds the next one
   MissingList list;
 
-  // Has nobody done yet what the lookup begins with?
+  // Is the prologue of the lookup still to be done?
   bool begins() const { return stored == nullptr; }
 
   // A block writes the score of a popular id once: the more ids it has, the fewer writes.

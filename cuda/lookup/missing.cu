@@ -6,7 +6,7 @@
 //
 // They work on the list of the ids that the probe did not find. Its length is known on the device
 // only: each phase loops until it is done, and a batch without misses costs the launch. So there is
-// one, whose blocks wait for each other.
+// one kernel, in which blocks wait for each other.
 #include "cuda/grid/tally.cuh"
 #include "cuda/lookup/full_buckets.cuh"
 #include "cuda/lookup/missing.cuh"
@@ -29,8 +29,8 @@ struct MissingId {
         position(id.position) {}
 };
 
-// Backwards: what has been put on the list last is in the second-level cache. Those of full buckets
-// follow, bucket by bucket, as they were brought together.
+// Backwards: the end of the list is in the second-level cache. Those of full buckets follow, bucket
+// by bucket, as they were grouped.
 __device__ __forceinline__ Missing missing_id(MissingList const& list, MissingCounts const& counts,
                                               uint32_t i) {
   if (i >= counts.ids) return *(list.last - list.full.order[i - counts.ids]);
@@ -83,9 +83,9 @@ __device__ __forceinline__ void count_lookup(MissingCall const& call) {
   for (auto t = warp; t < call.view.num_tables; t += warps) set_counters(call.counted[t]);
 }
 
-// Between phases. Blocks are no more than the GPU has room for (host), and a later kernel gets room
-// when all blocks of an earlier one have theirs: so none waits for one that has to wait for it. Who
-// has arrived for the `round`-th time sees what all have written before.
+// Between phases. No deadlock: there are no more blocks than the GPU has room for (host), and a
+// later kernel gets room only when all blocks of an earlier one have theirs. A block that has
+// arrived for the `round`-th time sees all that blocks wrote before.
 __device__ __forceinline__ void wait_for_blocks(uint32_t* arrived, uint32_t round) {
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -103,7 +103,7 @@ __device__ __forceinline__ void forget(MissingList const& list) {
   if (atomicAdd(list.ended, 1u) == gridDim.x - 1) *list.counts = {0, 0};
 }
 
-// Ids of full buckets, brought together.
+// Ids of full buckets, grouped by bucket.
 __device__ __forceinline__ void gather_full(MissingCall const& call, uint32_t count) {
   auto const bins = BinFiller(call, count);
   bins.count();

@@ -23,7 +23,7 @@ static_assert(sizeof(Missing) == 16, "read and written at once");
 
 struct MissingCounts {
   uint32_t ids;   // that have claimed an empty slot, or found its claim
-  uint32_t full;  // whose bucket had none
+  uint32_t full;  // of full buckets
 };
 
 // Some of FullIds::order.
@@ -33,7 +33,7 @@ struct FullBin {
 
 constexpr uint32_t kIdsOfBin = 8;  // on average, where many ids met full buckets
 
-// Where those of full buckets are brought together (cuda/lookup/full_buckets.cuh).
+// Where those of full buckets are grouped (cuda/lookup/full_buckets.cuh).
 struct FullIds {
   uint32_t num_bins;   // a power of two: as many as there may be
   uint32_t* bins;      // [num_bins] how many ids, 0 before; then where the next one goes
@@ -93,7 +93,7 @@ __device__ __forceinline__ void append_missing(MissingList const& list, unsigned
 
 // ---- host ---------------------------------------------------------------------------------------
 
-// In the last row, since everybody reads the first one, which each count would take from the
+// In the last row, since all blocks read the first one, and each count would invalidate it in their
 // caches.
 inline MissingCounts* missing_counts(TableRef const& table) {
   auto* const counters = table.counters + (table.counter_rows - 1) * kNumCounters;

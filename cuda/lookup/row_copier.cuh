@@ -6,16 +6,17 @@
 //
 // An id that is not in the table reads its initial row, also in training, where a later kernel may
 // store it: what it will hold is known without waiting (core/initializer.h). So a lookup writes its
-// rows here, whatever becomes of the missing ids. Who has taken an empty slot for its key writes
-// the row there too, while it has it: nobody reads the row of a slot without a digest, and whoever
-// takes the slot in a later kernel writes all of it again. A template over Ids: what a probe does
-// beyond finding the slot (see cuda/lookup/find.cu and cuda/lookup/lookup.cu):
+// output here, whether or not missing ids get a slot. If an id has taken an empty slot, its row is
+// written to the slot too, while it is in registers. Invariant: the row of a slot with digest 0 is
+// never read, and a key that takes the slot in a later kernel writes all of the row again.
+//
+// A template over Ids: what a probe does beyond finding the slot (see cuda/lookup/find.cu and
+// cuda/lookup/lookup.cu):
 //   kTrains                    ids are touched, missing ones may take slots
 //   probe(here, first, last, draws, ids)   reached by all lanes; lane l gets the ids first + l,
 //                              first + l + 32, ... if before `last`, else padding; writes slots.
 //                              draws: initial rows of missing ids will be written here
-//   touch(here, probed)        right after the probe, whose look at the key has brought the score
-//                              along
+//   touch(here, probed)        right after the probe, which has loaded the score with the key
 //   missing(table)             the initializer of ids without a row
 #pragma once
 
@@ -88,7 +89,7 @@ struct RowCopier {
     return {here.table, ids.missing(here.table)};
   }
 
-  // Four columns of the row of a slot that nobody reads yet.
+  // Four columns of the row of a slot with digest 0, which is not read yet.
   __device__ __forceinline__ void fill(int32_t slot, int32_t column, float4 const& values) const {
     auto const& table = here.table;
     store_quad<true>(in, row_pointer(in, table.values, slot, table.dim), column, table.dim, values);

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/route/hash_keys.cuh: the keys by which the ids of a route are sorted, and what the sort and
-// the kernels behind it want cleared.
+// cuda/route/hash_keys.cuh: the keys by which the ids of a route are sorted, and the clearing of
+// what the sort and the kernels behind it need as zeros.
 #pragma once
 
 #include <cstdint>

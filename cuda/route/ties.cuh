@@ -6,9 +6,9 @@
 //
 // A run is a stretch of equal keys of one part. Nearly all runs are one id, in order of position.
 // One pass over neighbours finds the others, mixed runs: about one in a part of 100,000 ids. The
-// block that sees the first boundary between two ids in a run puts all of the run in order, however
-// long it is. It writes the order beside the old one, and only then marks the old one: other blocks
-// may still be reading that, and see the same items with the mark or without.
+// block that sees the first boundary between two ids in a run sorts all of the run, however long it
+// is. It writes the sorted items beside the old ones, and only then marks the old ones. Other
+// blocks may still be reading these, and see the same items with the mark or without.
 #pragma once
 
 #include <cstdint>
@@ -200,7 +200,7 @@ struct TieFinder {
     auto const key_before = has_before ? call.keys[first - 1] : kPaddingSortKey;
     auto const item_before = has_before ? call.items[first - 1] & ~kMixed : 0;
 
-    unsigned same[kCount + 1];  // lanes whose place has the key of the one before
+    unsigned same[kCount + 1];  // lanes with the key of the place before
     same[kCount] = 0;
 #pragma unroll
     for (int u = 0; u < kCount; ++u) {
@@ -228,7 +228,7 @@ struct TieFinder {
 
   // The least of what the threads propose.
   __device__ __forceinline__ uint32_t least(uint32_t own) const {
-    __syncthreads();  // who has read the last one
+    __syncthreads();  // all threads have read the last one
     if (threadIdx.x == 0) memory.least = kNowhere;
     __syncthreads();
     if (own != kNowhere) atomicMin(&memory.least, own);

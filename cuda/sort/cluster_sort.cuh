@@ -4,10 +4,9 @@
 // cuda/sort/cluster_sort.cuh: a stable radix sort of up to 65,536 keys by one cluster of blocks.
 //
 // Each block holds a slice of the sequence in its shared memory. In a pass it ranks the keys of its
-// slice by one digit, tells all blocks how many it has of each, and writes every key to where it
-// belongs, in whosever memory that is. Barriers of the cluster stand where
-// cuda/sort/segment_sort.cuh needs the end of a kernel, and nothing is left in global memory that
-// somebody would have to clear.
+// slice by one digit, writes its counts to all blocks, and writes every key to its place, in any
+// block's memory. Barriers of the cluster stand where cuda/sort/segment_sort.cuh needs the end of a
+// kernel. Nothing in global memory has to be cleared.
 #pragma once
 
 #include <cstdint>
@@ -138,9 +137,9 @@ struct SliceSorter {
     return result;
   }
 
-  // Tells the others what the slice has, and meanwhile puts it in order in `staged`, so that its
-  // keys of one digit leave together. Returns, to the first column, the keys of lower digits in the
-  // slice.
+  // Writes the counts of the slice to the other blocks, and meanwhile sorts the slice into
+  // `staged`, so that its keys of one digit are written together. Returns, to the first column, the
+  // keys of lower digits in the slice.
   __device__ __forceinline__ uint32_t stage(SortPair const (&pairs)[kSliceItems],
                                             uint32_t const (&ranks)[kSliceItems], SortPair* staged,
                                             int pass) const {
@@ -163,12 +162,12 @@ struct SliceSorter {
       auto const digit = digit_of(pairs[u].x, pass);
       staged[memory.base[digit] + memory.ranked[warp()][digit] + ranks[u]] = pairs[u];
     }
-    cluster_arrive();  // not earlier: it waits until the others have what they were told
+    cluster_arrive();  // not earlier: it waits until the counts are in the other blocks
     return before;
   }
 
-  // When all slices have told: memory.base says for each digit how far its keys, as they are
-  // staged, are from their places in the cluster.
+  // When all counts are there: memory.base is, for each digit, how far its staged keys are from
+  // their places in the cluster.
   __device__ __forceinline__ void aim(uint32_t before) const {
     OfCluster others{0, 0};
     uint32_t start = 0;
@@ -210,8 +209,8 @@ struct SliceSorter {
     cluster_wait();  // all blocks have begun
 #pragma unroll 1
     for (int pass = 0;; ++pass) {
-      // Others write to `sorted` when all of the cluster have told what they have in this pass, so
-      // none reads there what it held in the pass before.
+      // Others write to `sorted` only when the counts of all blocks in this pass are there, so none
+      // reads there what it held in the pass before.
       auto* const staged = memory.pairs[pass % 2];
       auto* const sorted = memory.pairs[1 - pass % 2];
       uint32_t ranks[kSliceItems];

@@ -4,12 +4,12 @@
 // cuda/sort/segment_sort.cuh: a stable radix sort of the keys of several segments, each by itself.
 //
 // One kernel a pass: a tile of keys is ranked in shared memory; how many keys of each digit the
-// tiles before it have, it learns from what they publish (Merrill and Garland, "Single-pass
-// Parallel Prefix Scan with Decoupled Look-back", 2016; Adinets and Merrill, "Onesweep", 2022).
-// A batch has few tiles for a GPU, most at work together, and all wait for the first of them: a
-// thread asks for the words of several tiles at a time. Beside that wait a pass is instructions,
-// not bytes (benchmarks/notes.md): hence the bits of a digit, the first pass and full tiles are
-// known when it is compiled.
+// tiles before it have, it reads from what they publish (Merrill and Garland, "Single-pass Parallel
+// Prefix Scan with Decoupled Look-back", 2016; Adinets and Merrill, "Onesweep", 2022). A batch has
+// few tiles for a GPU, most of them run together, and all wait for the first: a thread loads the
+// words of several tiles at a time. Beside that wait a pass is bound by instructions, not bytes
+// (benchmarks/notes.md). Hence the bits of a digit, the first pass and full tiles are known when it
+// is compiled.
 //
 // Unlike cub's sort: digits are counted where keys are made and in the first pass, one kernel less;
 // what has to be zero is cleared where keys are made, another one less; segments are free, where
@@ -25,7 +25,7 @@
 
 namespace dynemb::cuda {
 
-constexpr int kLookBack = 16;  // tiles asked at a time
+constexpr int kLookBack = 16;  // tiles read at a time
 
 static_assert(kDigits == kThreads, "a thread a digit");
 
@@ -129,8 +129,8 @@ struct TileSorter {
     return pass.tally.words + row * kDigits + threadIdx.x;
   }
 
-  // Words that say nothing yet are asked for again, all that are needed at the same time: those up
-  // to the nearest that speaks for all tiles before it.
+  // Words that are not written yet are loaded again, all that are needed at the same time: those up
+  // to the nearest that includes all tiles before it.
   template <class WordOf>
   static __device__ __forceinline__ void wait_for(uint32_t (&words)[kLookBack],
                                                   WordOf const& word_of) {
@@ -265,7 +265,8 @@ struct TileSorter {
   }
 };
 
-// Whoever a tile waits for is at work: tiles are handed out in order, or there is room for all.
+// No deadlock: a tile waits for running tiles only. Tiles are handed out in order, or there is room
+// for all.
 template <bool kFirst, int kBits, class Key, int kItems, int kMostSegments>
 __global__ void __launch_bounds__(kThreads)
     sort_pass_kernel(__grid_constant__ SortPass<Key, kMostSegments> const pass) {
@@ -319,8 +320,8 @@ cudaError_t launch_sort_pass(SortLayout const& layout, Pass const& pass, cudaStr
   return launch_sort_pass<kFirst, kPassBits>(layout, pass, stream);
 }
 
-// Sorts buffers.keys[0], whose items are in order; returns in `result` which of the buffers holds
-// keys and items in the end.
+// Sorts buffers.keys[0], with items that ascend; returns in `result` which of the buffers holds the
+// sorted keys and items.
 template <class Key, int kMostSegments>
 cudaError_t sort_segments(SortBuffers<Key> const& buffers, SortLayout const& layout,
                           Segments<kMostSegments> const& segments, cudaStream_t stream,

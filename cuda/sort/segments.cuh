@@ -71,8 +71,8 @@ struct SortLayout {
   __host__ __device__ uint32_t digit_mask() const { return (1u << bits_of_pass) - 1; }
 };
 
-// How many keys have which digit. Whoever makes the keys counts those of the first pass, a row each
-// block, and clears the rest; the first pass counts for the others.
+// How many keys have which digit. The kernel that makes the keys counts those of the first pass, a
+// row for each block, and clears the rest. The first pass counts for the others.
 struct SortTally {
   uint32_t* rows;        // [rows, kDigits]
   uint32_t* counts;      // [segments, passes, kDigits] the first pass is left out
@@ -128,7 +128,7 @@ struct SortBuffers {
       keys[i] = reinterpret_cast<Key*>(pairs[i]);
       items[i] = reinterpret_cast<uint32_t*>(keys[i] + num_items);
     }
-    // At most: when scratch is measured it is not known yet whose the items are.
+    // At most: when scratch is measured, the segments of the items are not known yet.
     auto const tiles = num_items / layout.items_of_tile() + num_segments;
     auto const counts = num_segments * layout.passes * kDigits;
     auto const cleared = counts + kMostPasses + tiles * layout.passes * kDigits;

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/table/erase.cu: keys leave the table, in two phases: find all slots, then empty them.
+// cuda/table/erase.cu: keys are erased from a table, in two phases: find all slots, then empty
+// them.
 #include "core/erase.h"
 #include "cuda/grid/host.h"
 #include "cuda/lookup/probe.cuh"
