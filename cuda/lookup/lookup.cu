@@ -144,7 +144,7 @@ struct LookupIds {
     }
     // A look through the first-level cache, where the key has been read: what this multiprocessor
     // has written shows there. On the line of a popular id a look past it queues behind the writes
-    // of all others, and takes four times as long as one more write (benchmarks/notes.md).
+    // of all others, and takes four times as long as one more write (benchmarks/log/new_ids.md).
     if (cached_load(score) == use.clock) return;
     if (!was_touched(here.touched, id.slot)) atomic_store(score, use.clock);
   }
