@@ -8,8 +8,8 @@
 // Prefix Scan with Decoupled Look-back", 2016; Adinets and Merrill, "Onesweep", 2022). A batch has
 // few tiles for a GPU, most of them run together, and all wait for the first: a thread loads the
 // words of several tiles at a time. Beside that wait a pass is bound by instructions, not bytes
-// (benchmarks/log/gradient_sort.md). Hence the bits of a digit, the first pass and full tiles are known when it
-// is compiled.
+// (benchmarks/log/gradient_sort.md). Hence the bits of a digit, the first pass and full tiles are
+// known when it is compiled.
 //
 // Unlike cub's sort: digits are counted where keys are made and in the first pass, one kernel less;
 // what has to be zero is cleared where keys are made, another one less; segments are free, where
