@@ -80,7 +80,7 @@ __device__ __forceinline__ void make_keys(KeysCall<Size, SortKey, Op> const& p,
   auto const& of_keys = call.tables[feature.table];
   auto const table = static_cast<SortKey>(feature.table) << p.slot_bits;
   auto* const keys = p.keys + call.first_item[range.feature];
-  // Loaded together: the compiler cannot know that no key written is a slot to be read.
+  // Loaded together: the compiler cannot prove that no key written is a slot to be read.
   int32_t slots[kItemsInFlight];
   auto const load = [&](int64_t base) {
 #pragma unroll

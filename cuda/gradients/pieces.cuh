@@ -325,7 +325,7 @@ struct PieceCutter {
       keys[u] = i + q < kPositions ? key_at_position(p + q) : kNoRow;
     }
 #pragma unroll
-    for (int u = 0; u < kOfThread; ++u) {  // on their way while heads are found
+    for (int u = 0; u < kOfThread; ++u) {  // in flight while heads are found
       items[u] = keys[u] == kNoRow ? 0 : sorted.items[p + u * Shape::threads];
     }
     for (int j = i; j < memory.kAll; j += Shape::threads) {

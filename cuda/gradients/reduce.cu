@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/gradients/reduce.cu: gradients are summed row by row, and the sums are given back.
+// cuda/gradients/reduce.cu: gradients are summed row by row, and the sums are returned.
 #include "core/slot.h"
 #include "cuda/gradients/order.cuh"
 #include "cuda/gradients/sums.cuh"

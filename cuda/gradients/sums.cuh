@@ -39,7 +39,7 @@ __device__ __forceinline__ auto format_of(GradientRow const& row) {
 // the same branches, and there are few: a branch makes all loads behind it wait.
 template <class Formats, class Shape, class SortKey, class Sink>
 struct PieceSummer {
-  static constexpr int kAhead = Sink::kAhead;  // gradients on their way, and the rows they complete
+  static constexpr int kAhead = Sink::kAhead;  // gradients in flight, and the rows they complete
   static constexpr int kPiece = Shape::piece;
   static constexpr int kPositions = Shape::positions;
   using EndOfRow = PieceEnd<Sink::kStates>;
@@ -147,7 +147,7 @@ struct PieceSummer {
     }
   };
 
-  // The sums of the rows on their way.
+  // The sums of the rows in flight.
   struct Sums {
     float4 of[kAhead];
   };
@@ -190,7 +190,7 @@ struct PieceSummer {
     }
   }
 
-  // The rates of all rows on their way at a time, where all columns are in one step: squares, root
+  // The rates of all rows in flight at a time, where all columns are in one step: squares, root
   // and quotient are a long chain. The lanes of a tile exchange squares until each has those of one
   // row only, sum them up, and find that row's rate. The bits are those of one row at a time. All
   // tiles of a warp go through this together: a shuffle among some of the lanes takes ten

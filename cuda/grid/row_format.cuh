@@ -3,7 +3,7 @@
 
 // cuda/grid/row_format.cuh: four columns of a row, read and written by one lane.
 //
-// A quad is loaded as raw bits and converted later: several rows can be on their way before the
+// A quad is loaded as raw bits and converted later: several rows can be in flight before the
 // first is looked at, also where the elements have 16 bits. A format is known at run time
 // (AnyFormat) or at compile time (Vectors, the path that most calls take).
 #pragma once

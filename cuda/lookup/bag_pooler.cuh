@@ -209,7 +209,7 @@ struct BagPooler {
   }
 
   // kPlain: slots are in the cache, all ids have rows, none has a weight, as in most warps. What
-  // the other bags need would take registers from rows on their way.
+  // the other bags need would take registers from rows in flight.
   template <bool kPlain>
   __device__ __forceinline__ void pool(int32_t bags, int32_t const* slots) const {
     auto const dim = rows.here.table.dim;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/lookup/probe.cuh: core/find.h with 16-byte loads, 32 digests on their way at a time.
+// cuda/lookup/probe.cuh: core/find.h with 16-byte loads, 32 digests in flight at a time.
 #pragma once
 
 #include <cuda_runtime.h>
