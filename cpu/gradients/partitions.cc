@@ -51,6 +51,11 @@ uint64_t for_each_live(FeatureRef const& feature, uint32_t limit, int64_t begin,
     for (auto position = begin; position < end; ++position) look_at(position, itself);
     return foreign;
   }
+  if (limit == 0) {  // no slot is live; there may be no bag to begin with
+    auto const none = [](int64_t) { return int64_t{0}; };
+    for (auto position = begin; position < end; ++position) look_at(position, none);
+    return foreign;
+  }
   BagCursor bags(feature, begin);
   auto const bag_at = [&](int64_t position) { return bags.bag_at(position); };
   for (auto position = begin; position < end; ++position) look_at(position, bag_at);
