@@ -47,23 +47,22 @@ class ScoreStrategy(enum.StrEnum):
     NO_EVICTION = "no_eviction"
 
 
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """Where a table lies in arrays that it shares with others.
+def buckets_for(capacity: int) -> int:
+    """Computes the buckets of 128 slots of a table with so many rows.
 
-    Attributes:
-      arrays: their name in a state.
-      num_buckets: of the arrays.
-      counter_rows: of the arrays.
-      first_bucket: of the table.
-      first_row: of the table's counters.
+    Two at least: core/claim.h relies on it. A power of two, a multiple of 8, or of 64
+    from 1,024 buckets on: so the same arrays can be cut into equal parts for any usual
+    number of devices.
     """
+    needed = max(2, -(-capacity // _ffi.constants()["bucket_capacity"]))
+    few = min(8, 1 << (needed - 1).bit_length())
+    unit = 64 if needed >= 1024 else few
+    return -(-needed // unit) * unit
 
-    arrays: str
-    num_buckets: int
-    counter_rows: int
-    first_bucket: int
-    first_row: int
+
+def most_shards(num_buckets: int) -> int:
+    """Computes the most shards that buckets may be cut into, a power of two."""
+    return math.gcd(num_buckets, 64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,9 +102,6 @@ class TableConfig:
         where strangers choose ids: without it they can aim at one bucket. Checkpoints
         keep it; a program with another one inserts the rows again when it restores.
         With 0 the hash is public. See concepts/tables.md.
-      shards: set by ``jde.Tables``: the parts that the arrays of one call are cut into.
-      block: set by ``jde.Tables``: where in shared arrays the table lies; None if it
-        has its own.
     """
 
     name: str
@@ -127,8 +123,6 @@ class TableConfig:
     pooling_factors: tuple[float, ...] = ()
     nonfinite: Literal["skip", "propagate"] = "skip"
     hash_seed: int = dataclasses.field(default=0, repr=False)
-    shards: int = 1
-    block: Block | None = None
 
     def __post_init__(self) -> None:
         """Checks every field and brings it into its one form."""
@@ -150,64 +144,18 @@ class TableConfig:
 
     @property
     def num_buckets(self) -> int:
-        """Buckets of 128 slots. Two at least: core/claim.h relies on it.
-
-        A power of two, a multiple of 8, or of 64 from 1,024 buckets on: so the same
-        arrays can be cut into equal parts for any usual number of devices.
-        """
-        needed = max(2, -(-self.capacity // _ffi.constants()["bucket_capacity"]))
-        few = min(8, 1 << (needed - 1).bit_length())
-        unit = 64 if needed >= 1024 else few
-        return -(-needed // unit) * unit
-
-    @property
-    def local_buckets(self) -> int:
-        """Buckets of one shard; all of them without a mesh."""
-        return self.num_buckets // self.shards
-
-    @property
-    def state_name(self) -> str:
-        """Under which name a state has the table's arrays."""
-        return self.name if self.block is None else self.block.arrays
-
-    @property
-    def own_counters(self) -> slice:
-        """The rows of its arrays' counters that are the table's."""
-        if self.block is None:
-            return slice(None)
-        first = self.block.first_row
-        return slice(first, first + self.counter_rows)
-
-    @property
-    def first_row(self) -> int:
-        """Of the rows of its arrays' counters that are the table's."""
-        return 0 if self.block is None else self.block.first_row
-
-    @property
-    def first_slot(self) -> int:
-        """The table's first row in its arrays."""
-        first = 0 if self.block is None else self.block.first_bucket
-        return first * _ffi.constants()["bucket_capacity"]
-
-    @property
-    def local_slots(self) -> int:
-        """Rows of one shard."""
-        return self.num_slots // self.shards
-
-    @property
-    def max_shards(self) -> int:
-        """The most shards a table may be cut into, a power of two."""
-        return math.gcd(self.num_buckets, 64)
-
-    @property
-    def counter_rows(self) -> int:
-        """Rows of the counter array of one shard."""
-        return self.max_shards // self.shards
+        """Buckets of 128 slots, see ``buckets_for``."""
+        return buckets_for(self.capacity)
 
     @property
     def num_slots(self) -> int:
         """Rows that the arrays hold: ``num_buckets * 128``."""
         return self.num_buckets * _ffi.constants()["bucket_capacity"]
+
+    @property
+    def max_shards(self) -> int:
+        """The most shards a table may be cut into, a power of two."""
+        return most_shards(self.num_buckets)
 
     @property
     def states(self) -> dict[str, StateSpec]:

@@ -65,6 +65,7 @@ PYTHON_FLOORS = {
     "_seed": 3,
     "_types": 3,
     "_errors": 3,
+    "_spec": 3,
     "config": 3,
     "initializers": 3,
     "jagged": 3,

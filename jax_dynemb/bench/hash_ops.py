@@ -13,6 +13,7 @@ import numpy as np
 
 import jax_dynemb as jde
 from jax_dynemb import _ffi, ops
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops import prepare
 
 SLOTS_ONLY = "find_or_insert, slots only"
@@ -46,7 +47,9 @@ def _slots(coll: jde.Tables, state: Any, ids: jax.Array) -> tuple[jax.Array, Any
     layout, given = prepare(config, config.name, ids)
     layout = dataclasses.replace(layout, pooling="no_rows")
     zero = jnp.zeros(1, jnp.uint32)
-    (output,), new, _ = ops.lookup([config], state, [(layout, given)], zero)
+    (output,), new, _ = ops.lookup(
+        [TableSpec.of(config)], state, [(layout, given)], zero
+    )
     return output["slots"], new
 
 
@@ -59,6 +62,7 @@ class ExportStep:
 
     def __init__(self, config: jde.TableConfig, slots: int):
         """Reads about `slots` slots in a call."""
+        spec = TableSpec.of(config)
         bucket = _ffi.constants()["bucket_capacity"]
         buckets = min(config.num_buckets, max(1, slots // bucket))
         self.slots = buckets * bucket
@@ -68,7 +72,7 @@ class ExportStep:
 
         def export(state: Any, first: jax.Array, min_score: jax.Array) -> Any:
             keys, scores, slots, count = ops.export_batch(
-                config, state.index, first, buckets, min_score
+                spec, state.index, first, buckets, min_score
             )
             return keys, scores, state.values[jnp.maximum(slots, 0)], count
 

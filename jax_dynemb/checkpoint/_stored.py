@@ -15,6 +15,7 @@ import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb._errors import DamagedFileError
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.checkpoint._arrays import StoredArray
 from jax_dynemb.checkpoint._checksums import of_checkpoint
 from jax_dynemb.checkpoint._fields import read_fields
@@ -166,7 +167,7 @@ def _ranges(
 
 def state_of(place: Place, leaves: Sequence[Any]) -> TableState:
     """A table to fill, from the leaves that the user's tree has of it."""
-    make_one = functools.partial(empty_state, place.config)
+    make_one = functools.partial(empty_state, TableSpec.of(place.config))
     abstract = jax.eval_shape(make_one, _no_seed(), _no_seed())
     given = jax.tree.unflatten(jax.tree.structure(abstract), leaves)
     if all(isinstance(leaf, jax.Array) for leaf in leaves):

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb import _ffi, ops
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.mesh import MeshEngine, Stack
@@ -22,7 +23,7 @@ from jax_dynemb.table import Tables
 
 Device = Any  # a jax.Device; type checkers can not see that class
 # The parts of one table on several devices, as tables of one device.
-Parts = Sequence[tuple[TableConfig, TableState]]
+Parts = Sequence[tuple[TableSpec, TableState]]
 
 
 def frozen(
@@ -151,7 +152,7 @@ def _columns_joined(parts: Parts, device: Device) -> TableState:
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
 def _columns_written(
-    narrow: TableConfig,
+    narrow: TableSpec,
     values: jax.Array,
     index: jax.Array,
     part: TableState,

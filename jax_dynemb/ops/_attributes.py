@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.initializers import Initializer
 
 _POLICY = {
@@ -21,7 +22,7 @@ _POLICY = {
 }
 
 
-def table_attributes(tables: Sequence[TableConfig]) -> dict[str, np.ndarray]:
+def table_attributes(tables: Sequence[TableSpec]) -> dict[str, np.ndarray]:
     """The attributes ``tables``, ``initializers`` and ``state_initial``."""
     fields = _ffi.constants()["table_fields"]
     rows = [_table_fields(table) for table in tables]
@@ -47,13 +48,13 @@ def table_attributes(tables: Sequence[TableConfig]) -> dict[str, np.ndarray]:
     }
 
 
-def shares_arrays(tables: Sequence[TableConfig]) -> list[bool]:
+def shares_arrays(tables: Sequence[TableSpec]) -> list[bool]:
     """Whether each table lies in the arrays of the one before it in the call."""
     names = [None, *(table.state_name for table in tables)]
     return [name == before for before, name in zip(names, names[1:], strict=False)]
 
 
-def _table_fields(table: TableConfig) -> dict[str, int]:
+def _table_fields(table: TableSpec) -> dict[str, int]:
     strategy = ScoreStrategy(table.score_strategy)
     kind = getattr(table.optimizer, "kind", None)
     return {

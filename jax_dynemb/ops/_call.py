@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb import _ffi
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._attributes import shares_arrays, table_attributes
 from jax_dynemb.ops._sizes import is_at_most, largest
 from jax_dynemb.ops._state import TableState, check_state
@@ -37,7 +37,7 @@ class Call:
     def __init__(
         self,
         op: str,
-        tables: Sequence[TableConfig],
+        tables: Sequence[TableSpec],
         num_ids: Sequence[int] = (),
         **attributes: Any,
     ):
@@ -186,14 +186,14 @@ def _none(numbers: jax.Array) -> jax.Array:
     return numbers[0].astype(jnp.uint32) * jnp.uint32(0)
 
 
-def _with_own_arrays(tables: Sequence[TableConfig]) -> list[TableConfig]:
+def _with_own_arrays(tables: Sequence[TableSpec]) -> list[TableSpec]:
     """Without those that lie in the arrays of the table before them."""
     shares = shares_arrays(tables)
     return [table for table, each in zip(tables, shares, strict=True) if not each]
 
 
 def table_arrays(
-    table: TableConfig, state: TableState, parts: Sequence[str] = ALL
+    table: TableSpec, state: TableState, parts: Sequence[str] = ALL
 ) -> list[jax.Array]:
     """The arrays of a table in the order of the handlers."""
     arrays = []
@@ -209,7 +209,7 @@ def table_arrays(
 
 def take_table(
     results: Iterator[jax.Array],
-    table: TableConfig,
+    table: TableSpec,
     state: TableState,
     parts: Sequence[str] = ALL,
 ) -> TableState:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb._ids import ids as make_ids
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import AnyTable
 from jax_dynemb.jagged import Jagged
 from jax_dynemb.ops._offsets import offsets_of_given
 from jax_dynemb.ops._sizes import is_symbolic
@@ -98,7 +98,7 @@ class FeatureInput:
 
 
 def prepare(
-    config: TableConfig, feature: str, ids: Any, weights: Any = None
+    config: AnyTable, feature: str, ids: Any, weights: Any = None
 ) -> tuple[FeatureLayout, FeatureInput]:
     """Brings the ids of one feature into the form that kernels take.
 
@@ -139,7 +139,7 @@ def prepare(
 
 
 def _prepare_jagged(
-    config: TableConfig, feature: str, jagged: Jagged, weights: Any
+    config: AnyTable, feature: str, jagged: Jagged, weights: Any
 ) -> tuple[FeatureLayout, FeatureInput]:
     array, shape = id_array(config, feature, jagged.values)
     if len(shape) != 1:
@@ -166,7 +166,7 @@ def _prepare_jagged(
 
 
 def id_array(
-    config: TableConfig, feature: str, ids: Any
+    config: AnyTable, feature: str, ids: Any
 ) -> tuple[jax.Array, tuple[int, ...]]:
     """The ids as a jax Array, and their shape without the axis of words."""
     narrow = config.key_dtype == "int32"
@@ -194,7 +194,7 @@ def id_array(
     raise TypeError(_TRUNCATED.format(feature=feature, dtype=dtype, table=config.name))
 
 
-def _too_wide(config: TableConfig, feature: str, dtype: Any) -> str:
+def _too_wide(config: AnyTable, feature: str, dtype: Any) -> str:
     return (
         f"Feature '{feature}': table '{config.name}' has key_dtype='int32', but the "
         f"ids have dtype {dtype}. Pass int32 or uint32 ids, or drop key_dtype and use "

@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb._ffi import code, constants
-from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
@@ -29,7 +30,7 @@ States = Mapping[str, TableState]
 Others = Callable[[FeatureLayout], list[tuple[str, Any, int]]]
 
 
-def feature_fields(layout: FeatureLayout, tables: Sequence[TableConfig]) -> dict:
+def feature_fields(layout: FeatureLayout, tables: Sequence[TableSpec]) -> dict:
     """The attribute ``features`` of one feature, but for where its rows lie."""
     names = [table.name for table in tables]
     return {
@@ -53,7 +54,7 @@ class _Part:
     """
 
     tables: TableNumbers
-    configs: list[TableConfig]
+    configs: list[TableSpec]
     inputs: Inputs
     places: Places
     arrays: SharedArrays
@@ -121,7 +122,7 @@ class _Part:
 
 
 def lookup(
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     states: States,
     inputs: Inputs,
     scores: jax.Array,
@@ -131,7 +132,7 @@ def lookup(
 
     Args:
       tables: those that the features use.
-      states: by name, see ``TableConfig.state_name``.
+      states: by name, see ``TableSpec.state_name``.
       inputs: layout and arrays of each feature.
       scores: uint32[tables], for tables with customized scores.
       places: of each feature's rows, if some share arrays.
@@ -172,7 +173,7 @@ def _of_find(layout: FeatureLayout) -> list[tuple[str, Any, int]]:
 
 
 def _in_parts(
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     states: States,
     inputs: Inputs,
     places: Places,
@@ -197,7 +198,7 @@ def _in_parts(
 
 
 def find(
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     states: States,
     inputs: Inputs,
     places: Places = (),

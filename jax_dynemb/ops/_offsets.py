@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.jagged import check_lengths
 from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._sizes import is_symbolic, largest
@@ -57,7 +57,7 @@ def offsets_of_given(
 
 
 def count_malformed(
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     states: Mapping[str, TableState],
     malformed: Sequence[tuple[str, jax.Array]],
 ) -> dict[str, TableState]:
@@ -65,7 +65,7 @@ def count_malformed(
 
     Args:
       tables: those of the features.
-      states: by name, see ``TableConfig.state_name``; as they are after a lookup.
+      states: by name, see ``TableSpec.state_name``; as they are after a lookup.
       malformed: for each jagged feature the name of its table, and uint32[1].
 
     Returns:

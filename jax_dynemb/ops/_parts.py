@@ -10,13 +10,13 @@ import jax
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 
 Places = list[int]
 
 
 def parts(
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     table_of: Sequence[str],
     wave_of: Mapping[str, int] | None = None,
 ) -> Iterator[tuple[Places, Places]]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._state import TableState
 
@@ -20,7 +20,7 @@ _ROWS = ("index", "values", "optimizer")
 _INDEX = ("index", "counters")
 
 
-def _checked_slots(table: TableConfig, slots: Any) -> jax.Array:
+def _checked_slots(table: TableSpec, slots: Any) -> jax.Array:
     """The slots, if they can be some at all; their values are data.
 
     Raises:
@@ -37,7 +37,7 @@ def _checked_slots(table: TableConfig, slots: Any) -> jax.Array:
 
 
 def _checked_rows(
-    table: TableConfig, count: int, rows: Mapping[str, Any]
+    table: TableSpec, count: int, rows: Mapping[str, Any]
 ) -> dict[str, jax.Array]:
     """What is to be written, in the dtypes of kernels.
 
@@ -66,7 +66,7 @@ def _checked_rows(
 
 
 def gather(
-    table: TableConfig, state: TableState, slots: jax.Array
+    table: TableSpec, state: TableState, slots: jax.Array
 ) -> tuple[dict[str, jax.Array], TableState]:
     """Reads rows, states and scores; a slot that the table does not have reads zeros.
 
@@ -91,7 +91,7 @@ def gather(
 
 
 def scatter(
-    table: TableConfig,
+    table: TableSpec,
     state: TableState,
     slots: jax.Array,
     rows: Mapping[str, jax.Array],
@@ -125,7 +125,7 @@ def scatter(
     return call.take_tables(call.run(), states, _ROWS)[table.state_name]
 
 
-def erase(table: TableConfig, state: TableState, ids: jax.Array) -> TableState:
+def erase(table: TableSpec, state: TableState, ids: jax.Array) -> TableState:
     """Takes keys out of the table; ids that are not there are passed over."""
     call = Call("erase", [table])
     states = {table.state_name: state}
@@ -136,7 +136,7 @@ def erase(table: TableConfig, state: TableState, ids: jax.Array) -> TableState:
 
 
 def export_batch(
-    table: TableConfig,
+    table: TableSpec,
     index: jax.Array,
     first_bucket: jax.Array,
     num_buckets: int,

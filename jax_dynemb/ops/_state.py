@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, UInt32
 
 from jax_dynemb import _ffi
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 
 
 @functools.partial(
@@ -48,14 +48,14 @@ class TableState:
 
 
 def empty_state(
-    config: TableConfig, seed: UInt32[Array, "2"], stamp: UInt32[Array, "2"]
+    config: TableSpec, seed: UInt32[Array, "2"], stamp: UInt32[Array, "2"]
 ) -> TableState:
     """Make a table without rows; see ``empty_arrays``."""
     return empty_arrays([config], [seed], stamp)
 
 
 def empty_arrays(
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     seeds: Sequence[UInt32[Array, "2"]],
     stamp: UInt32[Array, "2"],
 ) -> TableState:
@@ -84,7 +84,7 @@ def empty_arrays(
     )
 
 
-def cleared_state(config: TableConfig, state: TableState) -> TableState:
+def cleared_state(config: TableSpec, state: TableState) -> TableState:
     """The same table without rows; its seed and its columns stay.
 
     Rows and optimizer states may keep what they hold: a slot gets its first values
@@ -106,12 +106,12 @@ def cleared_state(config: TableConfig, state: TableState) -> TableState:
     return dataclasses.replace(state, index=index, counters=counters, extra=extra)
 
 
-def _first_extra(config: TableConfig) -> tuple[Any, ...]:
+def _first_extra(config: TableSpec) -> tuple[Any, ...]:
     extra = getattr(config.optimizer, "extra", None)
     return () if extra is None else tuple(extra(config.dim))
 
 
-def check_state(config: TableConfig, state: TableState) -> None:
+def check_state(config: TableSpec, state: TableState) -> None:
     """Refuses the state of another table, before a call that would destroy it.
 
     Raises:
@@ -214,7 +214,7 @@ def add_to_counter(
 
 
 def _first_counters(
-    config: TableConfig, seed: UInt32[Array, "2"], stamp: UInt32[Array, "2"]
+    config: TableSpec, seed: UInt32[Array, "2"], stamp: UInt32[Array, "2"]
 ) -> UInt32[Array, "rows counters 2"]:
     names = _ffi.constants()["counters"]
     counters = jnp.zeros((config.counter_rows, len(names), 2), jnp.uint32)

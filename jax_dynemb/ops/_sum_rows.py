@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.config import buckets_for
 from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._layout import one_row_each
 from jax_dynemb.ops._parts import parts
@@ -27,7 +28,7 @@ from jax_dynemb.ops._update import add_gradients, gradient_attribute
 
 
 def sum_rows(
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     groups: Sequence[int],
     features: Sequence[FeatureGradient],
     places: Places = (),
@@ -47,7 +48,7 @@ def sum_rows(
     """
     places, arrays = places or [None] * len(tables), SharedArrays()
     scratch = [
-        dataclasses.replace(t, capacity=max(1, size), shards=1)
+        dataclasses.replace(t, num_buckets=buckets_for(max(1, size)), shards=1)
         for t, size in zip(tables, groups, strict=True)
     ]
     own: dict[int, jax.Array] = {}
@@ -79,7 +80,7 @@ def sum_rows(
 
 
 def _start(
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     groups: Sequence[int],
     features: Sequence[FeatureGradient],
     places: Places,
@@ -99,7 +100,7 @@ def _start(
     return Call("sum_rows", tables, num_ids, features=attribute, sums=sums)
 
 
-def sum_bags(table: TableConfig, rows: jax.Array, offsets: jax.Array) -> jax.Array:
+def sum_bags(table: TableSpec, rows: jax.Array, offsets: jax.Array) -> jax.Array:
     """float32[bags, dim]: sums of rows[offsets[b] : offsets[b + 1]]."""
     bags, n = offsets.shape[0] - 1, rows.shape[0]
     # No slot reaches an empty bag's row. Sorted offsets agree with the search on which.

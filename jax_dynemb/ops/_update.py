@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._lookup import States, feature_fields
@@ -26,7 +26,7 @@ _INDEX = ("index", "counters")
 
 def _start(
     op: str,
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     features: Sequence[FeatureGradient],
     **attributes: np.int64,
 ) -> Call:
@@ -36,14 +36,14 @@ def _start(
 
 
 def _parts(
-    tables: Sequence[TableConfig], features: Sequence[FeatureGradient]
+    tables: Sequence[TableSpec], features: Sequence[FeatureGradient]
 ) -> Iterator[tuple[TableNumbers, TableNumbers]]:
     table_of = [f.layout.table for f in features]
     return parts(tables, table_of, waves(table_of, [f.place for f in features]))
 
 
 def gradient_attribute(
-    tables: Sequence[TableConfig], features: Sequence[FeatureGradient]
+    tables: Sequence[TableSpec], features: Sequence[FeatureGradient]
 ) -> np.ndarray:
     """The attribute ``features`` of a call that takes gradients."""
     where = SharedArrays().fields([f.place for f in features])
@@ -68,7 +68,7 @@ def add_gradients(
 
 
 def update(
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     states: States,
     features: Sequence[FeatureGradient],
     hyper: jax.Array,
@@ -78,7 +78,7 @@ def update(
 
     Args:
       tables: those that the features belong to, all with fused optimizers.
-      states: by name, see ``TableConfig.state_name``.
+      states: by name, see ``TableSpec.state_name``.
       features: gradients and where they belong.
       hyper: float32[tables, 5], in the order of ``constants()["hyper_parameters"]``.
       stamps: of the lookup; None if the slots were found in these very states.
@@ -96,7 +96,7 @@ def update(
 
 
 def _update(
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     states: States,
     features: Sequence[FeatureGradient],
     hyper: jax.Array,
@@ -111,13 +111,13 @@ def _update(
 
 
 def _stamps_of(
-    tables: Sequence[TableConfig], stamps: StampsOf | None
+    tables: Sequence[TableSpec], stamps: StampsOf | None
 ) -> jax.Array | None:
     return None if stamps is None else stamps([table.name for table in tables])
 
 
 def reduce(
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     states: States,
     features: Sequence[FeatureGradient],
     counts_step: bool,
@@ -127,7 +127,7 @@ def reduce(
 
     Args:
       tables: those that the features belong to.
-      states: by name, see ``TableConfig.state_name``.
+      states: by name, see ``TableSpec.state_name``.
       features: gradients and where they belong.
       counts_step: whether this is half of an update, which counts as a step.
       stamps: see ``update``.
@@ -147,7 +147,7 @@ def reduce(
 
 
 def _reduce(
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     states: States,
     features: Sequence[FeatureGradient],
     counts_step: bool,

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops import _lookup, _rows
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
 from jax_dynemb.ops._residual import FeatureGradient
@@ -150,7 +151,7 @@ def test_the_residual_of_a_larger_table_stays_within_this_one(platform):
 @pytest.mark.parametrize("first", [-(2**31), -300, -1, 0, 1, 2, BIG])
 def test_an_export_from_any_bucket(platform, first):
     coll, _, state = make()
-    config, index = coll.engine.local_config("t"), state["t"].index
+    config, index = coll.engine.local_spec("t"), state["t"].index
     keys, _, slots, count = _rows.export_batch(
         config, index, jnp.array([first], jnp.int32), 3, jnp.zeros(2, jnp.uint32)
     )
@@ -180,7 +181,7 @@ OFFSETS = {
 @pytest.mark.parametrize("n", [12, 700])
 def test_kernels_stay_within_arrays_whatever_the_offsets(platform, offsets, pooling, n):
     coll, _, state = make(pooling=pooling)
-    config = coll.engine.local_config("t")
+    config = coll.engine.local_spec("t")
     layout = FeatureLayout("t", "t", pooling, (n,), (n,), (5,), 0, False)
     given = FeatureInput(
         jde.ids(np.arange(n)), jnp.array(OFFSETS[offsets], jnp.int32), None
@@ -210,7 +211,7 @@ def test_kernels_stay_within_arrays_whatever_the_offsets(platform, offsets, pool
 
 def test_a_feature_without_bags_has_no_gradients(platform):
     coll, residual, state = make(pooling="sum")
-    config = coll.engine.local_config("t")
+    config = coll.engine.local_spec("t")
     layout = FeatureLayout("t", "t", "sum", (40,), (40,), (0,), 0, False)
     gradient = FeatureGradient(
         layout,
@@ -227,13 +228,13 @@ def test_a_feature_without_bags_has_no_gradients(platform):
 
 
 def test_groups_beyond_their_number_are_passed_over(platform):
-    config = jde.TableConfig(name="t", dim=4, capacity=128)
+    spec = TableSpec.of(jde.TableConfig(name="t", dim=4, capacity=128))
     slots = jnp.array([0, 1, 2, 3, 127, 128, BIG, -1], jnp.int32)
     n = slots.shape[0]
     layout = FeatureLayout("t", "t", "none", (n,), (n,), (n,), 1, False)
     rows = jnp.ones((n, 4))
     feature = FeatureGradient(layout, rows, slots, slots, None, None, None)
-    (sums,) = sum_rows([config], [3], [feature])
+    (sums,) = sum_rows([spec], [3], [feature])
     np.testing.assert_array_equal(sums, np.ones((3, 4)))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb import _ffi
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops import _lookup, _update
 from jax_dynemb.ops._layout import prepare
 from jax_dynemb.ops._residual import FeatureGradient
@@ -35,7 +36,7 @@ def tables_of(count: int, **options) -> list[jde.TableConfig]:
     ]
 
 
-def inputs_of(tables: list[jde.TableConfig]) -> list:
+def inputs_of(tables: list[TableSpec]) -> list:
     """Bags of three where rows are pooled, of any length in some; a weight in some."""
     inputs = []
     for n, table in enumerate(tables):
@@ -51,7 +52,7 @@ def inputs_of(tables: list[jde.TableConfig]) -> list:
     return inputs
 
 
-def places_of(tables: list[jde.TableConfig], waves: int) -> list[SharedRows]:
+def places_of(tables: list[TableSpec], waves: int) -> list[SharedRows]:
     """Six bags a group; those of a dtype, and of a wave, in one array."""
     group = 24 // GROUPS
     arrays, offsets, widths = [], [], {}
@@ -89,10 +90,11 @@ def into(tables, places, rows) -> dict[int, jax.Array]:
 
 @pytest.mark.parametrize(("count", "waves"), [(7, 1), (7, 2), (LIMIT + 4, 1)])
 def test_the_same_bits_in_shared_arrays(platform, count, waves):
-    tables = tables_of(count)
+    configs = tables_of(count)
+    coll = jde.Tables(configs)
+    tables = [TableSpec.of(config) for config in configs]
     inputs, places = inputs_of(tables), places_of(tables, waves)
     scores = jnp.zeros(count, jnp.uint32)
-    coll = jde.Tables(tables)
     hyper = jnp.tile(jnp.array([[0.1, 1e-8, 0.9, 0.999, 0.0]], jnp.float32), (count, 1))
 
     @jax.jit

@@ -75,14 +75,14 @@ def test_clear_under_jit(platform):
 
 def test_all_but_events_are_in_every_row(platform):
     config = jde.TableConfig(name="t", dim=2, capacity=1000)
-    assert config.counter_rows == 8
+    assert config.max_shards == 8
     twins = Twins(config)
     for keys in ([1, 2, 3], [2, 4]):
         _, residuals = twins.lookup({"t": keys})
         twins.apply(residuals, {"t": np.ones((len(keys), 2))})
     twins.erase({"t": [3]})
     words = np.asarray(twins.state["t"].counters)
-    rows = words.view(np.uint64).reshape(config.counter_rows, -1)
+    rows = words.view(np.uint64).reshape(config.max_shards, -1)
     names = _ffi.constants()["counters"]
     events = {"rows": 3, "inserted": 4, "evicted": 0, "refused": 0, "lost_updates": 0}
     for name, column in zip(names, rows.T.tolist(), strict=True):

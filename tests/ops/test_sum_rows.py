@@ -8,6 +8,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb import _ffi
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._layout import one_row_each
 from jax_dynemb.ops._residual import FeatureGradient
 from jax_dynemb.ops._shared_rows import SharedRows
@@ -21,7 +22,7 @@ def some_groups(count: int, seed: int = 0):
     tables, groups, features, expected = [], [], [], []
     for number in rng.permutation(count):
         dim, size, ids = 1 + number % 3, 1 + 3 * number, 40
-        table = jde.TableConfig(f"t{number}", dim, 256)
+        table = TableSpec.of(jde.TableConfig(f"t{number}", dim, 256))
         want = np.full((size, dim), np.nan, np.float32)
         for name in ("a", "b"):
             group = rng.integers(-1, size, ids)
@@ -78,7 +79,7 @@ def test_sums_in_shared_arrays(platform, count, dtype):
 
 
 def test_bags(platform):
-    table = jde.TableConfig("t", 3, 256)
+    table = TableSpec.of(jde.TableConfig("t", 3, 256))
     rows = gradients((10, 3), 0)
     offsets = [0, 0, 4, 5, 5, 8]  # the last two rows are in no bag
     got = sum_bags(table, jnp.asarray(rows), jnp.asarray(offsets, jnp.int32))

@@ -71,9 +71,9 @@ def test_devices_can_share_the_buckets(capacity: int):
     table = jde.TableConfig(name="t", dim=1, capacity=capacity)
     assert table.num_slots >= capacity
     assert table.num_buckets % min(8, table.num_buckets) == 0
-    assert table.num_buckets % table.counter_rows == 0
+    assert table.num_buckets % table.max_shards == 0
     if capacity > 128 * 1024:
-        assert table.counter_rows == 64 and table.num_slots < 1.07 * capacity
+        assert table.max_shards == 64 and table.num_slots < 1.07 * capacity
 
 
 def test_defaults():

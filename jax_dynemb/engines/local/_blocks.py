@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb._seed import table_seed
-from jax_dynemb.config import MAX_SLOTS, Block, TableConfig
+from jax_dynemb._spec import Block, TableSpec
+from jax_dynemb.config import MAX_SLOTS
 from jax_dynemb.engines._engine import States
 from jax_dynemb.engines.shard import grown_state
 from jax_dynemb.ops import (
@@ -30,8 +31,8 @@ from jax_dynemb.ops import (
 
 
 def in_shared_arrays(
-    tables: Sequence[TableConfig], before: Sequence[TableConfig]
-) -> tuple[TableConfig, ...]:
+    tables: Sequence[TableSpec], before: Sequence[TableSpec]
+) -> tuple[TableSpec, ...]:
     """The tables with their blocks; those that share arrays stand together.
 
     Args:
@@ -48,16 +49,16 @@ def in_shared_arrays(
     return tuple(table for group in groups for table in _placed(group))
 
 
-def by_arrays(placed: Iterable[TableConfig]) -> dict[str, list[TableConfig]]:
+def by_arrays(placed: Iterable[TableSpec]) -> dict[str, list[TableSpec]]:
     """The tables in each of a state's arrays, in their order there."""
-    result: dict[str, list[TableConfig]] = {}
+    result: dict[str, list[TableSpec]] = {}
     for table in placed:
         result.setdefault(table.state_name, []).append(table)
     return result
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def init(placed: tuple[TableConfig, ...], seed: jax.Array, stamp: jax.Array) -> States:
+def init(placed: tuple[TableSpec, ...], seed: jax.Array, stamp: jax.Array) -> States:
     """Make empty tables; each has the seed of its own name, all have one stamp."""
     return {
         name: empty_arrays(
@@ -68,7 +69,7 @@ def init(placed: tuple[TableConfig, ...], seed: jax.Array, stamp: jax.Array) -> 
 
 
 def clear(
-    placed: Iterable[TableConfig], state: Mapping[str, TableState]
+    placed: Iterable[TableSpec], state: Mapping[str, TableState]
 ) -> dict[str, TableState]:
     """These tables without rows; others in the same arrays stay."""
     new = dict(state)
@@ -78,7 +79,7 @@ def clear(
 
 
 def fullest_buckets_of(
-    placed: Iterable[TableConfig], state: Mapping[str, TableState]
+    placed: Iterable[TableSpec], state: Mapping[str, TableState]
 ) -> dict[str, int]:
     """The rows of the fullest bucket by table; waits for the device.
 
@@ -98,12 +99,12 @@ def fullest_buckets_of(
     return dict(zip(names, np.asarray(most).tolist(), strict=True))
 
 
-def alone(table: TableConfig) -> TableConfig:
+def alone(table: TableSpec) -> TableSpec:
     """The table as it is in arrays of its own."""
     return dataclasses.replace(table, block=None)
 
 
-def part_of(table: TableConfig, state: TableState) -> TableState:
+def part_of(table: TableSpec, state: TableState) -> TableState:
     """A copy of the table's part of its arrays."""
     if table.block is None:
         return state
@@ -119,7 +120,7 @@ def part_of(table: TableConfig, state: TableState) -> TableState:
 
 
 def grown(
-    placed: Sequence[TableConfig], factors: Mapping[str, int], state: TableState
+    placed: Sequence[TableSpec], factors: Mapping[str, int], state: TableState
 ) -> TableState:
     """Multiplies the buckets of tables that lie one after the other.
 
@@ -129,7 +130,7 @@ def grown(
       state: the arrays.
     """
 
-    def one(table: TableConfig) -> TableState:
+    def one(table: TableSpec) -> TableState:
         check_state(table, state)
         own, factor = part_of(table, state), factors[table.name]
         return own if factor == 1 else grown_state(alone(table), factor, own)
@@ -140,13 +141,13 @@ def grown(
     return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *parts)
 
 
-def _groups(tables: Sequence[TableConfig]) -> Iterator[list[TableConfig]]:
+def _groups(tables: Sequence[TableSpec]) -> Iterator[list[TableSpec]]:
     """Tables whose arrays have one width, as many as int32 can number the slots of."""
-    alike: dict[object, list[TableConfig]] = {}
+    alike: dict[object, list[TableSpec]] = {}
     for table in tables:
         alike.setdefault(_width(table), []).append(table)
     for some in alike.values():
-        group: list[TableConfig] = []
+        group: list[TableSpec] = []
         for table in some:
             if sum(t.num_slots for t in group) + table.num_slots > MAX_SLOTS:
                 yield group
@@ -155,7 +156,7 @@ def _groups(tables: Sequence[TableConfig]) -> Iterator[list[TableConfig]]:
         yield group
 
 
-def _width(table: TableConfig) -> object:
+def _width(table: TableSpec) -> object:
     extra = getattr(table.optimizer, "extra", None)
     if extra is not None and extra(table.dim):
         return table.name  # what it stores once would be that of all tables
@@ -164,8 +165,8 @@ def _width(table: TableConfig) -> object:
 
 
 def _groups_as_before(
-    tables: Sequence[TableConfig], before: Sequence[TableConfig]
-) -> list[list[TableConfig]] | None:
+    tables: Sequence[TableSpec], before: Sequence[TableSpec]
+) -> list[list[TableSpec]] | None:
     """None if they are other tables, or have other widths."""
     configs = {table.name: table for table in tables}
     if sorted(configs) != sorted(table.name for table in before):
@@ -177,7 +178,7 @@ def _groups_as_before(
     return groups if alike else None
 
 
-def _placed(group: Sequence[TableConfig]) -> Iterator[TableConfig]:
+def _placed(group: Sequence[TableSpec]) -> Iterator[TableSpec]:
     if len(group) == 1:
         yield alone(group[0])
         return
@@ -192,12 +193,12 @@ def _placed(group: Sequence[TableConfig]) -> Iterator[TableConfig]:
         first_row += table.counter_rows
 
 
-def _name(group: Sequence[TableConfig]) -> str:
+def _name(group: Sequence[TableSpec]) -> str:
     first, *others = group
     return f"{first.name}+{len(others)}" if others else first.name
 
 
-def _check(group: Sequence[TableConfig], tables: set[str]) -> None:
+def _check(group: Sequence[TableSpec], tables: set[str]) -> None:
     names = [table.name for table in group]
     if len(group) > 1 and _name(group) in tables:
         raise ValueError(

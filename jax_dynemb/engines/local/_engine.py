@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import ops
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
@@ -37,19 +38,19 @@ class LocalEngine:
     Attributes:
       catalog: the tables by name.
       share_arrays: whether tables of one width lie in the same arrays.
-      placed: the configs with their places in these arrays.
+      placed: the specs with their blocks in these arrays.
     """
 
     catalog: Catalog
     share_arrays: bool
-    placed: tuple[TableConfig, ...]
+    placed: tuple[TableSpec, ...]
 
     @classmethod
     def of(
         cls,
         catalog: Catalog,
         share_arrays: bool,
-        before: Iterable[TableConfig] = (),
+        before: Iterable[TableSpec] = (),
     ) -> Self:
         """Gives tables their places.
 
@@ -62,7 +63,7 @@ class LocalEngine:
           ValueError: a table has more slots than int32 can number.
         """
         _check_slots(catalog.configs)
-        placed = catalog.configs
+        placed = tuple(TableSpec.of(config) for config in catalog.configs)
         if share_arrays:
             placed = _blocks.in_shared_arrays(placed, tuple(before))
         return cls(catalog, share_arrays, placed)
@@ -73,32 +74,32 @@ class LocalEngine:
     # ---- where arrays are --------------------------------------------------------
 
     @functools.cached_property
-    def _by_name(self) -> dict[str, TableConfig]:
-        return {config.name: config for config in self.placed}
+    def _by_name(self) -> dict[str, TableSpec]:
+        return {spec.name: spec for spec in self.placed}
 
-    def local_config(self, name: str) -> TableConfig:
-        """Returns the config of a table as a call takes it."""
+    def local_spec(self, name: str) -> TableSpec:
+        """Returns the spec of a table as a call takes it."""
         return self._by_name[self.catalog.table(name).name]
 
-    def local_configs(self, names: Collection[str]) -> list[TableConfig]:
-        """Returns the configs of some tables, in the order of a call."""
-        return [config for config in self.placed if config.name in names]
+    def local_specs(self, names: Collection[str]) -> list[TableSpec]:
+        """Returns the specs of some tables, in the order of a call."""
+        return [spec for spec in self.placed if spec.name in names]
 
     def state_name(self, table: str) -> str:
-        return self.local_config(table).state_name
+        return self.local_spec(table).state_name
 
     def extent(self, table: str) -> Mapping[str, Any]:
-        block = self.local_config(table).block
+        block = self.local_spec(table).block
         if block is None:
             return {}
         fields = ("arrays", "first_bucket", "first_row")
         return {field: getattr(block, field) for field in fields}
 
     def counter_rows(self, table: str) -> slice:
-        return self.local_config(table).own_counters
+        return self.local_spec(table).own_counters
 
     def counted(self, state: States, table: str) -> TableState:
-        own = self.local_config(table)
+        own = self.local_spec(table)
         arrays = state[own.state_name]
         if own.block is None:
             return arrays
@@ -118,13 +119,13 @@ class LocalEngine:
         return make(tuple(some), seeds, jnp.asarray(new_stamp()))
 
     def clear(self, state: States, tables: Collection[str]) -> States:
-        return _blocks.clear(self.local_configs(tables), state)
+        return _blocks.clear(self.local_specs(tables), state)
 
     def growing_together(self, table: str) -> list[str]:
         return [self.catalog.table(table).name]
 
     def grow(self, arrays: TableState, factors: Mapping[str, int]) -> TableState:
-        return _blocks.grown(self.local_configs(factors), factors, arrays)
+        return _blocks.grown(self.local_specs(factors), factors, arrays)
 
     def stats(self, state: States) -> dict[str, int | float]:
         fullest = _blocks.fullest_buckets_of(self.placed, state)
@@ -135,7 +136,7 @@ class LocalEngine:
         return result
 
     def _parts(self, state: States, table: str) -> shard.Parts:
-        own = self.local_config(table)
+        own = self.local_spec(table)
         return [(own, state[own.state_name])]
 
     def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:
@@ -188,7 +189,7 @@ class LocalEngine:
     ) -> tuple[dict[str, dict[str, jax.Array]], States]:
         rows, new = {}, dict(state)
         for name, each in slots.items():
-            own = self.local_config(name)
+            own = self.local_spec(name)
             arrays = new[own.state_name]
             rows[name], new[own.state_name] = ops.gather(own, arrays, each)
         return rows, new
@@ -201,17 +202,17 @@ class LocalEngine:
     ) -> States:
         new = dict(state)
         for name, each in slots.items():
-            own = self.local_config(name)
+            own = self.local_spec(name)
             arrays = new[own.state_name]
             new[own.state_name] = ops.scatter(own, arrays, each, rows[name])
         return new
 
     def insert(self, arrays: TableState, table: str, new: NewRows) -> TableState:
-        return shard.insert(self.local_config(table), arrays, new)
+        return shard.insert(self.local_spec(table), arrays, new)
 
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         _, given = prepare(self.catalog.table(table), table, ids)
-        return ops.erase(self.local_config(table), arrays, given.ids)
+        return ops.erase(self.local_spec(table), arrays, given.ids)
 
 
 def _check_slots(configs: Iterable[TableConfig]) -> None:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb import ops
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
@@ -42,7 +42,7 @@ class Placed(Protocol):
     @property
     def catalog(self) -> Catalog: ...
 
-    def local_configs(self, names: Collection[str]) -> list[TableConfig]:
+    def local_specs(self, names: Collection[str]) -> list[TableSpec]:
         """Returns the configs of some tables as a call takes them."""
         ...
 
@@ -95,7 +95,7 @@ def apply_gradients(
 ) -> States:
     """See ``Tables.apply_gradients``."""
     features = _gradients(tables, residual, d_rows)
-    used = tables.local_configs({f.layout.table for f in features})
+    used = tables.local_specs({f.layout.table for f in features})
     stamps = _checked_stamps(tables, state, residual, "apply_gradients")
     return shard.update_rows(used, state, features, hyper, stamps)
 
@@ -105,7 +105,7 @@ def reduce_gradients(
 ) -> tuple[dict[str, RowGradients], States]:
     """See ``Tables.reduce_gradients``."""
     features = _gradients(tables, residual, d_rows)
-    used = tables.local_configs({f.layout.table for f in features})
+    used = tables.local_specs({f.layout.table for f in features})
     stamps = _checked_stamps(tables, state, residual, "reduce_gradients")
     reduced, new = ops.reduce(used, state, features, counts_step=False, stamps=stamps)
     rows = {name: RowGradients(*pair) for name, pair in reduced.items()}
@@ -124,7 +124,7 @@ def weight_gradients(
     for name, each in weighted.items():
         check_residual(each)
         check_table(tables.catalog.config_of(name), each)
-    used = tables.local_configs({each.layout.table for each in weighted.values()})
+    used = tables.local_specs({each.layout.table for each in weighted.values()})
     inputs = [shard.one_row_input(each) for each in weighted.values()]
     outputs, new = ops.find([shard.reading(t) for t in used], state, inputs)
     result = OrderedDict(
@@ -143,8 +143,8 @@ def _inputs(
     ]
 
 
-def _used(tables: Placed, inputs: Sequence[Input]) -> list[TableConfig]:
-    return tables.local_configs({layout.table for layout, _ in inputs})
+def _used(tables: Placed, inputs: Sequence[Input]) -> list[TableSpec]:
+    return tables.local_specs({layout.table for layout, _ in inputs})
 
 
 def _shaped(layout: FeatureLayout, rows: jax.Array) -> jax.Array:
@@ -171,7 +171,7 @@ def _checked_stamps(
     names = {name for one in stamps for own in one.names for name in own}
     counters = {
         config.name: Rows(state[config.state_name].counters, (config.first_row,))
-        for config in tables.local_configs(names)
+        for config in tables.local_specs(names)
     }
     check_stamps(stamps, counters, call)
     return joined(stamps)

@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._wire import Piece, Wire
 from jax_dynemb.ops import FeatureInput, FeatureLayout
@@ -31,7 +31,7 @@ class Section:
       places: of the stack.
     """
 
-    table: TableConfig
+    table: TableSpec
     layouts: tuple[FeatureLayout | None, ...]
     width: int
 
@@ -110,14 +110,14 @@ class Bags:
         ]
 
     @property
-    def tables(self) -> list[TableConfig]:
+    def tables(self) -> list[TableSpec]:
         """Those of the sections, with the dtype in which owners return sums."""
         tables = {section.table.name: section.table for section in self.sections}
         return [dataclasses.replace(t, dtype=self.dtype) for t in tables.values()]
 
 
 def sections_of(
-    placement: Placement, table: TableConfig, layouts: Sequence[FeatureLayout]
+    placement: Placement, table: TableSpec, layouts: Sequence[FeatureLayout]
 ) -> list[Section]:
     """The sections of a stack, as a shard sees it, for these features of it."""
     stack = placement.stack(table.name)
@@ -131,7 +131,7 @@ def sections_of(
 
 def make_bags(
     placement: Placement,
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     layouts: Sequence[FeatureLayout],
     inputs: Mapping[str, FeatureInput],
 ) -> Bags:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._exchange import Sections, capacity_of
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._wire import Wire
@@ -45,7 +45,7 @@ class Batch:
 
 def make_batch(
     placement: Placement,
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     inputs: Sequence[Input],
     factor: float | None = None,
 ) -> Batch:
@@ -79,7 +79,7 @@ def make_batch(
 
 def in_order(
     placement: Placement,
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     items: Sequence[T],
     layout_of: Callable[[T], FeatureLayout],
 ) -> list[T]:
@@ -94,7 +94,7 @@ def in_order(
 
 
 def _parts(
-    placement: Placement, number: int, table: TableConfig, ordered: Sequence[Input]
+    placement: Placement, number: int, table: TableSpec, ordered: Sequence[Input]
 ) -> list[Part]:
     """The ids of each table in a stack."""
     stack = placement.stack(table.name)
@@ -110,7 +110,7 @@ def _parts(
     ]
 
 
-def wire_dtype(placement: Placement, table: TableConfig) -> str:
+def wire_dtype(placement: Placement, table: TableSpec) -> str:
     """Of a table's rows between devices: nothing is lost unless that was asked for."""
     if placement.exchange_dtype is not None:
         return placement.exchange_dtype
@@ -158,7 +158,7 @@ def add_rows(
 
 
 def _pooled(
-    table: TableConfig, layout: FeatureLayout, given: FeatureInput, rows: jax.Array
+    table: TableSpec, layout: FeatureLayout, given: FeatureInput, rows: jax.Array
 ) -> jax.Array:
     if layout.pooling == "none":
         return rows

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from jax_dynemb import ops
 from jax_dynemb._ffi import code
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._batch import Input, mean_scale
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._replicated import slots_of
@@ -38,7 +38,7 @@ Received = dict[str, tuple[jax.Array, jax.Array]]
 
 def lookup(
     placement: Placement,
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     inputs: Sequence[Input],
     states: States,
     scores: Mapping[str, jax.Array],
@@ -72,7 +72,7 @@ def lookup(
 
 def find(
     placement: Placement,
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     inputs: Sequence[Input],
     states: States,
 ) -> tuple[list[jax.Array], list[jax.Array], dict[str, TableState]]:
@@ -88,7 +88,7 @@ def find(
 
 def gradients(
     placement: Placement,
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     features: Sequence[FeatureGradient],
     received: Received | None,
     states: States,
@@ -140,7 +140,7 @@ def gradients(
 
 
 def with_first_column(
-    placement: Placement, table: TableConfig, state: TableState
+    placement: Placement, table: TableSpec, state: TableState
 ) -> TableState:
     """Tells a new shard which columns it has; initial rows depend on it."""
     first = jax.lax.axis_index(placement.axes).astype(jnp.uint32) * table.dim
@@ -149,7 +149,7 @@ def with_first_column(
     return dataclasses.replace(state, counters=counters)
 
 
-def my_columns(placement: Placement, table: TableConfig, array: jax.Array) -> jax.Array:
+def my_columns(placement: Placement, table: TableSpec, array: jax.Array) -> jax.Array:
     """The columns of this shard; one number a row is that of all shards.
 
     Args:
@@ -198,8 +198,8 @@ def _gathered(placement: Placement, array: jax.Array) -> jax.Array:
 
 
 def _on_the_wire(
-    placement: Placement, tables: Sequence[TableConfig], inputs: Sequence[Input]
-) -> tuple[list[TableConfig], Wire]:
+    placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
+) -> tuple[list[TableSpec], Wire]:
     """Configs that look up columns in the dtype of the exchange, and its arrays.
 
     A piece has the bags of a device, and the one that no device reads.
@@ -217,7 +217,7 @@ def _on_the_wire(
 
 
 def _whole_rows(
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     inputs: Sequence[Input],
     wire: Wire,
     columns: Sequence[jax.Array],

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.mesh._bags import Section, sections_of
 from jax_dynemb.engines.mesh._batch import wire_dtype
 from jax_dynemb.engines.mesh._exchange import capacity_of
@@ -29,9 +30,7 @@ def itemsize(dtype: str) -> int:
     return 4 if dtype == "float32" else 2
 
 
-def cost_of_rows(
-    placement: Placement, table: TableConfig, sizes: Sequence[int]
-) -> Cost:
+def cost_of_rows(placement: Placement, table: TableSpec, sizes: Sequence[int]) -> Cost:
     """Of a stack whose distinct rows travel.
 
     Args:
@@ -62,7 +61,7 @@ def cost_of_sums(placement: Placement, sections: Sequence[Section]) -> Cost:
 
 
 def cost_of(
-    placement: Placement, table: TableConfig, layouts: Sequence[FeatureLayout]
+    placement: Placement, table: TableSpec, layouts: Sequence[FeatureLayout]
 ) -> tuple[str, Cost]:
     """What travels for the features of a stack, "rows" or "sums", and what it costs.
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb._ffi import code, constants
-from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.ops import TableState
 
 
@@ -53,9 +54,7 @@ def add_uses(state: TableState, slots: jax.Array, uses: jax.Array) -> TableState
     return dataclasses.replace(state, index=index)
 
 
-def same_lookup(
-    table: TableConfig, state: TableState
-) -> tuple[TableConfig, TableState]:
+def same_lookup(table: TableSpec, state: TableState) -> tuple[TableSpec, TableState]:
     """Config and state for a lookup that continues the one before.
 
     Its clock is the same again, so that no row used so far can leave; a clock that

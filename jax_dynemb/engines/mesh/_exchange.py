@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._route import Route
 from jax_dynemb.engines.mesh._wire import Piece, Wire
 from jax_dynemb.ops import Part, bucket_of, hash_by, hash_factors, padding
@@ -41,7 +41,7 @@ class Sections:
       axes: of the mesh, over which the exchange goes.
     """
 
-    tables: tuple[TableConfig, ...]
+    tables: tuple[TableSpec, ...]
     parts: tuple[Part, ...]
     sizes: tuple[int, ...]
     capacities: tuple[int, ...]

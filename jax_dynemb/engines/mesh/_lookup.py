@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb import ops
-from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.mesh._bag_parts import (
     inputs_of_owner,
     outputs,
@@ -145,7 +146,7 @@ def _later_round(
     return add_rows(batch, total, wire, rows, places), new
 
 
-def _of(scores: Mapping[str, jax.Array], tables: Sequence[TableConfig]) -> jax.Array:
+def _of(scores: Mapping[str, jax.Array], tables: Sequence[TableSpec]) -> jax.Array:
     return jnp.stack([scores[t.name] for t in tables])
 
 

@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec
 
 from jax_dynemb import ops
 from jax_dynemb._seed import table_seed
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import shard
 from jax_dynemb.engines.mesh import _column_wise
@@ -159,7 +160,7 @@ def _owned(
 
 def local_shards(
     tables: MeshTables, table: TableConfig, state: TableState
-) -> list[tuple[TableConfig, TableState]]:
+) -> list[tuple[TableSpec, TableState]]:
     """The shards on this process's devices as tables of one device, each once.
 
     Raises:

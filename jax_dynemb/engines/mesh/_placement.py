@@ -20,6 +20,7 @@ from jax.sharding import (
     PartitionSpec,
 )
 
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.engines.mesh._stacks import Stack, make_stacks, same_stacks
 from jax_dynemb.ops import FeatureLayout, TableState
@@ -77,7 +78,7 @@ class Placement:
         if stacks is None:
             stacks = make_stacks(tables, self.shards)
         if self.mesh is not None:
-            check_slots([stack.local for stack in stacks])
+            check_slots(stacks)
         return dataclasses.replace(self, stacks=stacks)
 
     def here(self) -> Placement:
@@ -116,6 +117,12 @@ class Placement:
     def stacks_of(self, tables: Collection[str]) -> list[Stack]:
         """The arrays of some tables."""
         return [s for s in self.stacks if any(t.name in tables for t in s.tables)]
+
+    def with_strategy(
+        self, specs: Sequence[TableSpec], strategy: str
+    ) -> list[TableSpec]:
+        """Selects the specs of a shard whose arrays are sharded in one way."""
+        return [t for t in specs if self._by_name[t.name].sharding == strategy]
 
     def place_of(self, layout: FeatureLayout) -> int:
         """The place that the table of a feature has in its stack."""
@@ -270,10 +277,11 @@ def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:
             )
 
 
-def check_slots(local: Sequence[TableConfig]) -> None:
-    """Refuses tables, as a shard sees them, whose slots int32 cannot number."""
-    for table in local:
-        if table.local_slots > MAX_SLOTS:
+def check_slots(stacks: Sequence[Stack]) -> None:
+    """Refuses tables whose slots on one shard int32 cannot number."""
+    for stack in stacks:
+        if stack.local.local_slots > MAX_SLOTS:
+            table = stack.tables[0]
             raise ValueError(
                 f"Table '{table.name}': capacity {table.capacity} needs more than "
                 "2**31 slots on one device; split the features over several tables, "

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from jax_dynemb import _ffi
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh._cost import Cost, cost_of, itemsize
 from jax_dynemb.engines.mesh._placement import Placement
@@ -106,7 +107,7 @@ def make_plan(
 
 
 def _alone(table: TableConfig, ids: Mapping[str, int]) -> TablePlan:
-    count, size = _count(table, ids), bytes_of(table)
+    count, size = _count(table, ids), bytes_of(TableSpec.of(table))
     where = ("one device", "", (0,), 1, table.num_slots, table.dim)
     return TablePlan(table.name, *where, size, count, 0, 0, 0)
 
@@ -187,7 +188,7 @@ def _factors(table: TableConfig) -> list[tuple[str, float]]:
 
 
 def _layout(
-    local: TableConfig, table: TableConfig, feature: str, ids: int, factor: float
+    local: TableSpec, table: TableConfig, feature: str, ids: int, factor: float
 ) -> FeatureLayout:
     """Of a feature with so many ids, in bags of equal size if they can be."""
     if table.pooling is None:
@@ -200,7 +201,7 @@ def _layout(
     )
 
 
-def bytes_of(table: TableConfig) -> int:
+def bytes_of(table: TableSpec) -> int:
     """Of the arrays of one shard."""
     widths = [int(np.prod(s.shape, dtype=int)) for s in table.states.values()]
     row = table.dim * itemsize(table.param_dtype) + 4 * sum(widths)

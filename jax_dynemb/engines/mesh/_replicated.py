@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb import ops
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._batch import Input, mean_scale
 from jax_dynemb.ops import (
     FeatureGradient,
@@ -32,7 +32,7 @@ States = Mapping[str, TableState]
 
 def lookup(
     axes: tuple[str, ...],
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     inputs: Sequence[Input],
     states: States,
     scores: Mapping[str, jax.Array],
@@ -60,7 +60,7 @@ def lookup(
 
 
 def find(
-    tables: Sequence[TableConfig], inputs: Sequence[Input], states: States
+    tables: Sequence[TableSpec], inputs: Sequence[Input], states: States
 ) -> tuple[list[dict[str, jax.Array]], dict[str, TableState]]:
     """Serving lookup: each device asks its own copy."""
     return ops.find(tables, states, inputs)
@@ -68,7 +68,7 @@ def find(
 
 def gradients(
     axes: tuple[str, ...],
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     features: Sequence[FeatureGradient],
     states: States,
 ) -> tuple[list[FeatureGradient], dict[str, TableState]]:
@@ -91,7 +91,7 @@ def gradients(
 
 
 def slots_of(
-    table: TableConfig, states: States, ids: jax.Array
+    table: TableSpec, states: States, ids: jax.Array
 ) -> tuple[jax.Array, dict[str, TableState]]:
     """The slots of ids, negative where an id is not stored."""
     layout = one_row_each(table.name, table.name, ids.shape[0])
@@ -101,7 +101,7 @@ def slots_of(
 
 
 def of_rows(
-    table: TableConfig,
+    table: TableSpec,
     ids: jax.Array,
     slots: jax.Array,
     gradients: jax.Array,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._batch import Batch, Input
 from jax_dynemb.engines.mesh._exchange import Window, next_window, send_ids_and_uses
 from jax_dynemb.engines.mesh._route import Route
@@ -139,15 +139,13 @@ def _more(batch: Batch, found: Route, end: jax.Array) -> jax.Array:
     return jax.lax.pmax(left.astype(jnp.int32), batch.sections.axes) > 0
 
 
-def on_the_wire(batch: Batch, tables: Sequence[TableConfig]) -> list[TableConfig]:
+def on_the_wire(batch: Batch, tables: Sequence[TableSpec]) -> list[TableSpec]:
     """Configs whose rows come in the dtype of the exchange, one for each id."""
     pairs = zip(tables, batch.sections.dtypes, strict=True)
     return [dataclasses.replace(t, dtype=dtype, pooling=None) for t, dtype in pairs]
 
 
-def inputs_of_ids(
-    tables: Sequence[TableConfig], ids: Sequence[jax.Array]
-) -> list[Input]:
+def inputs_of_ids(tables: Sequence[TableSpec], ids: Sequence[jax.Array]) -> list[Input]:
     """The ids that an owner got of each table."""
     return [
         (one_row_each(t.name, t.name, x.shape[0]), FeatureInput(x, None, None))

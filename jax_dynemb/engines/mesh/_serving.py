@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines import shard
 from jax_dynemb.engines.mesh import _column_wise, _find, _inputs, _replicated
 from jax_dynemb.engines.mesh._gradients import paired
@@ -62,10 +62,10 @@ def find(
 
 
 def _local_find(
-    placement: Placement, local: Sequence[TableConfig], inputs: Inputs, state: States
+    placement: Placement, local: Sequence[TableSpec], inputs: Inputs, state: States
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
-    split = [t for t in local if t.sharding == "row_wise"]
-    copies = [t for t in local if t.sharding == "replicated"]
+    split = placement.with_strategy(local, "row_wise")
+    copies = placement.with_strategy(local, "replicated")
     rows, found, new = {}, {}, dict(state)
     if split:
         batch, bags = split_batch(placement, split, inputs_of(inputs, split))
@@ -78,7 +78,7 @@ def _local_find(
         for (layout, _), output in zip(mine, outputs, strict=True):
             rows[layout.feature] = output["rows"]
             found[layout.feature] = output["found"]
-    if slices := [t for t in local if t.sharding == "column_wise"]:
+    if slices := placement.with_strategy(local, "column_wise"):
         mine = inputs_of(inputs, slices)
         outputs, flags, states = _column_wise.find(placement, slices, mine, new)
         new |= states

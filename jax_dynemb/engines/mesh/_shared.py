@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh import _inputs
 from jax_dynemb.engines.mesh._inputs import LocalIds, Share
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
@@ -28,7 +28,7 @@ Inputs = list[tuple[FeatureLayout, FeatureInput]]
 T = TypeVar("T")
 
 
-def inputs_of(inputs: Inputs, tables: Sequence[TableConfig]) -> Inputs:
+def inputs_of(inputs: Inputs, tables: Sequence[TableSpec]) -> Inputs:
     """The features of some tables."""
     names = {t.name for t in tables}
     return [x for x in inputs if x[0].table in names]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._bags import Bags, make_bags
 from jax_dynemb.engines.mesh._batch import Batch, Input, make_batch
 from jax_dynemb.engines.mesh._cost import cost_of
@@ -14,7 +14,7 @@ from jax_dynemb.engines.mesh._placement import Placement
 
 
 def split_batch(
-    placement: Placement, tables: Sequence[TableConfig], inputs: Sequence[Input]
+    placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
 ) -> tuple[Batch | None, Bags]:
     """The features of a call: those whose rows travel, and those whose sums do.
 
@@ -25,7 +25,7 @@ def split_batch(
     """
     layouts = [layout for layout, _ in inputs]
 
-    def sums_travel(table: TableConfig) -> bool:
+    def sums_travel(table: TableSpec) -> bool:
         mine = [layout for layout in layouts if layout.table == table.name]
         return cost_of(placement, table, mine)[0] == "sums"
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.ops import TableState
 
@@ -48,17 +49,14 @@ class Stack:
         return self.shards // self.places
 
     @functools.cached_property
-    def local(self) -> TableConfig:
+    def local(self) -> TableSpec:
         """The arrays of a shard as the table that they are to a kernel."""
-        first = self.tables[0]
+        first = TableSpec.of(self.tables[0])
         return dataclasses.replace(
             first,
             name=self.name,
             dim=first.dim // (self.shards if self.sharding == "column_wise" else 1),
-            feature_names=(),
             pooling=next((t.pooling for t in self.tables if t.pooling), None),
-            pooling_factors=(),
-            sharding=self.sharding,
             shards=self.width if self.sharding == "row_wise" else 1,
         )
 

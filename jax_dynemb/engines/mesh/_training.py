@@ -81,8 +81,8 @@ def _local_lookup(
     scores: Mapping[str, jax.Array],
 ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
     local = [s.local for s in used]
-    split = [t for t in local if t.sharding == "row_wise"]
-    copies = [t for t in local if t.sharding == "replicated"]
+    split = placement.with_strategy(local, "row_wise")
+    copies = placement.with_strategy(local, "replicated")
     rows, residuals, new = {}, {}, dict(state)
     route, fits, received, pooled = None, None, {}, {}
     if split:
@@ -112,7 +112,7 @@ def _local_lookup(
         new |= states
         for (layout, _), row, each in zip(mine, outputs, left, strict=True):
             rows[layout.feature], residuals[layout.feature] = row, each
-    if slices := [t for t in local if t.sharding == "column_wise"]:
+    if slices := placement.with_strategy(local, "column_wise"):
         mine = inputs_of(inputs, slices)
         outputs, left, got, states = _column_wise.lookup(
             placement, slices, mine, new, scores

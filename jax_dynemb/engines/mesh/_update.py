@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh import _column_wise, _replicated
 from jax_dynemb.engines.mesh._bag_parts import gradient_parts, gradients_of_owner
 from jax_dynemb.engines.mesh._bags import make_bags
@@ -37,7 +37,7 @@ Update = Callable[[States, list[FeatureGradient]], dict[str, TableState]]
 
 def apply_gradients(
     placement: Placement,
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     features: Sequence[FeatureGradient],
     only: ShardedResidual | None,
     states: States,
@@ -56,18 +56,18 @@ def apply_gradients(
       all_fits: make room for any skew, so that ``update`` runs once.
     """
     new = dict(states)
-    copies = [t for t in tables if t.sharding == "replicated"]
+    copies = placement.with_strategy(tables, "replicated")
     if copies:
         mine = _of(features, copies)
         gathered, read = _replicated.gradients(placement.axes, copies, mine, states)
         new |= update(new | read, gathered)
-    slices = [t for t in tables if t.sharding == "column_wise"]
+    slices = placement.with_strategy(tables, "column_wise")
     if slices:
         mine = _of(features, slices)
         received = None if only is None else only.received
         gathered, read = _column_wise.gradients(placement, slices, mine, received, new)
         new |= update(new | read, gathered)
-    split = [t for t in tables if t.sharding == "row_wise"]
+    split = placement.with_strategy(tables, "row_wise")
     if split:
         mine = _of(features, split)
         new = _row_wise(placement, split, mine, only, new, update, all_fits)
@@ -171,7 +171,7 @@ def summed(
 
 
 def _of(
-    features: Sequence[FeatureGradient], tables: Sequence[TableConfig]
+    features: Sequence[FeatureGradient], tables: Sequence[TableSpec]
 ) -> list[FeatureGradient]:
     names = {table.name for table in tables}
     return [f for f in features if f.layout.table in names]

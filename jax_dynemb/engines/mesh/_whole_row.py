@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.shard import step_of
 from jax_dynemb.ops import TableState
@@ -59,10 +59,10 @@ class _RowwiseAdagrad:
 
 def updating(
     placement: Placement,
-    table: TableConfig,
+    table: TableSpec,
     state: TableState,
     given: Mapping[str, jax.Array],
-) -> TableConfig:
+) -> TableSpec:
     """The config of a column-wise table for an update.
 
     Args:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi, ops
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.shard._scores import used_since, words_of
 from jax_dynemb.ops import TableState, check_state, states_of_rows
 
@@ -64,7 +64,7 @@ class _Live(NamedTuple):
 
 
 # The arrays of a table, or of each of its shards with the config that a shard sees.
-Parts = Sequence[tuple[TableConfig, TableState]]
+Parts = Sequence[tuple[TableSpec, TableState]]
 
 
 def export(parts: Parts, query: Query) -> Iterator[Exported]:
@@ -104,7 +104,7 @@ def _removed(parts: Parts, known_keys: np.ndarray) -> np.ndarray:
 
 
 def _live(
-    table: TableConfig, state: TableState, chunk_buckets: int | None, min_score: int
+    table: TableSpec, state: TableState, chunk_buckets: int | None, min_score: int
 ) -> Iterator[_Live]:
     """Keys, scores and slots, range by range; the next range is read ahead."""
     buckets = max(1, min(chunk_buckets or _default_chunk(table), table.local_buckets))
@@ -123,7 +123,7 @@ def _live(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _index_range(
-    table: TableConfig,
+    table: TableSpec,
     num_buckets: int,
     index: jax.Array,
     first: jax.Array,
@@ -132,7 +132,7 @@ def _index_range(
     return ops.export_batch(table, index, first, num_buckets, min_score)
 
 
-def _rows_of(table: TableConfig, state: TableState, live: _Live) -> Exported:
+def _rows_of(table: TableSpec, state: TableState, live: _Live) -> Exported:
     """Reads the rows of some slots; only these travel to the host."""
     n = len(live.slots)
     padded = np.zeros(1 << max(7, (n - 1).bit_length()), np.int32)
@@ -160,7 +160,7 @@ def _nothing() -> _Live:
     return _Live(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.int32))
 
 
-def _default_chunk(table: TableConfig) -> int:
+def _default_chunk(table: TableSpec) -> int:
     widths = [int(np.prod(s.shape, dtype=int)) for s in table.states.values()]
     row_bytes = 4 * (table.dim + sum(widths)) + 20
     bucket_bytes = row_bytes * _ffi.constants()["bucket_capacity"]

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, UInt32
 
 from jax_dynemb import _ffi
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.shard._counters import EVENTS
 from jax_dynemb.ops import TableState, bucket_of, check_state, empty_index, hash_words
@@ -33,7 +34,7 @@ def larger(table: TableConfig, capacity: int) -> TableConfig:
     if factor == 1:
         return table
     while True:
-        # The number of buckets is rounded, see TableConfig: not every multiple is one.
+        # The number of buckets is rounded, see buckets_for: not every multiple is one.
         slots = factor * table.num_slots
         config = dataclasses.replace(table, capacity=slots)
         if config.num_slots == slots:
@@ -41,7 +42,7 @@ def larger(table: TableConfig, capacity: int) -> TableConfig:
         factor += 1
 
 
-def grown_state(table: TableConfig, factor: int, state: TableState) -> TableState:
+def grown_state(table: TableSpec, factor: int, state: TableState) -> TableState:
     """The arrays of a shard with ``factor`` times as many buckets.
 
     Args:
@@ -58,9 +59,7 @@ def grown_state(table: TableConfig, factor: int, state: TableState) -> TableStat
         shape = (table.local_buckets, factor, *of_buckets.shape[2:])
         return jnp.broadcast_to(of_buckets, shape).reshape(-1, *rows.shape[1:])
 
-    grown = dataclasses.replace(
-        table, capacity=factor * table.num_slots, shards=table.shards
-    )
+    grown = dataclasses.replace(table, num_buckets=factor * table.num_buckets)
     return dataclasses.replace(
         state,
         index=_split(state.index, table, factor),
@@ -71,7 +70,7 @@ def grown_state(table: TableConfig, factor: int, state: TableState) -> TableStat
 
 
 def _split(
-    index: UInt32[Array, "buckets 544"], table: TableConfig, factor: int
+    index: UInt32[Array, "buckets 544"], table: TableSpec, factor: int
 ) -> UInt32[Array, "more 544"]:
     """The index in which each key is in its new bucket, at its old place."""
     begin, step = (_ffi.constants()[n] for n in ("keys_word", "slot_words"))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi, ops
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import AnyTable, TableSpec
 from jax_dynemb.engines.shard._scores import PACKED, words_of
 from jax_dynemb.initializers import Given
 from jax_dynemb.ops import (
@@ -36,7 +36,7 @@ class NewRows(NamedTuple):
     unique_ids: bool
 
 
-def insert(table: TableConfig, state: TableState, new: NewRows) -> TableState:
+def insert(table: TableSpec, state: TableState, new: NewRows) -> TableState:
     """See ``Tables.insert``."""
     layout, given = prepare(table, table.name, new.ids)
     written = checked(table, layout, new)
@@ -44,7 +44,7 @@ def insert(table: TableConfig, state: TableState, new: NewRows) -> TableState:
 
 
 def store(
-    table: TableConfig,
+    table: TableSpec,
     state: TableState,
     ids: jax.Array,
     written: Mapping[str, jax.Array],
@@ -69,7 +69,7 @@ def store(
 
 
 def _without_nonfinite(
-    table: TableConfig,
+    table: TableSpec,
     state: TableState,
     ids: jax.Array,
     written: Mapping[str, jax.Array],
@@ -100,7 +100,7 @@ def _not_a_lookup(new: TableState, old: TableState) -> TableState:
 
 
 def _clock_after(
-    table: TableConfig, state: TableState, slots: jax.Array, scores: jax.Array
+    table: TableSpec, state: TableState, slots: jax.Array, scores: jax.Array
 ) -> TableState:
     """No score may lie in the future: the clock moves up to the latest given one.
 
@@ -139,7 +139,7 @@ def same_clock(state: TableState, axes: tuple[str, ...], here: Any) -> TableStat
 
 
 def checked(
-    table: TableConfig, layout: FeatureLayout, new: NewRows
+    table: AnyTable, layout: FeatureLayout, new: NewRows
 ) -> dict[str, jax.Array]:
     """The arrays to write, by name, in the shapes that scatter takes."""
     n = layout.num_ids
@@ -166,9 +166,7 @@ def checked(
     return written
 
 
-def _score_words(
-    table: TableConfig, ids_shape: tuple[int, ...], scores: Any
-) -> jax.Array:
+def _score_words(table: AnyTable, ids_shape: tuple[int, ...], scores: Any) -> jax.Array:
     """Scores as words, within what a live row may have (core/score.h).
 
     Numbers that are known are checked; traced ones are moved to the nearest bound.

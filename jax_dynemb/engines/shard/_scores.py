@@ -13,6 +13,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jax_dynemb import _ffi
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines.shard._counters import counter_values
 from jax_dynemb.ops import TableState
@@ -67,7 +68,7 @@ def next_score(state: TableState) -> int:
 
 
 def used_since(
-    table: TableConfig, state: TableState, scores: np.ndarray, since: int
+    table: TableSpec, state: TableState, scores: np.ndarray, since: int
 ) -> np.ndarray:
     """Which rows a lookup used whose clock was ``since`` or later: bool[n].
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int32
 
 from jax_dynemb import _ffi, ops
 from jax_dynemb._kind_of import kind_of
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import AnyTable, TableSpec
 from jax_dynemb.ops import (
     FeatureGradient,
     FeatureResidual,
@@ -101,7 +101,7 @@ def check_gradients(d_rows: Any) -> None:
         )
 
 
-def check_table(table: TableConfig, residual: FeatureResidual) -> None:
+def check_table(table: AnyTable, residual: FeatureResidual) -> None:
     """Refuses the residual of a feature that another collection has looked up.
 
     Raises:
@@ -131,7 +131,7 @@ def step_of(state: TableState, row: int = 0) -> Int32[Array, ""]:
 
 
 def update_rows(
-    used: Sequence[TableConfig],
+    used: Sequence[TableSpec],
     states: Mapping[str, TableState],
     features: Sequence[FeatureGradient],
     hyper: Mapping[str, Mapping[str, Any]],
@@ -164,14 +164,14 @@ def update_rows(
 
 
 def _of(
-    features: Sequence[FeatureGradient], tables: Sequence[TableConfig]
+    features: Sequence[FeatureGradient], tables: Sequence[TableSpec]
 ) -> list[FeatureGradient]:
     names = {table.name for table in tables}
     return [f for f in features if f.layout.table in names]
 
 
 def _hyper_parameters(
-    tables: Sequence[TableConfig],
+    tables: Sequence[TableSpec],
     states: Mapping[str, TableState],
     given: Mapping[str, Mapping[str, Any]],
 ) -> Float[Array, "tables hyper"]:
@@ -193,7 +193,7 @@ def _hyper_parameters(
 
 
 def _bridge(
-    table: TableConfig, state: TableState, slots: jax.Array, grads: jax.Array
+    table: TableSpec, state: TableState, slots: jax.Array, grads: jax.Array
 ) -> TableState:
     """Reads the touched rows, lets the optimizer update them, writes them back."""
     if table.nonfinite == "skip":

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb.config import TableConfig
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops import FeatureInput, FeatureLayout, FeatureResidual, one_row_each
 
 
@@ -26,7 +26,7 @@ def weighted_features(
     return weighted
 
 
-def reading(table: TableConfig) -> TableConfig:
+def reading(table: TableSpec) -> TableSpec:
     """To read each id's row: a refused id has the initial row, as in the lookup."""
     return dataclasses.replace(
         table, eval_initializer=table.initializer, dtype="float32", pooling=None

@@ -1,0 +1,140 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A table as kernels see it: without features, without a mesh, cheap to derive."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Self
+
+from jax_dynemb import _ffi
+from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
+from jax_dynemb.initializers import Initializer
+from jax_dynemb.optim._base import StateSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Where a table lies in arrays that it shares with others.
+
+    Attributes:
+      arrays: their name in a state.
+      num_buckets: of the arrays.
+      counter_rows: of the arrays.
+      first_bucket: of the table.
+      first_row: of the table's counters.
+    """
+
+    arrays: str
+    num_buckets: int
+    counter_rows: int
+    first_bucket: int
+    first_row: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TableSpec:
+    """One table in the arrays of one device.
+
+    Engines derive specs from a checked ``TableConfig`` and replace their fields; a
+    spec itself checks nothing. Fields without a line here are those of ``TableConfig``.
+
+    Attributes:
+      num_buckets: buckets of the whole table, over all shards.
+      evicts: whether a new key may replace an old row.
+      shards: equal parts that the buckets are cut into; a call sees one of them.
+      block: where in shared arrays the table lies; None if it has its own.
+    """
+
+    name: str
+    dim: int
+    num_buckets: int
+    initializer: Initializer
+    eval_initializer: Initializer
+    optimizer: Any
+    score_strategy: ScoreStrategy
+    evicts: bool
+    pooling: str | None
+    param_dtype: str
+    dtype: str
+    key_dtype: str
+    nonfinite: str
+    hash_seed: int = dataclasses.field(repr=False)
+    shards: int = 1
+    block: Block | None = None
+
+    @classmethod
+    def of(cls, config: TableConfig) -> Self:
+        """Derives the spec of a table that has arrays of its own on one device."""
+        return cls(
+            name=config.name,
+            dim=config.dim,
+            num_buckets=config.num_buckets,
+            initializer=config.initializer,
+            eval_initializer=config.eval_initializer,
+            optimizer=config.optimizer,
+            score_strategy=ScoreStrategy(config.score_strategy),
+            evicts=config.evicts,
+            pooling=config.pooling,
+            param_dtype=config.param_dtype,
+            dtype=config.dtype,
+            key_dtype=config.key_dtype,
+            nonfinite=config.nonfinite,
+            hash_seed=config.hash_seed,
+        )
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of the whole table: ``num_buckets * 128``."""
+        return self.num_buckets * _ffi.constants()["bucket_capacity"]
+
+    @property
+    def local_buckets(self) -> int:
+        """Buckets of one shard; all of them without a mesh."""
+        return self.num_buckets // self.shards
+
+    @property
+    def local_slots(self) -> int:
+        """Slots of one shard."""
+        return self.num_slots // self.shards
+
+    @property
+    def first_slot(self) -> int:
+        """The table's first slot in its arrays."""
+        first = 0 if self.block is None else self.block.first_bucket
+        return first * _ffi.constants()["bucket_capacity"]
+
+    @property
+    def state_name(self) -> str:
+        """The name of the table's arrays in a state."""
+        return self.name if self.block is None else self.block.arrays
+
+    @property
+    def max_shards(self) -> int:
+        """The most shards a table may be cut into, a power of two."""
+        return most_shards(self.num_buckets)
+
+    @property
+    def counter_rows(self) -> int:
+        """Rows of the counter array of one shard."""
+        return self.max_shards // self.shards
+
+    @property
+    def first_row(self) -> int:
+        """The first of its arrays' counter rows that is the table's."""
+        return 0 if self.block is None else self.block.first_row
+
+    @property
+    def own_counters(self) -> slice:
+        """The rows of its arrays' counters that are the table's."""
+        if self.block is None:
+            return slice(None)
+        return slice(self.first_row, self.first_row + self.counter_rows)
+
+    @property
+    def states(self) -> dict[str, StateSpec]:
+        """Optimizer states of a row by name, in the order of the arrays."""
+        return self.optimizer.states(self.dim)
+
+
+AnyTable = TableConfig | TableSpec
