@@ -11,8 +11,8 @@ import pytest
 from jax.sharding import PartitionSpec
 
 import jax_dynemb as jde
-from jax_dynemb.engines.mesh import _wire
-from jax_dynemb.engines.mesh._wire import Piece, Wire
+from jax_dynemb.engines.mesh.exchange import _wire
+from jax_dynemb.engines.mesh.exchange._wire import Piece, Wire
 from jax_dynemb.testing import assert_in_place
 from meshes import collectives, mesh_of
 from support import Twins

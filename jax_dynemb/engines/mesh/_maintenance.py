@@ -19,11 +19,11 @@ from jax_dynemb._seed import table_seed
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import shard
-from jax_dynemb.engines.mesh import _column_wise
 from jax_dynemb.engines.mesh._members import is_here, touched
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._stacks import Stack, states_of
+from jax_dynemb.engines.mesh.strategies import my_columns, with_first_column
 from jax_dynemb.engines.shard import NewRows
 from jax_dynemb.ops import (
     TableState,
@@ -76,7 +76,7 @@ def _empty(
         mine = jnp.stack(seeds)[placement.my_place(stack)]
     state = empty_state(stack.local, mine, stamp)
     if stack.sharding == "column_wise":
-        state = _column_wise.with_first_column(placement, stack.local, state)
+        state = with_first_column(placement, stack.local, state)
     return state
 
 
@@ -111,7 +111,7 @@ def insert(
     def body(state, ids, written):
         mine = _owned(placement, stack, table, ids)
         if stack.sharding == "column_wise":
-            columns = functools.partial(_column_wise.my_columns, placement, stack.local)
+            columns = functools.partial(my_columns, placement, stack.local)
             written = {
                 n: x if n == "scores" else columns(x) for n, x in written.items()
             }

@@ -20,7 +20,6 @@ from jax.sharding import (
     PartitionSpec,
 )
 
-from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.engines.mesh._stacks import Stack, make_stacks, same_stacks
 from jax_dynemb.ops import FeatureLayout, TableState
@@ -117,12 +116,6 @@ class Placement:
     def stacks_of(self, tables: Collection[str]) -> list[Stack]:
         """The arrays of some tables."""
         return [s for s in self.stacks if any(t.name in tables for t in s.tables)]
-
-    def with_strategy(
-        self, specs: Sequence[TableSpec], strategy: str
-    ) -> list[TableSpec]:
-        """Selects the specs of a shard whose arrays are sharded in one way."""
-        return [t for t in specs if self._by_name[t.name].sharding == strategy]
 
     def place_of(self, layout: FeatureLayout) -> int:
         """The place that the table of a feature has in its stack."""

@@ -12,9 +12,9 @@ import numpy as np
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines.mesh._cost import Cost, cost_of, itemsize
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._stacks import Stack
+from jax_dynemb.engines.mesh.exchange import Cost, cost_of, itemsize
 from jax_dynemb.ops import FeatureLayout, one_row_each
 
 

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 
-from jax_dynemb.engines.mesh._route import Route
 from jax_dynemb.ops import FeatureResidual, Stamps
 
 
@@ -20,17 +20,10 @@ class ShardedResidual:
     Attributes:
       features: by name. The slots of a feature of a row-wise table are the numbers of
         its distinct ids on the device; those of a replicated table are slots.
-      route: where distinct ids went; None without row-wise tables.
-      fits: bool[1], whether they all went in the first round.
-      received: by table, the ids that this owner got in it, uint32[places, 2], and
-        their slots, int32[places].
-      bags: by table of which sums travelled, the bags that this owner pooled.
+      kept: by strategy, what its update need not exchange again.
       stamps: of the tables on this device, uint32[1, 4] each.
     """
 
     features: dict[str, FeatureResidual]
-    route: Route | None
-    fits: jax.Array | None
-    received: dict[str, tuple[jax.Array, jax.Array]]
-    bags: dict[str, list[FeatureResidual]]
+    kept: dict[str, Any]
     stamps: Stamps

@@ -14,13 +14,13 @@ from jax.sharding import PartitionSpec
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines import shard
-from jax_dynemb.engines.mesh import _column_wise, _find, _inputs, _replicated
+from jax_dynemb.engines.mesh import _inputs
 from jax_dynemb.engines.mesh._gradients import paired
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._shared import Inputs, Shared, inputs_of
-from jax_dynemb.engines.mesh._split import split_batch
 from jax_dynemb.engines.mesh._stacks import states_of
+from jax_dynemb.engines.mesh.strategies import by_strategy
 from jax_dynemb.ops import TableState
 
 States = dict[str, TableState]
@@ -64,26 +64,12 @@ def find(
 def _local_find(
     placement: Placement, local: Sequence[TableSpec], inputs: Inputs, state: States
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
-    split = placement.with_strategy(local, "row_wise")
-    copies = placement.with_strategy(local, "replicated")
     rows, found, new = {}, {}, dict(state)
-    if split:
-        batch, bags = split_batch(placement, split, inputs_of(inputs, split))
-        rows, found, states = _find.find(batch, bags, new)
-        new |= states
-    if copies:
-        mine = inputs_of(inputs, copies)
-        outputs, states = _replicated.find(copies, mine, new)
-        new |= states
-        for (layout, _), output in zip(mine, outputs, strict=True):
-            rows[layout.feature] = output["rows"]
-            found[layout.feature] = output["found"]
-    if slices := placement.with_strategy(local, "column_wise"):
-        mine = inputs_of(inputs, slices)
-        outputs, flags, states = _column_wise.find(placement, slices, mine, new)
-        new |= states
-        for (layout, _), row, flag in zip(mine, outputs, flags, strict=True):
-            rows[layout.feature], found[layout.feature] = row, flag
+    for _, strategy, tables in by_strategy(placement, local):
+        result = strategy.find(placement, tables, inputs_of(inputs, tables), new)
+        rows |= result.rows
+        found |= result.found
+        new |= result.states
     return rows, found, new
 
 

@@ -14,20 +14,17 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from jax_dynemb import ops
-from jax_dynemb.engines.mesh import _column_wise, _lookup, _replicated
-from jax_dynemb.engines.mesh import _update as _sharded_update
 from jax_dynemb.engines.mesh._gradients import joined, paired, specs_of, stacked_axes
 from jax_dynemb.engines.mesh._members import hyper_of_my_place, of_my_place, touched
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._residual import ShardedResidual
 from jax_dynemb.engines.mesh._shared import Inputs, Shared, inputs_of
-from jax_dynemb.engines.mesh._split import split_batch
 from jax_dynemb.engines.mesh._stacks import Stack, states_of
-from jax_dynemb.engines.mesh._whole_row import updating
+from jax_dynemb.engines.mesh.strategies import Update, by_strategy, strategy_of
 from jax_dynemb.engines.shard import RowGradients, update_rows
 from jax_dynemb.ops import (
-    FeatureResidual,
+    FeatureGradient,
     Rows,
     Stamps,
     TableState,
@@ -80,55 +77,19 @@ def _local_lookup(
     state: States,
     scores: Mapping[str, jax.Array],
 ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
-    local = [s.local for s in used]
-    split = placement.with_strategy(local, "row_wise")
-    copies = placement.with_strategy(local, "replicated")
-    rows, residuals, new = {}, {}, dict(state)
-    route, fits, received, pooled = None, None, {}, {}
-    if split:
-        mine = inputs_of(inputs, split)
-        batch, bags = split_batch(placement, split, mine)
-        looked = _lookup.lookup(batch, bags, new, scores)
-        new |= looked.states
-        route = looked.route
-        fits = None if looked.fits is None else looked.fits[None]
-        distinct = batch.sections.tables if batch else ()
-        received = dict(zip((t.name for t in distinct), looked.received, strict=True))
-        pooled = {s.table.name: [] for s in bags.sections}
-        for section, one in zip(bags.sections, looked.bags, strict=True):
-            pooled[section.table.name].append(one)
-        for layout, given in mine:
-            rows[layout.feature], scale = looked.outputs[layout.feature]
-            # The route knows the distinct ids; slots stay with the owners.
-            none = jnp.zeros(layout.num_ids, jnp.int32)
-            residuals[layout.feature] = FeatureResidual(
-                given.ids, none, given.offsets, given.weights, scale, layout
-            )
-    if copies:
-        mine = inputs_of(inputs, copies)
-        outputs, left, states = _replicated.lookup(
-            placement.axes, copies, mine, new, scores
-        )
-        new |= states
-        for (layout, _), row, each in zip(mine, outputs, left, strict=True):
-            rows[layout.feature], residuals[layout.feature] = row, each
-    if slices := placement.with_strategy(local, "column_wise"):
-        mine = inputs_of(inputs, slices)
-        outputs, left, got, states = _column_wise.lookup(
-            placement, slices, mine, new, scores
-        )
-        new |= states
-        received |= got
-        for (layout, _), row, each in zip(mine, outputs, left, strict=True):
-            rows[layout.feature], residuals[layout.feature] = row, each
-    shaped = {
-        layout.feature: rows[layout.feature].reshape(*layout.rows_shape, -1)
-        for layout, _ in inputs
-    }
-    names = [layout.feature for layout, _ in inputs]
-    ordered = OrderedDict((name, residuals[name]) for name in names)
+    rows, features, kept, new = {}, {}, {}, dict(state)
+    for name, strategy, tables in by_strategy(placement, [s.local for s in used]):
+        mine = inputs_of(inputs, tables)
+        result = strategy.lookup(placement, tables, mine, new, scores)
+        rows |= result.rows
+        features |= result.features
+        kept[name] = result.kept
+        new |= result.states
+    layouts = [layout for layout, _ in inputs]
+    shaped = {f.feature: rows[f.feature].reshape(*f.rows_shape, -1) for f in layouts}
+    ordered = OrderedDict((f.feature, features[f.feature]) for f in layouts)
     none = Stamps((), ())  # known when the counters are
-    return shaped, ShardedResidual(ordered, route, fits, received, pooled, none), new
+    return shaped, ShardedResidual(ordered, kept, none), new
 
 
 def _stamps_of(names: Sequence[str], states: States) -> Stamps:
@@ -162,18 +123,15 @@ def apply_gradients(
         def update(states, features):
             names = {f.layout.table for f in features}
             mine = [
-                updating(placement, s.local, state[s.name], given[s.name])
-                if s.sharding == "column_wise"
-                else s.local
+                strategy_of(placement, s.local).for_update(
+                    placement, s.local, state[s.name], given[s.name]
+                )
                 for s in used
                 if s.name in names
             ]
             return dict(states) | update_rows(mine, states, features, given, stamps)
 
-        local = [s.local for s in used]
-        new = _sharded_update.apply_gradients(
-            placement, local, features, only, state, update
-        )
+        new = _apply(placement, used, features, only, state, update)
         return touched(placement, used, names, state, new)
 
     specs = placement.state_specs(used)
@@ -183,6 +141,27 @@ def apply_gradients(
         body, (specs, residual_specs, gradient_specs, hyper_specs), specs
     )
     return dict(state) | run(states_of(state, used), residuals, gradients, numbers)
+
+
+def _apply(
+    placement: Placement,
+    used: Sequence[Stack],
+    features: Sequence[FeatureGradient],
+    only: ShardedResidual | None,
+    state: States,
+    update: Update,
+    all_fits: bool = False,
+) -> States:
+    """Brings gradients to the rows' owners; ``only`` is the residual, if it is one."""
+    new = dict(state)
+    for name, strategy, tables in by_strategy(placement, [s.local for s in used]):
+        names = {table.name for table in tables}
+        mine = [f for f in features if f.layout.table in names]
+        kept = None if only is None else only.kept.get(name)
+        new = strategy.apply_gradients(
+            placement, tables, mine, kept, new, update, all_fits
+        )
+    return new
 
 
 def _check_stamps(
@@ -226,9 +205,7 @@ def reduce_gradients(
             result.update({name: RowGradients(*pair) for name, pair in sums.items()})
             return dict(states) | new
 
-        new = _sharded_update.apply_gradients(
-            placement, local, features, None, state, reduce, all_fits=True
-        )
+        new = _apply(placement, used, features, None, state, reduce, all_fits=True)
         return result, new
 
     specs = placement.state_specs(used)

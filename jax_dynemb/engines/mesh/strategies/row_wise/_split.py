@@ -7,10 +7,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.engines.mesh._bags import Bags, make_bags
-from jax_dynemb.engines.mesh._batch import Batch, Input, make_batch
-from jax_dynemb.engines.mesh._cost import cost_of
 from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh.exchange import (
+    Bags,
+    Batch,
+    Input,
+    cost_of,
+    make_bags,
+    make_batch,
+)
 
 
 def split_batch(

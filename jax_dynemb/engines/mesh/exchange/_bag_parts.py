@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb.engines.mesh._bags import Bags, Section
-from jax_dynemb.engines.mesh._batch import Input, mean_scale
+from jax_dynemb.engines.mesh.exchange._bags import Bags, Section
+from jax_dynemb.engines.mesh.exchange._batch import Input, mean_scale
 from jax_dynemb.ops import (
     FeatureGradient,
     FeatureInput,

@@ -11,29 +11,29 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb import ops
-from jax_dynemb.engines.mesh._bag_parts import (
+from jax_dynemb.engines.mesh.exchange import (
+    Bags,
+    Batch,
+    Route,
+    Window,
+    add_rows,
+    exchange_arrays,
+    finished,
     found_here,
     found_parts,
-    inputs_of_owner,
-    outputs,
-    parts_to_owners,
-)
-from jax_dynemb.engines.mesh._bags import Bags
-from jax_dynemb.engines.mesh._batch import Batch, add_rows, finished, zero_sums
-from jax_dynemb.engines.mesh._exchange import (
-    Window,
-    exchange,
-    places_of,
-    send_ids,
-    wire_of,
-)
-from jax_dynemb.engines.mesh._rounds import (
     further_rounds,
     inputs_of_ids,
+    inputs_of_owner,
     on_the_wire,
+    outputs,
+    parts_to_owners,
+    places_of,
+    route,
     send_first,
+    send_ids,
+    wire_of,
+    zero_sums,
 )
-from jax_dynemb.engines.mesh._route import Route, route
 from jax_dynemb.ops import TableState
 
 States = Mapping[str, TableState]
@@ -99,11 +99,11 @@ def _sums_alone(
     bags: Bags, states: States
 ) -> tuple[ByFeature, ByFeature, dict[str, TableState]]:
     """Of features whose sums travel, when there are no others."""
-    inputs = inputs_of_owner(bags, exchange(parts_to_owners(bags), bags.axes))
+    inputs = inputs_of_owner(bags, exchange_arrays(parts_to_owners(bags), bags.axes))
     wire = bags.wire()
     owned, new = ops.find(bags.tables, states, inputs, wire.places)
     sums = wire.exchange([o["rows"] for o in owned])
-    flags = exchange(found_parts(bags, inputs, _found(owned)), bags.axes)
+    flags = exchange_arrays(found_parts(bags, inputs, _found(owned)), bags.axes)
     rows = outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
     found = found_here(bags, flags)
     return {name: row for name, (row, _) in rows.items()}, found, dict(states) | new
@@ -132,7 +132,7 @@ def _round(
     arrays = wire.exchange([o["rows"] for o in owned])
     parts = [x.reshape(sections.shards, -1) for x in _found(owned[:count])]
     parts += found_parts(bags, inputs, _found(owned[count:]))
-    answers = exchange(parts, sections.axes)
+    answers = exchange_arrays(parts, sections.axes)
     places = places_of(sections, found, window)
     flags = [
         flag | jnp.take(answer.reshape(-1), place, mode="fill", fill_value=0)

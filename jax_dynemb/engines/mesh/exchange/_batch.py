@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.engines.mesh._exchange import Sections, capacity_of
 from jax_dynemb.engines.mesh._placement import Placement
-from jax_dynemb.engines.mesh._wire import Wire
+from jax_dynemb.engines.mesh.exchange._send_ids import Sections, capacity_of
+from jax_dynemb.engines.mesh.exchange._wire import Wire
 from jax_dynemb.ops import (
     FeatureInput,
     FeatureLayout,

@@ -10,37 +10,43 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jax_dynemb import ops
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.engines.mesh._batch import Input, mean_scale
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh.exchange import Input, mean_scale
+from jax_dynemb.engines.mesh.strategies._rows_of_ids import of_rows, slots_of
+from jax_dynemb.engines.mesh.strategies._strategy import (
+    Found,
+    LookedUp,
+    States,
+    Update,
+)
 from jax_dynemb.ops import (
     FeatureGradient,
     FeatureInput,
     FeatureResidual,
-    SharedRows,
     TableState,
     as_words,
     one_row_each,
 )
 
-States = Mapping[str, TableState]
-
 
 def lookup(
-    axes: tuple[str, ...],
+    placement: Placement,
     tables: Sequence[TableSpec],
     inputs: Sequence[Input],
     states: States,
     scores: Mapping[str, jax.Array],
-) -> tuple[list[jax.Array], list[FeatureResidual], dict[str, TableState]]:
-    """Training lookup: every copy inserts the unseen ids of all devices."""
+) -> LookedUp:
+    """See ``Strategy``: every copy inserts the unseen ids of all devices."""
     everywhere = []
     for layout, given in inputs:
-        ids = jax.lax.all_gather(as_words(given.ids), axes, tiled=True)
+        ids = jax.lax.all_gather(as_words(given.ids), placement.axes, tiled=True)
         slots_only = one_row_each(layout.feature, layout.table, ids.shape[0], "no_rows")
         everywhere.append((slots_only, FeatureInput(ids, None, None)))
     given = jnp.stack([scores[t.name] for t in tables])
@@ -48,31 +54,68 @@ def lookup(
     # A refused id has its initial row, as in any lookup.
     reading = [dataclasses.replace(t, eval_initializer=t.initializer) for t in tables]
     outputs, states = ops.find(reading, states, inputs)
-    residuals = []
+    rows, features = {}, {}
     for (layout, given), output in zip(inputs, outputs, strict=True):
         scale = mean_scale(layout, given) if layout.pooling == "mean" else None
-        residuals.append(
-            FeatureResidual(
-                given.ids, output["slots"], given.offsets, given.weights, scale, layout
-            )
+        rows[layout.feature] = output["rows"]
+        features[layout.feature] = FeatureResidual(
+            given.ids, output["slots"], given.offsets, given.weights, scale, layout
         )
-    return [output["rows"] for output in outputs], residuals, states
+    return LookedUp(rows, features, (), states)
 
 
 def find(
-    tables: Sequence[TableSpec], inputs: Sequence[Input], states: States
-) -> tuple[list[dict[str, jax.Array]], dict[str, TableState]]:
-    """Serving lookup: each device asks its own copy."""
-    return ops.find(tables, states, inputs)
+    placement: Placement,
+    tables: Sequence[TableSpec],
+    inputs: Sequence[Input],
+    states: States,
+) -> Found:
+    """See ``Strategy``: each device reads its own copy."""
+    del placement
+    outputs, states = ops.find(tables, states, inputs)
+    by_feature = {
+        layout.feature: o for (layout, _), o in zip(inputs, outputs, strict=True)
+    }
+    return Found(
+        {name: output["rows"] for name, output in by_feature.items()},
+        {name: output["found"] for name, output in by_feature.items()},
+        states,
+    )
 
 
-def gradients(
+def apply_gradients(
+    placement: Placement,
+    tables: Sequence[TableSpec],
+    features: Sequence[FeatureGradient],
+    kept: Any,
+    states: States,
+    update: Update,
+    all_fits: bool,
+) -> dict[str, TableState]:
+    """See ``Strategy``: every copy gets the sums of each device."""
+    del kept, all_fits
+    gathered, new = _gathered(placement.axes, tables, features, states)
+    return update(dict(states) | new, gathered)
+
+
+def for_update(
+    placement: Placement,
+    table: TableSpec,
+    state: TableState,
+    hyper: Mapping[str, jax.Array],
+) -> TableSpec:
+    """See ``Strategy``."""
+    del placement, state, hyper
+    return table
+
+
+def _gathered(
     axes: tuple[str, ...],
     tables: Sequence[TableSpec],
     features: Sequence[FeatureGradient],
     states: States,
 ) -> tuple[list[FeatureGradient], dict[str, TableState]]:
-    """For each table the rows' gradients of all devices, each device's summed."""
+    """Gathers each table's gradients of all devices, summed by row on each device."""
     reduced, states = ops.reduce(tables, states, features, counts_step=False)
     result = []
     for table in tables:
@@ -88,25 +131,3 @@ def gradients(
         slots, states = slots_of(table, states, ids)
         result.append(of_rows(table, ids, slots, sums))
     return result, states
-
-
-def slots_of(
-    table: TableSpec, states: States, ids: jax.Array
-) -> tuple[jax.Array, dict[str, TableState]]:
-    """The slots of ids, negative where an id is not stored."""
-    layout = one_row_each(table.name, table.name, ids.shape[0])
-    inputs = [(layout, FeatureInput(ids, None, None))]
-    (output,), new = ops.find([table], states, inputs)
-    return output["slots"], dict(states) | new
-
-
-def of_rows(
-    table: TableSpec,
-    ids: jax.Array,
-    slots: jax.Array,
-    gradients: jax.Array,
-    place: SharedRows | None = None,
-) -> FeatureGradient:
-    """Gradients of rows, with no bags left."""
-    layout = one_row_each(table.name, table.name, ids.shape[0])
-    return FeatureGradient(layout, gradients, ids, slots, None, None, None, place)

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.engines.mesh._route import Route
-from jax_dynemb.engines.mesh._wire import Piece, Wire
+from jax_dynemb.engines.mesh.exchange._route import Route
+from jax_dynemb.engines.mesh.exchange._wire import Piece, Wire
 from jax_dynemb.ops import Part, bucket_of, hash_by, hash_factors, padding
 
 Axes = tuple[str, ...]
@@ -153,7 +153,7 @@ def _cut(sections: Sections, of_places: jax.Array) -> list[jax.Array]:
     return [of_places[:, b:e] for b, e in zip(begins, ends, strict=True)]
 
 
-def exchange(parts: Sequence[jax.Array], axes: Axes) -> list[jax.Array]:
+def exchange_arrays(parts: Sequence[jax.Array], axes: Axes) -> list[jax.Array]:
     """One all_to_all of [shards, places, ...] arrays; one for each dtype."""
     result: dict[int, jax.Array] = {}
     for dtype in dict.fromkeys(part.dtype for part in parts):
@@ -198,7 +198,7 @@ def send_ids_and_uses(
         here = jnp.where(positions < n, uses[number[positions]], jnp.uint32(0))
         cut = _cut(sections, here)
         parts += [cut[t] for t in counted]
-    received, *rest = exchange([*parts, *others], sections.axes)
+    received, *rest = exchange_arrays([*parts, *others], sections.axes)
     flat = [each.reshape(-1, 2) for each in _cut(sections, received)]
     uses = [each.reshape(-1) for each in rest[: len(counted)]]
     return flat, dict(zip(counted, uses, strict=True)), rest[len(counted) :]

@@ -13,29 +13,33 @@ import jax.numpy as jnp
 from jax_dynemb import ops
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
-from jax_dynemb.engines.mesh._bag_parts import (
-    inputs_of_owner,
-    outputs,
-    parts_to_owners,
-    residuals_of_owner,
-)
-from jax_dynemb.engines.mesh._bags import Bags
-from jax_dynemb.engines.mesh._batch import Batch, add_rows, finished, zero_sums
-from jax_dynemb.engines.mesh._counters import add_uses, count_exchange, same_lookup
-from jax_dynemb.engines.mesh._exchange import (
+from jax_dynemb.engines.mesh.exchange import (
+    Bags,
+    Batch,
+    Route,
     Window,
-    exchange,
-    places_of,
-    send_ids_and_uses,
-    wire_of,
-)
-from jax_dynemb.engines.mesh._rounds import (
+    add_rows,
+    exchange_arrays,
+    finished,
     further_rounds,
     inputs_of_ids,
+    inputs_of_owner,
     on_the_wire,
+    outputs,
+    parts_to_owners,
+    places_of,
+    residuals_of_owner,
+    route,
     send_first,
+    send_ids_and_uses,
+    wire_of,
+    zero_sums,
 )
-from jax_dynemb.engines.mesh._route import Route, route
+from jax_dynemb.engines.mesh.strategies.row_wise._round_counters import (
+    add_uses,
+    count_exchange,
+    same_lookup,
+)
 from jax_dynemb.ops import FeatureResidual, TableState
 
 States = Mapping[str, TableState]
@@ -43,8 +47,8 @@ Carry = tuple[list[jax.Array], dict[str, TableState]]  # rows by feature so far,
 
 
 @dataclasses.dataclass(frozen=True)
-class Looked:
-    """What a lookup of a batch gives.
+class Rounds:
+    """The results of all rounds of a lookup.
 
     Attributes:
       route: where the ids went.
@@ -65,8 +69,8 @@ class Looked:
 
 def lookup(
     batch: Batch | None, bags: Bags, states: States, scores: Mapping[str, jax.Array]
-) -> Looked:
-    """Training lookup of the row-wise tables.
+) -> Rounds:
+    """Looks up the row-wise tables and inserts unseen ids.
 
     Args:
       batch: of the features whose rows travel, if there are any.
@@ -105,19 +109,19 @@ def lookup(
     for (layout, _), result in zip(batch.inputs, finished(batch, total), strict=True):
         results[layout.feature] = result
     received = list(zip(ids, slots, strict=True))
-    return Looked(found, fits, received, kept, results, new)
+    return Rounds(found, fits, received, kept, results, new)
 
 
-def _sums_alone(bags: Bags, states: States, scores: Mapping[str, jax.Array]) -> Looked:
+def _sums_alone(bags: Bags, states: States, scores: Mapping[str, jax.Array]) -> Rounds:
     """Of features whose sums travel, when there are no others."""
-    arrived = exchange(parts_to_owners(bags), bags.axes)
+    arrived = exchange_arrays(parts_to_owners(bags), bags.axes)
     inputs = inputs_of_owner(bags, arrived)
     wire, tables = bags.wire(), bags.tables
     owned, new, _ = ops.lookup(tables, states, inputs, _of(scores, tables), wire.places)
     sums = wire.exchange([o["rows"] for o in owned])
     kept = residuals_of_owner(inputs, [o["slots"] for o in owned])
     results = outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
-    return Looked(None, None, [], kept, results, dict(states) | new)
+    return Rounds(None, None, [], kept, results, dict(states) | new)
 
 
 def _later_round(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +20,17 @@ import jax.numpy as jnp
 from jax_dynemb import ops
 from jax_dynemb._ffi import code
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.engines.mesh._batch import Input, mean_scale
 from jax_dynemb.engines.mesh._placement import Placement
-from jax_dynemb.engines.mesh._replicated import slots_of
-from jax_dynemb.engines.mesh._wire import Piece, Wire
+from jax_dynemb.engines.mesh.exchange import Input, Piece, Wire, mean_scale
+from jax_dynemb.engines.mesh.strategies import _whole_row
+from jax_dynemb.engines.mesh.strategies._rows_of_ids import slots_of
+from jax_dynemb.engines.mesh.strategies._strategy import (
+    ByFeature,
+    Found,
+    LookedUp,
+    States,
+    Update,
+)
 from jax_dynemb.ops import (
     FeatureGradient,
     FeatureInput,
@@ -32,7 +40,7 @@ from jax_dynemb.ops import (
     as_words,
 )
 
-States = Mapping[str, TableState]
+# By table: the ids of all devices, and their slots here.
 Received = dict[str, tuple[jax.Array, jax.Array]]
 
 
@@ -42,20 +50,8 @@ def lookup(
     inputs: Sequence[Input],
     states: States,
     scores: Mapping[str, jax.Array],
-) -> tuple[list[jax.Array], list[FeatureResidual], Received, dict[str, TableState]]:
-    """Training lookup.
-
-    Args:
-      placement: of the collection.
-      tables: column-wise tables, as a shard sees them.
-      inputs: the features of this device.
-      states: of this device.
-      scores: by table.
-
-    Returns:
-      Rows of this device's bags, all columns; what is left for the update: by feature,
-      and by table the ids of all devices with their slots here; and the states.
-    """
+) -> LookedUp:
+    """See ``Strategy``; it keeps ``Received``."""
     everywhere = [_everywhere(placement, *each) for each in inputs]
     given = jnp.stack([scores[t.name] for t in tables])
     sent, wire = _on_the_wire(placement, tables, inputs)
@@ -67,7 +63,8 @@ def lookup(
         ids = jnp.concatenate([as_words(everywhere[n][1].ids) for n in mine])
         slots = jnp.concatenate([outputs[n]["slots"] for n in mine])
         received[table.name] = (ids, slots)
-    return rows, [_residual(*each) for each in inputs], received, states
+    features = {layout.feature: _residual(layout, each) for layout, each in inputs}
+    return LookedUp(_by_feature(inputs, rows), features, received, states)
 
 
 def find(
@@ -75,31 +72,61 @@ def find(
     tables: Sequence[TableSpec],
     inputs: Sequence[Input],
     states: States,
-) -> tuple[list[jax.Array], list[jax.Array], dict[str, TableState]]:
-    """Serving lookup: rows, and found (uint8[num_ids]), by feature; the states."""
+) -> Found:
+    """See ``Strategy``."""
     everywhere = [_everywhere(placement, *each) for each in inputs]
     sent, wire = _on_the_wire(placement, tables, inputs)
     outputs, new = ops.find(sent, states, everywhere, wire.places)
     rows = _whole_rows(tables, inputs, wire, [o["rows"] for o in outputs])
     me = jax.lax.axis_index(placement.axes)
     found = [o["found"].reshape(placement.shards, -1)[me] for o in outputs]
-    return rows, found, new
+    return Found(_by_feature(inputs, rows), _by_feature(inputs, found), new)
 
 
-def gradients(
+def apply_gradients(
+    placement: Placement,
+    tables: Sequence[TableSpec],
+    features: Sequence[FeatureGradient],
+    kept: Any,
+    states: States,
+    update: Update,
+    all_fits: bool,
+) -> dict[str, TableState]:
+    """See ``Strategy``: gradients travel as the columns of each device."""
+    del all_fits
+    mine, new = _gradients(placement, tables, features, kept, states)
+    return update(dict(states) | new, mine)
+
+
+def for_update(
+    placement: Placement,
+    table: TableSpec,
+    state: TableState,
+    hyper: Mapping[str, jax.Array],
+) -> TableSpec:
+    """See ``Strategy``: row-wise Adagrad needs the squares of all columns."""
+    return _whole_row.for_update(placement, table, state, hyper)
+
+
+def _by_feature(inputs: Sequence[Input], arrays: Sequence[jax.Array]) -> ByFeature:
+    names = [layout.feature for layout, _ in inputs]
+    return dict(zip(names, arrays, strict=True))
+
+
+def _gradients(
     placement: Placement,
     tables: Sequence[TableSpec],
     features: Sequence[FeatureGradient],
     received: Received | None,
     states: States,
 ) -> tuple[list[FeatureGradient], dict[str, TableState]]:
-    """The gradients of all devices in the columns of this one.
+    """Exchanges gradients: those of all devices in the columns of this one.
 
     Args:
       placement: of the collection.
       tables: column-wise tables, as a shard sees them.
       features: gradients of this device, all columns.
-      received: what ``lookup`` left, if they are those of one lookup.
+      received: what ``lookup`` kept, if they are those of one lookup.
       states: of this device.
     """
     ordered = [f for t in tables for f in features if f.layout.table == t.name]

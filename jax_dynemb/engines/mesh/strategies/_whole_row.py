@@ -57,23 +57,23 @@ class _RowwiseAdagrad:
         return rows - rate[:, None] * grads, {"sum_of_squares": total}, extra
 
 
-def updating(
+def for_update(
     placement: Placement,
     table: TableSpec,
     state: TableState,
-    given: Mapping[str, jax.Array],
+    hyper: Mapping[str, jax.Array],
 ) -> TableSpec:
-    """The config of a column-wise table for an update.
+    """Returns the spec of a column-wise table for an update.
 
     Args:
       placement: of the collection.
       table: as a shard sees it.
       state: before the update.
-      given: hyper-parameters of this step that are not the optimizer's own.
+      hyper: hyper-parameters of this step that are not the optimizer's own.
     """
     if getattr(table.optimizer, "kind", None) != "rowwise_adagrad":
         return table
-    hyper = table.optimizer.hyper_parameters(step_of(state)) | dict(given)
+    numbers = table.optimizer.hyper_parameters(step_of(state)) | dict(hyper)
     columns = table.dim * placement.shards
-    whole = _RowwiseAdagrad(table.optimizer, placement.axes, columns, hyper)
+    whole = _RowwiseAdagrad(table.optimizer, placement.axes, columns, numbers)
     return dataclasses.replace(table, optimizer=whole)

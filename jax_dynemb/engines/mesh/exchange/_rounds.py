@@ -17,9 +17,13 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.engines.mesh._batch import Batch, Input
-from jax_dynemb.engines.mesh._exchange import Window, next_window, send_ids_and_uses
-from jax_dynemb.engines.mesh._route import Route
+from jax_dynemb.engines.mesh.exchange._batch import Batch, Input
+from jax_dynemb.engines.mesh.exchange._route import Route
+from jax_dynemb.engines.mesh.exchange._send_ids import (
+    Window,
+    next_window,
+    send_ids_and_uses,
+)
 from jax_dynemb.ops import FeatureInput, one_row_each, padding
 
 T = TypeVar("T")

@@ -1,0 +1,123 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The interface of a sharding strategy: what one device runs inside shard_map."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh.exchange import Input
+from jax_dynemb.ops import FeatureGradient, FeatureResidual, TableState
+
+States = Mapping[str, TableState]
+ByFeature = dict[str, jax.Array]
+# Updates the tables of these gradients once: (states, gradients) -> states.
+Update = Callable[[States, list[FeatureGradient]], dict[str, TableState]]
+
+
+@dataclasses.dataclass(frozen=True)
+class LookedUp:
+    """The result of a training lookup on one device.
+
+    Attributes:
+      rows: by feature, one row a bag, or one an id without pooling.
+      features: by feature, what the update needs of this device's ids.
+      kept: what the update of this lookup need not exchange again; a pytree.
+      states: the new states.
+    """
+
+    rows: ByFeature
+    features: dict[str, FeatureResidual]
+    kept: Any
+    states: dict[str, TableState]
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The result of a serving lookup on one device.
+
+    Attributes:
+      rows: by feature, as in ``LookedUp``.
+      found: by feature, uint8[num_ids], whether an id is stored.
+      states: the states; only counters may differ.
+    """
+
+    rows: ByFeature
+    found: ByFeature
+    states: dict[str, TableState]
+
+
+class Strategy(Protocol):
+    """Lookups and updates of the tables that are sharded in one way.
+
+    Modules of this package implement it. All arguments are those of one device:
+    ``tables`` as a shard sees them, the features of its part of the batch, its shard
+    of the states.
+    """
+
+    def lookup(
+        self,
+        placement: Placement,
+        tables: Sequence[TableSpec],
+        inputs: Sequence[Input],
+        states: States,
+        scores: Mapping[str, jax.Array],
+    ) -> LookedUp:
+        """Looks up rows and inserts unseen ids; ``scores`` has one for each table."""
+        ...
+
+    def find(
+        self,
+        placement: Placement,
+        tables: Sequence[TableSpec],
+        inputs: Sequence[Input],
+        states: States,
+    ) -> Found:
+        """Looks up rows without insertion."""
+        ...
+
+    def apply_gradients(
+        self,
+        placement: Placement,
+        tables: Sequence[TableSpec],
+        features: Sequence[FeatureGradient],
+        kept: Any,
+        states: States,
+        update: Update,
+        all_fits: bool,
+    ) -> dict[str, TableState]:
+        """Updates every row that the features touched on any device, once.
+
+        Args:
+          placement: of the collection.
+          tables: those of the features.
+          features: gradients of this device.
+          kept: ``LookedUp.kept`` if all features are of one lookup, else None.
+          states: of this device.
+          update: updates tables by their optimizers.
+          all_fits: make room for any skew, so that ``update`` runs once.
+        """
+        ...
+
+    def for_update(
+        self,
+        placement: Placement,
+        table: TableSpec,
+        state: TableState,
+        hyper: Mapping[str, jax.Array],
+    ) -> TableSpec:
+        """Returns the spec that ``update`` takes for a table.
+
+        Args:
+          placement: of the collection.
+          table: as a shard sees it.
+          state: before the update.
+          hyper: hyper-parameters of this step that are not the optimizer's own.
+        """
+        ...

@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables whose buckets are split over the devices, the strategy ``"row_wise"``.
+
+The owner of an id is the device that holds its bucket. Distinct ids travel to their
+owners, and rows or sums of bags travel back; gradients take the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh.exchange import Input
+from jax_dynemb.engines.mesh.strategies._strategy import Found, LookedUp, States
+from jax_dynemb.engines.mesh.strategies.row_wise import _find_rounds, _lookup_rounds
+from jax_dynemb.engines.mesh.strategies.row_wise._kept import Kept
+from jax_dynemb.engines.mesh.strategies.row_wise._split import split_batch
+from jax_dynemb.engines.mesh.strategies.row_wise._update_rounds import (
+    apply_gradients as apply_gradients,
+)
+from jax_dynemb.ops import FeatureResidual, TableState
+
+
+def lookup(
+    placement: Placement,
+    tables: Sequence[TableSpec],
+    inputs: Sequence[Input],
+    states: States,
+    scores: Mapping[str, jax.Array],
+) -> LookedUp:
+    """See ``Strategy``; it keeps ``Kept``."""
+    batch, bags = split_batch(placement, tables, inputs)
+    done = _lookup_rounds.lookup(batch, bags, states, scores)
+    fits = None if done.fits is None else done.fits[None]
+    distinct = batch.sections.tables if batch else ()
+    received = dict(zip((t.name for t in distinct), done.received, strict=True))
+    pooled: dict[str, list[FeatureResidual]] = {}
+    for section, one in zip(bags.sections, done.bags, strict=True):
+        pooled.setdefault(section.table.name, []).append(one)
+    rows, features = {}, {}
+    for layout, given in inputs:
+        rows[layout.feature], scale = done.outputs[layout.feature]
+        # The route knows the distinct ids; slots stay with the owners.
+        none = jnp.zeros(layout.num_ids, jnp.int32)
+        features[layout.feature] = FeatureResidual(
+            given.ids, none, given.offsets, given.weights, scale, layout
+        )
+    kept = Kept(done.route, fits, received, pooled)
+    return LookedUp(rows, features, kept, done.states)
+
+
+def find(
+    placement: Placement,
+    tables: Sequence[TableSpec],
+    inputs: Sequence[Input],
+    states: States,
+) -> Found:
+    """See ``Strategy``."""
+    batch, bags = split_batch(placement, tables, inputs)
+    return Found(*_find_rounds.find(batch, bags, states))
+
+
+def for_update(
+    placement: Placement,
+    table: TableSpec,
+    state: TableState,
+    hyper: Mapping[str, jax.Array],
+) -> TableSpec:
+    """See ``Strategy``."""
+    del placement, state, hyper
+    return table
