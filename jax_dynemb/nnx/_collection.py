@@ -25,7 +25,7 @@ class EmbeddingBagCollection(TableModule):
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
-      options: ``share_arrays``, ``exchange_factor``, ``exchange_dtype`` and
+      options: ``share_arrays``, ``plan``, ``exchange_factor``, ``exchange_dtype`` and
         ``exchange_pooled`` of ``jde.Tables``.
 
     Example:
@@ -85,7 +85,7 @@ class EmbeddingCollection(TableModule):
       rngs: the seed of the initial rows is drawn from ``rngs.params()``.
       mesh: devices to shard the rows over, or None.
       axis: the mesh axis for it, or several; all axes if None.
-      options: ``share_arrays``, ``exchange_factor``, ``exchange_dtype`` and
+      options: ``share_arrays``, ``plan``, ``exchange_factor``, ``exchange_dtype`` and
         ``exchange_pooled`` of ``jde.Tables``.
 
     Raises:

@@ -18,6 +18,7 @@ from jax.core import Tracer
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import Catalog, Engine
+from jax_dynemb.engines.mesh import Plan
 from jax_dynemb.engines.shard import customized
 from jax_dynemb.jagged import Jagged
 from jax_dynemb.ops import TableState
@@ -81,6 +82,26 @@ def check_mesh(mesh: Any, axis: Any, axis_name: Any, share_arrays: bool) -> None
         raise ValueError(
             "share_arrays=True is for one device. On a mesh tables of one shape "
             "share arrays if their TableConfig has sharding='table_wise'."
+        )
+
+
+def check_plan(plan: Any, mesh: Any, axis_name: Any) -> None:
+    """Refuses a plan that is none, or that has no devices.
+
+    Raises:
+      TypeError: it is no plan.
+      ValueError: there is no mesh.
+    """
+    if not isinstance(plan, Plan):
+        raise TypeError(
+            f"plan must be a jde.Plan, not {kind_of(plan)}: call "
+            "jde.Tables(tables, mesh=...).plan(), or write "
+            "jde.Plan((jde.TablePlan(table, sharding),))."
+        )
+    if mesh is None and axis_name is None:
+        raise ValueError(
+            "plan=... says where tables lie on a mesh: give mesh=... too, or leave the "
+            "plan out on one device."
         )
 
 

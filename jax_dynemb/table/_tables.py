@@ -56,6 +56,7 @@ class Tables(Operations):
         exchange_dtype: Any = None,
         exchange_pooled: str = "auto",
         share_arrays: bool = False,
+        plan: Plan | None = None,
     ):
         """Checks that names are unique, and that the devices can share the tables.
 
@@ -85,13 +86,21 @@ class Tables(Operations):
             them in one table-batched embedding. Results are the same, but a step of
             many tables costs the host less, since jit pays for each array that goes
             in and out. The state has the arrays under ``state_name(table)``.
+          plan: on a mesh, the shardings of some tables, instead of those in their
+            configs, and the shards of table-wise ones. ``plan()`` of other ``Tables``
+            makes one; so does ``jde.Plan`` by hand.
 
         Raises:
-          TypeError: something else than a list of configs.
-          ValueError: a table or feature name occurs twice, or the mesh does not suit.
+          TypeError: something else than a list of configs, or than a plan.
+          ValueError: a table or feature name occurs twice, or the mesh or the plan
+            does not suit.
         """
         _given.check_mesh(mesh, axis, axis_name, share_arrays)
-        catalog = Catalog(_given.configs_of(tables))
+        configs = _given.configs_of(tables)
+        if plan is not None:
+            _given.check_plan(plan, mesh, axis_name)
+            configs = plan.apply(configs)
+        catalog = Catalog(configs)
         if mesh is None and axis_name is None:
             self.engine = LocalEngine.of(catalog, share_arrays)
         else:
@@ -99,7 +108,7 @@ class Tables(Operations):
             placement = make_placement(
                 mesh, axes, exchange_factor, exchange_dtype, exchange_pooled
             )
-            self.engine = MeshEngine.of(catalog, placement)
+            self.engine = MeshEngine.of(catalog, placement, plan)
 
     def with_tables(self, tables: Iterable[TableConfig]) -> Self:
         """Holds other tables on the same devices, those of equal names at their places.

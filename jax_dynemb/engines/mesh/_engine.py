@@ -26,6 +26,7 @@ from jax_dynemb.engines.mesh import (
 )
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh._plan import Plan
 from jax_dynemb.engines.mesh._residual import ShardedResidual
 from jax_dynemb.engines.mesh._stacks import states_of
 from jax_dynemb.engines.shard import Exported, NewRows, Query, RowGradients, grown_state
@@ -43,14 +44,18 @@ class MeshEngine:
     tables: MeshTables
 
     @classmethod
-    def of(cls, catalog: Catalog, placement: Placement) -> Self:
+    def of(
+        cls, catalog: Catalog, placement: Placement, plan: Plan | None = None
+    ) -> Self:
         """Places tables on a mesh.
 
         Args:
-          catalog: the tables.
+          catalog: the tables, with the shardings of the plan.
           placement: the mesh; tables of the same names keep its places.
+          plan: the shards of table-wise tables.
         """
-        return cls(MeshTables(catalog, placement.with_tables(catalog.configs)))
+        planned = {} if plan is None else plan.shards
+        return cls(MeshTables(catalog, placement.with_tables(catalog.configs, planned)))
 
     @property
     def catalog(self) -> Catalog:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -68,14 +68,23 @@ class Placement:
         """The first axis over all shards."""
         return PartitionSpec(self.axes)
 
-    def with_tables(self, tables: Sequence[TableConfig]) -> Placement:
-        """The same with these tables, where they were if their names are the same."""
+    def with_tables(
+        self,
+        tables: Sequence[TableConfig],
+        planned: Mapping[str, Sequence[int]] | None = None,
+    ) -> Placement:
+        """The same with these tables, where they were if their names are the same.
+
+        Args:
+          tables: the tables of a collection.
+          planned: by table-wise table, the shards that a plan gives it.
+        """
         check_tables(self.shards, tables)
         if self.mesh is None:
             _check_not_table_wise(tables)
         stacks = same_stacks(self.stacks, tables)
         if stacks is None:
-            stacks = make_stacks(tables, self.shards)
+            stacks = make_stacks(tables, self.shards, planned)
         if self.mesh is not None:
             check_slots(stacks)
         return dataclasses.replace(self, stacks=stacks)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where tables lie and what a step moves, by arithmetic on the configs alone."""
+"""Where tables lie and what a step moves: read from configs, or given by a user."""
 
 from __future__ import annotations
 
@@ -17,17 +17,22 @@ from jax_dynemb.engines.mesh._stacks import Stack
 from jax_dynemb.engines.mesh.exchange import Cost, cost_of, itemsize
 from jax_dynemb.ops import FeatureLayout, one_row_each
 
+ONE_DEVICE = "one device"
+
 
 @dataclasses.dataclass(frozen=True)
 class TablePlan:
     """One table.
 
+    ``Tables(plan=...)`` reads the first three fields; the others are results.
+
     Attributes:
       table: its name.
       sharding: as in its config; "one device" without a mesh.
+      shards: that hold a part or a copy: their numbers along the axis. Given to
+        ``Tables``, those of a table-wise table; empty: chosen by cost.
       exchange: what travels, "rows" or "sums" of bags, as far as ``pooling_factors``
         tells; empty if nothing does.
-      shards: that hold a part or a copy: their numbers along the axis.
       devices: likewise, with those of the axes that tables are replicated over.
       rows: slots on each of these devices.
       columns: of a row on each of them.
@@ -41,33 +46,76 @@ class TablePlan:
 
     table: str
     sharding: str
-    exchange: str
-    shards: tuple[int, ...]
-    devices: int
-    rows: int
-    columns: int
-    bytes: int
-    ids: int
-    id_bytes: int
-    row_bytes: int
-    gradient_bytes: int
+    shards: tuple[int, ...] = ()
+    exchange: str = ""
+    devices: int = 0
+    rows: int = 0
+    columns: int = 0
+    bytes: int = 0
+    ids: int = 0
+    id_bytes: int = 0
+    row_bytes: int = 0
+    gradient_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What ``Tables.plan`` returns; print it.
+    """What ``Tables.plan`` returns; print it, or give it to ``Tables(plan=...)``.
 
     Attributes:
       tables: one after the other, as they were given.
-      bytes_by_shard: of all tables, on a device of each shard.
+      bytes_by_shard: of all tables, on a device of each shard; not read as input.
+
+    Example:
+      >>> plan = jde.Plan((jde.TablePlan("item", "table_wise", shards=(2, 3)),))
     """
 
     tables: tuple[TablePlan, ...]
-    bytes_by_shard: tuple[int, ...]
+    bytes_by_shard: tuple[int, ...] = ()
+
+    @property
+    def shards(self) -> dict[str, tuple[int, ...]]:
+        """The shards of each table-wise table that has some."""
+        return {
+            t.table: t.shards
+            for t in self.tables
+            if t.sharding == "table_wise" and t.shards
+        }
+
+    def apply(self, configs: Sequence[TableConfig]) -> tuple[TableConfig, ...]:
+        """Returns the configs with the shardings of the plan.
+
+        Args:
+          configs: tables; those that the plan does not name stay as they are.
+
+        Raises:
+          ValueError: the plan names a table twice or one that is not there, or was
+            made without a mesh.
+        """
+        names = [each.table for each in self.tables]
+        unknown = sorted(set(names) - {config.name for config in configs})
+        if unknown or len(set(names)) < len(names):
+            raise ValueError(
+                f"The plan has the tables {names}, and the collection has "
+                f"{[config.name for config in configs]}: a plan names each table at "
+                "most once, and no other."
+            )
+        if alone := [t.table for t in self.tables if t.sharding == ONE_DEVICE]:
+            raise ValueError(
+                f"The plan of {alone} was made without a mesh. Make it with "
+                "jde.Tables(tables, mesh=...).plan(), or write the sharding into a "
+                "jde.TablePlan."
+            )
+        given = {each.table: each.sharding for each in self.tables}
+        return tuple(
+            dataclasses.replace(c, sharding=given.get(c.name, c.sharding))
+            for c in configs
+        )
 
     def __str__(self) -> str:
         """A table in plain text; the last line has the bytes of the fullest device."""
         columns = [field.name for field in dataclasses.fields(TablePlan)]
+        columns[2], columns[3] = columns[3], columns[2]  # words first, then numbers
         rows = [[self._cell(getattr(t, c)) for c in columns] for t in self.tables]
         sums = {c: str(sum(getattr(t, c) for t in self.tables)) for c in columns[8:]}
         sums |= {"table": "total", "bytes": str(max(self.bytes_by_shard))}
@@ -108,7 +156,7 @@ def make_plan(
 
 def _alone(table: TableConfig, ids: Mapping[str, int]) -> TablePlan:
     count, size = _count(table, ids), bytes_of(TableSpec.of(table))
-    where = ("one device", "", (0,), 1, table.num_slots, table.dim)
+    where = (ONE_DEVICE, (0,), "", 1, table.num_slots, table.dim)
     return TablePlan(table.name, *where, size, count, 0, 0, 0)
 
 
@@ -127,8 +175,8 @@ def _on_mesh(
     return TablePlan(
         table.name,
         table.sharding,
-        exchange,
         owners,
+        exchange,
         len(owners) * (placement.devices // placement.shards),
         stack.local.local_slots,
         stack.local.dim,

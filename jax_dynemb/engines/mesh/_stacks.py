@@ -85,18 +85,31 @@ def states_of(
     return {s.name: state[s.name] for s in stacks}
 
 
-def make_stacks(tables: Sequence[TableConfig], shards: int) -> tuple[Stack, ...]:
+def make_stacks(
+    tables: Sequence[TableConfig],
+    shards: int,
+    planned: Mapping[str, Sequence[int]] | None = None,
+) -> tuple[Stack, ...]:
     """Stacks of all tables; table-wise ones are spread so that shards do equal work.
 
+    Args:
+      tables: the tables of a collection.
+      shards: of the mesh.
+      planned: by table-wise table, the shards that a plan gives it.
+
     Raises:
-      ValueError: a stack would have the name of a table.
+      ValueError: a stack would have the name of a table, or no stack has a planned
+        table at its shards.
     """
-    loads = np.zeros(shards)
+    loads, planned = np.zeros(shards), planned or {}
     stacks = [
         Stack((t,), t.sharding, 1, shards) for t in tables if t.sharding != "table_wise"
     ]
     for alike in _by_shape([t for t in tables if t.sharding == "table_wise"]):
-        for some, places in _cut(alike, shards):
+        stacks += _stacks_of_plan(
+            [t for t in alike if t.name in planned], shards, planned, loads
+        )
+        for some, places in _cut([t for t in alike if t.name not in planned], shards):
             stacks.append(_placed(some, places, loads))
     names = {t.name for t in tables}
     for stack in stacks:
@@ -165,6 +178,8 @@ def _cut(
     As many tables as there are shards fill a stack. Of the rest the costly ones get
     more shards.
     """
+    if not tables:
+        return
     most = tables[0].max_shards
     usable = [
         p for p in range(1, shards + 1) if shards % p == 0 and most % (shards // p) == 0
@@ -191,3 +206,52 @@ def _placed(tables: list[TableConfig], places: int, loads: np.ndarray) -> Stack:
         by_place[place] += cost(table) / by_place.shape[1]
     ordered = tuple(chosen[p] for p in range(len(tables)))
     return Stack(ordered, "row_wise", places, len(loads))
+
+
+def _stacks_of_plan(
+    alike: Sequence[TableConfig],
+    shards: int,
+    planned: Mapping[str, Sequence[int]],
+    loads: np.ndarray,
+) -> Iterator[Stack]:
+    """Stacks with tables of one shape at the shards of a plan; adds to ``loads``."""
+    by_width: dict[int, list[TableConfig]] = {}
+    for table in alike:
+        by_width.setdefault(_planned_width(table, shards, planned), []).append(table)
+    for width, tables in by_width.items():
+        at: list[list[TableConfig]] = [[] for _ in range(shards // width)]
+        for table in sorted(tables, key=lambda t: list(planned).index(t.name)):
+            at[planned[table.name][0] // width].append(table)
+            loads[list(planned[table.name])] += cost(table) / width
+        for level in range(max(map(len, at))):
+            some = [place[level] for place in at if len(place) > level]
+            if any(len(place) <= level for place in at[: len(some)]):
+                idle = next(n for n, place in enumerate(at) if len(place) <= level)
+                raise ValueError(
+                    f"The plan leaves shard {idle * width} without a table like "
+                    f"'{some[-1].name}', which is on shard {planned[some[-1].name][0]}."
+                    " Tables of one shape fill shards from 0 on: move this one there, "
+                    "or leave its shards empty."
+                )
+            yield Stack(tuple(some), "row_wise", len(at), shards)
+
+
+def _planned_width(
+    table: TableConfig, shards: int, planned: Mapping[str, Sequence[int]]
+) -> int:
+    mine = list(planned[table.name])
+    width = len(mine)
+    if mine[0] < 0 or mine[-1] >= shards:
+        raise ValueError(
+            f"The plan puts table '{table.name}' on the shards {mine}, but the mesh "
+            f"has the shards 0 to {shards - 1}. Leave its shards empty, or plan for "
+            "this mesh."
+        )
+    whole = shards % width == 0 and table.max_shards % width == 0
+    if not whole or mine != list(range(mine[0], mine[0] + width)) or mine[0] % width:
+        raise ValueError(
+            f"The plan puts table '{table.name}' on the shards {mine}. Use a number of "
+            f"neighbours that divides {shards} and {table.max_shards}, the first a "
+            "multiple of it, or leave its shards empty."
+        )
+    return width
