@@ -10,6 +10,7 @@ from jax_dynemb import initializers as initializers
 from jax_dynemb import nnx as nnx
 from jax_dynemb import optim as optim
 from jax_dynemb import testing as testing
+from jax_dynemb import tt as tt
 from jax_dynemb._compiler_options import compiler_options as compiler_options
 from jax_dynemb._errors import DamagedFileError as DamagedFileError
 from jax_dynemb._hash_ids import hash_ids as hash_ids
@@ -26,3 +27,4 @@ from jax_dynemb.ops import TableState as TableState
 from jax_dynemb.table import Exported as Exported
 from jax_dynemb.table import RowGradients as RowGradients
 from jax_dynemb.table import Tables as Tables
+from jax_dynemb.tt import TTConfig as TTConfig

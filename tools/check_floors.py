@@ -81,6 +81,7 @@ PYTHON_FLOORS = {
     "engines.shard": 5,
     "engines.local": 5,
     "engines.mesh": 5,
+    "tt": 5,
     "table": 6,
     "optim": 7,
     "nnx": 8,

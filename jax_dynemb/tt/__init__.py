@@ -1,0 +1,21 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tensor-train tables: rows as products of small cores."""
+
+from jax_dynemb.tt._config import TTConfig as TTConfig
+from jax_dynemb.tt._decompose import decompose as decompose
+from jax_dynemb.tt._full_weight import full_weight as full_weight
+from jax_dynemb.tt._initializers import approx_uniform as approx_uniform
+from jax_dynemb.tt._initializers import from_dense as from_dense
+from jax_dynemb.tt._initializers import normal as normal
+from jax_dynemb.tt._initializers import orthogonal as orthogonal
+from jax_dynemb.tt._initializers import tail_normal as tail_normal
+from jax_dynemb.tt._initializers import uniform as uniform
+from jax_dynemb.tt._lookup import TTResidual as TTResidual
+from jax_dynemb.tt._lookup import TTState as TTState
+from jax_dynemb.tt._lookup import apply_gradients as apply_gradients
+from jax_dynemb.tt._lookup import core_gradients as core_gradients
+from jax_dynemb.tt._lookup import find as find
+from jax_dynemb.tt._lookup import init as init
+from jax_dynemb.tt._lookup import lookup as lookup
+from jax_dynemb.tt._shapes import suggested_shapes as suggested_shapes

@@ -1,0 +1,216 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A tensor-train table: frozen, hashable, checked when it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import optax
+
+from jax_dynemb.optim._fused import Fused
+from jax_dynemb.tt._initializers import CoreInitializer, tail_normal
+from jax_dynemb.tt._shapes import MOST_CORES, suggested_shapes
+
+_COMPUTE = ("float32", "tensorfloat32", "bfloat16")
+_ELEMENTWISE = ("sgd", "adagrad", "adam")
+# A row's number is one word; the largest is that of "no row".
+MAX_ROWS = 2**32 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class TTConfig:
+    """One table whose rows are products of small cores.
+
+    Row ``(i0 * p1 + i1) * p2 + i2`` is the product of slice ``i0`` of the first core,
+    slice ``i1`` of the second, and so on (Oseledets, "Tensor-train decomposition",
+    SIAM J. Sci. Comput. 2011). Core ``t`` is float32[p_t, R_t, q_t, R_{t+1}] with
+    R_0 = R_T = 1: FBTT-Embedding's layout.
+
+    Attributes:
+      name: of the table; also seeds its cores.
+      dim: columns of a row.
+      num_embeddings: rows of the table.
+      ranks: R_1 to R_{T-1} of 2 to 5 cores; one number means three cores of it.
+      rows_shape: p_0 to p_{T-1}, whose product is ``num_embeddings`` or more; None:
+        see ``jde.tt.suggested_shapes``.
+      dim_shape: q_0 to q_{T-1}, whose product is ``dim``; None: likewise.
+      ids: "index": an id is the number of its row, and any other id has a zero row and
+        is counted; "hash": any 64-bit id, whose hash is the number of its row.
+      initializer: the law of the table's entries, one of ``jde.tt``.
+      optimizer: ``jde.optim.sgd``, ``adagrad`` or ``adam``, or any optax
+        transformation, of the whole cores; None: the caller updates them.
+      feature_names: features that look up this table; ``(name,)`` if empty.
+      pooling: "sum" or "mean" over the last axis of the ids, or None for a row an id.
+      compute_dtype: of products: "float32", "tensorfloat32" (float32 where a device has
+        no such units) or "bfloat16". Sums are in float32.
+      hash_seed: a secret in the hash of ids; see ``jde.TableConfig``.
+    """
+
+    name: str
+    dim: int
+    num_embeddings: int
+    ranks: int | Sequence[int]
+    rows_shape: Sequence[int] | None = None
+    dim_shape: Sequence[int] | None = None
+    ids: Literal["index", "hash"] = "index"
+    initializer: CoreInitializer = dataclasses.field(default_factory=tail_normal)
+    optimizer: Any = None
+    feature_names: tuple[str, ...] = ()
+    pooling: Literal["sum", "mean"] | None = None
+    compute_dtype: Literal["float32", "tensorfloat32", "bfloat16"] = "tensorfloat32"
+    hash_seed: int = dataclasses.field(default=0, repr=False)
+
+    def __post_init__(self) -> None:
+        """Checks every field and brings it into its one form."""
+        if not isinstance(self.name, str) or not self.name or "/" in self.name:
+            raise ValueError(
+                f"TTConfig needs a name of one character or more, without '/', not "
+                f"{self.name!r}"
+            )
+        for field in ("dim", "num_embeddings"):
+            self._set(field, self._whole(field, getattr(self, field)))
+        ranks = (self.ranks,) * 2 if isinstance(self.ranks, int) else self.ranks
+        self._set("ranks", self._all_whole("ranks", ranks))
+        self._set_shapes()
+        self._choose("ids", ("index", "hash"))
+        self._choose("pooling", (None, "sum", "mean"))
+        self._choose("compute_dtype", _COMPUTE)
+        self._check_initializer()
+        self._check_optimizer()
+        self._set_features()
+        if not 0 <= self.hash_seed < 1 << 64:
+            self._fail(f"hash_seed must be 0 to 2**64 - 1, not {self.hash_seed}")
+
+    @property
+    def num_cores(self) -> int:
+        """How many cores the table has."""
+        return len(self._ranks) + 1
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that the cores have: the product of ``rows_shape``."""
+        return math.prod(self.row_factors)
+
+    @property
+    def core_shapes(self) -> tuple[tuple[int, int, int, int], ...]:
+        """(p_t, R_t, q_t, R_{t+1}) of each core."""
+        before, after = (1, *self._ranks), (*self._ranks, 1)
+        pairs = zip(self.row_factors, before, self.dim_factors, after, strict=True)
+        return tuple(pairs)
+
+    @property
+    def num_parameters(self) -> int:
+        """Numbers in all cores."""
+        return sum(math.prod(shape) for shape in self.core_shapes)
+
+    @property
+    def row_factors(self) -> tuple[int, ...]:
+        """``rows_shape`` as resolved."""
+        assert self.rows_shape is not None
+        return tuple(self.rows_shape)
+
+    @property
+    def dim_factors(self) -> tuple[int, ...]:
+        """``dim_shape`` as resolved."""
+        assert self.dim_shape is not None
+        return tuple(self.dim_shape)
+
+    @property
+    def key_dtype(self) -> str:
+        """Ids have 64 bits, as in a table with the default ``key_dtype``."""
+        return "int64"
+
+    @property
+    def _ranks(self) -> tuple[int, ...]:
+        assert not isinstance(self.ranks, int)
+        return tuple(self.ranks)
+
+    def _set(self, field: str, value: Any) -> None:
+        object.__setattr__(self, field, value)
+
+    def _fail(self, message: str) -> NoReturn:
+        raise ValueError(f"Table '{self.name}': {message}")
+
+    def _whole(self, field: str, value: Any) -> int:
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if not whole or value < 1:
+            self._fail(f"{field} must be an int of 1 or more, not {value!r}")
+        return int(value)
+
+    def _all_whole(self, field: str, values: Any) -> tuple[int, ...]:
+        if not isinstance(values, (tuple, list)):
+            self._fail(f"{field} must be a tuple of ints, not {values!r}")
+        return tuple(self._whole(field, value) for value in values)
+
+    def _set_shapes(self) -> None:
+        count = len(self._ranks) + 1
+        if not 2 <= count <= MOST_CORES:
+            self._fail(
+                f"ranks {self._ranks} are those between {count} cores; a table has 2 "
+                f"to {MOST_CORES} cores, so give 1 to {MOST_CORES - 1} ranks"
+            )
+        rows, columns = suggested_shapes(self.num_embeddings, self.dim, count)
+        for field, suggested in (("rows_shape", rows), ("dim_shape", columns)):
+            given = getattr(self, field)
+            shape = suggested if given is None else self._all_whole(field, given)
+            if len(shape) != count:
+                self._fail(
+                    f"{field} {shape} has {len(shape)} factors, but {len(self._ranks)} "
+                    f"ranks are between {count} cores; {suggested} would do"
+                )
+            self._set(field, shape)
+        if self.num_rows < self.num_embeddings:
+            self._fail(
+                f"rows_shape {self.rows_shape} has {self.num_rows} rows, fewer than "
+                f"num_embeddings {self.num_embeddings}; {rows} would do"
+            )
+        if self.num_rows > MAX_ROWS:
+            self._fail(f"the cores have {self.num_rows} rows; 2**32 - 1 are the most")
+        if math.prod(self.dim_factors) != self.dim:
+            self._fail(
+                f"dim_shape {self.dim_shape} has the product "
+                f"{math.prod(self.dim_factors)}, not dim {self.dim}; {columns} would do"
+            )
+
+    def _check_initializer(self) -> None:
+        if not isinstance(self.initializer, CoreInitializer):
+            self._fail(
+                "initializer must be one of jde.tt (tail_normal, normal, uniform, "
+                f"approx_uniform, orthogonal, from_dense), not {self.initializer!r}: "
+                "the initializers of dynamic tables make rows, not cores"
+            )
+        self.initializer.check(self)
+
+    def _check_optimizer(self) -> None:
+        optimizer = self.optimizer
+        if isinstance(optimizer, Fused) and optimizer.kind not in _ELEMENTWISE:
+            self._fail(
+                f"optimizer {optimizer.kind} has a state for each row of a table, and "
+                "a core has none of these rows; use jde.optim.sgd, adagrad or adam"
+            )
+        known = (Fused, optax.GradientTransformation)
+        if optimizer is not None and not isinstance(optimizer, known):
+            self._fail(
+                "optimizer must be None, jde.optim.sgd, adagrad or adam, or an optax "
+                f"transformation, e.g. optax.adam(1e-3), not {optimizer!r}"
+            )
+
+    def _set_features(self) -> None:
+        names = self.feature_names
+        if isinstance(names, str):
+            self._fail(f"feature_names must be a tuple: write ({names!r},)")
+        names = tuple(names) or (self.name,)
+        if len(set(names)) != len(names):
+            self._fail(f"feature_names {names} has a name twice; give each once")
+        self._set("feature_names", names)
+
+    def _choose(self, field: str, allowed: tuple[Any, ...]) -> None:
+        if getattr(self, field) not in allowed:
+            self._fail(
+                f"{field} must be one of {allowed}, not {getattr(self, field)!r}"
+            )

@@ -1,0 +1,221 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Initial cores, by the law that the entries of the whole table shall have.
+
+With cores of independent entries of mean 0 and standard deviation ``s``, an entry of
+the table is a sum of ``prod(R)`` products of T entries: its mean is 0 and its variance
+``prod(R) * s**(2 * T)``. So ``s = stddev**(1/T) * prod(R)**(-1/(2*T))``.
+
+Every number is a function of the seed, the table's name, the core and the place in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb.tt._decompose import decompose
+
+if TYPE_CHECKING:
+    from jax_dynemb.tt._config import TTConfig
+
+_TAIL = 2.0  # in standard deviations
+# The variance of a standard normal number beyond this bound: 1 + 2 phi(2) / Phi(-2).
+_TAIL_VARIANCE = 5.7464310
+_NOISE = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class CoreInitializer:
+    """Base of all initialisers of cores; make one with the functions below.
+
+    Attributes:
+      stddev: standard deviation of the table's entries; None: 1/sqrt(3 * rows), that
+        of a uniform law in ±1/sqrt(rows).
+    """
+
+    stddev: float | None = None
+
+    def check(self, config: TTConfig) -> None:
+        """Raises ValueError if the cores of a table cannot have this law."""
+        if self.stddev is not None and not self.stddev > 0:
+            raise ValueError(
+                f"Table '{config.name}': stddev must be above 0, not {self.stddev}"
+            )
+
+    def of_table(self, config: TTConfig) -> float:
+        """Returns the standard deviation of the table's entries."""
+        if self.stddev is not None:
+            return self.stddev
+        return 1.0 / math.sqrt(3.0 * config.num_embeddings)
+
+    def of_cores(self, config: TTConfig) -> float:
+        """Returns the standard deviation of the entries of each core."""
+        ranks = math.prod(shape[3] for shape in config.core_shapes)
+        count = config.num_cores
+        return self.of_table(config) ** (1 / count) * ranks ** (-1 / (2 * count))
+
+    def cores(self, config: TTConfig, key: jax.Array) -> tuple[jax.Array, ...]:
+        """Makes the cores, float32[p_t, R_t, q_t, R_{t+1}] each."""
+        scale = self.of_cores(config)
+        return tuple(
+            scale * self.entries(jax.random.fold_in(key, t), shape)
+            for t, shape in enumerate(config.core_shapes)
+        )
+
+    def entries(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """Draws independent numbers of mean 0 and variance 1."""
+        raise NotImplementedError
+
+
+class TailNormal(CoreInitializer):
+    """See ``tail_normal``."""
+
+    def entries(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        signs, sizes = jax.random.split(key)
+        below = jax.scipy.stats.norm.cdf(-_TAIL)
+        unit = jax.random.uniform(sizes, shape, minval=2.0**-24)
+        tail = -jax.scipy.special.ndtri(unit * below)
+        sign = jnp.where(jax.random.bernoulli(signs, 0.5, shape), 1.0, -1.0)
+        return sign * tail / math.sqrt(_TAIL_VARIANCE)
+
+
+class NormalCores(CoreInitializer):
+    """See ``normal``."""
+
+    def entries(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        return jax.random.normal(key, shape)
+
+
+class UniformCores(CoreInitializer):
+    """See ``uniform``."""
+
+    def entries(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        bound = math.sqrt(3.0)
+        return jax.random.uniform(key, shape, minval=-bound, maxval=bound)
+
+
+class ApproxUniform(CoreInitializer):
+    """See ``approx_uniform``."""
+
+    def cores(self, config: TTConfig, key: jax.Array) -> tuple[jax.Array, ...]:
+        """Makes cores that choose an entry of the last one, and its sign."""
+        result = []
+        for t, shape in enumerate(config.core_shapes[:-1]):
+            places, signs, noise = jax.random.split(jax.random.fold_in(key, t), 3)
+            chosen = jax.random.randint(places, shape[:3], 0, shape[3])
+            sign = jnp.where(jax.random.bernoulli(signs, 0.5, shape[:3]), 1.0, -1.0)
+            core = jax.nn.one_hot(chosen, shape[3]) * sign[..., None]
+            # Without it equal choices would stay equal rows for all of training.
+            core += _NOISE / math.sqrt(shape[3]) * jax.random.normal(noise, shape)
+            result.append(core)
+        bound = math.sqrt(3.0) * self.of_table(config)
+        end = jax.random.fold_in(key, config.num_cores - 1)
+        last = config.core_shapes[-1]
+        return (*result, jax.random.uniform(end, last, minval=-bound, maxval=bound))
+
+
+class Orthogonal(CoreInitializer):
+    """See ``orthogonal``."""
+
+    def check(self, config: TTConfig) -> None:
+        """Raises ValueError if a rank is larger than what its core spans."""
+        super().check(config)
+        for p, before, q, after in config.core_shapes[:-1]:
+            if after > before * p * q:
+                raise ValueError(
+                    f"Table '{config.name}': rank {after} is more than the "
+                    f"{before * p * q} rows of its core; use a lower rank or another "
+                    "initializer"
+                )
+
+    def cores(self, config: TTConfig, key: jax.Array) -> tuple[jax.Array, ...]:
+        """Makes all cores but the last with orthonormal columns.
+
+        Then the Frobenius norm of the table is that of the last core.
+        """
+        result = []
+        for t, (p, before, q, after) in enumerate(config.core_shapes[:-1]):
+            flat = jax.random.normal(
+                jax.random.fold_in(key, t), (before * p * q, after)
+            )
+            columns, _ = jnp.linalg.qr(flat)
+            result.append(columns.reshape(before, p, q, after).swapaxes(0, 1))
+        last = config.core_shapes[-1]
+        entries = config.num_rows * config.dim / math.prod(last)
+        scale = self.of_table(config) * math.sqrt(entries)
+        end = jax.random.fold_in(key, config.num_cores - 1)
+        return (*result, scale * jax.random.normal(end, last))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FromDense(CoreInitializer):
+    """See ``from_dense``.
+
+    Attributes:
+      table: float[num_embeddings, dim].
+    """
+
+    table: Any = None
+
+    def check(self, config: TTConfig) -> None:
+        """Raises ValueError if the dense table has another shape."""
+        wanted = (config.num_embeddings, config.dim)
+        if np.shape(self.table) != wanted:
+            raise ValueError(
+                f"Table '{config.name}': from_dense needs a table of shape {wanted}, "
+                f"not {np.shape(self.table)}"
+            )
+
+    def cores(self, config: TTConfig, key: jax.Array) -> tuple[jax.Array, ...]:
+        """Decomposes the table; ``key`` is not read."""
+        del key
+        cores, _ = decompose(self.table, config.core_shapes)
+        return tuple(jnp.asarray(core, jnp.float32) for core in cores)
+
+
+def tail_normal(stddev: float | None = None) -> TailNormal:
+    """Normal numbers beyond two standard deviations, scaled; the default.
+
+    The "sampled Gaussian" of TT-Rec (Yin et al., MLSys 2021): the table's entries are
+    near normal, where products of plain normal numbers pile up near 0.
+    """
+    return TailNormal(stddev)
+
+
+def normal(stddev: float | None = None) -> NormalCores:
+    """Normal cores; the kurtosis of the table's entries is 3 * prod(1 + 2 / R)."""
+    return NormalCores(stddev)
+
+
+def uniform(stddev: float | None = None) -> UniformCores:
+    """Uniform cores in ±sqrt(3) * s."""
+    return UniformCores(stddev)
+
+
+def approx_uniform(stddev: float | None = None) -> ApproxUniform:
+    """Entries of the table near uniform in ±sqrt(3) * stddev, for any number of cores.
+
+    FBTT's initialiser of this name has the same law, for three cores. Here a row of a
+    core has one large number, so an entry of the table is one of the last core.
+    """
+    return ApproxUniform(stddev)
+
+
+def orthogonal(stddev: float | None = None) -> Orthogonal:
+    """Cores with orthonormal columns, and the last one normal."""
+    return Orthogonal(stddev)
+
+
+def from_dense(table: Any) -> FromDense:
+    """The nearest cores to a dense table that truncated SVDs give; see ``decompose``.
+
+    Args:
+      table: float[num_embeddings, dim], on the host.
+    """
+    return FromDense(None, table)

@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Bags of rows that were made once for each distinct id."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb.ops import FeatureGradient, FeatureLayout
+from jax_dynemb.tt._sums import sum_bags, sum_gradients
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def pool(
+    layout: FeatureLayout,
+    rows: jax.Array,
+    inverse: jax.Array,
+    offsets: jax.Array | None,
+    weights: jax.Array | None,
+    scale: jax.Array | None,
+) -> jax.Array:
+    """Pools rows; differentiable in the rows and the weights.
+
+    Args:
+      layout: of the feature.
+      rows: float32[n, dim], of distinct ids.
+      inverse: int32[num_ids], the row of each id; negative: a zero row.
+      offsets: int32[num_bags + 1] where bags differ in length.
+      weights: float32[num_ids], or None.
+      scale: float32[num_bags] of a mean, or None.
+
+    Returns:
+      float32[num_bags, dim].
+    """
+    bags = _sums(layout, _per_id(rows, inverse, weights), offsets)
+    return bags if scale is None else bags * scale[:, None]
+
+
+def _forward(layout: FeatureLayout, *arrays: Any) -> tuple[jax.Array, Any]:
+    return pool(layout, *arrays), arrays
+
+
+def _backward(layout: FeatureLayout, arrays: Any, d_bags: jax.Array) -> tuple[Any, ...]:
+    rows, inverse, offsets, weights, scale = arrays
+    gradient = FeatureGradient(
+        layout, d_bags, inverse, inverse, offsets, weights, scale
+    )
+    d_rows = sum_gradients(gradient, rows.shape[0])
+    d_weights = None
+    if weights is not None:
+        scaled = d_bags if scale is None else d_bags * scale[:, None]
+        of_ids = _of_ids(layout, scaled, inverse.shape[0], offsets)
+        d_weights = jnp.sum(of_ids * _per_id(rows, inverse, None), axis=1)
+    return d_rows, None, None, d_weights, None
+
+
+pool.defvjp(_forward, _backward)
+
+
+def _per_id(
+    rows: jax.Array, inverse: jax.Array, weights: jax.Array | None
+) -> jax.Array:
+    found = jnp.where(inverse[:, None] < 0, 0.0, rows[jnp.maximum(inverse, 0)])
+    return found if weights is None else found * weights[:, None]
+
+
+def _sums(
+    layout: FeatureLayout, per_id: jax.Array, offsets: jax.Array | None
+) -> jax.Array:
+    if offsets is not None:
+        return sum_bags(per_id, offsets)
+    if layout.bag_size == 1:
+        return per_id
+    return per_id.reshape(layout.num_bags, layout.bag_size, -1).sum(axis=1)
+
+
+def _of_ids(
+    layout: FeatureLayout, d_bags: jax.Array, n: int, offsets: jax.Array | None
+) -> jax.Array:
+    """What belongs to each id's bag; zeros for ids of no bag."""
+    if offsets is None:
+        return jnp.repeat(d_bags, layout.bag_size, axis=0)
+    position = jnp.arange(n, dtype=jnp.int32)
+    bag = jnp.searchsorted(offsets[1:], position, side="right")
+    return jnp.take(d_bags, bag, axis=0, mode="fill", fill_value=0)
