@@ -22,6 +22,7 @@ from jax_dynemb.engines.mesh import Plan as Plan
 from jax_dynemb.engines.mesh import ShardedResidual as ShardedResidual
 from jax_dynemb.engines.mesh import TablePlan as TablePlan
 from jax_dynemb.jagged import Jagged as Jagged
+from jax_dynemb.nnx import TTEmbeddingBag as TTEmbeddingBag
 from jax_dynemb.ops import Residual as Residual
 from jax_dynemb.ops import TableState as TableState
 from jax_dynemb.table import Exported as Exported

@@ -11,5 +11,6 @@ from jax_dynemb.nnx._jit import jit as jit
 from jax_dynemb.nnx._optimizer import Optimizer as Optimizer
 from jax_dynemb.nnx._optimizer import clip_by_global_norm as clip_by_global_norm
 from jax_dynemb.nnx._optimizer import update_tables as update_tables
+from jax_dynemb.nnx._tt_embedding_bag import TTEmbeddingBag as TTEmbeddingBag
 from jax_dynemb.nnx._value_and_grad import value_and_grad as value_and_grad
 from jax_dynemb.nnx._variable import Table as Table

@@ -4,6 +4,8 @@
 
 from jax_dynemb.tt._config import TTConfig as TTConfig
 from jax_dynemb.tt._decompose import decompose as decompose
+from jax_dynemb.tt._fbtt_state import from_fbtt as from_fbtt
+from jax_dynemb.tt._fbtt_state import to_fbtt as to_fbtt
 from jax_dynemb.tt._full_weight import full_weight as full_weight
 from jax_dynemb.tt._initializers import approx_uniform as approx_uniform
 from jax_dynemb.tt._initializers import from_dense as from_dense
@@ -19,3 +21,4 @@ from jax_dynemb.tt._lookup import find as find
 from jax_dynemb.tt._lookup import init as init
 from jax_dynemb.tt._lookup import lookup as lookup
 from jax_dynemb.tt._shapes import suggested_shapes as suggested_shapes
+from jax_dynemb.tt._torch_state import to_torch as to_torch

@@ -11,4 +11,5 @@ from jax_dynemb_torch._errors import DamagedFileError as DamagedFileError
 from jax_dynemb_torch._source import Source as Source
 from jax_dynemb_torch._source import load as load
 from jax_dynemb_torch._source import table_names as table_names
+from jax_dynemb_torch._tensor_train import TTEmbeddingBag as TTEmbeddingBag
 from jax_dynemb_torch._version import __version__ as __version__
