@@ -1,0 +1,219 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Lookups and SGD steps of tensor-train tables, beside other programs.
+
+    python benchmarks/bench_tt.py                                  # on a GPU
+    python benchmarks/bench_tt.py --batch 4096 --cases 0 --beside  # on a CPU
+
+Beside each case stands what FBTT-Embedding b95947c, EL-Rec 571f540 and plain JAX (with
+distinct ids and distinct prefixes) took on one H200, batch 65,536 (2026-11-23).
+``--beside`` also runs ``tt_peers.py`` here: one product an id in plain JAX, and FBTT's
+arithmetic in PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tt_peers
+
+import jax_dynemb as jde
+
+P_SHAPES = (200, 220, 250)
+NUM_ROWS = 10_000_000
+RATE = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One table and batch, and what others took for (forward, step), in milliseconds.
+
+    Attributes:
+      dim: columns.
+      rank: between all cores.
+      bag: ids of a bag.
+      ids: "zipf" or "uniform".
+      batch: bags; None: of the command line.
+      fbtt: FBTT-Embedding, fused SGD; None where nothing was measured.
+      el_rec: EL-Rec.
+      jax: plain JAX.
+    """
+
+    dim: int
+    rank: int
+    bag: int
+    ids: str
+    fbtt: tuple[float | None, float | None]
+    el_rec: tuple[float | None, float | None]
+    jax: tuple[float | None, float | None] = (None, None)
+    batch: int | None = None
+
+    @property
+    def q_shapes(self) -> tuple[int, int, int]:
+        """Factors of the columns, as FBTT's benchmark has them."""
+        return (4, 4, self.dim // 16)
+
+
+CASES = (
+    Case(64, 32, 20, "zipf", (46.8, 154), (11.4, 46.4), (1.15, 3.4)),
+    Case(64, 32, 20, "uniform", (44.1, 158), (14.3, 77.9), (3.3, 8.5)),
+    Case(64, 32, 1, "zipf", (1.96, 7.4), (0.58, 2.3)),
+    Case(64, 32, 1, "uniform", (2.0, 7.2), (0.76, 3.9)),
+    Case(64, 64, 20, "zipf", (None, 319), (None, 121)),
+    Case(64, 64, 20, "uniform", (None, 318), (None, 240)),
+    Case(128, 32, 20, "zipf", (None, 151), (None, 50)),
+    Case(128, 32, 20, "uniform", (None, 162), (None, 78)),
+    Case(128, 64, 20, "zipf", (None, 315), (None, 121)),
+    Case(128, 64, 20, "uniform", (None, 314), (None, 233)),
+    Case(64, 32, 20, "zipf", (0.54, 1.95), (1.9, 5.4), batch=512),
+)
+
+
+def draw(case: Case, batch: int, seed: int = 0) -> np.ndarray:
+    """int64[batch, bag]: uniform, or a power law of exponent 1.05, spread out."""
+    unit = np.random.default_rng(seed).random((batch, case.bag))
+    if case.ids == "uniform":
+        return (unit * NUM_ROWS).astype(np.int64)
+    power = -0.05
+    rank = ((NUM_ROWS**power - 1) * unit + 1) ** (1 / power)
+    return np.minimum(rank.astype(np.int64), NUM_ROWS) * 7_368_787 % NUM_ROWS
+
+
+def milliseconds(run: Callable[[], Any], seconds: float = 2.0) -> float:
+    """The least time of a call, of as many as fit into some seconds; 3 at least."""
+    jax.block_until_ready(run())
+    times: list[float] = []
+    while len(times) < 3 or (sum(times) < seconds and len(times) < 200):
+        start = time.perf_counter()
+        jax.block_until_ready(run())
+        times.append(time.perf_counter() - start)
+    return min(times) * 1e3
+
+
+def config_of(case: Case, compute_dtype: str) -> jde.TTConfig:
+    """The table of a case, with FBTT's shapes."""
+    return jde.TTConfig(
+        "item",
+        case.dim,
+        NUM_ROWS,
+        (case.rank, case.rank),
+        rows_shape=P_SHAPES,
+        dim_shape=case.q_shapes,
+        optimizer=jde.optim.sgd(RATE),
+        pooling="sum",
+        compute_dtype=compute_dtype,  # pyright: ignore[reportArgumentType]
+    )
+
+
+def measure(case: Case, batch: int, compute_dtype: str) -> dict[str, Any]:
+    """Times forward and step of one case, and counts bytes."""
+    config = config_of(case, compute_dtype)
+    ids = draw(case, batch)
+    words, d_rows = jde.ids(ids), jnp.ones((batch, case.dim), jnp.float32)
+
+    def step(state: Any, ids: Any, d_rows: Any) -> Any:
+        _, residual, state = jde.tt.lookup(config, state, ids)
+        return jde.tt.apply_gradients(config, state, residual, d_rows)
+
+    state = jde.tt.init(config)
+    forward = jax.jit(lambda cores, ids: jde.tt.find(config, cores, ids))
+    compiled = jax.jit(step, donate_argnums=0).lower(state, words, d_rows).compile()
+    forward_ms = milliseconds(lambda: forward(state.cores, words))
+
+    def one_step() -> Any:
+        nonlocal state
+        state = compiled(state, words, d_rows)
+        return state
+
+    memory = compiled.memory_analysis()
+    return {
+        "case": dataclasses.asdict(case) | {"batch": batch},
+        "compute_dtype": compute_dtype,
+        "distinct_ids": len(np.unique(ids)),
+        "forward_ms": forward_ms,
+        "step_ms": milliseconds(one_step),
+        "core_bytes": 4 * config.num_parameters,
+        "dense_bytes": 4 * NUM_ROWS * case.dim,
+        "transient_bytes": getattr(memory, "temp_size_in_bytes", None),
+    }
+
+
+def beside(case: Case, batch: int, compute_dtype: str) -> dict[str, float]:
+    """Times the peers that run here on the same ids and cores."""
+    config, ids = config_of(case, compute_dtype), draw(case, batch)
+    cores = jde.tt.init(config).cores
+    found: dict[str, float] = {}
+    for name, make in tt_peers.PEERS.items():
+        try:
+            forward, step = make(cores, ids, RATE)
+        except ImportError as error:
+            print(f"  {name}: left out, {error}", flush=True)
+            continue
+        found[f"{name}_forward_ms"] = milliseconds(forward)
+        found[f"{name}_step_ms"] = milliseconds(step)
+    return found
+
+
+def show(record: dict[str, Any]) -> None:
+    """Prints one case: ours, the others' published figures, bytes."""
+    case = record["case"]
+    print(
+        f"D {case['dim']}, R {case['rank']}, {case['batch']} bags of {case['bag']}, "
+        f"{case['ids']}, {record['compute_dtype']}: forward "
+        f"{record['forward_ms']:.2f} ms, step {record['step_ms']:.2f} ms"
+    )
+    for peer in ("fbtt", "el_rec", "jax"):
+        forward, step = (math.nan if x is None else x for x in case[peer])
+        print(f"  {peer + ' on an H200':20} {forward:8.2f} {step:8.2f}")
+    for name in [key for key in record if key.endswith("_step_ms")]:
+        peer = name.removesuffix("_step_ms")
+        forward, step = record[f"{peer}_forward_ms"], record[name]
+        print(f"  {peer + ' here':20} {forward:8.2f} {step:8.2f}")
+    transient = record["transient_bytes"]
+    print(
+        f"  {record['distinct_ids']} distinct ids; cores {record['core_bytes']} bytes, "
+        f"{record['dense_bytes'] // record['core_bytes']} times fewer than dense; "
+        f"transient {transient} bytes",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description="Steps of tensor-train tables.")
+    parser.add_argument("--batch", type=int, default=65_536, help="bags of a batch")
+    parser.add_argument("--cases", help="numbers of cases, e.g. 0,3; all if left out")
+    parser.add_argument("--dtype", default="tensorfloat32,bfloat16")
+    parser.add_argument("--beside", action="store_true", help="run peers here too")
+    parser.add_argument("--json", type=Path, help="write the figures")
+    options = parser.parse_args()
+    device = jax.devices()[0]
+    print(f"{device.device_kind}, jax {jax.__version__}")
+    numbers = range(len(CASES)) if options.cases is None else options.cases.split(",")
+    records = []
+    for case in (CASES[int(number)] for number in numbers):
+        batch = min(case.batch or options.batch, options.batch)
+        for compute_dtype in options.dtype.split(","):
+            record = measure(case, batch, compute_dtype)
+            if options.beside:
+                record |= beside(case, batch, compute_dtype)
+            show(record)
+            records.append(record)
+    if options.json:
+        document = {"device": device.device_kind, "jax": jax.__version__}
+        text = json.dumps(document | {"steps": records}, indent=1)
+        options.json.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
