@@ -18,3 +18,7 @@ from ._initializers import initial_rows as initial_rows
 from ._philox import philox4x32 as philox4x32
 from ._table import ReferenceTable as ReferenceTable
 from ._table import Row as Row
+from ._tensor_train import tt_core_gradients as tt_core_gradients
+from ._tensor_train import tt_lookup as tt_lookup
+from ._tensor_train import tt_row_numbers as tt_row_numbers
+from ._tensor_train import tt_table as tt_table

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax_dynemb.tt._sums import sum_by_group
 
 _CHUNK_BYTES = 1 << 28
+_LEAST_ROWS = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Product:
     def chunk(self, rows: int) -> int:
         """Returns how many rows a chunk has, of so many."""
         widest = 4 * max(self.m * self.k, self.k * self.n, self.m * self.n)
-        return max(1, min(rows, max(1024, _CHUNK_BYTES // widest)))
+        return max(1, min(rows, max(_LEAST_ROWS, _CHUNK_BYTES // widest)))
 
 
 def einsum(formula: str, compute_dtype: str, *arrays: jax.Array) -> jax.Array:
