@@ -3,6 +3,7 @@
 """Strict JAX, hypothesis profiles, and the fixture that runs a test per platform."""
 
 import functools
+import gc
 import os
 from collections.abc import Iterator
 
