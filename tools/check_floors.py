@@ -81,6 +81,8 @@ PYTHON_FLOORS = {
     "engines.shard": 5,
     "engines.local": 5,
     "engines.mesh": 5,
+    "engines.tensor_train": 5,
+    "engines.mixed": 5,
     "tt": 5,
     "table": 6,
     "optim": 7,

@@ -9,15 +9,31 @@ import difflib
 import functools
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from jax_dynemb.config import TableConfig
 
+
+class AnyConfig(Protocol):
+    """A table of any kind, as far as a collection finds it by name."""
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        ...
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """The features that look it up."""
+        ...
+
+
 T = TypeVar("T")
+C = TypeVar("C", bound=AnyConfig)
 
 
 @dataclasses.dataclass(frozen=True)
-class Catalog:
+class Catalog(Generic[C]):
     """The configs of a collection, found by the name of a table or of a feature.
 
     Attributes:
@@ -27,7 +43,7 @@ class Catalog:
       ValueError: there is no table, or a table or feature name occurs twice.
     """
 
-    configs: tuple[TableConfig, ...]
+    configs: tuple[C, ...]
 
     def __post_init__(self) -> None:
         """Checks that all names are unique."""
@@ -37,7 +53,7 @@ class Catalog:
         _check_unique("feature", [f for c in self.configs for f in c.feature_names])
 
     @functools.cached_property
-    def tables(self) -> dict[str, TableConfig]:
+    def tables(self) -> dict[str, C]:
         """Configs by table name."""
         return {config.name: config for config in self.configs}
 
@@ -46,7 +62,31 @@ class Catalog:
         """Table names by feature name, in the order of the configs."""
         return {f: config.name for config in self.configs for f in config.feature_names}
 
-    def table(self, name: str) -> TableConfig:
+    @functools.cached_property
+    def dynamic(self) -> dict[str, TableConfig]:
+        """Configs of the dynamic tables, whose rows are arrays, by table name."""
+        return {n: c for n, c in self.tables.items() if isinstance(c, TableConfig)}
+
+    def dynamic_table(self, name: str, call: str) -> TableConfig:
+        """Finds a dynamic table.
+
+        Args:
+          name: of the table.
+          call: what needs it.
+
+        Raises:
+          ValueError: there is no such table, or it is a tensor train.
+        """
+        self.table(name)
+        if name not in self.dynamic:
+            raise ValueError(
+                f"{call}: table '{name}' is a tensor train (jde.TTConfig), which "
+                "stores cores and no rows of its own. Use a jde.TableConfig where "
+                f"rows come and go, or leave '{name}' out of this call."
+            )
+        return self.dynamic[name]
+
+    def table(self, name: str) -> C:
         """Finds a table.
 
         Raises:
@@ -56,7 +96,7 @@ class Catalog:
             raise ValueError(_unknown("Table", name, self.tables))
         return self.tables[name]
 
-    def config_of(self, feature: str) -> TableConfig:
+    def config_of(self, feature: str) -> C:
         """Finds the table that a feature looks up.
 
         Raises:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import jax
 import numpy as np
 
-from jax_dynemb.config import TableConfig
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.ops import TableState
 
@@ -29,11 +28,11 @@ class Engine(Protocol):
     """
 
     @property
-    def catalog(self) -> Catalog:
+    def catalog(self) -> Catalog[Any]:
         """Tables and features by name."""
         ...
 
-    def with_configs(self, configs: Iterable[TableConfig]) -> Self:
+    def with_configs(self, configs: Iterable[Any]) -> Self:
         """Holds other tables on the same devices; equal names stay at their places."""
         ...
 

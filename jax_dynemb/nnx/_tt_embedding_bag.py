@@ -146,10 +146,11 @@ class TTEmbeddingBag(nnx.Module):
         """
         if offsets is not None:
             indices = _bags(indices, offsets)
-        state = tt.TTState(self._arrays(), (), self.out_of_range[...])
+        state = tt.TTState.of(self._arrays())
         rows, _, state = tt.lookup(self.config, state, indices, per_sample_weights)
         if not self.deterministic and writable(self.out_of_range):
-            self.out_of_range.set_value(state.out_of_range)
+            count = self.out_of_range[...] + state.out_of_range
+            self.out_of_range.set_value(count)
         return rows
 
     def full_weight(self, chunk_rows: int = 1 << 20) -> Iterator[np.ndarray]:

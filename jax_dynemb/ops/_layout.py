@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb._ids import ids as make_ids
-from jax_dynemb._spec import AnyTable
 from jax_dynemb.jagged import Jagged
 from jax_dynemb.ops._offsets import offsets_of_given
 from jax_dynemb.ops._sizes import is_symbolic
@@ -30,6 +29,25 @@ _SYMBOLIC_BAGS = (
     "symbolic dimension {size}, but a kernel takes bags of one static size. Pad bags "
     "with -1 to a static size, or pass a jde.Jagged, whose capacity may be symbolic."
 )
+
+
+class IdsTable(Protocol):
+    """A table of any kind, as far as the form of its ids depends on it."""
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        ...
+
+    @property
+    def pooling(self) -> str | None:
+        """How rows of a bag are pooled."""
+        ...
+
+    @property
+    def key_dtype(self) -> str:
+        """The dtype of ids."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +116,7 @@ class FeatureInput:
 
 
 def prepare(
-    config: AnyTable, feature: str, ids: Any, weights: Any = None
+    config: IdsTable, feature: str, ids: Any, weights: Any = None
 ) -> tuple[FeatureLayout, FeatureInput]:
     """Brings the ids of one feature into the form that kernels take.
 
@@ -139,7 +157,7 @@ def prepare(
 
 
 def _prepare_jagged(
-    config: AnyTable, feature: str, jagged: Jagged, weights: Any
+    config: IdsTable, feature: str, jagged: Jagged, weights: Any
 ) -> tuple[FeatureLayout, FeatureInput]:
     array, shape = id_array(config, feature, jagged.values)
     if len(shape) != 1:
@@ -166,7 +184,7 @@ def _prepare_jagged(
 
 
 def id_array(
-    config: AnyTable, feature: str, ids: Any
+    config: IdsTable, feature: str, ids: Any
 ) -> tuple[jax.Array, tuple[int, ...]]:
     """The ids as a jax Array, and their shape without the axis of words."""
     narrow = config.key_dtype == "int32"
@@ -194,7 +212,7 @@ def id_array(
     raise TypeError(_TRUNCATED.format(feature=feature, dtype=dtype, table=config.name))
 
 
-def _too_wide(config: AnyTable, feature: str, dtype: Any) -> str:
+def _too_wide(config: IdsTable, feature: str, dtype: Any) -> str:
     return (
         f"Feature '{feature}': table '{config.name}' has key_dtype='int32', but the "
         f"ids have dtype {dtype}. Pass int32 or uint32 ids, or drop key_dtype and use "

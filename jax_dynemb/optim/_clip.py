@@ -76,12 +76,8 @@ def rows_sum_of_squares(
 ) -> tuple[Float[Array, ""], Any]:
     """Sums the squares of the gradients of distinct rows; returns it and the state."""
     reduced, state = coll.reduce_gradients(state, residual, d_rows)
-    # Unused entries of the reduction have slot -1 and are not promised to be zero.
-    rows = {
-        table: jnp.where((r.slots >= 0)[:, None], r.grads, 0)
-        for table, r in reduced.items()
-    }
-    return sum_of_squares(rows), state
+    squares = (each.sum_of_squares() for each in reduced.values())
+    return sum(squares, jnp.float32(0)), state
 
 
 def sum_of_squares(tree: Any) -> Float[Array, ""]:

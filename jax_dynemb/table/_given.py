@@ -23,17 +23,23 @@ from jax_dynemb.engines.shard import customized
 from jax_dynemb.jagged import Jagged
 from jax_dynemb.ops import TableState
 from jax_dynemb.optim._numbers import check_number
+from jax_dynemb.tt import TTConfig
 
 
-def configs_of(tables: Any) -> tuple[TableConfig, ...]:
+def dynamic(configs: Iterable[Any]) -> tuple[TableConfig, ...]:
+    """Returns the configs of dynamic tables, in their order."""
+    return tuple(c for c in configs if isinstance(c, TableConfig))
+
+
+def configs_of(tables: Any) -> tuple[Any, ...]:
     """The configs that ``Tables`` was given.
 
     Raises:
-      TypeError: it is no list of ``TableConfig``.
+      TypeError: it is no list of ``TableConfig`` and ``TTConfig``.
     """
-    if isinstance(tables, TableConfig):
+    if isinstance(tables, (TableConfig, TTConfig)):
         raise TypeError(
-            f"Tables takes a list of TableConfig, not a single one: write "
+            f"Tables takes a list of {type(tables).__name__}, not a single one: write "
             f"jde.Tables([config]) for table '{tables.name}'. Several go into one list."
         )
     if isinstance(tables, Mapping):
@@ -48,7 +54,7 @@ def configs_of(tables: Any) -> tuple[TableConfig, ...]:
         )
     configs = tuple(tables)
     for config in configs:
-        if not isinstance(config, TableConfig):
+        if not isinstance(config, (TableConfig, TTConfig)):
             raise TypeError(
                 f"Tables takes a list of TableConfig, but it has {kind_of(config)} in "
                 "it: write jde.TableConfig(name=..., dim=..., capacity=...) for each."
@@ -105,7 +111,7 @@ def check_plan(plan: Any, mesh: Any, axis_name: Any) -> None:
         )
 
 
-def by_feature(tables: Catalog, ids: Any) -> dict[str, Any]:
+def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
     """The ids of a lookup in the order of the configs.
 
     Args:
@@ -127,7 +133,7 @@ def by_feature(tables: Catalog, ids: Any) -> dict[str, Any]:
     return ordered
 
 
-def by_table(tables: Catalog, ids: Any, call: str) -> dict[str, Any]:
+def by_table(tables: Catalog[Any], ids: Any, call: str) -> dict[str, Any]:
     """The ids of an insert or erase, checked.
 
     Raises:
@@ -136,11 +142,11 @@ def by_table(tables: Catalog, ids: Any, call: str) -> dict[str, Any]:
     _check_mapping(ids, f"{call}: ids", "table", tables.tables)
     for name, each in ids.items():
         if name in tables.tables:
-            check_ids(tables.tables[name], name, each)
+            check_ids(tables.dynamic_table(name, call), name, each)
     return dict(ids)
 
 
-def check_ids(config: TableConfig, feature: str, ids: Any) -> None:
+def check_ids(config: TableConfig | TTConfig, feature: str, ids: Any) -> None:
     """Refuses what is no array of ids, and pairs of words for 32-bit keys.
 
     Nothing tells uint32[n, 2] with two 32-bit ids a row from n ids of ``jde.ids``.
@@ -227,7 +233,7 @@ def _check_mapping(ids: Any, what: str, key: str, known: Iterable[str]) -> None:
 
 
 def weights_of(
-    tables: Catalog, ids: Mapping[str, Any], weights: Mapping[str, Any] | None
+    tables: Catalog[Any], ids: Mapping[str, Any], weights: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Returns the weights of a lookup, checked.
 
@@ -249,7 +255,7 @@ def weights_of(
 
 
 def scores_of(
-    tables: Catalog, scores: Mapping[str, Any] | None
+    tables: Catalog[Any], scores: Mapping[str, Any] | None
 ) -> dict[str, jax.Array]:
     """Returns the score of a lookup for each table; 0 where none was passed.
 
@@ -258,16 +264,17 @@ def scores_of(
     """
     scores = scores or {}
     for name in scores:
-        if tables.table(name).score_strategy is not ScoreStrategy.CUSTOMIZED:
+        config = tables.dynamic_table(name, "scores")
+        if config.score_strategy is not ScoreStrategy.CUSTOMIZED:
             raise ValueError(
                 f"Table '{name}' keeps its own scores; give scores only to tables "
                 "with score_strategy='customized'."
             )
-    return {name: customized(name, scores.get(name, 0)) for name in tables.tables}
+    return {name: customized(name, scores.get(name, 0)) for name in tables.dynamic}
 
 
 def hyper_of(
-    tables: Catalog,
+    tables: Catalog[Any],
     learning_rate: Any,
     hyper: Mapping[str, Mapping[str, Any]] | None,
 ) -> dict[str, dict[str, Any]]:
@@ -293,7 +300,8 @@ def hyper_of(
         for name, rate in by_table.items():
             merged.setdefault(name, {})["learning_rate"] = rate
     for name in merged:
-        if not hasattr(tables.table(name).optimizer, "kind"):
+        optimizer = tables.table(name).optimizer
+        if optimizer is not None and not hasattr(optimizer, "kind"):
             raise ValueError(
                 f"Table '{name}' has an optax optimizer: its hyper-parameters are "
                 "part of the transformation. Give it a schedule instead."

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 
-from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import Engine, States
 from jax_dynemb.engines.mesh import ShardedResidual
 from jax_dynemb.engines.shard import NewRows, RowGradients
@@ -27,7 +26,7 @@ class Operations:
     engine: Engine
 
     @property
-    def tables(self) -> dict[str, TableConfig]:
+    def tables(self) -> dict[str, Any]:
         """Configs by table name."""
         return self.engine.catalog.tables
 
@@ -36,7 +35,7 @@ class Operations:
         """Table names by feature name."""
         return self.engine.catalog.features
 
-    def config_of(self, feature: str) -> TableConfig:
+    def config_of(self, feature: str) -> Any:
         """Finds the table that a feature looks up.
 
         Raises:

@@ -25,10 +25,13 @@ from jax_dynemb.engines.mesh import (
     make_placement,
     make_plan,
 )
+from jax_dynemb.engines.mixed import MixedEngine
 from jax_dynemb.engines.shard import Exported, Query, larger
+from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.ops import TableState
 from jax_dynemb.table import _chunks, _given
 from jax_dynemb.table._operations import Operations
+from jax_dynemb.tt import TTConfig
 
 
 class Tables(Operations):
@@ -47,7 +50,7 @@ class Tables(Operations):
 
     def __init__(
         self,
-        tables: Iterable[TableConfig],
+        tables: Iterable[TableConfig | TTConfig],
         mesh: Mesh | None = None,
         axis: str | tuple[str, ...] | None = None,
         *,
@@ -65,7 +68,7 @@ class Tables(Operations):
         over the same axes each device gives its own ids and gets its own rows.
 
         Args:
-          tables: one config a table.
+          tables: one config a table, ``TableConfig`` or ``TTConfig``.
           mesh: the devices to shard over; None for the default device.
           axis: the axis of the mesh to split rows and batches over, or a tuple of
             axes; all axes if None.
@@ -99,18 +102,17 @@ class Tables(Operations):
         configs = _given.configs_of(tables)
         if plan is not None:
             _given.check_plan(plan, mesh, axis_name)
-            configs = plan.apply(configs)
-        catalog = Catalog(configs)
-        if mesh is None and axis_name is None:
-            self.engine = LocalEngine.of(catalog, share_arrays)
-        else:
+            dynamic = {c.name: c for c in plan.apply(_given.dynamic(configs))}
+            configs = tuple(dynamic.get(c.name, c) for c in configs)
+        placement = None
+        if mesh is not None or axis_name is not None:
             axes = axis if axis_name is None else axis_name
             placement = make_placement(
                 mesh, axes, exchange_factor, exchange_dtype, exchange_pooled
             )
-            self.engine = MeshEngine.of(catalog, placement, plan)
+        self.engine = _engine_of(configs, placement, share_arrays, plan)
 
-    def with_tables(self, tables: Iterable[TableConfig]) -> Self:
+    def with_tables(self, tables: Iterable[TableConfig | TTConfig]) -> Self:
         """Holds other tables on the same devices, those of equal names at their places.
 
         Args:
@@ -134,7 +136,7 @@ class Tables(Operations):
     def __repr__(self) -> str:
         """Shows names and sizes."""
         tables = self.tables.values()
-        inner = ", ".join(f"{c.name}: {c.num_slots} x {c.dim}" for c in tables)
+        inner = ", ".join(f"{c.name}: {_rows_of(c)} x {c.dim}" for c in tables)
         return f"Tables({inner})"
 
     @property
@@ -174,9 +176,11 @@ class Tables(Operations):
         for feature in ids or {}:
             self.config_of(feature)
         placement = self.placement and self.placement.here()
-        return make_plan(placement, self.engine.catalog.configs, ids or {})
+        dynamic = self.engine.catalog.dynamic
+        mine = {f: n for f, n in (ids or {}).items() if self.features[f] in dynamic}
+        return make_plan(placement, tuple(dynamic.values()), mine)
 
-    def partition_specs(self) -> dict[str, TableState]:
+    def partition_specs(self) -> dict[str, Any]:
         """A ``PartitionSpec`` for each array of the state, for your own shard_map.
 
         Raises:
@@ -186,7 +190,10 @@ class Tables(Operations):
             raise ValueError(
                 "these Tables have no mesh; give jde.Tables mesh=... or axis_name=..."
             )
-        return self.placement.state_specs(self.placement.stacks)
+        specs: dict[str, Any] = self.placement.state_specs(self.placement.stacks)
+        if isinstance(self.engine, MixedEngine):
+            specs |= self.engine.tensor_train.partition_specs()
+        return specs
 
     def grow(
         self, state: States, capacities: Mapping[str, int]
@@ -218,12 +225,12 @@ class Tables(Operations):
         _given.check_values(state, "grow")
         engine, configs = self.engine, dict(self.tables)
         for name, capacity in capacities.items():
-            config = larger(engine.catalog.table(name), capacity)
+            config = larger(engine.catalog.dynamic_table(name, "grow"), capacity)
             for other in engine.growing_together(name):
                 configs[other] = _with_capacity(configs[other], config.capacity)
         factors = {
-            name: config.num_buckets // self.tables[name].num_buckets
-            for name, config in configs.items()
+            name: configs[name].num_buckets // config.num_buckets
+            for name, config in engine.catalog.dynamic.items()
         }
         new = dict(state)
         for arrays in {self.state_name(name): None for name in capacities}:
@@ -283,7 +290,8 @@ class Tables(Operations):
           delta: what ``export`` of the original streams, in its order.
         """
         _given.check_values(state, "apply_delta")
-        name, arrays = self.engine.catalog.table(table).name, self.state_name(table)
+        name = self.engine.catalog.dynamic_table(table, "apply_delta").name
+        arrays = self.state_name(name)
         new = state[arrays]
         for chunk in delta:
             if chunk.removed is not None:
@@ -303,7 +311,8 @@ class Tables(Operations):
         """
         _given.check_states(self.engine, state, "get_score")
         _given.check_values(state, "get_score")
-        counted = {name: self.engine.counted(state, name) for name in self.tables}
+        dynamic = self.engine.catalog.dynamic
+        counted = {name: self.engine.counted(state, name) for name in dynamic}
         return {name: shard.next_score(each) for name, each in counted.items()}
 
     def set_score(self, state: States, scores: Mapping[str, int]) -> States:
@@ -319,7 +328,8 @@ class Tables(Operations):
         _given.check_values(state, "set_score")
         engine, new = self.engine, dict(state)
         for name, score in scores.items():
-            config, arrays = engine.catalog.table(name), self.state_name(name)
+            config = engine.catalog.dynamic_table(name, "set_score")
+            arrays = self.state_name(name)
             counted, rows = engine.counted(new, name), engine.counter_rows(name)
             new[arrays] = shard.set_score(
                 config, counted, new[arrays], rows, int(score)
@@ -344,6 +354,31 @@ class Tables(Operations):
         _given.check_states(self.engine, state, "stats")
         _given.check_values(state, "stats")
         return self.engine.stats(state)
+
+
+def _engine_of(
+    configs: tuple[Any, ...],
+    placement: Placement | None,
+    share_arrays: bool,
+    plan: Plan | None,
+) -> Engine:
+    """Chooses the engine of a collection, or one for each kind of table."""
+    catalog = Catalog(configs)
+    dynamic = _given.dynamic(configs)
+    engine = None
+    if dynamic and placement is None:
+        engine = LocalEngine.of(Catalog(dynamic), share_arrays)
+    elif dynamic and placement is not None:
+        engine = MeshEngine.of(Catalog(dynamic), placement, plan)
+    if engine is not None and len(dynamic) == len(configs):
+        return engine
+    others = tuple(c for c in configs if isinstance(c, TTConfig))
+    cores = TTEngine(Catalog(others), placement)
+    return MixedEngine(catalog, engine, cores)
+
+
+def _rows_of(config: TableConfig | TTConfig) -> int:
+    return config.num_embeddings if isinstance(config, TTConfig) else config.num_slots
 
 
 def _with_capacity(config: TableConfig, capacity: int) -> TableConfig:

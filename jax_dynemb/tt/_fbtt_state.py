@@ -19,8 +19,8 @@ import optax
 
 from jax_dynemb.optim._fused import Fused
 from jax_dynemb.tt._config import TTConfig
-from jax_dynemb.tt._lookup import TTState
 from jax_dynemb.tt._optimizers import core_optimizer
+from jax_dynemb.tt._state import TTState
 
 _CORE = "tt_cores.{}"
 _SUMS = "optimizer_state.optimizer_state{}"
@@ -49,7 +49,7 @@ def from_fbtt(
     if _has_sums(config) and _stored(state_dict, _SUMS.format(0)).size:
         sums = _arrays(config, state_dict, _SUMS, table)
         optimizer = optax.tree_utils.tree_set(optimizer, sum_of_squares=sums)
-    return TTState(cores, optimizer, jnp.zeros((), jnp.uint32))
+    return TTState.of(cores, optimizer)
 
 
 def to_fbtt(

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,49 +15,12 @@ import optax
 from jax_dynemb._seed import seed_words, table_seed
 from jax_dynemb.ops import FeatureInput, FeatureLayout, prepare
 from jax_dynemb.tt._config import TTConfig
-from jax_dynemb.tt._distinct import Distinct, distinct
+from jax_dynemb.tt._distinct import distinct
 from jax_dynemb.tt._numbers import Numbers, numbers_of
 from jax_dynemb.tt._optimizers import core_optimizer
 from jax_dynemb.tt._pool import pool
 from jax_dynemb.tt._rows import rows_of
-
-Cores = tuple[jax.Array, ...]
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class TTState:
-    """The arrays of a table.
-
-    Attributes:
-      cores: float32[p_t, R_t, q_t, R_{t+1}].
-      optimizer: the state of the config's optimizer.
-      out_of_range: uint32[], ids of training lookups that had no row.
-    """
-
-    cores: Cores
-    optimizer: Any
-    out_of_range: jax.Array
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class TTResidual:
-    """What a lookup leaves for its gradients; the cores are not among it.
-
-    Attributes:
-      distinct: the numbers of the rows.
-      offsets: int32[num_bags + 1], or None.
-      weights: float32[num_ids], or None.
-      scale: float32[num_bags] of a mean, or None.
-      layout: static.
-    """
-
-    distinct: Distinct
-    offsets: jax.Array | None
-    weights: jax.Array | None
-    scale: jax.Array | None
-    layout: FeatureLayout = dataclasses.field(metadata={"static": True})
+from jax_dynemb.tt._state import Cores, TTResidual, TTState
 
 
 def init(config: TTConfig, seed: Any = 0) -> TTState:
@@ -68,14 +31,18 @@ def init(config: TTConfig, seed: Any = 0) -> TTState:
       seed: an int, or a uint32 scalar. Cores are a function of (seed, table name, core,
         element).
     """
-    words = table_seed(seed_words(seed), config.name)
+    return init_from_words(config, seed_words(seed))
+
+
+def init_from_words(config: TTConfig, seed: jax.Array) -> TTState:
+    """Makes the cores of a table; ``seed`` is two words."""
+    words = table_seed(seed, config.name)
     # The same numbers whatever the flag says, and on any number of devices.
     with jax.threefry_partitionable(True):
         key = jax.random.wrap_key_data(words, impl="threefry2x32")
         cores = config.initializer.cores(config, key)
     cores = tuple(core.astype(jnp.float32) for core in cores)
-    state = core_optimizer(config.optimizer).init(cores)
-    return TTState(cores, state, jnp.zeros((), jnp.uint32))
+    return TTState.of(cores, core_optimizer(config.optimizer).init(cores), seed)
 
 
 def lookup(
@@ -93,10 +60,11 @@ def lookup(
       Rows, float32[..., dim] without pooling, else one a bag; what ``core_gradients``
       and ``apply_gradients`` need; and the state with out-of-range ids counted.
     """
-    residual, numbers = _prepared(config, ids, weights)
+    layout, given = _prepared(config, ids, weights)
+    residual, numbers = residual_of(config, layout, given)
     rows = rows_by_residual(config, state.cores, residual, residual.weights)
-    outside = state.out_of_range + numbers.outside
-    return rows, residual, dataclasses.replace(state, out_of_range=outside)
+    new = state.counted(out_of_range=numbers.outside, malformed_lengths=given.malformed)
+    return rows, residual, new
 
 
 def find(
@@ -113,7 +81,7 @@ def find(
     Returns:
       The rows, as ``lookup`` returns them.
     """
-    residual, _ = _prepared(config, ids, weights)
+    residual, _ = residual_of(config, *_prepared(config, ids, weights))
     return rows_by_residual(config, tuple(cores), residual, residual.weights)
 
 
@@ -131,12 +99,7 @@ def core_gradients(
     Raises:
       ValueError: the gradients have another shape than the rows.
     """
-    expected = (*residual.layout.rows_shape, config.dim)
-    if jnp.shape(d_rows) != expected:
-        raise ValueError(
-            f"Table '{config.name}': the gradients have shape {jnp.shape(d_rows)}, the "
-            f"rows of the lookup {expected}. Pass the gradients of these rows."
-        )
+    check_gradient(config, residual.layout.rows_shape, d_rows)
 
     def rows(cores: Cores) -> jax.Array:
         return rows_by_residual(config, cores, residual, residual.weights)
@@ -150,6 +113,9 @@ def apply_gradients(
 ) -> TTState:
     """Updates the cores by the optimizer of the config.
 
+    A row of gradients with a number that is not finite counts as zeros and in the
+    counter ``nonfinite``: it would make every core not finite.
+
     Args:
       config: of the table.
       state: with the cores that the lookup read.
@@ -159,17 +125,57 @@ def apply_gradients(
     Raises:
       ValueError: the config has no optimizer, or the shapes do not fit.
     """
+    check_gradient(config, residual.layout.rows_shape, d_rows)
+    finite, skipped = only_finite(jnp.asarray(d_rows, jnp.float32))
+    gradients = core_gradients(config, state, residual, finite)
+    return update_cores(config, state.counted(nonfinite=skipped), gradients, {})
+
+
+def update_cores(
+    config: TTConfig, state: TTState, gradients: Cores, hyper: Mapping[str, Any]
+) -> TTState:
+    """Updates the cores by their gradients.
+
+    Args:
+      config: of the table.
+      state: its arrays.
+      gradients: in the shapes of the cores.
+      hyper: hyper-parameters instead of those in the optimizer, by name.
+
+    Raises:
+      ValueError: the config has no optimizer.
+    """
     if config.optimizer is None:
         raise ValueError(
             f"Table '{config.name}' has no optimizer: give TTConfig one, such as "
             "optimizer=jde.optim.adagrad(0.05), or update its cores with optax by "
             "core_gradients."
         )
-    gradients = core_gradients(config, state, residual, d_rows)
-    tx = core_optimizer(config.optimizer)
+    tx = core_optimizer(config.optimizer, hyper)
     updates, optimizer = tx.update(gradients, state.optimizer, state.cores)
     cores: Any = optax.apply_updates(state.cores, updates)
-    return TTState(tuple(cores), optimizer, state.out_of_range)
+    return dataclasses.replace(state, cores=tuple(cores), optimizer=optimizer)
+
+
+def only_finite(d_rows: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Replaces rows with a number that is not finite by zeros; counts them, uint32."""
+    finite = jnp.isfinite(d_rows).all(axis=-1)
+    zeroed = jnp.where(finite[..., None], d_rows, 0.0)
+    return zeroed, jnp.sum(~finite, dtype=jnp.uint32)
+
+
+def check_gradient(config: TTConfig, rows_shape: tuple[int, ...], d_rows: Any) -> None:
+    """Refuses gradients of another shape than the rows.
+
+    Raises:
+      ValueError: with both shapes.
+    """
+    expected = (*rows_shape, config.dim)
+    if jnp.shape(d_rows) != expected:
+        raise ValueError(
+            f"Table '{config.name}': the gradients have shape {jnp.shape(d_rows)}, the "
+            f"rows of the lookup {expected}. Pass the gradients of these rows."
+        )
 
 
 def rows_by_residual(
@@ -180,7 +186,7 @@ def rows_by_residual(
 ) -> jax.Array:
     """Makes and pools the rows of a lookup; differentiable in cores and weights."""
     values, inverse, count = residual.distinct
-    rows = rows_of(cores, values, count, config.compute_dtype)
+    rows = rows_of(cores, values, count.reshape(()), config.compute_dtype)
     layout = residual.layout
     pooled: jax.Array = pool(
         layout, rows, inverse, residual.offsets, weights, residual.scale
@@ -188,14 +194,22 @@ def rows_by_residual(
     return pooled.reshape(*layout.rows_shape, config.dim)
 
 
-def _prepared(config: TTConfig, ids: Any, weights: Any) -> tuple[TTResidual, Numbers]:
-    given: FeatureInput
-    layout, given = prepare(config, config.feature_names[0], ids, weights)  # pyright: ignore[reportArgumentType]
+def residual_of(
+    config: TTConfig, layout: FeatureLayout, given: FeatureInput
+) -> tuple[TTResidual, Numbers]:
+    """Finds the rows of the ids of one feature, each once."""
     numbers = numbers_of(config, given.ids)
     scale = _mean_scale(layout, given, ~numbers.padding)
     some = distinct(numbers.rows)
+    some = some._replace(count=some.count.reshape(1))
     residual = TTResidual(some, given.offsets, given.weights, scale, layout)
     return residual, numbers
+
+
+def _prepared(
+    config: TTConfig, ids: Any, weights: Any
+) -> tuple[FeatureLayout, FeatureInput]:
+    return prepare(config, config.feature_names[0], ids, weights)
 
 
 def _mean_scale(

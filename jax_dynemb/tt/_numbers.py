@@ -27,6 +27,11 @@ class Numbers(NamedTuple):
     padding: jax.Array
     outside: jax.Array
 
+    @property
+    def found(self) -> jax.Array:
+        """bool[n], whether each id has a row."""
+        return self.rows != jnp.uint32(NO_ROW)
+
 
 def numbers_of(config: TTConfig, ids: jax.Array) -> Numbers:
     """Finds the row of each id.

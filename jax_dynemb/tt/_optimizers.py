@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -13,30 +14,47 @@ import optax
 from jax_dynemb.optim._fused import Fused
 
 
-def core_optimizer(optimizer: Any) -> optax.GradientTransformation:
+def core_optimizer(
+    optimizer: Any, hyper: Mapping[str, Any] | None = None
+) -> optax.GradientTransformation:
     """Returns the transformation that updates cores by the optimizer of a config.
 
     Cores are dense, so every element moves by its own state, as in FBTT: there are no
     lazy rows. The formulas are those of ``jde.optim``.
+
+    Args:
+      optimizer: of the config.
+      hyper: numbers instead of those in a fused optimizer, by name.
     """
     if optimizer is None:
         return optax.set_to_zero()
     if not isinstance(optimizer, Fused):
         return optimizer
+    own = {name: getattr(optimizer, name) for name in _NUMBERS} | dict(hyper or {})
     if optimizer.kind == "sgd":
-        return optax.sgd(optimizer.learning_rate)
+        return optax.sgd(own["learning_rate"])
     if optimizer.kind == "adagrad":
         return optax.chain(
-            _scale_by_adagrad(optimizer.initial_accumulator_value, optimizer.eps),
-            optax.scale_by_learning_rate(optimizer.learning_rate),
+            _scale_by_adagrad(own["initial_accumulator_value"], own["eps"]),
+            optax.scale_by_learning_rate(own["learning_rate"]),
         )
     return optax.adamw(
-        optimizer.learning_rate,
-        optimizer.b1,
-        optimizer.b2,
-        optimizer.eps,
-        weight_decay=optimizer.weight_decay,
+        own["learning_rate"],
+        own["b1"],
+        own["b2"],
+        own["eps"],
+        weight_decay=own["weight_decay"],
     )
+
+
+_NUMBERS = (
+    "learning_rate",
+    "eps",
+    "b1",
+    "b2",
+    "weight_decay",
+    "initial_accumulator_value",
+)
 
 
 class _SumOfSquares(NamedTuple):

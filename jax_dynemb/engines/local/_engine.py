@@ -41,14 +41,14 @@ class LocalEngine:
       placed: the specs with their blocks in these arrays.
     """
 
-    catalog: Catalog
+    catalog: Catalog[TableConfig]
     share_arrays: bool
     placed: tuple[TableSpec, ...]
 
     @classmethod
     def of(
         cls,
-        catalog: Catalog,
+        catalog: Catalog[TableConfig],
         share_arrays: bool,
         before: Iterable[TableSpec] = (),
     ) -> Self:

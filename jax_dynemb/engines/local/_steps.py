@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from jax_dynemb import ops
 from jax_dynemb._spec import TableSpec
+from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
@@ -40,7 +41,7 @@ class Placed(Protocol):
     """Tables with their places in the arrays of one device."""
 
     @property
-    def catalog(self) -> Catalog: ...
+    def catalog(self) -> Catalog[TableConfig]: ...
 
     def local_specs(self, names: Collection[str]) -> list[TableSpec]:
         """Returns the configs of some tables as a call takes them."""

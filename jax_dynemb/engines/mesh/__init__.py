@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hash tables on a mesh: which device owns a row, and how ids and rows travel."""
 
+from jax_dynemb.engines.mesh._batch import Batch as Batch
+from jax_dynemb.engines.mesh._batch import padded_gradient as padded_gradient
 from jax_dynemb.engines.mesh._columns import join_columns as join_columns
 from jax_dynemb.engines.mesh._engine import MeshEngine as MeshEngine
+from jax_dynemb.engines.mesh._inputs import global_numbers as global_numbers
 from jax_dynemb.engines.mesh._placement import Placement as Placement
 from jax_dynemb.engines.mesh._placement import make_placement as make_placement
 from jax_dynemb.engines.mesh._plan import Plan as Plan

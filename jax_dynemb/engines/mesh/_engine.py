@@ -45,7 +45,10 @@ class MeshEngine:
 
     @classmethod
     def of(
-        cls, catalog: Catalog, placement: Placement, plan: Plan | None = None
+        cls,
+        catalog: Catalog[TableConfig],
+        placement: Placement,
+        plan: Plan | None = None,
     ) -> Self:
         """Places tables on a mesh.
 
@@ -58,7 +61,7 @@ class MeshEngine:
         return cls(MeshTables(catalog, placement.with_tables(catalog.configs, planned)))
 
     @property
-    def catalog(self) -> Catalog:
+    def catalog(self) -> Catalog[TableConfig]:
         return self.tables.catalog
 
     @property

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
+from jax_dynemb.engines.mesh._batch import padded_gradient
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._residual import ShardedResidual
@@ -30,28 +30,10 @@ def paired(
         names |= {tables.config_of(feature).name for feature in one.features}
         if not placement.is_inside():
             gradients[n] = {
-                name: _padded_gradient(placement, one.features[name], d[name])
-                for name in one.features
+                name: padded_gradient(placement, each.layout, stacked(each), d[name])
+                for name, each in one.features.items()
             }
     return residuals, gradients, names
-
-
-def _padded_gradient(
-    placement: Placement, residual: FeatureResidual, gradient: Any
-) -> jax.Array:
-    """A gradient with as many rows as the devices looked up."""
-    gradient = jnp.asarray(gradient)
-    stacked = residual.slots.ndim - 1
-    rows = residual.layout.rows_shape[0] * placement.shards
-    if gradient.ndim == stacked + 1:  # of a single id
-        gradient = jnp.expand_dims(gradient, stacked)
-    missing = rows - gradient.shape[stacked]
-    if missing <= 0:
-        return gradient  # a wrong shape is refused when it is joined
-    gradient = placement.gathered(gradient)
-    widths = [(0, 0)] * gradient.ndim
-    widths[stacked] = (0, missing)
-    return jnp.pad(gradient, widths)
 
 
 def joined(
@@ -67,7 +49,12 @@ def joined(
 
 def stacked_axes(residual: ShardedResidual) -> int:
     """Leading axes that lax.scan has added."""
-    return next(iter(residual.features.values())).slots.ndim - 1
+    return stacked(next(iter(residual.features.values())))
+
+
+def stacked(residual: FeatureResidual) -> int:
+    """Leading axes that lax.scan has added to one feature."""
+    return residual.slots.ndim - 1
 
 
 def specs_of(

@@ -20,7 +20,7 @@ class MeshTables:
       placement: the mesh, and the arrays that hold the tables.
     """
 
-    catalog: Catalog
+    catalog: Catalog[TableConfig]
     placement: Placement
 
     def here(self) -> Placement:

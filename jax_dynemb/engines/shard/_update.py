@@ -48,6 +48,12 @@ class RowGradients:
     slots: Int32[Array, " n"]
     grads: Float[Array, "n dim"]
 
+    def sum_of_squares(self) -> Float[Array, ""]:
+        """Sums the squares of the gradients of all rows in float32."""
+        # Entries with slot -1 are not promised to be zero inside a program.
+        live = jnp.where((self.slots >= 0)[:, None], self.grads, 0)
+        return jnp.sum(jnp.square(live.astype(jnp.float32)))
+
 
 def pair_lookups(
     kind: type[R], residual: Any, d_rows: Any

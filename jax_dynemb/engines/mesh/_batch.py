@@ -1,0 +1,145 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The ids and weights of a call on their way into shard_map, and the rows back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb.engines.mesh import _inputs
+from jax_dynemb.engines.mesh._inputs import LocalIds, Share
+from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.ops import FeatureInput, FeatureLayout, prepare
+
+Inputs = list[tuple[FeatureLayout, FeatureInput]]
+T = TypeVar("T")
+
+
+class Batch:
+    """The ids and weights of one call, as shard_map takes them.
+
+    Attributes:
+      placement: of the collection.
+      configs: of the tables, by feature.
+      ids: by feature, ready to be split.
+      weights: by feature, likewise.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        configs: Mapping[str, Any],
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any],
+    ):
+        """Pads what the devices cannot share equally.
+
+        Args:
+          placement: of the collection, with its mesh.
+          configs: of the tables, by feature.
+          ids: by feature.
+          weights: by feature, of some of them.
+        """
+        self.placement = placement
+        _inputs.check_static(ids)
+        # The order of the features: shard_map sorts the dicts that it hands on.
+        self.configs = {name: configs[name] for name in ids}
+        self._inside = placement.is_inside()
+        if self._inside:  # everything is this device's already
+            self.ids, self.weights = dict(ids), dict(weights)
+            self.shares: dict[str, Share] = {}
+        else:
+            self.shares, self.ids = _inputs.shares_of(placement, self.configs, ids)
+            self.weights = {
+                name: _inputs.share_numbers(placement, self.shares[name], x)
+                for name, x in weights.items()
+            }
+
+    @property
+    def ids_specs(self) -> dict[str, Any]:
+        split = self.placement.split
+        return {name: share.ids_spec(split) for name, share in self.shares.items()}
+
+    @property
+    def per_id_specs(self) -> dict[str, Any]:
+        split = self.placement.split
+        return {name: share.per_id_spec(split) for name, share in self.shares.items()}
+
+    @property
+    def weights_specs(self) -> dict[str, Any]:
+        return {k: v for k, v in self.per_id_specs.items() if k in self.weights}
+
+    def local(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> Inputs:
+        """Prepares the features that this device looks up."""
+        inputs = []
+        for name, config in self.configs.items():
+            mine, factor = LocalIds(ids[name]), weights.get(name)
+            if not self._inside:
+                mine = _inputs.local_ids(self.placement, self.shares[name], ids[name])
+            if factor is not None:
+                factor = mine.numbers(factor)
+            layout, given = prepare(config, name, mine.ids, factor)
+            malformed = mine.malformed
+            if self._inside and given.malformed is not None:
+                malformed = jax.lax.psum(given.malformed, self.placement.axes)
+            inputs.append((layout, dataclasses.replace(given, malformed=malformed)))
+        return inputs
+
+    def whole(self, offsets: jax.Array | None, per_id: jax.Array) -> jax.Array:
+        """One number an id, as it leaves shard_map."""
+        if self._inside:
+            return per_id
+        return _inputs.global_numbers(self.placement, offsets, per_id)
+
+    def restored(self, name: str, per_id: jax.Array) -> jax.Array:
+        """One number an id in the shape of the ids."""
+        if self._inside:
+            return per_id
+        return _inputs.restored(self.placement, self.shares[name], per_id)
+
+    def in_order(self, values: Mapping[str, T]) -> OrderedDict[str, T]:
+        """What is given by feature, in the order of the features."""
+        return OrderedDict((name, values[name]) for name in self.configs)
+
+    def rows(self, rows: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        """The rows without what was padded."""
+        if self._inside:
+            return self.in_order(rows)
+        result = OrderedDict()
+        for name, share in self.shares.items():
+            each = rows[name]
+            if each.shape[0] != share.batch:
+                each = self.placement.gathered(each)[: share.batch]
+            scalar = share.jagged is None and not share.given_shape
+            result[name] = each[0] if scalar else each
+        return result
+
+
+def padded_gradient(
+    placement: Placement, layout: FeatureLayout, stacked: int, gradient: Any
+) -> jax.Array:
+    """Pads the gradient of a feature to as many rows as the devices looked up.
+
+    Args:
+      placement: of the collection.
+      layout: of the feature on one device.
+      stacked: leading axes that ``lax.scan`` has added.
+      gradient: of the rows that the caller received.
+    """
+    gradient = jnp.asarray(gradient)
+    rows = layout.rows_shape[0] * placement.shards
+    if gradient.ndim == stacked + 1:  # of a single id
+        gradient = jnp.expand_dims(gradient, stacked)
+    missing = rows - gradient.shape[stacked]
+    if missing <= 0:
+        return gradient  # a wrong shape is refused when it is joined
+    gradient = placement.gathered(gradient)
+    widths = [(0, 0)] * gradient.ndim
+    widths[stacked] = (0, missing)
+    return jnp.pad(gradient, widths)

@@ -1,0 +1,253 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The engine of a collection with tensor-train tables, beside dynamic ones or alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Self
+
+import jax
+import numpy as np
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines._catalog import Catalog
+from jax_dynemb.engines._engine import Engine
+from jax_dynemb.engines.mesh import Placement
+from jax_dynemb.engines.shard import Exported, NewRows, Query, pair_lookups
+from jax_dynemb.engines.tensor_train import TTEngine
+
+States = dict[str, Any]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class MixedResidual:
+    """What a lookup leaves for its gradients; None where no feature was looked up.
+
+    Attributes:
+      dynamic: of the dynamic tables.
+      tensor_train: of the others.
+    """
+
+    dynamic: Any
+    tensor_train: Any
+
+    @property
+    def features(self) -> dict[str, Any]:
+        """Returns what is left of each feature."""
+        parts = (self.dynamic, self.tensor_train)
+        return {f: r for p in parts if p is not None for f, r in p.features.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class MixedEngine:
+    """Splits each call by the kind of table, and merges the results; see ``Engine``.
+
+    Attributes:
+      catalog: all tables, in the order of the user.
+      dynamic: the engine of the dynamic tables; None if there are none.
+      tensor_train: the engine of the others.
+    """
+
+    catalog: Catalog[Any]
+    dynamic: Engine | None
+    tensor_train: TTEngine
+
+    def with_configs(self, configs: Iterable[Any]) -> Self:
+        catalog = Catalog(tuple(configs))
+        dynamic = [c for c in catalog.configs if isinstance(c, TableConfig)]
+        others = [c for c in catalog.configs if not isinstance(c, TableConfig)]
+        return dataclasses.replace(
+            self,
+            catalog=catalog,
+            dynamic=None
+            if self.dynamic is None
+            else self.dynamic.with_configs(dynamic),
+            tensor_train=self.tensor_train.with_configs(others),
+        )
+
+    @property
+    def placement(self) -> Placement | None:
+        """The mesh, and where the dynamic tables lie on it; None on one device."""
+        if self.dynamic is None:
+            return self.tensor_train.placement
+        return getattr(self.dynamic, "placement", None)
+
+    @property
+    def share_arrays(self) -> bool:
+        """Whether dynamic tables of one width share arrays on one device."""
+        return getattr(self.dynamic, "share_arrays", False)
+
+    def _of(self, table: str) -> Any:
+        name = self.catalog.table(table).name
+        return self.dynamic if name in self.catalog.dynamic else self.tensor_train
+
+    def _engines(self) -> list[Any]:
+        return [e for e in (self.dynamic, self.tensor_train) if e is not None]
+
+    def _split(self, by_feature: Mapping[str, Any]) -> list[tuple[Any, dict[str, Any]]]:
+        """Returns each engine with its features, if it has some."""
+        parts = []
+        for engine in self._engines():
+            mine = {f: x for f, x in by_feature.items() if f in engine.catalog.features}
+            if mine:
+                parts.append((engine, mine))
+        return parts
+
+    # ---- where arrays are --------------------------------------------------------
+
+    def state_name(self, table: str) -> str:
+        return self._of(table).state_name(table)
+
+    def extent(self, table: str) -> Mapping[str, Any]:
+        return self._of(table).extent(table)
+
+    def counter_rows(self, table: str) -> slice:
+        return self._of(table).counter_rows(table)
+
+    def counted(self, state: States, table: str) -> Any:
+        return self._of(table).counted(state, table)
+
+    # ---- whole tables ------------------------------------------------------------
+
+    def init(self, seed: jax.Array) -> States:
+        return {k: v for e in self._engines() for k, v in e.init(seed).items()}
+
+    def empty(self, table: str, like: Any) -> Any:
+        return self._of(table).empty(table, like)
+
+    def clear(self, state: States, tables: Collection[str]) -> States:
+        for engine in self._engines():
+            mine = [name for name in tables if name in engine.catalog.tables]
+            state = engine.clear(state, mine)
+        return state
+
+    def growing_together(self, table: str) -> list[str]:
+        return self._of(table).growing_together(table)
+
+    def grow(self, arrays: Any, factors: Mapping[str, int]) -> Any:
+        return self._of(next(iter(factors))).grow(arrays, factors)
+
+    def stats(self, state: States) -> dict[str, int | float]:
+        return {k: v for e in self._engines() for k, v in e.stats(state).items()}
+
+    def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:
+        return self._of(table).export(state, table, query)
+
+    def index(
+        self, state: States, table: str
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        return self._of(table).index(state, table)
+
+    # ---- a step ------------------------------------------------------------------
+
+    def lookup(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any],
+        scores: Mapping[str, jax.Array],
+    ) -> tuple[dict[str, jax.Array], MixedResidual, States]:
+        rows: dict[str, jax.Array] = {}
+        residuals: dict[bool, Any] = {}
+        for engine, mine in self._split(ids):
+            factors = {f: w for f, w in weights.items() if f in mine}
+            one, residual, state = engine.lookup(state, mine, factors, scores)
+            rows |= one
+            residuals[engine is self.dynamic] = residual
+        residual = MixedResidual(residuals.get(True), residuals.get(False))
+        return OrderedDict((f, rows[f]) for f in ids), residual, state
+
+    def find(
+        self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
+        rows: dict[str, jax.Array] = {}
+        found: dict[str, jax.Array] = {}
+        for engine, mine in self._split(ids):
+            factors = {f: w for f, w in weights.items() if f in mine}
+            one, flags, state = engine.find(state, mine, factors)
+            rows |= one
+            found |= flags
+        ordered = OrderedDict((f, rows[f]) for f in ids)
+        return ordered, OrderedDict((f, found[f]) for f in ids), state
+
+    def apply_gradients(
+        self,
+        state: States,
+        residual: Any,
+        d_rows: Any,
+        hyper: Mapping[str, Mapping[str, Any]],
+    ) -> States:
+        for engine, residuals, gradients in self._gradients(residual, d_rows):
+            mine = {n: h for n, h in hyper.items() if n in engine.catalog.tables}
+            state = engine.apply_gradients(state, residuals, gradients, mine)
+        return state
+
+    def reduce_gradients(
+        self, state: States, residual: Any, d_rows: Any
+    ) -> tuple[dict[str, Any], States]:
+        sums: dict[str, Any] = {}
+        for engine, residuals, gradients in self._gradients(residual, d_rows):
+            one, state = engine.reduce_gradients(state, residuals, gradients)
+            sums |= one
+        return sums, state
+
+    def weight_gradients(
+        self, state: States, residual: Any, d_rows: Mapping[str, Any]
+    ) -> tuple[dict[str, jax.Array], States]:
+        result: dict[str, jax.Array] = {}
+        for engine, (one,), (gradients,) in self._gradients(residual, d_rows):
+            if any(each.layout.weighted for each in one.features.values()):
+                more, state = engine.weight_gradients(state, one, gradients)
+                result |= more
+        if not result:
+            raise ValueError(
+                "no feature of this lookup had weights; pass weights to lookup first"
+            )
+        return OrderedDict((f, result[f]) for f in d_rows if f in result), state
+
+    def _gradients(
+        self, residual: Any, d_rows: Any
+    ) -> Iterator[tuple[Any, list[Any], list[dict[str, Any]]]]:
+        """Yields each engine with its residuals and their gradients, if it has some."""
+        pairs = pair_lookups(MixedResidual, residual, d_rows)
+        for engine in self._engines():
+            is_dynamic = engine is self.dynamic
+            residuals, gradients = [], []
+            for one, by_feature in pairs:
+                mine = one.dynamic if is_dynamic else one.tensor_train
+                if mine is not None:
+                    residuals.append(mine)
+                    gradients.append({f: by_feature[f] for f in mine.features})
+            if residuals:
+                yield engine, residuals, gradients
+
+    # ---- single rows -------------------------------------------------------------
+
+    def gather(
+        self, state: States, slots: Mapping[str, jax.Array]
+    ) -> tuple[dict[str, dict[str, jax.Array]], States]:
+        rows: dict[str, dict[str, jax.Array]] = {}
+        for name, each in slots.items():
+            one, state = self._of(name).gather(state, {name: each})
+            rows |= one
+        return rows, state
+
+    def scatter(
+        self,
+        state: States,
+        slots: Mapping[str, jax.Array],
+        rows: Mapping[str, Mapping[str, jax.Array]],
+    ) -> States:
+        for name, each in slots.items():
+            state = self._of(name).scatter(state, {name: each}, {name: rows[name]})
+        return state
+
+    def insert(self, arrays: Any, table: str, new: NewRows) -> Any:
+        return self._of(table).insert(arrays, table, new)
+
+    def erase(self, arrays: Any, table: str, ids: Any) -> Any:
+        return self._of(table).erase(arrays, table, ids)

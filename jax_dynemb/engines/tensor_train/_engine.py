@@ -1,0 +1,239 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The engine of tensor-train tables, whose cores are on every device."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NoReturn, Self
+
+import jax
+import numpy as np
+
+from jax_dynemb import tt
+from jax_dynemb.engines._catalog import Catalog
+from jax_dynemb.engines.mesh import Placement
+from jax_dynemb.engines.shard import Exported, NewRows, Query
+from jax_dynemb.engines.tensor_train import _training
+from jax_dynemb.engines.tensor_train._devices import ALL, Devices, OneDevice, OnMesh
+from jax_dynemb.engines.tensor_train._training import CoreGradients, TTResiduals
+
+States = dict[str, Any]
+_CHUNK_BYTES = 1 << 28
+
+
+@dataclasses.dataclass(frozen=True)
+class TTEngine:
+    """Tensor-train tables on one device, or replicated over a mesh; see ``Engine``.
+
+    Attributes:
+      catalog: the tables by name.
+      placement: the mesh whose devices share batches; None for one device.
+    """
+
+    catalog: Catalog[tt.TTConfig]
+    placement: Placement | None
+
+    def with_configs(self, configs: Iterable[tt.TTConfig]) -> Self:
+        return dataclasses.replace(self, catalog=Catalog(tuple(configs)))
+
+    def _devices(self) -> Devices:
+        return OneDevice() if self.placement is None else OnMesh(self.placement)
+
+    # ---- where arrays are --------------------------------------------------------
+
+    def state_name(self, table: str) -> str:
+        return self.catalog.table(table).name
+
+    def extent(self, table: str) -> Mapping[str, Any]:
+        del table
+        return {}
+
+    def counter_rows(self, table: str) -> NoReturn:
+        _refuse("a clock", table)
+
+    def counted(self, state: States, table: str) -> NoReturn:
+        del state
+        _refuse("a clock", table)
+
+    def partition_specs(self) -> dict[str, Any]:
+        """Returns a ``PartitionSpec`` for each array of the state."""
+        return {
+            name: jax.tree.map(lambda _: ALL, jax.eval_shape(lambda c=c: tt.init(c)))
+            for name, c in self.catalog.tables.items()
+        }
+
+    # ---- whole tables ------------------------------------------------------------
+
+    def init(self, seed: jax.Array) -> States:
+        def make(seed: jax.Array) -> States:
+            tables = self.catalog.tables.items()
+            return {name: tt.init_from_words(c, seed) for name, c in tables}
+
+        return self._devices().replicated(make)(seed)
+
+    def empty(self, table: str, like: Any) -> Any:
+        del like
+        return dataclasses.replace(self, catalog=self._only(table)).init(
+            np.zeros(2, np.uint32)  # pyright: ignore[reportArgumentType]
+        )[table]
+
+    def _only(self, table: str) -> Catalog[tt.TTConfig]:
+        return Catalog((self.catalog.table(table),))
+
+    def clear(self, state: States, tables: Collection[str]) -> States:
+        """Makes the initial cores again."""
+        new = dict(state)
+        for name in tables:
+            config, seed = self.catalog.table(name), state[name].seed
+            new[name] = tt.init_from_words(config, seed)
+        return new
+
+    def growing_together(self, table: str) -> NoReturn:
+        _refuse("a capacity to grow", table)
+
+    def grow(self, arrays: Any, factors: Mapping[str, int]) -> NoReturn:
+        del arrays
+        _refuse("a capacity to grow", next(iter(factors)))
+
+    def stats(self, state: States) -> dict[str, int | float]:
+        result: dict[str, int | float] = {}
+        for name, config in self.catalog.tables.items():
+            arrays = jax.tree.leaves((state[name].cores, state[name].optimizer))
+            result[f"{name}/num_embeddings"] = config.num_embeddings
+            result[f"{name}/parameters"] = config.num_parameters
+            result[f"{name}/bytes"] = sum(a.nbytes for a in arrays)
+            counts = np.asarray(state[name].counters).tolist()
+            for counter, count in zip(tt.COUNTERS, counts, strict=True):
+                result[f"{name}/{counter}"] = count
+        return result
+
+    def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:
+        config = self.catalog.table(table)
+        _check_export(config, query)
+        if jax.process_index() != 0:
+            return iter(())  # every process has all cores, and one streams them
+        return _rows(config, state[table].cores)
+
+    def index(
+        self, state: States, table: str
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for chunk in self.export(state, table, Query()):
+            yield chunk.keys, chunk.scores
+
+    # ---- a step ------------------------------------------------------------------
+
+    def lookup(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any],
+        scores: Mapping[str, jax.Array],
+    ) -> tuple[dict[str, jax.Array], TTResiduals, States]:
+        del scores
+        return _training.lookup(self.catalog, self._devices(), state, ids, weights)
+
+    def find(
+        self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
+        devices, tables = self._devices(), self.catalog
+        configs = _training.configs_by_feature(tables, ids)
+        batch = devices.batch(configs, ids, weights)
+
+        def body(states: States, ids: Any, weights: Any) -> Any:
+            rows, found = {}, {}
+            for layout, given in batch.local(ids, weights):
+                feature, config = layout.feature, tables.table(layout.table)
+                one, numbers = tt.residual_of(config, layout, given)
+                cores = states[config.name].cores
+                rows[feature] = tt.rows_by_residual(config, cores, one, one.weights)
+                flags = layout.shaped_as_given(numbers.found.astype("uint8"))
+                found[feature] = batch.whole(given.offsets, flags)
+            return rows, found
+
+        own = _training.states_of(tables, state, ids)
+        run = devices.run(
+            body,
+            (ALL, batch.ids_specs, batch.weights_specs),
+            (devices.split(), batch.per_id_specs),
+        )
+        rows, found = run(own, batch.ids, batch.weights)
+        flags = ((f, batch.restored(f, found[f]).astype(bool)) for f in ids)
+        return batch.rows(rows), OrderedDict(flags), state
+
+    def apply_gradients(
+        self,
+        state: States,
+        residual: Any,
+        d_rows: Any,
+        hyper: Mapping[str, Mapping[str, Any]],
+    ) -> States:
+        return _training.apply_gradients(
+            self.catalog, self._devices(), state, residual, d_rows, hyper
+        )
+
+    def reduce_gradients(
+        self, state: States, residual: Any, d_rows: Any
+    ) -> tuple[dict[str, CoreGradients], States]:
+        return _training.reduce_gradients(
+            self.catalog, self._devices(), state, residual, d_rows
+        )
+
+    def weight_gradients(
+        self, state: States, residual: Any, d_rows: Mapping[str, Any]
+    ) -> tuple[dict[str, jax.Array], States]:
+        return _training.weight_gradients(
+            self.catalog, self._devices(), state, residual, d_rows
+        )
+
+    # ---- single rows: a tensor train has none ------------------------------------
+
+    def gather(self, state: States, slots: Mapping[str, jax.Array]) -> NoReturn:
+        del state
+        _refuse("slots", next(iter(slots)))
+
+    def scatter(
+        self, state: States, slots: Mapping[str, jax.Array], rows: Any
+    ) -> NoReturn:
+        del state, rows
+        _refuse("slots", next(iter(slots)))
+
+    def insert(self, arrays: Any, table: str, new: NewRows) -> NoReturn:
+        del arrays, new
+        _refuse("rows to insert", table)
+
+    def erase(self, arrays: Any, table: str, ids: Any) -> NoReturn:
+        del arrays, ids
+        _refuse("rows to erase", table)
+
+
+def _refuse(what: str, table: str) -> NoReturn:
+    raise ValueError(
+        f"Table '{table}' is a tensor train (jde.TTConfig), which stores cores: it has "
+        f"no {what}. Use a jde.TableConfig for that, or leave '{table}' out."
+    )
+
+
+def _check_export(config: tt.TTConfig, query: Query) -> None:
+    if config.ids == "hash":
+        raise ValueError(
+            f"Table '{config.name}' has ids='hash': which ids it was trained with is "
+            "not stored, so it has no rows by id to export. Export its cores with "
+            "jde.tt.to_torch, or read rows with find."
+        )
+    if query.since is not None or query.known_keys is not None:
+        raise ValueError(
+            f"Table '{config.name}' is a tensor train: one update changes all of its "
+            "rows, so there is no delta. Export it whole, or its cores."
+        )
+
+
+def _rows(config: tt.TTConfig, cores: Any) -> Iterator[Exported]:
+    first = 0
+    chunk = max(1, _CHUNK_BYTES // (4 * config.dim))
+    for rows in tt.full_weight(config, cores, chunk):
+        keys = np.arange(first, first + len(rows), dtype=np.int64)
+        first += len(rows)
+        yield Exported(keys, rows, np.zeros(len(rows), np.uint64), {})
