@@ -46,6 +46,8 @@ _NOT_HERE = {
     "dim_shape": "write tt_q_shapes=",
     "dim": "write embedding_dim=",
     "pooling": "write mode=",
+    "residual": "write jde.nnx.EmbeddingBagCollection([jde.TTConfig(...)]), whose "
+    "tables train through jde.nnx.Optimizer",
 }
 
 

@@ -25,7 +25,7 @@ from jax_dynemb.engines.mesh import (
     make_placement,
     make_plan,
 )
-from jax_dynemb.engines.mixed import MixedEngine
+from jax_dynemb.engines.mixed import MixedEngine, by_kind, with_residuals
 from jax_dynemb.engines.shard import Exported, Query, larger
 from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.ops import TableState
@@ -363,18 +363,16 @@ def _engine_of(
     plan: Plan | None,
 ) -> Engine:
     """Chooses the engine of a collection, or one for each kind of table."""
-    catalog = Catalog(configs)
-    dynamic = _given.dynamic(configs)
+    catalog = Catalog(with_residuals(configs))
+    dynamic, others = by_kind(catalog)
     engine = None
     if dynamic and placement is None:
         engine = LocalEngine.of(Catalog(dynamic), share_arrays)
     elif dynamic and placement is not None:
         engine = MeshEngine.of(Catalog(dynamic), placement, plan)
-    if engine is not None and len(dynamic) == len(configs):
+    if engine is not None and not others:
         return engine
-    others = tuple(c for c in configs if isinstance(c, TTConfig))
-    cores = TTEngine(Catalog(others), placement)
-    return MixedEngine(catalog, engine, cores)
+    return MixedEngine(catalog, engine, TTEngine(Catalog(others), placement))
 
 
 def _rows_of(config: TableConfig | TTConfig) -> int:

@@ -12,6 +12,8 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import optax
 
+from jax_dynemb.config import TableConfig
+from jax_dynemb.initializers import zeros
 from jax_dynemb.optim._fused import Fused
 from jax_dynemb.tt._initializers import CoreInitializer, tail_normal
 from jax_dynemb.tt._shapes import MOST_CORES, suggested_shapes
@@ -26,10 +28,10 @@ MAX_ROWS = 2**32 - 1
 class TTConfig:
     """One table whose rows are products of small cores.
 
-    Row ``(i0 * p1 + i1) * p2 + i2`` is the product of slice ``i0`` of the first core,
-    slice ``i1`` of the second, and so on (Oseledets, "Tensor-train decomposition",
-    SIAM J. Sci. Comput. 2011). Core ``t`` is float32[p_t, R_t, q_t, R_{t+1}] with
-    R_0 = R_T = 1: FBTT-Embedding's layout.
+    Row ``(i0 * p1 + i1) * p2 + i2`` is a product: slice ``i0`` of the first core times
+    slice ``i1`` of the second, and so on. Source: Oseledets, "Tensor-train
+    decomposition", SIAM J. Sci. Comput. 2011. Core ``t`` is
+    float32[p_t, R_t, q_t, R_{t+1}] with R_0 = R_T = 1: FBTT-Embedding's layout.
 
     Attributes:
       name: of the table; also seeds its cores.
@@ -39,8 +41,8 @@ class TTConfig:
       rows_shape: p_0 to p_{T-1}, whose product is ``num_embeddings`` or more; None:
         see ``jde.tt.suggested_shapes``.
       dim_shape: q_0 to q_{T-1}, whose product is ``dim``; None: likewise.
-      ids: "index": an id is the number of its row, and any other id has a zero row and
-        is counted; "hash": any 64-bit id, whose hash is the number of its row.
+      ids: "index": an id is the number of its row. Other ids are counted and read
+        zeros. "hash": the hash of any 64-bit id is the number of its row.
       initializer: the law of the table's entries, one of ``jde.tt``.
       optimizer: ``jde.optim.sgd``, ``adagrad`` or ``adam``, or any optax
         transformation, of the whole cores; None: the caller updates them.
@@ -49,6 +51,11 @@ class TTConfig:
       compute_dtype: of products: "float32", "tensorfloat32" (float32 where a device has
         no such units) or "bfloat16". Sums are in float32.
       hash_seed: a secret in the hash of ids; see ``jde.TableConfig``.
+      residual: a dynamic table whose rows are added to those of the cores. Hot ids then
+        learn what products of this rank cannot express. A number is the capacity of a
+        table that evicts the ids of fewest lookups. Or write a ``jde.TableConfig``
+        without features and pooling, whose rows begin as zeros. ``jde.Tables`` and its
+        modules hold it as a table of its own: ``<name>_residual``, or its own name.
     """
 
     name: str
@@ -64,6 +71,7 @@ class TTConfig:
     pooling: Literal["sum", "mean"] | None = None
     compute_dtype: Literal["float32", "tensorfloat32", "bfloat16"] = "tensorfloat32"
     hash_seed: int = dataclasses.field(default=0, repr=False)
+    residual: TableConfig | int | None = None
 
     def __post_init__(self) -> None:
         """Checks every field and brings it into its one form."""
@@ -85,6 +93,8 @@ class TTConfig:
         self._set_features()
         if not 0 <= self.hash_seed < 1 << 64:
             self._fail(f"hash_seed must be 0 to 2**64 - 1, not {self.hash_seed}")
+        if self.residual is not None:
+            self._set("residual", self._residual_table(self.residual))
 
     @property
     def num_cores(self) -> int:
@@ -208,6 +218,34 @@ class TTConfig:
         if len(set(names)) != len(names):
             self._fail(f"feature_names {names} has a name twice; give each once")
         self._set("feature_names", names)
+
+    def _residual_table(self, residual: Any) -> TableConfig:
+        if not isinstance(residual, TableConfig):
+            fused = isinstance(self.optimizer, Fused)
+            return TableConfig(
+                f"{self.name}_residual",
+                self.dim,
+                self._whole("residual", residual),
+                initializer=zeros(),
+                score_strategy="lfu",
+                **({"optimizer": self.optimizer} if fused else {}),
+            )
+        if residual.dim != self.dim or residual.key_dtype != "int64":
+            self._fail(
+                f"residual '{residual.name}' has dim {residual.dim} and key_dtype "
+                f"{residual.key_dtype!r}, but must have dim {self.dim} and 'int64'"
+            )
+        if residual.feature_names != (residual.name,) or residual.pooling is not None:
+            self._fail(
+                f"residual '{residual.name}' takes features and pooling from this "
+                "table: leave feature_names and pooling out of its TableConfig"
+            )
+        if residual.initializer != zeros():
+            self._fail(
+                f"residual '{residual.name}' must begin as zeros, so that an id reads "
+                "the row of the cores: write initializer=jde.initializers.zeros()"
+            )
+        return residual
 
     def _choose(self, field: str, allowed: tuple[Any, ...]) -> None:
         if getattr(self, field) not in allowed:

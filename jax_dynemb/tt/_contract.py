@@ -25,7 +25,7 @@ _LEAST_ROWS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Product:
-    """The static part of a product.
+    """Describes a product: its static part.
 
     Attributes:
       m: columns that the prefix gives.

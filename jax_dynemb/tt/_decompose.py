@@ -26,8 +26,8 @@ def decompose(
       core_shapes: (p_t, R_t, q_t, R_{t+1}), see ``TTConfig.core_shapes``.
 
     Returns:
-      The cores, float64, and a bound of the Frobenius norm of the error: the root of
-      the sum of all squared singular values that were cut off.
+      The cores, float64, and a bound of the Frobenius norm of the error. The bound is
+      the root of the sum of all squared singular values that were cut off.
     """
     array = np.asarray(table, np.float64)
     rows = [shape[0] for shape in core_shapes]

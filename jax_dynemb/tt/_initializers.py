@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Initial cores, by the law that the entries of the whole table shall have.
+"""Draws initial cores by the law that the entries of the whole table shall have.
 
-With cores of independent entries of mean 0 and standard deviation ``s``, an entry of
-the table is a sum of ``prod(R)`` products of T entries: its mean is 0 and its variance
-``prod(R) * s**(2 * T)``. So ``s = stddev**(1/T) * prod(R)**(-1/(2*T))``.
+The entries of the cores are independent, with mean 0 and standard deviation ``s``. An
+entry of the table is a sum of ``prod(R)`` products of T of them. Its mean is 0, and its
+variance ``prod(R) * s**(2 * T)``. So ``s = stddev**(1/T) * prod(R)**(-1/(2*T))``.
 
 Every number is a function of the seed, the table's name, the core and the place in it.
 """

@@ -30,7 +30,16 @@ def init(config: TTConfig, seed: Any = 0) -> TTState:
       config: of the table.
       seed: an int, or a uint32 scalar. Cores are a function of (seed, table name, core,
         element).
+
+    Raises:
+      ValueError: the table has a residual, which is a table of its own.
     """
+    if config.residual is not None:
+        raise ValueError(
+            f"Table '{config.name}' has a residual, a dynamic table beside its cores. "
+            "Write jde.Tables([config]) or jde.nnx.EmbeddingBagCollection([config]), "
+            "which hold both, or leave residual out."
+        )
     return init_from_words(config, seed_words(seed))
 
 

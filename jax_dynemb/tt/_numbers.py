@@ -1,21 +1,23 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""From ids to the numbers of rows."""
+"""Finds the numbers of the rows that ids have."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb.ops import as_words, bucket_of, hash_words, is_padding
+from jax_dynemb.jagged import Jagged
+from jax_dynemb.ops import as_words, bucket_of, hash_words, id_array, is_padding
 from jax_dynemb.tt._config import TTConfig
 from jax_dynemb.tt._distinct import NO_ROW
 
 
 class Numbers(NamedTuple):
-    """Of each id of a call.
+    """Holds what is known of each id of a call.
 
     Attributes:
       rows: uint32[n], the number of its row, or NO_ROW.
@@ -31,6 +33,25 @@ class Numbers(NamedTuple):
     def found(self) -> jax.Array:
         """bool[n], whether each id has a row."""
         return self.rows != jnp.uint32(NO_ROW)
+
+
+def without_strangers(config: TTConfig, feature: str, ids: Any) -> Any:
+    """Replaces ids that have no row by padding.
+
+    Args:
+      config: of the table.
+      feature: its name.
+      ids: in any form that a lookup takes.
+    """
+    if isinstance(ids, Jagged):
+        values = without_strangers(config, feature, ids.values)
+        return dataclasses.replace(ids, values=values)
+    array, shape = id_array(config, feature, ids)
+    if config.ids == "hash":
+        return array
+    found = numbers_of(config, array.reshape(-1, *array.shape[len(shape) :])).found
+    found = found.reshape(*shape, *[1] * (array.ndim - len(shape)))
+    return jnp.where(found, array, ~jnp.zeros((), array.dtype))
 
 
 def numbers_of(config: TTConfig, ids: jax.Array) -> Numbers:

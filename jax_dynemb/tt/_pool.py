@@ -81,7 +81,7 @@ def _sums(
 def _of_ids(
     layout: FeatureLayout, d_bags: jax.Array, n: int, offsets: jax.Array | None
 ) -> jax.Array:
-    """What belongs to each id's bag; zeros for ids of no bag."""
+    """Returns what belongs to each id's bag; zeros for ids of no bag."""
     if offsets is None:
         return jnp.repeat(d_bags, layout.bag_size, axis=0)
     position = jnp.arange(n, dtype=jnp.int32)

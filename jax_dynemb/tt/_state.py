@@ -27,8 +27,8 @@ class TTState:
       cores: float32[p_t, R_t, q_t, R_{t+1}].
       optimizer: the state of the config's optimizer.
       seed: uint32[2], of the initial cores.
-      counters: uint32[3]: ids of training lookups that had no row, bags that were cut,
-        and gradients of rows or bags that an update skipped as not finite.
+      counters: uint32[3]: ids of training lookups that had no row; bags that were cut;
+        gradients of rows or bags that an update skipped, since they were not finite.
     """
 
     cores: Cores
@@ -71,7 +71,7 @@ class TTState:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TTResidual:
-    """What a lookup leaves for its gradients; the cores are not among it.
+    """Holds what a lookup leaves for its gradients; the cores are not among it.
 
     Attributes:
       distinct: the numbers of the rows; their count is int32[1] here.

@@ -319,3 +319,100 @@ def test_without_an_optimizer_the_caller_updates():
         coll.apply_gradients(state, residual, rows)
     reduced, _ = coll.reduce_gradients(state, residual, rows)
     assert [g.shape for g in reduced["item"].cores] == list(ITEM.core_shapes)
+
+
+# ---- residuals -----------------------------------------------------------------------
+
+HOT = dataclasses.replace(ITEM, residual=1024)
+
+
+@pytest.mark.parametrize("shards", [None, 4])
+def test_a_residual_adds_rows_that_begin_as_zeros(shards):
+    mesh = None if shards is None else mesh_of(shards)
+    coll, alone = jde.Tables([HOT, USER], mesh=mesh), jde.Tables([ITEM], mesh=mesh)
+    assert list(coll.tables) == ["item", "user", "item_residual"]
+    state, ids = coll.init(1), batch()
+    rows, residual, state = coll.lookup(state, on_device(ids))
+    items = {n: jde.ids(ids[n]) for n in ("item", "last_item")}
+    plain = alone.lookup(alone.init(1), items)[0]
+    for name in items:  # the same bits
+        np.testing.assert_array_equal(rows[name], plain[name])
+    d_rows = {n: jnp.cos(r) for n, r in rows.items()}
+    after = coll.apply_gradients(state, residual, d_rows)
+    live = {n: (ids[n] >= 0) & (ids[n] < ROWS) for n in items}
+    seen = set(np.concatenate([ids[n][live[n]] for n in items]).tolist())
+    assert coll.stats(after)["item_residual/rows"] == len(seen)
+    moved = np.zeros((ROWS, 16))
+    for name in items:
+        bag, place = np.nonzero(live[name])
+        np.add.at(moved, ids[name][bag, place], np.asarray(d_rows[name])[bag])
+    table = tt_table([np.asarray(core) for core in after["item"].cores])[:ROWS]
+    table = table - 0.1 * moved
+    found, _, _ = coll.find(after, on_device(ids))
+    for name in items:
+        each = np.where(
+            live[name][..., None], table[np.clip(ids[name], 0, ROWS - 1)], 0
+        )
+        np.testing.assert_allclose(found[name], each.sum(1), rtol=1e-4, atol=1e-3)
+
+
+def test_an_evicted_residual_loses_a_correction_and_no_row():
+    one = jde.TableConfig(
+        "hot", 16, 128, initializer=jde.initializers.zeros(), score_strategy="lfu"
+    )
+    coll = jde.Tables([dataclasses.replace(ITEM, residual=one, pooling=None)])
+    state = coll.init(0)
+    for first in (0, 160):
+        ids = {"item": jde.ids(np.arange(first, first + 160))}
+        rows, residual, state = coll.lookup(state, ids)
+        d_rows = {"item": jnp.sin(rows["item"])}
+        state = coll.apply_gradients(state, residual, d_rows)
+    stats = coll.stats(state)
+    assert stats["hot/rows"] == stats["hot/capacity"] < ROWS
+    kept = {int(key) for chunk in coll.export(state, "hot") for key in chunk.keys}
+    rows, found, state = coll.find(state, {"item": jde.ids(np.arange(ROWS))})
+    table = tt_table([np.asarray(core) for core in state["item"].cores])[:ROWS]
+    gone = np.array(sorted(set(range(ROWS)) - kept))
+    np.testing.assert_allclose(rows["item"][gone], table[gone], rtol=1e-4, atol=1e-4)
+    assert bool(found["item"].all())
+
+
+def test_a_residual_grows_and_has_weights():
+    coll = jde.Tables([HOT])
+    state = coll.init(0)
+    coll, state = coll.grow(state, {"item_residual": 2000})
+    assert coll.tables["item_residual"].capacity >= 2000
+    ids, weights = batch()["item"], np.random.default_rng(0).random((16, 2))
+    given = {"item": jnp.asarray(weights, jnp.float32)}
+    rows, residual, state = coll.lookup(state, {"item": jde.ids(ids)}, given)
+    state = coll.apply_gradients(state, residual, rows)
+    rows, residual, state = coll.lookup(state, {"item": jde.ids(ids)}, given)
+    d_weights, state = coll.weight_gradients(state, residual, {"item": rows["item"]})
+    each, _, _ = coll.with_tables(
+        [dataclasses.replace(HOT, pooling=None), coll.tables["item_residual"]]
+    ).find(state, {"item": jde.ids(ids)})
+    want = (np.asarray(rows["item"])[:, None] * np.asarray(each["item"])).sum(-1)
+    np.testing.assert_allclose(d_weights["item"], want, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        ({"dim": 8}, "must have dim 16"),
+        ({"key_dtype": "int32"}, "'int64'"),
+        ({"pooling": "mean"}, "leave feature_names and pooling out"),
+        ({"feature_names": ("a",)}, "leave feature_names and pooling out"),
+        ({"initializer": jde.initializers.normal()}, "zeros"),
+    ],
+)
+def test_residuals_that_do_not_fit(options, fix):
+    fields = {"dim": 16, "initializer": jde.initializers.zeros()} | options
+    with pytest.raises(ValueError, match=fix):
+        dataclasses.replace(
+            ITEM, residual=jde.TableConfig("hot", capacity=128, **fields)
+        )
+
+
+def test_a_residual_needs_a_collection():
+    with pytest.raises(ValueError, match=r"jde\.Tables\(\[config\]\)"):
+        jde.tt.init(HOT, 0)

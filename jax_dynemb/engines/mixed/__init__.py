@@ -4,3 +4,5 @@
 
 from jax_dynemb.engines.mixed._engine import MixedEngine as MixedEngine
 from jax_dynemb.engines.mixed._engine import MixedResidual as MixedResidual
+from jax_dynemb.engines.mixed._engine import by_kind as by_kind
+from jax_dynemb.engines.mixed._engine import with_residuals as with_residuals

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The engine of a collection with tensor-train tables, beside dynamic ones or alone."""
+"""Runs a collection with tensor-train tables, beside dynamic ones or alone."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from jax_dynemb.engines._engine import Engine
 from jax_dynemb.engines.mesh import Placement
 from jax_dynemb.engines.shard import Exported, NewRows, Query, pair_lookups
 from jax_dynemb.engines.tensor_train import TTEngine
+from jax_dynemb.tt import without_strangers
 
 States = dict[str, Any]
 
@@ -25,7 +26,7 @@ States = dict[str, Any]
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class MixedResidual:
-    """What a lookup leaves for its gradients; None where no feature was looked up.
+    """Holds what a lookup leaves; None where no feature was looked up.
 
     Attributes:
       dynamic: of the dynamic tables.
@@ -40,6 +41,33 @@ class MixedResidual:
         """Returns what is left of each feature."""
         parts = (self.dynamic, self.tensor_train)
         return {f: r for p in parts if p is not None for f, r in p.features.items()}
+
+
+def with_residuals(configs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Adds the residual tables that are not there yet; each pools as its train does."""
+    trains = [c for c in configs if getattr(c, "residual", None) is not None]
+    tables = {config.name: config for config in configs}
+    for train in trains:
+        residual = tables.get(train.residual.name, train.residual)
+        same = dataclasses.replace(residual, pooling=train.pooling)
+        tables[residual.name] = same
+    return tuple(tables.values())
+
+
+def by_kind(catalog: Catalog[Any]) -> tuple[tuple[TableConfig, ...], tuple[Any, ...]]:
+    """Returns the dynamic tables and the others.
+
+    A residual table has the features of its tensor train beside its own.
+    """
+    others = [c for c in catalog.configs if not isinstance(c, TableConfig)]
+    features = {c.residual.name: c.feature_names for c in others if c.residual}
+    dynamic = [
+        dataclasses.replace(
+            c, feature_names=(*c.feature_names, *features.get(c.name, ()))
+        )
+        for c in catalog.dynamic.values()
+    ]
+    return tuple(dynamic), tuple(others)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +99,7 @@ class MixedEngine:
 
     @property
     def placement(self) -> Placement | None:
-        """The mesh, and where the dynamic tables lie on it; None on one device."""
+        """Returns the mesh and the places of dynamic tables; None on one device."""
         if self.dynamic is None:
             return self.tensor_train.placement
         return getattr(self.dynamic, "placement", None)
@@ -95,6 +123,17 @@ class MixedEngine:
             mine = {f: x for f, x in by_feature.items() if f in engine.catalog.features}
             if mine:
                 parts.append((engine, mine))
+        return parts
+
+    def _ids_of(self, ids: Mapping[str, Any]) -> list[tuple[Any, dict[str, Any]]]:
+        """Returns each engine with its ids; residuals skip ids that have no row."""
+        parts = self._split(ids)
+        trains = self.tensor_train.catalog
+        for engine, mine in parts:
+            if engine is self.dynamic:
+                for feature in mine.keys() & trains.features.keys():
+                    config = trains.config_of(feature)
+                    mine[feature] = without_strangers(config, feature, mine[feature])
         return parts
 
     # ---- where arrays are --------------------------------------------------------
@@ -153,10 +192,10 @@ class MixedEngine:
     ) -> tuple[dict[str, jax.Array], MixedResidual, States]:
         rows: dict[str, jax.Array] = {}
         residuals: dict[bool, Any] = {}
-        for engine, mine in self._split(ids):
+        for engine, mine in self._ids_of(ids):
             factors = {f: w for f, w in weights.items() if f in mine}
             one, residual, state = engine.lookup(state, mine, factors, scores)
-            rows |= one
+            rows = _added(rows, one)
             residuals[engine is self.dynamic] = residual
         residual = MixedResidual(residuals.get(True), residuals.get(False))
         return OrderedDict((f, rows[f]) for f in ids), residual, state
@@ -166,11 +205,11 @@ class MixedEngine:
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
         rows: dict[str, jax.Array] = {}
         found: dict[str, jax.Array] = {}
-        for engine, mine in self._split(ids):
+        for engine, mine in self._ids_of(ids):
             factors = {f: w for f, w in weights.items() if f in mine}
             one, flags, state = engine.find(state, mine, factors)
-            rows |= one
-            found |= flags
+            rows = _added(rows, one)
+            found |= flags  # the tensor train, which comes last, has the row
         ordered = OrderedDict((f, rows[f]) for f in ids)
         return ordered, OrderedDict((f, found[f]) for f in ids), state
 
@@ -202,7 +241,7 @@ class MixedEngine:
         for engine, (one,), (gradients,) in self._gradients(residual, d_rows):
             if any(each.layout.weighted for each in one.features.values()):
                 more, state = engine.weight_gradients(state, one, gradients)
-                result |= more
+                result = _added(result, more)
         if not result:
             raise ValueError(
                 "no feature of this lookup had weights; pass weights to lookup first"
@@ -251,3 +290,8 @@ class MixedEngine:
 
     def erase(self, arrays: Any, table: str, ids: Any) -> Any:
         return self._of(table).erase(arrays, table, ids)
+
+
+def _added(a: dict[str, jax.Array], b: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Adds what both have by feature: rows of cores and of their residual."""
+    return a | {f: a[f] + x if f in a else x for f, x in b.items()}

@@ -78,7 +78,7 @@ class OneDevice:
 
 
 class WholeBatch:
-    """The batch of a call on one device; see ``Batch``."""
+    """Holds the batch of a call on one device; see ``Batch``."""
 
     ids_specs = weights_specs = per_id_specs = None
 

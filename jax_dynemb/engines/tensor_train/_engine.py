@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import tt
@@ -60,28 +61,23 @@ class TTEngine:
 
     def partition_specs(self) -> dict[str, Any]:
         """Returns a ``PartitionSpec`` for each array of the state."""
-        return {
-            name: jax.tree.map(lambda _: ALL, jax.eval_shape(lambda c=c: tt.init(c)))
-            for name, c in self.catalog.tables.items()
-        }
+        seed = jax.ShapeDtypeStruct((2,), "uint32")
+        states = jax.eval_shape(self._made, seed)
+        return jax.tree.map(lambda _: ALL, states)
 
     # ---- whole tables ------------------------------------------------------------
 
     def init(self, seed: jax.Array) -> States:
-        def make(seed: jax.Array) -> States:
-            tables = self.catalog.tables.items()
-            return {name: tt.init_from_words(c, seed) for name, c in tables}
+        return self._devices().replicated(self._made)(seed)
 
-        return self._devices().replicated(make)(seed)
+    def _made(self, seed: jax.Array) -> States:
+        tables = self.catalog.tables.items()
+        return {name: tt.init_from_words(config, seed) for name, config in tables}
 
     def empty(self, table: str, like: Any) -> Any:
         del like
-        return dataclasses.replace(self, catalog=self._only(table)).init(
-            np.zeros(2, np.uint32)  # pyright: ignore[reportArgumentType]
-        )[table]
-
-    def _only(self, table: str) -> Catalog[tt.TTConfig]:
-        return Catalog((self.catalog.table(table),))
+        only = self.with_configs([self.catalog.table(table)])
+        return only.init(jnp.zeros(2, jnp.uint32))[table]
 
     def clear(self, state: States, tables: Collection[str]) -> States:
         """Makes the initial cores again."""

@@ -25,7 +25,7 @@ Tables = Catalog[tt.TTConfig]
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TTResiduals:
-    """What a lookup of several features leaves for its gradients.
+    """Holds what a lookup of several features leaves for its gradients.
 
     Attributes:
       features: by name.
@@ -37,7 +37,7 @@ class TTResiduals:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class CoreGradients:
-    """The gradients of a table's cores: what is updated in place of rows.
+    """Holds the gradients of a table's cores: what is updated in place of rows.
 
     Attributes:
       cores: float32[p_t, R_t, q_t, R_{t+1}] each, summed over the batch.
