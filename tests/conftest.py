@@ -68,6 +68,31 @@ def strict_jax(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def bounded_mappings() -> Iterator[None]:
+    """Drops compiled programs before they reach the limit of memory mappings.
+
+    Each program on a CPU holds some. Linux grants a process 65,530, and XLA ends the
+    process where it gets no more.
+    """
+    yield
+    if _mappings() > _MANY_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
+
+
+_MANY_MAPPINGS = 10_000
+
+
+def _mappings() -> int:
+    """Counts the memory mappings of this process; 0 where only Linux could tell."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8") as lines:
+            return sum(1 for _ in lines)
+    except OSError:
+        return 0
+
+
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def platform(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs the test on the CPU, and on a GPU where one can be used."""
