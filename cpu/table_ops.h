@@ -19,5 +19,7 @@ void erase(EraseArgs const& args, ThreadPool const& pool);
 void export_batch(ExportArgs const& args, ThreadPool const& pool);
 void route(RouteArgs const& args, ThreadPool const& pool);
 void offsets(OffsetsArgs const& args, ThreadPool const& pool);
+void pair_rows(PairRowsArgs const& args, ThreadPool const& pool);
+void pair_gradients(PairGradientsArgs const& args, ThreadPool const& pool);
 
 }  // namespace dynemb::cpu

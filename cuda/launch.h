@@ -48,4 +48,10 @@ cudaError_t route(RouteArgs const& args, void* scratch, cudaStream_t stream);
 size_t offsets_scratch_bytes(OffsetsArgs const& args);
 cudaError_t offsets(OffsetsArgs const& args, void* scratch, cudaStream_t stream);
 
+size_t pair_rows_scratch_bytes(PairRowsArgs const& args);
+cudaError_t pair_rows(PairRowsArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t pair_gradients_scratch_bytes(PairGradientsArgs const& args);
+cudaError_t pair_gradients(PairGradientsArgs const& args, void* scratch, cudaStream_t stream);
+
 }  // namespace dynemb::cuda

@@ -22,4 +22,5 @@ struct Scratch {
 #define DYNEMB_FOR_EACH_OPERATION(one)                                                        \
   one(lookup, LookupArgs) one(find, FindArgs) one(update, UpdateArgs) one(reduce, ReduceArgs) \
       one(gather, RowsArgs) one(scatter, RowsArgs) one(erase, EraseArgs)                      \
-          one(export_batch, ExportArgs) one(route, RouteArgs) one(offsets, OffsetsArgs)
+          one(export_batch, ExportArgs) one(route, RouteArgs) one(offsets, OffsetsArgs)       \
+              one(pair_rows, PairRowsArgs) one(pair_gradients, PairGradientsArgs)

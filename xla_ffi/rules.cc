@@ -61,6 +61,11 @@ constexpr NamedSize kSizes[kNumSizes] = {
     {"segments + 1", 1, kMostInt32},
     {"bytes", 0, kMostBytes},
     {"bags", 0, kMostInt32 - 1},
+    {"prefixes", 0, kMostInt32 - 1},
+    {"suffixes", 0, kMostInt32},
+    {"m * k", 1, kMostInt32},
+    {"k * n", 1, kMostInt32},
+    {"m * n", 1, kMostInt32},
 };
 
 // What a buffer may be.
@@ -118,6 +123,10 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kBagLengths, "lengths", {{kIntegers, 1, {kLengths}}, {}}},
     {BufferRule::kMadeOffsets, "offsets", {{kS32, 1, {kNumOffsets}}, {}}},
     {BufferRule::kMalformed, "malformed", {{kU32, 1, {1}}, {}}},
+    {BufferRule::kPrefix, "prefix", {{kF32, 2, {kNumPrefixes, kPrefixWidth}}, {}}},
+    {BufferRule::kSuffix, "suffix", {{kF32, 2, {kNumSuffixes, kSuffixWidth}}, {}}},
+    {BufferRule::kOfSuffix, "of_suffix", {{kS32, 1, {kNumIds}}, {}}},
+    {BufferRule::kPairRows, "rows", {{kF32, 2, {kNumIds, kPairWidth}}, {}}},
     {BufferRule::kWork, "work", {{kU32, 0, {}}, {}}},
     {BufferRule::kScratch, "scratch", {{kU8, 1, {kBytes}}, {}}},
 };

@@ -19,5 +19,7 @@ Registration erase_registration();
 Registration export_batch_registration();
 Registration route_registration();
 Registration offsets_registration();
+Registration pair_rows_registration();
+Registration pair_gradients_registration();
 
 }  // namespace dynemb
