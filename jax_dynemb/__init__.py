@@ -25,7 +25,7 @@ from jax_dynemb.jagged import Jagged as Jagged
 from jax_dynemb.nnx import TTEmbeddingBag as TTEmbeddingBag
 from jax_dynemb.ops import Residual as Residual
 from jax_dynemb.ops import TableState as TableState
-from jax_dynemb.table import Exported as Exported
+from jax_dynemb.rows import Exported as Exported
 from jax_dynemb.table import RowGradients as RowGradients
 from jax_dynemb.table import Tables as Tables
 from jax_dynemb.tt import TTConfig as TTConfig

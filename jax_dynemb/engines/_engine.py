@@ -14,7 +14,8 @@ from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.ops import TableState
 
 if TYPE_CHECKING:
-    from jax_dynemb.engines.shard import Exported, NewRows, Query, RowGradients
+    from jax_dynemb.engines.shard import NewRows, Query, RowGradients
+    from jax_dynemb.rows import Exported
 
 States = dict[str, TableState]
 

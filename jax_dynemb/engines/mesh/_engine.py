@@ -29,8 +29,9 @@ from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._plan import Plan
 from jax_dynemb.engines.mesh._residual import ShardedResidual
 from jax_dynemb.engines.mesh._stacks import states_of
-from jax_dynemb.engines.shard import Exported, NewRows, Query, RowGradients, grown_state
+from jax_dynemb.engines.shard import NewRows, Query, RowGradients, grown_state
 from jax_dynemb.ops import TableState
+from jax_dynemb.rows import Exported
 
 
 @dataclasses.dataclass(frozen=True)

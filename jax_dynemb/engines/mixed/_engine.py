@@ -16,8 +16,9 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import Engine
 from jax_dynemb.engines.mesh import Placement
-from jax_dynemb.engines.shard import Exported, NewRows, Query, pair_lookups
+from jax_dynemb.engines.shard import NewRows, Query, pair_lookups
 from jax_dynemb.engines.tensor_train import TTEngine
+from jax_dynemb.rows import Exported
 from jax_dynemb.tt import without_strangers
 
 States = dict[str, Any]

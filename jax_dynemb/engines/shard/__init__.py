@@ -2,11 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one device does with its own arrays: update, insert, export, count, grow."""
 
-from jax_dynemb.engines.shard._chunks import joined as joined
-from jax_dynemb.engines.shard._chunks import part as part
 from jax_dynemb.engines.shard._counters import counter_values as counter_values
 from jax_dynemb.engines.shard._counters import stats as stats
-from jax_dynemb.engines.shard._export import Exported as Exported
 from jax_dynemb.engines.shard._export import Parts as Parts
 from jax_dynemb.engines.shard._export import Query as Query
 from jax_dynemb.engines.shard._export import export as export
