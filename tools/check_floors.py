@@ -87,6 +87,7 @@ PYTHON_FLOORS = {
     "table": 6,
     "optim": 7,
     "nnx": 8,
+    "nnx.fast_path": 8,
     "stored": 8,
     "checkpoint": 8,
     "export": 8,
