@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every embedding module is made of: tables, their state and the lookup."""
+"""Implements the base of embedding modules: tables, their state, the lookup."""
 
 from __future__ import annotations
 

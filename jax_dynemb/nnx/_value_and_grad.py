@@ -52,8 +52,8 @@ def value_and_grad(
 
     Returns:
       A function with the arguments of ``f`` returning ``(loss, grads)``, or
-      ``((loss, aux), grads)``; ``grads`` is a ``jde.nnx.Grads``, or a tuple of them
-      when ``argnums`` is one. When no argument holds a table it returns exactly what
+      ``((loss, aux), grads)``. ``grads`` is a ``jde.nnx.Grads``, or a tuple of them
+      when ``argnums`` is one. Without tables in any argument it returns exactly what
       ``nnx.value_and_grad`` does.
 
     Raises:

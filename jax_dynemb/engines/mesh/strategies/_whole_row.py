@@ -40,7 +40,7 @@ class _RowwiseAdagrad:
     hyper: Mapping[str, Any]
 
     def states(self, dim: int) -> dict[str, StateSpec]:
-        """Those of the fused optimizer."""
+        """Returns the states of the fused optimizer."""
         return self.own.states(dim)
 
     def apply(
