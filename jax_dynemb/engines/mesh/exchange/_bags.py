@@ -37,7 +37,7 @@ class Section:
 
     @property
     def live(self) -> list[FeatureLayout]:
-        """Lists those that are present."""
+        """Lists the layouts that are present."""
         return [layout for layout in self.layouts if layout is not None]
 
     @property

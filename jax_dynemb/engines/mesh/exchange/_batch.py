@@ -83,7 +83,7 @@ def in_order(
     items: Sequence[T],
     layout_of: Callable[[T], FeatureLayout],
 ) -> list[T]:
-    """Returns values of features in the order of their ids in a batch."""
+    """Sorts values of features into the order of their ids in a batch."""
 
     def place(item: T) -> tuple[int, int]:
         layout = layout_of(item)
