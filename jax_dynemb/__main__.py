@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``python -m jax_dynemb info``, ``bench``, ``inspect``, ..."""
+"""Runs the command line: ``python -m jax_dynemb info``, ``bench``, ``inspect``, ..."""
 
 import argparse
 import importlib.metadata

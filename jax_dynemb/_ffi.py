@@ -3,7 +3,7 @@
 """Loads the extension modules, registers their handlers, reads shared constants.
 
 The CPU module is part of every installation. The CUDA module is optional; both
-register the same target names, so nothing above this file asks for the platform.
+register the same target names, so nothing above this file depends on the platform.
 """
 
 from __future__ import annotations

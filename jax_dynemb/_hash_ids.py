@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ids of strings, bytes and integers, from whatever container they lie in.
 
-Each container becomes one of a few flat arrays without a loop over its values; the
-loops are C++ (cpu/hash_ids.h, what they compute is in core/string_hash.h).
+Each container becomes one of a few flat arrays without a loop over its values. The
+loops are C++ (cpu/hash_ids.h); core/string_hash.h defines the hash.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def hash_ids(values: Iterable[Any], salt: str | int = 0) -> np.ndarray:
     for. Arrays are hashed on all cores, without the interpreter's lock.
 
     Args:
-      values: str, bytes or int, in NumPy arrays of any shape (integers, "S", "U",
-        object), pandas Series, Index or Categorical, Arrow arrays, lists that may be
-        nested, or any iterable. Text and its UTF-8 bytes are equal; 5 and "5" are not.
+      values: str, bytes or int in any iterable. NumPy arrays of any shape (integers,
+        "S", "U", object), pandas Series, Index or Categorical, Arrow arrays and
+        nested lists are fast. Text and its UTF-8 bytes are equal; 5 and "5" are not.
         None, NaN and null are missing.
       salt: tells features apart that share a table: the same value under another
         salt is another id. 1 and "1" are one salt.
@@ -173,7 +173,7 @@ def _of_objects(values: list[Any], keys: _Keys) -> np.ndarray:
 
 
 def _plain(value: Any) -> str | bytes | int | None:
-    """What a value is that is not exactly a str, bytes, None or a small int."""
+    """Converts a value that is not exactly a str, bytes, None or a small int."""
     if isinstance(value, int):  # more than 64 bits: words of its two's complement
         words = (value if value >= 0 else ~value).bit_length() // 64 + 1
         return value.to_bytes(8 * words, "little", signed=True)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The door for 64-bit ids: numpy integers become pairs of uint32 words.
+"""Converts 64-bit ids: numpy integers become pairs of uint32 words.
 
 With 64-bit types switched off, JAX turns an int64 array into int32 without a word
 wherever it enters: asarray, device_put, a jit argument. Pairs survive all of it.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The seed of a table's rows: from the user's seed and the table's name."""
+"""Derives the seed of a table's rows from the user's seed and the table's name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a table is: frozen, hashable, checked when it is made."""
+"""Declares a table: frozen, hashable, checked when it is made."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Strategy = Literal["step", "timestamp", "lfu", "customized", "no_eviction"]
 
 
 class ScoreStrategy(enum.StrEnum):
-    """What the score of a row is; the lowest score of a full bucket leaves first.
+    """Chooses the score of a row; a full bucket evicts its lowest score first.
 
     STEP: the lookup that used the row last. TIMESTAMP: its time in nanoseconds.
     LFU: how often the row was used, then how recently. CUSTOMIZED: given with each
@@ -78,7 +78,7 @@ class TableConfig:
       initializer: first value of a row; uniform in ±1/sqrt(capacity) if None.
       eval_initializer: what ``find`` returns for an id that is not stored.
       optimizer: one of ``jde.optim``, or any row-local optax transformation.
-      score_strategy: who leaves a full bucket first, see ``ScoreStrategy``.
+      score_strategy: which row a full bucket evicts first, see ``ScoreStrategy``.
       on_full: ``"evict"``; ``"refuse"``: new keys are refused and counted;
         ``"error"``: like refuse, and ``stats()`` raises. None means evict, or refuse
         with NO_EVICTION.
@@ -88,11 +88,11 @@ class TableConfig:
         is always float32.
       dtype: of the returned rows.
       key_dtype: ``"int64"``, or ``"int32"`` for ids that are 32-bit jax Arrays.
-      sharding: on a mesh: ``"row_wise"``, each device holds an equal part of the
-        buckets; ``"table_wise"``, whole tables of one shape lie on different devices;
-        ``"column_wise"``, each device holds all keys and an equal part of the
-        columns; ``"replicated"`` (or ``"data_parallel"``), each device holds all of a
-        small table. TorchRec's ``ShardingType`` and its names in capitals do too.
+      sharding: on a mesh. ``"row_wise"``: each device holds an equal share of the
+        buckets. ``"table_wise"``: whole tables of one shape lie on different devices.
+        ``"column_wise"``: each device holds all keys and an equal share of the
+        columns. ``"replicated"`` (or ``"data_parallel"``): each device holds all of a
+        small table. TorchRec's ``ShardingType`` and its names in capitals work too.
       pooling_factors: how many ids an example has, by feature; 1 each if empty.
         Table-wise tables are placed so that devices have equally much to do.
       nonfinite: what an update does with a row whose summed gradient has a NaN or an
@@ -169,7 +169,7 @@ class TableConfig:
 
     @property
     def ids_per_example(self) -> float:
-        """Of all features together, as far as ``pooling_factors`` tells."""
+        """Sums ``pooling_factors`` over all features, 1 for each that has none."""
         return sum(self.pooling_factors) or float(len(self.feature_names))
 
     def _set(self, field: str, value: Any) -> None:

@@ -21,7 +21,7 @@ _LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 def ensure_initialized() -> None:
     """Connects the processes of a job; does nothing where there is one only.
 
-    Call it first, before anything asks for devices (a ``TableConfig`` with an optax
+    Call it first, before anything uses devices (a ``TableConfig`` with an optax
     optimizer does). A second call does nothing.
 
     - ``JAX_COORDINATOR_ADDRESS`` (host:port of process 0), ``JAX_NUM_PROCESSES`` and
@@ -31,7 +31,7 @@ def ensure_initialized() -> None:
     - otherwise: one process, nothing to do.
 
     Raises:
-      ValueError: there is a coordinator, but not who this process is.
+      ValueError: there is a coordinator, but no number of this process.
     """
     if jax.distributed.is_initialized():
         return

@@ -26,7 +26,7 @@ class Initializer:
     kernel: ClassVar[str] = ""
 
     def kernel_parameters(self) -> tuple[float, ...]:
-        """What the routine of core/initializer.h takes, in its order."""
+        """Returns the numbers that core/initializer.h takes, in its order."""
         return ()
 
 
@@ -45,7 +45,7 @@ class Uniform(Initializer):
             raise ValueError(f"uniform needs lo <= hi, not {self.lo} and {self.hi}")
 
     def kernel_parameters(self) -> tuple[float, ...]:
-        """The lower bound and the width."""
+        """Returns the lower bound and the width."""
         lo, hi = np.float32(self.lo), np.float32(self.hi)
         return float(lo), float(hi - lo)
 
@@ -105,7 +105,7 @@ class Constant(Initializer):
     value: float
 
     def kernel_parameters(self) -> tuple[float, ...]:
-        """The value."""
+        """Returns the value."""
         return (self.value,)
 
 
@@ -130,7 +130,7 @@ class DefaultUniform:
     """Uniform in ±1/sqrt(capacity), once a table says its capacity."""
 
     def for_capacity(self, capacity: int) -> Uniform:
-        """The initialiser of a table with this capacity."""
+        """Makes the initialiser of a table with this capacity."""
         bound = 1.0 / math.sqrt(capacity)
         return Uniform(-bound, bound)
 

@@ -18,11 +18,11 @@ from jax.core import Tracer
 class Jagged:
     """Bags one after the other, like a feature of a KeyedJaggedTensor.
 
-    Lengths in NumPy, or in lists, are checked as soon as they are given; those of a
-    jax Array when a lookup gets them outside of ``jit``, where that needs no transfer
-    from a GPU. Lengths inside ``jit`` are data, and data never raises: a negative
-    length counts as 0, no bag reaches past the ids that there are, and a training
-    lookup counts the bags that were cut in ``stats()["<table>/malformed_lengths"]``.
+    Lengths in NumPy, or in lists, are checked here. Those of a jax Array are checked
+    in a lookup outside of ``jit``, where that needs no transfer from a GPU. Lengths
+    inside ``jit`` are data, and data never raises. A negative length counts as 0, and
+    no bag reaches past the ids. A training lookup counts the bags that were cut in
+    ``stats()["<table>/malformed_lengths"]``.
 
     Attributes:
       values: ids, uint32[capacity, 2] (or [capacity] of a 64-bit dtype, or 32-bit on

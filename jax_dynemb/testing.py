@@ -63,9 +63,9 @@ def assert_in_place(
 ) -> None:
     """Asserts that a jitted step updates its tables without copying them.
 
-    Looks at the compiled program, which is not run: no instruction may make an array
-    of a table's size, temporary memory must be smaller than a table, and tables that
-    it returns must be aliased from argument to result. Use tables larger than anything
+    Reads the compiled program, which does not run. No instruction may make an array of
+    a table's size, and temporary memory must be smaller than a table. Tables that it
+    returns must be aliased from argument to result. Use tables larger than anything
     else in the step, or a batch will be taken for a table.
 
     Args:

@@ -97,6 +97,7 @@ PYTHON_FLOORS = {
     "files.parquet": 8,
     "files.program": 8,
     "files.safetensors": 8,
+    "nnx.fast_path": 8,
     "checkpoint": 8,
     "export": 8,
     "import_": 8,

@@ -19,7 +19,7 @@ class AnyConfig(Protocol):
 
     @property
     def name(self) -> str:
-        """The table's name."""
+        """Returns the table's name."""
         ...
 
     @property

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every engine does; ``jde.Tables`` checks the arguments before it calls one."""
+"""Declares what every engine does; ``jde.Tables`` checks its arguments before."""
 
 from __future__ import annotations
 

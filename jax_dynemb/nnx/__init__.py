@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The flax.nnx layer: embedding modules, their gradients, optimizer and jit."""
+"""Provides the flax.nnx layer: modules, gradients, optimizer and jit."""
 
 from jax_dynemb.nnx._collection import EmbeddingBagCollection as EmbeddingBagCollection
 from jax_dynemb.nnx._collection import EmbeddingCollection as EmbeddingCollection

@@ -89,7 +89,7 @@ class EmbeddingCollection(TableModule):
         ``exchange_pooled`` of ``jde.Tables``.
 
     Raises:
-      ValueError: a table asks for pooling.
+      ValueError: a table has pooling.
     """
 
     def __init__(

@@ -116,7 +116,7 @@ _ELSEWHERE = {
 
 
 def _keywords(misplaced: Sequence[Any], wrong: Sequence[str]) -> str:
-    """What to write instead of a call without its keywords, or with others."""
+    """Says what to write instead of a call with missing or wrong keywords."""
     instead = [f"{name} is {_ELSEWHERE[name]}" for name in wrong]
     given = [f"the positions of {list(misplaced)} do not say which is which"]
     reasons = "; ".join((given if misplaced else []) + instead)

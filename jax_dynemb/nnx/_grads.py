@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What jde.nnx.value_and_grad returns, and how micro-batches are put together."""
+"""Holds what jde.nnx.value_and_grad returns, and sums micro-batches."""
 
 from __future__ import annotations
 

@@ -11,23 +11,10 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from flax import nnx
 
-from jax_dynemb.nnx._dispatch import (
-    Binding,
-    Call,
-    NotShort,
-    Program,
-    Variables,
-    are_writable,
-    split,
-)
-from jax_dynemb.nnx._fingerprint import Fingerprint, LooseArray
-from jax_dynemb.nnx._taken_apart import managed
-from jax_dynemb.nnx._variable import Table, iter_variables
+from jax_dynemb.nnx._variable import Table
+from jax_dynemb.nnx.fast_path import FastPath, Program, iter_variables, unwatched
 
-_graphlib = getattr(nnx, "graphlib", nnx.graph)
 _Donated = tuple[tuple[int, ...], tuple[str, ...]]
-_MOST_BINDINGS = 16  # of the Modules that a function was called with lately
-
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -54,8 +41,8 @@ def jit(
 def jit(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
     """nnx.jit that donates the arguments which hold tables or optimizer state.
 
-    A table is updated in place only when its old value is given away, so every
-    argument that holds a ``jde.nnx.Table`` or an ``nnx.OptState`` is donated: the model
+    A table is updated in place only when its old value is donated. So every argument
+    that holds a ``jde.nnx.Table`` or an ``nnx.OptState`` is donated: the model
     and the optimizer. Batches and models without tables are not. Arrays taken out of
     a donated argument before the call (``nnx.state(model)``) are gone after it. Tables
     that the function only reads are not donated: they stay where they are.
@@ -80,7 +67,7 @@ def jit(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 
 class _Jit:
-    """Takes the short way (_dispatch.py) where it can, else nnx.jit.
+    """Takes the fast path where it can, else nnx.jit.
 
     There is one nnx.jit for each set of donated arguments; nearly always one in all.
     """
@@ -91,66 +78,18 @@ class _Jit:
         self._argnums = _several(options.get("donate_argnums"))
         self._argnames = _several(options.get("donate_argnames"))
         self._jitted: dict[_Donated, Any] = {}
-        self._may_be_short = not options
-        self._programs: dict[Any, Program] = {}
-        self._bindings: list[Binding] = []
+        self._fast_path = FastPath(fun, _to_donate, Table)
+        self._fast_path.is_supported = not options
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with managed():
-            done, out = self._shortly(Program.run, args, kwargs)
+        with unwatched():
+            done, out = self._fast_path.run(Program.call, args, kwargs)
             return out if done else self._for(args, kwargs)(*args, **kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Lowers for these arguments, see ``jax.jit(...).lower``."""
-        done, lowered = self._shortly(Program.lower, args, kwargs)
+        done, lowered = self._fast_path.run(Program.lower, args, kwargs)
         return lowered if done else self._for(args, kwargs).lower(*args, **kwargs)
-
-    def _shortly(
-        self,
-        method: Callable[[Program, Variables, Call], Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> tuple[bool, Any]:
-        """Calls a method of the program; whether there is one, and what it returns."""
-        call = Call(args, kwargs)
-        try:
-            if (short := self._short(call)) is not None:
-                program, variables = short
-                return True, method(program, variables, call)
-        except NotShort:
-            self._may_be_short = False
-        return False, None
-
-    def _short(self, call: Call) -> tuple[Program, Variables] | None:
-        if not self._may_be_short or _in_cached_partial() or not call.is_short():
-            return None
-        try:
-            fingerprint = Fingerprint([call.places, *call.nodes])
-        except LooseArray:
-            return None
-        for binding in self._bindings:
-            if binding.fits(fingerprint):
-                break
-        else:
-            binding = self._bind(call, fingerprint)
-        variables = binding.variables(fingerprint)
-        if not are_writable(variables):
-            raise ValueError(_FOREIGN_TRACE)
-        return binding.program, variables
-
-    def _bind(self, call: Call, fingerprint: Fingerprint) -> Binding:
-        graphdef, abstract = split(call.nodes)
-        giving = [node for node in call.nodes if _to_donate(node)]
-        given = {id(variable) for variable in iter_variables(giving)}
-        donated = tuple(id(v) in given for v in iter_variables(call.nodes))
-        key = graphdef, tuple(call.places), donated
-        if key not in self._programs:
-            self._programs[key] = Program(
-                self._fun, key[1], graphdef, abstract, donated
-            )
-        binding = Binding(call.nodes, fingerprint, self._programs[key])
-        self._bindings = [binding, *self._bindings[: _MOST_BINDINGS - 1]]
-        return binding
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -168,21 +107,8 @@ class _Jit:
         return self._jitted[donated]
 
 
-_FOREIGN_TRACE = (
-    "jde.nnx.jit: this call stands inside another transformation (jit, scan, grad), "
-    "where a model made outside cannot be written. Pass the model as an argument of "
-    "that transformation (nnx.jit), or call the function there without jde.nnx.jit."
-)
-
-
-def _in_cached_partial() -> bool:
-    """Whether nnx.cached_partial makes this call: its cache is for nnx.jit."""
-    context = getattr(_graphlib, "GRAPH_CONTEXT", None)
-    return getattr(context, "tmp_static_cache", None) is not None
-
-
-# Walking a large model costs more than calling its compiled step. That a module holds
-# tables is remembered; that it holds none is not, it may get some.
+# Walking a large model costs more than calling its compiled step. Only modules with
+# tables are remembered: others may get some later.
 _known: weakref.WeakSet[Any] = weakref.WeakSet()
 
 

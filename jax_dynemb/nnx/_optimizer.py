@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer of a model with tables: optax for Params, the tables' own for rows."""
+"""Optimizes a model with tables: optax for Params, the tables' own for rows."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 """Pooling of per-id rows in JAX, for features with weights.
 
 The fused lookup pools inside its kernel, which autodiff cannot see into. Features
-with per-id weights therefore fetch one row an id and are pooled here, so that the
-gradient of the weights is right whatever made them.
+with per-id weights therefore fetch one row per id and are pooled here. So the gradient
+of the weights is right whatever made them.
 """
 
 from __future__ import annotations

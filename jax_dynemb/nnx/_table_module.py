@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every embedding module is made of: tables, their state and the lookup."""
+"""Implements the base of embedding modules: tables, their state, the lookup."""
 
 from __future__ import annotations
 
@@ -17,17 +17,24 @@ from jax.sharding import Mesh
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.jagged import Jagged
-from jax_dynemb.nnx import _taken_apart
 from jax_dynemb.nnx._pool import pool
 from jax_dynemb.nnx._tape import attach
-from jax_dynemb.nnx._variable import Table, reads, writable
+from jax_dynemb.nnx._variable import Table
+from jax_dynemb.nnx.fast_path import (
+    ObservedModule,
+    on_tables_changed,
+    on_tables_read,
+    reads,
+    watch,
+    writable,
+)
 from jax_dynemb.ops import TableState
 from jax_dynemb.table import Tables, by_feature
 
 Ids = jax.Array | Jagged
 
 
-class TableModule(nnx.Module):
+class TableModule(ObservedModule):
     """Holds the tables and turns ids into rows; the modules users build are below.
 
     Attributes:
@@ -60,7 +67,7 @@ class TableModule(nnx.Module):
 
     def get_state(self) -> dict[str, TableState]:
         """Returns the state as the functional core takes it, by table name."""
-        _taken_apart.read(self)
+        on_tables_read(self)
         return {name: table.get_value() for name, table in self.tables.items()}
 
     def set_state(self, state: Mapping[str, TableState]) -> None:
@@ -72,7 +79,7 @@ class TableModule(nnx.Module):
           ... )  # doctest: +SKIP
         """
         self._assign(state)
-        _taken_apart.changed(self)
+        on_tables_changed(self)
 
     def _assign(self, state: Mapping[str, TableState]) -> None:
         for name, table in self.tables.items():
@@ -96,25 +103,13 @@ class TableModule(nnx.Module):
         if deterministic is not None:
             self.deterministic = deterministic
 
-    # What JAX and nnx call to put a Module together, and to take it apart.
+    def on_built(self) -> None:
+        """Runs after JAX has built a copy of this Module from leaves."""
+        watch(self)
 
-    @classmethod
-    def _pytree__unflatten(cls, *args: Any) -> Any:
-        module = super()._pytree__unflatten(*args)
-        _taken_apart.watch(module)
-        return module
-
-    def _pytree__flatten(self) -> Any:
-        _taken_apart.read(self)
-        return super()._pytree__flatten()
-
-    def _pytree__flatten_with_paths(self) -> Any:
-        _taken_apart.read(self)
-        return super()._pytree__flatten_with_paths()
-
-    def _graph_node_flatten(self) -> Any:
-        _taken_apart.read(self)
-        return super()._graph_node_flatten()
+    def on_flattened(self) -> None:
+        """Runs before JAX or nnx reads the values of this Module."""
+        on_tables_read(self)
 
     def _lookup(
         self,

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record of the lookups that one call of a loss function makes.
 
-Autodiff cannot reach into a table, so each lookup's rows get a zero *tap* added to
-them, and the gradient of the tap is the gradient of the rows. A tape collects the
+Autodiff cannot reach into a table. So a zero *tap* is added to each lookup's rows, and
+the gradient of the tap is the gradient of the rows. A tape collects the
 lookups in the order in which the loss makes them and hands out the taps.
 """
 
@@ -65,7 +65,7 @@ class Tape:
         _on_tape.add(module.coll)
         place = self._places.get(id(module))
         if place is None:
-            return rows  # a collection nobody differentiates: its rows are constants
+            return rows  # not differentiated: its rows are constants
         if self._taps is not None:
             tap = self._taps[len(self.lookups)]
             rows = OrderedDict((f, row + tap[f]) for f, row in rows.items())

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 
 from jax_dynemb import tt
 from jax_dynemb.jagged import Jagged
-from jax_dynemb.nnx._variable import writable
+from jax_dynemb.nnx.fast_path import writable
 
 # FBTT's names of initialisers. Each has the law that its name says, at the right scale.
 _WEIGHT_DISTS = {

@@ -17,7 +17,8 @@ from flax import nnx
 from jax_dynemb.nnx._grads import Grads, LookupGradients
 from jax_dynemb.nnx._table_module import TableModule
 from jax_dynemb.nnx._tape import Place, Rows, Tape, recording
-from jax_dynemb.nnx._variable import Table, graph_nodes, is_graph_node, iter_variables
+from jax_dynemb.nnx._variable import Table
+from jax_dynemb.nnx.fast_path import graph_nodes, is_graph_node, iter_variables
 from jax_dynemb.table import Tables
 
 Argnum = int | nnx.DiffState
@@ -51,8 +52,8 @@ def value_and_grad(
 
     Returns:
       A function with the arguments of ``f`` returning ``(loss, grads)``, or
-      ``((loss, aux), grads)``; ``grads`` is a ``jde.nnx.Grads``, or a tuple of them
-      when ``argnums`` is one. When no argument holds a table it returns exactly what
+      ``((loss, aux), grads)``. ``grads`` is a ``jde.nnx.Grads``, or a tuple of them
+      when ``argnums`` is one. Without tables in any argument it returns exactly what
       ``nnx.value_and_grad`` does.
 
     Raises:

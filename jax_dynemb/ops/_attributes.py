@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every call tells the kernels about its tables and features, as numpy arrays."""
+"""Builds the attributes of a call: its tables and features, as numpy arrays."""
 
 from __future__ import annotations
 

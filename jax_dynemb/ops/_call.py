@@ -12,8 +12,9 @@ import jax.numpy as jnp
 
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
+from jax_dynemb.ops._async_dispatch import dispatch_operand
 from jax_dynemb.ops._attributes import shares_arrays, table_attributes
-from jax_dynemb.ops._sizes import is_at_most, largest
+from jax_dynemb.ops._sizes import largest
 from jax_dynemb.ops._state import TableState, check_state
 
 ALL = ("index", "values", "optimizer", "counters")
@@ -93,7 +94,7 @@ class Call:
     def _arrays(
         self, states: Mapping[str, TableState], parts: Sequence[str]
     ) -> list[jax.Array]:
-        """Of all tables, each once, in the order of the handlers."""
+        """Lists the arrays of all tables, each once, in the order of the handlers."""
         for table in self._tables:
             check_state(table, states[table.state_name])
         return [
@@ -116,8 +117,8 @@ class Call:
 
     def run(self) -> Iterator[jax.Array]:
         """Makes the call; the results in the order in which they were added."""
-        work = _work(len(self._operands), self._batch, self._results_of_batch())
-        self.operand(work)
+        batch, results = self._batch, self._results_of_batch()
+        self.operand(dispatch_operand(len(self._operands), batch, results))
         self.result((self._scratch_bytes(),), jnp.uint8)
         results = _ffi.call(
             self._op,
@@ -133,7 +134,7 @@ class Call:
         return [x for i, x in enumerate(self._results) if i not in tables]
 
     def _scratch_bytes(self) -> int:
-        """Of the largest batch: a program with symbolic sizes has one scratch."""
+        """Computes the scratch of the largest batch; symbolic sizes share one."""
         buckets = [table.local_buckets for table in self._tables]
         dims = [table.dim for table in self._tables]
         most = [largest(ids) for ids in self._num_ids]
@@ -143,47 +144,6 @@ class Call:
         if open_ended and nbytes > 0:
             raise ValueError(_NO_BOUND.format(op=self._op, size=open_ended[0]))
         return nbytes
-
-
-# XLA's client for CPUs runs a program of fewer operations in the thread that calls it.
-_OPERATIONS_OF_CHEAP = 1000
-# Otherwise up to 32 of them may be under way, each with outputs of its own: where these
-# are large, fresh memory takes longer than to wait for the thread.
-_MOST_BYTES = 1 << 23
-# Fewer arrays are handed over sooner than another thread wakes up.
-_MANY_ARRAYS = 32
-
-
-def _work(
-    num_operands: int, batch: Sequence[jax.Array], results: Sequence[Any]
-) -> jax.Array:
-    """A number that nobody reads: on a CPU it takes a few operations to find it.
-
-    XLA counts none for our calls. So a step of embeddings alone passes for one that is
-    over at once, and keeps the Python thread until it is complete. Where the next one
-    takes long to hand over, it must not.
-
-    Args:
-      num_operands: of the call.
-      batch: what the call takes beside tables.
-      results: types of what it returns beside tables.
-    """
-    nbytes = sum(x.size * x.dtype.itemsize for x in (*batch, *results))
-    counts = num_operands >= _MANY_ARRAYS and is_at_most(nbytes, _MOST_BYTES)
-    for array in batch if counts else ():
-        few = _OPERATIONS_OF_CHEAP
-        if array.dtype.kind in "iu" and is_at_most(few + 1 - array.size, 0):
-            flat = array.reshape(-1)[: _OPERATIONS_OF_CHEAP + 1]
-            return jax.lax.platform_dependent(flat, cpu=_sum, default=_none)
-    return jnp.zeros((), jnp.uint32)
-
-
-def _sum(numbers: jax.Array) -> jax.Array:
-    return jnp.sum(numbers.astype(jnp.uint32), dtype=jnp.uint32)
-
-
-def _none(numbers: jax.Array) -> jax.Array:
-    return numbers[0].astype(jnp.uint32) * jnp.uint32(0)
 
 
 def _with_own_arrays(tables: Sequence[TableSpec]) -> list[TableSpec]:
@@ -213,7 +173,7 @@ def take_table(
     state: TableState,
     parts: Sequence[str] = ALL,
 ) -> TableState:
-    """The state after a call: its arrays are the next results, the rest stays."""
+    """Builds the state after a call: its arrays are the next results, others stay."""
     new: dict[str, Any] = {
         "index": state.index,
         "values": state.values,

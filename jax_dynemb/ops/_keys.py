@@ -72,12 +72,12 @@ def hash_by(words: Words, factors: np.ndarray | jax.Array) -> tuple[Word, Word]:
 
 
 def owner_of(low: Word, high: Word, shards: int) -> Int32[Array, "*shape"]:
-    """The shard of a key: the bucket of a table with as many buckets as shards."""
+    """Returns the shard of a key: its bucket in a table with a bucket per shard."""
     return bucket_of(low, high, shards).astype(jnp.int32)
 
 
 def bucket_of(low: Word, high: Word, buckets: int | Word) -> Word:
-    """The high bits of the hash choose the bucket: ``hash * buckets >> 64``."""
+    """Chooses the bucket by the high bits of the hash: ``hash * buckets >> 64``."""
     # high * buckets + the carry of low * buckets, without its low word.
     factor = jnp.asarray(buckets, jnp.uint32)
     carry = _multiply_high(low, factor)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""From the ids that a user passes to flat arrays, and to the shapes they expect."""
+"""Flattens the ids that a user passes, and shapes the rows for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class IdsTable(Protocol):
 
     @property
     def name(self) -> str:
-        """The table's name."""
+        """Returns the table's name."""
         ...
 
     @property
@@ -46,13 +46,13 @@ class IdsTable(Protocol):
 
     @property
     def key_dtype(self) -> str:
-        """The dtype of ids."""
+        """Returns the dtype of ids."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class FeatureLayout:
-    """The static part of one feature in one call.
+    """Describes the static shape of one feature in one call.
 
     Attributes:
       feature: its name.

@@ -43,7 +43,7 @@ def feature_fields(layout: FeatureLayout, tables: Sequence[TableSpec]) -> dict:
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """What one call of several does.
+    """Describes one call of several.
 
     Attributes:
       tables: their numbers.
@@ -67,7 +67,7 @@ class _Part:
 
     @property
     def read(self) -> tuple[str, ...]:
-        """What a serving lookup reads: counters for the seed only."""
+        """Lists what a serving lookup reads: counters for the seed only."""
         seeded = constants()["seeded_initializers"]
         draws = any(t.eval_initializer.kernel in seeded for t in self.configs)
         return ("index", "values", "counters") if draws else ("index", "values")
@@ -104,7 +104,7 @@ class _Part:
                 call.result((size,), dtype)
 
     def take_features(self, results: Iterator[jax.Array], others: Others) -> Outputs:
-        """What ``add_features`` asked for."""
+        """Returns the results that ``add_features`` added."""
         outputs: Outputs = []
         used: set[int] = set()
         for (layout, _), where in zip(self.inputs, self.places, strict=True):
@@ -139,8 +139,8 @@ def lookup(
 
     Returns:
       For each feature "slots" int32[num_ids], and where it has them "rows"
-      dtype[num_bags, dim], or the array that it shares, and "scale" float32[num_bags];
-      the new states; and the stamps of the tables.
+      dtype[num_bags, dim], or the array that it shares, and "scale" float32[num_bags].
+      Then the new states, and the stamps of the tables.
     """
     stamps: list[jax.Array] = []
     names: list[tuple[str, ...]] = []
@@ -207,9 +207,8 @@ def find(
 
     Returns:
       For each feature "rows" dtype[num_bags, dim], or the array that it shares, "found"
-      uint8[num_ids] and "slots" int32[num_ids]; and the states, to be carried on by a
-      program that also changes them: what changes them then waits until they have been
-      read.
+      uint8[num_ids] and "slots" int32[num_ids]. Then the states, for a program that
+      also changes them: a change then waits until they have been read.
     """
 
     def run(part: _Part, states: States) -> tuple[Outputs, dict[str, TableState]]:
@@ -218,9 +217,7 @@ def find(
         part.add_features(call, _of_find)
         outputs = part.take_features(call.run(), _of_find)
         slots = [output["slots"] for output in outputs]
-        for (
-            output
-        ) in outputs:  # a program that does not ask whether does not pay for it
+        for output in outputs:  # XLA removes it where the program does not use it
             output["found"] = (output["slots"] >= 0).astype(jnp.uint8)
         names = {table.state_name: None for table in part.configs}
         return outputs, {name: _after(states[name], slots) for name in names}
@@ -232,8 +229,8 @@ def _after(state: TableState, slots: Sequence[jax.Array]) -> TableState:
     """The same state, but not before the slots are known.
 
     The counters, which every change of a table reads, get nothing added that depends on
-    a slot: XLA cannot know that no slot is below -4. Were the arrays passed through the
-    call instead, a program that was not given them for good would copy the tables.
+    a slot: XLA cannot know that no slot is below -4. If the
+    call returned the arrays, a program that does not donate them would copy the tables.
     """
     known = [each for each in slots if is_positive(each.size)]
     if not known:

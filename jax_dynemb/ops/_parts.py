@@ -61,7 +61,7 @@ def parts(
 
 
 def rows_of(per_table: jax.Array, some: Places) -> jax.Array:
-    """The rows of an array [tables, ...] that belong to a part."""
+    """Selects the rows of an array [tables, ...] that belong to a call."""
     if len(some) == per_table.shape[0]:
         return per_table
     return per_table[np.array(some, int)]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a lookup leaves for the update: each id's slot, and how bags were formed."""
+"""Holds what a lookup keeps for the update: each id's slot, and the bags."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FeatureResidual:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Residual:
-    """What ``lookup`` returns for ``apply_gradients``: a pytree.
+    """Holds what ``lookup`` returns for ``apply_gradients``: a pytree.
 
     Attributes:
       features: by name.
@@ -62,7 +62,7 @@ class Residual:
 def make_residual(
     layout: FeatureLayout, given: FeatureInput, outputs: Mapping[str, jax.Array]
 ) -> FeatureResidual:
-    """The residual of one feature."""
+    """Holds the residual of one feature."""
     return FeatureResidual(
         ids=given.ids,
         slots=outputs["slots"],
@@ -199,8 +199,8 @@ def _one_more_bag(
 ) -> tuple[jax.Array, jax.Array | None, jax.Array]:
     """Micro-batches of bags of any length, end to end.
 
-    The padding behind the last bag of a micro-batch becomes a bag of its own, whose
-    gradient nobody reads, so that each bag ends where the next begins.
+    The padding behind the last bag of a micro-batch becomes a bag of its own, so that
+    each bag ends where the next begins. Its gradient is not read.
     """
     batches = gradient.shape[0]
     starts = jnp.arange(batches, dtype=jnp.int32) * layout.num_ids

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The distinct ids of several tables, numbered in order of (table, hash)."""
+"""Numbers the distinct ids of several tables in order of (table, hash)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jax_dynemb.ops._call import Call
 
 
 class Part(NamedTuple):
-    """The ids of one table.
+    """Describes the ids of one table.
 
     Attributes:
       size: how many there are.
@@ -42,9 +42,10 @@ def route(
       segments: how many there are.
 
     Returns:
-      int32[n], for each id the number of its distinct id, ``n`` for padding; int32[n],
-      for each distinct id the position where it first occurs, ``n`` past the last one;
-      int32[segments + 1], where each segment begins, and where the last one ends.
+      int32[n], for each id the number of its distinct id, ``n`` for padding. Then
+      int32[n], for each distinct id the position of its first occurrence, ``n`` past
+      the last one. Then int32[segments + 1], where each segment begins, and where the
+      last one ends.
     """
     n = ids.shape[0]
     fields = _ffi.constants()["part_fields"]

@@ -39,7 +39,7 @@ def _checked_slots(table: TableSpec, slots: Any) -> jax.Array:
 def _checked_rows(
     table: TableSpec, count: int, rows: Mapping[str, Any]
 ) -> dict[str, jax.Array]:
-    """What is to be written, in the dtypes of kernels.
+    """Converts the rows to write to the dtypes of kernels.
 
     Raises:
       ValueError: a name that the table does not have, or too few rows, or other ones.

@@ -44,7 +44,7 @@ Places = Sequence[SharedRows | None]  # None: an array [rows, dim] of its own
 
 
 def waves(tables: Sequence[str], places: Places) -> dict[str, int]:
-    """By table, of what lies in these places."""
+    """Returns the wave of each table."""
     pairs = zip(tables, places, strict=True)
     return {table: place.wave for table, place in pairs if place is not None}
 
@@ -91,7 +91,7 @@ class SharedArrays:
         return True
 
     def keep(self, one: SharedRows, array: jax.Array) -> None:
-        """The array after a call."""
+        """Keeps the array that a call returned."""
         self._whole[one.array] = array
 
     def whole(self, one: SharedRows) -> jax.Array:

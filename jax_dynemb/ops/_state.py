@@ -35,8 +35,8 @@ class TableState:
         float32[num_slots]. Read them with ``Tables.export``: those of a row that was
         never updated are not written yet, and a mark stands in their place.
       counters: uint32[rows, 18, 2]: 64-bit numbers as (low, high) words, see
-        ``stats``. A row for each shard that the table may be cut into: events are
-        counted in a shard's first row, all other numbers are equal in each row.
+        ``stats``. A row for each shard that the table may be cut into. A shard's
+        first row counts events; all other numbers are equal in each row.
       extra: what an optax optimizer stores once for the table.
     """
 
@@ -85,11 +85,11 @@ def empty_arrays(
 
 
 def cleared_state(config: TableSpec, state: TableState) -> TableState:
-    """The same table without rows; its seed and its columns stay.
+    """Removes the rows of a table; its seed and its columns stay.
 
     Rows and optimizer states may keep what they hold: a slot gets its first values
-    when a key is stored in it. So only the index is made anew. Every row has left its
-    slot, so an update by a lookup from before compares keys.
+    when a key is stored in it. So only the index is new. The table counts as one that
+    has evicted, so an update by an earlier lookup compares keys.
     """
     names = ("seed", "first_column", "left", "stamp")
     seed, column, left, stamp = (_ffi.code("counters", n) for n in names)
@@ -173,8 +173,8 @@ def states_of_rows(
 ) -> dict[str, np.ndarray]:
     """Optimizer states as they were read from the arrays, for people to look at.
 
-    The states of a new row are not written before its first update (core/row.h): a
-    mark in the first column of one of them says so.
+    The states of a new row are not written before its first update (core/row.h). Until
+    then the first column of one of them holds a mark.
 
     Args:
       initial: the initial value of each state; 0 if it is not there.

@@ -133,8 +133,8 @@ def reduce(
       stamps: see ``update``.
 
     Returns:
-      By table: slots int32[n], -1 where unused, and sums float32[n, dim], with n the
-      number of ids of the table's features; and the states, to be carried on.
+      By table: slots int32[n], -1 where unused, and sums float32[n, dim], for the n
+      ids of the table's features. Then the states, to be carried on.
     """
     sums: dict[str, tuple[jax.Array, jax.Array]] = {}
     new: dict[str, TableState] = {}

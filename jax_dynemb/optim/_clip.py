@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Clipped(NamedTuple):
-    """What ``clip_by_global_norm`` returns.
+    """Holds what ``clip_by_global_norm`` returns.
 
     Attributes:
       d_rows: the row gradients, scaled; same structure, shapes and dtypes.
@@ -40,8 +40,8 @@ def clip_by_global_norm(
 ) -> Clipped:
     """Scales dense and row gradients together so that their norm is at most max_norm.
 
-    The norm is the one a dense model would have: positions of one id in the batch are
-    summed first, since they are one row and get one update, so it is
+    The norm is that of a dense model. Gradients of one id are summed first, since they
+    are one row and get one update. So the norm is
     ``sqrt(sum dense**2 + sum over distinct rows of |summed row gradient|**2)``.
 
     Call it between ``jax.grad`` and ``coll.apply_gradients``.

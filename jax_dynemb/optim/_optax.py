@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The bridge: any row-local optax transformation as the optimizer of a table.
+"""Runs any row-local optax transformation as the optimizer of a table.
 
 The transformation itself runs unmodified, on the touched rows only. Its state is
-taken apart leaf by leaf: leaves with one entry per row live in the table beside the
-rows, all others (step counts, schedules) are stored once.
+split leaf by leaf. Leaves with one entry per row live in the table beside the rows; all
+others (step counts, schedules) are stored once.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class OptaxOptimizer:
     """A row-local optax transformation as the optimizer of a table.
 
     Given as ``TableConfig(optimizer=optax.adamw(1e-3))``, which wraps it. The
-    meaning is the lazy one: the rows a batch touches are updated with the sum of
-    their gradients, untouched rows keep value and state, and a step count inside
-    the transformation counts the table's updates, not the row's.
+    meaning is the lazy one. The rows a batch touches are updated with the sum of their
+    gradients; untouched rows keep value and state. A step count inside the
+    transformation counts the table's updates, not the row's.
 
     Attributes:
       tx: the transformation; hashable, like every optax transformation.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The state of an optax transformation, leaf by leaf: per row, or stored once."""
+"""Splits the state of an optax transformation by leaf: per row, or stored once."""
 
 from __future__ import annotations
 

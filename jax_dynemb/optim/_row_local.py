@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Is an optax transformation row-local? Asked of its numbers, not of its name.
 
-A table updates the rows of one batch and nothing else. That is what the
-transformation would have done to the whole table only if the update of a row depends
-on that row alone, so two steps are run on a set of rows and again on a shuffled part
-of it between rows of zeros. The rows left out carry huge values and NaN, which makes
-every norm, mean and finiteness test over the batch visible.
+A table updates the rows of one batch and nothing else. That equals an update of the
+whole table only if the update of a row depends on that row alone. So two steps run on a
+set of rows, and again on a shuffled part of it between rows of zeros. Omitted rows hold
+huge values and NaN, which exposes every norm, mean or finiteness test over the batch.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def position_factors(bags: Bags, weights: Any, pooling: str | None) -> np.ndarra
 
 
 def of_each_id(bags: Bags, of_bags: np.ndarray) -> np.ndarray:
-    """What belongs to each id's bag: [num_bags, ...] to [n, ...], 0 for padding."""
+    """Repeats values of bags for each id: [num_bags, ...] to [n, ...]; padding: 0."""
     out = np.zeros((len(bags.keys), *of_bags.shape[1:]))
     out[bags.valid] = of_bags[bags.bag[bags.valid]]
     return out

@@ -25,7 +25,7 @@ Arrays = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class ReferenceResidual:
-    """What a lookup hands to `apply_gradients`, for one feature.
+    """Holds what a lookup passes to `apply_gradients`, for one feature.
 
     Attributes:
         bags: the input.
@@ -44,7 +44,7 @@ class ReferenceTables:
     """The oracle of `jax_dynemb.Tables`.
 
     It takes the same configurations and offers the same operations. Only the
-    state is not passed around: it lives in the object, and `init` starts anew.
+    state is not passed around: it lives in the object, and `init` resets it.
     """
 
     def __init__(self, tables: Iterable[Any], seed: int = 0):
@@ -121,7 +121,7 @@ class ReferenceTables:
             self._update(table, sums, learning_rate)
 
     def weight_gradients(self, residual: Any, d_rows: Any) -> dict[str, np.ndarray]:
-        """The gradient of each id's weight: its bag's gradient on its row."""
+        """Computes each weight's gradient: its bag's gradient times its row."""
         out = {}
         for feature, r in residual.items():
             pooling = self._config(feature).pooling
@@ -189,7 +189,7 @@ class ReferenceTables:
         }
 
     def stats(self) -> dict[str, float | int]:
-        """What `Tables.stats` gives."""
+        """Computes what `Tables.stats` gives."""
         out: dict[str, float | int] = {}
         for name, table in self.tables.items():
             capacity = table.config.num_slots
@@ -255,7 +255,7 @@ class ReferenceTables:
 
 
 def hyper_parameters(optimizer: Any, count: int) -> dict[str, float]:
-    """Numbers of an optimizer; a schedule is asked with the updates so far."""
+    """Evaluates the numbers of an optimizer; schedules take the updates so far."""
     hyper = {}
     for name in ("learning_rate", "eps", "b1", "b2", "weight_decay"):
         number: Any = getattr(optimizer, name)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""From a key to its hash, its bucket and the seed of its table.
+"""Computes the hash of a key, its bucket and the seed of its table.
 
 Plain Python integers: they do not overflow, so every modulus is written out.
 """
@@ -25,14 +25,14 @@ def fmix64(
 
 
 def hash_of(key: int, hash_seed: int = 0) -> int:
-    """The hash of a table's key: `fmix64` with multipliers that the seed changes."""
+    """Hashes a table's key: `fmix64` with multipliers that the seed changes."""
     first = 0xFF51AFD7ED558CCD ^ (fmix64(hash_seed) << 1 & MASK64)
     second = 0xC4CEB9FE1A85EC53 ^ (fmix64(hash_seed * GOLDEN_RATIO) << 1 & MASK64)
     return fmix64(key, first, second)
 
 
 def fnv1a64(data: bytes) -> int:
-    """The 64-bit FNV-1a hash of a byte string."""
+    """Computes the 64-bit FNV-1a hash of a byte string."""
     value = 0xCBF29CE484222325
     for byte in data:
         value = (value ^ byte) * 0x100000001B3 & MASK64
@@ -45,10 +45,10 @@ def bucket_of(key: int, num_buckets: int, hash_seed: int = 0) -> int:
 
 
 def hash_rank(key: int, hash_seed: int = 0) -> int:
-    """Who wins when a bucket cannot take all newcomers: the smallest rank."""
+    """Ranks new keys: where a bucket cannot take all, the smallest rank wins."""
     return hash_of(key, hash_seed) & MASK64 >> 1
 
 
 def table_seed(seed: int, name: str) -> int:
-    """The 64-bit seed of a table's rows, from the user's seed and its name."""
+    """Derives the 64-bit seed of a table's rows from the user's seed and its name."""
     return fmix64(seed + GOLDEN_RATIO * (1 + fnv1a64(name.encode())))

@@ -34,11 +34,10 @@ def random_words(seed: int, keys: np.ndarray, dim: int) -> np.ndarray:
 
 
 def initial_rows(initializer: Any, seed: int, keys: np.ndarray, dim: int) -> np.ndarray:
-    """The rows that unseen keys start with.
+    """Draws the rows that unseen keys start with.
 
-    Every operation is rounded to float32 by itself, so these are the exact bits
-    for all kinds but the two normal ones, whose inverse distribution function is
-    the float64 truth here.
+    Every operation is rounded to float32 by itself. So these are the exact bits for all
+    kinds but the two normal ones: their inverse distribution function is float64 here.
 
     Args:
         initializer: one of `jax_dynemb.initializers`.

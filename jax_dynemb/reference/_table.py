@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""One table: per bucket a dict from key to row, and the rule who may stay."""
+"""Models one table: per bucket a dict from key to row, and its eviction rule."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ RESERVED = (2**64 - 2, 2**64 - 3, 2**64 - 4)
 
 @dataclasses.dataclass(eq=False)  # the same row only if the same object
 class Row:
-    """What a table keeps for one key."""
+    """Holds what a table keeps for one key."""
 
     values: np.ndarray  # param_dtype[dim]
     state: State
@@ -65,7 +65,7 @@ class ReferenceTable:
         return rows.astype(self.config.param_dtype)
 
     def score(self, row: Row | None, count: int, user_score: int | None) -> int:
-        """The score after `count` more uses now, `row` being None if new."""
+        """Returns the score after `count` more uses now, `row` being None if new."""
         now = self.clock & 0xFFFFFFFF
         strategy = self.config.score_strategy.value
         if strategy == "lfu":
@@ -115,7 +115,7 @@ class ReferenceTable:
             (k for k in keys if k not in bucket),
             key=lambda k: hash_rank(k, self.config.hash_seed),
         )
-        # whoever leaves first comes first: lowest score, then smallest key
+        # in order of eviction: lowest score, then smallest key
         leavers = sorted(
             (k for k in bucket if k not in scores), key=lambda k: (bucket[k].score, k)
         )
@@ -152,7 +152,7 @@ class ReferenceTable:
         return bucket_of(key, len(self.buckets), self.config.hash_seed)
 
     def fullest_bucket(self) -> int:
-        """The most rows in one bucket."""
+        """Counts the rows of the fullest bucket."""
         return max(len(bucket) for bucket in self.buckets)
 
     def __len__(self) -> int:

@@ -37,9 +37,9 @@ def insert_chunks(
     Args:
       coll: has the table.
       name: of the table.
-      state: the arrays that this table is in; they are given away.
+      state: the arrays that this table is in; donated.
       chunks: the rows; states that the table does not keep are passed over.
-      optimizer: False lets all optimizer states of new rows start anew.
+      optimizer: False resets all optimizer states of new rows.
       scores: False scores the rows as new.
 
     Returns:
@@ -67,7 +67,7 @@ def insert_chunks(
 def erase_keys(
     coll: Tables, name: str, state: TableState, keys: np.ndarray
 ) -> TableState:
-    """Removes keys from a table; ``state`` is given away."""
+    """Removes keys from a table; donates ``state``."""
     size = 1 << 16
     for start in range(0, len(keys), size):
         some = keys[start : start + size]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a caller hands in: its kind checked, its features in the order of the configs.
+"""Checks what a caller passes, and sorts features in the order of the configs.
 
 JAX sorts the keys of a plain dict wherever the dict crosses a jit, grad or scan. So the
 order of the caller's dict means nothing here, and what is returned by feature is an
@@ -62,7 +62,7 @@ def configs_of(tables: Any) -> tuple[Any, ...]:
     return configs
 
 
-def check_mesh(mesh: Any, axis: Any, axis_name: Any, share_arrays: bool) -> None:
+def check_mesh(mesh: Any, axis: Any, axis_name: Any, share_arrays: bool | None) -> None:
     """Refuses what contradicts itself, and a second table where the mesh belongs.
 
     Raises:
@@ -134,7 +134,7 @@ def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
 
 
 def by_table(tables: Catalog[Any], ids: Any, call: str) -> dict[str, Any]:
-    """The ids of an insert or erase, checked.
+    """Checks the ids of an insert or erase.
 
     Raises:
       TypeError: something else than a dict of ids.

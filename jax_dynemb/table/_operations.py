@@ -78,10 +78,10 @@ class Operations:
 
         Returns:
           Rows by feature: dtype[..., dim], one for each id, or for each bag where the
-          table pools (the last axis of ids with two axes or more; ids with one axis
-          are bags of one); the residual for ``apply_gradients``; and the new state.
-          Rows are an OrderedDict in the order of the configs and their
-          feature_names, whatever the order of ``ids``; jit and grad keep it.
+          table pools. Bags are the last axis of ids; ids with one axis are bags of
+          one. Then the residual for ``apply_gradients``, and the new state. Rows are
+          an OrderedDict in the order of the configs and their feature_names, whatever
+          the order of ``ids``; jit and grad keep it.
 
         Raises:
           TypeError: 32-bit ids for a table with 64-bit keys, or not a dict of ids.
@@ -110,7 +110,7 @@ class Operations:
 
         Returns:
           Rows as ``lookup`` returns them, with the evaluation initialiser's row for
-          an id that is not stored; found, bool in the shape of the ids; and the
+          an id that is not stored. Then found, bool in the shape of the ids. Then the
           state, to be carried on inside a program that also changes it.
         """
         _given.check_states(self.engine, state, "find")
@@ -130,9 +130,9 @@ class Operations:
         """One optimizer update of every row that the lookups touched.
 
         All gradients of one row are summed first. A gradient whose slot no longer
-        holds its id (the row left since) is passed over and counted in
-        ``lost_updates``; if the id came back meanwhile, it is a new row that may or
-        may not have the old slot, so update before you erase or look up elsewhere.
+        holds its id (its row was evicted) is skipped and counted in ``lost_updates``.
+        If the id was inserted again, it is a new row that may or may not have the old
+        slot. So update before you erase or look up elsewhere.
 
         Args:
           state: the tables.
@@ -154,7 +154,7 @@ class Operations:
     def reduce_gradients(
         self, state: States, residual: Any, d_rows: Any
     ) -> tuple[dict[str, RowGradients], States]:
-        """The summed gradient of each distinct row, without an update.
+        """Sums the gradient of each distinct row, without an update.
 
         Args:
           state: the tables.
@@ -245,15 +245,15 @@ class Operations:
           state: the tables.
           ids: by table name.
           rows: by table name, float[..., dim].
-          optimizer_state: by table and state name; a new row starts with the initial
-            state where it is not given, and an old row keeps its own.
+          optimizer_state: by table and state name. Without it a new row starts with
+            the initial state, and an old row keeps its own.
           scores: by table, the scores to store, uint64 (numpy) or uint32[..., 2], as
             ``export`` returns them. Without them rows get the clock of this call,
             which is one later than that of the lookup or insert before.
-          unique_ids: a promise that no id comes twice in a call, as the keys of a
-            table, of ``jnp.unique`` or of a file do; padding may. Then nobody has to
-            look for the last row of an id. Of one that does come twice, the stored
-            row may have columns of either.
+          unique_ids: a promise that no id but padding occurs twice in a call, as among
+            the keys of a table or of ``jnp.unique``. It skips the search
+            for the last row of an id. Of an id that does occur twice, the stored row
+            may have columns of either.
         """
         _given.check_states(self.engine, state, "insert")
         new = dict(state)

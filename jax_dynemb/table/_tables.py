@@ -59,7 +59,7 @@ class Tables(Operations):
         exchange_factor: float = 0.5,
         exchange_dtype: Any = None,
         exchange_pooled: str = "auto",
-        share_arrays: bool = False,
+        share_arrays: bool | None = None,
         plan: Plan | None = None,
     ):
         """Checks that names are unique, and that the devices can share the tables.
@@ -85,11 +85,12 @@ class Tables(Operations):
           exchange_pooled: what travels between devices for pooled features: the
             distinct "rows" of a device, or "sums", one a bag from each device. "auto"
             takes what moves fewer bytes in the batches of a call; see ``plan``.
-          share_arrays: on one device, puts tables of one dim, param_dtype and kind of
-            optimizer state one after the other in the same arrays, as TorchRec puts
-            them in one table-batched embedding. Results are the same, but a step of
-            many tables costs the host less, since jit pays for each array that goes
-            in and out. The state has the arrays under ``state_name(table)``.
+          share_arrays: on one device, tables of one dim, param_dtype and kind of
+            optimizer state share arrays, like TorchRec's table-batched embeddings.
+            Results are the same, and a step costs the host less, since jit pays for
+            each array in and out. ``state_name(table)`` names the arrays in the state.
+            None: up to 4 GiB share, which bounds what ``grow`` copies of other tables.
+            True: no bound. False: each table has arrays of its own, under its name.
           plan: on a mesh, the shardings of some tables, instead of those in their
             configs, and the shards of table-wise ones. ``plan()`` of other ``Tables``
             makes one; so does ``jde.Plan`` by hand.
@@ -142,12 +143,12 @@ class Tables(Operations):
 
     @property
     def placement(self) -> Placement | None:
-        """The mesh and how tables lie on it; None on one device."""
+        """Returns the mesh and how tables lie on it; None on one device."""
         return getattr(self.engine, "placement", None)
 
     @property
-    def share_arrays(self) -> bool:
-        """Whether tables of one width share arrays on one device."""
+    def share_arrays(self) -> bool | None:
+        """Whether tables share arrays on one device, as given; False on a mesh."""
         return getattr(self.engine, "share_arrays", False)
 
     def init(self, seed: Any = 0) -> States:
@@ -203,7 +204,8 @@ class Tables(Operations):
 
         A table gets a whole multiple of its buckets, the fewest that hold the new
         capacity, so nothing moves between devices. Old and new arrays of a table are
-        in memory together. Table-wise tables that share arrays grow together.
+        in memory together. On one device, other tables in the same arrays are copied
+        and keep their capacity. Table-wise tables in the same arrays grow together.
 
         Update before you grow: a residual from before does not fit the new tables. Not
         for use inside jit, whose programs know the capacity: compile the step again
@@ -286,7 +288,7 @@ class Tables(Operations):
         Its capacity may differ, but a smaller replica may have no room for a row.
 
         Args:
-          state: the replica; the table's arrays are given away.
+          state: the replica; the table's arrays are donated.
           table: which one.
           delta: what ``export`` of the original streams, in its order.
         """
@@ -301,7 +303,7 @@ class Tables(Operations):
         return state | {arrays: new}
 
     def get_score(self, state: States) -> dict[str, int]:
-        """By table, the clock that its next lookup will have: a mark for ``export``.
+        """Reads the clock of each table's next lookup: a mark for ``export``.
 
         The clock counts training lookups, also those that ``insert`` makes: one a
         call and table. ``find``, ``erase`` and updates leave it alone. The clock of a
@@ -340,13 +342,13 @@ class Tables(Operations):
     def stats(self, state: States) -> dict[str, int | float]:
         """Counters as numbers, by "table/name"; waits for the device.
 
-        rows, capacity, load_factor; fullest_bucket and mean_bucket, rows of the
-        fullest bucket and on average (see concepts/tables.md); since the start:
-        inserted and evicted rows, refused ids (no place was left), lost_updates
-        (gradients whose row had left), step (updates) and lookups.
+        Now: rows, capacity, load_factor, and rows of the fullest bucket and on average
+        (fullest_bucket, mean_bucket; see concepts/tables.md). Since the start: inserted
+        and evicted rows, refused ids (no free slot), lost_updates (gradients of evicted
+        rows), step (updates) and lookups.
 
-        The rows of buckets are counted when this is called: devices read 128 bytes of
-        each bucket, one sixteenth of the index, and nothing of the rows.
+        This call counts the rows of buckets. Devices read 128 bytes of each bucket, one
+        sixteenth of the index, and nothing of the rows.
 
         Raises:
           RuntimeError: a table with ``on_full="error"`` has refused ids.
@@ -360,7 +362,7 @@ class Tables(Operations):
 def _engine_of(
     configs: tuple[Any, ...],
     placement: Placement | None,
-    share_arrays: bool,
+    share_arrays: bool | None,
     plan: Plan | None,
 ) -> Engine:
     """Chooses the engine of a collection, or one for each kind of table."""

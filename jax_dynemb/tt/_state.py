@@ -27,8 +27,8 @@ class TTState:
       cores: float32[p_t, R_t, q_t, R_{t+1}].
       optimizer: the state of the config's optimizer.
       seed: uint32[2], of the initial cores.
-      counters: uint32[3]: ids of training lookups that had no row; bags that were cut;
-        gradients of rows or bags that an update skipped, since they were not finite.
+      counters: uint32[3]: ids of training lookups without a row; bags that were cut;
+        gradients that an update skipped as not finite.
     """
 
     cores: Cores

@@ -1,21 +1,23 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of one device that lie one after the other in the same arrays.
+"""Places tables of one device one after the other in the same arrays.
 
-A table's buckets are a block of its arrays, so its slots, and whatever a kernel does
-with them, are those of a table alone: a call is told where the block begins.
+A table's buckets are a block of its arrays, and a call receives where the block begins.
+Kernels see the slots of one table, as if it had arrays of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb import _ffi
 from jax_dynemb._seed import table_seed
 from jax_dynemb._spec import Block, TableSpec
 from jax_dynemb.config import MAX_SLOTS
@@ -29,28 +31,42 @@ from jax_dynemb.ops import (
     fullest_buckets,
 )
 
+# By default tables share arrays of at most so many bytes, so that the growth of one
+# table copies no more of the others.
+SHARED_BYTES = 1 << 32
+
 
 def in_shared_arrays(
-    tables: Sequence[TableSpec], before: Sequence[TableSpec]
+    tables: Sequence[TableSpec],
+    before: Sequence[TableSpec],
+    most_bytes: int | None = None,
 ) -> tuple[TableSpec, ...]:
-    """The tables with their blocks; those that share arrays stand together.
+    """Gives tables their blocks; those that share arrays are neighbours in the result.
 
     Args:
       tables: without blocks.
       before: with blocks; tables of the same names stay in the same arrays.
+      most_bytes: of the arrays that several tables share; None: no bound, and arrays
+        with the name of a table are an error.
 
     Raises:
       ValueError: arrays would have the name of a table, or too many rows.
     """
-    groups = _groups_as_before(tables, before) or list(_groups(tables))
     names = {table.name for table in tables}
+    groups = _groups_as_before(tables, before)
+    if groups is None:
+        groups = list(_groups(tables, most_bytes))
+        if most_bytes is not None:
+            groups = [
+                some for group in groups for some in _with_free_name(group, names)
+            ]
     for group in groups:
         _check(group, names)
     return tuple(table for group in groups for table in _placed(group))
 
 
 def by_arrays(placed: Iterable[TableSpec]) -> dict[str, list[TableSpec]]:
-    """The tables in each of a state's arrays, in their order there."""
+    """Groups tables by the name of their arrays, in their order there."""
     result: dict[str, list[TableSpec]] = {}
     for table in placed:
         result.setdefault(table.state_name, []).append(table)
@@ -59,7 +75,7 @@ def by_arrays(placed: Iterable[TableSpec]) -> dict[str, list[TableSpec]]:
 
 @functools.partial(jax.jit, static_argnums=0)
 def init(placed: tuple[TableSpec, ...], seed: jax.Array, stamp: jax.Array) -> States:
-    """Make empty tables; each has the seed of its own name, all have one stamp."""
+    """Makes empty tables; each has the seed of its own name, all have one stamp."""
     return {
         name: empty_arrays(
             some, [table_seed(seed, table.name) for table in some], stamp
@@ -71,7 +87,7 @@ def init(placed: tuple[TableSpec, ...], seed: jax.Array, stamp: jax.Array) -> St
 def clear(
     placed: Iterable[TableSpec], state: Mapping[str, TableState]
 ) -> dict[str, TableState]:
-    """These tables without rows; others in the same arrays stay."""
+    """Removes the rows of these tables; others in the same arrays stay."""
     new = dict(state)
     for table in placed:
         new[table.state_name] = cleared_state(table, new[table.state_name])
@@ -81,7 +97,7 @@ def clear(
 def fullest_buckets_of(
     placed: Iterable[TableSpec], state: Mapping[str, TableState]
 ) -> dict[str, int]:
-    """The rows of the fullest bucket by table; waits for the device.
+    """Counts the rows of the fullest bucket by table; waits for the device.
 
     Args:
       placed: the tables with their blocks.
@@ -89,23 +105,23 @@ def fullest_buckets_of(
     """
     ranges: dict[str, list[tuple[int, int]]] = {}
     names = []
-    for place, tables in by_arrays(placed).items():
+    for arrays, tables in by_arrays(placed).items():
         for table in tables:
             first = 0 if table.block is None else table.block.first_bucket
-            ranges.setdefault(place, []).append((first, first + table.num_buckets))
+            ranges.setdefault(arrays, []).append((first, first + table.num_buckets))
             names.append(table.name)
-    static = tuple((place, tuple(some)) for place, some in ranges.items())
-    most = fullest_buckets(static, {place: state[place].index for place in ranges})
+    static = tuple((arrays, tuple(some)) for arrays, some in ranges.items())
+    most = fullest_buckets(static, {arrays: state[arrays].index for arrays in ranges})
     return dict(zip(names, np.asarray(most).tolist(), strict=True))
 
 
-def alone(table: TableSpec) -> TableSpec:
-    """The table as it is in arrays of its own."""
+def _without_block(table: TableSpec) -> TableSpec:
+    """Returns the spec of a table in arrays of its own."""
     return dataclasses.replace(table, block=None)
 
 
-def part_of(table: TableSpec, state: TableState) -> TableState:
-    """A copy of the table's part of its arrays."""
+def _block_of(table: TableSpec, state: TableState) -> TableState:
+    """Copies the table's block out of its arrays."""
     if table.block is None:
         return state
     first, slot = table.block.first_bucket, table.first_slot
@@ -132,28 +148,52 @@ def grown(
 
     def one(table: TableSpec) -> TableState:
         check_state(table, state)
-        own, factor = part_of(table, state), factors[table.name]
-        return own if factor == 1 else grown_state(alone(table), factor, own)
+        own, factor = _block_of(table, state), factors[table.name]
+        return own if factor == 1 else grown_state(_without_block(table), factor, own)
 
-    parts = [one(table) for table in placed]
-    if len(parts) == 1:
-        return parts[0]
-    return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *parts)
+    blocks = [one(table) for table in placed]
+    if len(blocks) == 1:
+        return blocks[0]
+    return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *blocks)
 
 
-def _groups(tables: Sequence[TableSpec]) -> Iterator[list[TableSpec]]:
-    """Tables whose arrays have one width, as many as int32 can number the slots of."""
+def _groups(
+    tables: Sequence[TableSpec], most_bytes: int | None
+) -> Iterator[list[TableSpec]]:
+    """Groups tables whose arrays have one width, within the bounds of an array."""
     alike: dict[object, list[TableSpec]] = {}
     for table in tables:
         alike.setdefault(_width(table), []).append(table)
     for some in alike.values():
         group: list[TableSpec] = []
         for table in some:
-            if sum(t.num_slots for t in group) + table.num_slots > MAX_SLOTS:
+            if group and not _fit_together([*group, table], most_bytes):
                 yield group
                 group = []
             group.append(table)
         yield group
+
+
+def _fit_together(group: Sequence[TableSpec], most_bytes: int | None) -> bool:
+    """Returns whether int32 numbers the slots, and the bytes are within the bound."""
+    if sum(table.num_slots for table in group) > MAX_SLOTS:
+        return False
+    return most_bytes is None or sum(map(_nbytes, group)) <= most_bytes
+
+
+def _nbytes(table: TableSpec) -> int:
+    """Returns the bytes of a table's index, rows and optimizer states."""
+    row = table.dim * jnp.dtype(table.param_dtype).itemsize
+    row += sum(4 * math.prod(spec.shape) for spec in table.states.values())
+    return (
+        table.num_slots * row + table.num_buckets * 4 * _ffi.constants()["bucket_words"]
+    )
+
+
+def _with_free_name(group: list[TableSpec], tables: set[str]) -> list[list[TableSpec]]:
+    """Separates tables whose shared arrays would have the name of a table."""
+    clashes = len(group) > 1 and _name(group) in tables
+    return [[table] for table in group] if clashes else [group]
 
 
 def _width(table: TableSpec) -> object:
@@ -167,7 +207,7 @@ def _width(table: TableSpec) -> object:
 def _groups_as_before(
     tables: Sequence[TableSpec], before: Sequence[TableSpec]
 ) -> list[list[TableSpec]] | None:
-    """None if they are other tables, or have other widths."""
+    """Keeps the groups; None if they are other tables, or have other widths."""
     configs = {table.name: table for table in tables}
     if sorted(configs) != sorted(table.name for table in before):
         return None
@@ -180,7 +220,7 @@ def _groups_as_before(
 
 def _placed(group: Sequence[TableSpec]) -> Iterator[TableSpec]:
     if len(group) == 1:
-        yield alone(group[0])
+        yield _without_block(group[0])
         return
     name = _name(group)
     buckets = sum(table.num_buckets for table in group)
@@ -209,6 +249,6 @@ def _check(group: Sequence[TableSpec], tables: set[str]) -> None:
     if slots > MAX_SLOTS:
         raise ValueError(
             f"The tables {names} share arrays, which would have {slots} rows; 2**31 "
-            "are the most. Make jde.Tables anew, with share_arrays=True: then fewer of "
-            "them share, and a checkpoint of the old ones restores into them."
+            "are the most. Make jde.Tables of the new configs: then fewer of them "
+            "share, and a checkpoint of the old ones restores into them."
         )

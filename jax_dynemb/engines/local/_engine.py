@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The engine of hash tables on one device."""
+"""Runs hash tables on one device."""
 
 from __future__ import annotations
 
@@ -38,26 +38,28 @@ class LocalEngine:
 
     Attributes:
       catalog: the tables by name.
-      share_arrays: whether tables of one width lie in the same arrays.
+      share_arrays: whether tables of one width lie in the same arrays; None: up to
+        4 GiB of them.
       placed: the specs with their blocks in these arrays.
     """
 
     catalog: Catalog[TableConfig]
-    share_arrays: bool
+    share_arrays: bool | None
     placed: tuple[TableSpec, ...]
 
     @classmethod
     def of(
         cls,
         catalog: Catalog[TableConfig],
-        share_arrays: bool,
+        share_arrays: bool | None,
         before: Iterable[TableSpec] = (),
     ) -> Self:
-        """Gives tables their places.
+        """Gives tables their arrays.
 
         Args:
           catalog: the tables.
-          share_arrays: whether tables of one width lie in the same arrays.
+          share_arrays: whether tables of one width lie in the same arrays; None: up
+            to 4 GiB of them.
           before: tables in their arrays; those of the same names stay together.
 
         Raises:
@@ -65,8 +67,9 @@ class LocalEngine:
         """
         _check_slots(catalog.configs)
         placed = tuple(TableSpec.of(config) for config in catalog.configs)
-        if share_arrays:
-            placed = _blocks.in_shared_arrays(placed, tuple(before))
+        if share_arrays is not False:
+            most = None if share_arrays else _blocks.SHARED_BYTES
+            placed = _blocks.in_shared_arrays(placed, tuple(before), most)
         return cls(catalog, share_arrays, placed)
 
     def with_configs(self, configs: Iterable[TableConfig]) -> Self:

@@ -104,7 +104,7 @@ class Batch:
         return _inputs.restored(self.placement, self.shares[name], per_id)
 
     def in_order(self, values: Mapping[str, T]) -> OrderedDict[str, T]:
-        """What is given by feature, in the order of the features."""
+        """Returns what is given by feature, in the order of the features."""
         return OrderedDict((name, values[name]) for name in self.configs)
 
     def rows(self, rows: Mapping[str, jax.Array]) -> dict[str, jax.Array]:

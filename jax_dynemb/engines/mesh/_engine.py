@@ -67,7 +67,7 @@ class MeshEngine:
 
     @property
     def placement(self) -> Placement:
-        """The mesh, and where the tables lie on it."""
+        """Returns the mesh, and where the tables lie on it."""
         return self.tables.placement
 
     def with_configs(self, configs: Iterable[TableConfig]) -> Self:

@@ -39,7 +39,7 @@ def paired(
 def joined(
     tables: MeshTables, residuals: Sequence[ShardedResidual], gradients: Any
 ) -> list[FeatureGradient]:
-    """What one device has of them, as one list for all lookups."""
+    """Lists what one device has of them, for all lookups."""
     return [
         join_gradient(each, gradients[n][name], tables.config_of(name).dim)
         for n, one in enumerate(residuals)
@@ -60,7 +60,7 @@ def stacked(residual: FeatureResidual) -> int:
 def specs_of(
     placement: Placement, residuals: Sequence[ShardedResidual], gradients: Any
 ) -> tuple[list[PartitionSpec], list[dict[str, PartitionSpec]]]:
-    """Of residuals and gradients; the axes that lax.scan added are not split."""
+    """Returns the specs of residuals and gradients; axes of lax.scan are not split."""
     residual_specs, gradient_specs = [], []
     for one, gradient in zip(residuals, gradients, strict=True):
         spec = PartitionSpec(*[None] * stacked_axes(one), placement.axes)

@@ -55,7 +55,7 @@ def exchange_stats(
     counted: Mapping[str, np.ndarray],
     counters: Mapping[str, int],
 ) -> dict[str, int | float]:
-    """What ``Tables.stats`` tells of a table whose rows are on single shards.
+    """Computes ``Tables.stats`` of a table whose rows are on single shards.
 
     Args:
       placement: of the collection.

@@ -25,8 +25,8 @@ class Share:
     """How one feature of a batch is shared among devices; static.
 
     An array of ids is cut along its first axis. Jagged values are cut where each row
-    is returned; where they are pooled, every device gets all of them and takes those
-    of its own bags, because bags do not end where values can be cut.
+    is returned. Where they are pooled, every device receives all of them and takes
+    those of its own bags: bags do not end where values can be cut.
 
     Attributes:
       given_shape: of the ids, without the axis of words.
@@ -46,7 +46,7 @@ class Share:
         return Jagged(values, _ALL)
 
     def per_id_spec(self, split: PartitionSpec) -> PartitionSpec:
-        """Of one number an id, as ``share_numbers`` makes it."""
+        """Returns the spec of one number per id, as ``share_numbers`` makes it."""
         return _ALL if self.jagged == "bags" else split
 
 
@@ -111,7 +111,7 @@ class LocalIds:
 
 
 def local_ids(placement: Placement, share: Share, ids: Any) -> LocalIds:
-    """What a device looks up, from what shard_map hands it."""
+    """Builds the inputs of a device from the arguments of shard_map."""
     if share.jagged is None:
         return LocalIds(ids)
     offsets, malformed = offsets_of(ids.lengths, share.given_shape[0])

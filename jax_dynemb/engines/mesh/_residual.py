@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a sharded lookup leaves for the update."""
+"""Holds what a sharded lookup keeps for the update."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class ShardedResidual:
     """A pytree; every array is that of one device, and split over all of them.
 
     Attributes:
-      features: by name. The slots of a feature of a row-wise table are the numbers of
-        its distinct ids on the device; those of a replicated table are slots.
+      features: by name. For a row-wise table, slots are the numbers of the distinct
+        ids on the device; for a replicated table they are slots.
       kept: by strategy, what its update need not exchange again.
       stamps: of the tables on this device, uint32[1, 4] each.
     """

@@ -24,7 +24,7 @@ def inputs_of(inputs: Inputs, tables: Sequence[TableSpec]) -> Inputs:
 
 
 class Shared(Batch):
-    """The batch of one call on hash tables.
+    """Holds the batch of one call on hash tables.
 
     Attributes:
       names: of the tables that are looked up.

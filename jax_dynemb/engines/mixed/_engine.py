@@ -113,8 +113,8 @@ class MixedEngine:
         return getattr(self.dynamic, "placement", None)
 
     @property
-    def share_arrays(self) -> bool:
-        """Whether dynamic tables of one width share arrays on one device."""
+    def share_arrays(self) -> bool | None:
+        """Returns whether dynamic tables share arrays, see ``jde.Tables``."""
         return getattr(self.dynamic, "share_arrays", False)
 
     def _of(self, table: str) -> Any:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What one device does with its own arrays: update, insert, export, count, grow."""
+"""Operates on the arrays of one device: update, insert, export, count, grow."""
 
 from jax_dynemb.engines.shard._counters import counter_values as counter_values
 from jax_dynemb.engines.shard._counters import stats as stats

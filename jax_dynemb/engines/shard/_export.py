@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a table holds, or what changed in it, as numpy arrays, chunk by chunk."""
+"""Streams what a table holds, or what changed in it, as numpy arrays."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def export_index(parts: Parts) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _removed(parts: Parts, known_keys: np.ndarray) -> np.ndarray:
-    """Those of the known keys that the table does not hold."""
+    """Returns the known keys that the table does not hold."""
     known = np.unique(np.asarray(known_keys, np.int64))
     stored = np.zeros(len(known), bool)
     for keys, _ in export_index(parts):

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A larger table from a smaller one: every bucket becomes several.
 
-The high bits of a hash choose the bucket, so with ``factor`` times as many buckets the
+The high bits of a hash choose the bucket. With ``factor`` times as many buckets, the
 keys of bucket b live in the buckets from ``factor * b`` on. A row keeps its place in
 its bucket, and nothing moves between shards.
 """

@@ -91,8 +91,8 @@ def _without_nonfinite(
 def _not_a_lookup(new: TableState, old: TableState) -> TableState:
     """Loading rows is not training: the count of lookups stays.
 
-    The clock moves on: a row with the clock of the next lookup would pass for one that
-    this lookup uses, and one with the clock of the last would be missing in a delta.
+    The clock advances. A row with the clock of the next lookup would count as used by
+    that lookup. A row with the clock of the last would be missing in a delta.
     """
     place = _ffi.code("counters", "lookups")
     counters = new.counters.at[:, place].set(old.counters[:, place])

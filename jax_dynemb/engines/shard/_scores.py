@@ -34,7 +34,7 @@ MAX_CUSTOMIZED = 2**31 - 1  # what fits above the clock (core/score.h)
 
 
 def customized(table: str, score: Any) -> jax.Array:
-    """The score of a lookup's rows, uint32[].
+    """Returns the score of a lookup's rows, uint32[].
 
     A number that is known is checked; a kernel moves a traced one to the nearest bound.
 

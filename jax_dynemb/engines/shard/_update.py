@@ -37,7 +37,7 @@ R = TypeVar("R", bound=_Lookup)  # the residual of a lookup
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class RowGradients:
-    """The summed gradient of each row that a batch touched.
+    """Holds the summed gradient of each row that a batch touched.
 
     Attributes:
       slots: int32[n], the row's slot at the place where the row first occurs among

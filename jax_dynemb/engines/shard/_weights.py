@@ -17,7 +17,7 @@ from jax_dynemb.ops import FeatureInput, FeatureLayout, FeatureResidual, one_row
 def weighted_features(
     features: Mapping[str, FeatureResidual],
 ) -> dict[str, FeatureResidual]:
-    """Those that had weights."""
+    """Returns the features that had weights."""
     weighted = {n: r for n, r in features.items() if r.layout.weighted}
     if not weighted:
         raise ValueError(
@@ -34,7 +34,7 @@ def reading(table: TableSpec) -> TableSpec:
 
 
 def one_row_input(residual: FeatureResidual) -> tuple[FeatureLayout, FeatureInput]:
-    """The ids of a feature, to be read one by one."""
+    """Prepares the ids of a feature for a read of one row each."""
     layout = residual.layout
     each = one_row_each(layout.feature, layout.table, layout.num_ids)
     return each, FeatureInput(residual.ids, None, None)
@@ -43,7 +43,7 @@ def one_row_input(residual: FeatureResidual) -> tuple[FeatureLayout, FeatureInpu
 def of_feature(
     residual: FeatureResidual, d_rows: jax.Array, rows: jax.Array
 ) -> jax.Array:
-    """The gradient of each weight, in the shape of the ids; from each id's row."""
+    """Computes the gradient of each weight from its row, in the shape of the ids."""
     g = jnp.asarray(d_rows, jnp.float32)
     g = g.reshape(residual.layout.num_bags, rows.shape[-1])
     if residual.scale is not None:

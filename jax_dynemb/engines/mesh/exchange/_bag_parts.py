@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What of bags goes into each exchange, and what comes out of it (see _bags.py)."""
+"""Packs bags into each exchange, and unpacks what arrives (see _bags.py)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _to_owners(section: Section, by_place: Sequence[jax.Array]) -> jax.Array:
 
 
 def inputs_of_owner(bags: Bags, received: Sequence[jax.Array]) -> list[Input]:
-    """What an owner looks up, from what ``parts_to_owners`` sent."""
+    """Builds the inputs of an owner from what ``parts_to_owners`` sent."""
     arrays, result = iter(received), []
     for section in bags.sections:
         ids = next(arrays).reshape(-1, 2)
@@ -117,7 +117,7 @@ def _without_tails(section: Section, counts: jax.Array) -> jax.Array:
 def residuals_of_owner(
     inputs: Sequence[Input], slots: Sequence[jax.Array]
 ) -> list[FeatureResidual]:
-    """What the owner keeps for the update, of each section."""
+    """Returns what the owner keeps for the update, for each section."""
     return [
         FeatureResidual(given.ids, each, given.offsets, given.weights, None, layout)
         for (layout, given), each in zip(inputs, slots, strict=True)
@@ -127,7 +127,7 @@ def residuals_of_owner(
 def outputs(
     bags: Bags, received: Sequence[jax.Array]
 ) -> dict[str, tuple[jax.Array, jax.Array | None]]:
-    """By feature, rows in their dtype, and what a mean multiplied by.
+    """Returns, by feature, rows in their dtype and the factors of a mean.
 
     Args:
       bags: what travelled.
@@ -163,7 +163,7 @@ def found_parts(
 
 
 def found_here(bags: Bags, received: Sequence[jax.Array]) -> dict[str, jax.Array]:
-    """By feature, uint8[num_ids]: the ids that an owner has."""
+    """Marks, by feature, the ids that an owner has: uint8[num_ids]."""
     result = {}
     for section, flags in zip(bags.sections, received, strict=True):
         by_place = flags.reshape(-1, section.width, section.ids).max(axis=1)
@@ -204,7 +204,7 @@ def gradients_of_owner(
     received: Sequence[jax.Array],
     places: Sequence[SharedRows],
 ) -> list[FeatureGradient]:
-    """What the owner updates its rows by, from the arrays in which it has arrived."""
+    """Builds the owner's gradients from the arrays that have arrived."""
     return [
         FeatureGradient(
             one.layout, each, one.ids, one.slots, one.offsets, one.weights, None, place

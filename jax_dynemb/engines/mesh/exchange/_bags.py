@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pooled features of which sums travel instead of rows.
 
-Every owner gets the bags of all devices, with padding for the ids that are not its own,
-pools them as a device alone would, and sends back one sum a bag; the device adds those
-of all owners. In the update a bag's gradient goes to every owner. There is room for
-every id with every owner, so nothing can overflow, and nothing is sorted.
+Every owner receives the bags of all devices, with padding for ids of other owners. It
+pools them as a device alone would and sends back one sum per bag. The device adds the
+sums of all owners. In the update a bag's gradient travels to every owner. There is room
+for every id with every owner, so nothing can overflow, and nothing is sorted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Section:
 
     @property
     def live(self) -> list[FeatureLayout]:
-        """Those that are there."""
+        """Lists the layouts that are present."""
         return [layout for layout in self.layouts if layout is not None]
 
     @property
@@ -63,7 +63,7 @@ class Section:
 
     @property
     def shards(self) -> int:
-        """Of the mesh."""
+        """Counts the devices of the mesh."""
         return len(self.layouts) * self.width
 
     def layout_of_owner(self) -> FeatureLayout:
@@ -104,14 +104,14 @@ class Bags:
         return Wire(tuple(self.rows()), self.shards, self.axes)
 
     def rows(self) -> list[Piece]:
-        """What travels to a device: sums, and in the other direction gradients."""
+        """Describes what travels to a device: sums, and gradients the other way."""
         return [
             Piece(s.table.name, s.bags, s.table.dim, self.dtype) for s in self.sections
         ]
 
     @property
     def tables(self) -> list[TableSpec]:
-        """Those of the sections, with the dtype in which owners return sums."""
+        """Returns the tables of the sections, with the dtype of returned sums."""
         tables = {section.table.name: section.table for section in self.sections}
         return [dataclasses.replace(t, dtype=self.dtype) for t in tables.values()]
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of one call on one device: in order of tables, and back to features."""
+"""Orders the ids of one call on one device by table, and rows by feature again."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def in_order(
     items: Sequence[T],
     layout_of: Callable[[T], FeatureLayout],
 ) -> list[T]:
-    """What belongs to features, in the order in which their ids stand in a batch."""
+    """Sorts values of features into the order of their ids in a batch."""
 
     def place(item: T) -> tuple[int, int]:
         layout = layout_of(item)
@@ -96,7 +96,7 @@ def in_order(
 def _parts(
     placement: Placement, number: int, table: TableSpec, ordered: Sequence[Input]
 ) -> list[Part]:
-    """The ids of each table in a stack."""
+    """Describes the ids of each table in a stack."""
     stack = placement.stack(table.name)
     sizes = [0] * len(stack.tables)
     for layout, _ in ordered:
@@ -111,7 +111,7 @@ def _parts(
 
 
 def wire_dtype(placement: Placement, table: TableSpec) -> str:
-    """Of a table's rows between devices: nothing is lost unless that was asked for."""
+    """Chooses the dtype of rows between devices: exact without ``exchange_dtype``."""
     if placement.exchange_dtype is not None:
         return placement.exchange_dtype
     if table.param_dtype != "float32":

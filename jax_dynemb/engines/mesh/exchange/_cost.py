@@ -31,7 +31,7 @@ def itemsize(dtype: str) -> int:
 
 
 def cost_of_rows(placement: Placement, table: TableSpec, sizes: Sequence[int]) -> Cost:
-    """Of a stack whose distinct rows travel.
+    """Counts the bytes of a stack whose distinct rows travel.
 
     Args:
       placement: of the collection.
@@ -49,7 +49,7 @@ def cost_of_rows(placement: Placement, table: TableSpec, sizes: Sequence[int]) -
 
 
 def cost_of_sums(placement: Placement, sections: Sequence[Section]) -> Cost:
-    """Of features whose sums travel."""
+    """Counts the bytes of features whose sums travel."""
     dtype = placement.exchange_dtype or "float32"
     ids = sums = 0
     for each in sections:
@@ -63,7 +63,7 @@ def cost_of_sums(placement: Placement, sections: Sequence[Section]) -> Cost:
 def cost_of(
     placement: Placement, table: TableSpec, layouts: Sequence[FeatureLayout]
 ) -> tuple[str, Cost]:
-    """What travels for the features of a stack, "rows" or "sums", and what it costs.
+    """Chooses what travels for the features of a stack, "rows" or "sums".
 
     Args:
       placement: of the collection.

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What lookups of split tables have in common: the rounds that a batch travels in.
+"""Runs the rounds that a batch of split tables travels in.
 
-All ids travel in the first round if they fit; else in as many as it takes, the same
-range of hashes on all devices in each. Where the room is enough for any batch, the
-program has no further rounds: on a GPU the host need not ask.
+All ids travel in the first round if they fit, else in as many rounds as needed. Each
+round takes the same range of hashes on all devices. Where the room is enough for any
+batch, the program has no further rounds, and on a GPU the host need not wait.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Sent(NamedTuple):
-    """What an owner gets in the first round.
+    """Holds what an owner receives in the first round.
 
     Attributes:
       ids: of each table, uint32[places, 2]; padding everywhere if not all ids fit.
@@ -138,7 +138,7 @@ def further_rounds(
 
 
 def _more(batch: Batch, found: Route, end: jax.Array) -> jax.Array:
-    """Whether any device has ids left; the same answer on all of them."""
+    """Returns whether any device has further ids; equal on all devices."""
     left = (end < batch.sections.by_table(found.starts[1:])).any()
     return jax.lax.pmax(left.astype(jnp.int32), batch.sections.axes) > 0
 
@@ -150,7 +150,7 @@ def on_the_wire(batch: Batch, tables: Sequence[TableSpec]) -> list[TableSpec]:
 
 
 def inputs_of_ids(tables: Sequence[TableSpec], ids: Sequence[jax.Array]) -> list[Input]:
-    """The ids that an owner got of each table."""
+    """Returns the inputs of an owner: the ids that it received of each table."""
     return [
         (one_row_each(t.name, t.name, x.shape[0]), FeatureInput(x, None, None))
         for t, x in zip(tables, ids, strict=True)

@@ -20,7 +20,7 @@ from jax_dynemb.ops import Part
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """The distinct ids of all tables of a device, in order of (table, owner, hash).
+    """Holds the distinct ids of a device, in order of (table, owner, hash).
 
     Positions count the ids of all tables, one table after the other.
 

@@ -24,7 +24,7 @@ Axes = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Sections:
-    """What is static in one exchange.
+    """Describes the static sizes of one exchange.
 
     A device has a section of ``capacity`` places for each table in what it sends to
     each owner. The ids of all tables stand one table after the other. Tables that
@@ -52,7 +52,7 @@ class Sections:
 
     @property
     def starts(self) -> list[int]:
-        """The first position of each table."""
+        """Returns the first position of each table."""
         return [sum(self.sizes[:t]) for t in range(len(self.sizes))]
 
     @property
@@ -62,18 +62,18 @@ class Sections:
         return all(p.size <= room for p, room in zip(self.parts, rooms, strict=True))
 
     def rows(self) -> list[Piece]:
-        """What travels to a device in the exchange of rows."""
+        """Describes what travels to a device in the exchange of rows."""
         triples = zip(self.capacities, self.tables, self.dtypes, strict=True)
         return [Piece(t.name, room, t.dim, dtype) for room, t, dtype in triples]
 
     def gradients(self) -> list[Piece]:
-        """What travels to a device in the exchange of gradients."""
+        """Describes what travels to a device in the exchange of gradients."""
         pairs = zip(self.capacities, self.tables, strict=True)
         return [Piece(t.name, room, t.dim, self.gradient_dtype) for room, t in pairs]
 
     @property
     def segments(self) -> int:
-        """Of a ``Route``: one for each table and owner."""
+        """Counts the segments of a ``Route``: one for each table and owner."""
         return len(self.tables) * self.shards
 
     def by_table(self, per_segment: jax.Array) -> jax.Array:
@@ -89,8 +89,8 @@ def wire_of(sections: Sections, pieces: Sequence[Piece]) -> Wire:
 def capacity_of(size: int, shards: int, factor: float) -> int:
     """Places for one owner: its share of the ids, and room for chance.
 
-    The number of distinct ids with one owner has a standard deviation below the root
-    of its mean, so with ``factor`` 1 there is room for a batch without duplicates.
+    The standard deviation of the number of ids with one owner is below the root of its
+    mean. So with ``factor`` 1 there is room for a batch without duplicates.
     """
     share = factor * size / shards
     return min(size, math.ceil(share + 4 * math.sqrt(share) + 8))
@@ -210,9 +210,9 @@ def next_window(
     """As many ids as fit, the same range of hashes on every device.
 
     So every row travels in one round only, whichever devices have it, and an update
-    sees the whole of its gradient. All ids of a bucket go together, as long as some
-    bucket fits, since a row must not leave for one of this batch and then be asked
-    for. At least one device fills a section that is not done, so the rounds end.
+    sees the whole of its gradient. All ids of a bucket travel together, as long as some
+    bucket fits. Otherwise a later round could need a row that an earlier one evicted.
+    At least one device fills a section that is not done, so the rounds end.
     """
     ends = sections.by_table(route.starts[1:])
     capacity = jnp.array(sections.capacities, jnp.int32)[:, None]

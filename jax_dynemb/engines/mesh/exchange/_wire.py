@@ -50,7 +50,7 @@ class Piece(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of its elements."""
+        """Returns the bytes of its elements."""
         return self.size * jnp.dtype(self.dtype).itemsize
 
 
@@ -72,7 +72,7 @@ class Wire:
 
     @functools.cached_property
     def places(self) -> list[SharedRows]:
-        """Of each piece: where its rows lie, those of all devices."""
+        """Locates the rows of each piece, for all devices."""
         arrays = [
             (p.dtype, wave) for p, wave in zip(self.pieces, self._waves, strict=True)
         ]
@@ -97,7 +97,7 @@ class Wire:
 
     @property
     def _waves(self) -> list[int]:
-        """Of each piece."""
+        """Numbers the wave in which each piece travels."""
         by_table: dict[str, int] = {}
         for piece in self.pieces:
             size = by_table.get(piece.table, 0) + self.shards * piece.bytes
@@ -130,7 +130,7 @@ class Wire:
     def filled(
         self, arrays: Mapping[int, jax.Array], parts: Mapping[int, jax.Array]
     ) -> list[jax.Array]:
-        """By piece, the arrays with what kernels have not written.
+        """Returns the array of each piece, with what kernels have not written.
 
         Args:
           arrays: by number, those that kernels have written pieces of.

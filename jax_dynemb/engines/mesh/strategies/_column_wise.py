@@ -198,8 +198,8 @@ def _everywhere(
 ) -> Input:
     """A feature of all devices as one; ``ids`` are those of all, if they are known.
 
-    Bags of any length do not fill a device's ids. What is left over becomes one more
-    bag, whose row nobody reads, so that each bag ends where the next begins.
+    Bags of any length do not fill a device's ids. The remaining ids become one more
+    bag, so that each bag ends where the next begins. Its row is not read.
     """
     shards, n, bags = placement.shards, layout.num_ids, layout.num_bags
     if ids is None:
@@ -249,7 +249,7 @@ def _whole_rows(
     wire: Wire,
     columns: Sequence[jax.Array],
 ) -> list[jax.Array]:
-    """From this device's columns of all bags, its own bags with all columns."""
+    """Exchanges columns of all bags for all columns of this device's bags."""
     dtypes = {t.name: t.dtype for t in tables}
     rows = []
     for n, array in enumerate(wire.exchange(columns)):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of a sharding strategy: what one device runs inside shard_map."""
+"""Declares a sharding strategy: what one device runs inside shard_map."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Update = Callable[[States, list[FeatureGradient]], dict[str, TableState]]
 
 @dataclasses.dataclass(frozen=True)
 class LookedUp:
-    """The result of a training lookup on one device.
+    """Holds the result of a training lookup on one device.
 
     Attributes:
       rows: by feature, one row a bag, or one an id without pooling.
@@ -40,7 +40,7 @@ class LookedUp:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """The result of a serving lookup on one device.
+    """Holds the result of a serving lookup on one device.
 
     Attributes:
       rows: by feature, as in ``LookedUp``.
@@ -56,9 +56,8 @@ class Found:
 class Strategy(Protocol):
     """Lookups and updates of the tables that are sharded in one way.
 
-    Modules of this package implement it. All arguments are those of one device:
-    ``tables`` as a shard sees them, the features of its part of the batch, its shard
-    of the states.
+    Modules of this package implement it. All arguments are those of one device: its
+    ``tables`` as a shard sees them, its features and its shard of the states.
     """
 
     def lookup(

@@ -40,7 +40,7 @@ class _RowwiseAdagrad:
     hyper: Mapping[str, Any]
 
     def states(self, dim: int) -> dict[str, StateSpec]:
-        """Those of the fused optimizer."""
+        """Returns the states of the optimizer that it wraps."""
         return self.own.states(dim)
 
     def apply(

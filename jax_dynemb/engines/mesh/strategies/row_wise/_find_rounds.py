@@ -42,7 +42,7 @@ ByFeature = dict[str, jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class _Answers:
-    """What came back of one round.
+    """Holds what one round returned.
 
     Attributes:
       total: by feature whose rows travel, those of all rounds so far.
@@ -98,7 +98,7 @@ def find(
 def _sums_alone(
     bags: Bags, states: States
 ) -> tuple[ByFeature, ByFeature, dict[str, TableState]]:
-    """Of features whose sums travel, when there are no others."""
+    """Finds features whose sums travel, where there are no others."""
     inputs = inputs_of_owner(bags, exchange_arrays(parts_to_owners(bags), bags.axes))
     wire = bags.wire()
     owned, new = ops.find(bags.tables, states, inputs, wire.places)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the update of a row-wise lookup need not exchange again."""
+"""Holds what the update of a row-wise lookup need not exchange again."""
 
 from __future__ import annotations
 

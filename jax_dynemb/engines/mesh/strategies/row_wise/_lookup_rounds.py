@@ -113,7 +113,7 @@ def lookup(
 
 
 def _sums_alone(bags: Bags, states: States, scores: Mapping[str, jax.Array]) -> Rounds:
-    """Of features whose sums travel, when there are no others."""
+    """Looks up features whose sums travel, where there are no others."""
     arrived = exchange_arrays(parts_to_owners(bags), bags.axes)
     inputs = inputs_of_owner(bags, arrived)
     wire, tables = bags.wire(), bags.tables

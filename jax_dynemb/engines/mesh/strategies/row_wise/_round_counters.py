@@ -57,8 +57,8 @@ def add_uses(state: TableState, slots: jax.Array, uses: jax.Array) -> TableState
 def same_lookup(table: TableSpec, state: TableState) -> tuple[TableSpec, TableState]:
     """Config and state for a lookup that continues the one before.
 
-    Its clock is the same again, so that no row used so far can leave; a clock that
-    follows the time is read as one that counts.
+    Its clock is the same again, so that it evicts no row that this batch has used. A
+    clock that follows the time is read as one that counts.
     """
     if table.score_strategy is ScoreStrategy.TIMESTAMP:
         table = dataclasses.replace(table, score_strategy=ScoreStrategy.STEP)

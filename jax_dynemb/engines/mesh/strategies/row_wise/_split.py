@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Of which features of split tables rows travel, and of which sums of bags."""
+"""Splits features of split tables by what travels: rows, or sums of bags."""
 
 from __future__ import annotations
 

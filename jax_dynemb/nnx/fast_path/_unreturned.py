@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Notices tables that change inside a plain ``jax.jit`` and never come out of it.
+"""Warns of tables that change inside a plain ``jax.jit`` and are not returned.
 
-A Module is a pytree, so ``jax.jit`` takes it: it puts a copy together from tracers, and
-what the function writes into the copy is lost, unless the function returns it. Whether
-it does is known when the copy is dropped: it was read after its last change, or not.
+A Module is a pytree, so ``jax.jit`` accepts it and builds a copy from tracers. What the
+function writes into the copy is lost, unless the function returns the copy. A copy that
+is dropped without a read after its last change was not returned.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from jax.core import Tracer
 
 
 class _Copy:
-    """What is known of one copy; it does not keep the copy alive.
+    """The state of one copy; it does not keep the copy alive.
 
-    A copy is known by its first Variable: Flax puts several Modules around it.
+    The first Variable identifies a copy: Flax builds several Modules around it.
     """
 
     def __init__(self, kind: str):
@@ -31,27 +31,27 @@ class _Copy:
         self.is_unread = False
 
 
-_managed = 0  # calls of jde.nnx.jit that run, which carries every change out itself
+_unwatched = 0  # running calls of jde.nnx.jit, which returns every change itself
 
 
 @contextlib.contextmanager
-def managed() -> Iterator[None]:
-    """Watch no copies in the meantime."""
-    global _managed
-    _managed += 1
+def unwatched() -> Iterator[None]:
+    """Stops watching new copies within a ``with`` block."""
+    global _unwatched
+    _unwatched += 1
     try:
         yield
     finally:
-        _managed -= 1
+        _unwatched -= 1
 
 
 _copies: dict[int, _Copy] = {}  # by the id of a Variable that is alive
 
 
 def watch(module: Any) -> None:
-    """Begins to watch a Module that JAX has put together, if it is of tracers."""
+    """Starts to watch a Module that JAX has built, if it holds tracers."""
     variable = _first_variable(module)
-    if _managed or variable is None or id(variable) in _copies:
+    if _unwatched or variable is None or id(variable) in _copies:
         return
     if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(variable)):
         return
@@ -59,14 +59,14 @@ def watch(module: Any) -> None:
     weakref.finalize(variable, _dropped, id(variable)).atexit = False
 
 
-def changed(module: Any) -> None:
-    """Notes that tables of the Module changed."""
+def on_tables_changed(module: Any) -> None:
+    """Notes that tables of a Module have changed."""
     if (copy := _copies.get(id(_first_variable(module)))) is not None:
         copy.is_unread = True
 
 
-def read(module: Any) -> None:
-    """Notes that the tables of the Module were taken out."""
+def on_tables_read(module: Any) -> None:
+    """Notes that the tables of a Module were read."""
     if (copy := _copies.get(id(_first_variable(module)))) is not None:
         copy.is_unread = False
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The short way of jde.nnx.jit gives what nnx.jit gives, whatever a model becomes."""
+"""The fast path of jde.nnx.jit gives what nnx.jit gives, whatever a model becomes."""
 
 import gc
 import weakref
@@ -14,7 +14,7 @@ from flax import nnx
 
 import jax_dynemb as jde
 from jax_dynemb import _ffi
-from jax_dynemb.nnx._fingerprint import Fingerprint
+from jax_dynemb.nnx.fast_path._fingerprint import Fingerprint
 
 
 class Model(nnx.Module):
@@ -102,7 +102,7 @@ def test_equals_nnx_jit_through_every_change():
             np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
         count += 1
     assert count == 12
-    assert ours["train"]._may_be_short and ours["evaluate"]._may_be_short
+    assert all(step._fast_path.is_supported for step in ours.values())
 
 
 def test_two_models_of_one_make_share_a_program():
@@ -123,7 +123,7 @@ def test_two_models_of_one_make_share_a_program():
     assert len(traced) == calls
 
 
-def test_what_returns_a_module_takes_the_long_way():
+def test_what_returns_a_module_takes_nnx_jit():
     @jde.nnx.jit
     def grow(model):
         model.extra = nnx.Param(jnp.ones(2))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a Module is made of, in a form that is quick to take and to compare."""
+"""Describes the structure of Modules in a form that is quick to build and compare."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flax import nnx
 from jax.core import Tracer
 from jax.tree_util import default_registry
 
-from jax_dynemb.nnx._variable import metadata_of
+from jax_dynemb.nnx.fast_path._flax import metadata_of
 
 _BY_VALUE = {int, float, bool, complex, str, bytes, type(None)}
 
@@ -27,9 +27,8 @@ class LooseArray(Exception):
 class Fingerprint:
     """The parts of some Modules: their types, names, values, and which are one object.
 
-    Arrays of Variables are not looked at, and what is compared keeps no Module and no
-    Variable alive. What else is not a container is held, and compared by identity, or
-    by value if it is a number or a string.
+    It reads no arrays of Variables, and keeps no Module and no Variable alive. Numbers
+    and strings are compared by value. Other leaves are held and compared by identity.
 
     Attributes:
       variables: the Variables, each once; see ``without_variables``.
@@ -42,7 +41,7 @@ class Fingerprint:
           nodes: Modules, Optimizers and Variables.
 
         Raises:
-          LooseArray: it would have to compare arrays.
+          LooseArray: a Module holds an array outside of Variables.
         """
         self.variables: list[nnx.Variable[Any]] = []
         self._tokens: list[Any] = []
@@ -67,17 +66,17 @@ class Fingerprint:
         )
 
     def _add(self, x: Any) -> None:
-        (_WAYS.get(type(x)) or _way_of(x))(self, x)
+        (_ADDERS.get(type(x)) or _adder_of(x))(self, x)
 
     def _add_value(self, x: Any) -> None:
         self._tokens.append(x)
 
     def _add_object(self, x: Any) -> bool:
-        """Returns whether it is seen for the first time."""
+        """Returns whether this is the first occurrence of the object."""
         count = len(self._seen)
-        place = self._seen.setdefault(id(x), count)
-        self._tokens += (place, type(x))
-        return place == count
+        number = self._seen.setdefault(id(x), count)
+        self._tokens += (number, type(x))
+        return number == count
 
     def _add_module(self, x: Any) -> None:
         if self._add_object(x):
@@ -125,23 +124,23 @@ class Fingerprint:
         raise LooseArray
 
 
-_Way = Callable[[Fingerprint, Any], Any]
+_Adder = Callable[[Fingerprint, Any], Any]
 
 
-def _way_of(x: Any) -> _Way:
-    """How things of the type of ``x`` are added; asked once for each type."""
-    if isinstance(x, Tracer):  # what it stands for is not a matter of its type
+def _adder_of(x: Any) -> _Adder:
+    """Returns the method that adds values of this type; cached by type."""
+    if isinstance(x, Tracer):  # tracers of one type stand for different things
         return Fingerprint._refuse if isinstance(x, jax.Array) else Fingerprint._hold
-    way = _WAYS[type(x)] = _new_way(x)
-    return way
+    adder = _ADDERS[type(x)] = _new_adder(x)
+    return adder
 
 
-def _new_way(x: Any) -> _Way:
+def _new_adder(x: Any) -> _Adder:
     if type(x) in _BY_VALUE:
         return Fingerprint._add_value
-    for base, way in _WAYS_BY_BASE.items():
+    for base, adder in _ADDERS_BY_BASE.items():
         if issubclass(type(x), base):
-            return way
+            return adder
     if isinstance(x, jax.Array):
         return Fingerprint._refuse
     if default_registry.flatten_one_level(x) is None:
@@ -149,8 +148,8 @@ def _new_way(x: Any) -> _Way:
     return Fingerprint._add_container
 
 
-_WAYS: dict[type, _Way] = {}
-_WAYS_BY_BASE: dict[type, _Way] = {
+_ADDERS: dict[type, _Adder] = {}
+_ADDERS_BY_BASE: dict[type, _Adder] = {
     nnx.Pytree: Fingerprint._add_module,
     nnx.Variable: Fingerprint._add_variable,
     dict: Fingerprint._add_dict,

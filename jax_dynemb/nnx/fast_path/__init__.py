@@ -1,0 +1,22 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of compiled functions on Modules, without taking the Modules apart each time.
+
+``nnx.jit`` splits and merges its Modules in every call, which costs the host more than
+many a step. ``FastPath`` does so once for each structure. A fingerprint recognizes the
+structure in later calls, which then pass the values of the Variables only.
+"""
+
+from jax_dynemb.nnx.fast_path._fast_path import FastPath as FastPath
+from jax_dynemb.nnx.fast_path._flax import WEAKREF_SLOT as WEAKREF_SLOT
+from jax_dynemb.nnx.fast_path._flax import ObservedModule as ObservedModule
+from jax_dynemb.nnx.fast_path._flax import writable as writable
+from jax_dynemb.nnx.fast_path._graph import graph_nodes as graph_nodes
+from jax_dynemb.nnx.fast_path._graph import is_graph_node as is_graph_node
+from jax_dynemb.nnx.fast_path._graph import iter_variables as iter_variables
+from jax_dynemb.nnx.fast_path._program import Program as Program
+from jax_dynemb.nnx.fast_path._reads import reads as reads
+from jax_dynemb.nnx.fast_path._unreturned import on_tables_changed as on_tables_changed
+from jax_dynemb.nnx.fast_path._unreturned import on_tables_read as on_tables_read
+from jax_dynemb.nnx.fast_path._unreturned import unwatched as unwatched
+from jax_dynemb.nnx.fast_path._unreturned import watch as watch
