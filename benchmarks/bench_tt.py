@@ -124,8 +124,8 @@ def measure(case: Case, batch: int, compute_dtype: str) -> dict[str, Any]:
     words, d_rows = jde.ids(ids), jnp.ones((batch, case.dim), jnp.float32)
 
     def step(state: Any, ids: Any, d_rows: Any) -> Any:
-        _, residual, state = jde.tt.lookup(config, state, ids)
-        return jde.tt.apply_gradients(config, state, residual, d_rows)
+        rows, residual, state = jde.tt.lookup(config, state, ids)
+        return rows, jde.tt.apply_gradients(config, state, residual, d_rows)
 
     state = jde.tt.init(config)
     forward = jax.jit(lambda cores, ids: jde.tt.find(config, cores, ids))
@@ -134,8 +134,8 @@ def measure(case: Case, batch: int, compute_dtype: str) -> dict[str, Any]:
 
     def one_step() -> Any:
         nonlocal state
-        state = compiled(state, words, d_rows)
-        return state
+        rows, state = compiled(state, words, d_rows)
+        return rows
 
     memory = compiled.memory_analysis()
     return {

@@ -144,7 +144,7 @@ struct PairRowsArgs {
   float* rows;          // [num_rows, m * n]
 };
 
-// The rows of one prefix have different suffixes.
+// Rows of no prefix have no suffix.
 struct PairGradientsArgs {
   PairShape shape;
   float const* prefix;

@@ -8,7 +8,7 @@
 //
 // `starts` and `of_suffix` are data: a range of rows never leaves the rows that there are, and a
 // row whose suffix does not exist is zeros and has no gradient. What stands in rows of no prefix is
-// undefined.
+// undefined, and they must have no suffix.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,12 @@ struct RowRange {
   int64_t begin, end;
 };
 
+DYNEMB_HD RowRange clamped_rows(PairShape const& shape, int64_t begin, int64_t end) {
+  return {begin < 0 ? 0 : begin, end < shape.num_rows ? end : shape.num_rows};
+}
+
 DYNEMB_HD RowRange rows_of_prefix(PairShape const& shape, int64_t prefix) {
-  int64_t const begin = shape.starts[prefix] < 0 ? 0 : shape.starts[prefix];
-  int64_t const end = shape.starts[prefix + 1];
-  return {begin, end < shape.num_rows ? end : shape.num_rows};
+  return clamped_rows(shape, shape.starts[prefix], shape.starts[prefix + 1]);
 }
 
 DYNEMB_HD bool has_suffix(PairShape const& shape, int64_t row) {

@@ -27,7 +27,7 @@ def pair_rows(
       suffix: float32[B, rank * N].
       starts: int32[A + 1]; prefix a has the rows from ``starts[a]`` to
         ``starts[a + 1]``.
-      of_suffix: int32[n], the suffix of each row.
+      of_suffix: int32[n], the suffix of each row; without one (-1) it is zeros.
       rank: columns of a prefix's matrix.
       exact: float32 on every platform; False: a GPU may round factors to TF32.
 
@@ -58,7 +58,7 @@ def pair_gradients(
       prefix: as for ``pair_rows``, and so on.
       suffix: likewise.
       starts: likewise.
-      of_suffix: int32[n]; the rows of one prefix have different suffixes.
+      of_suffix: likewise; rows behind ``starts[A]`` must have none.
       d_rows: float32[n, M * N], gradients of the rows.
       rank: columns of a prefix's matrix.
       exact: as for ``pair_rows``.
@@ -66,7 +66,8 @@ def pair_gradients(
     Returns:
       float32[A, M * rank] and float32[B, rank * N].
     """
-    call = _call("pair_gradients", suffix.shape, rank, exact)
+    sizes = (*suffix.shape, *of_suffix.shape)
+    call = _call("pair_gradients", sizes, rank, exact)
     for array in (prefix, suffix, starts, of_suffix, d_rows):
         call.operand(array)
     call.result(prefix.shape, jnp.float32)

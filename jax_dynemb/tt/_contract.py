@@ -66,8 +66,7 @@ def contract(
     Returns:
       float32[rows, M * N].
     """
-    starts = _starts(of_prefix, prefix.shape[0], count)
-    return _rows(product, prefix, suffix, starts, of_suffix)
+    return _rows(product, *_operands(prefix, suffix, of_prefix, of_suffix, count))
 
 
 def _rows(product: Product, *arrays: jax.Array) -> jax.Array:
@@ -82,8 +81,7 @@ def _forward(
     of_suffix: jax.Array,
     count: jax.Array,
 ) -> tuple[jax.Array, Any]:
-    starts = _starts(of_prefix, prefix.shape[0], count)
-    kept = prefix, suffix, starts, of_suffix
+    kept = _operands(prefix, suffix, of_prefix, of_suffix, count)
     return _rows(product, *kept), kept
 
 
@@ -101,11 +99,19 @@ def _is_exact(product: Product) -> bool:
     return product.compute_dtype == "float32"
 
 
-def _starts(of_prefix: jax.Array, prefixes: int, count: jax.Array) -> jax.Array:
+def _operands(
+    prefix: jax.Array,
+    suffix: jax.Array,
+    of_prefix: jax.Array,
+    of_suffix: jax.Array,
+    count: jax.Array,
+) -> tuple[jax.Array, ...]:
     """Finds the first row of each prefix, and where the last one ends."""
-    place = jnp.arange(of_prefix.shape[0], dtype=jnp.int32)
-    live = jnp.where(place < count, of_prefix, prefixes)
+    prefixes = prefix.shape[0]
+    live = jnp.arange(of_prefix.shape[0], dtype=jnp.int32) < count
     every = jnp.arange(prefixes + 1, dtype=jnp.int32)
     # Unrolled: one kernel on a GPU instead of one for each step of the search.
-    starts = jnp.searchsorted(live, every, method="scan_unrolled")
-    return starts.astype(jnp.int32)
+    starts = jnp.searchsorted(
+        jnp.where(live, of_prefix, prefixes), every, method="scan_unrolled"
+    )
+    return prefix, suffix, starts.astype(jnp.int32), jnp.where(live, of_suffix, -1)

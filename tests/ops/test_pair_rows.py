@@ -141,7 +141,9 @@ def test_any_starts_are_harmless(platform, starts):
 
 def test_sizes_that_do_not_fit_are_refused(platform):
     prefix, suffix, starts, of_suffix = Pairs.random(3, 4, 2, 8, 1, 5).operands()
+    run = jax.jit(ops.pair_rows, static_argnames=("rank", "exact"))
     with pytest.raises(Exception, match="rank"):
-        ops.pair_rows(prefix, suffix, starts, of_suffix, rank=3, exact=True)
+        run(prefix, suffix, starts, of_suffix, rank=3, exact=True).block_until_ready()
+    starts = starts[:-1]
     with pytest.raises(Exception, match="starts"):
-        ops.pair_rows(prefix, suffix, starts[:-1], of_suffix, rank=8, exact=True)
+        run(prefix, suffix, starts, of_suffix, rank=8, exact=True).block_until_ready()
