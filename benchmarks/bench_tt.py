@@ -25,9 +25,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tt_peers
 
 import jax_dynemb as jde
+import tt_peers
 
 P_SHAPES = (200, 220, 250)
 NUM_ROWS = 10_000_000
