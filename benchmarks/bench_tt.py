@@ -26,10 +26,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tt_peers
-import tt_xla_pairs
 
 import jax_dynemb as jde
+import tt_peers
+import tt_xla_pairs
 
 P_SHAPES = (200, 220, 250)
 NUM_ROWS = 10_000_000

@@ -104,7 +104,6 @@ PYTHON_FLOORS = {
     "commands": 8,
     "testing": 8,
     "distributed": 8,
-    "bench": 9,
     "__main__": 9,
     "__init__": 9,
 }

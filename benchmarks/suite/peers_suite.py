@@ -8,13 +8,13 @@ import dataclasses
 import time
 from collections.abc import Iterator
 
-from jax_dynemb.bench import cpu_peers, step_report, step_suites
-from jax_dynemb.bench.figures import Figure
-from jax_dynemb.bench.job import OPTIMIZERS, Job
-from jax_dynemb.bench.runner import Ready
-from jax_dynemb.bench.suite import Choice, Context, Suite
-from jax_dynemb.bench.timing import Runnable
-from jax_dynemb.bench.workloads import CASES, CPU_CASES
+from suite import cpu_peers, step_report, step_suites
+from suite.figures import Figure
+from suite.job import OPTIMIZERS, Job
+from suite.runner import Ready
+from suite.suite import Choice, Context, Suite
+from suite.timing import Runnable
+from suite.workloads import CASES, CPU_CASES
 
 ROUNDS = 15  # short ones: the least is taken, so one quiet moment is enough
 PAUSE = 0.02  # seconds, in which the threads of the library before go to sleep

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from jax_dynemb.bench import static_jax, timing
-from jax_dynemb.bench.job import Job
-from jax_dynemb.bench.timing import Runnable
+from suite import static_jax, timing
+from suite.job import Job
+from suite.timing import Runnable
 
 # Makes the steps of a job; None where the peer has no such optimizer.
 Peer = Callable[[Job], Runnable | None]
@@ -20,7 +20,7 @@ def available() -> tuple[dict[str, Peer], list[str]]:
     """Returns the peers that can be imported, and a line about those that can not."""
     peers: dict[str, Peer] = {"plain JAX": _jax}
     try:
-        from jax_dynemb.bench import static_torch
+        from suite import static_torch
     except ImportError:
         return peers, ["torch is not installed: EmbeddingBag and FBGEMM are left out."]
     peers["torch"] = _torch(static_torch.embedding_bag)

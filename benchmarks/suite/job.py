@@ -10,8 +10,8 @@ import functools
 import jax
 import numpy as np
 
-from jax_dynemb.bench import workloads
-from jax_dynemb.bench.workloads import Case
+from suite import workloads
+from suite.workloads import Case
 
 OPTIMIZERS = ("sgd", "rowwise_adagrad", "adagrad", "adam")
 STEPS = ("jax", "nnx")

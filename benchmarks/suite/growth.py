@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from jax_dynemb.bench import step_report, step_suites
-from jax_dynemb.bench.figures import Figure
-from jax_dynemb.bench.job import LOAD, Job
-from jax_dynemb.bench.suite import Choice, Context, Suite
-from jax_dynemb.bench.workloads import Case
+from suite import step_report, step_suites
+from suite.figures import Figure
+from suite.job import LOAD, Job
+from suite.suite import Choice, Context, Suite
+from suite.workloads import Case
 
 DIM = 64
 ROWS, BATCH = 1 << 22, 1 << 18  # what does not grow

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from jax_dynemb.bench.workloads import Case
+from suite.workloads import Case
 
 LEARNING_RATE = 1e-3
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
-from jax_dynemb.bench.busy import Busy
-from jax_dynemb.bench.job import LOAD, Job
+from suite.busy import Busy
+from suite.job import LOAD, Job
 
 # Plain JAX is one column: the fastest of its sparse ways.
 PEERS = {
@@ -90,7 +90,7 @@ class Figure:
 @functools.cache
 def recorded(name: str) -> list[dict[str, Any]]:
     """Reads the records of a JSON file of this package."""
-    file = resources.files("jax_dynemb.bench") / name
+    file = Path(__file__).with_name(name)
     return json.loads(file.read_text(encoding="utf-8"))
 
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.table import Table
 
-from jax_dynemb.bench.job import LOAD
-from jax_dynemb.bench.runner import Runner
+from suite.job import LOAD
+from suite.runner import Runner
 
 
 @dataclasses.dataclass(frozen=True)

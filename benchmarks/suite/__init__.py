@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark, `python -m jax_dynemb bench`: see docs/performance.md."""
+"""Runs the suites of `benchmarks/bench_suite.py`: see docs/performance.md."""

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb.bench import busy, filled, steps, timing
-from jax_dynemb.bench.figures import Figure
-from jax_dynemb.bench.filled import Filled
-from jax_dynemb.bench.job import Job, gradients
+from suite import busy, filled, steps, timing
+from suite.figures import Figure
+from suite.filled import Filled
+from suite.job import Job, gradients
 
 TRACED_STEPS = 4
 COUNTERS = ("rows", "inserted", "evicted", "refused", "lost_updates")

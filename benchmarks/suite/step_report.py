@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from jax_dynemb.bench.figures import Figure
+from suite.figures import Figure
 
 _LEFT = ("case", "ids", "work")
 

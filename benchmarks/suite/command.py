@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The command `python -m jax_dynemb bench`: arguments in, tables and files out."""
+"""The command line of the suites: arguments in, tables and files out."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ import jax
 from rich.console import Console
 
 from jax_dynemb._version import __version__
-from jax_dynemb.bench import growth, hash_suite, peers_suite, step_report, timing
-from jax_dynemb.bench import step_suites as steps
-from jax_dynemb.bench.figures import Figure
-from jax_dynemb.bench.job import OPTIMIZERS, WIDTHS
-from jax_dynemb.bench.runner import Runner
-from jax_dynemb.bench.suite import Choice, Context, Suite
-from jax_dynemb.bench.workloads import CASES, DISTRIBUTIONS
+from suite import growth, hash_suite, peers_suite, step_report, timing
+from suite import step_suites as steps
+from suite.figures import Figure
+from suite.job import OPTIMIZERS, WIDTHS
+from suite.runner import Runner
+from suite.suite import Choice, Context, Suite
+from suite.workloads import CASES, DISTRIBUTIONS
 
 WIDTH = 190  # of the tables, where the output is no terminal
 NOTHING = "suite {} has nothing to measure: leave out some of --case, --work, --ids"
 NEEDS_CPU = "suite cpu compares on a CPU: set JAX_PLATFORMS=cpu"
-NO_MATPLOTLIB = "--plot needs matplotlib: pip install 'jax-dynemb[bench]'"
+NO_MATPLOTLIB = "--plot needs matplotlib: pip install matplotlib"
 
 
 def _of_steps(name: str, help: str, jobs: steps.Jobs, aim: steps.Aim) -> Suite:
@@ -50,9 +50,11 @@ SUITES: dict[str, Suite] = {each[0]: _of_steps(*each) for each in _STEPS}
 SUITES |= {"hash": hash_suite.SUITE, "growth": growth.SUITE, "cpu": peers_suite.SUITE}
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
-    add = parser.add_argument
+def parser() -> argparse.ArgumentParser:
+    """Returns the grammar of the command line."""
+    text = "Time lookups and training steps beside targets, byte floors and peers."
+    result = argparse.ArgumentParser(prog="bench_suite.py", description=text)
+    add = result.add_argument
     suites = "; ".join(f"{name}: {suite.help}" for name, suite in SUITES.items())
     add(
         "--suite",
@@ -73,10 +75,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--kernels", action="store_true", help="print the time of each kernel")
     add("--json", type=Path, metavar="FILE", help="write the figures")
     add("--plot", type=Path, metavar="FILE.png", help="draw the figures")
+    return result
 
 
-def main(options: argparse.Namespace) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the suites; the exit status is 0 even where a target is missed."""
+    options = parser().parse_args(arguments)
     if options.plot and importlib.util.find_spec("matplotlib") is None:
         raise SystemExit(NO_MATPLOTLIB)
     timing.keep_freed_memory()

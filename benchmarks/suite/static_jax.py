@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb.bench.workloads import Case
+from suite.workloads import Case
 
 LEARNING_RATE, EPS, B1, B2 = 1e-3, 1e-8, 0.9, 0.999
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from jax_dynemb.bench.figures import Figure, recorded_peers, recorded_target
-from jax_dynemb.bench.job import FULL, LOAD, OPTIMIZERS, Job
-from jax_dynemb.bench.suite import Choice, Context
-from jax_dynemb.bench.workloads import CASES, CPU_CASES, GPU_CASES, NARROW_CASES
+from suite.figures import Figure, recorded_peers, recorded_target
+from suite.job import FULL, LOAD, OPTIMIZERS, Job
+from suite.suite import Choice, Context
+from suite.workloads import CASES, CPU_CASES, GPU_CASES, NARROW_CASES
 
 TIMES_FLOOR = 1.35  # uniform ids, on an H200
 BF16_GAIN = 1.4

@@ -15,9 +15,9 @@ import numpy as np
 
 import jax_dynemb as jde
 from jax_dynemb import _ffi
-from jax_dynemb.bench.job import FULL, WIDTHS, Job
-from jax_dynemb.bench.workloads import Case
 from jax_dynemb.ops import TableState
+from suite.job import FULL, WIDTHS, Job
+from suite.workloads import Case
 
 LEARNING_RATE = 1e-3
 FILL_IDS = 1 << 18  # ids inserted in one call, all tables together

@@ -18,7 +18,7 @@ import optax
 from flax import nnx
 
 import jax_dynemb as jde
-from jax_dynemb.bench.filled import States
+from suite.filled import States
 
 Ids = dict[str, jax.Array]
 

@@ -15,13 +15,13 @@ import numpy as np
 from rich.table import Table
 
 import jax_dynemb as jde
-from jax_dynemb.bench import busy, filled, hash_ops, timing, workloads
-from jax_dynemb.bench.figures import recorded
-from jax_dynemb.bench.filled import FOREIGN
-from jax_dynemb.bench.job import BATCHES, FULL
-from jax_dynemb.bench.step_report import verdict
-from jax_dynemb.bench.suite import Context, Suite
-from jax_dynemb.bench.workloads import Case
+from suite import busy, filled, hash_ops, timing, workloads
+from suite.figures import recorded
+from suite.filled import FOREIGN
+from suite.job import BATCHES, FULL
+from suite.step_report import verdict
+from suite.suite import Context, Suite
+from suite.workloads import Case
 
 SLOTS, BATCH, DIM = 1 << 26, 1 << 20, 64
 LOADS = (0.5, 0.75, 1.0)
