@@ -15,7 +15,7 @@ from jax_dynemb import _ffi
 from jax_dynemb.ops._call import Call
 
 
-class Part(NamedTuple):
+class RouteTable(NamedTuple):
     """Describes the ids of one table.
 
     Attributes:
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 
 def route(
-    ids: jax.Array, parts: Sequence[Part], segments: int
+    ids: jax.Array, parts: Sequence[RouteTable], segments: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Finds the distinct ids and their owners.
 

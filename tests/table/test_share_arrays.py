@@ -102,7 +102,7 @@ def test_equals_the_oracle(platform, optimizer):
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_the_same_bits_as_in_arrays_of_their_own(platform, optimizer):
     """Rows, states, scores and counters; tables looked up in different steps."""
-    own = jde.Tables(tables(optimizer))
+    own = jde.Tables(tables(optimizer), share_arrays=False)
     shared = jde.Tables(tables(optimizer), share_arrays=True)
     states = {coll: coll.init(3) for coll in (own, shared)}
     for step in range(6):
@@ -305,6 +305,6 @@ def test_equality_and_mistakes():
     with pytest.raises(ValueError, match="rename that one"):
         jde.Tables([config("a"), config("b"), config("a+2")], share_arrays=True)
     coll = jde.Tables([config("a"), config("b")], share_arrays=True)
-    own = jde.Tables([config("a"), config("b")])
+    own = jde.Tables([config("a"), config("b")], share_arrays=False)
     with pytest.raises(TypeError, match="the arrays of these tables"):
         coll.lookup(own.init(0), {"a": jde.ids([1])})

@@ -46,12 +46,14 @@ class MixedResidual:
 def with_residuals(configs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Adds the residual tables that are not there yet; each pools as its train does."""
     trains = [c for c in configs if getattr(c, "residual", None) is not None]
-    tables = {config.name: config for config in configs}
-    for train in trains:
-        residual = tables.get(train.residual.name, train.residual)
-        same = dataclasses.replace(residual, pooling=train.pooling)
-        tables[residual.name] = same
-    return tuple(tables.values())
+    pooling = {train.residual.name: train.pooling for train in trains}
+    residuals = {train.residual.name: train.residual for train in trains}
+    for config in configs:
+        residuals.pop(config.name, None)
+    return tuple(
+        dataclasses.replace(c, pooling=pooling[c.name]) if c.name in pooling else c
+        for c in (*configs, *residuals.values())
+    )
 
 
 def by_kind(catalog: Catalog[Any]) -> tuple[tuple[TableConfig, ...], tuple[Any, ...]]:

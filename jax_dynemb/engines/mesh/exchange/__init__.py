@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges ids, rows, sums of bags and gradients between the devices of a mesh."""
 
-from jax_dynemb.engines.mesh.exchange._bag_parts import found_here as found_here
 from jax_dynemb.engines.mesh.exchange._bag_parts import found_parts as found_parts
 from jax_dynemb.engines.mesh.exchange._bag_parts import gradient_parts as gradient_parts
 from jax_dynemb.engines.mesh.exchange._bag_parts import (
@@ -10,6 +9,9 @@ from jax_dynemb.engines.mesh.exchange._bag_parts import (
 )
 from jax_dynemb.engines.mesh.exchange._bag_parts import (
     inputs_of_owner as inputs_of_owner,
+)
+from jax_dynemb.engines.mesh.exchange._bag_parts import (
+    local_found_flags as local_found_flags,
 )
 from jax_dynemb.engines.mesh.exchange._bag_parts import outputs as outputs
 from jax_dynemb.engines.mesh.exchange._bag_parts import (
@@ -49,5 +51,5 @@ from jax_dynemb.engines.mesh.exchange._send_ids import (
     send_ids_and_uses as send_ids_and_uses,
 )
 from jax_dynemb.engines.mesh.exchange._send_ids import wire_of as wire_of
-from jax_dynemb.engines.mesh.exchange._wire import Piece as Piece
-from jax_dynemb.engines.mesh.exchange._wire import Wire as Wire
+from jax_dynemb.engines.mesh.exchange._wire import BufferField as BufferField
+from jax_dynemb.engines.mesh.exchange._wire import ExchangeBuffers as ExchangeBuffers
