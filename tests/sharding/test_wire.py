@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec
 
 import jax_dynemb as jde
 from jax_dynemb.engines.mesh.exchange import _wire
-from jax_dynemb.engines.mesh.exchange._wire import BufferField, ExchangeBuffers
+from jax_dynemb.engines.mesh.exchange._buffers import BufferField, ExchangeBuffers
 from jax_dynemb.testing import assert_in_place
 from meshes import collectives, mesh_of
 from support import Twins

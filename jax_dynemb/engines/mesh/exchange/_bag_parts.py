@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb.engines.mesh.exchange._bags import Bags, Section
-from jax_dynemb.engines.mesh.exchange._batch import Input, mean_scale
+from jax_dynemb.engines.mesh.exchange._device_batch import Input, mean_scale
 from jax_dynemb.ops import (
     FeatureGradient,
     FeatureInput,

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
-from jax_dynemb.engines.mesh.exchange._wire import BufferField, ExchangeBuffers
+from jax_dynemb.engines.mesh.exchange._buffers import BufferField, ExchangeBuffers
 from jax_dynemb.ops import FeatureInput, FeatureLayout
 
 

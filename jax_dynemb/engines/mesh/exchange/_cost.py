@@ -11,9 +11,9 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh.exchange._bags import Section, sections_of
-from jax_dynemb.engines.mesh.exchange._batch import wire_dtype
+from jax_dynemb.engines.mesh.exchange._buffers import BufferField
+from jax_dynemb.engines.mesh.exchange._device_batch import wire_dtype
 from jax_dynemb.engines.mesh.exchange._send_ids import capacity_of
-from jax_dynemb.engines.mesh.exchange._wire import BufferField
 from jax_dynemb.ops import FeatureLayout
 
 

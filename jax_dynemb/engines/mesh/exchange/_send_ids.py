@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
 from jax_dynemb._spec import TableSpec
+from jax_dynemb.engines.mesh.exchange._buffers import BufferField, ExchangeBuffers
 from jax_dynemb.engines.mesh.exchange._route import Route
-from jax_dynemb.engines.mesh.exchange._wire import BufferField, ExchangeBuffers
 from jax_dynemb.ops import RouteTable, bucket_of, hash_by, hash_factors, padding
 
 Axes = tuple[str, ...]

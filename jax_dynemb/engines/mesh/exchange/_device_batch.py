@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh.exchange._buffers import ExchangeBuffers
 from jax_dynemb.engines.mesh.exchange._send_ids import Sections, capacity_of
-from jax_dynemb.engines.mesh.exchange._wire import ExchangeBuffers
 from jax_dynemb.ops import (
     FeatureInput,
     FeatureLayout,
