@@ -45,15 +45,20 @@ class MixedResidual:
 
 def with_residuals(configs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Adds the residual tables that are not there yet; each pools as its train does."""
-    trains = [c for c in configs if getattr(c, "residual", None) is not None]
-    pooling = {train.residual.name: train.pooling for train in trains}
-    residuals = {train.residual.name: train.residual for train in trains}
-    for config in configs:
-        residuals.pop(config.name, None)
-    return tuple(
-        dataclasses.replace(c, pooling=pooling[c.name]) if c.name in pooling else c
-        for c in (*configs, *residuals.values())
-    )
+    trains = {r.name: c for c in configs if (r := getattr(c, "residual", None))}
+    listed = {config.name for config in configs}
+    own = [
+        dataclasses.replace(c, pooling=trains[c.name].pooling)
+        if c.name in trains
+        else c
+        for c in configs
+    ]
+    new = [
+        dataclasses.replace(train.residual, pooling=train.pooling)
+        for name, train in trains.items()
+        if name not in listed
+    ]
+    return (*own, *new)
 
 
 def by_kind(catalog: Catalog[Any]) -> tuple[tuple[TableConfig, ...], tuple[Any, ...]]:
