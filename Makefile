@@ -140,10 +140,10 @@ cuda: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile the CUDA module and step
 
 CPP_FILES = $(shell find core cpu cuda xla_ffi tests/core tests/cuda tests/fuzz benchmarks -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
-LINTERS := ruff-format ruff-check pyright clang-format floors changelog
+LINTERS := ruff-format ruff-check pyright clang-format floors changelog prose
 .PHONY: $(LINTERS)
 
-lint: $(LINTERS) ## formatters, linters, types, floors, changelog; changes nothing
+lint: $(LINTERS) ## formatters, linters, types, floors, changelog, prose; changes nothing
 
 ruff-format:
 	$(WITH_TOOLS) ruff format --check .
@@ -162,6 +162,15 @@ floors:
 
 changelog:
 	$(PY) tools/check_changelog.py
+
+# Tracked Markdown and the package, but for what PROSE_LATER names.
+PROSE_LATER := tests/golden third_party core jax_dynemb/bench jax_dynemb/checkpoint \
+	jax_dynemb/commands jax_dynemb/export jax_dynemb/files jax_dynemb/import_ jax_dynemb/stored jax_dynemb/torchrec jax_dynemb/optim/_base.py \
+	jax_dynemb/optim/_fused.py jax_dynemb/engines/mesh/_placement.py jax_dynemb/engines/mesh/_plan.py \
+	jax_dynemb/engines/mesh/_stacks.py
+
+prose:
+	git ls-files -z '*.md' 'jax_dynemb/*.py' $(PROSE_LATER:%=':!%') | xargs -0 $(PY) tools/check_prose.py
 
 format: ## rewrite the sources in the house style
 	$(WITH_TOOLS) ruff format .

@@ -23,7 +23,8 @@ from jax_dynemb.nnx._variable import TraceMark
 from jax_dynemb.table import Tables
 
 Rows = dict[str, jax.Array]
-Place = tuple[int, tuple[Any, ...]]  # which argument of the loss, and the path in it
+# Which argument of the loss, and the path in it.
+ModulePath = tuple[int, tuple[Any, ...]]
 
 # Collections that training lookups used, as their code ran: a compiled step runs none.
 _without_tape: weakref.WeakSet[Tables] = weakref.WeakSet()
@@ -38,22 +39,22 @@ _current: contextvars.ContextVar[Tape | None] = contextvars.ContextVar(
 class Lookup:
     """One lookup of one collection."""
 
-    place: Place
+    path: ModulePath
     tables: Tables
     residual: Any
     rows: Rows
 
 
 class Tape:
-    """Records the lookups of the collections in ``places``; adds taps when it has them.
+    """Records the lookups of the collections in ``paths``; adds taps when it has them.
 
     Attributes:
       lookups: what was recorded, in order.
     """
 
-    def __init__(self, places: dict[int, Place], taps: list[Rows] | None = None):
+    def __init__(self, paths: dict[int, ModulePath], taps: list[Rows] | None = None):
         self.lookups: list[Lookup] = []
-        self._places = places  # id(module) -> where the module is
+        self._paths = paths  # id(module) -> where the module is
         self._taps = taps
         self._mark = TraceMark()
 
@@ -63,13 +64,13 @@ class Tape:
         if not self._mark.here():
             raise ValueError(_INNER_TRANSFORM.format(kind=type(module).__name__))
         _on_tape.add(module.coll)
-        place = self._places.get(id(module))
-        if place is None:
+        path = self._paths.get(id(module))
+        if path is None:
             return rows  # not differentiated: its rows are constants
         if self._taps is not None:
             tap = self._taps[len(self.lookups)]
             rows = OrderedDict((f, row + tap[f]) for f, row in rows.items())
-        self.lookups.append(Lookup(place, tables, residual, rows))
+        self.lookups.append(Lookup(path, tables, residual, rows))
         return rows
 
 

@@ -16,7 +16,7 @@ from flax import nnx
 
 from jax_dynemb.nnx._grads import Grads, LookupGradients
 from jax_dynemb.nnx._table_module import TableModule
-from jax_dynemb.nnx._tape import Place, Rows, Tape, recording
+from jax_dynemb.nnx._tape import ModulePath, Rows, Tape, recording
 from jax_dynemb.nnx._variable import Table
 from jax_dynemb.nnx.fast_path import graph_nodes, is_graph_node, iter_variables
 from jax_dynemb.table import Tables
@@ -99,7 +99,7 @@ def value_and_grad(
 class _Tapped:
     """The loss as a function of its taps first, then of its own arguments."""
 
-    lookups: list[tuple[Place, Tables]]  # of the last call; holds no tracers
+    lookups: list[tuple[ModulePath, Tables]]  # of the last call; holds no tracers
 
     def __init__(self, f: Callable[..., Any], indices: tuple[int, ...], has_aux: bool):
         self._f, self._indices, self._has_aux = f, indices, has_aux
@@ -122,9 +122,9 @@ class _Tapped:
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), abstract)
 
     def _record(self, args, kwargs, taps) -> tuple[Tape, Any]:
-        with recording(Tape(_places(args, self._indices), taps)) as tape:
+        with recording(Tape(_paths(args, self._indices), taps)) as tape:
             out = self._f(*args, **kwargs)
-        self.lookups = [(lookup.place, lookup.tables) for lookup in tape.lookups]
+        self.lookups = [(lookup.path, lookup.tables) for lookup in tape.lookups]
         return tape, out
 
 
@@ -137,13 +137,13 @@ def _positional(f, args, kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return bound.args, bound.kwargs
 
 
-def _places(args: tuple[Any, ...], indices: tuple[int, ...]) -> dict[int, Place]:
-    places: dict[int, Place] = {}
+def _paths(args: tuple[Any, ...], indices: tuple[int, ...]) -> dict[int, ModulePath]:
+    paths: dict[int, ModulePath] = {}
     for index in indices:
         for path, node in nnx.iter_graph(args[index]):
             if isinstance(node, TableModule):
-                places.setdefault(id(node), (index, path))
-    return places
+                paths.setdefault(id(node), (index, path))
+    return paths
 
 
 def _copy(tree: Any) -> Any:

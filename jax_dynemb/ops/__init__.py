@@ -30,13 +30,13 @@ from jax_dynemb.ops._residual import Residual as Residual
 from jax_dynemb.ops._residual import check_residual as check_residual
 from jax_dynemb.ops._residual import join_gradient as join_gradient
 from jax_dynemb.ops._residual import make_residual as make_residual
-from jax_dynemb.ops._route import Part as Part
+from jax_dynemb.ops._route import RouteTable as RouteTable
 from jax_dynemb.ops._route import route as route
+from jax_dynemb.ops._row_views import RowView as RowView
 from jax_dynemb.ops._rows import erase as erase
 from jax_dynemb.ops._rows import export_batch as export_batch
 from jax_dynemb.ops._rows import gather as gather
 from jax_dynemb.ops._rows import scatter as scatter
-from jax_dynemb.ops._shared_rows import SharedRows as SharedRows
 from jax_dynemb.ops._sizes import is_symbolic as is_symbolic
 from jax_dynemb.ops._sizes import largest as largest
 from jax_dynemb.ops._stamps import Rows as Rows

@@ -79,20 +79,20 @@ class Call:
         self._results.append(jax.typeof(array))
 
     def update_tables(
-        self, states: Mapping[str, TableState], parts: Sequence[str] = ALL
+        self, states: Mapping[str, TableState], members: Sequence[str] = ALL
     ) -> None:
         """Adds the arrays of the tables, changed in place or passed through."""
-        for array in self._arrays(states, parts):
+        for array in self._arrays(states, members):
             self.update(array)
 
     def read_tables(
-        self, states: Mapping[str, TableState], parts: Sequence[str] = ALL
+        self, states: Mapping[str, TableState], members: Sequence[str] = ALL
     ) -> None:
         """Adds the arrays of the tables, only read."""
-        self._operands += self._arrays(states, parts)
+        self._operands += self._arrays(states, members)
 
     def _arrays(
-        self, states: Mapping[str, TableState], parts: Sequence[str]
+        self, states: Mapping[str, TableState], members: Sequence[str]
     ) -> list[jax.Array]:
         """Lists the arrays of all tables, each once, in the order of the handlers."""
         for table in self._tables:
@@ -100,18 +100,18 @@ class Call:
         return [
             array
             for table in _with_own_arrays(self._tables)
-            for array in table_arrays(table, states[table.state_name], parts)
+            for array in table_arrays(table, states[table.state_name], members)
         ]
 
     def take_tables(
         self,
         results: Iterator[jax.Array],
         states: Mapping[str, TableState],
-        parts: Sequence[str] = ALL,
+        members: Sequence[str] = ALL,
     ) -> dict[str, TableState]:
         """The states after the call, by name: their arrays are the next results."""
         return {
-            t.state_name: take_table(results, t, states[t.state_name], parts)
+            t.state_name: take_table(results, t, states[t.state_name], members)
             for t in _with_own_arrays(self._tables)
         }
 
@@ -153,17 +153,17 @@ def _with_own_arrays(tables: Sequence[TableSpec]) -> list[TableSpec]:
 
 
 def table_arrays(
-    table: TableSpec, state: TableState, parts: Sequence[str] = ALL
+    table: TableSpec, state: TableState, members: Sequence[str] = ALL
 ) -> list[jax.Array]:
     """The arrays of a table in the order of the handlers."""
     arrays = []
-    for part in ALL:
-        if part not in parts:
+    for member in ALL:
+        if member not in members:
             continue
-        if part == "optimizer":
+        if member == "optimizer":
             arrays += [state.optimizer[name] for name in table.states]
         else:
-            arrays.append(getattr(state, part))
+            arrays.append(getattr(state, member))
     return arrays
 
 
@@ -171,7 +171,7 @@ def take_table(
     results: Iterator[jax.Array],
     table: TableSpec,
     state: TableState,
-    parts: Sequence[str] = ALL,
+    members: Sequence[str] = ALL,
 ) -> TableState:
     """Builds the state after a call: its arrays are the next results, others stay."""
     new: dict[str, Any] = {
@@ -180,11 +180,11 @@ def take_table(
         "optimizer": state.optimizer,
         "counters": state.counters,
     }
-    for part in ALL:
-        if part not in parts:
+    for member in ALL:
+        if member not in members:
             continue
-        if part == "optimizer":
-            new[part] = {name: next(results) for name in table.states}
+        if member == "optimizer":
+            new[member] = {name: next(results) for name in table.states}
         else:
-            new[part] = next(results)
+            new[member] = next(results)
     return TableState(**new, extra=state.extra)

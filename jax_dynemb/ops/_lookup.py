@@ -16,10 +16,9 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call
+from jax_dynemb.ops._call_batches import Indices, call_batches, rows_of
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
-from jax_dynemb.ops._parts import Places as TableNumbers
-from jax_dynemb.ops._parts import parts, rows_of
-from jax_dynemb.ops._shared_rows import Places, SharedArrays, waves
+from jax_dynemb.ops._row_views import RowBuffers, RowViews, waves
 from jax_dynemb.ops._sizes import is_positive
 from jax_dynemb.ops._stamps import WORDS, Stamps
 from jax_dynemb.ops._state import TableState
@@ -42,22 +41,22 @@ def feature_fields(layout: FeatureLayout, tables: Sequence[TableSpec]) -> dict:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Part:
+class _CallBatch:
     """Describes one call of several.
 
     Attributes:
       tables: their numbers.
       configs: of these.
       inputs: of their features.
-      places: where the features' rows go.
+      views: where the features' rows go.
       arrays: that features share.
     """
 
-    tables: TableNumbers
+    tables: Indices
     configs: list[TableSpec]
     inputs: Inputs
-    places: Places
-    arrays: SharedArrays
+    views: RowViews
+    arrays: RowBuffers
 
     @property
     def is_scored(self) -> bool:
@@ -77,7 +76,7 @@ class _Part:
         rows = [
             feature_fields(layout, self.configs) | where
             for (layout, _), where in zip(
-                self.inputs, self.arrays.fields(self.places), strict=True
+                self.inputs, self.arrays.fields(self.views), strict=True
             )
         ]
         num_ids = [layout.num_ids for layout, _ in self.inputs]
@@ -92,7 +91,7 @@ class _Part:
         """
         configs = {table.name: table for table in self.configs}
         used: set[int] = set()
-        for (layout, given), where in zip(self.inputs, self.places, strict=True):
+        for (layout, given), where in zip(self.inputs, self.views, strict=True):
             config = configs[layout.table]
             for array in (given.ids, given.offsets, given.weights):
                 call.operand(array)
@@ -107,7 +106,7 @@ class _Part:
         """Returns the results that ``add_features`` added."""
         outputs: Outputs = []
         used: set[int] = set()
-        for (layout, _), where in zip(self.inputs, self.places, strict=True):
+        for (layout, _), where in zip(self.inputs, self.views, strict=True):
             output = {}
             if where is not None:
                 if where.array not in used:
@@ -126,7 +125,7 @@ def lookup(
     states: States,
     inputs: Inputs,
     scores: jax.Array,
-    places: Places = (),
+    views: RowViews = (),
 ) -> tuple[Outputs, dict[str, TableState], Stamps]:
     """Looks up, and inserts what is not there.
 
@@ -135,7 +134,7 @@ def lookup(
       states: by name, see ``TableSpec.state_name``.
       inputs: layout and arrays of each feature.
       scores: uint32[tables], for tables with customized scores.
-      places: of each feature's rows, if some share arrays.
+      views: of each feature's rows, if some share arrays.
 
     Returns:
       For each feature "slots" int32[num_ids], and where it has them "rows"
@@ -145,20 +144,20 @@ def lookup(
     stamps: list[jax.Array] = []
     names: list[tuple[str, ...]] = []
 
-    def run(part: _Part, states: States) -> tuple[Outputs, dict[str, TableState]]:
-        call = part.start("lookup")
-        if part.is_scored:
-            call.operand(rows_of(scores, part.tables))
-        call.result((len(part.configs), WORDS), jnp.uint32)
+    def run(batch: _CallBatch, states: States) -> tuple[Outputs, dict[str, TableState]]:
+        call = batch.start("lookup")
+        if batch.is_scored:
+            call.operand(rows_of(scores, batch.tables))
+        call.result((len(batch.configs), WORDS), jnp.uint32)
         call.update_tables(states)
-        part.add_features(call, _of_lookup)
+        batch.add_features(call, _of_lookup)
         results = call.run()
         stamps.append(next(results))
-        names.append(tuple(table.name for table in part.configs))
+        names.append(tuple(table.name for table in batch.configs))
         new = call.take_tables(results, states)
-        return part.take_features(results, _of_lookup), new
+        return batch.take_features(results, _of_lookup), new
 
-    outputs, new = _in_parts(tables, states, inputs, places, run)
+    outputs, new = _in_batches(tables, states, inputs, views, run)
     return outputs, new, Stamps(tuple(stamps), tuple(names))
 
 
@@ -172,26 +171,26 @@ def _of_find(layout: FeatureLayout) -> list[tuple[str, Any, int]]:
     return [("slots", jnp.int32, layout.num_ids)]
 
 
-def _in_parts(
+def _in_batches(
     tables: Sequence[TableSpec],
     states: States,
     inputs: Inputs,
-    places: Places,
-    run: Callable[[_Part, States], tuple[Outputs, dict[str, TableState]]],
+    views: RowViews,
+    run: Callable[[_CallBatch, States], tuple[Outputs, dict[str, TableState]]],
 ) -> tuple[Outputs, dict[str, TableState]]:
     """Makes the calls; outputs in the order of the features."""
     outputs: Outputs = [{} for _ in inputs]
     new: dict[str, TableState] = {}
-    places, arrays = places or [None] * len(inputs), SharedArrays()
+    views, arrays = views or [None] * len(inputs), RowBuffers()
     table_of = [layout.table for layout, _ in inputs]
-    for some, features in parts(tables, table_of, waves(table_of, places)):
+    for some, features in call_batches(tables, table_of, waves(table_of, views)):
         own, mine = [tables[i] for i in some], [inputs[i] for i in features]
-        part = _Part(some, own, mine, [places[i] for i in features], arrays)
-        of_part, after = run(part, {**states, **new})
+        batch = _CallBatch(some, own, mine, [views[i] for i in features], arrays)
+        of_batch, after = run(batch, {**states, **new})
         new |= after
-        for place, output in zip(features, of_part, strict=True):
-            outputs[place] = output
-    for output, where in zip(outputs, places, strict=True):
+        for index, output in zip(features, of_batch, strict=True):
+            outputs[index] = output
+    for output, where in zip(outputs, views, strict=True):
         if where is not None:
             output["rows"] = arrays.whole(where)
     return outputs, new
@@ -201,7 +200,7 @@ def find(
     tables: Sequence[TableSpec],
     states: States,
     inputs: Inputs,
-    places: Places = (),
+    views: RowViews = (),
 ) -> tuple[Outputs, dict[str, TableState]]:
     """Looks up and changes nothing; the tables need not be donated.
 
@@ -211,18 +210,18 @@ def find(
       also changes them: a change then waits until they have been read.
     """
 
-    def run(part: _Part, states: States) -> tuple[Outputs, dict[str, TableState]]:
-        call = part.start("find")
-        call.read_tables(states, part.read)
-        part.add_features(call, _of_find)
-        outputs = part.take_features(call.run(), _of_find)
+    def run(batch: _CallBatch, states: States) -> tuple[Outputs, dict[str, TableState]]:
+        call = batch.start("find")
+        call.read_tables(states, batch.read)
+        batch.add_features(call, _of_find)
+        outputs = batch.take_features(call.run(), _of_find)
         slots = [output["slots"] for output in outputs]
         for output in outputs:  # XLA removes it where the program does not use it
             output["found"] = (output["slots"] >= 0).astype(jnp.uint8)
-        names = {table.state_name: None for table in part.configs}
+        names = {table.state_name: None for table in batch.configs}
         return outputs, {name: _after(states[name], slots) for name in names}
 
-    return _in_parts(tables, states, inputs, places, run)
+    return _in_batches(tables, states, inputs, views, run)
 
 
 def _after(state: TableState, slots: Sequence[jax.Array]) -> TableState:

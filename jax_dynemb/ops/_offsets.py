@@ -76,8 +76,8 @@ def count_malformed(
         counts = [count for name, count in malformed if name == table.name]
         if not counts:
             continue
-        place = table.state_name
-        state = new.get(place, states[place])
+        arrays = table.state_name
+        state = new.get(arrays, states[arrays])
         row, total = table.first_row, sum(counts[1:], counts[0])
-        new[place] = add_to_counter(state, row, "malformed_lengths", total[0])
+        new[arrays] = add_to_counter(state, row, "malformed_lengths", total[0])
     return new

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
-from jax_dynemb.ops._shared_rows import SharedRows
+from jax_dynemb.ops._row_views import RowView
 from jax_dynemb.ops._stamps import Stamps
 
 
@@ -85,7 +85,7 @@ class FeatureGradient:
       offsets: int32[num_bags + 1], or None.
       weights: float32[num_ids], or None.
       scale: float32[num_bags], or None.
-      place: of the gradients in a shared array.
+      view: of the gradients in a shared array.
     """
 
     layout: FeatureLayout
@@ -95,7 +95,7 @@ class FeatureGradient:
     offsets: jax.Array | None
     weights: jax.Array | None
     scale: jax.Array | None
-    place: SharedRows | None = None
+    view: RowView | None = None
 
 
 def check_residual(residual: FeatureResidual) -> None:

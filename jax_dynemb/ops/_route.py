@@ -15,7 +15,7 @@ from jax_dynemb import _ffi
 from jax_dynemb.ops._call import Call
 
 
-class Part(NamedTuple):
+class RouteTable(NamedTuple):
     """Describes the ids of one table.
 
     Attributes:
@@ -32,13 +32,13 @@ class Part(NamedTuple):
 
 
 def route(
-    ids: jax.Array, parts: Sequence[Part], segments: int
+    ids: jax.Array, tables: Sequence[RouteTable], segments: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Finds the distinct ids and their owners.
 
     Args:
       ids: uint32[n, 2] of all tables, one after the other; -1 is padding.
-      parts: of each table, in order of their segments.
+      tables: their ids, in order of their segments.
       segments: how many there are.
 
     Returns:
@@ -49,11 +49,11 @@ def route(
     """
     n = ids.shape[0]
     fields = _ffi.constants()["part_fields"]
-    numbers = [getattr(part, field) for part in parts for field in fields]
+    numbers = [getattr(table, field) for table in tables for field in fields]
     call = Call(
         "route",
         (),
-        [part.size for part in parts],
+        [table.size for table in tables],
         parts=np.array(numbers, dtype=np.uint64).view(np.int64),
     )
     call.operand(ids)

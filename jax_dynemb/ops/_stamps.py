@@ -101,8 +101,8 @@ def stamp_of(counters: jax.Array) -> jax.Array:
     Args:
       counters: of one shard, uint32[rows, counters, 2].
     """
-    places = [_ffi.code("counters", name) for name in ("stamp", "clock")]
-    return jnp.concatenate([counters[0, place] for place in places])
+    words = [_ffi.code("counters", name) for name in ("stamp", "clock")]
+    return jnp.concatenate([counters[0, word] for word in words])
 
 
 def check_stamps(

@@ -206,11 +206,11 @@ def add_to_counter(
       name: of the counter.
       events: how many, a non-negative integer scalar.
     """
-    place = (row, _ffi.code("counters", name))
-    low, high = state.counters[place]
+    entry = (row, _ffi.code("counters", name))
+    low, high = state.counters[entry]
     total = low + events.astype(jnp.uint32)
     words = jnp.stack([total, high + (total < low).astype(jnp.uint32)])
-    return dataclasses.replace(state, counters=state.counters.at[place].set(words))
+    return dataclasses.replace(state, counters=state.counters.at[entry].set(words))
 
 
 def _first_counters(

@@ -20,10 +20,10 @@ from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import buckets_for
 from jax_dynemb.ops._call import Call
+from jax_dynemb.ops._call_batches import call_batches
 from jax_dynemb.ops._layout import one_row_each
-from jax_dynemb.ops._parts import parts
 from jax_dynemb.ops._residual import FeatureGradient
-from jax_dynemb.ops._shared_rows import Places, SharedArrays, waves
+from jax_dynemb.ops._row_views import RowBuffers, RowViews, waves
 from jax_dynemb.ops._update import add_gradients, gradient_attribute
 
 
@@ -31,7 +31,7 @@ def sum_rows(
     tables: Sequence[TableSpec],
     groups: Sequence[int],
     features: Sequence[FeatureGradient],
-    places: Places = (),
+    views: RowViews = (),
 ) -> list[jax.Array]:
     """Sums the rows of each group.
 
@@ -40,42 +40,44 @@ def sum_rows(
       groups: of each table, how many there are.
       features: gradients, whose slots are the numbers of groups, or negative; their ids
         are not read.
-      places: of the sums of each table, if some share arrays.
+      views: of the sums of each table, if some share arrays.
 
     Returns:
       For each table float32[groups, dim], or the array that it shares. What stands in
-      the place of a group without rows is undefined.
+      the sum of a group without rows is undefined.
     """
-    places, arrays = places or [None] * len(tables), SharedArrays()
+    views, arrays = views or [None] * len(tables), RowBuffers()
     scratch = [
         dataclasses.replace(t, num_buckets=buckets_for(max(1, size)), shards=1)
         for t, size in zip(tables, groups, strict=True)
     ]
     own: dict[int, jax.Array] = {}
-    wave_of = waves([t.name for t in tables], places)
-    for some, mine in parts(scratch, [f.layout.table for f in features], wave_of):
+    wave_of = waves([t.name for t in tables], views)
+    for some, mine in call_batches(
+        scratch, [f.layout.table for f in features], wave_of
+    ):
         used = [scratch[t] for t in some]
-        of_part = [features[f] for f in mine]
-        call = _start(used, [groups[t] for t in some], of_part, places, some, arrays)
+        of_batch = [features[f] for f in mine]
+        call = _start(used, [groups[t] for t in some], of_batch, views, some, arrays)
         there: set[int] = set()
         new = []
         for t in some:
-            where = places[t]
+            where = views[t]
             if where is None:
                 call.result((groups[t], scratch[t].dim), jnp.float32)
                 new.append(t)
             elif arrays.add_result(call, there, where):
                 new.append(t)
-        add_gradients(call, of_part, with_ids=False)
+        add_gradients(call, of_batch, with_ids=False)
         for t, array in zip(new, call.run(), strict=True):
-            where = places[t]
+            where = views[t]
             if where is None:
                 own[t] = array
             else:
                 arrays.keep(where, array)
     return [
         own[t] if where is None else arrays.whole(where)
-        for t, where in enumerate(places)
+        for t, where in enumerate(views)
     ]
 
 
@@ -83,15 +85,15 @@ def _start(
     tables: Sequence[TableSpec],
     groups: Sequence[int],
     features: Sequence[FeatureGradient],
-    places: Places,
+    views: RowViews,
     some: Sequence[int],
-    arrays: SharedArrays,
+    arrays: RowBuffers,
 ) -> Call:
     fields = _ffi.constants()["sums_fields"]
     rows = [
         {"groups": size, "dim": table.dim} | where
         for table, size, where in zip(
-            tables, groups, arrays.fields([places[t] for t in some]), strict=True
+            tables, groups, arrays.fields([views[t] for t in some]), strict=True
         )
     ]
     sums = np.array([row[field] for row in rows for field in fields], dtype=np.int64)

@@ -13,11 +13,10 @@ import numpy as np
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call
+from jax_dynemb.ops._call_batches import Indices, call_batches, rows_of
 from jax_dynemb.ops._lookup import States, feature_fields
-from jax_dynemb.ops._parts import Places as TableNumbers
-from jax_dynemb.ops._parts import parts, rows_of
 from jax_dynemb.ops._residual import FeatureGradient
-from jax_dynemb.ops._shared_rows import SharedArrays, waves
+from jax_dynemb.ops._row_views import RowBuffers, waves
 from jax_dynemb.ops._stamps import StampsOf
 from jax_dynemb.ops._state import TableState
 
@@ -35,18 +34,18 @@ def _start(
     return Call(op, tables, num_ids, features=attribute, **attributes)
 
 
-def _parts(
+def _batches(
     tables: Sequence[TableSpec], features: Sequence[FeatureGradient]
-) -> Iterator[tuple[TableNumbers, TableNumbers]]:
+) -> Iterator[tuple[Indices, Indices]]:
     table_of = [f.layout.table for f in features]
-    return parts(tables, table_of, waves(table_of, [f.place for f in features]))
+    return call_batches(tables, table_of, waves(table_of, [f.view for f in features]))
 
 
 def gradient_attribute(
     tables: Sequence[TableSpec], features: Sequence[FeatureGradient]
 ) -> np.ndarray:
     """The attribute ``features`` of a call that takes gradients."""
-    where = SharedArrays().fields([f.place for f in features])
+    where = RowBuffers().fields([f.view for f in features])
     pairs = zip(features, where, strict=True)
     return feature_attribute([feature_fields(f.layout, tables) | w for f, w in pairs])
 
@@ -59,10 +58,10 @@ def add_gradients(
     for f in features:
         call.operand(f.ids if with_ids else None)
         call.operand(f.slots)
-        if f.place is None or f.place.array not in there:
+        if f.view is None or f.view.array not in there:
             call.operand(f.gradients)
-        if f.place is not None:
-            there.add(f.place.array)
+        if f.view is not None:
+            there.add(f.view.array)
         for array in (f.offsets, f.weights, f.scale):
             call.operand(array)
 
@@ -87,7 +86,7 @@ def update(
       The new states.
     """
     new: dict[str, TableState] = {}
-    for some, own in _parts(tables, features):
+    for some, own in _batches(tables, features):
         chosen = [tables[i] for i in some]
         numbers = rows_of(hyper, some)
         mine = [features[i] for i in own]
@@ -138,11 +137,11 @@ def reduce(
     """
     sums: dict[str, tuple[jax.Array, jax.Array]] = {}
     new: dict[str, TableState] = {}
-    for some, own in _parts(tables, features):
+    for some, own in _batches(tables, features):
         chosen = [tables[i] for i in some]
         mine = [features[i] for i in own]
-        part = _reduce(chosen, {**states, **new}, mine, counts_step, stamps)
-        sums, new = sums | part[0], new | part[1]
+        batch = _reduce(chosen, {**states, **new}, mine, counts_step, stamps)
+        sums, new = sums | batch[0], new | batch[1]
     return sums, new
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb import _ffi
-from jax_dynemb.ops._parts import parts
+from jax_dynemb.ops._call_batches import parts
 from support import Twins
 
 LIMITS = _ffi.constants()

@@ -13,7 +13,7 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops import _lookup, _update
 from jax_dynemb.ops._layout import prepare
 from jax_dynemb.ops._residual import FeatureGradient
-from jax_dynemb.ops._shared_rows import SharedRows
+from jax_dynemb.ops._row_views import RowView
 from support import gradients
 
 GROUPS = 4  # as if for so many devices
@@ -52,7 +52,7 @@ def inputs_of(tables: list[TableSpec]) -> list:
     return inputs
 
 
-def places_of(tables: list[TableSpec], waves: int) -> list[SharedRows]:
+def views_of(tables: list[TableSpec], waves: int) -> list[RowView]:
     """Six bags a group; those of a dtype, and of a wave, in one array."""
     group = 24 // GROUPS
     arrays, offsets, widths = [], [], {}
@@ -64,36 +64,36 @@ def places_of(tables: list[TableSpec], waves: int) -> list[SharedRows]:
         widths[key] = offsets[-1] + -(-group * table.dim // unit) * unit
     numbers = {key: number for number, key in enumerate(widths)}
     return [
-        SharedRows(
+        RowView(
             numbers[k], k[0], GROUPS * widths[k], begin, group, widths[k], wave=k[1]
         )
         for k, begin in zip(arrays, offsets, strict=True)
     ]
 
 
-def rows_in(array: jax.Array, place: SharedRows, dim: int) -> np.ndarray:
+def rows_in(array: jax.Array, view: RowView, dim: int) -> np.ndarray:
     parts = np.asarray(array).reshape(GROUPS, -1)
-    size = place.group * dim
-    return parts[:, place.offset : place.offset + size].reshape(-1, dim)
+    size = view.group * dim
+    return parts[:, view.offset : view.offset + size].reshape(-1, dim)
 
 
-def into(tables, places, rows) -> dict[int, jax.Array]:
-    """Arrays that hold these rows, and nothing else that anybody may read."""
-    arrays = {p.array: np.full(p.size, np.nan, p.dtype) for p in places}
-    for table, place, each in zip(tables, places, rows, strict=True):
-        parts = arrays[place.array].reshape(GROUPS, -1)
-        size = place.group * table.dim
+def into(tables, views, rows) -> dict[int, jax.Array]:
+    """Arrays that hold these rows, and nothing else that a call may read."""
+    arrays = {p.array: np.full(p.size, np.nan, p.dtype) for p in views}
+    for table, view, each in zip(tables, views, rows, strict=True):
+        parts = arrays[view.array].reshape(GROUPS, -1)
+        size = view.group * table.dim
         here = np.asarray(each).reshape(GROUPS, size)
-        parts[:, place.offset : place.offset + size] = here
+        parts[:, view.offset : view.offset + size] = here
     return {number: jnp.asarray(array) for number, array in arrays.items()}
 
 
 @pytest.mark.parametrize(("count", "waves"), [(7, 1), (7, 2), (LIMIT + 4, 1)])
 def test_the_same_bits_in_shared_arrays(platform, count, waves):
     configs = tables_of(count)
-    coll = jde.Tables(configs)
+    coll = jde.Tables(configs, share_arrays=False)
     tables = [TableSpec.of(config) for config in configs]
-    inputs, places = inputs_of(tables), places_of(tables, waves)
+    inputs, views = inputs_of(tables), views_of(tables, waves)
     scores = jnp.zeros(count, jnp.uint32)
     hyper = jnp.tile(jnp.array([[0.1, 1e-8, 0.9, 0.999, 0.0]], jnp.float32), (count, 1))
 
@@ -105,31 +105,31 @@ def test_the_same_bits_in_shared_arrays(platform, count, waves):
 
     @jax.jit
     def together(state):
-        looked, state, _ = _lookup.lookup(tables, state, inputs, scores, places)
-        found, state = _lookup.find(tables, state, inputs, places)
+        looked, state, _ = _lookup.lookup(tables, state, inputs, scores, views)
+        found, state = _lookup.find(tables, state, inputs, views)
         return looked, found, state
 
     own, shared = alone(coll.init(0)), together(coll.init(0))
     for mine, ours in zip(own[:2], shared[:2], strict=True):
-        for table, place, x, y in zip(tables, places, mine, ours, strict=True):
-            got = rows_in(y["rows"], place, table.dim)
+        for table, view, x, y in zip(tables, views, mine, ours, strict=True):
+            got = rows_in(y["rows"], view, table.dim)
             np.testing.assert_array_equal(got, np.asarray(x["rows"]))
             for name in x.keys() & {"scale", "found"}:
                 np.testing.assert_array_equal(x[name], y[name])
 
     d_rows = [gradients((24, t.dim), n).astype(t.dtype) for n, t in enumerate(tables)]
-    arrays = into(tables, places, d_rows)
+    arrays = into(tables, views, d_rows)
 
     def update(where):
-        """Jitted, for gradients in these places."""
+        """Jitted, for gradients in these views."""
 
         def run(state, looked, given):
             features = [
                 FeatureGradient(
                     *(layout, d, x.ids, o["slots"]),
-                    *(x.offsets, x.weights, o.get("scale"), place),
+                    *(x.offsets, x.weights, o.get("scale"), view),
                 )
-                for (layout, x), o, d, place in zip(
+                for (layout, x), o, d, view in zip(
                     inputs, looked, given, where, strict=True
                 )
             ]
@@ -138,9 +138,9 @@ def test_the_same_bits_in_shared_arrays(platform, count, waves):
         return jax.jit(run)
 
     in_own = [jnp.asarray(d) for d in d_rows]
-    in_shared = [arrays[place.array] for place in places]
+    in_shared = [arrays[view.array] for view in views]
     mine = update([None] * count)(own[2], own[0], in_own)
-    ours = update(places)(shared[2], shared[0], in_shared)
+    ours = update(views)(shared[2], shared[0], in_shared)
     for table in tables:
         one, other = (
             {

@@ -11,7 +11,7 @@ from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._layout import one_row_each
 from jax_dynemb.ops._residual import FeatureGradient
-from jax_dynemb.ops._shared_rows import SharedRows
+from jax_dynemb.ops._row_views import RowView
 from jax_dynemb.ops._sum_rows import sum_bags, sum_rows
 from support import gradients
 
@@ -65,7 +65,7 @@ def test_sums_in_shared_arrays(platform, count, dtype):
         places.append((n % 2, widths[n % 2], room))
         widths[n % 2] += -(-room * table.dim // 8) * 8
     shared = [
-        SharedRows(array, dtype, shards * widths[array], begin, room, widths[array])
+        RowView(array, dtype, shards * widths[array], begin, room, widths[array])
         for array, begin, room in places
     ]
     sums = sum_rows(tables, groups, features, shared)

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec
 
 from jax_dynemb import _ffi
 from jax_dynemb.engines.mesh.exchange._route import Route, route
-from jax_dynemb.ops._route import Part
+from jax_dynemb.ops._route import RouteTable
 from jax_dynemb.reference import bucket_of, fmix64, hash_of
 from meshes import grid
 
@@ -74,7 +74,7 @@ def check(keys, parts, segments):
 def row_wise(sizes, shards):
     """Each table is on all shards; every second one has a hash of its own."""
     parts = [
-        Part(size, t * shards, shards, t % 2 * (MASK - t))
+        RouteTable(size, t * shards, shards, t % 2 * (MASK - t))
         for t, size in enumerate(sizes)
     ]
     return parts, len(parts) * shards
@@ -85,7 +85,13 @@ def row_wise(sizes, shards):
 PLANS = [
     *(row_wise(sizes, n) for sizes in [(9,), (6, 0, 9), (3, 4, 5, 6)] for n in (1, 8)),
     (
-        [Part(4, 0, 4), Part(3, 4, 1), Part(3, 6, 1), Part(5, 8, 2), Part(5, 10, 2)],
+        [
+            RouteTable(4, 0, 4),
+            RouteTable(3, 4, 1),
+            RouteTable(3, 6, 1),
+            RouteTable(5, 8, 2),
+            RouteTable(5, 10, 2),
+        ],
         12,
     ),
 ]
@@ -105,8 +111,8 @@ def test_any_ids(plan, data):
     ("parts", "segments"),
     [
         ([], 3),
-        ([Part(0, 0, 1)], 1),
-        ([Part(0, 0, 4), Part(0, 5, 2)], 8),
+        ([RouteTable(0, 0, 1)], 1),
+        ([RouteTable(0, 0, 4), RouteTable(0, 5, 2)], 8),
     ],
 )
 def test_no_ids(platform, parts, segments):
@@ -121,7 +127,16 @@ def test_padding_alone(platform):
 def test_tables_without_ids(platform):
     keys = [5, -1, 5, 6, 7, 5, -1, -1, 8]
     check(keys, *row_wise((0, 4, 0, 0, 3, 2, 0), 2))
-    check(keys, [Part(0, 1, 2), Part(4, 5, 3), Part(5, 20, 1), Part(0, 22, 4)], 30)
+    check(
+        keys,
+        [
+            RouteTable(0, 1, 2),
+            RouteTable(4, 5, 3),
+            RouteTable(5, 20, 1),
+            RouteTable(0, 22, 4),
+        ],
+        30,
+    )
 
 
 def test_an_id_of_two_tables_is_two_ids(platform):
@@ -145,7 +160,11 @@ def test_many_tables(platform, count):
 def test_large_tables_of_different_owners(platform, size):
     """A GPU sorts them in many tiles, which are larger where there are more ids."""
     rng = np.random.default_rng(size)
-    parts = [Part(size, 0, 8), Part(size // 3, 8, 1), Part(2 * size, 16, 100)]
+    parts = [
+        RouteTable(size, 0, 8),
+        RouteTable(size // 3, 8, 1),
+        RouteTable(2 * size, 16, 100),
+    ]
     total = sum(part.size for part in parts)
     keys = (rng.zipf(1.2, total) % size - 1).tolist()
     check(keys, parts, 120)
@@ -210,9 +229,9 @@ def test_on_each_device_of_a_mesh(explicit, check_vma):
 @pytest.mark.parametrize(
     ("parts", "fix"),
     [
-        ([Part(2, 0, 4), Part(3, 3, 1)], "follow each other"),
-        ([Part(5, 0, 9)], "follow each other"),
-        ([Part(4, 0, 2)], "as many ids"),
+        ([RouteTable(2, 0, 4), RouteTable(3, 3, 1)], "follow each other"),
+        ([RouteTable(5, 0, 9)], "follow each other"),
+        ([RouteTable(4, 0, 2)], "as many ids"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(parts, fix):

@@ -12,18 +12,18 @@ from jax.sharding import PartitionSpec
 
 import jax_dynemb as jde
 from jax_dynemb.engines.mesh.exchange import _wire
-from jax_dynemb.engines.mesh.exchange._wire import Piece, Wire
+from jax_dynemb.engines.mesh.exchange._buffers import BufferField, ExchangeBuffers
 from jax_dynemb.testing import assert_in_place
 from meshes import collectives, mesh_of
 from support import Twins
 
 PIECES = (
-    Piece("a", 5, 6, "float32"),
-    Piece("b", 3, 4, "bfloat16"),
-    Piece("b", 2, 4, "bfloat16"),
-    Piece("c", 0, 6, "float32"),
-    Piece("d", 7, 9, "float32"),
-    Piece("e", 4, 6, "float32"),
+    BufferField("a", 5, 6, "float32"),
+    BufferField("b", 3, 4, "bfloat16"),
+    BufferField("b", 2, 4, "bfloat16"),
+    BufferField("c", 0, 6, "float32"),
+    BufferField("d", 7, 9, "float32"),
+    BufferField("e", 4, 6, "float32"),
 )
 SHARDS = 2
 
@@ -39,7 +39,7 @@ def wire(request):
     """In one wave and in two."""
     if request.param == 2:
         request.getfixturevalue("two_waves")
-    return Wire(PIECES, SHARDS, ("data",))
+    return ExchangeBuffers(PIECES, SHARDS, ("data",))
 
 
 def parts(seed: int = 0) -> dict[int, jax.Array]:

@@ -89,6 +89,57 @@ def test_which_tables_share():
     assert state[narrow].values.shape == (slots, 4)
 
 
+def names_of(coll: jde.Tables) -> list[str]:
+    return [coll.state_name(name) for name in coll.tables]
+
+
+def test_tables_share_by_default():
+    default, shared = jde.Tables(tables()), jde.Tables(tables(), share_arrays=True)
+    assert names_of(default) == names_of(shared)
+    assert default.share_arrays is None and default == jde.Tables(tables())
+    own = jde.Tables(tables(), share_arrays=False)
+    assert names_of(own) == list(own.tables)
+
+
+@pytest.mark.parametrize(("dtype", "together"), [("float32", 2), ("bfloat16", 5)])
+def test_by_default_at_most_four_gibibytes_share(dtype, together):
+    """A table of float32 has 1.55 GiB: 3 * 2**20 rows, and 2,176 bytes per bucket."""
+    make = functools.partial(jde.TableConfig, dim=128, capacity=3 << 20)
+    configs = [make(f"t{n}", param_dtype=dtype) for n in range(7)]
+    slots = configs[0].num_slots
+    size = slots * 128 * jnp.dtype(dtype).itemsize + slots // 128 * 2176
+    assert together * size <= 4 << 30 < (together + 1) * size
+    expected = []
+    for first in range(0, 7, together):
+        count = min(together, 7 - first)
+        expected += [f"t{first}+{count - 1}" if count > 1 else f"t{first}"] * count
+    assert names_of(jde.Tables(configs)) == expected
+    assert names_of(jde.Tables(configs, share_arrays=True)) == ["t0+6"] * 7
+
+
+def test_by_default_names_of_tables_and_arrays_do_not_meet():
+    make = functools.partial(jde.TableConfig, dim=2, capacity=256)
+    coll = jde.Tables(
+        [make("a"), make("b"), make("a+2"), make("c", param_dtype="float16")]
+    )
+    assert names_of(coll) == ["a", "b", "a+2", "c"]
+    assert sorted(coll.init(0)) == ["a", "a+2", "b", "c"]
+
+
+def test_growth_of_one_table_leaves_the_others(platform):
+    make = functools.partial(jde.TableConfig, dim=2, capacity=256)
+    coll = jde.Tables([make("a"), make("b"), make("c")])
+    ids = {name: jde.ids(np.arange(50) + i) for i, name in enumerate("abc")}
+    _, _, state = coll.lookup(coll.init(3), ids)
+    larger, new = coll.grow(state, {"b": 1000})
+    assert [larger.tables[n].capacity for n in "abc"] == [256, 1024, 256]
+    assert list(new) == list(state) == ["a+2"]
+    assert new["a+2"].values.shape == (256 + 1024 + 256, 2)
+    for name in "abc":
+        assert_same_rows(export(coll, state, name), export(larger, new, name))
+    assert larger == larger.with_tables(larger.tables.values())
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_equals_the_oracle(platform, optimizer):
     twins = Twins(*tables(optimizer), share_arrays=True)
@@ -102,7 +153,7 @@ def test_equals_the_oracle(platform, optimizer):
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_the_same_bits_as_in_arrays_of_their_own(platform, optimizer):
     """Rows, states, scores and counters; tables looked up in different steps."""
-    own = jde.Tables(tables(optimizer))
+    own = jde.Tables(tables(optimizer), share_arrays=False)
     shared = jde.Tables(tables(optimizer), share_arrays=True)
     states = {coll: coll.init(3) for coll in (own, shared)}
     for step in range(6):
@@ -305,6 +356,6 @@ def test_equality_and_mistakes():
     with pytest.raises(ValueError, match="rename that one"):
         jde.Tables([config("a"), config("b"), config("a+2")], share_arrays=True)
     coll = jde.Tables([config("a"), config("b")], share_arrays=True)
-    own = jde.Tables([config("a"), config("b")])
+    own = jde.Tables([config("a"), config("b")], share_arrays=False)
     with pytest.raises(TypeError, match="the arrays of these tables"):
         coll.lookup(own.init(0), {"a": jde.ids([1])})

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb.engines.mesh import _inputs
-from jax_dynemb.engines.mesh._inputs import LocalIds, Share
+from jax_dynemb.engines.mesh._inputs import BatchSplit, LocalIds
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.ops import FeatureInput, FeatureLayout, prepare
 
@@ -38,7 +38,7 @@ class Batch:
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
     ):
-        """Pads what the devices cannot share equally.
+        """Pads what the devices cannot split equally.
 
         Args:
           placement: of the collection, with its mesh.
@@ -53,23 +53,23 @@ class Batch:
         self._inside = placement.is_inside()
         if self._inside:  # everything is this device's already
             self.ids, self.weights = dict(ids), dict(weights)
-            self.shares: dict[str, Share] = {}
+            self.splits: dict[str, BatchSplit] = {}
         else:
-            self.shares, self.ids = _inputs.shares_of(placement, self.configs, ids)
+            self.splits, self.ids = _inputs.splits_of(placement, self.configs, ids)
             self.weights = {
-                name: _inputs.share_numbers(placement, self.shares[name], x)
+                name: _inputs.split_numbers(placement, self.splits[name], x)
                 for name, x in weights.items()
             }
 
     @property
     def ids_specs(self) -> dict[str, Any]:
         split = self.placement.split
-        return {name: share.ids_spec(split) for name, share in self.shares.items()}
+        return {name: each.ids_spec(split) for name, each in self.splits.items()}
 
     @property
     def per_id_specs(self) -> dict[str, Any]:
         split = self.placement.split
-        return {name: share.per_id_spec(split) for name, share in self.shares.items()}
+        return {name: each.per_id_spec(split) for name, each in self.splits.items()}
 
     @property
     def weights_specs(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Batch:
         for name, config in self.configs.items():
             mine, factor = LocalIds(ids[name]), weights.get(name)
             if not self._inside:
-                mine = _inputs.local_ids(self.placement, self.shares[name], ids[name])
+                mine = _inputs.local_ids(self.placement, self.splits[name], ids[name])
             if factor is not None:
                 factor = mine.numbers(factor)
             layout, given = prepare(config, name, mine.ids, factor)
@@ -101,7 +101,7 @@ class Batch:
         """One number an id in the shape of the ids."""
         if self._inside:
             return per_id
-        return _inputs.restored(self.placement, self.shares[name], per_id)
+        return _inputs.restored(self.placement, self.splits[name], per_id)
 
     def in_order(self, values: Mapping[str, T]) -> OrderedDict[str, T]:
         """Returns what is given by feature, in the order of the features."""
@@ -112,11 +112,11 @@ class Batch:
         if self._inside:
             return self.in_order(rows)
         result = OrderedDict()
-        for name, share in self.shares.items():
+        for name, split in self.splits.items():
             each = rows[name]
-            if each.shape[0] != share.batch:
-                each = self.placement.gathered(each)[: share.batch]
-            scalar = share.jagged is None and not share.given_shape
+            if each.shape[0] != split.batch:
+                each = self.placement.gathered(each)[: split.batch]
+            scalar = split.jagged is None and not split.given_shape
             result[name] = each[0] if scalar else each
         return result
 

@@ -21,7 +21,7 @@ _ALL = PartitionSpec()
 
 
 @dataclasses.dataclass(frozen=True)
-class Share:
+class BatchSplit:
     """How one feature of a batch is shared among devices; static.
 
     An array of ids is cut along its first axis. Jagged values are cut where each row
@@ -39,20 +39,20 @@ class Share:
     jagged: str | None
 
     def ids_spec(self, split: PartitionSpec) -> Any:
-        """PartitionSpecs of what ``share_ids`` returns."""
+        """PartitionSpecs of what ``split_ids`` returns."""
         if self.jagged is None:
             return split
         values = split if self.jagged == "rows" else _ALL
         return Jagged(values, _ALL)
 
     def per_id_spec(self, split: PartitionSpec) -> PartitionSpec:
-        """Returns the spec of one number per id, as ``share_numbers`` makes it."""
+        """Returns the spec of one number per id, as ``split_numbers`` makes it."""
         return _ALL if self.jagged == "bags" else split
 
 
-def share_ids(
+def split_ids(
     placement: Placement, table: TableConfig, feature: str, ids: Any
-) -> tuple[Share, Any]:
+) -> tuple[BatchSplit, Any]:
     """Checks ids and pads their first axis until the devices can share it."""
     if isinstance(ids, Jagged):
         values, shape = id_array(table, feature, ids.values)
@@ -63,17 +63,17 @@ def share_ids(
             lengths = padded(placement, lengths, 0)
         else:
             values = padded(placement, values, -1)
-        share = Share(shape, batch, "bags" if pooled else "rows")
-        return share, Jagged(values, lengths)
+        split = BatchSplit(shape, batch, "bags" if pooled else "rows")
+        return split, Jagged(values, lengths)
     array, shape = id_array(table, feature, ids)
     if not shape:
         array = array[None]
     batch = shape[0] if shape else 1
-    return Share(shape, batch, None), padded(placement, array, -1)
+    return BatchSplit(shape, batch, None), padded(placement, array, -1)
 
 
 def padded(placement: Placement, array: Any, value: int) -> jax.Array:
-    """With a first axis that the devices can share; bits of -1 where value is -1."""
+    """With a first axis that the devices can split; bits of -1 where value is -1."""
     array = jnp.asarray(array)
     shards = placement.shards
     missing = max(1, -(-array.shape[0] // shards)) * shards - array.shape[0]
@@ -83,12 +83,12 @@ def padded(placement: Placement, array: Any, value: int) -> jax.Array:
     return jnp.concatenate([array, ~fill if value == -1 else fill])
 
 
-def share_numbers(placement: Placement, share: Share, numbers: Any) -> jax.Array:
+def split_numbers(placement: Placement, split: BatchSplit, numbers: Any) -> jax.Array:
     """One number an id (weights), as devices share the ids."""
     numbers = jnp.asarray(numbers)
-    if share.jagged == "bags":
+    if split.jagged == "bags":
         return numbers
-    return padded(placement, numbers if share.given_shape else numbers[None], 0)
+    return padded(placement, numbers if split.given_shape else numbers[None], 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,12 +110,12 @@ class LocalIds:
         return numbers if self.first is None else _from(numbers, self.first)
 
 
-def local_ids(placement: Placement, share: Share, ids: Any) -> LocalIds:
+def local_ids(placement: Placement, split: BatchSplit, ids: Any) -> LocalIds:
     """Builds the inputs of a device from the arguments of shard_map."""
-    if share.jagged is None:
+    if split.jagged is None:
         return LocalIds(ids)
-    offsets, malformed = offsets_of(ids.lengths, share.given_shape[0])
-    if share.jagged == "rows":
+    offsets, malformed = offsets_of(ids.lengths, split.given_shape[0])
+    if split.jagged == "rows":
         n = ids.values.shape[0]
         position = jax.lax.axis_index(placement.axes) * n + jnp.arange(n)
         live = position < offsets[-1]
@@ -151,13 +151,13 @@ def global_numbers(
     return jax.lax.psum(moved, placement.axes)
 
 
-def restored(placement: Placement, share: Share, per_id: jax.Array) -> jax.Array:
+def restored(placement: Placement, split: BatchSplit, per_id: jax.Array) -> jax.Array:
     """One number an id in the shape of the ids as given."""
-    if not share.given_shape:
+    if not split.given_shape:
         return placement.gathered(per_id)[0]
-    if per_id.shape[0] == share.given_shape[0]:
+    if per_id.shape[0] == split.given_shape[0]:
         return per_id
-    return placement.gathered(per_id)[: share.given_shape[0]]
+    return placement.gathered(per_id)[: split.given_shape[0]]
 
 
 def _from(array: jax.Array, first: jax.Array) -> jax.Array:
@@ -183,11 +183,11 @@ def check_static(ids: Mapping[str, Any]) -> None:
             )
 
 
-def shares_of(
+def splits_of(
     placement: Placement,
     tables: Mapping[str, TableConfig],
     ids: Mapping[str, Any],
-) -> tuple[dict[str, Share], dict[str, Any]]:
-    """``share_ids`` of every feature; ``tables`` is by feature."""
-    pairs = {f: share_ids(placement, tables[f], f, x) for f, x in ids.items()}
+) -> tuple[dict[str, BatchSplit], dict[str, Any]]:
+    """``split_ids`` of every feature; ``tables`` is by feature."""
+    pairs = {f: split_ids(placement, tables[f], f, x) for f, x in ids.items()}
     return {f: s for f, (s, _) in pairs.items()}, {f: x for f, (_, x) in pairs.items()}

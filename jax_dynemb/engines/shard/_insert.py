@@ -94,8 +94,8 @@ def _not_a_lookup(new: TableState, old: TableState) -> TableState:
     The clock advances. A row with the clock of the next lookup would count as used by
     that lookup. A row with the clock of the last would be missing in a delta.
     """
-    place = _ffi.code("counters", "lookups")
-    counters = new.counters.at[:, place].set(old.counters[:, place])
+    number = _ffi.code("counters", "lookups")
+    counters = new.counters.at[:, number].set(old.counters[:, number])
     return dataclasses.replace(new, counters=counters)
 
 
@@ -108,9 +108,9 @@ def _clock_after(
     rows would outlive rows used since, and a lookup whose clock happens to be in their
     scores would take them for its own.
     """
-    place = _ffi.code("counters", "clock")
+    number = _ffi.code("counters", "clock")
     rows = table.own_counters
-    clock = state.counters[rows][0, place]
+    clock = state.counters[rows][0, number]
     given = jnp.where((slots >= 0)[:, None], scores, jnp.uint32(0))
     if table.score_strategy in PACKED:
         given = given.at[:, 1].set(clock[1])  # the high word is not time
@@ -118,7 +118,7 @@ def _clock_after(
     high = jnp.max(both[:, 1])
     low = jnp.max(jnp.where(both[:, 1] == high, both[:, 0], jnp.uint32(0)))
     latest = jnp.stack([low, high])
-    counters = state.counters.at[rows, place].set(latest)
+    counters = state.counters.at[rows, number].set(latest)
     return dataclasses.replace(state, counters=counters)
 
 
@@ -130,12 +130,12 @@ def same_clock(state: TableState, axes: tuple[str, ...], here: Any) -> TableStat
       axes: of the mesh.
       here: bool[], whether this shard has the table.
     """
-    place = _ffi.code("counters", "clock")
-    low, high = jnp.where(here, state.counters[0, place], jnp.uint32(0))
+    number = _ffi.code("counters", "clock")
+    low, high = jnp.where(here, state.counters[0, number], jnp.uint32(0))
     latest = jax.lax.pmax(high, axes)
     low = jax.lax.pmax(jnp.where(high == latest, low, jnp.uint32(0)), axes)
     clock = jnp.stack([low, latest])
-    return dataclasses.replace(state, counters=state.counters.at[:, place].set(clock))
+    return dataclasses.replace(state, counters=state.counters.at[:, number].set(clock))
 
 
 def checked(

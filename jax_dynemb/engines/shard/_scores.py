@@ -106,8 +106,8 @@ def set_score(
             f"Table '{table.name}': score {score} is not in [{least}, 2**62): rows "
             "that were used already would look newer than those used next."
         )
-    place = _ffi.code("counters", "clock")
+    number = _ffi.code("counters", "clock")
     words = jnp.asarray(words_of([score - 1])[0])
-    counters: jax.Array = state.counters.at[rows, place].set(words)
+    counters: jax.Array = state.counters.at[rows, number].set(words)
     counters = jax.device_put(counters, state.counters.sharding)
     return dataclasses.replace(state, counters=counters)

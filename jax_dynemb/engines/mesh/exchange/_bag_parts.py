@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb.engines.mesh.exchange._bags import Bags, Section
-from jax_dynemb.engines.mesh.exchange._batch import Input, mean_scale
+from jax_dynemb.engines.mesh.exchange._device_batch import Input, mean_scale
 from jax_dynemb.ops import (
     FeatureGradient,
     FeatureInput,
     FeatureLayout,
     FeatureResidual,
-    SharedRows,
+    RowView,
     as_words,
     hash_words,
     is_padding,
@@ -162,7 +162,9 @@ def found_parts(
     return parts
 
 
-def found_here(bags: Bags, received: Sequence[jax.Array]) -> dict[str, jax.Array]:
+def local_found_flags(
+    bags: Bags, received: Sequence[jax.Array]
+) -> dict[str, jax.Array]:
     """Marks, by feature, the ids that an owner has: uint8[num_ids]."""
     result = {}
     for section, flags in zip(bags.sections, received, strict=True):
@@ -202,7 +204,7 @@ def _scaled(feature: FeatureGradient) -> jax.Array:
 def gradients_of_owner(
     kept: Sequence[FeatureResidual],
     received: Sequence[jax.Array],
-    places: Sequence[SharedRows],
+    places: Sequence[RowView],
 ) -> list[FeatureGradient]:
     """Builds the owner's gradients from the arrays that have arrived."""
     return [

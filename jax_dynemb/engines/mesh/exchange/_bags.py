@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
-from jax_dynemb.engines.mesh.exchange._wire import Piece, Wire
+from jax_dynemb.engines.mesh.exchange._buffers import BufferField, ExchangeBuffers
 from jax_dynemb.ops import FeatureInput, FeatureLayout
 
 
@@ -99,14 +99,15 @@ class Bags:
     shards: int
     axes: tuple[str, ...]
 
-    def wire(self) -> Wire:
+    def wire(self) -> ExchangeBuffers:
         """The arrays in which sums, or gradients, travel alone."""
-        return Wire(tuple(self.rows()), self.shards, self.axes)
+        return ExchangeBuffers(tuple(self.rows()), self.shards, self.axes)
 
-    def rows(self) -> list[Piece]:
+    def rows(self) -> list[BufferField]:
         """Describes what travels to a device: sums, and gradients the other way."""
         return [
-            Piece(s.table.name, s.bags, s.table.dim, self.dtype) for s in self.sections
+            BufferField(s.table.name, s.bags, s.table.dim, self.dtype)
+            for s in self.sections
         ]
 
     @property

@@ -11,9 +11,9 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh.exchange._bags import Section, sections_of
-from jax_dynemb.engines.mesh.exchange._batch import wire_dtype
+from jax_dynemb.engines.mesh.exchange._buffers import BufferField
+from jax_dynemb.engines.mesh.exchange._device_batch import wire_dtype
 from jax_dynemb.engines.mesh.exchange._send_ids import capacity_of
-from jax_dynemb.engines.mesh.exchange._wire import Piece
 from jax_dynemb.ops import FeatureLayout
 
 
@@ -43,7 +43,7 @@ def cost_of_rows(placement: Placement, table: TableSpec, sizes: Sequence[int]) -
     room = max(capacity_of(n, width, factor) for n in sizes)
     per_id = 12 if table.score_strategy is ScoreStrategy.LFU else 8
     dtypes = wire_dtype(placement, table), placement.exchange_dtype or "float32"
-    pieces = [Piece(table.name, room, table.dim, dtype).bytes for dtype in dtypes]
+    pieces = [BufferField(table.name, room, table.dim, dtype).bytes for dtype in dtypes]
     ids = room * per_id + 4  # and how many a device has
     return Cost(*(placement.shards * n for n in (ids, *pieces)))
 
@@ -55,7 +55,7 @@ def cost_of_sums(placement: Placement, sections: Sequence[Section]) -> Cost:
     for each in sections:
         ids += each.shards * each.ids * (12 if each.weighted else 8)
         ids += 0 if each.bag_size else each.shards * each.bags * 4
-        piece = Piece(each.table.name, each.bags, each.table.dim, dtype)
+        piece = BufferField(each.table.name, each.bags, each.table.dim, dtype)
         sums += each.shards * piece.bytes
     return Cost(ids, sums, sums)
 

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.engines.mesh.exchange._batch import Batch, Input
+from jax_dynemb.engines.mesh.exchange._device_batch import Batch, Input
 from jax_dynemb.engines.mesh.exchange._route import Route
 from jax_dynemb.engines.mesh.exchange._send_ids import (
     Window,

@@ -14,7 +14,7 @@ import jax
 from jaxtyping import Array, Int32, UInt32
 
 from jax_dynemb import ops
-from jax_dynemb.ops import Part
+from jax_dynemb.ops import RouteTable
 
 
 @jax.tree_util.register_dataclass
@@ -37,7 +37,9 @@ class Route:
     starts: Int32[Array, " segments_and_one"]
 
 
-def route(ids: UInt32[Array, "n 2"], parts: Sequence[Part], segments: int) -> Route:
+def route(
+    ids: UInt32[Array, "n 2"], parts: Sequence[RouteTable], segments: int
+) -> Route:
     """Finds the distinct ids and their owners.
 
     Args:

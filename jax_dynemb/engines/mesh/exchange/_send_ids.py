@@ -15,9 +15,9 @@ import numpy as np
 from jaxtyping import Array, Int32, UInt32
 
 from jax_dynemb._spec import TableSpec
+from jax_dynemb.engines.mesh.exchange._buffers import BufferField, ExchangeBuffers
 from jax_dynemb.engines.mesh.exchange._route import Route
-from jax_dynemb.engines.mesh.exchange._wire import Piece, Wire
-from jax_dynemb.ops import Part, bucket_of, hash_by, hash_factors, padding
+from jax_dynemb.ops import RouteTable, bucket_of, hash_by, hash_factors, padding
 
 Axes = tuple[str, ...]
 
@@ -42,7 +42,7 @@ class Sections:
     """
 
     tables: tuple[TableSpec, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[RouteTable, ...]
     sizes: tuple[int, ...]
     capacities: tuple[int, ...]
     dtypes: tuple[str, ...]
@@ -61,15 +61,17 @@ class Sections:
         rooms = [self.capacities[part.first // self.shards] for part in self.parts]
         return all(p.size <= room for p, room in zip(self.parts, rooms, strict=True))
 
-    def rows(self) -> list[Piece]:
+    def rows(self) -> list[BufferField]:
         """Describes what travels to a device in the exchange of rows."""
         triples = zip(self.capacities, self.tables, self.dtypes, strict=True)
-        return [Piece(t.name, room, t.dim, dtype) for room, t, dtype in triples]
+        return [BufferField(t.name, room, t.dim, dtype) for room, t, dtype in triples]
 
-    def gradients(self) -> list[Piece]:
+    def gradients(self) -> list[BufferField]:
         """Describes what travels to a device in the exchange of gradients."""
         pairs = zip(self.capacities, self.tables, strict=True)
-        return [Piece(t.name, room, t.dim, self.gradient_dtype) for room, t in pairs]
+        return [
+            BufferField(t.name, room, t.dim, self.gradient_dtype) for room, t in pairs
+        ]
 
     @property
     def segments(self) -> int:
@@ -81,9 +83,9 @@ class Sections:
         return per_segment.reshape(len(self.tables), self.shards)
 
 
-def wire_of(sections: Sections, pieces: Sequence[Piece]) -> Wire:
+def wire_of(sections: Sections, pieces: Sequence[BufferField]) -> ExchangeBuffers:
     """The arrays of an exchange of rows."""
-    return Wire(tuple(pieces), sections.shards, sections.axes)
+    return ExchangeBuffers(tuple(pieces), sections.shards, sections.axes)
 
 
 def capacity_of(size: int, shards: int, factor: float) -> int:

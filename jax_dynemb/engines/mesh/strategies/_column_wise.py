@@ -21,7 +21,12 @@ from jax_dynemb import ops
 from jax_dynemb._ffi import code
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
-from jax_dynemb.engines.mesh.exchange import Input, Piece, Wire, mean_scale
+from jax_dynemb.engines.mesh.exchange import (
+    BufferField,
+    ExchangeBuffers,
+    Input,
+    mean_scale,
+)
 from jax_dynemb.engines.mesh.strategies import _whole_row
 from jax_dynemb.engines.mesh.strategies._rows_of_ids import slots_of
 from jax_dynemb.engines.mesh.strategies._strategy import (
@@ -132,10 +137,10 @@ def _gradients(
     ordered = [f for t in tables for f in features if f.layout.table == t.name]
     parts = {n: _columns(placement, f) for n, f in enumerate(ordered)}
     pieces = [
-        Piece(f.layout.table, part.shape[1], part.shape[2], part.dtype.name)
+        BufferField(f.layout.table, part.shape[1], part.shape[2], part.dtype.name)
         for f, part in zip(ordered, parts.values(), strict=True)
     ]
-    wire = Wire(tuple(pieces), placement.shards, placement.axes)
+    wire = ExchangeBuffers(tuple(pieces), placement.shards, placement.axes)
     columns = wire.exchange(wire.filled({}, parts))
     result, new = [], dict(states)
     for table in tables:
@@ -159,7 +164,7 @@ def _gradients(
                 offsets=given.offsets,
                 weights=given.weights,
                 scale=_scale(placement.axes, f.scale, f.offsets is not None),
-                place=wire.places[n],
+                view=wire.places[n],
             )
             result.append(whole)
             begin = end
@@ -226,7 +231,7 @@ def _gathered(placement: Placement, array: jax.Array) -> jax.Array:
 
 def _on_the_wire(
     placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
-) -> tuple[list[TableSpec], Wire]:
+) -> tuple[list[TableSpec], ExchangeBuffers]:
     """Configs that look up columns in the dtype of the exchange, and its arrays.
 
     A piece has the bags of a device, and the one that no device reads.
@@ -238,15 +243,17 @@ def _on_the_wire(
     pieces = []
     for layout, given in inputs:
         table, rest = sent[layout.table], int(given.offsets is not None)
-        pieces.append(Piece(table.name, layout.num_bags + rest, table.dim, table.dtype))
-    wire = Wire(tuple(pieces), placement.shards, placement.axes)
+        pieces.append(
+            BufferField(table.name, layout.num_bags + rest, table.dim, table.dtype)
+        )
+    wire = ExchangeBuffers(tuple(pieces), placement.shards, placement.axes)
     return list(sent.values()), wire
 
 
 def _whole_rows(
     tables: Sequence[TableSpec],
     inputs: Sequence[Input],
-    wire: Wire,
+    wire: ExchangeBuffers,
     columns: Sequence[jax.Array],
 ) -> list[jax.Array]:
     """Exchanges columns of all bags for all columns of this device's bags."""

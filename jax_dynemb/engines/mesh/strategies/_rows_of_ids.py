@@ -13,7 +13,7 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops import (
     FeatureGradient,
     FeatureInput,
-    SharedRows,
+    RowView,
     TableState,
     one_row_each,
 )
@@ -34,7 +34,7 @@ def of_rows(
     ids: jax.Array,
     slots: jax.Array,
     gradients: jax.Array,
-    place: SharedRows | None = None,
+    place: RowView | None = None,
 ) -> FeatureGradient:
     """Makes the gradients of a table whose every id has a row of its own."""
     layout = one_row_each(table.name, table.name, ids.shape[0])

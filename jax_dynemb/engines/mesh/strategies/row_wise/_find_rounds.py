@@ -19,11 +19,11 @@ from jax_dynemb.engines.mesh.exchange import (
     add_rows,
     exchange_arrays,
     finished,
-    found_here,
     found_parts,
     further_rounds,
     inputs_of_ids,
     inputs_of_owner,
+    local_found_flags,
     on_the_wire,
     outputs,
     parts_to_owners,
@@ -105,7 +105,7 @@ def _sums_alone(
     sums = wire.exchange([o["rows"] for o in owned])
     flags = exchange_arrays(found_parts(bags, inputs, _found(owned)), bags.axes)
     rows = outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
-    found = found_here(bags, flags)
+    found = local_found_flags(bags, flags)
     return {name: row for name, (row, _) in rows.items()}, found, dict(states) | new
 
 
@@ -143,7 +143,7 @@ def _round(
         total=add_rows(batch, total, wire, arrays, places),
         flags=flags,
         sums={name: row for name, (row, _) in outputs(bags, sums).items()},
-        found=found_here(bags, answers[count:]),
+        found=local_found_flags(bags, answers[count:]),
         states=dict(states) | new,
     )
 

@@ -15,9 +15,9 @@ from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh.exchange import (
     Bags,
     Batch,
+    ExchangeBuffers,
     Route,
     Window,
-    Wire,
     fitting,
     further_rounds,
     gradient_parts,
@@ -164,7 +164,7 @@ class _Rounds:
         )
         return self.update(states, gradients)
 
-    def _sums(self, window: Window, wire: Wire) -> dict[int, jax.Array]:
+    def _sums(self, window: Window, wire: ExchangeBuffers) -> dict[int, jax.Array]:
         return _summed(self.batch, self.found, window, self.features, wire)
 
     def _received(
@@ -179,7 +179,7 @@ class _Rounds:
         return pairs, states
 
     def _of_ids(
-        self, received: list[Received], arrived: list[jax.Array], wire: Wire
+        self, received: list[Received], arrived: list[jax.Array], wire: ExchangeBuffers
     ) -> list[FeatureGradient]:
         tables = self.batch.sections.tables
         of_tables = zip(tables, received, arrived, wire.places, strict=False)
@@ -191,7 +191,7 @@ def _summed(
     found: Route,
     window: Window,
     features: Sequence[FeatureGradient],
-    wire: Wire,
+    wire: ExchangeBuffers,
 ) -> dict[int, jax.Array]:
     """Sums this device's gradients of each distinct id, into its place on the wire.
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb.ops import SharedRows
+from jax_dynemb.ops import RowView
 
 _ALIGNMENT = 16  # bytes, of a piece: so that kernels may move vectors
 
@@ -27,7 +27,7 @@ _ALIGNMENT = 16  # bytes, of a piece: so that kernels may move vectors
 WAVE_BYTES = 32 << 20
 
 
-class Piece(NamedTuple):
+class BufferField(NamedTuple):
     """The rows of one table, or one feature, between two devices.
 
     Attributes:
@@ -55,7 +55,7 @@ class Piece(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Wire:
+class ExchangeBuffers:
     """The arrays of one exchange: one for each dtype, with an equal part a device.
 
     Large exchanges are made in two waves, each of about half of the bytes.
@@ -66,12 +66,12 @@ class Wire:
       axes: of the mesh, over which the exchange goes.
     """
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[BufferField, ...]
     shards: int
     axes: tuple[str, ...]
 
     @functools.cached_property
-    def places(self) -> list[SharedRows]:
+    def places(self) -> list[RowView]:
         """Locates the rows of each piece, for all devices."""
         arrays = [
             (p.dtype, wave) for p, wave in zip(self.pieces, self._waves, strict=True)
@@ -83,7 +83,7 @@ class Wire:
             widths[array] += piece.size
         numbers = {array: n for n, array in enumerate(widths)}
         return [
-            SharedRows(
+            RowView(
                 array=numbers[array],
                 dtype=piece.dtype,
                 size=self.shards * widths[array],

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh.exchange._buffers import ExchangeBuffers
 from jax_dynemb.engines.mesh.exchange._send_ids import Sections, capacity_of
-from jax_dynemb.engines.mesh.exchange._wire import Wire
 from jax_dynemb.ops import (
     FeatureInput,
     FeatureLayout,
-    Part,
+    RouteTable,
     as_words,
     is_padding,
     sum_bags,
@@ -95,7 +95,7 @@ def in_order(
 
 def _parts(
     placement: Placement, number: int, table: TableSpec, ordered: Sequence[Input]
-) -> list[Part]:
+) -> list[RouteTable]:
     """Describes the ids of each table in a stack."""
     stack = placement.stack(table.name)
     sizes = [0] * len(stack.tables)
@@ -104,7 +104,7 @@ def _parts(
             sizes[placement.place_of(layout)] += layout.num_ids
     begin = number * stack.shards
     return [
-        Part(size, begin + place * stack.width, stack.width, table.hash_seed)
+        RouteTable(size, begin + place * stack.width, stack.width, table.hash_seed)
         for place, size in enumerate(sizes)
         if size > 0 or len(sizes) == 1
     ]
@@ -133,7 +133,7 @@ def zero_sums(batch: Batch) -> list[jax.Array]:
 def add_rows(
     batch: Batch,
     sums: Sequence[jax.Array],
-    wire: Wire,
+    wire: ExchangeBuffers,
     rows: Sequence[jax.Array],
     places: Sequence[jax.Array],
 ) -> list[jax.Array]:

@@ -16,7 +16,7 @@ from jax_dynemb.ops._call import Call
 
 
 @dataclasses.dataclass(frozen=True)
-class SharedRows:
+class RowView:
     """Where the rows of one feature lie in an array of several; static.
 
     Attributes:
@@ -40,16 +40,16 @@ class SharedRows:
     wave: int = 0
 
 
-Places = Sequence[SharedRows | None]  # None: an array [rows, dim] of its own
+RowViews = Sequence[RowView | None]  # None: an array [rows, dim] of its own
 
 
-def waves(tables: Sequence[str], places: Places) -> dict[str, int]:
+def waves(tables: Sequence[str], views: RowViews) -> dict[str, int]:
     """Returns the wave of each table."""
-    pairs = zip(tables, places, strict=True)
-    return {table: place.wave for table, place in pairs if place is not None}
+    pairs = zip(tables, views, strict=True)
+    return {table: view.wave for table, view in pairs if view is not None}
 
 
-class SharedArrays:
+class RowBuffers:
     """The arrays of one operation, over the calls that it takes.
 
     Calls number the arrays that they use themselves, in order of use.
@@ -59,11 +59,11 @@ class SharedArrays:
         """No arrays yet."""
         self._whole: dict[int, jax.Array] = {}  # after the calls so far
 
-    def fields(self, places: Places) -> list[dict[str, int]]:
+    def fields(self, views: RowViews) -> list[dict[str, int]]:
         """The part of the attributes ``features`` and ``sums`` that tells of rows."""
         numbers: dict[int, int] = {}
         rows = []
-        for one in places:
+        for one in views:
             if one is None:
                 own = ("array", "passed_on", "offset", "group", "stride")
                 rows.append(dict(zip(own, (-1, 0, 0, 0, 0), strict=True)))
@@ -79,7 +79,7 @@ class SharedArrays:
             )
         return rows
 
-    def add_result(self, call: Call, used: set[int], one: SharedRows) -> bool:
+    def add_result(self, call: Call, used: set[int], one: RowView) -> bool:
         """Adds the array to a call, if it is the first there; says whether it is."""
         if one.array in used:
             return False
@@ -90,10 +90,10 @@ class SharedArrays:
             call.result((one.size,), one.dtype)
         return True
 
-    def keep(self, one: SharedRows, array: jax.Array) -> None:
+    def keep(self, one: RowView, array: jax.Array) -> None:
         """Keeps the array that a call returned."""
         self._whole[one.array] = array
 
-    def whole(self, one: SharedRows) -> jax.Array:
+    def whole(self, one: RowView) -> jax.Array:
         """The array after all calls."""
         return self._whole[one.array]

@@ -12,14 +12,14 @@ import numpy as np
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 
-Places = list[int]
+Indices = list[int]
 
 
-def parts(
+def call_batches(
     tables: Sequence[TableSpec],
     table_of: Sequence[str],
     wave_of: Mapping[str, int] | None = None,
-) -> Iterator[tuple[Places, Places]]:
+) -> Iterator[tuple[Indices, Indices]]:
     """Cuts a call into calls of one wave and no more than the largest size.
 
     Nearly always it is one. The features of a table stay together: its update is one.
@@ -27,22 +27,22 @@ def parts(
     Args:
       tables: of the whole call, those of a wave side by side.
       table_of: for each feature of it, the name of its table.
-      wave_of: by table; see ``SharedRows``.
+      wave_of: by table; see ``RowView``.
 
     Yields:
-      Places of some tables, and of their features, each in the order given.
+      Indices of some tables, and of their features, each in the order given.
 
     Raises:
       ValueError: one table has too many features.
     """
     limits = _ffi.constants()
-    places: dict[str, Places] = {table.name: [] for table in tables}
-    for place, name in enumerate(table_of):
-        places[name].append(place)
-    some: Places = []
-    features: Places = []
-    for place, table in enumerate(tables):
-        own = places[table.name]
+    features_of: dict[str, Indices] = {table.name: [] for table in tables}
+    for index, name in enumerate(table_of):
+        features_of[name].append(index)
+    some: Indices = []
+    features: Indices = []
+    for index, table in enumerate(tables):
+        own = features_of[table.name]
         if len(own) > limits["max_features"]:
             raise ValueError(
                 f"Table '{table.name}': {len(own)} features in one call, where "
@@ -55,12 +55,12 @@ def parts(
         if full or len(features) + len(own) > limits["max_features"]:
             yield some, sorted(features)
             some, features = [], []
-        some.append(place)
+        some.append(index)
         features += own
     yield some, sorted(features)
 
 
-def rows_of(per_table: jax.Array, some: Places) -> jax.Array:
+def rows_of(per_table: jax.Array, some: Indices) -> jax.Array:
     """Selects the rows of an array [tables, ...] that belong to a call."""
     if len(some) == per_table.shape[0]:
         return per_table
