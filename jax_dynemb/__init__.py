@@ -7,8 +7,10 @@ from jax_dynemb import distributed as distributed
 from jax_dynemb import export as export
 from jax_dynemb import import_ as import_
 from jax_dynemb import initializers as initializers
+from jax_dynemb import metrics as metrics
 from jax_dynemb import nnx as nnx
 from jax_dynemb import optim as optim
+from jax_dynemb import pipeline as pipeline
 from jax_dynemb import testing as testing
 from jax_dynemb import tt as tt
 from jax_dynemb._compiler_options import compiler_options as compiler_options
@@ -18,6 +20,7 @@ from jax_dynemb._ids import ids as ids
 from jax_dynemb._version import __version__ as __version__
 from jax_dynemb.config import ScoreStrategy as ScoreStrategy
 from jax_dynemb.config import TableConfig as TableConfig
+from jax_dynemb.engines import Routed as Routed
 from jax_dynemb.engines.mesh import Plan as Plan
 from jax_dynemb.engines.mesh import ShardedResidual as ShardedResidual
 from jax_dynemb.engines.mesh import TablePlan as TablePlan
@@ -25,6 +28,16 @@ from jax_dynemb.jagged import Jagged as Jagged
 from jax_dynemb.nnx import TTEmbeddingBag as TTEmbeddingBag
 from jax_dynemb.ops import Residual as Residual
 from jax_dynemb.ops import TableState as TableState
+from jax_dynemb.planner import DeviceLoad as DeviceLoad
+from jax_dynemb.planner import EmbeddingShardingPlanner as EmbeddingShardingPlanner
+from jax_dynemb.planner import Imbalance as Imbalance
+from jax_dynemb.planner import ParameterConstraints as ParameterConstraints
+from jax_dynemb.planner import PlannerError as PlannerError
+from jax_dynemb.planner import PlannerErrorType as PlannerErrorType
+from jax_dynemb.planner import ShardingPlan as ShardingPlan
+from jax_dynemb.planner import StorageReservation as StorageReservation
+from jax_dynemb.planner import TableChoice as TableChoice
+from jax_dynemb.planner import Topology as Topology
 from jax_dynemb.rows import Exported as Exported
 from jax_dynemb.table import RowGradients as RowGradients
 from jax_dynemb.table import Tables as Tables

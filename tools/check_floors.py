@@ -69,6 +69,8 @@ PYTHON_FLOORS = {
     "config": 3,
     "initializers": 3,
     "jagged": 3,
+    "metrics": 3,
+    "pipeline": 3,
     "optim._columns": 3,
     "optim._base": 3,  # how a row is updated is a part of its table's configuration
     "optim._fused": 3,
@@ -89,6 +91,7 @@ PYTHON_FLOORS = {
     "engines.mixed": 5,
     "tt": 5,
     "table": 6,
+    "planner": 7,
     "optim": 7,
     "nnx": 8,
     "files.live": 8,

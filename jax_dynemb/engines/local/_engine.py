@@ -153,13 +153,18 @@ class LocalEngine:
 
     # ---- a step ------------------------------------------------------------------
 
+    def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
+        del ids, weights  # one device sends nothing
+
     def lookup(
         self,
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
+        sent: Any = None,
     ) -> tuple[dict[str, jax.Array], Residual, States]:
+        del sent
         return _steps.lookup(self, state, ids, weights, scores)
 
     def find(

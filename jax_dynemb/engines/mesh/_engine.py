@@ -155,14 +155,18 @@ class MeshEngine:
 
     # ---- a step ------------------------------------------------------------------
 
+    def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
+        return _training.route(self.tables, ids, weights)
+
     def lookup(
         self,
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
+        sent: Any = None,
     ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
-        return _training.lookup(self.tables, state, ids, weights, scores)
+        return _training.lookup(self.tables, state, ids, weights, scores, sent)
 
     def find(
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]

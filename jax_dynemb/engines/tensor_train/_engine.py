@@ -122,14 +122,18 @@ class TTEngine:
 
     # ---- a step ------------------------------------------------------------------
 
+    def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
+        del ids, weights  # every device has the cores
+
     def lookup(
         self,
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
+        sent: Any = None,
     ) -> tuple[dict[str, jax.Array], TTResiduals, States]:
-        del scores
+        del scores, sent
         return _training.lookup(self.catalog, self._devices(), state, ids, weights)
 
     def find(
