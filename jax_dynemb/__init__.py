@@ -10,6 +10,7 @@ from jax_dynemb import initializers as initializers
 from jax_dynemb import nnx as nnx
 from jax_dynemb import optim as optim
 from jax_dynemb import testing as testing
+from jax_dynemb import torchrec as torchrec
 from jax_dynemb import tt as tt
 from jax_dynemb._compiler_options import compiler_options as compiler_options
 from jax_dynemb._errors import DamagedFileError as DamagedFileError

@@ -87,6 +87,7 @@ PYTHON_FLOORS = {
     "table": 6,
     "optim": 7,
     "nnx": 8,
+    "torchrec": 8,
     "stored": 8,
     "checkpoint": 8,
     "export": 8,
