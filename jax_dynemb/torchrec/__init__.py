@@ -5,3 +5,14 @@
 No kernel and no second kind of table: everything here is Python that turns TorchRec's
 arguments into those of the core.
 """
+
+from jax_dynemb.torchrec._capacity import Capacity as Capacity
+from jax_dynemb.torchrec._jagged_tensor import JaggedTensor as JaggedTensor
+from jax_dynemb.torchrec._jagged_tensor import jt_is_equal as jt_is_equal
+from jax_dynemb.torchrec._keyed_jagged_tensor import (
+    KeyedJaggedTensor as KeyedJaggedTensor,
+)
+from jax_dynemb.torchrec._keyed_tensor import KeyedTensor as KeyedTensor
+from jax_dynemb.torchrec._keyed_tensor import KTRegroupAsDict as KTRegroupAsDict
+from jax_dynemb.torchrec._validate import kjt_is_equal as kjt_is_equal
+from jax_dynemb.torchrec._validate import validate as validate
