@@ -7,6 +7,15 @@ arguments into those of the core.
 """
 
 from jax_dynemb.torchrec._capacity import Capacity as Capacity
+from jax_dynemb.torchrec._collections import (
+    EmbeddingBagCollection as EmbeddingBagCollection,
+)
+from jax_dynemb.torchrec._collections import EmbeddingCollection as EmbeddingCollection
+from jax_dynemb.torchrec._configs import DataType as DataType
+from jax_dynemb.torchrec._configs import EmbeddingBagConfig as EmbeddingBagConfig
+from jax_dynemb.torchrec._configs import EmbeddingConfig as EmbeddingConfig
+from jax_dynemb.torchrec._configs import PoolingType as PoolingType
+from jax_dynemb.torchrec._configs import with_optimizer as with_optimizer
 from jax_dynemb.torchrec._jagged_tensor import JaggedTensor as JaggedTensor
 from jax_dynemb.torchrec._jagged_tensor import jt_is_equal as jt_is_equal
 from jax_dynemb.torchrec._keyed_jagged_tensor import (

@@ -162,11 +162,11 @@ class JaggedTensor:
                 "this JaggedTensor has no weights: give weights=... when you make it, "
                 "or call weights_or_none()."
             )
-        return self._weights
+        return shown(self._weights)
 
     def weights_or_none(self) -> Any:
         """Returns the weights, or None."""
-        return self._weights
+        return None if self._weights is None else shown(self._weights)
 
     def positions(self) -> Any:
         """Returns the place of each entry in its bag, int32[n].
@@ -281,6 +281,4 @@ def jt_is_equal(a: JaggedTensor, b: JaggedTensor) -> bool:
     pairs = [(a.to_dense(), b.to_dense())]
     if a.weights_or_none() is not None:
         pairs.append((a.to_dense_weights(), b.to_dense_weights()))
-    return all(
-        len(x) == len(y) and all(map(np.array_equal, x, y)) for x, y in pairs
-    )
+    return all(len(x) == len(y) and all(map(np.array_equal, x, y)) for x, y in pairs)

@@ -38,3 +38,16 @@ def refused_attribute(self: Any, name: str) -> NoReturn:
     if name in ATTRIBUTES:
         raise AttributeError(f"{kind}.{name} is refused: {ATTRIBUTES[name]}")
     raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+
+
+def refuse_device(device: Any) -> None:
+    """Refuses the device of a collection.
+
+    Raises:
+      ValueError: one is given.
+    """
+    if device is not None:
+        raise ValueError(
+            f"device={device!r} is refused: tables are made on jax's default device "
+            "(with jax.default_device(...)), or on the devices of mesh=..."
+        )
