@@ -107,7 +107,7 @@ ORACLE_USERS = {"testing", "__init__"}
 FRIENDS = {
     "checkpoint": {"commands"},
     "export": {"commands"},
-    "nnx": {"checkpoint"},
+    "nnx": {"checkpoint", "torchrec"},
     "optim": {"nnx"},
 }
 

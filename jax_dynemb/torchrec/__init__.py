@@ -16,6 +16,7 @@ from jax_dynemb.torchrec._configs import EmbeddingBagConfig as EmbeddingBagConfi
 from jax_dynemb.torchrec._configs import EmbeddingConfig as EmbeddingConfig
 from jax_dynemb.torchrec._configs import PoolingType as PoolingType
 from jax_dynemb.torchrec._configs import with_optimizer as with_optimizer
+from jax_dynemb.torchrec._fused_params import from_fused_params as from_fused_params
 from jax_dynemb.torchrec._jagged_tensor import JaggedTensor as JaggedTensor
 from jax_dynemb.torchrec._jagged_tensor import jt_is_equal as jt_is_equal
 from jax_dynemb.torchrec._keyed_jagged_tensor import (
@@ -23,5 +24,21 @@ from jax_dynemb.torchrec._keyed_jagged_tensor import (
 )
 from jax_dynemb.torchrec._keyed_tensor import KeyedTensor as KeyedTensor
 from jax_dynemb.torchrec._keyed_tensor import KTRegroupAsDict as KTRegroupAsDict
+from jax_dynemb.torchrec._position_weights import (
+    FeatureProcessedEmbeddingBagCollection as FeatureProcessedEmbeddingBagCollection,
+)
+from jax_dynemb.torchrec._position_weights import (
+    PositionWeightedModule as PositionWeightedModule,
+)
+from jax_dynemb.torchrec._position_weights import (
+    PositionWeightedModuleCollection as PositionWeightedModuleCollection,
+)
+from jax_dynemb.torchrec._refused import refused_name as __getattr__  # noqa: F401
+from jax_dynemb.torchrec._state_dict import (
+    load_torch_state_dict as load_torch_state_dict,
+)
 from jax_dynemb.torchrec._validate import kjt_is_equal as kjt_is_equal
 from jax_dynemb.torchrec._validate import validate as validate
+from jax_dynemb.torchrec._warmup import WarmupPolicy as WarmupPolicy
+from jax_dynemb.torchrec._warmup import WarmupStage as WarmupStage
+from jax_dynemb.torchrec._warmup import warmup_schedule as warmup_schedule
