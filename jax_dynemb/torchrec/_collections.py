@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -233,7 +234,7 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         train = (not self.deterministic) if train is None else train
         self._count(features, train)
         rows = self._lookup(ids, None, None, train)
-        out = {}
+        out = OrderedDict()  # jit keeps its order
         for route in self.routes:
             jt = bags[route.feature]
             indices = ids_as_weights(jt) if self.need_indices else None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -250,7 +251,8 @@ class KeyedJaggedTensor(Accessors):
 
     def to_dict(self) -> dict[str, JaggedTensor]:
         """Returns the bags of each key by name; slices."""
-        return {key: self._at(k) for k, key in enumerate(self._layout.keys)}
+        pairs = ((key, self._at(k)) for k, key in enumerate(self._layout.keys))
+        return OrderedDict(pairs)  # jit keeps its order
 
     def jagged_by_feature(self) -> dict[str, Jagged]:
         """Returns what every lookup of the core takes, by key."""

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -141,7 +142,7 @@ class KeyedTensor:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the arrays by key."""
-        return dict(zip(self._keys, self._arrays, strict=True))
+        return OrderedDict(zip(self._keys, self._arrays, strict=True))
 
     @staticmethod
     def regroup(
@@ -183,7 +184,7 @@ class KeyedTensor:
                 f"{len(groups)} groups have {len(keys)} names: give one key a group."
             )
         arrays = KeyedTensor.regroup(keyed_tensors, groups)
-        return dict(zip(keys, arrays, strict=True))
+        return OrderedDict(zip(keys, arrays, strict=True))
 
     def __str__(self) -> str:
         """Shows columns by key; shapes where numbers are unknown."""
