@@ -37,6 +37,8 @@ from jax_dynemb.torchrec._refused import refused_name as __getattr__  # noqa: F4
 from jax_dynemb.torchrec._state_dict import (
     load_torch_state_dict as load_torch_state_dict,
 )
+from jax_dynemb.torchrec._torch import from_torch as from_torch
+from jax_dynemb.torchrec._torch import to_torch as to_torch
 from jax_dynemb.torchrec._validate import kjt_is_equal as kjt_is_equal
 from jax_dynemb.torchrec._validate import validate as validate
 from jax_dynemb.torchrec._warmup import WarmupPolicy as WarmupPolicy
