@@ -101,6 +101,7 @@ PYTHON_FLOORS = {
     "files.program": 8,
     "files.safetensors": 8,
     "nnx.fast_path": 8,
+    "torchrec": 8,
     "checkpoint": 8,
     "export": 8,
     "import_": 8,
@@ -116,7 +117,7 @@ ORACLE_USERS = {"testing", "__init__"}
 
 # Packages whose faces are what users see, and the packages that may look behind them.
 FRIENDS = {
-    "nnx": {"files"},
+    "nnx": {"files", "torchrec"},
     "optim": {"nnx"},
 }
 

@@ -73,7 +73,7 @@ def _line(sizes: list[float], seconds: list[float]) -> tuple[float, float]:
 
 
 def _step_bytes(ids: int) -> float:
-    """Returns what a step of ``_time_step`` moves, by the model that plans are made with."""
+    """Returns what a step of ``_time_step`` moves, by the model of plans."""
     work = rows_work(ids, ids, ids, ids, DIM, 4, 4, 4, 0, ids)
     return float(sum(work.everywhere) + sum(work.owner))
 

@@ -116,12 +116,14 @@ def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
 
     Args:
       tables: the collection.
-      ids: by feature.
+      ids: by feature; or what says them with ``jagged_by_feature()``.
 
     Raises:
       TypeError: something else than a dict of ids.
       ValueError: unknown features, or none at all.
     """
+    if hasattr(ids, "jagged_by_feature"):
+        ids = ids.jagged_by_feature()
     _check_mapping(ids, "ids", "feature", tables.features)
     for feature in ids:
         tables.config_of(feature)
