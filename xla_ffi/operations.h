@@ -19,7 +19,7 @@ struct Scratch {
 }  // namespace dynemb::backend
 
 // Expands to one(operation, its arguments) for every operation.
-#define DYNEMB_FOR_EACH_OPERATION(one)                                                        \
-  one(lookup, LookupArgs) one(find, FindArgs) one(update, UpdateArgs) one(reduce, ReduceArgs) \
-      one(gather, RowsArgs) one(scatter, RowsArgs) one(erase, EraseArgs)                      \
+#define DYNEMB_FOR_EACH_OPERATION(one)                                                            \
+  one(lookup, LookupArgs) one(find, FindArgs) one(update, UpdateArgs) one(update_any, UpdateArgs) \
+      one(reduce, ReduceArgs) one(gather, RowsArgs) one(scatter, RowsArgs) one(erase, EraseArgs)  \
           one(export_batch, ExportArgs) one(route, RouteArgs) one(offsets, OffsetsArgs)

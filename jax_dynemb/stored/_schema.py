@@ -169,6 +169,8 @@ def _optimizer(optimizer: Any, step: int | None) -> dict[str, Any]:
     if not hasattr(optimizer, "kind"):
         return {"kind": "optax"}
     fields = dataclasses.asdict(optimizer)
+    fields |= dict(fields.pop("numbers", ()))
+    fields.pop("initial", None)
     rate: Any = fields["learning_rate"]
     if callable(rate):
         fields["learning_rate"] = (
