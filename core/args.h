@@ -28,10 +28,11 @@ struct LookupArgs {
 // find reads tables and writes features only; it has the shape of a lookup.
 using FindArgs = LookupArgs;
 
+// update is for the first four optimizers, each with loops of its own; update_any for all of them.
 struct UpdateArgs {
   int32_t num_tables;
   int32_t num_features;
-  float const* hyper;   // [num_tables, kNumHyperParameters]
+  float const* hyper;   // [num_tables, kNumHyperParameters], or kNumAnyHyper of update_any
   Stamp const* stamps;  // [num_tables], of the lookup; or null
   OptimizerKind optimizers[kMaxTables];
   TableRef tables[kMaxTables];
@@ -46,6 +47,7 @@ struct RowSums {
   ValueType row_type;     //
   RowPlaces places;       // of the rows
   int64_t capacity;       // ids of the table's features; without unique_slots the number of slots
+  int32_t leaves_unused = 0;  // 1: unused rows need not be 0
 };
 
 // The sum of the gradients of each live row, without an update. A table without an index is one

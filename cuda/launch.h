@@ -27,6 +27,9 @@ cudaError_t find(FindArgs const& args, void* scratch, cudaStream_t stream);
 size_t update_scratch_bytes(UpdateArgs const& args);
 cudaError_t update(UpdateArgs const& args, void* scratch, cudaStream_t stream);
 
+size_t update_any_scratch_bytes(UpdateArgs const& args);
+cudaError_t update_any(UpdateArgs const& args, void* scratch, cudaStream_t stream);
+
 size_t reduce_scratch_bytes(ReduceArgs const& args);
 cudaError_t reduce(ReduceArgs const& args, void* scratch, cudaStream_t stream);
 

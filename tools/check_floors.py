@@ -73,7 +73,10 @@ PYTHON_FLOORS = {
     "pipeline": 3,
     "optim._columns": 3,
     "optim._base": 3,  # how a row is updated is a part of its table's configuration
+    "optim._catalog": 3,
+    "optim._functor": 3,
     "optim._fused": 3,
+    "optim._refused": 3,
     "optim._numbers": 3,
     "optim._optax": 3,
     "optim._optax_state": 3,

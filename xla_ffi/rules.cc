@@ -94,6 +94,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kGivenScores, "scores", {{kU32, 1, {kNumTables}}, {}}},
     {BufferRule::kStamps, "stamps", {{kU32, 2, {kNumTables, 4}}, {}}},
     {BufferRule::kHyper, "hyper-parameters", {{kF32, 2, {kNumTables, kNumHyperParameters}}, {}}},
+    {BufferRule::kAnyHyper, "hyper-parameters", {{kF32, 2, {kNumTables, kNumAnyHyper}}, {}}},
     {BufferRule::kIds, "ids", {{kIntegers, 1, {kNumIds}}, {kU32, 2, {kNumIds, 2}}}},
     {BufferRule::kPairs, "ids", {{kU32, 2, {kNumIds, 2}}, {}}},
     {BufferRule::kOffsets, "offsets", {{kS32, 1, {kNumOffsets}}, {}}},

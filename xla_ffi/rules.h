@@ -52,6 +52,7 @@ enum class BufferRule : int32_t {
   kGivenScores,
   kStamps,
   kHyper,
+  kAnyHyper,
   kIds,
   kPairs,  // ids as pairs of words only
   kOffsets,

@@ -80,7 +80,7 @@ enum PartField : int32_t {
 //   lookup  in: ids, [offsets], [weights]                          out: [rows], slots, [scale]
 //   find    in: ids, [offsets], [weights]                          out: rows, slots
 //   update  in: ids, slots, gradients, [offsets], [weights], [scale]
-//   reduce  as update
+//   update_any, reduce  as update
 //   sum_rows  as update, without ids; slots are the numbers of groups
 // route knows neither tables nor features.  in: ids   out: unique_of, first, starts
 // offsets neither; its attribute "capacity" is how many ids there are.

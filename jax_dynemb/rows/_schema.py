@@ -126,6 +126,10 @@ def _optimizer(optimizer: Any, step: int | None) -> dict[str, Any]:
     if not hasattr(optimizer, "kind"):
         return {"kind": "optax"}
     fields = dataclasses.asdict(optimizer)
+    fields |= dict(fields.pop("numbers", ()))
+    initial = dict(fields.pop("initial", ()))
+    if "sum_of_squares" in initial:
+        fields["initial_accumulator_value"] = initial["sum_of_squares"]
     rate: Any = fields["learning_rate"]
     if callable(rate):
         fields["learning_rate"] = (

@@ -185,8 +185,9 @@ class Operations:
           d_rows: gradients of the looked-up rows, in the same structure.
           learning_rate: instead of the optimizers' own, a float or float32 scalar for
             all tables, or a dict by table. Fused optimizers only.
-          hyper: any hyper-parameters by table and name (learning_rate, eps, b1, b2,
-            weight_decay), floats or traced scalars. Fused optimizers only.
+          hyper: any hyper-parameters by table and name, floats or traced scalars. The
+            names are the attributes of the optimizer (learning_rate, eps, b1, l2,
+            ...). Fused optimizers only.
 
         Returns:
           The new state.

@@ -366,11 +366,11 @@ std::vector<bool> add_stamps(Call& call, Random& random, std::vector<Table*> con
   return current;
 }
 
-Call make_update(World& world, Random& random) {
+Call make_update_of(World& world, Random& random, int64_t num_hyper) {
   Call call;
   auto const tables = all_of(world);
   table_attributes(call, tables);
-  auto const hyper = call.operand(kF32, {static_cast<int64_t>(world.size()), kNumHyperParameters});
+  auto const hyper = call.operand(kF32, {static_cast<int64_t>(world.size()), num_hyper});
   fill_floats(random, hyper);
   auto const current = add_stamps(call, random, tables);
   add_tables(call, tables, {true, true, true}, true);
@@ -398,6 +398,14 @@ Call make_update(World& world, Random& random) {
     }
   };
   return call;
+}
+
+Call make_update(World& world, Random& random) {
+  return make_update_of(world, random, kNumHyperParameters);
+}
+
+Call make_update_any(World& world, Random& random) {
+  return make_update_of(world, random, kNumAnyHyper);
 }
 
 Call make_reduce(World& world, Random& random) {
@@ -810,6 +818,7 @@ Call make_call(std::string const& op, World& world, Random& random) {
       {"lookup", [](World& w, Random& r) { return make_lookup(w, r, true); }},
       {"find", [](World& w, Random& r) { return make_lookup(w, r, false); }},
       {"update", make_update},
+      {"update_any", make_update_any},
       {"reduce", make_reduce},
       {"sum_rows", make_sum_rows},
       {"gather", make_gather},

@@ -11,6 +11,7 @@ namespace dynemb {
 Registration lookup_registration();
 Registration find_registration();
 Registration update_registration();
+Registration update_any_registration();
 Registration reduce_registration();
 Registration sum_rows_registration();
 Registration gather_registration();

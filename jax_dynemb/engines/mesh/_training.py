@@ -22,7 +22,7 @@ from jax_dynemb.engines.mesh._residual import ShardedResidual
 from jax_dynemb.engines.mesh._shared import Inputs, Shared, inputs_of
 from jax_dynemb.engines.mesh._stacks import Stack, states_of
 from jax_dynemb.engines.mesh.strategies import Update, by_strategy, strategy_of
-from jax_dynemb.engines.shard import RowGradients, update_rows
+from jax_dynemb.engines.shard import RowGradients, row_gradients, update_rows
 from jax_dynemb.ops import (
     FeatureGradient,
     Rows,
@@ -233,7 +233,7 @@ def reduce_gradients(
             sums, new = ops.reduce(
                 mine, states, features, counts_step=False, stamps=stamps
             )
-            result.update({name: RowGradients(*pair) for name, pair in sums.items()})
+            result.update(row_gradients(features, sums))
             return dict(states) | new
 
         new = _apply(placement, used, features, None, state, reduce, all_fits=True)

@@ -24,6 +24,7 @@ from jax_dynemb.engines.shard._scores import words_of as words_of
 from jax_dynemb.engines.shard._update import RowGradients as RowGradients
 from jax_dynemb.engines.shard._update import check_table as check_table
 from jax_dynemb.engines.shard._update import pair_lookups as pair_lookups
+from jax_dynemb.engines.shard._update import row_gradients as row_gradients
 from jax_dynemb.engines.shard._update import step_of as step_of
 from jax_dynemb.engines.shard._update import update_rows as update_rows
 from jax_dynemb.engines.shard._weights import of_feature as of_feature

@@ -18,7 +18,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.mesh import MeshEngine, Stack
 from jax_dynemb.ops import FeatureInput, TableState, one_row_each
-from jax_dynemb.optim._fused import sgd
+from jax_dynemb.optim._catalog import sgd
 from jax_dynemb.table import Tables
 
 Device = Any  # a jax.Device; type checkers can not see that class
