@@ -43,7 +43,7 @@ class Method:
       family: what is drawn as one line.
       label: of the point.
       tables: the configs of a table, by its name and number of rows.
-      ids: the ids of each of these tables, from the ids of the whole one.
+      ids: the ids of each of these tables, from the ids and rows of the whole one.
       bytes_of: of the table, by its number of rows.
       join: of the rows.
     """
@@ -51,7 +51,7 @@ class Method:
     family: str
     label: str
     tables: Callable[[str, int], Configs]
-    ids: Callable[[jax.Array], list[jax.Array]]
+    ids: Callable[[jax.Array, int], list[jax.Array]]
     bytes_of: Callable[[int], int]
     join: Callable[..., jax.Array] = lambda row: row
 
@@ -75,7 +75,7 @@ def _adagrad() -> Any:
 
 def full() -> Method:
     """One row an id."""
-    return Method("full", "full", dense, lambda ids: [ids], row_bytes)
+    return Method("full", "full", dense, lambda ids, rows: [ids], row_bytes)
 
 
 def hashing(factor: int) -> Method:
@@ -91,7 +91,7 @@ def hashing(factor: int) -> Method:
         "hashing",
         f"1/{factor}",
         tables,
-        remainder,  # pyright: ignore[reportArgumentType]
+        remainder,
         lambda rows: row_bytes(rows / factor),
     )
 
@@ -110,7 +110,7 @@ def quotient_remainder(parts: int) -> Method:
         "quotient-remainder",
         str(parts),
         tables,
-        lambda ids: [ids % parts, ids // parts],
+        lambda ids, rows: [ids % parts, ids // parts],
         lambda rows: sum(map(row_bytes, sizes(rows))),
         lambda a, b: a * b / 0.1,
     )
@@ -143,7 +143,7 @@ def tensor_train(rank: int, residual: float = 0.0, scale: float = 1.0) -> Method
         family,
         f"R={rank}",
         lambda name, rows: [config(name, rows)],
-        lambda ids: [ids],
+        lambda ids, rows: [ids],
         lambda rows: 4 * config("t", rows).num_parameters + row_bytes(residual * rows),
     )
 
@@ -206,10 +206,7 @@ class Trial:
         return sum(map(self.method.bytes_of, self.sizes.values()))
 
     def _ids(self, name: str, ids: jax.Array) -> dict[str, jax.Array]:
-        arguments = (
-            (ids, self.sizes[name]) if self.method.family == "hashing" else (ids,)
-        )
-        parts = self.method.ids(*arguments)
+        parts = self.method.ids(ids, self.sizes[name])
         words = (
             jnp.stack([x, jnp.zeros_like(x)], -1).astype(jnp.uint32) for x in parts
         )

@@ -69,7 +69,14 @@ def contract(
     return _rows(product, *_operands(prefix, suffix, of_prefix, of_suffix, count))
 
 
-def _rows(product: Product, *arrays: jax.Array) -> jax.Array:
+def _rows(
+    product: Product,
+    prefix: jax.Array,
+    suffix: jax.Array,
+    starts: jax.Array,
+    of_suffix: jax.Array,
+) -> jax.Array:
+    arrays = prefix, suffix, starts, of_suffix
     return ops.pair_rows(*arrays, rank=product.rank, exact=_is_exact(product))
 
 
@@ -85,9 +92,11 @@ def _forward(
     return _rows(product, *kept), kept
 
 
-def _backward(product: Product, kept: Any, d_rows: jax.Array) -> tuple[Any, ...]:
+def _backward(product: Product, kept: Any, d_rows: Any) -> tuple[Any, ...]:
+    prefix, suffix, starts, of_suffix = kept
+    how: Any = {"rank": product.rank, "exact": _is_exact(product)}
     d_prefix, d_suffix = ops.pair_gradients(
-        *kept, d_rows, rank=product.rank, exact=_is_exact(product)
+        prefix, suffix, starts, of_suffix, d_rows, **how
     )
     return d_prefix, d_suffix, None, None, None
 
@@ -105,7 +114,7 @@ def _operands(
     of_prefix: jax.Array,
     of_suffix: jax.Array,
     count: jax.Array,
-) -> tuple[jax.Array, ...]:
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Finds the first row of each prefix, and where the last one ends."""
     prefixes = prefix.shape[0]
     live = jnp.arange(of_prefix.shape[0], dtype=jnp.int32) < count
