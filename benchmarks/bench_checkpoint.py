@@ -32,8 +32,8 @@ from rich.console import Console
 from rich.table import Table
 
 import jax_dynemb as jde
-from jax_dynemb.checkpoint import _checksums
-from jax_dynemb.stored._dynamicemb_buckets import lossless_capacity
+from jax_dynemb.files.checkpoint import _checksums
+from jax_dynemb.files.dynamicemb import lossless_capacity
 
 DIM = 128
 PARTS = ("checkpoint", "plain", "export")

@@ -19,10 +19,10 @@ from typing import Any
 
 import jax
 
-from jax_dynemb.bench import timing
-from jax_dynemb.bench.job import Job
-from jax_dynemb.bench.runner import Runner
-from jax_dynemb.bench.workloads import Case
+from suite import timing
+from suite.job import Job
+from suite.runner import Runner
+from suite.workloads import Case
 
 EFFORT = timing.Effort(seconds=0.02, repeats=40, most=2000)
 ROWS, DIM = 170, 4  # 256 slots at the benchmarks' load

@@ -119,7 +119,7 @@ def _measure(options: Any, name: str, devices: int, scaling: str) -> Result:
     import numpy as np
     from jax.sharding import Mesh
 
-    from jax_dynemb.bench import timing, workloads
+    from suite import timing, workloads
 
     begin = time.perf_counter()
     case = workloads.CASES[name].scaled(1 / options.shrink)
@@ -199,7 +199,7 @@ def _time_step(
     from jax.sharding import NamedSharding
 
     import jax_dynemb as jde
-    from jax_dynemb.bench import busy, timing, workloads
+    from suite import busy, timing, workloads
 
     placement = coll.placement
     split = placement and NamedSharding(placement.mesh, placement.split)
@@ -242,7 +242,7 @@ def _bare_exchange(mesh: Any, sizes: Any, effort: Any, steps: int) -> float:
     import jax.numpy as jnp
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from jax_dynemb.bench import timing
+    from suite import timing
 
     devices, spec = mesh.size, PartitionSpec("data")
 

@@ -8,7 +8,8 @@
 Beside each case stands what FBTT-Embedding b95947c, EL-Rec 571f540 and plain JAX (with
 distinct ids and distinct prefixes) took on one H200, batch 65,536 (2026-11-23).
 ``--beside`` also runs ``tt_peers.py`` here: one product an id in plain JAX, and FBTT's
-arithmetic in PyTorch.
+arithmetic in PyTorch. ``--xla`` also runs our table with ``tt_xla_pairs.py`` in place
+of its kernels.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tt_peers
 
 import jax_dynemb as jde
+import tt_peers
+import tt_xla_pairs
 
 P_SHAPES = (200, 220, 250)
 NUM_ROWS = 10_000_000
@@ -122,8 +124,8 @@ def measure(case: Case, batch: int, compute_dtype: str) -> dict[str, Any]:
     words, d_rows = jde.ids(ids), jnp.ones((batch, case.dim), jnp.float32)
 
     def step(state: Any, ids: Any, d_rows: Any) -> Any:
-        _, residual, state = jde.tt.lookup(config, state, ids)
-        return jde.tt.apply_gradients(config, state, residual, d_rows)
+        rows, residual, state = jde.tt.lookup(config, state, ids)
+        return rows, jde.tt.apply_gradients(config, state, residual, d_rows)
 
     state = jde.tt.init(config)
     forward = jax.jit(lambda cores, ids: jde.tt.find(config, cores, ids))
@@ -132,8 +134,8 @@ def measure(case: Case, batch: int, compute_dtype: str) -> dict[str, Any]:
 
     def one_step() -> Any:
         nonlocal state
-        state = compiled(state, words, d_rows)
-        return state
+        rows, state = compiled(state, words, d_rows)
+        return rows
 
     memory = compiled.memory_analysis()
     return {
@@ -195,6 +197,7 @@ def main() -> None:
     parser.add_argument("--cases", help="numbers of cases, e.g. 0,3; all if left out")
     parser.add_argument("--dtype", default="tensorfloat32,bfloat16")
     parser.add_argument("--beside", action="store_true", help="run peers here too")
+    parser.add_argument("--xla", action="store_true", help="run without our kernels")
     parser.add_argument("--json", type=Path, help="write the figures")
     options = parser.parse_args()
     device = jax.devices()[0]
@@ -205,6 +208,13 @@ def main() -> None:
         batch = min(case.batch or options.batch, options.batch)
         for compute_dtype in options.dtype.split(","):
             record = measure(case, batch, compute_dtype)
+            if options.xla:
+                with tt_xla_pairs.in_place_of_kernels():
+                    other = measure(case, batch, compute_dtype)
+                record |= {
+                    "own_xla_forward_ms": other["forward_ms"],
+                    "own_xla_step_ms": other["step_ms"],
+                }
             if options.beside:
                 record |= beside(case, batch, compute_dtype)
             show(record)

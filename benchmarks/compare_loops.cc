@@ -9,7 +9,7 @@
 //     (change something) && make loops && cd build/ctest
 //     ./compare_loops p zipf find,sgd 2 3.0 /tmp/before.so ./libstep_loops.so
 //
-// Arguments: a case of jax_dynemb/bench/workloads.py, zipf or uniform, works, threads, seconds for
+// Arguments: a case of benchmarks/suite/workloads.py, zipf or uniform, works, threads, seconds for
 // each work, builds. Prints of each work and build the tenth and the fiftieth percentile, and the
 // sum of the rows that the first table returned last, which should be the same. One build given
 // twice differs by up to 4 %, by where its tables happen to lie.

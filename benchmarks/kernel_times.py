@@ -24,7 +24,7 @@ from collections import defaultdict
 from rich.console import Console
 from rich.table import Table
 
-from jax_dynemb.bench.workloads import CASES
+from suite.workloads import CASES
 
 WARM_STEPS = 3
 _INSIDE = "KERNEL_TIMES_INSIDE_NCU"
@@ -114,9 +114,9 @@ def _short(name: str) -> str:
 def _run_step(name: str, work: str, dist: str) -> None:
     import jax
 
-    from jax_dynemb.bench.job import Job
-    from jax_dynemb.bench.runner import Runner
-    from jax_dynemb.bench.timing import H200_BANDWIDTH, Effort
+    from suite.job import Job
+    from suite.runner import Runner
+    from suite.timing import H200_BANDWIDTH, Effort
 
     # Only where CUDA is: no part of any environment of this project.
     runtime = importlib.import_module("cuda.bindings.runtime")

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// benchmarks/step_case.h: the cases of jax_dynemb/bench/workloads.py and their ids, for programs
+// benchmarks/step_case.h: the cases of benchmarks/suite/workloads.py and their ids, for programs
 // that run steps without JAX. Ids are drawn by another generator, from the same distributions.
 #pragma once
 

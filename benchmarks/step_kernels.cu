@@ -9,7 +9,7 @@
 //     PROFILE="--section SourceCounters --page source --csv --launch-skip 1 --launch-count 1"
 //     ncu $PROFILE --kernel-name regex:pieces_kernel ./step_kernels c64 zipf sgd 2
 //
-// Arguments: a case of jax_dynemb/bench/workloads.py, zipf or uniform, some works, repeats. Prints
+// Arguments: a case of benchmarks/suite/workloads.py, zipf or uniform, some works, repeats. Prints
 // the median in microseconds of each work, of four batches in turns, and the sum of the rows that
 // the first table returned last, by which two builds can be compared.
 #include <cuda_runtime.h>

@@ -28,10 +28,11 @@ struct LookupArgs {
 // find reads tables and writes features only; it has the shape of a lookup.
 using FindArgs = LookupArgs;
 
+// update is for the first four optimizers, each with loops of its own; update_any for all of them.
 struct UpdateArgs {
   int32_t num_tables;
   int32_t num_features;
-  float const* hyper;   // [num_tables, kNumHyperParameters]
+  float const* hyper;   // [num_tables, kNumHyperParameters], or kNumAnyHyper of update_any
   Stamp const* stamps;  // [num_tables], of the lookup; or null
   OptimizerKind optimizers[kMaxTables];
   TableRef tables[kMaxTables];
@@ -46,6 +47,7 @@ struct RowSums {
   ValueType row_type;     //
   RowPlaces places;       // of the rows
   int64_t capacity;       // ids of the table's features; without unique_slots the number of slots
+  int32_t leaves_unused = 0;  // 1: unused rows need not be 0
 };
 
 // The sum of the gradients of each live row, without an update. A table without an index is one
@@ -122,6 +124,36 @@ struct RouteArgs {
   int32_t* unique_of;  // [num_ids] the number of each id; num_ids for padding
   int32_t* first;      // [num_ids] where each distinct id first occurs; num_ids past the last one
   int32_t* starts;  // [num_segments + 1] the first number of each segment, and how many there are
+};
+
+// Factors of rows, sorted so that the rows of one prefix stand together: row i is the matrix
+// product of prefix[p], which is m x k, and suffix[of_suffix[i]], which is k x n, where starts[p]
+// <= i and i < starts[p + 1]. See core/pair_rows.h.
+struct PairShape {
+  int64_t num_prefixes;
+  int64_t num_suffixes;
+  int64_t num_rows;
+  int32_t m, k, n;
+  int32_t exact;             // 1: float32; 0: a GPU may round the factors to TensorFloat-32
+  int32_t const* starts;     // [num_prefixes + 1], any numbers
+  int32_t const* of_suffix;  // [num_rows], any numbers
+};
+
+struct PairRowsArgs {
+  PairShape shape;
+  float const* prefix;  // [num_prefixes, m * k]
+  float const* suffix;  // [num_suffixes, k * n]
+  float* rows;          // [num_rows, m * n]
+};
+
+// Rows of no prefix have no suffix.
+struct PairGradientsArgs {
+  PairShape shape;
+  float const* prefix;
+  float const* suffix;
+  float const* d_rows;  // [num_rows, m * n]
+  float* d_prefix;      // [num_prefixes, m * k]
+  float* d_suffix;      // [num_suffixes, k * n]
 };
 
 }  // namespace dynemb

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// core/optimizer.h: one update of one row, by the sum of its gradients over the batch.
+// core/optimizer.h: one update of one row, by the sum of its gradients over the batch: the four
+// optimizers that have loops of their own. Those of all others are in core/optimizers/.
 //
 // Formulas: FBGEMM, fbgemm_gpu/codegen/genscript/optimizers.py (exact_sgd, exact_adagrad,
 // exact_rowwise_adagrad, adam). The epsilon stands outside the square root, weight decay is
@@ -14,10 +15,11 @@
 
 #include "core/approximate.h"
 #include "core/macros.h"
+#include "core/optimizers/list.h"
 
 namespace dynemb {
 
-enum class OptimizerKind : int32_t { kSgd = 0, kAdagrad = 1, kRowwiseAdagrad = 2, kAdam = 3 };
+constexpr int kNumTunedKinds = 4;  // sgd, adagrad, rowwise_adagrad, adam
 
 // The order of a table's hyper-parameters in the operand of an update.
 enum HyperParameter : int32_t {
@@ -40,15 +42,6 @@ struct alignas(16) Optimizer {
   float correction1, correction2;  // 1 / (1 - beta^t), t = 1 in the first update
 };
 
-// The least epsilon. A zero gradient on a zero state divides zero by epsilon, which must be zero,
-// not NaN. It is the root of the least normal float: the square of a smaller gradient may be
-// flushed to zero, and the quotient then stays near one. Gradients above 2^-39 do not notice.
-constexpr float kLeastEpsilon = 0x1p-63f;
-
-DYNEMB_HD float safe_epsilon(float epsilon) {
-  return epsilon > kLeastEpsilon ? epsilon : kLeastEpsilon;  // NaN too becomes the least
-}
-
 DYNEMB_HD Optimizer make_optimizer(OptimizerKind kind, float const* hyper, uint64_t step) {
   Optimizer result{kind,
                    hyper[kLearningRate],
@@ -59,11 +52,8 @@ DYNEMB_HD Optimizer make_optimizer(OptimizerKind kind, float const* hyper, uint6
                    1.0f,
                    1.0f};
   if (kind == OptimizerKind::kAdam) {
-    auto const t = static_cast<double>(step);
-    result.correction1 =
-        static_cast<float>(1.0 / (1.0 - pow(static_cast<double>(result.beta1), t)));
-    result.correction2 =
-        static_cast<float>(1.0 / (1.0 - pow(static_cast<double>(result.beta2), t)));
+    result.correction1 = bias_correction(result.beta1, step);
+    result.correction2 = bias_correction(result.beta2, step);
   }
   return result;
 }

@@ -12,6 +12,7 @@ namespace dynemb::cpu {
 void lookup(LookupArgs const& args, ThreadPool const& pool);
 void find(FindArgs const& args, ThreadPool const& pool);
 void update(UpdateArgs const& args, ThreadPool const& pool);
+void update_any(UpdateArgs const& args, ThreadPool const& pool);
 void reduce(ReduceArgs const& args, ThreadPool const& pool);
 void gather(RowsArgs const& args, ThreadPool const& pool);
 void scatter(RowsArgs const& args, ThreadPool const& pool);
@@ -19,5 +20,7 @@ void erase(EraseArgs const& args, ThreadPool const& pool);
 void export_batch(ExportArgs const& args, ThreadPool const& pool);
 void route(RouteArgs const& args, ThreadPool const& pool);
 void offsets(OffsetsArgs const& args, ThreadPool const& pool);
+void pair_rows(PairRowsArgs const& args, ThreadPool const& pool);
+void pair_gradients(PairGradientsArgs const& args, ThreadPool const& pool);
 
 }  // namespace dynemb::cpu

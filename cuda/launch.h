@@ -27,6 +27,9 @@ cudaError_t find(FindArgs const& args, void* scratch, cudaStream_t stream);
 size_t update_scratch_bytes(UpdateArgs const& args);
 cudaError_t update(UpdateArgs const& args, void* scratch, cudaStream_t stream);
 
+size_t update_any_scratch_bytes(UpdateArgs const& args);
+cudaError_t update_any(UpdateArgs const& args, void* scratch, cudaStream_t stream);
+
 size_t reduce_scratch_bytes(ReduceArgs const& args);
 cudaError_t reduce(ReduceArgs const& args, void* scratch, cudaStream_t stream);
 
@@ -47,5 +50,11 @@ cudaError_t route(RouteArgs const& args, void* scratch, cudaStream_t stream);
 
 size_t offsets_scratch_bytes(OffsetsArgs const& args);
 cudaError_t offsets(OffsetsArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t pair_rows_scratch_bytes(PairRowsArgs const& args);
+cudaError_t pair_rows(PairRowsArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t pair_gradients_scratch_bytes(PairGradientsArgs const& args);
+cudaError_t pair_gradients(PairGradientsArgs const& args, void* scratch, cudaStream_t stream);
 
 }  // namespace dynemb::cuda

@@ -16,7 +16,6 @@ from rich.table import Table
 
 import jax_dynemb as jde
 from jax_dynemb import _ffi, commands
-from jax_dynemb.bench import command as bench_command
 
 # A command is a function of the parsed arguments that returns the exit status; the
 # first line of its docstring is its help.
@@ -37,8 +36,8 @@ def info(arguments: argparse.Namespace) -> int:
 
 
 def bench(arguments: argparse.Namespace) -> int:
-    """Time lookups and training steps beside targets, byte floors and peers."""
-    return bench_command.main(arguments)
+    """Time lookups and training steps of a few workloads beside their byte floors."""
+    return _or_sentence(commands.bench.main, arguments)
 
 
 def inspect(arguments: argparse.Namespace) -> int:
@@ -68,7 +67,7 @@ COMMANDS: dict[str, Command] = {
 }
 # What adds the arguments of a command that has some.
 ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
-    "bench": bench_command.add_arguments,
+    "bench": commands.bench.add_arguments,
     "inspect": commands.inspect.add_arguments,
     "convert": commands.convert.add_arguments,
 }

@@ -34,6 +34,25 @@ def ids(x: Any, *, sharding: jax.sharding.Sharding | None = None) -> jax.Array:
         truncated to 32 bits already).
       ValueError: an id is -2, -3 or -4, which are reserved.
     """
+    pairs = words_of(x)
+    if sharding is not None and not sharding.is_fully_addressable:
+        return jax.make_array_from_process_local_data(sharding, pairs)
+    return jax.device_put(pairs, sharding)
+
+
+def words_of(x: Any) -> np.ndarray:
+    """Makes the pairs of words on the host; a view of ``x`` where it is int64.
+
+    Args:
+      x: as for ``ids``.
+
+    Returns:
+      uint32[..., 2] in NumPy.
+
+    Raises:
+      TypeError: ``x`` does not hold integers, or is a jax Array.
+      ValueError: an id is reserved.
+    """
     if isinstance(x, jax.Array):
         raise TypeError(
             f"jde.ids takes numpy arrays, not a jax Array of dtype {x.dtype}: JAX may "
@@ -50,10 +69,7 @@ def ids(x: Any, *, sharding: jax.sharding.Sharding | None = None) -> jax.Array:
         )
     _refuse_reserved(array)
     words = np.ascontiguousarray(array.astype(np.int64, copy=False))
-    pairs = words.view(np.uint32).reshape(*array.shape, 2)
-    if sharding is not None and not sharding.is_fully_addressable:
-        return jax.make_array_from_process_local_data(sharding, pairs)
-    return jax.device_put(pairs, sharding)
+    return words.view(np.uint32).reshape(*array.shape, 2)
 
 
 def _refuse_reserved(array: np.ndarray) -> None:

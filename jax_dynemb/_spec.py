@@ -60,6 +60,7 @@ class TableSpec:
     key_dtype: str
     nonfinite: str
     hash_seed: int = dataclasses.field(repr=False)
+    trainable: bool = True
     shards: int = 1
     block: Block | None = None
 
@@ -81,6 +82,7 @@ class TableSpec:
             key_dtype=config.key_dtype,
             nonfinite=config.nonfinite,
             hash_seed=config.hash_seed,
+            trainable=config.trainable,
         )
 
     @property

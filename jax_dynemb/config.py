@@ -15,7 +15,7 @@ import numpy as np
 from jax_dynemb import _ffi, initializers
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim._base import StateSpec
-from jax_dynemb.optim._fused import sgd
+from jax_dynemb.optim._catalog import sgd
 from jax_dynemb.optim._optax import as_optimizer
 
 MAX_DIM = 4096
@@ -98,6 +98,9 @@ class TableConfig:
       nonfinite: what an update does with a row whose summed gradient has a NaN or an
         infinity: ``"skip"``, the row keeps its values and ``nonfinite`` in ``stats()``
         counts it; ``"propagate"``, the optimizer gets the gradient as it is.
+      max_gradient: each number of the gradients that ``apply_gradients`` takes is
+        clipped to this magnitude first, before pooling weights and sums; None: not.
+      trainable: False: an update leaves rows, states and counters as they are.
       hash_seed: a secret, 0 to 2**64 - 1, that goes into the hash of the keys. Set it
         where strangers choose ids: without it they can aim at one bucket. Checkpoints
         keep it; a program with another one inserts the rows again when it restores.
@@ -123,6 +126,8 @@ class TableConfig:
     pooling_factors: tuple[float, ...] = ()
     nonfinite: Literal["skip", "propagate"] = "skip"
     hash_seed: int = dataclasses.field(default=0, repr=False)
+    max_gradient: float | None = None
+    trainable: bool = True
 
     def __post_init__(self) -> None:
         """Checks every field and brings it into its one form."""
@@ -136,6 +141,7 @@ class TableConfig:
         self._choose("pooling", _POOLINGS)
         self._choose("nonfinite", _NONFINITE)
         self._check_hash_seed()
+        self._check_updates()
         self._set("sharding", self._resolved_sharding())
         self._set("pooling_factors", self._resolved_factors())
         self._set("param_dtype", self._dtype_name("param_dtype", _VALUE_TYPES))
@@ -216,6 +222,15 @@ class TableConfig:
                 "secrets.randbits(64) makes one"
             )
         self._set("hash_seed", int(seed))
+
+    def _check_updates(self) -> None:
+        limit = self.max_gradient
+        if limit is not None and (isinstance(limit, bool) or not 0 < limit < math.inf):
+            self._fail(
+                f"max_gradient must be a number above 0, not {limit!r}; "
+                "None leaves gradients as they are"
+            )
+        self._choose("trainable", (True, False))
 
     def _resolved_initializer(self) -> Initializer:
         if self.initializer is None:

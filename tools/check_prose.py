@@ -54,7 +54,7 @@ LETTER_PAGES = (  # pages that define the letters, and the code that does
     "docs/performance.md",
     "docs/api/command_line.md",
     "benchmarks/README.md",
-    "bench/workloads.py",
+    "benchmarks/suite/workloads.py",
 )
 # A docstring's first line that opens with "The" needs one of these, or a verb in -s.
 VERBS = re.compile(r"is|are|was|were|has|have|does|do|can|may|must|will|cannot")

@@ -9,8 +9,8 @@
 #   build     pip install of this checkout into a folder of its own; nothing is downloaded
 #   test      the tests marked gpu
 #   sanitize  compute-sanitizer, memcheck and racecheck, on a few of them
-#   bench     python -m jax_dynemb bench: every cell beside target, peer and floor
-#   suites    the other suites of that command
+#   bench     benchmarks/bench_suite.py: every cell beside target, peer and floor
+#   suites    its other suites
 #   mesh      benchmarks/bench_mesh.py, for a machine with several GPUs
 #   checkpoint  benchmarks/bench_checkpoint.py: 40 GB, which must also fit the host's memory and disk
 #
@@ -87,12 +87,12 @@ measure() {
 
 bench() {
   # shellcheck disable=SC2086
-  measure bench "${BENCH_LIMIT:-150}" "$PYTHON" -P -m jax_dynemb bench --nnx --kernels \
+  measure bench "${BENCH_LIMIT:-150}" "$PYTHON" benchmarks/bench_suite.py --nnx --kernels \
     --json "$OUT/bench.json" --plot "$OUT/bench.png" ${BENCH_ARGS:-}
 }
 
 suites() {
-  measure suites "${SUITES_LIMIT:-300}" "$PYTHON" -P -m jax_dynemb bench --json "$OUT/suites.json" \
+  measure suites "${SUITES_LIMIT:-300}" "$PYTHON" benchmarks/bench_suite.py --json "$OUT/suites.json" \
     --plot "$OUT/suites.png" --suite "${SUITES:-uniform,bf16,full,narrow,skew,hash}"
 }
 

@@ -9,10 +9,11 @@
 namespace dynemb {
 
 std::vector<Registration> registrations() {
-  return {lookup_registration(),  find_registration(),     update_registration(),
-          reduce_registration(),  sum_rows_registration(), gather_registration(),
-          scatter_registration(), erase_registration(),    export_batch_registration(),
-          route_registration(),   offsets_registration()};
+  return {lookup_registration(),       find_registration(),          update_registration(),
+          update_any_registration(),   reduce_registration(),        sum_rows_registration(),
+          gather_registration(),       scatter_registration(),       erase_registration(),
+          export_batch_registration(), route_registration(),         offsets_registration(),
+          pair_rows_registration(),    pair_gradients_registration()};
 }
 
 size_t scratch_bytes(std::string const& operation, CallShape const& shape) {

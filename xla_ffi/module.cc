@@ -45,6 +45,30 @@ nb::list seeded(nb::tuple const& initializers) {
   return result;
 }
 
+// What the structs in core/optimizers/ say of themselves.
+void add_optimizers(nb::dict& result) {
+  nb::list all;
+  nb::dict hyper, wide, numbers;
+  for (int32_t kind = 0; kind < static_cast<int32_t>(OptimizerKind::kNumKinds); ++kind) {
+    with_optimizer(static_cast<OptimizerKind>(kind), [&](auto type) {
+      using Functor = typename decltype(type)::Type;
+      nb::list own;
+      for (auto const* name : Functor::kHyper) own.append(name);
+      all.append(Functor::kName);
+      hyper[Functor::kName] = nb::tuple(own);
+      wide[Functor::kName] = Functor::kWide;
+      numbers[Functor::kName] = Functor::kNumbers;
+    });
+  }
+  result["optimizers"] = nb::tuple(all);
+  result["tuned_optimizers"] = kNumTunedKinds;
+  result["optimizer_hyper"] = hyper;
+  result["optimizer_wide_states"] = wide;
+  result["optimizer_numbers"] = numbers;
+  result["row_hyper"] = names("clip_row_value", "clip_row_norm");
+  result["any_hyper"] = kNumAnyHyper;
+}
+
 nb::dict constants() {
   nb::dict result;
   result["bucket_capacity"] = kBucketCapacity;
@@ -63,7 +87,7 @@ nb::dict constants() {
             "lookups", "exchange_capacity", "exchange_peak", "exchange_overflows", "first_column",
             "left", "waiting", "malformed_lengths", "nonfinite", "stamp");
   result["hyper_parameters"] = names("learning_rate", "eps", "b1", "b2", "weight_decay");
-  result["optimizers"] = names("sgd", "adagrad", "rowwise_adagrad", "adam");
+  add_optimizers(result);
   result["score_policies"] = names("step", "timestamp", "lfu", "customized");
   auto const initializers = names("constant", "uniform", "normal", "debug", "given");
   result["initializers"] = initializers;

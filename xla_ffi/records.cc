@@ -30,7 +30,7 @@ constexpr NumberRule kTableRules[] = {
     {"evicts", 0, 1},
     {"initializer", 0, static_cast<int64_t>(InitializerKind::kGiven)},
     {"eval_initializer", 0, static_cast<int64_t>(InitializerKind::kGiven)},
-    {"optimizer", 0, static_cast<int64_t>(OptimizerKind::kAdam)},
+    {"optimizer", 0, static_cast<int64_t>(OptimizerKind::kNumKinds) - 1},
     {"shares", 0, 1},
     {"first_bucket", 0, kMostBytes / kBucketBytes},
     {"local_buckets", 1, kMostBuckets},

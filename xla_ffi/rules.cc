@@ -61,6 +61,11 @@ constexpr NamedSize kSizes[kNumSizes] = {
     {"segments + 1", 1, kMostInt32},
     {"bytes", 0, kMostBytes},
     {"bags", 0, kMostInt32 - 1},
+    {"prefixes", 0, kMostInt32 - 1},
+    {"suffixes", 0, kMostInt32},
+    {"m * k", 1, kMostInt32},
+    {"k * n", 1, kMostInt32},
+    {"m * n", 1, kMostInt32},
 };
 
 // What a buffer may be.
@@ -89,6 +94,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kGivenScores, "scores", {{kU32, 1, {kNumTables}}, {}}},
     {BufferRule::kStamps, "stamps", {{kU32, 2, {kNumTables, 4}}, {}}},
     {BufferRule::kHyper, "hyper-parameters", {{kF32, 2, {kNumTables, kNumHyperParameters}}, {}}},
+    {BufferRule::kAnyHyper, "hyper-parameters", {{kF32, 2, {kNumTables, kNumAnyHyper}}, {}}},
     {BufferRule::kIds, "ids", {{kIntegers, 1, {kNumIds}}, {kU32, 2, {kNumIds, 2}}}},
     {BufferRule::kPairs, "ids", {{kU32, 2, {kNumIds, 2}}, {}}},
     {BufferRule::kOffsets, "offsets", {{kS32, 1, {kNumOffsets}}, {}}},
@@ -118,6 +124,10 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kBagLengths, "lengths", {{kIntegers, 1, {kLengths}}, {}}},
     {BufferRule::kMadeOffsets, "offsets", {{kS32, 1, {kNumOffsets}}, {}}},
     {BufferRule::kMalformed, "malformed", {{kU32, 1, {1}}, {}}},
+    {BufferRule::kPrefix, "prefix", {{kF32, 2, {kNumPrefixes, kPrefixWidth}}, {}}},
+    {BufferRule::kSuffix, "suffix", {{kF32, 2, {kNumSuffixes, kSuffixWidth}}, {}}},
+    {BufferRule::kOfSuffix, "of_suffix", {{kS32, 1, {kNumIds}}, {}}},
+    {BufferRule::kPairRows, "rows", {{kF32, 2, {kNumIds, kPairWidth}}, {}}},
     {BufferRule::kWork, "work", {{kU32, 0, {}}, {}}},
     {BufferRule::kScratch, "scratch", {{kU8, 1, {kBytes}}, {}}},
 };

@@ -36,8 +36,13 @@ enum Size : int32_t {
   kNumStarts = -13,
   kBytes = -14,
   kLengths = -15,
+  kNumPrefixes = -16,
+  kNumSuffixes = -17,
+  kPrefixWidth = -18,
+  kSuffixWidth = -19,
+  kPairWidth = -20,  // of a row that is a product
 };
-constexpr int kNumSizes = 15;
+constexpr int kNumSizes = 20;
 
 enum class BufferRule : int32_t {
   kIndex = 0,
@@ -47,6 +52,7 @@ enum class BufferRule : int32_t {
   kGivenScores,
   kStamps,
   kHyper,
+  kAnyHyper,
   kIds,
   kPairs,  // ids as pairs of words only
   kOffsets,
@@ -76,6 +82,10 @@ enum class BufferRule : int32_t {
   kBagLengths,
   kMadeOffsets,
   kMalformed,
+  kPrefix,
+  kSuffix,
+  kOfSuffix,
+  kPairRows,
   kWork,
   kScratch,
   kNumBufferRules

@@ -80,11 +80,14 @@ enum PartField : int32_t {
 //   lookup  in: ids, [offsets], [weights]                          out: [rows], slots, [scale]
 //   find    in: ids, [offsets], [weights]                          out: rows, slots
 //   update  in: ids, slots, gradients, [offsets], [weights], [scale]
-//   reduce  as update
+//   update_any, reduce  as update
 //   sum_rows  as update, without ids; slots are the numbers of groups
 // route knows neither tables nor features.  in: ids   out: unique_of, first, starts
 // offsets neither; its attribute "capacity" is how many ids there are.
 //   in: lengths   out: offsets, malformed
+// Nor do pair_rows and pair_gradients, with attributes "rank" and "exact".
+//   pair_rows       in: prefix, suffix, starts, of_suffix           out: rows
+//   pair_gradients  in: prefix, suffix, starts, of_suffix, d_rows   out: d_prefix, d_suffix
 // The last operand of every call is a number that is not read (jax_dynemb/ops/_call.py); the last
 // result is scratch memory, uint8[n]; n may be 0.
 // Every table buffer of a call that changes the table is both operand and result.

@@ -9,6 +9,7 @@
 
 #include "core/group.h"
 #include "core/row.h"
+#include "cpu/gradients/any_optimizer.h"
 #include "cpu/gradients/partition_rows.h"
 #include "cpu/gradients/partitions.h"
 #include "cpu/gradients/row_gradients.h"
@@ -79,12 +80,18 @@ void prefetch_rows(TableRef const& table, PartitionRows const& rows, int64_t fir
 // How many turns before its own a row is prefetched: a miss takes longer than one turn.
 constexpr size_t kTurnsAhead = 4;
 
+struct OptimizerOfTable {
+  Optimizer const* tuned;
+  AnyOptimizer const* any;  // or null
+};
+
 // Rows are updated some at a time: what one waits for, a sum, a square root or a division, is not
 // what the next one waits for. Meanwhile the next ones are on their way to the first cache, and
 // those after them to the second.
 template <class V, class Gradients>
-void update_partition(Gradients const& gradients, TableRef const& table, Optimizer const& optimizer,
-                      int64_t first_slot, std::vector<float>& sums) {
+void update_partition(Gradients const& gradients, TableRef const& table,
+                      OptimizerOfTable const& optimizer, int64_t first_slot,
+                      std::vector<float>& sums) {
   auto const& rows = gradients.rows();
   uint64_t skipped = 0;
   auto const most = sums.size() / size_t(table.dim);
@@ -108,7 +115,9 @@ void update_partition(Gradients const& gradients, TableRef const& table, Optimiz
       updates.gradients[i] = gradients.sum_of(begin + i, sums.data() + i * size_t(table.dim));
       updates.slots[i] = first_slot + rows.slot(begin + i);
     }
-    skipped += static_cast<uint64_t>(update_rows<V>(table, optimizer, updates));
+    auto const some = optimizer.any != nullptr ? update_by_any(table, *optimizer.any, updates)
+                                               : update_rows<V>(table, *optimizer.tuned, updates);
+    skipped += static_cast<uint64_t>(some);
   }
   if (skipped > 0) fetch_add(table.counters + kNonfinite, skipped);
 }
@@ -131,15 +140,19 @@ size_t sums_of(TableRef const& table) {
   return dim * std::clamp<size_t>(kFloats / dim, 1, kRowsTogether);
 }
 
-}  // namespace
-
-void update(UpdateArgs const& args, ThreadPool const& pool) {
-  Optimizer optimizers[kMaxTables];
+void update_kinds(UpdateArgs const& args, ThreadPool const& pool, bool by_any) {
+  Optimizer tuned[kMaxTables];
+  std::vector<AnyOptimizer> any(by_any ? size_t(args.num_tables) : 0);
   for (int32_t t = 0; t < args.num_tables; ++t) {
     auto const* const stamp = args.stamps == nullptr ? nullptr : args.stamps + t;
+    auto const kind = args.optimizers[t];
     auto const count = next_step(args.tables[t], stamp);
     set_in_each_row(args.tables[t], kStep, count);
-    optimizers[t] = make_optimizer(args.optimizers[t], args.hyper + t * kNumHyperParameters, count);
+    if (by_any) {
+      any[size_t(t)] = prepare_optimizer(kind, args.hyper + t * kNumAnyHyper, count);
+    } else {
+      tuned[t] = make_optimizer(kind, args.hyper + t * kNumHyperParameters, count);
+    }
   }
   GradientTypes const types(args.tables, args.num_tables, args.features, args.num_features);
   Gradients const gradients{args.tables, 0,   args.num_tables, types.features(), args.num_features,
@@ -148,15 +161,22 @@ void update(UpdateArgs const& args, ThreadPool const& pool) {
       gradients, pool, [&](auto const& partitions, int64_t partition, auto const& rows) {
         auto const t = partitions.table_of(partition);
         auto const& table = args.tables[t];
+        OptimizerOfTable const optimizer{tuned + t, by_any ? &any[size_t(t)] : nullptr};
         std::vector<float> sums(sums_of(table));
         auto const first_slot = partitions.first_slot(partition);
         with_value_type(table.value_type, [&](auto stored) {
           with_gradients(types, t, rows, table.dim, [&](auto const& gradients) {
-            update_partition<decltype(stored)>(gradients, table, optimizers[t], first_slot, sums);
+            update_partition<decltype(stored)>(gradients, table, optimizer, first_slot, sums);
           });
         });
       });
 }
+
+}  // namespace
+
+void update(UpdateArgs const& args, ThreadPool const& pool) { update_kinds(args, pool, false); }
+
+void update_any(UpdateArgs const& args, ThreadPool const& pool) { update_kinds(args, pool, true); }
 
 void reduce(ReduceArgs const& args, ThreadPool const& pool) {
   std::vector<int64_t> first_of_table(size_t(args.num_tables), 0);

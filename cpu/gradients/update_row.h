@@ -77,8 +77,6 @@ void update_row(TableRef const& table, Optimizer const& optimizer, int64_t slot,
       }
       return;
     }
-    case OptimizerKind::kRowwiseAdagrad:
-      return;  // see update_rows
     case OptimizerKind::kAdam: {
       auto* const mu = state_at(table, 0, slot);
       auto* const nu = state_at(table, 1, slot);
@@ -88,6 +86,8 @@ void update_row(TableRef const& table, Optimizer const& optimizer, int64_t slot,
       }
       return;
     }
+    default:
+      return;  // kRowwiseAdagrad: see update_rows; others: any_optimizer.h
   }
 }
 

@@ -98,6 +98,7 @@ __global__ void __launch_bounds__(kThreads) clear_kernel(ClearCall const call) {
   auto const step = int64_t{gridDim.x} * kThreads;
   auto const first = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   for (auto i = first; i < target.capacity; i += step) target.unique_slots[i] = -1;
+  if (target.leaves_unused != 0) return;
   auto const values = target.capacity * call.tables[blockIdx.y].dim;
   for (auto i = first; i < values; i += step) static_cast<float*>(target.rows)[i] = 0.0f;
 }

@@ -180,6 +180,8 @@ struct UpdateRows {
         store_state(format, row, column, 1, t);
         break;
       }
+      default:
+        break;  // see any_rows.cuh
     }
     store_quad(format, row.values, column, row.dim, w);
   }

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from jax_dynemb.commands._open import add_verify, open_tables
-from jax_dynemb.commands._parquet import write_parquet
-from jax_dynemb.export._dynamicemb import write_dynamicemb
-from jax_dynemb.export._safetensors import write_safetensors
-from jax_dynemb.stored import OPTIMIZERS, StoredTable
+from jax_dynemb.files.dynamicemb import OPTIMIZERS, write_dynamicemb
+from jax_dynemb.files.parquet import write_parquet
+from jax_dynemb.files.safetensors import write_safetensors
+from jax_dynemb.rows import StoredTable
 
 Writer = Callable[[Path, Mapping[str, StoredTable]], object]
 

@@ -18,7 +18,7 @@ from rich.table import Table
 from jax_dynemb import _ffi
 from jax_dynemb.commands._open import add_verify, open_tables
 from jax_dynemb.engines.shard import PACKED
-from jax_dynemb.stored import Schema, StoredTable
+from jax_dynemb.rows import Schema, StoredTable
 
 _BINS = 8
 _BAR = 24  # characters

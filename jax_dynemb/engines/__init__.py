@@ -9,3 +9,4 @@ mesh. ``shard``: what one device does with its own arrays, which both build on.
 from jax_dynemb.engines._catalog import Catalog as Catalog
 from jax_dynemb.engines._engine import Engine as Engine
 from jax_dynemb.engines._engine import States as States
+from jax_dynemb.engines._routed import Routed as Routed

@@ -14,7 +14,8 @@ from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.ops import TableState
 
 if TYPE_CHECKING:
-    from jax_dynemb.engines.shard import Exported, NewRows, Query, RowGradients
+    from jax_dynemb.engines.shard import NewRows, Query, RowGradients
+    from jax_dynemb.rows import Exported
 
 States = dict[str, TableState]
 
@@ -92,14 +93,23 @@ class Engine(Protocol):
 
     # ---- a step ------------------------------------------------------------------
 
+    def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
+        """Sends ids to the devices that own them; returns None where none travel."""
+        ...
+
     def lookup(
         self,
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
+        sent: Any = None,
     ) -> tuple[dict[str, jax.Array], Any, States]:
-        """Returns rows, inserts unseen ids; ``scores`` has one number per table."""
+        """Returns rows, inserts unseen ids.
+
+        ``scores`` has one number per table; ``sent`` is what ``route`` returned for
+        this batch, if it was called.
+        """
         ...
 
     def find(

@@ -64,7 +64,7 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "evicts": int(table.evicts),
         "initializer": _initializer_code(table.initializer),
         "eval_initializer": _initializer_code(table.eval_initializer),
-        "optimizer": 0 if kind is None else _ffi.code("optimizers", kind),
+        "optimizer": 0 if kind in (None, "none") else _ffi.code("optimizers", kind),
         "first_bucket": 0 if table.block is None else table.block.first_bucket,
         "local_buckets": table.local_buckets,
         "first_row": 0 if table.block is None else table.block.first_row,

@@ -138,7 +138,7 @@ def check_residual(residual: FeatureResidual) -> None:
 
 
 def join_gradient(
-    residual: FeatureResidual, gradient: Any, dim: int
+    residual: FeatureResidual, gradient: Any, dim: int, limit: float | None = None
 ) -> FeatureGradient:
     """Puts residual and gradient together; both may be stacked by ``lax.scan``.
 
@@ -146,6 +146,7 @@ def join_gradient(
       residual: of one lookup, or of several with the same leading axes.
       gradient: [*stacked, *rows_shape, dim].
       dim: of the table.
+      limit: the largest magnitude of a number of the gradient, if there is one.
 
     Raises:
       ValueError: the gradient has another shape than the rows, or the residual is not
@@ -164,6 +165,8 @@ def join_gradient(
         )
     if gradient.dtype not in (jnp.float32, jnp.bfloat16, jnp.float16):
         gradient = gradient.astype(jnp.float32)
+    if limit is not None:
+        gradient = jnp.clip(gradient, -limit, limit)
     batches = math.prod(stacked)
     gradient = gradient.reshape(batches, layout.num_bags, dim)
     scale, offsets = residual.scale, residual.offsets

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call
@@ -79,7 +80,9 @@ def update(
       tables: those that the features belong to, all with fused optimizers.
       states: by name, see ``TableSpec.state_name``.
       features: gradients and where they belong.
-      hyper: float32[tables, 5], in the order of ``constants()["hyper_parameters"]``.
+      hyper: float32[tables, 5], in the order of ``constants()["hyper_parameters"]``;
+        or float32[tables, any_hyper] for the loop of all optimizers: ``row_hyper``,
+        then those of each table's own kind.
       stamps: of the lookup; None if the slots were found in these very states.
 
     Returns:
@@ -101,7 +104,9 @@ def _update(
     hyper: jax.Array,
     stamps: StampsOf | None,
 ) -> dict[str, TableState]:
-    call = _start("update", tables, features, stamped=np.int64(stamps is not None))
+    tuned = hyper.shape[1] == len(_ffi.constants()["hyper_parameters"])
+    op = "update" if tuned else "update_any"
+    call = _start(op, tables, features, stamped=np.int64(stamps is not None))
     call.operand(hyper)
     call.operand(_stamps_of(tables, stamps))
     call.update_tables(states)

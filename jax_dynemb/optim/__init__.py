@@ -3,9 +3,25 @@
 """Optimizers of tables: fused ones, the optax bridge, clipping by the global norm."""
 
 from jax_dynemb.optim._base import StateSpec as StateSpec
+from jax_dynemb.optim._catalog import adagrad as adagrad
+from jax_dynemb.optim._catalog import adam as adam
+from jax_dynemb.optim._catalog import ftrl as ftrl
+from jax_dynemb.optim._catalog import lamb as lamb
+from jax_dynemb.optim._catalog import lars as lars
+from jax_dynemb.optim._catalog import lion as lion
+from jax_dynemb.optim._catalog import momentum as momentum
+from jax_dynemb.optim._catalog import none as none
+from jax_dynemb.optim._catalog import partial_rowwise_adam as partial_rowwise_adam
+from jax_dynemb.optim._catalog import partial_rowwise_lamb as partial_rowwise_lamb
+from jax_dynemb.optim._catalog import rmsprop as rmsprop
+from jax_dynemb.optim._catalog import rowwise_adagrad as rowwise_adagrad
+from jax_dynemb.optim._catalog import rowwise_rmsprop as rowwise_rmsprop
+from jax_dynemb.optim._catalog import sgd as sgd
 from jax_dynemb.optim._clip import clip_by_global_norm as clip_by_global_norm
-from jax_dynemb.optim._fused import adagrad as adagrad
-from jax_dynemb.optim._fused import adam as adam
-from jax_dynemb.optim._fused import rowwise_adagrad as rowwise_adagrad
-from jax_dynemb.optim._fused import sgd as sgd
 from jax_dynemb.optim._optax import OptaxOptimizer as OptaxOptimizer
+from jax_dynemb.optim._refused import refusal as _refusal
+
+
+def __getattr__(name: str) -> object:
+    """Says what to use instead of an optimizer that tables do not have."""
+    raise AttributeError(_refusal(name))

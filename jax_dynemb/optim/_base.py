@@ -23,6 +23,29 @@ class StateSpec:
     initial: float
 
 
+@dataclasses.dataclass(frozen=True)
+class NoUpdate:
+    """No optimizer: an update leaves the table as it is.
+
+    Attributes:
+      kind: "none".
+      learning_rate: of no meaning.
+    """
+
+    kind: str = dataclasses.field(default="none", init=False)
+    learning_rate: float = dataclasses.field(default=0.0, init=False)
+
+    def states(self, dim: int) -> dict[str, StateSpec]:
+        """Returns no states."""
+        del dim
+        return {}
+
+    def hyper_parameters(self, count: jax.Array) -> dict[str, Any]:
+        """Returns no numbers."""
+        del count
+        return {}
+
+
 @runtime_checkable
 class TableOptimizer(Protocol):
     """Every optimizer of a table says what it keeps for a row."""

@@ -11,13 +11,26 @@ import jax
 import numpy as np
 import optax
 
+from jax_dynemb.optim._functor import Functor
 from jax_dynemb.optim._row_local import optax_rules, probe, same, updates_of
 
 _COLUMNS = 16
+_ROW_SUMS = (
+    "rowwise_adagrad",
+    "partial_rowwise_adam",
+    "lamb",
+    "partial_rowwise_lamb",
+    "lars",
+    "rowwise_rmsprop",
+)
+
+
+def _sums_rows(optimizer: Functor) -> bool:
+    return optimizer.kind in _ROW_SUMS or optimizer.clip_row_norm > 0
 
 
 def check_columns(table: str, optimizer: Any) -> None:
-    """Refuses an optax transformation that mixes the columns of a row.
+    """Refuses an optimizer that mixes the columns of a row, but for row-wise Adagrad.
 
     Args:
       table: its name.
@@ -26,6 +39,14 @@ def check_columns(table: str, optimizer: Any) -> None:
     Raises:
       ValueError: an entry of an update changes with other columns of the row.
     """
+    if isinstance(optimizer, Functor) and _sums_rows(optimizer):
+        raise ValueError(
+            f"Table '{table}' is column-wise, so no device has a whole row, but "
+            f"jde.optim.{optimizer.kind} as it is set sums over all columns of a row. "
+            "Use an element-wise optimizer (jde.optim.adam, momentum, lion, ftrl), "
+            "jde.optim.rowwise_adagrad without decay and max_norm, or "
+            "sharding='row_wise'."
+        )
     tx = getattr(optimizer, "tx", None)
     if tx is not None and not _is_column_local(tx):
         raise ValueError(

@@ -10,16 +10,13 @@ Hyper-parameters reach the kernel as operands, so a schedule does not recompile.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
 from jax.core import Tracer
 
 from jax_dynemb.optim._base import StateSpec
-from jax_dynemb.optim._numbers import check_number, known_number
-
-LearningRate = float | Callable[[Any], Any]
+from jax_dynemb.optim._numbers import LearningRate, check_number, known_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,61 +111,3 @@ _NOT_OPTAX = (
 
 def _is_schedule(rate: Any) -> bool:
     return callable(rate) and not isinstance(rate, (type, Fused))
-
-
-def sgd(learning_rate: LearningRate) -> Fused:
-    """``row -= learning_rate * g``; no state."""
-    return Fused("sgd", learning_rate)
-
-
-def adagrad(
-    learning_rate: LearningRate,
-    eps: float = 1e-8,
-    initial_accumulator_value: float = 0.0,
-) -> Fused:
-    """Adagrad (Duchi et al., 2011) with FBGEMM's place for eps.
-
-    ``s += g * g; row -= learning_rate * g / (sqrt(s) + eps)``; state
-    ``sum_of_squares``, float32[dim] a row.
-    """
-    return Fused(
-        "adagrad",
-        learning_rate,
-        eps=eps,
-        initial_accumulator_value=initial_accumulator_value,
-    )
-
-
-def rowwise_adagrad(
-    learning_rate: LearningRate,
-    eps: float = 1e-8,
-    initial_accumulator_value: float = 0.0,
-) -> Fused:
-    """Adagrad with one accumulator a row (FBGEMM's exact_rowwise_adagrad).
-
-    ``s += mean(g * g); row -= learning_rate / (sqrt(s) + eps) * g``; state
-    ``sum_of_squares``, one float32 a row.
-    """
-    return Fused(
-        "rowwise_adagrad",
-        learning_rate,
-        eps=eps,
-        initial_accumulator_value=initial_accumulator_value,
-    )
-
-
-def adam(
-    learning_rate: LearningRate,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    weight_decay: float = 0.0,
-) -> Fused:
-    """Adam (Kingma and Ba, 2015), with decoupled weight decay if given (AdamW).
-
-    Only touched rows move (lazy Adam); bias correction counts the table's updates.
-    States ``mu`` and ``nu``, float32[dim] each a row.
-    """
-    return Fused(
-        "adam", learning_rate, eps=eps, b1=b1, b2=b2, weight_decay=weight_decay
-    )

@@ -6,14 +6,31 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 from jax.core import Tracer
 
-_AT_LEAST_ZERO = ("learning_rate", "eps", "weight_decay", "initial_accumulator_value")
-_DECAYS = ("b1", "b2")
+LearningRate = float | Callable[[Any], Any]
+
+_AT_LEAST_ZERO = (
+    "learning_rate",
+    "eps",
+    "weight_decay",
+    "initial_accumulator_value",
+    "l1",
+    "l2",
+    "l2_shrinkage",
+    "beta",
+    "max_norm",
+    "eta",
+    "clip_row_value",
+    "clip_row_norm",
+)
+_AT_MOST_ZERO = ("lr_power",)
+_DECAYS = ("b1", "b2", "momentum", "decay")
 
 
 def known_number(x: Any) -> float | None:
@@ -48,6 +65,8 @@ def check_number(owner: str, field: str, x: Any) -> None:
         raise ValueError(f"{owner}: {field} must be finite, not {number}")
     if field in _AT_LEAST_ZERO and number < 0:
         raise ValueError(f"{owner}: {field} must not be negative, but is {number}")
+    if field in _AT_MOST_ZERO and number > 0:
+        raise ValueError(f"{owner}: {field} must not be positive, but is {number}")
     if field in _DECAYS and not 0 <= number < 1:
         raise ValueError(f"{owner}: {field} must lie in [0, 1), but is {number}")
 

@@ -17,7 +17,7 @@ from ._bags import (
     pool,
     position_factors,
 )
-from ._optimizers import updated_row
+from ._optimizers import SUMS_SQUARES, updated_row
 from ._table import PADDING, RESERVED, ReferenceTable, Row
 
 Arrays = Mapping[str, Any]
@@ -114,6 +114,8 @@ class ReferenceTables:
             residual, d_rows = [residual], [d_rows]
         for name, features in self._by_table(residual[0]).items():
             table = self.tables[name]
+            if not table.config.trainable or table.config.optimizer.kind == "none":
+                continue
             sums: dict[int, np.ndarray] = {}
             for one, d_one in zip(residual, d_rows, strict=True):
                 for feature in features:
@@ -127,6 +129,7 @@ class ReferenceTables:
             pooling = self._config(feature).pooling
             d = np.asarray(d_rows[feature], np.float64)
             d = d.reshape(r.bags.num_bags, r.values.shape[-1])
+            d = _limited(self._config(feature), d)
             d = d * bag_scales(r.bags, pooling)[:, None]
             inner = np.sum(of_each_id(r.bags, d) * r.values.astype(np.float64), axis=-1)
             out[feature] = inner.reshape(r.bags.input_shape)
@@ -256,12 +259,13 @@ class ReferenceTables:
 
 def hyper_parameters(optimizer: Any, count: int) -> dict[str, float]:
     """Evaluates the numbers of an optimizer; schedules take the updates so far."""
-    hyper = {}
-    for name in ("learning_rate", "eps", "b1", "b2", "weight_decay"):
-        number: Any = getattr(optimizer, name)
-        constant = isinstance(number, (int, float))
-        hyper[name] = float(number if constant else number(count))
-    return hyper
+    rate: Any = optimizer.learning_rate
+    others = getattr(optimizer, "numbers", None)  # of the tuned ones: attributes
+    if others is None:
+        names = ("eps", "b1", "b2", "weight_decay")
+        others = [(name, getattr(optimizer, name)) for name in names]
+    rate = rate if isinstance(rate, (int, float)) else rate(count)
+    return {"learning_rate": float(rate)} | {n: float(x) for n, x in others}
 
 
 def _is_finite_row(values: Any, states: Arrays, i: int) -> bool:
@@ -272,7 +276,7 @@ def _is_finite_row(values: Any, states: Arrays, i: int) -> bool:
 def _is_usable(table: ReferenceTable, g: np.ndarray) -> bool:
     """Tell whether a summed gradient is finite, and its squares where they count."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if table.config.optimizer.kind == "rowwise_adagrad":
+        if table.config.optimizer.kind in SUMS_SQUARES:
             return bool(np.isfinite(np.sum(g.astype(np.float32) ** 2)))
         return bool(np.isfinite(g.astype(np.float32)).all())
 
@@ -300,12 +304,18 @@ def _output(config: Any, bags: Bags, values: np.ndarray, weights: Any) -> np.nda
     return pool(bags, values, weights, config.pooling).astype(config.dtype)
 
 
+def _limited(config: Any, d_out: np.ndarray) -> np.ndarray:
+    limit = config.max_gradient
+    return d_out if limit is None else np.clip(d_out, -limit, limit)
+
+
 def _add_gradients(
     table: ReferenceTable, residual: ReferenceResidual, d_out: Any, sums: dict
 ) -> None:
     """Adds each position's gradient to the sum of its row, if that still lives."""
     bags = residual.bags
     d_out = np.asarray(d_out, np.float64).reshape(bags.num_bags, table.config.dim)
+    d_out = _limited(table.config, d_out)
     factors = position_factors(bags, residual.weights, table.config.pooling)
     distinct, inverse, occurrences = np.unique(
         bags.keys, return_inverse=True, return_counts=True

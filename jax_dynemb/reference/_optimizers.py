@@ -2,16 +2,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """One update of one table's touched rows, in float64 on float32 storage.
 
-The formulas are FBGEMM's: epsilon stands outside the square root, and Adam's
-weight decay is decoupled and multiplied by the learning rate.
+The formulas are FBGEMM's where it has the optimizer: epsilon stands outside the square
+root, and Adam's weight decay is decoupled and multiplied by the learning rate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 State = dict[str, np.ndarray]
+Hyper = Mapping[str, float]
+Step = tuple[np.ndarray, State]
+
+# These sum the squares of a row's gradient, which must not overflow.
+SUMS_SQUARES = (
+    "rowwise_adagrad",
+    "partial_rowwise_adam",
+    "partial_rowwise_lamb",
+    "rowwise_rmsprop",
+    "lars",
+)
+# By optimizer: the states with a number for each column, then those of one number.
+_STATES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "none": ((), ()),
+    "sgd": ((), ()),
+    "momentum": (("trace",), ()),
+    "adagrad": (("sum_of_squares",), ()),
+    "rowwise_adagrad": ((), ("sum_of_squares",)),
+    "adam": (("mu", "nu"), ()),
+    "row_counted_adam": (("mu", "nu"), ("count",)),
+    "partial_rowwise_adam": (("mu",), ("nu",)),
+    "lamb": (("mu", "nu"), ()),
+    "partial_rowwise_lamb": (("mu",), ("nu",)),
+    "lars": (("trace",), ()),
+    "lion": (("mu",), ()),
+    "rmsprop": (("nu",), ()),
+    "rowwise_rmsprop": ((), ("nu",)),
+    "ftrl": (("z", "n"), ()),
+}
 
 
 def initial_state(optimizer: Any, dim: int) -> State:
@@ -20,21 +49,18 @@ def initial_state(optimizer: Any, dim: int) -> State:
     Returns:
         Per name float32[dim], or float32[] where a row has one number.
     """
+    if optimizer.kind not in _STATES:
+        raise ValueError(f"no reference for the optimizer {optimizer.kind!r}")
+    wide, single = _STATES[optimizer.kind]
+    shapes = {name: (dim,) for name in wide} | {name: () for name in single}
+    first = dict(getattr(optimizer, "initial", ()))
     fresh = getattr(optimizer, "initial_accumulator_value", 0.0)
-    match optimizer.kind:
-        case "sgd":
-            return {}
-        case "adagrad":
-            return {"sum_of_squares": np.full(dim, fresh, np.float32)}
-        case "rowwise_adagrad":
-            return {"sum_of_squares": np.full((), fresh, np.float32)}
-        case "adam":
-            return {"mu": np.zeros(dim, np.float32), "nu": np.zeros(dim, np.float32)}
-    raise ValueError(f"no reference for the optimizer {optimizer.kind!r}")
+    first = {"sum_of_squares": fresh} | first
+    return {n: np.full(s, first.get(n, 0.0), np.float32) for n, s in shapes.items()}
 
 
 def updated_row(
-    kind: str, hyper: Mapping[str, float], step: int, row: Any, g: np.ndarray
+    kind: str, hyper: Hyper, step: int, row: Any, g: np.ndarray
 ) -> tuple[np.ndarray, State]:
     """Applies the sum of a row's gradients once.
 
@@ -52,34 +78,169 @@ def updated_row(
     h = {name: float(np.float32(value)) for name, value in hyper.items()}
     w = row.values.astype(np.float64)
     state = {name: x.astype(np.float64) for name, x in row.state.items()}
-    lr = h["learning_rate"]
-    match kind:
-        case "sgd":
-            return w - lr * g, {}
-        case "adagrad":
-            total = state["sum_of_squares"] + g * g
-            direction = _ratio(g, np.sqrt(total) + h["eps"])
-            return w - lr * direction, {"sum_of_squares": total}
-        case "rowwise_adagrad":
-            total = state["sum_of_squares"] + np.mean(g * g)
-            direction = _ratio(g, np.sqrt(total) + h["eps"])
-            return w - lr * direction, {"sum_of_squares": total}
-        case "adam":
-            return _adam(h, step, w, state, g)
-    raise ValueError(f"no reference for the optimizer {kind!r}")
+    return _FORMULAS[kind](h, step, w, state, _clipped(h, np.asarray(g, np.float64)))
 
 
-def _adam(
-    h: dict[str, float], step: int, w: np.ndarray, state: State, g: np.ndarray
-) -> tuple[np.ndarray, State]:
-    mu = h["b1"] * state["mu"] + (1 - h["b1"]) * g
-    nu = h["b2"] * state["nu"] + (1 - h["b2"]) * g * g
-    mu_hat = mu / (1 - h["b1"] ** step)
-    nu_hat = nu / (1 - h["b2"] ** step)
-    direction = _ratio(mu_hat, np.sqrt(nu_hat) + h["eps"]) + h["weight_decay"] * w
-    return w - h["learning_rate"] * direction, {"mu": mu, "nu": nu}
+def _clipped(h: Hyper, g: np.ndarray) -> np.ndarray:
+    value, norm = h.get("clip_row_value", 0.0), h.get("clip_row_norm", 0.0)
+    g = np.clip(g, -value, value) if value > 0 else g
+    length = np.linalg.norm(g)
+    return g * (norm / length) if 0 < norm < length else g
 
 
-def _ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _sgd(h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray) -> Step:
+    return w - h["learning_rate"] * g, {}
+
+
+def _momentum(h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray) -> Step:
+    trace = h["momentum"] * s["trace"] + g
+    direction = g + h["momentum"] * trace if h["nesterov"] else trace
+    return w - h["learning_rate"] * direction, {"trace": trace}
+
+
+def _adagrad(h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray) -> Step:
+    total = s["sum_of_squares"] + g * g
+    direction = _ratio(g, np.sqrt(total) + h["eps"])
+    return w - h["learning_rate"] * direction, {"sum_of_squares": total}
+
+
+def _rowwise_adagrad(
+    h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray
+) -> Step:
+    l2 = h.get("l2", 0.0)
+    total = s["sum_of_squares"] + np.mean((g + l2 * w) ** 2)
+    root = np.sqrt(total) + h["eps"]
+    # once divided: a zero gradient on zero sums moves nothing
+    shrunk = w - h["learning_rate"] * (_ratio(l2 * w, root) + h["weight_decay"] * w)
+    new = shrunk - h["learning_rate"] * _ratio(g, root)
+    most, norm = h.get("max_norm", 0.0), np.linalg.norm(new)
+    if 0 < most < norm:
+        new = new * (most / norm)
+    return new, {"sum_of_squares": total}
+
+
+def _adam_step(
+    h: Hyper, count: float, w: np.ndarray, mu: Any, nu: Any, corrects: bool
+) -> np.ndarray:
+    """The direction of Adam: corrected moments, their quotient, decay."""
+    if corrects:
+        mu = mu / (1 - h["b1"] ** count)
+        nu = nu / (1 - h["b2"] ** count)
+    return _ratio(mu, np.sqrt(nu) + h["eps"]) + h["weight_decay"] * w
+
+
+def _moments(h: Hyper, s: State, g: np.ndarray, squares: Any) -> State:
+    mu = h["b1"] * s["mu"] + (1 - h["b1"]) * g
+    return {"mu": mu, "nu": h["b2"] * s["nu"] + (1 - h["b2"]) * squares}
+
+
+def _adam(h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray) -> Step:
+    new = _moments(h, s, g, g * g)
+    corrects = bool(h.get("corrects", 1.0))
+    return w - h["learning_rate"] * _adam_step(
+        h, step, w, **new, corrects=corrects
+    ), new
+
+
+def _row_counted_adam(
+    h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray
+) -> Step:
+    new, count = _moments(h, s, g, g * g), s["count"] + 1
+    direction = _adam_step(h, float(count), w, **new, corrects=True)
+    return w - h["learning_rate"] * direction, new | {"count": count}
+
+
+def _partial_rowwise_adam(
+    h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray
+) -> Step:
+    new = _moments(h, s, g, np.mean(g * g))
+    direction = _adam_step(h, step, w, **new, corrects=bool(h["corrects"]))
+    return w - h["learning_rate"] * direction, new
+
+
+def _trusted(h: Hyper, w: np.ndarray, r: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(w), np.linalg.norm(r)
+    ratio = norms[0] / norms[1] if min(norms) > 0 else 1.0
+    return w - h["learning_rate"] * ratio * r
+
+
+def _lamb(h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray) -> Step:
+    new = _moments(h, s, g, g * g)
+    r = _adam_step(h, step, w, **new, corrects=bool(h["corrects"]))
+    return _trusted(h, w, r), new
+
+
+def _partial_rowwise_lamb(
+    h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray
+) -> Step:
+    new = _moments(h, s, g, np.mean(g * g))
+    r = _adam_step(h, step, w, **new, corrects=bool(h["corrects"]))
+    return _trusted(h, w, r), new
+
+
+def _lars(h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray) -> Step:
+    length, decay = np.linalg.norm(w), h["weight_decay"]
+    below = np.linalg.norm(g) + decay * length
+    ratio = (length / below if length > 0 else 1.0) if below > 0 else 0.0
+    rate = h["learning_rate"] * h["eta"] * ratio
+    trace = h["momentum"] * s["trace"] + rate * (g + decay * w)
+    return w - trace, {"trace": trace}
+
+
+def _lion(h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray) -> Step:
+    sign = np.sign(h["b1"] * s["mu"] + (1 - h["b1"]) * g)
+    mu = h["b2"] * s["mu"] + (1 - h["b2"]) * g
+    return w - h["learning_rate"] * (sign + h["weight_decay"] * w), {"mu": mu}
+
+
+def _rmsprop(h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray) -> Step:
+    nu = h["decay"] * s["nu"] + (1 - h["decay"]) * g * g
+    inside, outside = (h["eps"], 0.0) if h["eps_in_sqrt"] else (0.0, h["eps"])
+    root = np.sqrt(nu + inside) + outside
+    return w - h["learning_rate"] * _ratio(g, root), {"nu": nu}
+
+
+def _rowwise_rmsprop(
+    h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray
+) -> Step:
+    nu = h["decay"] * s["nu"] + (1 - h["decay"]) * np.mean(g * g)
+    return w - h["learning_rate"] * _ratio(g, np.sqrt(nu) + h["eps"]), {"nu": nu}
+
+
+def _ftrl(h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray) -> Step:
+    rate, p = h["learning_rate"], -h["lr_power"]
+    if rate == 0:
+        return w, s
+    z, before = s["z"], s["n"] ** p
+    if h["consistent"]:
+        fresh = (z == 0) & (s["n"] == h["initial_accumulator_value"])
+        z = np.where(fresh, -w * (h["beta"] + before) / rate, z)
+    n = s["n"] + g * g
+    after = n**p
+    z = z + g + 2 * h["l2_shrinkage"] * w - (after - before) / rate * w
+    slope = (h["beta"] + after) / rate + h["l2"]
+    new = -_ratio(z - np.sign(z) * h["l1"], slope)
+    return np.where(np.abs(z) <= h["l1"], 0.0, new), {"z": z, "n": n}
+
+
+def _ratio(a: np.ndarray, b: Any) -> np.ndarray:
     """A / b, and 0 / 0 is 0: with eps=0 a zero gradient moves nothing."""
     return np.divide(a, b, out=np.zeros_like(a), where=(a != 0) | (b != 0))
+
+
+_FORMULAS: dict[str, Callable[..., Step]] = {
+    "sgd": _sgd,
+    "momentum": _momentum,
+    "adagrad": _adagrad,
+    "rowwise_adagrad": _rowwise_adagrad,
+    "adam": _adam,
+    "row_counted_adam": _row_counted_adam,
+    "partial_rowwise_adam": _partial_rowwise_adam,
+    "lamb": _lamb,
+    "partial_rowwise_lamb": _partial_rowwise_lamb,
+    "lars": _lars,
+    "lion": _lion,
+    "rmsprop": _rmsprop,
+    "rowwise_rmsprop": _rowwise_rmsprop,
+    "ftrl": _ftrl,
+}

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables: the functional core that users and the Flax layer stand on."""
 
-from jax_dynemb.engines.shard import Exported as Exported
 from jax_dynemb.engines.shard import RowGradients as RowGradients
+from jax_dynemb.rows import Exported as Exported
 from jax_dynemb.table._chunks import insert_chunks as insert_chunks
 from jax_dynemb.table._given import by_feature as by_feature
 from jax_dynemb.table._given import configs_of as configs_of

@@ -13,8 +13,9 @@ import numpy as np
 
 from jax_dynemb import _ids
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines.shard import Exported, joined, part, words_of
+from jax_dynemb.engines.shard import words_of
 from jax_dynemb.ops import TableState
+from jax_dynemb.rows import Exported, joined, part
 
 if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables

@@ -17,7 +17,7 @@ from jax.core import Tracer
 
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import ScoreStrategy, TableConfig
-from jax_dynemb.engines import Catalog, Engine
+from jax_dynemb.engines import Catalog, Engine, Routed
 from jax_dynemb.engines.mesh import Plan
 from jax_dynemb.engines.shard import customized
 from jax_dynemb.jagged import Jagged
@@ -116,12 +116,14 @@ def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
 
     Args:
       tables: the collection.
-      ids: by feature.
+      ids: by feature; or what says them with ``jagged_by_feature()``.
 
     Raises:
       TypeError: something else than a dict of ids.
       ValueError: unknown features, or none at all.
     """
+    if hasattr(ids, "jagged_by_feature"):
+        ids = ids.jagged_by_feature()
     _check_mapping(ids, "ids", "feature", tables.features)
     for feature in ids:
         tables.config_of(feature)
@@ -252,6 +254,24 @@ def weights_of(
                 "not pool. Set pooling='sum' or 'mean', or multiply the rows."
             )
     return weights
+
+
+def check_routed(engine: Engine, routed: Routed, weights: Any) -> None:
+    """Refuses a batch that other tables have routed.
+
+    Raises:
+      ValueError: it was, or weights come a second time.
+    """
+    if routed.engine != engine:
+        raise ValueError(
+            "lookup: this batch was routed by other tables, perhaps before they grew. "
+            "Route it again: coll.lookup(state, coll.route(ids))."
+        )
+    if weights is not None:
+        raise ValueError(
+            "lookup: a routed batch has its weights inside; give them to "
+            "coll.route(ids, weights)."
+        )
 
 
 def scores_of(

@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 
-from jax_dynemb.engines import Engine, States
+from jax_dynemb.engines import Engine, Routed, States
 from jax_dynemb.engines.mesh import ShardedResidual
 from jax_dynemb.engines.shard import NewRows, RowGradients
 from jax_dynemb.ops import Residual
@@ -60,7 +61,7 @@ class Operations:
     def lookup(
         self,
         state: States,
-        ids: Mapping[str, Any],
+        ids: Mapping[str, Any] | Routed,
         weights: Mapping[str, Any] | None = None,
         scores: Mapping[str, Any] | None = None,
     ) -> tuple[dict[str, jax.Array], Residual | ShardedResidual, States]:
@@ -69,7 +70,8 @@ class Operations:
         Args:
           state: the tables.
           ids: by feature: uint32[..., 2] from ``jde.ids``, a 64-bit jax Array, or a
-            ``Jagged``. -1 is padding: a zero row, no insert, no gradient.
+            ``Jagged``. -1 is padding: a zero row, no insert, no gradient. Or what
+            ``route`` returned for such a batch.
           weights: by feature, float[...] in the shape of the ids: factors of the
             rows of a pooled feature.
           scores: by table, a whole number from 0 to 2**31 - 1: what a CUSTOMIZED table
@@ -85,15 +87,57 @@ class Operations:
 
         Raises:
           TypeError: 32-bit ids for a table with 64-bit keys, or not a dict of ids.
-          ValueError: unknown feature or table, a shape does not fit, or a score is
-            out of range.
+          ValueError: unknown feature or table, a shape does not fit, a score is out of
+            range, or the batch was routed by other tables.
           NotImplementedError: under ``jax.vmap``.
         """
         _given.check_states(self.engine, state, "lookup")
+        if not isinstance(ids, Routed):
+            ids = self._given_batch(ids, weights)
+        else:
+            _given.check_routed(self.engine, ids, weights)
+        numbers = _given.scores_of(self.engine.catalog, scores)
+        return self.engine.lookup(state, ids.ids, ids.weights, numbers, ids.sent)
+
+    def route(
+        self, ids: Mapping[str, Any], weights: Mapping[str, Any] | None = None
+    ) -> Routed:
+        """Sends the ids of a batch to the devices that own them, ahead of its lookup.
+
+        It reads no table. So one jitted step can look up the batch that was routed
+        before, and route the next one. XLA may overlap that exchange with the compute
+        of the step. ``lookup`` of the result returns what a lookup of the ids would,
+        bit for bit. Rows, sums and gradients travel in the step as always.
+
+        Only ids of row-wise and table-wise tables travel ahead. Elsewhere, and on one
+        device, the result just holds the batch.
+
+        Args:
+          ids: as for ``lookup``.
+          weights: as for ``lookup``.
+
+        Returns:
+          A pytree for ``lookup``, with the same tables.
+
+        Raises:
+          TypeError: as ``lookup``.
+          ValueError: as ``lookup``.
+
+        Example:
+          >>> def step(state, routed, next_ids):
+          ...     rows, residual, state = coll.lookup(state, routed)
+          ...     state = coll.apply_gradients(state, residual, loss_grad(rows))
+          ...     return state, coll.route(next_ids)
+        """
+        batch = self._given_batch(ids, weights)
+        sent = self.engine.route(batch.ids, batch.weights)
+        return dataclasses.replace(batch, sent=sent)
+
+    def _given_batch(self, ids: Any, weights: Any) -> Routed:
+        """Returns a checked batch of which nothing was sent."""
         ids = _given.by_feature(self.engine.catalog, ids)
         weights = _given.weights_of(self.engine.catalog, ids, weights)
-        numbers = _given.scores_of(self.engine.catalog, scores)
-        return self.engine.lookup(state, ids, weights, numbers)
+        return Routed(ids, weights, None, self.engine)
 
     def find(
         self,
@@ -141,8 +185,9 @@ class Operations:
           d_rows: gradients of the looked-up rows, in the same structure.
           learning_rate: instead of the optimizers' own, a float or float32 scalar for
             all tables, or a dict by table. Fused optimizers only.
-          hyper: any hyper-parameters by table and name (learning_rate, eps, b1, b2,
-            weight_decay), floats or traced scalars. Fused optimizers only.
+          hyper: any hyper-parameters by table and name, floats or traced scalars. The
+            names are the attributes of the optimizer (learning_rate, eps, b1, l2,
+            ...). Fused optimizers only.
 
         Returns:
           The new state.

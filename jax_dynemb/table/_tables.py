@@ -26,9 +26,10 @@ from jax_dynemb.engines.mesh import (
     make_plan,
 )
 from jax_dynemb.engines.mixed import MixedEngine, by_kind, with_residuals
-from jax_dynemb.engines.shard import Exported, Query, larger
+from jax_dynemb.engines.shard import Query, larger
 from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.ops import TableState
+from jax_dynemb.rows import Exported
 from jax_dynemb.table import _chunks, _given
 from jax_dynemb.table._operations import Operations
 from jax_dynemb.tt import TTConfig

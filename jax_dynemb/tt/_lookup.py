@@ -15,7 +15,7 @@ import optax
 from jax_dynemb._seed import seed_words, table_seed
 from jax_dynemb.ops import FeatureInput, FeatureLayout, prepare
 from jax_dynemb.tt._config import TTConfig
-from jax_dynemb.tt._distinct import distinct
+from jax_dynemb.tt._distinct import NO_ROW, distinct
 from jax_dynemb.tt._numbers import Numbers, numbers_of
 from jax_dynemb.tt._optimizers import core_optimizer
 from jax_dynemb.tt._pool import pool
@@ -209,10 +209,19 @@ def residual_of(
     """Finds the rows of the ids of one feature, each once."""
     numbers = numbers_of(config, given.ids)
     scale = _mean_scale(layout, given, ~numbers.padding)
-    some = distinct(numbers.rows)
+    some = distinct(_in_bags(numbers.rows, given.offsets))
     some = some._replace(count=some.count.reshape(1))
     residual = TTResidual(some, given.offsets, given.weights, scale, layout)
     return residual, numbers
+
+
+def _in_bags(rows: jax.Array, offsets: jax.Array | None) -> jax.Array:
+    """Leaves out ids that are in no bag: then each row has a gradient."""
+    if offsets is None:
+        return rows
+    place = jnp.arange(rows.shape[0], dtype=jnp.int32)
+    inside = (place >= offsets[0]) & (place < offsets[-1])
+    return jnp.where(inside, rows, jnp.uint32(NO_ROW))
 
 
 def _prepared(

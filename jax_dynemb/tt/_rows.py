@@ -43,8 +43,7 @@ def rows_of(
     rest = jnp.uint32(suffix.shape[0])
     of_suffix = (numbers % rest).astype(jnp.int32)
     prefix, of_prefix = _prefix(cores[:cut], numbers // rest, count, compute_dtype)
-    rank = cores[cut].shape[1]
-    product = Product(prefix.shape[1] // rank, rank, suffix.shape[2], compute_dtype)
+    product = Product(cores[cut].shape[1], compute_dtype)
     suffix = suffix.reshape(suffix.shape[0], -1)
     return contract(product, prefix, suffix, of_prefix, of_suffix, count)
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of rows by group: sorted on the device, the same bits in every run."""
+"""Sums of rows by bag, and of gradients by row: the same bits in every run."""
 
 from __future__ import annotations
 
@@ -13,27 +13,9 @@ import jax.numpy as jnp
 from jax_dynemb import ops
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import MAX_DIM, TableConfig
-from jax_dynemb.ops import FeatureGradient, one_row_each, sum_rows
+from jax_dynemb.ops import FeatureGradient, sum_rows
 
 _NAME = "rows"
-
-
-def sum_by_group(rows: jax.Array, group: jax.Array, count: int) -> jax.Array:
-    """Sums rows that have the same group.
-
-    XLA's scatter adds in any order on a GPU, so two runs would differ.
-
-    Args:
-      rows: float[n, width].
-      group: int32[n], below ``count``; a negative number: no group.
-      count: of groups.
-
-    Returns:
-      float32[count, width], zeros for groups without rows.
-    """
-    layout = one_row_each(_NAME, _NAME, group.shape[0])
-    one_each = FeatureGradient(layout, rows, group, group, None, None, None)
-    return sum_gradients(one_each, count)
 
 
 def sum_gradients(feature: FeatureGradient, count: int) -> jax.Array:
@@ -44,7 +26,7 @@ def sum_gradients(feature: FeatureGradient, count: int) -> jax.Array:
       count: of distinct rows.
 
     Returns:
-      float32[count, width], zeros for rows of no bag.
+      float32[count, width]; undefined for rows of no bag.
     """
     blocks = []
     for begin in range(0, feature.gradients.shape[-1], MAX_DIM):
@@ -53,11 +35,7 @@ def sum_gradients(feature: FeatureGradient, count: int) -> jax.Array:
         blocks += sum_rows(
             [_spec(feature.layout.table, block.shape[1])], [count], [part]
         )
-    sums = blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks, axis=1)
-    slots = feature.slots
-    used = jnp.zeros(count, bool)
-    used = used.at[jnp.where(slots < 0, count, slots)].set(True, mode="drop")
-    return jnp.where(used[:, None], sums, 0.0)
+    return blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks, axis=1)
 
 
 def sum_bags(rows: jax.Array, offsets: jax.Array) -> jax.Array:

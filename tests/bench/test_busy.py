@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jax_dynemb.bench import busy
+from suite import busy
 
 # Two kernels that overlap, a copy after them, and a line that repeats what they did.
 TRACE = """

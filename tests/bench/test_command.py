@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""python -m jax_dynemb bench, at a thousandth of its size."""
+"""benchmarks/bench_suite.py, at a thousandth of its size."""
 
 import dataclasses
 import json
@@ -8,14 +8,13 @@ import json
 import pytest
 from rich.console import Console
 
-from jax_dynemb import __main__ as command_line
-from jax_dynemb.bench import command, growth, step_report
-from jax_dynemb.bench import step_suites as suites
-from jax_dynemb.bench.busy import Busy
-from jax_dynemb.bench.figures import Figure
-from jax_dynemb.bench.job import Job
-from jax_dynemb.bench.suite import Choice
-from jax_dynemb.bench.workloads import CASES
+from suite import command, growth, step_report
+from suite import step_suites as suites
+from suite.busy import Busy
+from suite.figures import Figure
+from suite.job import Job
+from suite.suite import Choice
+from suite.workloads import CASES
 
 TINY = ("--scale", "0.0001", "--seconds", "0.001")
 
@@ -24,8 +23,7 @@ TINY = ("--scale", "0.0001", "--seconds", "0.001")
 def run(tmp_path):
     def run(*arguments):
         path = tmp_path / "figures.json"
-        command = ["bench", *TINY, "--json", str(path), *arguments]
-        assert command_line.main(command) == 0
+        assert command.main([*TINY, "--json", str(path), *arguments]) == 0
         return json.loads(path.read_text())["figures"]
 
     return run
@@ -124,17 +122,17 @@ def test_growth_draws_every_axis(tmp_path):
 )
 def test_what_makes_no_sense_is_refused(arguments, sentence, capsys):
     with pytest.raises(SystemExit) as exit_:
-        command_line.main(["bench", *TINY, *arguments])
+        command.main([*TINY, *arguments])
     assert sentence in f"{capsys.readouterr().err} {exit_.value}"
 
 
 def test_suites_without_a_job(capsys):
-    assert command_line.main(["bench", *TINY, "--suite", "full", "--case", "r"]) == 2
+    assert command.main([*TINY, "--suite", "full", "--case", "r"]) == 2
     assert "suite full has nothing to measure" in capsys.readouterr().out
 
 
 def test_a_gpu_leaves_out_what_compares_on_a_cpu():
-    options = command_line.parser().parse_args(["bench", "--suite", "hash,cpu"])
+    options = command.parser().parse_args(["--suite", "hash,cpu"])
     assert command._names(options, "gpu") == ["hash"]
     assert command._names(options, "cpu") == ["hash", "cpu"]
     options.suite = ("cpu",)

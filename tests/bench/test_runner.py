@@ -8,11 +8,11 @@ import jax
 import numpy as np
 import pytest
 
-from jax_dynemb.bench import filled, steps
-from jax_dynemb.bench.job import Job
-from jax_dynemb.bench.runner import Runner
-from jax_dynemb.bench.timing import Effort
-from jax_dynemb.bench.workloads import Case
+from suite import filled, steps
+from suite.job import Job
+from suite.runner import Runner
+from suite.timing import Effort
+from suite.workloads import Case
 
 POOLED = Case(tables=2, rows=700, dim=8, batch=16, bag=3, pooled=True)
 PLAIN = dataclasses.replace(POOLED, bag=1, pooled=False)

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from jax_dynemb.bench.timing import Effort, time_chain
+from suite.timing import Effort, time_chain
 
 EFFORT = Effort(seconds=1.0, repeats=3, fewest=2)
 ONCE, STEP = 5.0, 0.25  # seconds of a run, and of each of its steps

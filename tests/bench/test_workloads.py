@@ -5,10 +5,10 @@
 import numpy as np
 import pytest
 
-from jax_dynemb.bench import workloads
-from jax_dynemb.bench.figures import recorded
-from jax_dynemb.bench.job import Job
-from jax_dynemb.bench.timing import H200_BANDWIDTH
+from suite import workloads
+from suite.figures import recorded
+from suite.job import Job
+from suite.timing import H200_BANDWIDTH
 
 
 def test_shapes_and_draws():

@@ -29,10 +29,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jax_dynemb as jde
-from jax_dynemb.checkpoint import (
-    _orbax,  # noqa: F401  (imported before the forks)
-    _pieces,
-)
+from jax_dynemb.files.checkpoint import _pieces
 
 PROCESSES, DEVICES = 2, 2
 KEEP = 2

@@ -22,10 +22,7 @@ import jax
 import numpy as np
 
 import jax_dynemb as jde
-from jax_dynemb.checkpoint import (
-    _orbax,  # noqa: F401  (imported before the forks)
-    _pieces,
-)
+from jax_dynemb.files.checkpoint import _pieces
 
 COLL = jde.Tables(
     [jde.TableConfig("cat", dim=4, capacity=1024, optimizer=jde.optim.adagrad(0.1))]

@@ -22,7 +22,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jax_dynemb as jde
-from jax_dynemb.checkpoint import _pieces
+from jax_dynemb.files.checkpoint import _pieces
 
 BATCH = 32
 SAVED, LAST = 3, 6  # steps

@@ -12,7 +12,7 @@ import optax
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.checkpoint import _checksums, _index
+from jax_dynemb.files.checkpoint import _checksums, _index
 from jax_dynemb.reference import bucket_of
 from support import HostRow, assert_same_rows, compiled, export, gradients
 
@@ -99,7 +99,7 @@ def test_another_capacity(tmp_path, strategy, capacity):
 @pytest.mark.parametrize("before, after", [(0, 2**64 - 1), (77, 0), (77, 78)])
 @pytest.mark.parametrize("capacity", [512, 2048, 4096])
 def test_another_hash_seed(tmp_path, monkeypatch, before, after, capacity):
-    from jax_dynemb.checkpoint import _stored
+    from jax_dynemb.files.checkpoint import _stored
 
     config = dataclasses.replace(CONFIG, capacity=1024, hash_seed=before)
     old, state = saved(tmp_path, config)
@@ -160,7 +160,7 @@ def test_a_checkpoint_that_says_nothing_of_a_hash_seed_has_none(tmp_path):
 
 
 def test_chunks_of_any_size_give_the_same_small_table(tmp_path, monkeypatch):
-    from jax_dynemb.checkpoint import _stored
+    from jax_dynemb.files.checkpoint import _stored
 
     before, state = saved(tmp_path, CONFIG)
     monkeypatch.setattr(_stored, "_CHUNK_BYTES", 1)  # bucket by bucket
@@ -209,7 +209,7 @@ def test_another_storage_type(tmp_path):
 
 
 def test_never_twice_the_table_in_memory(tmp_path, monkeypatch):
-    from jax_dynemb.checkpoint import _stored
+    from jax_dynemb.files.checkpoint import _stored
     from jax_dynemb.table import _chunks
 
     monkeypatch.setattr(_stored, "_CHUNK_BYTES", 1 << 16)
@@ -359,7 +359,7 @@ def test_a_table_of_a_version_with_fewer_counters(tmp_path, monkeypatch):
     fewer = layout.pop("counters") - 1
     old = state["cat"].counters[:, :fewer]
     with monkeypatch.context() as then:
-        then.setattr("jax_dynemb.checkpoint._save.index_layout", lambda: layout)
+        then.setattr("jax_dynemb.files.checkpoint._save.index_layout", lambda: layout)
         tree = {"cat": dataclasses.replace(state["cat"], counters=old)}
         jde.checkpoint.save(tmp_path, 1, tree, tables=coll, wait=True)
     again = jde.checkpoint.restore(tmp_path, coll.init(0), tables=coll)

@@ -146,6 +146,8 @@ void expect_row(Table& table, int slot, std::vector<double> const& sum) {
       case OptimizerKind::kAdam:
         w[c] = adam(o, w[c], g, state[0] + c, state[1] + c);
         break;
+      default:
+        break;
     }
   }
 }

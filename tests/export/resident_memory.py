@@ -19,7 +19,7 @@ import numpy as np
 
 import jax_dynemb as jde
 from jax_dynemb.engines.shard import _export
-from jax_dynemb.stored import _dynamicemb
+from jax_dynemb.files.dynamicemb import _dump as _dynamicemb
 from jax_dynemb.table import _chunks
 
 PIECE = 1 << 20

@@ -11,7 +11,7 @@ import pytest
 
 import jax_dynemb as jde
 from export import dynamicemb_reader as theirs
-from jax_dynemb.stored._dynamicemb_buckets import lossless_capacity
+from jax_dynemb.files.dynamicemb import lossless_capacity
 from support import compiled, export, gradients
 
 NOW = 2 * 10**18
@@ -96,6 +96,37 @@ def test_an_independent_reader_finds_every_row(tmp_path, optimizer, ranks):
         assert table.metadata["eps"] == ours.eps
         start = table.metadata["initial_accumulator_value"]
         assert start == ours.initial_accumulator_value
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        jde.optim.rowwise_adagrad(0.1, 1e-6, 0.25, weight_decay=0.01),
+        jde.optim.adam(0.1, clip_row_norm=1.0),
+    ],
+    ids=["rowwise_adagrad", "adam"],
+)
+def test_options_of_an_optimizer_that_dynamicemb_has(tmp_path, optimizer):
+    """The states are DynamicEmb's; the options are no part of a dump."""
+    coll = tables(optimizer)
+    state = trained(coll)
+    written(tmp_path / "dump", coll, state)
+    table = theirs.read(tmp_path / "dump", "cat", 3, 1, optimizer.kind)
+    rows = export(coll, state, "cat")
+    for i, key in enumerate(table.keys.tolist()):
+        np.testing.assert_array_equal(table.states[i], states_of(rows[key]))
+    assert table.metadata["lr"] == 0.1 and table.metadata["eps"] == optimizer.eps
+    start = table.metadata.get("initial_accumulator_value", 0.25)
+    assert start == 0.25
+    again = jde.import_.dynamicemb(tmp_path / "dump", coll, now=NOW)
+    for key, row in export(coll, again.state, "cat").items():
+        np.testing.assert_array_equal(states_of(row), states_of(rows[key]))
+
+
+def test_an_optimizer_that_dynamicemb_does_not_have(tmp_path):
+    coll = tables(jde.optim.ftrl(0.1))
+    with pytest.raises(ValueError, match=r"no optimizer like this one \(ftrl\)"):
+        written(tmp_path / "dump", coll, trained(coll))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -10,7 +10,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.engines.shard import _export
-from jax_dynemb.stored import _dynamicemb
+from jax_dynemb.files.dynamicemb import _dump as _dynamicemb
 from jax_dynemb.table import _chunks
 from processes import run_job
 from support import compiled

@@ -13,8 +13,13 @@ import safetensors
 from safetensors.numpy import load_file
 
 import jax_dynemb as jde
-from jax_dynemb.export import _perfect_hash
-from jax_dynemb.export._perfect_hash import FOLDED, MIXED, PLAIN, perfect_hash
+from jax_dynemb.files.safetensors import _perfect_hash
+from jax_dynemb.files.safetensors._perfect_hash import (
+    FOLDED,
+    MIXED,
+    PLAIN,
+    perfect_hash,
+)
 
 TORCH_TESTS = Path(__file__).resolve().parents[2] / "jax_dynemb_torch/tests"
 sys.path.insert(0, str(TORCH_TESTS))

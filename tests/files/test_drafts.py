@@ -19,16 +19,21 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.__main__ import main as command
-from jax_dynemb.checkpoint import _orbax
-from jax_dynemb.stored import _drafts, _progress
-from jax_dynemb.stored._files import disk_errors, new_directory, new_file
+from jax_dynemb.files.checkpoint import _orbax
+from jax_dynemb.files.disk import (
+    _drafts,
+    _progress,
+    disk_errors,
+    new_directory,
+    new_file,
+)
 
 CONFIG = jde.TableConfig("cat", 4, 256)
 COLL = jde.Tables([CONFIG])
 WRITER = """
 import sys, time
 from pathlib import Path
-from jax_dynemb.stored._files import new_directory, new_file
+from jax_dynemb.files.disk import new_directory, new_file
 make = {"directory": new_directory, "file": new_file}[sys.argv[1]]
 with make(Path(sys.argv[2])) as draft:
     if sys.argv[1] == "directory":

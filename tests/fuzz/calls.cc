@@ -366,11 +366,11 @@ std::vector<bool> add_stamps(Call& call, Random& random, std::vector<Table*> con
   return current;
 }
 
-Call make_update(World& world, Random& random) {
+Call make_update_of(World& world, Random& random, int64_t num_hyper) {
   Call call;
   auto const tables = all_of(world);
   table_attributes(call, tables);
-  auto const hyper = call.operand(kF32, {static_cast<int64_t>(world.size()), kNumHyperParameters});
+  auto const hyper = call.operand(kF32, {static_cast<int64_t>(world.size()), num_hyper});
   fill_floats(random, hyper);
   auto const current = add_stamps(call, random, tables);
   add_tables(call, tables, {true, true, true}, true);
@@ -398,6 +398,14 @@ Call make_update(World& world, Random& random) {
     }
   };
   return call;
+}
+
+Call make_update(World& world, Random& random) {
+  return make_update_of(world, random, kNumHyperParameters);
+}
+
+Call make_update_any(World& world, Random& random) {
+  return make_update_of(world, random, kNumAnyHyper);
 }
 
 Call make_reduce(World& world, Random& random) {
@@ -687,6 +695,116 @@ Call make_offsets(World&, Random& random) {
   return call;
 }
 
+// Factors of rows; `starts` and `of_suffix` are in order, or any numbers.
+struct Factors {
+  int64_t m, k, n;
+  Array prefix, suffix, starts, of_suffix;
+  bool in_order;
+};
+
+Factors add_factors(Call& call, Random& random) {
+  Factors f{
+      random.between(1, 20), random.between(1, 40), random.between(1, 9), {}, {}, {}, {}, true};
+  auto const prefixes = random.of<int64_t>({0, 1, 9, 40}),
+             suffixes = random.of<int64_t>({1, 7, 30});
+  f.in_order = random.one_in(2);
+  f.prefix = call.operand(kF32, {prefixes, f.m * f.k});
+  f.suffix = call.operand(kF32, {suffixes, f.k * f.n});
+  fill_floats(random, f.prefix);
+  fill_floats(random, f.suffix);
+  f.starts = call.operand(kS32, {prefixes + 1});
+  int64_t next = 0;
+  for (int64_t p = 0; p <= prefixes; ++p) {
+    f.starts.data<int32_t>()[p] = static_cast<int32_t>(f.in_order ? next : random.hostile());
+    next += random.below(suffixes + 1);
+  }
+  auto const last = f.starts.data<int32_t>()[prefixes];
+  auto const rows = f.in_order ? int64_t{last} : random.below(60);
+  f.of_suffix = call.operand(kS32, {rows});
+  for (int64_t p = 0; f.in_order && p < prefixes; ++p) {  // each suffix of a prefix once
+    auto const begin = f.starts.data<int32_t>()[p];
+    for (auto i = begin; i < f.starts.data<int32_t>()[p + 1]; ++i) {
+      f.of_suffix.data<int32_t>()[i] = i - begin;
+    }
+  }
+  for (int64_t i = 0; !f.in_order && i < rows; ++i) {
+    f.of_suffix.data<int32_t>()[i] = static_cast<int32_t>(random.hostile());
+  }
+  scalar(call, "rank", f.k);
+  scalar(call, "exact", random.below(2));
+  return f;
+}
+
+bool is_near(double found, double truth, double scale) {
+  return std::abs(found - truth) <= 1e-4 * (1 + scale);
+}
+
+Call make_pair_rows(World&, Random& random) {
+  Call call;
+  auto const f = add_factors(call, random);
+  auto const rows = call.result(kF32, {f.of_suffix.dims[0], f.m * f.n});
+  finish(call);
+  if (!f.in_order) return call;
+  call.check = [f, rows] {
+    for (int64_t p = 0; p + 1 < f.starts.dims[0]; ++p) {
+      for (int64_t i = f.starts.data<int32_t>()[p]; i < f.starts.data<int32_t>()[p + 1]; ++i) {
+        auto const* const suffix =
+            f.suffix.data<float>() + f.of_suffix.data<int32_t>()[i] * f.k * f.n;
+        for (int64_t at = 0; at < f.m * f.n; ++at) {
+          double sum = 0, scale = 0;
+          for (int64_t k = 0; k < f.k; ++k) {
+            auto const term = double{f.prefix.data<float>()[(p * f.m + at / f.n) * f.k + k]} *
+                              double{suffix[k * f.n + at % f.n]};
+            sum += term;
+            scale += std::abs(term);
+          }
+          expect(is_near(rows.data<float>()[i * f.m * f.n + at], sum, scale), "a product");
+        }
+      }
+    }
+  };
+  return call;
+}
+
+Call make_pair_gradients(World&, Random& random) {
+  Call call;
+  auto const f = add_factors(call, random);
+  auto const d_rows = call.operand(kF32, {f.of_suffix.dims[0], f.m * f.n});
+  fill_floats(random, d_rows);
+  auto const d_prefix = call.result(kF32, f.prefix.dims),
+             d_suffix = call.result(kF32, f.suffix.dims);
+  finish(call);
+  if (!f.in_order) return call;
+  call.check = [f, d_rows, d_prefix, d_suffix] {
+    // <gradient, factor> is <gradient of rows, rows>, of each factor.
+    double rows = 0, of_prefix = 0, of_suffix = 0, scale = 0;
+    for (int64_t i = 0; i < f.prefix.count(); ++i) {
+      of_prefix += double{d_prefix.data<float>()[i]} * double{f.prefix.data<float>()[i]};
+    }
+    for (int64_t i = 0; i < f.suffix.count(); ++i) {
+      of_suffix += double{d_suffix.data<float>()[i]} * double{f.suffix.data<float>()[i]};
+    }
+    for (int64_t p = 0; p + 1 < f.starts.dims[0]; ++p) {
+      for (int64_t i = f.starts.data<int32_t>()[p]; i < f.starts.data<int32_t>()[p + 1]; ++i) {
+        auto const* const suffix =
+            f.suffix.data<float>() + f.of_suffix.data<int32_t>()[i] * f.k * f.n;
+        for (int64_t at = 0; at < f.m * f.n; ++at) {
+          for (int64_t k = 0; k < f.k; ++k) {
+            auto const term = double{f.prefix.data<float>()[(p * f.m + at / f.n) * f.k + k]} *
+                              double{suffix[k * f.n + at % f.n]} *
+                              double{d_rows.data<float>()[i * f.m * f.n + at]};
+            rows += term;
+            scale += std::abs(term);
+          }
+        }
+      }
+    }
+    expect(is_near(of_prefix, rows, scale), "gradients of prefixes");
+    expect(is_near(of_suffix, rows, scale), "gradients of suffixes");
+  };
+  return call;
+}
+
 }  // namespace
 
 std::vector<std::string> all_targets() {
@@ -700,6 +818,7 @@ Call make_call(std::string const& op, World& world, Random& random) {
       {"lookup", [](World& w, Random& r) { return make_lookup(w, r, true); }},
       {"find", [](World& w, Random& r) { return make_lookup(w, r, false); }},
       {"update", make_update},
+      {"update_any", make_update_any},
       {"reduce", make_reduce},
       {"sum_rows", make_sum_rows},
       {"gather", make_gather},
@@ -708,6 +827,8 @@ Call make_call(std::string const& op, World& world, Random& random) {
       {"export_batch", make_export},
       {"route", make_route},
       {"offsets", make_offsets},
+      {"pair_rows", make_pair_rows},
+      {"pair_gradients", make_pair_gradients},
   };
   auto call = makers.at(op)(world, random);
   call.op = op;

@@ -115,10 +115,12 @@ def test_the_line_is_named(tmp_path):
 
 
 def test_a_circle_between_packages_of_one_floor_is_found(tmp_path):
-    plant(tmp_path, "jax_dynemb/nnx/_a.py", "from jax_dynemb.stored import chain\n")
-    plant(tmp_path, "jax_dynemb/stored/_b.py", "from jax_dynemb.export import name\n")
+    plant(tmp_path, "jax_dynemb/nnx/_a.py", "from jax_dynemb.files.live import chain\n")
+    plant(
+        tmp_path, "jax_dynemb/files/live/_b.py", "from jax_dynemb.export import name\n"
+    )
     assert check(tmp_path)[0] == 0
-    plant(tmp_path, "jax_dynemb/export/_c.py", "from jax_dynemb.nnx import jit\n")
+    plant(tmp_path, "jax_dynemb/export.py", "from jax_dynemb.nnx import jit\n")
     status, output = check(tmp_path)
     assert status == 1
     assert "'export' and 'nnx' import each other" in output

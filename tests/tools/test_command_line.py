@@ -68,7 +68,7 @@ def test_the_library_does_not_load_what_only_prints():
 
 
 BAR = """
-from jax_dynemb.stored._progress import progress_bar
+from jax_dynemb.files.disk import progress_bar
 
 with progress_bar("rows of t", 400) as advance:
     for _ in range(4):

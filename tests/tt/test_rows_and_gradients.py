@@ -19,7 +19,6 @@ from jax_dynemb.reference import (
     tt_row_numbers,
     tt_table,
 )
-from jax_dynemb.tt import _contract
 from support import HostJagged
 
 # Rows, columns, ranks of two to five cores: odd factors, ones, and rank 1.
@@ -129,18 +128,6 @@ def test_few_ids_of_a_large_table(platform, shape):
     config = config_of(shape, pooling="sum")
     ids = np.random.default_rng(3).integers(0, config.num_embeddings, (2, 2))
     check(config, ids)
-
-
-@pytest.mark.parametrize(("shape", "most"), [("three", 0), ("four", 60_000)])
-def test_rows_in_several_chunks(platform, shape, most, monkeypatch):
-    """The last chunk shares rows with the one before; they count once."""
-    monkeypatch.setattr(_contract, "_CHUNK_BYTES", most)
-    monkeypatch.setattr(_contract, "_LEAST_ROWS", 7)
-    jax.clear_caches()
-    config = config_of(shape, pooling="mean")
-    rng = np.random.default_rng(4)
-    check(config, rng.integers(-1, config.num_embeddings, (37, 3)))
-    check(config, rng.integers(0, 5, (37, 3)))  # fewer distinct ids than a chunk
 
 
 @pytest.mark.parametrize("shape", ["two", "three"])

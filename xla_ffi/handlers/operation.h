@@ -48,10 +48,10 @@ class Handler {
   }
 
   // A call that knows no table.
-  template <class Attribute>
+  template <class... Attributes>
   ffi::Error operator()(backend::Context context, ffi::RemainingArgs const& operands,
-                        ffi::RemainingRets const& results, Attribute attribute) const {
-    return handle(context, operands, results, attribute);
+                        ffi::RemainingRets const& results, Attributes... attributes) const {
+    return handle(context, operands, results, attributes...);
   }
 
  private:

@@ -11,6 +11,7 @@ namespace dynemb {
 Registration lookup_registration();
 Registration find_registration();
 Registration update_registration();
+Registration update_any_registration();
 Registration reduce_registration();
 Registration sum_rows_registration();
 Registration gather_registration();
@@ -19,5 +20,7 @@ Registration erase_registration();
 Registration export_batch_registration();
 Registration route_registration();
 Registration offsets_registration();
+Registration pair_rows_registration();
+Registration pair_gradients_registration();
 
 }  // namespace dynemb

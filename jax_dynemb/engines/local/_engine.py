@@ -20,7 +20,7 @@ from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
 from jax_dynemb.engines.local import _blocks, _steps
-from jax_dynemb.engines.shard import Exported, NewRows, Query, RowGradients
+from jax_dynemb.engines.shard import NewRows, Query, RowGradients
 from jax_dynemb.ops import (
     Residual,
     TableState,
@@ -29,6 +29,7 @@ from jax_dynemb.ops import (
     on_host,
     prepare,
 )
+from jax_dynemb.rows import Exported
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,13 +153,18 @@ class LocalEngine:
 
     # ---- a step ------------------------------------------------------------------
 
+    def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
+        del ids, weights  # one device sends nothing
+
     def lookup(
         self,
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
+        sent: Any = None,
     ) -> tuple[dict[str, jax.Array], Residual, States]:
+        del sent
         return _steps.lookup(self, state, ids, weights, scores)
 
     def find(

@@ -109,8 +109,7 @@ def reduce_gradients(
     used = tables.local_specs({f.layout.table for f in features})
     stamps = _checked_stamps(tables, state, residual, "reduce_gradients")
     reduced, new = ops.reduce(used, state, features, counts_step=False, stamps=stamps)
-    rows = {name: RowGradients(*pair) for name, pair in reduced.items()}
-    return rows, state | new
+    return shard.row_gradients(features, reduced), state | new
 
 
 def weight_gradients(
@@ -129,10 +128,19 @@ def weight_gradients(
     inputs = [shard.one_row_input(each) for each in weighted.values()]
     outputs, new = ops.find([shard.reading(t) for t in used], state, inputs)
     result = OrderedDict(
-        (name, shard.of_feature(each, d_rows[name], output["rows"]))
+        (
+            name,
+            shard.of_feature(
+                each, d_rows[name], output["rows"], _max_gradient(tables, name)
+            ),
+        )
         for (name, each), output in zip(weighted.items(), outputs, strict=True)
     )
     return result, state | new
+
+
+def _max_gradient(tables: Placed, feature: str) -> float | None:
+    return tables.catalog.config_of(feature).max_gradient
 
 
 def _inputs(
@@ -159,7 +167,8 @@ def _gradients(tables: Placed, residual: Any, d_rows: Any) -> list[FeatureGradie
         for name, one in lookup.features.items():
             config = tables.catalog.config_of(name)
             check_table(config, one)
-            features.append(join_gradient(one, gradients[name], config.dim))
+            given = gradients[name]
+            features.append(join_gradient(one, given, config.dim, config.max_gradient))
     return features
 
 

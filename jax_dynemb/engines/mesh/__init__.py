@@ -11,6 +11,10 @@ from jax_dynemb.engines.mesh._placement import Placement as Placement
 from jax_dynemb.engines.mesh._placement import make_placement as make_placement
 from jax_dynemb.engines.mesh._plan import Plan as Plan
 from jax_dynemb.engines.mesh._plan import TablePlan as TablePlan
+from jax_dynemb.engines.mesh._plan import bytes_of as bytes_of
+from jax_dynemb.engines.mesh._plan import exchange_of as exchange_of
 from jax_dynemb.engines.mesh._plan import make_plan as make_plan
 from jax_dynemb.engines.mesh._residual import ShardedResidual as ShardedResidual
 from jax_dynemb.engines.mesh._stacks import Stack as Stack
+from jax_dynemb.engines.mesh._stacks import by_shape as by_shape
+from jax_dynemb.engines.mesh._stacks import cut_by_places as cut_by_places

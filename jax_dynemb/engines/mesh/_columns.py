@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from jax_dynemb.engines.shard import Exported, Parts, Query, export, part, used_since
+from jax_dynemb.engines.shard import Parts, Query, export, used_since
+from jax_dynemb.rows import Exported, part
 
 
 def export_columns(parts: Parts, query: Query) -> Iterator[Exported]:

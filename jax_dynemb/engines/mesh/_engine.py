@@ -29,8 +29,9 @@ from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._plan import Plan
 from jax_dynemb.engines.mesh._residual import ShardedResidual
 from jax_dynemb.engines.mesh._stacks import states_of
-from jax_dynemb.engines.shard import Exported, NewRows, Query, RowGradients, grown_state
+from jax_dynemb.engines.shard import NewRows, Query, RowGradients, grown_state
 from jax_dynemb.ops import TableState
+from jax_dynemb.rows import Exported
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,14 +155,18 @@ class MeshEngine:
 
     # ---- a step ------------------------------------------------------------------
 
+    def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
+        return _training.route(self.tables, ids, weights)
+
     def lookup(
         self,
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
+        sent: Any = None,
     ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
-        return _training.lookup(self.tables, state, ids, weights, scores)
+        return _training.lookup(self.tables, state, ids, weights, scores, sent)
 
     def find(
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]

@@ -40,11 +40,13 @@ def joined(
     tables: MeshTables, residuals: Sequence[ShardedResidual], gradients: Any
 ) -> list[FeatureGradient]:
     """Lists what one device has of them, for all lookups."""
-    return [
-        join_gradient(each, gradients[n][name], tables.config_of(name).dim)
-        for n, one in enumerate(residuals)
-        for name, each in one.features.items()
-    ]
+    features = []
+    for n, one in enumerate(residuals):
+        for name, each in one.features.items():
+            config = tables.config_of(name)
+            given = gradients[n][name]
+            features.append(join_gradient(each, given, config.dim, config.max_gradient))
+    return features
 
 
 def stacked_axes(residual: ShardedResidual) -> int:

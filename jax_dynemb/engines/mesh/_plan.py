@@ -164,11 +164,7 @@ def _on_mesh(
     placement: Placement, table: TableConfig, ids: Mapping[str, int]
 ) -> TablePlan:
     stack = placement.stack_of(table.name)
-    exchange, sent = {
-        "row_wise": _split,
-        "replicated": _replicated,
-        "column_wise": _column_wise,
-    }[stack.sharding](placement, stack, table, ids)
+    exchange, sent = exchange_of(placement, stack, table, ids)
     if not any(sent):
         exchange = ""
     owners = tuple(stack.owners(table.name))
@@ -184,6 +180,25 @@ def _on_mesh(
         _count(table, ids),
         *sent,
     )
+
+
+def exchange_of(
+    placement: Placement, stack: Stack, table: TableConfig, ids: Mapping[str, int]
+) -> tuple[str, Cost]:
+    """Returns what travels for a table, "rows" or "sums", and how many bytes.
+
+    Args:
+      placement: of the collection.
+      stack: the arrays that hold the table; their idle places count as its own.
+      table: the table.
+      ids: by feature, of a device.
+    """
+    of_sharding = {
+        "row_wise": _split,
+        "replicated": _replicated,
+        "column_wise": _column_wise,
+    }
+    return of_sharding[stack.sharding](placement, stack, table, ids)
 
 
 def _count(table: TableConfig, ids: Mapping[str, int]) -> int:

@@ -89,7 +89,8 @@ def weight_gradients(
         rows, _, new = _local_find(placement, local, inputs, state)
         result = {}
         for name, each in features.items():
-            per_id = shard.of_feature(each, gradients[name], rows[name])
+            limit = tables.config_of(name).max_gradient
+            per_id = shard.of_feature(each, gradients[name], rows[name], limit)
             if not inside:
                 per_id = _inputs.global_numbers(placement, each.offsets, per_id)
             result[name] = per_id

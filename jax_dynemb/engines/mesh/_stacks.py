@@ -105,11 +105,13 @@ def make_stacks(
     stacks = [
         Stack((t,), t.sharding, 1, shards) for t in tables if t.sharding != "table_wise"
     ]
-    for alike in _by_shape([t for t in tables if t.sharding == "table_wise"]):
+    for alike in by_shape([t for t in tables if t.sharding == "table_wise"]):
         stacks += _stacks_of_plan(
             [t for t in alike if t.name in planned], shards, planned, loads
         )
-        for some, places in _cut([t for t in alike if t.name not in planned], shards):
+        for some, places in cut_by_places(
+            [t for t in alike if t.name not in planned], shards
+        ):
             stacks.append(_placed(some, places, loads))
     names = {t.name for t in tables}
     for stack in stacks:
@@ -142,7 +144,7 @@ def cost(table: TableConfig) -> float:
     return table.ids_per_example * (table.dim + numbers)
 
 
-def _by_shape(tables: Sequence[TableConfig]) -> Iterator[list[TableConfig]]:
+def by_shape(tables: Sequence[TableConfig]) -> Iterator[list[TableConfig]]:
     """Tables that may share arrays, costly ones first.
 
     A shard runs one program for the tables of a stack, whichever of them it has. So
@@ -170,7 +172,7 @@ def _shape(table: TableConfig) -> object:
     )
 
 
-def _cut(
+def cut_by_places(
     tables: list[TableConfig], shards: int
 ) -> Iterator[tuple[list[TableConfig], int]]:
     """Tables in stacks, each with its number of places.

@@ -22,7 +22,7 @@ from jax_dynemb.engines.mesh._residual import ShardedResidual
 from jax_dynemb.engines.mesh._shared import Inputs, Shared, inputs_of
 from jax_dynemb.engines.mesh._stacks import Stack, states_of
 from jax_dynemb.engines.mesh.strategies import Update, by_strategy, strategy_of
-from jax_dynemb.engines.shard import RowGradients, update_rows
+from jax_dynemb.engines.shard import RowGradients, row_gradients, update_rows
 from jax_dynemb.ops import (
     FeatureGradient,
     Rows,
@@ -43,15 +43,18 @@ def lookup(
     ids: Mapping[str, Any],
     weights: Mapping[str, Any],
     scores: Mapping[str, jax.Array],
+    sent: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
     """See ``Tables.lookup``."""
     placement = tables.here()
     batch = Shared(tables, ids, weights)
 
-    def body(state, ids, weights, scores):
+    def body(state, ids, weights, scores, sent):
         inputs = batch.local(ids, weights)
         mine = {s.name: of_my_place(placement, s, scores) for s in batch.used}
-        rows, residual, new = _local_lookup(placement, batch.used, inputs, state, mine)
+        rows, residual, new = _local_lookup(
+            placement, batch.used, inputs, state, mine, sent
+        )
         new = batch.count_malformed(inputs, new)
         new = touched(placement, batch.used, batch.names, state, new)
         stamps = _stamps_of([s.name for s in batch.used], new)
@@ -61,13 +64,40 @@ def lookup(
     split = placement.split
     run = placement.mapped(
         body,
-        (specs, batch.ids_specs, batch.weights_specs, dict.fromkeys(scores, _ALL)),
+        (
+            specs,
+            batch.ids_specs,
+            batch.weights_specs,
+            dict.fromkeys(scores, _ALL),
+            split,
+        ),
         (dict.fromkeys(ids, split), split, specs),
     )
     rows, residual, new = run(
-        states_of(state, batch.used), batch.ids, batch.weights, dict(scores)
+        states_of(state, batch.used), batch.ids, batch.weights, dict(scores), sent or {}
     )
     return batch.rows(rows), residual, dict(state) | new
+
+
+def route(
+    tables: MeshTables, ids: Mapping[str, Any], weights: Mapping[str, Any]
+) -> dict[str, Any]:
+    """See ``Tables.route``; returns by strategy what it has sent."""
+    placement = tables.here()
+    batch = Shared(tables, ids, weights)
+    specs = [s.local for s in batch.used]
+
+    def body(ids, weights):
+        inputs = batch.local(ids, weights)
+        return {
+            name: strategy.route(placement, mine, inputs_of(inputs, mine))
+            for name, strategy, mine in by_strategy(placement, specs)
+        }
+
+    run = placement.mapped(
+        body, (batch.ids_specs, batch.weights_specs), placement.split
+    )
+    return run(batch.ids, batch.weights)
 
 
 def _local_lookup(
@@ -76,11 +106,12 @@ def _local_lookup(
     inputs: Inputs,
     state: States,
     scores: Mapping[str, jax.Array],
+    sent: Mapping[str, Any],
 ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
     rows, features, kept, new = {}, {}, {}, dict(state)
     for name, strategy, tables in by_strategy(placement, [s.local for s in used]):
         mine = inputs_of(inputs, tables)
-        result = strategy.lookup(placement, tables, mine, new, scores)
+        result = strategy.lookup(placement, tables, mine, new, scores, sent.get(name))
         rows |= result.rows
         features |= result.features
         kept[name] = result.kept
@@ -202,7 +233,7 @@ def reduce_gradients(
             sums, new = ops.reduce(
                 mine, states, features, counts_step=False, stamps=stamps
             )
-            result.update({name: RowGradients(*pair) for name, pair in sums.items()})
+            result.update(row_gradients(features, sums))
             return dict(states) | new
 
         new = _apply(placement, used, features, None, state, reduce, all_fits=True)

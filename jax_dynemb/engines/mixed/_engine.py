@@ -16,8 +16,9 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import Engine
 from jax_dynemb.engines.mesh import Placement
-from jax_dynemb.engines.shard import Exported, NewRows, Query, pair_lookups
+from jax_dynemb.engines.shard import NewRows, Query, pair_lookups
 from jax_dynemb.engines.tensor_train import TTEngine
+from jax_dynemb.rows import Exported
 from jax_dynemb.tt import without_strangers
 
 States = dict[str, Any]
@@ -190,18 +191,28 @@ class MixedEngine:
 
     # ---- a step ------------------------------------------------------------------
 
+    def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
+        for engine, mine in self._ids_of(ids):
+            if engine is self.dynamic:
+                return engine.route(
+                    mine, {f: w for f, w in weights.items() if f in mine}
+                )
+        return None
+
     def lookup(
         self,
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
+        sent: Any = None,
     ) -> tuple[dict[str, jax.Array], MixedResidual, States]:
         rows: dict[str, jax.Array] = {}
         residuals: dict[bool, Any] = {}
         for engine, mine in self._ids_of(ids):
             factors = {f: w for f, w in weights.items() if f in mine}
-            one, residual, state = engine.lookup(state, mine, factors, scores)
+            here = sent if engine is self.dynamic else None
+            one, residual, state = engine.lookup(state, mine, factors, scores, here)
             rows = _added(rows, one)
             residuals[engine is self.dynamic] = residual
         residual = MixedResidual(residuals.get(True), residuals.get(False))

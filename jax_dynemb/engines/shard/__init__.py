@@ -2,11 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operates on the arrays of one device: update, insert, export, count, grow."""
 
-from jax_dynemb.engines.shard._chunks import joined as joined
-from jax_dynemb.engines.shard._chunks import part as part
 from jax_dynemb.engines.shard._counters import counter_values as counter_values
 from jax_dynemb.engines.shard._counters import stats as stats
-from jax_dynemb.engines.shard._export import Exported as Exported
 from jax_dynemb.engines.shard._export import Parts as Parts
 from jax_dynemb.engines.shard._export import Query as Query
 from jax_dynemb.engines.shard._export import export as export
@@ -27,6 +24,7 @@ from jax_dynemb.engines.shard._scores import words_of as words_of
 from jax_dynemb.engines.shard._update import RowGradients as RowGradients
 from jax_dynemb.engines.shard._update import check_table as check_table
 from jax_dynemb.engines.shard._update import pair_lookups as pair_lookups
+from jax_dynemb.engines.shard._update import row_gradients as row_gradients
 from jax_dynemb.engines.shard._update import step_of as step_of
 from jax_dynemb.engines.shard._update import update_rows as update_rows
 from jax_dynemb.engines.shard._weights import of_feature as of_feature

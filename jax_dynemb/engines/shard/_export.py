@@ -16,27 +16,9 @@ from jax_dynemb import _ffi, ops
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.shard._scores import used_since, words_of
 from jax_dynemb.ops import TableState, check_state, states_of_rows
+from jax_dynemb.rows import Exported
 
 _CHUNK_BYTES = 1 << 28
-
-
-class Exported(NamedTuple):
-    """Some live rows of a table, in no particular order.
-
-    Attributes:
-      keys: int64[n].
-      rows: param_dtype[n, dim].
-      scores: uint64[n], see core/score.h.
-      optimizer_state: float32[n, dim] or float32[n] by name.
-      removed: int64[m], keys that a replica erases before it inserts the rows; None
-        unless the query has known keys.
-    """
-
-    keys: np.ndarray
-    rows: np.ndarray
-    scores: np.ndarray
-    optimizer_state: dict[str, np.ndarray]
-    removed: np.ndarray | None = None
 
 
 class Query(NamedTuple):

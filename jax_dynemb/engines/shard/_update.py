@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int32
+from jaxtyping import Array, Float, Int32, UInt32
 
 from jax_dynemb import _ffi, ops
 from jax_dynemb._kind_of import kind_of
@@ -21,7 +21,11 @@ from jax_dynemb.ops import (
     StampsOf,
     TableState,
     add_to_counter,
+    as_words,
+    padding,
 )
+from jax_dynemb.optim._base import NoUpdate
+from jax_dynemb.optim._fused import Fused
 
 States = dict[str, TableState]
 
@@ -43,16 +47,32 @@ class RowGradients:
       slots: int32[n], the row's slot at the place where the row first occurs among
         the table's ids; -1 everywhere else.
       grads: float32[n, dim]; zero where the slot is -1.
+      keys: uint32[n, 2], the row's id as (low, high) words; ones, which is the
+        padding, where the slot is -1.
     """
 
     slots: Int32[Array, " n"]
     grads: Float[Array, "n dim"]
+    keys: UInt32[Array, "n 2"]
 
     def sum_of_squares(self) -> Float[Array, ""]:
         """Sums the squares of the gradients of all rows in float32."""
         # Entries with slot -1 are not promised to be zero inside a program.
         live = jnp.where((self.slots >= 0)[:, None], self.grads, 0)
         return jnp.sum(jnp.square(live.astype(jnp.float32)))
+
+
+def row_gradients(
+    features: Sequence[FeatureGradient],
+    reduced: Mapping[str, tuple[jax.Array, jax.Array]],
+) -> dict[str, RowGradients]:
+    """Adds the keys to what ``ops.reduce`` returned of these features, by table."""
+    result = {}
+    for name, (slots, grads) in reduced.items():
+        own = [as_words(f.ids) for f in features if f.layout.table == name]
+        keys = jnp.where((slots >= 0)[:, None], jnp.concatenate(own), padding(()))
+        result[name] = RowGradients(slots, grads, keys)
+    return result
 
 
 def pair_lookups(
@@ -152,12 +172,13 @@ def update_rows(
       hyper: hyper-parameters by table, instead of the optimizers' own.
       stamps: of the lookups; None if the slots were found in these very states.
     """
+    used = [t for t in used if t.trainable and not isinstance(t.optimizer, NoUpdate)]
     fused = [t for t in used if hasattr(t.optimizer, "kind")]
     others = [t for t in used if not hasattr(t.optimizer, "kind")]
     new = dict(states)
-    if fused:
-        numbers = _hyper_parameters(fused, states, hyper)
-        new |= ops.update(fused, states, _of(features, fused), numbers, stamps)
+    for tables in by_loop(fused):
+        numbers = _hyper_parameters(tables, states, hyper)
+        new |= ops.update(tables, new, _of(features, tables), numbers, stamps)
     if others:
         reduced, reduced_states = ops.reduce(
             others, new, _of(features, others), counts_step=True, stamps=stamps
@@ -181,21 +202,45 @@ def _hyper_parameters(
     states: Mapping[str, TableState],
     given: Mapping[str, Mapping[str, Any]],
 ) -> Float[Array, "tables hyper"]:
-    names = _ffi.constants()["hyper_parameters"]
     rows = []
     for table in tables:
+        names = hyper_names(table.optimizer)
         row = table.first_row
         step = step_of(states[table.state_name], row)
         numbers = table.optimizer.hyper_parameters(step)
         numbers |= given.get(table.name, {})
-        unknown = set(numbers) - set(names)
+        unknown = set(numbers) - {*names, *_ffi.constants()["row_hyper"]}
         if unknown:
             raise ValueError(
                 f"Table '{table.name}': {sorted(unknown)} are not hyper-parameters; "
                 f"known ones are {list(names)}."
             )
-        rows.append([jnp.asarray(numbers[name], jnp.float32) for name in names])
+        rows.append(_operand_row(table.optimizer, numbers))
     return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def by_loop(tables: Sequence[TableSpec]) -> list[list[TableSpec]]:
+    """Tables of the tuned loops, and those of the loop for all optimizers."""
+    tuned = [t for t in tables if isinstance(t.optimizer, Fused)]
+    others = [t for t in tables if not isinstance(t.optimizer, Fused)]
+    return [some for some in (tuned, others) if some]
+
+
+def hyper_names(optimizer: Any) -> tuple[str, ...]:
+    """The hyper-parameters of a fused optimizer, in the order of the operand."""
+    constants = _ffi.constants()
+    if isinstance(optimizer, Fused):
+        return tuple(constants["hyper_parameters"])
+    return tuple(constants["optimizer_hyper"][optimizer.kind])
+
+
+def _operand_row(optimizer: Any, numbers: Mapping[str, Any]) -> list[jax.Array]:
+    constants = _ffi.constants()
+    names = list(hyper_names(optimizer))
+    if not isinstance(optimizer, Fused):  # rows of different kinds have one length
+        names = [*constants["row_hyper"], *names]
+        names += [""] * (constants["any_hyper"] - len(names))
+    return [jnp.asarray(numbers.get(name, 0.0), jnp.float32) for name in names]
 
 
 def _bridge(

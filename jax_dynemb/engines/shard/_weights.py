@@ -41,11 +41,16 @@ def one_row_input(residual: FeatureResidual) -> tuple[FeatureLayout, FeatureInpu
 
 
 def of_feature(
-    residual: FeatureResidual, d_rows: jax.Array, rows: jax.Array
+    residual: FeatureResidual,
+    d_rows: jax.Array,
+    rows: jax.Array,
+    max_gradient: float | None = None,
 ) -> jax.Array:
     """Computes the gradient of each weight from its row, in the shape of the ids."""
     g = jnp.asarray(d_rows, jnp.float32)
     g = g.reshape(residual.layout.num_bags, rows.shape[-1])
+    if max_gradient is not None:
+        g = jnp.clip(g, -max_gradient, max_gradient)
     if residual.scale is not None:
         g = g * residual.scale[:, None]
     products = jnp.sum(g[_bag_of_each_id(residual)] * rows, axis=-1)

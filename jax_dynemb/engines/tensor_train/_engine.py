@@ -16,10 +16,11 @@ import numpy as np
 from jax_dynemb import tt
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines.mesh import Placement
-from jax_dynemb.engines.shard import Exported, NewRows, Query
+from jax_dynemb.engines.shard import NewRows, Query
 from jax_dynemb.engines.tensor_train import _training
 from jax_dynemb.engines.tensor_train._devices import ALL, Devices, OneDevice, OnMesh
 from jax_dynemb.engines.tensor_train._training import CoreGradients, TTResiduals
+from jax_dynemb.rows import Exported
 
 States = dict[str, Any]
 _CHUNK_BYTES = 1 << 28
@@ -121,14 +122,18 @@ class TTEngine:
 
     # ---- a step ------------------------------------------------------------------
 
+    def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
+        del ids, weights  # every device has the cores
+
     def lookup(
         self,
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
+        sent: Any = None,
     ) -> tuple[dict[str, jax.Array], TTResiduals, States]:
-        del scores
+        del scores, sent
         return _training.lookup(self.catalog, self._devices(), state, ids, weights)
 
     def find(

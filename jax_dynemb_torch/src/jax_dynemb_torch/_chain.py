@@ -15,12 +15,10 @@ import re
 from pathlib import Path
 
 from jax_dynemb_torch._errors import DamagedFileError
-from jax_dynemb_torch._json import read_json
-from jax_dynemb_torch._side_file import sum_of_json
+from jax_dynemb_torch._integrity import check_version, read_json, sum_of_json
 from jax_dynemb_torch._tensor_header import (
     MIXED_INDEX_VERSION,
     Header,
-    check_version,
     read_header,
 )
 

@@ -10,8 +10,12 @@ from pathlib import Path
 import torch
 
 from jax_dynemb_torch._errors import DamagedFileError
-from jax_dynemb_torch._json import file_bytes, read_json
-from jax_dynemb_torch._side_file import read_entries, verify_files
+from jax_dynemb_torch._integrity import (
+    file_bytes,
+    read_entries,
+    read_json,
+    verify_files,
+)
 from jax_dynemb_torch._table import EXTRA_KEYS, Table
 
 _KEYS = "{table}_emb_keys.rank_{rank}.world_size_{size}"

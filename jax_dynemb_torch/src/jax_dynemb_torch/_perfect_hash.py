@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A perfect hash of int64 keys: each key has a slot of its own, which says its place.
 
-The arrays are those of jax_dynemb/export/_perfect_hash.py, which writes them into files
-and says how they work; here they are made for tables without, and read.
+The arrays are those of jax_dynemb/files/safetensors/_perfect_hash.py, which writes
+them into files and says how they work. Here they are made for tables without, and read.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import torch
 
 from jax_dynemb_torch._chain import read_delta_header, read_table_header
 from jax_dynemb_torch._errors import DamagedFileError
-from jax_dynemb_torch._json import Fields
+from jax_dynemb_torch._integrity import Fields
 from jax_dynemb_torch._perfect_hash import PerfectHash
 from jax_dynemb_torch._table import EXTRA_KEYS, Table
 from jax_dynemb_torch._table_checks import check_index, check_keys, check_table

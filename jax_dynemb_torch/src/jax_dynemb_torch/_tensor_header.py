@@ -18,10 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from jax_dynemb_torch._errors import DamagedFileError
-from jax_dynemb_torch._json import Fields, file_bytes, is_whole, parse_json
-from jax_dynemb_torch._sums import Advance, blocks, pool, sums_of
+from jax_dynemb_torch._integrity import (
+    Advance,
+    Fields,
+    blocks,
+    file_bytes,
+    parse_json,
+    pool,
+    sums_of,
+)
 
-FORMAT_VERSION = 1
 # Of a file whose index mixes all bits of a key (kind 2): a reader that
 # does not know the kind would find no key.
 MIXED_INDEX_VERSION = 2
@@ -29,7 +35,6 @@ METADATA_KEY = "jax_dynemb"
 SUMS_KEY = "jax_dynemb_crc32"
 CHECKSUMS = "crc32"  # what the field "checksums" says where SUMS_KEY is there too
 DIGITS = 8  # of a checksum
-_PACKAGE = __name__.split(".")[0]
 _MOST_AXES = 8
 NO_SUM = "0" * DIGITS
 _MOST_BYTES = 1 << 24  # of a header
@@ -129,22 +134,6 @@ def read_header(path: Path) -> Header:
     if sums is None and fields.get("checksums") is not None:
         raise DamagedFileError(path, "its checksums are missing")
     return Header(path, fields, tensors, sums, link)
-
-
-def check_version(fields: Fields, newest: int = FORMAT_VERSION) -> None:
-    """Refuses files of a format that is not known yet.
-
-    Raises:
-      DamagedFileError: the version is missing or newer than this package.
-    """
-    version = fields.get("format_version")
-    if not is_whole(version) or not 1 <= version <= newest:
-        raise DamagedFileError(
-            fields.path,
-            f"its format_version is {version!r}, and this {_PACKAGE} reads versions up "
-            f"to {newest}",
-            f"Write it with jax_dynemb, or upgrade {_PACKAGE}.",
-        )
 
 
 def verify(header: Header, advance: Advance | None = None) -> None:

@@ -44,6 +44,7 @@ from jax_dynemb.engines.mesh.exchange._rounds import whole_window as whole_windo
 from jax_dynemb.engines.mesh.exchange._route import Route as Route
 from jax_dynemb.engines.mesh.exchange._route import route as route
 from jax_dynemb.engines.mesh.exchange._send_ids import Window as Window
+from jax_dynemb.engines.mesh.exchange._send_ids import capacity_of as capacity_of
 from jax_dynemb.engines.mesh.exchange._send_ids import (
     exchange_arrays as exchange_arrays,
 )

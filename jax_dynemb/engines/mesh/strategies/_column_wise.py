@@ -49,18 +49,27 @@ from jax_dynemb.ops import (
 Received = dict[str, tuple[jax.Array, jax.Array]]
 
 
+def route(
+    placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
+) -> None:
+    """See ``Strategy``: the whole batch is gathered, within the lookup."""
+    del placement, tables, inputs
+
+
 def lookup(
     placement: Placement,
     tables: Sequence[TableSpec],
     inputs: Sequence[Input],
     states: States,
     scores: Mapping[str, jax.Array],
+    sent: Any = None,
 ) -> LookedUp:
     """See ``Strategy``; it keeps ``Received``."""
+    del sent
     everywhere = [_everywhere(placement, *each) for each in inputs]
     given = jnp.stack([scores[t.name] for t in tables])
-    sent, wire = _on_the_wire(placement, tables, inputs)
-    outputs, states, _ = ops.lookup(sent, states, everywhere, given, wire.places)
+    pieces, wire = _on_the_wire(placement, tables, inputs)
+    outputs, states, _ = ops.lookup(pieces, states, everywhere, given, wire.places)
     rows = _whole_rows(tables, inputs, wire, [o["rows"] for o in outputs])
     received = {}
     for table in tables:

@@ -36,14 +36,23 @@ from jax_dynemb.ops import (
 )
 
 
+def route(
+    placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
+) -> None:
+    """See ``Strategy``: the whole batch is gathered, within the lookup."""
+    del placement, tables, inputs
+
+
 def lookup(
     placement: Placement,
     tables: Sequence[TableSpec],
     inputs: Sequence[Input],
     states: States,
     scores: Mapping[str, jax.Array],
+    sent: Any = None,
 ) -> LookedUp:
     """See ``Strategy``: every copy inserts the unseen ids of all devices."""
+    del sent
     everywhere = []
     for layout, given in inputs:
         ids = jax.lax.all_gather(as_words(given.ids), placement.axes, tiled=True)

@@ -60,6 +60,15 @@ class Strategy(Protocol):
     ``tables`` as a shard sees them, its features and its shard of the states.
     """
 
+    def route(
+        self,
+        placement: Placement,
+        tables: Sequence[TableSpec],
+        inputs: Sequence[Input],
+    ) -> Any:
+        """Sends ids to their owners without a table; a pytree, None for nothing."""
+        ...
+
     def lookup(
         self,
         placement: Placement,
@@ -67,8 +76,18 @@ class Strategy(Protocol):
         inputs: Sequence[Input],
         states: States,
         scores: Mapping[str, jax.Array],
+        sent: Any = None,
     ) -> LookedUp:
-        """Looks up rows and inserts unseen ids; ``scores`` has one for each table."""
+        """Looks up rows and inserts unseen ids.
+
+        Args:
+          placement: of the collection.
+          tables: those of the features.
+          inputs: the features of this device.
+          states: of this device.
+          scores: one for each table.
+          sent: what ``route`` returned for this batch; None: nothing was sent ahead.
+        """
         ...
 
     def find(

@@ -9,6 +9,7 @@ owners, and rows or sums of bags travel back; gradients take the same way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +20,19 @@ from jax_dynemb.engines.mesh.exchange import Input
 from jax_dynemb.engines.mesh.strategies._strategy import Found, LookedUp, States
 from jax_dynemb.engines.mesh.strategies.row_wise import _find_rounds, _lookup_rounds
 from jax_dynemb.engines.mesh.strategies.row_wise._kept import Kept
+from jax_dynemb.engines.mesh.strategies.row_wise._sent import Sent, send
 from jax_dynemb.engines.mesh.strategies.row_wise._split import split_batch
 from jax_dynemb.engines.mesh.strategies.row_wise._update_rounds import (
     apply_gradients as apply_gradients,
 )
 from jax_dynemb.ops import FeatureResidual, TableState
+
+
+def route(
+    placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
+) -> Sent:
+    """See ``Strategy``."""
+    return send(*split_batch(placement, tables, inputs))
 
 
 def lookup(
@@ -32,10 +41,12 @@ def lookup(
     inputs: Sequence[Input],
     states: States,
     scores: Mapping[str, jax.Array],
+    sent: Any = None,
 ) -> LookedUp:
     """See ``Strategy``; it keeps ``Kept``."""
     batch, bags = split_batch(placement, tables, inputs)
-    done = _lookup_rounds.lookup(batch, bags, states, scores)
+    sent = send(batch, bags) if sent is None else sent
+    done = _lookup_rounds.lookup(batch, bags, sent, states, scores)
     fits = None if done.fits is None else done.fits[None]
     distinct = batch.sections.tables if batch else ()
     received = dict(zip((t.name for t in distinct), done.received, strict=True))

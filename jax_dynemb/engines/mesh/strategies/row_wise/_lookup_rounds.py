@@ -12,25 +12,20 @@ import jax.numpy as jnp
 
 from jax_dynemb import ops
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.mesh.exchange import (
     Bags,
     Batch,
     Route,
     Window,
     add_rows,
-    exchange_arrays,
     finished,
     further_rounds,
     inputs_of_ids,
     inputs_of_owner,
     on_the_wire,
     outputs,
-    parts_to_owners,
     places_of,
     residuals_of_owner,
-    route,
-    send_first,
     send_ids_and_uses,
     wire_of,
     zero_sums,
@@ -40,6 +35,7 @@ from jax_dynemb.engines.mesh.strategies.row_wise._round_counters import (
     count_exchange,
     same_lookup,
 )
+from jax_dynemb.engines.mesh.strategies.row_wise._sent import Sent, counted
 from jax_dynemb.ops import FeatureResidual, TableState
 
 States = Mapping[str, TableState]
@@ -68,31 +64,36 @@ class Rounds:
 
 
 def lookup(
-    batch: Batch | None, bags: Bags, states: States, scores: Mapping[str, jax.Array]
+    batch: Batch | None,
+    bags: Bags,
+    sent: Sent,
+    states: States,
+    scores: Mapping[str, jax.Array],
 ) -> Rounds:
     """Looks up the row-wise tables and inserts unseen ids.
 
     Args:
       batch: of the features whose rows travel, if there are any.
       bags: of those whose sums do.
+      sent: what ``send`` sent of both.
       states: of this device.
       scores: by table, what customized scores are.
     """
     if batch is None:
-        return _sums_alone(bags, states, scores)
+        return _sums_alone(bags, sent, states, scores)
     sections, tables = batch.sections, batch.sections.tables
-    found = route(batch.ids, sections.parts, sections.segments)
-    ids, uses, arrived, window, fits, peaks = send_first(
-        batch, found, _counted(batch), parts_to_owners(bags)
-    )
-    inputs = inputs_of_owner(bags, arrived)
+    found, window, ids, peaks = sent.route, sent.window, sent.ids, sent.peaks
+    assert found is not None and window is not None
+    assert sent.fits is not None and peaks is not None
+    fits = sent.fits[0]
+    inputs = inputs_of_owner(bags, sent.bags)
     used = [*on_the_wire(batch, tables), *bags.tables]
     asked = [*inputs_of_ids(tables, ids), *inputs]
     wire = wire_of(sections, [*sections.rows(), *bags.rows()])
     owned, new, _ = ops.lookup(used, states, asked, _of(scores, used), wire.places)
     of_ids, of_bags = owned[: len(ids)], owned[len(ids) :]
     slots = [o["slots"] for o in of_ids]
-    new = _with_uses(tables, dict(states) | new, slots, uses)
+    new = _with_uses(tables, dict(states) | new, slots, sent.uses)
     rows = wire.exchange([o["rows"] for o in owned])
     kept = residuals_of_owner(inputs, [o["slots"] for o in of_bags])
     results = outputs(bags, [wire.part(n, rows[n]) for n in range(len(ids), len(rows))])
@@ -112,10 +113,11 @@ def lookup(
     return Rounds(found, fits, received, kept, results, new)
 
 
-def _sums_alone(bags: Bags, states: States, scores: Mapping[str, jax.Array]) -> Rounds:
+def _sums_alone(
+    bags: Bags, sent: Sent, states: States, scores: Mapping[str, jax.Array]
+) -> Rounds:
     """Looks up features whose sums travel, where there are no others."""
-    arrived = exchange_arrays(parts_to_owners(bags), bags.axes)
-    inputs = inputs_of_owner(bags, arrived)
+    inputs = inputs_of_owner(bags, sent.bags)
     wire, tables = bags.wire(), bags.tables
     owned, new, _ = ops.lookup(tables, states, inputs, _of(scores, tables), wire.places)
     sums = wire.exchange([o["rows"] for o in owned])
@@ -134,9 +136,7 @@ def _later_round(
 ) -> Carry:
     """Continues a lookup with the ids of another window."""
     sections, tables = batch.sections, batch.sections.tables
-    ids, uses, _ = send_ids_and_uses(
-        sections, found, batch.ids, window, _counted(batch)
-    )
+    ids, uses, _ = send_ids_and_uses(sections, found, batch.ids, window, counted(batch))
     pairs = {t.name: same_lookup(t, states[t.name]) for t in tables}
     before = states | {name: state for name, (_, state) in pairs.items()}
     configs = on_the_wire(batch, [config for config, _ in pairs.values()])
@@ -160,9 +160,3 @@ def _with_uses(tables, states, slots, uses) -> dict[str, TableState]:
         name = tables[t].name
         new[name] = add_uses(new[name], slots[t], each)
     return new
-
-
-def _counted(batch: Batch) -> list[int]:
-    """The tables whose scores count every use."""
-    tables = enumerate(batch.sections.tables)
-    return [t for t, config in tables if config.score_strategy is ScoreStrategy.LFU]

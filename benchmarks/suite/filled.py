@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables that hold every id of a case, filled once for all measurements of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jax_dynemb as jde
+from jax_dynemb import _ffi
+from jax_dynemb.ops import TableState
+from suite.job import FULL, WIDTHS, Job
+from suite.workloads import Case
+
+LEARNING_RATE = 1e-3
+FILL_IDS = 1 << 18  # ids inserted in one call, all tables together
+FOREIGN = 1 << 30  # high word of ids that only take room
+
+States = dict[str, TableState]
+_DTYPES = {2: "bfloat16", 4: "float32"}
+
+
+def dtypes(name: str) -> tuple[str, str]:
+    """Types of stored rows and of outputs, from a name in `WIDTHS`."""
+    stored, output = WIDTHS[name]
+    return _DTYPES[stored], _DTYPES[output]
+
+
+@functools.lru_cache(maxsize=64)
+def collection(
+    case: Case, optimizer: str, dtype: str, load: float, shared: bool = False
+) -> jde.Tables:
+    """Declares the tables of a case; table `i` and its feature are named `t<i>`."""
+    param_dtype, output_dtype = dtypes(dtype)
+    make = functools.partial(
+        jde.TableConfig,
+        dim=case.dim,
+        capacity=int(case.rows / load),
+        initializer=jde.initializers.uniform(-0.01, 0.01),
+        optimizer=getattr(jde.optim, optimizer)(LEARNING_RATE),
+        pooling="sum" if case.pooled else None,
+        param_dtype=param_dtype,
+        dtype=output_dtype,
+    )
+    configs = [make(f"t{table}") for table in range(case.tables)]
+    return jde.Tables(configs, share_arrays=shared)
+
+
+class Filled:
+    """The tables of a case; one measurement after another borrows and returns them.
+
+    Rows depend on the id, not on the optimizer, so the tables are filled once and get
+    other optimizer states when another optimizer asks for them.
+    """
+
+    def __init__(self, job: Job, *, rows: bool = True):
+        """Makes the tables of a job, and fills them if `rows`.
+
+        With a load of `FULL` every bucket is full: ids that nobody looks up take all
+        the room first, then the case's ids evict some of them.
+        """
+        self._key = job.tables
+        self._optimizer = "sgd"
+        coll = self._collection("sgd")
+        state = coll.init(seed=0)
+        if rows:
+            insert = insert_range(coll, chunk_of(job.case))
+            if job.load >= FULL:
+                slots = sum(config.num_slots for config in coll.tables.values())
+                state = insert(state, FOREIGN, 2 * slots // job.case.tables)
+            state = insert(state, 0, job.case.rows)
+        self._state: States | None = state
+
+    def borrow(self, optimizer: str) -> tuple[jde.Tables, States]:
+        """The tables with the states of an optimizer."""
+        state, self._state = self._state, None
+        assert state is not None, "the tables have not been returned"
+        coll = self._collection(optimizer)
+        if optimizer != self._optimizer:
+            self._optimizer, state = optimizer, _with_states(coll, state)
+        return coll, state
+
+    def give_back(self, state: Mapping[str, TableState]) -> None:
+        """Returns what `borrow` lent, or what has become of it."""
+        self._state = dict(state)
+
+    def _collection(self, optimizer: str) -> jde.Tables:
+        case, *others = self._key
+        return collection(case, optimizer, *others)
+
+
+def clear(coll: jde.Tables) -> Callable[[States], States]:
+    """Returns a jitted function that empties donated tables."""
+    return _clear(coll)
+
+
+def to_device(coll: jde.Tables, case: Case, ids: np.ndarray) -> dict[str, jax.Array]:
+    """Moves `int64[tables, n]` to the device, in the shape the lookup takes."""
+    shape = (case.batch, case.bag) if case.pooled else (case.ids_per_table,)
+    columns = zip(coll.features, ids, strict=True)
+    return {name: jde.ids(column.reshape(shape)) for name, column in columns}
+
+
+@jax.jit
+def later(ids: dict[str, jax.Array], number: jax.Array) -> dict[str, jax.Array]:
+    """Other ids, none of which any other number gives: it is added to high words."""
+    return jax.tree.map(lambda pairs: pairs.at[..., 1].add(number), ids)
+
+
+def chunk_of(case: Case) -> int:
+    """Ids to insert into each table in one call.
+
+    Too few to fill a bucket alone: rows of one call do not evict each other.
+    """
+    return min(FILL_IDS // case.tables, max(64, case.rows // 8))
+
+
+@functools.lru_cache(maxsize=16)
+def _clear(coll: jde.Tables) -> Any:
+    left = _ffi.code("counters", "left")
+
+    def clear(state: States) -> States:
+        # As good as new: nobody holds slots of the rows that were there.
+        return {
+            name: dataclasses.replace(t, counters=t.counters.at[:, left].set(0))
+            for name, t in coll.clear(state).items()
+        }
+
+    return jax.jit(clear, donate_argnums=0)
+
+
+@functools.lru_cache(maxsize=16)
+def insert_range(coll: jde.Tables, chunk: int) -> Callable[..., States]:
+    """Returns `state, high word, count -> state`: inserts the ids [0, count)."""
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def insert_all(state: States, high: jax.Array, count: jax.Array) -> States:
+        def insert_chunk(number: jax.Array, state: States) -> States:
+            first = number.astype(jnp.uint32) * jnp.uint32(chunk)
+            low = first + jnp.arange(chunk, dtype=jnp.uint32)
+            pairs = jnp.stack([low, jnp.broadcast_to(high, low.shape)], axis=-1)
+            beyond = (low >= count)[:, None]  # padding: both words all ones
+            ids = jnp.where(beyond, jnp.uint32(0xFFFFFFFF), pairs)
+            return coll.lookup(state, dict.fromkeys(coll.features, ids))[2]
+
+        chunks = (count + jnp.uint32(chunk - 1)) // jnp.uint32(chunk)
+        return jax.lax.fori_loop(jnp.uint32(0), chunks, insert_chunk, state)
+
+    return lambda state, high, count: insert_all(state, _word(high), _word(count))
+
+
+def _word(number: int) -> jax.Array:
+    return jnp.asarray(np.uint32(number))
+
+
+def _with_states(coll: jde.Tables, state: States) -> States:
+    """The same rows beside the first states of a collection's optimizer."""
+    states = next(iter(coll.tables.values())).states
+    return {
+        name: dataclasses.replace(
+            each,
+            optimizer={
+                key: jnp.full((each.values.shape[0], *spec.shape), spec.initial)
+                for key, spec in states.items()
+            },
+        )
+        for name, each in state.items()
+    }

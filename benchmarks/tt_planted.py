@@ -1,0 +1,141 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What tables of equal bytes learn of 10 M rows: with a planted low rank, and without.
+
+    python benchmarks/tt_planted.py
+
+Each id has a hidden row of 16 columns. A step draws ids by a power law and shows their
+rows with noise; the tables learn them by Adagrad. The share of the variance that a
+table explains on fresh draws is printed, for hidden rows that are products of cores of
+rank 4, and for random ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import jax_dynemb as jde
+
+DIM, NOISE, EXPONENT = 16, 0.5, 1.05
+RATES = (0.02, 0.1, 0.5)
+
+
+def draw(key: jax.Array, rows: int, batch: int) -> jax.Array:
+    """uint32[batch] by a power law, spread over all rows."""
+    unit = jax.random.uniform(key, (batch,))
+    power = 1 - EXPONENT
+    rank = ((float(rows) ** power - 1) * unit + 1) ** (1 / power)
+    rank = jnp.minimum(rank.astype(jnp.uint32), rows - 1)
+    return (rank * jnp.uint32(2_654_435_761)) % jnp.uint32(rows)
+
+
+def words(ids: jax.Array) -> jax.Array:
+    """Ids in the form of ``jde.ids``."""
+    return jnp.stack([ids, jnp.zeros_like(ids)], -1)
+
+
+def planted(rows: int) -> Any:
+    """Hidden rows of rank 4, with variance 1."""
+    config = jde.TTConfig(
+        "hidden",
+        DIM,
+        rows,
+        4,
+        initializer=jde.tt.normal(1.0),
+        compute_dtype="float32",
+    )
+    cores = jde.tt.init(config, 7).cores
+    return lambda ids: jde.tt.find(config, cores, words(ids))
+
+
+def unplanted(ids: jax.Array) -> jax.Array:
+    """Hidden rows that have nothing in common, with variance 1."""
+
+    def one(id: jax.Array) -> jax.Array:
+        return jax.random.normal(jax.random.fold_in(jax.random.key(7), id), (DIM,))
+
+    return jax.vmap(one)(ids)
+
+
+def methods(rows: int) -> dict[str, tuple[Any, int, Any]]:
+    """By name: a config, its bytes, and what becomes of an id."""
+    optimizer = jde.optim.adagrad(RATES[0], initial_accumulator_value=1e-3)
+    same = functools.partial(jnp.asarray)
+    found: dict[str, tuple[Any, int, Any]] = {}
+    for rank in (4, 8, 16):
+        train = jde.TTConfig(
+            "t", DIM, rows, rank, optimizer=optimizer, compute_dtype="float32"
+        )
+        nbytes = 4 * train.num_parameters
+        found[f"tensor train, rank {rank}"] = (train, nbytes, same)
+        fits = nbytes // (4 * DIM)
+        zeros = jde.initializers.zeros()
+        dynamic = jde.TableConfig(
+            "t", DIM, fits, initializer=zeros, optimizer=optimizer, score_strategy="lfu"
+        )
+        found[f"dynamic, bytes of rank {rank}"] = (dynamic, nbytes, same)
+        hashed = jde.TableConfig(
+            "t", DIM, 2 * fits, initializer=zeros, optimizer=optimizer
+        )
+
+        def remainder(ids: jax.Array, fits: int = fits) -> jax.Array:
+            return ids % jnp.uint32(fits)
+
+        found[f"hashing, bytes of rank {rank}"] = (hashed, nbytes, remainder)
+    return found
+
+
+def explained(
+    config: Any, of_id: Any, hidden: Any, rows: int, batch: int, steps: int, rate: float
+) -> float:
+    """Trains one table; returns the share of variance that it explains."""
+    coll = jde.Tables([config])
+
+    def step(state: Any, key: jax.Array) -> tuple[Any, None]:
+        first, second = jax.random.split(key)
+        ids = draw(first, rows, batch)
+        truth = hidden(ids) + NOISE * jax.random.normal(second, (batch, DIM))
+        got, residual, state = coll.lookup(state, {"t": words(of_id(ids))})
+        d_rows = {"t": got["t"] - truth}
+        return coll.apply_gradients(state, residual, d_rows, learning_rate=rate), None
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def train(state: Any, keys: jax.Array) -> Any:
+        return jax.lax.scan(step, state, keys)[0]
+
+    @jax.jit
+    def share(state: Any, key: jax.Array) -> jax.Array:
+        ids = draw(key, rows, 1 << 17)
+        truth = hidden(ids)
+        got, _, _ = coll.find(state, {"t": words(of_id(ids))})
+        return 1 - jnp.mean((got["t"] - truth) ** 2) / jnp.mean(truth**2)
+
+    state = train(coll.init(0), jax.random.split(jax.random.key(1), steps))
+    return float(share(state, jax.random.key(2)))
+
+
+def main() -> None:
+    """Prints a line for each hidden table, method and its best rate."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--batch", type=int, default=65_536)
+    parser.add_argument("--steps", type=int, default=2000)
+    options = parser.parse_args()
+    sizes = options.rows, options.batch, options.steps
+    kinds = {"rank 4": planted(options.rows), "random": unplanted}
+    for kind, hidden in kinds.items():
+        for name, (config, nbytes, of_id) in methods(options.rows).items():
+            shares = {r: explained(config, of_id, hidden, *sizes, r) for r in RATES}
+            rate = max(shares, key=lambda r: shares[r])
+            line = {"hidden": kind, "table": name, "bytes": nbytes, "rate": rate}
+            print(json.dumps(line | {"explained": round(shares[rate], 4)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// core/pair_rows.h: rows that are products of two factors, as in a tensor train (Oseledets 2011).
+//
+// Rows come in order of their prefix. So a prefix is read once for all of its rows, and its
+// gradient is complete when the last of them has been seen.
+//
+// `starts` and `of_suffix` are data: a range of rows never leaves the rows that there are, and a
+// row whose suffix does not exist is zeros and has no gradient. What stands in rows of no prefix is
+// undefined, and they must have no suffix.
+#pragma once
+
+#include <cstdint>
+
+#include "core/args.h"
+#include "core/macros.h"
+
+namespace dynemb {
+
+struct RowRange {
+  int64_t begin, end;
+};
+
+DYNEMB_HD RowRange clamped_rows(PairShape const& shape, int64_t begin, int64_t end) {
+  return {begin < 0 ? 0 : begin, end < shape.num_rows ? end : shape.num_rows};
+}
+
+DYNEMB_HD RowRange rows_of_prefix(PairShape const& shape, int64_t prefix) {
+  return clamped_rows(shape, shape.starts[prefix], shape.starts[prefix + 1]);
+}
+
+DYNEMB_HD bool has_suffix(PairShape const& shape, int64_t row) {
+  return static_cast<uint32_t>(shape.of_suffix[row]) < static_cast<uint64_t>(shape.num_suffixes);
+}
+
+// The first prefix that the share `share` of `shares` has. Shares have about as many rows each, and
+// follow from the data alone, so sums over them have the same bits in every run.
+DYNEMB_HD int64_t first_prefix_of_share(PairShape const& shape, int64_t share, int64_t shares) {
+  if (share <= 0) return 0;
+  if (share >= shares) return shape.num_prefixes;
+  auto const first_row = static_cast<int64_t>(shape.starts[shape.num_prefixes]) * share / shares;
+  int64_t low = 0, high = shape.num_prefixes;
+  while (low < high) {
+    auto const middle = (low + high) / 2;
+    if (shape.starts[middle] < first_row) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+}  // namespace dynemb

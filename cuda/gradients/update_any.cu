@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/gradients/update_any.cu: gradients are summed row by row into scratch memory (reduce.cu);
+// then each row takes a step of its optimizer.
+//
+// The sums cross the memory twice more than in update.cu. In return there is one kernel for all
+// optimizers, instead of one for each with each shape of a block.
+#include <algorithm>
+#include <memory>
+
+#include "cuda/gradients/any_rows.cuh"
+#include "cuda/grid/host.h"
+#include "cuda/launch.h"
+
+namespace dynemb::cuda {
+namespace {
+
+struct PrepareCall {
+  int32_t num_tables;
+  float const* hyper;
+  AnyOptimizer* optimizers;
+  uint64_t const* counters[kMaxTables];
+  OptimizerKind kinds[kMaxTables];
+};
+
+// A thread a table: the powers of Adam's decays take many registers, which rows need.
+__global__ void __launch_bounds__(kMaxTables)
+    prepare_kernel(__grid_constant__ PrepareCall const call) {
+  auto const t = static_cast<int>(threadIdx.x);
+  if (t >= call.num_tables) return;
+  auto const* const hyper = call.hyper + t * kNumAnyHyper;
+  call.optimizers[t] = prepare_optimizer(call.kinds[t], hyper, call.counters[t][kStep]);
+}
+
+int64_t ids_of_table(UpdateArgs const& args, int32_t t) {
+  int64_t ids = 0;
+  for (int32_t f = 0; f < args.num_features; ++f) {
+    if (args.features[f].table == t) ids += args.features[f].num_ids;
+  }
+  return ids;
+}
+
+// What the sums of the rows take, whichever table an id belongs to.
+struct AnyScratch {
+  int64_t ids = 0;
+  int32_t stride = 4;
+  AnyOptimizer* optimizers;
+  int32_t* slots;  // [ids]
+  float* sums;     // [ids, stride]
+
+  AnyScratch(UpdateArgs const& args, Scratch& scratch) {
+    for (int32_t f = 0; f < args.num_features; ++f) ids += args.features[f].num_ids;
+    for (int32_t t = 0; t < args.num_tables; ++t) {
+      stride = std::max(stride, (args.tables[t].dim + 3) / 4 * 4);
+    }
+    optimizers = scratch.take<AnyOptimizer>(args.num_tables);
+    slots = scratch.take<int32_t>(ids);
+    sums = scratch.take<float>(ids * stride);
+  }
+};
+
+// The reduction of the same batch. Each table has its part of the scratch memory, at a row's
+// stride.
+std::unique_ptr<ReduceArgs> reduction_of(UpdateArgs const& args, AnyScratch const& scratch) {
+  auto reduce = std::make_unique<ReduceArgs>();
+  reduce->num_tables = args.num_tables;
+  reduce->num_features = args.num_features;
+  reduce->counts_step = 1;
+  reduce->stamps = args.stamps;
+  std::copy_n(args.tables, args.num_tables, reduce->tables);
+  std::copy_n(args.features, args.num_features, reduce->features);
+  int64_t first = 0;
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    auto& sums = reduce->sums[t];
+    sums.unique_slots = scratch.slots + first;
+    sums.rows = scratch.sums + first * scratch.stride;
+    sums.row_type = ValueType::kFloat32;
+    sums.places = {0, 0};
+    sums.capacity = ids_of_table(args, t);
+    sums.leaves_unused = 1;
+    first += sums.capacity;
+  }
+  return reduce;
+}
+
+bool has_float_vectors(UpdateArgs const& args) {
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    auto const& table = args.tables[t];
+    if (!is_format<FloatVectors>(table.value_type, table.values, table.dim)) return false;
+  }
+  return true;
+}
+
+PrepareCall preparation_of(UpdateArgs const& args, AnyScratch const& scratch) {
+  PrepareCall call{args.num_tables, args.hyper, scratch.optimizers, {}, {}};
+  for (int32_t t = 0; t < args.num_tables; ++t) call.counters[t] = args.tables[t].counters;
+  std::copy_n(args.optimizers, args.num_tables, call.kinds);
+  return call;
+}
+
+// Returns how many blocks the rows of all tables take.
+int64_t fill(UpdateArgs const& args, ReduceArgs const& reduce, AnyScratch const& scratch,
+             AnyCall* call) {
+  call->num_tables = args.num_tables;
+  call->optimizers = scratch.optimizers;
+  int64_t blocks = 0;
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    auto const& from = args.tables[t];
+    auto const& sums = reduce.sums[t];
+    auto& table = call->tables[t];
+    table.values = from.values;
+    std::copy_n(from.states, kMaxStates, table.states);
+    std::copy_n(from.state_initial, kMaxStates, table.state_initial);
+    table.counters = from.counters;
+    table.slots = sums.unique_slots;
+    table.sums = static_cast<float const*>(sums.rows);
+    table.capacity = sums.capacity;
+    table.first_block = blocks;
+    table.dim = from.dim;
+    table.value_type = from.value_type;
+    table.kind = args.optimizers[t];
+    table.skips_nonfinite = from.skips_nonfinite != 0;
+    blocks += ceil_div(sums.capacity, any_rows_of_block(from.dim));
+  }
+  return blocks;
+}
+
+}  // namespace
+
+size_t update_any_scratch_bytes(UpdateArgs const& args) {
+  Scratch scratch(nullptr);
+  AnyScratch const own(args, scratch);
+  return scratch.used() + reduce_scratch_bytes(*reduction_of(args, own));
+}
+
+cudaError_t update_any(UpdateArgs const& args, void* memory, cudaStream_t stream) {
+  Scratch pieces(memory);
+  AnyScratch const scratch(args, pieces);
+  auto const reduction = reduction_of(args, scratch);
+  DYNEMB_CUDA_TRY(reduce(*reduction, static_cast<char*>(memory) + pieces.used(), stream));
+  AnyCall call{};
+  auto const blocks = fill(args, *reduction, scratch, &call);
+  if (blocks == 0) return cudaSuccess;
+  auto const preparation = preparation_of(args, scratch);
+  DYNEMB_CUDA_TRY(launch(prepare_kernel, 1, stream, preparation, 0, kMaxTables));
+  if (has_float_vectors(args)) {
+    return launch(any_rows_kernel<FloatFormats>, blocks, stream, call);
+  }
+  return launch(any_rows_kernel<AnyFormats>, blocks, stream, call);
+}
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,29 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/tensor_train/pair_gradients.cu: gradients of both factors of rows, without atomics.
+#include "cuda/grid/host.h"
+#include "cuda/launch.h"
+#include "cuda/tensor_train/prefix_gradients.cuh"
+#include "cuda/tensor_train/suffix_gradients.cuh"
+
+namespace dynemb::cuda {
+
+size_t pair_gradients_scratch_bytes(PairGradientsArgs const& args) {
+  Scratch scratch(nullptr);
+  take_added(args, scratch);
+  return scratch.used() + reduce_scratch_bytes(*sums_of_suffixes(args, nullptr));
+}
+
+cudaError_t pair_gradients(PairGradientsArgs const& args, void* scratch, cudaStream_t stream) {
+  auto const& shape = args.shape;
+  if (shape.num_prefixes > 0) {
+    auto const blocks = blocks_of_prefixes(shape, kWarpsPerBlock);
+    DYNEMB_CUDA_TRY(with_steps(shape.k, shape.exact != 0, [&](auto steps, auto exact) {
+      return launch(prefix_gradients_kernel<steps(), exact()>, blocks, stream, args);
+    }));
+  }
+  return shape.num_suffixes > 0 ? suffix_gradients(args, scratch, stream) : cudaSuccess;
+}
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/tensor_train/prefix_gradients.cuh: the gradient of each prefix: a warp sums over its rows in
+// registers.
+#pragma once
+
+#include "cuda/grid/host.h"
+#include "cuda/tensor_train/pair_columns.cuh"
+#include "cuda/tensor_train/tile_product.cuh"
+
+namespace dynemb::cuda {
+
+// Where a lane reads gradients of rows and suffixes of one column; null: zeros.
+struct GradientColumn {
+  float const* gradients = nullptr;
+  float const* suffix = nullptr;
+
+  __device__ __forceinline__ GradientColumn(PairGradientsArgs const& args,
+                                            PairColumns const& columns, uint32_t column) {
+    if (column >= columns.count()) return;
+    auto const place = columns.at(column);
+    suffix = suffix_of(args.shape, args.suffix, place);
+    if (suffix == nullptr) return;
+    gradients = args.d_rows + place.row * (args.shape.m * args.shape.n) + place.n;
+  }
+};
+
+template <int kSteps, bool kExact>
+__device__ __forceinline__ void add_columns(PairGradientsArgs const& args,
+                                            GradientColumn const (&columns)[2], int32_t m0,
+                                            int32_t k0, float (&sums)[kSteps][4]) {
+  auto const& shape = args.shape;
+  LeftTile<kExact> gradients;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    auto const* const column = columns[i / 2].gradients;
+    auto const m = m0 + left_row(i);
+    gradients.set(i, column != nullptr && m < shape.m ? column[m * shape.n] : 0.0f);
+  }
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    RightTile<kExact> suffixes;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      auto const* const column = columns[i].suffix;
+      auto const k = k0 + s * 8 + right_column();
+      suffixes.set(i, column != nullptr && k < shape.k ? column[k * shape.n] : 0.0f);
+    }
+    if constexpr (kExact) {  // tensor cores cut what they add: over many rows that is a bias
+      float part[4] = {};
+      add_product<kExact>(part, gradients, suffixes);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums[s][i] += part[i];
+    } else {
+      add_product<kExact>(sums[s], gradients, suffixes);
+    }
+  }
+}
+
+template <int kSteps, bool kExact>
+__global__ void __launch_bounds__(kThreads)
+    prefix_gradients_kernel(__grid_constant__ PairGradientsArgs const args) {
+  auto const& shape = args.shape;
+  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
+  for (auto prefix = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
+       prefix < shape.num_prefixes; prefix += warps) {
+    PairColumns const columns(shape, rows_of_prefix(shape, prefix));
+    auto* const out = args.d_prefix + prefix * (shape.m * shape.k);
+    for (int32_t m0 = 0; m0 < shape.m; m0 += kTileRows) {
+      for (int32_t k0 = 0; k0 < shape.k; k0 += kSteps * 8) {
+        float sums[kSteps][4] = {};
+        for (uint32_t first = 0; first < columns.count(); first += kTileColumns) {
+          auto const column = first + static_cast<uint32_t>(left_column(0));
+          GradientColumn const own[2] = {{args, columns, column}, {args, columns, column + 4}};
+          add_columns<kSteps, kExact>(args, own, m0, k0, sums);
+        }
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            auto const m = m0 + sum_row(i), k = k0 + s * 8 + sum_column(i);
+            if (m < shape.m && k < shape.k) out[m * shape.k + k] = sums[s][i];
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace dynemb::cuda

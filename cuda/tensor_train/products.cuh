@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/tensor_train/products.cuh: a matrix of each prefix times a matrix of each of its rows. A
+// warp keeps the first in registers and multiplies it by those of all rows, eight columns at a
+// time.
+#pragma once
+
+#include "cuda/grid/host.h"
+#include "cuda/tensor_train/pair_columns.cuh"
+#include "cuda/tensor_train/tile_product.cuh"
+
+namespace dynemb::cuda {
+
+// left[p] is rows x inner, right[...] inner x n, out[i] rows x n.
+struct ProductsCall {
+  PairShape shape;
+  float const* left;    // [num_prefixes, m * k]
+  int32_t row_stride;   // of left
+  int32_t rank_stride;  // of left, along `inner`
+  int32_t rows;
+  int32_t inner;
+  float const* right;  // [num_suffixes, inner * n], or [num_rows, inner * n]
+  float* out;          // [num_rows, rows * n]
+};
+
+// Of the inner dimension from `first` on; what is past its end is zeros.
+template <int kSteps, bool kExact>
+struct LeftTiles {
+  LeftTile<kExact> tiles[kSteps];
+
+  __device__ __forceinline__ LeftTiles(ProductsCall const& call, int64_t prefix, int32_t row0,
+                                       int32_t first) {
+    auto const* const numbers = call.left + prefix * (call.shape.m * call.shape.k);
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        auto const row = row0 + left_row(i), inner = first + s * 8 + left_column(i);
+        auto const exists = row < call.rows && inner < call.inner;
+        auto const at = row * call.row_stride + inner * call.rank_stride;
+        tiles[s].set(i, exists ? numbers[at] : 0.0f);
+      }
+    }
+  }
+};
+
+template <int kSteps, bool kExact>
+__device__ __forceinline__ void add_inner(ProductsCall const& call, float const* right,
+                                          LeftTiles<kSteps, kExact> const& left, int32_t first,
+                                          float (&sums)[4]) {
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    RightTile<kExact> tile;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      auto const inner = first + s * 8 + right_row(i);
+      auto const exists = right != nullptr && inner < call.inner;
+      tile.set(i, exists ? right[inner * call.shape.n] : 0.0f);
+    }
+    add_product<kExact>(sums, left.tiles[s], tile);
+  }
+}
+
+__device__ __forceinline__ void store_sums(ProductsCall const& call, PairColumns const& columns,
+                                           uint32_t first, int32_t row0, float const (&sums)[4]) {
+  auto const n = call.shape.n;
+  auto const pairs = n % 2 == 0;  // two columns of one row
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    auto const column = first + static_cast<uint32_t>(sum_column(half));
+    if ((pairs && half == 1) || column >= columns.count()) break;
+    auto const place = columns.at(column);
+    auto* const out = call.out + place.row * (call.rows * n) + place.n;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      auto const row = row0 + sum_row(i);
+      if (row >= call.rows) continue;
+      if (pairs) {
+        *reinterpret_cast<float2*>(out + row * n) = {sums[i], sums[i + 1]};
+      } else {
+        out[row * n] = sums[i + half];
+      }
+    }
+  }
+}
+
+// kByRow: `right` has a matrix for each row; else for each suffix.
+template <int kSteps, bool kExact, bool kByRow>
+__global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 3 : 2)
+    products_kernel(__grid_constant__ ProductsCall const call) {
+  auto const& shape = call.shape;
+  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
+  constexpr int kOfRegisters = kSteps * 8;
+  auto const right_of = [&](PairColumns const& columns, uint32_t column) -> float const* {
+    if (column >= columns.count()) return nullptr;
+    auto const place = columns.at(column);
+    if constexpr (kByRow) return call.right + place.row * (call.inner * shape.n) + place.n;
+    return suffix_of(shape, call.right, place);
+  };
+  for (auto prefix = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
+       prefix < shape.num_prefixes; prefix += warps) {
+    PairColumns const columns(shape, rows_of_prefix(shape, prefix));
+    for (int32_t row0 = 0; row0 < call.rows && columns.count() > 0; row0 += kTileRows) {
+      LeftTiles<kSteps, kExact> const held(call, prefix, row0, 0);
+      for (uint32_t first = 0; first < columns.count(); first += kTileColumns) {
+        auto const* const right = right_of(columns, first + static_cast<uint32_t>(right_column()));
+        float sums[4] = {};
+        add_inner(call, right, held, 0, sums);
+        for (auto inner = kOfRegisters; inner < call.inner; inner += kOfRegisters) {
+          LeftTiles<kSteps, kExact> const more(call, prefix, row0, inner);
+          add_inner(call, right, more, inner, sums);
+        }
+        store_sums(call, columns, first, row0, sums);
+      }
+    }
+  }
+}
+
+template <bool kByRow>
+cudaError_t launch_products(ProductsCall const& call, cudaStream_t stream) {
+  if (call.shape.num_prefixes == 0 || call.shape.num_rows == 0) return cudaSuccess;
+  auto const blocks = blocks_of_prefixes(call.shape, kWarpsPerBlock);
+  return with_steps(call.inner, call.shape.exact != 0, [&](auto steps, auto exact) {
+    return launch(products_kernel<steps(), exact(), kByRow>, blocks, stream, call);
+  });
+}
+
+}  // namespace dynemb::cuda

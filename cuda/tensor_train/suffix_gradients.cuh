@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/tensor_train/suffix_gradients.cuh: the gradients of suffixes: what each row adds is written
+// down, and summed by suffix with the kernels that sum the gradients of a table's rows.
+//
+// Sums in shared memory, a warp for some suffixes, were 3 times as slow: each warp has only one or
+// two rows of a prefix, and must load the whole prefix for them.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+
+#include "cuda/grid/host.h"
+#include "cuda/launch.h"
+#include "cuda/tensor_train/products.cuh"
+
+namespace dynemb::cuda {
+
+constexpr int32_t kMostColumns = 4096;  // of a sum; wider ones are several
+
+// A table of groups for every kMostColumns columns of what rows add.
+inline std::unique_ptr<ReduceArgs> sums_of_suffixes(PairGradientsArgs const& args, float* added) {
+  auto const& shape = args.shape;
+  auto const width = shape.k * shape.n;
+  auto sums = std::make_unique<ReduceArgs>();
+  sums->num_tables = static_cast<int32_t>(ceil_div(width, kMostColumns));
+  sums->num_features = sums->num_tables;
+  for (int32_t t = 0; t < sums->num_tables; ++t) {
+    auto const first = t * kMostColumns;
+    auto const places = RowPlaces{sums->num_tables > 1 ? 1 : 0, width};
+    auto& table = sums->tables[t];
+    table.dim = std::min(kMostColumns, width - first);
+    table.local_buckets = std::max<int64_t>(2, ceil_div(shape.num_suffixes, kBucketCapacity));
+    table.num_groups = static_cast<uint32_t>(shape.num_suffixes);
+    sums->sums[t] = {nullptr, args.d_suffix + first, ValueType::kFloat32, places,
+                     shape.num_suffixes};
+    auto& feature = sums->features[t];
+    feature.table = t;
+    feature.num_ids = feature.num_bags = shape.num_rows;
+    feature.bag_size = 1;
+    feature.slots = const_cast<int32_t*>(shape.of_suffix);
+    feature.rows = added + first;
+    feature.places = places;
+  }
+  return sums;
+}
+
+inline float* take_added(PairGradientsArgs const& args, Scratch& scratch) {
+  auto const& shape = args.shape;
+  return scratch.take<float>(shape.num_rows * shape.k * shape.n);
+}
+
+inline cudaError_t suffix_gradients(PairGradientsArgs const& args, void* memory,
+                                    cudaStream_t stream) {
+  auto const& shape = args.shape;
+  Scratch scratch(memory);
+  auto* const added = take_added(args, scratch);
+  ProductsCall const call{shape, args.prefix, 1, shape.k, shape.k, shape.m, args.d_rows, added};
+  DYNEMB_CUDA_TRY(launch_products<true>(call, stream));
+  auto const bytes = sizeof(float) * size_t(shape.num_suffixes) * size_t(shape.k) * size_t(shape.n);
+  DYNEMB_CUDA_TRY(cudaMemsetAsync(args.d_suffix, 0, bytes, stream));
+  if (shape.num_rows == 0) return cudaSuccess;
+  return reduce(*sums_of_suffixes(args, added), scratch.take<char>(0), stream);
+}
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,70 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The exchange of ids, which needs no table and may run ahead of the lookup."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+
+from jax_dynemb.config import ScoreStrategy
+from jax_dynemb.engines.mesh.exchange import (
+    Bags,
+    Batch,
+    Route,
+    Window,
+    exchange_arrays,
+    parts_to_owners,
+    route,
+    send_first,
+)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Sent:
+    """Holds what owners have received of a batch; every array is of one device.
+
+    All fields but ``bags`` are None or empty if sums of bags travel alone.
+
+    Attributes:
+      bags: what ``parts_to_owners`` sent, for the features whose sums travel.
+      ids: of each table, those of the first round, uint32[places, 2].
+      uses: by table, see ``send_ids_and_uses``.
+      route: where the distinct ids of this device go.
+      window: which of them the first round took.
+      fits: bool[1], whether one round is enough on every device.
+      peaks: int32[tables], the most ids that a device has for one owner.
+    """
+
+    bags: list[jax.Array]
+    ids: list[jax.Array]
+    uses: dict[int, jax.Array]
+    route: Route | None = None
+    window: Window | None = None
+    fits: jax.Array | None = None
+    peaks: jax.Array | None = None
+
+
+def send(batch: Batch | None, bags: Bags) -> Sent:
+    """Sends the ids of a batch to their owners.
+
+    Args:
+      batch: of the features whose rows travel, if there are any.
+      bags: of those whose sums do.
+    """
+    parts = parts_to_owners(bags)
+    if batch is None:
+        return Sent(exchange_arrays(parts, bags.axes), [], {})
+    sections = batch.sections
+    found = route(batch.ids, sections.parts, sections.segments)
+    first = send_first(batch, found, counted(batch), parts)
+    fits, peaks = first.fits[None], first.peaks
+    return Sent(first.others, first.ids, first.uses, found, first.window, fits, peaks)
+
+
+def counted(batch: Batch) -> list[int]:
+    """Numbers the tables whose scores count every use."""
+    tables = enumerate(batch.sections.tables)
+    return [t for t, config in tables if config.score_strategy is ScoreStrategy.LFU]

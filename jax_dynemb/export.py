@@ -1,0 +1,11 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables as files for other programs."""
+
+from jax_dynemb.files.dynamicemb import DynamicEmbReport as DynamicEmbReport
+from jax_dynemb.files.dynamicemb.export import dynamicemb as dynamicemb
+from jax_dynemb.files.program import frozen as frozen
+from jax_dynemb.files.program import load_program as load_program
+from jax_dynemb.files.program import program as program
+from jax_dynemb.files.safetensors import delta as delta
+from jax_dynemb.files.safetensors.export import safetensors as safetensors

@@ -1,0 +1,208 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a checkpoint and a model have in common, and what one sentence has to say."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from jax_dynemb.files.checkpoint._index import index_layout, layout_of
+from jax_dynemb.files.checkpoint._save import describe
+from jax_dynemb.files.checkpoint._tree import Path, Place
+from jax_dynemb.rows import Schema
+
+
+@dataclasses.dataclass
+class Plan:
+    """How each leaf is restored.
+
+    Attributes:
+      directly: leaves that orbax reads as they are.
+      given_away: those of them that belong to tables.
+      again: tables whose rows are inserted again.
+      anew: for each of these, what does not come from the checkpoint: "optimizer",
+        "scores".
+      notes: for the user.
+    """
+
+    directly: list[Path] = dataclasses.field(default_factory=list)
+    given_away: list[Path] = dataclasses.field(default_factory=list)
+    again: list[Path] = dataclasses.field(default_factory=list)
+    anew: dict[Path, set[str]] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+
+def plan(
+    fields: Mapping[str, Any],
+    leaves: Mapping[Path, Any],
+    places: Mapping[Path, Place],
+    strict: bool,
+) -> Plan:
+    """Compares.
+
+    Raises:
+      ValueError: something can not be restored, or only with ``strict=False``.
+    """
+    result = Plan()
+    saved = {
+        tuple(path.split("/")): Schema.from_json(schema)
+        for path, schema in fields["tables"].items()
+    }
+    _tables_of_one_side(saved, places, strict, result)
+    for path in places.keys() & saved.keys():
+        _compare_table(path, saved[path], places[path], strict, result)
+    if layout_of(fields) != index_layout():
+        for path in places.keys() & saved.keys() - set(result.again):
+            result.again.append(path)
+            result.anew[path] = set()
+            result.notes.append(
+                f"Table '{_spelled(path)}' was saved by a version with another index "
+                "or other counters: its rows were inserted again."
+            )
+    arrays = {place.arrays for place in places.values()}
+    _all_or_none(saved, places, result)
+    for path, leaf in leaves.items():
+        above = next((a for a in arrays if path[: len(a)] == a), None)
+        tables = [t for t, place in places.items() if place.arrays == above]
+        if above is None:
+            _compare_leaf(path, leaf, fields["leaves"], result)
+        elif again := [t for t in tables if t in result.again]:
+            once = path[len(above)] == "extra"
+            if once and "optimizer" not in result.anew[again[0]]:
+                _compare_leaf(path, leaf, fields["leaves"], result)
+        elif any(t in saved for t in tables):
+            _compare_leaf(path, leaf, fields["leaves"], result)
+            result.given_away.append(path)
+    return result
+
+
+def _tables_of_one_side(
+    saved: Mapping[Path, Any], places: Mapping[Path, Any], strict: bool, result: Plan
+) -> None:
+    missing, extra = places.keys() - saved.keys(), saved.keys() - places.keys()
+    sentences = [
+        f"The checkpoint has no table '{_spelled(path)}', which this model has"
+        for path in sorted(missing)
+    ] + [
+        f"The checkpoint has a table '{_spelled(path)}', which this model lacks"
+        for path in sorted(extra)
+    ]
+    for sentence in sentences:
+        if strict:
+            raise ValueError(f"{sentence}. Pass strict=False to restore the others.")
+        result.notes.append(f"{sentence}.")
+
+
+def _compare_table(
+    path: Path, saved: Schema, place: Place, strict: bool, result: Plan
+) -> None:
+    now = place.schema
+    name = _spelled(path)
+    for field in ("dim", "key_dtype"):
+        before, after = getattr(saved, field), getattr(now, field)
+        if before != after:
+            raise ValueError(
+                f"Table '{name}' was saved with {field}={before!r}, but this model has "
+                f"{field}={after!r}: its rows can not be restored."
+            )
+    anew = set()
+    if _kept(saved) != _kept(now):
+        anew.add("optimizer")
+        _only_if_not_strict(
+            f"Table '{name}' was saved with the optimizer states {_states(saved)}, "
+            f"but this model's optimizer keeps {_states(now)}",
+            "restore the rows and let the optimizer start anew",
+            strict,
+            result,
+        )
+    if _unit(saved) != _unit(now):
+        anew.add("scores")
+        _only_if_not_strict(
+            f"Table '{name}' was saved with score_strategy="
+            f"{saved.score_strategy!r}, but this model has {now.score_strategy!r}",
+            "restore the rows and score them as new",
+            strict,
+            result,
+        )
+    if saved.num_buckets != now.num_buckets:
+        result.notes.append(
+            f"Table '{name}' has {now.num_buckets} buckets instead of "
+            f"{saved.num_buckets}: its rows were inserted again."
+        )
+    elif saved.param_dtype != now.param_dtype:
+        result.notes.append(
+            f"Table '{name}' stores {now.param_dtype} instead of {saved.param_dtype}: "
+            "its rows were inserted again."
+        )
+    elif saved.hash_seed != now.hash_seed:
+        result.notes.append(
+            f"Table '{name}' was saved with another hash_seed: its rows were inserted "
+            "again."
+        )
+    elif not anew and _place(saved) == _place(now):
+        return
+    result.again.append(path)
+    result.anew[path] = anew
+
+
+def _place(schema: Schema) -> Any:
+    """Where in which arrays the table is."""
+    place = schema.place, schema.places, schema.column_parts
+    return schema.arrays, place, schema.first_bucket, schema.first_row
+
+
+def _all_or_none(
+    saved: Mapping[Path, Any], places: Mapping[Path, Place], result: Plan
+) -> None:
+    """Where one table of some arrays is inserted again, or not at all, all are."""
+    again = {places[path].arrays for path in result.again}
+    again |= {place.arrays for path, place in places.items() if path not in saved}
+    for path in places.keys() & saved.keys():
+        if places[path].arrays in again and path not in result.again:
+            result.again.append(path)
+            result.anew[path] = set()
+
+
+def _only_if_not_strict(sentence: str, what: str, strict: bool, result: Plan) -> None:
+    if strict:
+        raise ValueError(f"{sentence}. Pass strict=False to {what}.")
+    result.notes.append(f"{sentence}.")
+
+
+def _unit(schema: Schema) -> str:
+    """What a score counts: without eviction it is that of steps."""
+    return "step" if schema.score_strategy == "no_eviction" else schema.score_strategy
+
+
+def _kept(schema: Schema) -> Any:
+    """An optax optimizer stores more than its states, a fused one does not."""
+    return schema.states, schema.optimizer["kind"] == "optax"
+
+
+def _states(schema: Schema) -> str:
+    kept = [f"{name}{list(shape)}" for name, shape in schema.states.items()]
+    return f"{', '.join(kept) or 'none'} ({schema.optimizer['kind']})"
+
+
+def _compare_leaf(
+    path: Path, leaf: Any, saved: Mapping[str, Any], result: Plan
+) -> None:
+    name = _spelled(path)
+    if name not in saved:
+        raise ValueError(
+            f"The checkpoint has no '{name}', which this model has. Restore into the "
+            "structure that was saved."
+        )
+    before, after = saved[name], describe(leaf)
+    if before != after:
+        raise ValueError(
+            f"'{name}' was saved as {before[1]}{before[0]}, but this model has "
+            f"{after[1]}{after[0]}."
+        )
+    result.directly.append(path)
+
+
+def _spelled(path: Path) -> str:
+    return "/".join(path)

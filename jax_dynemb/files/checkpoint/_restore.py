@@ -1,0 +1,239 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""restore: plain arrays where the tables are the same, re-insertion where not."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.files.checkpoint import (
+    _checksums,
+    _compare,
+    _fields,
+    _layout,
+    _pieces,
+    _stored,
+    _tree,
+)
+from jax_dynemb.files.checkpoint._arrays import check_array
+from jax_dynemb.files.checkpoint._compare import Plan
+from jax_dynemb.files.checkpoint._read_pieces import read_pieces
+from jax_dynemb.files.checkpoint._save import wait
+from jax_dynemb.files.checkpoint._together import together
+from jax_dynemb.ops import TableState
+from jax_dynemb.table import Tables
+
+
+class Restored(NamedTuple):
+    """What ``restore`` returns.
+
+    Attributes:
+      step: of the checkpoint.
+      tree: as given, with what was saved; Flax objects were changed in place.
+      notes: a sentence for everything that is not as it was saved.
+    """
+
+    step: int
+    tree: Any
+    notes: tuple[str, ...]
+
+
+def restore(
+    directory: _layout.Directory,
+    tree: Any,
+    *,
+    step: int | None = None,
+    tables: Tables | None = None,
+    strict: bool = True,
+    verify: bool = True,
+) -> Restored:
+    """Reads a checkpoint into a model, or any pytree.
+
+    Arrays come back with the sharding that the tree's arrays have, whatever mesh they
+    were saved from. A table whose capacity (or storage dtype) differs is filled again
+    row by row, in chunks; in a smaller one the rows with the highest scores of each
+    bucket stay. Where several processes share a mesh, all of them call it.
+
+    Args:
+      directory: given to ``save``.
+      tree: of the same structure; arrays or ``jax.ShapeDtypeStruct``. Those without
+        sharding go where the tables' collection says, other arrays to all of its
+        mesh. Arrays of tables are given away: their memory is freed before the new ones
+        are read. (Damage in a large array is found while it is read: the tree then
+        has to be restored from another step.)
+      step: which checkpoint; the latest if None.
+      tables: as for ``save``.
+      strict: False restores what fits where tables differ: a table that one side
+        lacks is passed over, and another optimizer or score strategy starts anew.
+      verify: compare the files with their checksums.
+
+    Raises:
+      FileNotFoundError: there is no such checkpoint.
+      DamagedFileError: a file is missing, cut off or altered.
+      TypeError, ValueError: the step is no whole number of 0 or more, or something
+        differs; the sentence names it.
+    """
+    path = _layout.resolved(directory)
+    step = None if step is None else _layout.whole_step(step)
+    wait(path)
+    step = together(functools.partial(_chosen_step, path, step))
+    folder = path / str(step)
+    item = folder / _layout.ITEM
+    if verify:
+        of_schema = (item, _layout.SCHEMA_FILE)
+        together(functools.partial(_checksums.verify_file, *of_schema))
+    fields = _fields.read_fields(folder)
+    leaves, how = _tree.flatten(tree)
+    places = _tree.find_tables(tree, tables)
+    plan = _compare.plan(fields, leaves, places, strict)
+    leaves = _placed(leaves, places)
+    _tree.check_shared(leaves)
+    large = _large(item, fields, leaves, plan)
+    if verify:
+        later = functools.partial(_is_piece_of, large)
+        together(functools.partial(_checksums.verify_checksums, item, later))
+    _read_directly(folder, leaves, plan, large, verify)
+    notes = list(plan.notes)
+    for table in plan.again:
+        notes += _read_again(folder, fields, leaves, places[table], table, plan)
+    return Restored(step, _tree.unflatten(leaves, how), tuple(notes))
+
+
+def _chosen_step(path: FilePath, step: int | None) -> int:
+    there, robbed = _layout.steps(path), _layout.robbed(path)
+    chosen = max([*there, *robbed], default=None) if step is None else step
+    if chosen in robbed:
+        item = path / str(chosen) / _layout.ITEM
+        with _checksums.of_checkpoint():
+            raise DamagedFileError(item / _checksums.FILE, "it is missing")
+    if not there:
+        raise FileNotFoundError(f"There is no complete checkpoint in {path}.")
+    if step is None:
+        return there[-1]
+    if step not in there:
+        raise FileNotFoundError(
+            f"There is no complete checkpoint of step {step} in {path}; there are "
+            f"{there}."
+        )
+    return step
+
+
+def _large(
+    item: FilePath,
+    fields: Mapping[str, Any],
+    leaves: Mapping[_tree.Path, Any],
+    plan: Plan,
+) -> dict[str, _tree.Path]:
+    """The leaves that are read in pieces, by the name of their directories."""
+    paths = (tuple(path.split("/")) for path in fields.get("pieces", ()))
+    return {
+        _pieces.directory_of(item, path).name: path
+        for path in paths
+        if path in plan.directly and getattr(leaves[path], "sharding", None)
+    }
+
+
+def _is_piece_of(large: Mapping[str, Any], name: str) -> bool:
+    file = FilePath(name)
+    return file.parent.as_posix() in large and _pieces.is_piece(file)
+
+
+def _read_directly(
+    folder: FilePath,
+    leaves: dict[_tree.Path, Any],
+    plan: Plan,
+    large: Mapping[str, _tree.Path],
+    verify: bool,
+) -> None:
+    from jax_dynemb.files.checkpoint import _orbax
+
+    item = folder / _layout.ITEM
+    wanted = {path: _abstract(leaves[path]) for path in plan.directly}
+    together(functools.partial(_check_arrays, item, wanted))
+    for path in plan.given_away:
+        if isinstance(leaves[path], jax.Array):
+            leaves[path].delete()
+    in_pieces = {name: wanted.pop(path) for name, path in large.items()}
+    read = _orbax.restore(folder, _tree.nested(wanted)) if wanted else {}
+    for path in wanted:
+        value = read
+        for part in path:
+            value = value[part]
+        leaves[path] = value
+    check = _checksums.checker(item) if verify else None
+    arrays = together(functools.partial(read_pieces, item, in_pieces, check))
+    leaves |= {path: arrays[name] for name, path in large.items()}
+
+
+def _check_arrays(item: FilePath, wanted: Mapping[_tree.Path, Any]) -> None:
+    """No chunk of an array may be missing: it would be read as zeros."""
+    with _checksums.of_checkpoint():
+        for path in wanted:
+            directory = _pieces.directory_of(item, path)
+            if directory.is_dir():  # text has none, nor has a store for all arrays
+                check_array(directory)
+
+
+def _abstract(leaf: Any) -> Any:
+    if isinstance(leaf, jax.Array):
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
+    return leaf
+
+
+def _placed(
+    leaves: Mapping[_tree.Path, Any], places: Mapping[_tree.Path, _tree.Place]
+) -> dict[_tree.Path, Any]:
+    """The same leaves; abstract ones have a sharding."""
+    shardings, everywhere = {}, None
+    for place in places.values():
+        placement = place.coll.placement
+        if placement is not None and (mesh := placement.mesh) is not None:
+            above = place.arrays
+            own = [path for path in leaves if path[: len(above)] == above]
+            specs = place.coll.partition_specs()[place.coll.state_name(place.name)]
+            of_table = [NamedSharding(mesh, spec) for spec in jax.tree.leaves(specs)]
+            shardings |= dict(zip(own, of_table, strict=True))
+            everywhere = NamedSharding(mesh, PartitionSpec())
+    if everywhere is None:
+        everywhere = SingleDeviceSharding(jax.local_devices()[0])
+
+    def one(path: _tree.Path, leaf: Any) -> Any:
+        if not isinstance(leaf, jax.ShapeDtypeStruct) or leaf.sharding is not None:
+            return leaf
+        sharding = shardings.get(path, everywhere)
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    return {path: one(path, leaf) for path, leaf in leaves.items()}
+
+
+def _read_again(
+    folder: FilePath,
+    fields: Mapping[str, Any],
+    leaves: dict[_tree.Path, Any],
+    place: _tree.Place,
+    table: _tree.Path,
+    plan: Plan,
+) -> list[str]:
+    """Fills one table row by row; its leaves are replaced in ``leaves``."""
+    arrays = place.arrays
+    own = {p: leaf for p, leaf in leaves.items() if p[: len(arrays)] == arrays}
+    # What an optax optimizer stores once has been read; the rest is given away.
+    kept = {path: own[path] for path in own.keys() & set(plan.directly)}
+    own |= {path: _copy(leaf) for path, leaf in kept.items()}
+    given: TableState = _stored.state_of(place, list(own.values()))
+    stored = _stored.open_table(folder, fields, "/".join(table))
+    new, notes = _stored.fill(place, given, stored, plan.anew[table])
+    leaves |= dict(zip(own, jax.tree.leaves(new), strict=True)) | kept
+    return notes
+
+
+def _copy(leaf: Any) -> Any:
+    return jax.device_put(np.asarray(leaf), leaf.sharding)

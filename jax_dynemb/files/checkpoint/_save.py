@@ -1,0 +1,165 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""save: orbax's manager writes, with the tables' configs and checksums beside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path as FilePath
+from typing import Any
+
+import jax
+import numpy as np
+
+from jax_dynemb.files.checkpoint import _tree
+from jax_dynemb.files.checkpoint._at_exit import before_threads_end
+from jax_dynemb.files.checkpoint._index import index_layout
+from jax_dynemb.files.checkpoint._layout import Directory, latest, resolved, whole_step
+from jax_dynemb.files.checkpoint._pieces import piece_shape
+from jax_dynemb.files.disk import Presence, disk_errors
+from jax_dynemb.files.integrity import FORMAT_VERSION
+from jax_dynemb.table import Tables
+
+# One orbax manager a directory: it holds the thread that writes.
+_managers: dict[FilePath, tuple[int | None, Any]] = {}
+# Directories that this process saves in, so that no other takes its drafts for dead.
+_present: dict[FilePath, Presence] = {}
+# The number of the operating system's error, as versions of tensorstore write it.
+_OS_ERROR = re.compile(r"\bos_error_code='(\d+)'|\bOS error (\d+)\b")
+
+
+def save(
+    directory: Directory,
+    step: int,
+    tree: Any,
+    *,
+    tables: Tables | None = None,
+    keep: int | None = 3,
+    wait: bool = False,
+    host_gigabytes: float = 8,
+) -> None:
+    """Writes a checkpoint; returns when training may go on.
+
+    The arrays have left their devices when it returns, the files are written in the
+    background. A checkpoint appears under its step only once it is complete, so a
+    process may be killed at any moment. What went wrong in the background is raised by
+    the next ``save`` or ``wait``. Where several processes share a mesh, all of them
+    call it, with a directory that they share.
+
+    Args:
+      directory: of all checkpoints of a run, on a local or mounted file system.
+      step: 0 or more, higher than any step that is there.
+      tree: what to save: a Flax module, ``{"model": model, "optimizer": optimizer}``,
+        a state of ``jde.Tables``, or any pytree of arrays and numbers with such parts.
+      tables: the collection of states that stand in the tree by themselves.
+      keep: the newest so many checkpoints stay, older ones are deleted; None keeps all.
+      wait: return when the checkpoint is on the disk.
+      host_gigabytes: the most that a process keeps in host memory of large arrays of
+        GPUs until they are written. Where they have more, ``save`` returns when all but
+        so much is on the disk.
+
+    Raises:
+      TypeError: the step is no whole number, such as a bool or a float.
+      ValueError: the step is negative or not higher than the latest, a table's config
+        is not known, or an array is one process's own.
+      OSError: the disk is full or refuses; it names the path.
+    """
+    from jax_dynemb.files.checkpoint import _orbax
+
+    path, step = resolved(directory), whole_step(step)
+    newest = latest(path)
+    if newest is not None and step <= newest:
+        raise ValueError(
+            f"{path} already has a checkpoint of step {newest}, so step {step} can not "
+            "be saved there. Give a higher step, or another directory."
+        )
+    leaves, _ = _tree.flatten(tree)
+    _tree.check_shared(leaves)
+    fields = {
+        "format_version": FORMAT_VERSION,
+        "step": step,
+        "index": index_layout(),
+        "tables": {
+            "/".join(at): place.schema.to_json(secret=True)
+            for at, place in _tree.find_tables(tree, tables).items()
+        },
+        "leaves": {"/".join(at): describe(leaf) for at, leaf in leaves.items()},
+        "pieces": [
+            "/".join(at) for at, leaf in leaves.items() if piece_shape(leaf) is not None
+        ],
+    }
+    tree, room = _tree.nested(leaves), int(host_gigabytes * 1e9)
+    with _write_errors(path):
+        manager = _manager(path, keep)
+        _orbax.save(manager, step, tree, fields, host_bytes=room)
+        if wait:
+            manager.wait_until_finished()
+
+
+def wait(directory: Directory | None = None) -> None:
+    """Returns when what ``save`` has begun is on the disk.
+
+    Args:
+      directory: one of them, or all if None.
+    """
+    chosen = list(_managers) if directory is None else [resolved(directory)]
+    for path in chosen:
+        if path in _managers:
+            with _write_errors(path):
+                _managers[path][1].wait_until_finished()
+
+
+@contextlib.contextmanager
+def _write_errors(path: FilePath) -> Iterator[None]:
+    """``disk_errors``, and what tensorstore says of the disk in a ``ValueError``."""
+    with disk_errors(path):
+        try:
+            yield
+        except ValueError as error:
+            found = _OS_ERROR.search(str(error))
+            if found is None:
+                raise
+            number = int(found[1] or found[2])
+            raise OSError(number, os.strerror(number), str(path)) from error
+
+
+def _finish() -> None:
+    """Ends what was begun when the program ends; errors can only be told."""
+    for path, (_, manager) in _managers.items():
+        try:
+            manager.wait_until_finished()
+        except Exception as error:
+            print(
+                f"The last checkpoint in {path} is not complete ({error}). Call "
+                "jde.checkpoint.wait() before the program ends.",
+                file=sys.stderr,
+            )
+
+
+def describe(leaf: Any) -> list[Any]:
+    """Shape and dtype of a leaf, as JSON keeps them."""
+    if isinstance(leaf, jax.Array | jax.ShapeDtypeStruct | np.ndarray):
+        return [list(leaf.shape), str(leaf.dtype)]
+    return [[], type(leaf).__name__]
+
+
+def _manager(path: FilePath, keep: int | None) -> Any:
+    from jax_dynemb.files.checkpoint import _orbax
+
+    if path in _managers and _managers[path][0] == keep:
+        return _managers[path][1]
+    if path in _managers:
+        _managers.pop(path)[1].close()
+    if not _managers:
+        before_threads_end(_finish)
+    path.mkdir(parents=True, exist_ok=True)
+    if path not in _present:
+        _present[path] = Presence(path)
+    # Processes of one job wait for each other, and begin together.
+    alone = jax.process_count() > 1 or _present[path].alone()
+    _managers[path] = (keep, _orbax.manager(path, keep, alone))
+    return _managers[path][1]

@@ -1,0 +1,214 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of a checkpoint row by row, without the model that they belong to."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb import _ffi
+from jax_dynemb._errors import DamagedFileError
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.engines.mesh import join_columns
+from jax_dynemb.engines.shard import counter_values
+from jax_dynemb.files.checkpoint._arrays import StoredArray
+from jax_dynemb.files.checkpoint._checksums import of_checkpoint
+from jax_dynemb.files.checkpoint._fields import read_fields
+from jax_dynemb.files.checkpoint._index import layout_of, split_index
+from jax_dynemb.files.checkpoint._layout import ITEM, SCHEMA_FILE, Directory
+from jax_dynemb.files.checkpoint._tree import Place
+from jax_dynemb.files.live import clear_table, set_counters
+from jax_dynemb.ops import TableState, empty_state, states_of_rows
+from jax_dynemb.rows import (
+    Exported,
+    Schema,
+    StoredTable,
+    keep_best,
+    keep_best_elsewhere,
+)
+from jax_dynemb.table import insert_chunks
+
+_CHUNK_BYTES = 1 << 26
+# What a table filled again takes over; rows are counted as they are stored.
+_CARRIED = ("seed", "step", "inserted", "refused", "lost_updates", "lookups")
+
+
+def open_tables(folder: Directory) -> dict[str, StoredTable]:
+    """The tables of one checkpoint, the directory of a step, by path."""
+    fields = read_fields(Path(folder))
+    return {path: open_table(Path(folder), fields, path) for path in fields["tables"]}
+
+
+def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTable:
+    """One table of a checkpoint.
+
+    Raises:
+      DamagedFileError: its arrays are not what its schema says.
+    """
+    schema = Schema.from_json(fields["tables"][path])
+    if schema.arrays:
+        path = "/".join([*path.split("/")[:-1], schema.arrays])
+    arrays = _Arrays(folder, path, schema, layout_of(fields))
+    counters = counter_values_of(arrays.counters())
+    return StoredTable(
+        schema=schema,
+        rows=counters["rows"],
+        counters=counters,
+        chunks=functools.partial(_chunks, arrays),
+        index=functools.partial(_keys_and_scores, arrays),
+    )
+
+
+class _Arrays:
+    """The arrays of a table, and which parts of them are its own."""
+
+    def __init__(
+        self, folder: Path, path: str, schema: Schema, layout: Mapping[str, int]
+    ):
+        self._source = folder / ITEM / SCHEMA_FILE
+        self.schema, self.layout = schema, layout
+        self.room = layout["bucket_capacity"]
+        self.index = StoredArray(folder, f"{path}/index")
+        self.index.expect("uint32", None, layout["bucket_words"])
+        slots = self.index.shape[0] * self.room
+        self.values = StoredArray(folder, f"{path}/values")
+        width = schema.dim // schema.column_parts
+        self.values.expect(schema.param_dtype, slots, width)
+        self.states: dict[str, StoredArray] = {}
+        for name, shape in schema.states.items():
+            self.states[name] = StoredArray(folder, f"{path}/optimizer/{name}")
+            axes = (size // schema.column_parts for size in shape)
+            self.states[name].expect("float32", slots, *axes)
+        self._counters = StoredArray(folder, f"{path}/counters")
+        self._counters.expect("uint32", None, None, 2)
+        # The buckets at which the table begins, or each of its parts.
+        first = schema.first_bucket + schema.place * schema.num_buckets
+        self.begins = [
+            first + part * schema.num_buckets for part in range(schema.column_parts)
+        ]
+        if self.begins[-1] + schema.num_buckets > self.index.shape[0]:
+            self._fail("its buckets end beyond the index")
+
+    def counters(self) -> np.ndarray:
+        """uint32[rows, counters, 2] of the table."""
+        schema = self.schema
+        rows = self._counters.shape[0] // (schema.places * schema.column_parts)
+        first = rows * schema.place
+        if schema.arrays and schema.places == 1:
+            rows, first = schema.counter_rows, schema.first_row
+        if not 0 < first + rows <= self._counters.shape[0]:
+            self._fail("its counters end beyond the array")
+        return self._counters.read(first, first + rows)()
+
+    def _fail(self, problem: str) -> None:
+        with of_checkpoint():
+            raise DamagedFileError(self._source, f"'{self.schema.name}': {problem}")
+
+
+def counter_values_of(words: np.ndarray) -> dict[str, int]:
+    """The counters of a stored table; names that it did not have yet are left out."""
+    names = _ffi.constants()["counters"][: words.shape[1]]
+    padded = np.zeros((words.shape[0], len(_ffi.constants()["counters"]), 2), np.uint32)
+    padded[:, : words.shape[1]] = words[:, : len(names)]
+    alone = jnp.asarray(padded)
+    values = counter_values(TableState(alone, alone, {}, counters=alone))
+    return {name: values[name] for name in names}
+
+
+def _chunks(table: _Arrays) -> Iterator[Exported]:
+    room, schema = table.room, table.schema
+    arrays = {"values": table.values, **table.states}
+
+    def read(first: int, last: int) -> Exported:
+        waiting = {
+            name: each.read(first * room, last * room) for name, each in arrays.items()
+        }
+        index = table.index.read(first, last)()
+        keys, scores = split_index(index, table.layout)
+        live = scores != 0
+        parts = {name: wait()[live] for name, wait in waiting.items()}
+        return Exported(
+            keys=keys[live],
+            rows=parts.pop("values"),
+            scores=scores[live],
+            optimizer_state=states_of_rows(schema.initial, parts),
+        )
+
+    for first, last in _ranges(table, schema.row_bytes * room, *arrays.values()):
+        pieces = [read(begin + first, begin + last) for begin in table.begins]
+        yield pieces[0] if len(pieces) == 1 else join_columns(pieces)
+
+
+def _keys_and_scores(table: _Arrays) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    begin = table.begins[0]
+    for first, last in _ranges(table, 4 * table.index.shape[1]):
+        some = table.index.read(begin + first, begin + last)()
+        keys, scores = split_index(some, table.layout)
+        yield keys[scores != 0], scores[scores != 0]
+
+
+def _ranges(
+    table: _Arrays, bucket_bytes: int, *arrays: StoredArray
+) -> Iterator[tuple[int, int]]:
+    """Ranges of buckets: whole pieces of the largest files, so none is read twice."""
+    piece = max(1, *(array.chunk_rows // table.room for array in arrays), 1)
+    buckets = piece * max(1, _CHUNK_BYTES // bucket_bytes // piece)
+    count = table.schema.num_buckets
+    for first in range(0, count, buckets):
+        yield first, min(count, first + buckets)
+
+
+def state_of(place: Place, leaves: Sequence[Any]) -> TableState:
+    """A table to fill, from the leaves that the user's tree has of it."""
+    make_one = functools.partial(empty_state, TableSpec.of(place.config))
+    abstract = jax.eval_shape(make_one, _no_seed(), _no_seed())
+    given = jax.tree.unflatten(jax.tree.structure(abstract), leaves)
+    if all(isinstance(leaf, jax.Array) for leaf in leaves):
+        return clear_table(place.coll, place.name, given)
+    return place.coll.engine.empty(place.name, given)
+
+
+def fill(
+    place: Place, state: TableState, stored: StoredTable, anew: set[str]
+) -> tuple[TableState, list[str]]:
+    """Inserts the rows of a stored table; says how many found no place."""
+    chunks, now = stored.chunks(), place.config
+    if now.hash_seed != stored.schema.hash_seed:
+        chunks = keep_best_elsewhere(chunks, stored.index(), now)
+    elif now.num_buckets < stored.schema.num_buckets:
+        chunks = keep_best(chunks, now)
+    state = insert_chunks(
+        place.coll,
+        place.name,
+        state,
+        chunks,
+        optimizer="optimizer" not in anew,
+        scores="scores" not in anew,
+    )
+    carried = {name: stored.counters[name] for name in _CARRIED}
+    if "optimizer" in anew:
+        carried["step"] = 0  # Adam's bias correction counts from here
+    coll, name = place.coll, place.name
+    arrays = {coll.state_name(name): state}
+    left = stored.rows - counter_values(coll.engine.counted(arrays, name))["rows"]
+    carried["evicted"] = stored.counters["evicted"] + left
+    if "scores" not in anew:
+        carried["clock"] = stored.counters["clock"]
+    notes = []
+    if left:
+        notes.append(
+            f"Table '{place.name}': {left} of {stored.rows} rows found no place in "
+            "their bucket, those with the lowest scores."
+        )
+    return set_counters(state, carried, coll.engine.counter_rows(name)), notes
+
+
+def _no_seed() -> jax.Array:
+    return jnp.zeros(2, jnp.uint32)

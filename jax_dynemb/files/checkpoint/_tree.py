@@ -1,0 +1,181 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A model, an optimizer or any pytree as named leaves, and back; where its tables are.
+
+A leaf's name is its path. orbax then writes plain nested dicts, whatever Flax or the
+user's containers are, and a name in a file means something to a reader without them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+from flax import nnx
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.nnx._table_module import TableModule
+from jax_dynemb.nnx._variable import is_graph_node
+from jax_dynemb.ops import TableState
+from jax_dynemb.rows import Schema
+from jax_dynemb.table import Tables
+
+Path = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a table stands in a tree.
+
+    Attributes:
+      coll: the collection that works on it.
+      name: its name there.
+      arrays: where its arrays are; tables that share arrays are several at one place.
+    """
+
+    coll: Tables
+    name: str
+    arrays: Path
+
+    @property
+    def config(self) -> TableConfig:
+        """Of the table."""
+        return self.coll.tables[self.name]
+
+    @property
+    def schema(self) -> Schema:
+        """What a checkpoint says about the table, and about its part of the arrays."""
+        schema = Schema.of(self.config)
+        extent = self.coll.engine.extent(self.name)
+        return dataclasses.replace(schema, hash_seed=self.config.hash_seed, **extent)
+
+
+def flatten(tree: Any) -> tuple[dict[Path, Any], Any]:
+    """Leaves by name, and what ``unflatten`` needs."""
+    plain = jax.tree.map(_state_of, tree, is_leaf=is_graph_node)
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(plain)
+    named = {_path(keys): leaf for keys, leaf in leaves}
+    if len(named) < len(leaves):
+        raise ValueError(
+            "Two leaves of the tree have the same path, such as a dict with the keys "
+            "1 and '1'. Rename one of them."
+        )
+    return named, (tree, treedef)
+
+
+def unflatten(leaves: Mapping[Path, Any], how: Any) -> Any:
+    """Puts new leaves in; Flax objects are changed in place and returned."""
+    tree, treedef = how
+    plain = jax.tree.unflatten(treedef, leaves.values())
+    return jax.tree.map(_take_state, tree, plain, is_leaf=is_graph_node)
+
+
+def nested(leaves: Mapping[Path, Any]) -> dict[str, Any]:
+    """Named leaves as nested dicts."""
+    result: dict[str, Any] = {}
+    for path, leaf in leaves.items():
+        place = result
+        for part in path[:-1]:
+            place = place.setdefault(part, {})
+        place[path[-1]] = leaf
+    return result
+
+
+def check_shared(leaves: Mapping[Path, Any]) -> None:
+    """Of several processes, all must have part in every array.
+
+    Raises:
+      ValueError: an array is one process's own.
+    """
+    if jax.process_count() == 1:
+        return
+    for path, leaf in leaves.items():
+        sharding = getattr(leaf, "sharding", None)
+        if sharding is not None and sharding.is_fully_addressable:
+            raise ValueError(
+                f"'{'/'.join(path)}' lies on devices of this process only. Put what "
+                "every process has alike on the whole mesh: "
+                "jde.distributed.replicate(tree, mesh)."
+            )
+
+
+def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
+    """The tables of a tree by path.
+
+    Args:
+      tree: what is saved.
+      tables: the collection of the tables that stand in the tree as plain states,
+        under their names; modules know theirs.
+
+    Raises:
+      ValueError: a table whose config is not known.
+    """
+    places = dict(_tables_of_modules(tree))
+    plain = jax.tree.map(_state_of, tree, is_leaf=is_graph_node)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(plain, is_leaf=_is_table)
+    for keys, leaf in leaves:
+        path = _path(keys)
+        if not _is_table(leaf) or any(path == p.arrays for p in places.values()):
+            continue
+        known = () if tables is None else _of_arrays(tables, path)
+        if tables is None or not known:
+            raise ValueError(
+                f"The table at '{'/'.join(path)}' has no known config. Pass "
+                "tables=coll, the jde.Tables that made the state, and keep the state "
+                "by table name as it returns it."
+            )
+        places |= known
+    return places
+
+
+def _of_arrays(coll: Tables, path: Path) -> dict[Path, Place]:
+    """The tables whose arrays are at a path."""
+    return {
+        (*path[:-1], name): Place(coll, name, path)
+        for name in coll.tables
+        if coll.state_name(name) == path[-1]
+    }
+
+
+def _tables_of_modules(tree: Any) -> Iterator[tuple[Path, Place]]:
+    nodes, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_graph_node)
+    for keys, node in nodes:
+        if not is_graph_node(node):
+            continue
+        for inner, each in nnx.iter_graph(node):
+            if isinstance(each, TableModule):
+                for name in each.tables:
+                    path = (*_path(keys), *map(str, inner), "tables", name)
+                    yield from _of_arrays(each.coll, path).items()
+
+
+def _state_of(node: Any) -> Any:
+    return nnx.state(node) if is_graph_node(node) else node
+
+
+def _take_state(node: Any, new: Any) -> Any:
+    if not is_graph_node(node):
+        return new
+    nnx.update(node, new)
+    return node
+
+
+def _is_table(node: Any) -> bool:
+    return isinstance(node, TableState)
+
+
+def _path(keys: Any) -> Path:
+    return tuple(_part(key) for key in keys if not _is_value_of_variable(key))
+
+
+def _is_value_of_variable(key: Any) -> bool:
+    return isinstance(key, jax.tree_util.GetAttrKey) and key.name == "value"
+
+
+def _part(key: Any) -> str:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)

@@ -1,0 +1,54 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of a running program that are filled again: cleared rows, set counters."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+
+from jax_dynemb import _ffi
+from jax_dynemb.engines.shard import counter_values
+from jax_dynemb.ops import TableState, on_host
+from jax_dynemb.table import Tables
+
+# Counted once in the whole table; every other counter is the same in each row of the
+# counter array (core/table_ref.h).
+_EVENTS = ("rows", "inserted", "evicted", "refused", "lost_updates")
+
+
+def clear_table(coll: Tables, name: str, state: TableState) -> TableState:
+    """Removes all rows of a table, in the same memory; ``state`` is donated."""
+    places = jax.tree.map(lambda array: array.sharding, state)
+    clear = jax.jit(
+        _cleared, static_argnums=(0, 1), donate_argnums=2, out_shardings=places
+    )
+    return clear(coll, name, state)
+
+
+def _cleared(coll: Tables, name: str, state: TableState) -> TableState:
+    arrays = coll.state_name(name)
+    return coll.engine.clear({arrays: state}, (name,))[arrays]
+
+
+def set_counters(
+    state: TableState, numbers: Mapping[str, int], rows: slice = slice(None)
+) -> TableState:
+    """Writes some counters of a table, by name; ``rows`` of the array are its own."""
+    current = counter_values(state, rows)
+    names = _ffi.constants()["counters"]
+    words = np.array(on_host(state.counters))
+    whole = words.view(np.uint64)[..., 0][rows]
+    for name, number in numbers.items():
+        if name not in current:
+            continue  # of a program that counted something else
+        column = names.index(name)
+        whole[:, column] = 0 if name in _EVENTS else np.uint64(number)
+        whole[0, column] = np.uint64(number)
+    counters = jax.make_array_from_callback(
+        words.shape, state.counters.sharding, words.__getitem__
+    )
+    return dataclasses.replace(state, counters=counters)

@@ -1,0 +1,38 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of a running program as streams of rows."""
+
+from __future__ import annotations
+
+from jax_dynemb.engines import States
+from jax_dynemb.engines.shard import counter_values
+from jax_dynemb.rows import Schema, StoredTable
+from jax_dynemb.table import Tables
+
+
+def live_table(coll: Tables, state: States, name: str) -> StoredTable:
+    """A table of a running program.
+
+    Raises:
+      ValueError: other processes hold a part of it.
+    """
+    check_whole(coll, state, name)
+    counters = counter_values(coll.engine.counted(state, name))
+    return StoredTable(
+        schema=Schema.of(coll.tables[name], counters["step"]),
+        rows=counters["rows"],
+        counters=counters,
+        chunks=lambda: coll.export(state, name),
+        index=lambda: coll.engine.index(state, name),
+    )
+
+
+def check_whole(coll: Tables, state: States, name: str) -> None:
+    """Raises unless this process sees the whole table."""
+    if not state[coll.state_name(name)].values.is_fully_addressable:
+        raise ValueError(
+            f"Table '{name}' lies on the devices of several processes, and this one "
+            "sees its own rows only. Save a checkpoint with jde.checkpoint.save, and "
+            "let one process write the files: python -m jax_dynemb convert CHECKPOINT "
+            "OUT --to safetensors (or dynamicemb), or restore it there and export."
+        )

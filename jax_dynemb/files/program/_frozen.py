@@ -1,0 +1,182 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables with keys and rows only, for serving; those of a mesh moved to one device."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb import _ffi, ops
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines import States
+from jax_dynemb.engines.mesh import MeshEngine, Stack
+from jax_dynemb.ops import FeatureInput, TableState, one_row_each
+from jax_dynemb.optim._catalog import sgd
+from jax_dynemb.table import Tables
+
+Device = Any  # a jax.Device; type checkers can not see that class
+# The parts of one table on several devices, as tables of one device.
+Parts = Sequence[tuple[TableSpec, TableState]]
+
+
+def frozen(
+    coll: Tables,
+    state: States,
+    *,
+    device: Device | None = None,
+    on_mesh: bool = False,
+) -> tuple[Tables, States]:
+    """Returns the same tables with keys and rows only, to be read with ``Tables.find``.
+
+    Tables of one device keep their arrays: those of the state, not copies. Tables of a
+    mesh are put together on one device, whatever their sharding. There they take the
+    memory of their keys and rows once, and while they are moved the part of one device
+    as well; the arrays on the mesh stay as they are, and so do optimizer states. A
+    replicated table is one device's copy, which is not copied if it lies there.
+
+    Args:
+      coll: the tables.
+      state: their state.
+      device: where tables of a mesh shall be; its first device if None.
+      on_mesh: True leaves tables of a mesh where they are, for programs that run on
+        the same mesh.
+
+    Returns:
+      Tables whose optimizers keep no states, and their state: by table name for
+      tables that were moved, else under the names of ``state``.
+
+    Raises:
+      ValueError: ``device`` is given, but nothing is to be moved; or another process
+        holds rows of the tables.
+    """
+    tables = [dataclasses.replace(t, optimizer=sgd(0.0)) for t in coll.tables.values()]
+    served = coll.with_tables(tables)
+    states = {
+        name: dataclasses.replace(arrays, optimizer={}, extra=())
+        for name, arrays in state.items()
+    }
+    if coll.placement is not None and not on_mesh:
+        return _on_one_device(served, states, device)
+    if device is not None:
+        raise ValueError(
+            f"device={device} is where tables of a mesh are put together, but these "
+            "stay where they are: leave device out, or move them with jax.device_put."
+        )
+    return served, states
+
+
+def _on_one_device(
+    coll: Tables, state: States, device: Device | None
+) -> tuple[Tables, States]:
+    """Tables of a mesh without optimizer states, on one of its devices or another."""
+    engine = coll.engine
+    assert isinstance(engine, MeshEngine)  # see frozen
+    placement = engine.placement.here()
+    if device is None:
+        assert isinstance(placement.mesh, jax.sharding.Mesh)  # outside of shard_map
+        device = placement.mesh.devices.flat[0]
+    states = {}
+    for name, table in coll.tables.items():
+        stack = placement.stack_of(name)
+        parts = engine.shards(state, name)
+        _check_all_here(table, stack, len(parts))
+        join = _columns_joined if stack.sharding == "column_wise" else _rows_joined
+        states[name] = join(parts, device)
+    return Tables(coll.tables.values(), share_arrays=False), states
+
+
+def _check_all_here(table: TableConfig, stack: Stack, found: int) -> None:
+    needed = {"replicated": 1, "row_wise": stack.width}.get(stack.sharding, found)
+    if found < needed:
+        raise ValueError(
+            f"Table '{table.name}' lies on several processes, and this one has "
+            f"{found} of its {needed} parts. Save it with jde.checkpoint and restore "
+            "it in one process, or keep it on the mesh with on_mesh=True."
+        )
+
+
+def _rows_joined(parts: Parts, device: Device) -> TableState:
+    """Blocks of buckets one after the other: the array that one device would have."""
+    states = [state for _, state in parts]
+    return TableState(
+        index=_stacked([s.index for s in states], device),
+        values=_stacked([s.values for s in states], device),
+        optimizer={},
+        counters=_stacked([s.counters for s in states], device),
+    )
+
+
+def _stacked(parts: Sequence[jax.Array], device: Device) -> jax.Array:
+    """Arrays one after the other; beside the result there is one of them at a time."""
+    if len(parts) == 1:
+        return jax.device_put(parts[0], device)
+    rows, (_, *row) = sum(part.shape[0] for part in parts), parts[0].shape
+    whole, begin = jnp.zeros((rows, *row), parts[0].dtype, device=device), 0
+    for part in parts:
+        whole = _written(whole, jax.device_put(part, device), begin)
+        begin += part.shape[0]
+        whole.block_until_ready()  # else all parts would be on their way together
+    return whole
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _written(whole: jax.Array, part: jax.Array, begin: jax.Array) -> jax.Array:
+    return jax.lax.dynamic_update_slice_in_dim(whole, part, begin, axis=0)
+
+
+def _columns_joined(parts: Parts, device: Device) -> TableState:
+    """Whole rows in the slots of the first part, whose columns are the first.
+
+    Each part has all keys, maybe in other slots, so it is asked for the first part's.
+    """
+    narrow, first = parts[0]
+    # Rows are copied as they are stored, not as they are looked up.
+    narrow = dataclasses.replace(narrow, dtype=narrow.param_dtype)
+    index = jax.device_put(first.index, device)
+    shape = (narrow.local_slots, narrow.dim * len(parts))
+    values = jnp.zeros(shape, first.values.dtype, device=device)
+    for number, (_, state) in enumerate(parts):
+        part = jax.device_put(state, device)
+        for block in range(narrow.max_shards):
+            values = _columns_written(narrow, values, index, part, number, block)
+        values.block_until_ready()
+    return TableState(index, values, {}, jax.device_put(first.counters, device))
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+def _columns_written(
+    narrow: TableSpec,
+    values: jax.Array,
+    index: jax.Array,
+    part: TableState,
+    number: jax.Array,
+    block: jax.Array,
+) -> jax.Array:
+    """Writes the columns of one part for some buckets.
+
+    Args:
+      narrow: the config of a part.
+      values: of whole rows.
+      index: of these.
+      part: keys, and their rows in the part's columns.
+      number: of the part.
+      block: of the equal parts that the buckets are cut into: bounds temporary memory.
+    """
+    constants = _ffi.constants()
+    buckets = narrow.num_buckets // narrow.max_shards
+    some = jax.lax.dynamic_slice_in_dim(index, block * buckets, buckets)
+    entries = some[:, constants["keys_word"] :]
+    # An empty slot has the key -1, which reads zeros.
+    keys = entries.reshape(-1, constants["slot_words"])[:, :2]
+    layout = one_row_each(narrow.name, narrow.name, keys.shape[0])
+    inputs = [(layout, FeatureInput(keys, None, None))]
+    (output,), _ = ops.find([narrow], {narrow.state_name: part}, inputs)
+    at = (block * keys.shape[0], number * narrow.dim)
+    return jax.lax.dynamic_update_slice(values, output["rows"], at)

@@ -1,0 +1,32 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the manifest of an export, which ``_chain`` reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jax_dynemb.files.disk import new_file, write_json
+from jax_dynemb.files.integrity import FORMAT_VERSION, sum_of_json
+from jax_dynemb.files.safetensors._chain import manifest_path
+
+
+def write_manifest(folder: Path, table: str, base: str, newest: str, link: str) -> None:
+    """Names the newest file of a table.
+
+    Args:
+      folder: of the export.
+      table: its name.
+      base: the link of the file with all rows.
+      newest: name of the newest file.
+      link: of that.
+    """
+    body = {
+        "format_version": FORMAT_VERSION,
+        "table": table,
+        "base": base,
+        "newest": newest,
+        "link": link,
+    }
+    with new_file(manifest_path(folder, table)) as draft:
+        write_json(draft, body | {"crc32": sum_of_json(body)})

@@ -1,0 +1,39 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Exported files as tables by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.files.disk import progress_bar
+from jax_dynemb.files.safetensors._chain import table_of_delta
+from jax_dynemb.files.safetensors._series import open_series, stored_series
+from jax_dynemb.rows import StoredTable
+
+
+def stored_exports(
+    files: list[Path], verify: bool, quiet: bool
+) -> dict[str, StoredTable]:
+    """Opens exported tables by name, each with the deltas beside it.
+
+    Args:
+      files: each with all rows of a table.
+      verify: compare the files with the checksums that they have.
+      quiet: show no progress meanwhile.
+
+    Raises:
+      DamagedFileError: a file is missing, cut off, altered or malformed.
+    """
+    if deltas := [file for file in files if table_of_delta(file)]:
+        problem = "it is a delta, which has some rows of a table only"
+        fix = "Give the directory that it is in."
+        raise DamagedFileError(deltas[0], problem, fix)
+    found = [open_series(file) for file in files]
+    if verify:
+        total = sum(each.data_bytes for each in found)
+        with progress_bar("verifying", total, quiet) as advance:
+            for each in found:
+                each.verify(advance)
+    return {each.name: stored_series(each) for each in found}

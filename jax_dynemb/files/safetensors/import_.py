@@ -1,0 +1,95 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The files of ``jax_dynemb.export.safetensors`` into tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from jax_dynemb.engines import States
+from jax_dynemb.engines.shard import counter_values
+from jax_dynemb.files.disk import progress_bar
+from jax_dynemb.files.live import Imported, clear_table, lost_rows
+from jax_dynemb.files.safetensors._chain import base_files
+from jax_dynemb.files.safetensors._series import Series, open_series, stored_series
+from jax_dynemb.rows import Exported, StoredTable
+from jax_dynemb.table import Tables, insert_chunks
+
+
+def safetensors(
+    path: str | os.PathLike[str],
+    coll: Tables,
+    state: States | None = None,
+    *,
+    tables: Iterable[str] | None = None,
+    quiet: bool = False,
+) -> Imported:
+    """Reads an export for serving with the deltas beside it, to serve or train on.
+
+    The files hold keys and rows: optimizers start anew, and rows are scored as new.
+    What an unknown id reads is the config's ``eval_initializer``, not the file's.
+
+    Args:
+      path: the directory of the export.
+      coll: the tables to fill, under the names they have in the export.
+      state: to be filled, its rows are replaced and its arrays given away; new if
+        None.
+      tables: only these.
+      quiet: no progress bar.
+
+    Returns:
+      The state and notes.
+
+    Every file is read and compared with its checksums before the state is touched.
+
+    Raises:
+      DamagedFileError: a file is missing or altered; the state lives on.
+      ValueError: there is no such table, or it does not fit; the state lives on.
+    """
+    names = list(coll.tables if tables is None else tables)
+    series = {name: _open(Path(path), coll, name) for name in names}
+    to_read = sum(each.data_bytes for each in series.values())
+    with progress_bar("verifying", to_read, quiet) as advance:
+        for each in series.values():
+            each.verify(advance)
+    found = {name: stored_series(each) for name, each in series.items()}
+    new, notes = dict(coll.init(0) if state is None else state), []
+    total = sum(table.rows for table in found.values())
+    with progress_bar("safetensors", total, quiet) as advance:
+        for name, table in found.items():
+            arrays = coll.state_name(name)
+            empty = clear_table(coll, name, new[arrays])
+            new[arrays] = insert_chunks(
+                coll,
+                name,
+                empty,
+                _counted(table, advance),
+                optimizer=False,
+                scores=False,
+            )
+            rows = counter_values(coll.engine.counted(new, name))["rows"]
+            notes += [f"Table '{name}': {n}" for n in lost_rows(rows, table.rows)]
+    return Imported(new, {}, tuple(notes))
+
+
+def _open(path: Path, coll: Tables, name: str) -> Series:
+    if not path.is_dir():
+        raise FileNotFoundError(f"There is no directory {path}.")
+    found = [file.name.removesuffix(".safetensors") for file in base_files(path)]
+    if name not in found:
+        raise ValueError(f"{path} has no table '{name}'. Tables there: {found}.")
+    series, config = open_series(path / f"{name}.safetensors"), coll.tables[name]
+    if series.dim != config.dim:
+        raise ValueError(
+            f"Table '{name}' was exported with dim {series.dim}, but its config has "
+            f"dim {config.dim}."
+        )
+    return series
+
+
+def _counted(table: StoredTable, advance: Callable[[int], None]) -> Iterator[Exported]:
+    for chunk in table.chunks():
+        advance(len(chunk.keys))
+        yield chunk

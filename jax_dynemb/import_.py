@@ -1,0 +1,7 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Files of other programs into tables."""
+
+from jax_dynemb.files.dynamicemb.import_ import dynamicemb as dynamicemb
+from jax_dynemb.files.live import Imported as Imported
+from jax_dynemb.files.safetensors.import_ import safetensors as safetensors

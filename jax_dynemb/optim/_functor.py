@@ -1,0 +1,96 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""An optimizer whose formula is a struct of core/optimizers/, for the shared loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+from jax.core import Tracer
+
+from jax_dynemb import _ffi
+from jax_dynemb.optim._base import StateSpec
+from jax_dynemb.optim._numbers import LearningRate, check_number, known_number
+
+_NOT_OPTAX = (
+    "jde.optim.{kind}(...) updates the rows of a table and is no optax transformation. "
+    "Write it into the table, jde.TableConfig(..., optimizer=jde.optim.{kind}(...)); "
+    "for dense parameters use optax."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Functor:
+    """A fused optimizer that the loop for all optimizers runs.
+
+    Make one with a function of ``jde.optim``; a hyper-parameter is an attribute too,
+    ``jde.optim.lion(0.1).b1``.
+
+    Attributes:
+      kind: the name of its struct in core/optimizers/.
+      learning_rate: a number, or an optax schedule of the updates made so far.
+      numbers: its other hyper-parameters, (name, number) each.
+      initial: (name, first value) of each state of a row, those with a number for each
+        column first.
+    """
+
+    kind: str
+    learning_rate: LearningRate
+    numbers: tuple[tuple[str, float], ...]
+    initial: tuple[tuple[str, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Checks the ranges that the formulas need."""
+        owner = f"jde.optim.{self.kind}"
+        if not callable(self.learning_rate) or isinstance(self.learning_rate, type):
+            rate = self._checked(owner, "learning_rate", self.learning_rate)
+            object.__setattr__(self, "learning_rate", rate)
+        numbers = tuple((n, self._checked(owner, n, x)) for n, x in self.numbers)
+        object.__setattr__(self, "numbers", numbers)
+
+    @staticmethod
+    def _checked(owner: str, field: str, number: Any) -> Any:
+        if isinstance(number, Tracer):
+            raise TypeError(
+                f"{owner}: {field} is traced, but an optimizer is made once, outside "
+                "of jit. Give it a number or a schedule; traced numbers go to "
+                f"apply_gradients(..., hyper={{table: {{'{field}': ...}}}})."
+            )
+        if isinstance(number, bool):
+            return float(number)
+        check_number(owner, field, number)
+        return known_number(number)
+
+    def __getattr__(self, name: str) -> Any:
+        """Finds a hyper-parameter by its name."""
+        known = dict(self.__dict__.get("numbers", ()))
+        if name in known:
+            return known[name]
+        states = dict(self.__dict__.get("initial", ()))
+        if name == "initial_accumulator_value" and "sum_of_squares" in states:
+            return states["sum_of_squares"]
+        if name in ("init", "update"):
+            raise AttributeError(_NOT_OPTAX.format(kind=self.kind))
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}"
+        )
+
+    def __iter__(self) -> Any:
+        """Refuses to be a pair of functions, as optax.chain takes them."""
+        raise TypeError(_NOT_OPTAX.format(kind=self.kind))
+
+    def states(self, dim: int) -> dict[str, StateSpec]:
+        """Per-row states: names as in optax."""
+        wide = _ffi.constants()["optimizer_wide_states"][self.kind]
+        return {
+            name: StateSpec((dim,) if place < wide else (), first)
+            for place, (name, first) in enumerate(self.initial)
+        }
+
+    def hyper_parameters(self, count: jax.Array) -> dict[str, Any]:
+        """Returns what the kernel takes; a schedule is evaluated at ``count``."""
+        rate: Any = self.learning_rate
+        rate = rate(count) if callable(rate) else rate
+        return {"learning_rate": rate} | dict(self.numbers)

@@ -1,0 +1,16 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where the tables of a collection should lie on a mesh, predicted before it exists."""
+
+from jax_dynemb.planner._constraints import ParameterConstraints as ParameterConstraints
+from jax_dynemb.planner._errors import PlannerError as PlannerError
+from jax_dynemb.planner._errors import PlannerErrorType as PlannerErrorType
+from jax_dynemb.planner._imbalance import Imbalance as Imbalance
+from jax_dynemb.planner._planner import (
+    EmbeddingShardingPlanner as EmbeddingShardingPlanner,
+)
+from jax_dynemb.planner._sharding_plan import DeviceLoad as DeviceLoad
+from jax_dynemb.planner._sharding_plan import ShardingPlan as ShardingPlan
+from jax_dynemb.planner._sharding_plan import TableChoice as TableChoice
+from jax_dynemb.planner._storage import StorageReservation as StorageReservation
+from jax_dynemb.planner._topology import Topology as Topology

@@ -1,0 +1,125 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Restricts where a table may lie, and corrects what is known about its features."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+SHARDINGS = ("row_wise", "table_wise", "column_wise", "replicated")
+_ONE_AXIS_LESS = {
+    "table_row_wise": "axis=('host', 'device') splits rows over hosts and devices, and "
+    "'row_wise' over axis='device' alone keeps each table within a host",
+    "table_column_wise": "'column_wise' over axis='device' alone keeps the columns of "
+    "a row within a host",
+    "grid_shard": "'column_wise' over axis='device', with the tables replicated over "
+    "the axis 'host', splits columns within a host",
+}
+_REFUSED = {
+    "cache_params": "there is no cache: a table lies in device memory as a whole",
+    "enforce_hbm": "every table lies in device memory",
+    "device_group": "a plan is for one mesh; give jde.Tables the mesh of those devices",
+    "key_value_params": "every table is a hash table; set TableConfig(capacity=...)",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterConstraints:
+    """Says what a plan may do with a table, and what its features are like.
+
+    Lists have a number for each feature, in the order of the table's feature_names.
+
+    Attributes:
+      sharding_types: those allowed, e.g. ``["row_wise", "data_parallel"]``; all if
+        None.
+      min_partition: the least columns of a device, where columns are split.
+      pooling_factors: ids of a bag; those of the config if None.
+      num_poolings: bags of an example; 1 each if None.
+      batch_sizes: examples on a device; those of the planner if None.
+      is_weighted: whether ids have weights, which travel where sums do.
+      feature_names: features of the table, to be compared with its config's.
+      output_dtype: of the returned rows; the config's if None.
+      compute_kernels: ``["fused"]`` or None; there is no other kernel.
+      cache_params: refused, as are the three below: the message says why.
+      enforce_hbm: refused.
+      device_group: refused.
+      key_value_params: refused.
+
+    Raises:
+      ValueError: a value that is refused, or a sharding type that does not exist.
+    """
+
+    sharding_types: Sequence[str] | None = None
+    compute_kernels: Sequence[str] | None = None
+    min_partition: int | None = None
+    pooling_factors: Sequence[float] | None = None
+    num_poolings: Sequence[float] | None = None
+    batch_sizes: Sequence[int] | None = None
+    is_weighted: bool = False
+    cache_params: Any = None
+    enforce_hbm: Any = None
+    feature_names: Sequence[str] | None = None
+    output_dtype: Any = None
+    device_group: Any = None
+    key_value_params: Any = None
+
+    def __post_init__(self) -> None:
+        """Brings sharding types into their one form and refuses what is not there."""
+        for field, reason in _REFUSED.items():
+            if getattr(self, field) is not None:
+                raise ValueError(
+                    f"ParameterConstraints({field}=...) is not supported: {reason}. "
+                    "Leave it out."
+                )
+        kernels = [_name(k) for k in self.compute_kernels or ()]
+        if any(k != "fused" for k in kernels):
+            raise ValueError(
+                f"ParameterConstraints(compute_kernels={kernels}): lookups and updates "
+                "are always fused. Write ['fused'], or leave it out."
+            )
+        for field in ("pooling_factors", "num_poolings", "batch_sizes"):
+            given = getattr(self, field)
+            if given is not None:
+                numbers = tuple(float(x) for x in given)
+                if any(x <= 0 for x in numbers):
+                    raise ValueError(
+                        f"ParameterConstraints({field}={list(numbers)}): every number "
+                        "must be above 0."
+                    )
+                object.__setattr__(self, field, numbers)
+        if self.sharding_types is not None:
+            types = tuple(sharding_of(each) for each in self.sharding_types)
+            object.__setattr__(self, "sharding_types", types)
+        if self.feature_names is not None:
+            object.__setattr__(self, "feature_names", tuple(self.feature_names))
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The shardings that a plan may choose."""
+        if self.sharding_types is None:
+            return SHARDINGS
+        return tuple(s for s in SHARDINGS if s in self.sharding_types)
+
+
+def sharding_of(given: Any) -> str:
+    """Finds the sharding that a name means, TorchRec's names among them.
+
+    Raises:
+      ValueError: there is no such sharding; the message has what to write instead.
+    """
+    name = _name(given)
+    if name in _ONE_AXIS_LESS:
+        raise ValueError(
+            f"sharding type '{name}' is not built. The same locality: "
+            f"{_ONE_AXIS_LESS[name]}."
+        )
+    name = "replicated" if name == "data_parallel" else name
+    if name not in SHARDINGS:
+        raise ValueError(f"sharding type '{name}' is unknown; use one of {SHARDINGS}.")
+    return name
+
+
+def _name(given: Any) -> str:
+    return str(getattr(given, "value", given)).lower()

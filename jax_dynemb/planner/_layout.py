@@ -1,0 +1,134 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Places a choice of shardings on devices, and adds up their bytes and seconds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.mesh import by_shape, cut_by_places
+from jax_dynemb.planner._options import Option, Options
+from jax_dynemb.planner._topology import Topology
+
+EXCHANGED = ("row_wise", "table_wise")  # one strategy of the mesh engine
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where all tables are.
+
+    Attributes:
+      options: by table.
+      shards: by table, the devices that hold rows of it.
+      seconds: [devices, 4], of (forward, its exchange, backward, its exchange).
+      arrays: bytes of tables on each device, the same on all.
+      rooms: bytes of a batch on each device.
+    """
+
+    options: dict[str, Option]
+    shards: dict[str, tuple[int, ...]]
+    seconds: np.ndarray
+    arrays: int
+    rooms: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a device."""
+        return self.arrays + self.rooms
+
+    @property
+    def slowest(self) -> float:
+        """Seconds of the device that takes longest: what a plan minimises."""
+        return float(self.seconds.sum(axis=1).max())
+
+
+class Groups:
+    """Tables by shape: those of one shape may share arrays as table-wise ones.
+
+    Attributes:
+      names: of the tables of each group, costly ones first.
+    """
+
+    def __init__(self, options: Mapping[str, Options]):
+        """Compares the shapes of the tables that may be table-wise."""
+        able = [
+            dataclasses.replace(o.demand.config, sharding="table_wise")
+            for o in options.values()
+            if "table_wise" in o.allowed
+        ]
+        self._configs = {t.name: t for t in able}
+        groups = [[t.name for t in some] for some in by_shape(able)]
+
+        def seconds(name: str) -> float:
+            return -options[name].of("table_wise", 1).mean_seconds(1)
+
+        self.names = [sorted(some, key=lambda n: (seconds(n), n)) for some in groups]
+
+    def cut(self, names: Sequence[str], shards: int) -> list[tuple[list[str], int]]:
+        """Cuts tables of one shape into stacks, each with its number of places."""
+        configs: list[TableConfig] = [self._configs[name] for name in names]
+        cut = cut_by_places(configs, shards)
+        return [([t.name for t in some], places) for some, places in cut]
+
+
+def lay_out(
+    choice: Mapping[str, str],
+    options: Mapping[str, Options],
+    groups: Groups,
+    topology: Topology,
+) -> Layout:
+    """Places the tables of a choice; table-wise ones go where least is to be done.
+
+    Args:
+      choice: by table, its sharding.
+      options: by table.
+      groups: of tables that may share arrays.
+      topology: the devices.
+    """
+    shards = topology.world_size
+    everyone = tuple(range(shards))
+    layout = Layout({}, {}, np.zeros((shards, 4)), 0, 0)
+    chosen, where, loads, arrays = layout.options, layout.shards, layout.seconds, 0
+    common = np.zeros(4)  # of every device
+    for name, sharding in choice.items():
+        if sharding != "table_wise":
+            option = options[name].of(sharding)
+            chosen[name], where[name] = option, everyone
+            common = common + option.everywhere + option.owner
+            arrays += option.arrays
+    for group in groups.names:
+        mine = [name for name in group if choice[name] == "table_wise"]
+        for some, places in groups.cut(mine, shards) if mine else ():
+            width = shards // places
+            by_place = loads.reshape(places, width, 4)
+            least = np.argsort(by_place.sum(axis=(1, 2))[: len(some)], kind="stable")
+            for name, place in zip(some, least.tolist(), strict=True):
+                option = options[name].of("table_wise", width)
+                chosen[name] = option
+                where[name] = everyone[place * width : (place + 1) * width]
+                common = common + option.everywhere
+                by_place[place] += option.owner
+            arrays += max(chosen[name].arrays for name in some)
+    loads += common + _shared(chosen.values(), topology)
+    rooms = sum(option.rooms for option in chosen.values())
+    return dataclasses.replace(layout, arrays=arrays, rooms=rooms)
+
+
+def _shared(options: Iterable[Option], topology: Topology) -> np.ndarray:
+    """Seconds that all tables of a strategy spend together."""
+    seconds = np.zeros(4)
+    chosen = list(options)
+    exchanged = [o.rounds for o in chosen if o.sharding in EXCHANGED]
+    overhead, latency = topology.step_overhead / 2, topology.collective_latency
+    if topology.world_size == 1:
+        latency = 0.0
+    if exchanged:
+        seconds += np.array([overhead, 2 * latency, overhead, latency]) * max(exchanged)
+    for sharding, collectives in (("column_wise", 1), ("replicated", 0)):
+        if any(o.sharding == sharding for o in chosen):
+            seconds += [overhead, collectives * latency, overhead, 0]
+    return seconds

@@ -1,0 +1,234 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Costs of each way to place a table: bytes of memory and seconds of a step."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh
+
+from jax_dynemb import _ffi
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.engines.mesh import (
+    Placement,
+    Stack,
+    bytes_of,
+    exchange_of,
+)
+from jax_dynemb.engines.mesh.exchange import capacity_of, itemsize
+from jax_dynemb.optim._columns import check_columns
+from jax_dynemb.planner import _work
+from jax_dynemb.planner._demand import Demand
+from jax_dynemb.planner._errors import PlannerError, PlannerErrorType
+from jax_dynemb.planner._topology import Topology
+
+AXIS = "devices"
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One way to place a table. Seconds are (forward, its exchange, backward, its).
+
+    Attributes:
+      sharding: of the table.
+      width: devices that hold rows of it.
+      exchange: what travels, "rows" or "sums"; empty if nothing does.
+      arrays: bytes of its arrays on each of them.
+      rooms: bytes of a batch on every device: ids, rows, gradients, exchanges.
+      everywhere: seconds on every device, without what strategies share.
+      owner: seconds besides, on a device that holds rows.
+      sent: bytes of ids, rows and gradients that a device hands to exchanges.
+      rounds: of an exchange, for a batch without duplicates.
+    """
+
+    sharding: str
+    width: int
+    exchange: str
+    arrays: int
+    rooms: int
+    everywhere: np.ndarray
+    owner: np.ndarray
+    sent: tuple[int, int, int]
+    rounds: int
+
+    def mean_seconds(self, shards: int) -> float:
+        """Computes the seconds of a device, if tables lie evenly."""
+        everywhere, owner = self._sums
+        return everywhere + owner * self.width / shards
+
+    @functools.cached_property
+    def _sums(self) -> tuple[float, float]:
+        return float(self.everywhere.sum()), float(self.owner.sum())
+
+    def mean_bytes(self, shards: int) -> float:
+        """Computes the bytes of a device, if tables lie evenly."""
+        return self.arrays * self.width / shards + self.rooms
+
+
+class Options:
+    """Computes the ways to place one table.
+
+    Attributes:
+      demand: of the table.
+      reasons: by sharding that is impossible or not allowed, why.
+      allowed: the others.
+    """
+
+    def __init__(self, demand: Demand, topology: Topology, exchange: Placement):
+        """Finds what is possible.
+
+        Raises:
+          PlannerError: nothing is.
+        """
+        self.demand = demand
+        self._topology = topology
+        self._placement = exchange
+        self._known: dict[tuple[str, int], Option] = {}
+        self.reasons: dict[str, str] = {}
+        for sharding in ("row_wise", "table_wise", "column_wise", "replicated"):
+            if sharding not in demand.constraints.allowed:
+                self.reasons[sharding] = "not in sharding_types"
+            elif reason := self._impossible(sharding):
+                self.reasons[sharding] = reason
+        self.allowed = [s for s in demand.constraints.allowed if s not in self.reasons]
+        if not self.allowed:
+            reasons = "; ".join(f"{k}: {v}" for k, v in self.reasons.items())
+            raise PlannerError(
+                f"no sharding is left for table '{demand.name}' on "
+                f"{topology.world_size} devices ({reasons}). Allow another of its "
+                "sharding_types.",
+                PlannerErrorType.STRICT_CONSTRAINTS,
+            )
+
+    def _impossible(self, sharding: str) -> str:
+        """Says in a few words why the mesh engine would refuse a sharding."""
+        shards, config = self._shards, self.demand.config
+        least = self.demand.constraints.min_partition
+        if sharding == "row_wise" and config.max_shards % shards:
+            return f"{config.num_buckets} buckets do not divide by {shards}"
+        if sharding == "column_wise":
+            if config.dim % (4 * shards):
+                return f"dim does not divide by {4 * shards}"
+            if least and config.dim < least * shards:
+                return f"min_partition={least} needs {least * shards} columns"
+            try:
+                check_columns(config.name, config.optimizer)
+            except ValueError:
+                return "the optimizer mixes columns"
+        return ""
+
+    def of(self, sharding: str, width: int = 0) -> Option:
+        """Returns the cost of a sharding.
+
+        Args:
+          sharding: one of them.
+          width: owners of a table-wise table; all devices if 0.
+        """
+        key = sharding, width or self._shards
+        if key not in self._known:
+            self._known[key] = self._computed(*key)
+        return self._known[key]
+
+    def _computed(self, sharding: str, width: int) -> Option:
+        demand, topology, shards = self.demand, self._topology, self._shards
+        config = demand.config
+        places = shards // width
+        kind = "row_wise" if sharding == "table_wise" else sharding
+        stack = Stack((config,), kind, places, shards)
+        placement = dataclasses.replace(self._placement, stacks=(stack,))
+        exchange, cost = exchange_of(placement, stack, config, demand.ids)
+        sent = [n / places for n in cost]
+        if exchange == "sums" and demand.constraints.is_weighted:
+            sent[0] += shards * demand.num_ids * 4 / places
+        rounds = self._rounds(kind, exchange, width)
+        sent = [n * rounds for n in sent]
+        work = self._work(stack.local, kind, exchange, width)
+        ids, rows, gradients = (topology.exchange_seconds(n) for n in sent)
+        own = 0.0
+        if kind in ("column_wise", "replicated"):  # each feature travels on its own
+            own = len(demand.ids) * topology.collective_latency
+        bandwidth = topology.hbm_mem_bw
+        every = work.everywhere[0], work.everywhere[1]
+        return Option(
+            sharding,
+            width,
+            exchange if any(sent) else "",
+            arrays_bytes(stack.local),
+            self._rooms() + round(sum(sent)),
+            np.array(
+                [
+                    every[0] / bandwidth,
+                    ids + rows + own,
+                    every[1] / bandwidth,
+                    gradients + own,
+                ]
+            ),
+            np.array([work.owner[0] / bandwidth, 0, work.owner[1] / bandwidth, 0]),
+            (round(sent[0]), round(sent[1]), round(sent[2])),
+            rounds,
+        )
+
+    @property
+    def _shards(self) -> int:
+        return self._topology.world_size
+
+    def _rounds(self, kind: str, exchange: str, width: int) -> int:
+        if kind != "row_wise" or exchange == "sums" or not self.demand.num_ids:
+            return 1
+        ids = self.demand.num_ids
+        room = capacity_of(ids, width, self._placement.exchange_factor)
+        return max(1, math.ceil(min(ids, ids / width) / room))
+
+    def _work(
+        self, local: TableSpec, kind: str, exchange: str, width: int
+    ) -> _work.Work:
+        demand, shards = self.demand, self._shards
+        config, ids, bags = demand.config, demand.num_ids, demand.num_bags
+        wire = itemsize(self._placement.exchange_dtype or "float32")
+        param, out = itemsize(config.param_dtype), itemsize(config.dtype)
+        states = 4 * sum(math.prod(s.shape) for s in config.states.values())
+        dim, slots, owned = config.dim, local.local_slots, shards * ids / width
+        common = (dim, param, wire, out, states, slots)
+        if kind == "column_wise":
+            return _work.columns_work(ids, bags, shards, *common)
+        if kind == "replicated":
+            return _work.copies_work(ids, bags, shards, dim, param, out, states, slots)
+        if exchange == "sums":
+            return _work.sums_work(ids, bags, owned, shards, width, *common)
+        return _work.rows_work(ids, bags, owned, owned, *common)
+
+    def _rooms(self) -> int:
+        """Bytes of a batch, its copy, and its rows with their gradients."""
+        demand, config = self.demand, self.demand.config
+        batch = demand.num_ids * 8 + demand.num_bags * 4
+        if demand.constraints.is_weighted:
+            batch += demand.num_ids * 4
+        returned = demand.num_bags * config.dim * itemsize(config.dtype)
+        return 2 * batch + 2 * returned
+
+
+def exchange_placement(
+    world_size: int, factor: float, dtype: str | None, pooled: str
+) -> Placement:
+    """Returns a mesh of so many devices that need not exist."""
+    mesh = AbstractMesh((world_size,), (AXIS,))
+    return Placement(mesh, (AXIS,), factor, dtype, pooled)
+
+
+def arrays_bytes(local: TableSpec) -> int:
+    """Computes the bytes of all arrays of a table on one device."""
+    counters = local.counter_rows * len(_ffi.constants()["counters"]) * 8
+    return bytes_of(local) + counters + _extra_bytes(local)
+
+
+def _extra_bytes(local: TableSpec) -> int:
+    extra = getattr(local.optimizer, "extra", None)
+    if extra is None:
+        return 0
+    leaves = jax.tree.leaves(jax.eval_shape(lambda: extra(local.dim)))
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)

@@ -1,0 +1,266 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Chooses a sharding for each table of a collection."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.mesh import TablePlan
+from jax_dynemb.planner._constraints import ParameterConstraints
+from jax_dynemb.planner._demand import demand_of
+from jax_dynemb.planner._errors import PlannerError, PlannerErrorType
+from jax_dynemb.planner._imbalance import Imbalance
+from jax_dynemb.planner._layout import Layout
+from jax_dynemb.planner._options import Option, Options, exchange_placement
+from jax_dynemb.planner._search import Search
+from jax_dynemb.planner._sharding_plan import DeviceLoad, ShardingPlan, TableChoice
+from jax_dynemb.planner._storage import StorageReservation
+from jax_dynemb.planner._topology import Topology
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbeddingShardingPlanner:
+    """Plans where tables lie, from what a step has to move.
+
+    It predicts bytes and time of every sharding of every table, then minimises the
+    time of the slowest device within its memory. The same inputs give the same plan.
+
+    Attributes:
+      topology: the devices.
+      batch_size: examples of a batch on each device.
+      constraints: by table; tables without any may lie anywhere.
+      storage_reservation: memory for everything else; 15 % if None.
+      exchange_factor: as ``jde.Tables`` will get it.
+      exchange_dtype: likewise.
+      exchange_pooled: likewise.
+
+    Example:
+      >>> planner = jde.EmbeddingShardingPlanner(jde.Topology.measure(mesh), 512)
+      >>> plan = planner.plan(tables)  # doctest: +SKIP
+      >>> coll = jde.Tables(tables, mesh=mesh, plan=plan)  # doctest: +SKIP
+    """
+
+    topology: Topology
+    batch_size: int
+    constraints: Mapping[str, ParameterConstraints] | None = None
+    storage_reservation: StorageReservation | None = None
+    exchange_factor: float = 0.5
+    exchange_dtype: Any = None
+    exchange_pooled: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Checks the batch.
+
+        Raises:
+          ValueError: it has no example.
+        """
+        if self.batch_size < 1:
+            raise ValueError(
+                f"batch_size must be 1 example or more on a device, not "
+                f"{self.batch_size}."
+            )
+
+    def plan(self, tables: Iterable[TableConfig]) -> ShardingPlan:
+        """Plans the tables of a collection.
+
+        Args:
+          tables: one config each, whose own ``sharding`` is not read.
+
+        Returns:
+          The plan; every table stands in it once, in the order given.
+
+        Raises:
+          PlannerError: the tables do not fit (INSUFFICIENT_STORAGE), or a constraint
+            leaves a table without a sharding (STRICT_CONSTRAINTS).
+          ValueError: a table occurs twice, or there is none.
+        """
+        configs = self._checked(tables)
+        given = self.constraints or {}
+        options = {
+            config.name: self._options(config, given.get(config.name))
+            for config in configs
+        }
+        room = self._reservation.left(self.topology.hbm_cap)
+        layout = Search(options, self.topology, room).best()
+        return self._planned(configs, options, layout, room)
+
+    def inputs(self, tables: Iterable[TableConfig]) -> dict[str, str]:
+        """Hashes what a plan of these tables depends on.
+
+        Measured speeds are left out: they differ from run to run.
+
+        Args:
+          tables: one config each.
+
+        Returns:
+          A hash by the name of an input, to be compared by
+          ``ShardingPlan.from_json(text, inputs)``.
+        """
+        configs = [dataclasses.replace(t, sharding="row_wise") for t in tables]
+        devices = self.topology
+        return {
+            "tables": _hash([_describe(config) for config in configs]),
+            "devices": _hash(
+                [
+                    devices.world_size,
+                    devices.per_host,
+                    devices.hbm_cap,
+                    devices.compute_device,
+                ]
+            ),
+            "batch_size": _hash([self.batch_size]),
+            "constraints": _hash(sorted((self.constraints or {}).items())),
+            "storage_reservation": _hash([self._reservation]),
+            "exchange": _hash(
+                [self.exchange_factor, self._dtype, self.exchange_pooled]
+            ),
+        }
+
+    @property
+    def _reservation(self) -> StorageReservation:
+        return self.storage_reservation or StorageReservation()
+
+    @property
+    def _dtype(self) -> str | None:
+        return (
+            None if self.exchange_dtype is None else jnp.dtype(self.exchange_dtype).name
+        )
+
+    def _checked(self, tables: Iterable[TableConfig]) -> list[TableConfig]:
+        configs = list(tables)
+        names = [config.name for config in configs]
+        if not configs or len(set(names)) < len(names):
+            raise ValueError(
+                f"plan needs one TableConfig or more, each name once, not {names}."
+            )
+        for name in self.constraints or {}:
+            if name not in names:
+                close = difflib.get_close_matches(name, names, n=1)
+                hint = f" Did you mean '{close[0]}'?" if close else ""
+                raise PlannerError(
+                    f"there are constraints for table '{name}', which is not among "
+                    f"the tables.{hint}",
+                    PlannerErrorType.STRICT_CONSTRAINTS,
+                )
+        return configs
+
+    def _options(
+        self, config: TableConfig, constraints: ParameterConstraints | None
+    ) -> Options:
+        demand = demand_of(
+            config, constraints or ParameterConstraints(), self.batch_size
+        )
+        placement = exchange_placement(
+            self.topology.world_size,
+            self.exchange_factor,
+            self._dtype,
+            self.exchange_pooled,
+        )
+        return Options(demand, self.topology, placement)
+
+    def _planned(
+        self,
+        configs: list[TableConfig],
+        options: dict[str, Options],
+        layout: Layout,
+        room: int,
+    ) -> ShardingPlan:
+        world = self.topology.world_size
+        plans, choices = [], []
+        for config in configs:
+            option, shards = layout.options[config.name], layout.shards[config.name]
+            plans.append(_table_plan(config, options[config.name], option, shards))
+            choices.append(_choice(options[config.name], option, world))
+        devices = tuple(_device(n, layout) for n in range(world))
+        return ShardingPlan(
+            tuple(plans),
+            (layout.arrays,) * world,
+            tuple(choices),
+            devices,
+            Imbalance.of([device.ms for device in devices]),
+            room,
+            self.inputs(configs),
+        )
+
+
+def _table_plan(
+    config: TableConfig, options: Options, option: Option, shards: tuple[int, ...]
+) -> TablePlan:
+    split = option.sharding in ("row_wise", "table_wise")
+    part = option.width if option.sharding == "column_wise" else 1
+    ids, rows, gradients = option.sent
+    return TablePlan(
+        config.name,
+        option.sharding,
+        shards,
+        option.exchange,
+        len(shards),
+        config.num_slots // (option.width if split else 1),
+        config.dim // part,
+        option.arrays,
+        options.demand.num_ids,
+        ids,
+        rows,
+        gradients,
+    )
+
+
+def _choice(options: Options, option: Option, world: int) -> TableChoice:
+    demand = options.demand
+    others: dict[str, float | str] = dict(options.reasons)
+    for sharding in options.allowed:
+        if sharding != option.sharding:
+            width = 1 if sharding == "table_wise" else world
+            other = options.of(sharding, width)
+            others[sharding] = other.mean_seconds(world) * 1e3
+    return TableChoice(
+        demand.name,
+        option.sharding,
+        float(option.everywhere.sum() + option.owner.sum()) * 1e3,
+        demand.num_ids / max(1, demand.num_bags),
+        demand.config.dim,
+        demand.config.num_slots,
+        dict(sorted(others.items())),
+    )
+
+
+def _device(number: int, layout: Layout) -> DeviceLoad:
+    forward, there, backward, back = (layout.seconds[number] * 1e3).tolist()
+    tables: dict[str, int] = {}
+    for name, option in layout.options.items():
+        if number in layout.shards[name]:
+            tables[option.sharding] = tables.get(option.sharding, 0) + 1
+    sent = [option.sent for option in layout.options.values()]
+    ids, rows, _ = (sum(n) for n in zip(*sent, strict=True))
+    return DeviceLoad(
+        number,
+        layout.arrays,
+        layout.rooms,
+        forward,
+        there,
+        backward,
+        back,
+        ids,
+        rows,
+        dict(sorted(tables.items())),
+    )
+
+
+def _describe(config: TableConfig) -> dict[str, Any]:
+    """Returns what of a table decides its bytes and its work."""
+    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    del fields["hash_seed"]
+    fields["optimizer"] = sorted((k, v.shape) for k, v in config.states.items())
+    return {name: str(value) for name, value in fields.items()}
+
+
+def _hash(inputs: list[Any]) -> str:
+    return hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]

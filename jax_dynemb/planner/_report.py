@@ -1,0 +1,142 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A sharding plan as plain text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jax_dynemb.planner._sharding_plan import DeviceLoad, ShardingPlan, TableChoice
+
+MB = 1e6
+
+
+def text_of(plan: ShardingPlan) -> str:
+    """Returns three tables: devices, tables, and how even the devices are."""
+    largest = max((d.table_bytes + d.batch_bytes for d in plan.devices), default=0)
+    used = f"{largest / MB:,.1f} of {plan.room / MB:,.1f} MB"
+    first = f"step {plan.ms:.3f} ms predicted; fullest device {used}"
+    return "\n\n".join(
+        [
+            first,
+            _columns(_DEVICES, [_device(d) for d in _distinct(plan.devices)]),
+            _columns(_TABLES, _tables(plan)),
+            "imbalance of ms: "
+            + ", ".join(
+                f"{name.replace('_', ' ')} {value:.4f}"
+                for name, value in dataclasses.asdict(plan.imbalance).items()
+            ),
+        ]
+    )
+
+
+_DEVICES = [
+    "device",
+    "tables MB",
+    "batch MB",
+    "ms",
+    "forward",
+    "exchange",
+    "backward",
+    "exchange",
+    "ids MB",
+    "rows MB",
+    "tables by sharding",
+]
+_TABLES = [
+    "table",
+    "sharding",
+    "MB a device",
+    "ms",
+    "pooling",
+    "dim",
+    "rows",
+    "devices",
+    "instead",
+]
+
+
+def _distinct(devices: Sequence[DeviceLoad]) -> list[tuple[str, DeviceLoad]]:
+    """Joins devices with equal loads: their numbers, and one of them."""
+    groups: dict[str, list[DeviceLoad]] = {}
+    for device in devices:
+        key = str(dataclasses.replace(device, device=0))
+        groups.setdefault(key, []).append(device)
+    return [(_numbers([d.device for d in some]), some[0]) for some in groups.values()]
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    """Writes runs of numbers as ranges: "0-3,7"."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and runs[-1][1] == n - 1:
+            runs[-1][1] = n
+        else:
+            runs.append([n, n])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _device(numbered: tuple[str, DeviceLoad]) -> list[str]:
+    numbers, load = numbered
+    times = (
+        load.ms,
+        load.forward_ms,
+        load.forward_exchange_ms,
+        load.backward_ms,
+        load.backward_exchange_ms,
+    )
+    return [
+        numbers,
+        f"{load.table_bytes / MB:,.1f}",
+        f"{load.batch_bytes / MB:,.1f}",
+        *(f"{ms:.3f}" for ms in times),
+        f"{load.id_bytes / MB:,.2f}",
+        f"{load.row_bytes / MB:,.2f}",
+        ", ".join(f"{count} {kind}" for kind, count in load.tables.items()),
+    ]
+
+
+def _tables(plan: ShardingPlan) -> list[list[str]]:
+    rows = []
+    for table, choice in zip(plan.tables, plan.choices, strict=True):
+        rows.append(
+            [
+                table.table,
+                choice.sharding,
+                f"{table.bytes / MB:,.1f}",
+                f"{choice.ms:.3f}",
+                f"{choice.pooling_factor:g}",
+                str(choice.dim),
+                f"{choice.rows:,}",
+                _numbers(table.shards),
+                _instead(choice),
+            ]
+        )
+    return rows
+
+
+def _instead(choice: TableChoice) -> str:
+    """Returns what the other shardings would have cost."""
+    return "; ".join(
+        f"{kind} {value:.3f} ms" if isinstance(value, float) else f"{kind}: {value}"
+        for kind, value in choice.others.items()
+    )
+
+
+def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [list(head), *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if _is_word(rows, i) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _is_word(rows: Sequence[Sequence[str]], column: int) -> bool:
+    return not all(row[column].replace(",", "")[:1].isdigit() for row in rows)

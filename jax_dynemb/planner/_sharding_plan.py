@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A plan with the reasons for it, and its form in JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, Self
+
+from jax_dynemb.engines.mesh import Plan, TablePlan
+from jax_dynemb.planner._imbalance import Imbalance
+from jax_dynemb.planner._report import text_of
+
+FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class TableChoice:
+    """Why a table lies where it does. Times are those that the planner predicts.
+
+    Attributes:
+      table: its name.
+      sharding: what was chosen.
+      ms: of a step, on a device that holds rows of it.
+      pooling_factor: ids of a bag, over all features.
+      dim: columns of the table.
+      rows: slots of the whole table.
+      others: by other sharding, its ms if tables lie evenly, or why it is impossible.
+    """
+
+    table: str
+    sharding: str
+    ms: float
+    pooling_factor: float
+    dim: int
+    rows: int
+    others: dict[str, float | str]
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceLoad:
+    """Says what one device has to hold and to do in a step.
+
+    Attributes:
+      device: its number along the axis.
+      table_bytes: of tables and their optimizer states.
+      batch_bytes: of ids, rows, gradients and rooms of exchanges.
+      forward_ms: lookups.
+      forward_exchange_ms: ids and rows between devices.
+      backward_ms: updates.
+      backward_exchange_ms: gradients between devices.
+      id_bytes: handed to the exchange of ids.
+      row_bytes: handed to the exchange of rows.
+      tables: by sharding, how many have rows here.
+    """
+
+    device: int
+    table_bytes: int
+    batch_bytes: int
+    forward_ms: float
+    forward_exchange_ms: float
+    backward_ms: float
+    backward_exchange_ms: float
+    id_bytes: int
+    row_bytes: int
+    tables: dict[str, int]
+
+    @property
+    def ms(self) -> float:
+        """Returns the time of a whole step."""
+        forward = self.forward_ms + self.forward_exchange_ms
+        return forward + self.backward_ms + self.backward_exchange_ms
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardingPlan(Plan):
+    """Holds a plan with its reasons; ``EmbeddingShardingPlanner.plan`` makes it.
+
+    ``Tables(plan=...)`` takes it; ``print`` shows a report.
+
+    Attributes:
+      choices: one a table, in the order of ``tables``.
+      devices: one a device.
+      imbalance: of the devices' ms.
+      room: bytes of a device that tables and batches may take.
+      inputs: a hash of each input that the plan depends on, by name.
+    """
+
+    choices: tuple[TableChoice, ...] = ()
+    devices: tuple[DeviceLoad, ...] = ()
+    imbalance: Imbalance = dataclasses.field(default_factory=Imbalance)
+    room: int = 0
+    inputs: dict[str, str] = dataclasses.field(default_factory=dict, hash=False)
+
+    @property
+    def ms(self) -> float:
+        """Returns the predicted time of a step, that of the slowest device."""
+        return max(device.ms for device in self.devices)
+
+    def __str__(self) -> str:
+        """A report for people."""
+        return text_of(self)
+
+    def to_json(self) -> str:
+        """Writes the plan and its report as JSON."""
+        return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str, inputs: Mapping[str, str] | None = None) -> Self:
+        """Reads what ``to_json`` wrote.
+
+        Args:
+          text: the JSON.
+          inputs: what ``EmbeddingShardingPlanner.inputs`` returns for the tables and
+            devices at hand; None: the plan is not compared with them.
+
+        Raises:
+          ValueError: it is no such JSON, or the plan was made from other inputs.
+        """
+        try:
+            fields: dict[str, Any] = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"from_json: this is no JSON ({error}); read the text that "
+                "ShardingPlan.to_json wrote."
+            ) from error
+        if not isinstance(fields, dict) or fields.pop("format", None) != FORMAT:
+            raise ValueError(
+                "from_json: this is no plan of this version; make one with "
+                "EmbeddingShardingPlanner.plan and write it with to_json."
+            )
+        try:
+            plan = cls._from_fields(fields)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"from_json: the plan is damaged ({error}); plan again."
+            ) from error
+        if inputs is not None:
+            plan.check_inputs(inputs)
+        return plan
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any]) -> Self:
+        tables = tuple(
+            TablePlan(**{**one, "shards": tuple(one["shards"])})
+            for one in fields.pop("tables")
+        )
+        choices = tuple(TableChoice(**one) for one in fields.pop("choices"))
+        devices = tuple(DeviceLoad(**one) for one in fields.pop("devices"))
+        imbalance = Imbalance(**fields.pop("imbalance"))
+        by_shard = tuple(fields.pop("bytes_by_shard"))
+        return cls(tables, by_shard, choices, devices, imbalance, **fields)
+
+    def check_inputs(self, inputs: Mapping[str, str]) -> None:
+        """Refuses a plan that was made from other inputs.
+
+        Args:
+          inputs: what ``EmbeddingShardingPlanner.inputs`` returns.
+
+        Raises:
+          ValueError: some are others; the message names them.
+        """
+        names = sorted(self.inputs.keys() | inputs.keys())
+        if other := [n for n in names if self.inputs.get(n) != inputs.get(n)]:
+            raise ValueError(
+                f"this plan was made from other inputs: {', '.join(other)} changed. "
+                "Plan again with EmbeddingShardingPlanner(...).plan(tables)."
+            )

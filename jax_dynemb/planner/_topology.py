@@ -1,0 +1,101 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The devices that a plan is for: how many, how large, how fast."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jax.sharding import Mesh
+
+from jax_dynemb.planner import _measure
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """Describes devices by numbers; ``measure`` reads them from a mesh.
+
+    There are no default speeds: those of one card mislead on another.
+
+    Attributes:
+      world_size: devices that rows and batches are split over.
+      hbm_cap: bytes of memory of a device.
+      hbm_mem_bw: bytes a second that lookups and updates move on a device.
+      intra_host_bw: bytes a second that leave a device to others of its host.
+      inter_host_bw: likewise to other hosts; ``intra_host_bw`` if None.
+      local_world_size: devices of a host; all of them if None.
+      compute_device: "cuda", "cpu" or another platform of JAX.
+      collective_latency: seconds that a small collective takes.
+      step_overhead: seconds that the calls of one strategy take in a step, whatever
+        the size of the batch.
+      ddr_cap: bytes of host memory. Tables do not lie there, so a plan does not
+        depend on the three fields of host memory.
+      ddr_mem_bw: bytes a second of host memory.
+      hbm_to_ddr_mem_bw: bytes a second between the memories.
+    """
+
+    world_size: int
+    hbm_cap: int
+    hbm_mem_bw: float
+    intra_host_bw: float
+    inter_host_bw: float | None = None
+    local_world_size: int | None = None
+    compute_device: str = "cuda"
+    collective_latency: float = 0.0
+    step_overhead: float = 0.0
+    ddr_cap: int = 0
+    ddr_mem_bw: float = 0.0
+    hbm_to_ddr_mem_bw: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Checks the numbers.
+
+        Raises:
+          ValueError: one is not above 0, or hosts have no whole number of devices.
+        """
+        for field in ("world_size", "hbm_cap", "hbm_mem_bw", "intra_host_bw"):
+            if not getattr(self, field) > 0:
+                raise ValueError(
+                    f"Topology: {field} must be above 0, not {getattr(self, field)!r}; "
+                    "Topology.measure(mesh) fills in all numbers."
+                )
+        if self.local_world_size is None:
+            object.__setattr__(self, "local_world_size", self.world_size)
+        if self.inter_host_bw is None:
+            object.__setattr__(self, "inter_host_bw", self.intra_host_bw)
+        if self.world_size % self.per_host:
+            raise ValueError(
+                f"Topology: {self.world_size} devices are not whole hosts of "
+                f"{self.per_host}; set local_world_size to a divisor."
+            )
+
+    @property
+    def per_host(self) -> int:
+        """Devices of a host."""
+        return self.local_world_size or self.world_size
+
+    @classmethod
+    def measure(cls, mesh: Mesh, axis: Any = None) -> Topology:
+        """Measures the devices of a mesh; takes some seconds.
+
+        Lookups with updates of two sizes, and exchanges of two sizes, run on all
+        devices at once. Memory is what JAX may use of a device, or on a CPU an equal
+        part of the machine's. Every process returns the numbers of process 0.
+
+        Args:
+          mesh: the devices.
+          axis: as for ``jde.Tables``.
+        """
+        return cls(**_measure.measure(mesh, axis))
+
+    def exchange_seconds(self, handed: float) -> float:
+        """Computes the time of a collective without its latency.
+
+        Args:
+          handed: bytes that a device hands to it, its own part included.
+        """
+        each = handed / self.world_size
+        near = each * (self.per_host - 1) / self.intra_host_bw
+        far = each * (self.world_size - self.per_host)
+        return max(near, far / (self.inter_host_bw or self.intra_host_bw))

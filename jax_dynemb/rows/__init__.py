@@ -1,0 +1,13 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of tables as data: what they are, and streams of them, wherever they lie."""
+
+from jax_dynemb.rows._exported import Exported as Exported
+from jax_dynemb.rows._exported import joined as joined
+from jax_dynemb.rows._exported import part as part
+from jax_dynemb.rows._hash import bucket_of as bucket_of
+from jax_dynemb.rows._hash import fmix64 as fmix64
+from jax_dynemb.rows._keep_best import keep_best as keep_best
+from jax_dynemb.rows._keep_best import keep_best_elsewhere as keep_best_elsewhere
+from jax_dynemb.rows._schema import Schema as Schema
+from jax_dynemb.rows._stored_table import StoredTable as StoredTable

@@ -1,0 +1,53 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of a table as numpy arrays: one chunk of a stream, cut and joined."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Exported(NamedTuple):
+    """Some live rows of a table, in no particular order.
+
+    Attributes:
+      keys: int64[n].
+      rows: param_dtype[n, dim].
+      scores: uint64[n], see core/score.h.
+      optimizer_state: float32[n, dim] or float32[n] by name.
+      removed: int64[m], keys that a replica has to erase before it inserts the rows;
+        None unless the call passed ``known_keys``.
+    """
+
+    keys: np.ndarray
+    rows: np.ndarray
+    scores: np.ndarray
+    optimizer_state: dict[str, np.ndarray]
+    removed: np.ndarray | None = None
+
+
+def part(chunk: Exported, which: Any) -> Exported:
+    """Some rows of a chunk; ``which`` indexes its arrays."""
+    return Exported(
+        keys=chunk.keys[which],
+        rows=chunk.rows[which],
+        scores=chunk.scores[which],
+        optimizer_state={k: v[which] for k, v in chunk.optimizer_state.items()},
+    )
+
+
+def joined(chunks: list[Exported]) -> Exported:
+    """Chunks one after the other."""
+    if len(chunks) == 1:
+        return chunks[0]
+    return Exported(
+        keys=np.concatenate([each.keys for each in chunks]),
+        rows=np.concatenate([each.rows for each in chunks]),
+        scores=np.concatenate([each.scores for each in chunks]),
+        optimizer_state={
+            name: np.concatenate([each.optimizer_state[name] for each in chunks])
+            for name in chunks[0].optimizer_state
+        },
+    )

@@ -1,0 +1,32 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A table that is read chunk by chunk, wherever it lies."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from jax_dynemb.rows._exported import Exported
+from jax_dynemb.rows._schema import Schema
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredTable:
+    """Streams the rows of one table.
+
+    Attributes:
+      schema: what the rows are.
+      rows: how many there are.
+      counters: of the table, by name; empty if the source has none.
+      chunks: starts to read; every key comes once.
+      index: starts to read keys int64[n] and scores uint64[n] only.
+    """
+
+    schema: Schema
+    rows: int
+    counters: Mapping[str, int]
+    chunks: Callable[[], Iterator[Exported]]
+    index: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]

@@ -1,0 +1,244 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""TorchRec's collections: KeyedJaggedTensor in, KeyedTensor or JaggedTensors out."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import Mesh
+
+from jax_dynemb import nnx as jde_nnx
+from jax_dynemb.torchrec._configs import Table, as_tables
+from jax_dynemb.torchrec._jagged_tensor import JaggedTensor
+from jax_dynemb.torchrec._keyed_jagged_tensor import KeyedJaggedTensor
+from jax_dynemb.torchrec._keyed_tensor import KeyedTensor
+from jax_dynemb.torchrec._refused import refuse_device
+from jax_dynemb.torchrec._routes import (
+    Dropped,
+    Features,
+    dropped_of,
+    ids_as_weights,
+    inputs_of,
+    routed,
+)
+
+
+class _Counting:
+    """Adds up what had no room in a batch, for ``stats()``."""
+
+    routes: tuple[Any, ...]
+    dropped: Dropped
+
+    def _count(self, features: Features, train: bool) -> None:
+        dropped = dropped_of(self.routes, features)
+        if dropped is not None and train:
+            self.dropped.set_value(self.dropped.get_value() + dropped)
+
+    def stats(self) -> dict[str, float | int]:
+        """Reads the counters; ``"<table>/dropped"`` are entries that had no room."""
+        stats = super().stats()  # pyright: ignore[reportAttributeAccessIssue]
+        totals: dict[str, int] = {}
+        counts = jax.device_get(self.dropped.get_value()).tolist()
+        for route, count in zip(self.routes, counts, strict=True):
+            name = f"{route.table}/dropped"
+            totals[name] = totals.get(name, 0) + count
+        return stats | totals
+
+
+class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
+    """Tables whose rows are pooled: a KeyedJaggedTensor in, a KeyedTensor out.
+
+    Keys of the output: tables in order, their features in order. A feature of several
+    tables is ``feature@table``. MEAN divides by the number of ids, also with weights.
+
+    Args:
+      tables: ``EmbeddingBagConfig`` or ``jde.TableConfig``.
+      is_weighted: whether the weights of the input are factors of the rows. They are
+        differentiable.
+      device: refused unless None.
+      rngs: the seed of the initial rows is drawn from ``rngs.params()``.
+      mesh: devices to shard the rows over, or None.
+      axis: the mesh axis for it, or several; all axes if None.
+      options: of ``jde.nnx.EmbeddingBagCollection``.
+
+    Example:
+      >>> t1 = jde.torchrec.EmbeddingBagConfig(100, 8, "t1", feature_names=["f1"])
+      >>> ebc = jde.torchrec.EmbeddingBagCollection([t1], rngs=nnx.Rngs(0))
+      >>> kjt = jde.torchrec.KeyedJaggedTensor.from_lengths_sync(
+      ...     ["f1"], np.array([2**40, 7, 7]), np.array([1, 2])
+      ... )
+      >>> ebc(kjt).values().shape
+      (2, 8)
+    """
+
+    def __init__(
+        self,
+        tables: Iterable[Table],
+        is_weighted: bool = False,
+        device: Any = None,
+        *,
+        rngs: nnx.Rngs,
+        mesh: Mesh | None = None,
+        axis: str | tuple[str, ...] | None = None,
+        **options: Any,
+    ):
+        refuse_device(device)
+        self.embedding_bag_configs = as_tables(tables)
+        self.routes, named = routed(self.embedding_bag_configs)
+        self.is_weighted = is_weighted
+        super().__init__(named, rngs=rngs, mesh=mesh, axis=axis, **options)
+        self.dropped = Dropped(jnp.zeros(len(self.routes), jnp.uint32))
+
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        features: Features,
+        *,
+        weights: Mapping[str, jax.Array] | None = None,
+        train: bool | None = None,
+    ) -> KeyedTensor:
+        """Looks up and pools the rows of every feature.
+
+        Args:
+          features: a KeyedJaggedTensor with the features of all tables, or a dict of
+            ids by feature.
+          weights: by feature, with a dict of ids; a KeyedJaggedTensor has its own.
+          train: True inserts unseen ids; False reads only. Default: True until
+            ``model.eval()``.
+
+        Returns:
+          [B, dim] by key. Of a variable batch each key has its own number of rows,
+          or with ``inverse_indices`` one row an example.
+
+        Raises:
+          KeyError: a feature is missing.
+          ValueError: ``is_weighted``, and the input has no weights.
+        """
+        ids, bags = inputs_of(self.routes, features)
+        train = (not self.deterministic) if train is None else train
+        self._count(features, train)
+        factors = self._factors(bags, weights)
+        rows = self._lookup(ids, factors, None, train)
+        out = [self._expanded(features, route, rows) for route in self.routes]
+        return KeyedTensor.from_tensor_list([r.alias for r in self.routes], out)
+
+    def _factors(
+        self, bags: Mapping[str, JaggedTensor], weights: Mapping[str, Any] | None
+    ) -> dict[str, Any] | None:
+        if not self.is_weighted:
+            if weights:
+                raise ValueError("weights are for is_weighted=True; leave them out.")
+            return None
+        by_feature = {key: jt.weights_or_none() for key, jt in bags.items()} | dict(
+            weights or {}
+        )
+        for route in self.routes:
+            if by_feature.get(route.feature) is None:
+                raise ValueError(
+                    f"is_weighted=True, but feature '{route.feature}' has no weights: "
+                    "make the KeyedJaggedTensor with weights=..."
+                )
+        return {r.alias: jnp.asarray(by_feature[r.feature]) for r in self.routes}
+
+    def _expanded(
+        self, features: Features, route: Any, rows: Mapping[str, jax.Array]
+    ) -> jax.Array:
+        """One row an example, where bags stand for several."""
+        pooled = rows[route.alias]
+        if not isinstance(features, KeyedJaggedTensor):
+            return pooled
+        inverse = features.inverse_indices_or_none()
+        if inverse is None:
+            return pooled
+        index = jnp.asarray(inverse[1][inverse[0].index(route.feature)])
+        return jnp.take(pooled, index, axis=0, mode="clip")
+
+
+class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
+    """Tables that give a row an id: a KeyedJaggedTensor in, JaggedTensors by key out.
+
+    Args:
+      tables: ``EmbeddingConfig`` or ``jde.TableConfig``, all of one dim.
+      device: refused unless None.
+      need_indices: whether the ids come back, as the weights of the output.
+      rngs: the seed of the initial rows is drawn from ``rngs.params()``.
+      mesh: devices to shard the rows over, or None.
+      axis: the mesh axis for it, or several; all axes if None.
+      options: of ``jde.nnx.EmbeddingCollection``.
+
+    Raises:
+      ValueError: tables differ in dim, or pool.
+    """
+
+    def __init__(
+        self,
+        tables: Iterable[Table],
+        device: Any = None,
+        need_indices: bool = False,
+        *,
+        rngs: nnx.Rngs,
+        mesh: Mesh | None = None,
+        axis: str | tuple[str, ...] | None = None,
+        **options: Any,
+    ):
+        refuse_device(device)
+        self.embedding_configs = as_tables(tables)
+        dims = {table.dim for table in self.embedding_configs}
+        if len(dims) > 1:
+            raise ValueError(
+                f"tables of one EmbeddingCollection have one embedding_dim, not "
+                f"{sorted(dims)}: make one collection for each."
+            )
+        self.embedding_dim = dims.pop() if dims else 0
+        self.routes, named = routed(self.embedding_configs)
+        self.need_indices = need_indices
+        super().__init__(named, rngs=rngs, mesh=mesh, axis=axis, **options)
+        self.dropped = Dropped(jnp.zeros(len(self.routes), jnp.uint32))
+
+    def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, features: Features, *, train: bool | None = None
+    ) -> dict[str, JaggedTensor]:
+        """Looks up the rows of every feature.
+
+        Args:
+          features: a KeyedJaggedTensor with the features of all tables, or a dict of
+            JaggedTensors.
+          train: True inserts unseen ids; False reads only. Default: True until
+            ``model.eval()``.
+
+        Returns:
+          By key the rows, [entries, dim], in the bags of the input.
+
+        Raises:
+          KeyError: a feature is missing.
+          TypeError: a dict of something else than JaggedTensors.
+          ValueError: a variable batch.
+        """
+        variable = isinstance(features, KeyedJaggedTensor)
+        if variable and features.variable_stride_per_key():
+            raise ValueError(
+                "EmbeddingCollection takes no variable batch: give each key the same "
+                "number of bags, or look keys up one by one as JaggedTensors."
+            )
+        ids, bags = inputs_of(self.routes, features)
+        if wrong := sorted({r.feature for r in self.routes} - set(bags)):
+            raise TypeError(
+                f"feature {wrong[0]!r} is no JaggedTensor: write JaggedTensor(ids, "
+                "lengths), or use jde.nnx.EmbeddingCollection for arrays of ids."
+            )
+        train = (not self.deterministic) if train is None else train
+        self._count(features, train)
+        rows = self._lookup(ids, None, None, train)
+        out = OrderedDict()  # jit keeps its order
+        for route in self.routes:
+            jt = bags[route.feature]
+            indices = ids_as_weights(jt) if self.need_indices else None
+            out[route.alias] = JaggedTensor._of(
+                rows[route.alias], jt.lengths(), indices
+            )
+        return out

@@ -1,0 +1,239 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""TorchRec's table configs, and the jde.TableConfig that each becomes."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import jax
+
+from jax_dynemb import initializers
+from jax_dynemb.config import TableConfig
+
+
+class PoolingType(str, enum.Enum):  # noqa: UP042 (str() gives TorchRec's text)
+    """How the rows of a bag become one."""
+
+    SUM = "SUM"
+    MEAN = "MEAN"
+    NONE = "NONE"
+
+
+class DataType(str, enum.Enum):  # noqa: UP042
+    """What rows are stored as; tables take FP32, FP16 and BF16."""
+
+    FP32 = "FP32"
+    FP16 = "FP16"
+    BF16 = "BF16"
+    FP64 = "FP64"
+    FP8 = "FP8"
+    INT64 = "INT64"
+    INT32 = "INT32"
+    INT16 = "INT16"
+    INT8 = "INT8"
+    UINT8 = "UINT8"
+    UINT32 = "UINT32"
+    INT4 = "INT4"
+    INT2 = "INT2"
+
+
+_DTYPES = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
+_UNUSED = ("need_pos", "input_dim", "num_embeddings_post_pruning", "total_num_buckets")
+_told: set[tuple[str, ...]] = set()
+
+
+@dataclasses.dataclass
+class _Config:
+    """What both kinds of table say.
+
+    Attributes:
+      num_embeddings: rows; the default capacity. Ids are hash keys, not row numbers:
+        any 64-bit id may come, and a capacity of 4 is made of 256 slots.
+      embedding_dim: columns of a row.
+      name: of the table.
+      data_type: of the stored rows.
+      feature_names: keys that look it up; ``[name]`` if empty.
+      weight_init_max: bounds of the uniform initial rows; ±1/sqrt(num_embeddings) if
+        None.
+      weight_init_min: the lower one.
+      init_fn: one of ``jde.initializers``, or of jax.nn.initializers zeros and ones.
+      optimizer: of the rows, see ``with_optimizer``; plain SGD if None.
+      use_virtual_table: accepted: every table here creates rows as ids come.
+      virtual_table_eviction_policy: refused, see ``score_strategy`` of a table.
+      need_pos: accepted and unused, as are the three below.
+      input_dim: unused.
+      num_embeddings_post_pruning: unused.
+      total_num_buckets: unused.
+    """
+
+    num_embeddings: int
+    embedding_dim: int
+    name: str = ""
+    data_type: DataType | str = DataType.FP32
+    feature_names: Sequence[str] = ()
+    weight_init_max: float | None = None
+    weight_init_min: float | None = None
+    num_embeddings_post_pruning: int | None = None
+    init_fn: Any = None
+    need_pos: bool = False
+    input_dim: int | None = None
+    total_num_buckets: int | None = None
+    use_virtual_table: bool = False
+    virtual_table_eviction_policy: Any = None
+    optimizer: Any = None
+
+    _pools: ClassVar[bool] = False
+
+    def to_table(self, **more: Any) -> TableConfig:
+        """Returns the table as the core knows it.
+
+        Args:
+          more: other fields of ``jde.TableConfig``: capacity, sharding,
+            score_strategy, ...; they win over what the config says.
+
+        Raises:
+          TypeError: ``init_fn`` cannot be a function of the key.
+          ValueError: the data type is none of FP32, FP16 and BF16.
+        """
+        self._tell_unused()
+        if self.virtual_table_eviction_policy is not None:
+            raise ValueError(
+                f"table '{self.name}': virtual_table_eviction_policy is refused: say "
+                "which rows leave with to_table(score_strategy='lfu'), 'step' or "
+                "'timestamp'."
+            )
+        fields = {
+            "name": self.name,
+            "dim": self.embedding_dim,
+            "capacity": self.num_embeddings,
+            "feature_names": tuple(self.feature_names),
+            "initializer": self._initializer(),
+            "param_dtype": self._dtype(),
+        }
+        if self.optimizer is not None:
+            fields["optimizer"] = self.optimizer
+        return TableConfig(**{**fields, **self._pooling(), **more})
+
+    def _pooling(self) -> dict[str, Any]:
+        return {}
+
+    def _dtype(self) -> str:
+        name = str(getattr(self.data_type, "value", self.data_type)).upper()
+        if name not in _DTYPES:
+            raise ValueError(
+                f"table '{self.name}': data_type {name} cannot be trained: tables "
+                f"take {', '.join(_DTYPES)}. For integers of serving files see "
+                "jde.export."
+            )
+        return _DTYPES[name]
+
+    def _initializer(self) -> Any:
+        if self.init_fn is not None:
+            return _from_function(self.name, self.init_fn)
+        bound = 1.0 / math.sqrt(self.num_embeddings)
+        low, high = self.weight_init_min, self.weight_init_max
+        high = bound if high is None else high
+        return initializers.uniform(-bound if low is None else low, high)
+
+    def _tell_unused(self) -> None:
+        set_here = tuple(f for f in _UNUSED if getattr(self, f))
+        if set_here and set_here not in _told:
+            _told.add(set_here)
+            warnings.warn(
+                f"{', '.join(set_here)} of table '{self.name}' have no meaning for "
+                "hash tables and are passed over; leave them out.",
+                stacklevel=3,
+            )
+
+
+@dataclasses.dataclass
+class EmbeddingBagConfig(_Config):
+    """A table whose rows are pooled; fields as in TorchRec, and ``optimizer``."""
+
+    pooling: PoolingType | str = PoolingType.SUM
+
+    _pools: ClassVar[bool] = True
+
+    def _pooling(self) -> dict[str, Any]:
+        name = str(getattr(self.pooling, "value", self.pooling)).lower()
+        if name not in ("sum", "mean"):
+            raise ValueError(
+                f"table '{self.name}': pooling {name.upper()} gives a row an id: use "
+                "EmbeddingConfig and EmbeddingCollection."
+            )
+        return {"pooling": name}
+
+
+@dataclasses.dataclass
+class EmbeddingConfig(_Config):
+    """A table that gives a row an id; fields as in TorchRec, and ``optimizer``."""
+
+
+Table = EmbeddingBagConfig | EmbeddingConfig | TableConfig
+
+
+def _from_function(name: str, given: Any) -> Any:
+    if isinstance(given, initializers.Initializer):
+        return given
+    if given is jax.nn.initializers.zeros:
+        return initializers.zeros()
+    if given is jax.nn.initializers.ones:
+        return initializers.constant(1.0)
+    raise TypeError(
+        f"table '{name}': init_fn {given!r} fills a tensor, but rows here are a "
+        "function of their key, whenever they are inserted: use jde.initializers "
+        "(uniform, normal, truncated_normal, constant), or load rows with insert."
+    )
+
+
+def as_tables(tables: Iterable[Table]) -> tuple[TableConfig, ...]:
+    """The configs of the core.
+
+    Raises:
+      TypeError: not a list of configs.
+    """
+    if isinstance(tables, (_Config, TableConfig, Mapping)):
+        raise TypeError("tables must be a list of configs: write tables=[config].")
+    made = []
+    for table in tables:
+        if not isinstance(table, (_Config, TableConfig)):
+            raise TypeError(
+                f"tables hold {type(table).__name__}: write EmbeddingBagConfig(...), "
+                "EmbeddingConfig(...) or jde.TableConfig(...) for each."
+            )
+        made.append(table.to_table() if isinstance(table, _Config) else table)
+    return tuple(made)
+
+
+def with_optimizer(tables: Iterable[Any], optimizers: Mapping[str, Any]) -> list[Any]:
+    """Returns the tables with their optimizers; the arguments stay as they are.
+
+    It stands for ``apply_optimizer_in_backward``: call it before the collection is
+    made.
+
+    Args:
+      tables: configs of TorchRec's or ``jde.TableConfig``.
+      optimizers: ``jde.optim`` or row-local optax transformations, by table name;
+        ``"*"`` is for all others.
+
+    Raises:
+      ValueError: a name is of no table.
+    """
+    tables = list(tables)
+    names = {table.name for table in tables}
+    if unknown := sorted(set(optimizers) - names - {"*"}):
+        raise ValueError(
+            f"with_optimizer: no table {unknown}: tables are {sorted(names)}, and '*' "
+            "stands for all others."
+        )
+    chosen = [optimizers.get(table.name, optimizers.get("*")) for table in tables]
+    return [
+        table if optimizer is None else dataclasses.replace(table, optimizer=optimizer)
+        for table, optimizer in zip(tables, chosen, strict=True)
+    ]

@@ -1,0 +1,146 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Position weights: a weight for each place in a bag, learnt with the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from jax_dynemb.nnx._variable import writable
+from jax_dynemb.torchrec._collections import EmbeddingBagCollection
+from jax_dynemb.torchrec._jagged_tensor import JaggedTensor
+from jax_dynemb.torchrec._keyed_jagged_tensor import KeyedJaggedTensor
+from jax_dynemb.torchrec._keyed_tensor import KeyedTensor
+
+
+class Clamped(nnx.Variable[jax.Array]):
+    """Entries whose place was behind the last weight; uint32[]."""
+
+
+class PositionWeightedModule(nnx.Module):
+    """Weights the entries of one feature by their place in the bag.
+
+    Args:
+      max_feature_length: weights; entries behind the last one use that one, and are
+        counted in ``clamped``.
+
+    Attributes:
+      position_weight: float32[max_feature_length], ones at first.
+      clamped: how many entries were behind the last weight so far.
+    """
+
+    def __init__(self, max_feature_length: int):
+        if max_feature_length < 1:
+            raise ValueError(
+                f"max_feature_length is {max_feature_length}; bags need 1 or more: "
+                "give the length of the longest bag."
+            )
+        self.position_weight = nnx.Param(jnp.ones(max_feature_length, jnp.float32))
+        self.clamped = Clamped(jnp.zeros((), jnp.uint32))
+
+    def __call__(self, features: JaggedTensor) -> JaggedTensor:
+        """Returns the same bags with position weights; differentiable.
+
+        Args:
+          features: of one key.
+        """
+        place = jnp.asarray(features.positions())
+        weights = self.position_weight[...]
+        last = weights.shape[0] - 1
+        if writable(self.clamped):
+            live = jnp.arange(place.shape[0]) < jnp.sum(jnp.asarray(features.lengths()))
+            behind = jnp.sum(live & (place > last)).astype(jnp.uint32)
+            self.clamped.set_value(self.clamped.get_value() + behind)
+        chosen = weights[jnp.minimum(place, last)]
+        return JaggedTensor._of(features._values, features.lengths(), chosen)
+
+
+class PositionWeightedModuleCollection(nnx.Module):
+    """Position weights of several features.
+
+    Args:
+      max_feature_lengths: by key, how many weights.
+
+    Attributes:
+      position_weights: a ``PositionWeightedModule`` by key.
+    """
+
+    def __init__(self, max_feature_lengths: Mapping[str, int]):
+        self.position_weights = nnx.data(
+            {key: PositionWeightedModule(n) for key, n in max_feature_lengths.items()}
+        )
+
+    def __call__(self, features: KeyedJaggedTensor) -> KeyedJaggedTensor:
+        """Returns the same entries with position weights.
+
+        Args:
+          features: whose keys all have weights here.
+
+        Raises:
+          KeyError: a key has none.
+        """
+        if missing := sorted(set(features.keys()) - set(self.position_weights)):
+            raise KeyError(
+                f"no position weights for {missing}: give max_feature_lengths for "
+                "every key, or permute the tensor to the keys that have them."
+            )
+        parts = [self.position_weights[k](features[k]) for k in features.keys()]  # noqa: SIM118
+        weights = [jt.weights() for jt in parts]
+        return features.with_weights(jnp.concatenate(weights))
+
+
+class FeatureProcessedEmbeddingBagCollection(nnx.Module):
+    """Pools rows with weights that a feature processor computes.
+
+    Args:
+      embedding_bag_collection: with ``is_weighted=True``.
+      feature_processors: KeyedJaggedTensor to one with weights, such as
+        ``PositionWeightedModuleCollection``; or such modules by key.
+
+    Raises:
+      ValueError: the collection takes no weights.
+    """
+
+    def __init__(
+        self,
+        embedding_bag_collection: EmbeddingBagCollection,
+        feature_processors: Any,
+    ):
+        if not embedding_bag_collection.is_weighted:
+            raise ValueError(
+                "the weights of a feature processor need "
+                "EmbeddingBagCollection(..., is_weighted=True)."
+            )
+        self.embedding_bag_collection = embedding_bag_collection
+        many = isinstance(feature_processors, Mapping)
+        self.feature_processors = (
+            nnx.data(dict(feature_processors)) if many else feature_processors
+        )
+
+    def __call__(
+        self, features: KeyedJaggedTensor, *, train: bool | None = None
+    ) -> KeyedTensor:
+        """Weights the entries, looks them up and pools them.
+
+        Args:
+          features: with the keys of all tables.
+          train: as for ``EmbeddingBagCollection``.
+        """
+        if isinstance(self.feature_processors, Mapping):
+            features = self._each(self.feature_processors, features)
+        else:
+            features = self.feature_processors(features)
+        return self.embedding_bag_collection(features, train=train)
+
+    def _each(
+        self, modules: Mapping[str, Any], features: KeyedJaggedTensor
+    ) -> KeyedJaggedTensor:
+        bags = features.to_dict()
+        bags = {key: modules[key](jt) for key, jt in bags.items()}
+        weights = [jnp.asarray(jt.weights()) for jt in bags.values()]
+        return features.with_weights(jnp.concatenate(weights))

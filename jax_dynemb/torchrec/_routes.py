@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which features of a KeyedJaggedTensor each table of a collection looks up."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from jax_dynemb.config import TableConfig
+from jax_dynemb.torchrec._arrays import is_pairs
+from jax_dynemb.torchrec._jagged_tensor import JaggedTensor
+from jax_dynemb.torchrec._keyed_jagged_tensor import KeyedJaggedTensor
+
+Features = KeyedJaggedTensor | Mapping[str, Any]
+
+
+class Dropped(nnx.Variable[jax.Array]):
+    """Entries that had no room in a KeyedJaggedTensor made under jit; uint32[F]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Route:
+    """One output: a feature of one table.
+
+    Attributes:
+      feature: the key in the input.
+      alias: the name in the output and of the core's feature: ``feature``, or
+        ``feature@table`` where several tables have it.
+      table: its name.
+    """
+
+    feature: str
+    alias: str
+    table: str
+
+
+def routed(
+    tables: Sequence[TableConfig],
+) -> tuple[tuple[Route, ...], tuple[TableConfig, ...]]:
+    """Tables in order, their features in order; each of its own name in the core."""
+    times = collections.Counter(f for table in tables for f in table.feature_names)
+    routes, renamed = [], []
+    for table in tables:
+        own = [
+            Route(f, f if times[f] == 1 else f"{f}@{table.name}", table.name)
+            for f in table.feature_names
+        ]
+        routes += own
+        names = tuple(route.alias for route in own)
+        renamed.append(dataclasses.replace(table, feature_names=names))
+    return tuple(routes), tuple(renamed)
+
+
+def inputs_of(
+    routes: Sequence[Route], features: Features
+) -> tuple[dict[str, Any], dict[str, JaggedTensor]]:
+    """Ids by alias as the core takes them, and bags by key where the input has them.
+
+    Raises:
+      KeyError: a key is missing.
+      TypeError: the input is neither a KeyedJaggedTensor nor a dict.
+    """
+    if isinstance(features, KeyedJaggedTensor):
+        bags = {route.feature: features[route.feature] for route in routes}
+        ids = {key: jt.jagged() for key, jt in bags.items()}
+        return {route.alias: ids[route.feature] for route in routes}, bags
+    if not isinstance(features, Mapping):
+        raise TypeError(
+            f"features are {type(features).__name__}: give a KeyedJaggedTensor, or a "
+            "dict of ids by feature."
+        )
+    if missing := [r.feature for r in routes if r.feature not in features]:
+        raise KeyError(f"no feature {missing[0]!r} in the dict: {sorted(features)}")
+    given = {r.alias: features[r.feature] for r in routes}
+    bags = {k: jt for k, jt in features.items() if isinstance(jt, JaggedTensor)}
+    return {
+        alias: jt.jagged() if isinstance(jt, JaggedTensor) else jt
+        for alias, jt in given.items()
+    }, bags
+
+
+def dropped_of(routes: Sequence[Route], features: Features) -> Any:
+    """Entries without room for each route; None where all of them are known to fit."""
+    if not isinstance(features, KeyedJaggedTensor) or features.dropped is None:
+        return None
+    place = features.index_per_key()
+    chosen = np.array([place[route.feature] for route in routes], np.int32)
+    return jnp.asarray(features.dropped)[chosen]
+
+
+def ids_as_weights(jt: JaggedTensor) -> Any:
+    """The ids of a feature, for ``need_indices``; pairs of words on the device."""
+    ids = jt._values
+    return ids if is_pairs(ids) else jnp.asarray(ids)

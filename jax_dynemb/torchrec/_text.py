@@ -1,0 +1,53 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Jagged tensors as text, in TorchRec's form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def keyed_jagged_tensor(kjt: Any) -> str:
+    """Bags by key."""
+    inner = ",\n".join(
+        f'    "{key}": {_bags(jt, indent=8)}' for key, jt in kjt.to_dict().items()
+    )
+    return _braces("KeyedJaggedTensor", inner)
+
+
+def jagged_tensor(jt: Any) -> str:
+    """Bags, and their weights where there are any."""
+    if jt.weights_or_none() is None:
+        return _braces("JaggedTensor", f"    {_lists(jt.to_dense())}")
+    return _braces("JaggedTensor", _fields(jt, indent=4))
+
+
+def keyed_tensor(kt: Any) -> str:
+    """Columns by key."""
+    inner = ",\n".join(
+        f'    "{key}": {np.asarray(array).tolist()}'
+        for key, array in kt.to_dict().items()
+    )
+    return _braces("KeyedTensor", inner)
+
+
+def _braces(name: str, inner: str) -> str:
+    return f"{name}({{\n{inner}\n}})\n"
+
+
+def _bags(jt: Any, indent: int) -> str:
+    if jt.weights_or_none() is None:
+        return _lists(jt.to_dense())
+    return f"{{\n{_fields(jt, indent)}\n    }}"
+
+
+def _fields(jt: Any, indent: int) -> str:
+    room = " " * indent
+    values, weights = _lists(jt.to_dense()), _lists(jt.to_dense_weights())
+    return f'{room}"values": {values},\n{room}"weights": {weights}'
+
+
+def _lists(bags: list[Any]) -> str:
+    return str([bag.tolist() for bag in bags])

@@ -1,0 +1,153 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// tests/cuda/any_rows_test.cc: the kernel that runs every optimizer, beside the loop of the CPU,
+// whose formulas it shares and whose way through a row it does not. Widths that fill a warp, a part
+// of it, or take several steps; new rows, unused places, gradients that are not finite, clipped
+// ones.
+#include "cuda/gradients/any_rows.cuh"
+
+#include <cmath>
+#include <cstdio>
+#include <random>
+#include <vector>
+
+#include "cpu/gradients/any_optimizer.h"
+#include "tests/core/test_table.h"
+
+namespace {
+
+using namespace dynemb;
+using namespace dynemb::cuda;
+
+constexpr int kSlots = 128;
+constexpr int kPlaces = 70;  // some of them unused
+
+struct Arrays {
+  std::vector<float> floats, states[kMaxStates];
+  std::vector<uint16_t> halves;
+  std::vector<uint64_t> counters = std::vector<uint64_t>(kNumCounters);
+};
+
+TableRef view_of(Arrays& arrays, OptimizerKind kind, int32_t dim, ValueType type) {
+  auto const [wide, numbers] = state_shape(kind);
+  TableRef ref{};
+  ref.values = type == ValueType::kFloat32 ? static_cast<void*>(arrays.floats.data())
+                                           : static_cast<void*>(arrays.halves.data());
+  ref.counters = arrays.counters.data();
+  ref.counter_rows = 1;
+  ref.dim = dim;
+  ref.value_type = type;
+  ref.num_states = wide + numbers;
+  ref.skips_nonfinite = 1;
+  for (int s = 0; s < ref.num_states; ++s) {
+    ref.states[s] = arrays.states[s].data();
+    ref.state_width[s] = s < wide ? dim : 1;
+    ref.state_initial[s] = 0.25f * static_cast<float>(s + 1);
+  }
+  return ref;
+}
+
+Arrays make_arrays(OptimizerKind kind, int32_t dim, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::uniform_real_distribution<float> uniform(0.1f, 1.0f);
+  auto const [wide, numbers] = state_shape(kind);
+  Arrays arrays;
+  for (int i = 0; i < kSlots * dim; ++i) {
+    arrays.floats.push_back(normal(random));
+    BFloat16 half;
+    from_float(arrays.floats.back(), &half);
+    arrays.halves.push_back(half.bits);
+  }
+  for (int s = 0; s < wide + numbers; ++s) {
+    arrays.states[s].resize(size_t(kSlots * (s < wide ? dim : 1)));
+    for (auto& value : arrays.states[s]) value = uniform(random);
+  }
+  if (wide > 0 && dim > 1) {
+    for (int slot = 0; slot < kSlots; slot += 3) arrays.states[0][size_t(slot * dim)] = kUnwritten;
+  }
+  return arrays;
+}
+
+void compare(std::vector<float> const& got, std::vector<float> const& want) {
+  for (size_t i = 0; i < got.size(); ++i) {
+    CHECK(std::abs(got[i] - want[i]) <= 1e-5f + 1e-4f * std::abs(want[i]));
+  }
+}
+
+void run(OptimizerKind kind, int32_t dim, ValueType type, bool clips, std::mt19937& random) {
+  auto arrays = make_arrays(kind, dim, random);
+  auto expected = arrays;
+  std::normal_distribution<float> normal;
+  std::vector<float> sums(size_t(kPlaces * dim));
+  for (auto& value : sums) value = normal(random);
+  std::vector<int32_t> slots(kPlaces, -1);
+  for (int place = 0; place < kPlaces; ++place) {
+    if (place % 5 != 2) slots[size_t(place)] = (place * 37) % kSlots;
+    if (place % 11 == 3) sums[size_t(place * dim + place % dim)] = place % 2 ? NAN : INFINITY;
+  }
+  float hyper[kNumAnyHyper] = {clips ? 0.7f : 0.0f, clips ? 0.9f : 0.0f};
+  float const own[kMaxHyper] = {0.05f, 0.01f, 0.5f, 0.9f, -0.5f, 1.0f, 0.25f, 1.0f, 0.0f, 0.0f};
+  std::copy_n(own, kMaxHyper, hyper + kNumRowHyper);
+  if (kind == OptimizerKind::kFtrl) hyper[kNumRowHyper + 5] = -0.5f;
+  auto const optimizer = prepare_optimizer(kind, hyper, 3);
+
+  auto const table = view_of(expected, kind, dim, type);
+  int skipped = 0;
+  for (size_t place = 0; place < kPlaces; ++place) {
+    if (slots[place] < 0) continue;
+    cpu::RowUpdates one;
+    one.count = 1;
+    one.slots[0] = slots[place];
+    one.gradients[0] = sums.data() + place * size_t(dim);
+    skipped += cpu::update_by_any(table, optimizer, one);
+  }
+
+  auto const ref = view_of(arrays, kind, dim, type);
+  AnyCall call{};
+  call.num_tables = 2;  // the first has no rows
+  AnyOptimizer const optimizers[2] = {optimizer, optimizer};
+  call.optimizers = optimizers;
+  auto& second = call.tables[1];
+  second.values = ref.values;
+  std::copy_n(ref.states, kMaxStates, second.states);
+  std::copy_n(ref.state_initial, kMaxStates, second.state_initial);
+  second.counters = ref.counters;
+  second.slots = slots.data();
+  second.sums = sums.data();
+  second.capacity = kPlaces;
+  second.dim = dim;
+  second.value_type = type;
+  second.kind = kind;
+  second.skips_nonfinite = true;
+  call.tables[0] = second;
+  call.tables[0].capacity = 0;
+  auto const blocks = ceil_div(kPlaces, any_rows_of_block(dim));
+  auto const known = is_format<FloatVectors>(type, ref.values, dim);
+  CHECK(launch(known ? any_rows_kernel<FloatFormats> : any_rows_kernel<AnyFormats>, blocks, nullptr,
+               call) == cudaSuccess);
+
+  CHECK(arrays.counters[kNonfinite] == static_cast<uint64_t>(skipped));
+  for (int s = 0; s < ref.num_states; ++s) compare(arrays.states[s], expected.states[s]);
+  if (type == ValueType::kFloat32) return compare(arrays.floats, expected.floats);
+  for (size_t i = 0; i < arrays.halves.size(); ++i) {
+    auto const got = to_float(BFloat16{arrays.halves[i]});
+    auto const want = to_float(BFloat16{expected.halves[i]});
+    CHECK(std::abs(got - want) <= 1e-5f + 0.01f * std::abs(want));  // a unit in the last place
+  }
+}
+
+}  // namespace
+
+int main() {
+  std::mt19937 random(1);
+  for (int kind = 0; kind < static_cast<int>(OptimizerKind::kNumKinds); ++kind) {
+    for (int const dim : {1, 3, 4, 16, 100, 128, 130, 256}) {
+      for (auto const type : {ValueType::kFloat32, ValueType::kBFloat16}) {
+        for (auto const clips : {false, true}) {
+          run(static_cast<OptimizerKind>(kind), dim, type, clips, random);
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,220 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A KeyedJaggedTensor gives what a plain dict gives, bit for bit, on any devices."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import jax_dynemb as jde
+from meshes import mesh_of
+
+T = jde.torchrec
+KEYS = ["a", "b", "c"]
+DEVICES = pytest.mark.parametrize("devices", [1, 8])
+BATCH = 8
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation() -> Iterator[None]:
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def mesh(devices: int) -> Any:
+    return None if devices == 1 else mesh_of(devices)
+
+
+def batch(seed: int, capacity: Any) -> Any:
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(0, 4, 3 * BATCH)
+    values = draw.integers(0, 40, lengths.sum()) * 2**40 + 7
+    weights = draw.normal(size=len(values)).astype(np.float32)
+    return T.KeyedJaggedTensor.from_lengths_sync(
+        KEYS, values, lengths, weights, capacity=capacity
+    )
+
+
+def plain(kjt: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same bags without KeyedJaggedTensor."""
+    ids, weights = {}, {}
+    for key, jt in kjt.to_dict().items():
+        ids[key] = jde.Jagged(jde.ids(jt.values()), jnp.asarray(jt.lengths()))
+        weights[key] = jnp.asarray(jt.weights())
+    return ids, weights
+
+
+def tables(pooling: str | None) -> list[jde.TableConfig]:
+    shared = {"optimizer": jde.optim.adagrad(0.1), "pooling": pooling}
+    return [
+        jde.TableConfig("t1", 4, 1024, feature_names=("a", "c"), **shared),
+        jde.TableConfig("t2", 4, 1024, feature_names=("b",), **shared),
+    ]
+
+
+def train(model: Any, inputs: list[Any], call: Any) -> list[Any]:
+    """Outputs, gradients of rows and weights, and the rows at the end."""
+
+    @jde.nnx.jit
+    def step(model, ids, weights):
+        def loss_fn(model, weights):
+            rows = call(model, ids, weights)
+            return sum((x * jnp.cos(x)).sum() for x in rows), rows
+
+        both = jde.nnx.value_and_grad(loss_fn, argnums=(0, 1), has_aux=True)
+        (_, rows), (grads, d_weights) = both(model, weights)
+        jde.nnx.update_tables(model, grads)
+        return rows, [each.d_rows for each in grads.rows], d_weights.dense
+
+    seen = [jax.device_get(step(model, *each)) for each in inputs]
+    rows = {}
+    for table in ("t1", "t2"):
+        chunks = list(model.coll.export(model.get_state(), table))
+        keys = np.concatenate([chunk.keys for chunk in chunks])
+        order = np.argsort(keys)
+        rows[table] = np.concatenate([chunk.rows for chunk in chunks])[order]
+    return jax.tree.leaves((seen, rows))
+
+
+def assert_same_bits(first: list[Any], second: list[Any]) -> None:
+    assert len(first) == len(second)
+    for x, y in zip(first, second, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@DEVICES
+@pytest.mark.parametrize("weighted", [False, True])
+def test_bags_equal_those_of_a_dict(devices, weighted):
+    pooling = "mean" if weighted else "sum"
+    kjts = [batch(seed, 64) for seed in range(3)]
+    ours = T.EmbeddingBagCollection(
+        tables(pooling), weighted, rngs=nnx.Rngs(0), mesh=mesh(devices)
+    )
+    core = jde.nnx.EmbeddingBagCollection(
+        tables(pooling), rngs=nnx.Rngs(0), mesh=mesh(devices)
+    )
+
+    def keyed(model, kjt, weights):
+        if weights:
+            parts = [weights[key] for key in KEYS]
+            kjt = kjt.with_weights(jnp.concatenate(parts))
+        out = model(kjt)
+        return [out[key] for key in ("a", "c", "b")]
+
+    def by_dict(model, ids, weights):
+        rows = model(ids, weights or None)
+        return [rows[key] for key in ("a", "c", "b")]
+
+    inputs = [plain(kjt) for kjt in kjts]
+    inputs = [(ids, weights if weighted else {}) for ids, weights in inputs]
+    weights = [w for _, w in inputs]
+    keyed_inputs = list(zip(jax.device_put(kjts), weights, strict=True))
+    assert_same_bits(train(ours, keyed_inputs, keyed), train(core, inputs, by_dict))
+
+
+@DEVICES
+def test_rows_equal_those_of_a_dict(devices):
+    kjts = [batch(seed, 64) for seed in range(2)]
+    options = {"rngs": nnx.Rngs(0), "mesh": mesh(devices)}
+    ours = T.EmbeddingCollection(tables(None), **options)
+    options["rngs"] = nnx.Rngs(0)
+    core = jde.nnx.EmbeddingCollection(tables(None), **options)
+
+    def keyed(model, kjt, weights):
+        out = model(kjt)
+        return [out[key].values() for key in ("a", "c", "b")]
+
+    def by_dict(model, ids, weights):
+        rows = model(ids)
+        return [rows[key] for key in ("a", "c", "b")]
+
+    inputs = [(plain(kjt)[0], {}) for kjt in kjts]
+    ours_rows = train(ours, [(kjt, {}) for kjt in kjts], keyed)
+    assert_same_bits(ours_rows, train(core, inputs, by_dict))
+
+
+def test_core_collections_take_a_keyed_jagged_tensor():
+    kjt = batch(0, None)
+    coll = jde.Tables(tables("sum"))
+    given, expected = (
+        coll.lookup(coll.init(0), each)[0] for each in (kjt, plain(kjt)[0])
+    )
+    for key in KEYS:
+        np.testing.assert_array_equal(given[key], expected[key])
+    module = jde.nnx.EmbeddingBagCollection(tables("sum"), rngs=nnx.Rngs(0))
+    assert list(module(kjt)) == ["a", "c", "b"]
+
+
+def test_a_plain_dict_still_works():
+    model = T.EmbeddingBagCollection(tables("sum"), rngs=nnx.Rngs(0))
+    kjt = batch(0, None)
+    expected = model(kjt).values()
+    np.testing.assert_array_equal(model(plain(kjt)[0]).values(), expected)
+    np.testing.assert_array_equal(model(kjt.to_dict()).values(), expected)
+    padded = {key: jt.to_padded_dense(4, -1) for key, jt in kjt.to_dict().items()}
+    got = model(padded, train=False).values()
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_one_program_for_fifty_batches_and_evaluation_inserts_nothing():
+    model = T.EmbeddingBagCollection(tables("sum"), rngs=nnx.Rngs(0))
+    programs = []
+
+    @jde.nnx.jit
+    def forward(model, kjt):
+        programs.append(kjt.capacity_per_key())
+        return model(kjt).values()
+
+    policy = T.Capacity()
+    for seed in range(50):
+        forward(model, batch(seed, policy))
+    assert len(programs) == 1
+    before = model.stats()["t1/rows"]
+    model.eval()
+    forward(model, batch(99, policy))
+    assert model.stats()["t1/rows"] == before
+
+
+def test_what_has_no_room_is_in_the_stats():
+    model = T.EmbeddingBagCollection(tables("sum"), rngs=nnx.Rngs(0))
+    kjt = batch(0, None)
+
+    @jde.nnx.jit
+    def step(model, values, lengths):
+        def loss_fn(model):
+            given = T.KeyedJaggedTensor.from_lengths(
+                KEYS, values, lengths, capacities={"a": 5, "b": 1, "c": 64}
+            )
+            return model(given).values().sum()
+
+        return jde.nnx.value_and_grad(loss_fn)(model)[0]
+
+    counts = dict(zip(KEYS, np.asarray(kjt.length_per_key()), strict=True))
+    for _ in range(2):
+        step(model, jde.ids(kjt.values()), jnp.asarray(kjt.lengths()))
+    stats = model.stats()
+    assert stats["t1/dropped"] == 2 * max(counts["a"] - 5, 0)
+    assert stats["t2/dropped"] == 2 * (counts["b"] - 1) > 0
+
+
+def test_a_variable_batch_has_its_own_rows_for_each_key():
+    kjt = T.KeyedJaggedTensor.from_lengths_sync(
+        KEYS,
+        np.arange(7),
+        np.array([2, 1, 3, 0, 1, 0]),
+        stride_per_key_per_rank=[[2], [1], [3]],
+    )
+    model = T.EmbeddingBagCollection(tables("sum"), rngs=nnx.Rngs(0))
+    out = model(kjt)
+    assert [out[key].shape for key in KEYS] == [(2, 4), (1, 4), (3, 4)]
+    with pytest.raises(ValueError, match="inverse_indices"):
+        out.values()
+    rows = T.EmbeddingCollection(tables(None), rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="no variable batch"):
+        rows(kjt)

@@ -1,0 +1,257 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What does not fit or is refused is said in a sentence with the fix."""
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+import jax_dynemb as jde
+from jax_dynemb.torchrec._refused import ATTRIBUTES, NAMES
+
+T = jde.torchrec
+KJT = T.KeyedJaggedTensor
+JT = T.JaggedTensor
+
+
+def kjt(keys=("a", "b"), weights=None, lengths=(1, 2, 0, 1), **options):
+    total = int(np.sum(lengths))
+    return KJT.from_lengths_sync(
+        list(keys), np.arange(total), np.array(lengths), weights, **options
+    )
+
+
+MISTAKES = {
+    "a length below zero": (
+        lambda: kjt(lengths=(1, -1, 0, 1)),
+        "has 0 entries or more",
+    ),
+    "too few values": (
+        lambda: KJT.from_lengths_sync(["a"], np.arange(2), [1, 2]),
+        "add up to 3, but there are 2 values",
+    ),
+    "values of no bag": (
+        lambda: KJT.from_lengths_sync(["a"], np.arange(4), [1, 2]),
+        "add up to len",
+    ),
+    "lengths of no batch": (lambda: kjt(lengths=(1, 2, 0)), "len.keys. . stride"),
+    "another stride": (lambda: kjt(stride=3), "stride 3"),
+    "float lengths": (lambda: KJT(["a"], np.arange(1), lengths=[1.0]), "integers"),
+    "more than int32": (
+        lambda: KJT(["a"], np.arange(1), lengths=np.array([2**31])),
+        "several",
+    ),
+    "a key twice": (lambda: kjt(keys=("a", "a")), "rename them"),
+    "a string for keys": (lambda: kjt(keys=["a", 3]), "names"),
+    "one weight": (lambda: kjt(weights=np.ones(1, np.float32)), "one weight for each"),
+    "reserved ids": (lambda: KJT(["a"], np.array([-2]), lengths=[1]), "reserved"),
+    "offsets from one": (
+        lambda: KJT.from_offsets_sync(["a"], np.arange(2), np.array([1, 2])),
+        "offsets - offsets",
+    ),
+    "offsets that fall": (
+        lambda: KJT.from_offsets_sync(["a"], np.arange(2), np.array([0, 2, 1])),
+        "where bags begin",
+    ),
+    "lengths against offsets": (
+        lambda: JT(np.arange(2), lengths=[1, 1], offsets=[0, 2, 2]),
+        "Give one",
+    ),
+    "neither": (lambda: JT(np.arange(2)), "lengths=... .entries of each bag"),
+    "too little room": (lambda: kjt(capacity=2), "raise its capacity"),
+    "no room for a key": (lambda: kjt(capacity={"a": 8}), "no number for keys"),
+    "rank counts": (
+        lambda: kjt(stride_per_key_per_rank=[[1], [1]]),
+        "one length for each bag",
+    ),
+    "inverse of no bag": (
+        lambda: kjt(
+            stride_per_key_per_rank=[[2], [2]],
+            inverse_indices=(["a", "b"], np.array([[0, 2], [0, 1]])),
+        ),
+        "name one for each example",
+    ),
+    "inverse of some keys": (
+        lambda: kjt(inverse_indices=(["a"], np.array([[0, 1]]))),
+        "no row for keys",
+    ),
+    "some weights": (
+        lambda: KJT.from_jt_dict(
+            {
+                "a": JT(np.arange(1), [1], weights=np.ones(1, np.float32)),
+                "b": JT(np.arange(1), [1]),
+            }
+        ),
+        "all of them weights, or none",
+    ),
+    "concat of other batches": (
+        lambda: KJT.concat([kjt(), kjt(keys=("c",), lengths=(1,))]),
+        "of one batch",
+    ),
+    "concat of equal keys": (lambda: KJT.concat([kjt(), kjt()]), "occur twice"),
+    "concat of nothing": (lambda: KJT.concat([]), "one tensor or more"),
+    "offsets with room": (lambda: kjt(capacity=8).offsets(), "packed"),
+    "no weights": (lambda: kjt().weights(), "weights_or_none"),
+    "no inverse": (lambda: kjt().inverse_indices(), "inverse_indices_or_none"),
+    "split of too many": (lambda: kjt().split([1, 2]), "takes 3 keys"),
+    "from_dense of nothing": (lambda: JT.from_dense([]), "JaggedTensor.empty"),
+    "lengths beyond the row": (
+        lambda: JT.from_dense_lengths(np.zeros((1, 2)), np.array([3])),
+        "0 to 2",
+    ),
+    "keyed columns": (
+        lambda: T.KeyedTensor(["a"], [2], np.zeros((1, 3))),
+        "columns of each key",
+    ),
+    "a data type": (
+        lambda: T.EmbeddingBagConfig(8, 4, "t", data_type="INT8").to_table(),
+        "FP32, FP16, BF16",
+    ),
+    "no pooling": (
+        lambda: T.EmbeddingBagConfig(8, 4, "t", pooling=T.PoolingType.NONE).to_table(),
+        "EmbeddingCollection",
+    ),
+    "a policy": (
+        lambda: T.EmbeddingConfig(
+            8, 4, "t", virtual_table_eviction_policy=object()
+        ).to_table(),
+        "score_strategy",
+    ),
+    "dims": (
+        lambda: T.EmbeddingCollection(
+            [T.EmbeddingConfig(8, 4, "t"), T.EmbeddingConfig(8, 2, "u")],
+            rngs=nnx.Rngs(0),
+        ),
+        "one embedding_dim",
+    ),
+    "a device": (
+        lambda: T.EmbeddingBagCollection([], False, "cpu", rngs=None),
+        "mesh=",
+    ),
+    "an unknown table": (
+        lambda: T.with_optimizer([T.EmbeddingConfig(8, 4, "t")], {"u": None}),
+        "no table",
+    ),
+    "an unweighted processor": (
+        lambda: T.FeatureProcessedEmbeddingBagCollection(
+            T.EmbeddingBagCollection(
+                [T.EmbeddingBagConfig(8, 4, "t")], rngs=nnx.Rngs(0)
+            ),
+            None,
+        ),
+        "is_weighted=True",
+    ),
+    "no place": (lambda: T.PositionWeightedModule(0), "longest bag"),
+    "a policy of warm-up": (
+        lambda: T.warmup_schedule([T.WarmupStage("up")]),
+        "none of",
+    ),
+    "cache": (lambda: T.from_fused_params({"cache_load_factor": 0.1}), "host tier"),
+    "uvm": (lambda: T.from_fused_params({"uvm_host_mapped": True}), "host tier"),
+    "hbm": (lambda: T.from_fused_params({"enforce_hbm": True}), "host tier"),
+    "prefetch": (lambda: T.from_fused_params({"prefetch_pipeline": True}), "host tier"),
+    "bounds": (lambda: T.from_fused_params({"bounds_check_mode": 1}), "out of bounds"),
+    "a typo": (lambda: T.from_fused_params({"lerning_rate": 0.1}), "unknown"),
+    "an optimizer": (lambda: T.from_fused_params({"optimizer": "rprop"}), "none of"),
+    "eta of sgd": (
+        lambda: T.from_fused_params({"optimizer": "sgd", "eta": 0.5}),
+        "no meaning",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes(name):
+    call, sentence = MISTAKES[name]
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        call()
+
+
+def test_unknown_keys_name_the_nearest():
+    tensor = kjt(keys=("user", "item"))
+    with pytest.raises(KeyError, match="did you mean 'user'"):
+        tensor["usr"]
+    with pytest.raises(IndexError, match="no key 2"):
+        tensor.permute([2])
+    keyed = T.KeyedTensor.from_tensor_list(["user"], [np.zeros((1, 2))])
+    with pytest.raises(KeyError, match="did you mean 'user'"):
+        keyed["usr"]
+    with pytest.raises(KeyError, match="regroup"):
+        T.KeyedTensor.regroup([keyed], [["item"]])
+    model = T.EmbeddingBagCollection(
+        [T.EmbeddingBagConfig(8, 4, "t")], rngs=nnx.Rngs(0)
+    )
+    with pytest.raises(KeyError, match="no key 't'"):
+        model(tensor)
+    with pytest.raises(TypeError, match="KeyedJaggedTensor, or a"):
+        model(np.zeros(3))
+
+
+def test_weights_where_they_belong():
+    config = [T.EmbeddingBagConfig(8, 4, "a")]
+    plain = T.EmbeddingBagCollection(config, rngs=nnx.Rngs(0))
+    weighted = T.EmbeddingBagCollection(config, True, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match="has no weights"):
+        weighted(kjt())
+    with pytest.raises(ValueError, match="is_weighted"):
+        plain({"a": jde.ids([1])}, weights={"a": np.ones(1)})
+
+
+def test_torch_initialisers_are_refused_and_jax_ones_taken_where_they_map():
+    ones = T.EmbeddingConfig(8, 4, "t", init_fn=jax.nn.initializers.ones)
+    assert ones.to_table().initializer == jde.initializers.constant(1.0)
+    with pytest.raises(TypeError, match="function of their key"):
+        T.EmbeddingConfig(8, 4, "t", init_fn=lambda tensor: tensor).to_table()
+
+
+def test_fields_of_a_config():
+    config = T.EmbeddingBagConfig(
+        400, 8, "t", T.DataType.BF16, ["f"], pooling=T.PoolingType.MEAN
+    )
+    table = config.to_table(sharding="table_wise", capacity=1000)
+    assert table.initializer == jde.initializers.uniform(-0.05, 0.05)
+    assert (table.param_dtype, table.pooling) == ("bfloat16", "mean")
+    assert (table.capacity, table.sharding) == (1000, "table_wise")
+    with pytest.warns(UserWarning, match="need_pos of table"):
+        T.EmbeddingConfig(8, 4, "t", need_pos=True).to_table()
+    optimized = T.with_optimizer([config], {"*": jde.optim.adam(0.1)})
+    assert optimized[0].to_table().optimizer == jde.optim.adam(0.1)
+    assert config.optimizer is None
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_refused_names_say_what_to_use(name):
+    with pytest.raises(ImportError, match="is refused: .{20}"):
+        getattr(T, name)
+    assert not hasattr(T, "no_such_name")
+
+
+@pytest.mark.parametrize("name", sorted(ATTRIBUTES))
+def test_refused_methods_say_what_to_use(name):
+    for thing in (kjt(), kjt()["a"], T.KeyedTensor.from_tensor_list([], [])):
+        with pytest.raises(AttributeError, match="is refused: .{20}"):
+            getattr(thing, name)
+        assert not hasattr(thing, "no_such_name")
+
+
+def test_exact_regions_say_once_that_they_compile(caplog):
+    from jax_dynemb.torchrec import _construct
+
+    _construct._seen.clear()
+    for n in range(20):
+        KJT.from_lengths_sync(["a"], np.arange(n), [n])
+    told = [r for r in caplog.records if "Capacity" in r.getMessage()]
+    assert len(told) == 1
+
+
+def test_a_checkpoint_that_does_not_fit():
+    config = [T.EmbeddingBagConfig(8, 4, "t")]
+    model = T.EmbeddingBagCollection(config, rngs=nnx.Rngs(0))
+    with pytest.raises(KeyError, match="has no table"):
+        T.load_torch_state_dict(model, {"embedding_bags.u.weight": np.zeros((8, 4))})
+    with pytest.raises(ValueError, match="embedding_dim"):
+        T.load_torch_state_dict(model, {"embedding_bags.t.weight": np.zeros((8, 3))})
+    many = {"m.embeddings.t.weight": np.zeros((600, 4), np.float32)}
+    with pytest.raises(ValueError, match="found no place"):
+        T.load_torch_state_dict(model, many)

@@ -1,0 +1,234 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""TorchRec's modules with numbers measured on TorchRec."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import jax_dynemb as jde
+from golden.load_golden import ModuleCase, misc, module_cases
+from support import TOLERANCE
+
+T = jde.torchrec
+CASES = {case.name: case for case in module_cases()}
+BAGS = [name for name in CASES if name.startswith("ebc/")]
+ROWS = [name for name in CASES if name.startswith("ec/")]
+FUSED = [name for name in CASES if name.startswith("fused_ebc/")]
+EXACT_OR_PADDED = pytest.mark.parametrize("capacity", [None, 16])
+
+
+def kjt_of(case: ModuleCase, capacity: Any) -> Any:
+    spec = case.spec["kjt"]
+    inverse = spec["inverse_indices"]
+    return T.KeyedJaggedTensor.from_lengths_sync(
+        spec["keys"],
+        case.arrays["kjt/values"],
+        case.arrays["kjt/lengths"],
+        case.arrays.get("kjt/weights"),
+        stride_per_key_per_rank=spec["stride_per_key_per_rank"],
+        inverse_indices=inverse and (inverse[0], np.array(inverse[1])),
+        capacity=capacity,
+    )
+
+
+def tables_of(case: ModuleCase, kind: Any, optimizer: Any) -> list[Any]:
+    return T.with_optimizer(
+        [kind(**table) for table in case.spec["tables"]], {"*": optimizer}
+    )
+
+
+def weights_of(case: ModuleCase, folder: str = "weights") -> dict[str, np.ndarray]:
+    return {
+        key.removeprefix(f"{folder}/"): value
+        for key, value in case.arrays.items()
+        if key.startswith(f"{folder}/")
+    }
+
+
+def load(module: Any, weights: dict[str, np.ndarray]) -> None:
+    named = {f"embedding_bags.{name}.weight": rows for name, rows in weights.items()}
+    T.load_torch_state_dict(module, named)
+
+
+def stored(module: Any, table: str, rows: int) -> np.ndarray:
+    """The rows with ids 0 to ``rows`` - 1."""
+    found = {}
+    for chunk in module.coll.export(module.get_state(), table):
+        found |= dict(zip(chunk.keys.tolist(), chunk.rows, strict=True))
+    return np.stack([found[i] for i in range(rows)])
+
+
+@jde.nnx.jit
+def step(model: Any, kjt: Any, upstream: Any) -> Any:
+    """The output and the gradients of its product with ``upstream``."""
+
+    def loss_fn(model, weights):
+        given = kjt if weights is None else kjt.with_weights(weights)
+        out = model(given)
+        if isinstance(out, dict):
+            arrays = {key: jt.values() for key, jt in out.items()}
+            pairs = [(arrays[key], upstream[key]) for key in upstream]
+            return sum((a * u).sum() for a, u in pairs), out
+        return (out.values() * upstream).sum(), out
+
+    weights = None if kjt.weights_or_none() is None else jnp.asarray(kjt.weights())
+    given = (0,) if weights is None else (0, 1)
+    (_, out), grads = jde.nnx.value_and_grad(loss_fn, argnums=given, has_aux=True)(
+        model, weights
+    )
+    jde.nnx.update_tables(model, grads[0])
+    return out, grads
+
+
+@EXACT_OR_PADDED
+@pytest.mark.parametrize("name", BAGS)
+def test_embedding_bag_collection(name, capacity):
+    case = CASES[name]
+    tables = tables_of(case, T.EmbeddingBagConfig, jde.optim.sgd(1.0))
+    weighted = case.spec["is_weighted"]
+    model = T.EmbeddingBagCollection(tables, weighted, rngs=nnx.Rngs(0))
+    before = weights_of(case)
+    load(model, before)
+    kjt = kjt_of(case, capacity)
+    out, grads = step(model, kjt, jnp.asarray(case.arrays["upstream"]))
+    assert out.keys() == case.spec["out_keys"]
+    assert out.length_per_key() == case.spec["out_length_per_key"]
+    np.testing.assert_allclose(out.values(), case.arrays["out"], **TOLERANCE)
+    for table, rows in before.items():
+        gradient = rows - stored(model, table, len(rows))
+        np.testing.assert_allclose(gradient, case.arrays[f"grad/{table}"], **TOLERANCE)
+    if weighted:
+        got = kjt.with_weights(np.asarray(jax.tree.leaves(grads[1].dense)[0]))
+        expected = case.arrays["kjt_weights_grad"]
+        np.testing.assert_allclose(got.packed().weights(), expected, **TOLERANCE)
+
+
+@EXACT_OR_PADDED
+@pytest.mark.parametrize("name", ROWS)
+def test_embedding_collection(name, capacity):
+    case = CASES[name]
+    tables = tables_of(case, T.EmbeddingConfig, jde.optim.sgd(1.0))
+    need = case.spec["need_indices"]
+    model = T.EmbeddingCollection(tables, need_indices=need, rngs=nnx.Rngs(0))
+    before = weights_of(case)
+    load(model, before)
+    kjt = kjt_of(case, capacity)
+    upstream = {}
+    for key in case.spec["out_keys"]:
+        rows = case.arrays[f"upstream/{key}"]
+        room = kjt[key.split("@")[0]].values().shape[0]
+        padded = np.zeros((room, rows.shape[1]), np.float32)
+        padded[: len(rows)] = rows
+        upstream[key] = jnp.asarray(padded)
+    out, _ = step(model, kjt, upstream)
+    assert list(out) == case.spec["out_keys"]
+    for key, jt in out.items():
+        expected = case.arrays[f"out/{key}/values"]
+        got = np.concatenate(jt.to_dense())
+        np.testing.assert_allclose(got, expected, **TOLERANCE)
+        np.testing.assert_array_equal(jt.lengths(), case.arrays[f"out/{key}/lengths"])
+        if need:
+            ids = np.asarray(jt.weights()).view(np.int64)[: len(expected), 0]
+            expected = case.arrays[f"out/{key}/indices_in_weights"]
+            np.testing.assert_array_equal(ids, expected)
+    for table, rows in before.items():
+        gradient = rows - stored(model, table, len(rows))
+        np.testing.assert_allclose(gradient, case.arrays[f"grad/{table}"], **TOLERANCE)
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_fused_embedding_bag_collection(name):
+    case = CASES[name]
+    numbers = dict(case.spec["kwargs"])
+    params = {
+        "optimizer": f"exact_{case.spec['optimizer']}",
+        "learning_rate": numbers.pop("lr"),
+        **numbers,
+    }
+    optimizer, fields = T.from_fused_params(params)
+    assert fields == {}
+    tables = tables_of(case, T.EmbeddingBagConfig, optimizer)
+    model = T.EmbeddingBagCollection(tables, rngs=nnx.Rngs(0))
+    T.load_torch_state_dict(model, weights_of(case, "weights_before"))
+    out, _ = step(model, kjt_of(case, None), jnp.asarray(case.arrays["upstream"]))
+    np.testing.assert_allclose(out.values(), case.arrays["out"], **TOLERANCE)
+    for key, rows in weights_of(case, "weights_after").items():
+        table = key.split(".")[1]
+        got = stored(model, table, len(rows))
+        np.testing.assert_allclose(got, rows, **TOLERANCE)
+
+
+def test_optimizer_states_of_a_checkpoint():
+    case = CASES["fused_ebc/rowwise_adagrad"]
+    tables = tables_of(case, T.EmbeddingBagConfig, jde.optim.rowwise_adagrad(0.1, 1e-3))
+    model = T.EmbeddingBagCollection(tables, rngs=nnx.Rngs(0))
+    states = weights_of(case, "opt")
+    flat = {key.split("/")[-1]: value for key, value in states.items()}
+    T.load_torch_state_dict(model, weights_of(case, "weights_after"), {"state": flat})
+    for chunk in model.coll.export(model.get_state(), "t1"):
+        expected = flat["t1.weight.momentum_1"][chunk.keys]
+        got = chunk.optimizer_state["sum_of_squares"]
+        np.testing.assert_array_equal(got, expected)
+
+
+@EXACT_OR_PADDED
+def test_position_weights(capacity):
+    case = CASES["fp_ebc/position_weighted"]
+    tables = tables_of(case, T.EmbeddingBagConfig, jde.optim.sgd(1.0))
+    positions = weights_of(case, "position_weights")
+    bags = T.EmbeddingBagCollection(tables, True, rngs=nnx.Rngs(0))
+    load(bags, weights_of(case))
+    processor = T.PositionWeightedModuleCollection(
+        {key: len(weights) for key, weights in positions.items()}
+    )
+    for key, weights in positions.items():
+        module = processor.position_weights[key]
+        np.testing.assert_array_equal(module.position_weight[...], 1.0)
+        module.position_weight.set_value(jnp.asarray(weights))
+    model = T.FeatureProcessedEmbeddingBagCollection(bags, processor)
+    kjt = kjt_of(case, capacity)
+    out, grads = step(model, kjt, jnp.asarray(case.arrays["upstream"]))
+    np.testing.assert_allclose(out.values(), case.arrays["out"], **TOLERANCE)
+    dense = grads[0].dense["feature_processors"]["position_weights"]
+    for key in positions:
+        got = dense[key]["position_weight"][...]
+        expected = case.arrays[f"grad_position_weights/{key}"]
+        np.testing.assert_allclose(got, expected, **TOLERANCE)
+
+
+def test_places_behind_the_last_weight_use_it_and_are_counted():
+    module = T.PositionWeightedModule(2)
+    module.position_weight.set_value(jnp.array([2.0, 3.0]))
+    jt = T.JaggedTensor(np.arange(8), np.array([4, 0, 1]))  # three places are no bag's
+    run = jde.nnx.jit(lambda module, jt: module(jt).weights())
+    np.testing.assert_array_equal(run(module, jt)[:5], [2, 3, 3, 3, 2])
+    assert module.clamped[...] == 2
+
+
+@pytest.mark.parametrize("case", misc()["warmup"], ids=lambda case: case["policy"])
+def test_warm_up_multipliers(case):
+    named = {k: v for k, v in case.items() if k not in ("iters", "multiplier")}
+    policy = T.WarmupPolicy[named.pop("policy")]
+    stage = T.WarmupStage(policy, **named)
+    iterations = np.asarray(case["iters"])
+    got = [stage.multiplier(i) for i in iterations]
+    np.testing.assert_allclose(got, case["multiplier"], rtol=1e-5, atol=1e-6)
+    schedule = T.warmup_schedule([stage], learning_rate=2.0)
+    inside = iterations <= case["max_iters"]
+    expected = np.where(inside, case["multiplier"], 1.0)
+    got = jax.vmap(schedule)(jnp.asarray(iterations))
+    np.testing.assert_allclose(got, 2.0 * expected, rtol=1e-5, atol=1e-6)
+
+
+def test_stages_switch_at_their_last_iteration():
+    stages = [T.WarmupStage("constant", 3, 0.25), T.WarmupStage("step", 9, 0.5)]
+    schedule = T.warmup_schedule(stages)
+    got = [float(schedule(i)) for i in (1, 3, 4, 9, 10)]
+    np.testing.assert_allclose(got, [0.25, 0.25, 0.5**4, 0.5**9, 1.0])
+    with pytest.raises(ValueError, match="must rise"):
+        T.warmup_schedule(stages[::-1])
