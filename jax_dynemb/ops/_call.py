@@ -47,8 +47,8 @@ class Call:
         Args:
           op: the operation.
           tables: those whose buffers are added; such as share arrays together.
-          num_ids: of each feature. Of each part of a route; of a scatter, if some
-            slots may be equal. For pair_gradients: the shape of suffixes, and rows.
+          num_ids: of each feature, or of each table of a route. Of a scatter, if some
+            slots may be equal. Of pair_gradients, the shape of the suffixes, and rows.
           **attributes: those beside the tables' own.
         """
         self._op = op

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One update of one table's touched rows, in float64 on float32 storage.
 
-The formulas are FBGEMM's where it has the optimizer: epsilon stands outside the square
-root, and Adam's weight decay is decoupled and multiplied by the learning rate.
+The formulas are FBGEMM's where it has the optimizer. Epsilon stands outside the square
+root. Adam's weight decay is decoupled and multiplied by the learning rate.
 """
 
 from collections.abc import Callable, Mapping
@@ -122,7 +122,7 @@ def _rowwise_adagrad(
 def _adam_step(
     h: Hyper, count: float, w: np.ndarray, mu: Any, nu: Any, corrects: bool
 ) -> np.ndarray:
-    """The direction of Adam: corrected moments, their quotient, decay."""
+    """Computes the direction of Adam: corrected moments, their quotient, decay."""
     if corrects:
         mu = mu / (1 - h["b1"] ** count)
         nu = nu / (1 - h["b2"] ** count)

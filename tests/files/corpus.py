@@ -27,13 +27,15 @@ COLL = jde.Tables(
     [
         jde.TableConfig("cat", 4, 256, optimizer=ADAM, score_strategy="lfu"),
         jde.TableConfig("word", 4, 256, optimizer=ADAM, pooling="mean"),
-    ]
+    ],
+    share_arrays=False,  # the tests damage files of one table
 )
 LARGER = jde.Tables(
     [
         jde.TableConfig("cat", 4, 1024, optimizer=ADAM, score_strategy="lfu"),
         jde.TableConfig("word", 4, 1024, optimizer=ADAM, pooling="mean"),
-    ]
+    ],
+    share_arrays=False,
 )
 SEED = 5
 NOW = 2 * 10**18

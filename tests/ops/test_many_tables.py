@@ -8,7 +8,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb import _ffi
-from jax_dynemb.ops._call_batches import parts
+from jax_dynemb.ops._call_batches import call_batches
 from support import Twins
 
 LIMITS = _ffi.constants()
@@ -64,11 +64,11 @@ def test_too_many_features_of_one_table():
         coll.lookup(coll.init(0), {name: jde.ids([1]) for name in names})
 
 
-def test_parts_hold_everything_once():
+def test_call_batches_hold_everything_once():
     tables = [jde.TableConfig(f"t{i}", 4, 256) for i in range(150)]
     rng = np.random.default_rng(0)
     table_of = [f"t{i}" for i in rng.integers(0, 150, 700)]
-    cut = list(parts(tables, table_of))
+    cut = list(call_batches(tables, table_of))
     assert [t for some, _ in cut for t in some] == list(range(150))
     assert sorted(f for _, features in cut for f in features) == list(range(700))
     for some, features in cut:

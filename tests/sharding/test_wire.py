@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 import jax_dynemb as jde
-from jax_dynemb.engines.mesh.exchange import _wire
+from jax_dynemb.engines.mesh.exchange import _buffers
 from jax_dynemb.engines.mesh.exchange._buffers import BufferField, ExchangeBuffers
 from jax_dynemb.testing import assert_in_place
 from meshes import collectives, mesh_of
@@ -31,7 +31,7 @@ SHARDS = 2
 @pytest.fixture
 def two_waves(monkeypatch):
     """As large exchanges are made."""
-    monkeypatch.setattr(_wire, "WAVE_BYTES", 0)
+    monkeypatch.setattr(_buffers, "WAVE_BYTES", 0)
 
 
 @pytest.fixture(params=[1, 2])

@@ -89,7 +89,7 @@ def _on_one_device(
         _check_all_here(table, stack, len(parts))
         join = _columns_joined if stack.sharding == "column_wise" else _rows_joined
         states[name] = join(parts, device)
-    return Tables(coll.tables.values()), states
+    return Tables(coll.tables.values(), share_arrays=False), states
 
 
 def _check_all_here(table: TableConfig, stack: Stack, found: int) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a reader raises for a file that can not be trusted."""
+"""Defines what a reader raises for a file that it cannot trust."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ DEFAULT_FIX = "Write it anew, or copy it again from where it is whole."
 class DamagedFileError(ValueError):
     """A file is not what it was when it was written, or not of this library.
 
-    Every reader raises it, and no other exception, for what it finds in a file: bytes
-    that do not match their checksum, a part that is missing, sizes that do not fit, a
-    version from the future. A file that is not there at all stays a
-    ``FileNotFoundError``, and what the disk refuses an ``OSError``.
+    Every reader raises only this for the content of a file, such as wrong checksums
+    or sizes, a missing part, a later version. A file that does not
+    exist raises ``FileNotFoundError``, a failing disk ``OSError``.
 
     Args:
       path: of the file.
