@@ -127,7 +127,7 @@ def _random_plan(rng: Any, topology: Any, tables: list[Any], options: Any) -> An
 
 
 class _Step:
-    """The step of one plan: a lookup and an update of all tables."""
+    """Runs the step of one plan: a lookup and an update of all tables."""
 
     def __init__(self, mesh: Any, tables: list[Any], plan: Any, options: Any):
         import jax
@@ -195,7 +195,7 @@ def _rank_correlation(results: list[Result]) -> float:
 
     columns = [[r.predicted_ms for r in results], [r.measured_ms for r in results]]
     ranks = [np.argsort(np.argsort(column)) for column in columns]
-    return float(np.corrcoef(ranks)[0, 1])
+    return float(np.asarray(np.corrcoef(ranks))[0, 1])
 
 
 if __name__ == "__main__":

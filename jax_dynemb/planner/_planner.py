@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +16,7 @@ from jax_dynemb.engines.mesh import TablePlan
 from jax_dynemb.planner._constraints import ParameterConstraints
 from jax_dynemb.planner._demand import demand_of
 from jax_dynemb.planner._errors import PlannerError, PlannerErrorType
+from jax_dynemb.planner._hashes import described, hash_of
 from jax_dynemb.planner._imbalance import Imbalance
 from jax_dynemb.planner._layout import Layout
 from jax_dynemb.planner._options import Option, Options, exchange_placement
@@ -107,8 +107,8 @@ class EmbeddingShardingPlanner:
         configs = [dataclasses.replace(t, sharding="row_wise") for t in tables]
         devices = self.topology
         return {
-            "tables": _hash([_describe(config) for config in configs]),
-            "devices": _hash(
+            "tables": hash_of([described(config) for config in configs]),
+            "devices": hash_of(
                 [
                     devices.world_size,
                     devices.per_host,
@@ -116,10 +116,10 @@ class EmbeddingShardingPlanner:
                     devices.compute_device,
                 ]
             ),
-            "batch_size": _hash([self.batch_size]),
-            "constraints": _hash(sorted((self.constraints or {}).items())),
-            "storage_reservation": _hash([self._reservation]),
-            "exchange": _hash(
+            "batch_size": hash_of([self.batch_size]),
+            "constraints": hash_of(sorted((self.constraints or {}).items())),
+            "storage_reservation": hash_of([self._reservation]),
+            "exchange": hash_of(
                 [self.exchange_factor, self._dtype, self.exchange_pooled]
             ),
         }
@@ -252,15 +252,3 @@ def _device(number: int, layout: Layout) -> DeviceLoad:
         rows,
         dict(sorted(tables.items())),
     )
-
-
-def _describe(config: TableConfig) -> dict[str, Any]:
-    """Returns what of a table decides its bytes and its work."""
-    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    del fields["hash_seed"]
-    fields["optimizer"] = sorted((k, v.shape) for k, v in config.states.items())
-    return {name: str(value) for name, value in fields.items()}
-
-
-def _hash(inputs: list[Any]) -> str:
-    return hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]
