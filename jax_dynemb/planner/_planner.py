@@ -11,6 +11,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh import TablePlan
 from jax_dynemb.planner._constraints import ParameterConstraints
@@ -80,6 +81,7 @@ class EmbeddingShardingPlanner:
         Raises:
           PlannerError: the tables do not fit (INSUFFICIENT_STORAGE), or a constraint
             leaves a table without a sharding (STRICT_CONSTRAINTS).
+          TypeError: something else than a list of ``TableConfig``.
           ValueError: a table occurs twice, or there is none.
         """
         configs = self._checked(tables)
@@ -136,6 +138,12 @@ class EmbeddingShardingPlanner:
 
     def _checked(self, tables: Iterable[TableConfig]) -> list[TableConfig]:
         configs = list(tables)
+        for config in configs:
+            if not isinstance(config, TableConfig):
+                raise TypeError(
+                    f"plan takes a list of TableConfig, but {kind_of(config)} is in it. "
+                    "Leave tensor trains out: every device has their cores."
+                )
         names = [config.name for config in configs]
         if not configs or len(set(names)) < len(names):
             raise ValueError(
