@@ -141,7 +141,7 @@ class EmbeddingShardingPlanner:
         for config in configs:
             if not isinstance(config, TableConfig):
                 raise TypeError(
-                    f"plan takes a list of TableConfig, but {kind_of(config)} is in it. "
+                    f"plan takes a list of TableConfig, not {kind_of(config)}. "
                     "Leave tensor trains out: every device has their cores."
                 )
         names = [config.name for config in configs]
