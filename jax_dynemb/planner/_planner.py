@@ -6,17 +6,18 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
 
+from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh import TablePlan
 from jax_dynemb.planner._constraints import ParameterConstraints
 from jax_dynemb.planner._demand import demand_of
 from jax_dynemb.planner._errors import PlannerError, PlannerErrorType
+from jax_dynemb.planner._hashes import described, hash_of
 from jax_dynemb.planner._imbalance import Imbalance
 from jax_dynemb.planner._layout import Layout
 from jax_dynemb.planner._options import Option, Options, exchange_placement
@@ -80,6 +81,7 @@ class EmbeddingShardingPlanner:
         Raises:
           PlannerError: the tables do not fit (INSUFFICIENT_STORAGE), or a constraint
             leaves a table without a sharding (STRICT_CONSTRAINTS).
+          TypeError: something else than a list of ``TableConfig``.
           ValueError: a table occurs twice, or there is none.
         """
         configs = self._checked(tables)
@@ -107,8 +109,8 @@ class EmbeddingShardingPlanner:
         configs = [dataclasses.replace(t, sharding="row_wise") for t in tables]
         devices = self.topology
         return {
-            "tables": _hash([_describe(config) for config in configs]),
-            "devices": _hash(
+            "tables": hash_of([described(config) for config in configs]),
+            "devices": hash_of(
                 [
                     devices.world_size,
                     devices.per_host,
@@ -116,10 +118,10 @@ class EmbeddingShardingPlanner:
                     devices.compute_device,
                 ]
             ),
-            "batch_size": _hash([self.batch_size]),
-            "constraints": _hash(sorted((self.constraints or {}).items())),
-            "storage_reservation": _hash([self._reservation]),
-            "exchange": _hash(
+            "batch_size": hash_of([self.batch_size]),
+            "constraints": hash_of(sorted((self.constraints or {}).items())),
+            "storage_reservation": hash_of([self._reservation]),
+            "exchange": hash_of(
                 [self.exchange_factor, self._dtype, self.exchange_pooled]
             ),
         }
@@ -136,6 +138,12 @@ class EmbeddingShardingPlanner:
 
     def _checked(self, tables: Iterable[TableConfig]) -> list[TableConfig]:
         configs = list(tables)
+        for config in configs:
+            if not isinstance(config, TableConfig):
+                raise TypeError(
+                    f"plan takes a list of TableConfig, not {kind_of(config)}. "
+                    "Leave tensor trains out: every device has their cores."
+                )
         names = [config.name for config in configs]
         if not configs or len(set(names)) < len(names):
             raise ValueError(
@@ -252,15 +260,3 @@ def _device(number: int, layout: Layout) -> DeviceLoad:
         rows,
         dict(sorted(tables.items())),
     )
-
-
-def _describe(config: TableConfig) -> dict[str, Any]:
-    """Returns what of a table decides its bytes and its work."""
-    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    del fields["hash_seed"]
-    fields["optimizer"] = sorted((k, v.shape) for k, v in config.states.items())
-    return {name: str(value) for name, value in fields.items()}
-
-
-def _hash(inputs: list[Any]) -> str:
-    return hashlib.sha256(repr(inputs).encode()).hexdigest()[:16]

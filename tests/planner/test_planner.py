@@ -196,6 +196,12 @@ def test_memory_decides_where_time_would_not():
     assert max(d.table_bytes + d.batch_bytes for d in tight.devices) <= tight.room
 
 
+def test_one_device_has_everything():
+    plan = planner(devices=topology(1, hbm_cap=10**11)).plan(many_tables(5))
+    assert {t.shards for t in plan.tables} == {(0,)}
+    assert plan.devices[0].forward_exchange_ms < plan.devices[0].forward_ms
+
+
 def test_table_wise_tables_are_spread_by_their_cost():
     factors = (9, 1, 1, 1, 8, 2, 7, 3)
     tables = [table(f"t{n}", pooling_factors=(f,)) for n, f in enumerate(factors)]
@@ -324,6 +330,8 @@ def test_constraints_without_a_plan(constraints, what):
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match="each name once"):
         planner().plan([table("a"), table("a")])
+    with pytest.raises(TypeError, match="Leave tensor trains out"):
+        planner().plan([jde.TTConfig("tt", 16, 64, (4, 4))])  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="Topology.measure"):
         topology(hbm_cap=0)
     with pytest.raises(ValueError, match="whole hosts"):

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 import jax_dynemb as jde
-from meshes import collectives, mesh_of
+from meshes import collectives, grid, mesh_of
 from support import assert_same_rows, export
 
 UNIFORM = jde.initializers.uniform(-0.1, 0.1)
@@ -176,6 +176,12 @@ def test_inside_a_shard_map():
     other, again = jax.jit(run)(coll.init(0), ids)
     np.testing.assert_array_equal(again, rows["a"])
     assert_same_rows(export(coll, other, "a"), export(coll, state, "a"))
+
+
+def test_explicit_axes():
+    coll = jde.Tables([table("a"), table("b", sharding="replicated")], mesh=grid(True))
+    given = batches(lambda r: ({n: ids_of(r) for n in "ab"}, None), 2)
+    assert_equal_bits(coll, given)
 
 
 def test_the_lookup_of_a_routed_batch_sends_no_ids():
