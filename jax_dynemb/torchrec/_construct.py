@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""From the arguments that TorchRec takes to the arrays of a KeyedJaggedTensor."""
+"""Turns the arguments that TorchRec takes into the arrays of a KeyedJaggedTensor."""
 
 from __future__ import annotations
 

@@ -302,9 +302,9 @@ class KeyedJaggedTensor(Accessors):
         """Moves the entries of all keys one after the other.
 
         Returns:
-          On the host exact regions. Under jit an array of the same size with -1
-          behind the last entry; keys begin where ``offset_per_key()`` says, so it
-          has values, weights and offsets, but can no longer be cut by key.
+          On the host exact regions. Under jit an array of the same size, with -1
+          behind the last entry. There keys begin where ``offset_per_key()`` says, so
+          it can no longer be cut by key.
         """
         known = not is_traced(self._lengths)
         if self._layout.compact and not known:

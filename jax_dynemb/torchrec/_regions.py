@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""From one packed array to regions of static size, one a key."""
+"""Moves one packed array to regions of static size, one a key, and back."""
 
 from __future__ import annotations
 
