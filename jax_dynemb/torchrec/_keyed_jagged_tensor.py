@@ -255,7 +255,11 @@ class KeyedJaggedTensor(Accessors):
         return OrderedDict(pairs)  # jit keeps its order
 
     def jagged_by_feature(self) -> dict[str, Jagged]:
-        """Returns what every lookup of the core takes, by key."""
+        """Returns what every lookup of the core takes, by key.
+
+        Weights are not part of it: give them to a lookup of the core apart, or use
+        ``jde.torchrec.EmbeddingBagCollection(..., is_weighted=True)``.
+        """
         return {key: jt.jagged() for key, jt in self.to_dict().items()}
 
     def split(self, segments: Sequence[int]) -> list[KeyedJaggedTensor]:
