@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a KeyedJaggedTensor costs beside a dict of ids, and what regrouping costs.
+"""Measures a KeyedJaggedTensor beside a dict of ids, and regrouping.
 
     python benchmarks/torchrec_tensors.py
 

@@ -90,7 +90,7 @@ class OverArch(nnx.Module):
 
 
 class DLRM(nnx.Module):
-    """The model of Naumov et al. (2019), small."""
+    """Scores clicks as Naumov et al. (2019) do, small."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a KeyedJaggedTensor tells of itself; most of it is static."""
+"""Accessors of a KeyedJaggedTensor; most of what they return is static."""
 
 from __future__ import annotations
 

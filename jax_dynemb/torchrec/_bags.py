@@ -19,7 +19,7 @@ def offsets_from(lengths: Any) -> Any:
 
 
 def positions(lengths: Any, capacity: int) -> tuple[Any, Any]:
-    """The bag of each entry, and its place in there.
+    """Finds the bag of each entry, and its place in there.
 
     Args:
       lengths: int[bags].
@@ -54,7 +54,7 @@ def to_padded(values: Any, lengths: Any, size: int, padding: Any = None) -> Any:
 
 
 def from_padded(values: Any, lengths: Any, capacity: int) -> Any:
-    """The reverse of ``to_padded``.
+    """Reverses ``to_padded``.
 
     Args:
       values: [bags, size, ...].

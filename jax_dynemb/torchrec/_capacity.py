@@ -12,8 +12,8 @@ from typing import Any, Self
 class Capacity:
     """Remembers how many entries each key had, and gives it room in large steps.
 
-    A program is compiled for the capacities of its KeyedJaggedTensor. Those of a key
-    grow at least twofold when they grow, so a key whose largest batch is n times its
+    A program is compiled for the capacities of its KeyedJaggedTensor. That of a key
+    grows at least twofold when it grows. So a key whose largest batch is n times its
     first one causes at most 1 + log2(n) compilations. Pass one object to every
     ``from_lengths_sync`` of a run, and save it with the run.
 

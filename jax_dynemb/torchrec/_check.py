@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of lengths, offsets, strides and weights that do not fit."""
+"""Checks of lengths, offsets, keys and weights, each with the fix."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from jax_dynemb.config import TableConfig
 
 
 class PoolingType(str, enum.Enum):  # noqa: UP042 (str() gives TorchRec's text)
-    """How the rows of a bag become one."""
+    """Chooses how the rows of a bag become one."""
 
     SUM = "SUM"
     MEAN = "MEAN"
@@ -26,7 +26,7 @@ class PoolingType(str, enum.Enum):  # noqa: UP042 (str() gives TorchRec's text)
 
 
 class DataType(str, enum.Enum):  # noqa: UP042
-    """What rows are stored as; tables take FP32, FP16 and BF16."""
+    """Names what rows are stored as; tables take FP32, FP16 and BF16."""
 
     FP32 = "FP32"
     FP16 = "FP16"
@@ -50,7 +50,7 @@ _told: set[tuple[str, ...]] = set()
 
 @dataclasses.dataclass
 class _Config:
-    """What both kinds of table say.
+    """Describes a table of either kind.
 
     Attributes:
       num_embeddings: rows; the default capacity. Ids are hash keys, not row numbers:
@@ -154,7 +154,7 @@ class _Config:
 
 @dataclasses.dataclass
 class EmbeddingBagConfig(_Config):
-    """A table whose rows are pooled; fields as in TorchRec, and ``optimizer``."""
+    """Describes a table whose rows are pooled, with TorchRec's fields."""
 
     pooling: PoolingType | str = PoolingType.SUM
 
@@ -172,7 +172,7 @@ class EmbeddingBagConfig(_Config):
 
 @dataclasses.dataclass
 class EmbeddingConfig(_Config):
-    """A table that gives a row an id; fields as in TorchRec, and ``optimizer``."""
+    """Describes a table that gives a row an id, with TorchRec's fields."""
 
 
 Table = EmbeddingBagConfig | EmbeddingConfig | TableConfig

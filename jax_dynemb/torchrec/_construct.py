@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""From the arguments that TorchRec takes to the arrays of a KeyedJaggedTensor."""
+"""Turns the arguments that TorchRec takes into the arrays of a KeyedJaggedTensor."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ _UNBOUNDED = (
 )
 _TELL_AFTER = 8
 _seen: dict[tuple[str, ...], set[tuple[int, ...]]] = {}
+_told: list[bool] = []  # once it has been said
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,12 +145,13 @@ def _check_total(total: int, values: int) -> None:
 
 def _count_programs(keys: tuple[str, ...], counts: Sequence[int]) -> None:
     """Says once a process that exact regions compile a program a batch."""
-    if None in _seen:
+    if _told:
         return
     kinds = _seen.setdefault(keys, set())
     kinds.add(tuple(counts))
-    if len(kinds) >= _TELL_AFTER:
-        _seen.clear()
-        _seen[None] = set()  # pyright: ignore[reportArgumentType]
-        names = list(keys[:3]) + (["..."] if len(keys) > 3 else [])
-        logging.getLogger("jax_dynemb").warning(_UNBOUNDED, names, len(kinds))
+    if len(kinds) < _TELL_AFTER:
+        return
+    names = list(keys[:3]) + (["..."] if len(keys) > 3 else [])
+    logging.getLogger("jax_dynemb").warning(_UNBOUNDED, names, len(kinds))
+    _told.append(True)
+    _seen.clear()

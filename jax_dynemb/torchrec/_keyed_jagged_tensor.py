@@ -255,7 +255,11 @@ class KeyedJaggedTensor(Accessors):
         return OrderedDict(pairs)  # jit keeps its order
 
     def jagged_by_feature(self) -> dict[str, Jagged]:
-        """Returns what every lookup of the core takes, by key."""
+        """Returns what every lookup of the core takes, by key.
+
+        Weights are not part of it: give them to a lookup of the core apart, or use
+        ``jde.torchrec.EmbeddingBagCollection(..., is_weighted=True)``.
+        """
         return {key: jt.jagged() for key, jt in self.to_dict().items()}
 
     def split(self, segments: Sequence[int]) -> list[KeyedJaggedTensor]:
@@ -302,9 +306,9 @@ class KeyedJaggedTensor(Accessors):
         """Moves the entries of all keys one after the other.
 
         Returns:
-          On the host exact regions. Under jit an array of the same size with -1
-          behind the last entry; keys begin where ``offset_per_key()`` says, so it
-          has values, weights and offsets, but can no longer be cut by key.
+          On the host exact regions. Under jit an array of the same size, with -1
+          behind the last entry. There keys begin where ``offset_per_key()`` says, so
+          it can no longer be cut by key.
         """
         known = not is_traced(self._lengths)
         if self._layout.compact and not known:

@@ -22,8 +22,8 @@ from jax_dynemb.torchrec._refused import refused_attribute
 class KeyedTensor:
     """Arrays by key, one beside the other along an axis; a pytree.
 
-    It holds the arrays apart and concatenates them in ``values()``, so a model that
-    reads them by key, or regroups them, never makes the wide array.
+    It holds the arrays apart and concatenates them in ``values()``. A model that reads
+    them by key, or regroups them, never makes the wide array.
 
     Args:
       keys: names, each once.

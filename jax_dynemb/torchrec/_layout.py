@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The static part of a KeyedJaggedTensor: keys, strides and regions of one array."""
+"""Layout: keys, strides and regions of one array, the static part of a tensor."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def starts(sizes: Sequence[int]) -> np.ndarray:
 def strides_of(
     keys: Sequence[str], bags: int, stride: int | None, ranks: Sequence | None
 ) -> tuple[tuple[str, ...], tuple[int, ...], int, Ranks | None]:
-    """The keys, the bags of each, the common stride, and the bags on each rank.
+    """Computes the bags of each key, the common stride, and the bags on each rank.
 
     Args:
       keys: names.

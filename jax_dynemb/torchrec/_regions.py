@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""From one packed array to regions of static size, one a key."""
+"""Moves one packed array to regions of static size, one a key, and back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def counts_of(lengths: Any, strides: Sequence[int]) -> Any:
 def copied(array: np.ndarray, counts: np.ndarray, layout: Layout) -> np.ndarray:
     """Entries of each key into its region; on the host, where all of them fit."""
     room = np.empty((int(layout.starts[-1]), *array.shape[1:]), array.dtype)
-    padding, begins = padding_like(array), starts(counts)
+    padding, begins = padding_like(array), starts(counts.tolist())
     for k, start in enumerate(layout.starts[:-1]):
         end = start + counts[k]
         room[start:end] = array[begins[k] : begins[k + 1]]

@@ -151,7 +151,7 @@ def _on_host(tensor: Any) -> np.ndarray:
 
 def _array(tensor: Any, zero_copy: bool, ids: bool = False) -> Any:
     """A jax Array of a torch tensor; integers as ids of two words."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     tensor = tensor.detach()
     integers = not (tensor.is_floating_point() or tensor.dtype == torch.bool)
@@ -183,7 +183,7 @@ def _check_shared(tensor: Any, zero_copy: bool, needed: Any) -> None:
 
 def _tensor(array: Any) -> Any:
     """A torch tensor of an array; ids of two words as int64."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     if isinstance(array, np.ndarray):
         array = array if array.flags.writeable else array.copy()

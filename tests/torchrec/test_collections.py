@@ -218,3 +218,23 @@ def test_a_variable_batch_has_its_own_rows_for_each_key():
     rows = T.EmbeddingCollection(tables(None), rngs=nnx.Rngs(0))
     with pytest.raises(ValueError, match="no variable batch"):
         rows(kjt)
+
+
+def test_ids_of_32_bits():
+    table = jde.TableConfig("a", 4, 256, key_dtype="int32")
+    model = T.EmbeddingBagCollection([table], rngs=nnx.Rngs(0))
+    values = jnp.array([-7, 5, 5], jnp.int32)
+    kjt = T.KeyedJaggedTensor.from_lengths_sync(["a"], values, [1, 2], capacity=4)
+    assert kjt.values().tolist() == [-7, 5, 5, -1]
+    out = model(kjt)["a"]
+    one = model({"a": jnp.array([-7, 5], jnp.int32)}, train=False)["a"]
+    np.testing.assert_array_equal(out, np.stack([one[0], 2 * one[1]]))
+
+
+def test_a_model_comes_back_from_its_state():
+    model = T.EmbeddingBagCollection(tables("sum"), rngs=nnx.Rngs(0))
+    kjt = batch(0, None)
+    expected = model(kjt).values()
+    graph, state = nnx.split(model)
+    again = nnx.merge(graph, jax.tree.map(jnp.array, state))
+    np.testing.assert_array_equal(again(kjt, train=False).values(), expected)

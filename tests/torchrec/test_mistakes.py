@@ -239,6 +239,7 @@ def test_exact_regions_say_once_that_they_compile(caplog):
     from jax_dynemb.torchrec import _construct
 
     _construct._seen.clear()
+    _construct._told.clear()
     for n in range(20):
         KJT.from_lengths_sync(["a"], np.arange(n), [n])
     told = [r for r in caplog.records if "Capacity" in r.getMessage()]

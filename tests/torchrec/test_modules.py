@@ -12,6 +12,7 @@ from flax import nnx
 
 import jax_dynemb as jde
 from golden.load_golden import ModuleCase, misc, module_cases
+from meshes import mesh_of
 from support import TOLERANCE
 
 T = jde.torchrec
@@ -88,10 +89,19 @@ def step(model: Any, kjt: Any, upstream: Any) -> Any:
 @EXACT_OR_PADDED
 @pytest.mark.parametrize("name", BAGS)
 def test_embedding_bag_collection(name, capacity):
+    check_bags(name, capacity, None)
+
+
+@pytest.mark.parametrize("name", ["ebc/vbe_inverse_indices", "ebc/weighted"])
+def test_embedding_bag_collection_on_a_mesh(name):
+    check_bags(name, 16, mesh_of(2))
+
+
+def check_bags(name: str, capacity: Any, mesh: Any) -> None:
     case = CASES[name]
     tables = tables_of(case, T.EmbeddingBagConfig, jde.optim.sgd(1.0))
     weighted = case.spec["is_weighted"]
-    model = T.EmbeddingBagCollection(tables, weighted, rngs=nnx.Rngs(0))
+    model = T.EmbeddingBagCollection(tables, weighted, rngs=nnx.Rngs(0), mesh=mesh)
     before = weights_of(case)
     load(model, before)
     kjt = kjt_of(case, capacity)
