@@ -81,7 +81,7 @@ def _is_supported(case: TbeCase) -> bool:
 
 def cases_without_optimizer() -> list[TbeCase]:
     """Those that record the summed gradients of rows instead."""
-    return tbe_cases(sources=("numpy_ref",), optimizers=("NONE",))
+    return list(tbe_cases(sources=("numpy_ref",), optimizers=("NONE",)))
 
 
 def tables_of(case: TbeCase) -> list[jde.TableConfig]:
