@@ -17,6 +17,7 @@ OPTIMIZERS: dict[str, Callable[..., Any]] = {
     "EXACT_ADAGRAD": jde.optim.adagrad,
     "EXACT_ROWWISE_ADAGRAD": jde.optim.rowwise_adagrad,
     "ADAM": jde.optim.adam,
+    "NONE": jde.optim.none,
     "PARTIAL_ROWWISE_ADAM": jde.optim.partial_rowwise_adam,
     "LAMB": jde.optim.lamb,
     "PARTIAL_ROWWISE_LAMB": jde.optim.partial_rowwise_lamb,
@@ -27,13 +28,14 @@ STATE_NAMES = {
     "EXACT_ADAGRAD": {"momentum1": "sum_of_squares"},
     "EXACT_ROWWISE_ADAGRAD": {"momentum1": "sum_of_squares"},
     "ADAM": {"momentum1": "mu", "momentum2": "nu"},
+    "NONE": {},
     "PARTIAL_ROWWISE_ADAM": {"momentum1": "mu", "momentum2": "nu"},
     "LAMB": {"momentum1": "mu", "momentum2": "nu"},
     "PARTIAL_ROWWISE_LAMB": {"momentum1": "mu", "momentum2": "nu"},
     "LARS_SGD": {"momentum1": "trace"},
 }
 NORMS = {"rtol": 1e-4, "atol": 2e-6}  # norms of rows make rounding larger
-CLIPPING = {"gradient_clipping", "max_gradient"}  # the replay clips the gradients
+CLIPPING = {"gradient_clipping", "max_gradient"}  # of the table, not the optimizer
 DECAY = {"weight_decay", "weight_decay_mode"}
 ADAM = {"learning_rate", "eps", "beta1", "beta2", "weight_decay"}
 HYPER = {
@@ -41,6 +43,7 @@ HYPER = {
     "EXACT_ADAGRAD": {"learning_rate", "eps"} | CLIPPING,
     "EXACT_ROWWISE_ADAGRAD": {"learning_rate", "eps", "max_norm"} | DECAY | CLIPPING,
     "ADAM": ADAM | {"use_rowwise_bias_correction"},
+    "NONE": set(),
     "PARTIAL_ROWWISE_ADAM": ADAM,
     "LAMB": ADAM,
     "PARTIAL_ROWWISE_LAMB": ADAM,
@@ -72,7 +75,13 @@ def supported_cases() -> list[TbeCase]:
 def _is_supported(case: TbeCase) -> bool:
     mode = case.hyper_params.get("weight_decay_mode", "NONE")
     known = case.hyper_params.keys() <= HYPER[case.optimizer]
-    return known and mode in ("NONE", "L2", "DECOUPLE")
+    trains = case.optimizer != "NONE"
+    return known and trains and mode in ("NONE", "L2", "DECOUPLE")
+
+
+def cases_without_optimizer() -> list[TbeCase]:
+    """Those that record the summed gradients of rows instead."""
+    return list(tbe_cases(sources=("numpy_ref",), optimizers=("NONE",)))
 
 
 def tables_of(case: TbeCase) -> list[jde.TableConfig]:
@@ -88,6 +97,7 @@ def tables_of(case: TbeCase) -> list[jde.TableConfig]:
             capacity=256,
             feature_names=features[t],
             optimizer=optimizer_of(case),
+            max_gradient=_max_gradient(case),
             pooling=None if case.pooling == "NONE" else case.pooling.lower(),
         )
         for t, (_, dim) in enumerate(case.tables)
@@ -135,11 +145,11 @@ def replay(case: TbeCase, runner: Runner) -> None:
     for t, weights in enumerate(case.initial_weights):
         runner.insert({f"t{t}": np.arange(len(weights))}, {f"t{t}": weights})
     for step, batch in enumerate(case.batches):
-        inputs = _Inputs(case, step)
+        inputs = Inputs(case, step)
         ids = {f"f{f}": inputs.ids(f) for f in inputs.features}
         weights = {f"f{f}": inputs.weights(f) for f in inputs.features}
         out, residual = runner.lookup(ids, weights if case.weighted else None)
-        d_out = inputs.split(_clipped(case, batch.grad))
+        d_out = inputs.split(batch.grad)
         for name, expected in inputs.split(case.out[step]).items():
             np.testing.assert_allclose(
                 np.asarray(out[name])[: len(expected)], expected, **TOLERANCE
@@ -173,11 +183,9 @@ def _compare_tables(case: TbeCase, runner: Runner) -> None:
                 )
 
 
-def _clipped(case: TbeCase, grad: np.ndarray) -> np.ndarray:
-    if not case.hyper_params.get("gradient_clipping"):
-        return grad
-    limit = case.hyper_params["max_gradient"]
-    return np.clip(grad, -limit, limit)
+def _max_gradient(case: TbeCase) -> float | None:
+    clips = case.hyper_params.get("gradient_clipping")
+    return case.hyper_params["max_gradient"] if clips else None
 
 
 def _padded(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -186,8 +194,8 @@ def _padded(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return out
 
 
-class _Inputs:
-    """One step's ids, cut into features and padded to one size for all steps."""
+class Inputs:
+    """Ids of one step, cut into features and padded to one size for all steps."""
 
     def __init__(self, case: TbeCase, step: int):
         self.case = case

@@ -23,13 +23,14 @@
 namespace dynemb {
 
 // The first four have loops of their own too (core/optimizer.h).
-#define DYNEMB_FOR_EACH_OPTIMIZER(F)                                                               \
-  F(Sgd)                                                                                           \
-  F(Adagrad)                                                                                       \
-  F(RowwiseAdagrad)                                                                                \
-  F(Adam)                                                                                          \
-  F(RowCountedAdam) F(PartialRowwiseAdam) F(Momentum) F(Ftrl) F(Lion) F(Rmsprop) F(RowwiseRmsprop) \
-      F(Lamb) F(PartialRowwiseLamb) F(Lars)
+#define DYNEMB_FOR_EACH_OPTIMIZER(F) \
+  F(Sgd)                             \
+  F(Adagrad)                         \
+  F(RowwiseAdagrad)                  \
+  F(Adam)                            \
+  F(RowCountedAdam)                  \
+  F(PartialRowwiseAdam)              \
+  F(Momentum) F(Ftrl) F(Lion) F(Rmsprop) F(RowwiseRmsprop) F(Lamb) F(PartialRowwiseLamb) F(Lars)
 
 enum class OptimizerKind : int32_t {
 #define DYNEMB_KIND(Name) k##Name,

@@ -57,8 +57,9 @@ def test_output_gradients_are_clipped_before_they_are_summed(platform, pooling):
         twins.weight_gradients(residuals, d_rows)
     twins.apply(residuals, d_rows)
     twins.check()
-    step = np.abs(export(twins.coll, twins.state, "t")[3].values - rows["t"][2])
-    assert pooling is not None or step.max() <= 0.125 + 1e-6
+    if pooling is None:  # id 3 occurs once
+        step = export(twins.coll, twins.state, "t")[3].values - rows["t"][2, 0]
+        assert np.abs(step).max() <= 0.125 + 1e-6
 
 
 @pytest.mark.parametrize("limit", [0, -1.0, float("nan"), True])

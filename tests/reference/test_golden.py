@@ -34,12 +34,16 @@ class OracleRunner:
 
 
 def test_every_kind_of_trace_is_replayed():
-    assert len(CASES) >= 50
+    assert len(CASES) >= 107
     assert {case.optimizer for case in CASES} == {
         "EXACT_SGD",
         "EXACT_ADAGRAD",
         "EXACT_ROWWISE_ADAGRAD",
         "ADAM",
+        "PARTIAL_ROWWISE_ADAM",
+        "LAMB",
+        "PARTIAL_ROWWISE_LAMB",
+        "LARS_SGD",
     }
     assert {case.pooling for case in CASES} == {"SUM", "MEAN", "NONE"}
     assert any(case.weighted for case in CASES)
