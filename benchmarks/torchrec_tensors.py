@@ -88,7 +88,8 @@ def regroup(features: int) -> None:
         halves = [tensors[::2], tensors[1::2]]
         names = [keys[::2], keys[1::2]]
         keyed = [KT.from_tensor_list(*x) for x in zip(names, halves, strict=True)]
-        return sum((each * each).sum() for each in KT.regroup(keyed, groups))
+        squares = [(each * each).sum() for each in KT.regroup(keyed, groups)]
+        return jnp.stack(squares).sum()
 
     step = jax.jit(jax.value_and_grad(loss))
     jax.block_until_ready(step(tensors))
