@@ -6,6 +6,15 @@ No kernel and no second kind of table: everything here is Python that turns Torc
 arguments into those of the core.
 """
 
+from jax_dynemb.planner import (
+    EmbeddingShardingPlanner as EmbeddingShardingPlanner,
+)
+from jax_dynemb.planner import ParameterConstraints as ParameterConstraints
+from jax_dynemb.planner import PlannerError as PlannerError
+from jax_dynemb.planner import PlannerErrorType as PlannerErrorType
+from jax_dynemb.planner import ShardingPlan as ShardingPlan
+from jax_dynemb.planner import StorageReservation as StorageReservation
+from jax_dynemb.planner import Topology as Topology
 from jax_dynemb.torchrec._capacity import Capacity as Capacity
 from jax_dynemb.torchrec._collections import (
     EmbeddingBagCollection as EmbeddingBagCollection,
