@@ -79,7 +79,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--plans", type=int, default=20)
     parser.add_argument("--tables", type=int, default=10)
     parser.add_argument("--batch", type=int, default=256, help="examples of a device")
-    parser.add_argument("--most-rows", type=float, default=1e5, help="of a table")
+    parser.add_argument("--most-rows", type=float, default=3e4, help="of a table")
     parser.add_argument("--steps", type=int, default=4, help="of a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
