@@ -59,6 +59,14 @@ void update_columns(Functor const& functor, RowFactors const& factors, RowColumn
   }
 }
 
+// FTRL's usual power is a root. As a constant it leaves no call in the loop, so that vectors do it.
+inline void update_columns(Ftrl const& functor, RowFactors const& factors, RowColumns const& row) {
+  if (functor.power != 0.5f) return update_columns<Ftrl>(functor, factors, row);
+  auto by_roots = functor;
+  by_roots.power = 0.5f;
+  update_columns<Ftrl>(by_roots, factors, row);
+}
+
 bool are_finite(RowSums2 const& sums) { return is_finite(sums.a) && is_finite(sums.b); }
 
 // Whether the row was updated: if not, nothing of it has changed.
