@@ -27,7 +27,7 @@ WITH_TOOLS = PATH="$(abspath $(dir $(PY))):$$PATH"
 PACKAGE_FILES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find \
 	core cpu cuda xla_ffi third_party jax_dynemb -type f ! -name '*.pyc' ! -name '*.so' 2>/dev/null)
 
-.PHONY: demo test nightly info install pytest torch-test ctest loops build cuda lint format docs clean help
+.PHONY: demo test nightly info install pytest torch-test torch-interop ctest loops build cuda lint format docs clean help
 .DEFAULT_GOAL := help
 
 help: ## say what can be made
@@ -74,6 +74,10 @@ $(TORCH_VENV)/.installed: jax_dynemb_torch/pyproject.toml
 torch-test: $(TORCH_VENV)/.installed ## the tests of jax_dynemb_torch, in an environment without JAX
 	@! $(TORCH_VENV)/bin/python -c "import jax" 2>/dev/null || { echo "$(TORCH_VENV) has JAX; remove it: these tests must run without."; exit 1; }
 	cd jax_dynemb_torch && $(abspath $(TORCH_VENV))/bin/python -m pytest -q $(TORCH_TEST_ARGS)
+
+torch-interop: install ## the tests of arrays shared with PyTorch, in the environment that has JAX
+	$(VENV)/bin/python -m pip install -q "$(TORCH)"
+	$(VENV)/bin/python -P -m pytest -q tests/torchrec/test_torch.py
 
 # ---- the environment ----------------------------------------------------------------------------
 
