@@ -118,12 +118,6 @@ PYTHON_FLOORS = {
 ORACLE = "reference"
 ORACLE_USERS = {"testing", "__init__"}
 
-# Packages whose faces are what users see, and the packages that may look behind them.
-FRIENDS = {
-    "nnx": {"files", "torchrec"},
-    "optim": {"nnx"},
-}
-
 # Other people's packages that must stay on the upper floors.
 LOWEST_FLOOR_OF = {"flax": 8}
 
@@ -272,8 +266,7 @@ def hidden_module(parts: list[str], imported: list[str]) -> str | None:
         public = not module[-1].startswith("_") or module[-1].startswith("__")
         if public or ".".join(module) in PYTHON_FLOORS:
             continue
-        inside = parts[: len(package)] == package
-        if inside or parts[0] in FRIENDS.get(package[0], ()):
+        if parts[: len(package)] == package:
             return None
         return ".".join(module)
     return None

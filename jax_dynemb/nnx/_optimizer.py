@@ -17,8 +17,12 @@ from jax_dynemb.nnx._grads import Grads, LookupGradients
 from jax_dynemb.nnx._table_module import TableModule
 from jax_dynemb.nnx._tape import without_gradients
 from jax_dynemb.nnx._variable import Table
-from jax_dynemb.optim._clip import rows_sum_of_squares, scale_to_norm, sum_of_squares
-from jax_dynemb.optim._row_local import optax_rules
+from jax_dynemb.optim.interface import (
+    optax_rules,
+    rows_sum_of_squares,
+    scale_to_norm,
+    sum_of_squares,
+)
 
 _Rate = float | jax.Array | Mapping[str, float | jax.Array] | None
 

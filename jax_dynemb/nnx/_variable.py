@@ -7,7 +7,6 @@ from __future__ import annotations
 from flax import nnx
 
 from jax_dynemb.nnx.fast_path import WEAKREF_SLOT, writable
-from jax_dynemb.nnx.fast_path import is_graph_node as is_graph_node
 from jax_dynemb.ops import TableState
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from jax_dynemb.nnx._variable import writable
+from jax_dynemb.nnx.interface import writable
 from jax_dynemb.torchrec._collections import EmbeddingBagCollection
 from jax_dynemb.torchrec._jagged_tensor import JaggedTensor
 from jax_dynemb.torchrec._keyed_jagged_tensor import KeyedJaggedTensor

@@ -12,7 +12,7 @@ import numpy as np
 
 from jax_dynemb import _ids
 from jax_dynemb.config import TableConfig
-from jax_dynemb.nnx._table_module import TableModule
+from jax_dynemb.nnx.interface import TableModule
 
 _WEIGHT = re.compile(r"(?:.*\.)?(?:embedding_bags|embeddings)\.([^.]+)\.weight$")
 _MODULES = "embedding_bags.<table>.weight or embeddings.<table>.weight"

@@ -16,8 +16,7 @@ import jax
 from flax import nnx
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.nnx._table_module import TableModule
-from jax_dynemb.nnx._variable import is_graph_node
+from jax_dynemb.nnx.interface import TableModule, is_graph_node
 from jax_dynemb.ops import TableState
 from jax_dynemb.rows import Schema
 from jax_dynemb.table import Tables

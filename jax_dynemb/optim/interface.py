@@ -1,0 +1,8 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Names what other packages of this library use, beside the optimizers themselves."""
+
+from jax_dynemb.optim._clip import rows_sum_of_squares as rows_sum_of_squares
+from jax_dynemb.optim._clip import scale_to_norm as scale_to_norm
+from jax_dynemb.optim._clip import sum_of_squares as sum_of_squares
+from jax_dynemb.optim._row_local import optax_rules as optax_rules
