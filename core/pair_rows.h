@@ -30,6 +30,15 @@ DYNEMB_HD RowRange rows_of_prefix(PairShape const& shape, int64_t prefix) {
   return clamped_rows(shape, shape.starts[prefix], shape.starts[prefix + 1]);
 }
 
+// Whether each row has one prefix at most. If not, rows and gradients are still written within
+// their arrays, but by more than one prefix.
+inline bool prefixes_share_no_row(PairShape const& shape) {
+  for (int64_t prefix = 0; prefix < shape.num_prefixes; ++prefix) {
+    if (shape.starts[prefix] > shape.starts[prefix + 1]) return false;
+  }
+  return true;
+}
+
 DYNEMB_HD bool has_suffix(PairShape const& shape, int64_t row) {
   return static_cast<uint32_t>(shape.of_suffix[row]) < static_cast<uint64_t>(shape.num_suffixes);
 }

@@ -160,8 +160,10 @@ void sum_shares(PairGradientsArgs const& args, Layout const& layout, ThreadPool 
 
 }  // namespace
 
-void pair_gradients(PairGradientsArgs const& args, ThreadPool const& pool) {
+void pair_gradients(PairGradientsArgs const& args, ThreadPool const& given) {
   auto const& shape = args.shape;
+  // Two threads never write one gradient, whatever the starts are.
+  auto const pool = prefixes_share_no_row(shape) ? given : ThreadPool{};
   Layout const layout(shape);
   auto const all = static_cast<size_t>(shape.num_suffixes * layout.suffix_size);
   // Fewer shares where the sums would be longer than the rows.

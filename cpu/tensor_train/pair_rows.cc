@@ -84,7 +84,9 @@ class Products {
 
 }  // namespace
 
-void pair_rows(PairRowsArgs const& args, ThreadPool const& pool) {
+void pair_rows(PairRowsArgs const& args, ThreadPool const& given) {
+  // Two threads never write one row, whatever the starts are.
+  auto const pool = prefixes_share_no_row(args.shape) ? given : ThreadPool{};
   auto const size = static_cast<size_t>(args.shape.k) * size_t(whole_blocks(args.shape.m));
   for_each_range(pool, args.shape.num_prefixes, kPrefixesOfTask, [&](int64_t begin, int64_t end) {
     Buffer<float> columns(size);

@@ -19,7 +19,7 @@ using namespace dynemb::cuda;
 using namespace dynemb::testing;
 
 // What the kernel of the keys has counted and cleared.
-void check_tally(SortBuffers<uint32_t> const& buffers, RouteTable const& segments) {
+void check_tally(SortBuffers<uint32_t> const& buffers, RouteSegments const& segments) {
   auto const& tally = buffers.tally;
   for (uint32_t i = 0; i < tally.num_cleared; ++i) CHECK(tally.counts[i] == 0);
   for (int32_t s = 0; s < segments.count; ++s) {
@@ -35,7 +35,7 @@ void check_tally(SortBuffers<uint32_t> const& buffers, RouteTable const& segment
 }
 
 cudaError_t sort_on_host(SortBuffers<uint32_t> const& buffers, SortLayout const& /*layout*/,
-                         RouteTable const& segments, int* sorted) {
+                         RouteSegments const& segments, int* sorted) {
   check_tally(buffers, segments);
   *sorted = 1;
   auto const* const keys = buffers.keys[0];
