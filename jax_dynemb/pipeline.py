@@ -56,8 +56,8 @@ def prefetch(
             f"prefetch takes an iterator of batches, not {kind_of(iterator)}: call "
             "the generator function, or write iter(...)."
         )
-    if size < 1:
-        raise ValueError(f"prefetch needs a size of 1 batch or more, not {size}.")
+    if not isinstance(size, int) or size < 1:
+        raise ValueError(f"prefetch needs a size of 1 batch or more, not {size!r}.")
     return Prefetched(iterator, size, sharding)
 
 
@@ -156,7 +156,8 @@ def _check_integers(batch: Any) -> None:
     if jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         return
     for path, leaf in jax.tree_util.tree_leaves_with_path(batch):
-        if isinstance(leaf, np.ndarray) and leaf.dtype in (np.int64, np.uint64):
+        in_numpy = isinstance(leaf, (np.ndarray, np.generic))
+        if in_numpy and leaf.dtype in (np.int64, np.uint64):
             name = jax.tree_util.keystr(path)
             raise TypeError(
                 f"prefetch: batch{name} is {leaf.dtype}, which JAX would cut to 32 "

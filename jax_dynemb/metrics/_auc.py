@@ -10,7 +10,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb.metrics._given import flat
+from jax_dynemb.metrics._given import check_same_kind, flat
 from jax_dynemb.metrics._two_floats import summed
 
 
@@ -46,9 +46,9 @@ class AUC:
         Raises:
           ValueError: the window is no number above 0.
         """
-        if window is not None and window < 1:
+        if window is not None and (not isinstance(window, int) or window < 1):
             raise ValueError(
-                f"AUC keeps a window of 1 example or more, not {window}; write None "
+                f"AUC keeps a window of 1 example or more, not {window!r}; write None "
                 "to keep all of them."
             )
         none = jnp.zeros(window or 0, jnp.float32)
@@ -73,6 +73,7 @@ class AUC:
 
     def merge(self, other: Self) -> Self:
         """Returns the metric of the examples of both; those of ``other`` are later."""
+        check_same_kind(self, other)
         windows = [w for w in (self.window, other.window) if w is not None]
         window = max(windows, default=None)
         pairs = zip(self._arrays(), other._arrays(), strict=True)
@@ -100,7 +101,7 @@ class AUC:
     def compute(self) -> jax.Array:
         """Returns the area, float32[]; 0.5 where all labels are equal.
 
-        Equal scores count one half. A NaN among the scores makes it NaN.
+        Equal scores count one half. A NaN among the scores or labels makes it NaN.
         """
         return _area(*self._arrays())
 
@@ -111,6 +112,7 @@ class AUC:
 @jax.jit
 def _area(predictions: jax.Array, labels: jax.Array, w: jax.Array) -> jax.Array:
     p = jnp.where(w == 0, 0.0, predictions)
+    labels = jnp.where(w == 0, 0.0, labels)
     order = jnp.argsort(p)
     score = p[order]
     click, other = (w * labels)[order], (w * (1 - labels))[order]
@@ -120,7 +122,7 @@ def _area(predictions: jax.Array, labels: jax.Array, w: jax.Array) -> jax.Array:
     won = _total(click * (below + reached) / 2)
     pairs = _total(click) * _total(other)
     area = jnp.where(pairs > 0, won / pairs, 0.5)
-    return jnp.where(jnp.isnan(score).any(), jnp.nan, area)
+    return jnp.where(jnp.isnan(score).any() | jnp.isnan(pairs), jnp.nan, area)
 
 
 def _total(numbers: jax.Array) -> jax.Array:

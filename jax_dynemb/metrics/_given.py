@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jax_dynemb._kind_of import kind_of
+
 
 def flat(predictions: Any, labels: Any, weights: Any) -> tuple[jax.Array, ...]:
     """Flattens what a metric is given; weights are 1 where there are none.
@@ -27,3 +29,17 @@ def flat(predictions: Any, labels: Any, weights: Any) -> tuple[jax.Array, ...]:
             "number an example each: squeeze or broadcast them to one shape."
         )
     return predictions.ravel(), labels.ravel(), weights.ravel()
+
+
+def check_same_kind(metric: Any, other: Any) -> None:
+    """Refuses to merge two kinds of metrics, whose sums mean different things.
+
+    Raises:
+      TypeError: with both kinds.
+    """
+    if type(metric) is not type(other):
+        own = type(metric).__name__
+        raise TypeError(
+            f"{own}.merge takes another {own}, not {kind_of(other)}: keep one metric "
+            "of each kind, e.g. in a dict."
+        )

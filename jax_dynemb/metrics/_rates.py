@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb.metrics._given import flat
+from jax_dynemb.metrics._given import check_same_kind, flat
 from jax_dynemb.metrics._two_floats import Pair, added, summed
 
 LEAST_CHANCE = 1e-12  # under the logarithm
@@ -55,6 +55,7 @@ class _Rate:
 
     def merge(self, other: Self) -> Self:
         """Returns the metric of the examples of both."""
+        check_same_kind(self, other)
         return type(self)(*added((self.high, self.low), (other.high, other.low)))
 
     def reduce(self) -> Self:

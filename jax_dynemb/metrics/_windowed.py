@@ -10,6 +10,8 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
+from jax_dynemb.metrics._auc import AUC
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +43,17 @@ class Windowed:
           batches: how many of them the window has.
 
         Raises:
+          TypeError: it is ``AUC``.
           ValueError: there is no batch in the window.
         """
-        if batches < 1:
+        if metric is AUC:
+            raise TypeError(
+                "Windowed merges sums, and an AUC keeps examples: write "
+                "jde.metrics.AUC.empty(window) for the latest of them."
+            )
+        if not isinstance(batches, int) or batches < 1:
             raise ValueError(
-                f"Windowed needs a window of 1 batch or more, not {batches}."
+                f"Windowed needs a window of 1 batch or more, not {batches!r}."
             )
         one = metric.empty()
         ring = jax.tree.map(lambda x: jnp.broadcast_to(x, (batches, *x.shape)), one)

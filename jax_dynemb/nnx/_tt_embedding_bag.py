@@ -255,4 +255,10 @@ def _bags(indices: Any, offsets: Any) -> Jagged:
             f"offsets must be integers [bags + 1], not of shape {offsets.shape}; the "
             "last one is the number of ids"
         )
+    known = offsets.shape[0] and not isinstance(offsets, jax.core.Tracer)
+    if known and int(offsets[0]) != 0:
+        raise ValueError(
+            f"offsets begin with {int(offsets[0])}, but the first bag begins at id 0: "
+            "write offsets - offsets[0], and cut the ids to these bags."
+        )
     return Jagged(indices, offsets[1:] - offsets[:-1])

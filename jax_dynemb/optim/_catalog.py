@@ -21,6 +21,14 @@ def _choice(kind: str, name: str, given: object, allowed: tuple[str, ...]) -> No
         )
 
 
+def _flag(kind: str, name: str, given: object) -> tuple[str, float]:
+    if given not in (False, True):
+        raise ValueError(
+            f"jde.optim.{kind}: {name} must be True or False, not {given!r}"
+        )
+    return name, float(bool(given))
+
+
 def _clips(value: float, norm: float) -> tuple[tuple[str, float], ...]:
     return ("clip_row_value", value), ("clip_row_norm", norm)
 
@@ -80,7 +88,7 @@ def momentum(
       clip_row_value: see ``sgd``.
       clip_row_norm: see ``sgd``.
     """
-    numbers = (("momentum", momentum), ("nesterov", float(nesterov)))
+    numbers = (("momentum", momentum), _flag("momentum", "nesterov", nesterov))
     numbers += _clips(clip_row_value, clip_row_norm)
     return Functor("momentum", learning_rate, numbers, (("trace", 0.0),))
 
@@ -406,8 +414,12 @@ def rmsprop(
       clip_row_value: see ``sgd``.
       clip_row_norm: see ``sgd``.
     """
-    check_number("jde.optim.rmsprop", "initial_accumulator_value", initial_scale)
-    numbers = (("decay", decay), ("eps", eps), ("eps_in_sqrt", float(eps_in_sqrt)))
+    check_number("jde.optim.rmsprop", "initial_scale", initial_scale)
+    numbers = (
+        ("decay", decay),
+        ("eps", eps),
+        _flag("rmsprop", "eps_in_sqrt", eps_in_sqrt),
+    )
     numbers += _clips(clip_row_value, clip_row_norm)
     return Functor("rmsprop", learning_rate, numbers, (("nu", initial_scale),))
 

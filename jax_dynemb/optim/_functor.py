@@ -58,8 +58,6 @@ class Functor:
                 "of jit. Give it a number or a schedule; traced numbers go to "
                 f"apply_gradients(..., hyper={{table: {{'{field}': ...}}}})."
             )
-        if isinstance(number, bool):
-            return float(number)
         check_number(owner, field, number)
         return known_number(number)
 

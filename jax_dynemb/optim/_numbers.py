@@ -20,6 +20,7 @@ _AT_LEAST_ZERO = (
     "eps",
     "weight_decay",
     "initial_accumulator_value",
+    "initial_scale",
     "l1",
     "l2",
     "l2_shrinkage",

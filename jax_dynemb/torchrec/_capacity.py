@@ -28,10 +28,10 @@ class Capacity:
     """
 
     def __init__(self, multiple: int = 64, headroom: float = 1.25):
-        if multiple < 1 or not headroom >= 1.0:
+        if multiple < 1 or not 1.0 <= headroom < math.inf:
             raise ValueError(
-                f"Capacity needs multiple >= 1 and headroom >= 1.0, not {multiple} "
-                f"and {headroom}."
+                f"Capacity needs multiple >= 1 and a finite headroom >= 1.0, not "
+                f"{multiple} and {headroom}."
             )
         self.multiple = int(multiple)
         self.headroom = float(headroom)

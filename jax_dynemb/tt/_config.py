@@ -14,6 +14,8 @@ import optax
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.initializers import zeros
+from jax_dynemb.optim._base import NoUpdate
+from jax_dynemb.optim._functor import Functor
 from jax_dynemb.optim._fused import Fused
 from jax_dynemb.tt._initializers import CoreInitializer, tail_normal
 from jax_dynemb.tt._shapes import MOST_CORES, suggested_shapes
@@ -82,7 +84,8 @@ class TTConfig:
             )
         for field in ("dim", "num_embeddings"):
             self._set(field, self._whole(field, getattr(self, field)))
-        ranks = (self.ranks,) * 2 if isinstance(self.ranks, int) else self.ranks
+        one = isinstance(self.ranks, (int, np.integer))
+        ranks: Any = (self.ranks,) * 2 if one else self.ranks
         self._set("ranks", self._all_whole("ranks", ranks))
         self._set_shapes()
         self._choose("ids", ("index", "hash"))
@@ -91,8 +94,7 @@ class TTConfig:
         self._check_initializer()
         self._check_optimizer()
         self._set_features()
-        if not 0 <= self.hash_seed < 1 << 64:
-            self._fail(f"hash_seed must be 0 to 2**64 - 1, not {self.hash_seed}")
+        self._check_hash_seed()
         if self.residual is not None:
             self._set("residual", self._residual_table(self.residual))
 
@@ -203,12 +205,27 @@ class TTConfig:
                 f"optimizer {optimizer.kind} has a state for each row of a table, and "
                 "a core has none of these rows; use jde.optim.sgd, adagrad or adam"
             )
+        if isinstance(optimizer, (Functor, NoUpdate)):
+            self._fail(
+                f"optimizer jde.optim.{optimizer.kind}, with these options, updates "
+                "rows of a table, and a core has none. Use jde.optim.sgd, adagrad or "
+                "adam without clipping, any optax transformation, or None"
+            )
         known = (Fused, optax.GradientTransformation)
         if optimizer is not None and not isinstance(optimizer, known):
             self._fail(
                 "optimizer must be None, jde.optim.sgd, adagrad or adam, or an optax "
                 f"transformation, e.g. optax.adam(1e-3), not {optimizer!r}"
             )
+
+    def _check_hash_seed(self) -> None:
+        seed = self.hash_seed
+        whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
+        if not whole:
+            self._fail(f"hash_seed must be an int, not {seed!r}")
+        if not 0 <= seed < 1 << 64:
+            self._fail(f"hash_seed must be 0 to 2**64 - 1, not {seed}")
+        self._set("hash_seed", int(seed))
 
     def _set_features(self) -> None:
         names = self.feature_names

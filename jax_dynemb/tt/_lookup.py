@@ -194,6 +194,7 @@ def rows_by_residual(
     weights: jax.Array | None,
 ) -> jax.Array:
     """Makes and pools the rows of a lookup; differentiable in cores and weights."""
+    _check_cores(config, cores)
     values, inverse, count = residual.distinct
     rows = rows_of(cores, values, count.reshape(()), config.compute_dtype)
     layout = residual.layout
@@ -201,6 +202,23 @@ def rows_by_residual(
         layout, rows, inverse, residual.offsets, weights, residual.scale
     )
     return pooled.reshape(*layout.rows_shape, config.dim)
+
+
+def _check_cores(config: TTConfig, cores: Sequence[jax.Array]) -> None:
+    """Refuses the cores of another table: rows past their end would be noise.
+
+    Raises:
+      ValueError: with the shapes of both.
+    """
+    given = tuple(jnp.shape(core) for core in cores)
+    dtypes = sorted({str(core.dtype) for core in cores})
+    if given != config.core_shapes or dtypes != ["float32"]:
+        raise ValueError(
+            f"Table '{config.name}': the cores are {dtypes} of shapes {list(given)}, "
+            f"but its config has float32 of {list(config.core_shapes)}. Pass the cores "
+            "that jde.tt.init or this table's state holds; compute_dtype='bfloat16' "
+            "multiplies in bfloat16."
+        )
 
 
 def residual_of(

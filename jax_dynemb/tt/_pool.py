@@ -84,6 +84,8 @@ def _of_ids(
     """Returns what belongs to each id's bag; zeros for ids of no bag."""
     if offsets is None:
         return jnp.repeat(d_bags, layout.bag_size, axis=0)
+    if d_bags.shape[0] == 0:
+        return jnp.zeros((n, d_bags.shape[1]), d_bags.dtype)
     position = jnp.arange(n, dtype=jnp.int32)
     bag = jnp.searchsorted(offsets[1:], position, side="right")
     return jnp.take(d_bags, bag, axis=0, mode="fill", fill_value=0)

@@ -212,3 +212,27 @@ def test_mistakes_are_named():
         m.AUC.empty(0)
     with pytest.raises(ValueError, match="1 batch or more"):
         m.Windowed.of(m.NE, 0)
+
+
+def test_auc_ignores_the_label_of_weight_0_and_shows_any_other_nan():
+    p, y = jnp.array([0.3, 0.2, 0.1]), jnp.array([1, 0, jnp.nan])
+    padded = m.AUC.from_model_output(p, y, jnp.array([1.0, 1, 0]))
+    assert float(padded.compute()) == 1.0
+    assert np.isnan(m.AUC.from_model_output(p, y).compute())
+
+
+@pytest.mark.parametrize("metric", [m.AUC, *RATES])
+def test_two_kinds_are_not_merged(metric):
+    other = m.CTR if metric is not m.CTR else m.Calibration
+    with pytest.raises(TypeError, match=f"{metric.__name__}.merge takes another"):
+        metric.empty().merge(other.empty())
+
+
+def test_windows_are_checked():
+    with pytest.raises(TypeError, match=r"AUC\.empty\(window\)"):
+        m.Windowed.of(m.AUC, 2)
+    for window in (1.5, "a"):
+        with pytest.raises(ValueError, match="window of 1 batch"):
+            m.Windowed.of(m.NE, window)
+        with pytest.raises(ValueError, match="window of 1 example"):
+            m.AUC.empty(window)

@@ -232,3 +232,8 @@ def test_pytorch_pools_the_same_rows(monkeypatch, ids, mode):
     with torch.no_grad():
         theirs = module(torch.tensor(bags), None, torch.tensor(weights))
     np.testing.assert_allclose(got, theirs.numpy(), rtol=1e-6, atol=1e-6)
+
+
+def test_offsets_that_begin_later_are_refused():
+    with pytest.raises(ValueError, match="offsets begin with 1.*write offsets"):
+        make()(jde.ids(np.arange(6)), [1, 2, 6])

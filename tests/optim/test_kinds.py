@@ -265,3 +265,14 @@ def test_the_same_inputs_give_the_same_bits(platform):
         twins.apply(residuals, {"t": d_rows})
         results.append(twins.find({"t": ids[:300]})[0]["t"])
     np.testing.assert_array_equal(*results)
+
+
+def test_flags_and_scales_are_named_as_they_are_given():
+    for options in ({"initial_scale": -1.0}, {"eps_in_sqrt": "yes"}):
+        (name,) = options
+        with pytest.raises(ValueError, match=f"jde.optim.rmsprop: {name} must"):
+            jde.optim.rmsprop(0.1, **options)
+    with pytest.raises(ValueError, match="nesterov must be True or False, not 'yes'"):
+        jde.optim.momentum(0.1, nesterov="yes")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="learning_rate must be a number, not True"):
+        jde.optim.lion(True)

@@ -172,3 +172,14 @@ def test_mistakes_are_named():
         prefetch([], size=0)
     with pytest.raises(TypeError, match="call the generator function"):
         prefetch(lambda: iter([]))  # pyright: ignore[reportArgumentType]
+
+
+def test_a_scalar_of_64_bits_is_refused():
+    with pytest.raises(TypeError, match="int64, which JAX would cut"):
+        next(jde.pipeline.prefetch([np.int64(2**40)]))
+
+
+@pytest.mark.parametrize("size", [1.5, "2"])
+def test_a_size_that_is_no_whole_number(size):
+    with pytest.raises(ValueError, match="size of 1 batch or more"):
+        jde.pipeline.prefetch([], size=size)

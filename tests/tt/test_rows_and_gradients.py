@@ -268,3 +268,28 @@ def test_a_step_does_not_compile_again(platform):
         ids = np.random.default_rng(seed).integers(0, 987, (8, 3))
         state = step(state, jde.ids(ids))
     assert len(traces) == 1
+
+
+@pytest.mark.parametrize("pooling", ["sum", "mean"])
+def test_gradients_of_no_bags(pooling):
+    config = config_of("three", pooling=pooling)
+    cores = jde.tt.init(config, 3).cores
+    ids = jde.Jagged(jde.ids([1, 2, 3]), jnp.zeros(0, jnp.int32))
+
+    def loss(cores, weights):
+        return jde.tt.find(config, cores, ids, weights).sum()
+
+    d_cores, d_weights = jax.grad(loss, argnums=(0, 1))(cores, jnp.ones(3))
+    assert not np.any(d_weights) and not any(np.any(core) for core in d_cores)
+
+
+def test_cores_of_another_table_are_refused():
+    config = config_of("three")
+    cores = jde.tt.init(config, 3).cores
+    for wrong in (
+        cores[:2],
+        [core[:2] for core in cores],
+        [core.astype(jnp.bfloat16) for core in cores],
+    ):
+        with pytest.raises(ValueError, match="the cores are .* its config has float32"):
+            jde.tt.find(config, wrong, jde.ids([[1, 700]]))

@@ -58,6 +58,10 @@ def test_sizes():
         ({"name": "a/b"}, "without '/'"),
         ({"dim": 0}, "dim must be an int of 1 or more"),
         ({"num_embeddings": 1.5}, "num_embeddings must be an int"),
+        ({"hash_seed": "a"}, "hash_seed must be an int"),
+        ({"hash_seed": 1.5}, "hash_seed must be an int"),
+        ({"optimizer": jde.optim.none()}, "or None"),
+        ({"optimizer": jde.optim.sgd(0.1, clip_row_norm=1.0)}, "without clipping"),
         ({"ranks": ()}, "give 1 to 4 ranks"),
         ({"ranks": (1,) * 5}, "give 1 to 4 ranks"),
         ({"ranks": (4, 0)}, "ranks must be an int of 1 or more"),
@@ -121,3 +125,7 @@ def test_an_optax_transformation_moves_the_cores():
     # Adam's first step is the learning rate, whatever the gradient.
     change = np.abs(np.asarray(after.cores[2] - state.cores[2]))
     assert np.isclose(change[change > 0], 0.01, rtol=1e-3).all() and change.any()
+
+
+def test_a_rank_in_numpy():
+    assert jde.TTConfig("t", 8, 100, np.int64(4)) == jde.TTConfig("t", 8, 100, 4)
