@@ -22,6 +22,7 @@ from jax_dynemb._version import __version__ as __version__
 from jax_dynemb.config import ScoreStrategy as ScoreStrategy
 from jax_dynemb.config import TableConfig as TableConfig
 from jax_dynemb.engines import Routed as Routed
+from jax_dynemb.engines import StatsFuture as StatsFuture
 from jax_dynemb.engines.mesh import Plan as Plan
 from jax_dynemb.engines.mesh import ShardedResidual as ShardedResidual
 from jax_dynemb.engines.mesh import TablePlan as TablePlan

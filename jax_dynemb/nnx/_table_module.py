@@ -16,7 +16,9 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines import StatsFuture
 from jax_dynemb.jagged import Jagged
+from jax_dynemb.nnx._last_stats import last_known
 from jax_dynemb.nnx._pool import pool
 from jax_dynemb.nnx._tape import attach
 from jax_dynemb.nnx._variable import Table
@@ -29,7 +31,7 @@ from jax_dynemb.nnx.fast_path import (
     writable,
 )
 from jax_dynemb.ops import TableState
-from jax_dynemb.table import Tables, by_feature
+from jax_dynemb.table import Tables, by_feature, check_values
 
 Ids = jax.Array | Jagged
 
@@ -58,12 +60,21 @@ class TableModule(ObservedModule):
         self.tables = nnx.data({name: Table(state[name]) for name in state})
         self.deterministic = False
 
-    def stats(self) -> dict[str, float | int]:
+    def stats(self, wait: bool = True) -> dict[str, float | int]:
         """Reads the counters: ``"cat/rows"``, ``"cat/load_factor"``, ...
 
-        Waits for the device; call it once in a while, not in every step.
+        Args:
+          wait: True waits for the device; call it once in a while, not in every step.
+            False returns the newest numbers that have arrived, and starts to copy
+            the present ones: a step may call it. The first call returns no numbers.
         """
-        return self.coll.stats(self.get_state())
+        if wait:
+            check_values(self.get_state(), "stats")
+            return self._stats_future().result()
+        return last_known(self, self._stats_future)
+
+    def _stats_future(self) -> StatsFuture:
+        return self.coll.stats_async(self.get_state())
 
     def get_state(self) -> dict[str, TableState]:
         """Returns the state as the functional core takes it, by table name."""

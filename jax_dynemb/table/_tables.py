@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from jax_dynemb import _ffi
 from jax_dynemb._seed import seed_words
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines import Catalog, Engine, States, shard
+from jax_dynemb.engines import Catalog, Engine, States, StatsFuture, shard
 from jax_dynemb.engines.local import LocalEngine
 from jax_dynemb.engines.mesh import (
     MeshEngine,
@@ -356,7 +356,32 @@ class Tables(Operations):
         """
         _given.check_states(self.engine, state, "stats")
         _given.check_values(state, "stats")
-        return self.engine.stats(state)
+        return self.engine.stats_async(state).result()
+
+    def stats_async(self, state: States) -> StatsFuture:
+        """Starts to read counters; waits for nothing, so a step may call it.
+
+        The numbers are copied on the device first, behind the steps that run there.
+        The next step may donate the state at once.
+
+        Args:
+          state: the tables.
+
+        Returns:
+          A future: ``done()`` says whether the numbers have arrived, ``result()`` are
+          those of ``stats``.
+
+        Raises:
+          TypeError: inside jit, where there are no numbers yet.
+
+        Example:
+          >>> future = coll.stats_async(state)  # doctest: +SKIP
+          >>> state = step(state, batch)  # doctest: +SKIP
+          >>> future.result()["cat/rows"]  # doctest: +SKIP
+        """
+        _given.check_states(self.engine, state, "stats_async")
+        _given.check_values(state, "stats_async")
+        return self.engine.stats_async(state)
 
 
 def _engine_of(
