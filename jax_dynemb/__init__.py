@@ -7,6 +7,7 @@ from jax_dynemb import distributed as distributed
 from jax_dynemb import export as export
 from jax_dynemb import import_ as import_
 from jax_dynemb import initializers as initializers
+from jax_dynemb import lifecycle as lifecycle
 from jax_dynemb import metrics as metrics
 from jax_dynemb import nnx as nnx
 from jax_dynemb import optim as optim

@@ -95,6 +95,7 @@ PYTHON_FLOORS = {
     "tt": 5,
     "table": 6,
     "planner": 7,
+    "lifecycle": 7,
     "optim": 7,
     "nnx": 8,
     "files.live": 8,
