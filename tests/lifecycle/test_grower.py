@@ -30,11 +30,12 @@ def configs(capacity: int, **options: Any) -> list[jde.TableConfig]:
         "score_strategy": "no_eviction",
         **options,
     }
+    crowded: dict[str, Any] = common | {"grow_at": 0.3}
     # The first two share arrays, on one device.
     return [
         jde.TableConfig("a", dim=4, pooling="sum", **common),
         jde.TableConfig("b", dim=4, **common),
-        jde.TableConfig("c", dim=2, **common | {"grow_at": 0.3}),
+        jde.TableConfig("c", dim=2, **crowded),
     ]
 
 
