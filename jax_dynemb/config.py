@@ -7,12 +7,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, Self
 
 import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi, initializers
+from jax_dynemb._dynamicemb_options import table_fields
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim._base import StateSpec
 from jax_dynemb.optim._catalog import sgd
@@ -154,6 +155,24 @@ class TableConfig:
         self._set("param_dtype", self._dtype_name("param_dtype", _VALUE_TYPES))
         self._set("dtype", self._dtype_name("dtype", _VALUE_TYPES))
         self._set("key_dtype", self._dtype_name("key_dtype", _KEY_TYPES))
+
+    @classmethod
+    def from_dynamicemb(cls, options: Any, name: str, **fields: Any) -> Self:
+        """Translates the options of a table of NVIDIA DynamicEmb.
+
+        ``init_capacity`` becomes the capacity, ``max_capacity`` the bound, and
+        ``max_load_factor`` is ``grow_at``. They count the rows of one rank there, and
+        of all devices here: pass ``capacity=`` where the tables are sharded.
+
+        Args:
+          options: ``DynamicEmbTableOptions``, or a dict of its fields.
+          name: of the table.
+          fields: of ``TableConfig``, instead of what the options say, or beside it.
+
+        Raises:
+          ValueError: an option has no counterpart; the message says what does it here.
+        """
+        return cls(name, **(table_fields(options) | fields))
 
     @property
     def num_buckets(self) -> int:
