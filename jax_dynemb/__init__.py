@@ -7,6 +7,7 @@ from jax_dynemb import distributed as distributed
 from jax_dynemb import export as export
 from jax_dynemb import import_ as import_
 from jax_dynemb import initializers as initializers
+from jax_dynemb import lifecycle as lifecycle
 from jax_dynemb import metrics as metrics
 from jax_dynemb import nnx as nnx
 from jax_dynemb import optim as optim
@@ -22,6 +23,7 @@ from jax_dynemb._version import __version__ as __version__
 from jax_dynemb.config import ScoreStrategy as ScoreStrategy
 from jax_dynemb.config import TableConfig as TableConfig
 from jax_dynemb.engines import Routed as Routed
+from jax_dynemb.engines import StatsFuture as StatsFuture
 from jax_dynemb.engines.mesh import Plan as Plan
 from jax_dynemb.engines.mesh import ShardedResidual as ShardedResidual
 from jax_dynemb.engines.mesh import TablePlan as TablePlan

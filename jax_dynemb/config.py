@@ -7,12 +7,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, Self
 
 import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi, initializers
+from jax_dynemb._dynamicemb_options import table_fields
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim._base import StateSpec
 from jax_dynemb.optim._catalog import sgd
@@ -105,6 +106,10 @@ class TableConfig:
         where strangers choose ids: without it they can aim at one bucket. Checkpoints
         keep it; a program with another one inserts the rows again when it restores.
         With 0 the hash is public. See concepts/tables.md.
+      max_capacity: rows that the table may grow to by ``growth_due`` and
+        ``jde.lifecycle.Grower``. None: no bound for a table that never evicts; one
+        that evicts keeps its size.
+      grow_at: the share of slots in use from which on growth is due.
     """
 
     name: str
@@ -128,6 +133,8 @@ class TableConfig:
     hash_seed: int = dataclasses.field(default=0, repr=False)
     max_gradient: float | None = None
     trainable: bool = True
+    max_capacity: int | None = None
+    grow_at: float = 0.65
 
     def __post_init__(self) -> None:
         """Checks every field and brings it into its one form."""
@@ -142,11 +149,30 @@ class TableConfig:
         self._choose("nonfinite", _NONFINITE)
         self._check_hash_seed()
         self._check_updates()
+        self._check_growth()
         self._set("sharding", self._resolved_sharding())
         self._set("pooling_factors", self._resolved_factors())
         self._set("param_dtype", self._dtype_name("param_dtype", _VALUE_TYPES))
         self._set("dtype", self._dtype_name("dtype", _VALUE_TYPES))
         self._set("key_dtype", self._dtype_name("key_dtype", _KEY_TYPES))
+
+    @classmethod
+    def from_dynamicemb(cls, options: Any, name: str, **fields: Any) -> Self:
+        """Translates the options of a table of NVIDIA DynamicEmb.
+
+        ``init_capacity`` becomes the capacity, ``max_capacity`` the bound, and
+        ``max_load_factor`` is ``grow_at``. They count the rows of one rank there, and
+        of all devices here: pass ``capacity=`` where the tables are sharded.
+
+        Args:
+          options: ``DynamicEmbTableOptions``, or a dict of its fields.
+          name: of the table.
+          fields: of ``TableConfig``, instead of what the options say, or beside it.
+
+        Raises:
+          ValueError: an option has no counterpart; the message says what does it here.
+        """
+        return cls(name, **(table_fields(options) | fields))
 
     @property
     def num_buckets(self) -> int:
@@ -172,6 +198,19 @@ class TableConfig:
     def evicts(self) -> bool:
         """Whether a new key may replace an old row."""
         return self.on_full == "evict"
+
+    @property
+    def grows(self) -> bool:
+        """Whether ``growth_due`` may name the table: it refuses, or has a bound."""
+        return self.max_capacity is not None or not self.evicts
+
+    @property
+    def max_slots(self) -> float:
+        """Rows that the arrays may grow to; infinite without ``max_capacity``."""
+        if self.max_capacity is None:
+            return math.inf
+        slots = _ffi.constants()["bucket_capacity"]
+        return buckets_for(self.max_capacity) * slots
 
     @property
     def ids_per_example(self) -> float:
@@ -231,6 +270,27 @@ class TableConfig:
                 "None leaves gradients as they are"
             )
         self._choose("trainable", (True, False))
+
+    def _check_growth(self) -> None:
+        share = self.grow_at
+        if isinstance(share, bool) or not isinstance(share, (int, float)):
+            self._fail(f"grow_at must be a number, not {share!r}")
+        if not 0 < share <= 1:
+            self._fail(
+                f"grow_at must be above 0 and at most 1, not {share}; 0.65 keeps a "
+                "place for nearly every key, see concepts/lifecycle.md"
+            )
+        most = self.max_capacity
+        if most is None:
+            return
+        if isinstance(most, bool) or not isinstance(most, (int, np.integer)):
+            self._fail(f"max_capacity must be an int or None, not {most!r}")
+        self._set("max_capacity", int(most))
+        if self.max_slots < self.num_slots:
+            self._fail(
+                f"max_capacity {most} is less than the {self.num_slots} rows of "
+                f"capacity={self.capacity}; raise max_capacity, or lower capacity"
+            )
 
     def _resolved_initializer(self) -> Initializer:
         if self.initializer is None:

@@ -59,6 +59,7 @@ PYTHON_FLOORS = {
     "_ffi": 3,
     # Leaves: data and checks that every floor above may use.
     "_compiler_options": 3,
+    "_dynamicemb_options": 3,
     "_hash_ids": 3,
     "_kind_of": 3,
     "_ids": 3,
@@ -95,6 +96,7 @@ PYTHON_FLOORS = {
     "tt": 5,
     "table": 6,
     "planner": 7,
+    "lifecycle": 7,
     "optim": 7,
     "nnx": 8,
     "files.live": 8,

@@ -10,3 +10,4 @@ from jax_dynemb.engines._catalog import Catalog as Catalog
 from jax_dynemb.engines._engine import Engine as Engine
 from jax_dynemb.engines._engine import States as States
 from jax_dynemb.engines._routed import Routed as Routed
+from jax_dynemb.engines._stats_future import StatsFuture as StatsFuture

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from jax_dynemb.engines._catalog import Catalog
+from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.ops import TableState
 
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ class Engine(Protocol):
         """Multiplies the buckets of the tables that lie in some arrays."""
         ...
 
-    def stats(self, state: States) -> dict[str, int | float]:
-        """Reads counters as numbers, by "table/name"."""
+    def stats_async(self, state: States) -> StatsFuture:
+        """Starts to copy counters to the host: numbers by "table/name"."""
         ...
 
     def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:

@@ -16,7 +16,10 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines import StatsFuture
 from jax_dynemb.jagged import Jagged
+from jax_dynemb.nnx._growing import growth_now
+from jax_dynemb.nnx._last_stats import last_known
 from jax_dynemb.nnx._pool import pool
 from jax_dynemb.nnx._tape import attach
 from jax_dynemb.nnx._variable import Table
@@ -29,7 +32,7 @@ from jax_dynemb.nnx.fast_path import (
     writable,
 )
 from jax_dynemb.ops import TableState
-from jax_dynemb.table import Tables, by_feature
+from jax_dynemb.table import Tables, by_feature, check_values
 
 Ids = jax.Array | Jagged
 
@@ -58,12 +61,21 @@ class TableModule(ObservedModule):
         self.tables = nnx.data({name: Table(state[name]) for name in state})
         self.deterministic = False
 
-    def stats(self) -> dict[str, float | int]:
+    def stats(self, wait: bool = True) -> dict[str, float | int]:
         """Reads the counters: ``"cat/rows"``, ``"cat/load_factor"``, ...
 
-        Waits for the device; call it once in a while, not in every step.
+        Args:
+          wait: True waits for the device; call it once in a while, not in every step.
+            False returns the newest numbers that have arrived, and starts to copy
+            the present ones: a step may call it. The first call returns no numbers.
         """
-        return self.coll.stats(self.get_state())
+        if wait:
+            check_values(self.get_state(), "stats")
+            return self._stats_future().result()
+        return last_known(self, self._stats_future)
+
+    def _stats_future(self) -> StatsFuture:
+        return self.coll.stats_async(self.get_state())
 
     def get_state(self) -> dict[str, TableState]:
         """Returns the state as the functional core takes it, by table name."""
@@ -93,6 +105,31 @@ class TableModule(ObservedModule):
         """
         self.coll, state = self.coll.grow(self.get_state(), capacities)
         self.set_state(state)
+
+    def maybe_grow(self, *, every: int = 100) -> dict[str, int]:
+        """Grows the tables that are due, see ``jde.Tables.growth_due``.
+
+        Call it after each step, outside of jit. It reads the counters behind the
+        steps and waits for none. The next step of ``jde.nnx.jit`` is compiled again
+        for the larger tables; ``jde.lifecycle.Grower`` compiles it ahead.
+
+        Args:
+          every: calls between two reads of the counters.
+
+        Returns:
+          The new number of slots of each table that has grown; usually empty.
+
+        Raises:
+          RuntimeError: a table with ``on_full="error"`` has refused ids.
+        """
+        growth = growth_now(self, every)
+        if growth is None:
+            return {}
+        before, self.coll = self.coll.engine.catalog.dynamic, growth.coll
+        self.set_state(growth.apply(self.get_state()))
+        new = self.coll.engine.catalog.dynamic
+        sizes = {name: config.num_slots for name, config in new.items()}
+        return {n: slots for n, slots in sizes.items() if slots > before[n].num_slots}
 
     def set_view(self, deterministic: bool | None = None) -> None:
         """Class method used by ``nnx.view``.

@@ -8,6 +8,7 @@ import functools
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -22,6 +23,35 @@ def on_host(array: Any) -> np.ndarray:
     assert mesh is not None  # arrays of several processes lie on a mesh
     everywhere = NamedSharding(mesh, PartitionSpec())
     return np.asarray(_identity(everywhere)(array))
+
+
+def copy_for_host(arrays: Any) -> Any:
+    """Starts to copy small arrays to the host; waits for nothing.
+
+    Args:
+      arrays: a pytree of arrays. They may be donated to a later program.
+
+    Returns:
+      Arrays of the same values in buffers of their own, for ``on_host``.
+    """
+    if not jax.tree.leaves(arrays):
+        return arrays
+    return jax.tree.map(_started, _copies(arrays))
+
+
+def _started(array: jax.Array) -> jax.Array:
+    if not (array.is_fully_addressable or array.is_fully_replicated):
+        mesh = getattr(array.sharding, "mesh", None)
+        assert mesh is not None  # arrays of several processes lie on a mesh
+        array = _identity(NamedSharding(mesh, PartitionSpec()))(array)
+    array.copy_to_host_async()
+    return array
+
+
+@jax.jit
+def _copies(arrays: Any) -> Any:
+    # jit returns an argument itself where nothing is computed, hence the copy.
+    return jax.tree.map(jnp.copy, arrays)
 
 
 @functools.lru_cache(maxsize=8)

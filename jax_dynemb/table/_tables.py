@@ -4,19 +4,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
-import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from jax_dynemb import _ffi
 from jax_dynemb._seed import seed_words
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines import Catalog, Engine, States, shard
+from jax_dynemb.engines import Catalog, Engine, States, StatsFuture, shard
 from jax_dynemb.engines.local import LocalEngine
 from jax_dynemb.engines.mesh import (
     MeshEngine,
@@ -26,11 +23,11 @@ from jax_dynemb.engines.mesh import (
     make_plan,
 )
 from jax_dynemb.engines.mixed import MixedEngine, by_kind, with_residuals
-from jax_dynemb.engines.shard import Query, larger
+from jax_dynemb.engines.shard import Query
 from jax_dynemb.engines.tensor_train import TTEngine
-from jax_dynemb.ops import TableState
 from jax_dynemb.rows import Exported
-from jax_dynemb.table import _chunks, _given
+from jax_dynemb.table import _chunks, _given, _growth
+from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
 from jax_dynemb.tt import TTConfig
 
@@ -226,21 +223,47 @@ class Tables(Operations):
           ...     coll, state = coll.grow(state, {"cat": 4_000_000})
         """
         _given.check_values(state, "grow")
-        engine, configs = self.engine, dict(self.tables)
-        for name, capacity in capacities.items():
-            config = larger(engine.catalog.dynamic_table(name, "grow"), capacity)
-            for other in engine.growing_together(name):
-                configs[other] = _with_capacity(configs[other], config.capacity)
-        factors = {
-            name: configs[name].num_buckets // config.num_buckets
-            for name, config in engine.catalog.dynamic.items()
-        }
-        new = dict(state)
-        for arrays in {self.state_name(name): None for name in capacities}:
-            here = {n: f for n, f in factors.items() if self.state_name(n) == arrays}
-            if max(here.values()) > 1:
-                new[arrays] = _grown(engine, tuple(here.items()), state[arrays])
-        return self.with_tables(configs.values()), new
+        growth = _growth.planned(self, capacities)
+        return growth.coll, growth.apply(state)
+
+    def plan_growth(self, capacities: Mapping[str, int]) -> Growth:
+        """Chooses the sizes of ``grow``, which can then be compiled ahead of it.
+
+        Args:
+          capacities: by table, how many rows there shall be room for.
+
+        Raises:
+          ValueError: a table is that large already, or its name is unknown.
+        """
+        return _growth.planned(self, capacities)
+
+    def growth_due(
+        self,
+        stats: Mapping[str, int | float],
+        before: Mapping[str, int | float] | None = None,
+    ) -> dict[str, int]:
+        """Decides which tables shall grow: arithmetic on the host, no arrays.
+
+        A table is due if more than ``grow_at`` of its slots hold rows, or if a table
+        that never evicts has refused ids since ``before``. Its size doubles until the
+        rows are fewer again, within ``max_capacity``. A table that evicts is never due
+        without a ``max_capacity``.
+
+        Args:
+          stats: what ``stats`` or the future of ``stats_async`` returned.
+          before: the same of an earlier time; None: since the start.
+
+        Returns:
+          What ``grow`` takes: by table, how many rows there shall be room for.
+
+        Raises:
+          ValueError: the numbers are of other tables.
+
+        Example:
+          >>> if due := coll.growth_due(coll.stats(state)):  # doctest: +SKIP
+          ...     coll, state = coll.grow(state, due)
+        """
+        return _growth.due(self.engine, stats, before)
 
     def export(
         self,
@@ -356,7 +379,32 @@ class Tables(Operations):
         """
         _given.check_states(self.engine, state, "stats")
         _given.check_values(state, "stats")
-        return self.engine.stats(state)
+        return self.engine.stats_async(state).result()
+
+    def stats_async(self, state: States) -> StatsFuture:
+        """Starts to read counters; waits for nothing, so a step may call it.
+
+        The numbers are copied on the device first, behind the steps that run there.
+        The next step may donate the state at once.
+
+        Args:
+          state: the tables.
+
+        Returns:
+          A future: ``done()`` says whether the numbers have arrived, ``result()`` are
+          those of ``stats``.
+
+        Raises:
+          TypeError: inside jit, where there are no numbers yet.
+
+        Example:
+          >>> future = coll.stats_async(state)  # doctest: +SKIP
+          >>> state = step(state, batch)  # doctest: +SKIP
+          >>> future.result()["cat/rows"]  # doctest: +SKIP
+        """
+        _given.check_states(self.engine, state, "stats_async")
+        _given.check_values(state, "stats_async")
+        return self.engine.stats_async(state)
 
 
 def _engine_of(
@@ -380,14 +428,3 @@ def _engine_of(
 
 def _rows_of(config: TableConfig | TTConfig) -> int:
     return config.num_embeddings if isinstance(config, TTConfig) else config.num_slots
-
-
-def _with_capacity(config: TableConfig, capacity: int) -> TableConfig:
-    return dataclasses.replace(config, capacity=max(capacity, config.capacity))
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _grown(
-    engine: Engine, factors: tuple[tuple[str, int], ...], arrays: TableState
-) -> TableState:
-    return engine.grow(arrays, dict(factors))

@@ -10,10 +10,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
 from jax_dynemb import nnx as jde_nnx
+from jax_dynemb.engines import StatsFuture
 from jax_dynemb.torchrec._configs import Table, as_tables
 from jax_dynemb.torchrec._jagged_tensor import JaggedTensor
 from jax_dynemb.torchrec._keyed_jagged_tensor import KeyedJaggedTensor
@@ -40,15 +42,18 @@ class _Counting:
         if dropped is not None and train:
             self.dropped.set_value(self.dropped.get_value() + dropped)
 
-    def stats(self) -> dict[str, float | int]:
-        """Reads the counters; ``"<table>/dropped"`` are entries that had no room."""
-        stats = super().stats()  # pyright: ignore[reportAttributeAccessIssue]
-        totals: dict[str, int] = {}
-        counts = jax.device_get(self.dropped.get_value()).tolist()
-        for route, count in zip(self.routes, counts, strict=True):
+    def _stats_future(self) -> StatsFuture:
+        """Adds ``"<table>/dropped"``: entries that had no room."""
+        tables = super()._stats_future()  # pyright: ignore[reportAttributeAccessIssue]
+        dropped = StatsFuture(self.dropped.get_value(), self._totals)
+        return StatsFuture.joined([tables, dropped])
+
+    def _totals(self, counts: np.ndarray) -> dict[str, int | float]:
+        totals: dict[str, int | float] = {}
+        for route, count in zip(self.routes, counts.tolist(), strict=True):
             name = f"{route.table}/dropped"
             totals[name] = totals.get(name, 0) + count
-        return stats | totals
+        return totals
 
 
 class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):

@@ -37,3 +37,26 @@ def test_a_single_table_says_how_large_it_is():
     embed.grow({"embedding": 512})
     assert embed.capacity == embed.stats()["embedding/capacity"] == 512
     np.testing.assert_array_equal(embed(jde.ids([1, 2])), rows)
+
+
+def test_tables_grow_by_their_counters(kit):
+    options = {"score_strategy": "no_eviction", "grow_at": 0.05}
+    steady, growing = kit.model(**options), kit.model(**options)
+    grown, losses = {}, []
+    for model in (steady, growing):
+        optimizer = jde.nnx.Optimizer(model, optax.adam(0.1))
+        for n in range(8):
+            losses.append(float(kit.step(model, optimizer, kit.batch(n))))
+            if model is growing:
+                grown |= model.sparse.maybe_grow(every=2)
+    assert losses[:8] == losses[8:]
+    # 13 of 256 slots are the bound; "dog" has 7 ids.
+    stats = growing.sparse.stats()
+    assert grown == {"cat": stats["cat/capacity"]} and grown["cat"] > 256
+    assert stats["cat/rows"] <= 0.05 * stats["cat/capacity"]
+    before, after = (
+        export(m.sparse.coll, m.sparse.get_state(), "cat") for m in (steady, growing)
+    )
+    assert before.keys() == after.keys()
+    for key, row in before.items():
+        np.testing.assert_array_equal(row.values, after[key].values)

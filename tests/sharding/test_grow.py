@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec
 import jax_dynemb as jde
 from growth import TABLES, check_growth, grow
 from jax_dynemb.engines.shard import export_index
-from jax_dynemb.table._tables import _grown
+from jax_dynemb.table._growth import grown_arrays
 from meshes import collectives, mesh_of
 from support import Twins, compiled
 
@@ -60,7 +60,7 @@ def test_nothing_moves_between_devices():
             array.shape[0]
         }
 
-    program = _grown.lower(coll.engine, (("t", 2),), state["t"]).compile()
+    program = grown_arrays.lower(coll.engine, (("t", 2),), state["t"]).compile()
     entry, loops = collectives(program.as_text())
     assert not entry and not loops
     # No copy of a table beside the old and the new one.

@@ -38,7 +38,16 @@ def test_code_blocks_run(page):
 # Modules whose page shows everything that they define; packages that only collect names
 # are listed name by name.
 WHOLE_MODULES = {"initializers", "testing"}
-COLLECTIONS = {"checkpoint", "export", "import_", "metrics", "nnx", "optim", "torchrec"}
+COLLECTIONS = {
+    "checkpoint",
+    "export",
+    "import_",
+    "lifecycle",
+    "metrics",
+    "nnx",
+    "optim",
+    "torchrec",
+}
 
 
 def public_names(module: types.ModuleType) -> set[str]:

@@ -96,23 +96,29 @@ def clear(
 
 def fullest_buckets_of(
     placed: Iterable[TableSpec], state: Mapping[str, TableState]
-) -> dict[str, int]:
-    """Counts the rows of the fullest bucket by table; waits for the device.
+) -> jax.Array:
+    """Counts the rows of the fullest bucket of each table, see ``by_table``.
 
     Args:
       placed: the tables with their blocks.
       state: the tables.
+
+    Returns:
+      int32[tables], on the device.
     """
     ranges: dict[str, list[tuple[int, int]]] = {}
-    names = []
     for arrays, tables in by_arrays(placed).items():
         for table in tables:
             first = 0 if table.block is None else table.block.first_bucket
             ranges.setdefault(arrays, []).append((first, first + table.num_buckets))
-            names.append(table.name)
     static = tuple((arrays, tuple(some)) for arrays, some in ranges.items())
-    most = fullest_buckets(static, {arrays: state[arrays].index for arrays in ranges})
-    return dict(zip(names, np.asarray(most).tolist(), strict=True))
+    return fullest_buckets(static, {arrays: state[arrays].index for arrays in ranges})
+
+
+def by_table(placed: Iterable[TableSpec], numbers: np.ndarray) -> dict[str, int]:
+    """Names the numbers that ``fullest_buckets_of`` has counted."""
+    tables = [t.name for some in by_arrays(placed).values() for t in some]
+    return dict(zip(tables, numbers.tolist(), strict=True))
 
 
 def _without_block(table: TableSpec) -> TableSpec:

@@ -19,6 +19,7 @@ from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
+from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.local import _blocks, _steps
 from jax_dynemb.engines.shard import NewRows, Query, RowGradients
 from jax_dynemb.ops import (
@@ -131,12 +132,21 @@ class LocalEngine:
     def grow(self, arrays: TableState, factors: Mapping[str, int]) -> TableState:
         return _blocks.grown(self.local_specs(factors), factors, arrays)
 
-    def stats(self, state: States) -> dict[str, int | float]:
+    def stats_async(self, state: States) -> StatsFuture:
+        names = {spec.state_name for spec in self.placed}
+        counters = {name: state[name].counters for name in sorted(names)}
         fullest = _blocks.fullest_buckets_of(self.placed, state)
+        return StatsFuture((counters, fullest), self._stats)
+
+    def _stats(self, copied: Any) -> dict[str, int | float]:
+        counters, most = copied
+        fullest = _blocks.by_table(self.placed, most)
         result: dict[str, int | float] = {}
         for name, config in self.catalog.tables.items():
-            counters = shard.counter_values(self.counted(state, name))
-            result |= shard.stats(config, counters, fullest[name])
+            own = self.local_spec(name)
+            words = counters[own.state_name][own.own_counters]
+            numbers = shard.counter_totals(words)
+            result |= shard.stats(config, numbers, fullest[name])
         return result
 
     def _parts(self, state: States, table: str) -> shard.Parts:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
+from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import (
     _columns,
     _hosts,
@@ -123,13 +125,22 @@ class MeshEngine:
 
         return placement.mapped(body, (spec,), spec)(arrays)
 
-    def stats(self, state: States) -> dict[str, int | float]:
+    def stats_async(self, state: States) -> StatsFuture:
         placement = self.tables.here()
-        counted = _hosts.count_rows(placement, states_of(state, placement.stacks))
+        own = states_of(state, placement.stacks)
+        counters = {name: each.counters for name, each in own.items()}
+        rows = _hosts.count_rows(placement, own)
+        return StatsFuture((counters, rows), functools.partial(self._stats, placement))
+
+    def _stats(self, placement: Placement, copied: Any) -> dict[str, int | float]:
+        words, rows = copied
+        counted = _hosts.by_stack(placement, rows)
         fullest = _hosts.fullest_buckets(placement, counted)
         result: dict[str, int | float] = {}
         for name, config in self.catalog.tables.items():
-            counters = shard.counter_values(self.counted(state, name))
+            stack = self.placement.stack_of(name)
+            own = words[stack.name][_hosts.first_counter_rows(stack, name)]
+            counters = shard.counter_totals(own)
             result |= shard.stats(config, counters, fullest[name])
             result |= _hosts.exchange_stats(placement, config, counted, counters)
         return result

@@ -23,11 +23,16 @@ _EXCHANGE = ("exchange_capacity", "exchange_peak", "exchange_overflows")
 
 def table_counters(stack: Stack, table: str, state: TableState) -> TableState:
     """A state of which the counters are those of one table, as numpy."""
-    rows = slice(0, stack.local.max_shards)  # of the first copy
-    if stack.sharding == "row_wise":
-        rows = counter_rows(stack, table)
+    rows = first_counter_rows(stack, table)
     counters: Any = on_host(state.counters)[rows]
     return dataclasses.replace(state, counters=counters)
+
+
+def first_counter_rows(stack: Stack, table: str) -> slice:
+    """The rows of a state's counters that belong to the first copy of a table."""
+    if stack.sharding == "row_wise":
+        return counter_rows(stack, table)
+    return slice(0, stack.local.max_shards)
 
 
 def counter_rows(stack: Stack, table: str) -> slice:
@@ -41,7 +46,7 @@ def counter_rows(stack: Stack, table: str) -> slice:
 def fullest_buckets(
     placement: Placement, counted: Mapping[str, np.ndarray]
 ) -> dict[str, int]:
-    """Finds the rows of the fullest bucket by table in what ``count_rows`` returns."""
+    """Finds the rows of the fullest bucket by table in what ``by_stack`` returns."""
     return {
         table.name: int(counted[stack.name][stack.owners(table.name), 1].max())
         for stack in placement.stacks
@@ -60,7 +65,7 @@ def exchange_stats(
     Args:
       placement: of the collection.
       table: one of its tables.
-      counted: what ``count_rows`` returns.
+      counted: what ``by_stack`` returns.
       counters: of the table, by name.
     """
     stack = placement.stack_of(table.name)
@@ -72,9 +77,7 @@ def exchange_stats(
     return {f"{table.name}/{name}": value for name, value in result.items()}
 
 
-def count_rows(
-    placement: Placement, state: Mapping[str, TableState]
-) -> dict[str, np.ndarray]:
+def count_rows(placement: Placement, state: Mapping[str, TableState]) -> jax.Array:
     """Counts rows in the index, so that it is right after a restore too.
 
     Args:
@@ -82,12 +85,16 @@ def count_rows(
       state: the tables.
 
     Returns:
-      int32[shards, 2] by the name of the arrays: the rows of each shard, and those of
-      its fullest bucket.
+      int32[shards, arrays, 2] on the devices: the rows of each shard, and those of its
+      fullest bucket. Arrays are in order of their names.
     """
-    indexes = {name: each.index for name, each in state.items()}
-    counts = on_host(_counts(placement)(indexes))
-    return dict(zip(sorted(indexes), counts.transpose(1, 0, 2), strict=True))
+    return _counts(placement)({name: each.index for name, each in state.items()})
+
+
+def by_stack(placement: Placement, counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Names what ``count_rows`` has counted: int32[shards, 2] by name of the arrays."""
+    names = sorted(stack.name for stack in placement.stacks)
+    return dict(zip(names, counts.transpose(1, 0, 2), strict=True))
 
 
 @functools.lru_cache(maxsize=64)

@@ -169,6 +169,8 @@ def _shape(table: TableConfig) -> object:
         capacity=table.num_slots,
         pooling=None,
         pooling_factors=(),
+        max_capacity=None,
+        grow_at=1.0,
     )
 
 

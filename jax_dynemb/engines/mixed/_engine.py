@@ -15,6 +15,7 @@ import numpy as np
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import Engine
+from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import Placement
 from jax_dynemb.engines.shard import NewRows, Query, pair_lookups
 from jax_dynemb.engines.tensor_train import TTEngine
@@ -178,8 +179,9 @@ class MixedEngine:
     def grow(self, arrays: Any, factors: Mapping[str, int]) -> Any:
         return self._of(next(iter(factors))).grow(arrays, factors)
 
-    def stats(self, state: States) -> dict[str, int | float]:
-        return {k: v for e in self._engines() for k, v in e.stats(state).items()}
+    def stats_async(self, state: States) -> StatsFuture:
+        futures = [engine.stats_async(state) for engine in self._engines()]
+        return StatsFuture.joined(futures)
 
     def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:
         return self._of(table).export(state, table, query)

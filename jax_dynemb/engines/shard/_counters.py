@@ -61,7 +61,16 @@ def counter_values(state: TableState, own: slice = slice(None)) -> dict[str, int
       state: its arrays.
       own: the table's rows of their counters.
     """
-    words = np.ascontiguousarray(on_host(state.counters)[own])
+    return counter_totals(on_host(state.counters)[own])
+
+
+def counter_totals(counters: np.ndarray) -> dict[str, int]:
+    """Sums the rows of a table's counters, see ``counter_values``.
+
+    Args:
+      counters: uint32[rows, counters, 2] on the host, those of one table.
+    """
+    words = np.ascontiguousarray(counters)
     rows = words.view(np.uint64).reshape(words.shape[0], -1)
     names = _ffi.constants()["counters"]
     totals = {

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, Self
@@ -15,6 +16,7 @@ import numpy as np
 
 from jax_dynemb import tt
 from jax_dynemb.engines._catalog import Catalog
+from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import Placement
 from jax_dynemb.engines.shard import NewRows, Query
 from jax_dynemb.engines.tensor_train import _training
@@ -95,14 +97,24 @@ class TTEngine:
         del arrays
         _refuse("a capacity to grow", next(iter(factors)))
 
-    def stats(self, state: States) -> dict[str, int | float]:
+    def stats_async(self, state: States) -> StatsFuture:
+        counters = {name: state[name].counters for name in self.catalog.tables}
+        arrays = {name: (state[name].cores, state[name].optimizer) for name in counters}
+        nbytes = {
+            name: sum(array.nbytes for array in jax.tree.leaves(some))
+            for name, some in arrays.items()
+        }
+        return StatsFuture(counters, functools.partial(self._stats, nbytes))
+
+    def _stats(
+        self, nbytes: Mapping[str, int], counters: Mapping[str, np.ndarray]
+    ) -> dict[str, int | float]:
         result: dict[str, int | float] = {}
         for name, config in self.catalog.tables.items():
-            arrays = jax.tree.leaves((state[name].cores, state[name].optimizer))
             result[f"{name}/num_embeddings"] = config.num_embeddings
             result[f"{name}/parameters"] = config.num_parameters
-            result[f"{name}/bytes"] = sum(a.nbytes for a in arrays)
-            counts = np.asarray(state[name].counters).tolist()
+            result[f"{name}/bytes"] = nbytes[name]
+            counts = counters[name].tolist()
             for counter, count in zip(tt.COUNTERS, counts, strict=True):
                 result[f"{name}/{counter}"] = count
         return result

@@ -1,0 +1,154 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Translates the options of NVIDIA DynamicEmb's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jax_dynemb import initializers
+
+# Options that change nothing here, with the values that are accepted, or all.
+_WITHOUT_MEANING = {
+    "evict_strategy": None,  # DynamicEmb overwrites it by the score strategy
+    "safe_check_mode": None,  # and reads this one nowhere
+    "device_id": (None,),
+    "bucket_capacity": (128,),
+    "training": (True,),
+    "caching": (False,),
+    "external_storage": (None,),
+    "local_hbm_for_values": None,
+    "global_hbm_for_values": None,
+    "dist_type": ("roundrobin",),
+    "admit_strategy": (None,),
+    "admission_counter": (None,),
+}
+_INSTEAD = {
+    "device_id": "place tables with jax.default_device or a mesh of jde.Tables.",
+    "bucket_capacity": "buckets have 128 slots, which files and kernels rely on.",
+    "training": "export the trained tables with jde.export for serving.",
+    "caching": "tables lie in the memory of the devices; shard them over a mesh.",
+    "external_storage": "tables lie in the memory of the devices; use checkpoints.",
+    "dist_type": "the hash of an id chooses its device; jde.import_ reads all dumps.",
+    "admit_strategy": "every id is admitted; filter ids before the lookup.",
+    "admission_counter": "every id is admitted; filter ids before the lookup.",
+}
+_MAPPED = {
+    "dim",
+    "embedding_dtype",
+    "index_type",
+    "max_capacity",
+    "init_capacity",
+    "max_load_factor",
+    "score_strategy",
+    "initializer_args",
+    "eval_initializer_args",
+}
+
+
+def table_fields(options: Any) -> dict[str, Any]:
+    """Translates options to arguments of ``TableConfig``.
+
+    Args:
+      options: an object with the fields of ``DynamicEmbTableOptions``, or a dict.
+
+    Raises:
+      ValueError: a field has no counterpart, or its value has none.
+    """
+    given = dict(options) if isinstance(options, Mapping) else dict(vars(options))
+    known = _MAPPED | _WITHOUT_MEANING.keys()
+    if unknown := sorted(given.keys() - known):
+        raise ValueError(
+            f"{unknown} are no DynamicEmbTableOptions; known: {sorted(known)}"
+        )
+    for name, accepted in _WITHOUT_MEANING.items():
+        if name in given and accepted is not None and given[name] not in accepted:
+            raise ValueError(
+                f"DynamicEmbTableOptions {name}={given[name]!r} is refused: "
+                f"{_INSTEAD[name]} Leave it at {accepted[0]!r}."
+            )
+    present = {k: v for k, v in given.items() if k in _MAPPED and v is not None}
+    fields = _sizes(present) | _strategy(present.get("score_strategy"))
+    if "dim" in present:
+        fields["dim"] = present["dim"]
+    if "embedding_dtype" in present:
+        fields["param_dtype"] = _dtype(present["embedding_dtype"])
+    if "index_type" in present:
+        _check_index_type(_dtype(present["index_type"]))
+    for name in ("initializer", "eval_initializer"):
+        if f"{name}_args" in present:
+            fields[name] = _initializer(present[f"{name}_args"])
+    return fields
+
+
+def _sizes(given: Mapping[str, Any]) -> dict[str, Any]:
+    most, first = given.get("max_capacity"), given.get("init_capacity")
+    fields: dict[str, Any] = {}
+    if first is not None or most is not None:
+        fields["capacity"] = most if first is None else first
+    never_evicts = _name(given.get("score_strategy")) == "no_eviction"
+    if most is not None and not never_evicts:  # there it is no bound
+        fields["max_capacity"] = most
+    share = given.get("max_load_factor")
+    if share is not None and share <= 0:  # no growth
+        fields["max_capacity"] = fields.get("capacity")
+    elif share is not None:
+        fields["grow_at"] = share
+    return fields
+
+
+def _strategy(given: Any) -> dict[str, Any]:
+    if given is None:
+        return {"score_strategy": "timestamp"}  # DynamicEmb's default
+    if isinstance(given, tuple | list):
+        if sorted(map(str, map(_name, given))) == ["lfu", "timestamp"]:
+            return {"score_strategy": "lfu"}  # its scores hold the last use as well
+        raise ValueError(
+            f"score_strategy={given!r} is refused: only TIMESTAMP and LFU combine; "
+            "choose one of jde.ScoreStrategy."
+        )
+    return {"score_strategy": _name(given)}
+
+
+def _name(given: Any) -> str | None:
+    return None if given is None else str(getattr(given, "name", given)).lower()
+
+
+def _dtype(given: Any) -> str:
+    return str(getattr(given, "name", given)).removeprefix("torch.")
+
+
+def _check_index_type(name: str) -> None:
+    if name not in ("int64", "uint64"):
+        raise ValueError(
+            f"index_type={name} is refused: DynamicEmb has int64 and uint64, which "
+            "jde.ids both takes; write TableConfig(key_dtype='int32') for 32-bit ids."
+        )
+
+
+def _initializer(args: Any) -> Any:
+    given = dict(args) if isinstance(args, Mapping) else dict(vars(args))
+    mode = _name(given.get("mode")) or "uniform"
+    low, high = given.get("lower"), given.get("upper")
+    mean, std = given.get("mean", 0.0), given.get("std_dev", 1.0)
+    makers: dict[str, Callable[[], Any]] = {
+        "uniform": lambda: initializers.uniform(*_bounds(low, high)),
+        "normal": lambda: initializers.normal(std, mean),
+        "truncated_normal": lambda: initializers.truncated_normal(
+            std, mean, *(_bounds(low, high) or (0.0, 1.0))
+        ),
+        "constant": lambda: initializers.constant(given.get("value", 0.0)),
+        "debug": initializers.debug,
+    }
+    if mode not in makers:
+        raise ValueError(
+            f"initializer mode {mode!r} is unknown; use one of {list(makers)}"
+        )
+    return makers[mode]()
+
+
+def _bounds(low: Any, high: Any) -> tuple[float, ...]:
+    if low is None and high is None:
+        return ()
+    return (0.0 if low is None else low, 1.0 if high is None else high)

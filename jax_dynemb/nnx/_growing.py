@@ -1,0 +1,43 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Remembers when each module was checked for growth, and what did not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from typing import Any
+
+from jax_dynemb.lifecycle import Growth, GrowthWatch, fits_in_memory
+from jax_dynemb.table import abstract
+
+
+@dataclasses.dataclass
+class _Watched:
+    watch: GrowthWatch
+    too_large: dict[str, int] | None = None
+
+
+# Beside the modules: their attributes decide which compiled program fits them.
+_watched: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
+
+
+def growth_now(module: Any, every: int) -> Growth | None:
+    """Counts a step, and returns the larger sizes if tables are due and there is room.
+
+    Args:
+      module: the collection.
+      every: steps between two checks.
+    """
+    own = _watched.get(module)
+    if own is None or own.watch.every != every:
+        own = _watched[module] = _Watched(GrowthWatch(every))
+    due = own.watch.due(module.coll, module.get_state)
+    if not due or due == own.too_large:
+        return None
+    growth, state = module.coll.plan_growth(due), module.get_state()
+    if not fits_in_memory(growth, state, growth.compile(abstract(state))):
+        own.too_large = due
+        return None
+    own.watch.restart()
+    return growth

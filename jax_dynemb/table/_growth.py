@@ -1,0 +1,194 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Decides when tables grow, and grows them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from jax_dynemb.config import MAX_SLOTS, TableConfig
+from jax_dynemb.engines import Engine, States
+from jax_dynemb.engines.shard import larger
+from jax_dynemb.ops import TableState
+
+if TYPE_CHECKING:
+    from jax_dynemb.table._tables import Tables
+
+Stats = Mapping[str, int | float]
+Factors = tuple[tuple[str, int], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """A larger size of some tables, before it is applied; see ``Tables.plan_growth``.
+
+    Attributes:
+      before: the tables as they are.
+      coll: the tables as they will be.
+      factors: by the name of the arrays, how many times as many buckets each of their
+        tables gets.
+    """
+
+    before: Tables
+    coll: Tables
+    factors: Mapping[str, Factors]
+
+    def apply(self, state: States) -> States:
+        """Copies the tables into larger arrays; donates nothing.
+
+        Args:
+          state: of ``before``.
+
+        Returns:
+          The state of ``coll``.
+        """
+        new = dict(state)
+        for arrays, factors in self.factors.items():
+            new[arrays] = grown_arrays(self.before.engine, factors, state[arrays])
+        return new
+
+    def compile(self, state: Any) -> dict[str, Any]:
+        """Compiles ``apply``, which then takes no longer than its copies.
+
+        Args:
+          state: of ``before``; arrays, or ``jax.ShapeDtypeStruct`` with the shardings
+            of arrays that are committed to devices.
+
+        Returns:
+          ``jax.stages.Compiled`` by the name of the arrays. Keep them until ``apply``.
+        """
+        engine = self.before.engine
+        return {
+            arrays: grown_arrays.lower(engine, factors, state[arrays]).compile()
+            for arrays, factors in self.factors.items()
+        }
+
+    def needed_bytes(self, programs: Mapping[str, Any]) -> int:
+        """Computes what a device needs for new arrays, beside the old ones.
+
+        Args:
+          programs: what ``compile`` returned.
+        """
+        sizes = [program.memory_analysis() for program in programs.values()]
+        new = sum(each.output_size_in_bytes for each in sizes)
+        return new + max((each.temp_size_in_bytes for each in sizes), default=0)
+
+
+def planned(coll: Tables, capacities: Mapping[str, int]) -> Growth:
+    """Chooses the new sizes, see ``Tables.grow``."""
+    engine, configs = coll.engine, dict(coll.tables)
+    for name, capacity in capacities.items():
+        config = larger(engine.catalog.dynamic_table(name, "grow"), capacity)
+        for other in engine.growing_together(name):
+            configs[other] = _with_capacity(configs[other], config.capacity)
+    factors = {
+        name: configs[name].num_buckets // config.num_buckets
+        for name, config in engine.catalog.dynamic.items()
+    }
+    by_arrays: dict[str, Factors] = {}
+    for arrays in {coll.state_name(name): None for name in capacities}:
+        here = {n: f for n, f in factors.items() if coll.state_name(n) == arrays}
+        if max(here.values()) > 1:
+            by_arrays[arrays] = tuple(here.items())
+    return Growth(coll, coll.with_tables(configs.values()), by_arrays)
+
+
+def due(engine: Engine, stats: Stats, before: Stats | None) -> dict[str, int]:
+    """Finds the tables that shall grow, see ``Tables.growth_due``."""
+    result = {}
+    for name, config in engine.catalog.dynamic.items():
+        try:
+            rows, refused = stats[f"{name}/rows"], stats[f"{name}/refused"]
+        except KeyError as error:
+            raise ValueError(
+                f"growth_due takes what stats() of these tables returns, but there is "
+                f"no {error}: write coll.growth_due(coll.stats_async(state).result())"
+            ) from None
+        more = refused > (before or {}).get(f"{name}/refused", 0)
+        crowded = rows > config.grow_at * config.num_slots
+        if not config.grows or not (crowded or (more and not config.evicts)):
+            continue
+        together = [engine.catalog.dynamic[n] for n in engine.growing_together(name)]
+        most = min(_most_slots(engine), *(t.max_slots for t in together))
+        size = _next_size(config, rows, most)
+        if size > config.num_slots:
+            result[name] = size
+    return result
+
+
+def _most_slots(engine: Engine) -> int:
+    """Returns the slots of the largest table, which int32 numbers on each device."""
+    return MAX_SLOTS if getattr(engine, "placement", None) is None else 1 << 38
+
+
+def _next_size(config: TableConfig, rows: float, most: float) -> int:
+    """Doubles until there is room, within ``most``; at least once where it can."""
+    while True:
+        bigger = larger(
+            dataclasses.replace(config, max_capacity=None), 2 * config.num_slots
+        )
+        if bigger.num_slots > most:
+            return config.num_slots
+        config = bigger
+        if rows <= config.grow_at * config.num_slots:
+            return config.num_slots
+
+
+def _with_capacity(config: TableConfig, capacity: int) -> TableConfig:
+    return dataclasses.replace(config, capacity=max(capacity, config.capacity))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def grown_arrays(engine: Engine, factors: Factors, arrays: TableState) -> TableState:
+    """Multiplies the buckets of the tables that lie in some arrays."""
+    return engine.grow(arrays, dict(factors))
+
+
+def abstract(tree: Any) -> Any:
+    """Replaces arrays by their types, with what ``jit`` distinguishes programs by.
+
+    Args:
+      tree: any pytree; arrays that a call has deleted are fine.
+    """
+    return jax.tree.map(_abstract, tree)
+
+
+def _abstract(leaf: Any) -> Any:
+    if not isinstance(leaf, jax.Array):
+        return leaf
+    sharding = leaf.sharding if leaf.committed else None
+    return jax.ShapeDtypeStruct(
+        leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type
+    )
+
+
+def abstract_after(growth: Growth, state: Any, programs: Mapping[str, Any]) -> Any:
+    """Returns the types of the arrays that ``Growth.apply`` returns.
+
+    Args:
+      growth: the larger sizes.
+      state: what ``abstract`` made of the state before.
+      programs: what ``Growth.compile`` returned.
+    """
+    new = dict(state)
+    for arrays, program in programs.items():
+        shapes = jax.eval_shape(
+            functools.partial(
+                grown_arrays, growth.before.engine, growth.factors[arrays]
+            ),
+            state[arrays],
+        )
+        new[arrays] = jax.tree.map(
+            _of_type, shapes, program.output_shardings, state[arrays]
+        )
+    return new
+
+
+def _of_type(shape: Any, sharding: Any, before: Any) -> jax.ShapeDtypeStruct:
+    sharding = sharding if before.sharding is not None else None
+    return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
