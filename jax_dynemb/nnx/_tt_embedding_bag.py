@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from jax_dynemb import tt
@@ -255,7 +256,7 @@ def _bags(indices: Any, offsets: Any) -> Jagged:
             f"offsets must be integers [bags + 1], not of shape {offsets.shape}; the "
             "last one is the number of ids"
         )
-    known = offsets.shape[0] and not isinstance(offsets, jax.core.Tracer)
+    known = offsets.shape[0] and not isinstance(offsets, Tracer)
     if known and int(offsets[0]) != 0:
         raise ValueError(
             f"offsets begin with {int(offsets[0])}, but the first bag begins at id 0: "
