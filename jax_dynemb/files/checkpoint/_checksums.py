@@ -48,7 +48,7 @@ def write_checksums(directory: Path) -> None:
 
 
 def leave_entries(directory: Path, entries: Mapping[str, Any]) -> None:
-    """What this process knows already about files that it wrote."""
+    """Writes the entries that this process knows already, of files that it wrote."""
     path = directory / _LEFT.format(jax.process_index())
     with disk_errors(path):
         path.write_text(json.dumps(entries), encoding="utf-8")
@@ -98,7 +98,7 @@ def checker(directory: Path) -> Callable[[str, np.ndarray], None]:
 
 
 def bytes_of(directory: Path) -> int:
-    """Of all files that have checksums."""
+    """Returns the size in bytes of all files that have checksums."""
     with of_checkpoint():
         return sum(entry.size for entry in _entries(directory).values())
 

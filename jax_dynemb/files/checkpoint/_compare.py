@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkpoint and a model have in common, and what one sentence has to say."""
+"""Compares a checkpoint with a model, and reports each difference in one sentence."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Plan:
     """How each leaf is restored.
 
     Attributes:
-      directly: leaves that orbax reads as they are.
-      given_away: those of them that belong to tables.
-      again: tables whose rows are inserted again.
-      anew: for each of these, what does not come from the checkpoint: "optimizer",
+      `directly`: leaves that orbax reads as they are.
+      `given_away`: those of them that belong to tables.
+      `again`: tables whose rows are inserted again.
+      `anew`: for each of these, what does not come from the checkpoint: "optimizer",
         "scores".
-      notes: for the user.
+      `notes`: for the user.
     """
 
     directly: list[Path] = dataclasses.field(default_factory=list)
@@ -172,7 +172,7 @@ def _only_if_not_strict(sentence: str, what: str, strict: bool, result: Plan) ->
 
 
 def _unit(schema: Schema) -> str:
-    """What a score counts: without eviction it is that of steps."""
+    """Returns what a score counts; without eviction a score counts steps."""
     return "step" if schema.score_strategy == "no_eviction" else schema.score_strategy
 
 

@@ -27,7 +27,7 @@ _STEP = re.compile("0|[1-9][0-9]{0,18}")
 
 
 def resolved(directory: Directory) -> Path:
-    """The absolute path of a directory.
+    """Returns the absolute path of a directory.
 
     Raises:
       ValueError: it is an address of something else.
@@ -53,7 +53,7 @@ def steps(directory: Directory) -> list[int]:
 
 
 def latest(directory: Directory) -> int | None:
-    """The step of the newest complete checkpoint, or None."""
+    """Returns the step of the newest complete checkpoint, or None."""
     return max(steps(directory), default=None)
 
 

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of orbax. Imported when it is needed: it is optional, and slow."""
+"""Saves and restores through orbax.
+
+The module is imported when it is needed: orbax is optional, and slow to import.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ class Arrays(ocp.type_handlers.ArrayHandler):
 
 
 class _OneFile:
-    """What several handlers say about arrays, which orbax expects in one file."""
+    """Collects what several handlers write about arrays; orbax expects it in one file."""
 
     def __init__(self, store: Any, calls: int):
         self._store, self._calls = store, calls
@@ -136,7 +139,7 @@ def _without_remark() -> Iterator[None]:
 @ocp.args.register_with_handler(Handler, for_save=True)
 @dataclasses.dataclass
 class Save(ocp.args.PyTreeSave):
-    """What ``Handler`` saves: a tree, and the fields of the JSON beside it.
+    """Holds what ``Handler`` saves: a tree, and the fields of the JSON beside it.
 
     Attributes:
       fields: of the JSON.
@@ -153,7 +156,7 @@ class Save(ocp.args.PyTreeSave):
 @ocp.args.register_with_handler(Handler, for_restore=True)
 @dataclasses.dataclass
 class Restore(ocp.args.PyTreeRestore):
-    """What ``Handler`` restores."""
+    """Holds what ``Handler`` restores."""
 
 
 def manager(directory: Path, keep: int | None, alone: bool) -> ocp.CheckpointManager:

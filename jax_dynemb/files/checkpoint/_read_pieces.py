@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""From files to devices, piece by piece; the host holds a few pieces at a time."""
+"""Reads files onto devices, piece by piece; the host holds a few pieces at a time."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from jax_dynemb.table import Tables
 
 
 class Restored(NamedTuple):
-    """What ``restore`` returns.
+    """Holds the result of ``restore``.
 
     Attributes:
       step: of the checkpoint.
@@ -59,20 +59,20 @@ def restore(
 
     Arrays come back with the sharding that the tree's arrays have, whatever mesh they
     were saved from. A table whose capacity (or storage dtype) differs is filled again
-    row by row, in chunks; in a smaller one the rows with the highest scores of each
-    bucket stay. Where several processes share a mesh, all of them call it.
+    row by row, in chunks. A smaller one keeps the rows with the highest scores of each
+    bucket. Where several processes share a mesh, all of them call it.
 
     Args:
       directory: given to ``save``.
       tree: of the same structure; arrays or ``jax.ShapeDtypeStruct``. Those without
         sharding go where the tables' collection says, other arrays to all of its
-        mesh. Arrays of tables are given away: their memory is freed before the new ones
+        mesh. Arrays of tables are donated: their memory is freed before the new ones
         are read. (Damage in a large array is found while it is read: the tree then
         has to be restored from another step.)
       step: which checkpoint; the latest if None.
       tables: as for ``save``.
       strict: False restores what fits where tables differ: a table that one side
-        lacks is passed over, and another optimizer or score strategy starts anew.
+        lacks is passed over, and another optimizer or score strategy starts fresh.
       verify: compare the files with their checksums.
 
     Raises:
@@ -225,7 +225,7 @@ def _read_again(
     """Fills one table row by row; its leaves are replaced in ``leaves``."""
     arrays = place.arrays
     own = {p: leaf for p, leaf in leaves.items() if p[: len(arrays)] == arrays}
-    # What an optax optimizer stores once has been read; the rest is given away.
+    # What an optax optimizer stores once has been read; the rest is donated.
     kept = {path: own[path] for path in own.keys() & set(plan.directly)}
     own |= {path: _copy(leaf) for path, leaf in kept.items()}
     given: TableState = _stored.state_of(place, list(own.values()))

@@ -128,7 +128,7 @@ def _write_errors(path: FilePath) -> Iterator[None]:
 
 
 def _finish() -> None:
-    """Ends what was begun when the program ends; errors can only be told."""
+    """Completes pending saves when the program ends; errors can only be printed."""
     for path, (_, manager) in _managers.items():
         try:
             manager.wait_until_finished()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a checkpoint row by row, without the model that they belong to."""
+"""Reads the tables of a checkpoint row by row, without the model they belong to."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _CARRIED = ("seed", "step", "inserted", "refused", "lost_updates", "lookups")
 
 
 def open_tables(folder: Directory) -> dict[str, StoredTable]:
-    """The tables of one checkpoint, the directory of a step, by path."""
+    """Opens the tables of one checkpoint, the directory of a step, by path."""
     fields = read_fields(Path(folder))
     return {path: open_table(Path(folder), fields, path) for path in fields["tables"]}
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model, an optimizer or any pytree as named leaves, and back; where its tables are.
 
-A leaf's name is its path. orbax then writes plain nested dicts, whatever Flax or the
-user's containers are, and a name in a file means something to a reader without them.
+A leaf's name is its path. So orbax writes plain nested dicts, whatever the containers
+of Flax or of the user are. A reader without them understands the names in a file.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Place:
 
     @property
     def config(self) -> TableConfig:
-        """Of the table."""
+        """Returns the config of the table."""
         return self.coll.tables[self.name]
 
     @property
     def schema(self) -> Schema:
-        """What a checkpoint says about the table, and about its part of the arrays."""
+        """Returns what a checkpoint says about the table and its part of the arrays."""
         schema = Schema.of(self.config)
         extent = self.coll.engine.extent(self.name)
         return dataclasses.replace(schema, hash_seed=self.config.hash_seed, **extent)
@@ -83,7 +83,7 @@ def nested(leaves: Mapping[Path, Any]) -> dict[str, Any]:
 
 
 def check_shared(leaves: Mapping[Path, Any]) -> None:
-    """Of several processes, all must have part in every array.
+    """Checks that each of several processes has a part in every array.
 
     Raises:
       ValueError: an array is one process's own.
@@ -101,7 +101,7 @@ def check_shared(leaves: Mapping[Path, Any]) -> None:
 
 
 def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
-    """The tables of a tree by path.
+    """Finds the tables of a tree, by path.
 
     Args:
       tree: what is saved.

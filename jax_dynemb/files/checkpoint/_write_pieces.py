@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""From devices to files, piece by piece.
+"""Writes arrays from devices to files, piece by piece.
 
 A piece is cut off on its device, copied into pinned memory, and written and summed up
-by a thread. So the device is read as fast as its bus allows, each byte is touched once
-on the host, and no more of the array is there than the caller allows.
+by a thread. So the device is read as fast as its bus allows. The host touches each byte
+once, and holds no more of the array than the caller allows.
 """
 
 from __future__ import annotations
