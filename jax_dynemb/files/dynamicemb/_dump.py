@@ -74,7 +74,7 @@ class Dump:
 
     @property
     def data_bytes(self) -> int:
-        """What ``verify`` reads."""
+        """Returns how many bytes ``verify`` reads."""
         return sum(each.size for each in (self.entries or {}).values())
 
     def verify(self, advance: Advance | None = None) -> None:
@@ -333,7 +333,7 @@ def _check_counter(path: Path, name: str, ranks: int) -> None:
 
 
 def _entries(path: Path, name: str) -> dict[str, Entry] | None:
-    """What checksums.json says of the files of a table; all of them must be there."""
+    """Reads a table's entries in checksums.json; all of its files must be there."""
     entries = read_entries(path)
     if entries is None:
         return None

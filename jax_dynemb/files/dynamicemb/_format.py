@@ -74,12 +74,12 @@ OURS = {theirs: ours for ours, theirs in reversed(EVICT_STRATEGY.items())}
 
 
 def file_name(table: str, kind: str, rank: int, ranks: int) -> str:
-    """The name of one file."""
+    """Returns the name of one file."""
     return f"{table}_{kind}.rank_{rank}.world_size_{ranks}"
 
 
 def json_name(table: str) -> str:
-    """The name of a table's metadata."""
+    """Returns the name of a table's metadata file."""
     return f"{table}_opt_args.json"
 
 

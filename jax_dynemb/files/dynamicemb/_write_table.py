@@ -35,7 +35,7 @@ from jax_dynemb.rows import Exported, StoredTable, fmix64
 
 @dataclasses.dataclass(frozen=True)
 class DynamicEmbReport:
-    """What was written of one table.
+    """Reports what was written of one table.
 
     Attributes:
       rows: in the files.
@@ -108,7 +108,7 @@ class TableWriter:
         return file_name(self._name, kind, rank, self._ranks)
 
     def _arrays(self, chunk: Exported) -> dict[str, np.ndarray]:
-        """What the files take of a chunk."""
+        """Returns the arrays of a chunk that go into the files, by kind."""
         reserved = is_reserved(chunk.keys)
         self._reserved += int(reserved.sum())
         arrays = {
@@ -209,7 +209,7 @@ class TableWriter:
         }
 
     def _step_score(self, strategy: str) -> int:
-        """The score that DynamicEmb goes on with."""
+        """Returns the score that DynamicEmb continues with."""
         if strategy == "step":
             return max(self._table.counters.get("clock", 0), self._highest) + 1
         return {"lfu": 1, "customized": self._highest}.get(strategy, 0)

@@ -41,9 +41,9 @@ def dynamicemb(
     """Writes tables as DynamicEmb dumps them; its loaders read the directory.
 
     Rows go through the host chunk by chunk. The directory appears when it is complete.
-    DynamicEmb's buckets of 128 slots drop rows silently when they are full; what it
-    has to be given as ``num_embeddings`` to lose none is found by trying it on the
-    keys, printed and returned.
+    DynamicEmb's buckets of 128 slots drop rows silently when they are full. The
+    smallest ``num_embeddings`` that loses none is found by trying it on the keys. It is
+    printed and returned.
 
     Args:
       path: a new directory, what DynamicEmb calls a collection's.

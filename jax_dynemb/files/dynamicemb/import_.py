@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The dump directory of NVIDIA's DynamicEmb into tables."""
+"""Reads the dump directory of NVIDIA's DynamicEmb into tables."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ def dynamicemb(
     Args:
       path: the collection's directory.
       coll: the tables to fill, under the names they have in the dump.
-      state: to be filled, its rows are replaced and its arrays given away; new if
-        None.
+      state: to be filled, its rows are replaced and its arrays donated; new if None.
       tables: only these.
       optimizer: read optimizer states and the number of updates.
       now: the present in nanoseconds, which ages are counted from.
