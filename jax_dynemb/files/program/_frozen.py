@@ -38,7 +38,7 @@ def frozen(
     Tables of one device keep their arrays: those of the state, not copies. Tables of a
     mesh are put together on one device, whatever their sharding. There they take the
     memory of their keys and rows once, and while they are moved the part of one device
-    as well; the arrays on the mesh stay as they are, and so do optimizer states. A
+    as well. The arrays on the mesh stay as they are, and so do optimizer states. A
     replicated table is one device's copy, which is not copied if it lies there.
 
     Args:
@@ -132,9 +132,10 @@ def _written(whole: jax.Array, part: jax.Array, begin: jax.Array) -> jax.Array:
 
 
 def _columns_joined(parts: Parts, device: Device) -> TableState:
-    """Whole rows in the slots of the first part, whose columns are the first.
+    """Joins whole rows in the slots of the first part, whose columns are the first.
 
-    Each part has all keys, maybe in other slots, so it is asked for the first part's.
+    Each part has all keys, maybe in other slots: its rows are found by the first
+    part's keys.
     """
     narrow, first = parts[0]
     # Rows are copied as they are stored, not as they are looked up.

@@ -56,9 +56,9 @@ def program(
       *arguments: examples of its arguments: dicts, lists and tuples of arrays and of
         ``Jagged``, and states of tables.
       shapes: symbolic shapes, as ``jax.export.symbolic_args_specs`` takes them: for
-        each argument a string such as "b, ...", where "..." stands for the axes of
-        the example, None for the example's shape, or a tree of these; None if all
-        sizes are those of the examples.
+        each argument a string such as "b, ...", None for the example's shape, or a
+        tree of these. In a string, "..." stands for the axes of the example. None if
+        all sizes are those of the examples.
       constraints: on the names in ``shapes``, such as "b <= 4096".
       platforms: "cpu", "cuda"; the default platform if None.
 
@@ -101,8 +101,8 @@ def load_program(data: bytes | str | os.PathLike[str]) -> jax.export.Exported:
 
     Returns:
       Its ``call`` takes arguments of the structure ``in_tree``, of the same dtypes and
-      shapes; where these are symbolic, of any size within the constraints, and raises
-      ValueError otherwise. Jit it to keep what was compiled: once for each size.
+      shapes. Where these are symbolic, it takes any size within the constraints, and
+      raises ValueError otherwise. Jit it to keep what was compiled: once for each size.
 
     Raises:
       DamagedFileError: the bytes are not those that ``program`` returned.

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """An exported program as bytes that show whether they are whole.
 
-The format: a mark; the size of the program and a checksum of all that follows, eight
-bytes each; the bytes of ``jax.export``; the constraints on symbolic dimensions as JSON.
+The format begins with a mark. The size of the program and a checksum of all that
+follows come next, eight bytes each. Then come the bytes of ``jax.export``, and the
+constraints on symbolic dimensions as JSON.
+
 ``jax.export`` stores no constraints, and then says no more than "Error refining shapes"
 of a batch above its bound. What reads its flatbuffer does not notice damage, and may
 end the process over it.
