@@ -19,7 +19,7 @@ _LARGEST = 2**64 - 1
 
 
 def file_bytes(path: Path) -> int:
-    """The size of a file.
+    """Returns the size of a file.
 
     Raises:
       DamagedFileError: it is missing, or a device or a pipe that never ends.
@@ -54,7 +54,7 @@ def file_inside(folder: Path, name: str, source: Path) -> Path:
 
 
 def read_json(path: Path) -> Fields:
-    """The object in a JSON file.
+    """Reads the object in a JSON file.
 
     Raises:
       DamagedFileError: it is missing, too large, or no JSON object.
@@ -66,7 +66,7 @@ def read_json(path: Path) -> Fields:
 
 
 def parse_json(path: Path, data: bytes | str) -> Fields:
-    """The object in some JSON.
+    """Returns the object in some JSON.
 
     Args:
       path: the file that it is of.

@@ -27,7 +27,7 @@ FIX = (
 
 
 class Entry(NamedTuple):
-    """What is known about a file.
+    """Holds what is known about a file.
 
     Attributes:
       size: in bytes.
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 
 
 def read_entries(folder: Path) -> dict[str, Entry] | None:
-    """What the side file of a directory says, by the names of files; None without it.
+    """Reads the side file of a directory, by the names of files; None without it.
 
     Raises:
       DamagedFileError: it is not as it was written, or names a file outside.
