@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What changed since an export, as one more file beside it."""
+"""Writes what changed since an export, as one more file beside it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def delta(
     """Writes what changed in tables since they were exported there, or since a delta.
 
     Readers apply the files in the order of their numbers and then hold the same rows as
-    the tables. Keys that left are found by comparing what the files before hold with
-    what the table holds, so it does not matter who exported them, or when.
+    the tables. Removed keys are found by comparing what the files before hold with what
+    the table holds. So it does not matter which process exported them, or when.
 
     Call it between an update and the next lookup, as ``Tables.export`` says.
 

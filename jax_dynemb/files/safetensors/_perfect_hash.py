@@ -3,29 +3,29 @@
 """A perfect hash of int64 keys: each key has a slot of its own, which says its place.
 
 A reader finds a place without a search, by the same few array operations for one id and
-for a million; shifts to the right keep the sign, products lose what is above 64 bits:
+for a million. Shifts to the right keep the sign, products lose what is above 64 bits:
 
-    x     = key                               # kind 1 and 2: key ^ (key >>> 32)
-    y     = x * multiplier                    # kind 2: of this product y ^ (y >>> 32)
-    top   = y >> shift                        # of at least bits
-    group = top & (2**group_bits - 1)
-    slot  = (y ^ top ^ pilots[group]) & (2**bits - 1)
-    place = words[slot] ^ y
+        x     = key                            # kind 1 and 2: key ^ (key >>> 32)
+        y     = x * multiplier                 # kind 2: of this product y ^ (y >>> 32)
+        top   = y >> shift                     # of at least bits
+        group = top & (2**group_bits - 1)
+        slot  = (y ^ top ^ pilots[group]) & (2**bits - 1)
+        place = words[slot] ^ y
 
 A slot's word is y of its key, with the place in the lowest bits. Those bits of y follow
-from the others and the slot, so a place between 0 and 2**bits proves that the id is the
-slot's key, and any other number that it is not stored. An empty slot holds the number
-whose place would be 0.
+from the others and the slot. So a place between 0 and 2**bits proves that the id is the
+slot's key. Any other number proves that the id is not stored. An empty slot holds the
+number whose place would be 0.
 
-Keys of one group get their slots together, the largest groups first: each takes the
-first pilot that leads its keys to free slots, and the few that find none drive others
-out. A pilot is one byte for up to eight keys, since what finds the slots should stay in
-the caches beside the rows.
+Keys of one group get their slots together, the largest groups first. Each group takes
+the first pilot that leads its keys to free slots. The few groups without such a pilot
+displace others. A pilot is one byte for up to eight keys, since what finds the slots
+should stay in the caches beside the rows.
 
 The work is bounded: keys are tried in families of multipliers, and a family ends when
-it has looked at each key a few times. The last families (kind 2) mix all bits of a key,
-with multipliers that follow from the keys, so that keys can not be chosen to collide
-under them. Keys for which they fail too get no hash; readers then search.
+it has looked at each key a few times. The last families (kind 2) mix all bits of a key.
+Their multipliers follow from the keys, so that keys can not be chosen to collide under
+them. Keys for which they fail too get no hash; readers then search.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MOST_STEPS = 256  # to make room for them; a dozen is usual
 _MOST_BITS = 32  # the lowest bits of y and its highest must not meet
 _LEAST_GROUP_BITS = 3  # eight bytes, so that what follows in a file is aligned
 # Looks at slots that a family may take for each key; random keys take 3 to 6. To see
-# whether all keys can be told apart counts as an eighth of a look.
+# whether all keys can be distinguished counts as an eighth of a look.
 _LOOKS, _FEWEST_LOOKS = 16, 1 << 17
 
 
@@ -168,7 +168,7 @@ def _multiplied(
 
 
 def _fewer(fill: float) -> int:
-    """By how many bits the groups are fewer than the slots.
+    """Returns by how many bits the groups are fewer than the slots.
 
     Fuller tables need smaller groups: there are but 256 ways to place one.
     """
@@ -262,10 +262,10 @@ def _make_room(
     pilots: np.ndarray,
     owners: np.ndarray,
 ) -> bool:
-    """Places groups where smaller ones have to leave; False if that goes on and on.
+    """Places groups by displacing smaller ones; False if that goes on and on.
 
-    A group of many keys never leaves: it could only drive out what took its place, and
-    each of its moves costs as much as all its keys.
+    A group of many keys is never displaced. It could only displace what took its place,
+    and each of its moves costs as much as all its keys.
     """
     every = np.arange(256)[:, None]
     costs = np.where(counts <= _LARGE, counts**2.0, np.inf)
@@ -294,7 +294,7 @@ def _make_room(
 def _fitting(
     wanted: np.ndarray, alive: np.ndarray, pilot: int, taken: np.ndarray, work: _Work
 ) -> np.ndarray:
-    """Those groups (columns of ``wanted``) among ``alive`` whose slots are all free."""
+    """Returns the groups (columns of ``wanted``) in ``alive`` with all slots free."""
     if len(wanted) > _LARGE:
         work.spend(len(wanted) * len(alive))
         return alive[~taken[wanted[:, alive] ^ pilot].any(axis=0)]
@@ -308,7 +308,7 @@ def _fitting(
 def _first_come(
     fits: np.ndarray, given: np.ndarray, owners: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of groups (columns) that want one slot, all but the first are left out."""
+    """Leaves out all but the first of the groups (columns) that share a slot."""
     turn = np.arange(len(fits))
     # Of numbers written to one place the last one stays, if both arrays are flat: the
     # order of others is NumPy's choice.

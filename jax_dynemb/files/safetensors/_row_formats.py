@@ -66,7 +66,7 @@ FORMATS = {
 
 
 def row_format(dtype: Any) -> RowFormat:
-    """The format of a dtype or its name.
+    """Returns the format of a dtype or its name.
 
     Raises:
       ValueError: it is none of the four.

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The safetensors files of a table: one with all rows, and deltas beside it.
 
-``<table>.safetensors`` holds ``keys`` (int64, ascending) and ``rows``; a delta,
+``<table>.safetensors`` holds ``keys`` (int64, ascending) and ``rows``. A delta,
 ``<table>.delta-000001.safetensors``, holds the keys and rows that changed and, as
-``removed``, the keys that left. Each file says in its metadata where it begins and ends
-(``since``, ``until``), so that a missing one is noticed.
+``removed``, the keys that are no longer stored. Each file says in its metadata where it
+begins and ends (``since``, ``until``), so that a missing one is noticed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Series:
 
     @property
     def name(self) -> str:
-        """Of the table."""
+        """Returns the name of the table."""
         return self.base.path.name.removesuffix(_chain.SUFFIX)
 
     @property
@@ -59,7 +59,7 @@ class Series:
 
     @property
     def data_bytes(self) -> int:
-        """Of all files: what ``verify`` reads."""
+        """Returns how many bytes ``verify`` reads of all files."""
         return sum(each.data_bytes for each in self.files if each.sums is not None)
 
     def verify(self, advance: Advance | None = None) -> None:
@@ -72,7 +72,7 @@ class Series:
             verify(each, advance)
 
     def next_delta(self) -> Path:
-        """The path of one more delta."""
+        """Returns the path of one more delta."""
         number = len(self.deltas) + 1
         return self.base.path.with_name(f"{self.name}.delta-{number:06d}.safetensors")
 
@@ -100,7 +100,7 @@ class Series:
             yield keys, np.ones(len(keys), np.uint64)
 
     def _newest(self) -> Iterator[tuple[Header, np.ndarray, np.ndarray]]:
-        """Of each file the places and keys that no later file speaks of."""
+        """Yields for each file the places and keys that no later file names."""
         spoken_of = np.empty(0, np.int64)
         for file in self.files:
             keys = read_tensor(file, "keys")

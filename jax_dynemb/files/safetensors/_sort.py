@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows in the order of their keys, of tables that memory does not hold twice.
+"""Sorts rows by their keys, of tables that memory does not hold twice.
 
-A table yields its rows in the order of hashes. A small one is sorted in memory; a large
+A table yields its rows in the order of hashes. A small one is sorted in memory. A large
 one goes through files that hold a range of keys each, and these are sorted one by one.
 """
 

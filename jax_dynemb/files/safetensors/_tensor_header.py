@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a safetensors file says of itself, and whether its bytes are those it had.
+"""Reads the header of a safetensors file, and checks that its bytes are unaltered.
 
-Eight bytes with the length of a JSON header, the header, and tensors without gaps. The
-header's metadata have two entries of ours: ``jax_dynemb``, JSON about the table, and
-``jax_dynemb_crc32``, eight hexadecimal digits for the header (in which these digits
-are zeros) and eight for each block of 32 MiB of each tensor, in the file's order.
+A file is eight bytes with the length of a JSON header, the header, and tensors without
+gaps. The header's metadata have two entries of ours. ``jax_dynemb`` is JSON about the
+table. ``jax_dynemb_crc32`` has eight hexadecimal digits for the header, in which these
+digits are zeros. Eight more follow for each block of 32 MiB of each tensor, in the
+file's order.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What a file says of itself.
+    """Holds the header of a file.
 
     Attributes:
       path: of the file.
@@ -94,7 +95,7 @@ class Header:
 
     @property
     def data_bytes(self) -> int:
-        """Of all tensors."""
+        """Returns the size in bytes of all tensors."""
         return sum(tensor.end - tensor.begin for tensor in self.tensors.values())
 
     def tensor(self, name: str) -> Tensor:

@@ -43,11 +43,11 @@ def safetensors(
 ) -> None:
     """Writes tables for serving: one directory with a ``<table>.safetensors`` each.
 
-    A file holds "keys" int64[n], ascending; "rows" [n, dim], with "scales" float32[n]
-    where they are integers; "extra_rows" [2, dim], which stand behind the last row:
-    zeros for padding, and the row of an id that is not stored, which as "first_row"
-    stands before the others too; and a perfect hash of the keys, with which
-    ``jax_dynemb_torch`` finds them. The metadata say what the table is.
+    A file holds "keys" int64[n], ascending, and "rows" [n, dim], with "scales"
+    float32[n] where they are integers. Behind the last row stand "extra_rows" [2, dim]:
+    zeros for padding, and the row of an id that is not stored. The latter stands before
+    the others too, as "first_row". With a perfect hash of the keys, which is stored as
+    well, ``jax_dynemb_torch`` finds them. The metadata say what the table is.
     docs/concepts/serving.md has the details.
 
     Rows go through the host in pieces of ``sort_bytes``, larger tables by way of
@@ -65,7 +65,7 @@ def safetensors(
         takes it from the table's ``eval_initializer``.
       index: False leaves the hash out; readers then build it when they load the file.
         It is left out too in the rare case that the keys have none (keys that were
-        chosen for that); readers then search among the keys.
+        chosen for that). Readers then search among the keys.
       sort_bytes: rows that are sorted in memory at a time.
       quiet: show no progress.
 
@@ -193,7 +193,7 @@ class _Writer:
 
 
 def _index(keys: np.ndarray) -> Columns:
-    """The hash of all keys, the extra ones too: padding is found like any other id."""
+    """Returns the hash of all keys and the extra ones: padding is found like any id."""
     made = perfect_hash(np.concatenate([keys, EXTRA_KEYS]))
     if made is None:
         return {}

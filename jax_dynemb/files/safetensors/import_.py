@@ -28,14 +28,13 @@ def safetensors(
 ) -> Imported:
     """Reads an export for serving with the deltas beside it, to serve or train on.
 
-    The files hold keys and rows: optimizers start anew, and rows are scored as new.
+    The files hold keys and rows: optimizers start fresh, and rows are scored as new.
     What an unknown id reads is the config's ``eval_initializer``, not the file's.
 
     Args:
       path: the directory of the export.
       coll: the tables to fill, under the names they have in the export.
-      state: to be filled, its rows are replaced and its arrays given away; new if
-        None.
+      state: to be filled, its rows are replaced and its arrays donated; new if None.
       tables: only these.
       quiet: no progress bar.
 

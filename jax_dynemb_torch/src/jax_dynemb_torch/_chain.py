@@ -113,7 +113,7 @@ def read_chain(folder: Path, table: str) -> Chain:
 
 
 def read_table_header(path: Path) -> Header:
-    """The header of a file with all rows of a table.
+    """Reads the header of a file with all rows of a table.
 
     Raises:
       DamagedFileError: it is damaged, or no such file.
@@ -131,7 +131,7 @@ def read_table_header(path: Path) -> Header:
 
 
 def read_delta_header(path: Path) -> Header:
-    """The header of a delta.
+    """Reads the header of a delta.
 
     Raises:
       DamagedFileError: it is damaged, or no delta.
