@@ -89,7 +89,7 @@ def _verify(files: Sequence[Path], advance: Advance) -> None:
 
 
 def read_parquet(path: Path) -> StoredTable:
-    """The table of a file that ``write_parquet`` wrote, or of one with its columns.
+    """Reads a table from a file of ``write_parquet``, or from one with its columns.
 
     Raises:
       DamagedFileError: it can not be read, has no columns "key" and "row" or others
@@ -164,7 +164,7 @@ def stored_parquet(
 
 @contextlib.contextmanager
 def _damage(path: Path) -> Iterator[None]:
-    """What pyarrow stumbles over, as damage of the file."""
+    """Raises the errors of pyarrow as damage of the file."""
     try:
         with disk_errors(path):
             yield
