@@ -168,7 +168,7 @@ changelog:
 	$(PY) tools/check_changelog.py
 
 # Tracked Markdown and the package, but for what PROSE_LATER names.
-PROSE_LATER := tests/golden third_party core jax_dynemb/commands jax_dynemb/files jax_dynemb/torchrec \
+PROSE_LATER := tests/golden third_party core jax_dynemb/commands jax_dynemb/torchrec \
 	jax_dynemb/optim/_base.py jax_dynemb/optim/_fused.py jax_dynemb/engines/mesh/_placement.py \
 	jax_dynemb/engines/mesh/_plan.py jax_dynemb/engines/mesh/_stacks.py
 
