@@ -64,7 +64,7 @@ class Arrays(ocp.type_handlers.ArrayHandler):
 
 
 class _OneFile:
-    """Collects what several handlers write about arrays; orbax expects it in one file."""
+    """Collects the array metadata of several handlers; orbax expects one file of it."""
 
     def __init__(self, store: Any, calls: int):
         self._store, self._calls = store, calls

@@ -3,7 +3,7 @@
 """A model, an optimizer or any pytree as named leaves, and back; where its tables are.
 
 A leaf's name is its path. So orbax writes plain nested dicts, whatever the containers
-of Flax or of the user are. A reader without them understands the names in a file.
+of Flax or of the user are. A name in a file has the same meaning without them.
 """
 
 from __future__ import annotations
