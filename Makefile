@@ -168,9 +168,7 @@ changelog:
 	$(PY) tools/check_changelog.py
 
 # Tracked Markdown and the package, but for what PROSE_LATER names.
-PROSE_LATER := tests/golden third_party core jax_dynemb/commands jax_dynemb/torchrec \
-	jax_dynemb/optim/_base.py jax_dynemb/optim/_fused.py jax_dynemb/engines/mesh/_placement.py \
-	jax_dynemb/engines/mesh/_plan.py jax_dynemb/engines/mesh/_stacks.py
+PROSE_LATER := tests/golden third_party
 
 prose:
 	git ls-files -z '*.md' 'jax_dynemb/*.py' $(PROSE_LATER:%=':!%') | xargs -0 $(PY) tools/check_prose.py

@@ -6,8 +6,8 @@
 // Rows come in order of their prefix. So a prefix is read once for all of its rows, and its
 // gradient is complete when the last of them has been seen.
 //
-// `starts` and `of_suffix` are data: a range of rows never leaves the rows that there are, and a
-// row whose suffix does not exist is zeros and has no gradient. What stands in rows of no prefix is
+// `starts` and `of_suffix` are data: a range is clamped to the rows that exist, and a row whose
+// suffix does not exist is zeros and has no gradient. What stands in rows of no prefix is
 // undefined, and they must have no suffix.
 #pragma once
 

@@ -56,14 +56,15 @@ struct NoStages {
 
 // The least epsilon. A zero gradient on a zero state divides zero by epsilon, which must be zero,
 // not NaN. It is the root of the least normal float: the square of a smaller gradient may be
-// flushed to zero, and the quotient then stays near one. Gradients above 2^-39 do not notice.
+// flushed to zero, and the quotient then stays near one. Gradients above 2^-39 give the same update
+// without it.
 constexpr float kLeastEpsilon = 0x1p-63f;
 
 DYNEMB_HD float safe_epsilon(float epsilon) {
   return epsilon > kLeastEpsilon ? epsilon : kLeastEpsilon;  // NaN too becomes the least
 }
 
-// 1 / (1 - beta^t), in double: of beta near one little is left of the difference.
+// 1 / (1 - beta^t), in double: the difference loses most of its digits if beta is near one.
 DYNEMB_HD float bias_correction(float beta, uint64_t t) {
   return static_cast<float>(1.0 / (1.0 - pow(static_cast<double>(beta), static_cast<double>(t))));
 }

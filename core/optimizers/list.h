@@ -44,7 +44,7 @@ struct TypeOf {
   using Type = Functor;
 };
 
-// Calls function(TypeOf<Functor>{}) with the struct of a kind; nothing for a number that has none.
+// Calls function(TypeOf<Functor>{}) with the struct of a kind; no call for a number without one.
 template <class Function>
 inline void with_optimizer(OptimizerKind kind, Function const& function) {
   switch (kind) {
@@ -73,7 +73,7 @@ inline StateShape state_shape(OptimizerKind kind) {
 }
 
 // What every table gives to the loop for all optimizers, before the optimizer's own numbers. The
-// summed gradient is clipped in each column, then its norm; 0: not.
+// summed gradient is clipped in each column, then its norm; a limit of 0 clips nothing.
 enum RowHyper : int32_t { kClipValue = 0, kClipNorm, kNumRowHyper };
 constexpr int kNumAnyHyper = kNumRowHyper + kMaxHyper;
 

@@ -63,8 +63,8 @@ inline int64_t blocks_of_prefixes(PairShape const& shape, int warps_of_block) {
   return std::min(kMostBlocks, (shape.num_prefixes + warps_of_block - 1) / warps_of_block);
 }
 
-// Calls body(std::integral_constant<int, steps>, std::bool_constant<exact>): so many steps of 8
-// hold an inner dimension of up to 64.
+// Calls body(std::integral_constant<int, steps>, std::bool_constant<exact>). The steps of 8 cover
+// an inner dimension of up to 64; the kernels repeat them for a larger one.
 template <class Body>
 cudaError_t with_steps(int32_t inner, bool exact, Body const& body) {
   auto const with_exact = [&](auto steps) {

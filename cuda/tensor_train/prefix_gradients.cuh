@@ -47,7 +47,7 @@ __device__ __forceinline__ void add_columns(PairGradientsArgs const& args,
       auto const k = k0 + s * 8 + right_column();
       suffixes.set(i, column != nullptr && k < shape.k ? column[k * shape.n] : 0.0f);
     }
-    if constexpr (kExact) {  // tensor cores cut what they add: over many rows that is a bias
+    if constexpr (kExact) {  // tensor cores truncate sums: over many rows that is a bias
       float part[4] = {};
       add_product<kExact>(part, gradients, suffixes);
 #pragma unroll

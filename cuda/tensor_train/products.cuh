@@ -24,7 +24,7 @@ struct ProductsCall {
   float* out;          // [num_rows, rows * n]
 };
 
-// Of the inner dimension from `first` on; what is past its end is zeros.
+// The left matrix from `first` of its inner dimension on; zeros past its end.
 template <int kSteps, bool kExact>
 struct LeftTiles {
   LeftTile<kExact> tiles[kSteps];

@@ -15,7 +15,7 @@ from jax_dynemb.rows import StoredTable
 
 
 def add_verify(parser: argparse.ArgumentParser) -> None:
-    """The switch that this command and ``inspect`` have."""
+    """Adds the switch that ``inspect`` and ``convert`` have."""
     parser.add_argument(
         "--no-verify",
         action="store_true",
@@ -26,11 +26,11 @@ def add_verify(parser: argparse.ArgumentParser) -> None:
 def open_tables(
     path: Path, *, verify: bool = True, quiet: bool = True
 ) -> tuple[str, dict[str, StoredTable]]:
-    """Says what the path is, and its tables by name.
+    """Returns what the path is, and its tables by name.
 
     Args:
-      path: a directory of checkpoints (the latest is read) or one of them, a DynamicEmb
-        dump, a safetensors export or one file of it, the same in parquet.
+      path: a directory of checkpoints (the latest is read) or one of them. Or a
+        DynamicEmb dump, a safetensors export or one file of it, the same in parquet.
       verify: compare the files with the checksums that they have.
       quiet: show no progress meanwhile.
 

@@ -4,6 +4,7 @@
 
 ``local``: hash tables on one device. ``mesh``: the same, sharded over the devices of a
 mesh. ``shard``: what one device does with its own arrays, which both build on.
+``tensor_train``: tensor-train tables. ``mixed``: both kinds in one collection.
 """
 
 from jax_dynemb.engines._catalog import Catalog as Catalog

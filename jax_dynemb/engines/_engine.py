@@ -45,7 +45,7 @@ class Engine(Protocol):
         ...
 
     def extent(self, table: str) -> Mapping[str, Any]:
-        """Describes the table's part of its arrays by fields of ``stored.Schema``."""
+        """Describes the table's part of its arrays by fields of ``rows.Schema``."""
         ...
 
     def counter_rows(self, table: str) -> slice:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a table asks of its optimizer."""
+"""Declares what a table needs of its optimizer."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Fused:
         raise TypeError(_NOT_OPTAX.format(kind=self.kind))
 
     def states(self, dim: int) -> dict[str, StateSpec]:
-        """Per-row states: names as in optax."""
+        """Returns the states of a row, under the names that optax uses."""
         start = self.initial_accumulator_value
         if self.kind == "adagrad":
             return {"sum_of_squares": StateSpec((dim,), start)}
@@ -82,7 +82,7 @@ class Fused:
         return {}
 
     def hyper_parameters(self, count: jax.Array) -> dict[str, Any]:
-        """What the kernel takes; a schedule is evaluated at ``count``."""
+        """Returns what the kernel takes; a schedule is evaluated at ``count``."""
         rate = self.learning_rate
         return {
             "learning_rate": rate(count) if callable(rate) else rate,

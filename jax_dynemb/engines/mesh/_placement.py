@@ -53,14 +53,14 @@ class Placement:
 
     @property
     def shards(self) -> int:
-        """Parts that row-wise tables are cut into."""
+        """Counts the parts that row-wise tables are cut into."""
         if self.mesh is None:
             return 1  # not known yet; names and specs do not depend on it
         return math.prod(self.mesh.shape[axis] for axis in self.axes)
 
     @property
     def devices(self) -> int:
-        """Of the mesh, replicas included."""
+        """Counts the devices of the mesh, replicas included."""
         return 1 if self.mesh is None else self.mesh.size
 
     @property
@@ -105,7 +105,7 @@ class Placement:
         return there.with_tables([t for stack in self.stacks for t in stack.tables])
 
     def stack(self, name: str) -> Stack:
-        """By its name in the state.
+        """Returns a stack by its name in the state.
 
         Raises:
           ValueError: the state has no such arrays.
@@ -157,11 +157,11 @@ class Placement:
         )
 
     def state_specs(self, stacks: Sequence[Stack]) -> dict[str, TableState]:
-        """Those of some arrays of the state."""
+        """Returns the specs of some arrays of the state."""
         return {s.name: self.state_spec(s) for s in stacks}
 
     def slot_specs(self, stacks: Sequence[Stack]) -> dict[str, PartitionSpec]:
-        """Of one number, or one row, for each slot of a list that every shard has."""
+        """Returns the specs of one number, or one row, for each slot in a list."""
         return {
             s.name: PartitionSpec() if s.sharding == "replicated" else self.split
             for s in stacks
@@ -180,7 +180,7 @@ class Placement:
         return bool(inside)
 
     def mapped(self, function: Callable[..., Any], in_specs: Any, out_specs: Any):
-        """The function run once a shard; itself where it already runs there."""
+        """Returns the function run once a shard; itself where it already runs there."""
         if self.is_inside():
             return function
         assert self.mesh is not None  # see here()

@@ -60,7 +60,7 @@ class TablePlan:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What ``Tables.plan`` returns; print it, or give it to ``Tables(plan=...)``.
+    """Holds what ``Tables.plan`` returns; ``Tables(plan=...)`` takes it too.
 
     Attributes:
       tables: one after the other, as they were given.
@@ -243,7 +243,7 @@ def _column_wise(
 
 
 def _factors(table: TableConfig) -> list[tuple[str, float]]:
-    """Ids of a bag, or 1, by feature."""
+    """Lists the ids of a bag, or 1, by feature."""
     factors = table.pooling_factors
     if not factors or table.pooling is None:
         factors = (1.0,) * len(table.feature_names)
@@ -253,7 +253,7 @@ def _factors(table: TableConfig) -> list[tuple[str, float]]:
 def _layout(
     local: TableSpec, table: TableConfig, feature: str, ids: int, factor: float
 ) -> FeatureLayout:
-    """Of a feature with so many ids, in bags of equal size if they can be."""
+    """Lays out so many ids of a feature, in bags of equal size if they can be."""
     if table.pooling is None:
         return one_row_each(feature, local.name, ids)
     bags = max(1, round(ids / factor))
@@ -265,7 +265,7 @@ def _layout(
 
 
 def bytes_of(table: TableSpec) -> int:
-    """Of the arrays of one shard."""
+    """Counts the bytes of the arrays of one shard."""
     widths = [int(np.prod(s.shape, dtype=int)) for s in table.states.values()]
     row = table.dim * itemsize(table.param_dtype) + 4 * sum(widths)
     index = table.local_buckets * _ffi.constants()["bucket_words"] * 4

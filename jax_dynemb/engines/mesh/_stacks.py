@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which tables share arrays on a mesh, and which shards hold which of them.
+"""Decides which tables share arrays on a mesh, and which shards hold which of them.
 
-An array on a mesh has an equal part on every shard, so a table that lies on one shard
-alone needs others of its shape that lie on the other shards. Tables that do not come
-out even are spread over more than one shard, as a row-wise table is over all of them:
-no shard keeps room for rows of another.
+An array on a mesh has an equal part on every shard. So a table that lies on one shard
+alone needs others of its shape that lie on the other shards. Where their number does
+not come out even, some are spread over more than one shard, as a row-wise table is
+over all of them. No shard keeps room for rows of another.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ class Stack:
 
     @property
     def name(self) -> str:
-        """In the state."""
+        """Names its arrays in the state."""
         first, *others = self.tables
         return f"{first.name}+{len(others)}" if others else first.name
 
     @property
     def width(self) -> int:
-        """Shards of a place; the high bits of the hash choose among them."""
+        """Counts the shards of a place; the high bits of a hash choose among them."""
         return self.shards // self.places
 
     @functools.cached_property
     def local(self) -> TableSpec:
-        """The arrays of a shard as the table that they are to a kernel."""
+        """Describes the arrays of a shard as the table that they are to a kernel."""
         first = TableSpec.of(self.tables[0])
         return dataclasses.replace(
             first,
@@ -62,16 +62,16 @@ class Stack:
 
     @functools.cached_property
     def place_of_feature(self) -> dict[str, int]:
-        """The place of each feature's table."""
+        """Maps each feature to the place of its table."""
         pairs = enumerate(self.tables)
         return {f: place for place, t in pairs for f in t.feature_names}
 
     def place_of(self, table: str) -> int:
-        """The place of a table."""
+        """Returns the place of a table."""
         return [t.name for t in self.tables].index(table)
 
     def owners(self, table: str) -> range:
-        """The shards that hold rows of a table."""
+        """Returns the shards that hold rows of a table."""
         if self.sharding != "row_wise":
             return range(self.shards)
         first = self.place_of(table) * self.width
@@ -81,7 +81,7 @@ class Stack:
 def states_of(
     state: Mapping[str, TableState], stacks: Sequence[Stack]
 ) -> dict[str, TableState]:
-    """Some arrays of a state."""
+    """Selects some arrays of a state."""
     return {s.name: state[s.name] for s in stacks}
 
 
