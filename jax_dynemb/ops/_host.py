@@ -17,12 +17,7 @@ def on_host(array: Any) -> np.ndarray:
     """A small array as numpy, on every process; all of them must call it."""
     if isinstance(array, np.ndarray):
         return array
-    if array.is_fully_addressable or array.is_fully_replicated:
-        return np.asarray(array)
-    mesh = getattr(array.sharding, "mesh", None)
-    assert mesh is not None  # arrays of several processes lie on a mesh
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    return np.asarray(_identity(everywhere)(array))
+    return np.asarray(_on_every_process(array))
 
 
 def copy_for_host(arrays: Any) -> Any:
@@ -40,12 +35,18 @@ def copy_for_host(arrays: Any) -> Any:
 
 
 def _started(array: jax.Array) -> jax.Array:
-    if not (array.is_fully_addressable or array.is_fully_replicated):
-        mesh = getattr(array.sharding, "mesh", None)
-        assert mesh is not None  # arrays of several processes lie on a mesh
-        array = _identity(NamedSharding(mesh, PartitionSpec()))(array)
+    array = _on_every_process(array)
     array.copy_to_host_async()
     return array
+
+
+def _on_every_process(array: jax.Array) -> jax.Array:
+    """Replicates an array that this process cannot read whole; others stay."""
+    if array.is_fully_addressable or array.is_fully_replicated:
+        return array
+    mesh = getattr(array.sharding, "mesh", None)
+    assert mesh is not None  # arrays of several processes lie on a mesh
+    return _identity(NamedSharding(mesh, PartitionSpec()))(array)
 
 
 @jax.jit
