@@ -66,7 +66,7 @@ def unplanted(ids: jax.Array) -> jax.Array:
 def methods(rows: int) -> dict[str, tuple[Any, int, Any]]:
     """By name: a config, its bytes, and what becomes of an id."""
     optimizer = jde.optim.adagrad(RATES[0], initial_accumulator_value=1e-3)
-    same = functools.partial(jnp.asarray)
+    same = jnp.asarray
     found: dict[str, tuple[Any, int, Any]] = {}
     for rank in (4, 8, 16):
         train = jde.TTConfig(

@@ -55,7 +55,7 @@ def pair_gradients(
 
 @contextlib.contextmanager
 def in_place_of_kernels() -> Iterator[None]:
-    """Makes tables use these two functions; programs are compiled anew."""
+    """Replaces our kernels by these two functions, and compiles programs again."""
     kernels: Any = ops.pair_rows, ops.pair_gradients
     jax.clear_caches()
     ops.pair_rows, ops.pair_gradients = pair_rows, pair_gradients

@@ -8,11 +8,10 @@ import dataclasses
 from typing import Any
 
 import jax
-from jax.core import Tracer
 
 from jax_dynemb import _ffi
 from jax_dynemb.optim._base import StateSpec
-from jax_dynemb.optim._numbers import LearningRate, check_number, known_number
+from jax_dynemb.optim._numbers import LearningRate, constant_number
 
 _NOT_OPTAX = (
     "jde.optim.{kind}(...) updates the rows of a table and is no optax transformation. "
@@ -45,21 +44,10 @@ class Functor:
         """Checks the ranges that the formulas need."""
         owner = f"jde.optim.{self.kind}"
         if not callable(self.learning_rate) or isinstance(self.learning_rate, type):
-            rate = self._checked(owner, "learning_rate", self.learning_rate)
+            rate = constant_number(owner, "learning_rate", self.learning_rate)
             object.__setattr__(self, "learning_rate", rate)
-        numbers = tuple((n, self._checked(owner, n, x)) for n, x in self.numbers)
+        numbers = tuple((n, constant_number(owner, n, x)) for n, x in self.numbers)
         object.__setattr__(self, "numbers", numbers)
-
-    @staticmethod
-    def _checked(owner: str, field: str, number: Any) -> Any:
-        if isinstance(number, Tracer):
-            raise TypeError(
-                f"{owner}: {field} is traced, but an optimizer is made once, outside "
-                "of jit. Give it a number or a schedule; traced numbers go to "
-                f"apply_gradients(..., hyper={{table: {{'{field}': ...}}}})."
-            )
-        check_number(owner, field, number)
-        return known_number(number)
 
     def __getattr__(self, name: str) -> Any:
         """Finds a hyper-parameter by its name."""

@@ -13,10 +13,9 @@ import dataclasses
 from typing import Any
 
 import jax
-from jax.core import Tracer
 
 from jax_dynemb.optim._base import StateSpec
-from jax_dynemb.optim._numbers import LearningRate, check_number, known_number
+from jax_dynemb.optim._numbers import LearningRate, constant_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +48,7 @@ class Fused:
             number = getattr(self, field)
             if field == "learning_rate" and _is_schedule(number):
                 continue
-            if isinstance(number, Tracer):
-                raise TypeError(
-                    f"{owner}: {field} is traced, but an optimizer is made once, "
-                    "outside of jit. Give it a number or a schedule; traced numbers "
-                    f"go to apply_gradients(..., hyper={{table: {{'{field}': ...}}}})."
-                )
-            check_number(owner, field, number)
-            object.__setattr__(self, field, known_number(number))
+            object.__setattr__(self, field, constant_number(owner, field, number))
 
     def __getattr__(self, name: str) -> Any:
         """Tells where it belongs, if optax's functions are looked for."""

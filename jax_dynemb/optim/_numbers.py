@@ -72,5 +72,27 @@ def check_number(owner: str, field: str, x: Any) -> None:
         raise ValueError(f"{owner}: {field} must lie in [0, 1), but is {number}")
 
 
+def constant_number(owner: str, field: str, x: Any) -> float | None:
+    """Returns a hyper-parameter of an optimizer, which is made outside of jit.
+
+    Args:
+      owner: the optimizer.
+      field: the hyper-parameter.
+      x: a number.
+
+    Raises:
+      TypeError: no number, or a traced one.
+      ValueError: out of range, or not finite.
+    """
+    if isinstance(x, Tracer):
+        raise TypeError(
+            f"{owner}: {field} is traced, but an optimizer is made once, outside of "
+            "jit. Give it a number or a schedule; traced numbers go to "
+            f"apply_gradients(..., hyper={{table: {{'{field}': ...}}}})."
+        )
+    check_number(owner, field, x)
+    return known_number(x)
+
+
 def _hint(field: str) -> str:
     return ", e.g. 0.01" if field == "learning_rate" else ""
