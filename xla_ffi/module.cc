@@ -12,6 +12,7 @@
 
 #include "core/args.h"
 #include "core/row.h"
+#include "core/rule.h"
 #include "xla_ffi/backend.h"
 #include "xla_ffi/handlers.h"
 #include "xla_ffi/hash_ids_module.h"
@@ -101,6 +102,9 @@ nb::dict constants() {
   result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "array",
                                    "passed_on", "offset", "group", "stride");
   result["sums_fields"] = names("groups", "dim", "array", "passed_on", "offset", "group", "stride");
+  result["rule_fields"] =
+      names("unused_for", "unused_since", "high_below", "norm_below", "any_suffices");
+  result["rule_words"] = int{kNumRuleWords};
   result["part_fields"] = names("size", "first", "owners", "hash_seed");
   static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 14 &&
                     kNumFeatureFields == 9 && kNumSumsFields == 7 && kNumPartFields == 4,
