@@ -5,5 +5,6 @@
 from jax_dynemb.engines.shard import Rule as Rule
 from jax_dynemb.lifecycle._grower import Grower as Grower
 from jax_dynemb.lifecycle._memory import fits_in_memory as fits_in_memory
+from jax_dynemb.lifecycle._time_marks import TimeMarks as TimeMarks
 from jax_dynemb.lifecycle._watch import GrowthWatch as GrowthWatch
 from jax_dynemb.table import Growth as Growth
