@@ -44,9 +44,9 @@ struct UpdateArgs {
 struct RowSums {
   int32_t* unique_slots;  // [capacity], -1 = unused; or null
   void* rows;             // [capacity, dim] of row_type, 0 where unused
-  ValueType row_type;     //
   RowPlaces places;       // of the rows
   int64_t capacity;       // ids of the table's features; without unique_slots the number of slots
+  ValueType row_type;     //
   int32_t leaves_unused = 0;  // 1: unused rows need not be 0
 };
 
