@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +39,9 @@ class ParameterConstraints:
       pooling_factors: ids of a bag; those of the config if None.
       num_poolings: bags of an example; 1 each if None.
       batch_sizes: examples on a device; those of the planner if None.
+      num_keys: how many different ids the table's features may have; its capacity if
+        None. With ``key_skew`` it says how often a batch repeats ids.
+      key_skew: exponent of Zipf's law of their frequencies; 0: all alike.
       is_weighted: whether ids have weights, which travel where sums do.
       feature_names: features of the table, to be compared with its config's.
       output_dtype: of the returned rows; the config's if None.
@@ -57,6 +61,8 @@ class ParameterConstraints:
     pooling_factors: Sequence[float] | None = None
     num_poolings: Sequence[float] | None = None
     batch_sizes: Sequence[int] | None = None
+    num_keys: int | None = None
+    key_skew: float = 0.0
     is_weighted: bool = False
     cache_params: Any = None
     enforce_hbm: Any = None
@@ -89,6 +95,12 @@ class ParameterConstraints:
                         "must be above 0."
                     )
                 object.__setattr__(self, field, numbers)
+        keys = self.num_keys
+        if (keys is not None and not keys >= 1) or not 0 <= self.key_skew < math.inf:
+            raise ValueError(
+                f"ParameterConstraints(num_keys={keys}, key_skew={self.key_skew}): "
+                "num_keys is 1 or more, and key_skew a finite exponent, 0 or more."
+            )
         if self.sharding_types is not None:
             types = tuple(sharding_of(each) for each in self.sharding_types)
             object.__setattr__(self, "sharding_types", types)

@@ -196,6 +196,7 @@ class EmbeddingShardingPlanner:
             Imbalance.of([device.ms for device in devices]),
             room,
             self.inputs(configs),
+            self.topology.part_at_once,
         )
 
 

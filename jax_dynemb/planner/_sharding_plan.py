@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -86,6 +87,7 @@ class ShardingPlan(Plan):
       imbalance: of the devices' ms.
       room: bytes of a device that tables and batches may take.
       inputs: a hash of each input that the plan depends on, by name.
+      at_once: part of the devices that compute at the same time.
     """
 
     choices: tuple[TableChoice, ...] = ()
@@ -93,11 +95,16 @@ class ShardingPlan(Plan):
     imbalance: Imbalance = dataclasses.field(default_factory=Imbalance)
     room: int = 0
     inputs: dict[str, str] = dataclasses.field(default_factory=dict, hash=False)
+    at_once: float = 1.0
 
     @property
     def ms(self) -> float:
-        """Returns the predicted time of a step, that of the slowest device."""
-        return max(device.ms for device in self.devices)
+        """Returns the predicted time of a step, that of the slowest device.
+
+        Devices that share cores are faster where others have less to do.
+        """
+        loads = [device.ms for device in self.devices]
+        return max(max(loads) * self.at_once, math.fsum(loads) / len(loads))
 
     def __str__(self) -> str:
         """A report for people."""
