@@ -32,7 +32,7 @@ from jax_dynemb.nnx.fast_path import (
     writable,
 )
 from jax_dynemb.ops import TableState
-from jax_dynemb.table import Tables, by_feature, check_values
+from jax_dynemb.table import Tables, batch_of, check_values, weights_of
 
 Ids = jax.Array | Jagged
 Batch = Mapping[str, Ids] | Routed
@@ -133,13 +133,21 @@ class TableModule(ObservedModule):
         return {n: slots for n, slots in sizes.items() if slots > before[n].num_slots}
 
     def _route(
-        self, ids: Mapping[str, Ids], weights: Mapping[str, jax.Array] | None
+        self,
+        ids: Mapping[str, Ids],
+        weights: Mapping[str, jax.Array] | None,
+        weighted: Iterable[str] = (),
     ) -> Routed:
-        """Sends a batch ahead; weights of it are for the pooling in this Module."""
-        ids = by_feature(self.coll.engine.catalog, ids)
-        weights = _checked(ids, weights)
-        routed = _fetching_rows_of(self.coll, frozenset(weights)).route(ids)
-        return dataclasses.replace(routed, weights=weights)
+        """Sends a batch ahead; its weights are for the pooling in this Module.
+
+        Args:
+          ids: by feature.
+          weights: by feature.
+          weighted: features whose weights come with the lookup.
+        """
+        ids, weights = batch_of(self.coll.engine.catalog, ids, weights)
+        coll = _fetching_rows_of(self.coll, frozenset(weights) | frozenset(weighted))
+        return dataclasses.replace(coll.route(ids), weights=weights)
 
     def set_view(self, deterministic: bool | None = None) -> None:
         """Class method used by ``nnx.view``.
@@ -167,11 +175,12 @@ class TableModule(ObservedModule):
     ) -> dict[str, jax.Array]:
         batch: Batch
         if isinstance(ids, Routed):
-            weights = ids.weights if weights is None else _checked(ids.ids, weights)
+            weights = ids.weights if weights is None else weights
             batch, ids = dataclasses.replace(ids, weights={}), ids.ids
+            weights = weights_of(self.coll.engine.catalog, ids, weights)
         else:
-            batch = ids = by_feature(self.coll.engine.catalog, ids)
-            weights = _checked(ids, weights)
+            ids, weights = batch_of(self.coll.engine.catalog, ids, weights)
+            batch = ids
         coll = _fetching_rows_of(self.coll, frozenset(weights))
         if (not self.deterministic) if train is None else train:
             rows = self._find_or_insert(coll, batch, scores)
@@ -206,22 +215,6 @@ class TableModule(ObservedModule):
                 for name in before:
                     noted.note(before[name], state[name])
         return rows
-
-
-def _checked(
-    ids: Mapping[str, Any], weights: Mapping[str, jax.Array] | None
-) -> dict[str, jax.Array]:
-    """Returns weights by feature.
-
-    Raises:
-      ValueError: some are of no feature of the batch.
-    """
-    weights = dict(weights or {})
-    if stray := sorted(set(weights) - set(ids)):
-        raise ValueError(
-            f"weights for {stray}, but no ids. Features with ids: {sorted(ids)}."
-        )
-    return weights
 
 
 @functools.lru_cache(maxsize=256)

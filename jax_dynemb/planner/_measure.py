@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 import math
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jax_dynemb.planner._probes import probes_of
+from jax_dynemb._kind_of import kind_of
+from jax_dynemb.planner import _probes
 from jax_dynemb.planner._rates import KINDS, Rates, fitted
 
 FLOATS = (64, 1 << 18)  # that a device sends another
@@ -25,10 +25,7 @@ STEPS = 8
 
 def measure(mesh: Mesh, axis: Any) -> dict[str, Any]:
     """See ``Topology.measure``; returns its fields."""
-    axes = (
-        mesh.axis_names if axis is None else (axis,) if isinstance(axis, str) else axis
-    )
-    axes = tuple(axes)
+    axes = _axes(mesh, axis)
     world = math.prod(mesh.shape[a] for a in axes)
     device = mesh.devices.flat[0]
     link, latency = math.inf, 0.0
@@ -63,6 +60,22 @@ def measure(mesh: Mesh, axis: Any) -> dict[str, Any]:
     }
 
 
+def _axes(mesh: Any, axis: Any) -> tuple[str, ...]:
+    if not isinstance(mesh, Mesh):
+        raise TypeError(
+            f"Topology.measure takes a jax.sharding.Mesh, not {kind_of(mesh)}: write "
+            "jax.make_mesh((jax.device_count(),), ('data',))."
+        )
+    named = (axis,) if isinstance(axis, str) else axis
+    axes = tuple(mesh.axis_names if named is None else named)
+    if unknown := [a for a in axes if a not in mesh.axis_names]:
+        raise ValueError(
+            f"Topology.measure: the mesh has no axis {unknown}; its axes are "
+            f"{list(mesh.axis_names)}."
+        )
+    return axes
+
+
 def _at_once(device: Any, world: int) -> int:
     """Devices that compute at the same time: forced CPU devices share cores."""
     if device.platform != "cpu":
@@ -81,7 +94,7 @@ def _line(sizes: list[float], seconds: list[float]) -> tuple[float, float]:
 
 def _rates(mesh: Mesh, axes: tuple[str, ...], link: float) -> dict[str, list[float]]:
     """Fits the constants of every kind of step to the times of its probes."""
-    probes = probes_of(mesh, axes)
+    probes = _probes.probes_of(mesh, axes)
     found: dict[str, list[float]] = {}
     for kind in KINDS:
         mine = [probe for probe in probes if probe.kind == kind]
@@ -117,9 +130,9 @@ def _time_exchange(mesh: Mesh, axes: tuple[str, ...], count: int) -> float:
 def _fastest(function: Callable[[], Any]) -> float:
     times = []
     for _ in range(REPEATS):
-        begin = time.perf_counter()
+        begin = _probes.clock()
         jax.block_until_ready(function())
-        times.append(time.perf_counter() - begin)
+        times.append(_probes.clock() - begin)
     return min(times)
 
 

@@ -69,6 +69,7 @@ def fitted(counted: Sequence[Sequence[float]], seconds: Sequence[float]) -> Rate
     """
     matrix = np.asarray(counted, float) / np.asarray(seconds, float)[:, None]
     scale = np.abs(matrix).max(axis=0)
+    scale[scale == 0] = 1.0
     solution = _nonnegative(matrix / scale, np.ones(len(seconds))) / scale
     return Rates(*solution.tolist())
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -104,7 +103,7 @@ class ShardingPlan(Plan):
         Devices that share cores are faster where others have less to do.
         """
         loads = [device.ms for device in self.devices]
-        return max(max(loads) * self.at_once, math.fsum(loads) / len(loads))
+        return max(max(loads) * self.at_once, sum(loads) / len(loads))
 
     def __str__(self) -> str:
         """A report for people."""
@@ -128,7 +127,7 @@ class ShardingPlan(Plan):
         """
         try:
             fields: dict[str, Any] = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, TypeError, UnicodeDecodeError) as error:
             raise ValueError(
                 f"from_json: this is no JSON ({error}); read the text that "
                 "ShardingPlan.to_json wrote."
@@ -140,7 +139,7 @@ class ShardingPlan(Plan):
             )
         try:
             plan = cls._from_fields(fields)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(
                 f"from_json: the plan is damaged ({error}); plan again."
             ) from error

@@ -12,7 +12,19 @@ from typing import Any
 from jax.sharding import Mesh
 
 from jax_dynemb.planner import _measure
+from jax_dynemb.planner._checks import check_number, check_whole
 from jax_dynemb.planner._rates import Rates, derived, rates_of
+
+_WHERE = "Topology (Topology.measure(mesh) fills in all numbers)"
+_WHOLE = ("world_size", "hbm_cap", "local_world_size", "at_once")
+_ABOVE_ZERO = ("hbm_mem_bw", "intra_host_bw")
+_ZERO_OR_MORE = (
+    "collective_latency",
+    "step_overhead",
+    "ddr_cap",
+    "ddr_mem_bw",
+    "hbm_to_ddr_mem_bw",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,16 +75,22 @@ class Topology:
         Raises:
           ValueError: one is not above 0, or hosts have no whole number of devices.
         """
-        for field in ("world_size", "hbm_cap", "hbm_mem_bw", "intra_host_bw"):
-            if not getattr(self, field) > 0:
-                raise ValueError(
-                    f"Topology: {field} must be above 0, not {getattr(self, field)!r}; "
-                    "Topology.measure(mesh) fills in all numbers."
-                )
+        for field in _WHOLE:
+            value = getattr(self, field)
+            if value is not None or field in ("world_size", "hbm_cap"):
+                check_whole(_WHERE, field, value)
+        for field in _ABOVE_ZERO:
+            value = getattr(self, field)
+            check_number(_WHERE, field, value, positive=True, finite=False)
+        for field in _ZERO_OR_MORE:
+            check_number(_WHERE, field, getattr(self, field), positive=False)
         if self.local_world_size is None:
             object.__setattr__(self, "local_world_size", self.world_size)
         if self.inter_host_bw is None:
             object.__setattr__(self, "inter_host_bw", self.intra_host_bw)
+        check_number(
+            _WHERE, "inter_host_bw", self.inter_host_bw, positive=True, finite=False
+        )
         if self.at_once is None:
             object.__setattr__(self, "at_once", self.world_size)
         rates_of(self.rates)
@@ -112,6 +130,10 @@ class Topology:
         Args:
           mesh: the devices.
           axis: as for ``jde.Tables``.
+
+        Raises:
+          TypeError: it is no mesh.
+          ValueError: the mesh has no such axis.
         """
         return cls(**_measure.measure(mesh, axis))
 

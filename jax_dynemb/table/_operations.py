@@ -135,8 +135,7 @@ class Operations:
 
     def _given_batch(self, ids: Any, weights: Any) -> Routed:
         """Returns a checked batch of which nothing was sent."""
-        ids = _given.by_feature(self.engine.catalog, ids)
-        weights = _given.weights_of(self.engine.catalog, ids, weights)
+        ids, weights = _given.batch_of(self.engine.catalog, ids, weights)
         return Routed(ids, weights, None, self.engine)
 
     def find(
@@ -158,8 +157,7 @@ class Operations:
           state, to be carried on inside a program that also changes it.
         """
         _given.check_states(self.engine, state, "find")
-        ids = _given.by_feature(self.engine.catalog, ids)
-        weights = _given.weights_of(self.engine.catalog, ids, weights)
+        ids, weights = _given.batch_of(self.engine.catalog, ids, weights)
         return self.engine.find(state, ids, weights)
 
     def apply_gradients(

@@ -151,8 +151,8 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
           for bit.
         """
         ids, _ = inputs_of(self.routes, features)
-        weighted = dict.fromkeys(ids) if self.is_weighted else None
-        return RoutedFeatures(features, self._route(ids, weighted))
+        weighted = ids if self.is_weighted else ()
+        return RoutedFeatures(features, self._route(ids, None, weighted))
 
     def _factors(
         self, bags: Mapping[str, JaggedTensor], weights: Mapping[str, Any] | None

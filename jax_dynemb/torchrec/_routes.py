@@ -19,6 +19,7 @@ from jax_dynemb.engines import Routed
 from jax_dynemb.torchrec._arrays import is_pairs
 from jax_dynemb.torchrec._jagged_tensor import JaggedTensor
 from jax_dynemb.torchrec._keyed_jagged_tensor import KeyedJaggedTensor
+from jax_dynemb.tt import TTConfig
 
 Features = KeyedJaggedTensor | Mapping[str, Any]
 
@@ -58,8 +59,8 @@ class Route:
 
 
 def routed(
-    tables: Sequence[TableConfig],
-) -> tuple[tuple[Route, ...], tuple[TableConfig, ...]]:
+    tables: Sequence[TableConfig | TTConfig],
+) -> tuple[tuple[Route, ...], tuple[TableConfig | TTConfig, ...]]:
     """Tables in order, their features in order; each of its own name in the core."""
     times = collections.Counter(f for table in tables for f in table.feature_names)
     routes, renamed = [], []
