@@ -6,8 +6,9 @@
     python benchmarks/torchrec_tensors.py --only regroup  # beside TorchRec's figures
 
 Variants take turns, so that a busy machine slows all of them. Prints the smallest and
-the median time of a step (build the input on the host, transfer it, look it up), and
-of regrouping 160, 640 and 1,280 features, forward and backward. The last line is JSON.
+the median time of a step: build the input on the host, transfer it, look it up. Then
+those of regrouping 160, 640 and 1,280 features, forward and backward. The last line is
+JSON.
 """
 
 from __future__ import annotations

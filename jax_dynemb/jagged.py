@@ -35,7 +35,7 @@ class Jagged:
 
     Raises:
       ValueError: lengths on the host are no integers, one is negative, or they add up
-        to more than there are ids; or there is not one weight an id.
+        to more than there are ids. Or weights are not one an id.
     """
 
     values: Any
