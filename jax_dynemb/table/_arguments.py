@@ -19,7 +19,7 @@ from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import Catalog, Engine, Routed
 from jax_dynemb.engines.shard import customized
-from jax_dynemb.jagged import Jagged
+from jax_dynemb.jagged import Jagged, split_weights
 from jax_dynemb.ops import TableState
 from jax_dynemb.optim._numbers import check_number
 from jax_dynemb.tt import TTConfig
@@ -47,6 +47,20 @@ def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
     for feature, each in ordered.items():
         check_ids(tables.config_of(feature), feature, each)
     return ordered
+
+
+def batch_of(
+    tables: Catalog[Any], ids: Any, weights: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the ids of a lookup in the order of the configs, and their weights.
+
+    Raises:
+      TypeError: as ``by_feature``.
+      ValueError: as ``by_feature`` and ``weights_of``; or weights come twice.
+    """
+    ids, weights = split_weights(ids, weights)
+    ids = by_feature(tables, ids)
+    return ids, weights_of(tables, ids, weights)
 
 
 def by_table(tables: Catalog[Any], ids: Any, call: str) -> dict[str, Any]:
@@ -175,9 +189,11 @@ def weights_of(
       ValueError: they belong to no ids, or their table does not pool.
     """
     weights = {k: w for k, w in (weights or {}).items() if w is not None}
-    unknown = set(weights) - set(ids)
-    if unknown:
-        raise ValueError(f"weights for {sorted(unknown)}, but no ids for them")
+    if unknown := sorted(set(weights) - set(ids)):
+        raise ValueError(
+            f"weights for {unknown}, but no ids for them. Features with ids: "
+            f"{sorted(ids)}."
+        )
     for feature in weights:
         config = tables.config_of(feature)
         if config.pooling is None:

@@ -136,8 +136,7 @@ class Operations:
 
     def _given_batch(self, ids: Any, weights: Any) -> Routed:
         """Returns a checked batch of which nothing was sent."""
-        ids = _arguments.by_feature(self.engine.catalog, ids)
-        weights = _arguments.weights_of(self.engine.catalog, ids, weights)
+        ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
         return Routed(ids, weights, None, self.engine)
 
     def _check_features(self, state: States, ids: Iterable[str], call: str) -> None:
@@ -163,8 +162,7 @@ class Operations:
           state, to be carried on inside a program that also changes it.
         """
         _arguments.check_states(self.engine, state, "find")
-        ids = _arguments.by_feature(self.engine.catalog, ids)
-        weights = _arguments.weights_of(self.engine.catalog, ids, weights)
+        ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
         self._check_features(state, ids, "find")
         return self.engine.find(state, ids, weights)
 
