@@ -106,6 +106,7 @@ PYTHON_FLOORS = {
     "files.parquet": 8,
     "files.program": 8,
     "files.safetensors": 8,
+    "files.stores": 8,
     "nnx.fast_path": 8,
     "torchrec": 8,
     "checkpoint": 8,
