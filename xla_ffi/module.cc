@@ -15,6 +15,7 @@
 #include "xla_ffi/backend.h"
 #include "xla_ffi/handlers.h"
 #include "xla_ffi/hash_ids_module.h"
+#include "xla_ffi/log_module.h"
 #include "xla_ffi/schema.h"
 
 namespace nb = nanobind;
@@ -120,6 +121,7 @@ NB_MODULE(DYNEMB_MODULE, m) {
     return std::pair(first, second);
   });
   dynemb::add_hash_ids(m);
+  dynemb::add_log(m);
   m.def("scratch_bytes", [](std::string const& op, std::vector<int64_t> const& buckets,
                             std::vector<int32_t> const& dims, std::vector<int64_t> const& ids) {
     return dynemb::scratch_bytes(op, {buckets, dims, ids});
