@@ -66,6 +66,7 @@ struct ReduceArgs {
 struct RowsArgs {
   int64_t num_slots;
   int32_t const* slots;       // [num_slots]
+  int32_t rounds;             // 1: values are rounded as by an update (core/stochastic.h)
   int32_t last_wins;          // 1: the last of those that write one slot; 0: they are distinct
   uint64_t* scores;           // [num_slots], or null
   float* values;              // [num_slots, dim], or null
