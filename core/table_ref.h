@@ -93,6 +93,7 @@ struct TableRef {
   HashFactors hash = plain_factors();  // of its keys, from the table's seed
   Initializer initializer;
   Initializer eval_initializer;
+  int32_t rounds_stochastically = 0;  // 1: rows of 16 bits are, by updates (core/stochastic.h)
 };
 
 // What every slot that a caller brings is compared with (core/slot.h).

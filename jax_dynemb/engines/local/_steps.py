@@ -29,7 +29,7 @@ from jax_dynemb.ops import (
     check_stamps,
     count_malformed,
     join_gradient,
-    joined,
+    join_stamps,
     make_residual,
     prepare,
 )
@@ -184,4 +184,4 @@ def _checked_stamps(
         for config in tables.local_specs(names)
     }
     check_stamps(stamps, counters, call)
-    return joined(stamps)
+    return join_stamps(stamps)

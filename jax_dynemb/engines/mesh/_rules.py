@@ -14,11 +14,11 @@ from jax.sharding import PartitionSpec
 from jax_dynemb import ops
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines import shard
-from jax_dynemb.engines.mesh._members import is_here, touched
+from jax_dynemb.engines.mesh._members import owns_any, restore_untouched
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._stacks import Stack
-from jax_dynemb.engines.shard import Rule, Shards
+from jax_dynemb.engines.shard import Rule, ShardGroup
 from jax_dynemb.ops import TableState, keys_of_index
 
 _ALL = PartitionSpec()
@@ -32,17 +32,19 @@ def erase_where(
     stack = placement.stack_of(table)
 
     def body(state: TableState, rule: Rule) -> tuple[jax.Array, TableState]:
-        shards = _shards(placement, stack, table)
-        removed, new = shard.erase_where(stack.local, state, rule, dry_run, shards)
+        group = _group(placement, stack, table)
+        removed, new = shard.erase_where(stack.local, state, rule, dry_run, group)
         states = {stack.name: state}, {stack.name: new}
-        return removed, touched(placement, [stack], [table], *states)[stack.name]
+        return removed, restore_untouched(placement, [stack], [table], *states)[
+            stack.name
+        ]
 
     spec = placement.state_spec(stack)
     run = placement.mapped(body, (spec, _ALL), (_ALL, spec))
     return run(state, rule)
 
 
-def _shards(placement: Placement, stack: Stack, table: str) -> Shards:
+def _group(placement: Placement, stack: Stack, table: str) -> ShardGroup:
     """How a shard learns of the others; inside shard_map.
 
     Every copy of a replicated table has all rows, and so has every part of a
@@ -50,10 +52,10 @@ def _shards(placement: Placement, stack: Stack, table: str) -> Shards:
     """
     total = functools.partial(jax.lax.psum, axis_name=placement.axes)
     if stack.sharding == "row_wise":
-        return Shards(total, is_here(placement, stack, [table]))
+        return ShardGroup(total, owns_any(placement, stack, [table]))
     if stack.sharding == "column_wise":
         squares = functools.partial(_squares_of_columns, total)
-        return Shards(lambda x: x, squares=squares)
+        return ShardGroup(lambda x: x, squares=squares)
     return shard.ALONE
 
 
@@ -62,8 +64,8 @@ def _squares_of_columns(
 ) -> jax.Array:
     """See ``shard.squared_norms``; of rows whose columns lie on all shards.
 
-    All shards have the same keys in a bucket, but maybe in other slots of it: so they
-    add numbers in the order of keys, and each puts the sums back into its own order.
+    All shards have the same keys in a bucket, but maybe in other slots of it. So they
+    add numbers in the order of keys. Each puts the sums back into its own order.
     """
     low, high = keys_of_index(state.index)
     mine = shard.squared_norms(table, state).reshape(low.shape)
@@ -81,7 +83,7 @@ def decay(
     stack = placement.stack_of(table)
 
     def body(state: TableState, factor: jax.Array) -> TableState:
-        here = is_here(placement, stack, [table])
+        here = owns_any(placement, stack, [table])
         return ops.decay(stack.local, state, jnp.where(here, factor, 1.0))
 
     spec = placement.state_spec(stack)

@@ -7,11 +7,11 @@ from jax_dynemb.engines.shard._counters import counter_totals as counter_totals
 from jax_dynemb.engines.shard._counters import counter_values as counter_values
 from jax_dynemb.engines.shard._counters import stats as stats
 from jax_dynemb.engines.shard._erase_where import ALONE as ALONE
-from jax_dynemb.engines.shard._erase_where import Shards as Shards
+from jax_dynemb.engines.shard._erase_where import ShardGroup as ShardGroup
 from jax_dynemb.engines.shard._erase_where import erase_where as erase_where
 from jax_dynemb.engines.shard._erase_where import squared_norms as squared_norms
-from jax_dynemb.engines.shard._export import Parts as Parts
 from jax_dynemb.engines.shard._export import Query as Query
+from jax_dynemb.engines.shard._export import Shards as Shards
 from jax_dynemb.engines.shard._export import export as export
 from jax_dynemb.engines.shard._export import export_index as export_index
 from jax_dynemb.engines.shard._grow import grown_state as grown_state

@@ -29,8 +29,8 @@ def squared_norms(table: TableSpec, state: TableState) -> Float32[Array, " slots
     return jnp.sum(jnp.square(rows), axis=1)
 
 
-class Shards(NamedTuple):
-    """What one shard knows of the others that hold rows of the same table.
+class ShardGroup(NamedTuple):
+    """Lets one shard count with the others that hold rows of the same table.
 
     Attributes:
       total: sums an array over them.
@@ -43,11 +43,11 @@ class Shards(NamedTuple):
     squares: Callable[[TableSpec, TableState], jax.Array] = squared_norms
 
 
-ALONE = Shards(lambda x: x)
+ALONE = ShardGroup(lambda x: x)
 
 
 def erase_where(
-    table: TableSpec, state: TableState, rule: Rule, dry_run: bool, shards: Shards
+    table: TableSpec, state: TableState, rule: Rule, dry_run: bool, group: ShardGroup
 ) -> tuple[UInt32[Array, ""], TableState]:
     """See ``Tables.erase_where``; of one table, on one shard.
 
@@ -56,12 +56,12 @@ def erase_where(
       state: its arrays.
       rule: checked against the table's config.
       dry_run: whether rows are only counted.
-      shards: how this shard and the others decide alike.
+      group: how this shard and the others decide alike.
 
     Returns:
       The rows removed from all shards, or those that would be; and the new state.
     """
-    op = _Op.of(table, state, rule, shards)
+    op = _Op.of(table, state, rule, group)
     if rule.keeps:
         limits, removed = _limits(op, rule)
     else:
@@ -71,11 +71,11 @@ def erase_where(
             removed = jnp.sum(op.bins(_nothing(), jnp.uint32(0))[1])
         return removed, state
     removed, state = op.erase(limits)
-    return shards.total(removed), state
+    return group.total(removed), state
 
 
 class _Limits(NamedTuple):
-    """The last rank that leaves: of the selected rows, and of the others.
+    """Holds the last ranks to remove: of the selected rows, and of the others.
 
     Attributes:
       selected: uint32[4].
@@ -94,10 +94,12 @@ class _Op(NamedTuple):
     fields: int
     numbers: jax.Array
     norms: jax.Array | None
-    shards: Shards
+    group: ShardGroup
 
     @classmethod
-    def of(cls, table: TableSpec, state: TableState, rule: Rule, shards: Shards) -> _Op:
+    def of(
+        cls, table: TableSpec, state: TableState, rule: Rule, group: ShardGroup
+    ) -> _Op:
         high = rule.score_below if rule.count_below is None else rule.count_below
         names = ["any_suffices"] if rule.combine == "any" else []
         names += [
@@ -106,9 +108,9 @@ class _Op(NamedTuple):
         names += [] if high is None else ["high_below"]
         norms = None
         if rule.norm_below is not None:
-            norms = jnp.sqrt(shards.squares(table, state))
+            norms = jnp.sqrt(group.squares(table, state))
         fields = rule_fields(*names)
-        return cls(table, state, fields, _comparisons(rule, high), norms, shards)
+        return cls(table, state, fields, _comparisons(rule, high), norms, group)
 
     def _words(self, *parts: Any) -> jax.Array:
         words = jnp.concatenate([self.numbers, *parts])
@@ -119,11 +121,11 @@ class _Op(NamedTuple):
         """Counts the rows of all shards by a digit of their rank."""
         words = self._words(prefix, digit.reshape(1))
         bins = count_rule(self.table, self.state, self.fields, words, self.norms)
-        return self.shards.total(jnp.where(self.shards.here, bins, 0))
+        return self.group.total(jnp.where(self.group.here, bins, 0))
 
     def erase(self, limits: _Limits) -> tuple[jax.Array, TableState]:
         """Removes the rows of this shard that are within the limits."""
-        here = jnp.asarray(self.shards.here)
+        here = jnp.asarray(self.group.here)
         ranks = [jnp.where(here, limit, 0) for limit in limits]
         words = self._words(jnp.zeros(5, jnp.uint32), *ranks)
         return erase_rule(self.table, self.state, self.fields, words, self.norms)
@@ -164,7 +166,7 @@ def _limits(op: _Op, rule: Rule) -> tuple[_Limits, jax.Array]:
         most = jnp.maximum(jnp.asarray(rule.keep_at_most).astype(jnp.uint32), least)
         staying = rows - leaving
         extra = staying - jnp.minimum(staying, most)
-    # Not all that are selected leave, or others leave too; never both.
+    # Either some selected rows stay, or other rows are removed too; never both.
     is_short = leaving < selected
     count = jnp.where(is_short, leaving, extra)
     limit = _limit(op, is_short, count, first)
@@ -176,11 +178,11 @@ def _limits(op: _Op, rule: Rule) -> tuple[_Limits, jax.Array]:
 
 
 class _Search(NamedTuple):
-    """Where the search for a limit is.
+    """Holds the state of the search for a limit.
 
     Attributes:
       digit: of the bins.
-      rest: rows that leave among those that the bins count.
+      rest: rows to remove among those that the bins count.
       limit: the digits found so far, then zeros.
       bins: rows of the wanted kind by the next digit.
       is_found: whether the limit is complete.
@@ -196,15 +198,15 @@ class _Search(NamedTuple):
 def _limit(
     op: _Op, is_selected: jax.Array, count: jax.Array, first: jax.Array
 ) -> UInt32[Array, " 4"]:
-    """The rank of the last of the ``count`` rows that rank lowest.
+    """Searches the rank of the last of the ``count`` rows that rank lowest.
 
     Digit by digit: each step counts rows that begin as the limit does, over all
-    shards. It ends as soon as all of them leave, so rarely after sixteen steps.
+    shards. It ends as soon as all of them are to remove, so rarely after sixteen steps.
 
     Args:
       op: the rule.
       is_selected: whether it is about selected rows, or about the others.
-      count: rows that leave; 0: the limit is that of no row.
+      count: rows to remove; 0: the limit is that of no row.
       first: the bins of the first digit.
     """
     kind = is_selected.astype(jnp.int32)
