@@ -40,12 +40,23 @@ enum Won : uint8_t {
   kEmptySlot = 1,
   kFullBucket = 2,  // the slot of a row, or what another new key had taken
   kUndecided = 3,   // its bucket is full, and no row has been chosen for eviction yet
+  kCounted = 4,     // counted in the table's sketch, and not admitted yet
 };
 
 struct Pending {
   int32_t slot;  // pending(...), kMissingSlot or kRefusedSlot
   Won won;
 };
+
+DYNEMB_HD SketchCounters sketch_counters(TableRef const& table, Key key) {
+  auto const hash = hash_key(key, table.hash);
+  return SketchCounters(table.admission, local_bucket_of(table, hash), hash);
+}
+
+// kFrequency: once all occurrences of the call are counted.
+DYNEMB_HD bool is_frequent(TableRef const& table, Key key) {
+  return int64_t{sketch_counters(table, key).estimate()} >= table.admission.threshold;
+}
 
 // Takes an empty slot, if there is one; else the key is still missing, and claim_full decides.
 // `from`: claim_empty.

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "core/admission.h"
 #include "core/atomic.h"
 #include "core/hash.h"
 #include "core/initializer.h"
@@ -84,6 +85,8 @@ struct TableRef {
   HashFactors hash = plain_factors();  // of its keys, from the table's seed
   Initializer initializer;
   Initializer eval_initializer;
+  int32_t keeps_scores;  // 1: a lookup leaves the scores of rows that it finds
+  Admission admission;   // of unseen ids
 };
 
 // What every slot that a caller brings is compared with (core/slot.h).

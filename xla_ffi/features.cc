@@ -86,6 +86,12 @@ void set_bags(BufferReader& reader, int64_t const* fields, FeatureRef& feature) 
   }
 }
 
+// After offsets and weights: of a lookup, where ids stand for several.
+void set_uses(BufferReader& reader, int64_t const* fields, FeatureRef& feature) {
+  if (fields[kFeatureHasUses] == 0) return;
+  feature.uses = data<uint32_t>(reader.next_arg(BufferRule::kUses));
+}
+
 void set_rows(BufferReader& reader, ffi::AnyBuffer const& array, int64_t const* fields, int32_t dim,
               FeatureRef& feature) {
   auto const rows = view_rows(reader, array, fields, feature.num_bags, dim);
@@ -117,6 +123,7 @@ void read_lookups(BufferReader& reader, CallFeatures const& call, bool trains) {
     set_ids(reader, BufferRule::kIds, feature);
     count_bags(reader, feature);
     set_bags(reader, fields_of(call, f), feature);
+    if (trains) set_uses(reader, fields_of(call, f), feature);
     if (feature.pooling != Pooling::kNoRows) {
       auto const* const fields = rows_fields(call, f);
       set_rows(reader, arrays.result(fields), fields, dim_of(call, feature), feature);

@@ -96,13 +96,15 @@ nb::dict constants() {
   result["table_fields"] =
       names("num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
             "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
-            "skips_nonfinite", "hash_seed");
-  result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "array",
-                                   "passed_on", "offset", "group", "stride");
+            "skips_nonfinite", "hash_seed", "keeps_scores", "admission", "threshold",
+            "sketch_words", "sketch_bits");
+  result["admission_rules"] = names("all", "none", "probability", "frequency");
+  result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "has_uses",
+                                   "array", "passed_on", "offset", "group", "stride");
   result["sums_fields"] = names("groups", "dim", "array", "passed_on", "offset", "group", "stride");
   result["part_fields"] = names("size", "first", "owners", "hash_seed");
-  static_assert(kNumCounters == 18 && kNumHyperParameters == 5 && kNumTableFields == 14 &&
-                    kNumFeatureFields == 9 && kNumSumsFields == 7 && kNumPartFields == 4,
+  static_assert(kNumCounters == 18 && kNumHyperParameters == 5 && kNumTableFields == 19 &&
+                    kNumFeatureFields == 10 && kNumSumsFields == 7 && kNumPartFields == 4,
                 "a list above and its enumeration must have the same length");
   return result;
 }

@@ -17,12 +17,12 @@ Initializer read_initializer(TableAttrs const& attrs, int32_t t, int which) {
 }
 
 // Arrays of a call, as if one table filled them.
-TableRef read_arrays(BufferReader& reader, int64_t num_states, TableParts parts, bool aliased) {
+TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts parts, bool aliased) {
   auto const next = [&](BufferRule rule) {
     return aliased ? reader.next_aliased(rule) : reader.next_arg(rule);
   };
   auto& sizes = reader.sizes();
-  sizes.forget(kBuckets, kArraySlots, kDim, kCounterRows);
+  sizes.forget(kBuckets, kArraySlots, kDim, kCounterRows, kSketchWords);
   TableRef arrays{};
   auto const index = next(BufferRule::kIndex);
   arrays.index = static_cast<uint8_t*>(index.untyped_data());
@@ -35,7 +35,7 @@ TableRef read_arrays(BufferReader& reader, int64_t num_states, TableParts parts,
     arrays.value_type = value_type_of(values);
   }
   if (parts.states) {
-    arrays.num_states = static_cast<int32_t>(num_states);
+    arrays.num_states = static_cast<int32_t>(fields[kTableNumStates]);
     for (int s = 0; s < arrays.num_states; ++s) {
       auto const state = next(BufferRule::kState);
       arrays.states[s] = static_cast<float*>(state.untyped_data());
@@ -48,7 +48,26 @@ TableRef read_arrays(BufferReader& reader, int64_t num_states, TableParts parts,
     arrays.counter_rows = static_cast<int32_t>(dimension(counters, 0));
     arrays.counters = static_cast<uint64_t*>(counters.untyped_data());
   }
+  if (parts.sketch && fields[kTableSketchWords] > 0) {
+    auto const sketch = next(BufferRule::kSketch);
+    arrays.admission.sketch = data<uint32_t>(sketch);
+    arrays.admission.sketch_words = static_cast<int32_t>(dimension(sketch, 1));
+  }
   return arrays;
+}
+
+// The rule for unseen ids; a call without a sketch counts none.
+void set_admission(BufferReader& reader, TableRef& table, int64_t const* fields) {
+  auto& admission = table.admission;
+  admission.rule = static_cast<AdmissionRule>(fields[kTableAdmission]);
+  admission.threshold = fields[kTableThreshold];
+  admission.counter_bits = static_cast<int32_t>(fields[kTableSketchBits]);
+  table.keeps_scores = static_cast<int32_t>(fields[kTableKeepsScores]);
+  if (admission.sketch == nullptr) return;
+  auto const bits = admission.counter_bits;
+  reader.expect(admission.sketch_words == fields[kTableSketchWords] &&
+                    admission.sketch_words % kSketchRows == 0 && (bits == 8 || bits == 16),
+                "a sketch must have four rows of counters of 8 or 16 bits in each bucket");
 }
 
 // The table's part of its arrays.
@@ -70,6 +89,9 @@ void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields)
   }
   for (int s = 0; s < table.num_states; ++s) table.states[s] += slot * table.state_width[s];
   if (table.counters != nullptr) table.counters += row * kNumCounters;
+  if (table.admission.sketch != nullptr) {
+    table.admission.sketch += bucket * table.admission.sketch_words;
+  }
   table.counter_rows = static_cast<int32_t>(rows);
 }
 
@@ -96,9 +118,10 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
     reader.at("table ", t);
     auto const* const fields = attrs.tables.begin() + t * kNumTableFields;
     auto const shares = t > 0 && fields[kTableShares] != 0;
-    if (!shares) arrays = read_arrays(reader, fields[kTableNumStates], parts, aliased);
+    if (!shares) arrays = read_arrays(reader, fields, parts, aliased);
     auto& table = tables[t] = arrays;
     move_to_table(reader, table, fields);
+    set_admission(reader, table, fields);
     table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
     table.evicts = static_cast<int32_t>(fields[kTableEvicts]);
     table.skips_nonfinite = static_cast<int32_t>(fields[kTableSkipsNonfinite]);

@@ -15,6 +15,7 @@ namespace dynemb {
 // What of a table a call takes.
 struct TableParts {
   bool values, states, counters;
+  bool sketch = false;  // of tables that have one
 };
 
 struct TableAttrs {
