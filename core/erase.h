@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// core/erase.h: keys are erased. Two phases: find the slots of all keys, then empty them. The clock
+// core/erase.h: keys are erased. Two phases: find the slots of all keys, then vacate them. The clock
 // stays: it says when rows were used, and an empty slot has no score.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include "core/find.h"
 #include "core/macros.h"
 #include "core/table_ref.h"
+#include "core/vacate.h"
 
 namespace dynemb {
 
@@ -23,8 +24,7 @@ DYNEMB_HD bool erase_slot(TableRef const& table, int32_t slot) {
   auto* const score = score_at(table, slot);
   auto const seen = atomic_load(score);
   if (seen == kEmptyScore || compare_and_swap(score, seen, kEmptyScore) != seen) return false;
-  *key_at(table, slot) = kEmptyKey;
-  *digest_at(table, slot) = 0;
+  vacate(table, slot);
   return true;
 }
 

@@ -85,7 +85,8 @@ nb::dict constants() {
   result["counters"] =
       names("clock", "seed", "step", "rows", "inserted", "evicted", "refused", "lost_updates",
             "lookups", "exchange_capacity", "exchange_peak", "exchange_overflows", "first_column",
-            "left", "waiting", "malformed_lengths", "nonfinite", "stamp");
+            "left", "waiting", "malformed_lengths", "nonfinite", "stamp", "hits", "misses",
+            "not_admitted", "erased", "removed_by_rule", "pinned", "evicted_young");
   result["hyper_parameters"] = names("learning_rate", "eps", "b1", "b2", "weight_decay");
   add_optimizers(result);
   result["score_policies"] = names("step", "timestamp", "lfu", "customized");
@@ -103,7 +104,7 @@ nb::dict constants() {
                                    "array", "passed_on", "offset", "group", "stride");
   result["sums_fields"] = names("groups", "dim", "array", "passed_on", "offset", "group", "stride");
   result["part_fields"] = names("size", "first", "owners", "hash_seed");
-  static_assert(kNumCounters == 18 && kNumHyperParameters == 5 && kNumTableFields == 19 &&
+  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 19 &&
                     kNumFeatureFields == 10 && kNumSumsFields == 7 && kNumPartFields == 4,
                 "a list above and its enumeration must have the same length");
   return result;

@@ -36,7 +36,7 @@ class ReferenceTable:
         buckets: the rows, under their keys, a dict for each bucket.
         clock: moves at every lookup and insert, which write scores.
         step: how many optimizer updates were made.
-        counts: inserted, evicted, refused, lost_updates, lookups, nonfinite.
+        counts: inserted, evicted, erased, refused, lost_updates, lookups, ...
     """
 
     def __init__(self, config: Any, seed: int):
@@ -47,7 +47,8 @@ class ReferenceTable:
         self.clock = 0
         self.step = 0
         names = ("inserted", "evicted", "refused", "lost_updates", "lookups")
-        names += ("nonfinite",)
+        names += ("nonfinite", "hits", "misses", "not_admitted")
+        names += ("erased", "removed_by_rule")
         self.counts = dict.fromkeys(names, 0)
 
     def get(self, key: int) -> Row | None:
@@ -138,7 +139,8 @@ class ReferenceTable:
 
     def erase(self, key: int) -> None:
         """Forgets a key, if it is stored."""
-        self.buckets[self._bucket_of(key)].pop(key, None)
+        if self.buckets[self._bucket_of(key)].pop(key, None) is not None:
+            self.counts["erased"] += 1
 
     def grow(self, config: Any) -> None:
         """Puts the same rows into the buckets of a larger table."""

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operates on the arrays of one device: update, insert, export, count, grow."""
 
+from jax_dynemb.engines.shard._counters import EVENTS as EVENTS
 from jax_dynemb.engines.shard._counters import counter_totals as counter_totals
 from jax_dynemb.engines.shard._counters import counter_values as counter_values
 from jax_dynemb.engines.shard._counters import stats as stats
