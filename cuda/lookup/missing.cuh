@@ -23,7 +23,7 @@ static_assert(sizeof(Missing) == 16, "read and written at once");
 
 struct MissingCounts {
   uint32_t ids;   // that have claimed an empty slot, or found its claim
-  uint32_t full;  // of full buckets
+  uint32_t full;  // of full buckets, or counted in a sketch
 };
 
 // Some of FullIds::order.
@@ -121,6 +121,9 @@ inline MissingList take_missing(int64_t num_ids, Scratch& scratch) {
 
 // Puts on the stream what is left of a lookup: its counters, and the phases after claims of empty
 // slots (core/lookup.h): claims in full buckets, resolve.
-cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream);
+// `selects`: some of the ids may be counted only (kCounted), and it is decided first which of them
+// are admitted.
+cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, bool selects,
+                           cudaStream_t stream);
 
 }  // namespace dynemb::cuda

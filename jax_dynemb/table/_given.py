@@ -17,7 +17,7 @@ from jax.core import Tracer
 
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import ScoreStrategy, TableConfig
-from jax_dynemb.engines import Catalog, Engine, Routed
+from jax_dynemb.engines import Catalog, Engine, LookupFlags, Routed
 from jax_dynemb.engines.mesh import Plan
 from jax_dynemb.engines.shard import customized
 from jax_dynemb.jagged import Jagged
@@ -89,6 +89,21 @@ def check_mesh(mesh: Any, axis: Any, axis_name: Any, share_arrays: bool | None) 
             "share_arrays=True is for one device. On a mesh tables of one shape "
             "share arrays if their TableConfig has sharding='table_wise'."
         )
+
+
+def flags_of(call: str, touch: Any, insert: Any) -> LookupFlags:
+    """The static flags of a lookup.
+
+    Raises:
+      TypeError: one is no bool; a traced one would need both programs.
+    """
+    for name, flag in (("touch", touch), ("insert", insert)):
+        if not isinstance(flag, bool):
+            raise TypeError(
+                f"{call}: {name} must be True or False, not {kind_of(flag)}: it is "
+                "static. Choose between two jitted functions on the host."
+            )
+    return LookupFlags(touch, insert)
 
 
 def check_plan(plan: Any, mesh: Any, axis_name: Any) -> None:

@@ -133,8 +133,8 @@ void lookup_by_kernels(Tables& tables, Batch& batch) {
     first_slot += table.local_buckets * kBucketCapacity;
   }
   probe(*args, uses.data(), list);
-  CHECK(launch_missing({view, uses.data(), counted.data(), list}, total_ids(*args), nullptr) ==
-        cudaSuccess);
+  CHECK(launch_missing({view, uses.data(), counted.data(), list}, total_ids(*args), false,
+                       nullptr) == cudaSuccess);
   CHECK(list.counts->ids == 0 && list.counts->full == 0);
 }
 

@@ -13,6 +13,8 @@ from jax_dynemb.engines.shard._export import export_index as export_index
 from jax_dynemb.engines.shard._grow import grown_state as grown_state
 from jax_dynemb.engines.shard._grow import larger as larger
 from jax_dynemb.engines.shard._insert import NewRows as NewRows
+from jax_dynemb.engines.shard._insert import not_lookups as not_lookups
+from jax_dynemb.engines.shard._insert import slots_only as slots_only
 from jax_dynemb.engines.shard._insert import checked as checked
 from jax_dynemb.engines.shard._insert import insert as insert
 from jax_dynemb.engines.shard._insert import same_clock as same_clock
