@@ -83,6 +83,7 @@ void probe(LookupArgs const& args, Touch const* uses, MissingList const& list) {
     auto const& feature = args.features[f];
     auto const& table = args.tables[feature.table];
     auto const& use = uses[feature.table];
+    table.counters[kHits] += static_cast<uint64_t>(feature.num_ids);
     for (int64_t i = 0; i < feature.num_ids; ++i) {
       auto const key = static_cast<Key const*>(feature.ids)[i];
       auto const slot = find(table, key);
