@@ -22,19 +22,23 @@
 #include "core/hash.h"
 #include "core/macros.h"
 #include "core/philox.h"
+#include "core/table_ref.h"
 
 namespace dynemb {
 
-enum class AdmissionRule : int32_t { kAll = 0, kNone = 1, kProbability = 2, kFrequency = 3 };
+enum class AdmissionRule : uint8_t { kAll = 0, kNone = 1, kProbability = 2, kFrequency = 3 };
 
 constexpr int kSketchRows = 4;
 
+// What a lookup does with a table besides what the table says. Apart from TableRef, which every
+// kernel takes.
 struct Admission {
   AdmissionRule rule;
-  int32_t counter_bits;  // 8 or 16
-  int64_t threshold;     // kProbability: of 2^32; kFrequency: occurrences
-  int32_t sketch_words;  // of a block, a multiple of kSketchRows
-  uint32_t* sketch;      // [local_buckets, sketch_words], kFrequency only
+  uint8_t keeps_scores;   // 1: the scores of rows that are found stay
+  uint8_t counter_bits;   // of the sketch: 8 or 16
+  uint16_t sketch_words;  // of a block, a multiple of kSketchRows
+  uint32_t threshold;     // kProbability: of 2^32; kFrequency: occurrences
+  uint32_t* sketch;       // [local_buckets, sketch_words], kFrequency only
 };
 
 // `lookup`: the number of this training lookup, counted from 1.
@@ -45,7 +49,7 @@ DYNEMB_HD bool wins_coin(Admission const& admission, uint64_t seed, uint64_t key
       {{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32), static_cast<uint32_t>(lookup),
         kCoin | static_cast<uint32_t>(lookup >> 32)}}};
   philox(blocks, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
-  return int64_t{blocks[0].word[0]} < admission.threshold;
+  return blocks[0].word[0] < admission.threshold;
 }
 
 // The counters of one key.
@@ -105,5 +109,16 @@ class SketchCounters {
   int32_t bits_;
   uint64_t mixed_[2];
 };
+
+DYNEMB_HD SketchCounters sketch_counters(TableRef const& table, Admission const& admission,
+                                         Key key) {
+  auto const hash = hash_key(key, table.hash);
+  return SketchCounters(admission, local_bucket_of(table, hash), hash);
+}
+
+// kFrequency: once all occurrences of the call are counted.
+DYNEMB_HD bool is_frequent(TableRef const& table, Admission const& admission, Key key) {
+  return sketch_counters(table, admission, key).estimate() >= admission.threshold;
+}
 
 }  // namespace dynemb

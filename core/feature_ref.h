@@ -37,7 +37,6 @@ struct FeatureRef {
   int64_t bag_size;        // ids per bag; 0: see offsets
   int32_t const* offsets;  // [num_bags + 1], or null
   float const* weights;    // [num_ids], or null
-  uint32_t const* uses;    // [num_ids] of a lookup: how many ids each one stands for; null: 1
   float* scale;            // [num_bags], kMean only: 1 / ids of the bag
   Pooling pooling;         //
   ValueType row_type;      //
@@ -96,10 +95,6 @@ DYNEMB_HD int64_t bag_of(FeatureRef const& feature, int64_t position) {
 // no gradients either, whatever its slots are.
 DYNEMB_HD uint32_t slot_limit(TableRef const& table, FeatureRef const& feature) {
   return feature.num_bags == 0 ? 0 : num_slots(table);
-}
-
-DYNEMB_HD uint32_t uses_of(FeatureRef const& feature, int64_t position) {
-  return feature.uses == nullptr ? 1 : feature.uses[position];
 }
 
 DYNEMB_HD float weight_of(FeatureRef const& feature, int64_t position) {

@@ -48,16 +48,6 @@ struct Pending {
   Won won;
 };
 
-DYNEMB_HD SketchCounters sketch_counters(TableRef const& table, Key key) {
-  auto const hash = hash_key(key, table.hash);
-  return SketchCounters(table.admission, local_bucket_of(table, hash), hash);
-}
-
-// kFrequency: once all occurrences of the call are counted.
-DYNEMB_HD bool is_frequent(TableRef const& table, Key key) {
-  return int64_t{sketch_counters(table, key).estimate()} >= table.admission.threshold;
-}
-
 // Takes an empty slot, if there is one; else the key is still missing, and claim_full decides.
 // `from`: claim_empty.
 DYNEMB_HD Pending claim_empty_slot(TableRef const& table, Key key, uint64_t clock, int from = 0) {

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 
-#include "core/admission.h"
 #include "core/atomic.h"
 #include "core/hash.h"
 #include "core/initializer.h"
@@ -94,8 +93,7 @@ struct TableRef {
   HashFactors hash = plain_factors();  // of its keys, from the table's seed
   Initializer initializer;
   Initializer eval_initializer;
-  int32_t keeps_scores;  // 1: a lookup leaves the scores of rows that it finds
-  Admission admission;   // of unseen ids
+  int32_t rounds_stochastically = 0;  // 1: rows of 16 bits are, by updates (core/stochastic.h)
 };
 
 // What every slot that a caller brings is compared with (core/slot.h).

@@ -64,6 +64,7 @@ class TableSpec:
     key_dtype: str
     nonfinite: str
     hash_seed: int = dataclasses.field(repr=False)
+    rounding: str = "nearest"
     trainable: bool = True
     admission: Admission | None = None
     unseen: Literal["admitted", "all", "none"] = "admitted"
@@ -89,6 +90,7 @@ class TableSpec:
             key_dtype=config.key_dtype,
             nonfinite=config.nonfinite,
             hash_seed=config.hash_seed,
+            rounding=config.rounding,
             trainable=config.trainable,
             admission=config.admission,
             unseen="admitted" if config.insert else "none",

@@ -157,9 +157,7 @@ class Frequency(Admission):
 
     def for_buckets(self, num_buckets: int) -> Frequency:
         """Returns the rule with its sketch laid out for a table."""
-        return dataclasses.replace(
-            self, counter=self.counter.for_buckets(num_buckets)
-        )
+        return dataclasses.replace(self, counter=self.counter.for_buckets(num_buckets))
 
     @property
     def counter_bits(self) -> int:

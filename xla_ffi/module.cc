@@ -15,6 +15,7 @@
 #include "xla_ffi/backend.h"
 #include "xla_ffi/handlers.h"
 #include "xla_ffi/hash_ids_module.h"
+#include "xla_ffi/log_module.h"
 #include "xla_ffi/schema.h"
 
 namespace nb = nanobind;
@@ -97,14 +98,14 @@ nb::dict constants() {
   result["table_fields"] =
       names("num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
             "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
-            "skips_nonfinite", "hash_seed", "keeps_scores", "admission", "threshold",
+            "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
             "sketch_words", "sketch_bits");
   result["admission_rules"] = names("all", "none", "probability", "frequency");
   result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "has_uses",
                                    "array", "passed_on", "offset", "group", "stride");
   result["sums_fields"] = names("groups", "dim", "array", "passed_on", "offset", "group", "stride");
   result["part_fields"] = names("size", "first", "owners", "hash_seed");
-  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 19 &&
+  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 20 &&
                     kNumFeatureFields == 10 && kNumSumsFields == 7 && kNumPartFields == 4,
                 "a list above and its enumeration must have the same length");
   return result;
@@ -123,6 +124,7 @@ NB_MODULE(DYNEMB_MODULE, m) {
     return std::pair(first, second);
   });
   dynemb::add_hash_ids(m);
+  dynemb::add_log(m);
   m.def("scratch_bytes", [](std::string const& op, std::vector<int64_t> const& buckets,
                             std::vector<int32_t> const& dims, std::vector<int64_t> const& ids) {
     return dynemb::scratch_bytes(op, {buckets, dims, ids});

@@ -38,10 +38,11 @@ constexpr NumberRule kTableRules[] = {
     {"counter_rows", 0, kMostInt32},
     {"skips_nonfinite", 0, 1},
     {"hash_seed", kLeastInt64, kMostInt64},
+    {"rounding", 0, 1},
     {"keeps_scores", 0, 1},
     {"admission", 0, static_cast<int64_t>(AdmissionRule::kFrequency)},
-    {"threshold", 0, int64_t{1} << 32},
-    {"sketch_words", 0, 1 << 20},
+    {"threshold", 0, (int64_t{1} << 32) - 1},
+    {"sketch_words", 0, (1 << 16) - 1},
     {"sketch_bits", 0, 16},
 };
 static_assert(std::size(kTableRules) == kNumTableFields);

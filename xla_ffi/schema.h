@@ -25,6 +25,7 @@ enum TableField : int32_t {
   kTableCounterRows,     // of this shard
   kTableSkipsNonfinite,  // 1: rows whose gradient is not finite keep their values
   kTableHashSeed,        // 64 bits
+  kTableRounding,        // 1: updates round rows of 16 bits stochastically
   kTableKeepsScores,     // 1: a lookup leaves the scores of rows that it finds
   kTableAdmission,       // an AdmissionRule
   kTableThreshold,       // of the rule

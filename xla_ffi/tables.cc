@@ -17,7 +17,8 @@ Initializer read_initializer(TableAttrs const& attrs, int32_t t, int which) {
 }
 
 // Arrays of a call, as if one table filled them.
-TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts parts, bool aliased) {
+TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts parts, bool aliased,
+                     Admission* admission) {
   auto const next = [&](BufferRule rule) {
     return aliased ? reader.next_aliased(rule) : reader.next_arg(rule);
   };
@@ -48,26 +49,33 @@ TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts par
     arrays.counter_rows = static_cast<int32_t>(dimension(counters, 0));
     arrays.counters = static_cast<uint64_t*>(counters.untyped_data());
   }
-  if (parts.sketch && fields[kTableSketchWords] > 0) {
+  if (admission != nullptr) *admission = {};
+  if (admission != nullptr && fields[kTableSketchWords] > 0) {
     auto const sketch = next(BufferRule::kSketch);
-    arrays.admission.sketch = data<uint32_t>(sketch);
-    arrays.admission.sketch_words = static_cast<int32_t>(dimension(sketch, 1));
+    admission->sketch = data<uint32_t>(sketch);
+    reader.expect(dimension(sketch, 1) == fields[kTableSketchWords],
+                  "a sketch must have the words of a bucket that the attribute says");
   }
   return arrays;
 }
 
-// The rule for unseen ids; a call without a sketch counts none.
-void set_admission(BufferReader& reader, TableRef& table, int64_t const* fields) {
-  auto& admission = table.admission;
-  admission.rule = static_cast<AdmissionRule>(fields[kTableAdmission]);
-  admission.threshold = fields[kTableThreshold];
-  admission.counter_bits = static_cast<int32_t>(fields[kTableSketchBits]);
-  table.keeps_scores = static_cast<int32_t>(fields[kTableKeepsScores]);
-  if (admission.sketch == nullptr) return;
-  auto const bits = admission.counter_bits;
-  reader.expect(admission.sketch_words == fields[kTableSketchWords] &&
-                    admission.sketch_words % kSketchRows == 0 && (bits == 8 || bits == 16),
-                "a sketch must have four rows of counters of 8 or 16 bits in each bucket");
+// Of a table whose sketch, if the call has one, begins at `sketch`.
+Admission read_admission(BufferReader& reader, uint32_t* sketch, int64_t const* fields) {
+  Admission result{};
+  result.rule = static_cast<AdmissionRule>(fields[kTableAdmission]);
+  result.keeps_scores = static_cast<uint8_t>(fields[kTableKeepsScores]);
+  result.counter_bits = static_cast<uint8_t>(fields[kTableSketchBits]);
+  result.sketch_words = static_cast<uint16_t>(fields[kTableSketchWords]);
+  result.threshold = static_cast<uint32_t>(fields[kTableThreshold]);
+  auto const counts = result.rule == AdmissionRule::kFrequency;
+  auto const bits = result.counter_bits;
+  reader.expect(!counts || (sketch != nullptr && result.sketch_words % kSketchRows == 0 &&
+                            (bits == 8 || bits == 16)),
+                "a table that admits by frequency must have a sketch of four rows of counters");
+  if (sketch != nullptr) {
+    result.sketch = sketch + fields[kTableFirstBucket] * result.sketch_words;
+  }
+  return result;
 }
 
 // The table's part of its arrays.
@@ -89,9 +97,6 @@ void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields)
   }
   for (int s = 0; s < table.num_states; ++s) table.states[s] += slot * table.state_width[s];
   if (table.counters != nullptr) table.counters += row * kNumCounters;
-  if (table.admission.sketch != nullptr) {
-    table.admission.sketch += bucket * table.admission.sketch_words;
-  }
   table.counter_rows = static_cast<int32_t>(rows);
 }
 
@@ -112,20 +117,25 @@ bool is_one_table(BufferReader& reader, TableAttrs const& attrs) {
 }
 
 void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts, bool aliased,
-                 int32_t count, TableRef* tables) {
+                 int32_t count, TableRef* tables, Admission* admissions) {
   TableRef arrays{};
+  Admission of_arrays{};
   for (int32_t t = 0; t < count; ++t) {
     reader.at("table ", t);
     auto const* const fields = attrs.tables.begin() + t * kNumTableFields;
     auto const shares = t > 0 && fields[kTableShares] != 0;
-    if (!shares) arrays = read_arrays(reader, fields, parts, aliased);
+    if (!shares) {
+      arrays =
+          read_arrays(reader, fields, parts, aliased, admissions == nullptr ? nullptr : &of_arrays);
+    }
     auto& table = tables[t] = arrays;
     move_to_table(reader, table, fields);
-    set_admission(reader, table, fields);
+    if (admissions != nullptr) admissions[t] = read_admission(reader, of_arrays.sketch, fields);
     table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
     table.evicts = static_cast<int32_t>(fields[kTableEvicts]);
     table.skips_nonfinite = static_cast<int32_t>(fields[kTableSkipsNonfinite]);
     table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
+    table.rounds_stochastically = static_cast<int32_t>(fields[kTableRounding]);
     table.initializer = read_initializer(attrs, t, 0);
     table.eval_initializer = read_initializer(attrs, t, 1);
     for (int s = 0; s < kMaxStates; ++s) {

@@ -74,7 +74,7 @@ struct Lookup {
     auto const& table = task.table;
     auto const used = use[task.feature.table];
     auto const policy = table.policy;
-    auto const touches = table.keeps_scores == 0;
+    auto const touches = args.admissions[task.feature.table].keeps_scores == 0;
     Events events;
     probe_rows(task, chunk, &open[size_t(index)].bags,
                [&](int64_t position, int32_t slot, Entry* entry) {
@@ -84,7 +84,7 @@ struct Lookup {
                  return slot;
                });
     events.hits += static_cast<uint64_t>(chunk.end - chunk.begin);
-    if (task.feature.uses != nullptr) events.hits += further_uses(task.feature, chunk);
+    if (args.uses[chunk.feature] != nullptr) events.hits += further_uses(chunk);
     events.add_to(table);
   }
 
@@ -102,11 +102,12 @@ struct Lookup {
   };
 
   // Those that ids stand for beside themselves.
-  static uint64_t further_uses(FeatureRef const& feature, FeatureChunk const& chunk) {
+  uint64_t further_uses(FeatureChunk const& chunk) const {
+    auto const& feature = feature_of(chunk);
     uint64_t result = 0;
     for (auto i = chunk.begin; i < chunk.end; ++i) {
       if (load_key(feature.ids, feature.id_type, i) >= kFirstReservedKey) continue;
-      result += uint64_t{feature.uses[i]} - 1;
+      result += uint64_t{args.uses[chunk.feature][i]} - 1;
     }
     return result;
   }
@@ -121,7 +122,7 @@ struct Lookup {
       return slot;
     }
     auto const& feature = feature_of(chunk);
-    auto const uses = uses_of(feature, position);
+    auto const uses = uses_at(args.uses[chunk.feature], position);
     events->misses += uses;
     events->hits -= uses;
     if (!may_enter(feature, position, uses)) {
@@ -135,14 +136,14 @@ struct Lookup {
   // False if the id is not admitted, whatever the others of the call are.
   bool may_enter(FeatureRef const& feature, int64_t position, uint32_t uses) const {
     auto const& table = table_of(feature);
-    auto const& admission = table.admission;
+    auto const& admission = args.admissions[feature.table];
     if (admission.rule == AdmissionRule::kAll) return true;
     if (admission.rule == AdmissionRule::kNone) return false;
     auto const key = load_key(feature.ids, feature.id_type, position);
     if (admission.rule == AdmissionRule::kProbability) {
       return wins_coin(admission, table.counters[kSeed], key, table.counters[kLookups]);
     }
-    sketch_counters(table, key).add(uses);
+    sketch_counters(table, admission, key).add(uses);
     return true;
   }
 
@@ -150,10 +151,11 @@ struct Lookup {
     auto const& feature = feature_of(chunk);
     auto const& table = table_of(feature);
     auto& [missing, bags, won] = open[size_t(index)];
-    auto const counts = table.admission.rule == AdmissionRule::kFrequency;
+    auto const& admission = args.admissions[feature.table];
+    auto const counts = admission.rule == AdmissionRule::kFrequency;
     for (auto const position : missing) {
       auto const key = load_key(feature.ids, feature.id_type, position);
-      auto const admitted = !counts || is_frequent(table, key);
+      auto const admitted = !counts || is_frequent(table, admission, key);
       auto const claimed = admitted ? claim_missing(table, key, use[feature.table].clock)
                                     : Pending{kNotAdmittedSlot, kNotWon};
       feature.slots[position] = claimed.slot;
@@ -190,7 +192,8 @@ struct Lookup {
       auto const now = resolve(table, key, {slot, won[i]}, use[feature.table]);
       slot = now.slot;
       if (slot == kRefusedSlot) ++events.refused;
-      if (slot == kNotAdmittedSlot) events.not_admitted += uses_of(feature, missing[i]);
+      if (slot == kNotAdmittedSlot)
+        events.not_admitted += uses_at(args.uses[chunk.feature], missing[i]);
       if (!now.is_new) continue;
       initialize_slot(ScalarGroup{}, table, key, slot);
       ++inserted;

@@ -11,12 +11,12 @@ namespace {
 
 // Does a table keep ids out or scores as they are, or does an id stand for several?
 bool selects(LookupArgs const& args) {
-  auto const of_table = [](TableRef const& table) {
-    return table.keeps_scores != 0 || table.admission.rule != AdmissionRule::kAll;
+  auto const of_table = [](Admission const& admission) {
+    return admission.keeps_scores != 0 || admission.rule != AdmissionRule::kAll;
   };
-  auto const of_feature = [](FeatureRef const& feature) { return feature.uses != nullptr; };
-  return std::any_of(args.tables, args.tables + args.num_tables, of_table) ||
-         std::any_of(args.features, args.features + args.num_features, of_feature);
+  auto const of_feature = [](uint32_t const* uses) { return uses != nullptr; };
+  return std::any_of(args.admissions, args.admissions + args.num_tables, of_table) ||
+         std::any_of(args.uses, args.uses + args.num_features, of_feature);
 }
 
 }  // namespace

@@ -88,6 +88,7 @@ struct LookupIds {
   using Begin = BeginLookup;
 
   Uses uses;
+  Selection<kSelects> selection;
   Touch const*
       stored;  // [tables], or null: clocks count lookups, and each block finds the next one
   MissingList list;
@@ -170,13 +171,13 @@ struct LookupIds {
   __device__ __noinline__ unsigned select(Here const& here, int64_t position, unsigned missing,
                                           Probed* id) const {
     auto const& table = here.table;
-    auto const& admission = table.admission;
+    auto const& admission = selection.admissions[here.feature.table];
     auto const mine = (missing >> lane_id() & 1) != 0;
     if (admission.rule == AdmissionRule::kAll) return missing;
-    auto const uses = mine ? uses_of(here.feature, position) : 0;
+    auto const uses = mine ? uses_at(selection.uses[here.feature_index], position) : 0;
     if (admission.rule == AdmissionRule::kFrequency) {
       // When this kernel has ended, all occurrences are counted, and the next one decides.
-      if (mine) sketch_counters(table, id->key).add(uses);
+      if (mine) sketch_counters(table, admission, id->key).add(uses);
       append_missing(list, missing, missing,
                      {id->key, static_cast<uint32_t>(position),
                       static_cast<uint16_t>(here.feature_index), kCounted, false});
@@ -199,10 +200,11 @@ struct LookupIds {
   }
 
   // Those that ids stand for beside themselves.
-  static __device__ __forceinline__ void count_further_uses(Here const& here, int64_t position,
-                                                            bool is_id) {
-    if (here.feature.uses == nullptr) return;
-    auto const further = is_id ? here.feature.uses[position] - 1 : 0;
+  __device__ __forceinline__ void count_further_uses(Here const& here, int64_t position,
+                                                     bool is_id) const {
+    auto const* const uses = selection.uses[here.feature_index];
+    if (uses == nullptr) return;
+    auto const further = is_id ? uses[position] - 1 : 0;
     auto const all = __shfl_sync(kFullWarp, sum_up_to_lane(further), 31);
     // An id that stands for none counts as one less.
     if (lane_id() == 0 && all != 0) {
@@ -212,7 +214,9 @@ struct LookupIds {
 
   __device__ __forceinline__ void touch(Here const& here, Probed const& id) const {
     if (id.slot < 0) return;
-    if (kSelects && here.table.keeps_scores != 0) return;
+    if constexpr (kSelects) {
+      if (selection.admissions[here.feature.table].keeps_scores != 0) return;
+    }
     auto const policy = here.table.policy;
     auto const use = use_of(here);
     auto* const score = score_at(here.table, id.slot);
@@ -259,14 +263,15 @@ cudaError_t launch_lookup(LookupArgs const& args, LookupScratch const& scratch,
   auto const missing = scratch.missing;
   auto const begin =
       BeginLookup{{args.given_scores}, scratch.uses, scratch.counted, args.stamps, missing};
-  auto ids = LookupIds<kSelects>{{args.given_scores}, nullptr, missing};
+  auto const selection = selection_of<kSelects>(args);
+  auto ids = LookupIds<kSelects>{{args.given_scores}, selection, nullptr, missing};
   if (reads_time(args)) {
     DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
     ids.stored = scratch.uses;
   }
   DYNEMB_CUDA_TRY(launch_rows<Size>(args, scratch.view, begin, ids, stream));
-  return launch_missing({scratch.view, scratch.uses, scratch.counted, missing}, total_ids(args),
-                        kSelects, stream);
+  auto const call = MissingCall{scratch.view, scratch.uses, scratch.counted, missing};
+  return launch_missing<kSelects>({call, selection}, total_ids(args), stream);
 }
 
 // launch_lookup<true>: kernels of their own, so that those of other lookups stay as they are

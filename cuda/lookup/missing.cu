@@ -38,13 +38,14 @@ __device__ __forceinline__ Missing missing_id(MissingList const& list, MissingCo
 }
 
 // Ids that a sketch has counted: those that are admitted claim an empty slot, if there is one.
-__device__ __noinline__ void admit_frequent(MissingCall const& call, uint32_t count) {
+__device__ __noinline__ void admit_frequent(MissingCall const& call,
+                                            Selection<true> const& selection, uint32_t count) {
   for (auto i = thread_of_grid(); i < count; i += threads_of_grid()) {
     auto* const listed = call.list.last - i;
     if (listed->won != kCounted) continue;
     auto const id = MissingId(call.view, *listed);
     Pending claimed{kNotAdmittedSlot, kNotWon};
-    if (is_frequent(id.table, id.key)) {
+    if (is_frequent(id.table, selection.admissions[id.feature.table], id.key)) {
       claimed = claim_empty_slot(id.table, id.key, call.uses[id.feature.table].clock);
       if (claimed.slot == kMissingSlot) claimed.won = kUndecided;
     }
@@ -55,7 +56,9 @@ __device__ __noinline__ void admit_frequent(MissingCall const& call, uint32_t co
 
 // A lane an id; then the warp writes first values where they are not written yet.
 template <bool kSelects>
-__device__ __forceinline__ void resolve_all(MissingCall const& call, MissingCounts const& counts) {
+__device__ __forceinline__ void resolve_all(SelectingCall<kSelects> const& selecting,
+                                            MissingCounts const& counts) {
+  auto const& call = selecting.call;
   __shared__ Tally<4>::Counts events;  // inserted, refused, missing, not admitted
   auto const tally = Tally<4>{events};
   tally.clear();
@@ -76,7 +79,7 @@ __device__ __forceinline__ void resolve_all(MissingCall const& call, MissingCoun
       if (now.is_new) tally.add(t, 0);
       if (now.slot == kRefusedSlot) tally.add(t, 1);
       if constexpr (kSelects) {
-        auto const uses = uses_of(id.feature, id.position);
+        auto const uses = uses_at(selecting.selection.uses[missing.feature], id.position);
         tally.add(t, 2, uses);
         if (now.slot == kNotAdmittedSlot) tally.add(t, 3, uses);
       } else {
@@ -156,14 +159,15 @@ __device__ __noinline__ void fill_full_buckets_apart(MissingCall const& call) {
 // of line.
 template <bool kSelects>
 __global__ void __launch_bounds__(kThreads, 3)
-    missing_kernel(__grid_constant__ MissingCall const call) {
+    missing_kernel(__grid_constant__ SelectingCall<kSelects> const selecting) {
+  auto const& call = selecting.call;
   wait_for_earlier();
   auto const counts = *call.list.counts;
   count_lookup(call);
   if (counts.full != 0) {
     constexpr uint32_t kRound = kSelects ? 1 : 0;
     if constexpr (kSelects) {
-      admit_frequent(call, counts.full);
+      admit_frequent(call, selecting.selection, counts.full);
       wait_for_blocks(call.list.arrived, 1);
     }
     gather_full(call, counts.full, kRound);
@@ -172,20 +176,24 @@ __global__ void __launch_bounds__(kThreads, 3)
     wait_for_blocks(call.list.arrived, kRound + 4);
   }
   if (is_empty(counts)) return;
-  resolve_all<kSelects>(call, counts);
+  resolve_all(selecting, counts);
   forget(call.list);
 }
 
 }  // namespace
 
-cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, bool selects,
+template <bool kSelects>
+cudaError_t launch_missing(SelectingCall<kSelects> const& selecting, int64_t num_ids,
                            cudaStream_t stream) {
-  auto* const kernel = selects ? missing_kernel<true> : missing_kernel<false>;
+  auto* const kernel = missing_kernel<kSelects>;
   // No more blocks than this GPU has room for at the same time, since they wait for each other.
   // Most batches give them nothing to do.
   auto const room = blocks_side_by_side(kernel, 0);
   auto const blocks = std::max<int64_t>(1, std::min(room, ceil_div(num_ids, kThreads)));
-  return launch_early(kernel, blocks, stream, call);
+  return launch_early(kernel, blocks, stream, selecting);
 }
+
+template cudaError_t launch_missing(SelectingCall<false> const&, int64_t, cudaStream_t);
+template cudaError_t launch_missing(SelectingCall<true> const&, int64_t, cudaStream_t);
 
 }  // namespace dynemb::cuda

@@ -11,7 +11,7 @@ from jax_dynemb._spec import TableSpec
 
 @dataclasses.dataclass(frozen=True)
 class LookupFlags:
-    """What a lookup may change besides its rows' values.
+    """Says what a lookup may change besides its rows' values.
 
     Attributes:
       touch: rows that are found get the score of this lookup. Without it a row in use

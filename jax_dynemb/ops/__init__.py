@@ -45,7 +45,7 @@ from jax_dynemb.ops._stamps import Rows as Rows
 from jax_dynemb.ops._stamps import Stamps as Stamps
 from jax_dynemb.ops._stamps import StampsOf as StampsOf
 from jax_dynemb.ops._stamps import check_stamps as check_stamps
-from jax_dynemb.ops._stamps import joined as joined
+from jax_dynemb.ops._stamps import join_stamps as join_stamps
 from jax_dynemb.ops._stamps import new_stamp as new_stamp
 from jax_dynemb.ops._stamps import stamp_of as stamp_of
 from jax_dynemb.ops._state import TableState as TableState

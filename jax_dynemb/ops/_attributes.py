@@ -71,6 +71,7 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "first_row": 0 if table.block is None else table.block.first_row,
         "counter_rows": table.counter_rows,
         "skips_nonfinite": int(table.nonfinite == "skip"),
+        "rounding": int(table.rounding == "stochastic"),
         "hash_seed": int(np.uint64(table.hash_seed).astype(np.int64)),
         "keeps_scores": int(table.keeps_scores),
         **_admission(table),
@@ -84,11 +85,15 @@ def _initializer_code(initializer: Initializer) -> int:
 def _admission(table: TableSpec) -> dict[str, int]:
     """The fields about unseen ids."""
     rule = table.admission if table.unseen == "admitted" else None
+    if rule is not None and rule.kernel_threshold() >= 1 << 32:
+        rule = None  # a chance of 1
     kind = "none" if table.unseen == "none" else "all"
     counter = table.admission
     bits = counter.counter_bits if isinstance(counter, Frequency) else 0
     return {
-        "admission": _ffi.code("admission_rules", kind if rule is None else rule.kernel),
+        "admission": _ffi.code(
+            "admission_rules", kind if rule is None else rule.kernel
+        ),
         "threshold": 0 if rule is None else rule.kernel_threshold(),
         "sketch_words": table.sketch_words if table.takes_sketch else 0,
         "sketch_bits": bits,

@@ -73,7 +73,7 @@ class ReferenceTables:
         touch: bool = True,
         insert: bool = True,
     ) -> tuple[dict[str, np.ndarray], dict[str, ReferenceResidual]]:
-        """Reads rows for training, after giving a row to unseen ids that may have one."""
+        """Reads rows for training; unseen ids that may have one get a row before."""
         weights = weights or {}
         inputs = {f: self._bags(f, x) for f, x in ids.items()}
         for name, features in self._by_table(ids).items():
@@ -285,7 +285,7 @@ class ReferenceTables:
             values, state = updated_row(
                 table.config.optimizer.kind, hyper, table.step, row, g
             )
-            row.values = values.astype(row.values.dtype)
+            row.values = table.stored(key, values)
             row.state = {leaf: x.astype(np.float32) for leaf, x in state.items()}
 
 

@@ -12,6 +12,7 @@ from ._admission import ReferenceAdmission
 from ._hash import bucket_of, hash_rank, table_seed
 from ._initializers import initial_rows
 from ._optimizers import State, initial_state
+from ._rounding import round_stochastically, rounding_bits
 
 BUCKET_CAPACITY = 128
 MAX_FREQUENCY = 2**31 - 1
@@ -66,6 +67,15 @@ class ReferenceTable:
         """float32[n, dim] as rounded to the table's storage."""
         rows = initial_rows(initializer, self.seed, keys, self.config.dim)
         return rows.astype(self.config.param_dtype)
+
+    def stored(self, key: int, values: np.ndarray) -> np.ndarray:
+        """Rounds an updated row, float64[dim], to the dtype of the table's storage."""
+        dtype = self.config.param_dtype
+        if self.config.rounding == "nearest":
+            return values.astype(dtype)
+        keys = np.array([key], np.uint64)
+        bits = rounding_bits(self.seed, keys, self.config.dim, self.step)
+        return round_stochastically(values.astype(np.float32), bits[0], dtype)
 
     def score(self, row: Row | None, count: int, user_score: int | None) -> int:
         """Returns the score after `count` more uses now, `row` being None if new."""

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from jax_dynemb.engines import Engine, Routed, States
 from jax_dynemb.engines.mesh import ShardedResidual
 from jax_dynemb.engines.shard import NewRows, RowGradients
 from jax_dynemb.ops import Residual
-from jax_dynemb.table import _given
+from jax_dynemb.table import _arguments
 
 
 class Operations:
@@ -102,13 +102,14 @@ class Operations:
             range, or the batch was routed by other tables.
           NotImplementedError: under ``jax.vmap``.
         """
-        _given.check_states(self.engine, state, "lookup")
+        _arguments.check_states(self.engine, state, "lookup")
         if not isinstance(ids, Routed):
             ids = self._given_batch(ids, weights)
         else:
-            _given.check_routed(self.engine, ids, weights)
-        numbers = _given.scores_of(self.engine.catalog, scores)
-        flags = _given.flags_of("lookup", touch, insert)
+            _arguments.check_routed(self.engine, ids, weights)
+        self._check_features(state, ids.ids, "lookup")
+        numbers = _arguments.scores_of(self.engine.catalog, scores)
+        flags = _arguments.flags_of("lookup", touch, insert)
         return self.engine.lookup(state, ids.ids, ids.weights, numbers, ids.sent, flags)
 
     def route(
@@ -147,9 +148,12 @@ class Operations:
 
     def _given_batch(self, ids: Any, weights: Any) -> Routed:
         """Returns a checked batch of which nothing was sent."""
-        ids = _given.by_feature(self.engine.catalog, ids)
-        weights = _given.weights_of(self.engine.catalog, ids, weights)
+        ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
         return Routed(ids, weights, None, self.engine)
+
+    def _check_features(self, state: States, ids: Iterable[str], call: str) -> None:
+        tables = [self.engine.catalog.config_of(feature).name for feature in ids]
+        _arguments.check_arrays(self.engine, state, tables, call)
 
     def find(
         self,
@@ -179,12 +183,12 @@ class Operations:
           TypeError: as ``lookup``.
           ValueError: as ``lookup``; or scores without ``touch``.
         """
-        _given.check_states(self.engine, state, "find")
-        ids = _given.by_feature(self.engine.catalog, ids)
-        weights = _given.weights_of(self.engine.catalog, ids, weights)
+        _arguments.check_states(self.engine, state, "find")
+        ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
+        self._check_features(state, ids, "find")
         rows, found, state = self.engine.find(state, ids, weights)
-        if _given.flags_of("find", touch, insert=False).touch:
-            numbers = _given.scores_of(self.engine.catalog, scores)
+        if _arguments.flags_of("find", touch, insert=False).touch:
+            numbers = _arguments.scores_of(self.engine.catalog, scores)
             state = self.engine.touch(state, ids, numbers)
         elif scores is not None:
             raise ValueError("find takes scores with touch=True only: add touch=True")
@@ -220,8 +224,8 @@ class Operations:
         Returns:
           The new state.
         """
-        _given.check_states(self.engine, state, "apply_gradients")
-        numbers = _given.hyper_of(self.engine.catalog, learning_rate, hyper)
+        _arguments.check_states(self.engine, state, "apply_gradients")
+        numbers = _arguments.hyper_of(self.engine.catalog, learning_rate, hyper)
         return self.engine.apply_gradients(state, residual, d_rows, numbers)
 
     def reduce_gradients(
@@ -238,7 +242,7 @@ class Operations:
           Slots and sums by table; on a mesh by the name of its arrays, see
           ``state_name``; and the state, to be carried on.
         """
-        _given.check_states(self.engine, state, "reduce_gradients")
+        _arguments.check_states(self.engine, state, "reduce_gradients")
         return self.engine.reduce_gradients(state, residual, d_rows)
 
     def weight_gradients(
@@ -257,7 +261,7 @@ class Operations:
           By feature that had weights, float32 in the shape of the ids; and the state,
           to be carried on.
         """
-        _given.check_states(self.engine, state, "weight_gradients")
+        _arguments.check_states(self.engine, state, "weight_gradients")
         return self.engine.weight_gradients(state, residual, d_rows)
 
     def gather(
@@ -328,9 +332,13 @@ class Operations:
             for the last row of an id. Of an id that does occur twice, the stored row
             may have columns of either.
         """
-        _given.check_states(self.engine, state, "insert")
-        new = dict(state)
-        for name, each in _given.by_table(self.engine.catalog, ids, "insert").items():
+        _arguments.check_states(self.engine, state, "insert")
+        batch, new = (
+            _arguments.by_table(self.engine.catalog, ids, "insert"),
+            dict(state),
+        )
+        _arguments.check_arrays(self.engine, state, batch, "insert")
+        for name, each in batch.items():
             arrays = self.state_name(name)
             if name not in rows:
                 raise ValueError(f"insert: rows of table '{name}' are missing")
@@ -347,9 +355,10 @@ class Operations:
           state: the tables.
           ids: by table name.
         """
-        _given.check_states(self.engine, state, "erase")
-        new = dict(state)
-        for name, each in _given.by_table(self.engine.catalog, ids, "erase").items():
+        _arguments.check_states(self.engine, state, "erase")
+        batch, new = _arguments.by_table(self.engine.catalog, ids, "erase"), dict(state)
+        _arguments.check_arrays(self.engine, state, batch, "erase")
+        for name, each in batch.items():
             arrays = self.state_name(name)
             new[arrays] = self.engine.erase(new[arrays], name, each)
         return new

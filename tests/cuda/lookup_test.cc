@@ -79,7 +79,6 @@ struct Feature {
            offsets.empty() ? spec.bag_size : 0,
            offsets.empty() ? nullptr : offsets.data(),
            weights.empty() ? nullptr : weights.data(),
-           nullptr,
            spec.pooling == Pooling::kMean ? scale.data() : nullptr,
            spec.pooling,
            row_type,
@@ -91,7 +90,6 @@ struct Feature {
   // Each id stands for 0 to 4.
   void set_uses() {
     for (auto const id : ids) uses.push_back(static_cast<uint32_t>(random_at(id) % 5));
-    ref.uses = uses.data();
   }
 
   static Key id_at(uint64_t seed) {
@@ -111,11 +109,11 @@ struct Feature {
 };
 
 // How a lookup treats ids, and rows that it finds.
-struct Selection {
+struct Selected {
   AdmissionRule rule = AdmissionRule::kAll;
-  int64_t threshold = 0;
-  int32_t counter_bits = 8;
-  bool keeps_scores = false;
+  uint32_t threshold = 0;
+  uint8_t counter_bits = 8;
+  uint8_t keeps_scores = 0;
   bool with_uses = false;
 };
 
@@ -125,26 +123,26 @@ struct Call {
   std::vector<std::unique_ptr<Feature>> features;
 
   std::vector<std::vector<uint32_t>> sketches;
+  std::vector<Admission> admissions;
   bool with_uses;
 
   Call(std::vector<int32_t> const& dims, ValueType stored, bool evicts,
-       Selection const& selection = {})
+       Selected const& selection = {})
       : sketches(dims.size()), with_uses(selection.with_uses) {
     for (auto const dim : dims) {
       tables.push_back(std::make_unique<TestTable>(kBuckets, dim, ScorePolicy::kStep, evicts));
       tables.back()->ref.value_type = stored;
       // Each table of a call has a hash of its own, the first the public one.
       tables.back()->ref.hash = factors_of_seed(tables.size() - 1);
-      select(selection, tables.back()->ref, &sketches[tables.size() - 1]);
+      select(selection, &sketches[tables.size() - 1]);
     }
   }
 
-  static void select(Selection const& selection, TableRef& table, std::vector<uint32_t>* sketch) {
-    constexpr int32_t kWords = 16;  // so few that keys share counters
+  void select(Selected const& selection, std::vector<uint32_t>* sketch) {
+    constexpr uint16_t kWords = 16;  // so few that keys share counters
     sketch->resize(size_t(kBuckets * kWords));
-    table.keeps_scores = selection.keeps_scores ? 1 : 0;
-    table.admission = {selection.rule, selection.counter_bits, selection.threshold, kWords,
-                       sketch->data()};
+    admissions.push_back({selection.rule, selection.keeps_scores, selection.counter_bits, kWords,
+                          selection.threshold, sketch->data()});
   }
 
   void draw(std::vector<Spec> const& specs, ValueType row_type, uint64_t seed) {
@@ -162,8 +160,14 @@ struct Call {
     auto result = std::make_unique<LookupArgs>();
     result->num_tables = static_cast<int32_t>(tables.size());
     result->num_features = static_cast<int32_t>(features.size());
-    for (size_t t = 0; t < tables.size(); ++t) result->tables[t] = tables[t]->ref;
-    for (size_t f = 0; f < features.size(); ++f) result->features[f] = features[f]->ref;
+    for (size_t t = 0; t < tables.size(); ++t) {
+      result->tables[t] = tables[t]->ref;
+      result->admissions[t] = admissions[t];
+    }
+    for (size_t f = 0; f < features.size(); ++f) {
+      result->features[f] = features[f]->ref;
+      result->uses[f] = with_uses ? features[f]->uses.data() : nullptr;
+    }
     return result;
   }
 };
@@ -200,7 +204,7 @@ void check_same(Call const& ours, Call const& truth) {
 }
 
 void run(std::vector<int32_t> const& dims, std::vector<Spec> const& specs, Types types, bool evicts,
-         Selection const& selection = {}) {
+         Selected const& selection = {}) {
   ThreadsPool threads(1);
   Call ours(dims, types.stored, evicts, selection), truth(dims, types.stored, evicts, selection);
   for (uint64_t seed = 0; seed < 3; ++seed) {
@@ -239,14 +243,14 @@ int main() {
       }
     }
   }
-  std::vector<Selection> const selections = {
+  std::vector<Selected> const selections = {
       {AdmissionRule::kNone},
-      {AdmissionRule::kNone, 0, 8, true},
-      {AdmissionRule::kAll, 0, 8, false, true},
-      {AdmissionRule::kProbability, int64_t{1} << 31},
-      {AdmissionRule::kProbability, int64_t{1} << 31, 8, false, true},
+      {AdmissionRule::kNone, 0, 8, 1},
+      {AdmissionRule::kAll, 0, 8, 0, true},
+      {AdmissionRule::kProbability, 1u << 31},
+      {AdmissionRule::kProbability, 1u << 31, 8, 0, true},
       {AdmissionRule::kFrequency, 5},
-      {AdmissionRule::kFrequency, 9, 16, false, true},
+      {AdmissionRule::kFrequency, 9, 16, 0, true},
       {AdmissionRule::kFrequency, 1, 16},  // all: full buckets
   };
   for (auto const& selection : selections) {

@@ -134,8 +134,8 @@ void lookup_by_kernels(Tables& tables, Batch& batch) {
     first_slot += table.local_buckets * kBucketCapacity;
   }
   probe(*args, uses.data(), list);
-  CHECK(launch_missing({view, uses.data(), counted.data(), list}, total_ids(*args), false,
-                       nullptr) == cudaSuccess);
+  auto const call = MissingCall{view, uses.data(), counted.data(), list};
+  CHECK(launch_missing<false>({call, {}}, total_ids(*args), nullptr) == cudaSuccess);
   CHECK(list.counts->ids == 0 && list.counts->full == 0);
 }
 

@@ -35,7 +35,7 @@ def stored(twins: Twins) -> set[int]:
     return set(export(twins.coll, twins.state, "t"))
 
 
-# ---- hits and misses -------------------------------------------------------------------
+# ---- hits and misses -----------------------------------------------------------------
 
 
 def test_hits_and_misses_are_all_ids_but_padding(platform):
@@ -76,7 +76,7 @@ def test_maintenance_and_serving_count_nothing(platform):
     assert (stat(twins, "t/hits"), stat(twins, "t/misses")) == (0, 0)
 
 
-# ---- flags of a lookup -----------------------------------------------------------------
+# ---- flags of a lookup ---------------------------------------------------------------
 
 
 def test_insert_false_trains_known_rows_only(platform):
@@ -138,7 +138,7 @@ def test_flags_are_static():
         coll.find(coll.init(0), {"t": jde.ids([1])}, scores={"t": 3})
 
 
-# ---- probability -----------------------------------------------------------------------
+# ---- probability ---------------------------------------------------------------------
 
 
 def test_a_coin_is_thrown_once_a_lookup(platform):
@@ -170,7 +170,7 @@ def test_the_chance_grows_with_the_lookups(platform):
         assert abs(stat(twins, "t/rows") - expected) < 5 * np.sqrt(3000 / 4)
 
 
-# ---- frequency -------------------------------------------------------------------------
+# ---- frequency -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -320,7 +320,7 @@ def test_shared_arrays_have_one_sketch(platform):
     twins.check()
 
 
-# ---- programs --------------------------------------------------------------------------
+# ---- programs ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_a_step_is_in_place_and_compiled_once(platform, rule):
     assert jitted._cache_size() == 1
 
 
-# ---- mistakes --------------------------------------------------------------------------
+# ---- mistakes ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

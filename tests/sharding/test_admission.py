@@ -13,7 +13,11 @@ from support import Twins, export
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 # Small: keys share counters, which must be the same ones on every mesh.
-RULES = [Probability(0.3), Frequency(4, Sketch(1 << 9)), Frequency(300, Sketch(1 << 12))]
+RULES = [
+    Probability(0.3),
+    Frequency(4, Sketch(1 << 9)),
+    Frequency(300, Sketch(1 << 12)),
+]
 
 
 def tables(rule, policy: str) -> list[jde.TableConfig]:
@@ -88,12 +92,19 @@ def test_flags_on_a_mesh():
     coll = jde.Tables(tables(None, "step"), mesh=mesh_of(4))
     state = coll.init(0)
     lookup = jax.jit(coll.lookup, static_argnames=("touch", "insert"))
-    first = {n: jde.ids(np.arange(x.size).reshape(x.shape)) for n, x in batch(0, 8).items()}
+    first = {
+        n: jde.ids(np.arange(x.size).reshape(x.shape)) for n, x in batch(0, 8).items()
+    }
     _, _, state = lookup(state, first)
-    other = {n: jde.ids(np.arange(x.size).reshape(x.shape) + 4) for n, x in batch(0, 8).items()}
+    other = {
+        n: jde.ids(np.arange(x.size).reshape(x.shape) + 4)
+        for n, x in batch(0, 8).items()
+    }
     stored = {n: set(export(coll, state, n)) for n in coll.tables}
     _, residual, state = lookup(state, other, touch=False, insert=False)
-    rows, found, touched = jax.jit(lambda s, i: coll.find(s, i, touch=True))(state, other)
+    rows, found, touched = jax.jit(lambda s, i: coll.find(s, i, touch=True))(
+        state, other
+    )
     for name in coll.tables:
         rows_now = export(coll, touched, name)
         assert set(rows_now) == stored[name]

@@ -150,17 +150,17 @@ class LocalEngine:
             result |= shard.stats(config, numbers, fullest[name])
         return result
 
-    def _parts(self, state: States, table: str) -> shard.Parts:
+    def _shards(self, state: States, table: str) -> shard.Shards:
         own = self.local_spec(table)
         return [(own, state[own.state_name])]
 
     def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:
-        return shard.export(self._parts(state, table), query)
+        return shard.export(self._shards(state, table), query)
 
     def index(
         self, state: States, table: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return shard.export_index(self._parts(state, table))
+        return shard.export_index(self._shards(state, table))
 
     # ---- a step ------------------------------------------------------------------
 

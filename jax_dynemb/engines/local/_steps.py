@@ -31,7 +31,7 @@ from jax_dynemb.ops import (
     count_malformed,
     halved_sketches,
     join_gradient,
-    joined,
+    join_stamps,
     make_residual,
     prepare,
 )
@@ -202,4 +202,4 @@ def _checked_stamps(
         for config in tables.local_specs(names)
     }
     check_stamps(stamps, counters, call)
-    return joined(stamps)
+    return join_stamps(stamps)

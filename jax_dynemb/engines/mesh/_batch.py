@@ -21,7 +21,7 @@ Inputs = list[tuple[FeatureLayout, FeatureInput]]
 T = TypeVar("T")
 
 
-class Batch:
+class MeshBatch:
     """The ids and weights of one call, as shard_map takes them.
 
     Attributes:

@@ -85,10 +85,10 @@ class MeshEngine:
         stack = self.placement.stack_of(table)
         if stack.sharding == "column_wise":
             return {"column_parts": stack.shards}
-        if stack.places == 1:
+        if stack.blocks == 1:
             return {}
-        place = stack.place_of(table)
-        return {"arrays": stack.name, "place": place, "places": stack.places}
+        block = stack.block_of(table)
+        return {"arrays": stack.name, "place": block, "places": stack.blocks}
 
     def counter_rows(self, table: str) -> slice:
         return _hosts.counter_rows(self.placement.stack_of(table), table)
@@ -146,7 +146,7 @@ class MeshEngine:
             result |= _hosts.exchange_stats(placement, config, counted, counters)
         return result
 
-    def shards(self, state: States, table: str) -> shard.Parts:
+    def shards(self, state: States, table: str) -> shard.Shards:
         """Returns the shards on this process's devices, each as a table of one."""
         config = self.catalog.table(table)
         arrays = state[self.state_name(table)]

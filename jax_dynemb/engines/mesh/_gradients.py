@@ -18,7 +18,7 @@ from jax_dynemb.engines.shard import pair_lookups
 from jax_dynemb.ops import FeatureGradient, FeatureResidual, join_gradient
 
 
-def paired(
+def zip_lookups(
     tables: MeshTables, residual: Any, d_rows: Any
 ) -> tuple[list[ShardedResidual], list[dict[str, jax.Array]], set[str]]:
     """Residuals and gradients that fit them, and the tables they belong to."""
@@ -36,7 +36,7 @@ def paired(
     return residuals, gradients, names
 
 
-def joined(
+def flatten_gradients(
     tables: MeshTables, residuals: Sequence[ShardedResidual], gradients: Any
 ) -> list[FeatureGradient]:
     """Lists what one device has of them, for all lookups."""

@@ -39,7 +39,7 @@ def counter_rows(stack: Stack, table: str) -> slice:
     """The rows of a state's counters that belong to a table, copies included."""
     if len(stack.tables) == 1:
         return slice(None)
-    rows, place = stack.local.max_shards, stack.place_of(table)
+    rows, place = stack.local.max_shards, stack.block_of(table)
     return slice(place * rows, (place + 1) * rows)
 
 

@@ -19,29 +19,29 @@ from jax_dynemb.ops import TableState
 States = Mapping[str, TableState]
 
 
-def is_here(
+def owns_any(
     placement: Placement, stack: Stack, tables: Collection[str]
 ) -> jax.Array | np.bool_:
     """Whether this shard holds rows of one of these tables."""
     flags = [t.name in tables for t in stack.tables]
     if all(flags):
         return np.bool_(True)
-    idle = [False] * (stack.places - len(flags))
-    return jnp.array(flags + idle)[placement.my_place(stack)]
+    idle = [False] * (stack.blocks - len(flags))
+    return jnp.array(flags + idle)[placement.my_block(stack)]
 
 
-def of_my_place(
+def select_member(
     placement: Placement, stack: Stack, by_table: Mapping[str, jax.Array]
 ) -> jax.Array:
     """The number of the table that this shard has."""
     numbers = [by_table[t.name] for t in stack.tables]
     if len(numbers) == 1:
         return numbers[0]
-    numbers += numbers[:1] * (stack.places - len(numbers))
-    return jnp.stack(numbers)[placement.my_place(stack)]
+    numbers += numbers[:1] * (stack.blocks - len(numbers))
+    return jnp.stack(numbers)[placement.my_block(stack)]
 
 
-def hyper_of_my_place(
+def select_hyper(
     placement: Placement,
     stack: Stack,
     states: States,
@@ -57,12 +57,12 @@ def hyper_of_my_place(
             own = {n: jnp.asarray(own[n], jnp.float32) for n in names & own.keys()}
             by_table[table.name] = own | by_table[table.name]
     return {
-        name: of_my_place(placement, stack, {t: x[name] for t, x in by_table.items()})
+        name: select_member(placement, stack, {t: x[name] for t, x in by_table.items()})
         for name in sorted(names)
     }
 
 
-def touched(
+def restore_untouched(
     placement: Placement,
     stacks: Sequence[Stack],
     tables: Collection[str],
@@ -76,7 +76,7 @@ def touched(
     """
     result = dict(after)
     for stack in stacks:
-        here = is_here(placement, stack, tables)
+        here = owns_any(placement, stack, tables)
         if isinstance(here, np.bool_):
             continue
         old, new = before[stack.name], after[stack.name]

@@ -126,12 +126,12 @@ class Placement:
         """The arrays of some tables."""
         return [s for s in self.stacks if any(t.name in tables for t in s.tables)]
 
-    def place_of(self, layout: FeatureLayout) -> int:
-        """The place that the table of a feature has in its stack."""
-        return self._by_name[layout.table].place_of_feature.get(layout.feature, 0)
+    def block_of(self, layout: FeatureLayout) -> int:
+        """Returns the block that the table of a feature has in its stack."""
+        return self._by_name[layout.table].block_of_feature.get(layout.feature, 0)
 
-    def my_place(self, stack: Stack) -> jax.Array:
-        """The place that this shard holds; inside shard_map."""
+    def my_block(self, stack: Stack) -> jax.Array:
+        """Returns the block that this shard holds; inside shard_map."""
         return jax.lax.axis_index(self.axes) // stack.width
 
     @functools.cached_property

@@ -71,7 +71,7 @@ class ExchangeBuffers:
     axes: tuple[str, ...]
 
     @functools.cached_property
-    def places(self) -> list[RowView]:
+    def views(self) -> list[RowView]:
         """Locates the rows of each piece, for all devices."""
         arrays = [
             (p.dtype, wave) for p, wave in zip(self.pieces, self._waves, strict=True)
@@ -118,10 +118,10 @@ class ExchangeBuffers:
         Returns:
           Of each piece, the array in which it has arrived.
         """
-        places = self.places
-        whole = {p.array: x for p, x in zip(places, by_piece, strict=True)}
+        views = self.views
+        whole = {p.array: x for p, x in zip(views, by_piece, strict=True)}
         arrived = {n: self._all_to_all(x) for n, x in whole.items()}
-        return [arrived[p.array] for p in places]
+        return [arrived[p.array] for p in views]
 
     def _all_to_all(self, array: jax.Array) -> jax.Array:
         parts = array.reshape(self.shards, -1)
@@ -136,21 +136,21 @@ class ExchangeBuffers:
           arrays: by number, those that kernels have written pieces of.
           parts: by number of the piece, [shards, rows, dim].
         """
-        places, arrays = self.places, dict(arrays)
-        for number in {p.array for p in places} - arrays.keys():
+        views, arrays = self.views, dict(arrays)
+        for number in {p.array for p in views} - arrays.keys():
             arrays[number] = self._joined(number, parts)
-            parts = {n: x for n, x in parts.items() if places[n].array != number}
+            parts = {n: x for n, x in parts.items() if views[n].array != number}
         for n, part in parts.items():
-            where = places[n]
+            where = views[n]
             whole = arrays[where.array].reshape(self.shards, -1)
             flat = part.reshape(self.shards, -1).astype(where.dtype)
             whole = jax.lax.dynamic_update_slice(whole, flat, (0, where.offset))
             arrays[where.array] = whole.reshape(-1)
-        return [arrays[p.array] for p in places]
+        return [arrays[p.array] for p in views]
 
     def _joined(self, number: int, parts: Mapping[int, jax.Array]) -> jax.Array:
         flat = []
-        for n, (piece, where) in enumerate(zip(self.pieces, self.places, strict=True)):
+        for n, (piece, where) in enumerate(zip(self.pieces, self.views, strict=True)):
             if where.array == number:
                 part = parts[n].reshape(self.shards, -1).astype(where.dtype)
                 flat.append(jnp.pad(part, ((0, 0), (0, piece.size - part.shape[1]))))
@@ -158,7 +158,7 @@ class ExchangeBuffers:
 
     def part(self, n: int, array: jax.Array) -> jax.Array:
         """The rows of a piece, [shards, rows, dim]."""
-        piece, where = self.pieces[n], self.places[n]
+        piece, where = self.pieces[n], self.views[n]
         end = where.offset + piece.rows * piece.dim
         part = array.reshape(self.shards, -1)[:, where.offset : end]
         return part.reshape(self.shards, piece.rows, piece.dim)
@@ -171,7 +171,7 @@ class ExchangeBuffers:
           array: that it lies in.
           numbers: int32[k], of rows; those of a device follow those of the one before.
         """
-        piece, where = self.pieces[n], self.places[n]
+        piece, where = self.pieces[n], self.views[n]
         if piece.rows == 0:
             return jnp.zeros((numbers.shape[0], piece.dim), piece.dtype)
         # The largest unit in which all rows can be counted: a row, if dims are equal.

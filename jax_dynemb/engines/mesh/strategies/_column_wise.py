@@ -31,8 +31,8 @@ from jax_dynemb.engines.mesh.strategies import _whole_row
 from jax_dynemb.engines.mesh.strategies._rows_of_ids import slots_of
 from jax_dynemb.engines.mesh.strategies._strategy import (
     ByFeature,
-    Found,
-    LookedUp,
+    FindResult,
+    LookupResult,
     States,
     Update,
 )
@@ -63,13 +63,13 @@ def lookup(
     states: States,
     scores: Mapping[str, jax.Array],
     sent: Any = None,
-) -> LookedUp:
+) -> LookupResult:
     """See ``Strategy``; it keeps ``Received``."""
     del sent
     everywhere = [_everywhere(placement, *each) for each in inputs]
     given = jnp.stack([scores[t.name] for t in tables])
     pieces, wire = _on_the_wire(placement, tables, inputs)
-    outputs, states, _ = ops.lookup(pieces, states, everywhere, given, wire.places)
+    outputs, states, _ = ops.lookup(pieces, states, everywhere, given, wire.views)
     rows = _whole_rows(tables, inputs, wire, [o["rows"] for o in outputs])
     received = {}
     for table in tables:
@@ -78,7 +78,7 @@ def lookup(
         slots = jnp.concatenate([outputs[n]["slots"] for n in mine])
         received[table.name] = (ids, slots)
     features = {layout.feature: _residual(layout, each) for layout, each in inputs}
-    return LookedUp(_by_feature(inputs, rows), features, received, states)
+    return LookupResult(_by_feature(inputs, rows), features, received, states)
 
 
 def find(
@@ -86,15 +86,15 @@ def find(
     tables: Sequence[TableSpec],
     inputs: Sequence[Input],
     states: States,
-) -> Found:
+) -> FindResult:
     """See ``Strategy``."""
     everywhere = [_everywhere(placement, *each) for each in inputs]
     sent, wire = _on_the_wire(placement, tables, inputs)
-    outputs, new = ops.find(sent, states, everywhere, wire.places)
+    outputs, new = ops.find(sent, states, everywhere, wire.views)
     rows = _whole_rows(tables, inputs, wire, [o["rows"] for o in outputs])
     me = jax.lax.axis_index(placement.axes)
     found = [o["found"].reshape(placement.shards, -1)[me] for o in outputs]
-    return Found(_by_feature(inputs, rows), _by_feature(inputs, found), new)
+    return FindResult(_by_feature(inputs, rows), _by_feature(inputs, found), new)
 
 
 def apply_gradients(
@@ -173,7 +173,7 @@ def _gradients(
                 offsets=given.offsets,
                 weights=given.weights,
                 scale=_scale(placement.axes, f.scale, f.offsets is not None),
-                view=wire.places[n],
+                view=wire.views[n],
             )
             result.append(whole)
             begin = end

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.engines.mesh._batch import Batch, Inputs
+from jax_dynemb.engines.mesh._batch import Inputs, MeshBatch
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.ops import TableState, add_to_counter
 
@@ -23,7 +23,7 @@ def inputs_of(inputs: Inputs, tables: Sequence[TableSpec]) -> Inputs:
     return [x for x in inputs if x[0].table in names]
 
 
-class Shared(Batch):
+class StackBatch(MeshBatch):
     """Holds the batch of one call on hash tables.
 
     Attributes:

@@ -14,7 +14,7 @@ from jax_dynemb.ops import FeatureResidual
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Kept:
+class ExchangeResidual:
     """The exchange of a lookup; every array is that of one device.
 
     Attributes:

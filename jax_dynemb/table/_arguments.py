@@ -18,77 +18,11 @@ from jax.core import Tracer
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import Catalog, Engine, LookupFlags, Routed
-from jax_dynemb.engines.mesh import Plan
 from jax_dynemb.engines.shard import customized
-from jax_dynemb.jagged import Jagged
+from jax_dynemb.jagged import Jagged, split_weights
 from jax_dynemb.ops import TableState
 from jax_dynemb.optim._numbers import check_number
 from jax_dynemb.tt import TTConfig
-
-
-def dynamic(configs: Iterable[Any]) -> tuple[TableConfig, ...]:
-    """Returns the configs of dynamic tables, in their order."""
-    return tuple(c for c in configs if isinstance(c, TableConfig))
-
-
-def configs_of(tables: Any) -> tuple[Any, ...]:
-    """The configs that ``Tables`` was given.
-
-    Raises:
-      TypeError: it is no list of ``TableConfig`` and ``TTConfig``.
-    """
-    if isinstance(tables, (TableConfig, TTConfig)):
-        raise TypeError(
-            f"Tables takes a list of {type(tables).__name__}, not a single one: write "
-            f"jde.Tables([config]) for table '{tables.name}'. Several go into one list."
-        )
-    if isinstance(tables, Mapping):
-        raise TypeError(
-            "Tables takes a list of TableConfig, not a dict: write "
-            "jde.Tables(list(configs.values())). Each config has its name inside."
-        )
-    if not isinstance(tables, Iterable):
-        raise TypeError(
-            f"Tables takes a list of TableConfig, not {kind_of(tables)}: write "
-            "jde.Tables([jde.TableConfig(name=..., dim=..., capacity=...)])."
-        )
-    configs = tuple(tables)
-    for config in configs:
-        if not isinstance(config, (TableConfig, TTConfig)):
-            raise TypeError(
-                f"Tables takes a list of TableConfig, but it has {kind_of(config)} in "
-                "it: write jde.TableConfig(name=..., dim=..., capacity=...) for each."
-            )
-    return configs
-
-
-def check_mesh(mesh: Any, axis: Any, axis_name: Any, share_arrays: bool | None) -> None:
-    """Refuses what contradicts itself, and a second table where the mesh belongs.
-
-    Raises:
-      TypeError: it is no mesh.
-      ValueError: an axis without a mesh, or a mesh beside what is for one device.
-    """
-    if mesh is not None and not hasattr(mesh, "axis_names"):
-        raise TypeError(
-            f"mesh must be a jax.sharding.Mesh, not {kind_of(mesh)}. All tables go "
-            "into one list: jde.Tables([first, second], mesh=...)."
-        )
-    if mesh is None and axis is not None:
-        raise ValueError(
-            f"axis={axis!r} names an axis of a mesh, so mesh=... is needed too; "
-            "inside your own shard_map write axis_name=... instead of both."
-        )
-    if mesh is not None and axis_name is not None:
-        raise ValueError(
-            f"axis_name={axis_name!r} takes the place of mesh= and axis=; with a "
-            "mesh, which works inside a shard_map too, write axis=..."
-        )
-    if share_arrays and (mesh is not None or axis_name is not None):
-        raise ValueError(
-            "share_arrays=True is for one device. On a mesh tables of one shape "
-            "share arrays if their TableConfig has sharding='table_wise'."
-        )
 
 
 def flags_of(call: str, touch: Any, insert: Any) -> LookupFlags:
@@ -104,26 +38,6 @@ def flags_of(call: str, touch: Any, insert: Any) -> LookupFlags:
                 "static. Choose between two jitted functions on the host."
             )
     return LookupFlags(touch, insert)
-
-
-def check_plan(plan: Any, mesh: Any, axis_name: Any) -> None:
-    """Refuses a plan that is none, or that has no devices.
-
-    Raises:
-      TypeError: it is no plan.
-      ValueError: there is no mesh.
-    """
-    if not isinstance(plan, Plan):
-        raise TypeError(
-            f"plan must be a jde.Plan, not {kind_of(plan)}: call "
-            "jde.Tables(tables, mesh=...).plan(), or write "
-            "jde.Plan((jde.TablePlan(table, sharding),))."
-        )
-    if mesh is None and axis_name is None:
-        raise ValueError(
-            "plan=... says where tables lie on a mesh: give mesh=... too, or leave the "
-            "plan out on one device."
-        )
 
 
 def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
@@ -148,6 +62,20 @@ def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
     for feature, each in ordered.items():
         check_ids(tables.config_of(feature), feature, each)
     return ordered
+
+
+def batch_of(
+    tables: Catalog[Any], ids: Any, weights: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the ids of a lookup in the order of the configs, and their weights.
+
+    Raises:
+      TypeError: as ``by_feature``.
+      ValueError: as ``by_feature`` and ``weights_of``; or weights come twice.
+    """
+    ids, weights = split_weights(ids, weights)
+    ids = by_feature(tables, ids)
+    return ids, weights_of(tables, ids, weights)
 
 
 def by_table(tables: Catalog[Any], ids: Any, call: str) -> dict[str, Any]:
@@ -225,6 +153,24 @@ def check_states(engine: Engine, state: Any, call: str) -> None:
         )
 
 
+def check_arrays(engine: Engine, state: Any, tables: Iterable[str], call: str) -> None:
+    """Refuses a state without the arrays of a table that a call uses.
+
+    Raises:
+      ValueError: with the names of the arrays.
+    """
+    missing = {engine.state_name(name): name for name in tables}
+    missing = {arrays: name for arrays, name in missing.items() if arrays not in state}
+    if missing:
+        name = next(iter(missing.values()))
+        raise ValueError(
+            f"{call}: state has {sorted(map(str, state))}, but not "
+            f"{sorted(missing)}. Tables of one shape may share arrays, under the name "
+            f"coll.state_name('{name}'). Pass the state that coll.init returns; "
+            "share_arrays=False keeps the arrays of each table apart."
+        )
+
+
 def check_values(state: Any, call: str) -> None:
     """Refuses tracers where a call reads numbers on the host.
 
@@ -258,9 +204,11 @@ def weights_of(
       ValueError: they belong to no ids, or their table does not pool.
     """
     weights = {k: w for k, w in (weights or {}).items() if w is not None}
-    unknown = set(weights) - set(ids)
-    if unknown:
-        raise ValueError(f"weights for {sorted(unknown)}, but no ids for them")
+    if unknown := sorted(set(weights) - set(ids)):
+        raise ValueError(
+            f"weights for {unknown}, but no ids for them. Features with ids: "
+            f"{sorted(ids)}."
+        )
     for feature in weights:
         config = tables.config_of(feature)
         if config.pooling is None:
