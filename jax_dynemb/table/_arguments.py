@@ -26,7 +26,7 @@ from jax_dynemb.tt import TTConfig
 
 
 def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
-    """The ids of a lookup in the order of the configs.
+    """Sorts the ids of a lookup into the order of the configs.
 
     Args:
       tables: the collection.

@@ -18,7 +18,7 @@ from jax_dynemb.table import _arguments
 
 
 class Operations:
-    """Lookups, updates, and rows by id or slot, as pure functions of the state.
+    """Runs lookups, updates, and rows by id or slot, as pure functions of the state.
 
     Attributes:
       engine: holds the tables and runs the operations.
@@ -28,12 +28,12 @@ class Operations:
 
     @property
     def tables(self) -> dict[str, Any]:
-        """Configs by table name."""
+        """Returns the configs by table name."""
         return self.engine.catalog.tables
 
     @property
     def features(self) -> dict[str, str]:
-        """Table names by feature name."""
+        """Returns the table names by feature name."""
         return self.engine.catalog.features
 
     def config_of(self, feature: str) -> Any:
@@ -65,7 +65,7 @@ class Operations:
         weights: Mapping[str, Any] | None = None,
         scores: Mapping[str, Any] | None = None,
     ) -> tuple[dict[str, jax.Array], Residual | ShardedResidual, States]:
-        """Training lookup: an unseen id gets a row.
+        """Looks up rows for training: an unseen id gets a row.
 
         Args:
           state: the tables.
@@ -150,7 +150,7 @@ class Operations:
         ids: Mapping[str, Any],
         weights: Mapping[str, Any] | None = None,
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
-        """Serving lookup: changes nothing.
+        """Looks up rows for serving: changes nothing.
 
         Args:
           state: the tables.
@@ -177,7 +177,7 @@ class Operations:
         learning_rate: Any = None,
         hyper: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> States:
-        """One optimizer update of every row that the lookups touched.
+        """Updates every row that the lookups touched, once.
 
         All gradients of one row are summed first. A gradient whose slot no longer
         holds its id (its row was evicted) is skipped and counted in ``lost_updates``.
@@ -222,7 +222,7 @@ class Operations:
     def weight_gradients(
         self, state: States, residual: Residual, d_rows: Mapping[str, Any]
     ) -> tuple[dict[str, jax.Array], States]:
-        """Gradients with respect to the weights of a lookup.
+        """Computes gradients with respect to the weights of a lookup.
 
         Call it before ``apply_gradients``: it reads the rows as they are.
 
@@ -241,7 +241,7 @@ class Operations:
     def gather(
         self, state: States, slots: Mapping[str, jax.Array]
     ) -> tuple[dict[str, dict[str, jax.Array]], States]:
-        """Rows by slot: "values", optimizer states and "scores", by table.
+        """Reads rows by slot: "values", optimizer states and "scores", by table.
 
         Args:
           state: the tables.
@@ -338,7 +338,7 @@ class Operations:
         return new
 
     def clear(self, state: States) -> States:
-        """The tables without rows; counters start again, seeds stay.
+        """Removes all rows; counters start again, seeds stay.
 
         Args:
           state: the tables.
