@@ -60,6 +60,7 @@ class TableSpec:
     key_dtype: str
     nonfinite: str
     hash_seed: int = dataclasses.field(repr=False)
+    rounding: str = "nearest"
     trainable: bool = True
     shards: int = 1
     block: Block | None = None
@@ -82,6 +83,7 @@ class TableSpec:
             key_dtype=config.key_dtype,
             nonfinite=config.nonfinite,
             hash_seed=config.hash_seed,
+            rounding=config.rounding,
             trainable=config.trainable,
         )
 

@@ -26,6 +26,7 @@ _POOLINGS = (None, "sum", "mean")
 _SHARDINGS = ("row_wise", "table_wise", "column_wise", "replicated")
 _ON_FULL = ("evict", "refuse", "error")
 _NONFINITE = ("skip", "propagate")
+_ROUNDINGS = ("nearest", "stochastic")
 # A shard's slots are numbered by int32, and claims use a few values below zero.
 MAX_SLOTS = 2**31 - 1024
 
@@ -99,6 +100,10 @@ class TableConfig:
       nonfinite: what an update does with a row whose summed gradient has a NaN or an
         infinity: ``"skip"``, the row keeps its values and ``nonfinite`` in ``stats()``
         counts it; ``"propagate"``, the optimizer gets the gradient as it is.
+      rounding: of rows of 16 bits that an update changes. ``"nearest"``: steps smaller
+        than half a unit of the row are lost. ``"stochastic"``: up or down at random, so
+        that the mean is right; the bits follow from seed, table, id, column and
+        update, on any device. ``insert``, ``scatter`` and checkpoints round to nearest.
       max_gradient: each number of the gradients that ``apply_gradients`` takes is
         clipped to this magnitude first, before pooling weights and sums; None: not.
       trainable: False: an update leaves rows, states and counters as they are.
@@ -131,6 +136,7 @@ class TableConfig:
     pooling_factors: tuple[float, ...] = ()
     nonfinite: Literal["skip", "propagate"] = "skip"
     hash_seed: int = dataclasses.field(default=0, repr=False)
+    rounding: Literal["nearest", "stochastic"] = "nearest"
     max_gradient: float | None = None
     trainable: bool = True
     max_capacity: int | None = None
@@ -153,6 +159,7 @@ class TableConfig:
         self._set("sharding", self._resolved_sharding())
         self._set("pooling_factors", self._resolved_factors())
         self._set("param_dtype", self._dtype_name("param_dtype", _VALUE_TYPES))
+        self._check_rounding()
         self._set("dtype", self._dtype_name("dtype", _VALUE_TYPES))
         self._set("key_dtype", self._dtype_name("key_dtype", _KEY_TYPES))
 
@@ -270,6 +277,15 @@ class TableConfig:
                 "None leaves gradients as they are"
             )
         self._choose("trainable", (True, False))
+
+    def _check_rounding(self) -> None:
+        self._choose("rounding", _ROUNDINGS)
+        if self.rounding == "stochastic" and self.param_dtype == "float32":
+            self._fail(
+                "rounding='stochastic' is for rows of 16 bits, but float32 rows are "
+                "stored as they are computed; set param_dtype='bfloat16', or leave "
+                "rounding out"
+            )
 
     def _check_growth(self) -> None:
         share = self.grow_at

@@ -38,6 +38,7 @@ constexpr NumberRule kTableRules[] = {
     {"counter_rows", 0, kMostInt32},
     {"skips_nonfinite", 0, 1},
     {"hash_seed", kLeastInt64, kMostInt64},
+    {"rounding", 0, 1},
 };
 static_assert(std::size(kTableRules) == kNumTableFields);
 

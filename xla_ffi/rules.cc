@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "core/args.h"
+#include "core/rule.h"
 #include "xla_ffi/limits.h"
 
 namespace dynemb {
@@ -118,6 +119,11 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kScores, "scores", {{kU32, 2, {kRoom, 2}}, {}}},
     {BufferRule::kExportedSlots, "slots", {{kS32, 1, {kRoom}}, {}}},
     {BufferRule::kCount, "count", {{kS32, 1, {1}}, {}}},
+    {BufferRule::kRuleNumbers, "rule", {{kU32, 1, {kNumRuleWords}}, {}}},
+    {BufferRule::kNorms, "norms", {{kF32, 1, {kNumSlots}}, {}}},
+    {BufferRule::kBins, "bins", {{kU32, 2, {2, kRankBins}}, {}}},
+    {BufferRule::kRemoved, "removed", {{kU32, 1, {1}}, {}}},
+    {BufferRule::kFactor, "factor", {{kF32, 1, {1}}, {}}},
     {BufferRule::kUniqueOf, "unique_of", {{kS32, 1, {kNumIds}}, {}}},
     {BufferRule::kFirst, "first", {{kS32, 1, {kNumIds}}, {}}},
     {BufferRule::kStarts, "starts", {{kS32, 1, {kNumStarts}}, {}}},

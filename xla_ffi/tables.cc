@@ -103,6 +103,7 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
     table.evicts = static_cast<int32_t>(fields[kTableEvicts]);
     table.skips_nonfinite = static_cast<int32_t>(fields[kTableSkipsNonfinite]);
     table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
+    table.rounds_stochastically = static_cast<int32_t>(fields[kTableRounding]);
     table.initializer = read_initializer(attrs, t, 0);
     table.eval_initializer = read_initializer(attrs, t, 1);
     for (int s = 0; s < kMaxStates; ++s) {

@@ -70,6 +70,7 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "first_row": 0 if table.block is None else table.block.first_row,
         "counter_rows": table.counter_rows,
         "skips_nonfinite": int(table.nonfinite == "skip"),
+        "rounding": int(table.rounding == "stochastic"),
         "hash_seed": int(np.uint64(table.hash_seed).astype(np.int64)),
     }
 

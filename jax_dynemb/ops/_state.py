@@ -34,7 +34,7 @@ class TableState:
       optimizer: per-row optimizer states by name, float32[num_slots, dim] or
         float32[num_slots]. Read them with ``Tables.export``: those of a row that was
         never updated are not written yet, and a mark stands in their place.
-      counters: uint32[rows, 18, 2]: 64-bit numbers as (low, high) words, see
+      counters: uint32[rows, 25, 2]: 64-bit numbers as (low, high) words, see
         ``stats``. A row for each shard that the table may be cut into. A shard's
         first row counts events; all other numbers are equal in each row.
       extra: what an optax optimizer stores once for the table.

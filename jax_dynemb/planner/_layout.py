@@ -27,6 +27,7 @@ class Layout:
       seconds: [devices, 4], of (forward, its exchange, backward, its exchange).
       arrays: bytes of tables on each device, the same on all.
       rooms: bytes of a batch on each device.
+      at_once: part of the devices that compute at the same time.
     """
 
     options: dict[str, Option]
@@ -34,6 +35,7 @@ class Layout:
     seconds: np.ndarray
     arrays: int
     rooms: int
+    at_once: float = 1.0
 
     @property
     def bytes(self) -> int:
@@ -42,8 +44,21 @@ class Layout:
 
     @property
     def slowest(self) -> float:
-        """Seconds of the device that takes longest: what a plan minimises."""
-        return float(self.seconds.sum(axis=1).max())
+        """Seconds of a step: what a plan minimises."""
+        return step_seconds(self.seconds.sum(axis=1), self.at_once)
+
+
+def step_seconds(loads: np.ndarray, at_once: float) -> float:
+    """Computes the time of a step: that of the slowest device.
+
+    Rates are measured while all devices work. Where they share cores, a device that
+    works alone is faster by the part that computes at the same time.
+
+    Args:
+      loads: seconds of each device.
+      at_once: that part, above 0 and at most 1.
+    """
+    return float(max(loads.max() * at_once, loads.mean()))
 
 
 class Groups:
@@ -91,7 +106,7 @@ def lay_out(
     """
     shards = topology.world_size
     everyone = tuple(range(shards))
-    layout = Layout({}, {}, np.zeros((shards, 4)), 0, 0)
+    layout = Layout({}, {}, np.zeros((shards, 4)), 0, 0, topology.part_at_once)
     chosen, where, loads, arrays = layout.options, layout.shards, layout.seconds, 0
     common = np.zeros(4)  # of every device
     for name, sharding in choice.items():
@@ -113,22 +128,16 @@ def lay_out(
                 common = common + option.everywhere
                 by_place[place] += option.owner
             arrays += max(chosen[name].arrays for name in some)
-    loads += common + _shared(chosen.values(), topology)
+    loads += common + _shared(chosen.values())
     rooms = sum(option.rooms for option in chosen.values())
     return dataclasses.replace(layout, arrays=arrays, rooms=rooms)
 
 
-def _shared(options: Iterable[Option], topology: Topology) -> np.ndarray:
+def _shared(options: Iterable[Option]) -> np.ndarray:
     """Seconds that all tables of a strategy spend together."""
-    seconds = np.zeros(4)
-    chosen = list(options)
-    exchanged = [o.rounds for o in chosen if o.sharding in EXCHANGED]
-    overhead, latency = topology.step_overhead / 2, topology.collective_latency
-    if topology.world_size == 1:
-        latency = 0.0
-    if exchanged:
-        seconds += np.array([overhead, 2 * latency, overhead, latency]) * max(exchanged)
-    for sharding, collectives in (("column_wise", 1), ("replicated", 0)):
-        if any(o.sharding == sharding for o in chosen):
-            seconds += [overhead, collectives * latency, overhead, 0]
-    return seconds
+    calls: dict[str, float] = {}
+    for option in options:
+        name = "row_wise" if option.sharding in EXCHANGED else option.sharding
+        calls[name] = max(calls.get(name, 0.0), option.call * option.rounds)
+    total = sum(calls.values()) / 2
+    return np.array([total, 0.0, total, 0.0])

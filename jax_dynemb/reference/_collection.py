@@ -253,7 +253,7 @@ class ReferenceTables:
             values, state = updated_row(
                 table.config.optimizer.kind, hyper, table.step, row, g
             )
-            row.values = values.astype(row.values.dtype)
+            row.values = table.stored(key, values)
             row.state = {leaf: x.astype(np.float32) for leaf, x in state.items()}
 
 

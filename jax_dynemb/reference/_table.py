@@ -11,6 +11,7 @@ import numpy as np
 from ._hash import bucket_of, hash_rank, table_seed
 from ._initializers import initial_rows
 from ._optimizers import State, initial_state
+from ._rounding import round_stochastically, rounding_bits
 
 BUCKET_CAPACITY = 128
 MAX_FREQUENCY = 2**31 - 1
@@ -36,7 +37,7 @@ class ReferenceTable:
         buckets: the rows, under their keys, a dict for each bucket.
         clock: moves at every lookup and insert, which write scores.
         step: how many optimizer updates were made.
-        counts: inserted, evicted, refused, lost_updates, lookups, nonfinite.
+        counts: inserted, evicted, erased, refused, lost_updates, lookups, ...
     """
 
     def __init__(self, config: Any, seed: int):
@@ -47,7 +48,8 @@ class ReferenceTable:
         self.clock = 0
         self.step = 0
         names = ("inserted", "evicted", "refused", "lost_updates", "lookups")
-        names += ("nonfinite",)
+        names += ("nonfinite", "hits", "misses", "not_admitted")
+        names += ("erased", "removed_by_rule")
         self.counts = dict.fromkeys(names, 0)
 
     def get(self, key: int) -> Row | None:
@@ -63,6 +65,15 @@ class ReferenceTable:
         """float32[n, dim] as rounded to the table's storage."""
         rows = initial_rows(initializer, self.seed, keys, self.config.dim)
         return rows.astype(self.config.param_dtype)
+
+    def stored(self, key: int, values: np.ndarray) -> np.ndarray:
+        """Rounds an updated row, float64[dim], to the dtype of the table's storage."""
+        dtype = self.config.param_dtype
+        if self.config.rounding == "nearest":
+            return values.astype(dtype)
+        keys = np.array([key], np.uint64)
+        bits = rounding_bits(self.seed, keys, self.config.dim, self.step)
+        return round_stochastically(values.astype(np.float32), bits[0], dtype)
 
     def score(self, row: Row | None, count: int, user_score: int | None) -> int:
         """Returns the score after `count` more uses now, `row` being None if new."""
@@ -138,7 +149,8 @@ class ReferenceTable:
 
     def erase(self, key: int) -> None:
         """Forgets a key, if it is stored."""
-        self.buckets[self._bucket_of(key)].pop(key, None)
+        if self.buckets[self._bucket_of(key)].pop(key, None) is not None:
+            self.counts["erased"] += 1
 
     def grow(self, config: Any) -> None:
         """Puts the same rows into the buckets of a larger table."""

@@ -12,7 +12,7 @@ import jax
 
 from jax_dynemb.engines import Engine, Routed, States
 from jax_dynemb.engines.mesh import ShardedResidual
-from jax_dynemb.engines.shard import NewRows, RowGradients
+from jax_dynemb.engines.shard import NewRows, RowGradients, Rule
 from jax_dynemb.ops import Residual
 from jax_dynemb.table import _arguments
 
@@ -136,8 +136,7 @@ class Operations:
 
     def _given_batch(self, ids: Any, weights: Any) -> Routed:
         """Returns a checked batch of which nothing was sent."""
-        ids = _arguments.by_feature(self.engine.catalog, ids)
-        weights = _arguments.weights_of(self.engine.catalog, ids, weights)
+        ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
         return Routed(ids, weights, None, self.engine)
 
     def _check_features(self, state: States, ids: Iterable[str], call: str) -> None:
@@ -163,8 +162,7 @@ class Operations:
           state, to be carried on inside a program that also changes it.
         """
         _arguments.check_states(self.engine, state, "find")
-        ids = _arguments.by_feature(self.engine.catalog, ids)
-        weights = _arguments.weights_of(self.engine.catalog, ids, weights)
+        ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
         self._check_features(state, ids, "find")
         return self.engine.find(state, ids, weights)
 
@@ -335,6 +333,68 @@ class Operations:
         for name, each in batch.items():
             arrays = self.state_name(name)
             new[arrays] = self.engine.erase(new[arrays], name, each)
+        return new
+
+    def erase_where(
+        self, state: States, rules: Mapping[str, Rule], *, dry_run: bool = False
+    ) -> tuple[dict[str, jax.Array], States]:
+        """Removes the rows that a rule selects, in place, and counts them.
+
+        A pass over the index removes them: no row moves, and nothing is compiled again
+        for other numbers of a rule. All devices of a mesh decide as one device would.
+        Rows are counted in ``removed_by_rule``. A removed id that comes back starts
+        with an initial row and initial optimizer states.
+
+        Call it between an update and the next lookup: a gradient for a removed row is
+        a lost update.
+
+        Args:
+          state: the tables.
+          rules: by table name, ``jde.lifecycle.Rule``.
+          dry_run: True removes nothing, and counts the rows that would leave.
+
+        Returns:
+          By table the number of removed rows, uint32[]; and the new state.
+
+        Raises:
+          TypeError: something else than a dict of rules.
+          ValueError: a table does not keep what a rule compares, or is a tensor train.
+
+        Example:
+          >>> rule = jde.lifecycle.Rule(unused_for=1_000_000)  # doctest: +SKIP
+          >>> removed, state = coll.erase_where(state, {"cat": rule})  # doctest: +SKIP
+        """
+        _given.check_states(self.engine, state, "erase_where")
+        given = _given.rules_by_table(self.engine.catalog, rules)
+        removed, new = {}, dict(state)
+        for name, rule in given.items():
+            arrays = self.state_name(name)
+            removed[name], new[arrays] = self.engine.erase_where(
+                new[arrays], name, rule, dry_run
+            )
+        return removed, new
+
+    def decay(self, state: States, factors: Mapping[str, Any]) -> States:
+        """Multiplies the counts of uses of LFU tables, so that old uses weigh less.
+
+        A count becomes max(1, round(count * factor)), half to even. 1 stays 1, so
+        ``Rule(count_below=2)`` still means rows seen once. No lookup is counted:
+        ``export(since=...)`` does not list rows for their new counts.
+
+        Args:
+          state: the tables.
+          factors: by table name, a float from 0 to 1, or float32[] where it is traced.
+
+        Raises:
+          TypeError: a factor is no number.
+          ValueError: a factor is out of range, or a table counts no uses.
+        """
+        _given.check_states(self.engine, state, "decay")
+        given = _given.factors_by_table(self.engine.catalog, factors)
+        new = dict(state)
+        for name, factor in given.items():
+            arrays = self.state_name(name)
+            new[arrays] = self.engine.decay(new[arrays], name, factor)
         return new
 
     def clear(self, state: States) -> States:

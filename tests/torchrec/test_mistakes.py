@@ -61,6 +61,45 @@ MISTAKES = {
     "neither": (lambda: JT(np.arange(2)), "lengths=... .entries of each bag"),
     "too little room": (lambda: kjt(capacity=2), "raise its capacity"),
     "no room for a key": (lambda: kjt(capacity={"a": 8}), "no number for keys"),
+    "room of no number": (lambda: kjt(capacity="x"), "give a whole number"),
+    "room of a broken number": (lambda: kjt(capacity=1.5), "give a whole number"),
+    "room of a key that is none": (
+        lambda: kjt(capacity={"a": 8, "b": "y"}),
+        "'y': give a whole number",
+    ),
+    "room for other keys": (lambda: kjt(capacity=[8]), "there are 2 keys"),
+    "a multiple of no number": (lambda: T.Capacity("x"), "give a whole number"),
+    "no rows": (lambda: T.EmbeddingConfig(0, 4, "t").to_table(), "1 or more"),
+    "half a column": (lambda: T.EmbeddingConfig(8, 0.5, "t").to_table(), "1 or more"),
+    "features in a string": (
+        lambda: T.EmbeddingConfig(8, 4, "t", feature_names="f").to_table(),
+        "write \\['f'\\]",
+    ),
+    "cores of half numbers": (
+        lambda: T.EmbeddingConfig(8, 4, "t", data_type="FP16", tt_ranks=2).to_table(),
+        "compute_dtype",
+    ),
+    "cores around another number": (
+        lambda: T.EmbeddingConfig(
+            8, 4, "t", weight_init_max=1, weight_init_min=0, tt_ranks=2
+        ).to_table(),
+        "lie around 0",
+    ),
+    "rows for cores": (
+        lambda: T.EmbeddingConfig(
+            8, 4, "t", init_fn=jde.initializers.zeros(), tt_ranks=2
+        ).to_table(),
+        "makes rows, not cores",
+    ),
+    "weights of a tensor train": (
+        lambda: T.load_torch_state_dict(
+            T.EmbeddingCollection(
+                [T.EmbeddingConfig(8, 4, "t", tt_ranks=2)], rngs=nnx.Rngs(0)
+            ),
+            {"embeddings.t.weight": np.zeros((8, 4))},
+        ),
+        "from_dense",
+    ),
     "rank counts": (
         lambda: kjt(stride_per_key_per_rank=[[1], [1]]),
         "one length for each bag",

@@ -17,7 +17,7 @@ from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import Engine
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import Placement
-from jax_dynemb.engines.shard import NewRows, Query, pair_lookups
+from jax_dynemb.engines.shard import NewRows, Query, Rule, pair_lookups
 from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.rows import Exported
 from jax_dynemb.tt import without_strangers
@@ -312,6 +312,14 @@ class MixedEngine:
 
     def erase(self, arrays: Any, table: str, ids: Any) -> Any:
         return self._of(table).erase(arrays, table, ids)
+
+    def erase_where(
+        self, arrays: Any, table: str, rule: Rule, dry_run: bool
+    ) -> tuple[jax.Array, Any]:
+        return self._of(table).erase_where(arrays, table, rule, dry_run)
+
+    def decay(self, arrays: Any, table: str, factor: jax.Array) -> Any:
+        return self._of(table).decay(arrays, table, factor)
 
 
 def _added(a: dict[str, jax.Array], b: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
