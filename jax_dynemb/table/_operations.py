@@ -364,8 +364,8 @@ class Operations:
           >>> rule = jde.lifecycle.Rule(unused_for=1_000_000)  # doctest: +SKIP
           >>> removed, state = coll.erase_where(state, {"cat": rule})  # doctest: +SKIP
         """
-        _given.check_states(self.engine, state, "erase_where")
-        given = _given.rules_by_table(self.engine.catalog, rules)
+        _arguments.check_states(self.engine, state, "erase_where")
+        given = _arguments.rules_by_table(self.engine.catalog, rules)
         removed, new = {}, dict(state)
         for name, rule in given.items():
             arrays = self.state_name(name)
@@ -389,8 +389,8 @@ class Operations:
           TypeError: a factor is no number.
           ValueError: a factor is out of range, or a table counts no uses.
         """
-        _given.check_states(self.engine, state, "decay")
-        given = _given.factors_by_table(self.engine.catalog, factors)
+        _arguments.check_states(self.engine, state, "decay")
+        given = _arguments.factors_by_table(self.engine.catalog, factors)
         new = dict(state)
         for name, factor in given.items():
             arrays = self.state_name(name)
