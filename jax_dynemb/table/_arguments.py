@@ -43,7 +43,7 @@ def flags_of(call: str, touch: Any, insert: Any) -> LookupFlags:
 
 
 def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
-    """The ids of a lookup in the order of the configs.
+    """Sorts the ids of a lookup into the order of the configs.
 
     Args:
       tables: the collection.

@@ -18,7 +18,7 @@ from jax_dynemb.table import _arguments
 
 
 class Operations:
-    """Lookups, updates, and rows by id or slot, as pure functions of the state.
+    """Runs lookups, updates, and rows by id or slot, as pure functions of the state.
 
     Attributes:
       engine: holds the tables and runs the operations.
@@ -28,12 +28,12 @@ class Operations:
 
     @property
     def tables(self) -> dict[str, Any]:
-        """Configs by table name."""
+        """Returns the configs by table name."""
         return self.engine.catalog.tables
 
     @property
     def features(self) -> dict[str, str]:
-        """Table names by feature name."""
+        """Returns the table names by feature name."""
         return self.engine.catalog.features
 
     def config_of(self, feature: str) -> Any:
@@ -68,10 +68,10 @@ class Operations:
         touch: bool = True,
         insert: bool = True,
     ) -> tuple[dict[str, jax.Array], Residual | ShardedResidual, States]:
-        """Training lookup: an unseen id gets a row, if the table admits it.
+        """Looks up rows for training: an unseen id gets a row, if the table admits it.
 
         An id that gets none reads the initial row that it would get, and its gradient
-        is passed over.
+        is skipped.
 
         Args:
           state: the tables.
@@ -164,7 +164,7 @@ class Operations:
         touch: bool = False,
         scores: Mapping[str, Any] | None = None,
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
-        """Serving lookup: changes nothing, or only scores.
+        """Looks up rows for serving: changes nothing, or only scores.
 
         Args:
           state: the tables; donate them with ``touch``.
@@ -203,7 +203,7 @@ class Operations:
         learning_rate: Any = None,
         hyper: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> States:
-        """One optimizer update of every row that the lookups touched.
+        """Updates every row that the lookups touched, once.
 
         All gradients of one row are summed first. A gradient whose slot no longer
         holds its id (its row was evicted) is skipped and counted in ``lost_updates``.
@@ -248,7 +248,7 @@ class Operations:
     def weight_gradients(
         self, state: States, residual: Residual, d_rows: Mapping[str, Any]
     ) -> tuple[dict[str, jax.Array], States]:
-        """Gradients with respect to the weights of a lookup.
+        """Computes gradients with respect to the weights of a lookup.
 
         Call it before ``apply_gradients``: it reads the rows as they are.
 
@@ -267,7 +267,7 @@ class Operations:
     def gather(
         self, state: States, slots: Mapping[str, jax.Array]
     ) -> tuple[dict[str, dict[str, jax.Array]], States]:
-        """Rows by slot: "values", optimizer states and "scores", by table.
+        """Reads rows by slot: "values", optimizer states and "scores", by table.
 
         Args:
           state: the tables.
@@ -392,8 +392,8 @@ class Operations:
           >>> rule = jde.lifecycle.Rule(unused_for=1_000_000)  # doctest: +SKIP
           >>> removed, state = coll.erase_where(state, {"cat": rule})  # doctest: +SKIP
         """
-        _given.check_states(self.engine, state, "erase_where")
-        given = _given.rules_by_table(self.engine.catalog, rules)
+        _arguments.check_states(self.engine, state, "erase_where")
+        given = _arguments.rules_by_table(self.engine.catalog, rules)
         removed, new = {}, dict(state)
         for name, rule in given.items():
             arrays = self.state_name(name)
@@ -417,8 +417,8 @@ class Operations:
           TypeError: a factor is no number.
           ValueError: a factor is out of range, or a table counts no uses.
         """
-        _given.check_states(self.engine, state, "decay")
-        given = _given.factors_by_table(self.engine.catalog, factors)
+        _arguments.check_states(self.engine, state, "decay")
+        given = _arguments.factors_by_table(self.engine.catalog, factors)
         new = dict(state)
         for name, factor in given.items():
             arrays = self.state_name(name)
@@ -426,7 +426,7 @@ class Operations:
         return new
 
     def clear(self, state: States) -> States:
-        """The tables without rows; counters start again, seeds stay.
+        """Removes all rows; counters start again, seeds stay.
 
         Args:
           state: the tables.

@@ -40,7 +40,7 @@ from jax_dynemb.rows import Exported
 
 @dataclasses.dataclass(frozen=True)
 class MeshEngine:
-    """Hash tables that are sharded over the devices of a mesh; see ``Engine``.
+    """Runs hash tables that are sharded over the devices of a mesh; see ``Engine``.
 
     Attributes:
       tables: with their places on the mesh.

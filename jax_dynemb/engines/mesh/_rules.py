@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec
 from jax_dynemb import ops
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines import shard
-from jax_dynemb.engines.mesh._members import is_here, touched
+from jax_dynemb.engines.mesh._members import owns_any, restore_untouched
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._stacks import Stack
@@ -35,7 +35,9 @@ def erase_where(
         group = _group(placement, stack, table)
         removed, new = shard.erase_where(stack.local, state, rule, dry_run, group)
         states = {stack.name: state}, {stack.name: new}
-        return removed, touched(placement, [stack], [table], *states)[stack.name]
+        return removed, restore_untouched(placement, [stack], [table], *states)[
+            stack.name
+        ]
 
     spec = placement.state_spec(stack)
     run = placement.mapped(body, (spec, _ALL), (_ALL, spec))
@@ -50,7 +52,7 @@ def _group(placement: Placement, stack: Stack, table: str) -> ShardGroup:
     """
     total = functools.partial(jax.lax.psum, axis_name=placement.axes)
     if stack.sharding == "row_wise":
-        return ShardGroup(total, is_here(placement, stack, [table]))
+        return ShardGroup(total, owns_any(placement, stack, [table]))
     if stack.sharding == "column_wise":
         squares = functools.partial(_squares_of_columns, total)
         return ShardGroup(lambda x: x, squares=squares)
@@ -81,7 +83,7 @@ def decay(
     stack = placement.stack_of(table)
 
     def body(state: TableState, factor: jax.Array) -> TableState:
-        here = is_here(placement, stack, [table])
+        here = owns_any(placement, stack, [table])
         return ops.decay(stack.local, state, jnp.where(here, factor, 1.0))
 
     spec = placement.state_spec(stack)

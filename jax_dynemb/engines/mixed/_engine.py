@@ -95,15 +95,17 @@ class MixedEngine:
     tensor_train: TTEngine
 
     def with_configs(self, configs: Iterable[Any]) -> Self:
-        catalog = Catalog(tuple(configs))
-        dynamic = [c for c in catalog.configs if isinstance(c, TableConfig)]
-        others = [c for c in catalog.configs if not isinstance(c, TableConfig)]
+        catalog = Catalog(with_residuals(tuple(configs)))
+        dynamic, others = by_kind(catalog)
+        if dynamic and self.dynamic is None:
+            raise ValueError(
+                f"These tables are tensor trains only, so '{dynamic[0].name}' has no "
+                "place among them. Make new ones: jde.Tables(tables)."
+            )
         return dataclasses.replace(
             self,
             catalog=catalog,
-            dynamic=None
-            if self.dynamic is None
-            else self.dynamic.with_configs(dynamic),
+            dynamic=self.dynamic and self.dynamic.with_configs(dynamic),
             tensor_train=self.tensor_train.with_configs(others),
         )
 
