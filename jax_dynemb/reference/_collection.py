@@ -177,7 +177,7 @@ class ReferenceTables:
                 if words is not None:
                     row.score = table.restore(int(words[i]))
                 for leaf, array in given.items():
-                    row.state[leaf] = np.asarray(array[i], np.float32)
+                    row.state[leaf] = np.asarray(array[i], row.state[leaf].dtype)
 
     def erase(self, ids: Arrays) -> None:
         """Forgets ids."""
@@ -286,7 +286,7 @@ class ReferenceTables:
                 table.config.optimizer.kind, hyper, table.step, row, g
             )
             row.values = table.stored(key, values)
-            row.state = {leaf: x.astype(np.float32) for leaf, x in state.items()}
+            row.state = {n: x.astype(row.state[n].dtype) for n, x in state.items()}
 
 
 def hyper_parameters(optimizer: Any, count: int) -> dict[str, float]:
