@@ -18,6 +18,7 @@ from ._bags import (
     position_factors,
 )
 from ._optimizers import SUMS_SQUARES, updated_row
+from ._rules import keys_to_remove
 from ._table import PADDING, RESERVED, ReferenceTable, Row
 
 Arrays = Mapping[str, Any]
@@ -184,6 +185,15 @@ class ReferenceTables:
         for name, x in ids.items():
             for key in as_int64(x).view(np.uint64).reshape(-1):
                 self.tables[name].erase(int(key))
+
+    def erase_where(self, rules: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+        """Removes rows by rule, its fields by table; says how many left."""
+        removed = {}
+        for name, fields in rules.items():
+            keys = keys_to_remove(self.tables[name], **fields)
+            self.tables[name].remove_by_rule(keys)
+            removed[name] = len(keys)
+        return removed
 
     def clear(self) -> None:
         """Empties everything and keeps the seed."""
