@@ -133,6 +133,23 @@ class TableModule(ObservedModule):
         sizes = {name: config.num_slots for name, config in new.items()}
         return {n: slots for n, slots in sizes.items() if slots > before[n].num_slots}
 
+    def _route(
+        self,
+        ids: Mapping[str, Ids],
+        weights: Mapping[str, jax.Array] | None,
+        weighted: Iterable[str] = (),
+    ) -> Routed:
+        """Sends a batch ahead; its weights are for the pooling in this Module.
+
+        Args:
+          ids: by feature.
+          weights: by feature.
+          weighted: features whose weights come with the lookup.
+        """
+        ids, weights = batch_of(self.coll.engine.catalog, ids, weights)
+        coll = _fetching_rows_of(self.coll, frozenset(weights) | frozenset(weighted))
+        return dataclasses.replace(coll.route(ids), weights=weights)
+
     def erase_where(
         self, rules: Mapping[str, Rule], *, dry_run: bool = False
     ) -> dict[str, jax.Array]:
@@ -159,23 +176,6 @@ class TableModule(ObservedModule):
           factors: by table name, from 0 to 1.
         """
         self.set_state(self.coll.decay(self.get_state(), factors))
-
-    def _route(
-        self,
-        ids: Mapping[str, Ids],
-        weights: Mapping[str, jax.Array] | None,
-        weighted: Iterable[str] = (),
-    ) -> Routed:
-        """Sends a batch ahead; its weights are for the pooling in this Module.
-
-        Args:
-          ids: by feature.
-          weights: by feature.
-          weighted: features whose weights come with the lookup.
-        """
-        ids, weights = batch_of(self.coll.engine.catalog, ids, weights)
-        coll = _fetching_rows_of(self.coll, frozenset(weights) | frozenset(weighted))
-        return dataclasses.replace(coll.route(ids), weights=weights)
 
     def set_view(self, deterministic: bool | None = None) -> None:
         """Class method used by ``nnx.view``.
