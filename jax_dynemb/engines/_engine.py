@@ -16,7 +16,7 @@ from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.ops import TableState
 
 if TYPE_CHECKING:
-    from jax_dynemb.engines.shard import NewRows, Query, RowGradients, Rule
+    from jax_dynemb.engines.shard import BucketStats, NewRows, Query, RowGradients, Rule
     from jax_dynemb.rows import Exported
 
 States = dict[str, TableState]
@@ -178,6 +178,10 @@ class Engine(Protocol):
         self, arrays: TableState, table: str, rule: Rule, dry_run: bool
     ) -> tuple[jax.Array, TableState]:
         """Removes rows of one table by rule; returns how many."""
+        ...
+
+    def bucket_stats(self, arrays: TableState, table: str) -> BucketStats:
+        """Describes the rows of one table by histograms."""
         ...
 
     def decay(self, arrays: TableState, table: str, factor: jax.Array) -> TableState:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides on the host, between two steps, what happens to tables over time."""
 
+from jax_dynemb.engines.shard import BucketStats as BucketStats
 from jax_dynemb.engines.shard import Rule as Rule
 from jax_dynemb.lifecycle._grower import Grower as Grower
 from jax_dynemb.lifecycle._memory import fits_in_memory as fits_in_memory

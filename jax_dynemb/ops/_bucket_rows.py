@@ -33,6 +33,14 @@ def keys_of_index(
     return index[:, first::step], index[:, first + 1 :: step]
 
 
+def scores_of_index(
+    index: UInt32[Array, "buckets 544"],
+) -> tuple[UInt32[Array, "buckets 128"], UInt32[Array, "buckets 128"]]:
+    """Returns the low and the high words of the scores of all slots."""
+    first, step = _ffi.constants()["scores_word"], _ffi.constants()["slot_words"]
+    return index[:, first::step], index[:, first + 1 :: step]
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def fullest_buckets(
     ranges: Ranges, indexes: Mapping[str, UInt32[Array, "buckets 544"]]

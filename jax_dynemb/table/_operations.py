@@ -12,7 +12,7 @@ import jax
 
 from jax_dynemb.engines import Engine, Routed, States
 from jax_dynemb.engines.mesh import ShardedResidual
-from jax_dynemb.engines.shard import NewRows, RowGradients, Rule
+from jax_dynemb.engines.shard import BucketStats, NewRows, RowGradients, Rule
 from jax_dynemb.ops import Residual
 from jax_dynemb.table import _arguments
 
@@ -401,6 +401,27 @@ class Operations:
                 new[arrays], name, rule, dry_run
             )
         return removed, new
+
+    def bucket_stats(self, state: States) -> dict[str, BucketStats]:
+        """Describes how full the buckets of each table are, and how old its rows.
+
+        It reads the index once and changes nothing. On a mesh the numbers are those
+        of whole tables; tensor trains have no buckets and are left out.
+
+        Args:
+          state: the tables.
+
+        Returns:
+          Histograms by table, arrays on the device.
+
+        Example:
+          >>> coll.bucket_stats(state)["cat"].age_quantile(0.9)  # doctest: +SKIP
+        """
+        _arguments.check_states(self.engine, state, "bucket_stats")
+        return {
+            name: self.engine.bucket_stats(state[self.state_name(name)], name)
+            for name in self.engine.catalog.dynamic
+        }
 
     def decay(self, state: States, factors: Mapping[str, Any]) -> States:
         """Multiplies the counts of uses of LFU tables, so that old uses weigh less.

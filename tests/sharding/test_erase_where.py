@@ -7,6 +7,8 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax.sharding import PartitionSpec
 
 import jax_dynemb as jde
@@ -80,6 +82,49 @@ def test_a_mesh_removes_what_one_device_removes(mesh):
     ids = {n: np.arange(40) for n in twins.coll.tables}
     twins.train(ids, seed=9)  # removed ids come back as new ones
     twins.check(TOLERANCE)
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["train", "erase", "old", "trim"]), st.integers(0, 2**16)
+    ),
+    min_size=3,
+    max_size=8,
+)
+
+
+def test_every_row_that_left_has_a_cause():
+    """Any sequence of operations, with buckets that overflow."""
+    configs = [
+        config("a", "row_wise", capacity=1024, score_strategy="lfu"),
+        config("b", "replicated", capacity=256, optimizer=jde.optim.sgd(0.1)),
+    ]
+
+    @settings(max_examples=6, deadline=None)
+    @given(operations=OPERATIONS)
+    def check(operations):
+        twins = Twins(*configs, mesh=mesh_of(8))
+        for operation, seed in operations:
+            rng = np.random.default_rng(seed)
+            ids = {"a": rng.integers(-1, 3000, 800), "b": rng.integers(-1, 400, 800)}
+            if operation == "train":
+                twins.train(ids, seed=seed)
+            elif operation == "erase":
+                twins.erase(ids)
+            elif operation == "old":
+                fields = {"unused_for": seed % 3, "keep_at_least": seed % 500}
+                twins.erase_where({"a": fields, "b": fields})
+            else:
+                most = {"keep_at_most": seed % 900}
+                twins.erase_where({"a": most, "b": most})
+            stats = twins.coll.stats(twins.state)
+            for name in "ab":
+                names = ("rows", "evicted", "erased", "removed_by_rule")
+                parts = sum(stats[f"{name}/{each}"] for each in names)
+                assert stats[f"{name}/inserted"] == parts
+        twins.check(TOLERANCE)
+
+    check()
 
 
 def test_decay_on_a_mesh():

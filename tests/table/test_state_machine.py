@@ -134,6 +134,20 @@ class TableMachine(RuleBasedStateMachine):
         everything = np.array(crowd(), np.int64)
         self.twins.erase({"first": everything})
 
+    @rule(
+        bound=st.integers(0, 6),
+        least=st.sampled_from([0, 20, 150]),
+        norm=st.sampled_from([0.0, 0.3, 1e9]),
+    )
+    def remove_by_rule(self, bound, least, norm):
+        first = {"keep_at_least": least, "norm_below": norm, "combine": "any"}
+        if self.strategy == "lfu":
+            first["count_below"] = bound
+        elif self.strategy != "timestamp":  # the oracle's clock is not the host's
+            first["unused_for"] = bound
+        trim = {"keep_at_most": least + 40 * bound}
+        self.twins.erase_where({"first": first, "second": trim})
+
     @precondition(lambda self: self.lookups > 8 and not self.grown)
     @rule()
     def grow(self):

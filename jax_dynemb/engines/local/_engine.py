@@ -22,7 +22,7 @@ from jax_dynemb.engines._engine import States
 from jax_dynemb.engines._flags import TRAINING, LookupFlags
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.local import _blocks, _steps
-from jax_dynemb.engines.shard import NewRows, Query, RowGradients, Rule
+from jax_dynemb.engines.shard import BucketStats, NewRows, Query, RowGradients, Rule
 from jax_dynemb.ops import (
     Residual,
     TableState,
@@ -245,6 +245,9 @@ class LocalEngine:
     ) -> tuple[jax.Array, TableState]:
         own = self.local_spec(table)
         return shard.erase_where(own, arrays, rule, dry_run, shard.ALONE)
+
+    def bucket_stats(self, arrays: TableState, table: str) -> BucketStats:
+        return shard.bucket_stats(self.local_spec(table), arrays, shard.ALONE)
 
     def decay(self, arrays: TableState, table: str, factor: jax.Array) -> TableState:
         return ops.decay(self.local_spec(table), arrays, factor)

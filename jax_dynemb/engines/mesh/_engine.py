@@ -33,7 +33,14 @@ from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._plan import Plan
 from jax_dynemb.engines.mesh._residual import ShardedResidual
 from jax_dynemb.engines.mesh._stacks import states_of
-from jax_dynemb.engines.shard import NewRows, Query, RowGradients, Rule, grown_state
+from jax_dynemb.engines.shard import (
+    BucketStats,
+    NewRows,
+    Query,
+    RowGradients,
+    Rule,
+    grown_state,
+)
 from jax_dynemb.ops import TableState
 from jax_dynemb.rows import Exported
 
@@ -241,6 +248,9 @@ class MeshEngine:
         self, arrays: TableState, table: str, rule: Rule, dry_run: bool
     ) -> tuple[jax.Array, TableState]:
         return _rules.erase_where(self.tables, arrays, table, rule, dry_run)
+
+    def bucket_stats(self, arrays: TableState, table: str) -> BucketStats:
+        return _rules.bucket_stats(self.tables, arrays, table)
 
     def decay(self, arrays: TableState, table: str, factor: jax.Array) -> TableState:
         return _rules.decay(self.tables, arrays, table, factor)

@@ -18,7 +18,7 @@ from jax_dynemb.engines.mesh._members import owns_any, restore_untouched
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._stacks import Stack
-from jax_dynemb.engines.shard import Rule, ShardGroup
+from jax_dynemb.engines.shard import BucketStats, Rule, ShardGroup
 from jax_dynemb.ops import TableState, keys_of_index
 
 _ALL = PartitionSpec()
@@ -73,6 +73,18 @@ def _squares_of_columns(
     _, _, by_key, slots = jax.lax.sort((high, low, mine, slots), num_keys=2)
     _, sums = jax.lax.sort((slots, total(by_key)), num_keys=1)
     return sums.reshape(-1)
+
+
+def bucket_stats(tables: MeshTables, state: TableState, table: str) -> BucketStats:
+    """See ``Tables.bucket_stats``; of one table."""
+    placement = tables.here()
+    stack = placement.stack_of(table)
+
+    def body(state: TableState) -> BucketStats:
+        group = _group(placement, stack, table)
+        return shard.bucket_stats(stack.local, state, group)
+
+    return placement.mapped(body, (placement.state_spec(stack),), _ALL)(state)
 
 
 def decay(

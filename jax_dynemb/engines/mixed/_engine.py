@@ -18,7 +18,7 @@ from jax_dynemb.engines._engine import Engine
 from jax_dynemb.engines._flags import TRAINING, LookupFlags
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import Placement
-from jax_dynemb.engines.shard import NewRows, Query, Rule, pair_lookups
+from jax_dynemb.engines.shard import BucketStats, NewRows, Query, Rule, pair_lookups
 from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.rows import Exported
 from jax_dynemb.tt import without_strangers
@@ -328,6 +328,9 @@ class MixedEngine:
         self, arrays: Any, table: str, rule: Rule, dry_run: bool
     ) -> tuple[jax.Array, Any]:
         return self._of(table).erase_where(arrays, table, rule, dry_run)
+
+    def bucket_stats(self, arrays: Any, table: str) -> BucketStats:
+        return self._of(table).bucket_stats(arrays, table)
 
     def decay(self, arrays: Any, table: str, factor: jax.Array) -> Any:
         return self._of(table).decay(arrays, table, factor)

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operates on the arrays of one device: update, insert, export, count, grow."""
 
+from jax_dynemb.engines.shard._bucket_stats import BucketStats as BucketStats
+from jax_dynemb.engines.shard._bucket_stats import bucket_stats as bucket_stats
 from jax_dynemb.engines.shard._counters import EVENTS as EVENTS
 from jax_dynemb.engines.shard._counters import counter_totals as counter_totals
 from jax_dynemb.engines.shard._counters import counter_values as counter_values

@@ -235,6 +235,10 @@ class TTEngine:
         del arrays, rule, dry_run
         _refuse("rows to erase", table)
 
+    def bucket_stats(self, arrays: Any, table: str) -> NoReturn:
+        del arrays
+        _refuse("buckets", table)
+
     def decay(self, arrays: Any, table: str, factor: jax.Array) -> NoReturn:
         del arrays, factor
         _refuse("counts to decay", table)
