@@ -85,5 +85,5 @@ def counter_totals(counters: np.ndarray) -> dict[str, int]:
         name: sum(column) if name in EVENTS else column[0]
         for name, column in zip(names, rows.T.tolist(), strict=True)
     }
-    totals["rows"] %= 1 << 64  # a part of it may be below zero
-    return totals
+    # A part of the rows, or of the hits, may be below zero.
+    return {name: number % (1 << 64) for name, number in totals.items()}
