@@ -89,6 +89,20 @@ struct EraseArgs {
   TableRef table;
 };
 
+// A rule about the rows of a table, see core/rule.h.
+struct RuleArgs {
+  uint32_t fields;          // of RuleField
+  uint32_t const* numbers;  // [kNumRuleWords]
+  float const* norms;       // [slots], or null where the rule has none
+  uint32_t* result;         // count_rule: [2, kRankBins]; erase_rule: [1], rows that were removed
+  TableRef table;
+};
+
+struct DecayArgs {
+  float const* factor;  // [1]
+  TableRef table;
+};
+
 // The live rows of a range of buckets, compacted, in order of bucket and place.
 struct ExportArgs {
   int32_t const* first_bucket;  // [1] of the range, local to the shard

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// core/erase.h: keys are erased. Two phases: find the slots of all keys, then vacate them. The clock
-// stays: it says when rows were used, and an empty slot has no score.
+// core/erase.h: keys are erased. Two phases: find the slots of all keys, then vacate these. The
+// clock stays: it says when rows were used, and an empty slot has no score.
 #pragma once
 
 #include "core/atomic.h"

@@ -89,6 +89,9 @@ enum PartField : int32_t {
 //   update  in: ids, slots, gradients, [offsets], [weights], [scale]
 //   update_any, reduce  as update
 //   sum_rows  as update, without ids; slots are the numbers of groups
+// count_rule and erase_rule are about one table, with an attribute "fields" of core/rule.h.
+//   in: rule, [norms]   out: bins of count_rule, removed of erase_rule
+// decay   in: factor
 // route knows neither tables nor features.  in: ids   out: unique_of, first, starts
 // offsets neither; its attribute "capacity" is how many ids there are.
 //   in: lengths   out: offsets, malformed

@@ -133,9 +133,9 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
     if (admissions != nullptr) admissions[t] = read_admission(reader, of_arrays.sketch, fields);
     table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
     table.evicts = static_cast<int32_t>(fields[kTableEvicts]);
-    table.skips_nonfinite = static_cast<int32_t>(fields[kTableSkipsNonfinite]);
+    table.skips_nonfinite = static_cast<int16_t>(fields[kTableSkipsNonfinite]);
     table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
-    table.rounds_stochastically = static_cast<int32_t>(fields[kTableRounding]);
+    table.rounds_stochastically = static_cast<int16_t>(fields[kTableRounding]);
     table.initializer = read_initializer(attrs, t, 0);
     table.eval_initializer = read_initializer(attrs, t, 1);
     for (int s = 0; s < kMaxStates; ++s) {

@@ -23,7 +23,7 @@ _FILL_IDS = 1 << 18
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """Tables of one shape, and a batch of lookups for each.
+    """Describes tables of one shape, and a batch of lookups for each.
 
     Attributes:
       tables: how many.

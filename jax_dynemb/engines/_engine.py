@@ -16,7 +16,7 @@ from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.ops import TableState
 
 if TYPE_CHECKING:
-    from jax_dynemb.engines.shard import NewRows, Query, RowGradients
+    from jax_dynemb.engines.shard import NewRows, Query, RowGradients, Rule
     from jax_dynemb.rows import Exported
 
 States = dict[str, TableState]
@@ -172,4 +172,14 @@ class Engine(Protocol):
 
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         """Removes ids from one table."""
+        ...
+
+    def erase_where(
+        self, arrays: TableState, table: str, rule: Rule, dry_run: bool
+    ) -> tuple[jax.Array, TableState]:
+        """Removes rows of one table by rule; returns how many."""
+        ...
+
+    def decay(self, arrays: TableState, table: str, factor: jax.Array) -> TableState:
+        """Multiplies the counts of one table."""
         ...

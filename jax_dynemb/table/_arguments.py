@@ -13,12 +13,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import Catalog, Engine, LookupFlags, Routed
-from jax_dynemb.engines.shard import customized
+from jax_dynemb.engines.shard import Rule, check_rule, customized
 from jax_dynemb.jagged import Jagged, split_weights
 from jax_dynemb.ops import TableState
 from jax_dynemb.optim._numbers import check_number
@@ -41,7 +43,7 @@ def flags_of(call: str, touch: Any, insert: Any) -> LookupFlags:
 
 
 def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
-    """The ids of a lookup in the order of the configs.
+    """Sorts the ids of a lookup into the order of the configs.
 
     Args:
       tables: the collection.
@@ -89,6 +91,56 @@ def by_table(tables: Catalog[Any], ids: Any, call: str) -> dict[str, Any]:
         if name in tables.tables:
             check_ids(tables.dynamic_table(name, call), name, each)
     return dict(ids)
+
+
+def rules_by_table(tables: Catalog[Any], rules: Any) -> dict[str, Rule]:
+    """Checks the rules of ``erase_where``.
+
+    Raises:
+      TypeError: something else than a dict of rules.
+      ValueError: a table does not keep what a rule compares.
+    """
+    _check_mapping(rules, "erase_where: rules", "table", tables.tables)
+    for name, rule in rules.items():
+        config = tables.dynamic_table(name, "erase_where")
+        if not isinstance(rule, Rule):
+            raise TypeError(
+                f"erase_where: the rule of table '{name}' is {kind_of(rule)}: write "
+                f"{{'{name}': jde.lifecycle.Rule(unused_for=...)}}."
+            )
+        check_rule(config, rule)
+    return dict(rules)
+
+
+def factors_by_table(tables: Catalog[Any], factors: Any) -> dict[str, jax.Array]:
+    """Checks the factors of ``decay``; float32[] each.
+
+    Raises:
+      TypeError: something else than a dict of numbers.
+      ValueError: a number is out of range, or a table counts no uses.
+    """
+    _check_mapping(factors, "decay: factors", "table", tables.tables)
+    result = {}
+    for name, factor in factors.items():
+        config = tables.dynamic_table(name, "decay")
+        if ScoreStrategy(config.score_strategy) is not ScoreStrategy.LFU:
+            raise ValueError(
+                f"decay: table '{name}' has score_strategy='{config.score_strategy}', "
+                "which counts no uses. Leave it out, or give it score_strategy='lfu'."
+            )
+        array = factor if isinstance(factor, jax.Array) else np.asarray(factor)
+        if array.shape != () or array.dtype.kind not in "iuf":
+            raise TypeError(
+                f"decay: the factor of table '{name}' must be one number from 0 to 1, "
+                f"not {kind_of(factor)}."
+            )
+        if not isinstance(factor, Tracer) and not 0 <= float(array) <= 1:
+            raise ValueError(
+                f"decay: the factor of table '{name}' is {float(array)}, which is not "
+                "from 0 to 1."
+            )
+        result[name] = jnp.asarray(array).astype(jnp.float32)
+    return result
 
 
 def check_ids(config: TableConfig | TTConfig, feature: str, ids: Any) -> None:

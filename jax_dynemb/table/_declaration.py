@@ -19,7 +19,7 @@ def dynamic(configs: Iterable[Any]) -> tuple[TableConfig, ...]:
 
 
 def configs_of(tables: Any) -> tuple[Any, ...]:
-    """The configs that ``Tables`` was given.
+    """Checks the configs that ``Tables`` takes.
 
     Raises:
       TypeError: it is no list of ``TableConfig`` and ``TTConfig``.

@@ -12,13 +12,13 @@ import jax
 
 from jax_dynemb.engines import Engine, Routed, States
 from jax_dynemb.engines.mesh import ShardedResidual
-from jax_dynemb.engines.shard import NewRows, RowGradients
+from jax_dynemb.engines.shard import NewRows, RowGradients, Rule
 from jax_dynemb.ops import Residual
 from jax_dynemb.table import _arguments
 
 
 class Operations:
-    """Lookups, updates, and rows by id or slot, as pure functions of the state.
+    """Runs lookups, updates, and rows by id or slot, as pure functions of the state.
 
     Attributes:
       engine: holds the tables and runs the operations.
@@ -28,12 +28,12 @@ class Operations:
 
     @property
     def tables(self) -> dict[str, Any]:
-        """Configs by table name."""
+        """Returns the configs by table name."""
         return self.engine.catalog.tables
 
     @property
     def features(self) -> dict[str, str]:
-        """Table names by feature name."""
+        """Returns the table names by feature name."""
         return self.engine.catalog.features
 
     def config_of(self, feature: str) -> Any:
@@ -68,10 +68,10 @@ class Operations:
         touch: bool = True,
         insert: bool = True,
     ) -> tuple[dict[str, jax.Array], Residual | ShardedResidual, States]:
-        """Training lookup: an unseen id gets a row, if the table admits it.
+        """Looks up rows for training: an unseen id gets a row, if the table admits it.
 
         An id that gets none reads the initial row that it would get, and its gradient
-        is passed over.
+        is skipped.
 
         Args:
           state: the tables.
@@ -164,7 +164,7 @@ class Operations:
         touch: bool = False,
         scores: Mapping[str, Any] | None = None,
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
-        """Serving lookup: changes nothing, or only scores.
+        """Looks up rows for serving: changes nothing, or only scores.
 
         Args:
           state: the tables; donate them with ``touch``.
@@ -203,7 +203,7 @@ class Operations:
         learning_rate: Any = None,
         hyper: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> States:
-        """One optimizer update of every row that the lookups touched.
+        """Updates every row that the lookups touched, once.
 
         All gradients of one row are summed first. A gradient whose slot no longer
         holds its id (its row was evicted) is skipped and counted in ``lost_updates``.
@@ -248,7 +248,7 @@ class Operations:
     def weight_gradients(
         self, state: States, residual: Residual, d_rows: Mapping[str, Any]
     ) -> tuple[dict[str, jax.Array], States]:
-        """Gradients with respect to the weights of a lookup.
+        """Computes gradients with respect to the weights of a lookup.
 
         Call it before ``apply_gradients``: it reads the rows as they are.
 
@@ -267,7 +267,7 @@ class Operations:
     def gather(
         self, state: States, slots: Mapping[str, jax.Array]
     ) -> tuple[dict[str, dict[str, jax.Array]], States]:
-        """Rows by slot: "values", optimizer states and "scores", by table.
+        """Reads rows by slot: "values", optimizer states and "scores", by table.
 
         Args:
           state: the tables.
@@ -363,8 +363,70 @@ class Operations:
             new[arrays] = self.engine.erase(new[arrays], name, each)
         return new
 
+    def erase_where(
+        self, state: States, rules: Mapping[str, Rule], *, dry_run: bool = False
+    ) -> tuple[dict[str, jax.Array], States]:
+        """Removes the rows that a rule selects, in place, and counts them.
+
+        A pass over the index removes them: no row moves, and nothing is compiled again
+        for other numbers of a rule. All devices of a mesh decide as one device would.
+        Rows are counted in ``removed_by_rule``. A removed id that comes back starts
+        with an initial row and initial optimizer states.
+
+        Call it between an update and the next lookup: a gradient for a removed row is
+        a lost update.
+
+        Args:
+          state: the tables.
+          rules: by table name, ``jde.lifecycle.Rule``.
+          dry_run: True removes nothing, and counts the rows that would leave.
+
+        Returns:
+          By table the number of removed rows, uint32[]; and the new state.
+
+        Raises:
+          TypeError: something else than a dict of rules.
+          ValueError: a table does not keep what a rule compares, or is a tensor train.
+
+        Example:
+          >>> rule = jde.lifecycle.Rule(unused_for=1_000_000)  # doctest: +SKIP
+          >>> removed, state = coll.erase_where(state, {"cat": rule})  # doctest: +SKIP
+        """
+        _arguments.check_states(self.engine, state, "erase_where")
+        given = _arguments.rules_by_table(self.engine.catalog, rules)
+        removed, new = {}, dict(state)
+        for name, rule in given.items():
+            arrays = self.state_name(name)
+            removed[name], new[arrays] = self.engine.erase_where(
+                new[arrays], name, rule, dry_run
+            )
+        return removed, new
+
+    def decay(self, state: States, factors: Mapping[str, Any]) -> States:
+        """Multiplies the counts of uses of LFU tables, so that old uses weigh less.
+
+        A count becomes max(1, round(count * factor)), half to even. 1 stays 1, so
+        ``Rule(count_below=2)`` still means rows seen once. No lookup is counted:
+        ``export(since=...)`` does not list rows for their new counts.
+
+        Args:
+          state: the tables.
+          factors: by table name, a float from 0 to 1, or float32[] where it is traced.
+
+        Raises:
+          TypeError: a factor is no number.
+          ValueError: a factor is out of range, or a table counts no uses.
+        """
+        _arguments.check_states(self.engine, state, "decay")
+        given = _arguments.factors_by_table(self.engine.catalog, factors)
+        new = dict(state)
+        for name, factor in given.items():
+            arrays = self.state_name(name)
+            new[arrays] = self.engine.decay(new[arrays], name, factor)
+        return new
+
     def clear(self, state: States) -> States:
-        """The tables without rows; counters start again, seeds stay.
+        """Removes all rows; counters start again, seeds stay.
 
         Args:
           state: the tables.

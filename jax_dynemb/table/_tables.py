@@ -33,7 +33,7 @@ from jax_dynemb.tt import TTConfig
 
 
 class Tables(Operations):
-    """Embedding tables that share their calls. Static and hashable; holds no arrays.
+    """Describes embedding tables that share their calls; hashable, without arrays.
 
     Every function takes the state and returns it, and none changes its argument, so
     all of them work inside ``jax.jit``, ``jax.lax.scan`` and ``jax.lax.cond``. Donate
@@ -149,7 +149,7 @@ class Tables(Operations):
         return getattr(self.engine, "share_arrays", False)
 
     def init(self, seed: Any = 0) -> States:
-        """Empty tables on the default device, or each shard on its own device.
+        """Makes empty tables on the default device, or each shard on its own device.
 
         Args:
           seed: an int, or a uint32 scalar. Rows are a function of (seed, table name,
@@ -162,7 +162,7 @@ class Tables(Operations):
         return self.engine.init(seed_words(seed))
 
     def plan(self, ids: Mapping[str, int] | None = None) -> Plan:
-        """Where the tables lie and what a step exchanges; print it.
+        """Says where the tables lie and what a step exchanges; print it.
 
         Args:
           ids: by feature, how many ids of a batch each device has, padding included;
@@ -180,7 +180,7 @@ class Tables(Operations):
         return make_plan(placement, tuple(dynamic.values()), mine)
 
     def partition_specs(self) -> dict[str, Any]:
-        """A ``PartitionSpec`` for each array of the state, for your own shard_map.
+        """Returns a ``PartitionSpec`` per array of the state, for your own shard_map.
 
         Raises:
           ValueError: the tables are not on a mesh.
@@ -366,7 +366,7 @@ class Tables(Operations):
         return new
 
     def stats(self, state: States) -> dict[str, int | float]:
-        """Counters as numbers, by "table/name"; waits for the device.
+        """Reads counters as numbers, by "table/name"; waits for the device.
 
         Now: rows, capacity, load_factor, and rows of the fullest bucket and on average
         (fullest_bucket, mean_bucket; see concepts/tables.md). Since the start: inserted

@@ -22,7 +22,7 @@ from jax_dynemb.engines._engine import States
 from jax_dynemb.engines._flags import TRAINING, LookupFlags
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.local import _blocks, _steps
-from jax_dynemb.engines.shard import NewRows, Query, RowGradients
+from jax_dynemb.engines.shard import NewRows, Query, RowGradients, Rule
 from jax_dynemb.ops import (
     Residual,
     TableState,
@@ -239,6 +239,15 @@ class LocalEngine:
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         _, given = prepare(self.catalog.table(table), table, ids)
         return ops.erase(self.local_spec(table), arrays, given.ids)
+
+    def erase_where(
+        self, arrays: TableState, table: str, rule: Rule, dry_run: bool
+    ) -> tuple[jax.Array, TableState]:
+        own = self.local_spec(table)
+        return shard.erase_where(own, arrays, rule, dry_run, shard.ALONE)
+
+    def decay(self, arrays: TableState, table: str, factor: jax.Array) -> TableState:
+        return ops.decay(self.local_spec(table), arrays, factor)
 
 
 def _check_slots(configs: Iterable[TableConfig]) -> None:

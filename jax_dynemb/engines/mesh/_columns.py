@@ -37,7 +37,7 @@ def export_columns(shards: Shards, query: Query) -> Iterator[Exported]:
 
 
 def join_columns(pieces: Sequence[Exported]) -> Exported:
-    """One chunk from chunks of the same keys, each with some columns."""
+    """Joins chunks of the same keys, each with some of the columns."""
     sorted_pieces = [part(piece, np.argsort(piece.keys)) for piece in pieces]
     first = sorted_pieces[0]
 

@@ -23,6 +23,7 @@ from jax_dynemb.engines.mesh import (
     _columns,
     _hosts,
     _maintenance,
+    _rules,
     _serving,
     _slots,
     _training,
@@ -32,14 +33,14 @@ from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._plan import Plan
 from jax_dynemb.engines.mesh._residual import ShardedResidual
 from jax_dynemb.engines.mesh._stacks import states_of
-from jax_dynemb.engines.shard import NewRows, Query, RowGradients, grown_state
+from jax_dynemb.engines.shard import NewRows, Query, RowGradients, Rule, grown_state
 from jax_dynemb.ops import TableState
 from jax_dynemb.rows import Exported
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshEngine:
-    """Hash tables that are sharded over the devices of a mesh; see ``Engine``.
+    """Runs hash tables that are sharded over the devices of a mesh; see ``Engine``.
 
     Attributes:
       tables: with their places on the mesh.
@@ -235,3 +236,11 @@ class MeshEngine:
 
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         return _maintenance.erase(self.tables, arrays, self.catalog.table(table), ids)
+
+    def erase_where(
+        self, arrays: TableState, table: str, rule: Rule, dry_run: bool
+    ) -> tuple[jax.Array, TableState]:
+        return _rules.erase_where(self.tables, arrays, table, rule, dry_run)
+
+    def decay(self, arrays: TableState, table: str, factor: jax.Array) -> TableState:
+        return _rules.decay(self.tables, arrays, table, factor)

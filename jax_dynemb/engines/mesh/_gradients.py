@@ -21,7 +21,7 @@ from jax_dynemb.ops import FeatureGradient, FeatureResidual, join_gradient
 def zip_lookups(
     tables: MeshTables, residual: Any, d_rows: Any
 ) -> tuple[list[ShardedResidual], list[dict[str, jax.Array]], set[str]]:
-    """Residuals and gradients that fit them, and the tables they belong to."""
+    """Pairs residuals with gradients that fit them, and lists their tables."""
     pairs = pair_lookups(ShardedResidual, residual, d_rows)
     residuals, gradients = [one for one, _ in pairs], [dict(d) for _, d in pairs]
     names = set()
@@ -50,12 +50,12 @@ def flatten_gradients(
 
 
 def stacked_axes(residual: ShardedResidual) -> int:
-    """Leading axes that lax.scan has added."""
+    """Counts the leading axes that lax.scan has added."""
     return stacked(next(iter(residual.features.values())))
 
 
 def stacked(residual: FeatureResidual) -> int:
-    """Leading axes that lax.scan has added to one feature."""
+    """Counts the leading axes that lax.scan has added to one feature."""
     return residual.slots.ndim - 1
 
 

@@ -44,7 +44,7 @@ _ALL = PartitionSpec()
 def init(
     tables: MeshTables, seed: jax.Array, names: tuple[str, ...] | None = None
 ) -> States:
-    """Empty tables, each shard made where it will live; some arrays only, if asked."""
+    """Makes empty tables, each shard on its device; with ``names`` some arrays only."""
     placement, stamp = tables.here(), new_stamp()
     if placement.is_inside():
         return _all_empty(placement, placement.stacks, seed, jnp.asarray(stamp))
@@ -68,7 +68,7 @@ def _all_empty(
 def _empty(
     placement: Placement, stack: Stack, seed: jax.Array, stamp: jax.Array
 ) -> TableState:
-    """A shard of tables without rows; each table has the seed of its own name."""
+    """Makes a shard without rows; each table has the seed of its own name."""
     seeds = [table_seed(seed, t.name) for t in stack.tables]
     mine = seeds[0]
     if stack.blocks > 1:
@@ -156,7 +156,7 @@ def erase(
 def _owned(
     placement: Placement, stack: Stack, table: TableConfig, ids: jax.Array
 ) -> jax.Array:
-    """The ids that this device owns; padding for the others."""
+    """Returns the ids that this device owns, and padding for the others."""
     if stack.sharding != "row_wise":
         return ids
     owner = owner_of(*hash_words(ids, table.hash_seed), stack.width)
@@ -168,7 +168,7 @@ def _owned(
 def local_shards(
     tables: MeshTables, table: TableConfig, state: TableState
 ) -> list[tuple[TableSpec, TableState]]:
-    """The shards on this process's devices as tables of one device, each once.
+    """Lists the shards of this process as tables of one device, each once.
 
     Raises:
       ValueError: the table is column-wise and has columns on another process.

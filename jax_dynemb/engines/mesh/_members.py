@@ -33,7 +33,7 @@ def owns_any(
 def select_member(
     placement: Placement, stack: Stack, by_table: Mapping[str, jax.Array]
 ) -> jax.Array:
-    """The number of the table that this shard has."""
+    """Selects the number of the table that this shard has."""
     numbers = [by_table[t.name] for t in stack.tables]
     if len(numbers) == 1:
         return numbers[0]
@@ -47,7 +47,7 @@ def select_hyper(
     states: States,
     given: Mapping[str, Mapping[str, jax.Array]],
 ) -> dict[str, jax.Array]:
-    """The hyper-parameters given for the table that this shard has, by name."""
+    """Selects the hyper-parameters of the table that this shard has, by name."""
     by_table = {t.name: dict(given.get(t.name, {})) for t in stack.tables}
     names = {name for numbers in by_table.values() for name in numbers}
     if len(stack.tables) > 1 and names:
@@ -69,7 +69,7 @@ def restore_untouched(
     before: States,
     after: States,
 ) -> dict[str, TableState]:
-    """The states after a call that was about these tables.
+    """Restores the counters of tables that a call did not touch.
 
     It ran on every shard, with nothing but padding on those that hold other tables of
     the same arrays: what those count (lookups, steps, a clock) stays as it was.

@@ -75,7 +75,7 @@ class Plan:
 
     @property
     def shards(self) -> dict[str, tuple[int, ...]]:
-        """The shards of each table-wise table that has some."""
+        """Returns the shards of each table-wise table that has some."""
         return {
             t.table: t.shards
             for t in self.tables
@@ -113,7 +113,7 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        """A table in plain text; the last line has the bytes of the fullest device."""
+        """Prints as a table; the last line has the bytes of the fullest device."""
         columns = [field.name for field in dataclasses.fields(TablePlan)]
         columns[2], columns[3] = columns[3], columns[2]  # words first, then numbers
         rows = [[self._cell(getattr(t, c)) for c in columns] for t in self.tables]
@@ -208,7 +208,7 @@ def _count(table: TableConfig, ids: Mapping[str, int]) -> int:
 def _split(
     placement: Placement, stack: Stack, table: TableConfig, ids: Mapping[str, int]
 ) -> tuple[str, Cost]:
-    """The table's share of the stack's sections."""
+    """Computes the table's share of the stack's sections."""
     layouts = [
         _layout(stack.local, t, feature, ids[feature], factor)
         for t in stack.tables

@@ -126,7 +126,7 @@ def make_stacks(
 def same_stacks(
     stacks: Sequence[Stack], tables: Sequence[TableConfig]
 ) -> tuple[Stack, ...] | None:
-    """The same arrays for other configs of the same tables; None if they differ."""
+    """Keeps the arrays for other configs of the same tables; None if they differ."""
     configs = {t.name: t for t in tables}
     if sorted(configs) != sorted(t.name for s in stacks for t in s.tables):
         return None
@@ -145,7 +145,7 @@ def cost(table: TableConfig) -> float:
 
 
 def by_shape(tables: Sequence[TableConfig]) -> Iterator[list[TableConfig]]:
-    """Tables that may share arrays, costly ones first.
+    """Groups tables that may share arrays, costly ones first.
 
     A shard runs one program for the tables of a stack, whichever of them it has. So
     they have the same ``hash_seed`` too.
@@ -177,7 +177,7 @@ def _shape(table: TableConfig) -> object:
 def cut_into_blocks(
     tables: list[TableConfig], shards: int
 ) -> Iterator[tuple[list[TableConfig], int]]:
-    """Tables in stacks, each with its number of blocks.
+    """Cuts tables into stacks, each with its number of blocks.
 
     As many tables as there are shards fill a stack. Of the rest the costly ones get
     more shards.

@@ -216,7 +216,7 @@ def _check_stamps(
     state: States,
     call: str,
 ) -> None:
-    """Refuse concrete residuals of other tables; each device has a stamp of its own."""
+    """Refuses concrete residuals of other tables; each device has its own stamp."""
     if placement.is_inside():
         return
     counters = {}

@@ -18,7 +18,7 @@ from jax_dynemb.engines._engine import Engine
 from jax_dynemb.engines._flags import TRAINING, LookupFlags
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import Placement
-from jax_dynemb.engines.shard import NewRows, Query, pair_lookups
+from jax_dynemb.engines.shard import NewRows, Query, Rule, pair_lookups
 from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.rows import Exported
 from jax_dynemb.tt import without_strangers
@@ -95,15 +95,17 @@ class MixedEngine:
     tensor_train: TTEngine
 
     def with_configs(self, configs: Iterable[Any]) -> Self:
-        catalog = Catalog(tuple(configs))
-        dynamic = [c for c in catalog.configs if isinstance(c, TableConfig)]
-        others = [c for c in catalog.configs if not isinstance(c, TableConfig)]
+        catalog = Catalog(with_residuals(tuple(configs)))
+        dynamic, others = by_kind(catalog)
+        if dynamic and self.dynamic is None:
+            raise ValueError(
+                f"These tables are tensor trains only, so '{dynamic[0].name}' has no "
+                "place among them. Make new ones: jde.Tables(tables)."
+            )
         return dataclasses.replace(
             self,
             catalog=catalog,
-            dynamic=None
-            if self.dynamic is None
-            else self.dynamic.with_configs(dynamic),
+            dynamic=self.dynamic and self.dynamic.with_configs(dynamic),
             tensor_train=self.tensor_train.with_configs(others),
         )
 
@@ -321,6 +323,14 @@ class MixedEngine:
 
     def erase(self, arrays: Any, table: str, ids: Any) -> Any:
         return self._of(table).erase(arrays, table, ids)
+
+    def erase_where(
+        self, arrays: Any, table: str, rule: Rule, dry_run: bool
+    ) -> tuple[jax.Array, Any]:
+        return self._of(table).erase_where(arrays, table, rule, dry_run)
+
+    def decay(self, arrays: Any, table: str, factor: jax.Array) -> Any:
+        return self._of(table).decay(arrays, table, factor)
 
 
 def _added(a: dict[str, jax.Array], b: Mapping[str, jax.Array]) -> dict[str, jax.Array]:

@@ -19,7 +19,7 @@ from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._flags import TRAINING, LookupFlags
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import Placement
-from jax_dynemb.engines.shard import NewRows, Query
+from jax_dynemb.engines.shard import NewRows, Query, Rule
 from jax_dynemb.engines.tensor_train import _training
 from jax_dynemb.engines.tensor_train._devices import ALL, Devices, OneDevice, OnMesh
 from jax_dynemb.engines.tensor_train._training import CoreGradients, TTResiduals
@@ -228,6 +228,16 @@ class TTEngine:
     def erase(self, arrays: Any, table: str, ids: Any) -> NoReturn:
         del arrays, ids
         _refuse("rows to erase", table)
+
+    def erase_where(
+        self, arrays: Any, table: str, rule: Rule, dry_run: bool
+    ) -> NoReturn:
+        del arrays, rule, dry_run
+        _refuse("rows to erase", table)
+
+    def decay(self, arrays: Any, table: str, factor: jax.Array) -> NoReturn:
+        del arrays, factor
+        _refuse("counts to decay", table)
 
 
 def _refuse(what: str, table: str) -> NoReturn:

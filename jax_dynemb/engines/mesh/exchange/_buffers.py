@@ -28,7 +28,7 @@ WAVE_BYTES = 32 << 20
 
 
 class BufferField(NamedTuple):
-    """The rows of one table, or one feature, between two devices.
+    """Describes the rows of one table, or one feature, between two devices.
 
     Attributes:
       table: whose they are.
@@ -44,7 +44,7 @@ class BufferField(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Elements, with those that bring the next piece to where it may begin."""
+        """Counts elements, with those that align the begin of the next piece."""
         unit = _ALIGNMENT // jnp.dtype(self.dtype).itemsize
         return -(-self.rows * self.dim // unit) * unit
 
@@ -56,7 +56,7 @@ class BufferField(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ExchangeBuffers:
-    """The arrays of one exchange: one for each dtype, with an equal part a device.
+    """Describes the arrays of one exchange: one per dtype, in equal parts per device.
 
     Large exchanges are made in two waves, each of about half of the bytes.
 
@@ -110,7 +110,7 @@ class ExchangeBuffers:
         return [int(piece.table in second) for piece in self.pieces]
 
     def exchange(self, by_piece: Sequence[jax.Array]) -> list[jax.Array]:
-        """One all_to_all for each array.
+        """Runs one all_to_all for each array.
 
         Args:
           by_piece: of each piece, the array that it lies in.
@@ -157,14 +157,14 @@ class ExchangeBuffers:
         return jnp.concatenate(flat, axis=1).reshape(-1)
 
     def part(self, n: int, array: jax.Array) -> jax.Array:
-        """The rows of a piece, [shards, rows, dim]."""
+        """Returns the rows of a piece, [shards, rows, dim]."""
         piece, where = self.pieces[n], self.views[n]
         end = where.offset + piece.rows * piece.dim
         part = array.reshape(self.shards, -1)[:, where.offset : end]
         return part.reshape(self.shards, piece.rows, piece.dim)
 
     def rows_at(self, n: int, array: jax.Array, numbers: jax.Array) -> jax.Array:
-        """Some rows of a piece; zeros for numbers that are too large.
+        """Reads some rows of a piece; zeros for numbers that are too large.
 
         Args:
           n: number of the piece.

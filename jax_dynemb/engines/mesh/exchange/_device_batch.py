@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class DeviceBatch:
-    """The features of row-wise tables in one call.
+    """Holds the features of row-wise tables in one call.
 
     Attributes:
       exchange: what is static in the exchange.
@@ -123,7 +123,7 @@ def wire_dtype(placement: Placement, table: TableSpec) -> str:
 
 
 def zero_sums(batch: DeviceBatch) -> list[jax.Array]:
-    """For each feature an array to which the rows of every round are added."""
+    """Makes, for each feature, an array to which every round adds its rows."""
     sums = []
     for layout, _ in batch.inputs:
         t = _table_number(batch, layout)
@@ -176,7 +176,7 @@ def _pooled(
 def finalize_pooling(
     batch: DeviceBatch, sums: Sequence[jax.Array]
 ) -> list[tuple[jax.Array, jax.Array | None]]:
-    """Rows in their dtype, and what a mean multiplied by."""
+    """Returns rows in their dtype, and the factors of a mean."""
     result = []
     for (layout, given), total in zip(batch.inputs, sums, strict=True):
         table = batch.exchange.tables[_table_number(batch, layout)]
@@ -189,7 +189,7 @@ def finalize_pooling(
 
 
 def mean_scale(layout: FeatureLayout, given: FeatureInput) -> jax.Array:
-    """float32[bags]: one over the number of ids that are not padding."""
+    """Computes float32[bags]: one over the number of ids that are not padding."""
     live = (~is_padding(as_words(given.ids))).astype(jnp.int32)
     if given.offsets is None:
         count = live.reshape(layout.num_bags, layout.bag_size).sum(axis=1)

@@ -74,17 +74,17 @@ class ExchangeLayout:
         return len(self.tables) * self.shards
 
     def by_table(self, per_segment: jax.Array) -> jax.Array:
-        """[tables * shards] as [tables, shards]."""
+        """Reshapes [tables * shards] to [tables, shards]."""
         return per_segment.reshape(len(self.tables), self.shards)
 
 
 def wire_of(exchange: ExchangeLayout, pieces: Sequence[BufferField]) -> ExchangeBuffers:
-    """The arrays of an exchange of rows."""
+    """Describes the arrays of an exchange of rows."""
     return ExchangeBuffers(tuple(pieces), exchange.shards, exchange.axes)
 
 
 def capacity_of(size: int, shards: int, factor: float) -> int:
-    """Places for one owner: its share of the ids, and room for chance.
+    """Counts the places for one owner: its share of the ids, and room for chance.
 
     The standard deviation of the number of ids with one owner is below the root of its
     mean. So with ``factor`` 1 there is room for a batch without duplicates.

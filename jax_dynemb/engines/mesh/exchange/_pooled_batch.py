@@ -22,7 +22,7 @@ from jax_dynemb.ops import FeatureInput, FeatureLayout
 
 @dataclasses.dataclass(frozen=True)
 class PooledFeature:
-    """One feature, or one of each table of a stack; static.
+    """Describes one feature, or one of each table of a stack; static.
 
     Attributes:
       table: the stack's config, as a shard sees it.
@@ -41,12 +41,12 @@ class PooledFeature:
 
     @property
     def ids(self) -> int:
-        """Room for ids, from a device to an owner."""
+        """Counts the places for ids, from a device to an owner."""
         return max(layout.num_ids for layout in self.live)
 
     @property
     def bags(self) -> int:
-        """Room for bags."""
+        """Counts the places for bags."""
         return max(layout.num_bags for layout in self.live)
 
     @property
@@ -66,7 +66,7 @@ class PooledFeature:
         return len(self.layouts) * self.width
 
     def owner_layout(self) -> FeatureLayout:
-        """The bags of all devices as one feature."""
+        """Describes the bags of all devices as one feature."""
         ids, bags = (self.shards * n for n in (self.ids, self.bags))
         return FeatureLayout(
             feature=self.live[0].feature,
@@ -82,7 +82,7 @@ class PooledFeature:
 
 @dataclasses.dataclass(frozen=True)
 class PooledBatch:
-    """The features of one call whose sums travel.
+    """Holds the features of one call whose sums travel.
 
     Attributes:
       features: static; the arrays of all of them share the exchanges.
@@ -99,7 +99,7 @@ class PooledBatch:
     axes: tuple[str, ...]
 
     def wire(self) -> ExchangeBuffers:
-        """The arrays in which sums, or gradients, travel alone."""
+        """Describes the arrays in which sums, or gradients, travel alone."""
         return ExchangeBuffers(tuple(self.rows()), self.shards, self.axes)
 
     def rows(self) -> list[BufferField]:
@@ -119,7 +119,7 @@ class PooledBatch:
 def pooled_features_of(
     placement: Placement, table: TableSpec, layouts: Sequence[FeatureLayout]
 ) -> list[PooledFeature]:
-    """The features of a stack, as a shard sees it, for these features of it."""
+    """Groups the features of a stack: the n-th feature of each table."""
     stack = placement.stack(table.name)
     by_block: list[list[FeatureLayout]] = [[] for _ in range(stack.blocks)]
     for layout in layouts:
@@ -135,7 +135,7 @@ def make_pooled_batch(
     layouts: Sequence[FeatureLayout],
     inputs: Mapping[str, FeatureInput],
 ) -> PooledBatch:
-    """The features of these stacks, as a shard sees them."""
+    """Groups the features of these stacks, as a shard sees them."""
     features = [s for t in tables for s in pooled_features_of(placement, t, layouts)]
     dtype = placement.exchange_dtype or "float32"
     return PooledBatch(features, inputs, dtype, placement.shards, placement.axes)

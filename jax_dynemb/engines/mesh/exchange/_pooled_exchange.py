@@ -27,7 +27,7 @@ from jax_dynemb.ops import (
 
 
 def parts_to_owners(bags: PooledBatch) -> list[jax.Array]:
-    """uint32[shards, ...] for the exchange of ids."""
+    """Packs uint32[shards, ...] for the exchange of ids."""
     parts = []
     for feature in bags.features:
         pairs = [(one, one and bags.inputs[one.feature]) for one in feature.layouts]
@@ -42,7 +42,7 @@ def parts_to_owners(bags: PooledBatch) -> list[jax.Array]:
 
 
 def _masked_ids(feature: PooledFeature, given: FeatureInput | None) -> jax.Array:
-    """uint32[width, ids, 2]: for each owner its own ids among padding."""
+    """Packs uint32[width, ids, 2]: for each owner its own ids among padding."""
     if given is None:
         return padding((feature.width, feature.ids))
     ids = as_words(given.ids)
@@ -78,7 +78,7 @@ def _weights(
 
 
 def _to_owners(feature: PooledFeature, by_block: Sequence[jax.Array]) -> jax.Array:
-    """[shards, ...]: all owners of a block get the same."""
+    """Repeats to [shards, ...]: all owners of a block get the same."""
     return jnp.repeat(jnp.stack(by_block), feature.width, axis=0)
 
 
@@ -105,7 +105,7 @@ def owner_inputs(bags: PooledBatch, received: Sequence[jax.Array]) -> list[Input
 
 
 def _without_tails(feature: PooledFeature, counts: jax.Array) -> jax.Array:
-    """Where the next id is, so that bags of one device follow those of another."""
+    """Finds the next id, so that bags of one device follow those of another."""
     n, ends = feature.ids, jnp.cumsum(counts)
     position = jnp.arange(feature.shards * n, dtype=jnp.int32)
     device = jnp.searchsorted(ends, position, side="right", method="scan_unrolled")
@@ -151,7 +151,7 @@ def pooled_outputs(
 def found_parts(
     bags: PooledBatch, inputs: Sequence[Input], found: Sequence[jax.Array]
 ) -> list[jax.Array]:
-    """uint8[shards, ids] for the exchange back: what an owner has of each device."""
+    """Packs uint8[shards, ids] for the way back: what an owner has of each device."""
     parts = []
     for feature, (_, given), flags in zip(bags.features, inputs, found, strict=True):
         if given.offsets is not None:  # see _without_tails
@@ -181,7 +181,7 @@ def local_found_flags(
 def gradient_parts(
     bags: PooledBatch, features: Sequence[FeatureGradient]
 ) -> list[jax.Array]:
-    """[shards, bags, dim] for the exchange of gradients: each bag's to every owner."""
+    """Packs gradients, [shards, bags, dim]: each bag's to every owner."""
     by_name = {f.layout.feature: f for f in features}
     parts = []
     for feature in bags.features:

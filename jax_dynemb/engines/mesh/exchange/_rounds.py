@@ -83,7 +83,7 @@ def fitting(batch: DeviceBatch, id_route: Route) -> jax.Array:
 
 
 def _most(batch: DeviceBatch, id_route: Route) -> jax.Array:
-    """The most ids of each table that this device has for one owner."""
+    """Counts the most ids of each table that this device has for one owner."""
     counts = batch.exchange.by_table(id_route.starts[1:] - id_route.starts[:-1])
     return counts.max(axis=1)
 
@@ -97,7 +97,7 @@ def _fit(batch: DeviceBatch, peaks: jax.Array) -> jax.Array:
 def whole_range(
     batch: DeviceBatch, id_route: Route, fits: jax.Array, begin: Any
 ) -> RoundRange:
-    """Everything, or nothing where it does not fit.
+    """Returns the range of all ids, or an empty one where they do not fit.
 
     Args:
       batch: the ids.
@@ -110,7 +110,7 @@ def whole_range(
 
 
 def first_begin(batch: DeviceBatch, id_route: Route) -> jax.Array:
-    """Where the sections begin, int32[tables, shards]."""
+    """Returns where the sections begin, int32[tables, shards]."""
     return batch.exchange.by_table(id_route.starts[:-1])
 
 
@@ -121,7 +121,7 @@ def further_rounds(
     carry: T,
     one: Callable[[RoundRange, T], T],
 ) -> tuple[jax.Array, T]:
-    """``carry = one(round_range, carry)`` while a device has ids that did not fit.
+    """Runs ``carry = one(round_range, carry)`` while some device has further ids.
 
     Returns:
       Where the ranges have ended, ``first_begin`` if there were none; and the carry.
@@ -150,7 +150,7 @@ def _more(batch: DeviceBatch, id_route: Route, end: jax.Array) -> jax.Array:
 
 
 def on_the_wire(batch: DeviceBatch, tables: Sequence[TableSpec]) -> list[TableSpec]:
-    """Configs whose rows come in the dtype of the exchange, one for each id."""
+    """Returns configs whose rows have the dtype of the exchange, one row per id."""
     pairs = zip(tables, batch.exchange.dtypes, strict=True)
     return [dataclasses.replace(t, dtype=dtype, pooling=None) for t, dtype in pairs]
 

@@ -18,7 +18,7 @@ from jax_dynemb.ops import bucket_of, hash_by, hash_factors, padding
 
 
 class RoundRange(NamedTuple):
-    """Which distinct ids of each segment travel: [begin, end), [tables, shards]."""
+    """Says which distinct ids of each segment travel in a round: [begin, end)."""
 
     begin: Int32[Array, "tables shards"]
     end: Int32[Array, "tables shards"]
@@ -27,7 +27,7 @@ class RoundRange(NamedTuple):
 def positions_of(
     exchange: ExchangeLayout, route: Route, round_range: RoundRange
 ) -> Int32[Array, "shards places"]:
-    """Where the id of each place stands; past the last position if it is empty.
+    """Finds the position of each place's id; past the last one if it is empty.
 
     The sections of the tables stand side by side.
     """
@@ -41,7 +41,7 @@ def positions_of(
 def places_of(
     exchange: ExchangeLayout, route: Route, round_range: RoundRange
 ) -> list[Int32[Array, " size"]]:
-    """For each id of each table its place in [shards * capacity]; past it if none."""
+    """Finds the place of each id in [shards * capacity]; past the end if none."""
     number = route.unique_of
     segment = jnp.searchsorted(
         route.starts[1:-1], number, side="right", method="scan_unrolled"
@@ -57,7 +57,7 @@ def places_of(
 
 
 def _place_in_section(exchange: ExchangeLayout) -> tuple[jax.Array, jax.Array]:
-    """For each place the number of its table, and its own in the section."""
+    """Returns, for each place, the number of its table and its own in the section."""
     column = jnp.arange(sum(exchange.capacities), dtype=jnp.int32)
     table, place, begin = jnp.zeros_like(column), column, 0
     for t, capacity in enumerate(exchange.capacities[:-1]):
@@ -68,14 +68,14 @@ def _place_in_section(exchange: ExchangeLayout) -> tuple[jax.Array, jax.Array]:
 
 
 def _cut(exchange: ExchangeLayout, of_places: jax.Array) -> list[jax.Array]:
-    """[shards, places, ...] by table."""
+    """Cuts [shards, places, ...] by table."""
     ends = np.cumsum(exchange.capacities).tolist()
     begins = [0, *ends[:-1]]
     return [of_places[:, b:e] for b, e in zip(begins, ends, strict=True)]
 
 
 def exchange_arrays(parts: Sequence[jax.Array], axes: Axes) -> list[jax.Array]:
-    """One all_to_all of [shards, places, ...] arrays; one for each dtype."""
+    """Exchanges [shards, places, ...] arrays by one all_to_all per dtype."""
     result: dict[int, jax.Array] = {}
     for dtype in dict.fromkeys(part.dtype for part in parts):
         of_dtype = [i for i, part in enumerate(parts) if part.dtype == dtype]
@@ -96,7 +96,7 @@ def send_ids(
     ids: UInt32[Array, "n 2"],
     round_range: RoundRange,
 ) -> list[UInt32[Array, "places 2"]]:
-    """The ids that this owner gets of each table, [shards * capacity, 2]."""
+    """Sends ids; returns what this owner gets of each table, [shards * capacity, 2]."""
     return send_ids_and_uses(exchange, route, ids, round_range, ())[0]
 
 
@@ -108,7 +108,7 @@ def send_ids_and_uses(
     counted: Sequence[int],
     others: Sequence[jax.Array] = (),
 ) -> tuple[list[jax.Array], dict[int, jax.Array], list[jax.Array]]:
-    """``send_ids``, and for the tables ``counted`` how often a device has each id.
+    """Sends ids, and for the tables ``counted`` how often a device has each id.
 
     ``others`` travel in the same exchange.
     """
@@ -131,7 +131,7 @@ def send_ids_and_uses(
 def next_range(
     exchange: ExchangeLayout, route: Route, ids: UInt32[Array, "n 2"], begin: jax.Array
 ) -> RoundRange:
-    """As many ids as fit, the same range of hashes on every device.
+    """Chooses as many ids as fit, the same range of hashes on every device.
 
     So every row travels in one round only, whichever devices have it, and an update
     sees the whole of its gradient. All ids of a bucket travel together, as long as some
@@ -176,6 +176,6 @@ def next_range(
 
 
 def _count(exchange: ExchangeLayout, flags: jax.Array) -> Int32[Array, "tables shards"]:
-    """How many of each section's places are marked."""
+    """Counts the marked places of each section."""
     counts = [part.sum(axis=1, dtype=jnp.int32) for part in _cut(exchange, flags)]
     return jnp.stack(counts)

@@ -191,7 +191,7 @@ def with_first_column(
 
 
 def my_columns(placement: Placement, table: TableSpec, array: jax.Array) -> jax.Array:
-    """The columns of this shard; one number a row is that of all shards.
+    """Cuts out the columns of this shard; one number per row is that of all shards.
 
     Args:
       placement: of the collection.
@@ -210,7 +210,7 @@ def _everywhere(
     given: FeatureInput,
     ids: jax.Array | None = None,
 ) -> Input:
-    """A feature of all devices as one; ``ids`` are those of all, if they are known.
+    """Joins a feature of all devices; ``ids`` are those of all, if they are known.
 
     Bags of any length do not fill a device's ids. The remaining ids become one more
     bag, so that each bag ends where the next begins. Its row is not read.
@@ -241,7 +241,7 @@ def _gathered(placement: Placement, array: jax.Array) -> jax.Array:
 def _on_the_wire(
     placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
 ) -> tuple[list[TableSpec], ExchangeBuffers]:
-    """Configs that look up columns in the dtype of the exchange, and its arrays.
+    """Returns configs with the dtype of the exchange, and the exchange's arrays.
 
     A piece has the bags of a device, and the one that no device reads.
     """
@@ -277,7 +277,7 @@ def _whole_rows(
 
 
 def _columns(placement: Placement, feature: FeatureGradient) -> jax.Array:
-    """[bags, dim] as [shards, bags, columns], on the wire; with the bag left over."""
+    """Cuts [bags, dim] into [shards, bags, columns], with the bag left over."""
     gradients = feature.gradients
     n, dim = gradients.shape
     parts = gradients.reshape(n, placement.shards, dim // placement.shards)

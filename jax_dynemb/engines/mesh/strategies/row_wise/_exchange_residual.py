@@ -15,7 +15,7 @@ from jax_dynemb.ops import FeatureResidual
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ExchangeResidual:
-    """The exchange of a lookup; every array is that of one device.
+    """Holds the exchange of a lookup; every array is that of one device.
 
     Attributes:
       route: where the distinct ids went; None if sums of bags travelled alone.

@@ -62,7 +62,7 @@ class _Answers:
 def find(
     batch: DeviceBatch | None, bags: PooledBatch, states: States
 ) -> tuple[ByFeature, ByFeature, dict[str, TableState]]:
-    """Serving lookup of the row-wise tables.
+    """Looks up the row-wise tables without insertion.
 
     Args:
       batch: of the features whose rows travel, if there are any.

@@ -48,7 +48,7 @@ Carry = tuple[list[jax.Array], dict[str, TableState]]  # rows by feature so far,
 
 @dataclasses.dataclass(frozen=True)
 class Rounds:
-    """The results of all rounds of a lookup.
+    """Holds the results of all rounds of a lookup.
 
     Attributes:
       route: where the ids went.

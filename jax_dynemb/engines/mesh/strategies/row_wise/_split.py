@@ -21,7 +21,7 @@ from jax_dynemb.engines.mesh.exchange import (
 def split_batch(
     placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
 ) -> tuple[DeviceBatch | None, PooledBatch]:
-    """The features of a call: those whose rows travel, and those whose sums do.
+    """Splits the features of a call: rows of some travel, sums of the others.
 
     Args:
       placement: of the collection.

@@ -86,7 +86,7 @@ def apply_gradients(
 
 @dataclasses.dataclass(frozen=True)
 class _PooledGradients:
-    """Gradients of the bags whose sums the lookup exchanged.
+    """Holds gradients of the bags whose sums the lookup exchanged.
 
     Attributes:
       bags: of these features.
@@ -119,7 +119,7 @@ class _PooledGradients:
 
 @dataclasses.dataclass(frozen=True)
 class _Rounds:
-    """One update, in as many rounds as its distinct ids need.
+    """Runs one update, in as many rounds as its distinct ids need.
 
     Attributes:
       batch: the features whose rows travel.
