@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "core/admission.h"
 #include "core/feature_ref.h"
 #include "core/optimizer.h"
 #include "core/stamp.h"
@@ -23,7 +24,13 @@ struct LookupArgs {
   Stamp* stamps;                 // [num_tables], for the update; null in a find
   TableRef tables[kMaxTables];
   FeatureRef features[kMaxFeatures];
+  Admission admissions[kMaxTables];
+  uint32_t const* uses[kMaxFeatures];  // [num_ids] how many ids each one stands for; null: 1
 };
+
+DYNEMB_HD uint32_t uses_at(uint32_t const* uses, int64_t position) {
+  return uses == nullptr ? 1 : uses[position];
+}
 
 // find reads tables and writes features only; it has the shape of a lookup.
 using FindArgs = LookupArgs;

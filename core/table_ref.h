@@ -88,12 +88,12 @@ struct TableRef {
   float state_initial[kMaxStates];
   ScorePolicy policy;
   int32_t evicts;           // 0: a full bucket refuses new keys
-  int32_t skips_nonfinite;  // 1: a row with a gradient that is not finite keeps its values
-  uint32_t num_groups;      // of a table without an index: its slots are their numbers
+  int16_t skips_nonfinite;  // 1: a row with a gradient that is not finite keeps its values
+  int16_t rounds_stochastically = 0;   // 1: rows of 16 bits are, by updates (core/stochastic.h)
+  uint32_t num_groups;                 // of a table without an index: its slots are their numbers
   HashFactors hash = plain_factors();  // of its keys, from the table's seed
   Initializer initializer;
   Initializer eval_initializer;
-  int32_t rounds_stochastically = 0;  // 1: rows of 16 bits are, by updates (core/stochastic.h)
 };
 
 // What every slot that a caller brings is compared with (core/slot.h).

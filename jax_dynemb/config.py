@@ -14,6 +14,7 @@ import numpy as np
 
 from jax_dynemb import _ffi, initializers
 from jax_dynemb._dynamicemb_options import table_fields
+from jax_dynemb.admission import Admission
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim._base import StateSpec
 from jax_dynemb.optim._catalog import sgd
@@ -107,6 +108,8 @@ class TableConfig:
       max_gradient: each number of the gradients that ``apply_gradients`` takes is
         clipped to this magnitude first, before pooling weights and sums; None: not.
       trainable: False: an update leaves rows, states and counters as they are.
+      insert: False: a training lookup gives no row to unseen ids; see ``lookup``.
+      admission: which unseen ids get a row, one of ``jde.admission``; None: all.
       hash_seed: a secret, 0 to 2**64 - 1, that goes into the hash of the keys. Set it
         where strangers choose ids: without it they can aim at one bucket. Checkpoints
         keep it; a program with another one inserts the rows again when it restores.
@@ -139,6 +142,8 @@ class TableConfig:
     rounding: Literal["nearest", "stochastic"] = "nearest"
     max_gradient: float | None = None
     trainable: bool = True
+    insert: bool = True
+    admission: Admission | None = None
     max_capacity: int | None = None
     grow_at: float = 0.65
 
@@ -156,6 +161,7 @@ class TableConfig:
         self._check_hash_seed()
         self._check_updates()
         self._check_growth()
+        self._set("admission", self._resolved_admission())
         self._set("sharding", self._resolved_sharding())
         self._set("pooling_factors", self._resolved_factors())
         self._set("param_dtype", self._dtype_name("param_dtype", _VALUE_TYPES))
@@ -277,6 +283,7 @@ class TableConfig:
                 "None leaves gradients as they are"
             )
         self._choose("trainable", (True, False))
+        self._choose("insert", (True, False))
 
     def _check_rounding(self) -> None:
         self._choose("rounding", _ROUNDINGS)
@@ -356,6 +363,18 @@ class TableConfig:
                 "'error', or another score_strategy"
             )
         return self.on_full
+
+    def _resolved_admission(self) -> Admission | None:
+        rule = self.admission
+        if rule is None:
+            return None
+        if not isinstance(rule, Admission):
+            self._fail(
+                f"admission must be a rule of jde.admission, not {rule!r}: write "
+                "jde.admission.Probability(0.1), or "
+                "jde.admission.Frequency(5, jde.admission.Sketch(bytes=1 << 24))"
+            )
+        return rule.for_buckets(self.num_buckets)
 
     def _resolved_sharding(self) -> str:
         given = getattr(self.sharding, "value", self.sharding)

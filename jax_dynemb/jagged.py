@@ -187,11 +187,11 @@ def _padded(values: Any, offsets: Any, size: int, padding_value: int) -> Any:
         else:
             offsets = np.asarray(offsets)
     module = np if on_host else jnp
-    place = np.arange(size)
+    place = np.arange(size, dtype=np.int32)[None, :]
     index = offsets[:-1, None] + place
     live = place < (offsets[1:] - offsets[:-1])[:, None]
     if values.dtype == np.uint32 and values.ndim == 2:
-        padding: Any = np.array([padding_value], np.int64).view(np.uint32)
+        padding: Any = np.array([[[padding_value]]], np.int64).view(np.uint32)
         live = live[..., None]
     else:
         padding = np.asarray(padding_value).astype(values.dtype)

@@ -67,6 +67,7 @@ PYTHON_FLOORS = {
     "_types": 3,
     "_errors": 3,
     "_spec": 3,
+    "admission": 3,
     "config": 3,
     "initializers": 3,
     "jagged": 3,

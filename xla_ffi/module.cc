@@ -99,16 +99,18 @@ nb::dict constants() {
   result["table_fields"] =
       names("num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
             "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
-            "skips_nonfinite", "hash_seed", "rounding");
-  result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "array",
-                                   "passed_on", "offset", "group", "stride");
+            "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
+            "sketch_words", "sketch_bits");
+  result["admission_rules"] = names("all", "none", "probability", "frequency");
+  result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "has_uses",
+                                   "array", "passed_on", "offset", "group", "stride");
   result["sums_fields"] = names("groups", "dim", "array", "passed_on", "offset", "group", "stride");
   result["rule_fields"] =
       names("unused_for", "unused_since", "high_below", "norm_below", "any_suffices");
   result["rule_words"] = int{kNumRuleWords};
   result["part_fields"] = names("size", "first", "owners", "hash_seed");
-  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 15 &&
-                    kNumFeatureFields == 9 && kNumSumsFields == 7 && kNumPartFields == 4,
+  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 20 &&
+                    kNumFeatureFields == 10 && kNumSumsFields == 7 && kNumPartFields == 4,
                 "a list above and its enumeration must have the same length");
   return result;
 }

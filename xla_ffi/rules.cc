@@ -67,6 +67,7 @@ constexpr NamedSize kSizes[kNumSizes] = {
     {"m * k", 1, kMostInt32},
     {"k * n", 1, kMostInt32},
     {"m * n", 1, kMostInt32},
+    {"words", 4, kMostInt32},
 };
 
 // What a buffer may be.
@@ -92,6 +93,7 @@ constexpr NamedBuffer kBuffers[] = {
      "optimizer state",
      {{kF32, 2, {kArraySlots, kDim}}, {kF32, 1, {kArraySlots}}}},
     {BufferRule::kCounters, "counters", {{kU32, 3, {kCounterRows, kNumCounters, 2}}, {}}},
+    {BufferRule::kSketch, "sketch", {{kU32, 2, {kBuckets, kSketchWords}}, {}}},
     {BufferRule::kGivenScores, "scores", {{kU32, 1, {kNumTables}}, {}}},
     {BufferRule::kStamps, "stamps", {{kU32, 2, {kNumTables, 4}}, {}}},
     {BufferRule::kHyper, "hyper-parameters", {{kF32, 2, {kNumTables, kNumHyperParameters}}, {}}},
@@ -100,6 +102,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kPairs, "ids", {{kU32, 2, {kNumIds, 2}}, {}}},
     {BufferRule::kOffsets, "offsets", {{kS32, 1, {kNumOffsets}}, {}}},
     {BufferRule::kWeights, "weights", {{kF32, 1, {kNumIds}}, {}}},
+    {BufferRule::kUses, "uses", {{kU32, 1, {kNumIds}}, {}}},
     {BufferRule::kRows, "rows", {{kFloats, 2, {kNumBags, kDim}}, {}}},
     {BufferRule::kSharedRows, "shared rows", {{kFloats, 1, {kElements}}, {}}},
     {BufferRule::kGradients, "gradients", {{kFloats, 2, {kNumBags, kDim}}, {}}},

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from jax_dynemb.engines._catalog import Catalog
+from jax_dynemb.engines._flags import TRAINING, LookupFlags
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.ops import TableState
 
@@ -105,12 +106,19 @@ class Engine(Protocol):
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
         sent: Any = None,
+        flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], Any, States]:
         """Returns rows, inserts unseen ids.
 
         ``scores`` has one number per table; ``sent`` is what ``route`` returned for
         this batch, if it was called.
         """
+        ...
+
+    def touch(
+        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+    ) -> States:
+        """Gives the rows that are there the score of a use now."""
         ...
 
     def find(

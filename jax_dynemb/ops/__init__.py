@@ -45,6 +45,7 @@ from jax_dynemb.ops._rules import erase_rule as erase_rule
 from jax_dynemb.ops._rules import rule_fields as rule_fields
 from jax_dynemb.ops._sizes import is_symbolic as is_symbolic
 from jax_dynemb.ops._sizes import largest as largest
+from jax_dynemb.ops._sketch import halved_sketches as halved_sketches
 from jax_dynemb.ops._stamps import Rows as Rows
 from jax_dynemb.ops._stamps import Stamps as Stamps
 from jax_dynemb.ops._stamps import StampsOf as StampsOf

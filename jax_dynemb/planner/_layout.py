@@ -11,7 +11,7 @@ import numpy as np
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh import by_shape, cut_into_blocks
-from jax_dynemb.planner._options import Option, Options
+from jax_dynemb.planner._options import Option, Options, rounds_run
 from jax_dynemb.planner._topology import Topology
 
 EXCHANGED = ("row_wise", "table_wise")  # one strategy of the mesh engine
@@ -134,10 +134,16 @@ def lay_out(
 
 
 def _shared(options: Iterable[Option]) -> np.ndarray:
-    """Seconds that all tables of a strategy spend together."""
+    """Seconds that all tables of a strategy spend together, and on further rounds."""
+    chosen = list(options)
+    rounds = rounds_run(max((o.rounds for o in chosen), default=1))
     calls: dict[str, float] = {}
-    for option in options:
+    again = np.zeros(4)
+    for option in chosen:
         name = "row_wise" if option.sharding in EXCHANGED else option.sharding
-        calls[name] = max(calls.get(name, 0.0), option.call * option.rounds)
+        times = rounds if name == "row_wise" else 1
+        calls[name] = max(calls.get(name, 0.0), option.call * times)
+        if option.exchange == "rows" and name == "row_wise":
+            again = again + option.again * (rounds - 1)
     total = sum(calls.values()) / 2
-    return np.array([total, 0.0, total, 0.0])
+    return again + np.array([total, 0.0, total, 0.0])

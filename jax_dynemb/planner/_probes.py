@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jax_dynemb._ids import ids as make_ids
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.mesh.exchange import capacity_of
 from jax_dynemb.initializers import zeros
 from jax_dynemb.optim import adagrad
 from jax_dynemb.planner import _work
@@ -80,14 +81,15 @@ def probes_of(mesh: Mesh, axes: tuple[str, ...]) -> list[Probe]:
 def _made(
     mesh: Mesh, axes: tuple[str, ...], kind: str, count: int, ids: int, dim: int
 ) -> Probe:
-    """Lowers one probe; its ids have few duplicates."""
+    """Lowers one probe; an id occurs twice on average."""
     shards = math.prod(mesh.shape[a] for a in axes)
+    distinct = shards * ids // 2
     bag = 1 if kind == "rows" else BAG
     tables = [
         TableConfig(
             f"t{n}",
             dim,
-            2 * shards * ids,
+            max(2 * distinct, 128 * shards),
             sharding=_SHARDINGS.get(kind, kind),  # pyright: ignore[reportArgumentType]
             pooling=None if kind == "rows" else "sum",
             pooling_factors=(float(bag),),
@@ -97,9 +99,11 @@ def _made(
         for n in range(count)
     ]
     pooled = kind if kind in ("rows", "sums") else "auto"
-    coll = Tables(tables, mesh=mesh, axis=axes, exchange_pooled=pooled)
+    coll = Tables(
+        tables, mesh=mesh, axis=axes, exchange_pooled=pooled, exchange_factor=1.0
+    )
     split = NamedSharding(mesh, PartitionSpec(axes))
-    keys = np.random.default_rng(0).integers(0, 2 * shards * ids, (shards, ids))
+    keys = np.random.default_rng(0).integers(0, distinct, (shards, ids))
     shape = (shards * ids,) if bag == 1 else (shards * ids // bag, bag)
     given = jax.device_put(make_ids(keys.reshape(shape)), split)
     batch = {t.name: given for t in tables}
@@ -127,4 +131,11 @@ def _work_of(kind: str, dim: int, keys: np.ndarray, bag: int) -> _work.Bytes:
     distinct = sum(len(np.unique(some)) for some in keys) / shards
     batch = _work.Batch(ids, ids / bag, distinct, len(np.unique(keys)), shards)
     row = _work.Row(dim, 4, 4, 4, 4 * dim)
-    return _work.work_of(kind, batch, row, shards).total()
+    if kind == "column_wise":
+        return _work.columns_work(batch, row).total()
+    if kind == "replicated":
+        return _work.copies_work(batch, row, ids).total()
+    if kind == "sums":
+        return _work.sums_work(batch, row, shards).total()
+    places = shards * capacity_of(ids, shards, 1.0)
+    return _work.rows_work(batch, row, shards, places).total()

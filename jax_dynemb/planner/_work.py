@@ -11,7 +11,8 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-PROBE = 128  # an id: its digests, key and score
+PROBE = 128  # an id that differs from all others: its digests, key and score
+AGAIN = 32  # an id whose bucket was read before
 ROUTE = 64  # an id on its way to the owner: keys of a sort, number and place
 SORT = 32  # an id in an update
 
@@ -91,16 +92,17 @@ class Row:
         return self.dim * self.param + self.states
 
 
-def rows_work(batch: Batch, row: Row, width: int) -> Work:
+def rows_work(batch: Batch, row: Row, width: int, places: float) -> Work:
     """Counts a table of which distinct rows travel.
 
     Args:
       batch: of a step.
       row: of the table.
       width: owners of the table.
+      places: of an owner, for ids and rows of all devices; they are always moved.
     """
     arriving = batch.shards * batch.distinct / width
-    updated = batch.distinct_everywhere / width
+    owned = batch.distinct_everywhere / width
     wire, out = row.dim * row.wire, row.dim * row.out
     return Work(
         (
@@ -108,8 +110,11 @@ def rows_work(batch: Batch, row: Row, width: int) -> Work:
             Bytes(0.0, batch.ids * out + batch.distinct * wire),
         ),
         (
-            Bytes(arriving * PROBE, arriving * (row.dim * row.param + wire)),
-            Bytes(arriving * SORT, arriving * wire + updated * 2 * row.stored),
+            Bytes(
+                places * 8 + arriving * AGAIN + owned * PROBE,
+                arriving * row.dim * row.param + places * wire,
+            ),
+            Bytes(arriving * SORT, arriving * wire + owned * 2 * row.stored),
         ),
     )
 
@@ -117,21 +122,18 @@ def rows_work(batch: Batch, row: Row, width: int) -> Work:
 def sums_work(batch: Batch, row: Row, width: int) -> Work:
     """Counts a table of which sums of bags travel; arguments as in ``rows_work``."""
     every = batch.shards * batch.ids
-    owned, bags = every / width, batch.shards * batch.bags
-    updated = batch.distinct_everywhere / width
+    mine, bags = every / width, batch.shards * batch.bags
+    owned = batch.distinct_everywhere / width
     wire, out = row.dim * row.wire, row.dim * row.out
     sums = batch.bags * width * wire
     return Work(
         (Bytes(batch.ids * width * 8, sums + batch.bags * out), Bytes(0.0, sums)),
         (
             Bytes(
-                every * 8 + owned * PROBE,
-                owned * row.dim * row.param + bags * wire,
+                every * 8 + mine * AGAIN + owned * PROBE,
+                mine * row.dim * row.param + bags * wire,
             ),
-            Bytes(
-                every * 8 + owned * SORT,
-                owned * wire + updated * 2 * row.stored,
-            ),
+            Bytes(every * 8 + mine * SORT, mine * wire + owned * 2 * row.stored),
         ),
     )
 
@@ -143,46 +145,40 @@ def columns_work(batch: Batch, row: Row) -> Work:
     updated = batch.distinct_everywhere * 2 * row.stored / batch.shards
     return Work(
         (
-            Bytes(every * (8 + PROBE), every * part * row.param + returned),
+            Bytes(
+                every * (8 + AGAIN) + batch.distinct_everywhere * PROBE,
+                every * part * row.param + returned,
+            ),
             Bytes(every * SORT, every * part * row.wire + returned + updated),
         ),
         NOTHING,
     )
 
 
-def copies_work(batch: Batch, row: Row) -> Work:
-    """Counts a table of which each device has a copy."""
+def copies_work(batch: Batch, row: Row, slots: int) -> Work:
+    """Counts a table of which each device has a copy.
+
+    Args:
+      batch: of a step.
+      row: of the table.
+      slots: of the table: a device sends no more sums.
+    """
     every, sums = batch.shards * batch.ids, batch.shards * batch.distinct
     out = row.dim * row.out
     updated = batch.distinct_everywhere * 2 * row.stored
+    places = batch.shards * min(batch.ids, slots)
     return Work(
         (
             Bytes(
-                every * (8 + PROBE) + batch.ids * PROBE,
+                every * (8 + AGAIN)
+                + batch.distinct_everywhere * PROBE
+                + batch.ids * AGAIN,
                 batch.ids * row.dim * row.param + batch.bags * out,
             ),
             Bytes(
-                batch.ids * ROUTE + sums * (PROBE + SORT),
-                batch.ids * out + (batch.distinct + sums) * row.dim * 4 + updated,
+                batch.ids * ROUTE + places * 8 + sums * (AGAIN + SORT),
+                batch.ids * out + (places + sums) * row.dim * 4 + updated,
             ),
         ),
         NOTHING,
     )
-
-
-def work_of(kind: str, batch: Batch, row: Row, width: int) -> Work:
-    """Counts a table by the kind of its steps.
-
-    Args:
-      kind: "rows", "sums", "column_wise" or "replicated".
-      batch: of a step.
-      row: of the table.
-      width: owners of the table, where rows or sums travel.
-    """
-    if kind == "column_wise":
-        return columns_work(batch, row)
-    if kind == "replicated":
-        return copies_work(batch, row)
-    if kind == "sums":
-        return sums_work(batch, row, width)
-    return rows_work(batch, row, width)

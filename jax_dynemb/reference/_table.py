@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ._admission import ReferenceAdmission
 from ._hash import bucket_of, hash_rank, table_seed
 from ._initializers import initial_rows
 from ._optimizers import State, initial_state
@@ -44,6 +45,7 @@ class ReferenceTable:
         """Makes an empty table; `seed` is the user's seed."""
         self.config = config
         self.seed = table_seed(seed, config.name)
+        self.admission = ReferenceAdmission(config, self.seed)
         self.buckets: list[dict[int, Row]] = [{} for _ in range(config.num_buckets)]
         self.clock = 0
         self.step = 0
@@ -101,12 +103,13 @@ class ReferenceTable:
         self.clock = max(self.clock, score & 0xFFFFFFFF if packed else score)
         return score
 
-    def insert(self, scores: Mapping[int, int]) -> set[int]:
+    def insert(self, scores: Mapping[int, int], evicts: bool = True) -> set[int]:
         """Stores unseen keys where there is room or where an old row may go.
 
         Args:
             scores: score of every distinct valid key of the call. Keys that are
                 present protect their rows from being replaced.
+            evicts: False lets no old row go, whatever the table does.
 
         Returns:
             The keys that were refused.
@@ -116,11 +119,15 @@ class ReferenceTable:
             by_bucket.setdefault(self._bucket_of(key), []).append(key)
         refused: set[int] = set()
         for number, keys in by_bucket.items():
-            refused |= self._insert_into(self.buckets[number], keys, scores)
+            refused |= self._insert_into(self.buckets[number], keys, scores, evicts)
         return refused
 
     def _insert_into(
-        self, bucket: dict[int, Row], keys: list[int], scores: Mapping[int, int]
+        self,
+        bucket: dict[int, Row],
+        keys: list[int],
+        scores: Mapping[int, int],
+        evicts: bool,
     ) -> set[int]:
         newcomers = sorted(
             (k for k in keys if k not in bucket),
@@ -130,7 +137,7 @@ class ReferenceTable:
         leavers = sorted(
             (k for k in bucket if k not in scores), key=lambda k: (bucket[k].score, k)
         )
-        if self.config.on_full != "evict":
+        if self.config.on_full != "evict" or not evicts:
             leavers = []
         free = BUCKET_CAPACITY - len(bucket)
         accepted = newcomers[: free + len(leavers)]
@@ -155,6 +162,7 @@ class ReferenceTable:
     def grow(self, config: Any) -> None:
         """Puts the same rows into the buckets of a larger table."""
         rows = dict(self.items())
+        self.admission.grow(config)
         self.config = config
         self.buckets = [{} for _ in range(config.num_buckets)]
         for key, row in rows.items():

@@ -174,8 +174,14 @@ def _crc32c(live: np.ndarray) -> int:
 
 
 def _layout(fields: Fields) -> Layout:
+    given = fields.fields("schema")
+    shapes = given.fields("states")
+    given.whole("dim", 1 << 24)
+    for name in shapes:
+        if any(size > 1 << 24 for size in shapes.wholes(name)):
+            raise DamagedFileError(fields.path, f"its state {name!r} is too wide")
     try:
-        return Layout.of(Schema.from_json(fields.fields("schema")))
+        return Layout.of(Schema.from_json(given))
     except (ValueError, TypeError, AttributeError) as error:
         if isinstance(error, DamagedFileError):
             raise

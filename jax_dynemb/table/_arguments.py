@@ -19,12 +19,27 @@ from jax.core import Tracer
 
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import ScoreStrategy, TableConfig
-from jax_dynemb.engines import Catalog, Engine, Routed
+from jax_dynemb.engines import Catalog, Engine, LookupFlags, Routed
 from jax_dynemb.engines.shard import Rule, check_rule, customized
 from jax_dynemb.jagged import Jagged, split_weights
 from jax_dynemb.ops import TableState
 from jax_dynemb.optim._numbers import check_number
 from jax_dynemb.tt import TTConfig
+
+
+def flags_of(call: str, touch: Any, insert: Any) -> LookupFlags:
+    """The static flags of a lookup.
+
+    Raises:
+      TypeError: one is no bool; a traced one would need both programs.
+    """
+    for name, flag in (("touch", touch), ("insert", insert)):
+        if not isinstance(flag, bool):
+            raise TypeError(
+                f"{call}: {name} must be True or False, not {kind_of(flag)}: it is "
+                "static. Choose between two jitted functions on the host."
+            )
+    return LookupFlags(touch, insert)
 
 
 def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:

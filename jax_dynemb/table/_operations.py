@@ -64,8 +64,14 @@ class Operations:
         ids: Mapping[str, Any] | Routed,
         weights: Mapping[str, Any] | None = None,
         scores: Mapping[str, Any] | None = None,
+        *,
+        touch: bool = True,
+        insert: bool = True,
     ) -> tuple[dict[str, jax.Array], Residual | ShardedResidual, States]:
-        """Looks up rows for training: an unseen id gets a row.
+        """Looks up rows for training: an unseen id gets a row, if the table admits it.
+
+        An id that gets none reads the initial row that it would get, and its gradient
+        is skipped.
 
         Args:
           state: the tables.
@@ -77,6 +83,10 @@ class Operations:
           scores: by table, a whole number from 0 to 2**31 - 1: what a CUSTOMIZED table
             scores the rows of this lookup with. A traced uint32 scalar above that
             counts as 2**31 - 1.
+          touch: static. False leaves the scores of rows as they are. Rows in use are
+            not protected then, so an id whose bucket is full is refused.
+          insert: static. False gives no unseen id a row, whatever ``insert`` of the
+            table says; they count in ``misses`` and ``not_admitted``.
 
         Returns:
           Rows by feature: dtype[..., dim], one for each id, or for each bag where the
@@ -86,7 +96,8 @@ class Operations:
           the order of ``ids``; jit and grad keep it.
 
         Raises:
-          TypeError: 32-bit ids for a table with 64-bit keys, or not a dict of ids.
+          TypeError: 32-bit ids for a table with 64-bit keys, or not a dict of ids, or
+            a flag that is no bool.
           ValueError: unknown feature or table, a shape does not fit, a score is out of
             range, or the batch was routed by other tables.
           NotImplementedError: under ``jax.vmap``.
@@ -98,7 +109,8 @@ class Operations:
             _arguments.check_routed(self.engine, ids, weights)
         self._check_features(state, ids.ids, "lookup")
         numbers = _arguments.scores_of(self.engine.catalog, scores)
-        return self.engine.lookup(state, ids.ids, ids.weights, numbers, ids.sent)
+        flags = _arguments.flags_of("lookup", touch, insert)
+        return self.engine.lookup(state, ids.ids, ids.weights, numbers, ids.sent, flags)
 
     def route(
         self, ids: Mapping[str, Any], weights: Mapping[str, Any] | None = None
@@ -148,23 +160,39 @@ class Operations:
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any] | None = None,
+        *,
+        touch: bool = False,
+        scores: Mapping[str, Any] | None = None,
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
-        """Looks up rows for serving: changes nothing.
+        """Looks up rows for serving: changes nothing, or only scores.
 
         Args:
-          state: the tables.
+          state: the tables; donate them with ``touch``.
           ids: as for ``lookup``.
           weights: as for ``lookup``.
+          touch: static. True gives the rows that are found the score of a use now, so
+            that serving keeps them in the table. It takes a second probe.
+          scores: as for ``lookup``, with ``touch`` only.
 
         Returns:
           Rows as ``lookup`` returns them, with the evaluation initialiser's row for
           an id that is not stored. Then found, bool in the shape of the ids. Then the
           state, to be carried on inside a program that also changes it.
+
+        Raises:
+          TypeError: as ``lookup``.
+          ValueError: as ``lookup``; or scores without ``touch``.
         """
         _arguments.check_states(self.engine, state, "find")
         ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
         self._check_features(state, ids, "find")
-        return self.engine.find(state, ids, weights)
+        rows, found, state = self.engine.find(state, ids, weights)
+        if _arguments.flags_of("find", touch, insert=False).touch:
+            numbers = _arguments.scores_of(self.engine.catalog, scores)
+            state = self.engine.touch(state, ids, numbers)
+        elif scores is not None:
+            raise ValueError("find takes scores with touch=True only: add touch=True")
+        return rows, found, state
 
     def apply_gradients(
         self,

@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from jax_dynemb import initializers, tt
+from jax_dynemb import initializers, lifecycle, tt
 from jax_dynemb.config import TableConfig
 from jax_dynemb.optim import sgd
+from jax_dynemb.torchrec._policies import scores_for
 
 
 class PoolingType(str, enum.Enum):  # noqa: UP042 (str() gives TorchRec's text)
@@ -70,7 +71,8 @@ class _Config:
       tt_ranks: makes a tensor train of the table: the ranks between its cores, as in
         FBTT-Embedding. Its ids are row numbers, and ``num_embeddings`` is exact.
       use_virtual_table: accepted: every table here creates rows as ids come.
-      virtual_table_eviction_policy: refused, see ``score_strategy`` of a table.
+      virtual_table_eviction_policy: TorchRec's object or a dict of its fields; the
+        table then scores its rows by uses or by time, see ``eviction_rule``.
       need_pos: accepted and unused, as are the three below.
       input_dim: unused.
       num_embeddings_post_pruning: unused.
@@ -114,13 +116,13 @@ class _Config:
         """
         self._tell_unused()
         self._check_sizes()
-        if self.virtual_table_eviction_policy is not None:
-            raise ValueError(
-                f"table '{self.name}': virtual_table_eviction_policy is refused: say "
-                "which rows leave with to_table(score_strategy='lfu'), 'step' or "
-                "'timestamp'."
-            )
+        scores = scores_for(self.name, self.virtual_table_eviction_policy)
         if self.tt_ranks is not None:
+            if scores:
+                raise ValueError(
+                    f"table '{self.name}': a tensor train has no rows that could "
+                    "leave: drop virtual_table_eviction_policy."
+                )
             return tt.TTConfig(**{**self._tensor_train(), **self._pooling(), **more})
         fields = {
             "name": self.name,
@@ -132,7 +134,26 @@ class _Config:
         }
         if self.optimizer is not None:
             fields["optimizer"] = self.optimizer
-        return TableConfig(**{**fields, **self._pooling(), **more})
+        return TableConfig(**{**fields, **scores, **self._pooling(), **more})
+
+    def eviction_rule(self, **options: Any) -> Any:
+        """Returns the rule by which rows leave, for ``erase_where`` of the collection.
+
+        Nothing triggers it: call ``erase_where`` as often as rows shall leave.
+
+        Args:
+          options: of ``jde.lifecycle.Rule.from_policy``.
+
+        Returns:
+          ``jde.lifecycle.Rule``; None if no row leaves.
+
+        Raises:
+          TypeError: ``virtual_table_eviction_policy`` is no policy.
+        """
+        policy = self.virtual_table_eviction_policy
+        if policy is None:
+            return None
+        return lifecycle.Rule.from_policy(policy, **options)
 
     def _check_sizes(self) -> None:
         for field in ("num_embeddings", "embedding_dim"):

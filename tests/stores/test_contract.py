@@ -4,9 +4,9 @@
 
 import numpy as np
 import pytest
-from stores.conftest import random_rows, table_config
 
 import jax_dynemb as jde
+from stores.conftest import random_rows, table_config
 
 
 def assert_holds(store, truth: dict[int, bytes], asked: np.ndarray) -> None:

@@ -7,9 +7,9 @@ import struct
 import ml_dtypes
 import numpy as np
 import pytest
-from stores.conftest import table_config
 
 import jax_dynemb as jde
+from stores.conftest import table_config
 
 
 def chunk_of(count: int, rng, **changes) -> tuple[jde.TableConfig, jde.Exported]:

@@ -295,3 +295,52 @@ def test_a_checkpoint_that_does_not_fit():
     many = {"m.embeddings.t.weight": np.zeros((600, 4), np.float32)}
     with pytest.raises(ValueError, match="found no place"):
         T.load_torch_state_dict(model, many)
+
+
+class NoEvictionPolicy:
+    """TorchRec's, by its name: a table that keeps its rows."""
+
+
+POLICIES = [
+    (None, "step", None),
+    (NoEvictionPolicy(), "no_eviction", None),
+    ({"eviction_ttl_mins": 60}, "timestamp", "unused_for"),
+    ({"eviction_threshold": 15, "decay_rate": 0.99}, "lfu", "count_below"),
+    ({"eviction_threshold": 0.25}, "step", "norm_below"),
+    (
+        {"training_id_keep_count": 50, "eviction_ttl_mins": 0},
+        "customized",
+        "keep_at_most",
+    ),
+    ({"training_id_keep_count": 50, "eviction_ttl_mins": 9}, "timestamp", "unused_for"),
+]
+
+
+@pytest.mark.parametrize(("policy", "strategy", "field"), POLICIES)
+def test_an_eviction_policy_becomes_scores_and_a_rule(policy, strategy, field):
+    config = T.EmbeddingConfig(64, 4, "t", virtual_table_eviction_policy=policy)
+    table = config.to_table()
+    assert isinstance(table, jde.TableConfig) and table.score_strategy == strategy
+    rule = config.eviction_rule()
+    assert (rule is None) == (field is None)
+    if field is not None:
+        assert getattr(rule, field) is not None
+        module = T.EmbeddingCollection([config], rngs=nnx.Rngs(0))
+        bags = {"t": JT(np.arange(3), [1, 2])}
+        scores = {"t": np.uint32(1)} if strategy == "customized" else None
+        module._lookup({"t": bags["t"].jagged()}, None, scores, True)
+        removed = module.erase_where({"t": rule})["t"]
+        # New rows were used once, just now; rows of 4 small numbers have a small norm.
+        assert int(removed) == {"count_below": 3, "norm_below": 3}.get(field, 0)
+
+
+def test_a_policy_of_a_tensor_train_is_refused():
+    config = T.EmbeddingConfig(
+        64,
+        4,
+        "t",
+        tt_ranks=2,
+        virtual_table_eviction_policy={"eviction_ttl_mins": 60},
+    )
+    with pytest.raises(ValueError, match="no rows that could leave"):
+        config.to_table()

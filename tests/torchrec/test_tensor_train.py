@@ -20,7 +20,7 @@ ROWS, BATCH = 60, 8
 TRAIN = T.EmbeddingBagConfig(
     ROWS, 32, "tt", feature_names=["f", "g"], tt_ranks=[3, 2], pooling="MEAN"
 )
-HASHED = T.EmbeddingBagConfig(ROWS, 32, "hash", feature_names=["f"])
+HASHED = T.EmbeddingBagConfig(1024, 32, "hash", feature_names=["f"])
 
 
 def kjt(seed: int = 0) -> Any:

@@ -19,6 +19,7 @@ from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
+from jax_dynemb.engines._flags import TRAINING, LookupFlags
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.local import _blocks, _steps
 from jax_dynemb.engines.shard import NewRows, Query, RowGradients, Rule
@@ -173,14 +174,20 @@ class LocalEngine:
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
         sent: Any = None,
+        flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], Residual, States]:
         del sent
-        return _steps.lookup(self, state, ids, weights, scores)
+        return _steps.lookup(self, state, ids, weights, scores, flags)
 
     def find(
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
         return _steps.find(self, state, ids, weights)
+
+    def touch(
+        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+    ) -> States:
+        return _steps.touch(self, state, ids, scores)
 
     def apply_gradients(
         self,

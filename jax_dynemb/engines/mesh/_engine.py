@@ -17,6 +17,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
+from jax_dynemb.engines._flags import TOUCHING, TRAINING, LookupFlags
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import (
     _columns,
@@ -177,13 +178,23 @@ class MeshEngine:
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
         sent: Any = None,
+        flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
-        return _training.lookup(self.tables, state, ids, weights, scores, sent)
+        return _training.lookup(self.tables, state, ids, weights, scores, sent, flags)
 
     def find(
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
         return _serving.find(self.tables, state, ids, weights)
+
+    def touch(
+        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+    ) -> States:
+        _, _, new = _training.lookup(
+            self.tables, state, ids, {}, scores, flags=TOUCHING
+        )
+        used = {self.state_name(self.catalog.features[f]) for f in ids}
+        return new | shard.not_lookups({name: new[name] for name in used}, state)
 
     def apply_gradients(
         self,

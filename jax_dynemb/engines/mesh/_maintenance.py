@@ -92,7 +92,12 @@ def clear(tables: MeshTables, state: States, names: Collection[str]) -> States:
             here = owns_any(placement, s, names)
             if not isinstance(here, np.bool_):  # the others of the stack stay
                 index = jnp.where(here, new[s.name].index, state[s.name].index)
-                new[s.name] = dataclasses.replace(new[s.name], index=index)
+                sketch = new[s.name].sketch
+                if sketch is not None:
+                    sketch = jnp.where(here, sketch, state[s.name].sketch)
+                new[s.name] = dataclasses.replace(
+                    new[s.name], index=index, sketch=sketch
+                )
         return new
 
     specs = placement.state_specs(used)

@@ -154,6 +154,7 @@ class Placement:
             optimizer=dict.fromkeys(table.states, rows),  # pyright: ignore[reportArgumentType]
             counters=rows,  # pyright: ignore[reportArgumentType]
             extra=tuple(PartitionSpec() for _ in leaves),
+            sketch=rows if table.sketch_words else None,  # pyright: ignore[reportArgumentType]
         )
 
     def state_specs(self, stacks: Sequence[Stack]) -> dict[str, TableState]:

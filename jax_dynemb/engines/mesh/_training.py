@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from jax_dynemb import ops
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.engines._flags import TRAINING, LookupFlags
 from jax_dynemb.engines.mesh._gradients import (
     flatten_gradients,
     specs_of,
@@ -38,6 +40,7 @@ from jax_dynemb.ops import (
     Stamps,
     TableState,
     check_stamps,
+    halved_sketches,
     join_stamps,
     stamp_of,
 )
@@ -53,6 +56,7 @@ def lookup(
     weights: Mapping[str, Any],
     scores: Mapping[str, jax.Array],
     sent: Mapping[str, Any] | None = None,
+    flags: LookupFlags = TRAINING,
 ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
     """See ``Tables.lookup``."""
     placement = tables.here()
@@ -61,8 +65,10 @@ def lookup(
     def body(state, ids, weights, scores, sent):
         inputs = batch.local(ids, weights)
         mine = {s.name: select_member(placement, s, scores) for s in batch.used}
+        specs = [flags.of(s.local) for s in batch.used]
+        halved = dict(state) | halved_sketches(specs, state)
         rows, residual, new = _local_lookup(
-            placement, batch.used, inputs, state, mine, sent
+            placement, specs, inputs, halved, mine, sent
         )
         new = batch.count_malformed(inputs, new)
         new = restore_untouched(placement, batch.used, batch.names, state, new)
@@ -111,14 +117,14 @@ def route(
 
 def _local_lookup(
     placement: Placement,
-    used: Sequence[Stack],
+    used: Sequence[TableSpec],
     inputs: Inputs,
     state: States,
     scores: Mapping[str, jax.Array],
     sent: Mapping[str, Any],
 ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
     rows, features, kept, new = {}, {}, {}, dict(state)
-    for name, strategy, tables in by_strategy(placement, [s.local for s in used]):
+    for name, strategy, tables in by_strategy(placement, used):
         mine = inputs_of(inputs, tables)
         result = strategy.lookup(placement, tables, mine, new, scores, sent.get(name))
         rows |= result.rows

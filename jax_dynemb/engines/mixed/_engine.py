@@ -15,6 +15,7 @@ import numpy as np
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import Engine
+from jax_dynemb.engines._flags import TRAINING, LookupFlags
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import Placement
 from jax_dynemb.engines.shard import NewRows, Query, Rule, pair_lookups
@@ -210,17 +211,27 @@ class MixedEngine:
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
         sent: Any = None,
+        flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], MixedResidual, States]:
         rows: dict[str, jax.Array] = {}
         residuals: dict[bool, Any] = {}
         for engine, mine in self._ids_of(ids):
             factors = {f: w for f, w in weights.items() if f in mine}
             here = sent if engine is self.dynamic else None
-            one, residual, state = engine.lookup(state, mine, factors, scores, here)
+            one, residual, state = engine.lookup(
+                state, mine, factors, scores, here, flags
+            )
             rows = _added(rows, one)
             residuals[engine is self.dynamic] = residual
         residual = MixedResidual(residuals.get(True), residuals.get(False))
         return OrderedDict((f, rows[f]) for f in ids), residual, state
+
+    def touch(
+        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+    ) -> States:
+        for engine, mine in self._ids_of(ids):
+            state = engine.touch(state, mine, scores)
+        return state
 
     def find(
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]

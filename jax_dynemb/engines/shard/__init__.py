@@ -19,7 +19,9 @@ from jax_dynemb.engines.shard._grow import larger as larger
 from jax_dynemb.engines.shard._insert import NewRows as NewRows
 from jax_dynemb.engines.shard._insert import checked as checked
 from jax_dynemb.engines.shard._insert import insert as insert
+from jax_dynemb.engines.shard._insert import not_lookups as not_lookups
 from jax_dynemb.engines.shard._insert import same_clock as same_clock
+from jax_dynemb.engines.shard._insert import slots_only as slots_only
 from jax_dynemb.engines.shard._insert import store as store
 from jax_dynemb.engines.shard._rule import Rule as Rule
 from jax_dynemb.engines.shard._rule import check_rule as check_rule

@@ -16,6 +16,7 @@ import numpy as np
 
 from jax_dynemb import tt
 from jax_dynemb.engines._catalog import Catalog
+from jax_dynemb.engines._flags import TRAINING, LookupFlags
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import Placement
 from jax_dynemb.engines.shard import NewRows, Query, Rule
@@ -144,9 +145,16 @@ class TTEngine:
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
         sent: Any = None,
+        flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], TTResiduals, States]:
-        del scores, sent
+        del scores, sent, flags  # every row is there
         return _training.lookup(self.catalog, self._devices(), state, ids, weights)
+
+    def touch(
+        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+    ) -> States:
+        del ids, scores  # rows have no scores
+        return state
 
     def find(
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]

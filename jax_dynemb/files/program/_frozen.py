@@ -55,10 +55,13 @@ def frozen(
       ValueError: ``device`` is given, but nothing is to be moved; or another process
         holds rows of the tables.
     """
-    tables = [dataclasses.replace(t, optimizer=sgd(0.0)) for t in coll.tables.values()]
+    tables = [
+        dataclasses.replace(t, optimizer=sgd(0.0), admission=None)
+        for t in coll.tables.values()
+    ]
     served = coll.with_tables(tables)
     states = {
-        name: dataclasses.replace(arrays, optimizer={}, extra=())
+        name: dataclasses.replace(arrays, optimizer={}, extra=(), sketch=None)
         for name, arrays in state.items()
     }
     if coll.placement is not None and not on_mesh:

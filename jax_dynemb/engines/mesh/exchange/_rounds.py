@@ -10,7 +10,7 @@ batch, the program has no further rounds, and on a GPU the host need not wait.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -155,9 +155,21 @@ def on_the_wire(batch: DeviceBatch, tables: Sequence[TableSpec]) -> list[TableSp
     return [dataclasses.replace(t, dtype=dtype, pooling=None) for t, dtype in pairs]
 
 
-def inputs_of_ids(tables: Sequence[TableSpec], ids: Sequence[jax.Array]) -> list[Input]:
-    """Returns the inputs of an owner: the ids that it received of each table."""
-    return [
-        (one_row_each(t.name, t.name, x.shape[0]), FeatureInput(x, None, None))
-        for t, x in zip(tables, ids, strict=True)
-    ]
+def inputs_of_ids(
+    tables: Sequence[TableSpec],
+    ids: Sequence[jax.Array],
+    uses: Mapping[int, jax.Array] | None = None,
+) -> list[Input]:
+    """Returns the inputs of an owner.
+
+    Args:
+      tables: those of the ids.
+      ids: that it received, of each table.
+      uses: by number of the table, how many ids of a device each one is.
+    """
+    inputs = []
+    for n, (t, x) in enumerate(zip(tables, ids, strict=True)):
+        counts = None if uses is None else uses.get(n)
+        given = FeatureInput(x, None, None, uses=counts)
+        inputs.append((one_row_each(t.name, t.name, x.shape[0]), given))
+    return inputs

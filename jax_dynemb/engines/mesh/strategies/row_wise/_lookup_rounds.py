@@ -35,7 +35,11 @@ from jax_dynemb.engines.mesh.strategies.row_wise._round_counters import (
     count_exchange,
     same_lookup,
 )
-from jax_dynemb.engines.mesh.strategies.row_wise._sent_ids import SentIds, counted
+from jax_dynemb.engines.mesh.strategies.row_wise._sent_ids import (
+    SentIds,
+    counted,
+    scores_count,
+)
 from jax_dynemb.ops import FeatureResidual, TableState
 
 States = Mapping[str, TableState]
@@ -93,7 +97,7 @@ def lookup(
     fits = sent.fits[0]
     inputs = owner_inputs(bags, sent.bags)
     used = [*on_the_wire(batch, tables), *bags.tables]
-    asked = [*inputs_of_ids(tables, ids), *inputs]
+    asked = [*inputs_of_ids(tables, ids, _uses_of_unseen(tables, sent.uses)), *inputs]
     wire = wire_of(exchange, [*exchange.rows(), *bags.rows()])
     owned, new, _ = ops.lookup(used, states, asked, _of(scores, used), wire.views)
     of_ids, of_bags = owned[: len(ids)], owned[len(ids) :]
@@ -151,7 +155,8 @@ def _later_round(
     pairs = {t.name: same_lookup(t, states[t.name]) for t in tables}
     before = states | {name: state for name, (_, state) in pairs.items()}
     configs = on_the_wire(batch, [config for config, _ in pairs.values()])
-    wire, asked = wire_of(exchange, exchange.rows()), inputs_of_ids(configs, ids)
+    wire = wire_of(exchange, exchange.rows())
+    asked = inputs_of_ids(configs, ids, _uses_of_unseen(configs, uses))
     owned, new, _ = ops.lookup(configs, before, asked, _of(scores, configs), wire.views)
     new = _with_uses(configs, before | new, [o["slots"] for o in owned], uses)
     rows = wire.exchange([o["rows"] for o in owned])
@@ -163,9 +168,18 @@ def _of(scores: Mapping[str, jax.Array], tables: Sequence[TableSpec]) -> jax.Arr
     return jnp.stack([scores[t.name] for t in tables])
 
 
+def _uses_of_unseen(
+    tables: Sequence[TableSpec], uses: Mapping[int, jax.Array]
+) -> dict[int, jax.Array]:
+    """The uses that the kernel counts, those of tables with an admission rule."""
+    return {t: x for t, x in uses.items() if tables[t].admission is not None}
+
+
 def _with_uses(tables, states, slots, uses) -> dict[str, TableState]:
     new = dict(states)
     for t, each in uses.items():
         name = tables[t].name
+        if not scores_count(tables[t]) or tables[t].keeps_scores:
+            continue
         new[name] = add_uses(new[name], slots[t], each)
     return new

@@ -8,6 +8,7 @@ import dataclasses
 
 import jax
 
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.mesh.exchange import (
     DeviceBatch,
@@ -67,6 +68,15 @@ def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
 
 
 def counted(batch: DeviceBatch) -> list[int]:
-    """Numbers the tables whose scores count every use."""
-    tables = enumerate(batch.exchange.tables)
-    return [t for t, config in tables if config.score_strategy is ScoreStrategy.LFU]
+    """Numbers the tables that count every use: in scores, or of unseen ids."""
+    return [t for t, table in enumerate(batch.exchange.tables) if counts_uses(table)]
+
+
+def counts_uses(table: TableSpec) -> bool:
+    """Whether an owner needs to know how many ids of a device are one."""
+    return scores_count(table) or table.admission is not None
+
+
+def scores_count(table: TableSpec) -> bool:
+    """Whether scores count every use."""
+    return table.score_strategy is ScoreStrategy.LFU
