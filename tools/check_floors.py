@@ -67,6 +67,7 @@ PYTHON_FLOORS = {
     "_types": 3,
     "_errors": 3,
     "_spec": 3,
+    "admission": 3,
     "config": 3,
     "initializers": 3,
     "jagged": 3,
@@ -86,6 +87,7 @@ PYTHON_FLOORS = {
     "files": 3,  # nothing; its packages have floors of their own
     "files.integrity": 3,
     "files.disk": 3,
+    "stores": 3,  # rows by key: engines and storage tiers read and write them
     "ops": 4,
     "engines": 5,
     "engines.shard": 5,
@@ -105,6 +107,7 @@ PYTHON_FLOORS = {
     "files.parquet": 8,
     "files.program": 8,
     "files.safetensors": 8,
+    "files.stores": 8,
     "nnx.fast_path": 8,
     "torchrec": 8,
     "checkpoint": 8,

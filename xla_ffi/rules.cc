@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "core/args.h"
+#include "core/rule.h"
 #include "xla_ffi/limits.h"
 
 namespace dynemb {
@@ -66,6 +67,7 @@ constexpr NamedSize kSizes[kNumSizes] = {
     {"m * k", 1, kMostInt32},
     {"k * n", 1, kMostInt32},
     {"m * n", 1, kMostInt32},
+    {"words", 4, kMostInt32},
 };
 
 // What a buffer may be.
@@ -91,6 +93,7 @@ constexpr NamedBuffer kBuffers[] = {
      "optimizer state",
      {{kF32, 2, {kArraySlots, kDim}}, {kF32, 1, {kArraySlots}}}},
     {BufferRule::kCounters, "counters", {{kU32, 3, {kCounterRows, kNumCounters, 2}}, {}}},
+    {BufferRule::kSketch, "sketch", {{kU32, 2, {kBuckets, kSketchWords}}, {}}},
     {BufferRule::kGivenScores, "scores", {{kU32, 1, {kNumTables}}, {}}},
     {BufferRule::kStamps, "stamps", {{kU32, 2, {kNumTables, 4}}, {}}},
     {BufferRule::kHyper, "hyper-parameters", {{kF32, 2, {kNumTables, kNumHyperParameters}}, {}}},
@@ -99,6 +102,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kPairs, "ids", {{kU32, 2, {kNumIds, 2}}, {}}},
     {BufferRule::kOffsets, "offsets", {{kS32, 1, {kNumOffsets}}, {}}},
     {BufferRule::kWeights, "weights", {{kF32, 1, {kNumIds}}, {}}},
+    {BufferRule::kUses, "uses", {{kU32, 1, {kNumIds}}, {}}},
     {BufferRule::kRows, "rows", {{kFloats, 2, {kNumBags, kDim}}, {}}},
     {BufferRule::kSharedRows, "shared rows", {{kFloats, 1, {kElements}}, {}}},
     {BufferRule::kGradients, "gradients", {{kFloats, 2, {kNumBags, kDim}}, {}}},
@@ -118,6 +122,11 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kScores, "scores", {{kU32, 2, {kRoom, 2}}, {}}},
     {BufferRule::kExportedSlots, "slots", {{kS32, 1, {kRoom}}, {}}},
     {BufferRule::kCount, "count", {{kS32, 1, {1}}, {}}},
+    {BufferRule::kRuleNumbers, "rule", {{kU32, 1, {kNumRuleWords}}, {}}},
+    {BufferRule::kNorms, "norms", {{kF32, 1, {kNumSlots}}, {}}},
+    {BufferRule::kBins, "bins", {{kU32, 2, {2, kRankBins}}, {}}},
+    {BufferRule::kRemoved, "removed", {{kU32, 1, {1}}, {}}},
+    {BufferRule::kFactor, "factor", {{kF32, 1, {1}}, {}}},
     {BufferRule::kUniqueOf, "unique_of", {{kS32, 1, {kNumIds}}, {}}},
     {BufferRule::kFirst, "first", {{kS32, 1, {kNumIds}}, {}}},
     {BufferRule::kStarts, "starts", {{kS32, 1, {kNumStarts}}, {}}},

@@ -97,6 +97,7 @@ def scatter(
     rows: Mapping[str, jax.Array],
     *,
     last_wins: bool = False,
+    rounds: bool = False,
 ) -> TableState:
     """Writes what ``rows`` has of values, scores and states, at the table's slots.
 
@@ -106,6 +107,7 @@ def scatter(
       slots: int32[n]; distinct, unless ``last_wins``.
       rows: by name, in the shapes that ``gather`` returns.
       last_wins: of rows for one slot the last is written.
+      rounds: whether values are rounded as the table's updates round; else to nearest.
 
     Returns:
       The new state.
@@ -114,15 +116,17 @@ def scatter(
     given = _checked_rows(table, slots.shape[0], rows)
     names = ("values", "scores", *table.states)
     parts = sum(1 << i for i, name in enumerate(names) if name in rows)
-    attributes = {"parts": np.int64(parts), "last_wins": np.int64(last_wins)}
+    rounds = rounds and table.rounding == "stochastic"
+    flags = {"last_wins": np.int64(last_wins), "rounds": np.int64(rounds)}
+    members = (*_ROWS, "counters") if rounds else _ROWS
     noted = slots.shape[0] if last_wins else 0
-    call = Call("scatter", [table], [noted], **attributes)
+    call = Call("scatter", [table], [noted], parts=np.int64(parts), **flags)
     states = {table.state_name: state}
-    call.update_tables(states, _ROWS)
+    call.update_tables(states, members)
     call.operand(slots)
     for name in names:
         call.operand(given.get(name))
-    return call.take_tables(call.run(), states, _ROWS)[table.state_name]
+    return call.take_tables(call.run(), states, members)[table.state_name]
 
 
 def erase(table: TableSpec, state: TableState, ids: jax.Array) -> TableState:

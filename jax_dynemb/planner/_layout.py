@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines.mesh import by_shape, cut_by_places
+from jax_dynemb.engines.mesh import by_shape, cut_into_blocks
 from jax_dynemb.planner._options import Option, Options
 from jax_dynemb.planner._topology import Topology
 from jax_dynemb.planner._work import rounds_run
@@ -87,7 +87,7 @@ class Groups:
     def cut(self, names: Sequence[str], shards: int) -> list[tuple[list[str], int]]:
         """Cuts tables of one shape into stacks, each with its number of places."""
         configs: list[TableConfig] = [self._configs[name] for name in names]
-        cut = cut_by_places(configs, shards)
+        cut = cut_into_blocks(configs, shards)
         return [([t.name for t in some], places) for some, places in cut]
 
 
