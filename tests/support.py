@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
+from jax_dynemb.lifecycle import Rule
 from jax_dynemb.reference import ReferenceTables, bucket_of
 
 # The golden numbers' tolerance for float32 arithmetic.
@@ -53,6 +54,7 @@ class Compiled:
     weight_gradients: Callable
     insert: Callable
     erase: Callable
+    erase_where: Callable
 
 
 @functools.cache
@@ -90,6 +92,7 @@ def compiled(coll: jde.Tables) -> Compiled:
         weight_gradients=jit(coll.weight_gradients),
         insert=jit(insert, static_argnums=5),
         erase=jit(coll.erase),
+        erase_where=jit(coll.erase_where),
     )
 
 
@@ -194,6 +197,15 @@ class Twins:
         """Erases from both."""
         self.state = self.jit.erase(self.state, _map(to_device, ids))
         self.oracle.erase(ids)
+
+    def erase_where(self, rules: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+        """Removes rows by rule from both, and says how many left."""
+        given = {name: Rule(**fields) for name, fields in rules.items()}
+        foreseen, _ = self.coll.erase_where(self.state, given, dry_run=True)
+        removed, self.state = self.jit.erase_where(self.state, given)
+        expected = self.oracle.erase_where(rules)
+        assert _map(int, foreseen) == _map(int, removed) == expected
+        return expected
 
     def check(self, tolerance: Mapping[str, float] = TOLERANCE) -> None:
         """Compares everything that both hold."""

@@ -76,6 +76,11 @@ PYTHON_FLOORS = {
     "optim._columns": 3,
     "optim._base": 3,  # how a row is updated is a part of its table's configuration
     "optim._catalog": 3,
+    "optim._options": 3,
+    "optim._adagrad": 3,
+    "optim._adam": 3,
+    "optim._momentum": 3,
+    "optim._rmsprop": 3,
     "optim._functor": 3,
     "optim._fused": 3,
     "optim._refused": 3,

@@ -50,7 +50,7 @@ nb::list seeded(nb::tuple const& initializers) {
 // What the structs in core/optimizers/ say of themselves.
 void add_optimizers(nb::dict& result) {
   nb::list all;
-  nb::dict hyper, wide, numbers;
+  nb::dict hyper, wide, ints;
   for (int32_t kind = 0; kind < static_cast<int32_t>(OptimizerKind::kNumKinds); ++kind) {
     with_optimizer(static_cast<OptimizerKind>(kind), [&](auto type) {
       using Functor = typename decltype(type)::Type;
@@ -59,14 +59,14 @@ void add_optimizers(nb::dict& result) {
       all.append(Functor::kName);
       hyper[Functor::kName] = nb::tuple(own);
       wide[Functor::kName] = Functor::kWide;
-      numbers[Functor::kName] = Functor::kNumbers;
+      ints[Functor::kName] = Functor::kInts;
     });
   }
   result["optimizers"] = nb::tuple(all);
   result["tuned_optimizers"] = kNumTunedKinds;
   result["optimizer_hyper"] = hyper;
   result["optimizer_wide_states"] = wide;
-  result["optimizer_numbers"] = numbers;
+  result["optimizer_ints"] = ints;
   result["row_hyper"] = names("clip_row_value", "clip_row_norm");
   result["any_hyper"] = kNumAnyHyper;
 }

@@ -167,10 +167,17 @@ bool update_slot(TableRef const& table, AnyOptimizer const& optimizer, Functor c
   for (int s = 0; s < Functor::kNumbers; ++s) {
     numbers.of[s] = *state_at(table, Functor::kWide + s, slot);
   }
+  constexpr auto kFirstInt = Functor::kWide + Functor::kNumbers;
+  for (int s = 0; s < Functor::kInts; ++s) {
+    numbers.ints[s] = float_bits(*state_at(table, kFirstInt + s, slot));
+  }
   if (!update_one(functor, row, numbers, skips)) return false;
   values.store(random);
   for (int s = 0; s < Functor::kNumbers; ++s) {
     *state_at(table, Functor::kWide + s, slot) = numbers.of[s];
+  }
+  for (int s = 0; s < Functor::kInts; ++s) {
+    *state_at(table, kFirstInt + s, slot) = float_from_bits(numbers.ints[s]);
   }
   return true;
 }

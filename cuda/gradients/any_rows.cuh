@@ -96,9 +96,14 @@ class AnyRow {
     if (tile_.rank != 0) return;
 #pragma unroll
     for (int s = 0; s < Functor::kNumbers; ++s) *state(Functor::kWide + s) = numbers.of[s];
+#pragma unroll
+    for (int s = 0; s < Functor::kInts; ++s)
+      *state(kFirstInt + s) = float_from_bits(numbers.ints[s]);
   }
 
  private:
+  static constexpr int kFirstInt = Functor::kWide + Functor::kNumbers;
+
   __device__ __forceinline__ float* state(int s) const {
     return table_.states[s] + int64_t{slot_} * (s < Functor::kWide ? table_.dim : 1);
   }
@@ -113,6 +118,11 @@ class AnyRow {
     for (int s = 0; s < Functor::kNumbers; ++s) {
       auto const place = Functor::kWide + s;
       numbers.of[s] = is_new ? table_.state_initial[place] : *state(place);
+    }
+#pragma unroll
+    for (int s = 0; s < Functor::kInts; ++s) {
+      auto const place = kFirstInt + s;
+      numbers.ints[s] = float_bits(is_new ? table_.state_initial[place] : *state(place));
     }
     return numbers;
   }

@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import Routed, StatsFuture
+from jax_dynemb.engines.shard import Rule
 from jax_dynemb.jagged import Jagged
 from jax_dynemb.nnx._growing import growth_now
 from jax_dynemb.nnx._last_stats import last_known
@@ -148,6 +149,33 @@ class TableModule(ObservedModule):
         ids, weights = batch_of(self.coll.engine.catalog, ids, weights)
         coll = _fetching_rows_of(self.coll, frozenset(weights) | frozenset(weighted))
         return dataclasses.replace(coll.route(ids), weights=weights)
+
+    def erase_where(
+        self, rules: Mapping[str, Rule], *, dry_run: bool = False
+    ) -> dict[str, jax.Array]:
+        """Removes rows by rule, see ``jde.Tables.erase_where``.
+
+        Call it between two steps, or as a part of ``jde.nnx.jit``.
+
+        Args:
+          rules: by table name.
+          dry_run: True removes nothing, and counts the rows that would leave.
+
+        Returns:
+          By table the number of removed rows, uint32[].
+        """
+        removed, state = self.coll.erase_where(self.get_state(), rules, dry_run=dry_run)
+        if not dry_run:
+            self.set_state(state)
+        return removed
+
+    def decay(self, factors: Mapping[str, Any]) -> None:
+        """Multiplies the counts of LFU tables, see ``jde.Tables.decay``.
+
+        Args:
+          factors: by table name, from 0 to 1.
+        """
+        self.set_state(self.coll.decay(self.get_state(), factors))
 
     def set_view(self, deterministic: bool | None = None) -> None:
         """Class method used by ``nnx.view``.

@@ -46,6 +46,8 @@ def _checked_rows(
     """
     shapes = {"values": (count, table.dim), "scores": (count, 2)}
     shapes |= {name: (count, *spec.shape) for name, spec in table.states.items()}
+    dtypes = {name: spec.dtype for name, spec in table.states.items()}
+    dtypes["scores"] = "uint32"
     unknown = set(rows) - set(shapes)
     if unknown:
         raise ValueError(
@@ -54,7 +56,7 @@ def _checked_rows(
         )
     checked = {}
     for name, given in rows.items():
-        dtype = jnp.uint32 if name == "scores" else jnp.float32
+        dtype = dtypes.get(name, "float32")
         checked[name] = jnp.asarray(given, dtype)
         if checked[name].shape != shapes[name]:
             raise ValueError(
@@ -72,7 +74,7 @@ def gather(
 
     Returns:
       "values" float32[n, dim], "scores" uint32[n, 2], and each optimizer state by
-      name, float32[n, dim] or float32[n]; and the state, to be carried on.
+      name, float32[n, dim], float32[n] or int32[n]; and the state, to be carried on.
     """
     slots = _checked_slots(table, slots)
     call = Call("gather", [table])
@@ -82,7 +84,7 @@ def gather(
     count = slots.shape[0]
     call.result((count, table.dim), jnp.float32)
     for spec in table.states.values():
-        call.result((count, *spec.shape), jnp.float32)
+        call.result((count, *spec.shape), spec.dtype)
     call.result((count, 2), jnp.uint32)
     results = call.run()
     new = call.take_tables(results, states, _ROWS)[table.state_name]

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, Float, Shaped, UInt32
 
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
@@ -31,9 +31,10 @@ class TableState:
       index: uint32[num_buckets, 544]; a bucket is 128 digests (bytes, 0 = empty), 128
         keys and 128 scores (64 bits each).
       values: param_dtype[num_slots, dim], the rows.
-      optimizer: per-row optimizer states by name, float32[num_slots, dim] or
-        float32[num_slots]. Read them with ``Tables.export``: those of a row that was
-        never updated are not written yet, and a mark stands in their place.
+      optimizer: per-row optimizer states by name, float32[num_slots, dim],
+        float32[num_slots] or int32[num_slots]. Read them with ``Tables.export``: those
+        of a row that was never updated are not written yet, and a mark stands in their
+        place.
       counters: uint32[rows, 25, 2]: 64-bit numbers as (low, high) words, see
         ``stats``. A row for each shard that the table may be cut into. A shard's
         first row counts events; all other numbers are equal in each row.
@@ -44,7 +45,7 @@ class TableState:
 
     index: UInt32[Array, "buckets 544"]
     values: Float[Array, "slots dim"]
-    optimizer: dict[str, Float[Array, "slots ..."]]
+    optimizer: dict[str, Shaped[Array, "slots ..."]]
     counters: UInt32[Array, "rows counters 2"]
     extra: tuple[Any, ...] = ()
     sketch: UInt32[Array, "buckets words"] | None = None
@@ -73,7 +74,7 @@ def empty_arrays(
     buckets = sum(table.local_buckets for table in tables)
     slots = sum(table.local_slots for table in tables)
     states = {
-        name: jnp.zeros((slots, *spec.shape), jnp.float32)
+        name: jnp.zeros((slots, *spec.shape), spec.dtype)
         for name, spec in first.states.items()
     }
     pairs = zip(tables, seeds, strict=True)
@@ -160,7 +161,7 @@ def check_state(config: TableSpec, state: TableState) -> None:
     if state.sketch is not None:
         given["sketch"] = state.sketch
     for name, spec in config.states.items():
-        expected[name] = ((slots, *spec.shape), "float32")
+        expected[name] = ((slots, *spec.shape), spec.dtype)
     for name in expected.keys() | given.keys():
         array, wanted = given.get(name), expected.get(name)
         found = None if array is None else (tuple(array.shape), array.dtype.name)
@@ -197,7 +198,7 @@ def states_of_rows(
 
     Args:
       initial: the initial value of each state; 0 if it is not there.
-      states: float32[rows, dim] or float32[rows] by name.
+      states: float32[rows, dim], float32[rows] or int32[rows] by name.
     """
     mark = np.float32(_ffi.constants()["unwritten_state"])
     marked = [array[:, 0] == mark for array in states.values() if array.ndim > 1]
@@ -207,7 +208,7 @@ def states_of_rows(
     return {
         name: np.where(
             new if array.ndim == 1 else new[:, None],
-            np.float32(initial.get(name, 0.0)),
+            array.dtype.type(initial.get(name, 0.0)),
             array,
         )
         for name, array in states.items()

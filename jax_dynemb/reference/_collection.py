@@ -18,6 +18,7 @@ from ._bags import (
     position_factors,
 )
 from ._optimizers import SUMS_SQUARES, updated_row
+from ._rules import keys_to_remove
 from ._table import PADDING, RESERVED, ReferenceTable, Row
 
 Arrays = Mapping[str, Any]
@@ -177,13 +178,22 @@ class ReferenceTables:
                 if words is not None:
                     row.score = table.restore(int(words[i]))
                 for leaf, array in given.items():
-                    row.state[leaf] = np.asarray(array[i], np.float32)
+                    row.state[leaf] = np.asarray(array[i], row.state[leaf].dtype)
 
     def erase(self, ids: Arrays) -> None:
         """Forgets ids."""
         for name, x in ids.items():
             for key in as_int64(x).view(np.uint64).reshape(-1):
                 self.tables[name].erase(int(key))
+
+    def erase_where(self, rules: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+        """Removes rows by rule, its fields by table; says how many left."""
+        removed = {}
+        for name, fields in rules.items():
+            keys = keys_to_remove(self.tables[name], **fields)
+            self.tables[name].remove_by_rule(keys)
+            removed[name] = len(keys)
+        return removed
 
     def clear(self) -> None:
         """Empties everything and keeps the seed."""
@@ -286,7 +296,7 @@ class ReferenceTables:
                 table.config.optimizer.kind, hyper, table.step, row, g
             )
             row.values = table.stored(key, values)
-            row.state = {leaf: x.astype(np.float32) for leaf, x in state.items()}
+            row.state = {n: x.astype(row.state[n].dtype) for n, x in state.items()}
 
 
 def hyper_parameters(optimizer: Any, count: int) -> dict[str, float]:

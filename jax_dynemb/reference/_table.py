@@ -159,6 +159,18 @@ class ReferenceTable:
         if self.buckets[self._bucket_of(key)].pop(key, None) is not None:
             self.counts["erased"] += 1
 
+    def remove_by_rule(self, keys: set[int]) -> None:
+        """Forgets stored keys that a rule selects."""
+        for key in keys:
+            del self.buckets[self._bucket_of(key)][key]
+        self.counts["removed_by_rule"] += len(keys)
+
+    def decay(self, factor: float) -> None:
+        """Multiplies the counts of an LFU table, half to even, 1 at least."""
+        for _, row in self.items():
+            count = round((row.score >> 32) * float(np.float32(factor)))
+            row.score = max(1, count) << 32 | row.score & 0xFFFFFFFF
+
     def grow(self, config: Any) -> None:
         """Puts the same rows into the buckets of a larger table."""
         rows = dict(self.items())

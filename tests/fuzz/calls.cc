@@ -526,7 +526,8 @@ Call make_gather(World& world, Random& random) {
 }
 
 Call make_scatter(World& world, Random& random) {
-  auto [call, table] = about_one(world, random, {true, true, false}, true);
+  auto const rounds = random.below(2);
+  auto [call, table] = about_one(world, random, {true, true, rounds != 0}, true);
   auto const n = batch_size(random);
   auto const last_wins = random.below(2);
   auto const slots = call.operand(kS32, {n});
@@ -550,6 +551,7 @@ Call make_scatter(World& world, Random& random) {
   }
   scalar(call, "parts", parts);
   scalar(call, "last_wins", last_wins);
+  scalar(call, "rounds", rounds);
   finish(call);
   if ((parts & 1) == 0 || table->dtype != kF32) return call;
   auto const before = table->values.copy();

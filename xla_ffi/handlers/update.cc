@@ -11,7 +11,8 @@ namespace {
 
 // Has the table the states that its optimizer reads and writes, each as wide as that takes them?
 void check_optimizer(BufferReader& reader, OptimizerKind kind, TableRef const& table) {
-  auto const [wide, numbers] = state_shape(kind);
+  auto const [wide, numbers, ints] = state_shape(kind);
+  (void)ints;
   auto fits = wide + numbers == table.num_states;
   for (int s = 0; s < table.num_states; ++s) {
     fits = fits && table.state_width[s] == (s < wide ? table.dim : 1);

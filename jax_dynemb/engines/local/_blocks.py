@@ -209,7 +209,7 @@ def _width(table: TableSpec) -> object:
     extra = getattr(table.optimizer, "extra", None)
     if extra is not None and extra(table.dim):
         return table.name  # what it stores once would be that of all tables
-    states = tuple((name, spec.shape) for name, spec in table.states.items())
+    states = tuple((n, s.shape, s.dtype) for n, s in table.states.items())
     return table.dim, table.param_dtype, states, table.sketch_words
 
 

@@ -168,6 +168,7 @@ def checked(
             f"{list(table.states)}."
         )
     shapes = {"values": (table.dim,)} | {k: s.shape for k, s in table.states.items()}
+    dtypes = {name: spec.dtype for name, spec in table.states.items()}
     written = {}
     for name, array in {"values": new.rows, **new.optimizer_state}.items():
         array = jnp.asarray(array)
@@ -177,7 +178,8 @@ def checked(
                 f"Table '{table.name}': '{name}' has shape {array.shape}, but for "
                 f"these ids it must be {expected}."
             )
-        written[name] = array.astype(jnp.float32).reshape(n, *shapes[name])
+        dtype = dtypes.get(name, "float32")
+        written[name] = array.astype(dtype).reshape(n, *shapes[name])
     if new.scores is not None:
         words = _score_words(table, layout.ids_shape, new.scores)
         written["scores"] = words.reshape(n, 2)

@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.engines.shard._policies import rule_arguments
 
 _COMBINE = ("all", "any")
-_NANOSECOND = datetime.timedelta(microseconds=1) / 1000
+_MICROSECOND = datetime.timedelta(microseconds=1)
 # Numbers by their words: 64 bits travel as two, since JAX has no 64-bit integers.
 _WORDS = {
     "unused_for": 2,
@@ -87,7 +88,7 @@ class Rule:
         self.combine = combine
         self.is_time = isinstance(unused_for, datetime.timedelta)
         if isinstance(unused_for, datetime.timedelta):
-            unused_for = round(unused_for / _NANOSECOND)
+            unused_for = unused_for // _MICROSECOND * 1000
         whole = {
             "unused_for": unused_for,
             "unused_since": unused_since,
@@ -120,24 +121,40 @@ class Rule:
         return self.keep_at_least is not None or self.keep_at_most is not None
 
     @classmethod
-    def from_policy(cls, policy: Any) -> Self:
-        """Reads a policy of FBGEMM or TorchRec by the names of its fields.
+    def from_policy(
+        cls,
+        policy: Any,
+        *,
+        table: int = 0,
+        marks: Any = None,
+        inference: bool = False,
+        ranks: int = 1,
+    ) -> Self | None:
+        """Reads an eviction policy of FBGEMM or TorchRec, without their packages.
 
-        Known are FBGEMM's ``EvictionPolicy`` and TorchRec's policies of virtual tables:
-        ``CountBasedEvictionPolicy``, ``TimestampBasedEvictionPolicy``,
-        ``CountTimestampMixedEvictionPolicy``, ``FeatureL2NormBasedEvictionPolicy`` and
-        ``FeatureScoreBasedEvictionPolicy``. Times become nanoseconds of a table with
-        score_strategy="timestamp".
+        Known by their fields are FBGEMM's ``EvictionPolicy`` and TorchRec's policies
+        of virtual tables: ``CountBased``, ``TimestampBased``, ``CountTimestampMixed``,
+        ``FeatureL2NormBased``, ``FeatureScoreBased`` and ``NoEvictionPolicy``. The
+        caller chooses when rows leave, so triggers are not read. A ``decay_rate`` is
+        the factor of ``Tables.decay``, to be called before.
 
         Args:
           policy: the object, or a dict of its fields.
+          table: which one, where FBGEMM has lists by table.
+          marks: ``TimeMarks`` of a table that counts lookups; None: the table has
+            score_strategy="timestamp".
+          inference: whether to read TorchRec's ``inference_`` fields.
+          ranks: processes of the peer's job, since its numbers of ids are for each.
+
+        Returns:
+          The rule; None if the policy removes nothing.
 
         Raises:
-          ValueError: a field has no meaning here.
+          TypeError: the object has none of the fields.
+          ValueError: the policy needs a number that it does not have.
         """
-        from jax_dynemb.engines.shard._policies import rule_fields
-
-        return cls(**rule_fields(policy))
+        arguments = rule_arguments(policy, table, marks, inference, ranks)
+        return None if arguments is None else cls(**arguments)
 
     def _check_bounds(self) -> None:
         least, most = self.keep_at_least, self.keep_at_most

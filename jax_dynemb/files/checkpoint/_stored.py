@@ -86,7 +86,8 @@ class _Arrays:
         for name, shape in schema.states.items():
             self.states[name] = StoredArray(folder, f"{path}/optimizer/{name}")
             axes = (size // schema.column_parts for size in shape)
-            self.states[name].expect("float32", slots, *axes)
+            counts = not shape and self.states[name].dtype == np.int32
+            self.states[name].expect("int32" if counts else "float32", slots, *axes)
         self._counters = StoredArray(folder, f"{path}/counters")
         self._counters.expect("uint32", None, None, 2)
         # The buckets at which the table begins, or each of its parts.
