@@ -25,7 +25,7 @@ _VALUE_TYPES = ("float32", "bfloat16", "float16")
 _KEY_TYPES = ("int64", "int32")
 _POOLINGS = (None, "sum", "mean")
 _SHARDINGS = ("row_wise", "table_wise", "column_wise", "replicated")
-_ON_FULL = ("evict", "refuse", "error")
+_ON_FULL = ("evict", "refuse", "warn", "error")
 _NONFINITE = ("skip", "propagate")
 _ROUNDINGS = ("nearest", "stochastic")
 # A shard's slots are numbered by int32, and claims use a few values below zero.
@@ -83,8 +83,9 @@ class TableConfig:
       optimizer: one of ``jde.optim``, or any row-local optax transformation.
       score_strategy: which row a full bucket evicts first, see ``ScoreStrategy``.
       on_full: ``"evict"``; ``"refuse"``: new keys are refused and counted;
-        ``"error"``: like refuse, and ``stats()`` raises. None means evict, or refuse
-        with NO_EVICTION.
+        ``"warn"``: like refuse, and ``stats()`` warns whenever their number has
+        doubled; ``"error"``: like refuse, and ``stats()`` raises. None means evict, or
+        refuse with NO_EVICTION.
       pooling: ``"sum"`` or ``"mean"`` over the last axis of the ids, or None for a
         row per id.
       param_dtype: of the stored rows: float32, bfloat16 or float16. Optimizer state
@@ -130,7 +131,7 @@ class TableConfig:
     )
     optimizer: Any = dataclasses.field(default_factory=lambda: sgd(0.01))
     score_strategy: ScoreStrategy | Strategy = ScoreStrategy.STEP
-    on_full: Literal["evict", "refuse", "error"] | None = None
+    on_full: Literal["evict", "refuse", "warn", "error"] | None = None
     pooling: Literal["sum", "mean"] | None = None
     param_dtype: Any = "float32"
     dtype: Any = "float32"
