@@ -73,7 +73,7 @@ def main() -> None:
     rng = np.random.default_rng(options.seed)
     tables = _tables(rng, options, mesh.size)
     chosen = [_some(rng, tables, mesh.size) for _ in range(options.plans)]
-    plans = [_random_plan(rng, topology, some, options) for some in chosen]
+    plans = _different_plans(rng, topology, chosen, options)
     steps = [
         _Step(mesh, some, plan, options)
         for some, plan in zip(chosen, plans, strict=True)
@@ -124,16 +124,24 @@ def _tables(rng: Any, options: Any, devices: int) -> list[Any]:
     """Tables of different sizes; half of them pool bags of 2 to 16 ids."""
     import jax_dynemb as jde
 
+    def shape() -> dict[str, Any]:
+        return {
+            "dim": 4 * devices * int(rng.choice([1, 2, 4])),
+            "capacity": int(10 ** rng.uniform(3.2, math.log10(options.most_rows))),
+        }
+
+    shapes = [shape() for _ in range(options.tables)]
     tables = []
     for n in range(options.tables):
         pools = n % 2 == 1
+        factor = float(rng.integers(2, 17)) if pools else 1.0
         tables.append(
             jde.TableConfig(
                 f"t{n}",
-                dim=4 * devices * int(rng.choice([1, 2, 4])),
-                capacity=int(10 ** rng.uniform(3.2, math.log10(options.most_rows))),
+                # Two of a kind may lie on different devices as table-wise ones.
+                **shapes[n % 2 if n < 4 else n],
                 pooling="sum" if pools else None,
-                pooling_factors=(float(rng.integers(2, 17)) if pools else 1.0,),
+                pooling_factors=(factor,),
                 optimizer=jde.optim.adagrad(0.05),
                 initializer=jde.initializers.uniform(-0.05, 0.05),
             )
@@ -170,6 +178,28 @@ def _random_plan(rng: Any, topology: Any, tables: list[Any], options: Any) -> An
     return jde.EmbeddingShardingPlanner(topology, options.batch, constraints).plan(
         tables
     )
+
+
+def _different_plans(
+    rng: Any, topology: Any, chosen: list[Any], options: Any
+) -> list[Any]:
+    """Draws plans until all differ in where tables lie, or the draws run out.
+
+    A table-wise table on all devices lies as a row-wise one does.
+    """
+    found, seen = [], set()
+    for some in chosen:
+        for _ in range(50):
+            plan = _random_plan(rng, topology, some, options)
+            where = tuple(
+                (t.table, t.shards, t.sharding.replace("table_", "row_"))
+                for t in plan.tables
+            )
+            if where not in seen:
+                break
+        seen.add(where)
+        found.append(plan)
+    return found
 
 
 class _Step:
@@ -256,7 +286,10 @@ def _rank_correlation(results: list[Result]) -> float:
     import numpy as np
 
     columns = [[r.predicted_ms for r in results], [r.measured_ms for r in results]]
-    ranks = [np.argsort(np.argsort(column)) for column in columns]
+    ranks = []
+    for column in np.round(columns, 9):
+        _, same, count = np.unique(column, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(count) - (count - 1) / 2)[same])  # equal ones share
     return float(np.asarray(np.corrcoef(ranks))[0, 1])
 
 

@@ -50,7 +50,7 @@ class TableModule(ObservedModule):
 
     def __init__(
         self,
-        tables: Iterable[TableConfig],
+        tables: Iterable[Any],
         *,
         rngs: nnx.Rngs,
         mesh: Mesh | None = None,
