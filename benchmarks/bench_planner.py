@@ -234,9 +234,9 @@ class _Step:
             return jax.lax.fori_loop(0, options.steps, one, state)
 
         self._count = options.steps
-        self._init = jax.jit(lambda: coll.init(0)).lower()
+        self._init: Any = jax.jit(lambda: coll.init(0)).lower()
         shapes = jax.eval_shape(lambda: coll.init(0))
-        self._several = jax.jit(several, donate_argnums=0).lower(shapes)
+        self._several: Any = jax.jit(several, donate_argnums=0).lower(shapes)
 
     def compile(self) -> None:
         """Compiles the step; several threads may do so at once."""
