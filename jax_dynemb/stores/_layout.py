@@ -103,7 +103,7 @@ class Layout:
         )
 
     def rows(self, packed: np.ndarray) -> np.ndarray:
-        """The columns alone: param_dtype[n, dim]."""
+        """Reads the columns alone: param_dtype[n, dim]."""
         _, begin, end, dtype, _ = self._fields[1]
         return np.ascontiguousarray(packed[:, begin:end]).view(dtype)
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The log as a store: what users call."""
+"""Defines the log as users call it."""
 
 from __future__ import annotations
 
@@ -80,6 +80,7 @@ class Log:
         folder = Path(path).expanduser().absolute()
         self._commits = Commits(folder, layout, threads, read_only)
         self._writer: Writer | None = None
+        self._core: Any = None
         self._segment, self._bound, self._keep = segment, bound, keep
         self._closed = False
         try:
@@ -179,7 +180,7 @@ class Log:
         """Reads the last commit of the writer, if it is newer; for ``read_only``.
 
         Returns:
-          Whether it was newer. The index is read anew then: a second for about ten
+          Whether it was newer. The index is then read again: four seconds for ten
           million rows.
         """
         with self._changing:
@@ -244,7 +245,7 @@ class Log:
         """Lets another writer in. Rows since the last commit are gone."""
         with self._changing:
             self._closed = True
-            self._writer = None
+            self._writer = self._core = None
             self._commits.close()
 
     def __enter__(self) -> Log:

@@ -27,6 +27,7 @@ from jax_dynemb.stores._layout import Layout
 
 COMMITS = "commits"
 SEGMENTS = "segments"
+_TRIES = 100  # of a reader beside a writer
 _REMEMBERED = 64  # commits that a manifest names as those before it
 
 
@@ -159,14 +160,19 @@ def manifests(folder: Path) -> tuple[list[Manifest], list[DamagedFileError]]:
     Returns:
       Those that can be read, the first commit first; and the errors of the others.
     """
-    good, bad = [], []
-    for path in sorted((folder / COMMITS).glob("*.json")):
-        try:
-            good.append(read_manifest(path))
-        except DamagedFileError as error:
-            if path.exists():  # else another process has just removed it
-                bad.append(error)
-    return sorted(good, key=lambda each: each.number), bad
+    for _ in range(_TRIES):
+        good, bad, vanished = [], [], False
+        for path in sorted((folder / COMMITS).glob("*.json")):
+            try:
+                good.append(read_manifest(path))
+            except (DamagedFileError, FileNotFoundError) as error:
+                if not path.exists():  # the writer has just removed it
+                    vanished = True
+                elif isinstance(error, DamagedFileError):
+                    bad.append(error)
+        if not vanished:
+            return sorted(good, key=lambda each: each.number), bad
+    raise OSError(f"{folder}: commits come faster than they can be read")
 
 
 def _crc32c(live: np.ndarray) -> int:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import threading
 from collections import Counter
@@ -32,8 +33,8 @@ class Redis:
     writes only a name, and ``open`` does not bring older rows back. What a crash of the
     server leaves is a matter of its configuration (appendonly, appendfsync).
 
-    Keys of one run have its epoch. A run that begins anew takes another one, and its
-    rows never mix with those of the run before.
+    Keys of one run have its epoch. A run that starts from scratch takes another
+    one, and its rows never mix with those of the run before.
 
     Needs ``pip install 'jax-dynemb[redis]'``.
 
@@ -174,7 +175,7 @@ class Redis:
 def _connect(client: Any) -> Any:
     if isinstance(client, str):
         try:
-            import redis
+            redis = importlib.import_module("redis")
         except ImportError as error:
             raise ImportError(
                 "jde.stores.Redis needs redis: pip install 'jax-dynemb[redis]'"

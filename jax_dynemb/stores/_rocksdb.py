@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import threading
 from collections import Counter
@@ -33,8 +34,8 @@ class RocksDB:
     are there. Rows that were put later may be there too, and ``open`` does not bring
     older ones back. ``Log`` does, and is faster.
 
-    Keys of one run have its epoch. A run that begins anew takes another one, and its
-    rows never mix with those of the run before.
+    Keys of one run have its epoch. A run that starts from scratch takes another
+    one, and its rows never mix with those of the run before.
 
     Needs ``pip install 'jax-dynemb[rocksdb]'``.
 
@@ -185,9 +186,8 @@ class RocksDB:
 
 def _module() -> Any:
     try:
-        import rocksdict
+        return importlib.import_module("rocksdict")
     except ImportError as error:
         raise ImportError(
             "jde.stores.RocksDB needs rocksdict: pip install 'jax-dynemb[rocksdb]'"
         ) from error
-    return rocksdict

@@ -83,7 +83,7 @@ def keys_of(names: Sequence[bytes]) -> np.ndarray:
 
 
 def mark_of(*parts: str) -> bytes:
-    """What the names of a store begin with; no store's mark begins another's."""
+    """Makes the begin of a store's names; no store's mark begins another's."""
     return b"".join(urllib.parse.quote(part, safe="").encode() + b":" for part in parts)
 
 

@@ -26,7 +26,7 @@ def from_store(
     """Fills tables with the rows of stores: scores and optimizer states, too.
 
     The tables may have other capacities than those that wrote the rows, and lie on any
-    mesh. Counters of events begin anew.
+    mesh. Counters of events start at 0.
 
     Args:
       coll: the tables.
@@ -73,7 +73,7 @@ def _chunks(store: Store, keys: np.ndarray, highest: list[int]) -> Iterator[Expo
 
 
 def _in_order(keys: np.ndarray, config: TableConfig) -> np.ndarray:
-    """By bucket, so that rows are written where others have just been."""
+    """Sorts keys by bucket, so that rows are written where others have just been."""
     buckets = bucket_of(keys, config.num_buckets, config.hash_seed)
     return keys[np.argsort(buckets, kind="stable")]
 
