@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Embedding tables for JAX that grow and forget, inside ``jax.jit``."""
 
+from jax_dynemb import admission as admission
 from jax_dynemb import checkpoint as checkpoint
 from jax_dynemb import distributed as distributed
 from jax_dynemb import export as export

@@ -22,5 +22,6 @@ struct Scratch {
 #define DYNEMB_FOR_EACH_OPERATION(one)                                                            \
   one(lookup, LookupArgs) one(find, FindArgs) one(update, UpdateArgs) one(update_any, UpdateArgs) \
       one(reduce, ReduceArgs) one(gather, RowsArgs) one(scatter, RowsArgs) one(erase, EraseArgs)  \
-          one(export_batch, ExportArgs) one(route, RouteArgs) one(offsets, OffsetsArgs)           \
-              one(pair_rows, PairRowsArgs) one(pair_gradients, PairGradientsArgs)
+          one(count_rule, RuleArgs) one(erase_rule, RuleArgs) one(decay, DecayArgs)               \
+              one(export_batch, ExportArgs) one(route, RouteArgs) one(offsets, OffsetsArgs)       \
+                  one(pair_rows, PairRowsArgs) one(pair_gradients, PairGradientsArgs)

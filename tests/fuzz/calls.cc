@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/keys.h"
+#include "core/rule.h"
 
 namespace dynemb::fuzz {
 namespace {
@@ -526,7 +527,8 @@ Call make_gather(World& world, Random& random) {
 }
 
 Call make_scatter(World& world, Random& random) {
-  auto [call, table] = about_one(world, random, {true, true, false}, true);
+  auto const rounds = random.below(2);
+  auto [call, table] = about_one(world, random, {true, true, rounds != 0}, true);
   auto const n = batch_size(random);
   auto const last_wins = random.below(2);
   auto const slots = call.operand(kS32, {n});
@@ -550,6 +552,7 @@ Call make_scatter(World& world, Random& random) {
   }
   scalar(call, "parts", parts);
   scalar(call, "last_wins", last_wins);
+  scalar(call, "rounds", rounds);
   finish(call);
   if ((parts & 1) == 0 || table->dtype != kF32) return call;
   auto const before = table->values.copy();
@@ -580,6 +583,45 @@ Call make_erase(World& world, Random& random) {
     }
     expect(table->counter(kRows) == static_cast<uint64_t>(table->live()), "live rows");
   };
+  return call;
+}
+
+// Any numbers: digits and limits that no row has, and norms that are none.
+Call make_rule(World& world, Random& random, bool erases) {
+  auto [call, table] = about_one(world, random, {false, false, true}, erases);
+  auto const words = call.operand(kU32, {kNumRuleWords});
+  for (int i = 0; i < kNumRuleWords; ++i) {
+    auto const number = random.one_in(2) ? random.bits() : random.below(4) * 0x55555555u;
+    words.data<uint32_t>()[i] = static_cast<uint32_t>(number);
+  }
+  auto const fields = random.below(32);
+  if ((fields & kNormBelow) != 0) fill_floats(random, call.operand(kF32, {table->slots()}));
+  auto const result = erases ? call.result(kU32, {1}) : call.result(kU32, {2, kRankBins});
+  scalar(call, "fields", fields);
+  finish(call);
+  if (!table->is_sound) return call;
+  auto const live = table->live();
+  call.check = [table = table, result, live, erases] {
+    auto const* const counts = result.data<uint32_t>();
+    if (erases) {
+      expect(table->live() == live - counts[0], "rows that a rule removed");
+      expect(table->counter(kRows) == static_cast<uint64_t>(table->live()), "live rows");
+      return;
+    }
+    int64_t total = 0;
+    for (int i = 0; i < 2 * kRankBins; ++i) total += counts[i];
+    expect(total <= live, "rows that a rule counted");
+  };
+  return call;
+}
+
+Call make_decay(World& world, Random& random) {
+  auto [call, table] = about_one(world, random, {false, false, false}, true);
+  auto const factor = call.operand(kF32, {1});
+  fill_floats(random, factor);
+  finish(call);
+  auto const live = table->live();
+  call.check = [table = table, live] { expect(table->live() == live, "rows after a decay"); };
   return call;
 }
 
@@ -824,6 +866,9 @@ Call make_call(std::string const& op, World& world, Random& random) {
       {"gather", make_gather},
       {"scatter", make_scatter},
       {"erase", make_erase},
+      {"count_rule", [](World& w, Random& r) { return make_rule(w, r, false); }},
+      {"erase_rule", [](World& w, Random& r) { return make_rule(w, r, true); }},
+      {"decay", make_decay},
       {"export_batch", make_export},
       {"route", make_route},
       {"offsets", make_offsets},

@@ -21,8 +21,16 @@ EVENTS = (
     "lost_updates",
     "malformed_lengths",
     "nonfinite",
+    "hits",
+    "misses",
+    "not_admitted",
+    "erased",
+    "removed_by_rule",
+    "pinned",
+    "evicted_young",
 )
-_SHOWN = (*EVENTS[1:], "step", "lookups")
+_UNUSED = ("pinned", "evicted_young")  # have their places, and nothing writes them
+_SHOWN = (*(n for n in EVENTS[1:] if n not in _UNUSED), "step", "lookups")
 
 
 def stats(
@@ -77,5 +85,5 @@ def counter_totals(counters: np.ndarray) -> dict[str, int]:
         name: sum(column) if name in EVENTS else column[0]
         for name, column in zip(names, rows.T.tolist(), strict=True)
     }
-    totals["rows"] %= 1 << 64  # a part of it may be below zero
-    return totals
+    # A part of the rows, or of the hits, may be below zero.
+    return {name: number % (1 << 64) for name, number in totals.items()}
