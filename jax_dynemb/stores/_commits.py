@@ -179,7 +179,7 @@ class Commits:
         return core
 
     def _core(self, layout: Layout) -> Any:
-        text = json.dumps(layout.schema.to_json())
+        text = json.dumps(layout.to_json())
         seed = secrets.randbits(64)
         log = _ffi.cpu_module().Log
         return log(self.store, layout.row_bytes, text, seed, self._threads)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.rows import Schema
 from jax_dynemb.stores._commits import Commits
 from jax_dynemb.stores._layout import Layout
 from jax_dynemb.stores._store import as_keys, as_rows, as_signed, as_tag
@@ -34,14 +33,14 @@ class Log:
 
     Args:
       path: the directory; made if it does not exist.
-      table: whose rows it keeps: a ``TableConfig`` or a ``Schema``. None: the one that
+      table: whose rows it keeps: a ``TableConfig`` or a ``Layout``. None: the one that
         its last commit was made for.
       tag: the commit to begin with; the last one if None.
       read_only: reads a commit beside a writer, see ``refresh``.
       segment_megabytes: of a file. Each is open all the time, so a log of more than
         256 GB needs larger ones, or a larger ``ulimit -n``.
-      disk_gigabytes: most that the files may take. Rows that have no room are refused
-        and counted. One part in eight stays free, to move rows into.
+      disk_gigabytes: most that the segments may take. Rows that have no room are
+        refused and counted. One part in eight stays free, to move rows into.
       keep: how many commits stay that ``open`` can go back to.
       threads: that read; more than processors, since they wait for the disk.
 
@@ -60,7 +59,7 @@ class Log:
     def __init__(
         self,
         path: str | PathLike[str],
-        table: TableConfig | Schema | Layout | None = None,
+        table: TableConfig | Layout | None = None,
         *,
         tag: str | None = None,
         read_only: bool = False,

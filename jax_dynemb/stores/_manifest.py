@@ -22,7 +22,6 @@ from jax_dynemb.files.integrity import (
     read_json,
     sum_of_json,
 )
-from jax_dynemb.rows import Schema
 from jax_dynemb.stores._layout import Layout
 
 COMMITS = "commits"
@@ -101,7 +100,7 @@ def write_manifest(folder: Path, manifest: Manifest, live: np.ndarray) -> None:
         "before": list(manifest.before[:_REMEMBERED]),
         "step": manifest.step,
         "store": manifest.store,
-        "schema": manifest.layout.schema.to_json(),
+        "schema": manifest.layout.to_json(),
         "segments": [list(each) for each in manifest.segments],
         "live_crc32c": _crc32c(live),
         "rows": manifest.rows,
@@ -187,7 +186,7 @@ def _layout(fields: Fields) -> Layout:
         if any(size > 1 << 24 for size in shapes.wholes(name)):
             raise DamagedFileError(fields.path, f"its state {name!r} is too wide")
     try:
-        return Layout.of(Schema.from_json(given))
+        return Layout.from_json(given)
     except (ValueError, TypeError, AttributeError) as error:
         if isinstance(error, DamagedFileError):
             raise
