@@ -8,6 +8,7 @@
 
 #include "core/feature_ref.h"
 #include "core/optimizer.h"
+#include "core/packed_row.h"
 #include "core/stamp.h"
 #include "core/table_ref.h"
 
@@ -27,6 +28,12 @@ struct LookupArgs {
 
 // find reads tables and writes features only; it has the shape of a lookup.
 using FindArgs = LookupArgs;
+
+// The same of tables whose rows are packed, all with one code. Their `values` are bytes, and
+// `value_type` is that of the rows of unknown ids.
+struct FindPackedArgs : FindArgs {
+  RowCode code;
+};
 
 // update is for the first four optimizers, each with loops of its own; update_any for all of them.
 struct UpdateArgs {

@@ -8,6 +8,7 @@ import dataclasses
 from typing import Any, Self
 
 from jax_dynemb import _ffi
+from jax_dynemb._row_formats import packed_bytes
 from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim._base import StateSpec
@@ -61,6 +62,7 @@ class TableSpec:
     nonfinite: str
     hash_seed: int = dataclasses.field(repr=False)
     trainable: bool = True
+    row_format: str | None = None
     shards: int = 1
     block: Block | None = None
 
@@ -83,6 +85,7 @@ class TableSpec:
             nonfinite=config.nonfinite,
             hash_seed=config.hash_seed,
             trainable=config.trainable,
+            row_format=config.row_format,
         )
 
     @property
@@ -132,6 +135,13 @@ class TableSpec:
         if self.block is None:
             return slice(None)
         return slice(self.first_row, self.first_row + self.counter_rows)
+
+    @property
+    def stored_row(self) -> tuple[int, str]:
+        """Items of a row in the array ``values``, and their dtype."""
+        if self.row_format is None:
+            return self.dim, self.param_dtype
+        return packed_bytes(self.row_format, self.dim), "uint8"
 
     @property
     def states(self) -> dict[str, StateSpec]:

@@ -9,7 +9,7 @@
 namespace dynemb {
 
 std::vector<Registration> registrations() {
-  return {lookup_registration(),       find_registration(),          update_registration(),
+  return {lookup_registration(),       find_registration(),  find_packed_registration(),        update_registration(),
           update_any_registration(),   reduce_registration(),        sum_rows_registration(),
           gather_registration(),       scatter_registration(),       erase_registration(),
           export_batch_registration(), route_registration(),         offsets_registration(),

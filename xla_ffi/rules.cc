@@ -66,6 +66,7 @@ constexpr NamedSize kSizes[kNumSizes] = {
     {"m * k", 1, kMostInt32},
     {"k * n", 1, kMostInt32},
     {"m * n", 1, kMostInt32},
+    {"bytes of a row", 1, kMostInt32},
 };
 
 // What a buffer may be.
@@ -87,6 +88,7 @@ constexpr int32_t kBucketWords = kBucketBytes / 4;
 constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kIndex, "index", {{kU32, 2, {kBuckets, kBucketWords}}, {}}},
     {BufferRule::kValues, "values", {{kFloats, 2, {kArraySlots, kDim}}, {}}},
+    {BufferRule::kPackedValues, "packed values", {{kU8, 2, {kArraySlots, kRowBytes}}, {}}},
     {BufferRule::kState,
      "optimizer state",
      {{kF32, 2, {kArraySlots, kDim}}, {kF32, 1, {kArraySlots}}}},

@@ -41,12 +41,14 @@ enum Size : int32_t {
   kPrefixWidth = -18,
   kSuffixWidth = -19,
   kPairWidth = -20,  // of a row that is a product
+  kRowBytes = -21,   // of a packed row
 };
-constexpr int kNumSizes = 20;
+constexpr int kNumSizes = 21;
 
 enum class BufferRule : int32_t {
   kIndex = 0,
   kValues,
+  kPackedValues,
   kState,
   kCounters,
   kGivenScores,
