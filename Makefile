@@ -129,7 +129,7 @@ CONFIGURE_CTEST = cmake -S . -B $(CTEST_DIR) -G Ninja -DDYNEMB_PYTHON=OFF -DDYNE
 ctest: $(if $(OWN_VENV),$(VENV)/.build-tools) ## the C++ tests of core/, and kernels on the host
 	$(WITH_TOOLS) $(CONFIGURE_CTEST)
 	$(WITH_TOOLS) cmake --build $(CTEST_DIR)
-	$(WITH_TOOLS) ctest --test-dir $(CTEST_DIR) --output-on-failure
+	$(WITH_TOOLS) ctest --test-dir $(CTEST_DIR) --output-on-failure --parallel 2
 
 loops: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile compare_loops, and the CPU loops for it
 	$(WITH_TOOLS) $(CONFIGURE_CTEST)

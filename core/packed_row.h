@@ -27,9 +27,7 @@ enum class RowCode : int32_t { kFloat8 = 0, kInt8 = 1, kInt4 = 2, kNumCodes };
 constexpr int32_t kScaleBytes = 4;  // before the codes
 constexpr int32_t kCodeWord = 4;
 
-DYNEMB_HD constexpr int32_t columns_of_byte(RowCode code) {
-  return code == RowCode::kInt4 ? 2 : 1;
-}
+DYNEMB_HD constexpr int32_t columns_of_byte(RowCode code) { return code == RowCode::kInt4 ? 2 : 1; }
 
 // Bytes from the first code to that of `column`, an even one.
 DYNEMB_HD constexpr int32_t code_offset(RowCode code, int32_t column) {

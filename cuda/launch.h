@@ -45,6 +45,15 @@ cudaError_t scatter(RowsArgs const& args, void* scratch, cudaStream_t stream);
 size_t erase_scratch_bytes(EraseArgs const& args);
 cudaError_t erase(EraseArgs const& args, void* scratch, cudaStream_t stream);
 
+size_t count_rule_scratch_bytes(RuleArgs const& args);
+cudaError_t count_rule(RuleArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t erase_rule_scratch_bytes(RuleArgs const& args);
+cudaError_t erase_rule(RuleArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t decay_scratch_bytes(DecayArgs const& args);
+cudaError_t decay(DecayArgs const& args, void* scratch, cudaStream_t stream);
+
 size_t export_batch_scratch_bytes(ExportArgs const& args);
 cudaError_t export_batch(ExportArgs const& args, void* scratch, cudaStream_t stream);
 

@@ -10,3 +10,4 @@ from jax_dynemb.files.program import load_program as load_program
 from jax_dynemb.files.program import program as program
 from jax_dynemb.files.safetensors import delta as delta
 from jax_dynemb.files.safetensors.export import safetensors as safetensors
+from jax_dynemb.files.stores import to_store as to_store

@@ -68,6 +68,7 @@ PYTHON_FLOORS = {
     "_types": 3,
     "_errors": 3,
     "_spec": 3,
+    "admission": 3,
     "config": 3,
     "initializers": 3,
     "jagged": 3,
@@ -76,6 +77,11 @@ PYTHON_FLOORS = {
     "optim._columns": 3,
     "optim._base": 3,  # how a row is updated is a part of its table's configuration
     "optim._catalog": 3,
+    "optim._options": 3,
+    "optim._adagrad": 3,
+    "optim._adam": 3,
+    "optim._momentum": 3,
+    "optim._rmsprop": 3,
     "optim._functor": 3,
     "optim._fused": 3,
     "optim._refused": 3,
@@ -87,6 +93,7 @@ PYTHON_FLOORS = {
     "files": 3,  # nothing; its packages have floors of their own
     "files.integrity": 3,
     "files.disk": 3,
+    "stores": 3,  # rows by key: engines and storage tiers read and write them
     "ops": 4,
     "engines": 5,
     "engines.shard": 5,
@@ -107,6 +114,7 @@ PYTHON_FLOORS = {
     "files.parquet": 8,
     "files.program": 8,
     "files.safetensors": 8,
+    "files.stores": 8,
     "nnx.fast_path": 8,
     "torchrec": 8,
     "checkpoint": 8,

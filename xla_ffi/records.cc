@@ -38,6 +38,12 @@ constexpr NumberRule kTableRules[] = {
     {"counter_rows", 0, kMostInt32},
     {"skips_nonfinite", 0, 1},
     {"hash_seed", kLeastInt64, kMostInt64},
+    {"rounding", 0, 1},
+    {"keeps_scores", 0, 1},
+    {"admission", 0, static_cast<int64_t>(AdmissionRule::kFrequency)},
+    {"threshold", 0, (int64_t{1} << 32) - 1},
+    {"sketch_words", 0, (1 << 16) - 1},
+    {"sketch_bits", 0, 16},
 };
 static_assert(std::size(kTableRules) == kNumTableFields);
 
@@ -50,11 +56,9 @@ static_assert(std::size(kTableRules) == kNumTableFields);
 
 // In the order of FeatureField.
 constexpr NumberRule kFeatureRules[] = {
-    {"table", 0, kMaxTables - 1},
-    {"pooling", 0, static_cast<int64_t>(Pooling::kNoRows)},
-    {"bag_size", 0, kMostInt32},
-    {"has_weights", 0, 1},
-    DYNEMB_ROWS_RULES,
+    {"table", 0, kMaxTables - 1}, {"pooling", 0, static_cast<int64_t>(Pooling::kNoRows)},
+    {"bag_size", 0, kMostInt32},  {"has_weights", 0, 1},
+    {"has_uses", 0, 1},           DYNEMB_ROWS_RULES,
 };
 static_assert(std::size(kFeatureRules) == kNumFeatureFields);
 

@@ -41,9 +41,10 @@ enum Size : int32_t {
   kPrefixWidth = -18,
   kSuffixWidth = -19,
   kPairWidth = -20,  // of a row that is a product
-  kRowBytes = -21,   // of a packed row
+  kSketchWords = -21,
+  kRowBytes = -22,  // of a packed row
 };
-constexpr int kNumSizes = 21;
+constexpr int kNumSizes = 22;
 
 enum class BufferRule : int32_t {
   kIndex = 0,
@@ -51,6 +52,7 @@ enum class BufferRule : int32_t {
   kPackedValues,
   kState,
   kCounters,
+  kSketch,
   kGivenScores,
   kStamps,
   kHyper,
@@ -59,6 +61,7 @@ enum class BufferRule : int32_t {
   kPairs,  // ids as pairs of words only
   kOffsets,
   kWeights,
+  kUses,
   kRows,
   kSharedRows,
   kGradients,
@@ -78,6 +81,11 @@ enum class BufferRule : int32_t {
   kScores,
   kExportedSlots,
   kCount,
+  kRuleNumbers,
+  kNorms,
+  kBins,
+  kRemoved,
+  kFactor,
   kUniqueOf,
   kFirst,
   kStarts,

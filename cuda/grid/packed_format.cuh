@@ -3,8 +3,8 @@
 
 // cuda/grid/packed_format.cuh: four columns of a packed row, read by one lane (core/packed_row.h).
 //
-// A lane loads four codes as one word, or two bytes where a code has 4 bits. All lanes of a row load
-// its scale: that is one access, next to the codes.
+// A lane loads four codes as one word, or two bytes where a code has 4 bits. All lanes of a row
+// load its scale: that is one access, next to the codes.
 #pragma once
 
 #include <cstdint>
@@ -89,8 +89,8 @@ __device__ __forceinline__ float4 to_floats(Packed<kCode> /*format*/, RawQuad co
           code_value<kCode>(codes >> 2 * kBits), code_value<kCode>(codes >> 3 * kBits)};
 }
 
-// The formats of a call whose tables all have one code. Rows that are returned may have any: they are
-// stored once for many that are read, or at the speed of memory.
+// The formats of a call whose tables all have one code. Rows that are returned may have any: they
+// are stored once for many that are read, or at the speed of memory.
 template <RowCode kCode>
 struct PackedFormats {
   static constexpr bool kKnown = false;

@@ -14,7 +14,7 @@
 
 namespace dynemb::cuda {
 
-constexpr int kCachedSlots = 128;   // of the bags of a warp; the others are read back
+constexpr int kCachedSlots = 128;  // of the bags of a warp; the others are read back
 
 // Rows of a tile that pools: with more there are no registers, of which packed ones take fewer.
 template <class In>

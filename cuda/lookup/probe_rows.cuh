@@ -162,7 +162,8 @@ cudaError_t launch_rows(LookupArgs const& args, RowsCall<Size, Ids> const& p, in
 // Returns the blocks of the kernel.
 template <class Size, class Ids>
 int64_t fill_rows_call(LookupArgs const& args, CallView const& view,
-                       typename Ids::Begin const& begin, Ids const& ids, RowsCall<Size, Ids>* call) {
+                       typename Ids::Begin const& begin, Ids const& ids,
+                       RowsCall<Size, Ids>* call) {
   auto& p = *call;
   auto const per_warp = items_per_warp(total_ids(args));
   auto const many = total_ids(args) >= kManyIds;

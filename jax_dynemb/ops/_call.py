@@ -20,6 +20,8 @@ from jax_dynemb.ops._state import TableState, check_state
 
 ALL = ("index", "values", "optimizer", "counters")
 _READS_PACKED = ("find_packed",)
+# A training lookup also takes the sketch of tables that have one.
+OF_LOOKUP = (*ALL, "sketch")
 
 # Stands for a size without a bound, to learn whether scratch depends on it.
 _ANY_BATCH = 1 << 20
@@ -164,14 +166,18 @@ def table_arrays(
 ) -> list[jax.Array]:
     """The arrays of a table in the order of the handlers."""
     arrays = []
-    for member in ALL:
-        if member not in members:
-            continue
+    for member in _taken(table, members):
         if member == "optimizer":
             arrays += [state.optimizer[name] for name in table.states]
         else:
             arrays.append(getattr(state, member))
     return arrays
+
+
+def _taken(table: TableSpec, members: Sequence[str]) -> list[str]:
+    """The members that a call takes of a table, in the order of the handlers."""
+    taken = [member for member in OF_LOOKUP if member in members]
+    return [m for m in taken if m != "sketch" or table.takes_sketch]
 
 
 def take_table(
@@ -186,10 +192,9 @@ def take_table(
         "values": state.values,
         "optimizer": state.optimizer,
         "counters": state.counters,
+        "sketch": state.sketch,
     }
-    for member in ALL:
-        if member not in members:
-            continue
+    for member in _taken(table, members):
         if member == "optimizer":
             new[member] = {name: next(results) for name in table.states}
         else:

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped, UInt32
+from jaxtyping import Array, Shaped, UInt32
 
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
@@ -21,7 +21,7 @@ from jax_dynemb.ops._packed_rows import refuse_packed
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["index", "values", "optimizer", "counters", "extra"],
+    data_fields=["index", "values", "optimizer", "counters", "extra", "sketch"],
     meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
@@ -33,20 +33,24 @@ class TableState:
         keys and 128 scores (64 bits each).
       values: param_dtype[num_slots, dim], the rows. Packed ones (``row_format``) are
         uint8[num_slots, bytes of a row].
-      optimizer: per-row optimizer states by name, float32[num_slots, dim] or
-        float32[num_slots]. Read them with ``Tables.export``: those of a row that was
-        never updated are not written yet, and a mark stands in their place.
-      counters: uint32[rows, 18, 2]: 64-bit numbers as (low, high) words, see
+      optimizer: per-row optimizer states by name, float32[num_slots, dim],
+        float32[num_slots] or int32[num_slots]. Read them with ``Tables.export``: those
+        of a row that was never updated are not written yet, and a mark stands in their
+        place.
+      counters: uint32[rows, 25, 2]: 64-bit numbers as (low, high) words, see
         ``stats``. A row for each shard that the table may be cut into. A shard's
         first row counts events; all other numbers are equal in each row.
       extra: what an optax optimizer stores once for the table.
+      sketch: uint32[num_buckets, words], how often ids without a row have occurred,
+        where the table admits ids by frequency (core/admission.h); else None.
     """
 
     index: UInt32[Array, "buckets 544"]
     values: Shaped[Array, "slots width"]
-    optimizer: dict[str, Float[Array, "slots ..."]]
+    optimizer: dict[str, Shaped[Array, "slots ..."]]
     counters: UInt32[Array, "rows counters 2"]
     extra: tuple[Any, ...] = ()
+    sketch: UInt32[Array, "buckets words"] | None = None
 
 
 def empty_state(
@@ -73,7 +77,7 @@ def empty_arrays(
     buckets = sum(table.local_buckets for table in tables)
     slots = sum(table.local_slots for table in tables)
     states = {
-        name: jnp.zeros((slots, *spec.shape), jnp.float32)
+        name: jnp.zeros((slots, *spec.shape), spec.dtype)
         for name, spec in first.states.items()
     }
     pairs = zip(tables, seeds, strict=True)
@@ -84,6 +88,7 @@ def empty_arrays(
         optimizer=states,
         counters=counters[0] if len(counters) == 1 else jnp.concatenate(counters),
         extra=_first_extra(first),
+        sketch=_empty_sketch(first, buckets),
     )
 
 
@@ -102,12 +107,23 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
     counters = counters.at[:, column].set(old[:, column])
     counters = counters.at[:, left].set(jnp.array([1, 0], jnp.uint32))
     index = empty_index(config.local_buckets)
+    sketch = _empty_sketch(config, config.local_buckets)
     if config.block is not None:
         first = config.block.first_bucket
         index = jax.lax.dynamic_update_slice(state.index, index, (first, 0))
+        if sketch is not None and state.sketch is not None:
+            at = (first, 0)
+            sketch = jax.lax.dynamic_update_slice(state.sketch, sketch, at)
         counters = state.counters.at[config.own_counters].set(counters)
     extra = _first_extra(config)
-    return dataclasses.replace(state, index=index, counters=counters, extra=extra)
+    return dataclasses.replace(
+        state, index=index, counters=counters, extra=extra, sketch=sketch
+    )
+
+
+def _empty_sketch(config: TableSpec, buckets: int) -> jax.Array | None:
+    words = config.sketch_words
+    return None if words == 0 else jnp.zeros((buckets, words), jnp.uint32)
 
 
 def _first_extra(config: TableSpec) -> tuple[Any, ...]:
@@ -144,8 +160,12 @@ def check_state(config: TableSpec, state: TableState) -> None:
         "counters": state.counters,
         **state.optimizer,
     }
+    if config.sketch_words > 0:
+        expected["sketch"] = ((buckets, config.sketch_words), "uint32")
+    if state.sketch is not None:
+        given["sketch"] = state.sketch
     for name, spec in config.states.items():
-        expected[name] = ((slots, *spec.shape), "float32")
+        expected[name] = ((slots, *spec.shape), spec.dtype)
     for name in expected.keys() | given.keys():
         array, wanted = given.get(name), expected.get(name)
         found = None if array is None else (tuple(array.shape), array.dtype.name)
@@ -182,7 +202,7 @@ def states_of_rows(
 
     Args:
       initial: the initial value of each state; 0 if it is not there.
-      states: float32[rows, dim] or float32[rows] by name.
+      states: float32[rows, dim], float32[rows] or int32[rows] by name.
     """
     mark = np.float32(_ffi.constants()["unwritten_state"])
     marked = [array[:, 0] == mark for array in states.values() if array.ndim > 1]
@@ -192,7 +212,7 @@ def states_of_rows(
     return {
         name: np.where(
             new if array.ndim == 1 else new[:, None],
-            np.float32(initial.get(name, 0.0)),
+            array.dtype.type(initial.get(name, 0.0)),
             array,
         )
         for name, array in states.items()

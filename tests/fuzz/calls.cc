@@ -258,7 +258,8 @@ std::vector<Table> packed_tables(World const& world, Random& random, Attribute& 
   auto const code = random.below(static_cast<int64_t>(RowCode::kNumCodes));
   std::vector<Table> tables(world.begin(), world.end());
   for (auto& table : tables) {
-    auto const bytes = packed_row_bytes(static_cast<RowCode>(code), static_cast<int32_t>(table.dim));
+    auto const bytes =
+        packed_row_bytes(static_cast<RowCode>(code), static_cast<int32_t>(table.dim));
     table.values = Array(XLA_FFI_DataType_U8, {table.slots(), bytes});
     for (size_t i = 0; i < table.values.bytes(); ++i) {
       table.values.data<uint8_t>()[i] = static_cast<uint8_t>(random.bits());
@@ -554,7 +555,8 @@ Call make_gather(World& world, Random& random) {
 }
 
 Call make_scatter(World& world, Random& random) {
-  auto [call, table] = about_one(world, random, {true, true, false}, true);
+  auto const rounds = random.below(2);
+  auto [call, table] = about_one(world, random, {true, true, rounds != 0}, true);
   auto const n = batch_size(random);
   auto const last_wins = random.below(2);
   auto const slots = call.operand(kS32, {n});
@@ -578,6 +580,7 @@ Call make_scatter(World& world, Random& random) {
   }
   scalar(call, "parts", parts);
   scalar(call, "last_wins", last_wins);
+  scalar(call, "rounds", rounds);
   finish(call);
   if ((parts & 1) == 0 || table->dtype != kF32) return call;
   auto const before = table->values.copy();

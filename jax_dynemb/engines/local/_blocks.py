@@ -138,6 +138,9 @@ def _block_of(table: TableSpec, state: TableState) -> TableState:
         values=state.values[rows],
         optimizer={name: x[rows] for name, x in state.optimizer.items()},
         counters=state.counters[table.own_counters],
+        sketch=None
+        if state.sketch is None
+        else state.sketch[first : first + table.num_buckets],
     )
 
 
@@ -207,8 +210,9 @@ def _width(table: TableSpec) -> object:
     extra = getattr(table.optimizer, "extra", None)
     if extra is not None and extra(table.dim):
         return table.name  # what it stores once would be that of all tables
-    states = tuple((name, spec.shape) for name, spec in table.states.items())
-    return table.dim, table.param_dtype, table.row_format, states
+    states = tuple((n, s.shape, s.dtype) for n, s in table.states.items())
+    stored = (table.dim, table.param_dtype, table.row_format)
+    return stored, states, table.sketch_words
 
 
 def _groups_as_before(

@@ -21,8 +21,16 @@ EVENTS = (
     "lost_updates",
     "malformed_lengths",
     "nonfinite",
+    "hits",
+    "misses",
+    "not_admitted",
+    "erased",
+    "removed_by_rule",
+    "pinned",
+    "evicted_young",
 )
-_SHOWN = (*EVENTS[1:], "step", "lookups")
+_UNUSED = ("pinned", "evicted_young")  # have their places, and nothing writes them
+_SHOWN = (*(n for n in EVENTS[1:] if n not in _UNUSED), "step", "lookups")
 
 
 def stats(

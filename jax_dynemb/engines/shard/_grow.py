@@ -74,6 +74,8 @@ def grown_state(table: TableSpec, factor: int, state: TableState) -> TableState:
         values=repeated(state.values),
         optimizer={name: repeated(x) for name, x in state.optimizer.items()},
         counters=_counters(state.counters, grown.counter_rows),
+        # Keys of a bucket go to several, and each finds its counts.
+        sketch=None if state.sketch is None else jnp.repeat(state.sketch, factor, 0),
     )
 
 

@@ -18,6 +18,7 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.mesh import MeshEngine, Stack
+from jax_dynemb.engines.shard import Shards
 from jax_dynemb.ops import (
     FeatureInput,
     TableState,
@@ -29,8 +30,6 @@ from jax_dynemb.optim._catalog import sgd
 from jax_dynemb.table import Tables
 
 Device = Any  # a jax.Device; type checkers can not see that class
-# The parts of one table on several devices, as tables of one device.
-Parts = Sequence[tuple[TableSpec, TableState]]
 
 
 def frozen(
@@ -75,10 +74,13 @@ def frozen(
     """
     refuse_packed(coll.engine.catalog.dynamic.values(), "frozen")
     packed = None if dtype is None else row_format_of(dtype)
-    tables = [dataclasses.replace(t, optimizer=sgd(0.0)) for t in coll.tables.values()]
+    tables = [
+        dataclasses.replace(t, optimizer=sgd(0.0), admission=None)
+        for t in coll.tables.values()
+    ]
     served = coll.with_tables(tables)
     states = {
-        name: dataclasses.replace(arrays, optimizer={}, extra=())
+        name: dataclasses.replace(arrays, optimizer={}, extra=(), sketch=None)
         for name, arrays in state.items()
     }
     if coll.placement is not None and not on_mesh:
@@ -120,15 +122,15 @@ def _on_one_device(
     states = {}
     for name, table in coll.tables.items():
         stack = placement.stack_of(name)
-        parts = engine.shards(state, name)
-        _check_all_here(table, stack, len(parts))
+        shards = engine.shards(state, name)
+        _check_all_here(table, stack, len(shards))
         if stack.sharding == "column_wise":
-            joined = _columns_joined(parts, device)
+            joined = _columns_joined(shards, device)
             states[name] = joined if packed is None else _packed(joined, packed)
         else:
             if packed is not None:  # before they are moved: fewer bytes
-                parts = [(spec, _packed(part, packed)) for spec, part in parts]
-            states[name] = _rows_joined(parts, device)
+                shards = [(spec, _packed(part, packed)) for spec, part in shards]
+            states[name] = _rows_joined(shards, device)
     tables = list(coll.tables.values())
     if packed is not None:
         tables = _with_format(tables, packed)
@@ -145,9 +147,9 @@ def _check_all_here(table: TableConfig, stack: Stack, found: int) -> None:
         )
 
 
-def _rows_joined(parts: Parts, device: Device) -> TableState:
+def _rows_joined(shards: Shards, device: Device) -> TableState:
     """Blocks of buckets one after the other: the array that one device would have."""
-    states = [state for _, state in parts]
+    states = [state for _, state in shards]
     return TableState(
         index=_stacked([s.index for s in states], device),
         values=_stacked([s.values for s in states], device),
@@ -174,19 +176,19 @@ def _written(whole: jax.Array, part: jax.Array, begin: jax.Array) -> jax.Array:
     return jax.lax.dynamic_update_slice_in_dim(whole, part, begin, axis=0)
 
 
-def _columns_joined(parts: Parts, device: Device) -> TableState:
+def _columns_joined(shards: Shards, device: Device) -> TableState:
     """Joins whole rows in the slots of the first part, whose columns are the first.
 
     Each part has all keys, maybe in other slots: its rows are found by the first
     part's keys.
     """
-    narrow, first = parts[0]
+    narrow, first = shards[0]
     # Rows are copied as they are stored, not as they are looked up.
     narrow = dataclasses.replace(narrow, dtype=narrow.param_dtype)
     index = jax.device_put(first.index, device)
-    shape = (narrow.local_slots, narrow.dim * len(parts))
+    shape = (narrow.local_slots, narrow.dim * len(shards))
     values = jnp.zeros(shape, first.values.dtype, device=device)
-    for number, (_, state) in enumerate(parts):
+    for number, (_, state) in enumerate(shards):
         part = jax.device_put(state, device)
         for block in range(narrow.max_shards):
             values = _columns_written(narrow, values, index, part, number, block)
