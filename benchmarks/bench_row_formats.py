@@ -27,7 +27,7 @@ FORMATS = ("float32", "bfloat16", "float8_e4m3fn", "int8", "int4")
 INSERTED_AT_ONCE = 1 << 20
 
 
-def filled(rows: int, dim: int, pooling: str | None, dtype: str) -> tuple[Any, Any]:
+def filled(rows: int, dim: int, pooling: Any, dtype: str) -> tuple[Any, Any]:
     """Makes a table with so many rows of a float dtype."""
     config = jde.TableConfig(
         "t", dim, int(rows * 1.3), pooling=pooling, param_dtype=dtype

@@ -109,7 +109,7 @@ def trained(dim: int, dtype: str = "float32", param_dtype: str = "float32"):
 def dequantized(
     dim: int, row_format: str, dtype: str
 ) -> dict[str, dict[int, np.ndarray]]:
-    """By table and id, what its row says once it is packed."""
+    """Returns what each row says once it is packed, by table and id."""
     coll, state = trained(dim, dtype)
     result = {}
     for name in coll.tables:
@@ -146,7 +146,7 @@ def expected(
 
 
 def unknown_rows(coll, state, ids) -> dict[str, dict[int, np.ndarray]]:
-    """What the tables read for ids that are not stored, as before packing."""
+    """Reads what ids that are not stored give, as before packing."""
     result = {}
     for feature, some in ids.items():
         table = coll.config_of(feature)
@@ -291,7 +291,9 @@ def test_only_find_reads_them(packed, tmp_path):
         "grow": lambda: served.grow(tables, {"rows": 100_000}),
         "set_score": lambda: served.set_score(tables, {"rows": 10_000}),
         "frozen": lambda: jde.export.frozen(served, tables, dtype="int8"),
-        "safetensors": lambda: jde.export.safetensors(tmp_path / "s", served, tables),
+        "safetensors": lambda: jde.export.safetensors(
+            tmp_path / "s", served, tables, default_row=0.0
+        ),
         "save": lambda: jde.checkpoint.save(tmp_path / "c", 1, tables, tables=served),
     }
     for name, call in calls.items():
@@ -339,7 +341,7 @@ def test_bytes_of_a_table(row_format):
 
 
 def test_an_empty_table_has_the_arrays_of_a_packed_one(packed):
-    """What a serving process restores saved arrays into."""
+    """Shapes that a serving process restores saved arrays into."""
     _, _, served, tables = packed
     shapes = jax.tree.map(lambda x: (x.shape, x.dtype), tables)
     assert shapes == jax.tree.map(lambda x: (x.shape, x.dtype), served.init(seed=0))

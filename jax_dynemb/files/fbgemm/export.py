@@ -87,5 +87,5 @@ def _packed(codes: np.ndarray, bits: int) -> np.ndarray:
     per_byte = 8 // bits
     whole = np.pad(codes, [(0, 0), (0, -codes.shape[1] % per_byte)])
     count = whole.shape[1] // per_byte
-    places = whole.reshape(-1, count, per_byte) << np.arange(0, 8, bits, np.uint8)
+    places = whole.reshape(-1, count, per_byte) << np.arange(0, 8, bits, dtype=np.uint8)
     return np.bitwise_or.reduce(places, axis=2)

@@ -43,6 +43,6 @@ def fbgemm_rows(data: Any, dim: int, bits: int = 8) -> np.ndarray:
 
 
 def _unpacked(data: np.ndarray, bits: int) -> np.ndarray:
-    places = data[:, :, None] >> np.arange(0, 8, bits, np.uint8)
+    places = data[:, :, None] >> np.arange(0, 8, bits, dtype=np.uint8)
     columns = data.shape[1] * (8 // bits)
     return (places & np.uint8(2**bits - 1)).reshape(len(data), columns)
