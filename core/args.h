@@ -9,6 +9,7 @@
 #include "core/admission.h"
 #include "core/feature_ref.h"
 #include "core/optimizer.h"
+#include "core/packed_row.h"
 #include "core/stamp.h"
 #include "core/table_ref.h"
 
@@ -34,6 +35,12 @@ DYNEMB_HD uint32_t uses_at(uint32_t const* uses, int64_t position) {
 
 // find reads tables and writes features only; it has the shape of a lookup.
 using FindArgs = LookupArgs;
+
+// The same of tables whose rows are packed, all with one code. Their `values` are bytes, and
+// `value_type` is that of the rows of unknown ids.
+struct FindPackedArgs : FindArgs {
+  RowCode code;
+};
 
 // update is for the first four optimizers, each with loops of its own; update_any for all of them.
 struct UpdateArgs {

@@ -14,6 +14,7 @@ import numpy as np
 
 from jax_dynemb import _ffi, initializers
 from jax_dynemb._dynamicemb_options import table_fields
+from jax_dynemb._row_formats import ROW_FORMATS
 from jax_dynemb.admission import Admission
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim._base import StateSpec
@@ -119,6 +120,9 @@ class TableConfig:
         ``jde.lifecycle.Grower``. None: no bound for a table that never evicts; one
         that evicts keeps its size.
       grow_at: the share of slots in use from which on growth is due.
+      row_format: how a frozen table stores its rows, "float8_e4m3fn", "int8" or
+        "int4", with a scale a row: set by ``jde.export.frozen(dtype=...)``. Only
+        ``find`` reads such a table. None: rows are stored as ``param_dtype`` says.
     """
 
     name: str
@@ -147,6 +151,7 @@ class TableConfig:
     admission: Admission | None = None
     max_capacity: int | None = None
     grow_at: float = 0.65
+    row_format: str | None = None
 
     def __post_init__(self) -> None:
         """Checks every field and brings it into its one form."""
@@ -169,6 +174,7 @@ class TableConfig:
         self._check_rounding()
         self._set("dtype", self._dtype_name("dtype", _VALUE_TYPES))
         self._set("key_dtype", self._dtype_name("key_dtype", _KEY_TYPES))
+        self._choose("row_format", (None, *ROW_FORMATS))
 
     @classmethod
     def from_dynamicemb(cls, options: Any, name: str, **fields: Any) -> Self:

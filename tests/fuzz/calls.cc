@@ -205,13 +205,15 @@ XLA_FFI_DataType float_type(Random& random) {
 
 // ---- lookups ------------------------------------------------------------------------------------
 
+enum class Looks { kTrains, kReads, kReadsPacked };
+
 struct Looked {
   Table* table;
   Feature feature;
   Array ids, rows, slots;
 };
 
-void check_slots(Looked const& one, bool trains) {
+void check_slots(Looked const& one, Looks looks) {
   auto const& table = *one.table;
   for (int64_t i = 0; i < one.ids.dims[0]; ++i) {
     auto const key = key_of(one.ids, i);
@@ -226,10 +228,11 @@ void check_slots(Looked const& one, bool trains) {
       expect(slot < table.slots() && table.entry(slot).key == key, "a slot of another id");
     }
   }
-  if (trains) {
+  if (looks == Looks::kTrains) {
     expect(table.counter(kRows) == static_cast<uint64_t>(table.live()), "live rows");
     return;
   }
+  if (looks == Looks::kReadsPacked) return;
   // Rows of ids in the table, as they are.
   auto const plain = one.feature.pooling == 0 && one.rows.dims.size() == 2;
   if (!plain || one.rows.dtype != table.dtype) return;
@@ -254,8 +257,26 @@ bool are_sound(std::vector<Table*> const& tables) {
   return std::all_of(tables.begin(), tables.end(), [](auto* table) { return table->is_sound; });
 }
 
-Call make_lookup(World& world, Random& random, bool trains) {
+// The tables with rows of any bytes, of one code; and their attribute.
+std::vector<Table> packed_tables(World const& world, Random& random, Attribute& packed) {
+  auto const code = random.below(static_cast<int64_t>(RowCode::kNumCodes));
+  std::vector<Table> tables(world.begin(), world.end());
+  for (auto& table : tables) {
+    auto const bytes =
+        packed_row_bytes(static_cast<RowCode>(code), static_cast<int32_t>(table.dim));
+    table.values = Array(XLA_FFI_DataType_U8, {table.slots(), bytes});
+    for (size_t i = 0; i < table.values.bytes(); ++i) {
+      table.values.data<uint8_t>()[i] = static_cast<uint8_t>(random.bits());
+    }
+    packed.integers.insert(packed.integers.end(), {code, table.dim, random.below(3)});
+  }
+  return tables;
+}
+
+Call make_lookup(World& world, Random& random, Looks looks) {
+  auto const trains = looks == Looks::kTrains;
   Call call;
+
   auto const tables = all_of(world);
   table_attributes(call, tables);
   auto const any = [&](auto const& is) { return std::any_of(world.begin(), world.end(), is); };
@@ -268,7 +289,16 @@ Call make_lookup(World& world, Random& random, bool trains) {
   auto const seeded = any(
       [](Table const& t) { return is_seeded(static_cast<InitializerKind>(t.eval_initializer)); });
   if (trains) call.result(kU32, {static_cast<int64_t>(world.size()), 4});
-  add_tables(call, tables, {true, trains, trains || seeded}, trains);
+  if (looks == Looks::kReadsPacked) {
+    Attribute packed{"packed", true, {}, {}, false};
+    auto own = packed_tables(world, random, packed);
+    call.attributes.push_back(packed);
+    std::vector<Table*> pointers;
+    for (auto& table : own) pointers.push_back(&table);
+    add_tables(call, pointers, {true, false, seeded}, false);
+  } else {
+    add_tables(call, tables, {true, trains, trains || seeded}, trains);
+  }
   Attribute features{"features", true, {}, {}, false};
   std::vector<Looked> looked;
   auto known = are_sound(tables);
@@ -292,8 +322,8 @@ Call make_lookup(World& world, Random& random, bool trains) {
   call.attributes.push_back(features);
   finish(call);
   if (known) {
-    call.check = [looked, trains] {
-      for (auto const& one : looked) check_slots(one, trains);
+    call.check = [looked, looks] {
+      for (auto const& one : looked) check_slots(one, looks);
     };
   }
   return call;
@@ -857,8 +887,9 @@ std::vector<std::string> all_targets() {
 
 Call make_call(std::string const& op, World& world, Random& random) {
   static std::map<std::string, Call (*)(World&, Random&)> const makers = {
-      {"lookup", [](World& w, Random& r) { return make_lookup(w, r, true); }},
-      {"find", [](World& w, Random& r) { return make_lookup(w, r, false); }},
+      {"lookup", [](World& w, Random& r) { return make_lookup(w, r, Looks::kTrains); }},
+      {"find", [](World& w, Random& r) { return make_lookup(w, r, Looks::kReads); }},
+      {"find_packed", [](World& w, Random& r) { return make_lookup(w, r, Looks::kReadsPacked); }},
       {"update", make_update},
       {"update_any", make_update_any},
       {"reduce", make_reduce},
