@@ -136,7 +136,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kBagLengths, "lengths", {{kIntegers, 1, {kLengths}}, {}}},
     {BufferRule::kMadeOffsets, "offsets", {{kS32, 1, {kNumOffsets}}, {}}},
     {BufferRule::kMalformed, "malformed", {{kU32, 1, {1}}, {}}},
-    {BufferRule::kPrefix, "prefix", {{kF32, 2, {kNumPrefixes, kPrefixWidth}}, {}}},
+    {BufferRule::kPrefix, "prefix", {{kF32, 2, {kNumSegments, kPrefixWidth}}, {}}},
     {BufferRule::kSuffix, "suffix", {{kF32, 2, {kNumSuffixes, kSuffixWidth}}, {}}},
     {BufferRule::kOfSuffix, "of_suffix", {{kS32, 1, {kNumIds}}, {}}},
     {BufferRule::kPairRows, "rows", {{kF32, 2, {kNumIds, kPairWidth}}, {}}},

@@ -36,7 +36,7 @@ enum Size : int32_t {
   kNumStarts = -13,
   kBytes = -14,
   kLengths = -15,
-  kNumPrefixes = -16,
+  kNumSegments = -16,
   kNumSuffixes = -17,
   kPrefixWidth = -18,
   kSuffixWidth = -19,

@@ -104,7 +104,8 @@ enum PartField : int32_t {
 // route knows neither tables nor features.  in: ids   out: unique_of, first, starts
 // offsets neither; its attribute "capacity" is how many ids there are.
 //   in: lengths   out: offsets, malformed
-// Nor do pair_rows and pair_gradients, with attributes "rank" and "exact".
+// Nor do pair_rows and pair_gradients, with attributes "rank", "exact", "segments" and "inner". A
+// prefix is `segments` rows of the array, and those of `inner` prefixes lie side by side.
 //   pair_rows       in: prefix, suffix, starts, of_suffix           out: rows
 //   pair_gradients  in: prefix, suffix, starts, of_suffix, d_rows   out: d_prefix, d_suffix
 // The last operand of every call is a number that is not read (jax_dynemb/ops/_call.py); the last

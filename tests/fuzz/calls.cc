@@ -772,6 +772,14 @@ struct Factors {
   int64_t m, k, n;
   Array prefix, suffix, starts, of_suffix;
   bool in_order;
+  int64_t segments = 1, inner = 1;
+
+  // Of prefix p, in an array [p / inner, segments, inner, m / segments, k].
+  int64_t prefix_at(int64_t p, int64_t row, int64_t column) const {
+    auto const of_segment = m / segments;
+    auto const segment = (p / inner * segments + row / of_segment) * inner + p % inner;
+    return (segment * of_segment + row % of_segment) * k + column;
+  }
 };
 
 Factors add_factors(Call& call, Random& random) {
@@ -780,7 +788,9 @@ Factors add_factors(Call& call, Random& random) {
   auto const prefixes = random.of<int64_t>({0, 1, 9, 40}),
              suffixes = random.of<int64_t>({1, 7, 30});
   f.in_order = random.one_in(2);
-  f.prefix = call.operand(kF32, {prefixes, f.m * f.k});
+  if (f.m % 2 == 0) f.segments = random.of<int64_t>({1, 2, f.m});
+  f.inner = prefixes % 3 == 0 ? random.of<int64_t>({1, 3}) : random.of<int64_t>({1, prefixes});
+  f.prefix = call.operand(kF32, {prefixes * f.segments, f.m / f.segments * f.k});
   f.suffix = call.operand(kF32, {suffixes, f.k * f.n});
   fill_floats(random, f.prefix);
   fill_floats(random, f.suffix);
@@ -803,6 +813,8 @@ Factors add_factors(Call& call, Random& random) {
     f.of_suffix.data<int32_t>()[i] = static_cast<int32_t>(random.hostile());
   }
   scalar(call, "rank", f.k);
+  scalar(call, "segments", f.segments);
+  scalar(call, "inner", f.inner);
   scalar(call, "exact", random.below(2));
   return f;
 }
@@ -825,7 +837,7 @@ Call make_pair_rows(World&, Random& random) {
         for (int64_t at = 0; at < f.m * f.n; ++at) {
           double sum = 0, scale = 0;
           for (int64_t k = 0; k < f.k; ++k) {
-            auto const term = double{f.prefix.data<float>()[(p * f.m + at / f.n) * f.k + k]} *
+            auto const term = double{f.prefix.data<float>()[f.prefix_at(p, at / f.n, k)]} *
                               double{suffix[k * f.n + at % f.n]};
             sum += term;
             scale += std::abs(term);
@@ -862,7 +874,7 @@ Call make_pair_gradients(World&, Random& random) {
             f.suffix.data<float>() + f.of_suffix.data<int32_t>()[i] * f.k * f.n;
         for (int64_t at = 0; at < f.m * f.n; ++at) {
           for (int64_t k = 0; k < f.k; ++k) {
-            auto const term = double{f.prefix.data<float>()[(p * f.m + at / f.n) * f.k + k]} *
+            auto const term = double{f.prefix.data<float>()[f.prefix_at(p, at / f.n, k)]} *
                               double{suffix[k * f.n + at % f.n]} *
                               double{d_rows.data<float>()[i * f.m * f.n + at]};
             rows += term;
