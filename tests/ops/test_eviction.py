@@ -187,6 +187,6 @@ def test_refused_ids_are_a_warning_once_they_have_doubled(platform):
     with pytest.warns(RuntimeWarning, match="'warns' refused 1 ids"):
         twins.coll.stats(twins.state)
     twins.coll.stats(twins.state)  # an error of pytest if it warned again
-    twins.lookup({"warns": keys[128:133]})
+    twins.lookup({"warns": keys[129:134]})
     with pytest.warns(RuntimeWarning, match="refused 6 ids"):
         twins.check()
