@@ -83,7 +83,7 @@ class TableConfig:
       eval_initializer: what ``find`` returns for an id that is not stored.
       optimizer: one of ``jde.optim``, or any row-local optax transformation.
       score_strategy: which row a full bucket evicts first, see ``ScoreStrategy``.
-      on_full: ``"evict"``; ``"refuse"``: new keys are refused and counted;
+      on_full: ``"evict"``; ``"refuse"``: new keys are refused and counted.
         ``"warn"``: like refuse, and ``stats()`` warns whenever their number has
         doubled; ``"error"``: like refuse, and ``stats()`` raises. None means evict, or
         refuse with NO_EVICTION.

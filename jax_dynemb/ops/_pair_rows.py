@@ -23,8 +23,8 @@ def pair_rows(
     """Multiplies the factors of each row.
 
     Args:
-      prefix: float32[A0, M0, A1, M1 * rank]: the matrix of prefix a0 * A1 + a1, its
-        row m0 * M1 + m1, as a product of two cores leaves them.
+      prefix: float32[A0, M0, A1, M1 * rank], as a product of two cores leaves it. Row
+        m0 * M1 + m1 belongs to the matrix of prefix a0 * A1 + a1.
       suffix: float32[B, rank * N].
       starts: int32[A0 * A1 + 1]; prefix a has the rows from ``starts[a]`` to
         ``starts[a + 1]``.
