@@ -54,6 +54,16 @@ class Rule:
       >>> rule = Rule(unused_for=1_000_000, keep_at_least=100_000)
     """
 
+    combine: str
+    is_time: bool
+    unused_for: Any
+    unused_since: Any
+    count_below: Any
+    score_below: Any
+    norm_below: Any
+    keep_at_least: Any
+    keep_at_most: Any
+
     def __init__(
         self,
         unused_for: Any = None,
