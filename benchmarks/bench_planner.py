@@ -8,8 +8,9 @@
 Each plan gives every table a random sharding. The devices are measured first. Then the
 steps of all plans run in turn, several times, and the fastest round of each counts. One
 plan has arrays at a time. Half of the tables pool, and every other one has popular ids
-(Zipf's law). It prints both times of each plan, their rank correlation, and the median
-error; the last line is JSON.
+(Zipf's law). On one device, where no sharding matters much, a plan has some of the
+tables. It prints both times of each plan, their rank correlation, and the median error;
+the last line is JSON.
 
 ``--clock cpu`` takes the CPU time of the process, divided by its cores, for all times.
 On a machine that others use too it varies less than the time on the wall.
@@ -60,6 +61,9 @@ def main() -> None:
     if options.clock == "cpu":
         cores = len(os.sched_getaffinity(0))
         _probes.clock = lambda: time.process_time() / cores
+    on_cpu = options.cpu or jax.default_backend() == "cpu"
+    options.batch = options.batch or (256 if on_cpu else 8192)
+    options.most_rows = options.most_rows or (3e4 if on_cpu else 1e6)
     if options.cpu:
         jax.config.update("jax_num_cpu_devices", options.cpu)
     mesh = Mesh(np.array(jax.devices()), ("data",))
@@ -68,8 +72,12 @@ def main() -> None:
     print(topology, f"in {time.perf_counter() - begin:.0f} s", flush=True)
     rng = np.random.default_rng(options.seed)
     tables = _tables(rng, options, mesh.size)
-    plans = [_random_plan(rng, topology, tables, options) for _ in range(options.plans)]
-    steps = [_Step(mesh, tables, plan, options) for plan in plans]
+    chosen = [_some(rng, tables, mesh.size) for _ in range(options.plans)]
+    plans = _different_plans(rng, topology, chosen, options)
+    steps = [
+        _Step(mesh, some, plan, options)
+        for some, plan in zip(chosen, plans, strict=True)
+    ]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(_Step.compile, steps))
     for _ in range(options.rounds):
@@ -101,8 +109,8 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--plans", type=int, default=20)
     parser.add_argument("--tables", type=int, default=6)
-    parser.add_argument("--batch", type=int, default=256, help="examples of a device")
-    parser.add_argument("--most-rows", type=float, default=3e4, help="of a table")
+    parser.add_argument("--batch", type=int, default=0, help="examples of a device")
+    parser.add_argument("--most-rows", type=float, default=0, help="of a table")
     parser.add_argument("--steps", type=int, default=4, help="of a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
@@ -116,21 +124,37 @@ def _tables(rng: Any, options: Any, devices: int) -> list[Any]:
     """Tables of different sizes; half of them pool bags of 2 to 16 ids."""
     import jax_dynemb as jde
 
+    def shape() -> dict[str, Any]:
+        return {
+            "dim": 4 * devices * int(rng.choice([1, 2, 4])),
+            "capacity": int(10 ** rng.uniform(3.2, math.log10(options.most_rows))),
+        }
+
+    shapes = [shape() for _ in range(options.tables)]
     tables = []
     for n in range(options.tables):
         pools = n % 2 == 1
+        factor = float(rng.integers(2, 17)) if pools else 1.0
         tables.append(
             jde.TableConfig(
                 f"t{n}",
-                dim=4 * devices * int(rng.choice([1, 2, 4])),
-                capacity=int(10 ** rng.uniform(3.2, math.log10(options.most_rows))),
+                # Two of a kind may lie on different devices as table-wise ones.
+                **shapes[n % 2 if n < 4 else n],
                 pooling="sum" if pools else None,
-                pooling_factors=(float(rng.integers(2, 17)) if pools else 1.0,),
+                pooling_factors=(factor,),
                 optimizer=jde.optim.adagrad(0.05),
                 initializer=jde.initializers.uniform(-0.05, 0.05),
             )
         )
     return tables
+
+
+def _some(rng: Any, tables: list[Any], devices: int) -> list[Any]:
+    """Returns all tables; on one device, where no sharding matters much, a few."""
+    if devices > 1:
+        return tables
+    kept = rng.random(len(tables)) < rng.uniform(0.2, 1.0)
+    return [t for t, keep in zip(tables, kept, strict=True) if keep] or tables[:1]
 
 
 def _keys_of(config: Any) -> tuple[int, float]:
@@ -154,6 +178,28 @@ def _random_plan(rng: Any, topology: Any, tables: list[Any], options: Any) -> An
     return jde.EmbeddingShardingPlanner(topology, options.batch, constraints).plan(
         tables
     )
+
+
+def _different_plans(
+    rng: Any, topology: Any, chosen: list[Any], options: Any
+) -> list[Any]:
+    """Draws plans until all differ in where tables lie, or the draws run out.
+
+    A table-wise table on all devices lies as a row-wise one does.
+    """
+    found, seen = [], set()
+    for some in chosen:
+        for _ in range(50):
+            plan = _random_plan(rng, topology, some, options)
+            where = tuple(
+                (t.table, t.shards, t.sharding.replace("table_", "row_"))
+                for t in plan.tables
+            )
+            if where not in seen:
+                break
+        seen.add(where)
+        found.append(plan)
+    return found
 
 
 class _Step:
@@ -188,9 +234,9 @@ class _Step:
             return jax.lax.fori_loop(0, options.steps, one, state)
 
         self._count = options.steps
-        self._init = jax.jit(lambda: coll.init(0)).lower()
+        self._init: Any = jax.jit(lambda: coll.init(0)).lower()
         shapes = jax.eval_shape(lambda: coll.init(0))
-        self._several = jax.jit(several, donate_argnums=0).lower(shapes)
+        self._several: Any = jax.jit(several, donate_argnums=0).lower(shapes)
 
     def compile(self) -> None:
         """Compiles the step; several threads may do so at once."""
@@ -240,7 +286,10 @@ def _rank_correlation(results: list[Result]) -> float:
     import numpy as np
 
     columns = [[r.predicted_ms for r in results], [r.measured_ms for r in results]]
-    ranks = [np.argsort(np.argsort(column)) for column in columns]
+    ranks = []
+    for column in np.round(columns, 9):
+        _, same, count = np.unique(column, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(count) - (count - 1) / 2)[same])  # equal ones share
     return float(np.asarray(np.corrcoef(ranks))[0, 1])
 
 

@@ -16,6 +16,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import Routed
 from jax_dynemb.nnx._table_module import Batch, Ids, TableModule
 from jax_dynemb.table import configs_of
+from jax_dynemb.tt import TTConfig
 
 
 class EmbeddingBagCollection(TableModule):
@@ -39,7 +40,7 @@ class EmbeddingBagCollection(TableModule):
 
     def __init__(
         self,
-        tables: Iterable[TableConfig],
+        tables: Iterable[TableConfig | TTConfig],
         *,
         rngs: nnx.Rngs,
         mesh: Mesh | None = None,
@@ -121,7 +122,7 @@ class EmbeddingCollection(TableModule):
 
     def __init__(
         self,
-        tables: Iterable[TableConfig],
+        tables: Iterable[TableConfig | TTConfig],
         *,
         rngs: nnx.Rngs,
         mesh: Mesh | None = None,

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
-from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import Routed, StatsFuture
 from jax_dynemb.engines.shard import Rule
 from jax_dynemb.jagged import Jagged
@@ -50,7 +49,7 @@ class TableModule(ObservedModule):
 
     def __init__(
         self,
-        tables: Iterable[TableConfig],
+        tables: Iterable[Any],
         *,
         rngs: nnx.Rngs,
         mesh: Mesh | None = None,

@@ -11,8 +11,9 @@ import numpy as np
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh import by_shape, cut_into_blocks
-from jax_dynemb.planner._options import Option, Options, rounds_run
+from jax_dynemb.planner._options import Option, Options
 from jax_dynemb.planner._topology import Topology
+from jax_dynemb.planner._work import rounds_run
 
 EXCHANGED = ("row_wise", "table_wise")  # one strategy of the mesh engine
 

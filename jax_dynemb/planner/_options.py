@@ -69,7 +69,7 @@ class Option:
     @property
     def own_rounds(self) -> int:
         """Rounds of a step of this table alone."""
-        return rounds_run(self.rounds)
+        return _work.rounds_run(self.rounds)
 
     @functools.cached_property
     def _sums(self) -> tuple[float, float]:
@@ -79,11 +79,6 @@ class Option:
     def mean_bytes(self, shards: int) -> float:
         """Computes the bytes of a device, if tables lie evenly."""
         return self.arrays * self.width / shards + self.rooms
-
-
-def rounds_run(needed: int) -> int:
-    """Counts rounds of a step: owners forget the first one if not all ids fit."""
-    return needed if needed == 1 else needed + 1
 
 
 class Options:
@@ -165,13 +160,16 @@ class Options:
         rates = topology.known_rates[which]
         counted, again = self._work(which, width)
         ids, rows, gradients = (topology.exchange_seconds(n) for n in sent)
-        further = again * rates.row_byte + rates.table / 2
 
         def seconds(part: _work.Bytes) -> float:
             return part.ids * rates.id_byte + part.rows * rates.row_byte
 
         forward, backward = map(seconds, counted.everywhere)
+        further, backwards = map(seconds, again)
         calls = rates.table / 2
+        rounds = 1
+        if which == "rows":
+            rounds = _work.rounds_needed(self._batch, width, self._room(width))
         return Option(
             sharding,
             width,
@@ -181,43 +179,34 @@ class Options:
             np.array([forward + calls, ids + rows, backward + calls, gradients]),
             np.array([seconds(counted.owner[0]), 0, seconds(counted.owner[1]), 0]),
             (round(sent[0]), round(sent[1]), round(sent[2])),
-            self._rounds(width) if which == "rows" else 1,
+            rounds,
             rates.call,
-            np.array([further, ids + rows, further, ids + gradients]),
+            np.array([further + calls, ids + rows, backwards + calls, ids + gradients]),
         )
 
     @property
     def _shards(self) -> int:
         return self._topology.world_size
 
-    def _work(self, which: str, width: int) -> tuple[_work.Work, float]:
-        """Counts a step, and bytes of rows that each round of it moves."""
+    def _work(
+        self, which: str, width: int
+    ) -> tuple[_work.Work, tuple[_work.Bytes, _work.Bytes]]:
+        """Counts a step, and each further round of it."""
         batch, row, slots = self._batch, self._row, self.demand.config.num_slots
         if which == "column_wise":
-            return _work.columns_work(batch, row), 0.0
+            return _work.columns_work(batch, row), _work.NOTHING
         if which == "replicated":
-            return _work.copies_work(batch, row, slots), 0.0
+            return _work.copies_work(batch, row, slots), _work.NOTHING
         if which == "sums":
-            return _work.sums_work(batch, row, width), 0.0
+            return _work.sums_work(batch, row, width), _work.NOTHING
         places = batch.shards * self._room(width)
-        moved = float(places * row.dim * row.wire)
-        return _work.rows_work(batch, row, width, places), moved
+        again = _work.round_work(batch, row, places)
+        return _work.rows_work(batch, row, width, places), again
 
     def _room(self, width: int) -> int:
         """Places for the ids of a device with one owner."""
         factor = self._placement.exchange_factor
         return max(1, capacity_of(self.demand.num_ids, width, factor))
-
-    def _rounds(self, width: int) -> int:
-        """Rounds that ids travel in: for the fullest pair of a device and an owner.
-
-        What an owner gets of a device varies by the root of its mean. The largest of
-        all pairs lies about three times that above.
-        """
-        mean = self._batch.distinct / width
-        chance = 3 * math.sqrt(mean * (1 - 1 / width))
-        most = min(mean + chance, self.demand.num_ids)
-        return max(1, math.ceil(most / self._room(width)))
 
     @functools.cached_property
     def _batch(self) -> _work.Batch:

@@ -65,12 +65,15 @@ def probes_of(mesh: Mesh, axes: tuple[str, ...]) -> list[Probe]:
     on_cpu = mesh.devices.flat[0].platform == "cpu"
     shards = math.prod(mesh.shape[a] for a in axes)
     many, narrow = MANY_ON_CPU if on_cpu else MANY, max(32, 4 * shards)
-    sizes = [(1, FEW, 1), (TABLES, FEW, 1), (1, many, 1), (1, many, 4)]
-    made = [
-        _made(mesh, axes, kind, count, ids, narrow * times)
-        for kind in KINDS
-        for count, ids, times in sizes
+    sizes = [
+        (1, FEW, narrow, 1.0),
+        (TABLES, FEW, narrow, 1.0),
+        (1, many, narrow, 1.0),
+        (1, many, 4 * narrow, 1.0),
     ]
+    made = [_made(mesh, axes, kind, *size) for kind in KINDS for size in sizes]
+    if shards > 1:  # and in several rounds
+        made.append(_made(mesh, axes, "rows", 1, many, narrow, 0.2))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = list(pool.map(lambda probe: probe._several.compile(), made))
     for probe, program in zip(made, compiled, strict=True):
@@ -79,7 +82,13 @@ def probes_of(mesh: Mesh, axes: tuple[str, ...]) -> list[Probe]:
 
 
 def _made(
-    mesh: Mesh, axes: tuple[str, ...], kind: str, count: int, ids: int, dim: int
+    mesh: Mesh,
+    axes: tuple[str, ...],
+    kind: str,
+    count: int,
+    ids: int,
+    dim: int,
+    factor: float,
 ) -> Probe:
     """Lowers one probe; an id occurs twice on average."""
     shards = math.prod(mesh.shape[a] for a in axes)
@@ -100,7 +109,7 @@ def _made(
     ]
     pooled = kind if kind in ("rows", "sums") else "auto"
     coll = Tables(
-        tables, mesh=mesh, axis=axes, exchange_pooled=pooled, exchange_factor=1.0
+        tables, mesh=mesh, axis=axes, exchange_pooled=pooled, exchange_factor=factor
     )
     split = NamedSharding(mesh, PartitionSpec(axes))
     keys = np.random.default_rng(0).integers(0, distinct, (shards, ids))
@@ -118,24 +127,38 @@ def _made(
     lowered = jax.jit(several, donate_argnums=0).lower(
         jax.eval_shape(lambda: coll.init(0))
     )
-    work = _work_of(kind, dim, keys, bag)
+    work, rounds = _work_of(kind, dim, keys, bag, factor)
     planned = coll.plan(dict.fromkeys(batch, ids)).tables
     sent = sum(t.id_bytes + t.row_bytes + t.gradient_bytes for t in planned)
-    counted = (1.0, float(count), count * work.ids, count * work.rows)
-    return Probe(kind, counted, sent * (shards - 1) / shards, coll, lowered)
+    counted = (
+        float(rounds),
+        float(count * rounds),
+        count * work.ids,
+        count * work.rows,
+    )
+    sent *= rounds * (shards - 1) / shards
+    return Probe(kind, counted, sent, coll, lowered)
 
 
-def _work_of(kind: str, dim: int, keys: np.ndarray, bag: int) -> _work.Bytes:
-    """Counts what a probe touches on each device, by the model of the planner."""
+def _work_of(
+    kind: str, dim: int, keys: np.ndarray, bag: int, factor: float
+) -> tuple[_work.Bytes, int]:
+    """Counts what a probe touches on each device by the planner's model; its rounds."""
     shards, ids = keys.shape
     distinct = sum(len(np.unique(some)) for some in keys) / shards
     batch = _work.Batch(ids, ids / bag, distinct, len(np.unique(keys)), shards)
     row = _work.Row(dim, 4, 4, 4, 4 * dim)
     if kind == "column_wise":
-        return _work.columns_work(batch, row).total()
+        return _work.columns_work(batch, row).total(), 1
     if kind == "replicated":
-        return _work.copies_work(batch, row, ids).total()
+        return _work.copies_work(batch, row, ids).total(), 1
     if kind == "sums":
-        return _work.sums_work(batch, row, shards).total()
-    places = shards * capacity_of(ids, shards, 1.0)
-    return _work.rows_work(batch, row, shards, places).total()
+        return _work.sums_work(batch, row, shards).total(), 1
+    room = capacity_of(ids, shards, factor)
+    rounds = _work.rounds_run(_work.rounds_needed(batch, shards, room))
+    work = _work.rows_work(batch, row, shards, shards * room).total()
+    for part in _work.round_work(batch, row, shards * room):
+        work = _work.Bytes(
+            work.ids + part.ids * (rounds - 1), work.rows + part.rows * (rounds - 1)
+        )
+    return work, rounds

@@ -9,6 +9,7 @@ Ids are spread evenly over the owners.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 PROBE = 128  # an id that differs from all others: its digests, key and score
@@ -182,3 +183,39 @@ def copies_work(batch: Batch, row: Row, slots: int) -> Work:
         ),
         NOTHING,
     )
+
+
+def round_work(batch: Batch, row: Row, places: float) -> tuple[Bytes, Bytes]:
+    """Counts what each further round of exchanged rows moves on every device.
+
+    It goes over all ids of the device again, and over all places.
+
+    Args:
+      batch: of a step.
+      row: of the table.
+      places: of an owner.
+    """
+    moved = (batch.ids + places) * row.dim * row.wire
+    touched = batch.ids * ROUTE + places * 8
+    return Bytes(touched, moved), Bytes(touched, moved)
+
+
+def rounds_needed(batch: Batch, width: int, room: int) -> int:
+    """Counts the rounds of ids: for the fullest pair of a device and an owner.
+
+    What an owner gets of a device varies by the root of its mean. The largest of all
+    pairs lies about three times that above.
+
+    Args:
+      batch: of a step.
+      width: owners.
+      room: places for the ids of a device with one owner.
+    """
+    mean = batch.distinct / width
+    most = min(mean + 3 * math.sqrt(mean * (1 - 1 / width)), batch.ids)
+    return max(1, math.ceil(most / max(1, room)))
+
+
+def rounds_run(needed: int) -> int:
+    """Counts the rounds of a step: owners forget the first one if not all ids fit."""
+    return needed if needed == 1 else needed + 1

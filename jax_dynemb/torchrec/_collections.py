@@ -126,13 +126,13 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
           KeyError: a feature is missing.
           ValueError: ``is_weighted``, and the input has no weights.
         """
-        features, sent = split_routed(features)
-        ids, bags = inputs_of(self.routes, features)
+        given, sent = split_routed(features)
+        ids, bags = inputs_of(self.routes, given)
         train = (not self.deterministic) if train is None else train
-        self._count(features, train)
+        self._count(given, train)
         factors = self._factors(bags, weights)
         rows = self._lookup(ids if sent is None else sent, factors, None, train)
-        out = [self._expanded(features, route, rows) for route in self.routes]
+        out = [self._expanded(given, route, rows) for route in self.routes]
         return KeyedTensor.from_tensor_list([r.alias for r in self.routes], out)
 
     def route(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -246,10 +246,10 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
           TypeError: a dict of something else than JaggedTensors.
           ValueError: a variable batch.
         """
-        features, sent = split_routed(features)
-        ids, bags = self._inputs(features)
+        given, sent = split_routed(features)
+        ids, bags = self._inputs(given)
         train = (not self.deterministic) if train is None else train
-        self._count(features, train)
+        self._count(given, train)
         rows = self._lookup(ids if sent is None else sent, None, None, train)
         out = OrderedDict()  # jit keeps its order
         for route in self.routes:

@@ -136,16 +136,16 @@ class _Config:
             fields["optimizer"] = self.optimizer
         return TableConfig(**{**fields, **scores, **self._pooling(), **more})
 
-    def eviction_rule(self, **options: Any) -> Any:
-        """Returns the rule by which rows leave, for ``erase_where`` of the collection.
+    def eviction_rule(self, **options: Any) -> lifecycle.Rule | None:
+        """Returns the policy as a rule for ``erase_where`` of the collection.
 
-        Nothing triggers it: call ``erase_where`` as often as rows shall leave.
+        Nothing triggers it: call ``erase_where`` as often as it shall evict.
 
         Args:
           options: of ``jde.lifecycle.Rule.from_policy``.
 
         Returns:
-          ``jde.lifecycle.Rule``; None if no row leaves.
+          ``jde.lifecycle.Rule``; None if it evicts nothing.
 
         Raises:
           TypeError: ``virtual_table_eviction_policy`` is no policy.

@@ -32,8 +32,10 @@ _COPY = (
 def from_torch(x: Any, *, capacity: Any = None, zero_copy: bool = False) -> Any:
     """Makes a tensor of this package from one of TorchRec's.
 
-    Arrays stay on their device and share torch's memory where that is contiguous and
-    64-byte aligned; otherwise they are copied once. JAX never writes into it.
+    Arrays stay on their device. On a CPU they share torch's memory where that is
+    contiguous and 64-byte aligned; otherwise, and on a GPU, they are copied once. With
+    ``zero_copy`` they share it on a GPU too. Then do not donate them: a program that
+    gets one as a donated argument may write into the tensor.
 
     Args:
       x: a KeyedJaggedTensor, JaggedTensor or KeyedTensor of TorchRec, or a dict of its
@@ -165,7 +167,9 @@ def _array(tensor: Any, zero_copy: bool, ids: bool = False) -> Any:
         tensor = words.reshape(*wide.shape, 2)
     else:
         _check_shared(tensor, zero_copy, tensor.dtype)
-    return jax.dlpack.from_dlpack(tensor.contiguous())
+    array = jax.dlpack.from_dlpack(tensor.contiguous())
+    on_cpu = all(device.platform == "cpu" for device in array.devices())
+    return array if zero_copy or on_cpu else array.copy()
 
 
 def _check_shared(tensor: Any, zero_copy: bool, needed: Any) -> None:

@@ -17,7 +17,7 @@ from support import assert_same_rows, export
 
 DEVICES = pytest.mark.parametrize("devices", [1, 8])
 STEPS = 4
-ADAGRAD = {"optimizer": jde.optim.adagrad(0.1)}
+ADAGRAD: dict[str, Any] = {"optimizer": jde.optim.adagrad(0.1)}
 
 
 def mesh(devices: int) -> Any:
@@ -34,7 +34,7 @@ class Model(nnx.Module):
             jde.TableConfig("b", 8, 1024, pooling="mean", **ADAGRAD),
         ]
         rows = [jde.TableConfig("c", 8, 1024, score_strategy="lfu", **ADAGRAD)]
-        on = {"mesh": mesh(devices), "rngs": rngs}
+        on: dict[str, Any] = {"mesh": mesh(devices), "rngs": rngs}
         self.bags = jde.nnx.EmbeddingBagCollection(bags, **on)
         self.rows = jde.nnx.EmbeddingCollection(rows, **on)
         self.one = jde.nnx.DynamicEmbed(features=8, capacity=1024, **on)

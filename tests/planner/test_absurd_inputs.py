@@ -180,7 +180,16 @@ def test_duplicates_make_a_plan_cheaper():
 
 
 def test_devices_that_share_cores_balance_each_other():
-    only = {"a": Constraints(["table_wise"])}
-    apart, shared = (planned(constraints=only, at_once=n) for n in (8, 2))
+    tables = [table(f"t{n}", pooling_factors=(1.0 + 40 * (n == 0),)) for n in range(8)]
+    only = {t.name: Constraints(["table_wise"]) for t in tables}
+
+    def plan(at_once: int) -> jde.ShardingPlan:
+        devices = jde.Topology(8, **SPEEDS, at_once=at_once)
+        return jde.EmbeddingShardingPlanner(devices, 64, only).plan(tables)
+
+    apart, shared = plan(8), plan(2)
+    loads = [device.ms for device in apart.devices]
+    assert apart.ms == pytest.approx(max(loads))
+    assert shared.ms == pytest.approx(max(max(loads) / 4, sum(loads) / 8))
     assert shared.ms < apart.ms
     assert jde.ShardingPlan.from_json(shared.to_json()).ms == shared.ms
