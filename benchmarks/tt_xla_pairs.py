@@ -25,7 +25,7 @@ def pair_rows(
 ) -> jax.Array:
     """Gathers both factors of each row, and multiplies; see ``ops.pair_rows``."""
     of_prefix = _prefixes(starts, of_suffix)
-    p = prefix[of_prefix].reshape(len(of_suffix), -1, rank)
+    p = _in_order(prefix)[of_prefix].reshape(len(of_suffix), -1, rank)
     s = suffix[of_suffix].reshape(len(of_suffix), rank, -1)
     return _product("imk,ikn->imn", p, s, exact).reshape(len(of_suffix), -1)
 
@@ -44,12 +44,15 @@ def pair_gradients(
     n = len(of_suffix)
     of_prefix = _prefixes(starts, of_suffix)
     live = jnp.arange(n) < starts[-1]
-    p = prefix[of_prefix].reshape(n, -1, rank)
+    flat = _in_order(prefix)
+    p = flat[of_prefix].reshape(n, -1, rank)
     s = suffix[of_suffix].reshape(n, rank, -1)
     d = jnp.where(live[:, None], d_rows, 0.0).reshape(n, p.shape[1], s.shape[2])
     d_p = _product("imn,ikn->imk", d, s, exact).reshape(n, -1)
     d_s = _product("imk,imn->ikn", p, d, exact).reshape(n, -1)
-    d_prefix = jax.ops.segment_sum(d_p, of_prefix, len(prefix), indices_are_sorted=True)
+    d_flat = jax.ops.segment_sum(d_p, of_prefix, len(flat), indices_are_sorted=True)
+    a0, m0, a1, width = prefix.shape
+    d_prefix = d_flat.reshape(a0, a1, m0, width).swapaxes(1, 2)
     return d_prefix, jax.ops.segment_sum(d_s, of_suffix, len(suffix))
 
 
@@ -64,6 +67,11 @@ def in_place_of_kernels() -> Iterator[None]:
     finally:
         ops.pair_rows, ops.pair_gradients = kernels
         jax.clear_caches()
+
+
+def _in_order(prefix: jax.Array) -> jax.Array:
+    a0, _, a1, _ = prefix.shape
+    return prefix.swapaxes(1, 2).reshape(a0 * a1, -1)
 
 
 def _prefixes(starts: jax.Array, of_suffix: jax.Array) -> jax.Array:

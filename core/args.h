@@ -9,6 +9,7 @@
 #include "core/admission.h"
 #include "core/feature_ref.h"
 #include "core/optimizer.h"
+#include "core/packed_row.h"
 #include "core/stamp.h"
 #include "core/table_ref.h"
 
@@ -34,6 +35,12 @@ DYNEMB_HD uint32_t uses_at(uint32_t const* uses, int64_t position) {
 
 // find reads tables and writes features only; it has the shape of a lookup.
 using FindArgs = LookupArgs;
+
+// The same of tables whose rows are packed, all with one code. Their `values` are bytes, and
+// `value_type` is that of the rows of unknown ids.
+struct FindPackedArgs : FindArgs {
+  RowCode code;
+};
 
 // update is for the first four optimizers, each with loops of its own; update_any for all of them.
 struct UpdateArgs {
@@ -149,21 +156,26 @@ struct RouteArgs {
 };
 
 // Factors of rows, sorted so that the rows of one prefix stand together: row i is the matrix
-// product of prefix[p], which is m x k, and suffix[of_suffix[i]], which is k x n, where starts[p]
+// product of prefix p, which is m x k, and suffix[of_suffix[i]], which is k x n, where starts[p]
 // <= i and i < starts[p + 1]. See core/pair_rows.h.
+//
+// Prefixes lie as a product of two cores leaves them, [num_prefixes / inner_prefixes, segments,
+// inner_prefixes, inner_m, k]: so no array of that size is transposed.
 struct PairShape {
   int64_t num_prefixes;
   int64_t num_suffixes;
   int64_t num_rows;
   int32_t m, k, n;
-  int32_t exact;             // 1: float32; 0: a GPU may round the factors to TensorFloat-32
-  int32_t const* starts;     // [num_prefixes + 1], any numbers
-  int32_t const* of_suffix;  // [num_rows], any numbers
+  int64_t inner_prefixes;
+  int32_t segments, inner_m;  // their product is m
+  int32_t exact;              // 1: float32; 0: a GPU may round the factors to TensorFloat-32
+  int32_t const* starts;      // [num_prefixes + 1], any numbers
+  int32_t const* of_suffix;   // [num_rows], any numbers
 };
 
 struct PairRowsArgs {
   PairShape shape;
-  float const* prefix;  // [num_prefixes, m * k]
+  float const* prefix;
   float const* suffix;  // [num_suffixes, k * n]
   float* rows;          // [num_rows, m * n]
 };
@@ -174,7 +186,7 @@ struct PairGradientsArgs {
   float const* prefix;
   float const* suffix;
   float const* d_rows;  // [num_rows, m * n]
-  float* d_prefix;      // [num_prefixes, m * k]
+  float* d_prefix;      // as prefix
   float* d_suffix;      // [num_suffixes, k * n]
 };
 

@@ -39,13 +39,27 @@ inline bool prefixes_share_no_row(PairShape const& shape) {
   return true;
 }
 
+// Where a prefix begins, and then its row m.
+DYNEMB_HD int64_t prefix_offset(PairShape const& shape, int64_t prefix) {
+  // In 32 bits: a division of 64 takes a GPU a hundred instructions.
+  auto const outer = static_cast<uint32_t>(prefix) / static_cast<uint32_t>(shape.inner_prefixes);
+  auto const segment = int64_t{outer} * shape.inner_prefixes * (shape.segments - 1) + prefix;
+  return segment * shape.inner_m * shape.k;
+}
+
+DYNEMB_HD int64_t prefix_row_offset(PairShape const& shape, int32_t m) {
+  auto const outer = m / shape.inner_m;
+  auto const inner = m - outer * shape.inner_m;
+  return (outer * shape.inner_prefixes * shape.inner_m + inner) * shape.k;
+}
+
 DYNEMB_HD bool has_suffix(PairShape const& shape, int64_t row) {
   return static_cast<uint32_t>(shape.of_suffix[row]) < static_cast<uint64_t>(shape.num_suffixes);
 }
 
 // The first prefix that the share `share` of `shares` has. Shares have about as many rows each, and
 // follow from the data alone, so sums over them have the same bits in every run.
-DYNEMB_HD int64_t first_prefix_of_share(PairShape const& shape, int64_t share, int64_t shares) {
+inline int64_t first_prefix_of_share(PairShape const& shape, int64_t share, int64_t shares) {
   if (share <= 0) return 0;
   if (share >= shares) return shape.num_prefixes;
   auto const first_row = static_cast<int64_t>(shape.starts[shape.num_prefixes]) * share / shares;

@@ -166,7 +166,9 @@ class RuleErasure {
   DYNEMB_HD bool removes(RuleArgs const& args, Entry const& entry, int64_t slot) const {
     if (entry.score == kEmptyScore) return false;
     auto const selected = is_selected(rule_, args, entry.score, slot);
-    return is_within(rank_of(args.table, entry), selected ? selected_ : others_);
+    Rank const limit{selected ? selected_.score : others_.score,
+                     selected ? selected_.hash : others_.hash};
+    return is_within(rank_of(args.table, entry), limit);
   }
 
  private:

@@ -11,6 +11,7 @@ namespace dynemb::cpu {
 
 void lookup(LookupArgs const& args, ThreadPool const& pool);
 void find(FindArgs const& args, ThreadPool const& pool);
+void find_packed(FindPackedArgs const& args, ThreadPool const& pool);
 void update(UpdateArgs const& args, ThreadPool const& pool);
 void update_any(UpdateArgs const& args, ThreadPool const& pool);
 void reduce(ReduceArgs const& args, ThreadPool const& pool);

@@ -24,6 +24,9 @@ cudaError_t lookup(LookupArgs const& args, void* scratch, cudaStream_t stream);
 size_t find_scratch_bytes(FindArgs const& args);
 cudaError_t find(FindArgs const& args, void* scratch, cudaStream_t stream);
 
+size_t find_packed_scratch_bytes(FindPackedArgs const& args);
+cudaError_t find_packed(FindPackedArgs const& args, void* scratch, cudaStream_t stream);
+
 size_t update_scratch_bytes(UpdateArgs const& args);
 cudaError_t update(UpdateArgs const& args, void* scratch, cudaStream_t stream);
 

@@ -8,6 +8,7 @@ import dataclasses
 from typing import Any, Literal, Self
 
 from jax_dynemb import _ffi
+from jax_dynemb._row_formats import packed_bytes
 from jax_dynemb.admission import Admission, Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
 from jax_dynemb.initializers import Initializer
@@ -66,6 +67,7 @@ class TableSpec:
     hash_seed: int = dataclasses.field(repr=False)
     rounding: str = "nearest"
     trainable: bool = True
+    row_format: str | None = None
     admission: Admission | None = None
     unseen: Literal["admitted", "all", "none"] = "admitted"
     keeps_scores: bool = False
@@ -92,6 +94,7 @@ class TableSpec:
             hash_seed=config.hash_seed,
             rounding=config.rounding,
             trainable=config.trainable,
+            row_format=config.row_format,
             admission=config.admission,
             unseen="admitted" if config.insert else "none",
         )
@@ -154,6 +157,13 @@ class TableSpec:
         if self.block is None:
             return slice(None)
         return slice(self.first_row, self.first_row + self.counter_rows)
+
+    @property
+    def stored_row(self) -> tuple[int, str]:
+        """Items of a row in the array ``values``, and their dtype."""
+        if self.row_format is None:
+            return self.dim, self.param_dtype
+        return packed_bytes(self.row_format, self.dim), "uint8"
 
     @property
     def states(self) -> dict[str, StateSpec]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from jax_dynemb import _ffi, initializers
 from jax_dynemb._dynamicemb_options import table_fields
+from jax_dynemb._row_formats import ROW_FORMATS
 from jax_dynemb.admission import Admission
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim._base import StateSpec
@@ -25,7 +26,7 @@ _VALUE_TYPES = ("float32", "bfloat16", "float16")
 _KEY_TYPES = ("int64", "int32")
 _POOLINGS = (None, "sum", "mean")
 _SHARDINGS = ("row_wise", "table_wise", "column_wise", "replicated")
-_ON_FULL = ("evict", "refuse", "error")
+_ON_FULL = ("evict", "refuse", "warn", "error")
 _NONFINITE = ("skip", "propagate")
 _ROUNDINGS = ("nearest", "stochastic")
 # A shard's slots are numbered by int32, and claims use a few values below zero.
@@ -82,9 +83,10 @@ class TableConfig:
       eval_initializer: what ``find`` returns for an id that is not stored.
       optimizer: one of ``jde.optim``, or any row-local optax transformation.
       score_strategy: which row a full bucket evicts first, see ``ScoreStrategy``.
-      on_full: ``"evict"``; ``"refuse"``: new keys are refused and counted;
-        ``"error"``: like refuse, and ``stats()`` raises. None means evict, or refuse
-        with NO_EVICTION.
+      on_full: ``"evict"``; ``"refuse"``: new keys are refused and counted.
+        ``"warn"``: like refuse, and ``stats()`` warns whenever their number has
+        doubled; ``"error"``: like refuse, and ``stats()`` raises. None means evict, or
+        refuse with NO_EVICTION.
       pooling: ``"sum"`` or ``"mean"`` over the last axis of the ids, or None for a
         row per id.
       param_dtype: of the stored rows: float32, bfloat16 or float16. Optimizer state
@@ -118,6 +120,9 @@ class TableConfig:
         ``jde.lifecycle.Grower``. None: no bound for a table that never evicts; one
         that evicts keeps its size.
       grow_at: the share of slots in use from which on growth is due.
+      row_format: how a frozen table stores its rows, "float8_e4m3fn", "int8" or
+        "int4", with a scale a row: set by ``jde.export.frozen(dtype=...)``. Only
+        ``find`` reads such a table. None: rows are stored as ``param_dtype`` says.
     """
 
     name: str
@@ -130,7 +135,7 @@ class TableConfig:
     )
     optimizer: Any = dataclasses.field(default_factory=lambda: sgd(0.01))
     score_strategy: ScoreStrategy | Strategy = ScoreStrategy.STEP
-    on_full: Literal["evict", "refuse", "error"] | None = None
+    on_full: Literal["evict", "refuse", "warn", "error"] | None = None
     pooling: Literal["sum", "mean"] | None = None
     param_dtype: Any = "float32"
     dtype: Any = "float32"
@@ -146,6 +151,7 @@ class TableConfig:
     admission: Admission | None = None
     max_capacity: int | None = None
     grow_at: float = 0.65
+    row_format: str | None = None
 
     def __post_init__(self) -> None:
         """Checks every field and brings it into its one form."""
@@ -168,6 +174,7 @@ class TableConfig:
         self._check_rounding()
         self._set("dtype", self._dtype_name("dtype", _VALUE_TYPES))
         self._set("key_dtype", self._dtype_name("key_dtype", _KEY_TYPES))
+        self._choose("row_format", (None, *ROW_FORMATS))
 
     @classmethod
     def from_dynamicemb(cls, options: Any, name: str, **fields: Any) -> Self:
@@ -176,6 +183,7 @@ class TableConfig:
         ``init_capacity`` becomes the capacity, ``max_capacity`` the bound, and
         ``max_load_factor`` is ``grow_at``. They count the rows of one rank there, and
         of all devices here: pass ``capacity=`` where the tables are sharded.
+        A rule that counts batches there counts occurrences here.
 
         Args:
           options: ``DynamicEmbTableOptions``, or a dict of its fields.

@@ -96,6 +96,9 @@ nb::dict constants() {
   result["initializers"] = initializers;
   result["seeded_initializers"] = seeded(initializers);
   result["poolings"] = names("none", "sum", "mean", "no_rows");
+  result["value_types"] = names("float32", "bfloat16", "float16");
+  result["row_codes"] = names("float8_e4m3fn", "int8", "int4");
+  result["packed_fields"] = names("code", "dim", "value_type");
   result["table_fields"] =
       names("num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
             "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
@@ -110,7 +113,8 @@ nb::dict constants() {
   result["rule_words"] = int{kNumRuleWords};
   result["part_fields"] = names("size", "first", "owners", "hash_seed");
   static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 20 &&
-                    kNumFeatureFields == 10 && kNumSumsFields == 7 && kNumPartFields == 4,
+                    kNumFeatureFields == 10 && kNumSumsFields == 7 && kNumPartFields == 4 &&
+                    kNumPackedFields == 3 && static_cast<int>(RowCode::kNumCodes) == 3,
                 "a list above and its enumeration must have the same length");
   return result;
 }

@@ -80,6 +80,14 @@ constexpr NumberRule kPartRules[] = {
 };
 static_assert(std::size(kPartRules) == kNumPartFields);
 
+// In the order of PackedField.
+constexpr NumberRule kPackedRules[] = {
+    {"code", 0, static_cast<int64_t>(RowCode::kNumCodes) - 1},
+    {"dim", 1, kMostDim},
+    {"value_type", 0, static_cast<int64_t>(ValueType::kFloat16)},
+};
+static_assert(std::size(kPackedRules) == kNumPackedFields);
+
 struct NamedRecord {
   char const* name;
   NumberRule const* rules;
@@ -92,6 +100,7 @@ constexpr NamedRecord kRecords[] = {
     {"features", kFeatureRules, std::size(kFeatureRules)},
     {"sums", kSumsRules, std::size(kSumsRules)},
     {"parts", kPartRules, std::size(kPartRules)},
+    {"packed", kPackedRules, std::size(kPackedRules)},
 };
 
 }  // namespace

@@ -69,6 +69,7 @@ constexpr NamedSize kSizes[kNumSizes] = {
     {"k * n", 1, kMostInt32},
     {"m * n", 1, kMostInt32},
     {"words", 4, kMostInt32},
+    {"bytes of a row", 1, kMostInt32},
 };
 
 // What a buffer may be.
@@ -90,6 +91,7 @@ constexpr int32_t kBucketWords = kBucketBytes / 4;
 constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kIndex, "index", {{kU32, 2, {kBuckets, kBucketWords}}, {}}},
     {BufferRule::kValues, "values", {{kFloats, 2, {kArraySlots, kDim}}, {}}},
+    {BufferRule::kPackedValues, "packed values", {{kU8, 2, {kArraySlots, kRowBytes}}, {}}},
     {BufferRule::kState,
      "optimizer state",
      {{kF32, 2, {kArraySlots, kDim}}, {kNumbers, 1, {kArraySlots}}}},
@@ -134,7 +136,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kBagLengths, "lengths", {{kIntegers, 1, {kLengths}}, {}}},
     {BufferRule::kMadeOffsets, "offsets", {{kS32, 1, {kNumOffsets}}, {}}},
     {BufferRule::kMalformed, "malformed", {{kU32, 1, {1}}, {}}},
-    {BufferRule::kPrefix, "prefix", {{kF32, 2, {kNumPrefixes, kPrefixWidth}}, {}}},
+    {BufferRule::kPrefix, "prefix", {{kF32, 2, {kNumSegments, kPrefixWidth}}, {}}},
     {BufferRule::kSuffix, "suffix", {{kF32, 2, {kNumSuffixes, kSuffixWidth}}, {}}},
     {BufferRule::kOfSuffix, "of_suffix", {{kS32, 1, {kNumIds}}, {}}},
     {BufferRule::kPairRows, "rows", {{kF32, 2, {kNumIds, kPairWidth}}, {}}},

@@ -36,18 +36,20 @@ enum Size : int32_t {
   kNumStarts = -13,
   kBytes = -14,
   kLengths = -15,
-  kNumPrefixes = -16,
+  kNumSegments = -16,
   kNumSuffixes = -17,
   kPrefixWidth = -18,
   kSuffixWidth = -19,
   kPairWidth = -20,  // of a row that is a product
   kSketchWords = -21,
+  kRowBytes = -22,  // of a packed row
 };
-constexpr int kNumSizes = 21;
+constexpr int kNumSizes = 22;
 
 enum class BufferRule : int32_t {
   kIndex = 0,
   kValues,
+  kPackedValues,
   kState,
   kCounters,
   kSketch,

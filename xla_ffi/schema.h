@@ -45,6 +45,14 @@ enum RowsField : int32_t {
   kNumRowsFields
 };
 
+// Attribute "packed" of find_packed, int64[num_tables, kNumPackedFields].
+enum PackedField : int32_t {
+  kPackedCode = 0,   // RowCode, the same of all tables of a call
+  kPackedDim,        // columns
+  kPackedValueType,  // of the rows of unknown ids
+  kNumPackedFields
+};
+
 // Attribute "features", int64[num_features, kNumFeatureFields].
 enum FeatureField : int32_t {
   kFeatureTable = 0,
@@ -86,6 +94,7 @@ enum PartField : int32_t {
 // Buffers of a feature:
 //   lookup  in: ids, [offsets], [weights], [uses]                  out: [rows], slots, [scale]
 //   find    in: ids, [offsets], [weights]                          out: rows, slots
+//   find_packed  as find; the values of its tables are uint8[slots, bytes of a row]
 //   update  in: ids, slots, gradients, [offsets], [weights], [scale]
 //   update_any, reduce  as update
 //   sum_rows  as update, without ids; slots are the numbers of groups
@@ -95,7 +104,8 @@ enum PartField : int32_t {
 // route knows neither tables nor features.  in: ids   out: unique_of, first, starts
 // offsets neither; its attribute "capacity" is how many ids there are.
 //   in: lengths   out: offsets, malformed
-// Nor do pair_rows and pair_gradients, with attributes "rank" and "exact".
+// Nor do pair_rows and pair_gradients, with attributes "rank", "exact", "segments" and "inner". A
+// prefix is `segments` rows of the array, and those of `inner` prefixes lie side by side.
 //   pair_rows       in: prefix, suffix, starts, of_suffix           out: rows
 //   pair_gradients  in: prefix, suffix, starts, of_suffix, d_rows   out: d_prefix, d_suffix
 // The last operand of every call is a number that is not read (jax_dynemb/ops/_call.py); the last

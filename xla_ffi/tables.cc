@@ -4,6 +4,8 @@
 // xla_ffi/tables.cc: the buffers and attributes of tables become TableRefs.
 #include "xla_ffi/tables.h"
 
+#include "core/packed_row.h"
+
 namespace dynemb {
 namespace {
 
@@ -16,9 +18,26 @@ Initializer read_initializer(TableAttrs const& attrs, int32_t t, int which) {
   return result;
 }
 
+int64_t const* packed_fields(TableParts const& parts, int32_t t) {
+  return parts.packed == nullptr ? nullptr : parts.packed->begin() + t * kNumPackedFields;
+}
+
+int32_t packed_bytes(int64_t const* packed) {
+  return packed_row_bytes(static_cast<RowCode>(packed[kPackedCode]),
+                          static_cast<int32_t>(packed[kPackedDim]));
+}
+
+// Rows in place of values.
+void read_packed_values(BufferReader& reader, int64_t const* packed, TableRef& arrays) {
+  reader.sizes().set(kRowBytes, packed_bytes(packed));
+  arrays.values = reader.next_arg(BufferRule::kPackedValues).untyped_data();
+  arrays.dim = static_cast<int32_t>(packed[kPackedDim]);
+  arrays.value_type = static_cast<ValueType>(packed[kPackedValueType]);
+}
+
 // Arrays of a call, as if one table filled them.
-TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts parts, bool aliased,
-                     Admission* admission) {
+TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts const& parts,
+                     int64_t const* packed, bool aliased, Admission* admission) {
   auto const next = [&](BufferRule rule) {
     return aliased ? reader.next_aliased(rule) : reader.next_arg(rule);
   };
@@ -29,7 +48,9 @@ TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts par
   arrays.index = static_cast<uint8_t*>(index.untyped_data());
   arrays.local_buckets = dimension(index, 0);
   sizes.set(kArraySlots, arrays.local_buckets * kBucketCapacity);
-  if (parts.values) {
+  if (packed != nullptr) {
+    read_packed_values(reader, packed, arrays);
+  } else if (parts.values) {
     auto const values = next(BufferRule::kValues);
     arrays.values = values.untyped_data();
     arrays.dim = static_cast<int32_t>(dimension(values, 1));
@@ -79,7 +100,8 @@ Admission read_admission(BufferReader& reader, uint32_t* sketch, int64_t const* 
 }
 
 // The table's part of its arrays.
-void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields) {
+void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields,
+                   int64_t const* packed) {
   auto const bucket = fields[kTableFirstBucket], buckets = fields[kTableLocalBuckets];
   auto const row = fields[kTableFirstRow], rows = fields[kTableCounterRows];
   reader.expect(bucket + buckets <= table.local_buckets && fields[kTableNumBuckets] % buckets == 0,
@@ -92,8 +114,9 @@ void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields)
   table.local_buckets = buckets;
   table.index += bucket * kBucketBytes;
   if (table.values != nullptr) {
-    auto const bytes = table.value_type == ValueType::kFloat32 ? 4 : 2;
-    table.values = static_cast<uint8_t*>(table.values) + slot * table.dim * bytes;
+    auto const element = table.value_type == ValueType::kFloat32 ? 4 : 2;
+    auto const bytes = packed != nullptr ? packed_bytes(packed) : table.dim * element;
+    table.values = static_cast<uint8_t*>(table.values) + slot * bytes;
   }
   for (int s = 0; s < table.num_states; ++s) table.states[s] += slot * table.state_width[s];
   if (table.counters != nullptr) table.counters += row * kNumCounters;
@@ -120,16 +143,19 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
                  int32_t count, TableRef* tables, Admission* admissions) {
   TableRef arrays{};
   Admission of_arrays{};
+  int32_t owner = 0;  // the table that the arrays came with
   for (int32_t t = 0; t < count; ++t) {
     reader.at("table ", t);
     auto const* const fields = attrs.tables.begin() + t * kNumTableFields;
     auto const shares = t > 0 && fields[kTableShares] != 0;
+    auto const* const packed = packed_fields(parts, shares ? owner : t);
     if (!shares) {
-      arrays =
-          read_arrays(reader, fields, parts, aliased, admissions == nullptr ? nullptr : &of_arrays);
+      arrays = read_arrays(reader, fields, parts, packed, aliased,
+                           admissions == nullptr ? nullptr : &of_arrays);
+      owner = t;
     }
     auto& table = tables[t] = arrays;
-    move_to_table(reader, table, fields);
+    move_to_table(reader, table, fields, packed);
     if (admissions != nullptr) admissions[t] = read_admission(reader, of_arrays.sketch, fields);
     table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
     table.evicts = static_cast<int32_t>(fields[kTableEvicts]);

@@ -16,6 +16,7 @@ namespace dynemb {
 // What of a table a call takes.
 struct TableParts {
   bool values, states, counters;
+  IntAttr const* packed = nullptr;  // of each table, where values are packed rows (PackedField)
 };
 
 struct TableAttrs {

@@ -46,14 +46,16 @@ class ShareGradients {
 
   void add(int64_t prefix) const {
     auto const range = rows_of_prefix(shape_, prefix);
-    auto const first = prefix * shape_.m * shape_.k;
+    auto const first = prefix_offset(shape_, prefix);
     if (range.begin >= range.end) {
-      std::fill_n(args_.d_prefix + first, int64_t{shape_.m} * shape_.k, 0.0f);
+      for (int32_t m = 0; m < shape_.m; ++m) {
+        std::fill_n(args_.d_prefix + first + prefix_row_offset(shape_, m), shape_.k, 0.0f);
+      }
       return;
     }
     std::fill_n(prefix_, 2 * layout_.prefix_size, 0.0f);
     for (int32_t m = 0; m < shape_.m; ++m) {
-      std::copy_n(args_.prefix + first + int64_t{m} * shape_.k, shape_.k,
+      std::copy_n(args_.prefix + first + prefix_row_offset(shape_, m), shape_.k,
                   prefix_ + int64_t{m} * layout_.padded);
     }
     for (auto row = range.begin; row < range.end; ++row) {
@@ -61,7 +63,7 @@ class ShareGradients {
     }
     for (int32_t m = 0; m < shape_.m; ++m) {
       std::copy_n(d_prefix_ + int64_t{m} * layout_.padded, shape_.k,
-                  args_.d_prefix + first + int64_t{m} * shape_.k);
+                  args_.d_prefix + first + prefix_row_offset(shape_, m));
     }
   }
 

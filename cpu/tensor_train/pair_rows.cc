@@ -26,7 +26,7 @@ class Products {
   void rows_of(int64_t prefix) const {
     auto const range = rows_of_prefix(shape_, prefix);
     if (range.begin >= range.end) return;
-    transpose(args_.prefix + prefix * shape_.m * shape_.k);
+    transpose(args_.prefix + prefix_offset(shape_, prefix));
     for (auto row = range.begin; row < range.end; ++row) {
       auto* const out = args_.rows + row * shape_.m * shape_.n;
       if (has_suffix(shape_, row)) {
@@ -40,9 +40,9 @@ class Products {
 
  private:
   void transpose(float const* prefix) const {
-    for (int32_t k = 0; k < shape_.k; ++k) {
-      auto* const column = columns_ + int64_t{k} * padded_;
-      for (int32_t m = 0; m < shape_.m; ++m) column[m] = prefix[int64_t{m} * shape_.k + k];
+    for (int32_t m = 0; m < shape_.m; ++m) {
+      auto const* const row = prefix + prefix_row_offset(shape_, m);
+      for (int32_t k = 0; k < shape_.k; ++k) columns_[int64_t{k} * padded_ + m] = row[k];
     }
   }
 

@@ -20,8 +20,8 @@ __device__ __forceinline__ float rounded_to(float value, uint32_t random) {
 }
 
 // One function, not a part of each optimizer's loop. Precondition: type is one of 16 bits.
-__device__ __noinline__ float4 rounded_quad(RoundingSeed const& seed, Key key, uint32_t quad,
-                                            ValueType type, float4 v) {
+inline __device__ __noinline__ float4 rounded_quad(RoundingSeed const& seed, Key key, uint32_t quad,
+                                                   ValueType type, float4 v) {
   uint32_t r[4];
   rounding_bits(seed, key, quad, r);
   if (type == ValueType::kBFloat16) {

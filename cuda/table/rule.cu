@@ -39,10 +39,9 @@ __device__ __forceinline__ void for_each_slot(TableRef const& table, Function co
 // Adds 1 to a bin; called by whole warps. Often all lanes have the same bin, since scores are
 // alike: then one lane adds for all.
 __device__ __forceinline__ void add_to_bin(uint32_t* bins, int32_t bin) {
-  int same = 0;
-  __match_all_sync(kFullWarp, bin, &same);
+  auto const same = __all_sync(kFullWarp, bin == __shfl_sync(kFullWarp, bin, 0));
   if (bin < 0) return;
-  if (same == 0) {
+  if (!same) {
     atomicAdd(bins + bin, 1u);
   } else if (lane_id() == 0) {
     atomicAdd(bins + bin, 32u);

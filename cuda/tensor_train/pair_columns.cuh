@@ -12,11 +12,9 @@
 
 #include "core/pair_rows.h"
 #include "cuda/launch.h"
+#include "cuda/tensor_train/tile_product.cuh"
 
 namespace dynemb::cuda {
-
-constexpr int kTileColumns = 8;
-constexpr int kTileRows = 16;
 
 // One column: of which row, and which of its suffix.
 struct PairColumn {
@@ -29,9 +27,8 @@ class PairColumns {
   __device__ __forceinline__ PairColumns(PairShape const& shape, RowRange range)
       : begin_(range.begin), n_(static_cast<uint32_t>(shape.n)) {
     shift_ = 31 - __clz(shape.n);
-    auto const most = (int64_t{1} << 31) / shape.n - 1;
     auto const rows = range.end > range.begin ? range.end - range.begin : 0;
-    count_ = static_cast<uint32_t>(rows < most ? rows : most) * n_;
+    count_ = static_cast<uint32_t>(rows) * n_;  // the handler refuses more
   }
 
   __device__ uint32_t count() const { return count_; }
@@ -52,9 +49,9 @@ class PairColumns {
 template <class Float>
 __device__ __forceinline__ Float* suffix_of(PairShape const& shape, Float* suffixes,
                                             PairColumn const& column) {
-  auto const suffix = shape.of_suffix[column.row];
-  if (static_cast<uint32_t>(suffix) >= static_cast<uint64_t>(shape.num_suffixes)) return nullptr;
-  return suffixes + int64_t{suffix} * (shape.k * shape.n) + column.n;
+  if (!has_suffix(shape, column.row)) return nullptr;
+  auto const suffix = int64_t{shape.of_suffix[column.row]};
+  return suffixes + suffix * (shape.k * shape.n) + column.n;
 }
 
 // Blocks of a kernel with a warp for each prefix.

@@ -10,20 +10,15 @@
 namespace dynemb::cuda {
 
 size_t pair_gradients_scratch_bytes(PairGradientsArgs const& args) {
+  if (args.shape.num_suffixes == 0) return 0;
   Scratch scratch(nullptr);
-  take_added(args, scratch);
-  return scratch.used() + reduce_scratch_bytes(*sums_of_suffixes(args, nullptr));
+  take_sums(args.shape, scratch);
+  return scratch.used();
 }
 
 cudaError_t pair_gradients(PairGradientsArgs const& args, void* scratch, cudaStream_t stream) {
-  auto const& shape = args.shape;
-  if (shape.num_prefixes > 0) {
-    auto const blocks = blocks_of_prefixes(shape, kWarpsPerBlock);
-    DYNEMB_CUDA_TRY(with_steps(shape.k, shape.exact != 0, [&](auto steps, auto exact) {
-      return launch(prefix_gradients_kernel<steps(), exact()>, blocks, stream, args);
-    }));
-  }
-  return shape.num_suffixes > 0 ? suffix_gradients(args, scratch, stream) : cudaSuccess;
+  DYNEMB_CUDA_TRY(prefix_gradients(args, stream));
+  return args.shape.num_suffixes > 0 ? suffix_gradients(args, scratch, stream) : cudaSuccess;
 }
 
 }  // namespace dynemb::cuda

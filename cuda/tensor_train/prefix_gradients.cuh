@@ -58,6 +58,23 @@ __device__ __forceinline__ void add_columns(PairGradientsArgs const& args,
   }
 }
 
+template <int kSteps>
+__device__ __forceinline__ void store_gradient(PairShape const& shape, float* out, int32_t m0,
+                                               int32_t k0, float const (&sums)[kSteps][4]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    auto const m = m0 + sum_row(2 * half);
+    if (m >= shape.m) continue;
+    auto* const row = out + prefix_row_offset(shape, m);
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      auto const k = k0 + s * 8 + sum_column(0);
+      if (k < shape.k) row[k] = sums[s][2 * half];
+      if (k + 1 < shape.k) row[k + 1] = sums[s][2 * half + 1];
+    }
+  }
+}
+
 template <int kSteps, bool kExact>
 __global__ void __launch_bounds__(kThreads)
     prefix_gradients_kernel(__grid_constant__ PairGradientsArgs const args) {
@@ -66,26 +83,33 @@ __global__ void __launch_bounds__(kThreads)
   for (auto prefix = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
        prefix < shape.num_prefixes; prefix += warps) {
     PairColumns const columns(shape, rows_of_prefix(shape, prefix));
-    auto* const out = args.d_prefix + prefix * (shape.m * shape.k);
+    auto* const out = args.d_prefix + prefix_offset(shape, prefix);
     for (int32_t m0 = 0; m0 < shape.m; m0 += kTileRows) {
       for (int32_t k0 = 0; k0 < shape.k; k0 += kSteps * 8) {
         float sums[kSteps][4] = {};
+        auto const at = [&](uint32_t column) { return GradientColumn(args, columns, column); };
+        auto const of_lane = static_cast<uint32_t>(left_column(0));
+        GradientColumn next[2] = {at(of_lane), at(of_lane + 4)};
         for (uint32_t first = 0; first < columns.count(); first += kTileColumns) {
-          auto const column = first + static_cast<uint32_t>(left_column(0));
-          GradientColumn const own[2] = {{args, columns, column}, {args, columns, column + 4}};
+          GradientColumn const own[2] = {next[0], next[1]};
+          auto const following = first + kTileColumns + of_lane;
+          next[0] = at(following);
+          next[1] = at(following + 4);
           add_columns<kSteps, kExact>(args, own, m0, k0, sums);
         }
-#pragma unroll
-        for (int s = 0; s < kSteps; ++s) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            auto const m = m0 + sum_row(i), k = k0 + s * 8 + sum_column(i);
-            if (m < shape.m && k < shape.k) out[m * shape.k + k] = sums[s][i];
-          }
-        }
+        store_gradient(shape, out, m0, k0, sums);
       }
     }
   }
+}
+
+inline cudaError_t prefix_gradients(PairGradientsArgs const& args, cudaStream_t stream) {
+  auto const& shape = args.shape;
+  if (shape.num_prefixes == 0) return cudaSuccess;
+  auto const blocks = blocks_of_prefixes(shape, kWarpsPerBlock);
+  return with_steps(shape.k, shape.exact != 0, [&](auto steps, auto exact) {
+    return launch(prefix_gradients_kernel<steps(), exact()>, blocks, stream, args);
+  });
 }
 
 }  // namespace dynemb::cuda

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/tensor_train/products.cuh: a matrix of each prefix times a matrix of each of its rows. A
-// warp keeps the first in registers and multiplies it by those of all rows, eight columns at a
-// time.
+// cuda/tensor_train/products.cuh: each prefix times the suffixes of its rows. A warp keeps the
+// prefix in registers and multiplies it by eight columns of suffixes at a time.
 #pragma once
 
 #include "cuda/grid/host.h"
@@ -12,41 +11,33 @@
 
 namespace dynemb::cuda {
 
-// left[p] is rows x inner, right[...] inner x n, out[i] rows x n.
-struct ProductsCall {
-  PairShape shape;
-  float const* left;    // [num_prefixes, m * k]
-  int32_t row_stride;   // of left
-  int32_t rank_stride;  // of left, along `inner`
-  int32_t rows;
-  int32_t inner;
-  float const* right;  // [num_suffixes, inner * n], or [num_rows, inner * n]
-  float* out;          // [num_rows, rows * n]
-};
-
-// The left matrix from `first` of its inner dimension on; zeros past its end.
+// 16 rows of a prefix, from rank `first` on; zeros past its ends.
 template <int kSteps, bool kExact>
 struct LeftTiles {
   LeftTile<kExact> tiles[kSteps];
 
-  __device__ __forceinline__ LeftTiles(ProductsCall const& call, int64_t prefix, int32_t row0,
+  __device__ __forceinline__ LeftTiles(PairRowsArgs const& args, int64_t prefix, int32_t m0,
                                        int32_t first) {
-    auto const* const numbers = call.left + prefix * (call.shape.m * call.shape.k);
+    auto const& shape = args.shape;
+    auto const* const numbers = args.prefix + prefix_offset(shape, prefix);
 #pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
+    for (int half = 0; half < 2; ++half) {
+      auto const m = m0 + left_row(half);
+      auto const* const row = numbers + (m < shape.m ? prefix_row_offset(shape, m) : 0);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        auto const row = row0 + left_row(i), inner = first + s * 8 + left_column(i);
-        auto const exists = row < call.rows && inner < call.inner;
-        auto const at = row * call.row_stride + inner * call.rank_stride;
-        tiles[s].set(i, exists ? numbers[at] : 0.0f);
+      for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+        for (int i = half; i < 4; i += 2) {
+          auto const rank = first + s * 8 + left_column(i);
+          tiles[s].set(i, m < shape.m && rank < shape.k ? row[rank] : 0.0f);
+        }
       }
     }
   }
 };
 
 template <int kSteps, bool kExact>
-__device__ __forceinline__ void add_inner(ProductsCall const& call, float const* right,
+__device__ __forceinline__ void add_ranks(PairShape const& shape, float const* right,
                                           LeftTiles<kSteps, kExact> const& left, int32_t first,
                                           float (&sums)[4]) {
 #pragma unroll
@@ -54,28 +45,28 @@ __device__ __forceinline__ void add_inner(ProductsCall const& call, float const*
     RightTile<kExact> tile;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      auto const inner = first + s * 8 + right_row(i);
-      auto const exists = right != nullptr && inner < call.inner;
-      tile.set(i, exists ? right[inner * call.shape.n] : 0.0f);
+      auto const rank = first + s * 8 + right_row(i);
+      auto const exists = right != nullptr && rank < shape.k;
+      tile.set(i, exists ? right[rank * shape.n] : 0.0f);
     }
     add_product<kExact>(sums, left.tiles[s], tile);
   }
 }
 
-__device__ __forceinline__ void store_sums(ProductsCall const& call, PairColumns const& columns,
-                                           uint32_t first, int32_t row0, float const (&sums)[4]) {
-  auto const n = call.shape.n;
+__device__ __forceinline__ void store_sums(PairRowsArgs const& args, PairColumns const& columns,
+                                           uint32_t first, int32_t m0, float const (&sums)[4]) {
+  auto const m = args.shape.m, n = args.shape.n;
   auto const pairs = n % 2 == 0;  // two columns of one row
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     auto const column = first + static_cast<uint32_t>(sum_column(half));
     if ((pairs && half == 1) || column >= columns.count()) break;
     auto const place = columns.at(column);
-    auto* const out = call.out + place.row * (call.rows * n) + place.n;
+    auto* const out = args.rows + place.row * (m * n) + place.n;
 #pragma unroll
     for (int i = 0; i < 4; i += 2) {
-      auto const row = row0 + sum_row(i);
-      if (row >= call.rows) continue;
+      auto const row = m0 + sum_row(i);
+      if (row >= m) continue;
       if (pairs) {
         *reinterpret_cast<float2*>(out + row * n) = {sums[i], sums[i + 1]};
       } else {
@@ -85,44 +76,41 @@ __device__ __forceinline__ void store_sums(ProductsCall const& call, PairColumns
   }
 }
 
-// kByRow: `right` has a matrix for each row; else for each suffix.
-template <int kSteps, bool kExact, bool kByRow>
+template <int kSteps, bool kExact>
 __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 3 : 2)
-    products_kernel(__grid_constant__ ProductsCall const call) {
-  auto const& shape = call.shape;
+    products_kernel(__grid_constant__ PairRowsArgs const args) {
+  auto const& shape = args.shape;
   auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
   constexpr int kOfRegisters = kSteps * 8;
-  auto const right_of = [&](PairColumns const& columns, uint32_t column) -> float const* {
-    if (column >= columns.count()) return nullptr;
-    auto const place = columns.at(column);
-    if constexpr (kByRow) return call.right + place.row * (call.inner * shape.n) + place.n;
-    return suffix_of(shape, call.right, place);
+  auto const suffix_at = [&](PairColumns const& columns, uint32_t column) -> float const* {
+    return column < columns.count() ? suffix_of(shape, args.suffix, columns.at(column)) : nullptr;
   };
   for (auto prefix = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
        prefix < shape.num_prefixes; prefix += warps) {
     PairColumns const columns(shape, rows_of_prefix(shape, prefix));
-    for (int32_t row0 = 0; row0 < call.rows && columns.count() > 0; row0 += kTileRows) {
-      LeftTiles<kSteps, kExact> const held(call, prefix, row0, 0);
+    for (int32_t m0 = 0; m0 < shape.m && columns.count() > 0; m0 += kTileRows) {
+      LeftTiles<kSteps, kExact> const held(args, prefix, m0, 0);
+      auto const* next = suffix_at(columns, static_cast<uint32_t>(right_column()));
       for (uint32_t first = 0; first < columns.count(); first += kTileColumns) {
-        auto const* const right = right_of(columns, first + static_cast<uint32_t>(right_column()));
+        auto const* const suffix = next;
+        next = suffix_at(columns, first + static_cast<uint32_t>(kTileColumns + right_column()));
         float sums[4] = {};
-        add_inner(call, right, held, 0, sums);
-        for (auto inner = kOfRegisters; inner < call.inner; inner += kOfRegisters) {
-          LeftTiles<kSteps, kExact> const more(call, prefix, row0, inner);
-          add_inner(call, right, more, inner, sums);
+        add_ranks(shape, suffix, held, 0, sums);
+        for (auto rank = kOfRegisters; rank < shape.k; rank += kOfRegisters) {
+          LeftTiles<kSteps, kExact> const more(args, prefix, m0, rank);
+          add_ranks(shape, suffix, more, rank, sums);
         }
-        store_sums(call, columns, first, row0, sums);
+        store_sums(args, columns, first, m0, sums);
       }
     }
   }
 }
 
-template <bool kByRow>
-cudaError_t launch_products(ProductsCall const& call, cudaStream_t stream) {
-  if (call.shape.num_prefixes == 0 || call.shape.num_rows == 0) return cudaSuccess;
-  auto const blocks = blocks_of_prefixes(call.shape, kWarpsPerBlock);
-  return with_steps(call.inner, call.shape.exact != 0, [&](auto steps, auto exact) {
-    return launch(products_kernel<steps(), exact(), kByRow>, blocks, stream, call);
+inline cudaError_t launch_products(PairRowsArgs const& args, cudaStream_t stream) {
+  if (args.shape.num_prefixes == 0 || args.shape.num_rows == 0) return cudaSuccess;
+  auto const blocks = blocks_of_prefixes(args.shape, kWarpsPerBlock);
+  return with_steps(args.shape.k, args.shape.exact != 0, [&](auto steps, auto exact) {
+    return launch(products_kernel<steps(), exact()>, blocks, stream, args);
   });
 }
 

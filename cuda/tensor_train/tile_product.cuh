@@ -15,10 +15,17 @@
 
 namespace dynemb::cuda {
 
+constexpr int kTileColumns = 8;
+constexpr int kTileRows = 16;
+
 __device__ __forceinline__ uint32_t rounded_to_tf32(float x) {
+#ifdef __CUDACC__
   uint32_t bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
   return bits;
+#else
+  return (__float_as_uint(x) + 0x1000) & ~0x1fffu;
+#endif
 }
 
 // What a lane has of a tile.
@@ -55,6 +62,8 @@ __device__ __forceinline__ void add_tf32_product(float (&sums)[4], uint32_t cons
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[0]), "r"(right[1]));
+#elif !defined(__CUDACC__)
+  add_product_on_host(sums, left, right);
 #endif
 }
 

@@ -1,16 +1,16 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that leave a table for a store between two steps, and come back."""
+"""Moves rows between a table and a store, between two steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines import States
 from jax_dynemb.rows import Exported, bucket_of
 from jax_dynemb.rows import part as part_of
 from jax_dynemb.stores import Layout, Store
@@ -33,7 +33,7 @@ class Moved(NamedTuple):
 
 def evict_to_store(
     coll: Tables,
-    state: Mapping[str, Any],
+    state: States,
     table: str,
     store: Store,
     *,
@@ -41,7 +41,7 @@ def evict_to_store(
     below: int | None = None,
     keys: Any = None,
     step: int = 0,
-) -> tuple[Any, Moved]:
+) -> tuple[States, Moved]:
     """Moves rows out of a table into a store, with scores and optimizer states.
 
     Rows are put first and erased from the table afterwards, so every row is always in
@@ -82,8 +82,8 @@ def evict_to_store(
 
 
 def fetch_from_store(
-    coll: Tables, state: Mapping[str, Any], table: str, store: Store, ids: Any
-) -> tuple[Any, Moved]:
+    coll: Tables, state: States, table: str, store: Store, ids: Any
+) -> tuple[States, Moved]:
     """Moves rows of some ids out of a store back into their table.
 
     Call it before the lookup of these ids, which would make new rows of them. Rows are
@@ -136,7 +136,7 @@ def _check_store(coll: Tables, table: str, store: Store) -> None:
 
 def _leaving(
     coll: Tables,
-    state: Mapping[str, Any],
+    state: States,
     table: str,
     count: int | None,
     below: int | None,
@@ -152,9 +152,7 @@ def _leaving(
     return known[np.lexsort((known.view(np.uint64), scores))[:count]]
 
 
-def _index(
-    coll: Tables, state: Mapping[str, Any], table: str
-) -> tuple[np.ndarray, np.ndarray]:
+def _index(coll: Tables, state: States, table: str) -> tuple[np.ndarray, np.ndarray]:
     """Keys int64[n] and scores uint64[n] of a table."""
     pieces = list(coll.engine.index(state, table))
     scores = [scores for _, scores in pieces]

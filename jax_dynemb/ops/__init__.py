@@ -24,6 +24,8 @@ from jax_dynemb.ops._lookup import find as find
 from jax_dynemb.ops._lookup import lookup as lookup
 from jax_dynemb.ops._offsets import count_malformed as count_malformed
 from jax_dynemb.ops._offsets import offsets_of as offsets_of
+from jax_dynemb.ops._packed_rows import pack_rows as pack_rows
+from jax_dynemb.ops._packed_rows import refuse_packed as refuse_packed
 from jax_dynemb.ops._pair_rows import pair_gradients as pair_gradients
 from jax_dynemb.ops._pair_rows import pair_rows as pair_rows
 from jax_dynemb.ops._residual import FeatureGradient as FeatureGradient

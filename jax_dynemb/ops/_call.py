@@ -14,10 +14,12 @@ from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._async_dispatch import dispatch_operand
 from jax_dynemb.ops._attributes import shares_arrays, table_attributes
+from jax_dynemb.ops._packed_rows import refuse_packed
 from jax_dynemb.ops._sizes import largest
 from jax_dynemb.ops._state import TableState, check_state
 
 ALL = ("index", "values", "optimizer", "counters")
+_READS_PACKED = ("find_packed",)
 # A training lookup also takes the sketch of tables that have one.
 OF_LOOKUP = (*ALL, "sketch")
 
@@ -50,9 +52,14 @@ class Call:
           op: the operation.
           tables: those whose buffers are added; such as share arrays together.
           num_ids: of each feature, or of each table of a route. Of a scatter, if some
-            slots may be equal. Of pair_gradients, the shape of the suffixes, and rows.
+            slots may be equal. Of pair_gradients, the suffixes' shape, rows, rank.
           **attributes: those beside the tables' own.
+
+        Raises:
+          ValueError: a table has packed rows, which the operation does not read.
         """
+        if op not in _READS_PACKED:
+            refuse_packed(tables, op)
         self._op = op
         self._tables = list(tables)
         self._num_ids = list(num_ids)

@@ -18,6 +18,7 @@ from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import OF_LOOKUP, Call
 from jax_dynemb.ops._call_batches import Indices, call_batches, rows_of
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+from jax_dynemb.ops._packed_rows import packed_attribute
 from jax_dynemb.ops._row_views import RowBuffers, RowViews, waves
 from jax_dynemb.ops._sizes import is_positive
 from jax_dynemb.ops._stamps import WORDS, Stamps
@@ -72,7 +73,12 @@ class _CallBatch:
         draws = any(t.eval_initializer.kernel in seeded for t in self.configs)
         return ("index", "values", "counters") if draws else ("index", "values")
 
-    def start(self, op: str) -> Call:
+    @property
+    def is_packed(self) -> bool:
+        """Whether the rows of the tables are packed, those of all or of none."""
+        return any(table.row_format is not None for table in self.configs)
+
+    def start(self, op: str, **attributes: Any) -> Call:
         """The call, with its attributes."""
         rows = [
             feature_fields(layout, self.configs)
@@ -83,7 +89,8 @@ class _CallBatch:
             )
         ]
         num_ids = [layout.num_ids for layout, _ in self.inputs]
-        return Call(op, self.configs, num_ids, features=feature_attribute(rows))
+        features = feature_attribute(rows)
+        return Call(op, self.configs, num_ids, features=features, **attributes)
 
     def add_features(self, call: Call, others: Others) -> None:
         """Operands and results of the features.
@@ -214,7 +221,11 @@ def find(
     """
 
     def run(batch: _CallBatch, states: States) -> tuple[Outputs, dict[str, TableState]]:
-        call = batch.start("find")
+        if batch.is_packed:
+            packed = packed_attribute(batch.configs)
+            call = batch.start("find_packed", packed=packed)
+        else:
+            call = batch.start("find")
         call.read_tables(states, batch.read)
         batch.add_features(call, _of_find)
         outputs = batch.take_features(call.run(), _of_find)

@@ -23,22 +23,23 @@ def pair_rows(
     """Multiplies the factors of each row.
 
     Args:
-      prefix: float32[A, M * rank].
+      prefix: float32[A0, M0, A1, M1 * rank], as a product of two cores leaves it. Row
+        m0 * M1 + m1 belongs to the matrix of prefix a0 * A1 + a1.
       suffix: float32[B, rank * N].
-      starts: int32[A + 1]; prefix a has the rows from ``starts[a]`` to
+      starts: int32[A0 * A1 + 1]; prefix a has the rows from ``starts[a]`` to
         ``starts[a + 1]``.
       of_suffix: int32[n], the suffix of each row; without one (-1) it is zeros.
       rank: columns of a prefix's matrix.
       exact: float32 on every platform; False: a GPU may round factors to TF32.
 
     Returns:
-      float32[n, M * N]. Rows behind ``starts[A]`` are undefined.
+      float32[n, M0 * M1 * N]. Rows behind the last of ``starts`` are undefined.
     """
-    call = _call("pair_rows", (), rank, exact)
-    for array in (prefix, suffix, starts, of_suffix):
+    call = _call("pair_rows", (), prefix, rank, exact)
+    for array in (_segments(prefix), suffix, starts, of_suffix):
         call.operand(array)
-    width = prefix.shape[1] // rank * (suffix.shape[1] // rank)
-    call.result((of_suffix.shape[0], width), jnp.float32)
+    columns = prefix.shape[1] * (prefix.shape[3] // rank) * (suffix.shape[1] // rank)
+    call.result((of_suffix.shape[0], columns), jnp.float32)
     return next(call.run())
 
 
@@ -58,23 +59,39 @@ def pair_gradients(
       prefix: as for ``pair_rows``, and so on.
       suffix: likewise.
       starts: likewise.
-      of_suffix: likewise; rows behind ``starts[A]`` must have none.
-      d_rows: float32[n, M * N], gradients of the rows.
+      of_suffix: likewise; no suffix twice in the rows of one prefix, and none in rows
+        behind the last of ``starts``.
+      d_rows: float32[n, M0 * M1 * N], gradients of the rows.
       rank: columns of a prefix's matrix.
       exact: as for ``pair_rows``.
 
     Returns:
-      float32[A, M * rank] and float32[B, rank * N].
+      float32[A0, M0, A1, M1 * rank] and float32[B, rank * N].
     """
-    sizes = (*suffix.shape, *of_suffix.shape)
-    call = _call("pair_gradients", sizes, rank, exact)
-    for array in (prefix, suffix, starts, of_suffix, d_rows):
+    segments = _segments(prefix)
+    sizes = (*suffix.shape, *of_suffix.shape, rank)
+    call = _call("pair_gradients", sizes, prefix, rank, exact)
+    for array in (segments, suffix, starts, of_suffix, d_rows):
         call.operand(array)
-    call.result(prefix.shape, jnp.float32)
+    call.result(segments.shape, jnp.float32)
     call.result(suffix.shape, jnp.float32)
     d_prefix, d_suffix = call.run()
-    return d_prefix, d_suffix
+    return d_prefix.reshape(prefix.shape), d_suffix
 
 
-def _call(op: str, sizes: tuple[int, ...], rank: int, exact: bool) -> Call:
-    return Call(op, (), sizes, rank=np.int64(rank), exact=np.int64(exact))
+def _segments(prefix: jax.Array) -> jax.Array:
+    return prefix.reshape(-1, prefix.shape[3])
+
+
+def _call(
+    op: str, sizes: tuple[int, ...], prefix: jax.Array, rank: int, exact: bool
+) -> Call:
+    return Call(
+        op,
+        (),
+        sizes,
+        rank=np.int64(rank),
+        segments=np.int64(prefix.shape[1]),
+        inner=np.int64(prefix.shape[2]),
+        exact=np.int64(exact),
+    )

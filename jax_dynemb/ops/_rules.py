@@ -39,8 +39,8 @@ def count_rule(
       norms: of the rows, by slot; None if the rule compares none.
 
     Returns:
-      The rows whose rank begins with the prefix, by value of the next digit: those
-      that the comparisons do not select, and those that they do.
+      How many ranks begin with the prefix, by value of the next digit: of rows that
+      the comparisons do not select, and of selected ones.
     """
     call = Call("count_rule", [table], fields=np.int64(fields))
     call.read_tables({table.state_name: state}, _INDEX)

@@ -12,10 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped, UInt32
+from jaxtyping import Array, Shaped, UInt32
 
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
+from jax_dynemb.ops._packed_rows import refuse_packed
 
 
 @functools.partial(
@@ -30,7 +31,8 @@ class TableState:
     Attributes:
       index: uint32[num_buckets, 544]; a bucket is 128 digests (bytes, 0 = empty), 128
         keys and 128 scores (64 bits each).
-      values: param_dtype[num_slots, dim], the rows.
+      values: param_dtype[num_slots, dim], the rows. Packed ones (``row_format``) are
+        uint8[num_slots, bytes of a row].
       optimizer: per-row optimizer states by name, float32[num_slots, dim],
         float32[num_slots] or int32[num_slots]. Read them with ``Tables.export``: those
         of a row that was never updated are not written yet, and a mark stands in their
@@ -44,7 +46,7 @@ class TableState:
     """
 
     index: UInt32[Array, "buckets 544"]
-    values: Float[Array, "slots dim"]
+    values: Shaped[Array, "slots width"]
     optimizer: dict[str, Shaped[Array, "slots ..."]]
     counters: UInt32[Array, "rows counters 2"]
     extra: tuple[Any, ...] = ()
@@ -71,6 +73,7 @@ def empty_arrays(
       stamp: see ``new_stamp``.
     """
     first = tables[0]
+    width, dtype = first.stored_row
     buckets = sum(table.local_buckets for table in tables)
     slots = sum(table.local_slots for table in tables)
     states = {
@@ -81,7 +84,7 @@ def empty_arrays(
     counters = [_first_counters(table, seed, stamp) for table, seed in pairs]
     return TableState(
         index=empty_index(buckets),
-        values=jnp.zeros((slots, first.dim), first.param_dtype),
+        values=jnp.zeros((slots, width), dtype),
         optimizer=states,
         counters=counters[0] if len(counters) == 1 else jnp.concatenate(counters),
         extra=_first_extra(first),
@@ -96,6 +99,7 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
     when a key is stored in it. So only the index is new. The table counts as one that
     has evicted, so an update by an earlier lookup compares keys.
     """
+    refuse_packed([config], "clear")
     names = ("seed", "first_column", "left", "stamp")
     seed, column, left, stamp = (_ffi.code("counters", n) for n in names)
     old = state.counters[config.own_counters]
@@ -147,7 +151,7 @@ def check_state(config: TableSpec, state: TableState) -> None:
     counters = (rows, len(constants["counters"]), 2)
     expected: dict[str, tuple[tuple[int, ...], str]] = {
         "index": ((buckets, words), "uint32"),
-        "values": ((slots, config.dim), config.param_dtype),
+        "values": ((slots, config.stored_row[0]), config.stored_row[1]),
         "counters": (counters, "uint32"),
     }
     given = {

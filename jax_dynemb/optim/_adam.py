@@ -31,7 +31,7 @@ def adam(
     row; with ``bias_correction="row"`` also ``count``, one int32 a row.
 
     ``catch_up`` makes up for the updates of the table that a row was absent from, when
-    its next one comes; a lookup before that reads the row as it is. State ``last``
+    its next one comes. A lookup before that reads the row as it is. State ``last``
     then, one int32 a row.
 
     Args:
@@ -45,8 +45,8 @@ def adam(
         as long as the learning rate. ``"row"``: the row's own, for streams of new ids.
         ``"none"``: the moments are used as they are.
       catch_up: ``"decay"``: the decay of the row. ``"smart"``: also that of both
-        moments, and the steps that the first would have made, divided by today's root
-        (SmartDecaySparseAdam of Caffe2 and OneEmbedding); it needs
+        moments, and the steps that the first would have made, divided by today's root.
+        That is SmartDecaySparseAdam of Caffe2 and OneEmbedding, and needs
         ``bias_correction="none"``. None: absent rows rest.
       catch_up_floor: the least factor of a decay that ``"decay"`` makes up for.
       clip_row_value: see ``sgd``.

@@ -56,10 +56,10 @@ def momentum(
     step ``row -= learning_rate * (g + momentum * trace)``. State ``trace``,
     float32[dim] a row, which rests while the row is not touched.
 
-    With ``catch_up="smart"`` a row first takes the steps that gradients of zero would
-    have made in the updates of the table that it was absent from. So a row ends where
-    a dense optimizer takes it, if the learning rate stays. State ``last`` then, one
-    int32 a row: the row's last update.
+    With ``catch_up="smart"`` a row first makes up for the updates of the table that it
+    was absent from, as if their gradients had been zero. So a row ends where a dense
+    optimizer takes it, if the learning rate stays. State ``last`` then, one int32 a
+    row: the row's last update.
 
     Args:
       learning_rate: a number, or an optax schedule of the updates made so far.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Models removal by rule: which keys leave a table, one comparison at a time."""
+"""Models removal by rule: which keys a rule removes, one comparison at a time."""
 
 from typing import Any
 

@@ -28,7 +28,7 @@ from jax_dynemb.stores._manifest import (
     segment_path,
 )
 
-_TRIES = 10  # of a reader whose commit the writer removes meanwhile
+_TRIES = 100  # of a reader whose commit the writer removes meanwhile
 
 
 class Commits:
@@ -102,11 +102,11 @@ class Commits:
         return bool(bad) or (bool(kept) and kept[-1].number > mine)
 
     def next_number(self) -> int:
-        """The number of the next commit."""
+        """Numbers the next commit."""
         return max((each.number for each in self.kept), default=0) + 1
 
     def before(self) -> tuple[int, ...]:
-        """The numbers of the commits that the next one comes from."""
+        """Lists the numbers of the commits that the next one comes from."""
         manifest = self.manifest
         return () if manifest is None else (manifest.number, *manifest.before)
 
@@ -179,7 +179,7 @@ class Commits:
         return core
 
     def _core(self, layout: Layout) -> Any:
-        text = json.dumps(layout.schema.to_json())
+        text = json.dumps(layout.to_json())
         seed = secrets.randbits(64)
         log = _ffi.cpu_module().Log
         return log(self.store, layout.row_bytes, text, seed, self._threads)

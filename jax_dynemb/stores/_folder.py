@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The directory of a log: one writer, and files that no kept commit needs."""
+"""Looks after the directory of a log: one writer, no files that nothing needs."""
 
 from __future__ import annotations
 

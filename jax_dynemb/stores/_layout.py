@@ -16,7 +16,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.rows import Exported, Schema
 
 _SCORE = np.dtype("<u8")
-_STATE = np.dtype("<f4")
+_STATE, _COUNT = np.dtype("<f4"), np.dtype("<i4")
 _DTYPES = {
     "float32": np.dtype("<f4"),
     "float16": np.dtype("<f2"),
@@ -29,14 +29,16 @@ class Layout:
     """Places score, columns and optimizer states of a row in bytes.
 
     The score comes first (8 bytes), then the columns in the table's dtype, then the
-    optimizer states in float32, sorted by name. Numbers are little-endian, and nothing
-    lies between them.
+    optimizer states in float32 or int32, sorted by name. Numbers are little-endian, and
+    nothing lies between them.
 
     Attributes:
       schema: of the table.
+      counts: names of the optimizer states that are int32.
     """
 
     schema: Schema
+    counts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, table: TableConfig | Schema | Layout) -> Layout:
@@ -48,7 +50,9 @@ class Layout:
         """
         if isinstance(table, Layout):
             return table
+        counts: list[str] = []
         if isinstance(table, TableConfig):
+            counts = [k for k, s in table.states.items() if s.dtype == "int32"]
             table = Schema.of(table)
         if not isinstance(table, Schema):
             raise TypeError(
@@ -59,7 +63,22 @@ class Layout:
             raise ValueError(
                 f"a store keeps rows of {', '.join(_DTYPES)}, not {table.param_dtype}"
             )
-        return cls(table)
+        return cls(table, tuple(sorted(counts)))
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Layout:
+        """Reads what ``to_json`` wrote.
+
+        Raises:
+          TypeError: an entry has another type.
+          ValueError: its rows are not of floats.
+        """
+        counts = tuple(sorted(fields.get("counts", ())))
+        return cls(cls.of(Schema.from_json(fields)).schema, counts)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a dict of lists, strings and numbers."""
+        return self.schema.to_json() | {"counts": list(self.counts)}
 
     @property
     def row_bytes(self) -> int:
@@ -103,7 +122,7 @@ class Layout:
         )
 
     def rows(self, packed: np.ndarray) -> np.ndarray:
-        """The columns alone: param_dtype[n, dim]."""
+        """Reads the columns alone: param_dtype[n, dim]."""
         _, begin, end, dtype, _ = self._fields[1]
         return np.ascontiguousarray(packed[:, begin:end]).view(dtype)
 
@@ -140,6 +159,7 @@ class Layout:
             "key_dtype": schema.key_dtype,
             "score_strategy": schema.score_strategy,
             "states": {k: tuple(v) for k, v in sorted(schema.states.items())},
+            "counts": self.counts,
         }
 
     @functools.cached_property
@@ -151,7 +171,9 @@ class Layout:
             ("score", _SCORE, ()),
             ("row", _DTYPES[schema.param_dtype], (schema.dim,)),
         ]
-        parts += [(f"state {k}", _STATE, tuple(states[k])) for k in sorted(states)]
+        for name in sorted(states):
+            dtype = _COUNT if name in self.counts else _STATE
+            parts.append((f"state {name}", dtype, tuple(states[name])))
         for name, dtype, shape in parts:
             size = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
             fields.append((name, at, at + size, dtype, shape))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The log as a store: what users call."""
+"""Defines the log as users call it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.rows import Schema
 from jax_dynemb.stores._commits import Commits
 from jax_dynemb.stores._layout import Layout
 from jax_dynemb.stores._store import as_keys, as_rows, as_signed, as_tag
@@ -34,14 +33,14 @@ class Log:
 
     Args:
       path: the directory; made if it does not exist.
-      table: whose rows it keeps: a ``TableConfig`` or a ``Schema``. None: the one that
+      table: whose rows it keeps: a ``TableConfig`` or a ``Layout``. None: the one that
         its last commit was made for.
       tag: the commit to begin with; the last one if None.
       read_only: reads a commit beside a writer, see ``refresh``.
       segment_megabytes: of a file. Each is open all the time, so a log of more than
         256 GB needs larger ones, or a larger ``ulimit -n``.
-      disk_gigabytes: most that the files may take. Rows that have no room are refused
-        and counted. One part in eight stays free, to move rows into.
+      disk_gigabytes: most that the segments may take. Rows that have no room are
+        refused and counted. One part in eight stays free, to move rows into.
       keep: how many commits stay that ``open`` can go back to.
       threads: that read; more than processors, since they wait for the disk.
 
@@ -60,7 +59,7 @@ class Log:
     def __init__(
         self,
         path: str | PathLike[str],
-        table: TableConfig | Schema | Layout | None = None,
+        table: TableConfig | Layout | None = None,
         *,
         tag: str | None = None,
         read_only: bool = False,
@@ -80,6 +79,7 @@ class Log:
         folder = Path(path).expanduser().absolute()
         self._commits = Commits(folder, layout, threads, read_only)
         self._writer: Writer | None = None
+        self._core: Any = None
         self._segment, self._bound, self._keep = segment, bound, keep
         self._closed = False
         try:
@@ -179,7 +179,7 @@ class Log:
         """Reads the last commit of the writer, if it is newer; for ``read_only``.
 
         Returns:
-          Whether it was newer. The index is read anew then: a second for about ten
+          Whether it was newer. The index is then read again: four seconds for ten
           million rows.
         """
         with self._changing:
@@ -244,7 +244,7 @@ class Log:
         """Lets another writer in. Rows since the last commit are gone."""
         with self._changing:
             self._closed = True
-            self._writer = None
+            self._writer = self._core = None
             self._commits.close()
 
     def __enter__(self) -> Log:

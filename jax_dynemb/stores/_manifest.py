@@ -22,11 +22,11 @@ from jax_dynemb.files.integrity import (
     read_json,
     sum_of_json,
 )
-from jax_dynemb.rows import Schema
 from jax_dynemb.stores._layout import Layout
 
 COMMITS = "commits"
 SEGMENTS = "segments"
+_TRIES = 100  # of a reader beside a writer
 _REMEMBERED = 64  # commits that a manifest names as those before it
 
 
@@ -100,7 +100,7 @@ def write_manifest(folder: Path, manifest: Manifest, live: np.ndarray) -> None:
         "before": list(manifest.before[:_REMEMBERED]),
         "step": manifest.step,
         "store": manifest.store,
-        "schema": manifest.layout.schema.to_json(),
+        "schema": manifest.layout.to_json(),
         "segments": [list(each) for each in manifest.segments],
         "live_crc32c": _crc32c(live),
         "rows": manifest.rows,
@@ -159,14 +159,19 @@ def manifests(folder: Path) -> tuple[list[Manifest], list[DamagedFileError]]:
     Returns:
       Those that can be read, the first commit first; and the errors of the others.
     """
-    good, bad = [], []
-    for path in sorted((folder / COMMITS).glob("*.json")):
-        try:
-            good.append(read_manifest(path))
-        except DamagedFileError as error:
-            if path.exists():  # else another process has just removed it
-                bad.append(error)
-    return sorted(good, key=lambda each: each.number), bad
+    for _ in range(_TRIES):
+        good, bad, vanished = [], [], False
+        for path in sorted((folder / COMMITS).glob("*.json")):
+            try:
+                good.append(read_manifest(path))
+            except (DamagedFileError, FileNotFoundError) as error:
+                if not path.exists():  # the writer has just removed it
+                    vanished = True
+                elif isinstance(error, DamagedFileError):
+                    bad.append(error)
+        if not vanished:
+            return sorted(good, key=lambda each: each.number), bad
+    raise OSError(f"{folder}: commits come faster than they can be read")
 
 
 def _crc32c(live: np.ndarray) -> int:
@@ -181,7 +186,7 @@ def _layout(fields: Fields) -> Layout:
         if any(size > 1 << 24 for size in shapes.wholes(name)):
             raise DamagedFileError(fields.path, f"its state {name!r} is too wide")
     try:
-        return Layout.of(Schema.from_json(given))
+        return Layout.from_json(given)
     except (ValueError, TypeError, AttributeError) as error:
         if isinstance(error, DamagedFileError):
             raise

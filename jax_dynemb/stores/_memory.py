@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.rows import Schema
 from jax_dynemb.stores._layout import Layout
 from jax_dynemb.stores._store import as_keys, as_rows, as_signed, as_tag
 
@@ -21,10 +20,10 @@ class Memory:
     A commit copies the dict, without the rows, and ``open`` goes back to it exactly.
 
     Args:
-      table: whose rows it keeps: a ``TableConfig``, or a ``Schema``.
+      table: whose rows it keeps: a ``TableConfig`` or a ``Layout``.
     """
 
-    def __init__(self, table: TableConfig | Schema | Layout):
+    def __init__(self, table: TableConfig | Layout):
         self._layout = Layout.of(table)
         self._lock = threading.Lock()
         self._rows: dict[int, np.ndarray] = {}

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import threading
 from collections import Counter
@@ -12,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.rows import Schema
 from jax_dynemb.stores._layout import Layout
 from jax_dynemb.stores._store import as_keys, as_rows, as_tag
 from jax_dynemb.stores._values import (
-    expect_schema,
+    expect_layout,
     keys_of,
     mark_of,
     names_of,
@@ -32,15 +32,15 @@ class Redis:
     writes only a name, and ``open`` does not bring older rows back. What a crash of the
     server leaves is a matter of its configuration (appendonly, appendfsync).
 
-    Keys of one run have its epoch. A run that begins anew takes another one, and its
-    rows never mix with those of the run before.
+    Keys of one run have its epoch. A run that starts from scratch takes another
+    one, and its rows never mix with those of the run before.
 
     Needs ``pip install 'jax-dynemb[redis]'``.
 
     Args:
       client: a URL such as "redis://localhost:6379/0", or a ``redis.Redis`` that does
         not decode responses.
-      table: whose rows it keeps: a ``TableConfig`` or a ``Schema``. None: the one that
+      table: whose rows it keeps: a ``TableConfig`` or a ``Layout``. None: the one that
         wrote there.
       name: of the rows in the server; the table's name if None.
       epoch: of the run.
@@ -54,7 +54,7 @@ class Redis:
     def __init__(
         self,
         client: Any,
-        table: TableConfig | Schema | Layout | None = None,
+        table: TableConfig | Layout | None = None,
         *,
         name: str | None = None,
         epoch: int | str = 0,
@@ -76,13 +76,13 @@ class Redis:
         self._lock = threading.Lock()  # of the step
         self._step = 0
         stored = self._client.get(self._about)
-        schema = None if stored is None else Schema.from_json(json.loads(stored))
-        self._layout = expect_schema(schema, layout, self._where)
+        there = None if stored is None else Layout.from_json(json.loads(stored))
+        self._layout = expect_layout(there, layout, self._where)
         if stored is None:
-            about = json.dumps(self._layout.schema.to_json())
+            about = json.dumps(self._layout.to_json())
             if not self._client.set(self._about, about, nx=True):  # another was first
-                other = Schema.from_json(json.loads(self._client.get(self._about)))
-                self._layout.check_same(Layout.of(other), self._where)
+                other = Layout.from_json(json.loads(self._client.get(self._about)))
+                self._layout.check_same(other, self._where)
 
     @property
     def layout(self) -> Layout:
@@ -174,7 +174,7 @@ class Redis:
 def _connect(client: Any) -> Any:
     if isinstance(client, str):
         try:
-            import redis
+            redis = importlib.import_module("redis")
         except ImportError as error:
             raise ImportError(
                 "jde.stores.Redis needs redis: pip install 'jax-dynemb[redis]'"

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import threading
 from collections import Counter
@@ -13,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.rows import Schema
 from jax_dynemb.stores._layout import Layout
 from jax_dynemb.stores._store import as_keys, as_rows, as_tag
 from jax_dynemb.stores._values import (
-    expect_schema,
+    expect_layout,
     keys_of,
     mark_of,
     names_of,
@@ -33,14 +33,14 @@ class RocksDB:
     are there. Rows that were put later may be there too, and ``open`` does not bring
     older ones back. ``Log`` does, and is faster.
 
-    Keys of one run have its epoch. A run that begins anew takes another one, and its
-    rows never mix with those of the run before.
+    Keys of one run have its epoch. A run that starts from scratch takes another
+    one, and its rows never mix with those of the run before.
 
     Needs ``pip install 'jax-dynemb[rocksdb]'``.
 
     Args:
       path: of the database, which one process has open at a time.
-      table: whose rows it keeps: a ``TableConfig`` or a ``Schema``. None: the one that
+      table: whose rows it keeps: a ``TableConfig`` or a ``Layout``. None: the one that
         wrote there.
       name: of the rows in the database; the table's name if None.
       epoch: of the run.
@@ -53,7 +53,7 @@ class RocksDB:
     def __init__(
         self,
         path: str | PathLike[str],
-        table: TableConfig | Schema | Layout | None = None,
+        table: TableConfig | Layout | None = None,
         *,
         name: str | None = None,
         epoch: int | str = 0,
@@ -73,13 +73,13 @@ class RocksDB:
         self._step = 0
         self._closed = False
         stored = self._db.get(self._about)
-        schema = None if stored is None else Schema.from_json(json.loads(stored))
+        there = None if stored is None else Layout.from_json(json.loads(stored))
         try:
-            self._layout = expect_schema(schema, layout, self._where)
+            self._layout = expect_layout(there, layout, self._where)
         except ValueError:
             self._db.close()
             raise
-        self._db[self._about] = json.dumps(self._layout.schema.to_json()).encode()
+        self._db[self._about] = json.dumps(self._layout.to_json()).encode()
 
     @property
     def layout(self) -> Layout:
@@ -185,9 +185,8 @@ class RocksDB:
 
 def _module() -> Any:
     try:
-        import rocksdict
+        return importlib.import_module("rocksdict")
     except ImportError as error:
         raise ImportError(
             "jde.stores.RocksDB needs rocksdict: pip install 'jax-dynemb[rocksdb]'"
         ) from error
-    return rocksdict

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a store is: rows by key below the tables of a program."""
+"""Defines stores: rows by key below the tables of a program."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from jax_dynemb._errors import DamagedFileError
-from jax_dynemb.rows import Schema
 from jax_dynemb.stores._layout import Layout
 
 _STEP, _SUM = 8, 4
@@ -83,26 +82,22 @@ def keys_of(names: Sequence[bytes]) -> np.ndarray:
 
 
 def mark_of(*parts: str) -> bytes:
-    """What the names of a store begin with; no store's mark begins another's."""
+    """Makes the begin of a store's names; no store's mark begins another's."""
     return b"".join(urllib.parse.quote(part, safe="").encode() + b":" for part in parts)
 
 
-def expect_schema(stored: Schema | None, layout: Layout | None, where: str) -> Layout:
-    """Chooses between the schema of a store and that of the caller.
+def expect_layout(there: Layout | None, layout: Layout | None, where: str) -> Layout:
+    """Chooses between the layout of a store and that of the caller.
 
     Raises:
       ValueError: both are there and differ, or none is.
     """
-    if stored is None and layout is None:
+    chosen = there or layout
+    if chosen is None:
         raise ValueError(
             f"{where} is empty, so its rows are not known: give the table, such as "
             "coll.tables[name]"
         )
-    if stored is None:
-        assert layout is not None
-        return layout
-    there = Layout.of(stored)
-    if layout is None:
-        return there
-    layout.check_same(there, where)
-    return layout
+    if layout is not None:
+        layout.check_same(chosen, where)
+    return chosen

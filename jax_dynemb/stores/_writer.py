@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What changes a log: rows appended, files finished, rewritten and committed."""
+"""Changes a log: appends rows, finishes, rewrites and commits files."""
 
 from __future__ import annotations
 

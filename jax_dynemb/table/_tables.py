@@ -25,6 +25,7 @@ from jax_dynemb.engines.mesh import (
 from jax_dynemb.engines.mixed import MixedEngine, by_kind, with_residuals
 from jax_dynemb.engines.shard import Query
 from jax_dynemb.engines.tensor_train import TTEngine
+from jax_dynemb.ops import refuse_packed
 from jax_dynemb.rows import Exported
 from jax_dynemb.table import _arguments, _chunks, _declaration, _growth
 from jax_dynemb.table._growth import Growth
@@ -358,6 +359,7 @@ class Tables(Operations):
         engine, new = self.engine, dict(state)
         for name, score in scores.items():
             config = engine.catalog.dynamic_table(name, "set_score")
+            refuse_packed([config], "set_score")
             arrays = self.state_name(name)
             counted, rows = engine.counted(new, name), engine.counter_rows(name)
             new[arrays] = shard.set_score(

@@ -57,14 +57,14 @@ def contract(
 
     Args:
       product: its static part.
-      prefix: float32[A, M * K].
+      prefix: float32[A0, M0, A1, M1 * K], see ``ops.pair_rows``.
       suffix: float32[B, K * N].
-      of_prefix: int32[rows], below A, never falling before ``count``.
+      of_prefix: int32[rows], below A0 * A1, never falling before ``count``.
       of_suffix: int32[rows], below B; no pair of factors occurs twice before ``count``.
       count: int32[], how many rows there are; those behind are undefined.
 
     Returns:
-      float32[rows, M * N].
+      float32[rows, M0 * M1 * N].
     """
     return _rows(product, *_operands(prefix, suffix, of_prefix, of_suffix, count))
 
@@ -116,7 +116,7 @@ def _operands(
     count: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Finds the first row of each prefix, and where the last one ends."""
-    prefixes = prefix.shape[0]
+    prefixes = prefix.shape[0] * prefix.shape[2]
     live = jnp.arange(of_prefix.shape[0], dtype=jnp.int32) < count
     every = jnp.arange(prefixes + 1, dtype=jnp.int32)
     # Unrolled: one kernel on a GPU instead of one for each step of the search.

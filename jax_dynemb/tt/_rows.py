@@ -54,19 +54,35 @@ def _prefix(
     count: jax.Array,
     compute_dtype: str,
 ) -> tuple[jax.Array, jax.Array]:
-    """The prefixes, flat, and which of them each row has.
+    """The prefixes, as ``contract`` takes them, and which of them each row has.
 
     All of them are one product of large matrices. Where that would be more than twice
     the rows of the call, those that occur are made one by one.
     """
     n, every = numbers.shape[0], math.prod(core.shape[0] for core in cores)
     if every <= 2 * n:
-        prefix = dense(cores, compute_dtype)
-        return prefix.reshape(every, -1), numbers.astype(jnp.int32)
+        return _every_prefix(cores, compute_dtype), numbers.astype(jnp.int32)
     live = jnp.arange(n, dtype=jnp.int32) < count
     some = distinct(jnp.where(live, numbers, jnp.uint32(0xFFFF_FFFF)))
     prefix = rows_of(cores, some.values, some.count, compute_dtype)
-    return prefix, jnp.maximum(some.inverse, 0)
+    return prefix[None, None], jnp.maximum(some.inverse, 0)
+
+
+def _every_prefix(cores: Sequence[jax.Array], compute_dtype: str) -> jax.Array:
+    """Multiplies all prefixes out, in the order that a product of matrices has.
+
+    Returns:
+      float32[A0, M0, A1, M1 * K], where A1 and M1 are of the last core.
+    """
+    *before, last = cores
+    p, rank, *_ = last.shape
+    if not before:
+        return last.reshape(1, 1, p, -1)
+    left = dense(before, compute_dtype)
+    left = left.reshape(left.shape[0], -1, rank)
+    # The second factor with its rank in front: so XLA transposes it, not the product.
+    right = last.reshape(p, rank, -1).swapaxes(0, 1)
+    return einsum("aqk,kbs->aqbs", compute_dtype, left, right)
 
 
 def dense(cores: Sequence[jax.Array], compute_dtype: str) -> jax.Array:

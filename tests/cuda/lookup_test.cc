@@ -3,15 +3,18 @@
 
 // tests/cuda/lookup_test.cc: training and serving lookups by the kernels of a GPU beside those of a
 // CPU: every pooling, rows of many widths and types, padding and reserved ids, ids that are there,
-// new, or both in one batch, tables with and without room, each rule for unseen ids.
+// new, or both in one batch, tables with and without room, each rule for unseen ids; and packed
+// rows of every code.
 #include "cuda/lookup/lookup.cu"
 
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <vector>
 
 #include "cpu/table_ops.h"
 #include "cuda/lookup/find.cu"
+#include "cuda/lookup/find_packed.cu"
 #include "cuda/lookup/missing.cu"
 #include "cuda/lookup/selecting_lookup.cu"
 #include "tests/cuda/scratch_memory.h"
@@ -224,6 +227,56 @@ void run(std::vector<int32_t> const& dims, std::vector<Spec> const& specs, Types
   }
 }
 
+// Rows of any codes whose sums are exact in float32, with one scale in three for a row.
+std::vector<uint8_t> packed_rows(TableRef const& table, RowCode code, uint64_t seed) {
+  auto const bytes = static_cast<size_t>(packed_row_bytes(code, table.dim));
+  std::vector<uint8_t> rows(num_slots(table) * bytes);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    auto const random = random_at(seed << 32 | i);
+    auto const float8 = 0x30 + random % 24 + (random >> 32 & 0x80);
+    rows[i] = static_cast<uint8_t>(code == RowCode::kFloat8 ? float8 : random);
+  }
+  for (size_t slot = 0; slot < num_slots(table); ++slot) {
+    auto const scale = 0.25f * static_cast<float>(1 + slot % 3);
+    memcpy(rows.data() + slot * bytes, &scale, sizeof(scale));
+  }
+  return rows;
+}
+
+// Both read the same tables.
+void run_packed(std::vector<int32_t> const& dims, std::vector<Spec> const& specs, RowCode code,
+                ValueType row_type) {
+  ThreadsPool threads(1);
+  Call ours(dims, ValueType::kFloat32, true), truth(dims, ValueType::kFloat32, true);
+  ours.draw({{Pooling::kNoRows, 1, 300}, {Pooling::kNoRows, 1, 300}}, row_type, 7);
+  cpu::lookup(*ours.args(), threads.pool);
+  ours.draw(specs, row_type, 8);
+  truth.draw(specs, row_type, 8);
+  std::vector<std::vector<uint8_t>> rows;
+  auto const packed_args = [&](Call const& call) {
+    auto args = std::make_unique<FindPackedArgs>();
+    static_cast<LookupArgs&>(*args) = *call.args();
+    args->code = code;
+    for (size_t t = 0; t < dims.size(); ++t) {
+      args->tables[t] = ours.tables[t]->ref;
+      args->tables[t].values = rows[t].data();
+    }
+    return args;
+  };
+  for (size_t t = 0; t < dims.size(); ++t) {
+    rows.push_back(packed_rows(ours.tables[t]->ref, code, t));
+  }
+  CHECK(cuda::find_packed(*packed_args(ours), nullptr, nullptr) == cudaSuccess);
+  cpu::find_packed(*packed_args(truth), threads.pool);
+  for (size_t f = 0; f < specs.size(); ++f) {
+    auto const &own = *ours.features[f], &wanted = *truth.features[f];
+    CHECK(own.slots == wanted.slots);
+    if (own.ref.pooling == Pooling::kNoRows) continue;
+    auto const dim = dims[static_cast<size_t>(own.ref.table)];
+    check_close(own.values(dim), wanted.values(dim), row_type);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -240,6 +293,15 @@ int main() {
     for (auto const types : {Types{kFloat, kFloat}, {kHalf, kHalf}, {kHalf, kFloat}}) {
       for (auto const dim : {4, 12, 24, 64, 128, 136}) {
         run({dim, 2 * dim}, specs, types, dim % 8 != 0);
+      }
+    }
+  }
+  for (auto const& specs : calls) {
+    for (auto const code : {RowCode::kFloat8, RowCode::kInt8, RowCode::kInt4}) {
+      for (auto const row_type : {kFloat, kHalf}) {
+        for (auto const dim : {1, 3, 4, 12, 65, 128}) {
+          run_packed({dim, 2 * dim}, specs, code, row_type);
+        }
       }
     }
   }

@@ -60,8 +60,11 @@ class Pairs:
         s = self.suffix.reshape(-1, self.k, self.n).astype(np.float64)
         return p, s
 
-    def operands(self):
-        arrays = self.prefix, self.suffix, self.starts, self.of_suffix
+    def operands(self, outer=1, segments=1):
+        """The prefixes as [outer, segments, ...]."""
+        a = len(self.prefix)
+        prefix = self.prefix.reshape(outer, a // outer, segments, -1).swapaxes(1, 2)
+        arrays = prefix, self.suffix, self.starts, self.of_suffix
         return [jnp.asarray(array) for array in arrays]
 
     def rows(self):
@@ -98,6 +101,22 @@ def test_rows_and_gradients(platform, sizes, exact):
     found = ops.pair_gradients(*pairs.operands(), jnp.asarray(d_rows), **how)
     for mine, truth in zip(found, pairs.gradients(d_rows), strict=True):
         assert_close(mine, truth, 5 * tolerance)  # sums of many rows
+
+
+@pytest.mark.parametrize(("outer", "segments"), [(1, 4), (10, 2), (50, 16), (5, 1)])
+def test_prefixes_as_a_product_leaves_them(platform, outer, segments):
+    """In any order of prefixes and their rows: the same bits."""
+    pairs = Pairs.random(*SIZES["as in a table of 64 columns"])
+    given, plain = pairs.operands(outer, segments), pairs.operands()
+    how = {"rank": 32, "exact": False}
+    rows = ops.pair_rows(*plain, **how)
+    np.testing.assert_array_equal(ops.pair_rows(*given, **how), rows)
+    d_prefix, d_suffix = ops.pair_gradients(*plain, rows, **how)
+    mine, d_mine = ops.pair_gradients(*given, rows, **how)
+    assert mine.shape == given[0].shape
+    mine = np.asarray(mine).swapaxes(1, 2).reshape(50, -1)
+    np.testing.assert_array_equal(mine, np.asarray(d_prefix).reshape(50, -1))
+    np.testing.assert_array_equal(d_mine, d_suffix)
 
 
 def test_the_same_bits_in_every_run(platform):

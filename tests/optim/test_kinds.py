@@ -173,20 +173,6 @@ def test_a_late_row_takes_a_first_step_of_its_own(platform):
     assert steps["table"] < 0.09 or steps["table"] > 0.11
 
 
-def test_a_count_stops_where_its_correction_is_one(platform):
-    """2^24 + 1 updates: the float32 count stands, and the step with it."""
-    twins = Twins(
-        jde.TableConfig(
-            "t", 4, 256, optimizer=jde.optim.adam(0.1, bias_correction="row")
-        )
-    )
-    states = {n: np.full((1, 4), 0.5, "f") for n in ("mu", "nu")}
-    states["count"] = np.full(1, 2.0**24, "f")
-    twins.insert({"t": np.array([1])}, {"t": np.ones((1, 4))}, {"t": states})
-    twins.train({"t": [1]}, seed=1)
-    twins.check(LOOSE)
-
-
 def test_a_consistent_row_goes_on_from_where_it_is(platform):
     """Zero gradients leave warm rows of FTRL where they are, and z_init="zero" not."""
     moved = {}

@@ -42,7 +42,7 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("dim", [1, 3, 16, 130])
+@pytest.mark.parametrize("dim", [1, 3, 16, 130, 1_024])
 @pytest.mark.parametrize("name", PAIRS)
 def test_fifty_steps_with_duplicates(platform, name, dim):
     fused, tx = PAIRS[name]

@@ -193,6 +193,58 @@ def test_readers_beside_a_writer(tmp_path):
     assert reads
 
 
+def test_readers_that_open_beside_a_writer(tmp_path):
+    """Commits come and go while they are opened; each reader sees a whole one."""
+    log = small_log(tmp_path, keep=1)
+    keys, stop, errors, opened = np.arange(200), threading.Event(), [], []
+
+    def write(step: int) -> None:
+        log.put(keys, np.full((len(keys), log.layout.row_bytes), step, np.uint8))
+        log.commit(f"s{step}" if step % 2 else "same")
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                with jde.stores.Log(tmp_path, read_only=True) as reader:
+                    found, packed = reader.get(keys)
+                    assert found.all() and (packed == packed[0, 0]).all()
+                    reader.refresh()
+                    opened.append(int(packed[0, 0]))
+        except BaseException as error:
+            errors.append(error)
+
+    write(0)
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for step in range(1, 100):
+        write(step)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+    assert len(set(opened)) > 2
+
+
+def test_a_huge_batch(tmp_path):
+    config = table_config(dim=1, optimizer=jde.optim.sgd(0.1))
+    with jde.stores.Log(tmp_path, config) as log:
+        rng = np.random.default_rng(6)
+        keys = rng.permutation(1_000_000) * 2_654_435_761
+        rows = np.zeros((len(keys), log.layout.row_bytes), np.uint8)
+        rows[:, :8] = keys[:, None].view(np.uint8)
+        log.put(keys, rows)
+        log.commit("one")
+        log.open()
+        found, packed = log.get(rng.permutation(keys))
+        assert found.all() and len(log.keys()) == len(keys)
+        np.testing.assert_array_equal(
+            np.sort(packed[:, :8].copy().view(np.int64)[:, 0]), np.sort(keys)
+        )
+        assert not log.get(keys + 1)[0].any()
+        assert log.stats()["index_bytes"] <= 25 * len(keys)
+
+
 def test_arguments_are_checked(tmp_path):
     for options, named in [
         ({"keep": 0}, "keep must be at least 1"),

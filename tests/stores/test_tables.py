@@ -69,6 +69,27 @@ def test_there_and_back_on_any_mesh(tmp_path, strategy, param_dtype):
             )
 
 
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        jde.optim.adam(0.1, bias_correction="row"),
+        jde.optim.rowwise_adagrad(0.1),
+        jde.optim.none(),
+    ],
+    ids=lambda optimizer: optimizer.kind,
+)
+def test_states_of_any_kind_come_back(tmp_path, optimizer):
+    coll = jde.Tables([table_config(optimizer=optimizer)])
+    state = trained(coll, np.arange(100))
+    state = trained(coll, np.arange(50), state)
+    with jde.stores.Log(tmp_path, coll.tables["cat"]) as log:
+        jde.export.to_store(coll, state, {"cat": log})
+        log.commit("one")
+    log = jde.stores.Log(tmp_path)  # knows the states from the files
+    back = jde.import_.from_store(coll, {"cat": log}).state
+    assert rows_of(coll, back) == rows_of(coll, state)
+
+
 def test_only_what_changed_is_written(tmp_path):
     coll = jde.Tables([table_config()])
     log = jde.stores.Log(tmp_path, coll.tables["cat"])
@@ -116,8 +137,35 @@ def test_mistakes_are_named():
         jde.lifecycle.evict_to_store(coll, state, "cat", mine)
 
 
-def test_the_lowest_scores_leave():
-    coll = jde.Tables([table_config()])
+def tables_on(devices: int | None, **changes) -> jde.Tables:
+    mesh = {} if devices is None else {"mesh": mesh_of(devices), "axis": "data"}
+    return jde.Tables([table_config(**changes)], **mesh)
+
+
+@pytest.mark.parametrize("key_dtype", ["int64", "int32"])
+def test_keys_at_the_ends_come_back(tmp_path, key_dtype):
+    ends = np.array([0, 1, 2**31 - 1, -5, -6], np.int64)
+    if key_dtype == "int64":
+        ends = np.concatenate([ends, [2**63 - 1, -(2**63)]])
+    coll = jde.Tables([table_config(key_dtype=key_dtype)])
+    ids = jde.ids(ends) if key_dtype == "int64" else ends.astype(np.int32)
+    rows, residual, state = coll.lookup(coll.init(0), {"cat": ids})
+    state = coll.apply_gradients(state, residual, rows)
+    before = rows_of(coll, state)
+    assert len(before) == len(ends)
+    store = jde.stores.Log(tmp_path, coll.tables["cat"])
+    jde.export.to_store(coll, state, {"cat": store})
+    assert rows_of(coll, jde.import_.from_store(coll, {"cat": store}).state) == before
+    state, moved = jde.lifecycle.evict_to_store(coll, state, "cat", store, count=99)
+    assert moved.rows == len(ends) and not rows_of(coll, state)
+    keys = np.array(sorted(before))
+    state, moved = jde.lifecycle.fetch_from_store(coll, state, "cat", store, keys)
+    assert moved.rows == len(ends) and rows_of(coll, state) == before
+
+
+@pytest.mark.parametrize("devices", [None, 4])
+def test_the_lowest_scores_leave(devices):
+    coll = tables_on(devices)
     store = jde.stores.Memory(coll.tables["cat"])
     state = trained(coll, np.arange(100))
     mark = coll.get_score(state)["cat"]
@@ -138,9 +186,10 @@ def test_the_lowest_scores_leave():
     assert held == before and len(rows_of(coll, state)) == 98
 
 
-def test_an_id_with_a_row_keeps_it_and_full_buckets_wait():
-    config = table_config(capacity=256, score_strategy="step")
-    coll = jde.Tables([config])
+@pytest.mark.parametrize("devices", [None, 2])
+def test_an_id_with_a_row_keeps_it_and_full_buckets_wait(devices):
+    coll = tables_on(devices, capacity=256, score_strategy="step")
+    config = coll.tables["cat"]
     store = jde.stores.Memory(config)
     state = trained(coll, np.arange(256))
     state, moved = jde.lifecycle.evict_to_store(coll, state, "cat", store, count=100)

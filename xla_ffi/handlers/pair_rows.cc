@@ -10,28 +10,64 @@
 namespace dynemb {
 namespace {
 
-auto bind_pairs() { return bind().Attr<int64_t>("rank").Attr<int64_t>("exact"); }
+auto bind_pairs() {
+  return bind()
+      .Attr<int64_t>("rank")
+      .Attr<int64_t>("segments")
+      .Attr<int64_t>("inner")
+      .Attr<int64_t>("exact");
+}
+
+// Prefixes lie in `segments` parts each, and those of `inner` prefixes side by side.
+struct PairAttributes {
+  int64_t rank, segments, inner, exact;
+};
 
 // What both calls begin with.
 template <class Args>
-void read_factors(BufferReader& reader, Args& args, int64_t rank, int64_t exact) {
+void read_factors(BufferReader& reader, Args& args, PairAttributes const& given) {
   auto const prefix = reader.next_arg(BufferRule::kPrefix);
   auto const suffix = reader.next_arg(BufferRule::kSuffix);
+  if (reader.failed()) return;
   auto& sizes = reader.sizes();
-  auto const fits = !reader.failed() && rank > 0 && sizes.get(kPrefixWidth) % rank == 0 &&
-                    sizes.get(kSuffixWidth) % rank == 0;
-  if (!reader.expect(fits, "attribute 'rank' must divide the widths of both factors")) return;
-  auto const m = sizes.get(kPrefixWidth) / rank, n = sizes.get(kSuffixWidth) / rank;
-  if (!reader.expect(m * n <= kMostInt32, "a row must have at most 2^31 - 1 columns")) return;
-  sizes.set(kNumStarts, sizes.get(kNumPrefixes) + 1);
+  auto const [rank, segments, inner, exact] = given;
+  auto const inner_width = sizes.get(kPrefixWidth), suffix_width = sizes.get(kSuffixWidth);
+  auto const divides = rank > 0 && inner_width > 0 && inner_width % rank == 0 && suffix_width > 0 &&
+                       suffix_width % rank == 0;
+  if (!reader.expect(divides, "attribute 'rank' must divide the widths of both factors")) return;
+  auto const all = sizes.get(kNumSegments);
+  auto const fits = segments > 0 && inner > 0 && all % segments == 0 && all / segments % inner == 0;
+  if (!reader.expect(fits, "attributes 'segments' and 'inner' must divide the prefixes")) return;
+  auto const inner_m = inner_width / rank, n = suffix_width / rank, prefixes = all / segments;
+  auto const small = rank <= kMostInt32 && inner_m <= kMostInt32 && segments <= kMostInt32 &&
+                     n <= kMostInt32 && inner_m * segments <= kMostInt32 &&
+                     inner_m * segments <= kMostInt32 / n;
+  if (!reader.expect(small, "a row must have at most 2^31 - 1 columns")) return;
+  if (!reader.expect(prefixes <= kMostInt32, "there must be at most 2^31 - 1 prefixes")) return;
+  auto const m = inner_m * segments;
+  sizes.set(kNumStarts, prefixes + 1);
   sizes.set(kPairWidth, m * n);
   auto const starts = reader.next_arg(BufferRule::kStarts);
   auto const of_suffix = reader.next_arg(BufferRule::kOfSuffix);
+  if (reader.failed()) return;
+  auto const rows = dimension(of_suffix, 0);
+  // A prefix may have all rows, and their columns are counted.
+  auto const counted = rows <= kMostIds / n;
+  if (!reader.expect(counted, "the suffixes of all rows must have below 2^30 columns")) return;
   args.prefix = data<float>(prefix);
   args.suffix = data<float>(suffix);
-  args.shape = {sizes.get(kNumPrefixes), sizes.get(kNumSuffixes),    dimension(of_suffix, 0),
-                static_cast<int32_t>(m), static_cast<int32_t>(rank), static_cast<int32_t>(n),
-                exact != 0 ? 1 : 0,      data<int32_t>(starts),      data<int32_t>(of_suffix)};
+  args.shape = {prefixes,
+                sizes.get(kNumSuffixes),
+                rows,
+                static_cast<int32_t>(m),
+                static_cast<int32_t>(rank),
+                static_cast<int32_t>(n),
+                inner,
+                static_cast<int32_t>(segments),
+                static_cast<int32_t>(inner_m),
+                exact != 0 ? 1 : 0,
+                data<int32_t>(starts),
+                data<int32_t>(of_suffix)};
 }
 
 struct PairRows {
@@ -42,8 +78,8 @@ struct PairRows {
 
   PairRowsArgs args{};
 
-  void read(BufferReader& reader, int64_t rank, int64_t exact) {
-    read_factors(reader, args, rank, exact);
+  void read(BufferReader& reader, int64_t rank, int64_t segments, int64_t inner, int64_t exact) {
+    read_factors(reader, args, {rank, segments, inner, exact});
     args.rows = data<float>(reader.next_ret(BufferRule::kPairRows));
   }
 };
@@ -55,20 +91,20 @@ struct PairGradients {
 
   PairGradientsArgs args{};
 
-  void read(BufferReader& reader, int64_t rank, int64_t exact) {
-    read_factors(reader, args, rank, exact);
+  void read(BufferReader& reader, int64_t rank, int64_t segments, int64_t inner, int64_t exact) {
+    read_factors(reader, args, {rank, segments, inner, exact});
     args.d_rows = data<float>(reader.next_arg(BufferRule::kPairRows));
     args.d_prefix = data<float>(reader.next_ret(BufferRule::kPrefix));
     args.d_suffix = data<float>(reader.next_ret(BufferRule::kSuffix));
   }
 
-  // Of a call with ids {suffixes, numbers in a suffix, rows}.
+  // Of a call with ids {suffixes, numbers in a suffix, rows, rank}.
   static size_t scratch_bytes(CallShape const& shape) {
-    if (shape.ids.size() != 3) return 0;
+    if (shape.ids.size() != 4 || shape.ids[3] <= 0) return 0;
     PairGradientsArgs args{};
     args.shape.num_suffixes = shape.ids[0];
-    args.shape.k = 1;
-    args.shape.n = static_cast<int32_t>(shape.ids[1]);
+    args.shape.k = static_cast<int32_t>(shape.ids[3]);
+    args.shape.n = static_cast<int32_t>(shape.ids[1] / shape.ids[3]);
     args.shape.num_rows = shape.ids[2];
     return backend::pair_gradients_scratch_bytes(args);
   }

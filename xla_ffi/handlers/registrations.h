@@ -10,6 +10,7 @@ namespace dynemb {
 
 Registration lookup_registration();
 Registration find_registration();
+Registration find_packed_registration();
 Registration update_registration();
 Registration update_any_registration();
 Registration reduce_registration();

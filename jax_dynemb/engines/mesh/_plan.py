@@ -267,6 +267,7 @@ def _layout(
 def bytes_of(table: TableSpec) -> int:
     """Counts the bytes of the arrays of one shard."""
     widths = [int(np.prod(s.shape, dtype=int)) for s in table.states.values()]
-    row = table.dim * itemsize(table.param_dtype) + 4 * sum(widths)
+    width, dtype = table.stored_row
+    row = width * itemsize(dtype) + 4 * sum(widths)
     index = table.local_buckets * _ffi.constants()["bucket_words"] * 4
     return index + table.local_slots * row

@@ -64,8 +64,8 @@ def _squares_of_columns(
 ) -> jax.Array:
     """See ``shard.squared_norms``; of rows whose columns lie on all shards.
 
-    All shards have the same keys in a bucket, but maybe in other slots of it: so they
-    add numbers in the order of keys, and each puts the sums back into its own order.
+    All shards have the same keys in a bucket, but maybe in other slots of it. So they
+    add numbers in the order of keys. Each puts the sums back into its own order.
     """
     low, high = keys_of_index(state.index)
     mine = shard.squared_norms(table, state).reshape(low.shape)

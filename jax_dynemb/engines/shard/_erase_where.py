@@ -30,7 +30,7 @@ def squared_norms(table: TableSpec, state: TableState) -> Float32[Array, " slots
 
 
 class ShardGroup(NamedTuple):
-    """What one shard knows of the others that hold rows of the same table.
+    """Lets one shard count with the others that hold rows of the same table.
 
     Attributes:
       total: sums an array over them.
@@ -75,7 +75,7 @@ def erase_where(
 
 
 class _Limits(NamedTuple):
-    """The last rank that leaves: of the selected rows, and of the others.
+    """Holds the last ranks to remove: of the selected rows, and of the others.
 
     Attributes:
       selected: uint32[4].
@@ -166,7 +166,7 @@ def _limits(op: _Op, rule: Rule) -> tuple[_Limits, jax.Array]:
         most = jnp.maximum(jnp.asarray(rule.keep_at_most).astype(jnp.uint32), least)
         staying = rows - leaving
         extra = staying - jnp.minimum(staying, most)
-    # Not all that are selected leave, or others leave too; never both.
+    # Either some selected rows stay, or other rows are removed too; never both.
     is_short = leaving < selected
     count = jnp.where(is_short, leaving, extra)
     limit = _limit(op, is_short, count, first)
@@ -178,11 +178,11 @@ def _limits(op: _Op, rule: Rule) -> tuple[_Limits, jax.Array]:
 
 
 class _Search(NamedTuple):
-    """Where the search for a limit is.
+    """Holds the state of the search for a limit.
 
     Attributes:
       digit: of the bins.
-      rest: rows that leave among those that the bins count.
+      rest: rows to remove among those that the bins count.
       limit: the digits found so far, then zeros.
       bins: rows of the wanted kind by the next digit.
       is_found: whether the limit is complete.
@@ -198,15 +198,15 @@ class _Search(NamedTuple):
 def _limit(
     op: _Op, is_selected: jax.Array, count: jax.Array, first: jax.Array
 ) -> UInt32[Array, " 4"]:
-    """The rank of the last of the ``count`` rows that rank lowest.
+    """Searches the rank of the last of the ``count`` rows that rank lowest.
 
     Digit by digit: each step counts rows that begin as the limit does, over all
-    shards. It ends as soon as all of them leave, so rarely after sixteen steps.
+    shards. It ends as soon as all of them are to remove, so rarely after sixteen steps.
 
     Args:
       op: the rule.
       is_selected: whether it is about selected rows, or about the others.
-      count: rows that leave; 0: the limit is that of no row.
+      count: rows to remove; 0: the limit is that of no row.
       first: the bins of the first digit.
     """
     kind = is_selected.astype(jnp.int32)

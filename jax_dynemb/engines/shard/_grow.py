@@ -19,7 +19,14 @@ from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.shard._counters import EVENTS
-from jax_dynemb.ops import TableState, bucket_of, check_state, empty_index, hash_words
+from jax_dynemb.ops import (
+    TableState,
+    bucket_of,
+    check_state,
+    empty_index,
+    hash_words,
+    refuse_packed,
+)
 
 
 def larger(table: TableConfig, capacity: int) -> TableConfig:
@@ -50,6 +57,7 @@ def grown_state(table: TableSpec, factor: int, state: TableState) -> TableState:
       factor: 2 or more.
       state: of the shard.
     """
+    refuse_packed([table], "grow")
     check_state(table, state)
 
     def repeated(rows: jax.Array) -> jax.Array:

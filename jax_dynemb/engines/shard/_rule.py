@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""A rule about which rows leave a table: what a user writes, and its checks."""
+"""A rule that selects rows of a table to remove: what a user writes, and checks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Rule:
       count_below: rows of an LFU table with fewer uses.
       score_below: rows of a customized table with a lower score.
       norm_below: rows with a smaller Euclidean norm.
-      combine: "all": a row leaves if every comparison holds; "any": if one does.
+      combine: "all": rows for which every comparison holds; "any": for which one does.
       keep_at_least: rows that stay in any case, those with the highest scores.
       keep_at_most: rows that may stay. If more would, those with the lowest scores
         leave as well. Ties are broken by the hash of the key.
@@ -135,8 +135,8 @@ class Rule:
         Known by their fields are FBGEMM's ``EvictionPolicy`` and TorchRec's policies
         of virtual tables: ``CountBased``, ``TimestampBased``, ``CountTimestampMixed``,
         ``FeatureL2NormBased``, ``FeatureScoreBased`` and ``NoEvictionPolicy``. The
-        caller chooses when rows leave, so triggers are not read. A ``decay_rate`` is
-        the factor of ``Tables.decay``, to be called before.
+        caller chooses when to remove rows, so triggers are not read. A ``decay_rate``
+        is the factor of ``Tables.decay``, to be called before.
 
         Args:
           policy: the object, or a dict of its fields.

@@ -24,7 +24,7 @@ class Plan:
       `again`: tables whose rows are inserted again.
       `anew`: for each of these, what does not come from the checkpoint: "optimizer",
         "scores".
-      `emptied`: sketches of tables that start anew.
+      `emptied`: sketches of tables that begin again.
       `notes`: for the user.
     """
 

@@ -6,19 +6,26 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jax_dynemb import _ffi, ops
+from jax_dynemb._row_formats import row_format_of
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.mesh import MeshEngine, Stack
 from jax_dynemb.engines.shard import Shards
-from jax_dynemb.ops import FeatureInput, TableState, one_row_each
+from jax_dynemb.ops import (
+    FeatureInput,
+    TableState,
+    one_row_each,
+    pack_rows,
+    refuse_packed,
+)
 from jax_dynemb.optim._catalog import sgd
 from jax_dynemb.table import Tables
 
@@ -31,6 +38,7 @@ def frozen(
     *,
     device: Device | None = None,
     on_mesh: bool = False,
+    dtype: Any = None,
 ) -> tuple[Tables, States]:
     """Returns the same tables with keys and rows only, to be read with ``Tables.find``.
 
@@ -40,21 +48,32 @@ def frozen(
     as well. The arrays on the mesh stay as they are, and so do optimizer states. A
     replicated table is one device's copy, which is not copied if it lies there.
 
+    With a ``dtype`` the rows are packed: each has a float32 scale, and each column a
+    code of 8 or 4 bits. ``find`` multiplies while it copies or pools, in float32. Only
+    ``find`` reads such tables, so keep ``coll`` and ``state`` to train on.
+
     Args:
       coll: the tables.
       state: their state.
       device: where tables of a mesh shall be; its first device if None.
       on_mesh: True leaves tables of a mesh where they are, for programs that run on
         the same mesh.
+      dtype: of packed rows: ``"float8_e4m3fn"``, ``"int8"`` or ``"int4"``; None: rows
+        stay as they are. The scale of a row is its largest magnitude over 448, 127 or
+        7. A row of a column-wise table that stays on the mesh has a scale on each
+        device. Tensor-train tables stay as they are.
 
     Returns:
       Tables whose optimizers keep no states, and their state: by table name for
       tables that were moved, else under the names of ``state``.
 
     Raises:
-      ValueError: ``device`` is given, but nothing is to be moved; or another process
-        holds rows of the tables.
+      ValueError: ``device`` is given, but nothing is to be moved. Another process
+        holds rows of the tables. Rows are not packed in ``dtype``, or they are packed
+        already.
     """
+    refuse_packed(coll.engine.catalog.dynamic.values(), "frozen")
+    packed = None if dtype is None else row_format_of(dtype)
     tables = [
         dataclasses.replace(t, optimizer=sgd(0.0), admission=None)
         for t in coll.tables.values()
@@ -65,17 +84,33 @@ def frozen(
         for name, arrays in state.items()
     }
     if coll.placement is not None and not on_mesh:
-        return _on_one_device(served, states, device)
+        return _on_one_device(served, states, device, packed)
     if device is not None:
         raise ValueError(
             f"device={device} is where tables of a mesh are put together, but these "
             "stay where they are: leave device out, or move them with jax.device_put."
         )
-    return served, states
+    if packed is None:
+        return served, states
+    states = {name: _packed(arrays, packed) for name, arrays in states.items()}
+    return coll.with_tables(_with_format(tables, packed)), states
+
+
+def _with_format(tables: Iterable[TableConfig], packed: str) -> list[TableConfig]:
+    return [dataclasses.replace(table, row_format=packed) for table in tables]
+
+
+def _packed(state: TableState, row_format: str) -> TableState:
+    """Packs the rows where they lie, each device its own."""
+    values = jax.jit(
+        functools.partial(pack_rows, row_format=row_format),
+        out_shardings=state.values.sharding,
+    )(state.values)
+    return dataclasses.replace(state, values=values)
 
 
 def _on_one_device(
-    coll: Tables, state: States, device: Device | None
+    coll: Tables, state: States, device: Device | None, packed: str | None
 ) -> tuple[Tables, States]:
     """Tables of a mesh without optimizer states, on one of its devices or another."""
     engine = coll.engine
@@ -89,9 +124,17 @@ def _on_one_device(
         stack = placement.stack_of(name)
         shards = engine.shards(state, name)
         _check_all_here(table, stack, len(shards))
-        join = _columns_joined if stack.sharding == "column_wise" else _rows_joined
-        states[name] = join(shards, device)
-    return Tables(coll.tables.values(), share_arrays=False), states
+        if stack.sharding == "column_wise":
+            joined = _columns_joined(shards, device)
+            states[name] = joined if packed is None else _packed(joined, packed)
+        else:
+            if packed is not None:  # before they are moved: fewer bytes
+                shards = [(spec, _packed(part, packed)) for spec, part in shards]
+            states[name] = _rows_joined(shards, device)
+    tables = list(coll.tables.values())
+    if packed is not None:
+        tables = _with_format(tables, packed)
+    return Tables(tables, share_arrays=False), states
 
 
 def _check_all_here(table: TableConfig, stack: Stack, found: int) -> None:

@@ -26,7 +26,7 @@ def from_store(
     """Fills tables with the rows of stores: scores and optimizer states, too.
 
     The tables may have other capacities than those that wrote the rows, and lie on any
-    mesh. Counters of events begin anew.
+    mesh. Counters of events start at 0.
 
     Args:
       coll: the tables.
@@ -47,39 +47,27 @@ def from_store(
     for name, store in stores.items():
         arrays, config = coll.state_name(name), coll.tables[name]
         keys = _in_order(store.keys(), config)
-        highest = [0]
         scores = config.score_strategy != ScoreStrategy.NO_EVICTION  # numbers of rows
         new[arrays] = insert_chunks(
             coll,
             name,
             clear_table(coll, name, new[arrays]),
-            _chunks(store, keys, highest),
+            _chunks(store, keys),
             scores=scores,
         )
-        if config.score_strategy == ScoreStrategy.STEP:
-            new = dict(_with_clock(coll, new, name, highest[0]))
         rows = counter_values(coll.engine.counted(new, name))["rows"]
         notes += [f"Table '{name}': {n}" for n in lost_rows(rows, len(keys))]
     return Imported(new, {}, tuple(notes))
 
 
-def _chunks(store: Store, keys: np.ndarray, highest: list[int]) -> Iterator[Exported]:
+def _chunks(store: Store, keys: np.ndarray) -> Iterator[Exported]:
     for begin in range(0, len(keys), _AT_ONCE):
         some = keys[begin : begin + _AT_ONCE]
         found, packed = store.get(some)
-        chunk = store.layout.unpack(some[found], packed[found])
-        highest[0] = max(highest[0], int(chunk.scores.max(initial=0)))
-        yield chunk
+        yield store.layout.unpack(some[found], packed[found])
 
 
 def _in_order(keys: np.ndarray, config: TableConfig) -> np.ndarray:
-    """By bucket, so that rows are written where others have just been."""
+    """Sorts keys by bucket, so that rows are written where others have just been."""
     buckets = bucket_of(keys, config.num_buckets, config.hash_seed)
     return keys[np.argsort(buckets, kind="stable")]
-
-
-def _with_clock(coll: Tables, state: States, name: str, highest: int) -> States:
-    """The next lookup counts as later than those that used the rows."""
-    if highest < coll.get_score(state)[name]:
-        return state
-    return coll.set_score(state, {name: highest + 1})

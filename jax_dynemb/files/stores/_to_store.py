@@ -32,8 +32,8 @@ def to_store(
       since: by table, what ``coll.get_score`` said when the rows were last written.
         Only rows that a lookup or an insert used since are written. A table that is
         not named is written whole.
-      mirror: also discards the rows of ids that left the table. Without it they stay in
-        the store.
+      mirror: also discards rows whose ids the table no longer has. Without it they stay
+        in the store.
       step: of the training.
 
     Returns:
@@ -48,9 +48,6 @@ def to_store(
       >>> marks = coll.get_score(state)  # doctest: +SKIP
       >>> jde.export.to_store(coll, state, {"cat": log})  # doctest: +SKIP
       >>> log.commit("step-100")  # doctest: +SKIP
-      >>> # later, what has changed
-      >>> jde.export.to_store(coll, state, {"cat": log}, since=marks)  # doctest: +SKIP
-      >>> log.commit("step-200")  # doctest: +SKIP
     """
     check_stores(coll, stores)
     written = dict.fromkeys(stores, 0)

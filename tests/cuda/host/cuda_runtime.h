@@ -38,9 +38,19 @@ using cudaStream_t = void*;
 constexpr cudaError_t cudaSuccess = 0;
 constexpr cudaError_t cudaErrorInvalidValue = 1;
 constexpr int cudaDevAttrMultiProcessorCount = 0;
+constexpr int cudaDevAttrMaxSharedMemoryPerBlockOptin = 1;
 
 inline cudaError_t cudaGetDevice(int*) { return cudaSuccess; }
-inline cudaError_t cudaDeviceGetAttribute(int*, int, int) { return cudaSuccess; }
+inline cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t /*stream*/) {
+  std::memset(to, byte, bytes);
+  return cudaSuccess;
+}
+// What a block may have: the test's choice.
+inline int most_shared_memory = 48 * 1024;
+inline cudaError_t cudaDeviceGetAttribute(int* value, int which, int) {
+  if (which == cudaDevAttrMaxSharedMemoryPerBlockOptin) *value = most_shared_memory;
+  return cudaSuccess;
+}
 constexpr int cudaFuncAttributeMaxDynamicSharedMemorySize = 0;
 template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel, int, int) {
@@ -51,6 +61,9 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int*, Kernel, int, siz
   return cudaSuccess;
 }
 
+struct float2 {
+  float x, y;
+};
 struct float4 {
   float x, y, z, w;
 };
@@ -300,6 +313,32 @@ template <class T>
 T __shfl_up_sync(unsigned mask, T value, unsigned distance) {
   auto const lane = threadIdx.x % 32;
   return dynemb::testing::value_of_lane(mask, value, lane < distance ? lane : lane - distance);
+}
+
+// mma.m16n8k8 of 32-bit numbers: each lane gives 4 of the left tile and 2 of the right one.
+inline void add_product_on_host(float (&sums)[4], uint32_t const (&left)[4],
+                                uint32_t const (&right)[2]) {
+  using dynemb::testing::Block;
+  float a[16][8], b[8][8];
+  for (unsigned pair = 0; pair < 3; ++pair) {
+    auto const* const two = pair < 2 ? left + 2 * pair : right;
+    auto const* const words = Block::current().meet(~0u, two[0] | uint64_t{two[1]} << 32);
+    for (unsigned lane = 0; lane < 32; ++lane) {
+      for (unsigned i = 0; i < 2; ++i) {
+        auto const bits = static_cast<uint32_t>(words[lane] >> (32 * i));
+        auto const number = dynemb::testing::from_word<float>(bits);
+        if (pair < 2) {
+          a[lane / 4 + 8 * i][lane % 4 + 4 * pair] = number;
+        } else {
+          b[lane % 4 + 4 * i][lane / 4] = number;
+        }
+      }
+    }
+  }
+  for (unsigned i = 0; i < 4; ++i) {
+    auto const row = threadIdx.x % 32 / 4 + i / 2 * 8, column = threadIdx.x % 4 * 2 + i % 2;
+    for (unsigned k = 0; k < 8; ++k) sums[i] += a[row][k] * b[k][column];
+  }
 }
 
 inline uint32_t atomicAdd(uint32_t* to, uint32_t value) { return std::exchange(*to, *to + value); }

@@ -30,7 +30,7 @@ class Cost(NamedTuple):
 
 def itemsize(dtype: str) -> int:
     """Bytes of a number."""
-    return 4 if dtype == "float32" else 2
+    return {"float32": 4, "uint8": 1}.get(dtype, 2)
 
 
 def cost_of_rows(placement: Placement, table: TableSpec, sizes: Sequence[int]) -> Cost:

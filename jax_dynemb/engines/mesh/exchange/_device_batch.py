@@ -117,7 +117,7 @@ def wire_dtype(placement: Placement, table: TableSpec) -> str:
     """Chooses the dtype of rows between devices: exact without ``exchange_dtype``."""
     if placement.exchange_dtype is not None:
         return placement.exchange_dtype
-    if table.param_dtype != "float32":
+    if table.param_dtype != "float32" and table.row_format is None:
         return table.param_dtype
     return "float32" if table.pooling else table.dtype
 
