@@ -26,7 +26,12 @@ from jax_dynemb.engines.mesh.strategies.row_wise import _find_rounds, _lookup_ro
 from jax_dynemb.engines.mesh.strategies.row_wise._exchange_residual import (
     ExchangeResidual,
 )
-from jax_dynemb.engines.mesh.strategies.row_wise._sent_ids import SentIds, send
+from jax_dynemb.engines.mesh.strategies.row_wise._sent_ids import (
+    SentIds,
+    packed,
+    send,
+    unpacked,
+)
 from jax_dynemb.engines.mesh.strategies.row_wise._split import split_batch
 from jax_dynemb.engines.mesh.strategies.row_wise._update_rounds import (
     apply_gradients as apply_gradients,
@@ -38,7 +43,7 @@ def route(
     placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
 ) -> SentIds:
     """See ``Strategy``."""
-    return send(*split_batch(placement, tables, inputs))
+    return packed(send(*split_batch(placement, tables, inputs)))
 
 
 def lookup(
@@ -51,7 +56,7 @@ def lookup(
 ) -> LookupResult:
     """See ``Strategy``; it keeps ``ExchangeResidual``."""
     batch, bags = split_batch(placement, tables, inputs)
-    sent = send(batch, bags) if sent is None else sent
+    sent = send(batch, bags) if sent is None else unpacked(sent, batch)
     done = _lookup_rounds.lookup(batch, bags, sent, states, scores)
     fits = None if done.fits is None else done.fits[None]
     distinct = batch.exchange.tables if batch else ()

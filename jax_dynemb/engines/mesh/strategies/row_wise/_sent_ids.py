@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
@@ -80,3 +81,27 @@ def counts_uses(table: TableSpec) -> bool:
 def scores_count(table: TableSpec) -> bool:
     """Whether scores count every use."""
     return table.score_strategy is ScoreStrategy.LFU
+
+
+def packed(sent: SentIds) -> SentIds:
+    """Joins the ids of all tables: fewer arrays cross the boundary of a program."""
+    if len(sent.ids) < 2:
+        return sent
+    return dataclasses.replace(sent, ids=[jnp.concatenate(sent.ids)])
+
+
+def unpacked(sent: SentIds, batch: DeviceBatch | None) -> SentIds:
+    """Reverses ``packed``.
+
+    Args:
+      sent: of this batch.
+      batch: of the features whose rows travel, if there are any.
+    """
+    if batch is None or len(batch.exchange.tables) < 2:
+        return sent
+    exchange, begin, ids = batch.exchange, 0, []
+    for room in exchange.capacities:
+        end = begin + exchange.shards * room
+        ids.append(sent.ids[0][begin:end])
+        begin = end
+    return dataclasses.replace(sent, ids=ids)
