@@ -39,7 +39,11 @@ def test_the_last_commit_opens(faults, tmp_path, mode, trials):
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }
     done = subprocess.run(
-        [*script, str(trials)], env=environment, capture_output=True, text=True
+        [*script, str(trials)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     deaths = int(done.stdout.split(" calls, ")[1].split()[0])
