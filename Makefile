@@ -47,6 +47,7 @@ pytest: install
 
 # What takes hours: for a machine that has nothing else to do. SEED chooses other damage and other calls.
 SEED ?= 0
+DEPARTURES ?= 100000000
 ALL_ISAS = portable;avx2;avx512
 NIGHTLY_FUZZ = build/ctest-address-undefined/tests/fuzz/fuzz_handlers --calls 100000 --seed $(SEED)
 
@@ -55,6 +56,7 @@ nightly: install ## what takes hours: all instruction sets under sanitizers, lon
 	$(NIGHTLY_FUZZ)
 	$(MAKE) ctest SANITIZE=thread ISAS="$(ALL_ISAS)"
 	$(VENV)/bin/python tests/files/mutate.py --count 6500 --seed $(SEED)
+	DYNEMB_DEPARTURES=$(DEPARTURES) $(VENV)/bin/python -P -m pytest -q tests/stores/test_tables.py -k "nothing_is_lost and Log"
 	HYPOTHESIS_PROFILE=nightly $(VENV)/bin/python -P -m pytest $(PYTEST_ARGS)
 
 # ---- serving in PyTorch: an environment of its own, without JAX -----------------------------------
@@ -129,7 +131,7 @@ CONFIGURE_CTEST = cmake -S . -B $(CTEST_DIR) -G Ninja -DDYNEMB_PYTHON=OFF -DDYNE
 ctest: $(if $(OWN_VENV),$(VENV)/.build-tools) ## the C++ tests of core/, and kernels on the host
 	$(WITH_TOOLS) $(CONFIGURE_CTEST)
 	$(WITH_TOOLS) cmake --build $(CTEST_DIR)
-	$(WITH_TOOLS) ctest --test-dir $(CTEST_DIR) --output-on-failure
+	$(WITH_TOOLS) ctest --test-dir $(CTEST_DIR) --output-on-failure --parallel 2
 
 loops: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile compare_loops, and the CPU loops for it
 	$(WITH_TOOLS) $(CONFIGURE_CTEST)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
+from suite import workloads
 
 OPTIMIZERS: dict[str, Any] = {
     "sgd": jde.optim.sgd(0.01),
@@ -42,10 +43,8 @@ OPTIMIZERS: dict[str, Any] = {
 
 
 def draw(rows: int, count: int) -> np.ndarray:
-    """Draws int64[count] by a power law of exponent 1.05."""
-    unit = np.random.default_rng(0).random(count)
-    rank = ((float(rows) ** -0.05 - 1) * unit + 1) ** -20.0
-    return np.minimum(rank.astype(np.int64), rows - 1) * 7_368_787 % rows
+    """Draws int64[count] by the power law of the suites."""
+    return workloads.draw("zipf", count, rows, np.random.default_rng(0))
 
 
 def step_ms(optimizer: Any, dim: int, rows: int, ids: np.ndarray) -> tuple[float, int]:

@@ -6,13 +6,20 @@
     python benchmarks/bench_planner.py --cpu 8 --json planner.json
 
 Each plan gives every table a random sharding. The devices are measured first. Then the
-steps of all plans run in turn, several times, and the fastest round of each counts. It
-prints both times of each plan, their rank correlation, and the median error.
+steps of all plans run in turn, several times, and the fastest round of each counts. One
+plan has arrays at a time. Half of the tables pool, and every other one has popular ids
+(Zipf's law). On one device, where no sharding matters much, a plan has some of the
+tables. It prints both times of each plan, their rank correlation, and the median error;
+the last line is JSON.
+
+``--clock cpu`` takes the CPU time of the process, divided by its cores, for all times.
+On a machine that others use too it varies less than the time on the wall.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import dataclasses
 import json
 import math
@@ -30,11 +37,13 @@ class Result:
       shardings: by sharding, how many tables have it.
       predicted_ms: of a step.
       measured_ms: of a step.
+      tables: the sharding of each.
     """
 
     shardings: dict[str, int]
     predicted_ms: float
     measured_ms: float
+    tables: dict[str, str]
 
 
 def main() -> None:
@@ -47,29 +56,51 @@ def main() -> None:
     from jax.sharding import Mesh
 
     import jax_dynemb as jde
+    from jax_dynemb.planner import _probes
 
+    if options.clock == "cpu":
+        cores = len(os.sched_getaffinity(0))
+        _probes.clock = lambda: time.process_time() / cores
+    on_cpu = options.cpu or jax.default_backend() == "cpu"
+    options.batch = options.batch or (256 if on_cpu else 8192)
+    options.most_rows = options.most_rows or (3e4 if on_cpu else 1e6)
     if options.cpu:
         jax.config.update("jax_num_cpu_devices", options.cpu)
     mesh = Mesh(np.array(jax.devices()), ("data",))
+    begin = time.perf_counter()
     topology = jde.Topology.measure(mesh)
-    print(topology)
+    print(topology, f"in {time.perf_counter() - begin:.0f} s", flush=True)
     rng = np.random.default_rng(options.seed)
     tables = _tables(rng, options, mesh.size)
-    plans = [_random_plan(rng, topology, tables, options) for _ in range(options.plans)]
-    steps = [_Step(mesh, tables, plan, options) for plan in plans]
+    chosen = [_some(rng, tables, mesh.size) for _ in range(options.plans)]
+    plans = _different_plans(rng, topology, chosen, options)
+    steps = [
+        _Step(mesh, some, plan, options)
+        for some, plan in zip(chosen, plans, strict=True)
+    ]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(_Step.compile, steps))
     for _ in range(options.rounds):
         for step in steps:
             step.run()
     results = [_result(step) for step in steps]
     _show(results)
+    found = {
+        "device": jax.devices()[0].device_kind,
+        "devices": mesh.size,
+        "clock": options.clock,
+        "rank_correlation": _rank_correlation(results),
+        "median_error": float(np.median(_errors(results))),
+        "seconds": time.perf_counter() - begin,
+    }
     if options.json:
-        found = {
-            "device": jax.devices()[0].device_kind,
+        more = {
             "topology": dataclasses.asdict(topology),
-            "rank_correlation": _rank_correlation(results),
+            "options": vars(options),
             "results": [dataclasses.asdict(result) for result in results],
         }
-        Path(options.json).write_text(json.dumps(found))
+        Path(options.json).write_text(json.dumps(found | more))
+    print(json.dumps(found))
 
 
 def _options() -> argparse.Namespace:
@@ -77,12 +108,13 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--plans", type=int, default=20)
-    parser.add_argument("--tables", type=int, default=10)
-    parser.add_argument("--batch", type=int, default=256, help="examples of a device")
-    parser.add_argument("--most-rows", type=float, default=3e4, help="of a table")
+    parser.add_argument("--tables", type=int, default=6)
+    parser.add_argument("--batch", type=int, default=0, help="examples of a device")
+    parser.add_argument("--most-rows", type=float, default=0, help="of a table")
     parser.add_argument("--steps", type=int, default=4, help="of a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--cpu", type=int, default=0, help="forced CPU devices")
     parser.add_argument("--json", default="", help="write the figures here")
     return parser.parse_args()
@@ -92,16 +124,24 @@ def _tables(rng: Any, options: Any, devices: int) -> list[Any]:
     """Tables of different sizes; half of them pool bags of 2 to 16 ids."""
     import jax_dynemb as jde
 
+    def shape() -> dict[str, Any]:
+        return {
+            "dim": 4 * devices * int(rng.choice([1, 2, 4])),
+            "capacity": int(10 ** rng.uniform(3.2, math.log10(options.most_rows))),
+        }
+
+    shapes = [shape() for _ in range(options.tables)]
     tables = []
     for n in range(options.tables):
         pools = n % 2 == 1
+        factor = float(rng.integers(2, 17)) if pools else 1.0
         tables.append(
             jde.TableConfig(
                 f"t{n}",
-                dim=4 * devices * int(rng.choice([1, 2, 4])),
-                capacity=int(10 ** rng.uniform(3.2, math.log10(options.most_rows))),
+                # Two of a kind may lie on different devices as table-wise ones.
+                **shapes[n % 2 if n < 4 else n],
                 pooling="sum" if pools else None,
-                pooling_factors=(float(rng.integers(2, 17)) if pools else 1.0,),
+                pooling_factors=(factor,),
                 optimizer=jde.optim.adagrad(0.05),
                 initializer=jde.initializers.uniform(-0.05, 0.05),
             )
@@ -109,21 +149,57 @@ def _tables(rng: Any, options: Any, devices: int) -> list[Any]:
     return tables
 
 
+def _some(rng: Any, tables: list[Any], devices: int) -> list[Any]:
+    """Returns all tables; on one device, where no sharding matters much, a few."""
+    if devices > 1:
+        return tables
+    kept = rng.random(len(tables)) < rng.uniform(0.2, 1.0)
+    return [t for t, keep in zip(tables, kept, strict=True) if keep] or tables[:1]
+
+
+def _keys_of(config: Any) -> tuple[int, float]:
+    """Returns how many ids a table has, and the exponent of their frequencies."""
+    return config.capacity // 2, 1.0 if int(config.name[1:]) % 4 > 1 else 0.0
+
+
 def _random_plan(rng: Any, topology: Any, tables: list[Any], options: Any) -> Any:
     import jax_dynemb as jde
 
-    names = ("row_wise", "table_wise", "column_wise", "replicated")
+    names = ["row_wise", "table_wise", "column_wise", "replicated"]
     # Some plans have one sharding for most tables, others a mixture.
     odds = rng.dirichlet([0.4] * len(names))
-    constraints = {
-        t.name: jde.ParameterConstraints(
-            sharding_types=[str(rng.choice(names, p=odds))]
+    constraints = {}
+    for t in tables:
+        keys, skew = _keys_of(t)
+        chosen = [str(rng.choice(names, p=odds))]
+        constraints[t.name] = jde.ParameterConstraints(
+            chosen, num_keys=keys, key_skew=skew
         )
-        for t in tables
-    }
     return jde.EmbeddingShardingPlanner(topology, options.batch, constraints).plan(
         tables
     )
+
+
+def _different_plans(
+    rng: Any, topology: Any, chosen: list[Any], options: Any
+) -> list[Any]:
+    """Draws plans until all differ in where tables lie, or the draws run out.
+
+    A table-wise table on all devices lies as a row-wise one does.
+    """
+    found, seen = [], set()
+    for some in chosen:
+        for _ in range(50):
+            plan = _random_plan(rng, topology, some, options)
+            where = tuple(
+                (t.table, t.shards, t.sharding.replace("table_", "row_"))
+                for t in plan.tables
+            )
+            if where not in seen:
+                break
+        seen.add(where)
+        found.append(plan)
+    return found
 
 
 class _Step:
@@ -137,7 +213,7 @@ class _Step:
         import jax_dynemb as jde
 
         self.plan, self.fastest = plan, float("inf")
-        coll = jde.Tables(tables, mesh=mesh, plan=plan)
+        self._coll = coll = jde.Tables(tables, mesh=mesh, plan=plan)
         split = NamedSharding(mesh, PartitionSpec("data"))
         rng = np.random.default_rng(0)
         examples = options.batch * mesh.size
@@ -145,8 +221,10 @@ class _Step:
         for t in tables:
             size = int(t.pooling_factors[0])
             shape = (examples, size) if t.pooling else (examples,)
-            keys = rng.integers(0, t.capacity // 2, shape)
-            ids[t.name] = jax.device_put(jde.ids(keys), split)
+            keys, skew = _keys_of(t)
+            odds = np.arange(1.0, keys + 1) ** -skew
+            drawn = rng.choice(keys, shape, p=odds / odds.sum())
+            ids[t.name] = jax.device_put(jde.ids(drawn), split)
 
         def one(_: Any, state: Any) -> Any:
             rows, residual, state = coll.lookup(state, ids)
@@ -156,24 +234,35 @@ class _Step:
             return jax.lax.fori_loop(0, options.steps, one, state)
 
         self._count = options.steps
-        self._several = jax.jit(several, donate_argnums=0)
-        self._state = jax.block_until_ready(self._several(coll.init(0)))
+        self._init: Any = jax.jit(lambda: coll.init(0)).lower()
+        shapes = jax.eval_shape(lambda: coll.init(0))
+        self._several: Any = jax.jit(several, donate_argnums=0).lower(shapes)
+
+    def compile(self) -> None:
+        """Compiles the step; several threads may do so at once."""
+        self._init, self._several = self._init.compile(), self._several.compile()
 
     def run(self) -> None:
-        """Runs a round of steps; the time of the fastest one is kept."""
+        """Runs two rounds of steps; the time of the fastest one is kept."""
         import jax
 
-        begin = time.perf_counter()
-        self._state = jax.block_until_ready(self._several(self._state))
-        seconds = time.perf_counter() - begin
-        self.fastest = min(self.fastest, seconds / self._count)
+        from jax_dynemb.planner._probes import clock
+
+        state = jax.block_until_ready(self._several(self._init()))
+        for _ in range(2):
+            begin = clock()
+            state = jax.block_until_ready(self._several(state))
+            seconds = clock() - begin
+            self.fastest = min(self.fastest, seconds / self._count)
 
 
 def _result(step: _Step) -> Result:
     shardings: dict[str, int] = {}
     for each in step.plan.tables:
         shardings[each.sharding] = shardings.get(each.sharding, 0) + 1
-    return Result(dict(sorted(shardings.items())), step.plan.ms, step.fastest * 1e3)
+    chosen = {each.table: each.sharding for each in step.plan.tables}
+    shardings = dict(sorted(shardings.items()))
+    return Result(shardings, step.plan.ms, step.fastest * 1e3, chosen)
 
 
 def _show(results: list[Result]) -> None:
@@ -183,10 +272,13 @@ def _show(results: list[Result]) -> None:
         shardings = ", ".join(f"{n} {kind}" for kind, n in each.shardings.items())
         print(f"{each.predicted_ms:10.3f} {each.measured_ms:10.3f} ms  {shardings}")
     ratios = [r.predicted_ms / r.measured_ms for r in results]
-    errors = [abs(r.predicted_ms / r.measured_ms - 1) for r in results]
     print(f"predicted / measured: {min(ratios):.2f} to {max(ratios):.2f}")
-    print(f"median error: {np.median(errors):.0%}")
+    print(f"median error: {np.median(_errors(results)):.0%}")
     print(f"rank correlation: {_rank_correlation(results):.3f}")
+
+
+def _errors(results: list[Result]) -> list[float]:
+    return [abs(r.predicted_ms / r.measured_ms - 1) for r in results]
 
 
 def _rank_correlation(results: list[Result]) -> float:
@@ -194,7 +286,10 @@ def _rank_correlation(results: list[Result]) -> float:
     import numpy as np
 
     columns = [[r.predicted_ms for r in results], [r.measured_ms for r in results]]
-    ranks = [np.argsort(np.argsort(column)) for column in columns]
+    ranks = []
+    for column in np.round(columns, 9):
+        _, same, count = np.unique(column, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(count) - (count - 1) / 2)[same])  # equal ones share
     return float(np.asarray(np.corrcoef(ranks))[0, 1])
 
 

@@ -30,6 +30,7 @@ import numpy as np
 import jax_dynemb as jde
 import tt_peers
 import tt_xla_pairs
+from suite import workloads
 
 P_SHAPES = (200, 220, 250)
 NUM_ROWS = 10_000_000
@@ -82,13 +83,10 @@ CASES = (
 
 
 def draw(case: Case, batch: int, seed: int = 0) -> np.ndarray:
-    """int64[batch, bag]: uniform, or a power law of exponent 1.05, spread out."""
-    unit = np.random.default_rng(seed).random((batch, case.bag))
-    if case.ids == "uniform":
-        return (unit * NUM_ROWS).astype(np.int64)
-    power = -0.05
-    rank = ((NUM_ROWS**power - 1) * unit + 1) ** (1 / power)
-    return np.minimum(rank.astype(np.int64), NUM_ROWS) * 7_368_787 % NUM_ROWS
+    """Draws int64[batch, bag]: uniform, or by the power law of the suites."""
+    rng = np.random.default_rng(seed)
+    ids = workloads.draw(case.ids, batch * case.bag, NUM_ROWS, rng)
+    return ids.reshape(batch, case.bag)
 
 
 def milliseconds(run: Callable[[], Any], seconds: float = 2.0) -> float:

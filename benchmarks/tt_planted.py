@@ -21,17 +21,16 @@ import jax
 import jax.numpy as jnp
 
 import jax_dynemb as jde
+from suite.workloads import power_law_ranks
 
-DIM, NOISE, EXPONENT = 16, 0.5, 1.05
+DIM, NOISE = 16, 0.5
 RATES = (0.02, 0.1, 0.5)
 
 
 def draw(key: jax.Array, rows: int, batch: int) -> jax.Array:
     """uint32[batch] by a power law, spread over all rows."""
     unit = jax.random.uniform(key, (batch,))
-    power = 1 - EXPONENT
-    rank = ((float(rows) ** power - 1) * unit + 1) ** (1 / power)
-    rank = jnp.minimum(rank.astype(jnp.uint32), rows - 1)
+    rank = power_law_ranks(unit, rows).astype(jnp.uint32)
     return (rank * jnp.uint32(2_654_435_761)) % jnp.uint32(rows)
 
 

@@ -6,8 +6,10 @@
 
 #include <cstdint>
 
+#include "core/admission.h"
 #include "core/feature_ref.h"
 #include "core/optimizer.h"
+#include "core/packed_row.h"
 #include "core/stamp.h"
 #include "core/table_ref.h"
 
@@ -23,10 +25,22 @@ struct LookupArgs {
   Stamp* stamps;                 // [num_tables], for the update; null in a find
   TableRef tables[kMaxTables];
   FeatureRef features[kMaxFeatures];
+  Admission admissions[kMaxTables];
+  uint32_t const* uses[kMaxFeatures];  // [num_ids] how many ids each one stands for; null: 1
 };
+
+DYNEMB_HD uint32_t uses_at(uint32_t const* uses, int64_t position) {
+  return uses == nullptr ? 1 : uses[position];
+}
 
 // find reads tables and writes features only; it has the shape of a lookup.
 using FindArgs = LookupArgs;
+
+// The same of tables whose rows are packed, all with one code. Their `values` are bytes, and
+// `value_type` is that of the rows of unknown ids.
+struct FindPackedArgs : FindArgs {
+  RowCode code;
+};
 
 // update is for the first four optimizers, each with loops of its own; update_any for all of them.
 struct UpdateArgs {
@@ -44,9 +58,9 @@ struct UpdateArgs {
 struct RowSums {
   int32_t* unique_slots;  // [capacity], -1 = unused; or null
   void* rows;             // [capacity, dim] of row_type, 0 where unused
-  ValueType row_type;     //
   RowPlaces places;       // of the rows
   int64_t capacity;       // ids of the table's features; without unique_slots the number of slots
+  ValueType row_type;     //
   int32_t leaves_unused = 0;  // 1: unused rows need not be 0
 };
 
@@ -66,6 +80,7 @@ struct ReduceArgs {
 struct RowsArgs {
   int64_t num_slots;
   int32_t const* slots;       // [num_slots]
+  int32_t rounds;             // 1: values are rounded as by an update (core/stochastic.h)
   int32_t last_wins;          // 1: the last of those that write one slot; 0: they are distinct
   uint64_t* scores;           // [num_slots], or null
   float* values;              // [num_slots, dim], or null
@@ -78,6 +93,20 @@ struct EraseArgs {
   void const* ids;
   IdType id_type;
   int32_t* slots;  // [num_ids], between the two phases
+  TableRef table;
+};
+
+// A rule about the rows of a table, see core/rule.h.
+struct RuleArgs {
+  uint32_t fields;          // of RuleField
+  uint32_t const* numbers;  // [kNumRuleWords]
+  float const* norms;       // [slots], or null where the rule has none
+  uint32_t* result;         // count_rule: [2, kRankBins]; erase_rule: [1], rows that were removed
+  TableRef table;
+};
+
+struct DecayArgs {
+  float const* factor;  // [1]
   TableRef table;
 };
 

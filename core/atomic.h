@@ -51,6 +51,26 @@ DYNEMB_HD uint64_t fetch_add(uint64_t* address, uint64_t value) {
 #endif
 }
 
+DYNEMB_HD uint32_t atomic_load(uint32_t const* address) {
+#ifdef __CUDA_ARCH__
+  uint32_t value;
+  asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(value) : "l"(address));
+  return value;
+#else
+  return __atomic_load_n(address, __ATOMIC_RELAXED);
+#endif
+}
+
+DYNEMB_HD uint32_t compare_and_swap(uint32_t* address, uint32_t expected, uint32_t desired) {
+#ifdef __CUDA_ARCH__
+  return atomicCAS(address, expected, desired);
+#else
+  __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_RELAXED,
+                              __ATOMIC_RELAXED);
+  return expected;
+#endif
+}
+
 // Replaces what is there, if the value is larger.
 DYNEMB_HD void store_max(uint64_t* address, uint64_t value) {
 #ifdef __CUDA_ARCH__

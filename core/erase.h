@@ -1,14 +1,15 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// core/erase.h: keys are erased. Two phases: find the slots of all keys, then empty them. The clock
-// stays: it says when rows were used, and an empty slot has no score.
+// core/erase.h: keys are erased. Two phases: find the slots of all keys, then vacate these. The
+// clock stays: it says when rows were used, and an empty slot has no score.
 #pragma once
 
 #include "core/atomic.h"
 #include "core/find.h"
 #include "core/macros.h"
 #include "core/table_ref.h"
+#include "core/vacate.h"
 
 namespace dynemb {
 
@@ -23,8 +24,7 @@ DYNEMB_HD bool erase_slot(TableRef const& table, int32_t slot) {
   auto* const score = score_at(table, slot);
   auto const seen = atomic_load(score);
   if (seen == kEmptyScore || compare_and_swap(score, seen, kEmptyScore) != seen) return false;
-  *key_at(table, slot) = kEmptyKey;
-  *digest_at(table, slot) = 0;
+  vacate(table, slot);
   return true;
 }
 

@@ -17,13 +17,14 @@
 
 namespace dynemb {
 
-constexpr int32_t kPaddingSlot = -1;  // no id here: zero row, no gradient
-constexpr int32_t kRefusedSlot = -2;  // an id without a row: initial values, no gradient
-constexpr int32_t kMissingSlot = -3;  // not in the table, not claimed yet
+constexpr int32_t kPaddingSlot = -1;      // no id here: zero row, no gradient
+constexpr int32_t kRefusedSlot = -2;      // an id without a row: initial values, no gradient
+constexpr int32_t kNotAdmittedSlot = -3;  // the same, of an id that a rule has kept out
+constexpr int32_t kMissingSlot = -4;      // not in the table, not claimed yet
 
 // `slot` is claimed for this id, unless a key of higher rank takes it before the phase ends.
-DYNEMB_HD int32_t pending(int32_t slot) { return -4 - slot; }
-DYNEMB_HD bool is_pending(int32_t slot) { return slot <= -4; }
+DYNEMB_HD int32_t pending(int32_t slot) { return -5 - slot; }
+DYNEMB_HD bool is_pending(int32_t slot) { return slot <= -5; }
 
 // Whether a slot is one of the first `num_slots`: one comparison, also for negative ones.
 DYNEMB_HD bool is_live(int32_t slot, uint32_t num_slots) {

@@ -21,9 +21,9 @@ constexpr int kEntriesOffset = kBucketCapacity;     // bytes into a bucket
 constexpr int kMaxStates = 4;                       // optimizer arrays of one table
 
 // Places in a row of the counters of a table, 64 bits each. There is a row for every shard that the
-// table may be cut into, so a shard has one or more. Events (rows, inserted, evicted, refused, lost
-// updates) are counted in a shard's first row and are the sum over all rows; every other number is
-// the same in each row (set_in_each_row).
+// table may be cut into, so a shard has one or more. Events (EVENTS in engines/shard/_counters.py:
+// rows, inserted, evicted, hits, ...) are counted in a shard's first row and are the sum over all
+// rows; every other number is the same in each row (set_in_each_row).
 enum Counter : int32_t {
   kClock = 0,    // of the latest lookup, in the unit of the score policy
   kSeed,         // of the initial rows
@@ -50,6 +50,15 @@ enum Counter : int32_t {
   kMalformedLengths,  // bags of a negative length, or more ids than there are, which were cut
   kNonfinite,         // rows not updated or inserted: a number was not finite
   kStamp,             // of the arrays: differs between tables of one config, see core/stamp.h
+  // Ids of training lookups, each occurrence: of rows that were there, of all others, and of those
+  // that an admission rule kept out.
+  kHits,
+  kMisses,
+  kNotAdmitted,
+  kErased,         // rows removed by their keys
+  kRemovedByRule,  // rows removed by a rule
+  kPinned,         // live rows that only an erase removes
+  kEvictedYoung,   // evicted rows that one of the latest lookups had used
   kNumCounters
 };
 
@@ -79,8 +88,9 @@ struct TableRef {
   float state_initial[kMaxStates];
   ScorePolicy policy;
   int32_t evicts;           // 0: a full bucket refuses new keys
-  int32_t skips_nonfinite;  // 1: a row with a gradient that is not finite keeps its values
-  uint32_t num_groups;      // of a table without an index: its slots are their numbers
+  int16_t skips_nonfinite;  // 1: a row with a gradient that is not finite keeps its values
+  int16_t rounds_stochastically = 0;   // 1: rows of 16 bits are, by updates (core/stochastic.h)
+  uint32_t num_groups;                 // of a table without an index: its slots are their numbers
   HashFactors hash = plain_factors();  // of its keys, from the table's seed
   Initializer initializer;
   Initializer eval_initializer;

@@ -11,12 +11,16 @@ namespace dynemb::cpu {
 
 void lookup(LookupArgs const& args, ThreadPool const& pool);
 void find(FindArgs const& args, ThreadPool const& pool);
+void find_packed(FindPackedArgs const& args, ThreadPool const& pool);
 void update(UpdateArgs const& args, ThreadPool const& pool);
 void update_any(UpdateArgs const& args, ThreadPool const& pool);
 void reduce(ReduceArgs const& args, ThreadPool const& pool);
 void gather(RowsArgs const& args, ThreadPool const& pool);
 void scatter(RowsArgs const& args, ThreadPool const& pool);
 void erase(EraseArgs const& args, ThreadPool const& pool);
+void count_rule(RuleArgs const& args, ThreadPool const& pool);
+void erase_rule(RuleArgs const& args, ThreadPool const& pool);
+void decay(DecayArgs const& args, ThreadPool const& pool);
 void export_batch(ExportArgs const& args, ThreadPool const& pool);
 void route(RouteArgs const& args, ThreadPool const& pool);
 void offsets(OffsetsArgs const& args, ThreadPool const& pool);

@@ -24,6 +24,9 @@ cudaError_t lookup(LookupArgs const& args, void* scratch, cudaStream_t stream);
 size_t find_scratch_bytes(FindArgs const& args);
 cudaError_t find(FindArgs const& args, void* scratch, cudaStream_t stream);
 
+size_t find_packed_scratch_bytes(FindPackedArgs const& args);
+cudaError_t find_packed(FindPackedArgs const& args, void* scratch, cudaStream_t stream);
+
 size_t update_scratch_bytes(UpdateArgs const& args);
 cudaError_t update(UpdateArgs const& args, void* scratch, cudaStream_t stream);
 
@@ -41,6 +44,15 @@ cudaError_t scatter(RowsArgs const& args, void* scratch, cudaStream_t stream);
 
 size_t erase_scratch_bytes(EraseArgs const& args);
 cudaError_t erase(EraseArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t count_rule_scratch_bytes(RuleArgs const& args);
+cudaError_t count_rule(RuleArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t erase_rule_scratch_bytes(RuleArgs const& args);
+cudaError_t erase_rule(RuleArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t decay_scratch_bytes(DecayArgs const& args);
+cudaError_t decay(DecayArgs const& args, void* scratch, cudaStream_t stream);
 
 size_t export_batch_scratch_bytes(ExportArgs const& args);
 cudaError_t export_batch(ExportArgs const& args, void* scratch, cudaStream_t stream);

@@ -6,7 +6,8 @@
     python examples/row_formats.py --data path/ml-100k    # MovieLens files
 
 Trains once. Then the tables are exported in each format, read back from the files, and
-the whole model is tested with those rows: nothing else differs between the lines.
+the whole model is tested with those rows: nothing else differs between the lines. Lines
+of "frozen" tables use packed rows, which the lookup itself reads.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from ctr.fit import fit
 from ctr.settings import Settings
 
 FORMATS = ("float32", "bfloat16", "int8", "int4")
+FROZEN = ("float8_e4m3fn", "int8", "int4")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,11 +41,11 @@ class Line:
     """One format.
 
     Attributes:
-      dtype: of the exported rows.
+      dtype: of the rows; "frozen" before that of packed ones.
       auc: on the test rows.
       log_loss: on the test rows.
       change: the largest difference of a logit from float32.
-      row_bytes: of the rows and scales in the file, for each row.
+      row_bytes: of a row and its scale, in the file or in the table.
     """
 
     dtype: str
@@ -80,29 +82,39 @@ def main(arguments: Sequence[str] | None = None) -> list[Line]:
 
 
 def compare(learner: DynamicLearner, test: Clicks, batch_size: int) -> list[Line]:
-    """Tests the model with the rows of each format; the learner keeps the last ones."""
-    embed, lines = learner.embed, []
+    """Tests the model with the rows of each format, and gives it its own back."""
+    embed = learner.embed
     coll, trained = embed.coll, embed.get_state()
-    exact = None
+    tested: dict[str, tuple[float, np.ndarray]] = {}
+
+    def logits() -> np.ndarray:
+        batches = [learner.predict(batch) for batch in test.batches(batch_size)]
+        return np.concatenate(batches)[: len(test)]
+
     for dtype in FORMATS:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "tables"
             jde.export.safetensors(path, coll, trained, dtype=dtype, quiet=True)
             embed.set_state(jde.import_.safetensors(path, coll, quiet=True).state)
-            row_bytes = _row_bytes(path)
-        batches = [learner.predict(batch) for batch in test.batches(batch_size)]
-        logits = np.concatenate(batches)[: len(test)]
-        exact = logits if exact is None else exact
-        lines.append(
-            Line(
-                dtype,
-                metrics.auc(test.labels, logits),
-                metrics.log_loss(test.labels, logits),
-                float(np.abs(logits - exact).max()),
-                row_bytes,
-            )
+            tested[dtype] = _row_bytes(path), logits()
+    for dtype in FROZEN:
+        embed.coll, packed = jde.export.frozen(coll, trained, dtype=dtype)
+        embed.set_state(packed)
+        (table,) = packed.values()
+        tested[f"frozen {dtype}"] = float(table.values.shape[1]), logits()
+    embed.coll = coll
+    embed.set_state(trained)
+    exact = tested[FORMATS[0]][1]
+    return [
+        Line(
+            name,
+            metrics.auc(test.labels, each),
+            metrics.log_loss(test.labels, each),
+            float(np.abs(each - exact).max()),
+            row_bytes,
         )
-    return lines
+        for name, (row_bytes, each) in tested.items()
+    ]
 
 
 def _row_bytes(path: Path) -> float:

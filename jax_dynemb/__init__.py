@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Embedding tables for JAX that grow and forget, inside ``jax.jit``."""
 
+from jax_dynemb import admission as admission
 from jax_dynemb import checkpoint as checkpoint
 from jax_dynemb import distributed as distributed
 from jax_dynemb import export as export
@@ -12,6 +13,7 @@ from jax_dynemb import metrics as metrics
 from jax_dynemb import nnx as nnx
 from jax_dynemb import optim as optim
 from jax_dynemb import pipeline as pipeline
+from jax_dynemb import stores as stores
 from jax_dynemb import testing as testing
 from jax_dynemb import torchrec as torchrec
 from jax_dynemb import tt as tt

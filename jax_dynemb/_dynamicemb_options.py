@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jax_dynemb import initializers
+from jax_dynemb.admission import Admission, Frequency, Probability, Sketch
 
 # Options that change nothing here, with the values that are accepted, or all.
 _WITHOUT_MEANING = {
@@ -21,8 +22,6 @@ _WITHOUT_MEANING = {
     "local_hbm_for_values": None,
     "global_hbm_for_values": None,
     "dist_type": ("roundrobin",),
-    "admit_strategy": (None,),
-    "admission_counter": (None,),
 }
 _INSTEAD = {
     "device_id": "place tables with jax.default_device or a mesh of jde.Tables.",
@@ -31,8 +30,6 @@ _INSTEAD = {
     "caching": "tables lie in the memory of the devices; shard them over a mesh.",
     "external_storage": "tables lie in the memory of the devices; use checkpoints.",
     "dist_type": "the hash of an id chooses its device; jde.import_ reads all dumps.",
-    "admit_strategy": "every id is admitted; filter ids before the lookup.",
-    "admission_counter": "every id is admitted; filter ids before the lookup.",
 }
 _MAPPED = {
     "dim",
@@ -44,6 +41,8 @@ _MAPPED = {
     "score_strategy",
     "initializer_args",
     "eval_initializer_args",
+    "admit_strategy",
+    "admission_counter",
 }
 
 
@@ -79,7 +78,35 @@ def table_fields(options: Any) -> dict[str, Any]:
     for name in ("initializer", "eval_initializer"):
         if f"{name}_args" in present:
             fields[name] = _initializer(present[f"{name}_args"])
+    if "admit_strategy" in present:
+        strategy, counter = present["admit_strategy"], present.get("admission_counter")
+        fields["admission"] = _admission(strategy, counter)
     return fields
+
+
+def _admission(strategy: Any, counter: Any) -> Admission:
+    """A rule with the threshold or the chance of DynamicEmb's.
+
+    Its counter is a table of keys; a sketch with four counters for each of them takes
+    its place.
+    """
+    for name in ("p", "probability", "prob"):
+        if (chance := getattr(strategy, name, None)) is not None:
+            return Probability(float(chance))
+    threshold, room = getattr(strategy, "threshold", None), _room(counter)
+    if threshold is None or room is None:
+        raise ValueError(
+            f"admit_strategy={strategy!r} is refused: a FrequencyAdmissionStrategy "
+            "with a KVCounter, or a probability, has a counterpart. Pass "
+            "admission=... of jde.admission instead."
+        )
+    rule = Frequency(int(threshold), Sketch(1))
+    return Frequency(int(threshold), Sketch(room * rule.counter_bits // 2))
+
+
+def _room(counter: Any) -> int | None:
+    room = getattr(counter, "capacity", None)
+    return None if room is None else int(room)
 
 
 def _sizes(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,6 +41,19 @@ NO_GRAD = (
     "to the rows, d_rows = jax.grad(loss)(rows), and call coll.apply_gradients(state, "
     "residual, d_rows)."
 )
+# Calls that read no table; tensor trains use them.
+_WITHOUT_TABLES = ("pair_rows", "pair_gradients", "sum_rows")
+NO_VMAP_OF_ROWS = (
+    "{op} under jax.vmap is not supported. Give the ids a leading axis instead; "
+    "lookups take ids of any shape. jax.jacrev and jax.hessian use vmap too: take "
+    "jax.grad of a scalar, or contract the cores of a small tensor train with "
+    "jnp.einsum."
+)
+NO_GRAD_OF_ROWS = (
+    "{op} has no derivative: rows of a tensor train can be differentiated once, in "
+    "reverse, by jax.grad or jax.vjp. For jax.hessian, jax.jvp or a gradient of a "
+    "gradient, contract the cores of a small tensor train with jnp.einsum."
+)
 
 
 @functools.cache
@@ -148,8 +161,10 @@ def call(
     try:
         return list(function(*operands, **attributes))
     except NotImplementedError as error:
-        raise NotImplementedError(NO_VMAP.format(op=op)) from error
+        no_vmap = NO_VMAP_OF_ROWS if op in _WITHOUT_TABLES else NO_VMAP
+        raise NotImplementedError(no_vmap.format(op=op)) from error
     except ValueError as error:
         if "differentiated" not in str(error):
             raise
-        raise ValueError(NO_GRAD.format(op=op)) from error
+        no_grad = NO_GRAD_OF_ROWS if op in _WITHOUT_TABLES else NO_GRAD
+        raise ValueError(no_grad.format(op=op)) from error

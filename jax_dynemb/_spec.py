@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from jax_dynemb import _ffi
+from jax_dynemb._row_formats import packed_bytes
+from jax_dynemb.admission import Admission, Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim._base import StateSpec
@@ -43,6 +45,9 @@ class TableSpec:
       num_buckets: buckets of the whole table, over all shards.
       evicts: whether a new key may replace an old row.
       shards: equal parts that the buckets are cut into; a call sees one of them.
+      unseen: what becomes of unseen ids in a lookup: "admitted" by the table's rule,
+        "all" stored, or "none".
+      keeps_scores: whether a lookup leaves the scores of rows that it finds.
       block: where in shared arrays the table lies; None if it has its own.
     """
 
@@ -60,7 +65,12 @@ class TableSpec:
     key_dtype: str
     nonfinite: str
     hash_seed: int = dataclasses.field(repr=False)
+    rounding: str = "nearest"
     trainable: bool = True
+    row_format: str | None = None
+    admission: Admission | None = None
+    unseen: Literal["admitted", "all", "none"] = "admitted"
+    keeps_scores: bool = False
     shards: int = 1
     block: Block | None = None
 
@@ -82,8 +92,23 @@ class TableSpec:
             key_dtype=config.key_dtype,
             nonfinite=config.nonfinite,
             hash_seed=config.hash_seed,
+            rounding=config.rounding,
             trainable=config.trainable,
+            row_format=config.row_format,
+            admission=config.admission,
+            unseen="admitted" if config.insert else "none",
         )
+
+    @property
+    def sketch_words(self) -> int:
+        """Words of each bucket's part of the sketch; 0 for a table without one."""
+        rule = self.admission
+        return rule.block_words if isinstance(rule, Frequency) else 0
+
+    @property
+    def takes_sketch(self) -> bool:
+        """Whether a lookup receives the sketch; alike for tables that share arrays."""
+        return self.unseen != "all" and self.sketch_words > 0
 
     @property
     def num_slots(self) -> int:
@@ -132,6 +157,13 @@ class TableSpec:
         if self.block is None:
             return slice(None)
         return slice(self.first_row, self.first_row + self.counter_rows)
+
+    @property
+    def stored_row(self) -> tuple[int, str]:
+        """Items of a row in the array ``values``, and their dtype."""
+        if self.row_format is None:
+            return self.dim, self.param_dtype
+        return packed_bytes(self.row_format, self.dim), "uint8"
 
     @property
     def states(self) -> dict[str, StateSpec]:

@@ -14,6 +14,8 @@ import numpy as np
 
 from jax_dynemb import _ffi, initializers
 from jax_dynemb._dynamicemb_options import table_fields
+from jax_dynemb._row_formats import ROW_FORMATS
+from jax_dynemb.admission import Admission
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim._base import StateSpec
 from jax_dynemb.optim._catalog import sgd
@@ -24,8 +26,9 @@ _VALUE_TYPES = ("float32", "bfloat16", "float16")
 _KEY_TYPES = ("int64", "int32")
 _POOLINGS = (None, "sum", "mean")
 _SHARDINGS = ("row_wise", "table_wise", "column_wise", "replicated")
-_ON_FULL = ("evict", "refuse", "error")
+_ON_FULL = ("evict", "refuse", "warn", "error")
 _NONFINITE = ("skip", "propagate")
+_ROUNDINGS = ("nearest", "stochastic")
 # A shard's slots are numbered by int32, and claims use a few values below zero.
 MAX_SLOTS = 2**31 - 1024
 
@@ -81,8 +84,9 @@ class TableConfig:
       optimizer: one of ``jde.optim``, or any row-local optax transformation.
       score_strategy: which row a full bucket evicts first, see ``ScoreStrategy``.
       on_full: ``"evict"``; ``"refuse"``: new keys are refused and counted;
-        ``"error"``: like refuse, and ``stats()`` raises. None means evict, or refuse
-        with NO_EVICTION.
+        ``"warn"``: like refuse, and ``stats()`` warns whenever their number has
+        doubled; ``"error"``: like refuse, and ``stats()`` raises. None means evict, or
+        refuse with NO_EVICTION.
       pooling: ``"sum"`` or ``"mean"`` over the last axis of the ids, or None for a
         row per id.
       param_dtype: of the stored rows: float32, bfloat16 or float16. Optimizer state
@@ -99,9 +103,15 @@ class TableConfig:
       nonfinite: what an update does with a row whose summed gradient has a NaN or an
         infinity: ``"skip"``, the row keeps its values and ``nonfinite`` in ``stats()``
         counts it; ``"propagate"``, the optimizer gets the gradient as it is.
+      rounding: of rows of 16 bits that an update changes. ``"nearest"``: steps smaller
+        than half a unit of the row are lost. ``"stochastic"``: up or down at random, so
+        that the mean is right; the bits follow from seed, table, id, column and
+        update, on any device. ``insert``, ``scatter`` and checkpoints round to nearest.
       max_gradient: each number of the gradients that ``apply_gradients`` takes is
         clipped to this magnitude first, before pooling weights and sums; None: not.
       trainable: False: an update leaves rows, states and counters as they are.
+      insert: False: a training lookup gives no row to unseen ids; see ``lookup``.
+      admission: which unseen ids get a row, one of ``jde.admission``; None: all.
       hash_seed: a secret, 0 to 2**64 - 1, that goes into the hash of the keys. Set it
         where strangers choose ids: without it they can aim at one bucket. Checkpoints
         keep it; a program with another one inserts the rows again when it restores.
@@ -110,6 +120,9 @@ class TableConfig:
         ``jde.lifecycle.Grower``. None: no bound for a table that never evicts; one
         that evicts keeps its size.
       grow_at: the share of slots in use from which on growth is due.
+      row_format: how a frozen table stores its rows, "float8_e4m3fn", "int8" or
+        "int4", with a scale a row: set by ``jde.export.frozen(dtype=...)``. Only
+        ``find`` reads such a table. None: rows are stored as ``param_dtype`` says.
     """
 
     name: str
@@ -122,7 +135,7 @@ class TableConfig:
     )
     optimizer: Any = dataclasses.field(default_factory=lambda: sgd(0.01))
     score_strategy: ScoreStrategy | Strategy = ScoreStrategy.STEP
-    on_full: Literal["evict", "refuse", "error"] | None = None
+    on_full: Literal["evict", "refuse", "warn", "error"] | None = None
     pooling: Literal["sum", "mean"] | None = None
     param_dtype: Any = "float32"
     dtype: Any = "float32"
@@ -131,10 +144,14 @@ class TableConfig:
     pooling_factors: tuple[float, ...] = ()
     nonfinite: Literal["skip", "propagate"] = "skip"
     hash_seed: int = dataclasses.field(default=0, repr=False)
+    rounding: Literal["nearest", "stochastic"] = "nearest"
     max_gradient: float | None = None
     trainable: bool = True
+    insert: bool = True
+    admission: Admission | None = None
     max_capacity: int | None = None
     grow_at: float = 0.65
+    row_format: str | None = None
 
     def __post_init__(self) -> None:
         """Checks every field and brings it into its one form."""
@@ -150,11 +167,14 @@ class TableConfig:
         self._check_hash_seed()
         self._check_updates()
         self._check_growth()
+        self._set("admission", self._resolved_admission())
         self._set("sharding", self._resolved_sharding())
         self._set("pooling_factors", self._resolved_factors())
         self._set("param_dtype", self._dtype_name("param_dtype", _VALUE_TYPES))
+        self._check_rounding()
         self._set("dtype", self._dtype_name("dtype", _VALUE_TYPES))
         self._set("key_dtype", self._dtype_name("key_dtype", _KEY_TYPES))
+        self._choose("row_format", (None, *ROW_FORMATS))
 
     @classmethod
     def from_dynamicemb(cls, options: Any, name: str, **fields: Any) -> Self:
@@ -270,6 +290,16 @@ class TableConfig:
                 "None leaves gradients as they are"
             )
         self._choose("trainable", (True, False))
+        self._choose("insert", (True, False))
+
+    def _check_rounding(self) -> None:
+        self._choose("rounding", _ROUNDINGS)
+        if self.rounding == "stochastic" and self.param_dtype == "float32":
+            self._fail(
+                "rounding='stochastic' is for rows of 16 bits, but float32 rows are "
+                "stored as they are computed; set param_dtype='bfloat16', or leave "
+                "rounding out"
+            )
 
     def _check_growth(self) -> None:
         share = self.grow_at
@@ -340,6 +370,18 @@ class TableConfig:
                 "'error', or another score_strategy"
             )
         return self.on_full
+
+    def _resolved_admission(self) -> Admission | None:
+        rule = self.admission
+        if rule is None:
+            return None
+        if not isinstance(rule, Admission):
+            self._fail(
+                f"admission must be a rule of jde.admission, not {rule!r}: write "
+                "jde.admission.Probability(0.1), or "
+                "jde.admission.Frequency(5, jde.admission.Sketch(bytes=1 << 24))"
+            )
+        return rule.for_buckets(self.num_buckets)
 
     def _resolved_sharding(self) -> str:
         given = getattr(self.sharding, "value", self.sharding)

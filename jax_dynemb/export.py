@@ -4,8 +4,10 @@
 
 from jax_dynemb.files.dynamicemb import DynamicEmbReport as DynamicEmbReport
 from jax_dynemb.files.dynamicemb.export import dynamicemb as dynamicemb
+from jax_dynemb.files.fbgemm.export import fbgemm_rows as fbgemm_rows
 from jax_dynemb.files.program import frozen as frozen
 from jax_dynemb.files.program import load_program as load_program
 from jax_dynemb.files.program import program as program
 from jax_dynemb.files.safetensors import delta as delta
 from jax_dynemb.files.safetensors.export import safetensors as safetensors
+from jax_dynemb.files.stores import to_store as to_store

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -29,17 +30,21 @@ class Jagged:
         a 32-bit table). The capacity is static; ids from ``sum(lengths)`` on are
         ignored.
       lengths: integers [bags], the number of ids of each bag.
+      weights: float[capacity], factors of the rows of a table that pools; or None. A
+        lookup takes them as those of its argument ``weights``.
 
     Raises:
       ValueError: lengths on the host are no integers, one is negative, or they add up
-        to more than there are ids.
+        to more than there are ids. Or weights are not one an id.
     """
 
     values: Any
     lengths: Any
+    weights: Any = None
 
     def __post_init__(self) -> None:
         """Checks what can be checked before JAX makes 32 bits of 64."""
+        _check_weights(self.weights, self.values)
         lengths = self.lengths
         if type(lengths) in (list, tuple):  # a PartitionSpec may be a tuple
             lengths = np.asarray(lengths if len(lengths) else np.zeros(0, np.int32))
@@ -49,6 +54,48 @@ class Jagged:
         if shape is not None and len(shape) in (1, 2):
             lengths = check_lengths(lengths, shape[0])
             object.__setattr__(self, "lengths", lengths)
+
+    @property
+    def offsets(self) -> Any:
+        """Where bags begin, and where the last one ends: integers [bags + 1].
+
+        In NumPy where the lengths are. A negative length counts as 0, and no bag
+        reaches past the ids.
+        """
+        on_host = isinstance(self.lengths, (np.ndarray, list, tuple))
+        module = np if on_host else jnp
+        lengths = module.maximum(module.asarray(self.lengths), 0)
+        ends = module.minimum(module.cumsum(lengths), self.values.shape[0])
+        return module.concatenate([module.zeros(1, np.int32), ends.astype(np.int32)])
+
+    def to_padded(self, length: int | None = None, padding_value: int = -1) -> Any:
+        """Returns bags of equal size, each its first ids, filled up.
+
+        Args:
+          length: ids of each bag; the longest bag's if None.
+          padding_value: what bags are filled up with; -1 is no id.
+
+        Returns:
+          Ids of [bags, length] as the values have them: pairs of words
+          uint32[bags, length, 2], or integers.
+
+        Raises:
+          TypeError: without ``length`` under jit, where shapes are static.
+          ValueError: a negative length.
+        """
+        offsets, size = self.offsets, length
+        if size is None:
+            if isinstance(offsets, Tracer):
+                raise TypeError(
+                    "Jagged.to_padded needs a length under jit, where shapes are "
+                    "static: write to_padded(20)."
+                )
+            size = int(np.diff(np.asarray(offsets)).max(initial=0))
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
+            raise TypeError(f"to_padded takes the ids of each bag, not {size!r}.")
+        if size < 0:
+            raise ValueError(f"to_padded needs a length of 0 or more, not {size}.")
+        return _padded(self.values, offsets, int(size), padding_value)
 
     @classmethod
     def from_lists(cls, bags: Any, capacity: int | None = None) -> Jagged:
@@ -84,6 +131,75 @@ class Jagged:
         padding = np.full((room - len(flat), 2), 0xFFFFFFFF, np.uint32)
         values = jnp.concatenate([words, padding]) if len(padding) else words
         return cls(values, jnp.asarray(lengths))
+
+
+def split_weights(
+    ids: Any, weights: Mapping[str, Any] | None
+) -> tuple[Any, Mapping[str, Any] | None]:
+    """Takes the weights out of Jagged ids, and adds them to those given apart.
+
+    Args:
+      ids: by feature; anything else stays as it is.
+      weights: by feature.
+
+    Raises:
+      ValueError: a feature has both.
+    """
+    own = {}
+    if isinstance(ids, Mapping):
+        bags = {f: x for f, x in ids.items() if isinstance(x, Jagged)}
+        own = {f: x.weights for f, x in bags.items() if x.weights is not None}
+    if not own:
+        return ids, weights
+    if twice := sorted(f for f in own if (weights or {}).get(f) is not None):
+        raise ValueError(
+            f"features {twice} have weights in their Jagged and in weights=...: give "
+            "them once."
+        )
+    bare = {f: dataclasses.replace(bags[f], weights=None) for f in own}
+    return {**ids, **bare}, {**(weights or {}), **own}
+
+
+def _check_weights(weights: Any, values: Any) -> None:
+    """Refuses weights that are not one number an id, where shapes are known.
+
+    Raises:
+      ValueError: with the fix.
+    """
+    found, ids = getattr(weights, "shape", None), getattr(values, "shape", None)
+    if found is None or not ids or len(ids) > 2:
+        return
+    if tuple(found) != tuple(ids[:1]):
+        raise ValueError(
+            f"Jagged.weights have shape {tuple(found)}, but there are {ids[0]} ids: "
+            "give one weight for each, or None."
+        )
+
+
+def _padded(values: Any, offsets: Any, size: int, padding_value: int) -> Any:
+    on_host = isinstance(values, np.ndarray)
+    if on_host and not isinstance(offsets, np.ndarray):
+        if isinstance(offsets, Tracer):
+            from jax_dynemb._ids import words_of
+
+            wide = values.dtype.itemsize == 8
+            values, on_host = jnp.asarray(words_of(values) if wide else values), False
+        else:
+            offsets = np.asarray(offsets)
+    module = np if on_host else jnp
+    place = np.arange(size, dtype=np.int32)[None, :]
+    index = offsets[:-1, None] + place
+    live = place < (offsets[1:] - offsets[:-1])[:, None]
+    if values.dtype == np.uint32 and values.ndim == 2:
+        padding: Any = np.array([[[padding_value]]], np.int64).view(np.uint32)
+        live = live[..., None]
+    else:
+        padding = np.asarray(padding_value).astype(values.dtype)
+    if values.shape[0] == 0:
+        shape = (*index.shape, *values.shape[1:])
+        return module.broadcast_to(module.asarray(padding), shape)
+    taken = module.take(values, module.minimum(index, values.shape[0] - 1), axis=0)
+    return module.where(live, taken, padding)
 
 
 _NOT_LENGTHS = "{where} must be integers [bags], not {found}."

@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import jax
@@ -17,6 +18,33 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 # A mesh of eight for the sharding tests; everything else uses the first device.
 jax.config.update("jax_num_cpu_devices", 8)
 
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
+
+
+def compile_quickly() -> None:
+    """Compiles without optimizations, and keeps programs for the next run.
+
+    Most of the time of these tests was XLA's (docs/decisions/test_time.md). The kernels
+    are not compiled by XLA, so they run as always. Processes that a test starts inherit
+    the flags, but do not keep their programs.
+    """
+    flags = (
+        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    )
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    jax.config.update(
+        "jax_compilation_cache_dir", folder or str(caches / "jax_dynemb" / "tests")
+    )
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+# A GPU's programs are those of users, and so are all in a nightly run.
+if PROFILE == "ci" and not Path("/proc/driver/nvidia").exists():
+    compile_quickly()
+
 # The helpers assert too: their failures should show values.
 pytest.register_assert_rewrite("support", "golden_replay")
 
@@ -27,7 +55,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile(
     "nightly", max_examples=500, stateful_step_count=50, deadline=None
 )
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+hypothesis.settings.load_profile(PROFILE)
 
 
 def pytest_report_header() -> str:

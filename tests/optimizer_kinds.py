@@ -32,6 +32,24 @@ KINDS: dict[str, Any] = {
         0.05, eps=1e-3, eps_in_sqrt=True, initial_scale=0.5
     ),
     "rowwise_rmsprop": OPTIM.rowwise_rmsprop(0.05, decay=0.9),
+    "rowwise_adagrad_caught_up": OPTIM.rowwise_adagrad(
+        0.1, weight_decay=0.5, catch_up="decay", catch_up_floor=0.3
+    ),
+    "rowwise_adagrad_cow_clip": OPTIM.rowwise_adagrad(
+        0.1, weight_decay=0.05, cow_clip=OPTIM.CowClip(0.1, 0.05, half_life=3.0)
+    ),
+    "rowwise_adagrad_cow_clip_l2": OPTIM.rowwise_adagrad(
+        0.1, weight_decay=0.05, weight_decay_mode="l2", cow_clip=OPTIM.CowClip(0.3)
+    ),
+    "adam_caught_up": OPTIM.adam(0.05, weight_decay=0.5, catch_up="decay"),
+    "adam_smart": OPTIM.adam(
+        0.05, weight_decay=0.1, bias_correction="none", catch_up="smart"
+    ),
+    "momentum_smart": OPTIM.momentum(0.05, 0.8, catch_up="smart"),
+    "nesterov_smart": OPTIM.momentum(0.05, 0.8, True, catch_up="smart"),
+    "rowwise_rmsprop_shrinking": OPTIM.rowwise_rmsprop(
+        0.1, decay=0.9, ar_alpha=0.5, min_shrinkage=0.6
+    ),
     "ftrl": OPTIM.ftrl(0.1, l1=0.05, l2=0.01, beta=1.0),
     "ftrl_shrinkage": OPTIM.ftrl(0.1, l2_shrinkage=0.02, lr_power=-0.4),
     "ftrl_consistent": OPTIM.ftrl(0.1, beta=1.0, z_init="consistent"),
@@ -48,6 +66,10 @@ SUM_ROWS = {
     "partial_rowwise_lamb",
     "lars",
     "rowwise_rmsprop",
+    "rowwise_adagrad_caught_up",
+    "rowwise_adagrad_cow_clip",
+    "rowwise_adagrad_cow_clip_l2",
+    "rowwise_rmsprop_shrinking",
 }
 # Norms of rows make rounding larger.
 LOOSE = {"rtol": 2e-4, "atol": 1e-5}

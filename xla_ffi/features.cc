@@ -86,6 +86,13 @@ void set_bags(BufferReader& reader, int64_t const* fields, FeatureRef& feature) 
   }
 }
 
+// After offsets and weights: of a training lookup, where ids stand for several.
+void set_uses(BufferReader& reader, CallFeatures const& call, int32_t f) {
+  if (call.uses == nullptr) return;
+  auto const has = fields_of(call, f)[kFeatureHasUses] != 0;
+  call.uses[f] = has ? data<uint32_t>(reader.next_arg(BufferRule::kUses)) : nullptr;
+}
+
 void set_rows(BufferReader& reader, ffi::AnyBuffer const& array, int64_t const* fields, int32_t dim,
               FeatureRef& feature) {
   auto const rows = view_rows(reader, array, fields, feature.num_bags, dim);
@@ -117,6 +124,7 @@ void read_lookups(BufferReader& reader, CallFeatures const& call, bool trains) {
     set_ids(reader, BufferRule::kIds, feature);
     count_bags(reader, feature);
     set_bags(reader, fields_of(call, f), feature);
+    set_uses(reader, call, f);
     if (feature.pooling != Pooling::kNoRows) {
       auto const* const fields = rows_fields(call, f);
       set_rows(reader, arrays.result(fields), fields, dim_of(call, feature), feature);

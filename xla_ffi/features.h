@@ -39,6 +39,7 @@ struct CallFeatures {
   int32_t num_features;
   TableRef const* tables;
   int32_t num_tables;
+  uint32_t const** uses = nullptr;  // of a training lookup
 };
 
 template <class OpArgs>

@@ -9,11 +9,12 @@
 namespace dynemb {
 
 std::vector<Registration> registrations() {
-  return {lookup_registration(),       find_registration(),          update_registration(),
-          update_any_registration(),   reduce_registration(),        sum_rows_registration(),
-          gather_registration(),       scatter_registration(),       erase_registration(),
-          export_batch_registration(), route_registration(),         offsets_registration(),
-          pair_rows_registration(),    pair_gradients_registration()};
+  return {lookup_registration(),   find_registration(),         find_packed_registration(),
+          update_registration(),   update_any_registration(),   reduce_registration(),
+          sum_rows_registration(), gather_registration(),       scatter_registration(),
+          erase_registration(),    count_rule_registration(),   erase_rule_registration(),
+          decay_registration(),    export_batch_registration(), route_registration(),
+          offsets_registration(),  pair_rows_registration(),    pair_gradients_registration()};
 }
 
 size_t scratch_bytes(std::string const& operation, CallShape const& shape) {

@@ -12,9 +12,11 @@
 
 #include "core/args.h"
 #include "core/row.h"
+#include "core/rule.h"
 #include "xla_ffi/backend.h"
 #include "xla_ffi/handlers.h"
 #include "xla_ffi/hash_ids_module.h"
+#include "xla_ffi/log_module.h"
 #include "xla_ffi/schema.h"
 
 namespace nb = nanobind;
@@ -48,7 +50,7 @@ nb::list seeded(nb::tuple const& initializers) {
 // What the structs in core/optimizers/ say of themselves.
 void add_optimizers(nb::dict& result) {
   nb::list all;
-  nb::dict hyper, wide, numbers;
+  nb::dict hyper, wide, ints;
   for (int32_t kind = 0; kind < static_cast<int32_t>(OptimizerKind::kNumKinds); ++kind) {
     with_optimizer(static_cast<OptimizerKind>(kind), [&](auto type) {
       using Functor = typename decltype(type)::Type;
@@ -57,14 +59,14 @@ void add_optimizers(nb::dict& result) {
       all.append(Functor::kName);
       hyper[Functor::kName] = nb::tuple(own);
       wide[Functor::kName] = Functor::kWide;
-      numbers[Functor::kName] = Functor::kNumbers;
+      ints[Functor::kName] = Functor::kInts;
     });
   }
   result["optimizers"] = nb::tuple(all);
   result["tuned_optimizers"] = kNumTunedKinds;
   result["optimizer_hyper"] = hyper;
   result["optimizer_wide_states"] = wide;
-  result["optimizer_numbers"] = numbers;
+  result["optimizer_ints"] = ints;
   result["row_hyper"] = names("clip_row_value", "clip_row_norm");
   result["any_hyper"] = kNumAnyHyper;
 }
@@ -85,7 +87,8 @@ nb::dict constants() {
   result["counters"] =
       names("clock", "seed", "step", "rows", "inserted", "evicted", "refused", "lost_updates",
             "lookups", "exchange_capacity", "exchange_peak", "exchange_overflows", "first_column",
-            "left", "waiting", "malformed_lengths", "nonfinite", "stamp");
+            "left", "waiting", "malformed_lengths", "nonfinite", "stamp", "hits", "misses",
+            "not_admitted", "erased", "removed_by_rule", "pinned", "evicted_young");
   result["hyper_parameters"] = names("learning_rate", "eps", "b1", "b2", "weight_decay");
   add_optimizers(result);
   result["score_policies"] = names("step", "timestamp", "lfu", "customized");
@@ -93,16 +96,25 @@ nb::dict constants() {
   result["initializers"] = initializers;
   result["seeded_initializers"] = seeded(initializers);
   result["poolings"] = names("none", "sum", "mean", "no_rows");
+  result["value_types"] = names("float32", "bfloat16", "float16");
+  result["row_codes"] = names("float8_e4m3fn", "int8", "int4");
+  result["packed_fields"] = names("code", "dim", "value_type");
   result["table_fields"] =
       names("num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
             "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
-            "skips_nonfinite", "hash_seed");
-  result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "array",
-                                   "passed_on", "offset", "group", "stride");
+            "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
+            "sketch_words", "sketch_bits");
+  result["admission_rules"] = names("all", "none", "probability", "frequency");
+  result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "has_uses",
+                                   "array", "passed_on", "offset", "group", "stride");
   result["sums_fields"] = names("groups", "dim", "array", "passed_on", "offset", "group", "stride");
+  result["rule_fields"] =
+      names("unused_for", "unused_since", "high_below", "norm_below", "any_suffices");
+  result["rule_words"] = int{kNumRuleWords};
   result["part_fields"] = names("size", "first", "owners", "hash_seed");
-  static_assert(kNumCounters == 18 && kNumHyperParameters == 5 && kNumTableFields == 14 &&
-                    kNumFeatureFields == 9 && kNumSumsFields == 7 && kNumPartFields == 4,
+  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 20 &&
+                    kNumFeatureFields == 10 && kNumSumsFields == 7 && kNumPartFields == 4 &&
+                    kNumPackedFields == 3 && static_cast<int>(RowCode::kNumCodes) == 3,
                 "a list above and its enumeration must have the same length");
   return result;
 }
@@ -120,6 +132,7 @@ NB_MODULE(DYNEMB_MODULE, m) {
     return std::pair(first, second);
   });
   dynemb::add_hash_ids(m);
+  dynemb::add_log(m);
   m.def("scratch_bytes", [](std::string const& op, std::vector<int64_t> const& buckets,
                             std::vector<int32_t> const& dims, std::vector<int64_t> const& ids) {
     return dynemb::scratch_bytes(op, {buckets, dims, ids});

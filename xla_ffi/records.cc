@@ -38,6 +38,12 @@ constexpr NumberRule kTableRules[] = {
     {"counter_rows", 0, kMostInt32},
     {"skips_nonfinite", 0, 1},
     {"hash_seed", kLeastInt64, kMostInt64},
+    {"rounding", 0, 1},
+    {"keeps_scores", 0, 1},
+    {"admission", 0, static_cast<int64_t>(AdmissionRule::kFrequency)},
+    {"threshold", 0, (int64_t{1} << 32) - 1},
+    {"sketch_words", 0, (1 << 16) - 1},
+    {"sketch_bits", 0, 16},
 };
 static_assert(std::size(kTableRules) == kNumTableFields);
 
@@ -50,11 +56,9 @@ static_assert(std::size(kTableRules) == kNumTableFields);
 
 // In the order of FeatureField.
 constexpr NumberRule kFeatureRules[] = {
-    {"table", 0, kMaxTables - 1},
-    {"pooling", 0, static_cast<int64_t>(Pooling::kNoRows)},
-    {"bag_size", 0, kMostInt32},
-    {"has_weights", 0, 1},
-    DYNEMB_ROWS_RULES,
+    {"table", 0, kMaxTables - 1}, {"pooling", 0, static_cast<int64_t>(Pooling::kNoRows)},
+    {"bag_size", 0, kMostInt32},  {"has_weights", 0, 1},
+    {"has_uses", 0, 1},           DYNEMB_ROWS_RULES,
 };
 static_assert(std::size(kFeatureRules) == kNumFeatureFields);
 
@@ -76,6 +80,14 @@ constexpr NumberRule kPartRules[] = {
 };
 static_assert(std::size(kPartRules) == kNumPartFields);
 
+// In the order of PackedField.
+constexpr NumberRule kPackedRules[] = {
+    {"code", 0, static_cast<int64_t>(RowCode::kNumCodes) - 1},
+    {"dim", 1, kMostDim},
+    {"value_type", 0, static_cast<int64_t>(ValueType::kFloat16)},
+};
+static_assert(std::size(kPackedRules) == kNumPackedFields);
+
 struct NamedRecord {
   char const* name;
   NumberRule const* rules;
@@ -88,6 +100,7 @@ constexpr NamedRecord kRecords[] = {
     {"features", kFeatureRules, std::size(kFeatureRules)},
     {"sums", kSumsRules, std::size(kSumsRules)},
     {"parts", kPartRules, std::size(kPartRules)},
+    {"packed", kPackedRules, std::size(kPackedRules)},
 };
 
 }  // namespace

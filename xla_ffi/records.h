@@ -14,7 +14,7 @@ namespace dynemb {
 namespace ffi = xla::ffi;
 
 // Attributes that are lists of records, all of integers. Empty if each number is in its range.
-enum class RecordRule : int32_t { kTables = 0, kFeatures, kSums, kParts };
+enum class RecordRule : int32_t { kTables = 0, kFeatures, kSums, kParts, kPacked };
 
 std::string check_records(RecordRule rule, ffi::Span<int64_t const> numbers);
 

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "core/args.h"
+#include "core/rule.h"
 #include "xla_ffi/limits.h"
 
 namespace dynemb {
@@ -22,6 +23,7 @@ enum Type : Types {
   kF32 = 32,
   kBF16 = 64,
   kF16 = 128,
+  kNumbers = kF32 | kS32,
   kFloats = kF32 | kBF16 | kF16,
   kIntegers = kS32 | kU32 | kS64 | kU64,
 };
@@ -66,6 +68,8 @@ constexpr NamedSize kSizes[kNumSizes] = {
     {"m * k", 1, kMostInt32},
     {"k * n", 1, kMostInt32},
     {"m * n", 1, kMostInt32},
+    {"words", 4, kMostInt32},
+    {"bytes of a row", 1, kMostInt32},
 };
 
 // What a buffer may be.
@@ -87,10 +91,12 @@ constexpr int32_t kBucketWords = kBucketBytes / 4;
 constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kIndex, "index", {{kU32, 2, {kBuckets, kBucketWords}}, {}}},
     {BufferRule::kValues, "values", {{kFloats, 2, {kArraySlots, kDim}}, {}}},
+    {BufferRule::kPackedValues, "packed values", {{kU8, 2, {kArraySlots, kRowBytes}}, {}}},
     {BufferRule::kState,
      "optimizer state",
-     {{kF32, 2, {kArraySlots, kDim}}, {kF32, 1, {kArraySlots}}}},
+     {{kF32, 2, {kArraySlots, kDim}}, {kNumbers, 1, {kArraySlots}}}},
     {BufferRule::kCounters, "counters", {{kU32, 3, {kCounterRows, kNumCounters, 2}}, {}}},
+    {BufferRule::kSketch, "sketch", {{kU32, 2, {kBuckets, kSketchWords}}, {}}},
     {BufferRule::kGivenScores, "scores", {{kU32, 1, {kNumTables}}, {}}},
     {BufferRule::kStamps, "stamps", {{kU32, 2, {kNumTables, 4}}, {}}},
     {BufferRule::kHyper, "hyper-parameters", {{kF32, 2, {kNumTables, kNumHyperParameters}}, {}}},
@@ -99,6 +105,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kPairs, "ids", {{kU32, 2, {kNumIds, 2}}, {}}},
     {BufferRule::kOffsets, "offsets", {{kS32, 1, {kNumOffsets}}, {}}},
     {BufferRule::kWeights, "weights", {{kF32, 1, {kNumIds}}, {}}},
+    {BufferRule::kUses, "uses", {{kU32, 1, {kNumIds}}, {}}},
     {BufferRule::kRows, "rows", {{kFloats, 2, {kNumBags, kDim}}, {}}},
     {BufferRule::kSharedRows, "shared rows", {{kFloats, 1, {kElements}}, {}}},
     {BufferRule::kGradients, "gradients", {{kFloats, 2, {kNumBags, kDim}}, {}}},
@@ -110,7 +117,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kSlotsOfRows, "slots", {{kS32, 1, {kNumSlots}}, {}}},
     {BufferRule::kRowValues, "row values", {{kF32, 2, {kNumSlots, kDim}}, {}}},
     {BufferRule::kRowState, "row states", {{kF32, 2, {kNumSlots, kDim}}, {}}},
-    {BufferRule::kRowNumber, "row states", {{kF32, 1, {kNumSlots}}, {kF32, 2, {kNumSlots, 1}}}},
+    {BufferRule::kRowNumber, "row states", {{kNumbers, 1, {kNumSlots}}, {kF32, 2, {kNumSlots, 1}}}},
     {BufferRule::kRowScores, "row scores", {{kU32, 2, {kNumSlots, 2}}, {}}},
     {BufferRule::kFirstBucket, "first bucket", {{kS32, 1, {1}}, {}}},
     {BufferRule::kMinScore, "minimum score", {{kU32, 1, {2}}, {}}},
@@ -118,6 +125,11 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kScores, "scores", {{kU32, 2, {kRoom, 2}}, {}}},
     {BufferRule::kExportedSlots, "slots", {{kS32, 1, {kRoom}}, {}}},
     {BufferRule::kCount, "count", {{kS32, 1, {1}}, {}}},
+    {BufferRule::kRuleNumbers, "rule", {{kU32, 1, {kNumRuleWords}}, {}}},
+    {BufferRule::kNorms, "norms", {{kF32, 1, {kNumSlots}}, {}}},
+    {BufferRule::kBins, "bins", {{kU32, 2, {2, kRankBins}}, {}}},
+    {BufferRule::kRemoved, "removed", {{kU32, 1, {1}}, {}}},
+    {BufferRule::kFactor, "factor", {{kF32, 1, {1}}, {}}},
     {BufferRule::kUniqueOf, "unique_of", {{kS32, 1, {kNumIds}}, {}}},
     {BufferRule::kFirst, "first", {{kS32, 1, {kNumIds}}, {}}},
     {BufferRule::kStarts, "starts", {{kS32, 1, {kNumStarts}}, {}}},

@@ -41,14 +41,18 @@ enum Size : int32_t {
   kPrefixWidth = -18,
   kSuffixWidth = -19,
   kPairWidth = -20,  // of a row that is a product
+  kSketchWords = -21,
+  kRowBytes = -22,  // of a packed row
 };
-constexpr int kNumSizes = 20;
+constexpr int kNumSizes = 22;
 
 enum class BufferRule : int32_t {
   kIndex = 0,
   kValues,
+  kPackedValues,
   kState,
   kCounters,
+  kSketch,
   kGivenScores,
   kStamps,
   kHyper,
@@ -57,6 +61,7 @@ enum class BufferRule : int32_t {
   kPairs,  // ids as pairs of words only
   kOffsets,
   kWeights,
+  kUses,
   kRows,
   kSharedRows,
   kGradients,
@@ -76,6 +81,11 @@ enum class BufferRule : int32_t {
   kScores,
   kExportedSlots,
   kCount,
+  kRuleNumbers,
+  kNorms,
+  kBins,
+  kRemoved,
+  kFactor,
   kUniqueOf,
   kFirst,
   kStarts,

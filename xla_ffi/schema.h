@@ -25,6 +25,12 @@ enum TableField : int32_t {
   kTableCounterRows,     // of this shard
   kTableSkipsNonfinite,  // 1: rows whose gradient is not finite keep their values
   kTableHashSeed,        // 64 bits
+  kTableRounding,        // 1: updates round rows of 16 bits stochastically
+  kTableKeepsScores,     // 1: a lookup leaves the scores of rows that it finds
+  kTableAdmission,       // an AdmissionRule
+  kTableThreshold,       // of the rule
+  kTableSketchWords,     // of a bucket; 0: no sketch
+  kTableSketchBits,      // of a counter
   kNumTableFields
 };
 
@@ -39,12 +45,21 @@ enum RowsField : int32_t {
   kNumRowsFields
 };
 
+// Attribute "packed" of find_packed, int64[num_tables, kNumPackedFields].
+enum PackedField : int32_t {
+  kPackedCode = 0,   // RowCode, the same of all tables of a call
+  kPackedDim,        // columns
+  kPackedValueType,  // of the rows of unknown ids
+  kNumPackedFields
+};
+
 // Attribute "features", int64[num_features, kNumFeatureFields].
 enum FeatureField : int32_t {
   kFeatureTable = 0,
   kFeaturePooling,
   kFeatureBagSize,     // 0: offsets are given
   kFeatureHasWeights,  //
+  kFeatureHasUses,     //
   kFeatureRows,        // RowsField
   kNumFeatureFields = kFeatureRows + kNumRowsFields
 };
@@ -73,15 +88,19 @@ enum PartField : int32_t {
 // Then update and reduce take the stamps of the lookup, uint32[num_tables, 4] (core/stamp.h), if
 // attribute "stamped" is 1; lookup returns them before anything else.
 // Buffers of a table, in this order and as far as the call uses them:
-//   index, values, state 0 .. num_states - 1, counters
+//   index, values, state 0 .. num_states - 1, counters, [sketch]
 // find has counters if the rows of some table's unknown ids depend on its seed.
 // Tables of one width may lie one after the other in the same arrays; such tables stand together.
 // Buffers of a feature:
-//   lookup  in: ids, [offsets], [weights]                          out: [rows], slots, [scale]
+//   lookup  in: ids, [offsets], [weights], [uses]                  out: [rows], slots, [scale]
 //   find    in: ids, [offsets], [weights]                          out: rows, slots
+//   find_packed  as find; the values of its tables are uint8[slots, bytes of a row]
 //   update  in: ids, slots, gradients, [offsets], [weights], [scale]
 //   update_any, reduce  as update
 //   sum_rows  as update, without ids; slots are the numbers of groups
+// count_rule and erase_rule are about one table, with an attribute "fields" of core/rule.h.
+//   in: rule, [norms]   out: bins of count_rule, removed of erase_rule
+// decay   in: factor
 // route knows neither tables nor features.  in: ids   out: unique_of, first, starts
 // offsets neither; its attribute "capacity" is how many ids there are.
 //   in: lengths   out: offsets, malformed

@@ -4,6 +4,8 @@
 // xla_ffi/tables.cc: the buffers and attributes of tables become TableRefs.
 #include "xla_ffi/tables.h"
 
+#include "core/packed_row.h"
+
 namespace dynemb {
 namespace {
 
@@ -16,26 +18,46 @@ Initializer read_initializer(TableAttrs const& attrs, int32_t t, int which) {
   return result;
 }
 
+int64_t const* packed_fields(TableParts const& parts, int32_t t) {
+  return parts.packed == nullptr ? nullptr : parts.packed->begin() + t * kNumPackedFields;
+}
+
+int32_t packed_bytes(int64_t const* packed) {
+  return packed_row_bytes(static_cast<RowCode>(packed[kPackedCode]),
+                          static_cast<int32_t>(packed[kPackedDim]));
+}
+
+// Rows in place of values.
+void read_packed_values(BufferReader& reader, int64_t const* packed, TableRef& arrays) {
+  reader.sizes().set(kRowBytes, packed_bytes(packed));
+  arrays.values = reader.next_arg(BufferRule::kPackedValues).untyped_data();
+  arrays.dim = static_cast<int32_t>(packed[kPackedDim]);
+  arrays.value_type = static_cast<ValueType>(packed[kPackedValueType]);
+}
+
 // Arrays of a call, as if one table filled them.
-TableRef read_arrays(BufferReader& reader, int64_t num_states, TableParts parts, bool aliased) {
+TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts const& parts,
+                     int64_t const* packed, bool aliased, Admission* admission) {
   auto const next = [&](BufferRule rule) {
     return aliased ? reader.next_aliased(rule) : reader.next_arg(rule);
   };
   auto& sizes = reader.sizes();
-  sizes.forget(kBuckets, kArraySlots, kDim, kCounterRows);
+  sizes.forget(kBuckets, kArraySlots, kDim, kCounterRows, kSketchWords);
   TableRef arrays{};
   auto const index = next(BufferRule::kIndex);
   arrays.index = static_cast<uint8_t*>(index.untyped_data());
   arrays.local_buckets = dimension(index, 0);
   sizes.set(kArraySlots, arrays.local_buckets * kBucketCapacity);
-  if (parts.values) {
+  if (packed != nullptr) {
+    read_packed_values(reader, packed, arrays);
+  } else if (parts.values) {
     auto const values = next(BufferRule::kValues);
     arrays.values = values.untyped_data();
     arrays.dim = static_cast<int32_t>(dimension(values, 1));
     arrays.value_type = value_type_of(values);
   }
   if (parts.states) {
-    arrays.num_states = static_cast<int32_t>(num_states);
+    arrays.num_states = static_cast<int32_t>(fields[kTableNumStates]);
     for (int s = 0; s < arrays.num_states; ++s) {
       auto const state = next(BufferRule::kState);
       arrays.states[s] = static_cast<float*>(state.untyped_data());
@@ -48,11 +70,38 @@ TableRef read_arrays(BufferReader& reader, int64_t num_states, TableParts parts,
     arrays.counter_rows = static_cast<int32_t>(dimension(counters, 0));
     arrays.counters = static_cast<uint64_t*>(counters.untyped_data());
   }
+  if (admission != nullptr) *admission = {};
+  if (admission != nullptr && fields[kTableSketchWords] > 0) {
+    auto const sketch = next(BufferRule::kSketch);
+    admission->sketch = data<uint32_t>(sketch);
+    reader.expect(dimension(sketch, 1) == fields[kTableSketchWords],
+                  "a sketch must have the words of a bucket that the attribute says");
+  }
   return arrays;
 }
 
+// Of a table whose sketch, if the call has one, begins at `sketch`.
+Admission read_admission(BufferReader& reader, uint32_t* sketch, int64_t const* fields) {
+  Admission result{};
+  result.rule = static_cast<AdmissionRule>(fields[kTableAdmission]);
+  result.keeps_scores = static_cast<uint8_t>(fields[kTableKeepsScores]);
+  result.counter_bits = static_cast<uint8_t>(fields[kTableSketchBits]);
+  result.sketch_words = static_cast<uint16_t>(fields[kTableSketchWords]);
+  result.threshold = static_cast<uint32_t>(fields[kTableThreshold]);
+  auto const counts = result.rule == AdmissionRule::kFrequency;
+  auto const bits = result.counter_bits;
+  reader.expect(!counts || (sketch != nullptr && result.sketch_words % kSketchRows == 0 &&
+                            (bits == 8 || bits == 16)),
+                "a table that admits by frequency must have a sketch of four rows of counters");
+  if (sketch != nullptr) {
+    result.sketch = sketch + fields[kTableFirstBucket] * result.sketch_words;
+  }
+  return result;
+}
+
 // The table's part of its arrays.
-void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields) {
+void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields,
+                   int64_t const* packed) {
   auto const bucket = fields[kTableFirstBucket], buckets = fields[kTableLocalBuckets];
   auto const row = fields[kTableFirstRow], rows = fields[kTableCounterRows];
   reader.expect(bucket + buckets <= table.local_buckets && fields[kTableNumBuckets] % buckets == 0,
@@ -65,8 +114,9 @@ void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields)
   table.local_buckets = buckets;
   table.index += bucket * kBucketBytes;
   if (table.values != nullptr) {
-    auto const bytes = table.value_type == ValueType::kFloat32 ? 4 : 2;
-    table.values = static_cast<uint8_t*>(table.values) + slot * table.dim * bytes;
+    auto const element = table.value_type == ValueType::kFloat32 ? 4 : 2;
+    auto const bytes = packed != nullptr ? packed_bytes(packed) : table.dim * element;
+    table.values = static_cast<uint8_t*>(table.values) + slot * bytes;
   }
   for (int s = 0; s < table.num_states; ++s) table.states[s] += slot * table.state_width[s];
   if (table.counters != nullptr) table.counters += row * kNumCounters;
@@ -90,19 +140,28 @@ bool is_one_table(BufferReader& reader, TableAttrs const& attrs) {
 }
 
 void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts, bool aliased,
-                 int32_t count, TableRef* tables) {
+                 int32_t count, TableRef* tables, Admission* admissions) {
   TableRef arrays{};
+  Admission of_arrays{};
+  int32_t owner = 0;  // the table that the arrays came with
   for (int32_t t = 0; t < count; ++t) {
     reader.at("table ", t);
     auto const* const fields = attrs.tables.begin() + t * kNumTableFields;
     auto const shares = t > 0 && fields[kTableShares] != 0;
-    if (!shares) arrays = read_arrays(reader, fields[kTableNumStates], parts, aliased);
+    auto const* const packed = packed_fields(parts, shares ? owner : t);
+    if (!shares) {
+      arrays = read_arrays(reader, fields, parts, packed, aliased,
+                           admissions == nullptr ? nullptr : &of_arrays);
+      owner = t;
+    }
     auto& table = tables[t] = arrays;
-    move_to_table(reader, table, fields);
+    move_to_table(reader, table, fields, packed);
+    if (admissions != nullptr) admissions[t] = read_admission(reader, of_arrays.sketch, fields);
     table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
     table.evicts = static_cast<int32_t>(fields[kTableEvicts]);
-    table.skips_nonfinite = static_cast<int32_t>(fields[kTableSkipsNonfinite]);
+    table.skips_nonfinite = static_cast<int16_t>(fields[kTableSkipsNonfinite]);
     table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
+    table.rounds_stochastically = static_cast<int16_t>(fields[kTableRounding]);
     table.initializer = read_initializer(attrs, t, 0);
     table.eval_initializer = read_initializer(attrs, t, 1);
     for (int s = 0; s < kMaxStates; ++s) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "core/admission.h"
 #include "core/table_ref.h"
 #include "xla_ffi/buffers.h"
 #include "xla_ffi/schema.h"
@@ -15,6 +16,7 @@ namespace dynemb {
 // What of a table a call takes.
 struct TableParts {
   bool values, states, counters;
+  IntAttr const* packed = nullptr;  // of each table, where values are packed rows (PackedField)
 };
 
 struct TableAttrs {
@@ -29,9 +31,10 @@ bool check_tables(BufferReader& reader, TableAttrs const& attrs);
 // The same of a call about one table.
 bool is_one_table(BufferReader& reader, TableAttrs const& attrs);
 
-// Reads the buffers of the tables of a call. With `aliased`, each is a result too.
+// Reads the buffers of the tables of a call. With `aliased`, each is a result too. `admissions`: of
+// a training lookup, which takes sketches.
 void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts, bool aliased,
-                 int32_t count, TableRef* tables);
+                 int32_t count, TableRef* tables, Admission* admissions = nullptr);
 
 // Whether is(field) holds for one of the tables.
 template <class Enum, class Predicate>

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
@@ -98,7 +99,7 @@ def draw(
     if distribution == "uniform":
         return np.minimum((u * rows).astype(np.int64), rows - 1)
     if distribution == "zipf":
-        return _scatter(_power_law_rank(u, rows), rows)
+        return _scatter(power_law_ranks(u, rows).astype(np.int64), rows)
     raise ValueError(f"unknown distribution {distribution!r}: use 'zipf' or 'uniform'.")
 
 
@@ -162,10 +163,19 @@ def minimum_bytes(
     return (rows + ids + outputs) + (outputs + ids + 2 * rows + 2 * state)
 
 
-def _power_law_rank(u: np.ndarray, rows: int) -> np.ndarray:
+def power_law_ranks(uniform: Any, rows: int) -> Any:
+    """Turns uniform numbers into ranks of ids, the most frequent one first.
+
+    Args:
+      uniform: float[...] in [0, 1), of NumPy or JAX.
+      rows: how many ids there are.
+
+    Returns:
+      float[...] in [0, rows - 1]; a rank is what remains without its fraction.
+    """
     power = 1.0 - POWER
-    rank = (1.0 + u * ((rows + 1.0) ** power - 1.0)) ** (1.0 / power)
-    return np.clip(rank.astype(np.int64) - 1, 0, rows - 1)
+    rank = (1.0 + uniform * ((rows + 1.0) ** power - 1.0)) ** (1.0 / power)
+    return (rank - 1.0).clip(0, rows - 1)
 
 
 def _scatter(rank: np.ndarray, rows: int) -> np.ndarray:

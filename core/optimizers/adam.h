@@ -9,22 +9,28 @@
 
 namespace dynemb {
 
-struct Adam : NoStages {
-  static constexpr char const* kName = "adam";
+// What Adam and its kin take. `Kind` is the struct of one of them, which adds no numbers.
+template <class Kind>
+struct AdamNumbers : NoStages {
   static constexpr char const* kHyper[] = {"learning_rate", "eps",     "b1", "b2",
                                            "weight_decay",  "corrects"};
-  static constexpr int kWide = 2;  // mu, nu
 
   float learning_rate, epsilon, weight_decay;
   Moments moments;
 
-  DYNEMB_HD static Adam prepare(float const* hyper, uint64_t step) {
-    return {{},
-            hyper[0],
-            safe_epsilon(hyper[1]),
-            hyper[4],
-            moments_of(hyper[2], hyper[3], hyper[5], step)};
+  DYNEMB_HD static Kind prepare(float const* hyper, uint64_t step) {
+    Kind result;
+    result.learning_rate = hyper[0];
+    result.epsilon = safe_epsilon(hyper[1]);
+    result.weight_decay = hyper[4];
+    result.moments = moments_of(hyper[2], hyper[3], hyper[5], step);
+    return result;
   }
+};
+
+struct Adam : AdamNumbers<Adam> {
+  static constexpr char const* kName = "adam";
+  static constexpr int kWide = 2;  // mu, nu
 
   DYNEMB_HD float update(RowFactors const&, float w, float g, float* wide) const {
     return moved(moments.correction1, moments.correction2, w, g, wide);
@@ -39,16 +45,15 @@ struct Adam : NoStages {
   }
 };
 
-// Each row counts its own updates. The count stops at 2^24, where the corrections are 1.
+// Each row counts its own updates, up to 2^31 - 1.
 struct RowCountedAdam : Adam {
   static constexpr char const* kName = "row_counted_adam";
-  static constexpr int kNumbers = 1;  // count
+  static constexpr int kInts = 1;  // count
 
   float log_b1, log_b2;
 
   DYNEMB_HD static RowCountedAdam prepare(float const* hyper, uint64_t step) {
-    return {Adam::prepare(hyper, step), static_cast<float>(log(static_cast<double>(hyper[2]))),
-            static_cast<float>(log(static_cast<double>(hyper[3])))};
+    return {Adam::prepare(hyper, step), log_of(hyper[2]), log_of(hyper[3])};
   }
 
   // 1 / (1 - b^count). Without a difference of numbers near one.
@@ -57,8 +62,10 @@ struct RowCountedAdam : Adam {
   }
 
   DYNEMB_HD void begin(RowNumbers& row, RowFactors& f) const {
-    row.of[0] += 1.0f;
-    f = {{correction(log_b1, row.of[0]), correction(log_b2, row.of[0]), 0.0f}};
+    if (row.ints[0] < 0x7fffffffu) ++row.ints[0];
+    auto const count = static_cast<float>(row.ints[0]);
+    f.of[0] = correction(log_b1, count);
+    f.of[1] = correction(log_b2, count);
   }
 
   DYNEMB_HD float update(RowFactors const& f, float w, float g, float* wide) const {
@@ -67,22 +74,10 @@ struct RowCountedAdam : Adam {
 };
 
 // One second moment a row: the mean of the squares of its columns.
-struct PartialRowwiseAdam : NoStages {
+struct PartialRowwiseAdam : AdamNumbers<PartialRowwiseAdam> {
   static constexpr char const* kName = "partial_rowwise_adam";
-  static constexpr char const* const (&kHyper)[6] = Adam::kHyper;
   static constexpr int kWide = 1;     // mu
   static constexpr int kNumbers = 1;  // nu
-
-  float learning_rate, epsilon, weight_decay;
-  Moments moments;
-
-  DYNEMB_HD static PartialRowwiseAdam prepare(float const* hyper, uint64_t step) {
-    return {{},
-            hyper[0],
-            safe_epsilon(hyper[1]),
-            hyper[4],
-            moments_of(hyper[2], hyper[3], hyper[5], step)};
-  }
 
   DYNEMB_HD int stages() const { return 1; }
 

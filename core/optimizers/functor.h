@@ -4,8 +4,8 @@
 // core/optimizers/functor.h: what the struct of one optimizer has, and what the loops hand to it.
 //
 //   kName, kHyper        its name, and those of its hyper-parameters in the order of the operand
-//   kWide, kNumbers      states of a row: with a number for each column, and of one number; the
-//                        wide ones come first
+//   kWide                states of a row with a number for each column
+//   kNumbers, kInts      states of one number, float32 and int32; they follow in this order
 //   prepare(hyper, step) the struct, once a table and update; the first update is step 1
 //   begin(row, f)        once a row, before the sums
 //   stages()             passes over the row that sums need: 0 to 2
@@ -30,6 +30,7 @@ constexpr int kMaxHyper = 10;  // of one optimizer
 // The states of a row that are one number each.
 struct RowNumbers {
   float of[2];
+  uint32_t ints[1];
 };
 
 // What a pass over the columns of a row adds up.
@@ -39,13 +40,14 @@ struct RowSums2 {
 
 // What was found for a whole row, for its columns.
 struct RowFactors {
-  float of[3];
+  float of[4];
 };
 
 // What most optimizers do not need.
 struct NoStages {
   static constexpr int kWide = 0;
   static constexpr int kNumbers = 0;
+  static constexpr int kInts = 0;
   DYNEMB_HD int stages() const { return 0; }
   DYNEMB_HD void begin(RowNumbers&, RowFactors&) const {}
   template <int k>
@@ -67,6 +69,22 @@ DYNEMB_HD float safe_epsilon(float epsilon) {
 // 1 / (1 - beta^t), in double: the difference loses most of its digits if beta is near one.
 DYNEMB_HD float bias_correction(float beta, uint64_t t) {
   return static_cast<float>(1.0 / (1.0 - pow(static_cast<double>(beta), static_cast<double>(t))));
+}
+
+// The natural logarithm of a decay, for `power`; 0 and less give 0 as their powers.
+DYNEMB_HD float log_of(double decay) { return static_cast<float>(log(decay > 0.0 ? decay : 0.0)); }
+
+// The decay to the power of `count`.
+DYNEMB_HD float power(float log_of_decay, uint32_t count) {
+  return count == 0 ? 1.0f : expf(static_cast<float>(count) * log_of_decay);
+}
+
+// Updates of the table from the row's last one to this one; 1 for a row without an update. `last`
+// becomes this one, `step`. 32 bits of both: differences hold when they wrap.
+DYNEMB_HD uint32_t interval_of(uint32_t& last, uint32_t step) {
+  auto const interval = last == 0 || step == last ? 1 : step - last;
+  last = step;
+  return interval;
 }
 
 // The ratio of two norms; 1 where it is not defined, as in optax.scale_by_trust_ratio.

@@ -9,21 +9,9 @@
 
 namespace dynemb {
 
-struct Lamb : NoStages {
+struct Lamb : AdamNumbers<Lamb> {
   static constexpr char const* kName = "lamb";
-  static constexpr char const* const (&kHyper)[6] = Adam::kHyper;
   static constexpr int kWide = 2;  // mu, nu
-
-  float learning_rate, epsilon, weight_decay;
-  Moments moments;
-
-  DYNEMB_HD static Lamb prepare(float const* hyper, uint64_t step) {
-    return {{},
-            hyper[0],
-            safe_epsilon(hyper[1]),
-            hyper[4],
-            moments_of(hyper[2], hyper[3], hyper[5], step)};
-  }
 
   DYNEMB_HD int stages() const { return 1; }
 
@@ -51,22 +39,10 @@ struct Lamb : NoStages {
   }
 };
 
-struct PartialRowwiseLamb : NoStages {
+struct PartialRowwiseLamb : AdamNumbers<PartialRowwiseLamb> {
   static constexpr char const* kName = "partial_rowwise_lamb";
-  static constexpr char const* const (&kHyper)[6] = Adam::kHyper;
   static constexpr int kWide = 1;     // mu
   static constexpr int kNumbers = 1;  // nu
-
-  float learning_rate, epsilon, weight_decay;
-  Moments moments;
-
-  DYNEMB_HD static PartialRowwiseLamb prepare(float const* hyper, uint64_t step) {
-    return {{},
-            hyper[0],
-            safe_epsilon(hyper[1]),
-            hyper[4],
-            moments_of(hyper[2], hyper[3], hyper[5], step)};
-  }
 
   DYNEMB_HD int stages() const { return 2; }
 

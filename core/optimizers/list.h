@@ -10,6 +10,8 @@
 
 #include "core/optimizers/adagrad.h"
 #include "core/optimizers/adam.h"
+#include "core/optimizers/catch_up.h"
+#include "core/optimizers/cow_clip.h"
 #include "core/optimizers/ftrl.h"
 #include "core/optimizers/functor.h"
 #include "core/optimizers/lamb.h"
@@ -30,7 +32,18 @@ namespace dynemb {
   F(Adam)                            \
   F(RowCountedAdam)                  \
   F(PartialRowwiseAdam)              \
-  F(Momentum) F(Ftrl) F(Lion) F(Rmsprop) F(RowwiseRmsprop) F(Lamb) F(PartialRowwiseLamb) F(Lars)
+  F(Momentum)                        \
+  F(Ftrl)                            \
+  F(Lion)                            \
+  F(Rmsprop)                         \
+  F(RowwiseRmsprop)                  \
+  F(Lamb)                            \
+  F(PartialRowwiseLamb)              \
+  F(Lars)                            \
+  F(CaughtUpRowwiseAdagrad)          \
+  F(CaughtUpAdam)                    \
+  F(SmartAdam)                       \
+  F(SmartMomentum) F(ShrinkingRowwiseRmsprop) F(CowClipRowwiseAdagrad)
 
 enum class OptimizerKind : int32_t {
 #define DYNEMB_KIND(Name) k##Name,
@@ -58,16 +71,17 @@ inline void with_optimizer(OptimizerKind kind, Function const& function) {
   }
 }
 
-// The states of a row: `wide` with a number for each column come first, then `numbers` of one.
+// The states of a row: `wide` with a number for each column come first, then `numbers` of one, the
+// last `ints` of which are integers.
 struct StateShape {
-  int wide, numbers;
+  int wide, numbers, ints;
 };
 
 inline StateShape state_shape(OptimizerKind kind) {
-  StateShape shape{0, 0};
+  StateShape shape{0, 0, 0};
   with_optimizer(kind, [&](auto type) {
     using Functor = typename decltype(type)::Type;
-    shape = {Functor::kWide, Functor::kNumbers};
+    shape = {Functor::kWide, Functor::kNumbers + Functor::kInts, Functor::kInts};
   });
   return shape;
 }

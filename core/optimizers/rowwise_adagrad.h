@@ -37,7 +37,9 @@ struct RowwiseAdagrad : NoStages {
     if (k == 0) {
       row.of[0] += approximate_quotient(sums.a, dim);
       auto const rate = approximate_quotient(learning_rate, approximate_root(row.of[0]) + epsilon);
-      f = {{rate, 1.0f - rate * l2 - learning_rate * weight_decay, 1.0f}};
+      f.of[0] = rate;
+      f.of[1] = 1.0f - rate * l2 - learning_rate * weight_decay;
+      f.of[2] = 1.0f;
     } else {
       auto const norm = approximate_root(sums.a);
       if (norm > max_norm) f.of[2] = approximate_quotient(max_norm, norm);

@@ -10,6 +10,7 @@
 #include "core/finite.h"
 #include "core/group.h"
 #include "core/row.h"
+#include "cpu/gradients/rounding_bits.h"
 #include "cpu/loops/isa.h"
 
 namespace dynemb::cpu {
@@ -103,6 +104,16 @@ float const* clip_gradient(AnyOptimizer const& optimizer, float const* g, int32_
   return buffer;
 }
 
+// Not a part of the loops of each optimizer, which would become larger by a third.
+template <class V>
+__attribute__((noinline)) void round_row(float const* floats, uint16_t const* random, int32_t dim,
+                                         V* row) {
+  with_isa([&](auto) {
+    DYNEMB_INDEPENDENT
+    for (int32_t i = 0; i < dim; ++i) round_stochastically(floats[i], random[i], row + i);
+  });
+}
+
 // A row as float32, for the time of an update.
 class FloatRow {
  public:
@@ -119,9 +130,11 @@ class FloatRow {
 
   float* data() const { return floats_; }
 
-  void store() const {
+  // `random`: 16 bits for each column, or null: to nearest.
+  void store(uint16_t const* random) const {
     if (table_.value_type == ValueType::kFloat32) return;
     with_half([&](auto* row) {
+      if (random != nullptr) return round_row(floats_, random, table_.dim, row);
       for (int32_t i = 0; i < table_.dim; ++i) from_float(floats_[i], row + i);
     });
   }
@@ -140,7 +153,8 @@ class FloatRow {
 
 template <class Functor>
 bool update_slot(TableRef const& table, AnyOptimizer const& optimizer, Functor const& functor,
-                 int64_t slot, float const* gradient, std::vector<float>& buffers) {
+                 int64_t slot, float const* gradient, uint16_t const* random,
+                 std::vector<float>& buffers) {
   auto const dim = table.dim;
   auto const skips = table.skips_nonfinite != 0;
   if (skips && !all_finite(gradient, dim)) return false;
@@ -153,10 +167,17 @@ bool update_slot(TableRef const& table, AnyOptimizer const& optimizer, Functor c
   for (int s = 0; s < Functor::kNumbers; ++s) {
     numbers.of[s] = *state_at(table, Functor::kWide + s, slot);
   }
+  constexpr auto kFirstInt = Functor::kWide + Functor::kNumbers;
+  for (int s = 0; s < Functor::kInts; ++s) {
+    numbers.ints[s] = float_bits(*state_at(table, kFirstInt + s, slot));
+  }
   if (!update_one(functor, row, numbers, skips)) return false;
-  values.store();
+  values.store(random);
   for (int s = 0; s < Functor::kNumbers; ++s) {
     *state_at(table, Functor::kWide + s, slot) = numbers.of[s];
+  }
+  for (int s = 0; s < Functor::kInts; ++s) {
+    *state_at(table, kFirstInt + s, slot) = float_from_bits(numbers.ints[s]);
   }
   return true;
 }
@@ -166,6 +187,9 @@ bool update_slot(TableRef const& table, AnyOptimizer const& optimizer, Functor c
 int update_by_any(TableRef const& table, AnyOptimizer const& optimizer, RowUpdates const& rows) {
   thread_local std::vector<float> buffers;
   buffers.resize(size_t(table.dim) * 2);
+  auto const rounds = table.rounds_stochastically != 0;
+  auto& random = RoundingBits::of_this_thread();
+  if (rounds) with_isa([&](auto) { random.draw(table, rows); });
   int skipped = 0;
   with_optimizer(optimizer.kind, [&](auto type) {
     using Functor = typename decltype(type)::Type;
@@ -173,7 +197,8 @@ int update_by_any(TableRef const& table, AnyOptimizer const& optimizer, RowUpdat
     with_isa([&](auto) {
       for (int i = 0; i < rows.count; ++i) {
         auto const slot = rows.slots[i];
-        skipped += !update_slot(table, optimizer, functor, slot, rows.gradients[i], buffers);
+        auto const* const bits = rounds ? random.of_row(i) : nullptr;
+        skipped += !update_slot(table, optimizer, functor, slot, rows.gradients[i], bits, buffers);
       }
     });
   });

@@ -71,6 +71,12 @@ void prefetch_rows(TableRef const& table, PartitionRows const& rows, int64_t fir
     auto const* const first = static_cast<char const*>(table.values) + first_slot * bytes;
     for (auto row = begin; row < end; ++row) prefetch(first + rows.slot(row) * bytes);
   });
+  if (table.rounds_stochastically != 0) {
+    for (auto row = begin; row < end; ++row) {
+      auto const slot = static_cast<int32_t>(first_slot + rows.slot(row));
+      prefetch_bytes<cache>(key_at(table, slot), sizeof(Key));
+    }
+  }
   if (table.num_states == 0) return;
   for (auto row = begin; row < end; ++row) {
     prefetch_states<cache>(table, first_slot + rows.slot(row));

@@ -70,27 +70,94 @@ struct Lookup {
   }
 
   void probe_chunk(int64_t index, FeatureChunk const& chunk) {
-    auto& [missing, bags, won] = open[size_t(index)];
     auto const task = task_of(chunk, streams);
+    auto const& table = task.table;
     auto const used = use[task.feature.table];
-    uint64_t refused = 0;
-    auto const policy = task.table.policy;
-    probe_rows(task, chunk, &bags, [&](int64_t position, int32_t slot, Entry* entry) {
-      if (__builtin_expect(slot >= 0, 1)) touch(&entry->score, policy, used.clock, used.given);
-      if (slot == kMissingSlot) missing.push_back(position);
-      if (slot == kRefusedSlot) ++refused;
+    auto const policy = table.policy;
+    auto const touches = args.admissions[task.feature.table].keeps_scores == 0;
+    Events events;
+    probe_rows(task, chunk, &open[size_t(index)].bags,
+               [&](int64_t position, int32_t slot, Entry* entry) {
+                 if (__builtin_expect(slot < 0, 0))
+                   return without_row(index, chunk, slot, position, &events);
+                 if (touches) touch(&entry->score, policy, used.clock, used.given);
+                 return slot;
+               });
+    events.hits += static_cast<uint64_t>(chunk.end - chunk.begin);
+    if (args.uses[chunk.feature] != nullptr) events.hits += further_uses(chunk);
+    events.add_to(table);
+  }
+
+  // What a chunk counts.
+  struct Events {
+    uint64_t hits = 0;  // may be below 0 for a while
+    uint64_t misses = 0, refused = 0, not_admitted = 0;
+
+    void add_to(TableRef const& table) const {
+      if (hits != 0) fetch_add(table.counters + kHits, hits);
+      if (misses > 0) fetch_add(table.counters + kMisses, misses);
+      if (refused > 0) fetch_add(table.counters + kRefused, refused);
+      if (not_admitted > 0) fetch_add(table.counters + kNotAdmitted, not_admitted);
+    }
+  };
+
+  // Those that ids stand for beside themselves.
+  uint64_t further_uses(FeatureChunk const& chunk) const {
+    auto const& feature = feature_of(chunk);
+    uint64_t result = 0;
+    for (auto i = chunk.begin; i < chunk.end; ++i) {
+      if (load_key(feature.ids, feature.id_type, i) >= kFirstReservedKey) continue;
+      result += uint64_t{args.uses[chunk.feature][i]} - 1;
+    }
+    return result;
+  }
+
+  // Of an id that the probe has not found: its slot, kMissingSlot where it may get one. Apart:
+  // rare, and long where it is inlined.
+  __attribute__((noinline)) int32_t without_row(int64_t index, FeatureChunk const& chunk,
+                                                int32_t slot, int64_t position, Events* events) {
+    if (slot != kMissingSlot) {
+      --events->hits;
+      if (slot == kRefusedSlot) ++events->refused;
       return slot;
-    });
-    if (refused > 0) fetch_add(task.table.counters + kRefused, refused);
+    }
+    auto const& feature = feature_of(chunk);
+    auto const uses = uses_at(args.uses[chunk.feature], position);
+    events->misses += uses;
+    events->hits -= uses;
+    if (!may_enter(feature, position, uses)) {
+      events->not_admitted += uses;
+      return kNotAdmittedSlot;
+    }
+    open[size_t(index)].missing.push_back(position);
+    return slot;
+  }
+
+  // False if the id is not admitted, whatever the others of the call are.
+  bool may_enter(FeatureRef const& feature, int64_t position, uint32_t uses) const {
+    auto const& table = table_of(feature);
+    auto const& admission = args.admissions[feature.table];
+    if (admission.rule == AdmissionRule::kAll) return true;
+    if (admission.rule == AdmissionRule::kNone) return false;
+    auto const key = load_key(feature.ids, feature.id_type, position);
+    if (admission.rule == AdmissionRule::kProbability) {
+      return wins_coin(admission, table.counters[kSeed], key, table.counters[kLookups]);
+    }
+    sketch_counters(table, admission, key).add(uses);
+    return true;
   }
 
   void claim_chunk(int64_t index, FeatureChunk const& chunk) {
     auto const& feature = feature_of(chunk);
     auto const& table = table_of(feature);
     auto& [missing, bags, won] = open[size_t(index)];
+    auto const& admission = args.admissions[feature.table];
+    auto const counts = admission.rule == AdmissionRule::kFrequency;
     for (auto const position : missing) {
       auto const key = load_key(feature.ids, feature.id_type, position);
-      auto const claimed = claim_missing(table, key, use[feature.table].clock);
+      auto const admitted = !counts || is_frequent(table, admission, key);
+      auto const claimed = admitted ? claim_missing(table, key, use[feature.table].clock)
+                                    : Pending{kNotAdmittedSlot, kNotWon};
       feature.slots[position] = claimed.slot;
       won.push_back(claimed.won);
     }
@@ -117,13 +184,16 @@ struct Lookup {
     auto const& feature = feature_of(chunk);
     auto const& table = table_of(feature);
     auto const& [missing, bags, won] = open[size_t(index)];
-    uint64_t inserted = 0, refused = 0;
+    uint64_t inserted = 0;
+    Events events;
     for (size_t i = 0; i < missing.size(); ++i) {
       auto const key = load_key(feature.ids, feature.id_type, missing[i]);
       auto& slot = feature.slots[missing[i]];
       auto const now = resolve(table, key, {slot, won[i]}, use[feature.table]);
       slot = now.slot;
-      if (slot == kRefusedSlot) ++refused;
+      if (slot == kRefusedSlot) ++events.refused;
+      if (slot == kNotAdmittedSlot)
+        events.not_admitted += uses_at(args.uses[chunk.feature], missing[i]);
       if (!now.is_new) continue;
       initialize_slot(ScalarGroup{}, table, key, slot);
       ++inserted;
@@ -132,7 +202,7 @@ struct Lookup {
       fetch_add(table.counters + kInserted, inserted);
       fetch_add(table.counters + kRows, inserted);
     }
-    if (refused > 0) fetch_add(table.counters + kRefused, refused);
+    events.add_to(table);
   }
 
   using Phase = void (Lookup::*)(int64_t, FeatureChunk const&);

@@ -11,7 +11,6 @@ namespace dynemb::cpu {
 constexpr int64_t kIdsPerChunk = 1024;
 
 void erase(EraseArgs const& args, ThreadPool const& pool) {
-  auto* const counters = args.table.counters;
   for_each_range(pool, args.num_ids, kIdsPerChunk, [&](int64_t begin, int64_t end) {
     for (auto i = begin; i < end; ++i) {
       args.slots[i] = find_to_erase(args.table, load_key(args.ids, args.id_type, i));
@@ -20,9 +19,7 @@ void erase(EraseArgs const& args, ThreadPool const& pool) {
   for_each_range(pool, args.num_ids, kIdsPerChunk, [&](int64_t begin, int64_t end) {
     uint64_t erased = 0;
     for (auto i = begin; i < end; ++i) erased += erase_slot(args.table, args.slots[i]) ? 1 : 0;
-    if (erased == 0) return;
-    fetch_add(counters + kRows, ~erased + 1);
-    note_left(args.table);
+    count_left(args.table, kErased, erased);
   });
 }
 

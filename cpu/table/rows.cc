@@ -8,6 +8,7 @@
 #include "core/last_writer.h"
 #include "core/row.h"
 #include "core/slot.h"
+#include "core/stochastic.h"
 #include "cpu/loops/buffer.h"
 #include "cpu/table_ops.h"
 
@@ -47,6 +48,33 @@ void gather_one(RowsArgs const& args, int64_t i) {
   if (args.scores != nullptr) args.scores[i] = live ? *score_at(table, slot) : 0;
 }
 
+template <class V>
+void round_row(TableRef const& table, int32_t slot, float const* from, V* row) {
+  auto const seed = rounding_seed(table.counters);
+  auto const key = *key_at(table, slot);
+  for (int32_t column = 0; column < table.dim; column += 4) {
+    uint32_t random[4];
+    rounding_bits(seed, key, static_cast<uint32_t>(column) / 4, random);
+    for (int i = 0; i < 4 && column + i < table.dim; ++i) {
+      round_stochastically(from[column + i], random[i], row + column + i);
+    }
+  }
+}
+
+template <>
+void round_row(TableRef const& table, int32_t, float const* from, float* row) {
+  std::copy_n(from, table.dim, row);
+}
+
+template <class V>
+void write_values(RowsArgs const& args, int64_t i, int32_t slot) {
+  auto const& table = args.table;
+  auto const* const from = args.values + i * table.dim;
+  auto* const row = row_at<V>(table, slot);
+  if (args.rounds != 0) return round_row(table, slot, from, row);
+  for (int32_t c = 0; c < table.dim; ++c) from_float(from[c], row + c);
+}
+
 void write_states(RowsArgs const& args, int64_t i, int32_t slot) {
   auto const& table = args.table;
   auto const given = std::any_of(args.states, args.states + table.num_states,
@@ -66,10 +94,7 @@ void scatter_one(RowsArgs const& args, LastWriters const& writers, int64_t i) {
   auto const slot = args.slots[i];
   if (!is_live(slot, num_slots(table))) return;
   if (writers.entries != nullptr && !is_last_writer(writers, slot, i)) return;
-  if (args.values != nullptr) {
-    auto const* const from = args.values + i * table.dim;
-    for (int32_t c = 0; c < table.dim; ++c) from_float(from[c], row_at<V>(table, slot) + c);
-  }
+  if (args.values != nullptr) write_values<V>(args, i, slot);
   write_states(args, i, slot);
   if (args.scores != nullptr) *score_at(table, slot) = args.scores[i];
 }

@@ -18,6 +18,7 @@
 #include "core/row.h"
 #include "cuda/gradients/sink.cuh"
 #include "cuda/grid/host.h"
+#include "cuda/grid/rounding.cuh"
 #include "cuda/grid/row_format.cuh"
 #include "cuda/grid/warp.cuh"
 
@@ -29,6 +30,7 @@ struct AnyTable {
   float* states[kMaxStates];
   float state_initial[kMaxStates];
   uint64_t* counters;
+  uint8_t* index;        // of the keys by which rows are rounded, or null: to nearest
   int32_t const* slots;  // [capacity], -1 = none
   float const* sums;     // [capacity, dim]
   int64_t capacity;
@@ -94,9 +96,14 @@ class AnyRow {
     if (tile_.rank != 0) return;
 #pragma unroll
     for (int s = 0; s < Functor::kNumbers; ++s) *state(Functor::kWide + s) = numbers.of[s];
+#pragma unroll
+    for (int s = 0; s < Functor::kInts; ++s)
+      *state(kFirstInt + s) = float_from_bits(numbers.ints[s]);
   }
 
  private:
+  static constexpr int kFirstInt = Functor::kWide + Functor::kNumbers;
+
   __device__ __forceinline__ float* state(int s) const {
     return table_.states[s] + int64_t{slot_} * (s < Functor::kWide ? table_.dim : 1);
   }
@@ -111,6 +118,11 @@ class AnyRow {
     for (int s = 0; s < Functor::kNumbers; ++s) {
       auto const place = Functor::kWide + s;
       numbers.of[s] = is_new ? table_.state_initial[place] : *state(place);
+    }
+#pragma unroll
+    for (int s = 0; s < Functor::kInts; ++s) {
+      auto const place = kFirstInt + s;
+      numbers.ints[s] = float_bits(is_new ? table_.state_initial[place] : *state(place));
     }
     return numbers;
   }
@@ -148,13 +160,23 @@ class AnyRow {
   }
 
   __device__ __forceinline__ void store(Columns const& c, int32_t column) const {
-    store_quad(format_, values_, column, table_.dim, float4{c.w[0], c.w[1], c.w[2], c.w[3]});
+    auto w = float4{c.w[0], c.w[1], c.w[2], c.w[3]};
+    if (format_.type != ValueType::kFloat32 && table_.index != nullptr) w = rounded(w, column);
+    store_quad(format_, values_, column, table_.dim, w);
 #pragma unroll
     for (int s = 0; s < Functor::kWide; ++s) {
       auto* const row = reinterpret_cast<char*>(state(s));
       auto const v = float4{c.wide[0][s], c.wide[1][s], c.wide[2][s], c.wide[3][s]};
       store_quad(float_format(row), row, column, table_.dim, v);
     }
+  }
+
+  __device__ __forceinline__ float4 rounded(float4 const& w, int32_t column) const {
+    TableRef table{};
+    table.index = table_.index;
+    auto const seed = rounding_seed(table_.counters);
+    auto const quad = static_cast<uint32_t>(column) / 4;
+    return rounded_quad(seed, *key_at(table, slot_), quad, format_.type, w);
   }
 
   // Calls body(columns, column) for the columns of this lane; of a row in registers once, also past

@@ -191,9 +191,8 @@ cudaError_t launch_keys(Args const& args, CallView const& view, Op const& op,
   p.layout = order.layout;
   p.tally = order.tally;
   p.zeros = zeros;
-  auto const blocks = static_cast<unsigned>(rows) + p.prologue_blocks;
-  keys_kernel<Size, SortKey, Op><<<blocks, kKeysThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+  return launch(keys_kernel<Size, SortKey, Op>, rows + p.prologue_blocks, stream, p, 0,
+                kKeysThreads);
 }
 
 template <class Size, class SortKey, class Args, class Op>

@@ -113,6 +113,7 @@ int64_t fill(UpdateArgs const& args, ReduceArgs const& reduce, AnyScratch const&
     std::copy_n(from.states, kMaxStates, table.states);
     std::copy_n(from.state_initial, kMaxStates, table.state_initial);
     table.counters = from.counters;
+    table.index = from.rounds_stochastically != 0 ? from.index : nullptr;
     table.slots = sums.unique_slots;
     table.sums = static_cast<float const*>(sums.rows);
     table.capacity = sums.capacity;

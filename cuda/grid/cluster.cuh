@@ -144,6 +144,7 @@ int most_clusters(ClusterShape const& shape) {
 template <class Call>
 cudaError_t launch_clusters(void (*kernel)(Call), ClusterShape const& shape, cudaStream_t stream,
                             Call const& call) {
+  static_assert(sizeof(Call) <= kMostParameterBytes);
   ClusterLaunch const launch(shape, stream);
   return cudaLaunchKernelEx(&launch.config, kernel, call);
 }

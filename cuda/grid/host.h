@@ -61,9 +61,15 @@ int64_t blocks_side_by_side(void (*kernel)(Call), size_t shared_bytes) {
   return error == cudaSuccess ? blocks * multiprocessors() : 0;
 }
 
+// Parameters lie from byte 0x210 of a bank of constants on. ptxas of CUDA 13.0 writes an indexed
+// load behind byte 0x8000 with a negative offset, and it reads elsewhere: so no call is that large,
+// though CUDA allows 32,764 bytes.
+constexpr size_t kMostParameterBytes = 0x8000 - 0x210;
+
 template <class Call>
 cudaError_t launch(void (*kernel)(Call), int64_t blocks, cudaStream_t stream, Call const& call,
                    size_t shared_bytes = 0, int threads = kThreads) {
+  static_assert(sizeof(Call) <= kMostParameterBytes);
 #ifdef __CUDACC__
   kernel<<<static_cast<unsigned>(blocks), threads, shared_bytes, stream>>>(call);
   return cudaGetLastError();
@@ -78,6 +84,7 @@ cudaError_t launch(void (*kernel)(Call), int64_t blocks, cudaStream_t stream, Ca
 template <class Call>
 cudaError_t launch_early(void (*kernel)(Call), int64_t blocks, cudaStream_t stream,
                          Call const& call, size_t shared_bytes = 0, int threads = kThreads) {
+  static_assert(sizeof(Call) <= kMostParameterBytes);
 #ifdef __CUDACC__
   cudaFuncAttributes code{};
   DYNEMB_CUDA_TRY(cudaFuncGetAttributes(&code, kernel));

@@ -31,11 +31,13 @@ using FloatVectors = Vectors<ValueType::kFloat32>;
 // kernel is compiled.
 struct AnyFormats {
   static constexpr bool kKnown = false;
+  static constexpr bool kPacked = false;
 };
 
 template <ValueType kStored, ValueType kRow>
 struct KnownFormats {
   static constexpr bool kKnown = true;
+  static constexpr bool kPacked = false;
   using Stored = Vectors<kStored>;
   using Row = Vectors<kRow>;
 };
@@ -72,6 +74,23 @@ template <class Format>
 __device__ __forceinline__ char* element_pointer(Format format, void* rows, int64_t offset) {
   return static_cast<char*>(rows) + offset * element_bytes(format);
 }
+
+// Bytes of a stored row, and where a column of row 0 is stored; formats of packed rows have their
+// own (cuda/grid/packed_format.cuh).
+template <class Format>
+__device__ __forceinline__ uint32_t stored_row_bytes(Format format, int32_t dim) {
+  return static_cast<uint32_t>(dim * element_bytes(format));
+}
+
+template <class Format>
+__device__ __forceinline__ char const* stored_column(Format format, void const* rows,
+                                                     int32_t column) {
+  return static_cast<char const*>(rows) + column * element_bytes(format);
+}
+
+// A format whose rows have a scale each.
+template <class Format>
+constexpr bool kIsPacked = false;
 
 template <class Format>
 __device__ __forceinline__ char* row_pointer(Format format, void* rows, int64_t row, int32_t dim) {

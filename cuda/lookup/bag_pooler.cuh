@@ -14,8 +14,11 @@
 
 namespace dynemb::cuda {
 
-constexpr int kCachedSlots = 128;   // of the bags of a warp; the others are read back
-constexpr int kPooledInFlight = 5;  // rows of a tile that pools: with more there are no registers
+constexpr int kCachedSlots = 128;  // of the bags of a warp; the others are read back
+
+// Rows of a tile that pools: with more there are no registers, of which packed ones take fewer.
+template <class In>
+constexpr int kPooledInFlight = kIsPacked<In> ? 8 : 5;
 
 // A sum over bags of one id each, without weights, is the row itself.
 __host__ __device__ __forceinline__ bool pools(FeatureRef const& feature) {
@@ -35,6 +38,8 @@ template <class Rows>
 struct BagPooler {
   static constexpr int kIds = Rows::kPooledIds;  // of a lane
   static constexpr int kQuads = kQuadsOfWord<typename Rows::Stored>;
+  static constexpr int kInFlight = kPooledInFlight<typename Rows::Stored>;
+  static constexpr bool kScaled = kIsPacked<typename Rows::Stored>;
 
   Rows rows;
   BagCache& cache;
@@ -117,7 +122,7 @@ struct BagPooler {
 
   // In row 0 of the table.
   __device__ __forceinline__ char const* column_pointer(int32_t column) const {
-    return static_cast<char const*>(rows.here.table.values) + column * element_bytes(rows.in);
+    return stored_column(rows.in, rows.here.table.values, column);
   }
 
   // The rows of one bag, in the columns of a lane.
@@ -130,41 +135,47 @@ struct BagPooler {
     float4 sum[kQuads];
   };
 
-  // kPooledInFlight rows, or the first `count` of them. Ids without a row add nothing: also their
+  // kInFlight rows, or the first `count` of them. Ids without a row add nothing: also their
   // weight, since 0 times infinity is not 0. All loads before the first sum: no branch, and one
   // instruction for an address.
   template <bool kAll, bool kWeighted>
   __device__ __forceinline__ void add(Stream& stream, int32_t count) const {
-    int32_t slot[kPooledInFlight];
-    RawQuad word[kPooledInFlight];
-    float weight[kWeighted ? kPooledInFlight : 1];
+    int32_t slot[kInFlight];
+    RawQuad word[kInFlight];
+    constexpr bool kFactors = kWeighted || kScaled;
+    float factor[kFactors ? kInFlight : 1];
 #pragma unroll
-    for (int r = 0; r < kPooledInFlight; ++r) {
+    for (int r = 0; r < kInFlight; ++r) {
       slot[r] = kAll || r < count ? stream.slots[r] : kPaddingSlot;
     }
 #pragma unroll
-    for (int r = 0; r < kPooledInFlight; ++r) {
+    for (int r = 0; r < kInFlight; ++r) {
       auto const* const row =
           nth_row(stream.columns, static_cast<uint32_t>(slot[r]), stream.row_bytes);
       word[r] = load_word_if(slot[r] >= 0, rows.in, row, stream.columns_left);
-      if constexpr (kWeighted) weight[r] = slot[r] >= 0 ? stream.weights[r] : 0.0f;
+      if constexpr (kWeighted) factor[r] = slot[r] >= 0 ? stream.weights[r] : 0.0f;
+      if constexpr (kScaled) {
+        auto const scale =
+            load_scale_if(slot[r] >= 0, rows.here.table.values, slot[r], stream.row_bytes);
+        factor[r] = kWeighted ? factor[r] * scale : scale;
+      }
     }
 #pragma unroll
-    for (int r = 0; r < kPooledInFlight; ++r) {
+    for (int r = 0; r < kInFlight; ++r) {
 #pragma unroll
       for (int q = 0; q < kQuads; ++q) {
-        add_scaled(stream.sum[q], kWeighted ? weight[kWeighted ? r : 0] : 1.0f,
+        add_scaled(stream.sum[q], kFactors ? factor[kFactors ? r : 0] : 1.0f,
                    to_floats(rows.in, word[r], q));
       }
     }
-    stream.slots += kPooledInFlight;
-    if constexpr (kWeighted) stream.weights += kPooledInFlight;
+    stream.slots += kInFlight;
+    if constexpr (kWeighted) stream.weights += kInFlight;
   }
 
   template <bool kWeighted>
   __device__ __forceinline__ void sum_rows(Stream& stream, int32_t count) const {
 #pragma unroll 1
-    for (; count >= kPooledInFlight; count -= kPooledInFlight) add<true, kWeighted>(stream, count);
+    for (; count >= kInFlight; count -= kInFlight) add<true, kWeighted>(stream, count);
     if (count > 0) add<false, kWeighted>(stream, count);
   }
 
@@ -226,7 +237,7 @@ struct BagPooler {
                                            int32_t column) const {
     auto const& feature = rows.here.feature;
     auto const dim = rows.here.table.dim;
-    auto const row_bytes = static_cast<uint32_t>(dim * element_bytes(rows.in));
+    auto const row_bytes = stored_row_bytes(rows.in, dim);
     auto const first = begin_of(bag), count = end_of(bag) - first;
     auto stream =
         Stream{column_pointer(column), row_bytes, dim - column, slots + first, nullptr, {}};

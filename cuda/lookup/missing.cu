@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuda/lookup/missing.cu: the phases of a training lookup after probes and claims of empty slots:
-// full buckets, resolve.
+// which of the ids that a sketch counts are admitted, full buckets, resolve.
 //
 // They work on the list of the ids that the probe did not find. Its length is known on the device
 // only: each phase loops until it is done, and a batch without misses costs the launch. So there is
@@ -37,10 +37,30 @@ __device__ __forceinline__ Missing missing_id(MissingList const& list, MissingCo
   return list.ids[counts.ids - 1 - i];
 }
 
+// Ids that a sketch has counted: those that are admitted claim an empty slot, if there is one.
+__device__ __noinline__ void admit_frequent(MissingCall const& call,
+                                            Selection<true> const& selection, uint32_t count) {
+  for (auto i = thread_of_grid(); i < count; i += threads_of_grid()) {
+    auto* const listed = call.list.last - i;
+    if (listed->won != kCounted) continue;
+    auto const id = MissingId(call.view, *listed);
+    Pending claimed{kNotAdmittedSlot, kNotWon};
+    if (is_frequent(id.table, selection.admissions[id.feature.table], id.key)) {
+      claimed = claim_empty_slot(id.table, id.key, call.uses[id.feature.table].clock);
+      if (claimed.slot == kMissingSlot) claimed.won = kUndecided;
+    }
+    id.feature.slots[id.position] = claimed.slot;
+    listed->won = claimed.won;
+  }
+}
+
 // A lane an id; then the warp writes first values where they are not written yet.
-__device__ __forceinline__ void resolve_all(MissingCall const& call, MissingCounts const& counts) {
-  __shared__ Tally<2>::Counts events;  // inserted, refused
-  auto const tally = Tally<2>{events};
+template <bool kSelects>
+__device__ __forceinline__ void resolve_all(SelectingCall<kSelects> const& selecting,
+                                            MissingCounts const& counts) {
+  auto const& call = selecting.call;
+  __shared__ Tally<4>::Counts events;  // inserted, refused, missing, not admitted
+  auto const tally = Tally<4>{events};
   tally.clear();
   auto const total = counts.ids + counts.full;
   auto const step = threads_of_grid();
@@ -58,6 +78,13 @@ __device__ __forceinline__ void resolve_all(MissingCall const& call, MissingCoun
       if (slot != now.slot) slot = now.slot;
       if (now.is_new) tally.add(t, 0);
       if (now.slot == kRefusedSlot) tally.add(t, 1);
+      if constexpr (kSelects) {
+        auto const uses = uses_at(selecting.selection.uses[missing.feature], id.position);
+        tally.add(t, 2, uses);
+        if (now.slot == kNotAdmittedSlot) tally.add(t, 3, uses);
+      } else {
+        tally.add(t, 2);
+      }
     }
     auto const rows = __ballot_sync(kFullWarp, now.is_new && !missing.has_row);
     for (auto rest = __ballot_sync(kFullWarp, now.is_new); rest != 0;) {
@@ -67,13 +94,18 @@ __device__ __forceinline__ void resolve_all(MissingCall const& call, MissingCoun
       rest &= ~same;
     }
   }
-  tally.for_each_table(call.view.num_tables, [&](int32_t table, uint32_t const(&events)[2]) {
+  tally.for_each_table(call.view.num_tables, [&](int32_t table, uint32_t const(&events)[4]) {
     auto* const counters = call.view.tables[table].counters;
     if (events[0] != 0) {
       fetch_add(counters + kInserted, events[0]);
       fetch_add(counters + kRows, events[0]);
     }
     if (events[1] != 0) fetch_add(counters + kRefused, events[1]);
+    if (events[2] != 0) {
+      fetch_add(counters + kMisses, events[2]);
+      fetch_add(counters + kHits, ~uint64_t{events[2]} + 1);  // every position was counted there
+    }
+    if (events[3] != 0) fetch_add(counters + kNotAdmitted, events[3]);
   });
 }
 
@@ -103,13 +135,14 @@ __device__ __forceinline__ void forget(MissingList const& list) {
   if (atomicAdd(list.ended, 1u) == gridDim.x - 1) *list.counts = {0, 0};
 }
 
-// Ids of full buckets, grouped by bucket.
-__device__ __forceinline__ void gather_full(MissingCall const& call, uint32_t count) {
+// Ids of full buckets, grouped by bucket. Blocks have waited for each other `round` times.
+__device__ __forceinline__ void gather_full(MissingCall const& call, uint32_t count,
+                                            uint32_t round) {
   auto const bins = BinFiller(call, count);
   bins.count();
-  wait_for_blocks(call.list.arrived, 1);
+  wait_for_blocks(call.list.arrived, round + 1);
   bins.place();
-  wait_for_blocks(call.list.arrived, 2);
+  wait_for_blocks(call.list.arrived, round + 2);
   bins.fill();
 }
 
@@ -124,30 +157,43 @@ __device__ __noinline__ void fill_full_buckets_apart(MissingCall const& call) {
 
 // A constant of the grid: else each thread would copy the call, to have an address for what is out
 // of line.
+template <bool kSelects>
 __global__ void __launch_bounds__(kThreads, 3)
-    missing_kernel(__grid_constant__ MissingCall const call) {
+    missing_kernel(__grid_constant__ SelectingCall<kSelects> const selecting) {
+  auto const& call = selecting.call;
   wait_for_earlier();
   auto const counts = *call.list.counts;
   count_lookup(call);
   if (counts.full != 0) {
-    gather_full(call, counts.full);
-    wait_for_blocks(call.list.arrived, 3);
+    constexpr uint32_t kRound = kSelects ? 1 : 0;
+    if constexpr (kSelects) {
+      admit_frequent(call, selecting.selection, counts.full);
+      wait_for_blocks(call.list.arrived, 1);
+    }
+    gather_full(call, counts.full, kRound);
+    wait_for_blocks(call.list.arrived, kRound + 3);
     fill_full_buckets_apart(call);
-    wait_for_blocks(call.list.arrived, 4);
+    wait_for_blocks(call.list.arrived, kRound + 4);
   }
   if (is_empty(counts)) return;
-  resolve_all(call, counts);
+  resolve_all(selecting, counts);
   forget(call.list);
 }
 
 }  // namespace
 
-cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream) {
+template <bool kSelects>
+cudaError_t launch_missing(SelectingCall<kSelects> const& selecting, int64_t num_ids,
+                           cudaStream_t stream) {
+  auto* const kernel = missing_kernel<kSelects>;
   // No more blocks than this GPU has room for at the same time, since they wait for each other.
   // Most batches give them nothing to do.
-  auto const room = blocks_side_by_side(missing_kernel, 0);
+  auto const room = blocks_side_by_side(kernel, 0);
   auto const blocks = std::max<int64_t>(1, std::min(room, ceil_div(num_ids, kThreads)));
-  return launch_early(missing_kernel, blocks, stream, call);
+  return launch_early(kernel, blocks, stream, selecting);
 }
+
+template cudaError_t launch_missing(SelectingCall<false> const&, int64_t, cudaStream_t);
+template cudaError_t launch_missing(SelectingCall<true> const&, int64_t, cudaStream_t);
 
 }  // namespace dynemb::cuda

@@ -23,7 +23,7 @@ static_assert(sizeof(Missing) == 16, "read and written at once");
 
 struct MissingCounts {
   uint32_t ids;   // that have claimed an empty slot, or found its claim
-  uint32_t full;  // of full buckets
+  uint32_t full;  // of full buckets, or counted in a sketch
 };
 
 // Some of FullIds::order.
@@ -57,6 +57,22 @@ struct MissingCall {
   Touch const* uses;           // [tables]
   CounterRows const* counted;  // [tables] what the lookup changes in their counters
   MissingList list;
+};
+
+// What a lookup that selects ids takes besides; features are in the order of fill_call.
+template <bool kSelects>
+struct Selection {};
+
+template <>
+struct Selection<true> {
+  Admission admissions[kMaxTables];
+  uint32_t const* uses[kMaxFeatures];
+};
+
+template <bool kSelects>
+struct SelectingCall {
+  MissingCall call;
+  Selection<kSelects> selection;
 };
 
 // What the kernel of cuda/lookup/missing.cu counts with; by threads of a kernel before it.
@@ -119,8 +135,23 @@ inline MissingList take_missing(int64_t num_ids, Scratch& scratch) {
           zeros + 1, nullptr,           take_full_ids(num_ids, zeros + 2, scratch)};
 }
 
+template <bool kSelects>
+Selection<kSelects> selection_of(LookupArgs const& args) {
+  Selection<kSelects> result;
+  if constexpr (kSelects) {
+    int32_t order[kMaxFeatures];
+    order_by_table(args, order);
+    std::copy_n(args.admissions, kMaxTables, result.admissions);
+    for (int32_t f = 0; f < args.num_features; ++f) result.uses[f] = args.uses[order[f]];
+  }
+  return result;
+}
+
 // Puts on the stream what is left of a lookup: its counters, and the phases after claims of empty
-// slots (core/lookup.h): claims in full buckets, resolve.
-cudaError_t launch_missing(MissingCall const& call, int64_t num_ids, cudaStream_t stream);
+// slots (core/lookup.h): claims in full buckets, resolve. With kSelects, some of the ids may be
+// counted only (kCounted), and it is decided first which of them are admitted.
+template <bool kSelects>
+cudaError_t launch_missing(SelectingCall<kSelects> const& selecting, int64_t num_ids,
+                           cudaStream_t stream);
 
 }  // namespace dynemb::cuda

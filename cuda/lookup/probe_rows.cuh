@@ -116,6 +116,9 @@ __global__ void __launch_bounds__(Ids::kBlock, kWarpsAtOnce * 32 / Ids::kBlock)
 
   if (feature.pooling == Pooling::kNoRows) {
     if (share.first < share.last) probe_only(here, p.ids, share.first, share.last);
+  } else if constexpr (Formats::kPacked) {
+    auto const out = AnyFormat{feature.row_type, moves_vectors(feature.rows, table.dim)};
+    rows_of_warp<kPools>(Formats::stored_format(table), out, here, p.ids, share, cache);
   } else if constexpr (Formats::kKnown) {
     using Stored = typename Formats::Stored;
     using Row = typename Formats::Row;
@@ -156,10 +159,12 @@ cudaError_t launch_rows(LookupArgs const& args, RowsCall<Size, Ids> const& p, in
   return launch(kernel, blocks, stream, p, 0, Ids::kBlock);
 }
 
+// Returns the blocks of the kernel.
 template <class Size, class Ids>
-cudaError_t launch_rows(LookupArgs const& args, CallView const& view,
-                        typename Ids::Begin const& begin, Ids const& ids, cudaStream_t stream) {
-  RowsCall<Size, Ids> p;
+int64_t fill_rows_call(LookupArgs const& args, CallView const& view,
+                       typename Ids::Begin const& begin, Ids const& ids,
+                       RowsCall<Size, Ids>* call) {
+  auto& p = *call;
   auto const per_warp = items_per_warp(total_ids(args));
   auto const many = total_ids(args) >= kManyIds;
   auto const cut = [&](FeatureRef const& feature) -> Cut {
@@ -173,6 +178,14 @@ cudaError_t launch_rows(LookupArgs const& args, CallView const& view,
   auto const blocks =
       p.prologue_blocks + fill_prologue(args, cut, view, begin, &p.prologue, Ids::kBlock / 32);
   p.ids = ids;
+  return blocks;
+}
+
+template <class Size, class Ids>
+cudaError_t launch_rows(LookupArgs const& args, CallView const& view,
+                        typename Ids::Begin const& begin, Ids const& ids, cudaStream_t stream) {
+  RowsCall<Size, Ids> p;
+  auto const blocks = fill_rows_call(args, view, begin, ids, &p);
   if (blocks == 0) return cudaSuccess;
   if (has_formats<FloatFormats>(args)) return launch_rows<FloatFormats>(args, p, blocks, stream);
   if (has_formats<HalfFormats>(args)) return launch_rows<HalfFormats>(args, p, blocks, stream);

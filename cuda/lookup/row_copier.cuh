@@ -25,12 +25,15 @@
 #include "core/slot.h"
 #include "cuda/grid/call.cuh"
 #include "cuda/grid/initial_rows.cuh"
+#include "cuda/grid/packed_format.cuh"
 #include "cuda/grid/row_format.cuh"
 #include "cuda/grid/warp.cuh"
 
 namespace dynemb::cuda {
 
-constexpr int kRowsInFlight = 4;  // of a tile that copies
+// Rows of a tile that copies: of packed ones a lane has fewer bytes, so it takes more.
+template <class In>
+constexpr int kRowsInFlight = kIsPacked<In> ? 8 : 4;
 
 // What a block works on.
 struct Here {
@@ -70,6 +73,7 @@ struct RowCopier {
   using Stored = In;
   static constexpr bool kTrains = Ids::kTrains;
   static constexpr int kPooledIds = Ids::kPooledIds;
+  static constexpr int kInFlight = kRowsInFlight<In>;
 
   In in;
   Out out;
@@ -91,8 +95,11 @@ struct RowCopier {
 
   // Four columns of the row of a slot with digest 0, which is not read yet.
   __device__ __forceinline__ void fill(int32_t slot, int32_t column, float4 const& values) const {
-    auto const& table = here.table;
-    store_quad<true>(in, row_pointer(in, table.values, slot, table.dim), column, table.dim, values);
+    if constexpr (!kIsPacked<In>) {
+      auto const& table = here.table;
+      auto* const row = row_pointer(in, table.values, slot, table.dim);
+      store_quad<true>(in, row, column, table.dim, values);
+    }
   }
 
   // One row for each of the `count` <= 32 ids from `first` on (is_countable).
@@ -123,9 +130,8 @@ struct RowCopier {
 
   __device__ __forceinline__ Columns columns_at(int32_t column) const {
     auto const dim = here.table.dim;
-    return {element_pointer(in, here.table.values, column),
-            element_pointer(out, here.feature.rows, column),
-            static_cast<uint32_t>(dim * element_bytes(in)),
+    return {stored_column(in, here.table.values, column),
+            element_pointer(out, here.feature.rows, column), stored_row_bytes(in, dim),
             static_cast<uint32_t>(dim * element_bytes(out)), dim - column};
   }
 
@@ -146,7 +152,7 @@ struct RowCopier {
     for (auto c = tile.first_column(); __any_sync(kFullWarp, c < here.table.dim);
          c += tile.step()) {
       auto const columns = columns_at(c);
-      for (int32_t base = 0; base < count; base += tile.per_warp * kRowsInFlight) {
+      for (int32_t base = 0; base < count; base += tile.per_warp * kInFlight) {
         copy_some<kGrouped>(tile, columns, first, count, base, own_slot);
       }
     }
@@ -156,27 +162,32 @@ struct RowCopier {
   __device__ __forceinline__ void copy_some(RowTile const& tile, Columns const& columns,
                                             int32_t first, int32_t count, int32_t base,
                                             int32_t own_slot) const {
-    int32_t slot[kRowsInFlight];
-    RawQuad quad[kRowsInFlight];
+    int32_t slot[kInFlight];
+    RawQuad quad[kInFlight];
+    float scale[kIsPacked<In> ? kInFlight : 1];
 #pragma unroll
-    for (int r = 0; r < kRowsInFlight; ++r) {
+    for (int r = 0; r < kInFlight; ++r) {
       auto const index = base + r * tile.per_warp + tile.index;
       slot[r] = __shfl_sync(kFullWarp, own_slot, index & 31);
       if (index >= count || columns.left <= 0) slot[r] = kMissingSlot;
     }
     // All slots first: a load between two shuffles is waited for before the next load.
 #pragma unroll
-    for (int r = 0; r < kRowsInFlight; ++r) {
+    for (int r = 0; r < kInFlight; ++r) {
       auto const* const row =
           nth_row(columns.from, static_cast<uint32_t>(slot[r]), columns.from_bytes);
       quad[r] = load_quad_if(slot[r] >= 0, in, row, 0, columns.left);
+      if constexpr (kIsPacked<In>) {
+        scale[r] = load_scale_if(slot[r] >= 0, here.table.values, slot[r], columns.from_bytes);
+      }
     }
 #pragma unroll
-    for (int r = 0; r < kRowsInFlight; ++r) {
+    for (int r = 0; r < kInFlight; ++r) {
       if (slot[r] < kPaddingSlot) continue;
       auto const position = first + base + r * tile.per_warp + tile.index;
-      store_quad<true>(out, place_in<kGrouped>(columns, position), 0, columns.left,
-                       to_floats(in, quad[r]));
+      auto values = to_floats(in, quad[r]);
+      if constexpr (kIsPacked<In>) values = scaled(scale[r], values);
+      store_quad<true>(out, place_in<kGrouped>(columns, position), 0, columns.left, values);
     }
   }
 

@@ -26,9 +26,7 @@ __global__ void __launch_bounds__(kThreads) erase_kernel(__grid_constant__ Erase
   auto const i = thread_index();
   auto const erased = i < args.num_ids && erase_slot(args.table, args.slots[i]);
   auto const count = static_cast<uint64_t>(__syncthreads_count(erased));
-  if (count == 0 || threadIdx.x != 0) return;
-  fetch_add(args.table.counters + kRows, ~count + 1);
-  note_left(args.table);
+  if (threadIdx.x == 0) count_left(args.table, kErased, count);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "core/slot.h"
 #include "cuda/grid/host.h"
 #include "cuda/grid/initial_rows.cuh"
+#include "cuda/grid/rounding.cuh"
 
 namespace dynemb::cuda {
 namespace {
@@ -73,6 +74,28 @@ __device__ __forceinline__ void write_row(RowTile const& tile, RowPair const& p)
   copy_columns(tile, {p.given_format, p.given, 0.0f, p.stored_format, p.stored, p.width});
 }
 
+// Values as an update rounds them.
+__device__ __forceinline__ void write_rounded(RowTile const& tile, TableRef const& table,
+                                              int32_t slot, RowPair const& p) {
+  auto const seed = rounding_seed(table.counters);
+  auto const key = *key_at(table, slot);
+  for (auto column = tile.first_column(); column < p.width; column += tile.step()) {
+    auto values = to_floats(p.given_format, load_quad(p.given_format, p.given, column, p.width));
+    auto const quad = static_cast<uint32_t>(column) / 4;
+    if (table.value_type != ValueType::kFloat32) {
+      values = rounded_quad(seed, key, quad, table.value_type, values);
+    }
+    store_quad(p.stored_format, p.stored, column, p.width, values);
+  }
+}
+
+__device__ __forceinline__ void write_values(RowTile const& tile, RowsArgs const& args, int64_t i,
+                                             int32_t slot) {
+  auto const rows = value_rows(args, i, slot);
+  if (args.rounds != 0) return write_rounded(tile, args.table, slot, rows);
+  write_row(tile, rows);
+}
+
 __device__ __forceinline__ void write_constant(RowTile const& tile, RowPair const& p, float value) {
   copy_columns(tile, {p.stored_format, nullptr, value, p.stored_format, p.stored, p.width});
 }
@@ -120,7 +143,7 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(__grid_constant__ Rows
 __device__ __forceinline__ void write_slot(RowTile const& tile, RowsArgs const& args, int64_t i,
                                            int32_t slot) {
   if (slot < 0) return;  // see slot_at
-  if (args.values != nullptr) write_row(tile, value_rows(args, i, slot));
+  if (args.values != nullptr) write_values(tile, args, i, slot);
   write_states(tile, args, i, slot);
   if (args.scores != nullptr && tile.rank == 0) *score_at(args.table, slot) = args.scores[i];
 }

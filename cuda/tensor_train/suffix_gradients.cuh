@@ -34,8 +34,8 @@ inline std::unique_ptr<ReduceArgs> sums_of_suffixes(PairGradientsArgs const& arg
     table.dim = std::min(kMostColumns, width - first);
     table.local_buckets = std::max<int64_t>(2, ceil_div(shape.num_suffixes, kBucketCapacity));
     table.num_groups = static_cast<uint32_t>(shape.num_suffixes);
-    sums->sums[t] = {nullptr, args.d_suffix + first, ValueType::kFloat32, places,
-                     shape.num_suffixes};
+    sums->sums[t] = {nullptr, args.d_suffix + first, places, shape.num_suffixes,
+                     ValueType::kFloat32};
     auto& feature = sums->features[t];
     feature.table = t;
     feature.num_ids = feature.num_bags = shape.num_rows;

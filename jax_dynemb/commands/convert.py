@@ -19,7 +19,7 @@ Writer = Callable[[Path, Mapping[str, StoredTable]], object]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Adds the arguments of the command."""
     parser.add_argument("path", type=Path, help="checkpoint, dump or export")
     parser.add_argument("out", type=Path, help="a new directory")
     parser.add_argument("--to", required=True, choices=list(WRITERS))
@@ -42,7 +42,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _to_dynamicemb(path: Path, tables: Mapping[str, StoredTable]) -> None:
-    """With optimizer states where every table has those of a known optimizer."""
+    """Writes optimizer states where every table has those of a known optimizer."""
     kinds = [table.schema.optimizer.get("kind") for table in tables.values()]
     known = all(kind in OPTIMIZERS for kind in kinds)
     write_dynamicemb(path, tables, optimizer=known)

@@ -27,7 +27,7 @@ _KEY_EDGES = [0, *(1 << bits for bits in range(8, 63, 8))]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Adds the arguments of the command."""
     parser.add_argument("path", type=Path, help="checkpoint, dump or export")
     parser.add_argument("--json", action="store_true", help="print JSON instead")
     add_verify(parser)
@@ -55,7 +55,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def describe(table: StoredTable) -> dict[str, Any]:
-    """Numbers about a table; reads its keys and scores, not its rows."""
+    """Counts what a table holds; reads its keys and scores, not its rows."""
     schema = table.schema
     slots = schema.num_buckets * _ffi.constants()["bucket_capacity"]
     rows, least, most = 0, None, None
@@ -96,7 +96,7 @@ def _hash(schema: Schema) -> str:
 
 
 def _shown(strategy: str, scores: np.ndarray) -> np.ndarray:
-    """The part of a score that its strategy speaks of."""
+    """Returns the part of a score that its strategy uses."""
     return scores >> np.uint64(32) if strategy in PACKED else scores
 
 

@@ -10,5 +10,7 @@ mesh. ``shard``: what one device does with its own arrays, which both build on.
 from jax_dynemb.engines._catalog import Catalog as Catalog
 from jax_dynemb.engines._engine import Engine as Engine
 from jax_dynemb.engines._engine import States as States
+from jax_dynemb.engines._flags import TRAINING as TRAINING
+from jax_dynemb.engines._flags import LookupFlags as LookupFlags
 from jax_dynemb.engines._routed import Routed as Routed
 from jax_dynemb.engines._stats_future import StatsFuture as StatsFuture

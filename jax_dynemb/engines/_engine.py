@@ -11,11 +11,12 @@ import jax
 import numpy as np
 
 from jax_dynemb.engines._catalog import Catalog
+from jax_dynemb.engines._flags import TRAINING, LookupFlags
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.ops import TableState
 
 if TYPE_CHECKING:
-    from jax_dynemb.engines.shard import NewRows, Query, RowGradients
+    from jax_dynemb.engines.shard import NewRows, Query, RowGradients, Rule
     from jax_dynemb.rows import Exported
 
 States = dict[str, TableState]
@@ -105,12 +106,19 @@ class Engine(Protocol):
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
         sent: Any = None,
+        flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], Any, States]:
         """Returns rows, inserts unseen ids.
 
         ``scores`` has one number per table; ``sent`` is what ``route`` returned for
         this batch, if it was called.
         """
+        ...
+
+    def touch(
+        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+    ) -> States:
+        """Gives the rows that are there the score of a use now."""
         ...
 
     def find(
@@ -164,4 +172,14 @@ class Engine(Protocol):
 
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         """Removes ids from one table."""
+        ...
+
+    def erase_where(
+        self, arrays: TableState, table: str, rule: Rule, dry_run: bool
+    ) -> tuple[jax.Array, TableState]:
+        """Removes rows of one table by rule; returns how many."""
+        ...
+
+    def decay(self, arrays: TableState, table: str, factor: jax.Array) -> TableState:
+        """Multiplies the counts of one table."""
         ...

@@ -13,8 +13,10 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.nnx._table_module import Ids, TableModule
+from jax_dynemb.engines import Routed
+from jax_dynemb.nnx._table_module import Batch, Ids, TableModule
 from jax_dynemb.table import configs_of
+from jax_dynemb.tt import TTConfig
 
 
 class EmbeddingBagCollection(TableModule):
@@ -38,7 +40,7 @@ class EmbeddingBagCollection(TableModule):
 
     def __init__(
         self,
-        tables: Iterable[TableConfig],
+        tables: Iterable[TableConfig | TTConfig],
         *,
         rngs: nnx.Rngs,
         mesh: Mesh | None = None,
@@ -51,7 +53,7 @@ class EmbeddingBagCollection(TableModule):
 
     def __call__(
         self,
-        ids: Mapping[str, Ids],
+        ids: Batch,
         weights: Mapping[str, jax.Array] | None = None,
         *,
         scores: Mapping[str, jax.Array] | None = None,
@@ -61,8 +63,9 @@ class EmbeddingBagCollection(TableModule):
 
         Args:
           ids: by feature, 64-bit ids from ``jde.ids``: [B] (one id a bag),
-            [..., L] padded with -1, or ``jde.Jagged``.
-          weights: by feature, one number an id; differentiable.
+            [..., L] padded with -1, or ``jde.Jagged``. Or what ``route`` returned.
+          weights: by feature, one number an id; differentiable. A routed batch has
+            those that it was routed with; others take their place.
           scores: by table, for tables with ``score_strategy="customized"``.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
@@ -75,6 +78,31 @@ class EmbeddingBagCollection(TableModule):
           ValueError: a training lookup where its inserts would be lost.
         """
         return self._lookup(ids, weights, scores, train)
+
+    def route(
+        self, ids: Mapping[str, Ids], weights: Mapping[str, jax.Array] | None = None
+    ) -> Routed:
+        """Sends the ids of a batch to the devices that own them, ahead of its lookup.
+
+        It reads no table, so one jitted step can look up the batch that was routed
+        before and route the next one; see ``jde.Tables.route``.
+
+        Args:
+          ids: as for the call.
+          weights: as for the call.
+
+        Returns:
+          A pytree to call this Module with. The result is that of the ids, bit for
+          bit.
+
+        Example:
+          >>> @jde.nnx.jit
+          ... def step(model, optimizer, routed, next_ids):
+          ...     loss, grads = jde.nnx.value_and_grad(loss_fn)(model, routed)
+          ...     optimizer.update(model, grads)
+          ...     return loss, model.sparse.route(next_ids)
+        """
+        return self._route(ids, weights)
 
 
 class EmbeddingCollection(TableModule):
@@ -94,7 +122,7 @@ class EmbeddingCollection(TableModule):
 
     def __init__(
         self,
-        tables: Iterable[TableConfig],
+        tables: Iterable[TableConfig | TTConfig],
         *,
         rngs: nnx.Rngs,
         mesh: Mesh | None = None,
@@ -113,7 +141,7 @@ class EmbeddingCollection(TableModule):
 
     def __call__(
         self,
-        ids: Mapping[str, Ids],
+        ids: Batch,
         *,
         scores: Mapping[str, jax.Array] | None = None,
         train: bool | None = None,
@@ -121,7 +149,8 @@ class EmbeddingCollection(TableModule):
         """Looks up the rows of some features.
 
         Args:
-          ids: by feature, 64-bit ids of shape [...], or ``jde.Jagged``.
+          ids: by feature, 64-bit ids of shape [...], or ``jde.Jagged``. Or what
+            ``route`` returned.
           scores: by table, for tables with ``score_strategy="customized"``.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
@@ -130,3 +159,11 @@ class EmbeddingCollection(TableModule):
           By feature [..., dim]; [capacity, dim] for Jagged ids.
         """
         return self._lookup(ids, None, scores, train)
+
+    def route(self, ids: Mapping[str, Ids]) -> Routed:
+        """Sends the ids of a batch ahead, as ``EmbeddingBagCollection.route`` does.
+
+        Args:
+          ids: as for the call.
+        """
+        return self._route(ids, None)

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float
 
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines import Routed
 from jax_dynemb.nnx._table_module import Ids, TableModule
 
 
@@ -79,7 +80,7 @@ class DynamicEmbed(TableModule):
 
     def __call__(
         self,
-        inputs: Ids,
+        inputs: Ids | Routed,
         *,
         scores: jax.Array | None = None,
         train: bool | None = None,
@@ -87,7 +88,8 @@ class DynamicEmbed(TableModule):
         """Looks up one row an id.
 
         Args:
-          inputs: 64-bit ids of shape [...], or ``jde.Jagged``.
+          inputs: 64-bit ids of shape [...], or ``jde.Jagged``. Or what ``route``
+            returned.
           scores: uint32[], the score of these rows under the customized strategy.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
@@ -103,7 +105,16 @@ class DynamicEmbed(TableModule):
                 "use jde.nnx.EmbeddingCollection."
             )
         named = None if scores is None else {self.name: scores}
-        return self._lookup({feature: inputs}, None, named, train)[feature]
+        batch = inputs if isinstance(inputs, Routed) else {feature: inputs}
+        return self._lookup(batch, None, named, train)[feature]
+
+    def route(self, inputs: Ids) -> Routed:
+        """Sends ids ahead of their lookup, as ``EmbeddingBagCollection.route`` does.
+
+        Args:
+          inputs: as for the call.
+        """
+        return self._route({next(iter(self.coll.features)): inputs}, None)
 
 
 # What nnx.Embed and other libraries call the arguments.

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
-from jax_dynemb.config import TableConfig
-from jax_dynemb.engines import StatsFuture
+from jax_dynemb.engines import Routed, StatsFuture
+from jax_dynemb.engines.shard import Rule
 from jax_dynemb.jagged import Jagged
 from jax_dynemb.nnx._growing import growth_now
 from jax_dynemb.nnx._last_stats import last_known
@@ -32,9 +32,10 @@ from jax_dynemb.nnx.fast_path import (
     writable,
 )
 from jax_dynemb.ops import TableState
-from jax_dynemb.table import Tables, by_feature, check_values
+from jax_dynemb.table import Tables, batch_of, check_values, weights_of
 
 Ids = jax.Array | Jagged
+Batch = Mapping[str, Ids] | Routed
 
 
 class TableModule(ObservedModule):
@@ -48,7 +49,7 @@ class TableModule(ObservedModule):
 
     def __init__(
         self,
-        tables: Iterable[TableConfig],
+        tables: Iterable[Any],
         *,
         rngs: nnx.Rngs,
         mesh: Mesh | None = None,
@@ -131,6 +132,50 @@ class TableModule(ObservedModule):
         sizes = {name: config.num_slots for name, config in new.items()}
         return {n: slots for n, slots in sizes.items() if slots > before[n].num_slots}
 
+    def _route(
+        self,
+        ids: Mapping[str, Ids],
+        weights: Mapping[str, jax.Array] | None,
+        weighted: Iterable[str] = (),
+    ) -> Routed:
+        """Sends a batch ahead; its weights are for the pooling in this Module.
+
+        Args:
+          ids: by feature.
+          weights: by feature.
+          weighted: features whose weights come with the lookup.
+        """
+        ids, weights = batch_of(self.coll.engine.catalog, ids, weights)
+        coll = _fetching_rows_of(self.coll, frozenset(weights) | frozenset(weighted))
+        return dataclasses.replace(coll.route(ids), weights=weights)
+
+    def erase_where(
+        self, rules: Mapping[str, Rule], *, dry_run: bool = False
+    ) -> dict[str, jax.Array]:
+        """Removes rows by rule, see ``jde.Tables.erase_where``.
+
+        Call it between two steps, or as a part of ``jde.nnx.jit``.
+
+        Args:
+          rules: by table name.
+          dry_run: True removes nothing, and counts the rows that would leave.
+
+        Returns:
+          By table the number of removed rows, uint32[].
+        """
+        removed, state = self.coll.erase_where(self.get_state(), rules, dry_run=dry_run)
+        if not dry_run:
+            self.set_state(state)
+        return removed
+
+    def decay(self, factors: Mapping[str, Any]) -> None:
+        """Multiplies the counts of LFU tables, see ``jde.Tables.decay``.
+
+        Args:
+          factors: by table name, from 0 to 1.
+        """
+        self.set_state(self.coll.decay(self.get_state(), factors))
+
     def set_view(self, deterministic: bool | None = None) -> None:
         """Class method used by ``nnx.view``.
 
@@ -150,20 +195,22 @@ class TableModule(ObservedModule):
 
     def _lookup(
         self,
-        ids: Mapping[str, Ids],
+        ids: Batch,
         weights: Mapping[str, jax.Array] | None,
         scores: Mapping[str, jax.Array] | None,
         train: bool | None,
     ) -> dict[str, jax.Array]:
-        ids = by_feature(self.coll.engine.catalog, ids)
-        weights = dict(weights or {})
-        if stray := sorted(set(weights) - set(ids)):
-            raise ValueError(
-                f"weights for {stray}, but no ids. Features with ids: {sorted(ids)}."
-            )
+        batch: Batch
+        if isinstance(ids, Routed):
+            weights = ids.weights if weights is None else weights
+            batch, ids = dataclasses.replace(ids, weights={}), ids.ids
+            weights = weights_of(self.coll.engine.catalog, ids, weights)
+        else:
+            ids, weights = batch_of(self.coll.engine.catalog, ids, weights)
+            batch = ids
         coll = _fetching_rows_of(self.coll, frozenset(weights))
         if (not self.deterministic) if train is None else train:
-            rows = self._find_or_insert(coll, ids, scores)
+            rows = self._find_or_insert(coll, batch, scores)
         else:
             rows = self._find(coll, ids)
         return OrderedDict(

@@ -4,6 +4,7 @@
 
 from jax_dynemb.ops._bucket_rows import bucket_rows as bucket_rows
 from jax_dynemb.ops._bucket_rows import fullest_buckets as fullest_buckets
+from jax_dynemb.ops._bucket_rows import keys_of_index as keys_of_index
 from jax_dynemb.ops._host import copy_for_host as copy_for_host
 from jax_dynemb.ops._host import on_host as on_host
 from jax_dynemb.ops._keys import as_words as as_words
@@ -23,6 +24,8 @@ from jax_dynemb.ops._lookup import find as find
 from jax_dynemb.ops._lookup import lookup as lookup
 from jax_dynemb.ops._offsets import count_malformed as count_malformed
 from jax_dynemb.ops._offsets import offsets_of as offsets_of
+from jax_dynemb.ops._packed_rows import pack_rows as pack_rows
+from jax_dynemb.ops._packed_rows import refuse_packed as refuse_packed
 from jax_dynemb.ops._pair_rows import pair_gradients as pair_gradients
 from jax_dynemb.ops._pair_rows import pair_rows as pair_rows
 from jax_dynemb.ops._residual import FeatureGradient as FeatureGradient
@@ -38,13 +41,18 @@ from jax_dynemb.ops._rows import erase as erase
 from jax_dynemb.ops._rows import export_batch as export_batch
 from jax_dynemb.ops._rows import gather as gather
 from jax_dynemb.ops._rows import scatter as scatter
+from jax_dynemb.ops._rules import count_rule as count_rule
+from jax_dynemb.ops._rules import decay as decay
+from jax_dynemb.ops._rules import erase_rule as erase_rule
+from jax_dynemb.ops._rules import rule_fields as rule_fields
 from jax_dynemb.ops._sizes import is_symbolic as is_symbolic
 from jax_dynemb.ops._sizes import largest as largest
+from jax_dynemb.ops._sketch import halved_sketches as halved_sketches
 from jax_dynemb.ops._stamps import Rows as Rows
 from jax_dynemb.ops._stamps import Stamps as Stamps
 from jax_dynemb.ops._stamps import StampsOf as StampsOf
 from jax_dynemb.ops._stamps import check_stamps as check_stamps
-from jax_dynemb.ops._stamps import joined as joined
+from jax_dynemb.ops._stamps import join_stamps as join_stamps
 from jax_dynemb.ops._stamps import new_stamp as new_stamp
 from jax_dynemb.ops._stamps import stamp_of as stamp_of
 from jax_dynemb.ops._state import TableState as TableState

@@ -10,6 +10,7 @@ import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
+from jax_dynemb.admission import Frequency
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.initializers import Initializer
 
@@ -70,12 +71,33 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "first_row": 0 if table.block is None else table.block.first_row,
         "counter_rows": table.counter_rows,
         "skips_nonfinite": int(table.nonfinite == "skip"),
+        "rounding": int(table.rounding == "stochastic"),
         "hash_seed": int(np.uint64(table.hash_seed).astype(np.int64)),
+        "keeps_scores": int(table.keeps_scores),
+        **_admission(table),
     }
 
 
 def _initializer_code(initializer: Initializer) -> int:
     return _ffi.code("initializers", initializer.kernel)
+
+
+def _admission(table: TableSpec) -> dict[str, int]:
+    """The fields about unseen ids."""
+    rule = table.admission if table.unseen == "admitted" else None
+    if rule is not None and rule.kernel_threshold() >= 1 << 32:
+        rule = None  # a chance of 1
+    kind = "none" if table.unseen == "none" else "all"
+    counter = table.admission
+    bits = counter.counter_bits if isinstance(counter, Frequency) else 0
+    return {
+        "admission": _ffi.code(
+            "admission_rules", kind if rule is None else rule.kernel
+        ),
+        "threshold": 0 if rule is None else rule.kernel_threshold(),
+        "sketch_words": table.sketch_words if table.takes_sketch else 0,
+        "sketch_bits": bits,
+    }
 
 
 def _padded(numbers: Sequence[float], length: str) -> np.ndarray:

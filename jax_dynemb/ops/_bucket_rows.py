@@ -25,6 +25,14 @@ def bucket_rows(index: UInt32[Array, "buckets 544"]) -> Int32[Array, " buckets"]
     return jax.lax.population_count(taken).astype(jnp.int32).sum(axis=1)
 
 
+def keys_of_index(
+    index: UInt32[Array, "buckets 544"],
+) -> tuple[UInt32[Array, "buckets 128"], UInt32[Array, "buckets 128"]]:
+    """Returns the low and the high words of the keys of all slots."""
+    first, step = _ffi.constants()["keys_word"], _ffi.constants()["slot_words"]
+    return index[:, first::step], index[:, first + 1 :: step]
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def fullest_buckets(
     ranges: Ranges, indexes: Mapping[str, UInt32[Array, "buckets 544"]]

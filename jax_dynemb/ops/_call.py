@@ -14,10 +14,14 @@ from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._async_dispatch import dispatch_operand
 from jax_dynemb.ops._attributes import shares_arrays, table_attributes
+from jax_dynemb.ops._packed_rows import refuse_packed
 from jax_dynemb.ops._sizes import largest
 from jax_dynemb.ops._state import TableState, check_state
 
 ALL = ("index", "values", "optimizer", "counters")
+_READS_PACKED = ("find_packed",)
+# A training lookup also takes the sketch of tables that have one.
+OF_LOOKUP = (*ALL, "sketch")
 
 # Stands for a size without a bound, to learn whether scratch depends on it.
 _ANY_BATCH = 1 << 20
@@ -50,7 +54,12 @@ class Call:
           num_ids: of each feature, or of each table of a route. Of a scatter, if some
             slots may be equal. Of pair_gradients, the shape of the suffixes, and rows.
           **attributes: those beside the tables' own.
+
+        Raises:
+          ValueError: a table has packed rows, which the operation does not read.
         """
+        if op not in _READS_PACKED:
+            refuse_packed(tables, op)
         self._op = op
         self._tables = list(tables)
         self._num_ids = list(num_ids)
@@ -157,14 +166,18 @@ def table_arrays(
 ) -> list[jax.Array]:
     """The arrays of a table in the order of the handlers."""
     arrays = []
-    for member in ALL:
-        if member not in members:
-            continue
+    for member in _taken(table, members):
         if member == "optimizer":
             arrays += [state.optimizer[name] for name in table.states]
         else:
             arrays.append(getattr(state, member))
     return arrays
+
+
+def _taken(table: TableSpec, members: Sequence[str]) -> list[str]:
+    """The members that a call takes of a table, in the order of the handlers."""
+    taken = [member for member in OF_LOOKUP if member in members]
+    return [m for m in taken if m != "sketch" or table.takes_sketch]
 
 
 def take_table(
@@ -179,10 +192,9 @@ def take_table(
         "values": state.values,
         "optimizer": state.optimizer,
         "counters": state.counters,
+        "sketch": state.sketch,
     }
-    for member in ALL:
-        if member not in members:
-            continue
+    for member in _taken(table, members):
         if member == "optimizer":
             new[member] = {name: next(results) for name in table.states}
         else:

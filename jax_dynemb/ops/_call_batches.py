@@ -20,7 +20,7 @@ def call_batches(
     table_of: Sequence[str],
     wave_of: Mapping[str, int] | None = None,
 ) -> Iterator[tuple[Indices, Indices]]:
-    """Cuts a call into calls of one wave and no more than the largest size.
+    """Cuts a call into calls of one wave and row format, up to the largest size.
 
     Nearly always it is one. The features of a table stay together: its update is one.
 
@@ -50,6 +50,8 @@ def call_batches(
                 "features that share the table, or look them up in two calls."
             )
         full = len(some) == limits["max_tables"]
+        if some:
+            full |= table.row_format != tables[some[-1]].row_format
         if some and wave_of:
             full |= wave_of.get(table.name) != wave_of.get(tables[some[-1]].name)
         if full or len(features) + len(own) > limits["max_features"]:

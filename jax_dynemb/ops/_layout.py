@@ -107,12 +107,14 @@ class FeatureInput:
       offsets: int32[num_bags + 1] where bags differ in length.
       weights: float32[num_ids], or None.
       malformed: uint32[1], how many bags were cut, or None where none can be.
+      uses: uint32[num_ids], how many ids each one stands for; None: one.
     """
 
     ids: jax.Array
     offsets: jax.Array | None
     weights: jax.Array | None
     malformed: jax.Array | None = None
+    uses: jax.Array | None = None
 
 
 def prepare(

@@ -15,9 +15,10 @@ from jax_dynemb._ffi import code, constants
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.ops._attributes import feature_attribute
-from jax_dynemb.ops._call import Call
+from jax_dynemb.ops._call import OF_LOOKUP, Call
 from jax_dynemb.ops._call_batches import Indices, call_batches, rows_of
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+from jax_dynemb.ops._packed_rows import packed_attribute
 from jax_dynemb.ops._row_views import RowBuffers, RowViews, waves
 from jax_dynemb.ops._sizes import is_positive
 from jax_dynemb.ops._stamps import WORDS, Stamps
@@ -37,6 +38,7 @@ def feature_fields(layout: FeatureLayout, tables: Sequence[TableSpec]) -> dict:
         "pooling": code("poolings", layout.pooling),
         "bag_size": layout.bag_size,
         "has_weights": int(layout.weighted),
+        "has_uses": 0,
     }
 
 
@@ -71,16 +73,24 @@ class _CallBatch:
         draws = any(t.eval_initializer.kernel in seeded for t in self.configs)
         return ("index", "values", "counters") if draws else ("index", "values")
 
-    def start(self, op: str) -> Call:
+    @property
+    def is_packed(self) -> bool:
+        """Whether the rows of the tables are packed, those of all or of none."""
+        return any(table.row_format is not None for table in self.configs)
+
+    def start(self, op: str, **attributes: Any) -> Call:
         """The call, with its attributes."""
         rows = [
-            feature_fields(layout, self.configs) | where
-            for (layout, _), where in zip(
+            feature_fields(layout, self.configs)
+            | {"has_uses": int(given.uses is not None)}
+            | where
+            for (layout, given), where in zip(
                 self.inputs, self.arrays.fields(self.views), strict=True
             )
         ]
         num_ids = [layout.num_ids for layout, _ in self.inputs]
-        return Call(op, self.configs, num_ids, features=feature_attribute(rows))
+        features = feature_attribute(rows)
+        return Call(op, self.configs, num_ids, features=features, **attributes)
 
     def add_features(self, call: Call, others: Others) -> None:
         """Operands and results of the features.
@@ -93,7 +103,7 @@ class _CallBatch:
         used: set[int] = set()
         for (layout, given), where in zip(self.inputs, self.views, strict=True):
             config = configs[layout.table]
-            for array in (given.ids, given.offsets, given.weights):
+            for array in (given.ids, given.offsets, given.weights, given.uses):
                 call.operand(array)
             if where is not None:
                 self.arrays.add_result(call, used, where)
@@ -149,12 +159,12 @@ def lookup(
         if batch.is_scored:
             call.operand(rows_of(scores, batch.tables))
         call.result((len(batch.configs), WORDS), jnp.uint32)
-        call.update_tables(states)
+        call.update_tables(states, OF_LOOKUP)
         batch.add_features(call, _of_lookup)
         results = call.run()
         stamps.append(next(results))
         names.append(tuple(table.name for table in batch.configs))
-        new = call.take_tables(results, states)
+        new = call.take_tables(results, states, OF_LOOKUP)
         return batch.take_features(results, _of_lookup), new
 
     outputs, new = _in_batches(tables, states, inputs, views, run)
@@ -211,7 +221,11 @@ def find(
     """
 
     def run(batch: _CallBatch, states: States) -> tuple[Outputs, dict[str, TableState]]:
-        call = batch.start("find")
+        if batch.is_packed:
+            packed = packed_attribute(batch.configs)
+            call = batch.start("find_packed", packed=packed)
+        else:
+            call = batch.start("find")
         call.read_tables(states, batch.read)
         batch.add_features(call, _of_find)
         outputs = batch.take_features(call.run(), _of_find)
@@ -228,7 +242,7 @@ def _after(state: TableState, slots: Sequence[jax.Array]) -> TableState:
     """The same state, but not before the slots are known.
 
     The counters, which every change of a table reads, get nothing added that depends on
-    a slot: XLA cannot know that no slot is below -4. If the
+    a slot: XLA cannot know that no slot is below -16. If the
     call returned the arrays, a program that does not donate them would copy the tables.
     """
     known = [each for each in slots if is_positive(each.size)]

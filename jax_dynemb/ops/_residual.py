@@ -30,7 +30,8 @@ class FeatureResidual:
     Attributes:
       ids: uint32[num_ids, 2] or [num_ids]; an update checks that a slot still holds
         its id.
-      slots: int32[num_ids]; -1 for padding, -2 for an id that was refused.
+      slots: int32[num_ids]; -1 for padding, -2 for an id that was refused, -3 for
+        one that was not admitted.
       offsets: int32[num_bags + 1], or None.
       weights: float32[num_ids], or None.
       scale: float32[num_bags], what a mean multiplied by, or None.

@@ -46,6 +46,8 @@ def _checked_rows(
     """
     shapes = {"values": (count, table.dim), "scores": (count, 2)}
     shapes |= {name: (count, *spec.shape) for name, spec in table.states.items()}
+    dtypes = {name: spec.dtype for name, spec in table.states.items()}
+    dtypes["scores"] = "uint32"
     unknown = set(rows) - set(shapes)
     if unknown:
         raise ValueError(
@@ -54,7 +56,7 @@ def _checked_rows(
         )
     checked = {}
     for name, given in rows.items():
-        dtype = jnp.uint32 if name == "scores" else jnp.float32
+        dtype = dtypes.get(name, "float32")
         checked[name] = jnp.asarray(given, dtype)
         if checked[name].shape != shapes[name]:
             raise ValueError(
@@ -72,7 +74,7 @@ def gather(
 
     Returns:
       "values" float32[n, dim], "scores" uint32[n, 2], and each optimizer state by
-      name, float32[n, dim] or float32[n]; and the state, to be carried on.
+      name, float32[n, dim], float32[n] or int32[n]; and the state, to be carried on.
     """
     slots = _checked_slots(table, slots)
     call = Call("gather", [table])
@@ -82,7 +84,7 @@ def gather(
     count = slots.shape[0]
     call.result((count, table.dim), jnp.float32)
     for spec in table.states.values():
-        call.result((count, *spec.shape), jnp.float32)
+        call.result((count, *spec.shape), spec.dtype)
     call.result((count, 2), jnp.uint32)
     results = call.run()
     new = call.take_tables(results, states, _ROWS)[table.state_name]
@@ -97,6 +99,7 @@ def scatter(
     rows: Mapping[str, jax.Array],
     *,
     last_wins: bool = False,
+    rounds: bool = False,
 ) -> TableState:
     """Writes what ``rows`` has of values, scores and states, at the table's slots.
 
@@ -106,6 +109,7 @@ def scatter(
       slots: int32[n]; distinct, unless ``last_wins``.
       rows: by name, in the shapes that ``gather`` returns.
       last_wins: of rows for one slot the last is written.
+      rounds: whether values are rounded as the table's updates round; else to nearest.
 
     Returns:
       The new state.
@@ -114,15 +118,17 @@ def scatter(
     given = _checked_rows(table, slots.shape[0], rows)
     names = ("values", "scores", *table.states)
     parts = sum(1 << i for i, name in enumerate(names) if name in rows)
-    attributes = {"parts": np.int64(parts), "last_wins": np.int64(last_wins)}
+    rounds = rounds and table.rounding == "stochastic"
+    flags = {"last_wins": np.int64(last_wins), "rounds": np.int64(rounds)}
+    members = (*_ROWS, "counters") if rounds else _ROWS
     noted = slots.shape[0] if last_wins else 0
-    call = Call("scatter", [table], [noted], **attributes)
+    call = Call("scatter", [table], [noted], parts=np.int64(parts), **flags)
     states = {table.state_name: state}
-    call.update_tables(states, _ROWS)
+    call.update_tables(states, members)
     call.operand(slots)
     for name in names:
         call.operand(given.get(name))
-    return call.take_tables(call.run(), states, _ROWS)[table.state_name]
+    return call.take_tables(call.run(), states, members)[table.state_name]
 
 
 def erase(table: TableSpec, state: TableState, ids: jax.Array) -> TableState:

@@ -68,7 +68,7 @@ class Stamps:
         return None
 
 
-def joined(lookups: Sequence[Stamps]) -> StampsOf:
+def join_stamps(lookups: Sequence[Stamps]) -> StampsOf:
     """Combine the stamps of lookups whose gradients are applied together.
 
     A state fits them if it fits each: they must agree on the table, and the latest

@@ -12,15 +12,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, Shaped, UInt32
 
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
+from jax_dynemb.ops._packed_rows import refuse_packed
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["index", "values", "optimizer", "counters", "extra"],
+    data_fields=["index", "values", "optimizer", "counters", "extra", "sketch"],
     meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
@@ -30,21 +31,26 @@ class TableState:
     Attributes:
       index: uint32[num_buckets, 544]; a bucket is 128 digests (bytes, 0 = empty), 128
         keys and 128 scores (64 bits each).
-      values: param_dtype[num_slots, dim], the rows.
-      optimizer: per-row optimizer states by name, float32[num_slots, dim] or
-        float32[num_slots]. Read them with ``Tables.export``: those of a row that was
-        never updated are not written yet, and a mark stands in their place.
-      counters: uint32[rows, 18, 2]: 64-bit numbers as (low, high) words, see
+      values: param_dtype[num_slots, dim], the rows. Packed ones (``row_format``) are
+        uint8[num_slots, bytes of a row].
+      optimizer: per-row optimizer states by name, float32[num_slots, dim],
+        float32[num_slots] or int32[num_slots]. Read them with ``Tables.export``: those
+        of a row that was never updated are not written yet, and a mark stands in their
+        place.
+      counters: uint32[rows, 25, 2]: 64-bit numbers as (low, high) words, see
         ``stats``. A row for each shard that the table may be cut into. A shard's
         first row counts events; all other numbers are equal in each row.
       extra: what an optax optimizer stores once for the table.
+      sketch: uint32[num_buckets, words], how often ids without a row have occurred,
+        where the table admits ids by frequency (core/admission.h); else None.
     """
 
     index: UInt32[Array, "buckets 544"]
-    values: Float[Array, "slots dim"]
-    optimizer: dict[str, Float[Array, "slots ..."]]
+    values: Shaped[Array, "slots width"]
+    optimizer: dict[str, Shaped[Array, "slots ..."]]
     counters: UInt32[Array, "rows counters 2"]
     extra: tuple[Any, ...] = ()
+    sketch: UInt32[Array, "buckets words"] | None = None
 
 
 def empty_state(
@@ -67,20 +73,22 @@ def empty_arrays(
       stamp: see ``new_stamp``.
     """
     first = tables[0]
+    width, dtype = first.stored_row
     buckets = sum(table.local_buckets for table in tables)
     slots = sum(table.local_slots for table in tables)
     states = {
-        name: jnp.zeros((slots, *spec.shape), jnp.float32)
+        name: jnp.zeros((slots, *spec.shape), spec.dtype)
         for name, spec in first.states.items()
     }
     pairs = zip(tables, seeds, strict=True)
     counters = [_first_counters(table, seed, stamp) for table, seed in pairs]
     return TableState(
         index=empty_index(buckets),
-        values=jnp.zeros((slots, first.dim), first.param_dtype),
+        values=jnp.zeros((slots, width), dtype),
         optimizer=states,
         counters=counters[0] if len(counters) == 1 else jnp.concatenate(counters),
         extra=_first_extra(first),
+        sketch=_empty_sketch(first, buckets),
     )
 
 
@@ -91,6 +99,7 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
     when a key is stored in it. So only the index is new. The table counts as one that
     has evicted, so an update by an earlier lookup compares keys.
     """
+    refuse_packed([config], "clear")
     names = ("seed", "first_column", "left", "stamp")
     seed, column, left, stamp = (_ffi.code("counters", n) for n in names)
     old = state.counters[config.own_counters]
@@ -98,12 +107,23 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
     counters = counters.at[:, column].set(old[:, column])
     counters = counters.at[:, left].set(jnp.array([1, 0], jnp.uint32))
     index = empty_index(config.local_buckets)
+    sketch = _empty_sketch(config, config.local_buckets)
     if config.block is not None:
         first = config.block.first_bucket
         index = jax.lax.dynamic_update_slice(state.index, index, (first, 0))
+        if sketch is not None and state.sketch is not None:
+            at = (first, 0)
+            sketch = jax.lax.dynamic_update_slice(state.sketch, sketch, at)
         counters = state.counters.at[config.own_counters].set(counters)
     extra = _first_extra(config)
-    return dataclasses.replace(state, index=index, counters=counters, extra=extra)
+    return dataclasses.replace(
+        state, index=index, counters=counters, extra=extra, sketch=sketch
+    )
+
+
+def _empty_sketch(config: TableSpec, buckets: int) -> jax.Array | None:
+    words = config.sketch_words
+    return None if words == 0 else jnp.zeros((buckets, words), jnp.uint32)
 
 
 def _first_extra(config: TableSpec) -> tuple[Any, ...]:
@@ -131,7 +151,7 @@ def check_state(config: TableSpec, state: TableState) -> None:
     counters = (rows, len(constants["counters"]), 2)
     expected: dict[str, tuple[tuple[int, ...], str]] = {
         "index": ((buckets, words), "uint32"),
-        "values": ((slots, config.dim), config.param_dtype),
+        "values": ((slots, config.stored_row[0]), config.stored_row[1]),
         "counters": (counters, "uint32"),
     }
     given = {
@@ -140,8 +160,12 @@ def check_state(config: TableSpec, state: TableState) -> None:
         "counters": state.counters,
         **state.optimizer,
     }
+    if config.sketch_words > 0:
+        expected["sketch"] = ((buckets, config.sketch_words), "uint32")
+    if state.sketch is not None:
+        given["sketch"] = state.sketch
     for name, spec in config.states.items():
-        expected[name] = ((slots, *spec.shape), "float32")
+        expected[name] = ((slots, *spec.shape), spec.dtype)
     for name in expected.keys() | given.keys():
         array, wanted = given.get(name), expected.get(name)
         found = None if array is None else (tuple(array.shape), array.dtype.name)
@@ -178,7 +202,7 @@ def states_of_rows(
 
     Args:
       initial: the initial value of each state; 0 if it is not there.
-      states: float32[rows, dim] or float32[rows] by name.
+      states: float32[rows, dim], float32[rows] or int32[rows] by name.
     """
     mark = np.float32(_ffi.constants()["unwritten_state"])
     marked = [array[:, 0] == mark for array in states.values() if array.ndim > 1]
@@ -188,7 +212,7 @@ def states_of_rows(
     return {
         name: np.where(
             new if array.ndim == 1 else new[:, None],
-            np.float32(initial.get(name, 0.0)),
+            array.dtype.type(initial.get(name, 0.0)),
             array,
         )
         for name, array in states.items()

@@ -12,20 +12,22 @@ import jax
 
 @dataclasses.dataclass(frozen=True)
 class StateSpec:
-    """One optimizer state of a row.
+    """Describes one optimizer state of a row.
 
     Attributes:
       shape: of one row: ``(dim,)``, or ``()`` for one number a row.
       initial: what it holds when the row is new.
+      dtype: float32, or int32 for one that counts.
     """
 
     shape: tuple[int, ...]
     initial: float
+    dtype: str = "float32"
 
 
 @dataclasses.dataclass(frozen=True)
 class NoUpdate:
-    """No optimizer: an update leaves the table as it is.
+    """Stands for no optimizer: an update leaves the table as it is.
 
     Attributes:
       kind: "none".
@@ -46,35 +48,49 @@ class NoUpdate:
         return {}
 
 
+def not_optax(kind: str) -> str:
+    """Spells the error where optax's functions are looked for in a fused optimizer.
+
+    Args:
+      kind: of the optimizer.
+    """
+    return (
+        f"jde.optim.{kind}(...) updates the rows of a table and is no optax "
+        "transformation. Write it into the table, jde.TableConfig(..., "
+        f"optimizer=jde.optim.{kind}(...)); for dense parameters, optax.chain and "
+        "nnx.Optimizer use optax, e.g. optax.adam(1e-3)."
+    )
+
+
 @runtime_checkable
 class TableOptimizer(Protocol):
-    """Every optimizer of a table says what it keeps for a row."""
+    """Declares what every optimizer of a table keeps for a row."""
 
     def states(self, dim: int) -> dict[str, StateSpec]:
-        """Per-row states by name, in the order of the table's arrays; at most 4."""
+        """Lists per-row states, in the order of the table's arrays; at most 4."""
         ...
 
 
 @runtime_checkable
 class FusedOptimizer(TableOptimizer, Protocol):
-    """An optimizer of core/optimizer.h."""
+    """Declares an optimizer of core/optimizers/."""
 
     @property
     def kind(self) -> str:
-        """Its name there."""
+        """Names it as there."""
         ...
 
     def hyper_parameters(self, count: jax.Array) -> dict[str, Any]:
-        """Numbers or float32 scalars by name; ``count`` is int32, updates so far."""
+        """Lists numbers by name; ``count``: int32, updates so far."""
         ...
 
 
 @runtime_checkable
 class BridgeOptimizer(TableOptimizer, Protocol):
-    """An optimizer in JAX over the touched rows."""
+    """Declares an optimizer in JAX over the touched rows."""
 
     def extra(self, dim: int) -> tuple[jax.Array, ...]:
-        """Initial values of what is stored once for the table."""
+        """Makes the initial values of what is stored once for the table."""
         ...
 
     def apply(
@@ -84,5 +100,5 @@ class BridgeOptimizer(TableOptimizer, Protocol):
         states: dict[str, jax.Array],
         extra: tuple[jax.Array, ...],
     ) -> tuple[jax.Array, dict[str, jax.Array], tuple[jax.Array, ...]]:
-        """Rows, states and extra after one update; float32[n, dim] or [n] each."""
+        """Computes them after one update; float32[n, dim] or [n] each."""
         ...

@@ -22,6 +22,9 @@ _ROW_SUMS = (
     "partial_rowwise_lamb",
     "lars",
     "rowwise_rmsprop",
+    "caught_up_rowwise_adagrad",
+    "cow_clip_rowwise_adagrad",
+    "shrinking_rowwise_rmsprop",
 )
 
 
@@ -42,7 +45,7 @@ def check_columns(table: str, optimizer: Any) -> None:
     if isinstance(optimizer, Functor) and _sums_rows(optimizer):
         raise ValueError(
             f"Table '{table}' is column-wise, so no device has a whole row, but "
-            f"jde.optim.{optimizer.kind} as it is set sums over all columns of a row. "
+            f"jde.optim.{optimizer.name} as it is set sums over all columns of a row. "
             "Use an element-wise optimizer (jde.optim.adam, momentum, lion, ftrl), "
             "jde.optim.rowwise_adagrad without decay and max_norm, or "
             "sharding='row_wise'."

@@ -10,14 +10,11 @@ from typing import Any
 import jax
 
 from jax_dynemb import _ffi
-from jax_dynemb.optim._base import StateSpec
+from jax_dynemb.optim._base import StateSpec, not_optax
 from jax_dynemb.optim._numbers import LearningRate, constant_number
 
-_NOT_OPTAX = (
-    "jde.optim.{kind}(...) updates the rows of a table and is no optax transformation. "
-    "Write it into the table, jde.TableConfig(..., optimizer=jde.optim.{kind}(...)); "
-    "for dense parameters use optax."
-)
+# Before the name of the function whose option makes the kind.
+_VARIANTS = ("row_counted_", "caught_up_", "smart_", "shrinking_", "cow_clip_")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,9 +37,17 @@ class Functor:
     numbers: tuple[tuple[str, float], ...]
     initial: tuple[tuple[str, float], ...] = ()
 
+    @property
+    def name(self) -> str:
+        """Names the function of ``jde.optim`` that makes it."""
+        return next(
+            (self.kind.removeprefix(p) for p in _VARIANTS if self.kind.startswith(p)),
+            self.kind,
+        )
+
     def __post_init__(self) -> None:
         """Checks the ranges that the formulas need."""
-        owner = f"jde.optim.{self.kind}"
+        owner = f"jde.optim.{self.name}"
         if not callable(self.learning_rate) or isinstance(self.learning_rate, type):
             rate = constant_number(owner, "learning_rate", self.learning_rate)
             object.__setattr__(self, "learning_rate", rate)
@@ -58,20 +63,26 @@ class Functor:
         if name == "initial_accumulator_value" and "sum_of_squares" in states:
             return states["sum_of_squares"]
         if name in ("init", "update"):
-            raise AttributeError(_NOT_OPTAX.format(kind=self.kind))
+            raise AttributeError(not_optax(self.name))
         raise AttributeError(
             f"{type(self).__name__!r} object has no attribute {name!r}"
         )
 
     def __iter__(self) -> Any:
         """Refuses to be a pair of functions, as optax.chain takes them."""
-        raise TypeError(_NOT_OPTAX.format(kind=self.kind))
+        raise TypeError(not_optax(self.name))
 
     def states(self, dim: int) -> dict[str, StateSpec]:
         """Per-row states: names as in optax."""
-        wide = _ffi.constants()["optimizer_wide_states"][self.kind]
+        constants = _ffi.constants()
+        wide = constants["optimizer_wide_states"][self.kind]
+        first_int = len(self.initial) - constants["optimizer_ints"][self.kind]
         return {
-            name: StateSpec((dim,) if place < wide else (), first)
+            name: StateSpec(
+                (dim,) if place < wide else (),
+                first,
+                "int32" if place >= first_int else "float32",
+            )
             for place, (name, first) in enumerate(self.initial)
         }
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-from jax_dynemb.optim._base import StateSpec
+from jax_dynemb.optim._base import StateSpec, not_optax
 from jax_dynemb.optim._numbers import LearningRate, constant_number
 
 
@@ -53,14 +53,14 @@ class Fused:
     def __getattr__(self, name: str) -> Any:
         """Tells where it belongs, if optax's functions are looked for."""
         if name in ("init", "update"):
-            raise AttributeError(_NOT_OPTAX.format(kind=self.kind))
+            raise AttributeError(not_optax(self.kind))
         raise AttributeError(
             f"{type(self).__name__!r} object has no attribute {name!r}"
         )
 
     def __iter__(self) -> Any:
         """Refuses to be a pair of functions, as optax.chain takes them."""
-        raise TypeError(_NOT_OPTAX.format(kind=self.kind))
+        raise TypeError(not_optax(self.kind))
 
     def states(self, dim: int) -> dict[str, StateSpec]:
         """Returns the states of a row, under the names that optax uses."""
@@ -92,12 +92,6 @@ _NUMBERS = (
     "b2",
     "weight_decay",
     "initial_accumulator_value",
-)
-_NOT_OPTAX = (
-    "jde.optim.{kind}(...) updates the rows of a table and is no optax transformation. "
-    "Write it into the table, jde.TableConfig(..., optimizer=jde.optim.{kind}(...)); "
-    "for dense parameters, optax.chain and nnx.Optimizer use optax, e.g. "
-    "optax.adam(1e-3)."
 )
 
 

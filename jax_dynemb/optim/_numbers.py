@@ -29,7 +29,14 @@ _AT_LEAST_ZERO = (
     "eta",
     "clip_row_value",
     "clip_row_norm",
+    "floor",
+    "ar_alpha",
+    "min_shrinkage",
+    "half_life",
+    "coefficient",
+    "lower_bound",
 )
+_LARGEST = float(np.finfo(np.float32).max)
 _AT_MOST_ZERO = ("lr_power",)
 _DECAYS = ("b1", "b2", "momentum", "decay")
 
@@ -64,6 +71,10 @@ def check_number(owner: str, field: str, x: Any) -> None:
         raise TypeError(f"{owner}: {field} must be a number, not {x!r}{_hint(field)}")
     if not math.isfinite(number):
         raise ValueError(f"{owner}: {field} must be finite, not {number}")
+    if abs(number) > _LARGEST:
+        raise ValueError(
+            f"{owner}: {field} must be a float32, at most {_LARGEST:.3g}, not {number}"
+        )
     if field in _AT_LEAST_ZERO and number < 0:
         raise ValueError(f"{owner}: {field} must not be negative, but is {number}")
     if field in _AT_MOST_ZERO and number > 0:

@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from jax_dynemb.planner._checks import check_number, check_whole
+
+_WHERE = "ParameterConstraints"
 SHARDINGS = ("row_wise", "table_wise", "column_wise", "replicated")
 _ONE_AXIS_LESS = {
     "table_row_wise": "axis=('host', 'device') splits rows over hosts and devices, and "
@@ -38,6 +41,9 @@ class ParameterConstraints:
       pooling_factors: ids of a bag; those of the config if None.
       num_poolings: bags of an example; 1 each if None.
       batch_sizes: examples on a device; those of the planner if None.
+      num_keys: how many different ids the table's features may have; its capacity if
+        None. With ``key_skew`` it says how often a batch repeats ids.
+      key_skew: exponent of Zipf's law of their frequencies; 0: all alike.
       is_weighted: whether ids have weights, which travel where sums do.
       feature_names: features of the table, to be compared with its config's.
       output_dtype: of the returned rows; the config's if None.
@@ -57,6 +63,8 @@ class ParameterConstraints:
     pooling_factors: Sequence[float] | None = None
     num_poolings: Sequence[float] | None = None
     batch_sizes: Sequence[int] | None = None
+    num_keys: int | None = None
+    key_skew: float = 0.0
     is_weighted: bool = False
     cache_params: Any = None
     enforce_hbm: Any = None
@@ -73,7 +81,8 @@ class ParameterConstraints:
                     f"ParameterConstraints({field}=...) is not supported: {reason}. "
                     "Leave it out."
                 )
-        kernels = [_name(k) for k in self.compute_kernels or ()]
+        given = self.compute_kernels or ()
+        kernels = [_name(k) for k in _several("compute_kernels", given)]
         if any(k != "fused" for k in kernels):
             raise ValueError(
                 f"ParameterConstraints(compute_kernels={kernels}): lookups and updates "
@@ -82,18 +91,22 @@ class ParameterConstraints:
         for field in ("pooling_factors", "num_poolings", "batch_sizes"):
             given = getattr(self, field)
             if given is not None:
-                numbers = tuple(float(x) for x in given)
-                if any(x <= 0 for x in numbers):
-                    raise ValueError(
-                        f"ParameterConstraints({field}={list(numbers)}): every number "
-                        "must be above 0."
-                    )
+                numbers = tuple(
+                    check_number(_WHERE, f"each of {field}", x, positive=True)
+                    for x in _several(field, given)
+                )
                 object.__setattr__(self, field, numbers)
+        for field in ("num_keys", "min_partition"):
+            if getattr(self, field) is not None:
+                check_whole(_WHERE, field, getattr(self, field))
+        check_number(_WHERE, "key_skew", self.key_skew, positive=False)
         if self.sharding_types is not None:
-            types = tuple(sharding_of(each) for each in self.sharding_types)
+            types = _several("sharding_types", self.sharding_types)
+            types = tuple(sharding_of(each) for each in types)
             object.__setattr__(self, "sharding_types", types)
         if self.feature_names is not None:
-            object.__setattr__(self, "feature_names", tuple(self.feature_names))
+            names = _several("feature_names", self.feature_names)
+            object.__setattr__(self, "feature_names", names)
 
     @property
     def allowed(self) -> tuple[str, ...]:
@@ -101,6 +114,15 @@ class ParameterConstraints:
         if self.sharding_types is None:
             return SHARDINGS
         return tuple(s for s in SHARDINGS if s in self.sharding_types)
+
+
+def _several(field: str, given: Any) -> tuple[Any, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValueError(
+            f"{_WHERE}: {field} must be a list, with a value for each feature or "
+            f"choice: write [{given!r}]."
+        )
+    return tuple(given)
 
 
 def sharding_of(given: Any) -> str:

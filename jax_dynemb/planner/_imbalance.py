@@ -33,8 +33,8 @@ class Imbalance:
     @classmethod
     def of(cls, loads: Sequence[float]) -> Self:
         """Computes the numbers of some loads, which are not below 0."""
-        count, total = len(loads), math.fsum(loads)
-        if count < 2 or total <= 0:
+        count, total = len(loads), sum(loads)
+        if count < 2 or not 0 < total < math.inf:
             return cls()
         equal = 1 / count
         shares = [load / total for load in loads]

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines.mesh import by_shape, cut_by_places
+from jax_dynemb.engines.mesh import by_shape, cut_into_blocks
 from jax_dynemb.planner._options import Option, Options
 from jax_dynemb.planner._topology import Topology
+from jax_dynemb.planner._work import rounds_run
 
 EXCHANGED = ("row_wise", "table_wise")  # one strategy of the mesh engine
 
@@ -27,6 +28,7 @@ class Layout:
       seconds: [devices, 4], of (forward, its exchange, backward, its exchange).
       arrays: bytes of tables on each device, the same on all.
       rooms: bytes of a batch on each device.
+      at_once: part of the devices that compute at the same time.
     """
 
     options: dict[str, Option]
@@ -34,6 +36,7 @@ class Layout:
     seconds: np.ndarray
     arrays: int
     rooms: int
+    at_once: float = 1.0
 
     @property
     def bytes(self) -> int:
@@ -42,8 +45,21 @@ class Layout:
 
     @property
     def slowest(self) -> float:
-        """Seconds of the device that takes longest: what a plan minimises."""
-        return float(self.seconds.sum(axis=1).max())
+        """Seconds of a step: what a plan minimises."""
+        return step_seconds(self.seconds.sum(axis=1), self.at_once)
+
+
+def step_seconds(loads: np.ndarray, at_once: float) -> float:
+    """Computes the time of a step: that of the slowest device.
+
+    Rates are measured while all devices work. Where they share cores, a device that
+    works alone is faster by the part that computes at the same time.
+
+    Args:
+      loads: seconds of each device.
+      at_once: that part, above 0 and at most 1.
+    """
+    return float(max(loads.max() * at_once, loads.mean()))
 
 
 class Groups:
@@ -71,7 +87,7 @@ class Groups:
     def cut(self, names: Sequence[str], shards: int) -> list[tuple[list[str], int]]:
         """Cuts tables of one shape into stacks, each with its number of places."""
         configs: list[TableConfig] = [self._configs[name] for name in names]
-        cut = cut_by_places(configs, shards)
+        cut = cut_into_blocks(configs, shards)
         return [([t.name for t in some], places) for some, places in cut]
 
 
@@ -91,7 +107,7 @@ def lay_out(
     """
     shards = topology.world_size
     everyone = tuple(range(shards))
-    layout = Layout({}, {}, np.zeros((shards, 4)), 0, 0)
+    layout = Layout({}, {}, np.zeros((shards, 4)), 0, 0, topology.part_at_once)
     chosen, where, loads, arrays = layout.options, layout.shards, layout.seconds, 0
     common = np.zeros(4)  # of every device
     for name, sharding in choice.items():
@@ -113,22 +129,22 @@ def lay_out(
                 common = common + option.everywhere
                 by_place[place] += option.owner
             arrays += max(chosen[name].arrays for name in some)
-    loads += common + _shared(chosen.values(), topology)
+    loads += common + _shared(chosen.values())
     rooms = sum(option.rooms for option in chosen.values())
     return dataclasses.replace(layout, arrays=arrays, rooms=rooms)
 
 
-def _shared(options: Iterable[Option], topology: Topology) -> np.ndarray:
-    """Seconds that all tables of a strategy spend together."""
-    seconds = np.zeros(4)
+def _shared(options: Iterable[Option]) -> np.ndarray:
+    """Seconds that all tables of a strategy spend together, and on further rounds."""
     chosen = list(options)
-    exchanged = [o.rounds for o in chosen if o.sharding in EXCHANGED]
-    overhead, latency = topology.step_overhead / 2, topology.collective_latency
-    if topology.world_size == 1:
-        latency = 0.0
-    if exchanged:
-        seconds += np.array([overhead, 2 * latency, overhead, latency]) * max(exchanged)
-    for sharding, collectives in (("column_wise", 1), ("replicated", 0)):
-        if any(o.sharding == sharding for o in chosen):
-            seconds += [overhead, collectives * latency, overhead, 0]
-    return seconds
+    rounds = rounds_run(max((o.rounds for o in chosen), default=1))
+    calls: dict[str, float] = {}
+    again = np.zeros(4)
+    for option in chosen:
+        name = "row_wise" if option.sharding in EXCHANGED else option.sharding
+        times = rounds if name == "row_wise" else 1
+        calls[name] = max(calls.get(name, 0.0), option.call * times)
+        if option.exchange == "rows" and name == "row_wise":
+            again = again + option.again * (rounds - 1)
+    total = sum(calls.values()) / 2
+    return again + np.array([total, 0.0, total, 0.0])

@@ -1,13 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Times lookups, updates and exchanges on the devices of a mesh."""
+"""Times exchanges and steps on the devices of a mesh."""
 
 from __future__ import annotations
 
 import functools
 import math
 import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,14 +14,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jax_dynemb._ids import ids as make_ids
-from jax_dynemb.config import TableConfig
-from jax_dynemb.initializers import zeros
-from jax_dynemb.planner._work import rows_work
-from jax_dynemb.table import Tables
+from jax_dynemb._kind_of import kind_of
+from jax_dynemb.planner import _probes
+from jax_dynemb.planner._rates import KINDS, Rates, fitted
 
-DIM = 32
-IDS = (512, 16_384)  # of a device, small and large
 FLOATS = (64, 1 << 18)  # that a device sends another
 REPEATS = 7
 STEPS = 8
@@ -30,29 +25,25 @@ STEPS = 8
 
 def measure(mesh: Mesh, axis: Any) -> dict[str, Any]:
     """See ``Topology.measure``; returns its fields."""
-    axes = (
-        mesh.axis_names if axis is None else (axis,) if isinstance(axis, str) else axis
-    )
-    axes = tuple(axes)
+    axes = _axes(mesh, axis)
     world = math.prod(mesh.shape[a] for a in axes)
     device = mesh.devices.flat[0]
     link, latency = math.inf, 0.0
     if world > 1:
         sent = [4.0 * n * (world - 1) for n in FLOATS]
         link, latency = _line(sent, [_time_exchange(mesh, axes, n) for n in FLOATS])
-    steps = [_time_step(mesh, axes, n, link) for n in IDS]
-    bandwidth, overhead = _line([_step_bytes(n) for n in IDS], steps)
-    overhead = max(overhead - 3 * latency, 0.0)
-    if world == 1:
-        link = bandwidth
-    numbers = [float(_memory(device, mesh.size)), bandwidth, link, latency, overhead]
+    rates = _rates(mesh, axes, link)
+    numbers = [float(_memory(device, mesh.size)), link, latency]
+    numbers += [x for kind in KINDS for x in rates[kind]]
     if jax.process_count() > 1:
         from jax.experimental import multihost_utils
 
         both = np.frombuffer(np.array(numbers).tobytes(), np.uint32)
         both = multihost_utils.broadcast_one_to_all(both)
         numbers = np.frombuffer(np.asarray(both).tobytes(), np.float64).tolist()
-    cap, bandwidth, link, latency, overhead = numbers
+    cap, link, latency, *rest = numbers
+    known = {kind: Rates(*rest[4 * n : 4 * n + 4]) for n, kind in enumerate(KINDS)}
+    bandwidth = 1 / max(known["rows"].row_byte, 1e-15)
     local = world // jax.process_count() if world % jax.process_count() == 0 else world
     return {
         "world_size": world,
@@ -60,11 +51,38 @@ def measure(mesh: Mesh, axis: Any) -> dict[str, Any]:
         "compute_device": "cpu" if device.platform == "cpu" else "cuda",
         "hbm_cap": int(cap),
         "hbm_mem_bw": bandwidth,
-        "intra_host_bw": link,
-        "inter_host_bw": link,
+        "intra_host_bw": link if world > 1 else bandwidth,
+        "inter_host_bw": link if world > 1 else bandwidth,
         "collective_latency": latency,
-        "step_overhead": overhead,
+        "step_overhead": known["rows"].call,
+        "at_once": _at_once(device, world),
+        "rates": known,
     }
+
+
+def _axes(mesh: Any, axis: Any) -> tuple[str, ...]:
+    if not isinstance(mesh, Mesh):
+        raise TypeError(
+            f"Topology.measure takes a jax.sharding.Mesh, not {kind_of(mesh)}: write "
+            "jax.make_mesh((jax.device_count(),), ('data',))."
+        )
+    named = (axis,) if isinstance(axis, str) else axis
+    axes = tuple(mesh.axis_names if named is None else named)
+    if unknown := [a for a in axes if a not in mesh.axis_names]:
+        raise ValueError(
+            f"Topology.measure: the mesh has no axis {unknown}; its axes are "
+            f"{list(mesh.axis_names)}."
+        )
+    return axes
+
+
+def _at_once(device: Any, world: int) -> int:
+    """Devices that compute at the same time: forced CPU devices share cores."""
+    if device.platform != "cpu":
+        return world
+    local = max(1, min(world, jax.local_device_count()))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else local
+    return max(1, round(world * min(local, cores) / local))
 
 
 def _line(sizes: list[float], seconds: list[float]) -> tuple[float, float]:
@@ -74,38 +92,19 @@ def _line(sizes: list[float], seconds: list[float]) -> tuple[float, float]:
     return 1 / slope, max(first - small * slope, 0.0)
 
 
-def _step_bytes(ids: int) -> float:
-    """Returns what a step of ``_time_step`` moves, by the model of the planner."""
-    work = rows_work(ids, ids, ids, ids, DIM, 4, 4, 4, 0, ids)
-    return float(sum(work.everywhere) + sum(work.owner))
-
-
-def _time_step(mesh: Mesh, axes: tuple[str, ...], count: int, link: float) -> float:
-    """Times the step of a row-wise table, without what its exchanges send."""
-    shards = math.prod(mesh.shape[a] for a in axes)
-    table = TableConfig("t", DIM, 2 * shards * count, initializer=zeros())
-    coll = Tables([table], mesh=mesh, axis=axes, exchange_factor=1.0)
-    keys = np.random.default_rng(0).permutation(shards * count)
-    split = NamedSharding(mesh, PartitionSpec(axes))
-    ids = {"t": jax.device_put(make_ids(keys), split)}
-
-    def step(_: Any, state: Any) -> Any:
-        rows, residual, state = coll.lookup(state, ids)
-        return coll.apply_gradients(state, residual, rows)
-
-    @functools.partial(jax.jit, donate_argnums=0)
-    def several(state: Any) -> Any:
-        return jax.lax.fori_loop(0, STEPS, step, state)
-
-    state = jax.block_until_ready(several(coll.init(0)))
-    fastest = math.inf
-    for _ in range(REPEATS):
-        begin = time.perf_counter()
-        state = jax.block_until_ready(several(state))
-        fastest = min(fastest, time.perf_counter() - begin)
-    (moved,) = coll.plan({"t": count}).tables
-    sent = moved.id_bytes + moved.row_bytes + moved.gradient_bytes
-    return fastest / STEPS - sent * (shards - 1) / shards / link
+def _rates(mesh: Mesh, axes: tuple[str, ...], link: float) -> dict[str, list[float]]:
+    """Fits the constants of every kind of step to the times of its probes."""
+    probes = _probes.probes_of(mesh, axes)
+    found: dict[str, list[float]] = {}
+    for kind in KINDS:
+        mine = [probe for probe in probes if probe.kind == kind]
+        seconds = []
+        for probe in mine:
+            taken = probe.fastest(REPEATS)
+            seconds.append(max(taken - probe.sent / link, taken / 4))
+        rates = fitted([probe.counted for probe in mine], seconds)
+        found[kind] = [rates.call, rates.table, rates.id_byte, rates.row_byte]
+    return found
 
 
 def _time_exchange(mesh: Mesh, axes: tuple[str, ...], count: int) -> float:
@@ -131,9 +130,9 @@ def _time_exchange(mesh: Mesh, axes: tuple[str, ...], count: int) -> float:
 def _fastest(function: Callable[[], Any]) -> float:
     times = []
     for _ in range(REPEATS):
-        begin = time.perf_counter()
+        begin = _probes.clock()
         jax.block_until_ready(function())
-        times.append(time.perf_counter() - begin)
+        times.append(_probes.clock() - begin)
     return min(times)
 
 

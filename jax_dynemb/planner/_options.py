@@ -24,6 +24,7 @@ from jax_dynemb.engines.mesh.exchange import capacity_of, itemsize
 from jax_dynemb.optim._columns import check_columns
 from jax_dynemb.planner import _work
 from jax_dynemb.planner._demand import Demand
+from jax_dynemb.planner._distinct import expected_distinct
 from jax_dynemb.planner._errors import PlannerError, PlannerErrorType
 from jax_dynemb.planner._topology import Topology
 
@@ -43,7 +44,9 @@ class Option:
       everywhere: seconds on every device, without what strategies share.
       owner: seconds besides, on a device that holds rows.
       sent: bytes of ids, rows and gradients that a device hands to exchanges.
-      rounds: of an exchange, for a batch without duplicates.
+      rounds: of an exchange, for the ids that differ.
+      call: seconds of a step of its kind, whatever its tables.
+      again: seconds of each further round, on every device, without its call.
     """
 
     sharding: str
@@ -55,15 +58,23 @@ class Option:
     owner: np.ndarray
     sent: tuple[int, int, int]
     rounds: int
+    call: float
+    again: np.ndarray
 
     def mean_seconds(self, shards: int) -> float:
         """Computes the seconds of a device, if tables lie evenly."""
         everywhere, owner = self._sums
         return everywhere + owner * self.width / shards
 
+    @property
+    def own_rounds(self) -> int:
+        """Rounds of a step of this table alone."""
+        return _work.rounds_run(self.rounds)
+
     @functools.cached_property
     def _sums(self) -> tuple[float, float]:
-        return float(self.everywhere.sum()), float(self.owner.sum())
+        further = self.again.sum() * (self.own_rounds - 1)
+        return float(self.everywhere.sum() + further), float(self.owner.sum())
 
     def mean_bytes(self, shards: int) -> float:
         """Computes the bytes of a device, if tables lie evenly."""
@@ -145,62 +156,79 @@ class Options:
         sent = [n / places for n in cost]
         if exchange == "sums" and demand.constraints.is_weighted:
             sent[0] += shards * demand.num_ids * 4 / places
-        rounds = self._rounds(kind, exchange, width)
-        sent = [n * rounds for n in sent]
-        work = self._work(stack.local, kind, exchange, width)
+        which = exchange if kind == "row_wise" else kind
+        rates = topology.known_rates[which]
+        counted, again = self._work(which, width)
         ids, rows, gradients = (topology.exchange_seconds(n) for n in sent)
-        own = 0.0
-        if kind in ("column_wise", "replicated"):  # each feature travels on its own
-            own = len(demand.ids) * topology.collective_latency
-        bandwidth = topology.hbm_mem_bw
-        every = work.everywhere[0], work.everywhere[1]
+
+        def seconds(part: _work.Bytes) -> float:
+            return part.ids * rates.id_byte + part.rows * rates.row_byte
+
+        forward, backward = map(seconds, counted.everywhere)
+        further, backwards = map(seconds, again)
+        calls = rates.table / 2
+        rounds = 1
+        if which == "rows":
+            rounds = _work.rounds_needed(self._batch, width, self._room(width))
         return Option(
             sharding,
             width,
             exchange if any(sent) else "",
             arrays_bytes(stack.local),
             self._rooms() + round(sum(sent)),
-            np.array(
-                [
-                    every[0] / bandwidth,
-                    ids + rows + own,
-                    every[1] / bandwidth,
-                    gradients + own,
-                ]
-            ),
-            np.array([work.owner[0] / bandwidth, 0, work.owner[1] / bandwidth, 0]),
+            np.array([forward + calls, ids + rows, backward + calls, gradients]),
+            np.array([seconds(counted.owner[0]), 0, seconds(counted.owner[1]), 0]),
             (round(sent[0]), round(sent[1]), round(sent[2])),
             rounds,
+            rates.call,
+            np.array([further + calls, ids + rows, backwards + calls, ids + gradients]),
         )
 
     @property
     def _shards(self) -> int:
         return self._topology.world_size
 
-    def _rounds(self, kind: str, exchange: str, width: int) -> int:
-        if kind != "row_wise" or exchange == "sums" or not self.demand.num_ids:
-            return 1
-        ids = self.demand.num_ids
-        room = capacity_of(ids, width, self._placement.exchange_factor)
-        return max(1, math.ceil(min(ids, ids / width) / room))
-
     def _work(
-        self, local: TableSpec, kind: str, exchange: str, width: int
-    ) -> _work.Work:
+        self, which: str, width: int
+    ) -> tuple[_work.Work, tuple[_work.Bytes, _work.Bytes]]:
+        """Counts a step, and each further round of it."""
+        batch, row, slots = self._batch, self._row, self.demand.config.num_slots
+        if which == "column_wise":
+            return _work.columns_work(batch, row), _work.NOTHING
+        if which == "replicated":
+            return _work.copies_work(batch, row, slots), _work.NOTHING
+        if which == "sums":
+            return _work.sums_work(batch, row, width), _work.NOTHING
+        places = batch.shards * self._room(width)
+        again = _work.round_work(batch, row, places)
+        return _work.rows_work(batch, row, width, places), again
+
+    def _room(self, width: int) -> int:
+        """Places for the ids of a device with one owner."""
+        factor = self._placement.exchange_factor
+        return max(1, capacity_of(self.demand.num_ids, width, factor))
+
+    @functools.cached_property
+    def _batch(self) -> _work.Batch:
+        """Returns what a step has of the table, duplicates told apart."""
         demand, shards = self.demand, self._shards
-        config, ids, bags = demand.config, demand.num_ids, demand.num_bags
-        wire = itemsize(self._placement.exchange_dtype or "float32")
-        param, out = itemsize(config.param_dtype), itemsize(config.dtype)
-        states = 4 * sum(math.prod(s.shape) for s in config.states.values())
-        dim, slots, owned = config.dim, local.local_slots, shards * ids / width
-        common = (dim, param, wire, out, states, slots)
-        if kind == "column_wise":
-            return _work.columns_work(ids, bags, shards, *common)
-        if kind == "replicated":
-            return _work.copies_work(ids, bags, shards, dim, param, out, states, slots)
-        if exchange == "sums":
-            return _work.sums_work(ids, bags, owned, shards, width, *common)
-        return _work.rows_work(ids, bags, owned, owned, *common)
+        config, skew = demand.config, demand.constraints.key_skew
+        keys = int(demand.constraints.num_keys or config.num_slots)
+        one = expected_distinct(demand.num_ids, keys, skew)
+        every = expected_distinct(shards * demand.num_ids, keys, skew)
+        every = min(every, config.num_slots)
+        return _work.Batch(demand.num_ids, demand.num_bags, one, every, shards)
+
+    @functools.cached_property
+    def _row(self) -> _work.Row:
+        config = self.demand.config
+        return _work.Row(
+            config.dim,
+            itemsize(config.param_dtype),
+            itemsize(self._placement.exchange_dtype or "float32"),
+            itemsize(config.dtype),
+            4 * sum(math.prod(s.shape) for s in config.states.values()),
+        )
 
     def _rooms(self) -> int:
         """Bytes of a batch, its copy, and its rows with their gradients."""

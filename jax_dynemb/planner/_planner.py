@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh import TablePlan
+from jax_dynemb.planner._checks import check_number, check_whole
 from jax_dynemb.planner._constraints import ParameterConstraints
 from jax_dynemb.planner._demand import demand_of
 from jax_dynemb.planner._errors import PlannerError, PlannerErrorType
@@ -58,15 +59,41 @@ class EmbeddingShardingPlanner:
     exchange_pooled: str = "auto"
 
     def __post_init__(self) -> None:
-        """Checks the batch.
+        """Checks the arguments.
 
         Raises:
-          ValueError: it has no example.
+          TypeError: one is of another type.
+          ValueError: a number is out of range.
         """
-        if self.batch_size < 1:
+        check_whole("EmbeddingShardingPlanner", "batch_size", self.batch_size)
+        kinds = {
+            "topology": Topology,
+            "constraints": Mapping,
+            "storage_reservation": StorageReservation,
+        }
+        for field, kind in kinds.items():
+            given = getattr(self, field)
+            if not isinstance(given, kind) and (given is not None or kind is Topology):
+                raise TypeError(
+                    f"EmbeddingShardingPlanner: {field} must be a {kind.__name__}, not "
+                    f"{kind_of(given)}; constraints are a dict by table."
+                )
+        for name, one in (self.constraints or {}).items():
+            if not isinstance(one, ParameterConstraints):
+                raise TypeError(
+                    f"the constraints of table '{name}' are {kind_of(one)}: write "
+                    "jde.ParameterConstraints(...)."
+                )
+        check_number(
+            "EmbeddingShardingPlanner",
+            "exchange_factor",
+            self.exchange_factor,
+            positive=True,
+        )
+        if self.exchange_pooled not in ("auto", "rows", "sums"):
             raise ValueError(
-                f"batch_size must be 1 example or more on a device, not "
-                f"{self.batch_size}."
+                "EmbeddingShardingPlanner: exchange_pooled must be 'auto', 'rows' or "
+                f"'sums', not {self.exchange_pooled!r}."
             )
 
     def plan(self, tables: Iterable[TableConfig]) -> ShardingPlan:
@@ -137,6 +164,13 @@ class EmbeddingShardingPlanner:
         )
 
     def _checked(self, tables: Iterable[TableConfig]) -> list[TableConfig]:
+        if isinstance(tables, (TableConfig, Mapping)) or not isinstance(
+            tables, Iterable
+        ):
+            raise TypeError(
+                f"plan takes a list of TableConfig, not {kind_of(tables)}: write "
+                "planner.plan([config])."
+            )
         configs = list(tables)
         for config in configs:
             if not isinstance(config, TableConfig):
@@ -196,6 +230,7 @@ class EmbeddingShardingPlanner:
             Imbalance.of([device.ms for device in devices]),
             room,
             self.inputs(configs),
+            self.topology.part_at_once,
         )
 
 

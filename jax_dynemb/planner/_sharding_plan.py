@@ -86,6 +86,7 @@ class ShardingPlan(Plan):
       imbalance: of the devices' ms.
       room: bytes of a device that tables and batches may take.
       inputs: a hash of each input that the plan depends on, by name.
+      at_once: part of the devices that compute at the same time.
     """
 
     choices: tuple[TableChoice, ...] = ()
@@ -93,11 +94,16 @@ class ShardingPlan(Plan):
     imbalance: Imbalance = dataclasses.field(default_factory=Imbalance)
     room: int = 0
     inputs: dict[str, str] = dataclasses.field(default_factory=dict, hash=False)
+    at_once: float = 1.0
 
     @property
     def ms(self) -> float:
-        """Returns the predicted time of a step, that of the slowest device."""
-        return max(device.ms for device in self.devices)
+        """Returns the predicted time of a step, that of the slowest device.
+
+        Devices that share cores are faster where others have less to do.
+        """
+        loads = [device.ms for device in self.devices]
+        return max(max(loads) * self.at_once, sum(loads) / len(loads))
 
     def __str__(self) -> str:
         """A report for people."""
@@ -121,7 +127,7 @@ class ShardingPlan(Plan):
         """
         try:
             fields: dict[str, Any] = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, TypeError, UnicodeDecodeError) as error:
             raise ValueError(
                 f"from_json: this is no JSON ({error}); read the text that "
                 "ShardingPlan.to_json wrote."
@@ -133,7 +139,7 @@ class ShardingPlan(Plan):
             )
         try:
             plan = cls._from_fields(fields)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(
                 f"from_json: the plan is damaged ({error}); plan again."
             ) from error

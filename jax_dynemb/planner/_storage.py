@@ -10,6 +10,11 @@ from typing import Any, Self
 
 import jax
 
+from jax_dynemb._kind_of import kind_of
+from jax_dynemb.planner._checks import check_number, check_whole
+
+_WHERE = "StorageReservation"
+
 
 @dataclasses.dataclass(frozen=True)
 class StorageReservation:
@@ -29,10 +34,12 @@ class StorageReservation:
         Raises:
           ValueError: it leaves nothing, or is below 0.
         """
-        if not 0 <= self.percentage < 1 or self.dense < 0:
+        check_number(_WHERE, "percentage", self.percentage, positive=False)
+        check_whole(_WHERE, "dense", self.dense, 0)
+        if not self.percentage < 1:
             raise ValueError(
-                f"StorageReservation({self.percentage}, {self.dense}): percentage is "
-                "a part from 0 to below 1, and dense a number of bytes."
+                f"{_WHERE}: percentage is a part from 0 to below 1, not "
+                f"{self.percentage}."
             )
 
     @classmethod
@@ -46,8 +53,17 @@ class StorageReservation:
             ``jax.eval_shape(init)`` returns.
           optimizer_copies: arrays of their size that the optimizer keeps; 2 for Adam.
           percentage: of the memory besides.
+
+        Raises:
+          TypeError: a leaf is no array.
         """
+        check_whole(_WHERE, "optimizer_copies", optimizer_copies, 0)
         leaves = jax.tree.leaves(parameters)
+        if wrong := [x for x in leaves if not hasattr(x, "dtype")]:
+            raise TypeError(
+                f"{_WHERE}.for_model takes arrays or shapes, not {kind_of(wrong[0])}: "
+                "write for_model(jax.eval_shape(init)) or nnx.state(model, nnx.Param)."
+            )
         size = sum(math.prod(x.shape) * x.dtype.itemsize for x in leaves)
         return cls(percentage, size * (2 + optimizer_copies))  # and the gradients
 

@@ -3,147 +3,219 @@
 """Bytes that a step moves in the memory of a device, for each way to place a table.
 
 Every formula counts what ids, rows, gradients and optimizer states must move at least.
-Ids are taken as distinct and spread evenly over the owners.
+Ids are spread evenly over the owners.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from typing import NamedTuple
 
-PROBE = 128  # an id: its digests, key and score
+PROBE = 128  # an id that differs from all others: its digests, key and score
+AGAIN = 32  # an id whose bucket was read before
 ROUTE = 64  # an id on its way to the owner: keys of a sort, number and place
 SORT = 32  # an id in an update
 
 
-class Work(NamedTuple):
-    """Bytes of a step.
+class Bytes(NamedTuple):
+    """Counts what a part of a step touches.
 
     Attributes:
-      everywhere: (forward, backward) on each device.
-      owner: (forward, backward), also on each device that holds rows of the table.
+      ids: bytes of probes, routes and sorts.
+      rows: bytes of rows, gradients and optimizer states.
     """
 
-    everywhere: tuple[float, float]
-    owner: tuple[float, float]
+    ids: float
+    rows: float
 
 
-def rows_work(
-    ids: float,
-    bags: float,
-    owned: float,
-    updated: float,
-    dim: int,
-    param: int,
-    wire: int,
-    out: int,
-    states: int,
-    local_slots: float,
-) -> Work:
+class Work(NamedTuple):
+    """Counts bytes of a step; each is a pair (forward, backward).
+
+    Attributes:
+      everywhere: on each device.
+      owner: also on each device that holds rows of the table.
+    """
+
+    everywhere: tuple[Bytes, Bytes]
+    owner: tuple[Bytes, Bytes]
+
+    def total(self) -> Bytes:
+        """Adds everything up, for a device that holds rows."""
+        parts = [*self.everywhere, *self.owner]
+        return Bytes(sum(p.ids for p in parts), sum(p.rows for p in parts))
+
+
+NOTHING = (Bytes(0.0, 0.0), Bytes(0.0, 0.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Counts what a step has of one table.
+
+    Attributes:
+      ids: of a device.
+      bags: of a device; the ids where it does not pool.
+      distinct: ids of a device that differ.
+      distinct_everywhere: likewise, of all devices together.
+      shards: devices.
+    """
+
+    ids: float
+    bags: float
+    distinct: float
+    distinct_everywhere: float
+    shards: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Describes the numbers of a row.
+
+    Attributes:
+      dim: columns.
+      param: bytes of a stored number.
+      wire: bytes of a number between devices.
+      out: bytes of a returned number.
+      states: bytes of the optimizer states of the row.
+    """
+
+    dim: int
+    param: int
+    wire: int
+    out: int
+    states: int
+
+    @property
+    def stored(self) -> int:
+        """Bytes of the row and its states."""
+        return self.dim * self.param + self.states
+
+
+def rows_work(batch: Batch, row: Row, width: int, places: float) -> Work:
     """Counts a table of which distinct rows travel.
 
     Args:
-      ids: of a device.
-      bags: of a device; the ids where it does not pool.
-      owned: ids that an owner receives.
-      updated: rows that an owner updates.
-      dim: columns.
-      param: bytes of a stored number.
-      wire: bytes of a number between devices.
-      out: bytes of a returned number.
-      states: bytes of the optimizer states of a row.
-      local_slots: rows that an owner has room for.
+      batch: of a step.
+      row: of the table.
+      width: owners of the table.
+      places: of an owner, for ids and rows of all devices; they are always moved.
     """
-    row = dim * param
-    updated = min(updated, local_slots)
+    arriving = batch.shards * batch.distinct / width
+    owned = batch.distinct_everywhere / width
+    wire, out = row.dim * row.wire, row.dim * row.out
     return Work(
         (
-            ids * (ROUTE + dim * wire) + bags * dim * out,
-            ids * dim * (out + wire),
+            Bytes(batch.ids * ROUTE, batch.ids * wire + batch.bags * out),
+            Bytes(0.0, batch.ids * out + batch.distinct * wire),
         ),
         (
-            owned * (PROBE + row + dim * wire),
-            owned * (SORT + dim * wire) + updated * 2 * (row + states),
+            Bytes(
+                places * 8 + arriving * AGAIN + owned * PROBE,
+                arriving * row.dim * row.param + places * wire,
+            ),
+            Bytes(arriving * SORT, arriving * wire + owned * 2 * row.stored),
         ),
     )
 
 
-def sums_work(
-    ids: float,
-    bags: float,
-    owned: float,
-    shards: int,
-    width: int,
-    dim: int,
-    param: int,
-    wire: int,
-    out: int,
-    states: int,
-    local_slots: float,
-) -> Work:
-    """Counts a table of which sums of bags travel.
+def sums_work(batch: Batch, row: Row, width: int) -> Work:
+    """Counts a table of which sums of bags travel; arguments as in ``rows_work``."""
+    every = batch.shards * batch.ids
+    mine, bags = every / width, batch.shards * batch.bags
+    owned = batch.distinct_everywhere / width
+    wire, out = row.dim * row.wire, row.dim * row.out
+    sums = batch.bags * width * wire
+    return Work(
+        (Bytes(batch.ids * width * 8, sums + batch.bags * out), Bytes(0.0, sums)),
+        (
+            Bytes(
+                every * 8 + mine * AGAIN + owned * PROBE,
+                mine * row.dim * row.param + bags * wire,
+            ),
+            Bytes(every * 8 + mine * SORT, mine * wire + owned * 2 * row.stored),
+        ),
+    )
+
+
+def columns_work(batch: Batch, row: Row) -> Work:
+    """Counts a table whose columns are split."""
+    every, part = batch.shards * batch.ids, row.dim / batch.shards
+    returned = batch.bags * row.dim * (row.wire + row.out)
+    updated = batch.distinct_everywhere * 2 * row.stored / batch.shards
+    return Work(
+        (
+            Bytes(
+                every * (8 + AGAIN) + batch.distinct_everywhere * PROBE,
+                every * part * row.param + returned,
+            ),
+            Bytes(every * SORT, every * part * row.wire + returned + updated),
+        ),
+        NOTHING,
+    )
+
+
+def copies_work(batch: Batch, row: Row, slots: int) -> Work:
+    """Counts a table of which each device has a copy.
 
     Args:
-      ids: of a device.
-      bags: of a device.
-      owned: ids of all devices that an owner has.
-      shards: of the mesh.
-      width: owners of the table.
-      dim: columns.
-      param: bytes of a stored number.
-      wire: bytes of a number between devices.
-      out: bytes of a returned number.
-      states: bytes of the optimizer states of a row.
-      local_slots: rows that an owner has room for.
+      batch: of a step.
+      row: of the table.
+      slots: of the table: a device sends no more sums.
     """
-    row, updated = dim * param, min(owned, local_slots)
+    every, sums = batch.shards * batch.ids, batch.shards * batch.distinct
+    out = row.dim * row.out
+    updated = batch.distinct_everywhere * 2 * row.stored
+    places = batch.shards * min(batch.ids, slots)
     return Work(
         (
-            ids * width * 8 + bags * dim * (width * wire + out),
-            bags * dim * width * wire,
+            Bytes(
+                every * (8 + AGAIN)
+                + batch.distinct_everywhere * PROBE
+                + batch.ids * AGAIN,
+                batch.ids * row.dim * row.param + batch.bags * out,
+            ),
+            Bytes(
+                batch.ids * ROUTE + places * 8 + sums * (AGAIN + SORT),
+                batch.ids * out + (places + sums) * row.dim * 4 + updated,
+            ),
         ),
-        (
-            shards * ids * 8 + owned * (PROBE + row) + shards * bags * dim * wire,
-            shards * ids * 8
-            + owned * (SORT + dim * wire)
-            + updated * 2 * (row + states),
-        ),
+        NOTHING,
     )
 
 
-def columns_work(
-    ids: float,
-    bags: float,
-    shards: int,
-    dim: int,
-    param: int,
-    wire: int,
-    out: int,
-    states: int,
-    slots: float,
-) -> Work:
-    """Counts a table whose columns are split; arguments as in ``sums_work``."""
-    every, part = shards * ids, dim / shards
-    updated = min(every, slots)
-    forward = every * (8 + PROBE + part * param) + bags * dim * (wire + out)
-    backward = bags * dim * (wire + out) + every * (SORT + part * wire)
-    backward += updated * 2 * (part * param + states / shards)
-    return Work((forward, backward), (0.0, 0.0))
+def round_work(batch: Batch, row: Row, places: float) -> tuple[Bytes, Bytes]:
+    """Counts what each further round of exchanged rows moves on every device.
+
+    It goes over all ids of the device again, and over all places.
+
+    Args:
+      batch: of a step.
+      row: of the table.
+      places: of an owner.
+    """
+    moved = (batch.ids + places) * row.dim * row.wire
+    touched = batch.ids * ROUTE + places * 8
+    return Bytes(touched, moved), Bytes(touched, moved)
 
 
-def copies_work(
-    ids: float,
-    bags: float,
-    shards: int,
-    dim: int,
-    param: int,
-    out: int,
-    states: int,
-    slots: float,
-) -> Work:
-    """Counts a table of which each device has a copy."""
-    every = shards * ids
-    row, updated = dim * param, min(every, slots)
-    forward = every * (8 + PROBE) + ids * (PROBE + row) + bags * dim * out
-    summed = shards * min(ids, slots) * (SORT + dim * 4)
-    backward = ids * (ROUTE + dim * (out + 4)) + summed + updated * 2 * (row + states)
-    return Work((forward, backward), (0.0, 0.0))
+def rounds_needed(batch: Batch, width: int, room: int) -> int:
+    """Counts the rounds of ids: for the fullest pair of a device and an owner.
+
+    What an owner gets of a device varies by the root of its mean. The largest of all
+    pairs lies about three times that above.
+
+    Args:
+      batch: of a step.
+      width: owners.
+      room: places for the ids of a device with one owner.
+    """
+    mean = batch.distinct / width
+    most = min(mean + 3 * math.sqrt(mean * (1 - 1 / width)), batch.ids)
+    return max(1, math.ceil(most / max(1, room)))
+
+
+def rounds_run(needed: int) -> int:
+    """Counts the rounds of a step: owners forget the first one if not all ids fit."""
+    return needed if needed == 1 else needed + 1

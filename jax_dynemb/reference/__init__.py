@@ -16,6 +16,9 @@ from ._hash import hash_rank as hash_rank
 from ._hash import table_seed as table_seed
 from ._initializers import initial_rows as initial_rows
 from ._philox import philox4x32 as philox4x32
+from ._rounding import round_stochastically as round_stochastically
+from ._rounding import rounding_bits as rounding_bits
+from ._rules import keys_to_remove as keys_to_remove
 from ._table import ReferenceTable as ReferenceTable
 from ._table import Row as Row
 from ._tensor_train import tt_core_gradients as tt_core_gradients

@@ -18,6 +18,7 @@ from ._bags import (
     position_factors,
 )
 from ._optimizers import SUMS_SQUARES, updated_row
+from ._rules import keys_to_remove
 from ._table import PADDING, RESERVED, ReferenceTable, Row
 
 Arrays = Mapping[str, Any]
@@ -65,15 +66,27 @@ class ReferenceTables:
         }
 
     def lookup(
-        self, ids: Arrays, weights: Arrays | None = None, scores: Arrays | None = None
+        self,
+        ids: Arrays,
+        weights: Arrays | None = None,
+        scores: Arrays | None = None,
+        *,
+        touch: bool = True,
+        insert: bool = True,
     ) -> tuple[dict[str, np.ndarray], dict[str, ReferenceResidual]]:
-        """Reads rows for training, after giving a row to every unseen id."""
+        """Reads rows for training; unseen ids that may have one get a row before."""
         weights = weights or {}
         inputs = {f: self._bags(f, x) for f, x in ids.items()}
         for name, features in self._by_table(ids).items():
             keys = np.concatenate([inputs[f].keys[inputs[f].valid] for f in features])
-            self._insert_unseen(self.tables[name], keys, (scores or {}).get(name))
-            self.tables[name].counts["lookups"] += 1
+            table, user = self.tables[name], (scores or {}).get(name)
+            self._insert_unseen(
+                table,
+                self._admitted(table, keys, insert and table.config.insert),
+                user,
+                touch,
+            )
+            table.counts["lookups"] += 1
         out, residual = {}, {}
         for feature, bags in inputs.items():
             table = self.tables[self.features[feature]]
@@ -165,13 +178,22 @@ class ReferenceTables:
                 if words is not None:
                     row.score = table.restore(int(words[i]))
                 for leaf, array in given.items():
-                    row.state[leaf] = np.asarray(array[i], np.float32)
+                    row.state[leaf] = np.asarray(array[i], row.state[leaf].dtype)
 
     def erase(self, ids: Arrays) -> None:
         """Forgets ids."""
         for name, x in ids.items():
             for key in as_int64(x).view(np.uint64).reshape(-1):
                 self.tables[name].erase(int(key))
+
+    def erase_where(self, rules: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+        """Removes rows by rule, its fields by table; says how many left."""
+        removed = {}
+        for name, fields in rules.items():
+            keys = keys_to_remove(self.tables[name], **fields)
+            self.tables[name].remove_by_rule(keys)
+            removed[name] = len(keys)
+        return removed
 
     def clear(self) -> None:
         """Empties everything and keeps the seed."""
@@ -217,8 +239,27 @@ class ReferenceTables:
             groups.setdefault(self.features[feature], []).append(feature)
         return groups
 
+    def _admitted(
+        self, table: ReferenceTable, keys: np.ndarray, inserts: bool
+    ) -> np.ndarray:
+        """Counts hits and misses; returns the keys without those that are kept out."""
+        distinct, occurrences = np.unique(keys, return_counts=True)
+        counts = {int(k): int(n) for k, n in zip(distinct, occurrences, strict=True)}
+        counts = {k: n for k, n in counts.items() if _storable(k)}
+        unseen = {k: n for k, n in counts.items() if table.get(k) is None}
+        table.counts["misses"] += sum(unseen.values())
+        table.counts["hits"] += sum(counts.values()) - sum(unseen.values())
+        lookup = table.counts["lookups"] + 1
+        out = table.admission.kept_out(unseen, lookup) if inserts else set(unseen)
+        table.counts["not_admitted"] += sum(unseen[k] for k in out)
+        return keys[[int(key) not in out for key in keys]] if out else keys
+
     def _insert_unseen(
-        self, table: ReferenceTable, keys: np.ndarray, user_score: Any
+        self,
+        table: ReferenceTable,
+        keys: np.ndarray,
+        user_score: Any,
+        touch: bool = True,
     ) -> None:
         table.tick()
         distinct, occurrences = np.unique(keys, return_counts=True)
@@ -226,8 +267,9 @@ class ReferenceTables:
         storable = {k: n for k, n in counts.items() if _storable(k)}
         user = None if user_score is None else int(user_score)
         scores = {k: table.score(table.get(k), n, user) for k, n in storable.items()}
-        refused = table.insert(scores)
-        for key in scores.keys() - refused:
+        there = {key for key in scores if table.get(key) is not None}
+        refused = table.insert(scores, evicts=touch)
+        for key in scores.keys() - refused - (set() if touch else there):
             row = table.get(key)
             assert row is not None
             row.score = scores[key]
@@ -253,8 +295,8 @@ class ReferenceTables:
             values, state = updated_row(
                 table.config.optimizer.kind, hyper, table.step, row, g
             )
-            row.values = values.astype(row.values.dtype)
-            row.state = {leaf: x.astype(np.float32) for leaf, x in state.items()}
+            row.values = table.stored(key, values)
+            row.state = {n: x.astype(row.state[n].dtype) for n, x in state.items()}
 
 
 def hyper_parameters(optimizer: Any, count: int) -> dict[str, float]:

@@ -22,7 +22,12 @@ SUMS_SQUARES = (
     "partial_rowwise_lamb",
     "rowwise_rmsprop",
     "lars",
+    "caught_up_rowwise_adagrad",
+    "cow_clip_rowwise_adagrad",
+    "shrinking_rowwise_rmsprop",
 )
+# States that count; all others are float32.
+INTEGERS = ("row_counted_adam/count",)
 # By optimizer: the states with a number for each column, then those of one number.
 _STATES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "none": ((), ()),
@@ -40,6 +45,12 @@ _STATES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "rmsprop": (("nu",), ()),
     "rowwise_rmsprop": ((), ("nu",)),
     "ftrl": (("z", "n"), ()),
+    "caught_up_rowwise_adagrad": ((), ("sum_of_squares", "last")),
+    "caught_up_adam": (("mu", "nu"), ("last",)),
+    "smart_adam": (("mu", "nu"), ("last",)),
+    "smart_momentum": (("trace",), ("last",)),
+    "shrinking_rowwise_rmsprop": ((), ("nu", "last")),
+    "cow_clip_rowwise_adagrad": ((), ("sum_of_squares", "count", "last")),
 }
 
 
@@ -56,7 +67,16 @@ def initial_state(optimizer: Any, dim: int) -> State:
     first = dict(getattr(optimizer, "initial", ()))
     fresh = getattr(optimizer, "initial_accumulator_value", 0.0)
     first = {"sum_of_squares": fresh} | first
-    return {n: np.full(s, first.get(n, 0.0), np.float32) for n, s in shapes.items()}
+    return {
+        n: np.full(s, first.get(n, 0.0), dtype_of_state(optimizer.kind, n))
+        for n, s in shapes.items()
+    }
+
+
+def dtype_of_state(kind: str, name: str) -> str:
+    """Returns "int32" for a state that counts, else "float32"."""
+    counts = name == "last" or f"{kind}/{name}" in INTEGERS
+    return "int32" if counts else "float32"
 
 
 def updated_row(
@@ -223,6 +243,74 @@ def _ftrl(h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray) -> Step:
     return np.where(np.abs(z) <= h["l1"], 0.0, new), {"z": z, "n": n}
 
 
+def _interval(s: State, step: int) -> float:
+    """Counts the updates of the table since the row's last one; 1 if it had none."""
+    return step - float(s["last"]) if s["last"] else 1.0
+
+
+def _caught_up(inner: str) -> Callable[..., Step]:
+    """Decays the row for the updates that it missed, then updates it."""
+
+    def formula(h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray) -> Step:
+        keep = max(0.0, 1 - h["learning_rate"] * h["weight_decay"])
+        kept = max(h["floor"], keep ** (_interval(s, step) - 1))
+        new, state = _FORMULAS[inner](h, step, w * kept, s, g)
+        return new, state | {"last": np.float64(step)}
+
+    return formula
+
+
+def _smart_adam(h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray) -> Step:
+    missed = int(_interval(s, step)) - 1
+    rate, b1, b2 = h["learning_rate"], h["b1"], h["b2"]
+    mu, nu, late = s["mu"], s["nu"], np.zeros_like(w)
+    for _ in range(missed):
+        mu, nu, w = b1 * mu, b2 * nu, w * (1 - rate * h["weight_decay"])
+        late = late + mu
+    mu, nu = b1 * mu + (1 - b1) * g, b2 * nu + (1 - b2) * g * g
+    direction = _ratio(mu + late, np.sqrt(nu) + h["eps"]) + h["weight_decay"] * w
+    last = {"last": np.float64(step)}
+    return w - rate * direction, {"mu": mu, "nu": nu} | last
+
+
+def _smart_momentum(
+    h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray
+) -> Step:
+    missed, state = int(_interval(s, step)) - 1, {"trace": s["trace"]}
+    for _ in range(missed):
+        w, state = _momentum(h, step, w, state, np.zeros_like(g))
+    w, state = _momentum(h, step, w, state, g)
+    return w, state | {"last": np.float64(step)}
+
+
+def _shrinking_rowwise_rmsprop(
+    h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray
+) -> Step:
+    shrinkage = h["learning_rate"] * h["ar_alpha"] * _interval(s, step)
+    kept = max(h["min_shrinkage"], 1 - min(max(shrinkage, 0.0), 1.0))
+    nu = h["decay"] * s["nu"] + (1 - h["decay"]) * np.mean(g * g)
+    new = kept * w - h["learning_rate"] * _ratio(g, np.sqrt(nu) + h["eps"])
+    return new, {"nu": nu, "last": np.float64(step)}
+
+
+def _cow_clip_rowwise_adagrad(
+    h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray
+) -> Step:
+    half_life = h["half_life"] or np.inf
+    count = 1 + 0.5 ** (_interval(s, step) / half_life) * s["count"]
+    whole = g + h["l2"] * w
+    total = s["sum_of_squares"] + np.mean(whole**2)
+    limit = count * max(h["coefficient"] * np.linalg.norm(w), h["lower_bound"])
+    length = np.linalg.norm(whole)
+    share = min(1.0, limit / length) if length > 0 else 1.0
+    rate = h["learning_rate"] * share
+    root = np.sqrt(total) + h["eps"]
+    decay = h["learning_rate"] * h["weight_decay"]
+    new = w - rate * _ratio(h["l2"] * w, root) - decay * w - rate * _ratio(g, root)
+    last = {"last": np.float64(step)}
+    return new, {"sum_of_squares": total, "count": np.float64(count)} | last
+
+
 def _ratio(a: np.ndarray, b: Any) -> np.ndarray:
     """A / b, and 0 / 0 is 0: with eps=0 a zero gradient moves nothing."""
     return np.divide(a, b, out=np.zeros_like(a), where=(a != 0) | (b != 0))
@@ -243,4 +331,10 @@ _FORMULAS: dict[str, Callable[..., Step]] = {
     "rmsprop": _rmsprop,
     "rowwise_rmsprop": _rowwise_rmsprop,
     "ftrl": _ftrl,
+    "caught_up_rowwise_adagrad": _caught_up("rowwise_adagrad"),
+    "caught_up_adam": _caught_up("adam"),
+    "smart_adam": _smart_adam,
+    "smart_momentum": _smart_momentum,
+    "shrinking_rowwise_rmsprop": _shrinking_rowwise_rmsprop,
+    "cow_clip_rowwise_adagrad": _cow_clip_rowwise_adagrad,
 }

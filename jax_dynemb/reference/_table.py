@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ._admission import ReferenceAdmission
 from ._hash import bucket_of, hash_rank, table_seed
 from ._initializers import initial_rows
 from ._optimizers import State, initial_state
+from ._rounding import round_stochastically, rounding_bits
 
 BUCKET_CAPACITY = 128
 MAX_FREQUENCY = 2**31 - 1
@@ -36,18 +38,20 @@ class ReferenceTable:
         buckets: the rows, under their keys, a dict for each bucket.
         clock: moves at every lookup and insert, which write scores.
         step: how many optimizer updates were made.
-        counts: inserted, evicted, refused, lost_updates, lookups, nonfinite.
+        counts: inserted, evicted, erased, refused, lost_updates, lookups, ...
     """
 
     def __init__(self, config: Any, seed: int):
         """Makes an empty table; `seed` is the user's seed."""
         self.config = config
         self.seed = table_seed(seed, config.name)
+        self.admission = ReferenceAdmission(config, self.seed)
         self.buckets: list[dict[int, Row]] = [{} for _ in range(config.num_buckets)]
         self.clock = 0
         self.step = 0
         names = ("inserted", "evicted", "refused", "lost_updates", "lookups")
-        names += ("nonfinite",)
+        names += ("nonfinite", "hits", "misses", "not_admitted")
+        names += ("erased", "removed_by_rule")
         self.counts = dict.fromkeys(names, 0)
 
     def get(self, key: int) -> Row | None:
@@ -63,6 +67,15 @@ class ReferenceTable:
         """float32[n, dim] as rounded to the table's storage."""
         rows = initial_rows(initializer, self.seed, keys, self.config.dim)
         return rows.astype(self.config.param_dtype)
+
+    def stored(self, key: int, values: np.ndarray) -> np.ndarray:
+        """Rounds an updated row, float64[dim], to the dtype of the table's storage."""
+        dtype = self.config.param_dtype
+        if self.config.rounding == "nearest":
+            return values.astype(dtype)
+        keys = np.array([key], np.uint64)
+        bits = rounding_bits(self.seed, keys, self.config.dim, self.step)
+        return round_stochastically(values.astype(np.float32), bits[0], dtype)
 
     def score(self, row: Row | None, count: int, user_score: int | None) -> int:
         """Returns the score after `count` more uses now, `row` being None if new."""
@@ -90,12 +103,13 @@ class ReferenceTable:
         self.clock = max(self.clock, score & 0xFFFFFFFF if packed else score)
         return score
 
-    def insert(self, scores: Mapping[int, int]) -> set[int]:
+    def insert(self, scores: Mapping[int, int], evicts: bool = True) -> set[int]:
         """Stores unseen keys where there is room or where an old row may go.
 
         Args:
             scores: score of every distinct valid key of the call. Keys that are
                 present protect their rows from being replaced.
+            evicts: False lets no old row go, whatever the table does.
 
         Returns:
             The keys that were refused.
@@ -105,11 +119,15 @@ class ReferenceTable:
             by_bucket.setdefault(self._bucket_of(key), []).append(key)
         refused: set[int] = set()
         for number, keys in by_bucket.items():
-            refused |= self._insert_into(self.buckets[number], keys, scores)
+            refused |= self._insert_into(self.buckets[number], keys, scores, evicts)
         return refused
 
     def _insert_into(
-        self, bucket: dict[int, Row], keys: list[int], scores: Mapping[int, int]
+        self,
+        bucket: dict[int, Row],
+        keys: list[int],
+        scores: Mapping[int, int],
+        evicts: bool,
     ) -> set[int]:
         newcomers = sorted(
             (k for k in keys if k not in bucket),
@@ -119,7 +137,7 @@ class ReferenceTable:
         leavers = sorted(
             (k for k in bucket if k not in scores), key=lambda k: (bucket[k].score, k)
         )
-        if self.config.on_full != "evict":
+        if self.config.on_full != "evict" or not evicts:
             leavers = []
         free = BUCKET_CAPACITY - len(bucket)
         accepted = newcomers[: free + len(leavers)]
@@ -138,11 +156,25 @@ class ReferenceTable:
 
     def erase(self, key: int) -> None:
         """Forgets a key, if it is stored."""
-        self.buckets[self._bucket_of(key)].pop(key, None)
+        if self.buckets[self._bucket_of(key)].pop(key, None) is not None:
+            self.counts["erased"] += 1
+
+    def remove_by_rule(self, keys: set[int]) -> None:
+        """Forgets stored keys that a rule selects."""
+        for key in keys:
+            del self.buckets[self._bucket_of(key)][key]
+        self.counts["removed_by_rule"] += len(keys)
+
+    def decay(self, factor: float) -> None:
+        """Multiplies the counts of an LFU table, half to even, 1 at least."""
+        for _, row in self.items():
+            count = round((row.score >> 32) * float(np.float32(factor)))
+            row.score = max(1, count) << 32 | row.score & 0xFFFFFFFF
 
     def grow(self, config: Any) -> None:
         """Puts the same rows into the buckets of a larger table."""
         rows = dict(self.items())
+        self.admission.grow(config)
         self.config = config
         self.buckets = [{} for _ in range(config.num_buckets)]
         for key, row in rows.items():

@@ -16,7 +16,7 @@ class Exported(NamedTuple):
       keys: int64[n].
       rows: param_dtype[n, dim].
       scores: uint64[n], see core/score.h.
-      optimizer_state: float32[n, dim] or float32[n] by name.
+      optimizer_state: float32[n, dim], float32[n] or int32[n] by name.
       removed: int64[m], keys that a replica has to erase before it inserts the rows;
         None unless the call passed ``known_keys``.
     """

@@ -4,10 +4,11 @@
 
 from jax_dynemb.engines.shard import RowGradients as RowGradients
 from jax_dynemb.rows import Exported as Exported
+from jax_dynemb.table._arguments import batch_of as batch_of
+from jax_dynemb.table._arguments import check_values as check_values
+from jax_dynemb.table._arguments import weights_of as weights_of
 from jax_dynemb.table._chunks import insert_chunks as insert_chunks
-from jax_dynemb.table._given import by_feature as by_feature
-from jax_dynemb.table._given import check_values as check_values
-from jax_dynemb.table._given import configs_of as configs_of
+from jax_dynemb.table._declaration import configs_of as configs_of
 from jax_dynemb.table._growth import Growth as Growth
 from jax_dynemb.table._growth import abstract as abstract
 from jax_dynemb.table._growth import abstract_after as abstract_after

@@ -120,7 +120,7 @@ def _id_arrays(config: TableConfig, keys: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _batches(chunks: Iterable[Exported], size: int) -> Iterator[Exported]:
-    """The same rows in arrays of one length; the last is filled with padding."""
+    """Yields the same rows in arrays of one length; the last is padded."""
     waiting: list[Exported] = []
     count = 0
     for chunk in chunks:

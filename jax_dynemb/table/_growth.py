@@ -25,7 +25,7 @@ Factors = tuple[tuple[str, int], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """A larger size of some tables, before it is applied; see ``Tables.plan_growth``.
+    """Holds larger sizes of some tables until they apply; see ``Tables.plan_growth``.
 
     Attributes:
       before: the tables as they are.

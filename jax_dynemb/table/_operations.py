@@ -5,20 +5,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
 
 from jax_dynemb.engines import Engine, Routed, States
 from jax_dynemb.engines.mesh import ShardedResidual
-from jax_dynemb.engines.shard import NewRows, RowGradients
+from jax_dynemb.engines.shard import NewRows, RowGradients, Rule
 from jax_dynemb.ops import Residual
-from jax_dynemb.table import _given
+from jax_dynemb.table import _arguments
 
 
 class Operations:
-    """Lookups, updates, and rows by id or slot, as pure functions of the state.
+    """Runs lookups, updates, and rows by id or slot, as pure functions of the state.
 
     Attributes:
       engine: holds the tables and runs the operations.
@@ -28,12 +28,12 @@ class Operations:
 
     @property
     def tables(self) -> dict[str, Any]:
-        """Configs by table name."""
+        """Returns the configs by table name."""
         return self.engine.catalog.tables
 
     @property
     def features(self) -> dict[str, str]:
-        """Table names by feature name."""
+        """Returns the table names by feature name."""
         return self.engine.catalog.features
 
     def config_of(self, feature: str) -> Any:
@@ -64,8 +64,14 @@ class Operations:
         ids: Mapping[str, Any] | Routed,
         weights: Mapping[str, Any] | None = None,
         scores: Mapping[str, Any] | None = None,
+        *,
+        touch: bool = True,
+        insert: bool = True,
     ) -> tuple[dict[str, jax.Array], Residual | ShardedResidual, States]:
-        """Training lookup: an unseen id gets a row.
+        """Looks up rows for training: an unseen id gets a row, if the table admits it.
+
+        An id that gets none reads the initial row that it would get, and its gradient
+        is skipped.
 
         Args:
           state: the tables.
@@ -77,6 +83,10 @@ class Operations:
           scores: by table, a whole number from 0 to 2**31 - 1: what a CUSTOMIZED table
             scores the rows of this lookup with. A traced uint32 scalar above that
             counts as 2**31 - 1.
+          touch: static. False leaves the scores of rows as they are. Rows in use are
+            not protected then, so an id whose bucket is full is refused.
+          insert: static. False gives no unseen id a row, whatever ``insert`` of the
+            table says; they count in ``misses`` and ``not_admitted``.
 
         Returns:
           Rows by feature: dtype[..., dim], one for each id, or for each bag where the
@@ -86,18 +96,21 @@ class Operations:
           the order of ``ids``; jit and grad keep it.
 
         Raises:
-          TypeError: 32-bit ids for a table with 64-bit keys, or not a dict of ids.
+          TypeError: 32-bit ids for a table with 64-bit keys, or not a dict of ids, or
+            a flag that is no bool.
           ValueError: unknown feature or table, a shape does not fit, a score is out of
             range, or the batch was routed by other tables.
           NotImplementedError: under ``jax.vmap``.
         """
-        _given.check_states(self.engine, state, "lookup")
+        _arguments.check_states(self.engine, state, "lookup")
         if not isinstance(ids, Routed):
             ids = self._given_batch(ids, weights)
         else:
-            _given.check_routed(self.engine, ids, weights)
-        numbers = _given.scores_of(self.engine.catalog, scores)
-        return self.engine.lookup(state, ids.ids, ids.weights, numbers, ids.sent)
+            _arguments.check_routed(self.engine, ids, weights)
+        self._check_features(state, ids.ids, "lookup")
+        numbers = _arguments.scores_of(self.engine.catalog, scores)
+        flags = _arguments.flags_of("lookup", touch, insert)
+        return self.engine.lookup(state, ids.ids, ids.weights, numbers, ids.sent, flags)
 
     def route(
         self, ids: Mapping[str, Any], weights: Mapping[str, Any] | None = None
@@ -135,32 +148,51 @@ class Operations:
 
     def _given_batch(self, ids: Any, weights: Any) -> Routed:
         """Returns a checked batch of which nothing was sent."""
-        ids = _given.by_feature(self.engine.catalog, ids)
-        weights = _given.weights_of(self.engine.catalog, ids, weights)
+        ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
         return Routed(ids, weights, None, self.engine)
+
+    def _check_features(self, state: States, ids: Iterable[str], call: str) -> None:
+        tables = [self.engine.catalog.config_of(feature).name for feature in ids]
+        _arguments.check_arrays(self.engine, state, tables, call)
 
     def find(
         self,
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any] | None = None,
+        *,
+        touch: bool = False,
+        scores: Mapping[str, Any] | None = None,
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
-        """Serving lookup: changes nothing.
+        """Looks up rows for serving: changes nothing, or only scores.
 
         Args:
-          state: the tables.
+          state: the tables; donate them with ``touch``.
           ids: as for ``lookup``.
           weights: as for ``lookup``.
+          touch: static. True gives the rows that are found the score of a use now, so
+            that serving keeps them in the table. It takes a second probe.
+          scores: as for ``lookup``, with ``touch`` only.
 
         Returns:
           Rows as ``lookup`` returns them, with the evaluation initialiser's row for
           an id that is not stored. Then found, bool in the shape of the ids. Then the
           state, to be carried on inside a program that also changes it.
+
+        Raises:
+          TypeError: as ``lookup``.
+          ValueError: as ``lookup``; or scores without ``touch``.
         """
-        _given.check_states(self.engine, state, "find")
-        ids = _given.by_feature(self.engine.catalog, ids)
-        weights = _given.weights_of(self.engine.catalog, ids, weights)
-        return self.engine.find(state, ids, weights)
+        _arguments.check_states(self.engine, state, "find")
+        ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
+        self._check_features(state, ids, "find")
+        rows, found, state = self.engine.find(state, ids, weights)
+        if _arguments.flags_of("find", touch, insert=False).touch:
+            numbers = _arguments.scores_of(self.engine.catalog, scores)
+            state = self.engine.touch(state, ids, numbers)
+        elif scores is not None:
+            raise ValueError("find takes scores with touch=True only: add touch=True")
+        return rows, found, state
 
     def apply_gradients(
         self,
@@ -171,7 +203,7 @@ class Operations:
         learning_rate: Any = None,
         hyper: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> States:
-        """One optimizer update of every row that the lookups touched.
+        """Updates every row that the lookups touched, once.
 
         All gradients of one row are summed first. A gradient whose slot no longer
         holds its id (its row was evicted) is skipped and counted in ``lost_updates``.
@@ -192,8 +224,8 @@ class Operations:
         Returns:
           The new state.
         """
-        _given.check_states(self.engine, state, "apply_gradients")
-        numbers = _given.hyper_of(self.engine.catalog, learning_rate, hyper)
+        _arguments.check_states(self.engine, state, "apply_gradients")
+        numbers = _arguments.hyper_of(self.engine.catalog, learning_rate, hyper)
         return self.engine.apply_gradients(state, residual, d_rows, numbers)
 
     def reduce_gradients(
@@ -210,13 +242,13 @@ class Operations:
           Slots and sums by table; on a mesh by the name of its arrays, see
           ``state_name``; and the state, to be carried on.
         """
-        _given.check_states(self.engine, state, "reduce_gradients")
+        _arguments.check_states(self.engine, state, "reduce_gradients")
         return self.engine.reduce_gradients(state, residual, d_rows)
 
     def weight_gradients(
         self, state: States, residual: Residual, d_rows: Mapping[str, Any]
     ) -> tuple[dict[str, jax.Array], States]:
-        """Gradients with respect to the weights of a lookup.
+        """Computes gradients with respect to the weights of a lookup.
 
         Call it before ``apply_gradients``: it reads the rows as they are.
 
@@ -229,13 +261,13 @@ class Operations:
           By feature that had weights, float32 in the shape of the ids; and the state,
           to be carried on.
         """
-        _given.check_states(self.engine, state, "weight_gradients")
+        _arguments.check_states(self.engine, state, "weight_gradients")
         return self.engine.weight_gradients(state, residual, d_rows)
 
     def gather(
         self, state: States, slots: Mapping[str, jax.Array]
     ) -> tuple[dict[str, dict[str, jax.Array]], States]:
-        """Rows by slot: "values", optimizer states and "scores", by table.
+        """Reads rows by slot: "values", optimizer states and "scores", by table.
 
         Args:
           state: the tables.
@@ -300,9 +332,13 @@ class Operations:
             for the last row of an id. Of an id that does occur twice, the stored row
             may have columns of either.
         """
-        _given.check_states(self.engine, state, "insert")
-        new = dict(state)
-        for name, each in _given.by_table(self.engine.catalog, ids, "insert").items():
+        _arguments.check_states(self.engine, state, "insert")
+        batch, new = (
+            _arguments.by_table(self.engine.catalog, ids, "insert"),
+            dict(state),
+        )
+        _arguments.check_arrays(self.engine, state, batch, "insert")
+        for name, each in batch.items():
             arrays = self.state_name(name)
             if name not in rows:
                 raise ValueError(f"insert: rows of table '{name}' are missing")
@@ -319,15 +355,78 @@ class Operations:
           state: the tables.
           ids: by table name.
         """
-        _given.check_states(self.engine, state, "erase")
-        new = dict(state)
-        for name, each in _given.by_table(self.engine.catalog, ids, "erase").items():
+        _arguments.check_states(self.engine, state, "erase")
+        batch, new = _arguments.by_table(self.engine.catalog, ids, "erase"), dict(state)
+        _arguments.check_arrays(self.engine, state, batch, "erase")
+        for name, each in batch.items():
             arrays = self.state_name(name)
             new[arrays] = self.engine.erase(new[arrays], name, each)
         return new
 
+    def erase_where(
+        self, state: States, rules: Mapping[str, Rule], *, dry_run: bool = False
+    ) -> tuple[dict[str, jax.Array], States]:
+        """Removes the rows that a rule selects, in place, and counts them.
+
+        A pass over the index removes them: no row moves, and nothing is compiled again
+        for other numbers of a rule. All devices of a mesh decide as one device would.
+        Rows are counted in ``removed_by_rule``. A removed id that comes back starts
+        with an initial row and initial optimizer states.
+
+        Call it between an update and the next lookup: a gradient for a removed row is
+        a lost update.
+
+        Args:
+          state: the tables.
+          rules: by table name, ``jde.lifecycle.Rule``.
+          dry_run: True removes nothing, and counts the rows that would leave.
+
+        Returns:
+          By table the number of removed rows, uint32[]; and the new state.
+
+        Raises:
+          TypeError: something else than a dict of rules.
+          ValueError: a table does not keep what a rule compares, or is a tensor train.
+
+        Example:
+          >>> rule = jde.lifecycle.Rule(unused_for=1_000_000)  # doctest: +SKIP
+          >>> removed, state = coll.erase_where(state, {"cat": rule})  # doctest: +SKIP
+        """
+        _arguments.check_states(self.engine, state, "erase_where")
+        given = _arguments.rules_by_table(self.engine.catalog, rules)
+        removed, new = {}, dict(state)
+        for name, rule in given.items():
+            arrays = self.state_name(name)
+            removed[name], new[arrays] = self.engine.erase_where(
+                new[arrays], name, rule, dry_run
+            )
+        return removed, new
+
+    def decay(self, state: States, factors: Mapping[str, Any]) -> States:
+        """Multiplies the counts of uses of LFU tables, so that old uses weigh less.
+
+        A count becomes max(1, round(count * factor)), half to even. 1 stays 1, so
+        ``Rule(count_below=2)`` still means rows seen once. No lookup is counted:
+        ``export(since=...)`` does not list rows for their new counts.
+
+        Args:
+          state: the tables.
+          factors: by table name, a float from 0 to 1, or float32[] where it is traced.
+
+        Raises:
+          TypeError: a factor is no number.
+          ValueError: a factor is out of range, or a table counts no uses.
+        """
+        _arguments.check_states(self.engine, state, "decay")
+        given = _arguments.factors_by_table(self.engine.catalog, factors)
+        new = dict(state)
+        for name, factor in given.items():
+            arrays = self.state_name(name)
+            new[arrays] = self.engine.decay(new[arrays], name, factor)
+        return new
+
     def clear(self, state: States) -> States:
-        """The tables without rows; counters start again, seeds stay.
+        """Removes all rows; counters start again, seeds stay.
 
         Args:
           state: the tables.

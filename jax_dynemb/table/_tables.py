@@ -25,15 +25,16 @@ from jax_dynemb.engines.mesh import (
 from jax_dynemb.engines.mixed import MixedEngine, by_kind, with_residuals
 from jax_dynemb.engines.shard import Query
 from jax_dynemb.engines.tensor_train import TTEngine
+from jax_dynemb.ops import refuse_packed
 from jax_dynemb.rows import Exported
-from jax_dynemb.table import _chunks, _given, _growth
+from jax_dynemb.table import _arguments, _chunks, _declaration, _growth
 from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
 from jax_dynemb.tt import TTConfig
 
 
 class Tables(Operations):
-    """Embedding tables that share their calls. Static and hashable; holds no arrays.
+    """Describes embedding tables that share their calls; hashable, without arrays.
 
     Every function takes the state and returns it, and none changes its argument, so
     all of them work inside ``jax.jit``, ``jax.lax.scan`` and ``jax.lax.cond``. Donate
@@ -97,11 +98,11 @@ class Tables(Operations):
           ValueError: a table or feature name occurs twice, or the mesh or the plan
             does not suit.
         """
-        _given.check_mesh(mesh, axis, axis_name, share_arrays)
-        configs = _given.configs_of(tables)
+        _declaration.check_mesh(mesh, axis, axis_name, share_arrays)
+        configs = _declaration.configs_of(tables)
         if plan is not None:
-            _given.check_plan(plan, mesh, axis_name)
-            dynamic = {c.name: c for c in plan.apply(_given.dynamic(configs))}
+            _declaration.check_plan(plan, mesh, axis_name)
+            dynamic = {c.name: c for c in plan.apply(_declaration.dynamic(configs))}
             configs = tuple(dynamic.get(c.name, c) for c in configs)
         placement = None
         if mesh is not None or axis_name is not None:
@@ -149,7 +150,7 @@ class Tables(Operations):
         return getattr(self.engine, "share_arrays", False)
 
     def init(self, seed: Any = 0) -> States:
-        """Empty tables on the default device, or each shard on its own device.
+        """Makes empty tables on the default device, or each shard on its own device.
 
         Args:
           seed: an int, or a uint32 scalar. Rows are a function of (seed, table name,
@@ -162,7 +163,7 @@ class Tables(Operations):
         return self.engine.init(seed_words(seed))
 
     def plan(self, ids: Mapping[str, int] | None = None) -> Plan:
-        """Where the tables lie and what a step exchanges; print it.
+        """Says where the tables lie and what a step exchanges; print it.
 
         Args:
           ids: by feature, how many ids of a batch each device has, padding included;
@@ -180,7 +181,7 @@ class Tables(Operations):
         return make_plan(placement, tuple(dynamic.values()), mine)
 
     def partition_specs(self) -> dict[str, Any]:
-        """A ``PartitionSpec`` for each array of the state, for your own shard_map.
+        """Returns a ``PartitionSpec`` per array of the state, for your own shard_map.
 
         Raises:
           ValueError: the tables are not on a mesh.
@@ -222,7 +223,7 @@ class Tables(Operations):
           >>> if coll.stats(state)["cat/load_factor"] > 0.75:  # doctest: +SKIP
           ...     coll, state = coll.grow(state, {"cat": 4_000_000})
         """
-        _given.check_values(state, "grow")
+        _arguments.check_values(state, "grow")
         growth = _growth.planned(self, capacities)
         return growth.coll, growth.apply(state)
 
@@ -297,9 +298,10 @@ class Tables(Operations):
         Yields:
           Keys, rows, scores and optimizer states of some rows.
         """
-        _given.check_states(self.engine, state, "export")
-        _given.check_values(state, "export")
+        _arguments.check_states(self.engine, state, "export")
+        _arguments.check_values(state, "export")
         name = self.engine.catalog.table(table).name
+        _arguments.check_arrays(self.engine, state, [name], "export")
         query = Query(min_score, since, known_keys, chunk_buckets)
         return self.engine.export(state, name, query)
 
@@ -315,9 +317,10 @@ class Tables(Operations):
           table: which one.
           delta: what ``export`` of the original streams, in its order.
         """
-        _given.check_values(state, "apply_delta")
+        _arguments.check_values(state, "apply_delta")
         name = self.engine.catalog.dynamic_table(table, "apply_delta").name
         arrays = self.state_name(name)
+        _arguments.check_arrays(self.engine, state, [name], "apply_delta")
         new = state[arrays]
         for chunk in delta:
             if chunk.removed is not None:
@@ -335,8 +338,9 @@ class Tables(Operations):
         Args:
           state: the tables.
         """
-        _given.check_states(self.engine, state, "get_score")
-        _given.check_values(state, "get_score")
+        _arguments.check_states(self.engine, state, "get_score")
+        _arguments.check_arrays(self.engine, state, self.tables, "get_score")
+        _arguments.check_values(state, "get_score")
         dynamic = self.engine.catalog.dynamic
         counted = {name: self.engine.counted(state, name) for name in dynamic}
         return {name: shard.next_score(each) for name, each in counted.items()}
@@ -351,10 +355,11 @@ class Tables(Operations):
         Raises:
           ValueError: the table has another clock, or it is ahead already.
         """
-        _given.check_values(state, "set_score")
+        _arguments.check_values(state, "set_score")
         engine, new = self.engine, dict(state)
         for name, score in scores.items():
             config = engine.catalog.dynamic_table(name, "set_score")
+            refuse_packed([config], "set_score")
             arrays = self.state_name(name)
             counted, rows = engine.counted(new, name), engine.counter_rows(name)
             new[arrays] = shard.set_score(
@@ -363,7 +368,7 @@ class Tables(Operations):
         return new
 
     def stats(self, state: States) -> dict[str, int | float]:
-        """Counters as numbers, by "table/name"; waits for the device.
+        """Reads counters as numbers, by "table/name"; waits for the device.
 
         Now: rows, capacity, load_factor, and rows of the fullest bucket and on average
         (fullest_bucket, mean_bucket; see concepts/tables.md). Since the start: inserted
@@ -377,8 +382,9 @@ class Tables(Operations):
           RuntimeError: a table with ``on_full="error"`` has refused ids.
           TypeError: inside jit, where there are no numbers yet.
         """
-        _given.check_states(self.engine, state, "stats")
-        _given.check_values(state, "stats")
+        _arguments.check_states(self.engine, state, "stats")
+        _arguments.check_arrays(self.engine, state, self.tables, "stats")
+        _arguments.check_values(state, "stats")
         return self.engine.stats_async(state).result()
 
     def stats_async(self, state: States) -> StatsFuture:
@@ -402,8 +408,9 @@ class Tables(Operations):
           >>> state = step(state, batch)  # doctest: +SKIP
           >>> future.result()["cat/rows"]  # doctest: +SKIP
         """
-        _given.check_states(self.engine, state, "stats_async")
-        _given.check_values(state, "stats_async")
+        _arguments.check_states(self.engine, state, "stats_async")
+        _arguments.check_arrays(self.engine, state, self.tables, "stats_async")
+        _arguments.check_values(state, "stats_async")
         return self.engine.stats_async(state)
 
 

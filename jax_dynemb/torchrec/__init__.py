@@ -43,6 +43,7 @@ from jax_dynemb.torchrec._position_weights import (
     PositionWeightedModuleCollection as PositionWeightedModuleCollection,
 )
 from jax_dynemb.torchrec._refused import refused_name as __getattr__  # noqa: F401
+from jax_dynemb.torchrec._routes import RoutedFeatures as RoutedFeatures
 from jax_dynemb.torchrec._state_dict import (
     load_torch_state_dict as load_torch_state_dict,
 )

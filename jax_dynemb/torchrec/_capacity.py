@@ -8,6 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
+
 
 class Capacity:
     """Remembers how many entries each key had, and gives it room in large steps.
@@ -28,7 +30,7 @@ class Capacity:
     """
 
     def __init__(self, multiple: int = 64, headroom: float = 1.25):
-        if multiple < 1 or not 1.0 <= headroom < math.inf:
+        if _whole(multiple) < 1 or not 1.0 <= headroom < math.inf:
             raise ValueError(
                 f"Capacity needs multiple >= 1 and a finite headroom >= 1.0, not "
                 f"{multiple} and {headroom}."
@@ -104,11 +106,12 @@ def capacities_of(
     if isinstance(capacity, Mapping):
         if missing := [key for key in keys if key not in capacity]:
             raise ValueError(f"capacity has no number for keys {missing}: add them")
-        sizes = tuple(int(capacity[key]) for key in keys)
-    elif isinstance(capacity, Sequence):
-        sizes = tuple(map(int, capacity))
+        given = [capacity[key] for key in keys]
+    elif isinstance(capacity, Sequence) and not isinstance(capacity, (str, bytes)):
+        given = list(capacity)
     else:
-        sizes = (int(capacity),) * len(keys)
+        given = [_whole(capacity)] * len(keys)
+    sizes = tuple(map(_whole, given))
     if len(sizes) != len(keys) or any(n < 0 for n in sizes):
         raise ValueError(
             f"capacity gives {sizes}, but there are {len(keys)} keys: give each key "
@@ -121,3 +124,17 @@ def capacities_of(
                 "capacity, or pass a jde.torchrec.Capacity(), which grows by itself."
             )
     return sizes
+
+
+def _whole(size: Any) -> int:
+    """Returns the room of a key.
+
+    Raises:
+      TypeError: it is no whole number.
+    """
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
+        raise TypeError(
+            f"capacity is {size!r}: give a whole number for every key, a dict or list "
+            "of them by key, or a jde.torchrec.Capacity(), which grows by itself."
+        )
+    return int(size)

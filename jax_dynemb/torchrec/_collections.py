@@ -24,10 +24,12 @@ from jax_dynemb.torchrec._refused import refuse_device
 from jax_dynemb.torchrec._routes import (
     Dropped,
     Features,
+    RoutedFeatures,
     dropped_of,
     ids_as_weights,
     inputs_of,
     routed,
+    split_routed,
 )
 
 
@@ -102,7 +104,7 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
-        features: Features,
+        features: Features | RoutedFeatures,
         *,
         weights: Mapping[str, jax.Array] | None = None,
         train: bool | None = None,
@@ -111,7 +113,7 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
 
         Args:
           features: a KeyedJaggedTensor with the features of all tables, or a dict of
-            ids by feature.
+            ids by feature. Or what ``route`` returned.
           weights: by feature, with a dict of ids; a KeyedJaggedTensor has its own.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
@@ -124,13 +126,33 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
           KeyError: a feature is missing.
           ValueError: ``is_weighted``, and the input has no weights.
         """
-        ids, bags = inputs_of(self.routes, features)
+        given, sent = split_routed(features)
+        ids, bags = inputs_of(self.routes, given)
         train = (not self.deterministic) if train is None else train
-        self._count(features, train)
+        self._count(given, train)
         factors = self._factors(bags, weights)
-        rows = self._lookup(ids, factors, None, train)
-        out = [self._expanded(features, route, rows) for route in self.routes]
+        rows = self._lookup(ids if sent is None else sent, factors, None, train)
+        out = [self._expanded(given, route, rows) for route in self.routes]
         return KeyedTensor.from_tensor_list([r.alias for r in self.routes], out)
+
+    def route(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, features: Features
+    ) -> RoutedFeatures:
+        """Sends the ids of a batch to the devices that own them, ahead of its lookup.
+
+        It reads no table: one jitted step can look up the batch that was routed before
+        and route the next one. Weights do not travel ahead.
+
+        Args:
+          features: as for the call.
+
+        Returns:
+          A pytree to call this Module with. The result is that of the features, bit
+          for bit.
+        """
+        ids, _ = inputs_of(self.routes, features)
+        weighted = ids if self.is_weighted else ()
+        return RoutedFeatures(features, self._route(ids, None, weighted))
 
     def _factors(
         self, bags: Mapping[str, JaggedTensor], weights: Mapping[str, Any] | None
@@ -206,13 +228,13 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         self.dropped = Dropped(jnp.zeros(len(self.routes), jnp.uint32))
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, features: Features, *, train: bool | None = None
+        self, features: Features | RoutedFeatures, *, train: bool | None = None
     ) -> dict[str, JaggedTensor]:
         """Looks up the rows of every feature.
 
         Args:
           features: a KeyedJaggedTensor with the features of all tables, or a dict of
-            JaggedTensors.
+            JaggedTensors. Or what ``route`` returned.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
 
@@ -224,6 +246,34 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
           TypeError: a dict of something else than JaggedTensors.
           ValueError: a variable batch.
         """
+        given, sent = split_routed(features)
+        ids, bags = self._inputs(given)
+        train = (not self.deterministic) if train is None else train
+        self._count(given, train)
+        rows = self._lookup(ids if sent is None else sent, None, None, train)
+        out = OrderedDict()  # jit keeps its order
+        for route in self.routes:
+            jt = bags[route.feature]
+            indices = ids_as_weights(jt) if self.need_indices else None
+            out[route.alias] = JaggedTensor._of(
+                rows[route.alias], jt.lengths(), indices
+            )
+        return out
+
+    def route(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, features: Features
+    ) -> RoutedFeatures:
+        """Sends a batch ahead, as ``EmbeddingBagCollection.route`` does.
+
+        Args:
+          features: as for the call.
+        """
+        ids, _ = self._inputs(features)
+        return RoutedFeatures(features, self._route(ids, None))
+
+    def _inputs(
+        self, features: Features
+    ) -> tuple[dict[str, Any], dict[str, JaggedTensor]]:
         variable = isinstance(features, KeyedJaggedTensor)
         if variable and features.variable_stride_per_key():
             raise ValueError(
@@ -236,14 +286,4 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
                 f"feature {wrong[0]!r} is no JaggedTensor: write JaggedTensor(ids, "
                 "lengths), or use jde.nnx.EmbeddingCollection for arrays of ids."
             )
-        train = (not self.deterministic) if train is None else train
-        self._count(features, train)
-        rows = self._lookup(ids, None, None, train)
-        out = OrderedDict()  # jit keeps its order
-        for route in self.routes:
-            jt = bags[route.feature]
-            indices = ids_as_weights(jt) if self.need_indices else None
-            out[route.alias] = JaggedTensor._of(
-                rows[route.alias], jt.lengths(), indices
-            )
-        return out
+        return ids, bags

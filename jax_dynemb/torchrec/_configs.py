@@ -12,9 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
+import numpy as np
 
-from jax_dynemb import initializers
+from jax_dynemb import initializers, lifecycle, tt
 from jax_dynemb.config import TableConfig
+from jax_dynemb.optim import sgd
+from jax_dynemb.torchrec._policies import scores_for
 
 
 class PoolingType(str, enum.Enum):  # noqa: UP042 (str() gives TorchRec's text)
@@ -63,9 +66,13 @@ class _Config:
         None.
       weight_init_min: the lower one.
       init_fn: one of ``jde.initializers``, or of jax.nn.initializers zeros and ones.
-      optimizer: of the rows, see ``with_optimizer``; plain SGD if None.
+      optimizer: of the rows, see ``with_optimizer``; SGD of 0.01 if None. For cores it
+        may be any optax transformation.
+      tt_ranks: makes a tensor train of the table: the ranks between its cores, as in
+        FBTT-Embedding. Its ids are row numbers, and ``num_embeddings`` is exact.
       use_virtual_table: accepted: every table here creates rows as ids come.
-      virtual_table_eviction_policy: refused, see ``score_strategy`` of a table.
+      virtual_table_eviction_policy: TorchRec's object or a dict of its fields; the
+        table then scores its rows by uses or by time, see ``eviction_rule``.
       need_pos: accepted and unused, as are the three below.
       input_dim: unused.
       num_embeddings_post_pruning: unused.
@@ -87,27 +94,36 @@ class _Config:
     use_virtual_table: bool = False
     virtual_table_eviction_policy: Any = None
     optimizer: Any = None
+    tt_ranks: Sequence[int] | int | None = None
 
     _pools: ClassVar[bool] = False
 
-    def to_table(self, **more: Any) -> TableConfig:
+    def to_table(self, **more: Any) -> TableConfig | tt.TTConfig:
         """Returns the table as the core knows it.
 
         Args:
           more: other fields of ``jde.TableConfig``: capacity, sharding,
-            score_strategy, ...; they win over what the config says.
+            score_strategy, ...; or of ``jde.TTConfig`` where there are ``tt_ranks``.
+            They win over what the config says.
+
+        Returns:
+          ``jde.TableConfig``, or ``jde.TTConfig`` where there are ``tt_ranks``.
 
         Raises:
-          TypeError: ``init_fn`` cannot be a function of the key.
-          ValueError: the data type is none of FP32, FP16 and BF16.
+          TypeError: ``init_fn`` cannot be a function of the key, or fills no cores.
+          ValueError: the data type is none of FP32, FP16 and BF16; a number that is
+            none; or bounds that cores cannot have.
         """
         self._tell_unused()
-        if self.virtual_table_eviction_policy is not None:
-            raise ValueError(
-                f"table '{self.name}': virtual_table_eviction_policy is refused: say "
-                "which rows leave with to_table(score_strategy='lfu'), 'step' or "
-                "'timestamp'."
-            )
+        self._check_sizes()
+        scores = scores_for(self.name, self.virtual_table_eviction_policy)
+        if self.tt_ranks is not None:
+            if scores:
+                raise ValueError(
+                    f"table '{self.name}': a tensor train has no rows that could "
+                    "leave: drop virtual_table_eviction_policy."
+                )
+            return tt.TTConfig(**{**self._tensor_train(), **self._pooling(), **more})
         fields = {
             "name": self.name,
             "dim": self.embedding_dim,
@@ -118,7 +134,77 @@ class _Config:
         }
         if self.optimizer is not None:
             fields["optimizer"] = self.optimizer
-        return TableConfig(**{**fields, **self._pooling(), **more})
+        return TableConfig(**{**fields, **scores, **self._pooling(), **more})
+
+    def eviction_rule(self, **options: Any) -> lifecycle.Rule | None:
+        """Returns the policy as a rule for ``erase_where`` of the collection.
+
+        Nothing triggers it: call ``erase_where`` as often as it shall evict.
+
+        Args:
+          options: of ``jde.lifecycle.Rule.from_policy``.
+
+        Returns:
+          ``jde.lifecycle.Rule``; None if it evicts nothing.
+
+        Raises:
+          TypeError: ``virtual_table_eviction_policy`` is no policy.
+        """
+        policy = self.virtual_table_eviction_policy
+        if policy is None:
+            return None
+        return lifecycle.Rule.from_policy(policy, **options)
+
+    def _check_sizes(self) -> None:
+        for field in ("num_embeddings", "embedding_dim"):
+            size = getattr(self, field)
+            whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+            if not whole or size < 1:
+                raise ValueError(
+                    f"table '{self.name}': {field} must be an int of 1 or more, not "
+                    f"{size!r}."
+                )
+        if isinstance(self.feature_names, str):
+            raise ValueError(
+                f"table '{self.name}': feature_names must be a list: write "
+                f"[{self.feature_names!r}]."
+            )
+
+    def _tensor_train(self) -> dict[str, Any]:
+        """Returns the fields of a tensor train whose rows have the same law."""
+        if self._dtype() != "float32":
+            raise ValueError(
+                f"table '{self.name}': cores of a tensor train are FP32; write "
+                "to_table(compute_dtype='bfloat16') for products of BF16."
+            )
+        return {
+            "name": self.name,
+            "dim": self.embedding_dim,
+            "num_embeddings": self.num_embeddings,
+            "ranks": self.tt_ranks,
+            "feature_names": tuple(self.feature_names),
+            "initializer": self._cores(),
+            "optimizer": sgd(0.01) if self.optimizer is None else self.optimizer,
+        }
+
+    def _cores(self) -> tt.CoreInitializer:
+        if self.init_fn is not None:
+            if isinstance(self.init_fn, tt.CoreInitializer):
+                return self.init_fn
+            raise TypeError(
+                f"table '{self.name}': init_fn {self.init_fn!r} makes rows, not cores: "
+                "use one of jde.tt (tail_normal, normal, uniform, from_dense, ...)."
+            )
+        low, high = self.weight_init_min, self.weight_init_max
+        if low is None and high is None:
+            return tt.tail_normal()  # the variance of ±1/sqrt(num_embeddings)
+        bound = high if high is not None else -(low or 0.0)
+        if bound <= 0 or (low is not None and low != -bound):
+            raise ValueError(
+                f"table '{self.name}': rows of a tensor train lie around 0: give "
+                f"weight_init_min = -weight_init_max, not {low} and {high}."
+            )
+        return tt.tail_normal(bound / math.sqrt(3.0))
 
     def _pooling(self) -> dict[str, Any]:
         return {}
@@ -175,7 +261,7 @@ class EmbeddingConfig(_Config):
     """Describes a table that gives a row an id, with TorchRec's fields."""
 
 
-Table = EmbeddingBagConfig | EmbeddingConfig | TableConfig
+Table = EmbeddingBagConfig | EmbeddingConfig | TableConfig | tt.TTConfig
 
 
 def _from_function(name: str, given: Any) -> Any:
@@ -192,20 +278,21 @@ def _from_function(name: str, given: Any) -> Any:
     )
 
 
-def as_tables(tables: Iterable[Table]) -> tuple[TableConfig, ...]:
+def as_tables(tables: Iterable[Table]) -> tuple[TableConfig | tt.TTConfig, ...]:
     """The configs of the core.
 
     Raises:
       TypeError: not a list of configs.
     """
-    if isinstance(tables, (_Config, TableConfig, Mapping)):
+    if isinstance(tables, (_Config, TableConfig, tt.TTConfig, Mapping)):
         raise TypeError("tables must be a list of configs: write tables=[config].")
     made = []
     for table in tables:
-        if not isinstance(table, (_Config, TableConfig)):
+        if not isinstance(table, (_Config, TableConfig, tt.TTConfig)):
             raise TypeError(
                 f"tables hold {type(table).__name__}: write EmbeddingBagConfig(...), "
-                "EmbeddingConfig(...) or jde.TableConfig(...) for each."
+                "EmbeddingConfig(...), jde.TableConfig(...) or jde.TTConfig(...) for "
+                "each."
             )
         made.append(table.to_table() if isinstance(table, _Config) else table)
     return tuple(made)

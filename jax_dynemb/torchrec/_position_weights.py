@@ -16,6 +16,7 @@ from jax_dynemb.torchrec._collections import EmbeddingBagCollection
 from jax_dynemb.torchrec._jagged_tensor import JaggedTensor
 from jax_dynemb.torchrec._keyed_jagged_tensor import KeyedJaggedTensor
 from jax_dynemb.torchrec._keyed_tensor import KeyedTensor
+from jax_dynemb.torchrec._routes import RoutedFeatures, split_routed
 
 
 class Clamped(nnx.Variable[jax.Array]):
@@ -123,19 +124,32 @@ class FeatureProcessedEmbeddingBagCollection(nnx.Module):
         )
 
     def __call__(
-        self, features: KeyedJaggedTensor, *, train: bool | None = None
+        self,
+        features: KeyedJaggedTensor | RoutedFeatures,
+        *,
+        train: bool | None = None,
     ) -> KeyedTensor:
         """Weights the entries, looks them up and pools them.
 
         Args:
-          features: with the keys of all tables.
+          features: with the keys of all tables. Or what ``route`` returned.
           train: as for ``EmbeddingBagCollection``.
         """
+        bags, sent = split_routed(features)
         if isinstance(self.feature_processors, Mapping):
-            features = self._each(self.feature_processors, features)
+            bags = self._each(self.feature_processors, bags)
         else:
-            features = self.feature_processors(features)
-        return self.embedding_bag_collection(features, train=train)
+            bags = self.feature_processors(bags)
+        batch = bags if sent is None else RoutedFeatures(bags, sent)
+        return self.embedding_bag_collection(batch, train=train)
+
+    def route(self, features: KeyedJaggedTensor) -> RoutedFeatures:
+        """Sends ids ahead; weights are computed by the call, from its parameters.
+
+        Args:
+          features: as for the call.
+        """
+        return self.embedding_bag_collection.route(features)
 
     def _each(
         self, modules: Mapping[str, Any], features: KeyedJaggedTensor

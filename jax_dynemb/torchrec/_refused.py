@@ -69,6 +69,8 @@ NAMES = {
     "EmbeddingTower": _NO_WRAPPER,
     "EmbeddingTowerCollection": _NO_WRAPPER,
     "TrainPipelineBase": "a for loop over prefetched batches is the pipeline.",
+    "TrainPipelineSparseDist": "collection.route(kjt) sends a batch ahead: one jitted "
+    "step looks up what was routed, and routes the next batch.",
     "TrainPipelineSemiSync": _STALE,
     "TrainPipelineFusedSparseDist": _STALE,
     "StagedTrainPipeline": _JIT,

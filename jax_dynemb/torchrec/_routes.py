@@ -15,11 +15,27 @@ import numpy as np
 from flax import nnx
 
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines import Routed
 from jax_dynemb.torchrec._arrays import is_pairs
 from jax_dynemb.torchrec._jagged_tensor import JaggedTensor
 from jax_dynemb.torchrec._keyed_jagged_tensor import KeyedJaggedTensor
+from jax_dynemb.tt import TTConfig
 
 Features = KeyedJaggedTensor | Mapping[str, Any]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class RoutedFeatures:
+    """Holds a batch that ``route`` of a collection has sent ahead; a pytree.
+
+    Attributes:
+      features: as given.
+      routed: what the core sent.
+    """
+
+    features: Any
+    routed: Routed
 
 
 class Dropped(nnx.Variable[jax.Array]):
@@ -43,8 +59,8 @@ class Route:
 
 
 def routed(
-    tables: Sequence[TableConfig],
-) -> tuple[tuple[Route, ...], tuple[TableConfig, ...]]:
+    tables: Sequence[TableConfig | TTConfig],
+) -> tuple[tuple[Route, ...], tuple[TableConfig | TTConfig, ...]]:
     """Tables in order, their features in order; each of its own name in the core."""
     times = collections.Counter(f for table in tables for f in table.feature_names)
     routes, renamed = [], []
@@ -85,6 +101,13 @@ def inputs_of(
         alias: jt.jagged() if isinstance(jt, JaggedTensor) else jt
         for alias, jt in given.items()
     }, bags
+
+
+def split_routed(features: Any) -> tuple[Any, Routed | None]:
+    """Returns the features of a batch, and what was sent of it ahead, if anything."""
+    if isinstance(features, RoutedFeatures):
+        return features.features, features.routed
+    return features, None
 
 
 def dropped_of(routes: Sequence[Route], features: Features) -> Any:

@@ -44,12 +44,20 @@ def load_torch_state_dict(
 
     Raises:
       KeyError: a table of the module is not in the dict.
-      ValueError: a shape does not fit, or rows find no place.
+      ValueError: a shape does not fit, rows find no place, or a table is a tensor
+        train.
     """
     found = {
         m[1]: value for key, value in state_dict.items() if (m := _WEIGHT.match(key))
     }
-    tables = module.coll.engine.catalog.dynamic
+    catalog = module.coll.engine.catalog
+    if trains := sorted(set(catalog.tables) - set(catalog.dynamic)):
+        raise ValueError(
+            f"tables {trains} are tensor trains, which have no rows to store: make "
+            "their configs with init_fn=jde.tt.from_dense(weight), the nearest cores "
+            "of a dense table."
+        )
+    tables = catalog.dynamic
     if missing := sorted(set(tables) - set(found)):
         raise KeyError(
             f"the state dict has no table {missing}: its keys must be {_MODULES}; "

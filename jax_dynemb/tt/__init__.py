@@ -7,6 +7,7 @@ from jax_dynemb.tt._decompose import decompose as decompose
 from jax_dynemb.tt._fbtt_state import from_fbtt as from_fbtt
 from jax_dynemb.tt._fbtt_state import to_fbtt as to_fbtt
 from jax_dynemb.tt._full_weight import full_weight as full_weight
+from jax_dynemb.tt._initializers import CoreInitializer as CoreInitializer
 from jax_dynemb.tt._initializers import approx_uniform as approx_uniform
 from jax_dynemb.tt._initializers import from_dense as from_dense
 from jax_dynemb.tt._initializers import normal as normal

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from jax_dynemb.__main__ import main
-from jax_dynemb.commands import bench
+from jax_dynemb.commands import _workload, bench
 from suite import workloads
 
 TINY = ("--scale", "0.001", "--seconds", "0.001")
-WORK = bench.Workload(tables=2, rows=700, dim=8, bags=16, ids=3)
+WORK = _workload.Workload(tables=2, rows=700, dim=8, bags=16, ids=3)
 
 
 def test_every_step_is_printed_and_written(tmp_path, capsys):
@@ -40,9 +40,9 @@ def test_an_unknown_optimizer_is_refused(capsys):
 
 @pytest.mark.parametrize("ids", [0, 3])
 def test_tables_hold_every_id_before_the_clock_starts(ids):
-    work = bench.Workload(tables=2, rows=700, dim=8, bags=16, ids=ids)
-    coll = bench._collection(work, "sgd")
-    state = bench._filled(coll, work)
+    work = _workload.Workload(tables=2, rows=700, dim=8, bags=16, ids=ids)
+    coll = _workload.collection(work, "sgd")
+    state = _workload.filled(coll, work)
     stats = coll.stats(state)
     assert [stats[f"t{n}/rows"] for n in range(2)] == [700, 700]
     assert [stats[f"t{n}/evicted"] for n in range(2)] == [0, 0]
@@ -51,8 +51,8 @@ def test_tables_hold_every_id_before_the_clock_starts(ids):
 
 
 def test_ids_follow_a_power_law():
-    work = bench.Workload(tables=1, rows=1000, dim=8, bags=40_000, ids=5)
-    (ids,) = bench._draw(work, seed=0)
+    work = _workload.Workload(tables=1, rows=1000, dim=8, bags=40_000, ids=5)
+    (ids,) = _workload.draw(work, seed=0)
     assert ids.min() == 0 and ids.max() < 1000
     shares = np.bincount(ids, minlength=1000) / len(ids)
     for rank in (1, 2, 10, 100):  # the integral of 1 / r over [rank, rank + 1)
@@ -60,21 +60,23 @@ def test_ids_follow_a_power_law():
         assert shares[rank - 1] == pytest.approx(share, rel=0.1)
 
 
-@pytest.mark.parametrize("work", [*bench.WORKLOADS["gpu"], *bench.WORKLOADS["cpu"]])
+@pytest.mark.parametrize(
+    "work", [*_workload.WORKLOADS["gpu"], *_workload.WORKLOADS["cpu"]]
+)
 @pytest.mark.parametrize("optimizer", [None, *bench.OPTIMIZERS])
 def test_floors_are_those_of_the_suites(work, optimizer):
     case = workloads.Case(
         work.tables, work.rows, work.dim, work.bags, max(1, work.ids), work.ids > 0
     )
-    coll = bench._collection(work, optimizer) if optimizer else None
+    coll = _workload.collection(work, optimizer) if optimizer else None
     expected = workloads.minimum_bytes(case, 12_345, optimizer)
-    assert bench.least_bytes(work, 12_345, coll) == expected
+    assert _workload.least_bytes(work, 12_345, coll) == expected
 
 
 def test_a_training_step_updates_the_rows_of_its_ids():
-    coll = bench._collection(WORK, "sgd")
-    before = bench._filled(coll, WORK)
-    batch = bench._on_device(coll, bench._draw(WORK, seed=1), WORK)
+    coll = _workload.collection(WORK, "sgd")
+    before = _workload.filled(coll, WORK)
+    batch = _workload.on_device(coll, _workload.draw(WORK, seed=1), WORK)
     ids = {name: pairs.reshape(-1, 1, 2) for name, pairs in batch[0].items()}
     old = jax.device_get(coll.find(before, ids)[0])
     after, _ = bench._training_step(coll)(before, *batch)

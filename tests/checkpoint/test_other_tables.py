@@ -89,7 +89,7 @@ def test_another_capacity(tmp_path, strategy, capacity):
     left = len(want) - len(fitting)
     assert (f"{left} of {len(want)} rows found no place" in notes) == (left > 0)
     old, new = before.stats(state), coll.stats(again)
-    for name in ("step", "inserted", "lookups", "refused", "lost_updates"):
+    for name in ("step", "inserted", "lookups", "refused", "lost_updates", "erased"):
         assert new[f"cat/{name}"] == old[f"cat/{name}"]
     assert new["cat/rows"] == len(fitting)
     assert new["cat/evicted"] == old["cat/evicted"] + left

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -23,18 +24,24 @@ using namespace dynemb::cuda;
 constexpr int kSlots = 128;
 constexpr int kPlaces = 70;  // some of them unused
 
+enum class Rows { kFloat32, kNearest, kStochastic };
+
 struct Arrays {
   std::vector<float> floats, states[kMaxStates];
   std::vector<uint16_t> halves;
   std::vector<uint64_t> counters = std::vector<uint64_t>(kNumCounters);
+  std::vector<Entry> index = std::vector<Entry>((kBucketBytes + sizeof(Entry) - 1) / sizeof(Entry));
 };
 
-TableRef view_of(Arrays& arrays, OptimizerKind kind, int32_t dim, ValueType type) {
-  auto const [wide, numbers] = state_shape(kind);
+TableRef view_of(Arrays& arrays, OptimizerKind kind, int32_t dim, Rows rows) {
+  auto const type = rows == Rows::kFloat32 ? ValueType::kFloat32 : ValueType::kBFloat16;
+  auto const [wide, numbers, ints] = state_shape(kind);
   TableRef ref{};
   ref.values = type == ValueType::kFloat32 ? static_cast<void*>(arrays.floats.data())
                                            : static_cast<void*>(arrays.halves.data());
   ref.counters = arrays.counters.data();
+  ref.index = reinterpret_cast<uint8_t*>(arrays.index.data());
+  ref.rounds_stochastically = rows == Rows::kStochastic ? 1 : 0;
   ref.counter_rows = 1;
   ref.dim = dim;
   ref.value_type = type;
@@ -43,7 +50,7 @@ TableRef view_of(Arrays& arrays, OptimizerKind kind, int32_t dim, ValueType type
   for (int s = 0; s < ref.num_states; ++s) {
     ref.states[s] = arrays.states[s].data();
     ref.state_width[s] = s < wide ? dim : 1;
-    ref.state_initial[s] = 0.25f * static_cast<float>(s + 1);
+    ref.state_initial[s] = s < wide + numbers - ints ? 0.25f * static_cast<float>(s + 1) : 0.0f;
   }
   return ref;
 }
@@ -51,7 +58,7 @@ TableRef view_of(Arrays& arrays, OptimizerKind kind, int32_t dim, ValueType type
 Arrays make_arrays(OptimizerKind kind, int32_t dim, std::mt19937& random) {
   std::normal_distribution<float> normal;
   std::uniform_real_distribution<float> uniform(0.1f, 1.0f);
-  auto const [wide, numbers] = state_shape(kind);
+  auto const [wide, numbers, ints] = state_shape(kind);
   Arrays arrays;
   for (int i = 0; i < kSlots * dim; ++i) {
     arrays.floats.push_back(normal(random));
@@ -61,8 +68,14 @@ Arrays make_arrays(OptimizerKind kind, int32_t dim, std::mt19937& random) {
   }
   for (int s = 0; s < wide + numbers; ++s) {
     arrays.states[s].resize(size_t(kSlots * (s < wide ? dim : 1)));
-    for (auto& value : arrays.states[s]) value = uniform(random);
+    auto const counts = s >= wide + numbers - ints;
+    for (auto& value : arrays.states[s]) {
+      value = counts ? float_from_bits(random() % 3) : uniform(random);
+    }
   }
+  for (int c : {kSeed, kStep}) arrays.counters[size_t(c)] = random();
+  arrays.counters[kFirstColumn] = 4;
+  for (auto& entry : arrays.index) entry.key = uint64_t{random()} << 20 | random();
   if (wide > 0 && dim > 1) {
     for (int slot = 0; slot < kSlots; slot += 3) arrays.states[0][size_t(slot * dim)] = kUnwritten;
   }
@@ -75,7 +88,8 @@ void compare(std::vector<float> const& got, std::vector<float> const& want) {
   }
 }
 
-void run(OptimizerKind kind, int32_t dim, ValueType type, bool clips, std::mt19937& random) {
+void run(OptimizerKind kind, int32_t dim, Rows rows, bool clips, std::mt19937& random) {
+  auto const type = rows == Rows::kFloat32 ? ValueType::kFloat32 : ValueType::kBFloat16;
   auto arrays = make_arrays(kind, dim, random);
   auto expected = arrays;
   std::normal_distribution<float> normal;
@@ -92,7 +106,7 @@ void run(OptimizerKind kind, int32_t dim, ValueType type, bool clips, std::mt199
   if (kind == OptimizerKind::kFtrl) hyper[kNumRowHyper + 5] = -0.5f;
   auto const optimizer = prepare_optimizer(kind, hyper, 3);
 
-  auto const table = view_of(expected, kind, dim, type);
+  auto const table = view_of(expected, kind, dim, rows);
   int skipped = 0;
   for (size_t place = 0; place < kPlaces; ++place) {
     if (slots[place] < 0) continue;
@@ -103,7 +117,7 @@ void run(OptimizerKind kind, int32_t dim, ValueType type, bool clips, std::mt199
     skipped += cpu::update_by_any(table, optimizer, one);
   }
 
-  auto const ref = view_of(arrays, kind, dim, type);
+  auto const ref = view_of(arrays, kind, dim, rows);
   AnyCall call{};
   call.num_tables = 2;  // the first has no rows
   AnyOptimizer const optimizers[2] = {optimizer, optimizer};
@@ -113,6 +127,7 @@ void run(OptimizerKind kind, int32_t dim, ValueType type, bool clips, std::mt199
   std::copy_n(ref.states, kMaxStates, second.states);
   std::copy_n(ref.state_initial, kMaxStates, second.state_initial);
   second.counters = ref.counters;
+  second.index = ref.rounds_stochastically != 0 ? ref.index : nullptr;
   second.slots = slots.data();
   second.sums = sums.data();
   second.capacity = kPlaces;
@@ -129,12 +144,18 @@ void run(OptimizerKind kind, int32_t dim, ValueType type, bool clips, std::mt199
 
   CHECK(arrays.counters[kNonfinite] == static_cast<uint64_t>(skipped));
   for (int s = 0; s < ref.num_states; ++s) compare(arrays.states[s], expected.states[s]);
+  for (int s = ref.num_states - state_shape(kind).ints; s < ref.num_states; ++s) {
+    CHECK(memcmp(arrays.states[s].data(), expected.states[s].data(), kSlots * 4) == 0);
+  }
   if (type == ValueType::kFloat32) return compare(arrays.floats, expected.floats);
+  size_t others = 0;
   for (size_t i = 0; i < arrays.halves.size(); ++i) {
+    others += arrays.halves[i] != expected.halves[i];
     auto const got = to_float(BFloat16{arrays.halves[i]});
     auto const want = to_float(BFloat16{expected.halves[i]});
     CHECK(std::abs(got - want) <= 1e-5f + 0.01f * std::abs(want));  // a unit in the last place
   }
+  CHECK(others <= arrays.halves.size() / 100);  // random bits are the same
 }
 
 }  // namespace
@@ -143,9 +164,9 @@ int main() {
   std::mt19937 random(1);
   for (int kind = 0; kind < static_cast<int>(OptimizerKind::kNumKinds); ++kind) {
     for (int const dim : {1, 3, 4, 16, 100, 128, 130, 256}) {
-      for (auto const type : {ValueType::kFloat32, ValueType::kBFloat16}) {
+      for (auto const rows : {Rows::kFloat32, Rows::kNearest, Rows::kStochastic}) {
         for (auto const clips : {false, true}) {
-          run(static_cast<OptimizerKind>(kind), dim, type, clips, random);
+          run(static_cast<OptimizerKind>(kind), dim, rows, clips, random);
         }
       }
     }

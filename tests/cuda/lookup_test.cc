@@ -3,16 +3,20 @@
 
 // tests/cuda/lookup_test.cc: training and serving lookups by the kernels of a GPU beside those of a
 // CPU: every pooling, rows of many widths and types, padding and reserved ids, ids that are there,
-// new, or both in one batch, tables with and without room.
+// new, or both in one batch, tables with and without room, each rule for unseen ids; and packed
+// rows of every code.
 #include "cuda/lookup/lookup.cu"
 
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <vector>
 
 #include "cpu/table_ops.h"
 #include "cuda/lookup/find.cu"
+#include "cuda/lookup/find_packed.cu"
 #include "cuda/lookup/missing.cu"
+#include "cuda/lookup/selecting_lookup.cu"
 #include "tests/cuda/scratch_memory.h"
 #include "tests/cuda/table_content.h"
 
@@ -48,6 +52,7 @@ struct Feature {
   std::vector<Key> ids;
   std::vector<int32_t> offsets, slots;
   std::vector<float> weights, scale, rows;  // rows: bytes of any type
+  std::vector<uint32_t> uses;
   FeatureRef ref{};
 
   Feature(Spec const& spec, int32_t table, int32_t dim, ValueType row_type, uint64_t seed) {
@@ -85,6 +90,11 @@ struct Feature {
            slots.data()};
   }
 
+  // Each id stands for 0 to 4.
+  void set_uses() {
+    for (auto const id : ids) uses.push_back(static_cast<uint32_t>(random_at(id) % 5));
+  }
+
   static Key id_at(uint64_t seed) {
     auto const random = random_at(seed);
     if (random % 16 == 0) return kEmptyKey;
@@ -101,18 +111,41 @@ struct Feature {
   }
 };
 
+// How a lookup treats ids, and rows that it finds.
+struct Selected {
+  AdmissionRule rule = AdmissionRule::kAll;
+  uint32_t threshold = 0;
+  uint8_t counter_bits = 8;
+  uint8_t keeps_scores = 0;
+  bool with_uses = false;
+};
+
 // The tables and features of a call; two of them with the same arguments are alike.
 struct Call {
   std::vector<std::unique_ptr<TestTable>> tables;
   std::vector<std::unique_ptr<Feature>> features;
 
-  Call(std::vector<int32_t> const& dims, ValueType stored, bool evicts) {
+  std::vector<std::vector<uint32_t>> sketches;
+  std::vector<Admission> admissions;
+  bool with_uses;
+
+  Call(std::vector<int32_t> const& dims, ValueType stored, bool evicts,
+       Selected const& selection = {})
+      : sketches(dims.size()), with_uses(selection.with_uses) {
     for (auto const dim : dims) {
       tables.push_back(std::make_unique<TestTable>(kBuckets, dim, ScorePolicy::kStep, evicts));
       tables.back()->ref.value_type = stored;
       // Each table of a call has a hash of its own, the first the public one.
       tables.back()->ref.hash = factors_of_seed(tables.size() - 1);
+      select(selection, &sketches[tables.size() - 1]);
     }
+  }
+
+  void select(Selected const& selection, std::vector<uint32_t>* sketch) {
+    constexpr uint16_t kWords = 16;  // so few that keys share counters
+    sketch->resize(size_t(kBuckets * kWords));
+    admissions.push_back({selection.rule, selection.keeps_scores, selection.counter_bits, kWords,
+                          selection.threshold, sketch->data()});
   }
 
   void draw(std::vector<Spec> const& specs, ValueType row_type, uint64_t seed) {
@@ -122,6 +155,7 @@ struct Call {
       auto const t = f % tables.size();
       features.push_back(std::make_unique<Feature>(spec, static_cast<int32_t>(t),
                                                    tables[t]->ref.dim, row_type, seed * 8 + f));
+      if (with_uses) features.back()->set_uses();
     }
   }
 
@@ -129,8 +163,14 @@ struct Call {
     auto result = std::make_unique<LookupArgs>();
     result->num_tables = static_cast<int32_t>(tables.size());
     result->num_features = static_cast<int32_t>(features.size());
-    for (size_t t = 0; t < tables.size(); ++t) result->tables[t] = tables[t]->ref;
-    for (size_t f = 0; f < features.size(); ++f) result->features[f] = features[f]->ref;
+    for (size_t t = 0; t < tables.size(); ++t) {
+      result->tables[t] = tables[t]->ref;
+      result->admissions[t] = admissions[t];
+    }
+    for (size_t f = 0; f < features.size(); ++f) {
+      result->features[f] = features[f]->ref;
+      result->uses[f] = with_uses ? features[f]->uses.data() : nullptr;
+    }
     return result;
   }
 };
@@ -151,6 +191,7 @@ void check_close(std::vector<float> const& ours, std::vector<float> const& truth
 }
 
 void check_same(Call const& ours, Call const& truth) {
+  CHECK(ours.sketches == truth.sketches);
   for (size_t t = 0; t < ours.tables.size(); ++t) {
     check_same_content(ours.tables[t]->ref, truth.tables[t]->ref);
   }
@@ -165,10 +206,10 @@ void check_same(Call const& ours, Call const& truth) {
   }
 }
 
-void run(std::vector<int32_t> const& dims, std::vector<Spec> const& specs, Types types,
-         bool evicts) {
+void run(std::vector<int32_t> const& dims, std::vector<Spec> const& specs, Types types, bool evicts,
+         Selected const& selection = {}) {
   ThreadsPool threads(1);
-  Call ours(dims, types.stored, evicts), truth(dims, types.stored, evicts);
+  Call ours(dims, types.stored, evicts, selection), truth(dims, types.stored, evicts, selection);
   for (uint64_t seed = 0; seed < 3; ++seed) {
     for (auto const trains : {true, false}) {
       ours.draw(specs, types.row, seed * 2 + trains);
@@ -183,6 +224,56 @@ void run(std::vector<int32_t> const& dims, std::vector<Spec> const& specs, Types
       }
       check_same(ours, truth);
     }
+  }
+}
+
+// Rows of any codes whose sums are exact in float32, with one scale in three for a row.
+std::vector<uint8_t> packed_rows(TableRef const& table, RowCode code, uint64_t seed) {
+  auto const bytes = static_cast<size_t>(packed_row_bytes(code, table.dim));
+  std::vector<uint8_t> rows(num_slots(table) * bytes);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    auto const random = random_at(seed << 32 | i);
+    auto const float8 = 0x30 + random % 24 + (random >> 32 & 0x80);
+    rows[i] = static_cast<uint8_t>(code == RowCode::kFloat8 ? float8 : random);
+  }
+  for (size_t slot = 0; slot < num_slots(table); ++slot) {
+    auto const scale = 0.25f * static_cast<float>(1 + slot % 3);
+    memcpy(rows.data() + slot * bytes, &scale, sizeof(scale));
+  }
+  return rows;
+}
+
+// Both read the same tables.
+void run_packed(std::vector<int32_t> const& dims, std::vector<Spec> const& specs, RowCode code,
+                ValueType row_type) {
+  ThreadsPool threads(1);
+  Call ours(dims, ValueType::kFloat32, true), truth(dims, ValueType::kFloat32, true);
+  ours.draw({{Pooling::kNoRows, 1, 300}, {Pooling::kNoRows, 1, 300}}, row_type, 7);
+  cpu::lookup(*ours.args(), threads.pool);
+  ours.draw(specs, row_type, 8);
+  truth.draw(specs, row_type, 8);
+  std::vector<std::vector<uint8_t>> rows;
+  auto const packed_args = [&](Call const& call) {
+    auto args = std::make_unique<FindPackedArgs>();
+    static_cast<LookupArgs&>(*args) = *call.args();
+    args->code = code;
+    for (size_t t = 0; t < dims.size(); ++t) {
+      args->tables[t] = ours.tables[t]->ref;
+      args->tables[t].values = rows[t].data();
+    }
+    return args;
+  };
+  for (size_t t = 0; t < dims.size(); ++t) {
+    rows.push_back(packed_rows(ours.tables[t]->ref, code, t));
+  }
+  CHECK(cuda::find_packed(*packed_args(ours), nullptr, nullptr) == cudaSuccess);
+  cpu::find_packed(*packed_args(truth), threads.pool);
+  for (size_t f = 0; f < specs.size(); ++f) {
+    auto const &own = *ours.features[f], &wanted = *truth.features[f];
+    CHECK(own.slots == wanted.slots);
+    if (own.ref.pooling == Pooling::kNoRows) continue;
+    auto const dim = dims[static_cast<size_t>(own.ref.table)];
+    check_close(own.values(dim), wanted.values(dim), row_type);
   }
 }
 
@@ -202,6 +293,33 @@ int main() {
     for (auto const types : {Types{kFloat, kFloat}, {kHalf, kHalf}, {kHalf, kFloat}}) {
       for (auto const dim : {4, 12, 24, 64, 128, 136}) {
         run({dim, 2 * dim}, specs, types, dim % 8 != 0);
+      }
+    }
+  }
+  for (auto const& specs : calls) {
+    for (auto const code : {RowCode::kFloat8, RowCode::kInt8, RowCode::kInt4}) {
+      for (auto const row_type : {kFloat, kHalf}) {
+        for (auto const dim : {1, 3, 4, 12, 65, 128}) {
+          run_packed({dim, 2 * dim}, specs, code, row_type);
+        }
+      }
+    }
+  }
+  std::vector<Selected> const selections = {
+      {AdmissionRule::kNone},
+      {AdmissionRule::kNone, 0, 8, 1},
+      {AdmissionRule::kAll, 0, 8, 0, true},
+      {AdmissionRule::kProbability, 1u << 31},
+      {AdmissionRule::kProbability, 1u << 31, 8, 0, true},
+      {AdmissionRule::kFrequency, 5},
+      {AdmissionRule::kFrequency, 9, 16, 0, true},
+      {AdmissionRule::kFrequency, 1, 16},  // all: full buckets
+  };
+  for (auto const& selection : selections) {
+    for (auto const& specs : calls) {
+      for (auto const evicts : {true, false}) {
+        if (selection.keeps_scores && evicts) continue;
+        run({12, 64}, specs, {kFloat, kFloat}, evicts, selection);
       }
     }
   }

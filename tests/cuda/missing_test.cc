@@ -83,6 +83,7 @@ void probe(LookupArgs const& args, Touch const* uses, MissingList const& list) {
     auto const& feature = args.features[f];
     auto const& table = args.tables[feature.table];
     auto const& use = uses[feature.table];
+    table.counters[kHits] += static_cast<uint64_t>(feature.num_ids);
     for (int64_t i = 0; i < feature.num_ids; ++i) {
       auto const key = static_cast<Key const*>(feature.ids)[i];
       auto const slot = find(table, key);
@@ -133,8 +134,8 @@ void lookup_by_kernels(Tables& tables, Batch& batch) {
     first_slot += table.local_buckets * kBucketCapacity;
   }
   probe(*args, uses.data(), list);
-  CHECK(launch_missing({view, uses.data(), counted.data(), list}, total_ids(*args), nullptr) ==
-        cudaSuccess);
+  auto const call = MissingCall{view, uses.data(), counted.data(), list};
+  CHECK(launch_missing<false>({call, {}}, total_ids(*args), nullptr) == cudaSuccess);
   CHECK(list.counts->ids == 0 && list.counts->full == 0);
 }
 

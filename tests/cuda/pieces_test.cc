@@ -78,7 +78,7 @@ void make_table(Table& table, int dim, int items, OptimizerKind kind, Scenario c
   ref.dim = dim;
   ref.value_type = ValueType::kFloat32;
   ref.num_states = num_states(kind);
-  ref.skips_nonfinite = static_cast<int32_t>(random() % 4 != 0);
+  ref.skips_nonfinite = static_cast<int16_t>(random() % 4 != 0);
   for (int s = 0; s < kSlots; ++s) {
     table.left[size_t(s)] = scenario.rows_leave && random() % 5 == 0;
     *key_at(ref, s) = table.left[size_t(s)] ? Key{7} : kFirstKey + static_cast<Key>(s);

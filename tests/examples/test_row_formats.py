@@ -10,7 +10,7 @@ import row_formats
 def test_every_format_is_tested_on_the_whole_model(tmp_path):
     result = tmp_path / "figures.json"
     arguments = ["--rows=21000", "--dim=8", f"--json={result}"]
-    exact, half, int8, int4 = row_formats.main(arguments)
+    exact, half, int8, int4, *frozen = row_formats.main(arguments)
     assert [x.dtype for x in (exact, half, int8, int4)] == list(row_formats.FORMATS)
     assert [x.row_bytes for x in (exact, half, int8, int4)] == [32, 16, 12, 8]
     assert exact.change == 0 and exact.auc > 0.55  # it has learned something
@@ -18,4 +18,14 @@ def test_every_format_is_tested_on_the_whole_model(tmp_path):
     for line in (half, int8, int4):
         assert abs(line.auc - exact.auc) < 0.01
         assert abs(line.log_loss - exact.log_loss) < 0.01
+    assert [line.dtype for line in frozen] == [
+        "frozen float8_e4m3fn",
+        "frozen int8",
+        "frozen int4",
+    ]
+    assert [line.row_bytes for line in frozen] == [12, 12, 8]
+    # The integers are those of the files, the scales within a rounding.
+    assert abs(frozen[1].auc - int8.auc) < 1e-4
+    assert abs(frozen[2].auc - int4.auc) < 1e-4
+    assert abs(frozen[0].auc - exact.auc) < 0.002
     assert json.loads(result.read_text())["lines"][3]["auc"] == int4.auc

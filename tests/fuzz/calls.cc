@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/keys.h"
+#include "core/rule.h"
 
 namespace dynemb::fuzz {
 namespace {
@@ -204,13 +205,15 @@ XLA_FFI_DataType float_type(Random& random) {
 
 // ---- lookups ------------------------------------------------------------------------------------
 
+enum class Looks { kTrains, kReads, kReadsPacked };
+
 struct Looked {
   Table* table;
   Feature feature;
   Array ids, rows, slots;
 };
 
-void check_slots(Looked const& one, bool trains) {
+void check_slots(Looked const& one, Looks looks) {
   auto const& table = *one.table;
   for (int64_t i = 0; i < one.ids.dims[0]; ++i) {
     auto const key = key_of(one.ids, i);
@@ -225,10 +228,11 @@ void check_slots(Looked const& one, bool trains) {
       expect(slot < table.slots() && table.entry(slot).key == key, "a slot of another id");
     }
   }
-  if (trains) {
+  if (looks == Looks::kTrains) {
     expect(table.counter(kRows) == static_cast<uint64_t>(table.live()), "live rows");
     return;
   }
+  if (looks == Looks::kReadsPacked) return;
   // Rows of ids in the table, as they are.
   auto const plain = one.feature.pooling == 0 && one.rows.dims.size() == 2;
   if (!plain || one.rows.dtype != table.dtype) return;
@@ -253,8 +257,26 @@ bool are_sound(std::vector<Table*> const& tables) {
   return std::all_of(tables.begin(), tables.end(), [](auto* table) { return table->is_sound; });
 }
 
-Call make_lookup(World& world, Random& random, bool trains) {
+// The tables with rows of any bytes, of one code; and their attribute.
+std::vector<Table> packed_tables(World const& world, Random& random, Attribute& packed) {
+  auto const code = random.below(static_cast<int64_t>(RowCode::kNumCodes));
+  std::vector<Table> tables(world.begin(), world.end());
+  for (auto& table : tables) {
+    auto const bytes =
+        packed_row_bytes(static_cast<RowCode>(code), static_cast<int32_t>(table.dim));
+    table.values = Array(XLA_FFI_DataType_U8, {table.slots(), bytes});
+    for (size_t i = 0; i < table.values.bytes(); ++i) {
+      table.values.data<uint8_t>()[i] = static_cast<uint8_t>(random.bits());
+    }
+    packed.integers.insert(packed.integers.end(), {code, table.dim, random.below(3)});
+  }
+  return tables;
+}
+
+Call make_lookup(World& world, Random& random, Looks looks) {
+  auto const trains = looks == Looks::kTrains;
   Call call;
+
   auto const tables = all_of(world);
   table_attributes(call, tables);
   auto const any = [&](auto const& is) { return std::any_of(world.begin(), world.end(), is); };
@@ -267,7 +289,16 @@ Call make_lookup(World& world, Random& random, bool trains) {
   auto const seeded = any(
       [](Table const& t) { return is_seeded(static_cast<InitializerKind>(t.eval_initializer)); });
   if (trains) call.result(kU32, {static_cast<int64_t>(world.size()), 4});
-  add_tables(call, tables, {true, trains, trains || seeded}, trains);
+  if (looks == Looks::kReadsPacked) {
+    Attribute packed{"packed", true, {}, {}, false};
+    auto own = packed_tables(world, random, packed);
+    call.attributes.push_back(packed);
+    std::vector<Table*> pointers;
+    for (auto& table : own) pointers.push_back(&table);
+    add_tables(call, pointers, {true, false, seeded}, false);
+  } else {
+    add_tables(call, tables, {true, trains, trains || seeded}, trains);
+  }
   Attribute features{"features", true, {}, {}, false};
   std::vector<Looked> looked;
   auto known = are_sound(tables);
@@ -291,8 +322,8 @@ Call make_lookup(World& world, Random& random, bool trains) {
   call.attributes.push_back(features);
   finish(call);
   if (known) {
-    call.check = [looked, trains] {
-      for (auto const& one : looked) check_slots(one, trains);
+    call.check = [looked, looks] {
+      for (auto const& one : looked) check_slots(one, looks);
     };
   }
   return call;
@@ -526,7 +557,8 @@ Call make_gather(World& world, Random& random) {
 }
 
 Call make_scatter(World& world, Random& random) {
-  auto [call, table] = about_one(world, random, {true, true, false}, true);
+  auto const rounds = random.below(2);
+  auto [call, table] = about_one(world, random, {true, true, rounds != 0}, true);
   auto const n = batch_size(random);
   auto const last_wins = random.below(2);
   auto const slots = call.operand(kS32, {n});
@@ -550,6 +582,7 @@ Call make_scatter(World& world, Random& random) {
   }
   scalar(call, "parts", parts);
   scalar(call, "last_wins", last_wins);
+  scalar(call, "rounds", rounds);
   finish(call);
   if ((parts & 1) == 0 || table->dtype != kF32) return call;
   auto const before = table->values.copy();
@@ -580,6 +613,45 @@ Call make_erase(World& world, Random& random) {
     }
     expect(table->counter(kRows) == static_cast<uint64_t>(table->live()), "live rows");
   };
+  return call;
+}
+
+// Any numbers: digits and limits that no row has, and norms that are none.
+Call make_rule(World& world, Random& random, bool erases) {
+  auto [call, table] = about_one(world, random, {false, false, true}, erases);
+  auto const words = call.operand(kU32, {kNumRuleWords});
+  for (int i = 0; i < kNumRuleWords; ++i) {
+    auto const number = random.one_in(2) ? random.bits() : random.below(4) * 0x55555555u;
+    words.data<uint32_t>()[i] = static_cast<uint32_t>(number);
+  }
+  auto const fields = random.below(32);
+  if ((fields & kNormBelow) != 0) fill_floats(random, call.operand(kF32, {table->slots()}));
+  auto const result = erases ? call.result(kU32, {1}) : call.result(kU32, {2, kRankBins});
+  scalar(call, "fields", fields);
+  finish(call);
+  if (!table->is_sound) return call;
+  auto const live = table->live();
+  call.check = [table = table, result, live, erases] {
+    auto const* const counts = result.data<uint32_t>();
+    if (erases) {
+      expect(table->live() == live - counts[0], "rows that a rule removed");
+      expect(table->counter(kRows) == static_cast<uint64_t>(table->live()), "live rows");
+      return;
+    }
+    int64_t total = 0;
+    for (int i = 0; i < 2 * kRankBins; ++i) total += counts[i];
+    expect(total <= live, "rows that a rule counted");
+  };
+  return call;
+}
+
+Call make_decay(World& world, Random& random) {
+  auto [call, table] = about_one(world, random, {false, false, false}, true);
+  auto const factor = call.operand(kF32, {1});
+  fill_floats(random, factor);
+  finish(call);
+  auto const live = table->live();
+  call.check = [table = table, live] { expect(table->live() == live, "rows after a decay"); };
   return call;
 }
 
@@ -827,8 +899,9 @@ std::vector<std::string> all_targets() {
 
 Call make_call(std::string const& op, World& world, Random& random) {
   static std::map<std::string, Call (*)(World&, Random&)> const makers = {
-      {"lookup", [](World& w, Random& r) { return make_lookup(w, r, true); }},
-      {"find", [](World& w, Random& r) { return make_lookup(w, r, false); }},
+      {"lookup", [](World& w, Random& r) { return make_lookup(w, r, Looks::kTrains); }},
+      {"find", [](World& w, Random& r) { return make_lookup(w, r, Looks::kReads); }},
+      {"find_packed", [](World& w, Random& r) { return make_lookup(w, r, Looks::kReadsPacked); }},
       {"update", make_update},
       {"update_any", make_update_any},
       {"reduce", make_reduce},
@@ -836,6 +909,9 @@ Call make_call(std::string const& op, World& world, Random& random) {
       {"gather", make_gather},
       {"scatter", make_scatter},
       {"erase", make_erase},
+      {"count_rule", [](World& w, Random& r) { return make_rule(w, r, false); }},
+      {"erase_rule", [](World& w, Random& r) { return make_rule(w, r, true); }},
+      {"decay", make_decay},
       {"export_batch", make_export},
       {"route", make_route},
       {"offsets", make_offsets},

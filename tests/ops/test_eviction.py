@@ -16,7 +16,7 @@ EACH_HASH = pytest.mark.parametrize("hash_seed", [0, 0x243F6A8885A308D3])
 
 def make(**options) -> Twins:
     options = {"dim": 4, "capacity": 256, "initializer": DEBUG} | options
-    return Twins(jde.TableConfig(name="t", **options))
+    return Twins(jde.TableConfig(**{"name": "t"} | options))
 
 
 def stored(twins: Twins) -> set[int]:
@@ -178,3 +178,15 @@ def test_ids_in_tables_with_and_without_room(platform):
         assert set(own[200:]) <= set(export(twins.coll, twins.state, "room"))
     assert stat(twins, "crowd/refused") > 0
     twins.check()
+
+
+def test_refused_ids_are_a_warning_once_they_have_doubled(platform):
+    twins = make(on_full="warn", name="warns")
+    keys = keys_of_bucket(0, 2, 134)
+    twins.lookup({"warns": keys[:129]})
+    with pytest.warns(RuntimeWarning, match="'warns' refused 1 ids"):
+        twins.coll.stats(twins.state)
+    twins.coll.stats(twins.state)  # an error of pytest if it warned again
+    twins.lookup({"warns": keys[128:133]})
+    with pytest.warns(RuntimeWarning, match="refused 6 ids"):
+        twins.check()

@@ -30,6 +30,11 @@ def test_every_counter_by_hand(platform):
         "cat/lost_updates": 2,
         "cat/malformed_lengths": 0,
         "cat/nonfinite": 0,
+        "cat/hits": 0,
+        "cat/misses": 260,
+        "cat/not_admitted": 0,
+        "cat/erased": 0,
+        "cat/removed_by_rule": 0,
         "cat/step": 1,
         "cat/lookups": 3,
     }
@@ -85,6 +90,8 @@ def test_all_but_events_are_in_every_row(platform):
     rows = words.view(np.uint64).reshape(config.max_shards, -1)
     names = _ffi.constants()["counters"]
     events = {"rows": 3, "inserted": 4, "evicted": 0, "refused": 0, "lost_updates": 0}
+    events |= {"erased": 1, "hits": 1, "misses": 4, "not_admitted": 0}
+    events |= {"removed_by_rule": 0, "pinned": 0, "evicted_young": 0}
     for name, column in zip(names, rows.T.tolist(), strict=True):
         rest = [0] * (len(column) - 1) if name in events else [column[0]] * 7
         assert column == [events.get(name, column[0]), *rest], name

@@ -336,7 +336,9 @@ def test_mistakes_are_named():
         topology(hbm_cap=0)
     with pytest.raises(ValueError, match="whole hosts"):
         topology(8, local_world_size=3)
-    with pytest.raises(ValueError, match="1 example or more"):
+    with pytest.raises(
+        ValueError, match="batch_size must be a whole number, 1 or more"
+    ):
         planner(batch_size=0)
     with pytest.raises(ValueError, match="percentage"):
         jde.StorageReservation(1.5)

@@ -54,7 +54,7 @@ def parts(seed: int = 0) -> dict[int, jax.Array]:
 def test_pieces_have_places_of_their_own(wire):
     """Aligned for vectors, in few arrays, whatever the dims."""
     taken = {}
-    for piece, where in zip(PIECES, wire.places, strict=True):
+    for piece, where in zip(PIECES, wire.views, strict=True):
         bytes_of = jnp.dtype(piece.dtype).itemsize
         assert where.offset * bytes_of % 16 == where.stride * bytes_of % 16 == 0
         whole = taken.setdefault(where.array, np.zeros(where.size, int))
@@ -63,9 +63,9 @@ def test_pieces_have_places_of_their_own(wire):
             begin += row % where.group * piece.dim
             whole[begin : begin + piece.dim] += 1
     assert all(whole.max() == 1 for whole in taken.values())
-    waves = {where.wave for where in wire.places}
+    waves = {where.wave for where in wire.views}
     assert len(taken) == 1 + len(waves) if waves == {0} else waves == {0, 1}
-    tables = {(p.table, w.wave) for p, w in zip(PIECES, wire.places, strict=True)}
+    tables = {(p.table, w.wave) for p, w in zip(PIECES, wire.views, strict=True)}
     assert len(tables) == len({p.table for p in PIECES})
 
 
@@ -86,7 +86,7 @@ def test_what_kernels_wrote_stays(wire):
     """Of some pieces; the others are put beside them."""
     first, second = parts(0), parts(1)
     whole = wire.filled({}, first)
-    arrays = {w.array: x for w, x in zip(wire.places, whole, strict=True)}
+    arrays = {w.array: x for w, x in zip(wire.views, whole, strict=True)}
     again = wire.filled(arrays, {n: second[n] for n in (2, 4)})
     for n, array in enumerate(again):
         expected = second[n] if n in (2, 4) else first[n]

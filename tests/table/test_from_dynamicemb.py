@@ -42,11 +42,24 @@ class Score(enum.Enum):
     NO_EVICTION = 4
 
 
+# DynamicEmb's strategies and its KVCounter, by their attributes.
+FREQUENCY = types.SimpleNamespace(threshold=3)
+RARE = types.SimpleNamespace(threshold=300)
+COIN = types.SimpleNamespace(p=0.25)
+COUNTER = types.SimpleNamespace(capacity=1 << 16)
+
+
 def of(**options: Any) -> jde.TableConfig:
     """Takes the defaults of a table with a size, as attributes."""
     sizes = {"dim": 8, "max_capacity": 4096}
     given = types.SimpleNamespace(**DEFAULTS | sizes | options)
     return jde.TableConfig.from_dynamicemb(given, "t")
+
+
+def counted(threshold: int, size: int) -> Any:
+    """The rule as a table of 32 buckets has it."""
+    sketch = jde.admission.Sketch(size).for_buckets(32)
+    return jde.admission.Frequency(threshold, sketch)
 
 
 def test_the_defaults():
@@ -92,6 +105,16 @@ def test_the_defaults():
             {"eval_initializer": jde.initializers.constant(0.5)},
         ),
         ({"evict_strategy": "LFU"}, {"score_strategy": "timestamp"}),
+        (
+            {"admit_strategy": FREQUENCY, "admission_counter": COUNTER},
+            {"admission": counted(3, 4 << 16)},
+        ),
+        (
+            {"admit_strategy": RARE, "admission_counter": COUNTER},
+            {"admission": counted(300, 8 << 16)},
+        ),
+        ({"admit_strategy": COIN}, {"admission": jde.admission.Probability(0.25)}),
+        ({"admission_counter": COUNTER}, {"admission": None}),
         ({"safe_check_mode": "ERROR"}, {"on_full": "evict"}),
         ({"local_hbm_for_values": 2**30, "global_hbm_for_values": 2**33}, {}),
     ],
@@ -111,8 +134,8 @@ def test_a_field_that_maps(options, fields):
         ({"caching": True}, "shard them"),
         ({"external_storage": object}, "checkpoints"),
         ({"dist_type": "continuous"}, "the hash of an id"),
-        ({"admit_strategy": object()}, "filter ids"),
-        ({"admission_counter": object()}, "filter ids"),
+        ({"admit_strategy": object()}, "admission=... of jde.admission"),
+        ({"admit_strategy": FREQUENCY}, "with a KVCounter"),
         ({"index_type": "int32"}, "key_dtype='int32'"),
         ({"score_strategy": (Score.LFU, Score.LFU)}, "only TIMESTAMP and LFU"),
         ({"initializer_args": {"mode": "XAVIER"}}, "use one of"),

@@ -359,3 +359,36 @@ def test_equality_and_mistakes():
     own = jde.Tables([config("a"), config("b")], share_arrays=False)
     with pytest.raises(TypeError, match="the arrays of these tables"):
         coll.lookup(own.init(0), {"a": jde.ids([1])})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda coll, state: coll.lookup(state, {"b": jde.ids([1])}),
+        lambda coll, state: coll.find(state, {"b": jde.ids([1])}),
+        lambda coll, state: coll.insert(
+            state, {"b": jde.ids([1])}, {"b": jnp.ones((1, 4))}
+        ),
+        lambda coll, state: coll.erase(state, {"b": jde.ids([1])}),
+        lambda coll, state: coll.stats(state),
+        lambda coll, state: coll.get_score(state),
+        lambda coll, state: list(coll.export(state, "b")),
+        lambda coll, state: coll.apply_delta(state, "b", []),
+    ],
+)
+def test_a_state_by_table_where_tables_share(call):
+    """The message names the arrays that are missing, and how to find their name."""
+    configs = [jde.TableConfig(n, 4, 128) for n in ("a", "b")]
+    configs.append(jde.TableConfig("wide", 8, 128))
+    apart, shared = jde.Tables(configs, share_arrays=False), jde.Tables(configs)
+    with pytest.raises(ValueError, match=r"not \['a\+1'\].*coll\.state_name\('[ab]'\)"):
+        call(shared, apart.init(0))
+    with pytest.raises(ValueError, match=r"but not .*coll\.state_name\('[ab]'\)"):
+        call(apart, shared.init(0))
+
+
+def test_a_state_with_the_arrays_of_a_call_only():
+    coll = jde.Tables([jde.TableConfig("a", 4, 128), jde.TableConfig("b", 8, 128)])
+    state = coll.init(0)
+    rows, _, new = coll.lookup({"b": state["b"]}, {"b": jde.ids([1])})
+    assert rows["b"].shape == (1, 8) and set(new) == {"b"}

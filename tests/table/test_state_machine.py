@@ -151,7 +151,12 @@ class TableMachine(RuleBasedStateMachine):
 
     @invariant()
     def counters_agree(self):
-        assert_stats(self.twins.coll.stats(self.twins.state), self.twins.oracle.stats())
+        stats = self.twins.coll.stats(self.twins.state)
+        assert_stats(stats, self.twins.oracle.stats())
+        for name in self.twins.coll.tables:
+            names = ("rows", "evicted", "erased", "removed_by_rule")
+            left_or_there = sum(stats[f"{name}/{each}"] for each in names)
+            assert stats[f"{name}/inserted"] == left_or_there
 
     def teardown(self):
         self.twins.check(TOLERANCE)

@@ -46,6 +46,7 @@ COLLECTIONS = {
     "metrics",
     "nnx",
     "optim",
+    "stores",
     "torchrec",
 }
 

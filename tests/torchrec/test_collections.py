@@ -238,3 +238,52 @@ def test_a_model_comes_back_from_its_state():
     graph, state = nnx.split(model)
     again = nnx.merge(graph, jax.tree.map(jnp.array, state))
     np.testing.assert_array_equal(again(kjt, train=False).values(), expected)
+
+
+# ---- batches that are routed ahead --------------------------------------------------
+
+
+def looked_up(model: Any, batch: Any) -> list[Any]:
+    out = model(batch)
+    if isinstance(out, T.KeyedTensor):
+        return [out.values()]
+    return [jt.values() for jt in out.values()]
+
+
+def collection(kind: str, devices: int) -> Any:
+    on = {"rngs": nnx.Rngs(0), "mesh": mesh(devices)}
+    if kind == "rows":
+        return T.EmbeddingCollection(tables(None), **on)
+    weighted = kind != "bags"
+    bags = T.EmbeddingBagCollection(tables("mean"), is_weighted=weighted, **on)
+    if kind != "processed":
+        return bags
+    positions = T.PositionWeightedModuleCollection(dict.fromkeys(KEYS, 4))
+    return T.FeatureProcessedEmbeddingBagCollection(bags, positions)
+
+
+@DEVICES
+@pytest.mark.parametrize("kind", ["bags", "weighted", "rows", "processed"])
+def test_routed_batches_train_as_the_plain_loop(kind, devices):
+    given = [batch(seed, capacity=64) for seed in range(3)]
+
+    def loss_fn(model, kjt):
+        rows = looked_up(model, kjt)
+        return sum((x * jnp.cos(x)).sum() for x in rows), rows
+
+    def train_on(model, kjt):
+        both = jde.nnx.value_and_grad(loss_fn, has_aux=True)
+        (_, rows), grads = both(model, kjt)
+        jde.nnx.update_tables(model, grads)
+        return rows
+
+    plain_step = jde.nnx.jit(train_on)
+    step = jde.nnx.jit(lambda m, sent, kjt: (train_on(m, sent), m.route(kjt)))
+    model, other = collection(kind, devices), collection(kind, devices)
+    wanted = [plain_step(model, kjt) for kjt in given]
+    sent, seen = jde.nnx.jit(lambda m, kjt: m.route(kjt))(other, given[0]), []
+    for kjt in [*given[1:], given[0]]:
+        rows, sent = step(other, sent, kjt)
+        seen.append(rows)
+    for one, two in zip(jax.tree.leaves(wanted), jax.tree.leaves(seen), strict=True):
+        np.testing.assert_array_equal(one, two)

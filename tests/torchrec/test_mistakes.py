@@ -61,6 +61,45 @@ MISTAKES = {
     "neither": (lambda: JT(np.arange(2)), "lengths=... .entries of each bag"),
     "too little room": (lambda: kjt(capacity=2), "raise its capacity"),
     "no room for a key": (lambda: kjt(capacity={"a": 8}), "no number for keys"),
+    "room of no number": (lambda: kjt(capacity="x"), "give a whole number"),
+    "room of a broken number": (lambda: kjt(capacity=1.5), "give a whole number"),
+    "room of a key that is none": (
+        lambda: kjt(capacity={"a": 8, "b": "y"}),
+        "'y': give a whole number",
+    ),
+    "room for other keys": (lambda: kjt(capacity=[8]), "there are 2 keys"),
+    "a multiple of no number": (lambda: T.Capacity("x"), "give a whole number"),
+    "no rows": (lambda: T.EmbeddingConfig(0, 4, "t").to_table(), "1 or more"),
+    "half a column": (lambda: T.EmbeddingConfig(8, 0.5, "t").to_table(), "1 or more"),
+    "features in a string": (
+        lambda: T.EmbeddingConfig(8, 4, "t", feature_names="f").to_table(),
+        "write \\['f'\\]",
+    ),
+    "cores of half numbers": (
+        lambda: T.EmbeddingConfig(8, 4, "t", data_type="FP16", tt_ranks=2).to_table(),
+        "compute_dtype",
+    ),
+    "cores around another number": (
+        lambda: T.EmbeddingConfig(
+            8, 4, "t", weight_init_max=1, weight_init_min=0, tt_ranks=2
+        ).to_table(),
+        "lie around 0",
+    ),
+    "rows for cores": (
+        lambda: T.EmbeddingConfig(
+            8, 4, "t", init_fn=jde.initializers.zeros(), tt_ranks=2
+        ).to_table(),
+        "makes rows, not cores",
+    ),
+    "weights of a tensor train": (
+        lambda: T.load_torch_state_dict(
+            T.EmbeddingCollection(
+                [T.EmbeddingConfig(8, 4, "t", tt_ranks=2)], rngs=nnx.Rngs(0)
+            ),
+            {"embeddings.t.weight": np.zeros((8, 4))},
+        ),
+        "from_dense",
+    ),
     "rank counts": (
         lambda: kjt(stride_per_key_per_rank=[[1], [1]]),
         "one length for each bag",
@@ -256,3 +295,52 @@ def test_a_checkpoint_that_does_not_fit():
     many = {"m.embeddings.t.weight": np.zeros((600, 4), np.float32)}
     with pytest.raises(ValueError, match="found no place"):
         T.load_torch_state_dict(model, many)
+
+
+class NoEvictionPolicy:
+    """TorchRec's, by its name: a table that keeps its rows."""
+
+
+POLICIES = [
+    (None, "step", None),
+    (NoEvictionPolicy(), "no_eviction", None),
+    ({"eviction_ttl_mins": 60}, "timestamp", "unused_for"),
+    ({"eviction_threshold": 15, "decay_rate": 0.99}, "lfu", "count_below"),
+    ({"eviction_threshold": 0.25}, "step", "norm_below"),
+    (
+        {"training_id_keep_count": 50, "eviction_ttl_mins": 0},
+        "customized",
+        "keep_at_most",
+    ),
+    ({"training_id_keep_count": 50, "eviction_ttl_mins": 9}, "timestamp", "unused_for"),
+]
+
+
+@pytest.mark.parametrize(("policy", "strategy", "field"), POLICIES)
+def test_an_eviction_policy_becomes_scores_and_a_rule(policy, strategy, field):
+    config = T.EmbeddingConfig(64, 4, "t", virtual_table_eviction_policy=policy)
+    table = config.to_table()
+    assert isinstance(table, jde.TableConfig) and table.score_strategy == strategy
+    rule = config.eviction_rule()
+    assert (rule is None) == (field is None)
+    if field is not None:
+        assert getattr(rule, field) is not None
+        module = T.EmbeddingCollection([config], rngs=nnx.Rngs(0))
+        bags = {"t": JT(np.arange(3), [1, 2])}
+        scores = {"t": np.uint32(1)} if strategy == "customized" else None
+        module._lookup({"t": bags["t"].jagged()}, None, scores, True)
+        removed = module.erase_where({"t": rule})["t"]
+        # New rows were used once, just now; rows of 4 small numbers have a small norm.
+        assert int(removed) == {"count_below": 3, "norm_below": 3}.get(field, 0)
+
+
+def test_a_policy_of_a_tensor_train_is_refused():
+    config = T.EmbeddingConfig(
+        64,
+        4,
+        "t",
+        tt_ranks=2,
+        virtual_table_eviction_policy={"eviction_ttl_mins": 60},
+    )
+    with pytest.raises(ValueError, match="no rows that could leave"):
+        config.to_table()

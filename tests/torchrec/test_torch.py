@@ -175,3 +175,25 @@ def test_ids_of_torch_are_looked_up_and_weights_trained():
     rows = T.to_torch(model(T.from_torch(given)))["values"]
     weight = state["embedding_bags.t.weight"]
     assert torch.equal(rows, torch.stack([weight[0], 2 * weight[7]]))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch without CUDA")
+def test_tensors_of_a_stream_that_is_not_the_default_one():
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        slow = torch.ones(2048, 2048, device="cuda")
+        for _ in range(30):
+            slow = slow @ torch.ones_like(slow) / 2048
+        values = slow[0, :6].to(torch.int64) + torch.arange(6, device="cuda") * 2**40
+        kjt = T.from_torch({**arguments(), "values": values})
+        back = T.to_torch(kjt)
+    assert {d.platform for d in jax.tree.leaves(kjt)[0].devices()} == {"gpu"}
+    wanted = (1 + np.arange(6) * 2**40).tolist()
+    assert jax.device_get(kjt).packed().values().tolist() == wanted
+    assert back["values"].is_cuda and back["values"].tolist() == wanted
+    given = {**arguments(), "values": values}
+    kjt = T.from_torch(given, zero_copy=True)
+    add = jax.jit(lambda leaf: leaf + jnp.uint32(1), donate_argnums=0)
+    jax.block_until_ready(add(jax.tree.leaves(kjt)[0]))
+    assert values.tolist() == wanted

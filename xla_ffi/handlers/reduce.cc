@@ -45,7 +45,7 @@ struct Reduce {
     auto const slots = reader.next_ret(BufferRule::kUniqueSlots);
     auto const gradients = reader.next_ret(BufferRule::kRowGradients);
     auto const count = static_cast<int64_t>(slots.element_count());
-    args.sums[t] = {data<int32_t>(slots), gradients.untyped_data(), ValueType::kFloat32, {}, count};
+    args.sums[t] = {data<int32_t>(slots), gradients.untyped_data(), {}, count, ValueType::kFloat32};
     auto const dims = gradients.dimensions();
     args.tables[t].dim = dims.size() == 2 ? static_cast<int32_t>(dims[1]) : 0;
   }

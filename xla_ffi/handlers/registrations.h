@@ -10,6 +10,7 @@ namespace dynemb {
 
 Registration lookup_registration();
 Registration find_registration();
+Registration find_packed_registration();
 Registration update_registration();
 Registration update_any_registration();
 Registration reduce_registration();
@@ -17,6 +18,9 @@ Registration sum_rows_registration();
 Registration gather_registration();
 Registration scatter_registration();
 Registration erase_registration();
+Registration count_rule_registration();
+Registration erase_rule_registration();
+Registration decay_registration();
 Registration export_batch_registration();
 Registration route_registration();
 Registration offsets_registration();

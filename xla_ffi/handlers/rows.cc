@@ -9,8 +9,8 @@
 namespace dynemb {
 namespace {
 
-void read_slots(BufferReader& reader, TableAttrs const& attrs, RowsArgs& args) {
-  read_tables(reader, attrs, {true, true, false}, true, 1, &args.table);
+void read_slots(BufferReader& reader, TableAttrs const& attrs, bool counters, RowsArgs& args) {
+  read_tables(reader, attrs, {true, true, counters}, true, 1, &args.table);
   auto const slots = reader.next_arg(BufferRule::kSlotsOfRows);
   args.slots = data<int32_t>(slots);
   args.num_slots = static_cast<int64_t>(slots.element_count());
@@ -31,7 +31,7 @@ struct Gather {
 
   void read(BufferReader& reader, TableAttrs const& attrs) {
     if (!is_one_table(reader, attrs)) return;
-    read_slots(reader, attrs, args);
+    read_slots(reader, attrs, false, args);
     args.values = data<float>(reader.next_ret(BufferRule::kRowValues));
     for (int s = 0; s < args.table.num_states; ++s) {
       args.states[s] = data<float>(reader.next_ret(rule_of_state(args.table, s)));
@@ -43,15 +43,20 @@ struct Gather {
 struct Scatter {
   static constexpr auto kTarget = "dynemb_scatter";
   static constexpr auto kRun = &backend::scatter;
-  static auto bind() { return bind_table().Attr<int64_t>("parts").Attr<int64_t>("last_wins"); }
+  static auto bind() {
+    return bind_table().Attr<int64_t>("parts").Attr<int64_t>("last_wins").Attr<int64_t>("rounds");
+  }
 
   RowsArgs args{};
 
-  // `parts` has a bit for each of values, scores and the states, in this order.
-  void read(BufferReader& reader, TableAttrs const& attrs, int64_t parts, int64_t last_wins) {
+  // `parts` has a bit for each of values, scores and the states, in this order. With `rounds` the
+  // call has the table's counters too.
+  void read(BufferReader& reader, TableAttrs const& attrs, int64_t parts, int64_t last_wins,
+            int64_t rounds) {
     if (!is_one_table(reader, attrs)) return;
     args.last_wins = last_wins != 0 ? 1 : 0;
-    read_slots(reader, attrs, args);
+    args.rounds = rounds != 0 ? 1 : 0;
+    read_slots(reader, attrs, rounds != 0, args);
     if ((parts & 1) != 0) args.values = data<float>(reader.next_arg(BufferRule::kRowValues));
     if ((parts & 2) != 0) args.scores = data<uint64_t>(reader.next_arg(BufferRule::kRowScores));
     for (int s = 0; s < args.table.num_states; ++s) {

@@ -45,7 +45,7 @@ struct SumRows {
     reader.sizes().set(kDim, table.dim);
     auto const array = arrays.result(fields + kSumsRows);
     auto const rows = view_rows(reader, array, fields + kSumsRows, groups, table.dim);
-    args.sums[t] = {nullptr, rows.data, rows.type, rows.places, groups};
+    args.sums[t] = {nullptr, rows.data, rows.places, groups, rows.type};
   }
 
   static size_t scratch_bytes(CallShape const& shape) {

@@ -11,7 +11,8 @@ namespace {
 
 // Has the table the states that its optimizer reads and writes, each as wide as that takes them?
 void check_optimizer(BufferReader& reader, OptimizerKind kind, TableRef const& table) {
-  auto const [wide, numbers] = state_shape(kind);
+  auto const [wide, numbers, ints] = state_shape(kind);
+  (void)ints;
   auto fits = wide + numbers == table.num_states;
   for (int s = 0; s < table.num_states; ++s) {
     fits = fits && table.state_width[s] == (s < wide ? table.dim : 1);
@@ -24,6 +25,7 @@ struct TunedUpdate {
   static constexpr auto kRun = &backend::update;
   static constexpr auto kHyper = BufferRule::kHyper;
   static constexpr auto kKinds = kNumTunedKinds;
+  static constexpr auto kRounds = false;
 
   static size_t scratch_bytes(CallShape const& shape) {
     return feature_scratch_bytes<UpdateArgs, backend::update_scratch_bytes>(shape);
@@ -35,6 +37,7 @@ struct AnyUpdate {
   static constexpr auto kRun = &backend::update_any;
   static constexpr auto kHyper = BufferRule::kAnyHyper;
   static constexpr auto kKinds = static_cast<int>(OptimizerKind::kNumKinds);
+  static constexpr auto kRounds = true;
 
   static size_t scratch_bytes(CallShape const& shape) {
     return feature_scratch_bytes<UpdateArgs, backend::update_any_scratch_bytes>(shape);
@@ -57,6 +60,8 @@ struct Update : Loop {
       args.optimizers[t] = static_cast<OptimizerKind>(kind);
       check_optimizer(reader, args.optimizers[t], args.tables[t]);
       reader.expect(kind < Loop::kKinds, "update_any has the optimizer");
+      reader.expect(Loop::kRounds || args.tables[t].rounds_stochastically == 0,
+                    "update_any rounds stochastically");
     }
     read_gradients(reader, features_of(features, args), true);
   }

@@ -138,6 +138,9 @@ def _block_of(table: TableSpec, state: TableState) -> TableState:
         values=state.values[rows],
         optimizer={name: x[rows] for name, x in state.optimizer.items()},
         counters=state.counters[table.own_counters],
+        sketch=None
+        if state.sketch is None
+        else state.sketch[first : first + table.num_buckets],
     )
 
 
@@ -189,7 +192,8 @@ def _fit_together(group: Sequence[TableSpec], most_bytes: int | None) -> bool:
 
 def _nbytes(table: TableSpec) -> int:
     """Returns the bytes of a table's index, rows and optimizer states."""
-    row = table.dim * jnp.dtype(table.param_dtype).itemsize
+    width, dtype = table.stored_row
+    row = width * jnp.dtype(dtype).itemsize
     row += sum(4 * math.prod(spec.shape) for spec in table.states.values())
     return (
         table.num_slots * row + table.num_buckets * 4 * _ffi.constants()["bucket_words"]
@@ -206,8 +210,9 @@ def _width(table: TableSpec) -> object:
     extra = getattr(table.optimizer, "extra", None)
     if extra is not None and extra(table.dim):
         return table.name  # what it stores once would be that of all tables
-    states = tuple((name, spec.shape) for name, spec in table.states.items())
-    return table.dim, table.param_dtype, states
+    states = tuple((n, s.shape, s.dtype) for n, s in table.states.items())
+    stored = (table.dim, table.param_dtype, table.row_format)
+    return stored, states, table.sketch_words
 
 
 def _groups_as_before(

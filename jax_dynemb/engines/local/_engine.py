@@ -19,9 +19,10 @@ from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
+from jax_dynemb.engines._flags import TRAINING, LookupFlags
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.local import _blocks, _steps
-from jax_dynemb.engines.shard import NewRows, Query, RowGradients
+from jax_dynemb.engines.shard import NewRows, Query, RowGradients, Rule
 from jax_dynemb.ops import (
     Residual,
     TableState,
@@ -149,17 +150,17 @@ class LocalEngine:
             result |= shard.stats(config, numbers, fullest[name])
         return result
 
-    def _parts(self, state: States, table: str) -> shard.Parts:
+    def _shards(self, state: States, table: str) -> shard.Shards:
         own = self.local_spec(table)
         return [(own, state[own.state_name])]
 
     def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:
-        return shard.export(self._parts(state, table), query)
+        return shard.export(self._shards(state, table), query)
 
     def index(
         self, state: States, table: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return shard.export_index(self._parts(state, table))
+        return shard.export_index(self._shards(state, table))
 
     # ---- a step ------------------------------------------------------------------
 
@@ -173,14 +174,20 @@ class LocalEngine:
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
         sent: Any = None,
+        flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], Residual, States]:
         del sent
-        return _steps.lookup(self, state, ids, weights, scores)
+        return _steps.lookup(self, state, ids, weights, scores, flags)
 
     def find(
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
         return _steps.find(self, state, ids, weights)
+
+    def touch(
+        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+    ) -> States:
+        return _steps.touch(self, state, ids, scores)
 
     def apply_gradients(
         self,
@@ -232,6 +239,15 @@ class LocalEngine:
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         _, given = prepare(self.catalog.table(table), table, ids)
         return ops.erase(self.local_spec(table), arrays, given.ids)
+
+    def erase_where(
+        self, arrays: TableState, table: str, rule: Rule, dry_run: bool
+    ) -> tuple[jax.Array, TableState]:
+        own = self.local_spec(table)
+        return shard.erase_where(own, arrays, rule, dry_run, shard.ALONE)
+
+    def decay(self, arrays: TableState, table: str, factor: jax.Array) -> TableState:
+        return ops.decay(self.local_spec(table), arrays, factor)
 
 
 def _check_slots(configs: Iterable[TableConfig]) -> None:

@@ -17,6 +17,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
+from jax_dynemb.engines._flags import TOUCHING, TRAINING, LookupFlags
 from jax_dynemb.engines.shard import RowGradients, check_table, pair_lookups
 from jax_dynemb.ops import (
     FeatureGradient,
@@ -28,8 +29,9 @@ from jax_dynemb.ops import (
     check_residual,
     check_stamps,
     count_malformed,
+    halved_sketches,
     join_gradient,
-    joined,
+    join_stamps,
     make_residual,
     prepare,
 )
@@ -54,11 +56,13 @@ def lookup(
     ids: Mapping[str, Any],
     weights: Mapping[str, Any],
     scores: Mapping[str, jax.Array],
+    flags: LookupFlags = TRAINING,
 ) -> tuple[dict[str, jax.Array], Residual, States]:
     """See ``Tables.lookup``."""
     inputs = _inputs(tables, ids, weights)
-    used = _used(tables, inputs)
+    used = [flags.of(table) for table in _used(tables, inputs)]
     numbers = jnp.stack([scores[t.name] for t in used])
+    state = state | halved_sketches(used, state)
     outputs, new, stamps = ops.lookup(used, state, inputs, numbers)
     cut = [
         (layout.table, given.malformed)
@@ -85,6 +89,20 @@ def find(
         flags = output["found"].astype(bool)
         found[layout.feature] = layout.shaped_as_given(flags)
     return rows, found, state | new
+
+
+def touch(
+    tables: Placed,
+    state: States,
+    ids: Mapping[str, Any],
+    scores: Mapping[str, jax.Array],
+) -> States:
+    """See ``Tables.find``: the rows that are found count as used now."""
+    inputs = [shard.slots_only(x) for x in _inputs(tables, ids, {})]
+    used = [TOUCHING.of(table) for table in _used(tables, inputs)]
+    numbers = jnp.stack([scores[t.name] for t in used])
+    _, new, _ = ops.lookup(used, state, inputs, numbers)
+    return state | shard.not_lookups(new, state)
 
 
 def apply_gradients(
@@ -184,4 +202,4 @@ def _checked_stamps(
         for config in tables.local_specs(names)
     }
     check_stamps(stamps, counters, call)
-    return joined(stamps)
+    return join_stamps(stamps)

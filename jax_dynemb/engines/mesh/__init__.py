@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hash tables on a mesh: which device owns a row, and how ids and rows travel."""
 
-from jax_dynemb.engines.mesh._batch import Batch as Batch
+from jax_dynemb.engines.mesh._batch import MeshBatch as MeshBatch
 from jax_dynemb.engines.mesh._batch import padded_gradient as padded_gradient
 from jax_dynemb.engines.mesh._columns import join_columns as join_columns
 from jax_dynemb.engines.mesh._engine import MeshEngine as MeshEngine
@@ -17,4 +17,4 @@ from jax_dynemb.engines.mesh._plan import make_plan as make_plan
 from jax_dynemb.engines.mesh._residual import ShardedResidual as ShardedResidual
 from jax_dynemb.engines.mesh._stacks import Stack as Stack
 from jax_dynemb.engines.mesh._stacks import by_shape as by_shape
-from jax_dynemb.engines.mesh._stacks import cut_by_places as cut_by_places
+from jax_dynemb.engines.mesh._stacks import cut_into_blocks as cut_into_blocks

@@ -21,8 +21,8 @@ Inputs = list[tuple[FeatureLayout, FeatureInput]]
 T = TypeVar("T")
 
 
-class Batch:
-    """The ids and weights of one call, as shard_map takes them.
+class MeshBatch:
+    """Holds the ids and weights of one call, as shard_map takes them.
 
     Attributes:
       placement: of the collection.
@@ -92,13 +92,13 @@ class Batch:
         return inputs
 
     def whole(self, offsets: jax.Array | None, per_id: jax.Array) -> jax.Array:
-        """One number an id, as it leaves shard_map."""
+        """Returns one number per id, as it leaves shard_map."""
         if self._inside:
             return per_id
         return _inputs.global_numbers(self.placement, offsets, per_id)
 
     def restored(self, name: str, per_id: jax.Array) -> jax.Array:
-        """One number an id in the shape of the ids."""
+        """Returns one number per id, in the shape of the ids."""
         if self._inside:
             return per_id
         return _inputs.restored(self.placement, self.splits[name], per_id)
@@ -108,7 +108,7 @@ class Batch:
         return OrderedDict((name, values[name]) for name in self.configs)
 
     def rows(self, rows: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-        """The rows without what was padded."""
+        """Returns the rows without what was padded."""
         if self._inside:
             return self.in_order(rows)
         result = OrderedDict()

@@ -11,22 +11,22 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from jax_dynemb.engines.shard import Parts, Query, export, used_since
+from jax_dynemb.engines.shard import Query, Shards, export, used_since
 from jax_dynemb.rows import Exported, part
 
 
-def export_columns(parts: Parts, query: Query) -> Iterator[Exported]:
+def export_columns(shards: Shards, query: Query) -> Iterator[Exported]:
     """See ``Tables.export``.
 
     Args:
-      parts: the pieces of the table, in order of columns.
+      shards: the pieces of the table, in order of columns.
       query: the scores of the first piece decide which rows are left out.
     """
     min_score, since, known_keys, chunk_buckets = query
-    table, state = parts[0]
+    table, state = shards[0]
     if known_keys is not None:
-        yield next(export(parts[:1], Query(0, None, known_keys, chunk_buckets)))
-    each = [export([one], Query(chunk_buckets=chunk_buckets)) for one in parts]
+        yield next(export(shards[:1], Query(0, None, known_keys, chunk_buckets)))
+    each = [export([one], Query(chunk_buckets=chunk_buckets)) for one in shards]
     for pieces in zip(*each, strict=True):
         chunk = join_columns(pieces)
         wanted = chunk.scores >= np.uint64(min_score)
@@ -37,7 +37,7 @@ def export_columns(parts: Parts, query: Query) -> Iterator[Exported]:
 
 
 def join_columns(pieces: Sequence[Exported]) -> Exported:
-    """One chunk from chunks of the same keys, each with some columns."""
+    """Joins chunks of the same keys, each with some of the columns."""
     sorted_pieces = [part(piece, np.argsort(piece.keys)) for piece in pieces]
     first = sorted_pieces[0]
 

@@ -17,11 +17,13 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
+from jax_dynemb.engines._flags import TOUCHING, TRAINING, LookupFlags
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import (
     _columns,
     _hosts,
     _maintenance,
+    _rules,
     _serving,
     _slots,
     _training,
@@ -31,14 +33,14 @@ from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._plan import Plan
 from jax_dynemb.engines.mesh._residual import ShardedResidual
 from jax_dynemb.engines.mesh._stacks import states_of
-from jax_dynemb.engines.shard import NewRows, Query, RowGradients, grown_state
+from jax_dynemb.engines.shard import NewRows, Query, RowGradients, Rule, grown_state
 from jax_dynemb.ops import TableState
 from jax_dynemb.rows import Exported
 
 
 @dataclasses.dataclass(frozen=True)
 class MeshEngine:
-    """Hash tables that are sharded over the devices of a mesh; see ``Engine``.
+    """Runs hash tables that are sharded over the devices of a mesh; see ``Engine``.
 
     Attributes:
       tables: with their places on the mesh.
@@ -84,10 +86,10 @@ class MeshEngine:
         stack = self.placement.stack_of(table)
         if stack.sharding == "column_wise":
             return {"column_parts": stack.shards}
-        if stack.places == 1:
+        if stack.blocks == 1:
             return {}
-        place = stack.place_of(table)
-        return {"arrays": stack.name, "place": place, "places": stack.places}
+        block = stack.block_of(table)
+        return {"arrays": stack.name, "place": block, "places": stack.blocks}
 
     def counter_rows(self, table: str) -> slice:
         return _hosts.counter_rows(self.placement.stack_of(table), table)
@@ -145,7 +147,7 @@ class MeshEngine:
             result |= _hosts.exchange_stats(placement, config, counted, counters)
         return result
 
-    def shards(self, state: States, table: str) -> shard.Parts:
+    def shards(self, state: States, table: str) -> shard.Shards:
         """Returns the shards on this process's devices, each as a table of one."""
         config = self.catalog.table(table)
         arrays = state[self.state_name(table)]
@@ -176,13 +178,23 @@ class MeshEngine:
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
         sent: Any = None,
+        flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
-        return _training.lookup(self.tables, state, ids, weights, scores, sent)
+        return _training.lookup(self.tables, state, ids, weights, scores, sent, flags)
 
     def find(
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
         return _serving.find(self.tables, state, ids, weights)
+
+    def touch(
+        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+    ) -> States:
+        _, _, new = _training.lookup(
+            self.tables, state, ids, {}, scores, flags=TOUCHING
+        )
+        used = {self.state_name(self.catalog.features[f]) for f in ids}
+        return new | shard.not_lookups({name: new[name] for name in used}, state)
 
     def apply_gradients(
         self,
@@ -224,3 +236,11 @@ class MeshEngine:
 
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         return _maintenance.erase(self.tables, arrays, self.catalog.table(table), ids)
+
+    def erase_where(
+        self, arrays: TableState, table: str, rule: Rule, dry_run: bool
+    ) -> tuple[jax.Array, TableState]:
+        return _rules.erase_where(self.tables, arrays, table, rule, dry_run)
+
+    def decay(self, arrays: TableState, table: str, factor: jax.Array) -> TableState:
+        return _rules.decay(self.tables, arrays, table, factor)

@@ -18,10 +18,10 @@ from jax_dynemb.engines.shard import pair_lookups
 from jax_dynemb.ops import FeatureGradient, FeatureResidual, join_gradient
 
 
-def paired(
+def zip_lookups(
     tables: MeshTables, residual: Any, d_rows: Any
 ) -> tuple[list[ShardedResidual], list[dict[str, jax.Array]], set[str]]:
-    """Residuals and gradients that fit them, and the tables they belong to."""
+    """Pairs residuals with gradients that fit them, and lists their tables."""
     pairs = pair_lookups(ShardedResidual, residual, d_rows)
     residuals, gradients = [one for one, _ in pairs], [dict(d) for _, d in pairs]
     names = set()
@@ -36,7 +36,7 @@ def paired(
     return residuals, gradients, names
 
 
-def joined(
+def flatten_gradients(
     tables: MeshTables, residuals: Sequence[ShardedResidual], gradients: Any
 ) -> list[FeatureGradient]:
     """Lists what one device has of them, for all lookups."""
@@ -50,12 +50,12 @@ def joined(
 
 
 def stacked_axes(residual: ShardedResidual) -> int:
-    """Leading axes that lax.scan has added."""
+    """Counts the leading axes that lax.scan has added."""
     return stacked(next(iter(residual.features.values())))
 
 
 def stacked(residual: FeatureResidual) -> int:
-    """Leading axes that lax.scan has added to one feature."""
+    """Counts the leading axes that lax.scan has added to one feature."""
     return residual.slots.ndim - 1
 
 

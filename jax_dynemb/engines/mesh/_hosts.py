@@ -22,24 +22,24 @@ _EXCHANGE = ("exchange_capacity", "exchange_peak", "exchange_overflows")
 
 
 def table_counters(stack: Stack, table: str, state: TableState) -> TableState:
-    """A state of which the counters are those of one table, as numpy."""
+    """Returns a state whose counters are those of one table, in NumPy."""
     rows = first_counter_rows(stack, table)
     counters: Any = on_host(state.counters)[rows]
     return dataclasses.replace(state, counters=counters)
 
 
 def first_counter_rows(stack: Stack, table: str) -> slice:
-    """The rows of a state's counters that belong to the first copy of a table."""
+    """Finds the rows of counters that belong to the first copy of a table."""
     if stack.sharding == "row_wise":
         return counter_rows(stack, table)
     return slice(0, stack.local.max_shards)
 
 
 def counter_rows(stack: Stack, table: str) -> slice:
-    """The rows of a state's counters that belong to a table, copies included."""
+    """Finds the rows of counters that belong to a table, copies included."""
     if len(stack.tables) == 1:
         return slice(None)
-    rows, place = stack.local.max_shards, stack.place_of(table)
+    rows, place = stack.local.max_shards, stack.block_of(table)
     return slice(place * rows, (place + 1) * rows)
 
 

@@ -22,7 +22,7 @@ _ALL = PartitionSpec()
 
 @dataclasses.dataclass(frozen=True)
 class BatchSplit:
-    """How one feature of a batch is shared among devices; static.
+    """Describes how one feature of a batch is split over devices; static.
 
     An array of ids is cut along its first axis. Jagged values are cut where each row
     is returned. Where they are pooled, every device receives all of them and takes
@@ -39,7 +39,7 @@ class BatchSplit:
     jagged: str | None
 
     def ids_spec(self, split: PartitionSpec) -> Any:
-        """PartitionSpecs of what ``split_ids`` returns."""
+        """Returns the PartitionSpecs of what ``split_ids`` returns."""
         if self.jagged is None:
             return split
         values = split if self.jagged == "rows" else _ALL
@@ -73,7 +73,7 @@ def split_ids(
 
 
 def padded(placement: Placement, array: Any, value: int) -> jax.Array:
-    """With a first axis that the devices can split; bits of -1 where value is -1."""
+    """Pads to a first axis that the devices can split; bits of -1 where value is -1."""
     array = jnp.asarray(array)
     shards = placement.shards
     missing = max(1, -(-array.shape[0] // shards)) * shards - array.shape[0]
@@ -84,7 +84,7 @@ def padded(placement: Placement, array: Any, value: int) -> jax.Array:
 
 
 def split_numbers(placement: Placement, split: BatchSplit, numbers: Any) -> jax.Array:
-    """One number an id (weights), as devices share the ids."""
+    """Splits one number per id, such as weights, as the ids are split."""
     numbers = jnp.asarray(numbers)
     if split.jagged == "bags":
         return numbers
@@ -93,7 +93,7 @@ def split_numbers(placement: Placement, split: BatchSplit, numbers: Any) -> jax.
 
 @dataclasses.dataclass(frozen=True)
 class LocalIds:
-    """One feature as a device looks it up.
+    """Holds one feature as a device looks it up.
 
     Attributes:
       ids: of this device.
@@ -106,7 +106,7 @@ class LocalIds:
     malformed: jax.Array | None = None
 
     def numbers(self, numbers: jax.Array) -> jax.Array:
-        """One number an id, as this device has the ids."""
+        """Returns one number per id, as this device has the ids."""
         return numbers if self.first is None else _from(numbers, self.first)
 
 
@@ -132,7 +132,7 @@ def local_ids(placement: Placement, split: BatchSplit, ids: Any) -> LocalIds:
 def global_numbers(
     placement: Placement, offsets: jax.Array | None, numbers: jax.Array
 ) -> jax.Array:
-    """The reverse of ``LocalIds.numbers``: every device gets the numbers of all bags.
+    """Reverses ``LocalIds.numbers``: every device gets the numbers of all bags.
 
     Args:
       placement: of the collection.
@@ -152,7 +152,7 @@ def global_numbers(
 
 
 def restored(placement: Placement, split: BatchSplit, per_id: jax.Array) -> jax.Array:
-    """One number an id in the shape of the ids as given."""
+    """Returns one number per id, in the shape of the ids as given."""
     if not split.given_shape:
         return placement.gathered(per_id)[0]
     if per_id.shape[0] == split.given_shape[0]:
@@ -161,7 +161,7 @@ def restored(placement: Placement, split: BatchSplit, per_id: jax.Array) -> jax.
 
 
 def _from(array: jax.Array, first: jax.Array) -> jax.Array:
-    """The array from an entry on; zeros behind it are past every length."""
+    """Returns the array from an entry on; zeros behind it are past every length."""
     room = jnp.concatenate([array, jnp.zeros_like(array)])
     return jax.lax.dynamic_slice_in_dim(room, first, array.shape[0])
 
@@ -188,6 +188,6 @@ def splits_of(
     tables: Mapping[str, TableConfig],
     ids: Mapping[str, Any],
 ) -> tuple[dict[str, BatchSplit], dict[str, Any]]:
-    """``split_ids`` of every feature; ``tables`` is by feature."""
+    """Calls ``split_ids`` for every feature; ``tables`` is by feature."""
     pairs = {f: split_ids(placement, tables[f], f, x) for f, x in ids.items()}
     return {f: s for f, (s, _) in pairs.items()}, {f: x for f, (_, x) in pairs.items()}

@@ -19,7 +19,7 @@ from jax_dynemb._seed import table_seed
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import shard
-from jax_dynemb.engines.mesh._members import is_here, touched
+from jax_dynemb.engines.mesh._members import owns_any, restore_untouched
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._stacks import Stack, states_of
@@ -44,7 +44,7 @@ _ALL = PartitionSpec()
 def init(
     tables: MeshTables, seed: jax.Array, names: tuple[str, ...] | None = None
 ) -> States:
-    """Empty tables, each shard made where it will live; some arrays only, if asked."""
+    """Makes empty tables, each shard on its device; with ``names`` some arrays only."""
     placement, stamp = tables.here(), new_stamp()
     if placement.is_inside():
         return _all_empty(placement, placement.stacks, seed, jnp.asarray(stamp))
@@ -68,12 +68,12 @@ def _all_empty(
 def _empty(
     placement: Placement, stack: Stack, seed: jax.Array, stamp: jax.Array
 ) -> TableState:
-    """A shard of tables without rows; each table has the seed of its own name."""
+    """Makes a shard without rows; each table has the seed of its own name."""
     seeds = [table_seed(seed, t.name) for t in stack.tables]
     mine = seeds[0]
-    if stack.places > 1:
-        seeds += [seed] * (stack.places - len(seeds))
-        mine = jnp.stack(seeds)[placement.my_place(stack)]
+    if stack.blocks > 1:
+        seeds += [seed] * (stack.blocks - len(seeds))
+        mine = jnp.stack(seeds)[placement.my_block(stack)]
     state = empty_state(stack.local, mine, stamp)
     if stack.sharding == "column_wise":
         state = with_first_column(placement, stack.local, state)
@@ -87,12 +87,17 @@ def clear(tables: MeshTables, state: States, names: Collection[str]) -> States:
 
     def body(state):
         new = {s.name: cleared_state(s.local, state[s.name]) for s in used}
-        new = touched(placement, used, names, state, new)
+        new = restore_untouched(placement, used, names, state, new)
         for s in used:
-            here = is_here(placement, s, names)
+            here = owns_any(placement, s, names)
             if not isinstance(here, np.bool_):  # the others of the stack stay
                 index = jnp.where(here, new[s.name].index, state[s.name].index)
-                new[s.name] = dataclasses.replace(new[s.name], index=index)
+                sketch = new[s.name].sketch
+                if sketch is not None:
+                    sketch = jnp.where(here, sketch, state[s.name].sketch)
+                new[s.name] = dataclasses.replace(
+                    new[s.name], index=index, sketch=sketch
+                )
         return new
 
     specs = placement.state_specs(used)
@@ -117,10 +122,10 @@ def insert(
             }
         after = shard.store(stack.local, state, mine, written, new.unique_ids)
         if "scores" in written and stack.sharding == "row_wise":
-            here = is_here(placement, stack, [table.name])
+            here = owns_any(placement, stack, [table.name])
             after = shard.same_clock(after, placement.axes, here)
         states = {stack.name: state}, {stack.name: after}
-        return touched(placement, [stack], [table.name], *states)[stack.name]
+        return restore_untouched(placement, [stack], [table.name], *states)[stack.name]
 
     spec = placement.state_spec(stack)
     run = placement.mapped(body, (spec, _ALL, dict.fromkeys(written, _ALL)), spec)
@@ -139,7 +144,9 @@ def erase(
         mine = _owned(placement, stack, table, ids)
         new = {stack.name: ops.erase(stack.local, state, mine)}
         before = {stack.name: state}
-        return touched(placement, [stack], [table.name], before, new)[stack.name]
+        return restore_untouched(placement, [stack], [table.name], before, new)[
+            stack.name
+        ]
 
     spec = placement.state_spec(stack)
     run = placement.mapped(body, (spec, _ALL), spec)
@@ -149,7 +156,7 @@ def erase(
 def _owned(
     placement: Placement, stack: Stack, table: TableConfig, ids: jax.Array
 ) -> jax.Array:
-    """The ids that this device owns; padding for the others."""
+    """Returns the ids that this device owns, and padding for the others."""
     if stack.sharding != "row_wise":
         return ids
     owner = owner_of(*hash_words(ids, table.hash_seed), stack.width)
@@ -161,7 +168,7 @@ def _owned(
 def local_shards(
     tables: MeshTables, table: TableConfig, state: TableState
 ) -> list[tuple[TableSpec, TableState]]:
-    """The shards on this process's devices as tables of one device, each once.
+    """Lists the shards of this process as tables of one device, each once.
 
     Raises:
       ValueError: the table is column-wise and has columns on another process.

@@ -19,35 +19,35 @@ from jax_dynemb.ops import TableState
 States = Mapping[str, TableState]
 
 
-def is_here(
+def owns_any(
     placement: Placement, stack: Stack, tables: Collection[str]
 ) -> jax.Array | np.bool_:
     """Whether this shard holds rows of one of these tables."""
     flags = [t.name in tables for t in stack.tables]
     if all(flags):
         return np.bool_(True)
-    idle = [False] * (stack.places - len(flags))
-    return jnp.array(flags + idle)[placement.my_place(stack)]
+    idle = [False] * (stack.blocks - len(flags))
+    return jnp.array(flags + idle)[placement.my_block(stack)]
 
 
-def of_my_place(
+def select_member(
     placement: Placement, stack: Stack, by_table: Mapping[str, jax.Array]
 ) -> jax.Array:
-    """The number of the table that this shard has."""
+    """Selects the number of the table that this shard has."""
     numbers = [by_table[t.name] for t in stack.tables]
     if len(numbers) == 1:
         return numbers[0]
-    numbers += numbers[:1] * (stack.places - len(numbers))
-    return jnp.stack(numbers)[placement.my_place(stack)]
+    numbers += numbers[:1] * (stack.blocks - len(numbers))
+    return jnp.stack(numbers)[placement.my_block(stack)]
 
 
-def hyper_of_my_place(
+def select_hyper(
     placement: Placement,
     stack: Stack,
     states: States,
     given: Mapping[str, Mapping[str, jax.Array]],
 ) -> dict[str, jax.Array]:
-    """The hyper-parameters given for the table that this shard has, by name."""
+    """Selects the hyper-parameters of the table that this shard has, by name."""
     by_table = {t.name: dict(given.get(t.name, {})) for t in stack.tables}
     names = {name for numbers in by_table.values() for name in numbers}
     if len(stack.tables) > 1 and names:
@@ -57,26 +57,26 @@ def hyper_of_my_place(
             own = {n: jnp.asarray(own[n], jnp.float32) for n in names & own.keys()}
             by_table[table.name] = own | by_table[table.name]
     return {
-        name: of_my_place(placement, stack, {t: x[name] for t, x in by_table.items()})
+        name: select_member(placement, stack, {t: x[name] for t, x in by_table.items()})
         for name in sorted(names)
     }
 
 
-def touched(
+def restore_untouched(
     placement: Placement,
     stacks: Sequence[Stack],
     tables: Collection[str],
     before: States,
     after: States,
 ) -> dict[str, TableState]:
-    """The states after a call that was about these tables.
+    """Restores the counters of tables that a call did not touch.
 
     It ran on every shard, with nothing but padding on those that hold other tables of
     the same arrays: what those count (lookups, steps, a clock) stays as it was.
     """
     result = dict(after)
     for stack in stacks:
-        here = is_here(placement, stack, tables)
+        here = owns_any(placement, stack, tables)
         if isinstance(here, np.bool_):
             continue
         old, new = before[stack.name], after[stack.name]

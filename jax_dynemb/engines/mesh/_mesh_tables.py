@@ -13,7 +13,7 @@ from jax_dynemb.engines.mesh._placement import Placement
 
 @dataclasses.dataclass(frozen=True)
 class MeshTables:
-    """Which tables there are, and where their arrays are.
+    """Holds the tables, and where their arrays are.
 
     Attributes:
       catalog: the tables by name.

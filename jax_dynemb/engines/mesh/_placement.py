@@ -31,7 +31,7 @@ _WIRE_DTYPES = (None, "float32", "bfloat16", "float16")
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """The mesh of a collection and how its exchanges are made.
+    """Holds the mesh of a collection and the options of its exchanges.
 
     Attributes:
       mesh: the devices; None: those of the shard_map that the code will run in.
@@ -65,7 +65,7 @@ class Placement:
 
     @property
     def split(self) -> PartitionSpec:
-        """The first axis over all shards."""
+        """Splits the first axis over all shards."""
         return PartitionSpec(self.axes)
 
     def with_tables(
@@ -73,7 +73,7 @@ class Placement:
         tables: Sequence[TableConfig],
         planned: Mapping[str, Sequence[int]] | None = None,
     ) -> Placement:
-        """The same with these tables, where they were if their names are the same.
+        """Places these tables; those of equal names stay where they were.
 
         Args:
           tables: the tables of a collection.
@@ -90,7 +90,7 @@ class Placement:
         return dataclasses.replace(self, stacks=stacks)
 
     def here(self) -> Placement:
-        """With the mesh of the shard_map that the code runs in, if it has none."""
+        """Takes the mesh of the shard_map that the code runs in, if there was none."""
         if self.mesh is not None:
             return self
         if not self.is_inside():
@@ -119,19 +119,19 @@ class Placement:
         return self._by_name[name]
 
     def stack_of(self, table: str) -> Stack:
-        """The arrays that a table is part of."""
+        """Finds the arrays that a table is part of."""
         return self._by_table[table]
 
     def stacks_of(self, tables: Collection[str]) -> list[Stack]:
-        """The arrays of some tables."""
+        """Finds the arrays of some tables."""
         return [s for s in self.stacks if any(t.name in tables for t in s.tables)]
 
-    def place_of(self, layout: FeatureLayout) -> int:
-        """The place that the table of a feature has in its stack."""
-        return self._by_name[layout.table].place_of_feature.get(layout.feature, 0)
+    def block_of(self, layout: FeatureLayout) -> int:
+        """Returns the block that the table of a feature has in its stack."""
+        return self._by_name[layout.table].block_of_feature.get(layout.feature, 0)
 
-    def my_place(self, stack: Stack) -> jax.Array:
-        """The place that this shard holds; inside shard_map."""
+    def my_block(self, stack: Stack) -> jax.Array:
+        """Returns the block that this shard holds; inside shard_map."""
         return jax.lax.axis_index(self.axes) // stack.width
 
     @functools.cached_property
@@ -143,7 +143,7 @@ class Placement:
         return {t.name: s for s in self.stacks for t in s.tables}
 
     def state_spec(self, stack: Stack) -> TableState:
-        """A PartitionSpec for each array of a stack."""
+        """Returns a PartitionSpec for each array of a stack."""
         table = stack.local
         rows = PartitionSpec() if stack.sharding == "replicated" else self.split
         extra = getattr(table.optimizer, "extra", None)
@@ -154,6 +154,7 @@ class Placement:
             optimizer=dict.fromkeys(table.states, rows),  # pyright: ignore[reportArgumentType]
             counters=rows,  # pyright: ignore[reportArgumentType]
             extra=tuple(PartitionSpec() for _ in leaves),
+            sketch=rows if table.sketch_words else None,  # pyright: ignore[reportArgumentType]
         )
 
     def state_specs(self, stacks: Sequence[Stack]) -> dict[str, TableState]:
@@ -209,7 +210,7 @@ class Placement:
         return self.mesh is not None and AxisType.Explicit in self.mesh.axis_types
 
     def gathered(self, array: jax.Array) -> jax.Array:
-        """The array, ready to be cut or padded where shards do not end.
+        """Returns the array, ready to be cut or padded where shards do not end.
 
         An explicit axis must divide what it splits, so there the array is copied to
         all devices first. Elsewhere XLA moves what has to move.

@@ -75,7 +75,7 @@ class Plan:
 
     @property
     def shards(self) -> dict[str, tuple[int, ...]]:
-        """The shards of each table-wise table that has some."""
+        """Returns the shards of each table-wise table that has some."""
         return {
             t.table: t.shards
             for t in self.tables
@@ -113,7 +113,7 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        """A table in plain text; the last line has the bytes of the fullest device."""
+        """Prints as a table; the last line has the bytes of the fullest device."""
         columns = [field.name for field in dataclasses.fields(TablePlan)]
         columns[2], columns[3] = columns[3], columns[2]  # words first, then numbers
         rows = [[self._cell(getattr(t, c)) for c in columns] for t in self.tables]
@@ -148,7 +148,7 @@ def make_plan(
         return Plan(plans, (sum(plan.bytes for plan in plans),))
     plans = tuple(_on_mesh(placement, table, ids) for table in tables)
     every = [0] * placement.shards
-    for stack in placement.stacks:  # idle places have arrays too
+    for stack in placement.stacks:  # idle blocks have arrays too
         for shard in range(placement.shards):
             every[shard] += bytes_of(stack.local)
     return Plan(plans, tuple(every))
@@ -189,7 +189,7 @@ def exchange_of(
 
     Args:
       placement: of the collection.
-      stack: the arrays that hold the table; their idle places count as its own.
+      stack: the arrays that hold the table; their idle blocks count as its own.
       table: the table.
       ids: by feature, of a device.
     """
@@ -208,7 +208,7 @@ def _count(table: TableConfig, ids: Mapping[str, int]) -> int:
 def _split(
     placement: Placement, stack: Stack, table: TableConfig, ids: Mapping[str, int]
 ) -> tuple[str, Cost]:
-    """The table's share of the stack's sections."""
+    """Computes the table's share of the stack's sections."""
     layouts = [
         _layout(stack.local, t, feature, ids[feature], factor)
         for t in stack.tables
@@ -216,10 +216,10 @@ def _split(
         if ids.get(feature)
     ]
     exchange, cost = cost_of(placement, stack.local, layouts)
-    places = 1
-    if table.name == stack.tables[0].name:  # idle places are in the section too
-        places += stack.places - len(stack.tables)
-    return exchange, Cost(*(n * places // stack.places for n in cost))
+    blocks = 1
+    if table.name == stack.tables[0].name:  # idle blocks are in the section too
+        blocks += stack.blocks - len(stack.tables)
+    return exchange, Cost(*(n * blocks // stack.blocks for n in cost))
 
 
 def _replicated(
@@ -267,6 +267,7 @@ def _layout(
 def bytes_of(table: TableSpec) -> int:
     """Counts the bytes of the arrays of one shard."""
     widths = [int(np.prod(s.shape, dtype=int)) for s in table.states.values()]
-    row = table.dim * itemsize(table.param_dtype) + 4 * sum(widths)
+    width, dtype = table.stored_row
+    row = width * itemsize(dtype) + 4 * sum(widths)
     index = table.local_buckets * _ffi.constants()["bucket_words"] * 4
     return index + table.local_slots * row

@@ -15,7 +15,7 @@ from jax_dynemb.ops import FeatureResidual, Stamps
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ShardedResidual:
-    """A pytree; every array is that of one device, and split over all of them.
+    """Holds what a lookup leaves for its update: a pytree, split over all devices.
 
     Attributes:
       features: by name. For a row-wise table, slots are the numbers of the distinct

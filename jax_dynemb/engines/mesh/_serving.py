@@ -15,10 +15,10 @@ from jax.sharding import PartitionSpec
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines import shard
 from jax_dynemb.engines.mesh import _inputs
-from jax_dynemb.engines.mesh._gradients import paired
+from jax_dynemb.engines.mesh._gradients import zip_lookups
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
-from jax_dynemb.engines.mesh._shared import Inputs, Shared, inputs_of
+from jax_dynemb.engines.mesh._stack_batch import Inputs, StackBatch, inputs_of
 from jax_dynemb.engines.mesh._stacks import states_of
 from jax_dynemb.engines.mesh.strategies import by_strategy
 from jax_dynemb.ops import TableState
@@ -35,7 +35,7 @@ def find(
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
     """See ``Tables.find``."""
     placement = tables.here()
-    batch = Shared(tables, ids, weights)
+    batch = StackBatch(tables, ids, weights)
 
     def body(state, ids, weights):
         inputs = batch.local(ids, weights)
@@ -78,7 +78,7 @@ def weight_gradients(
 ) -> tuple[dict[str, jax.Array], States]:
     """See ``Tables.weight_gradients``."""
     placement = tables.here()
-    (one,), (gradients,), _ = paired(tables, residual, dict(d_rows))
+    (one,), (gradients,), _ = zip_lookups(tables, residual, dict(d_rows))
     weighted = shard.weighted_features(one.features)
     used = placement.stacks_of([tables.config_of(name).name for name in weighted])
     inside = placement.is_inside()

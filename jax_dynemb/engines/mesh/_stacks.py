@@ -26,15 +26,15 @@ class Stack:
     """Arrays in a state: those of one table, or of several of one shape.
 
     Attributes:
-      tables: those in it; table ``n`` has place ``n``, and later places are idle.
+      tables: those in it; table ``n`` has block ``n``, and later blocks are idle.
       sharding: of the arrays: "row_wise", "replicated" or "column_wise".
-      places: equal parts of the arrays, each for a table.
+      blocks: equal parts of the arrays, each for a table.
       shards: of the mesh.
     """
 
     tables: tuple[TableConfig, ...]
     sharding: str
-    places: int
+    blocks: int
     shards: int
 
     @property
@@ -45,8 +45,8 @@ class Stack:
 
     @property
     def width(self) -> int:
-        """Counts the shards of a place; the high bits of a hash choose among them."""
-        return self.shards // self.places
+        """Counts the shards of a block; the high bits of a hash choose among them."""
+        return self.shards // self.blocks
 
     @functools.cached_property
     def local(self) -> TableSpec:
@@ -61,20 +61,20 @@ class Stack:
         )
 
     @functools.cached_property
-    def place_of_feature(self) -> dict[str, int]:
-        """Maps each feature to the place of its table."""
+    def block_of_feature(self) -> dict[str, int]:
+        """Maps each feature to the block of its table."""
         pairs = enumerate(self.tables)
-        return {f: place for place, t in pairs for f in t.feature_names}
+        return {f: block for block, t in pairs for f in t.feature_names}
 
-    def place_of(self, table: str) -> int:
-        """Returns the place of a table."""
+    def block_of(self, table: str) -> int:
+        """Returns the block of a table."""
         return [t.name for t in self.tables].index(table)
 
     def owners(self, table: str) -> range:
         """Returns the shards that hold rows of a table."""
         if self.sharding != "row_wise":
             return range(self.shards)
-        first = self.place_of(table) * self.width
+        first = self.block_of(table) * self.width
         return range(first, first + self.width)
 
 
@@ -109,10 +109,10 @@ def make_stacks(
         stacks += _stacks_of_plan(
             [t for t in alike if t.name in planned], shards, planned, loads
         )
-        for some, places in cut_by_places(
+        for some, blocks in cut_into_blocks(
             [t for t in alike if t.name not in planned], shards
         ):
-            stacks.append(_placed(some, places, loads))
+            stacks.append(_placed(some, blocks, loads))
     names = {t.name for t in tables}
     for stack in stacks:
         if len(stack.tables) > 1 and stack.name in names:
@@ -126,7 +126,7 @@ def make_stacks(
 def same_stacks(
     stacks: Sequence[Stack], tables: Sequence[TableConfig]
 ) -> tuple[Stack, ...] | None:
-    """The same arrays for other configs of the same tables; None if they differ."""
+    """Keeps the arrays for other configs of the same tables; None if they differ."""
     configs = {t.name: t for t in tables}
     if sorted(configs) != sorted(t.name for s in stacks for t in s.tables):
         return None
@@ -145,7 +145,7 @@ def cost(table: TableConfig) -> float:
 
 
 def by_shape(tables: Sequence[TableConfig]) -> Iterator[list[TableConfig]]:
-    """Tables that may share arrays, costly ones first.
+    """Groups tables that may share arrays, costly ones first.
 
     A shard runs one program for the tables of a stack, whichever of them it has. So
     they have the same ``hash_seed`` too.
@@ -174,10 +174,10 @@ def _shape(table: TableConfig) -> object:
     )
 
 
-def cut_by_places(
+def cut_into_blocks(
     tables: list[TableConfig], shards: int
 ) -> Iterator[tuple[list[TableConfig], int]]:
-    """Tables in stacks, each with its number of places.
+    """Cuts tables into stacks, each with its number of blocks.
 
     As many tables as there are shards fill a stack. Of the rest the costly ones get
     more shards.
@@ -193,23 +193,23 @@ def cut_by_places(
         sizes.append(max((p for p in usable if p <= rest), default=usable[0]))
         rest -= sizes[-1]
     begin = 0
-    for places in [*sorted(sizes), *[shards] * (len(tables) // shards)]:
-        some = tables[begin : begin + places]
+    for blocks in [*sorted(sizes), *[shards] * (len(tables) // shards)]:
+        some = tables[begin : begin + blocks]
         begin += len(some)
-        yield some, places
+        yield some, blocks
 
 
-def _placed(tables: list[TableConfig], places: int, loads: np.ndarray) -> Stack:
-    """Gives each table the place that has least to do; ``loads`` is by shard."""
-    by_place = loads.reshape(places, -1)
+def _placed(tables: list[TableConfig], blocks: int, loads: np.ndarray) -> Stack:
+    """Gives each table the block that has least to do; ``loads`` is by shard."""
+    by_block = loads.reshape(blocks, -1)
     chosen: dict[int, TableConfig] = {}
     for table in tables:
         free = [p for p in range(len(tables)) if p not in chosen]
-        place = min(free, key=lambda p: by_place[p].sum())
-        chosen[place] = table
-        by_place[place] += cost(table) / by_place.shape[1]
+        block = min(free, key=lambda p: by_block[p].sum())
+        chosen[block] = table
+        by_block[block] += cost(table) / by_block.shape[1]
     ordered = tuple(chosen[p] for p in range(len(tables)))
-    return Stack(ordered, "row_wise", places, len(loads))
+    return Stack(ordered, "row_wise", blocks, len(loads))
 
 
 def _stacks_of_plan(
@@ -228,9 +228,9 @@ def _stacks_of_plan(
             at[planned[table.name][0] // width].append(table)
             loads[list(planned[table.name])] += cost(table) / width
         for level in range(max(map(len, at))):
-            some = [place[level] for place in at if len(place) > level]
-            if any(len(place) <= level for place in at[: len(some)]):
-                idle = next(n for n, place in enumerate(at) if len(place) <= level)
+            some = [block[level] for block in at if len(block) > level]
+            if any(len(block) <= level for block in at[: len(some)]):
+                idle = next(n for n, block in enumerate(at) if len(block) <= level)
                 raise ValueError(
                     f"The plan leaves shard {idle * width} without a table like "
                     f"'{some[-1].name}', which is on shard {planned[some[-1].name][0]}."

@@ -14,12 +14,23 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from jax_dynemb import ops
-from jax_dynemb.engines.mesh._gradients import joined, paired, specs_of, stacked_axes
-from jax_dynemb.engines.mesh._members import hyper_of_my_place, of_my_place, touched
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.engines._flags import TRAINING, LookupFlags
+from jax_dynemb.engines.mesh._gradients import (
+    flatten_gradients,
+    specs_of,
+    stacked_axes,
+    zip_lookups,
+)
+from jax_dynemb.engines.mesh._members import (
+    restore_untouched,
+    select_hyper,
+    select_member,
+)
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._residual import ShardedResidual
-from jax_dynemb.engines.mesh._shared import Inputs, Shared, inputs_of
+from jax_dynemb.engines.mesh._stack_batch import Inputs, StackBatch, inputs_of
 from jax_dynemb.engines.mesh._stacks import Stack, states_of
 from jax_dynemb.engines.mesh.strategies import Update, by_strategy, strategy_of
 from jax_dynemb.engines.shard import RowGradients, row_gradients, update_rows
@@ -29,9 +40,10 @@ from jax_dynemb.ops import (
     Stamps,
     TableState,
     check_stamps,
+    halved_sketches,
+    join_stamps,
     stamp_of,
 )
-from jax_dynemb.ops import joined as stamps_joined
 
 States = dict[str, TableState]
 _ALL = PartitionSpec()
@@ -44,19 +56,22 @@ def lookup(
     weights: Mapping[str, Any],
     scores: Mapping[str, jax.Array],
     sent: Mapping[str, Any] | None = None,
+    flags: LookupFlags = TRAINING,
 ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
     """See ``Tables.lookup``."""
     placement = tables.here()
-    batch = Shared(tables, ids, weights)
+    batch = StackBatch(tables, ids, weights)
 
     def body(state, ids, weights, scores, sent):
         inputs = batch.local(ids, weights)
-        mine = {s.name: of_my_place(placement, s, scores) for s in batch.used}
+        mine = {s.name: select_member(placement, s, scores) for s in batch.used}
+        specs = [flags.of(s.local) for s in batch.used]
+        halved = dict(state) | halved_sketches(specs, state)
         rows, residual, new = _local_lookup(
-            placement, batch.used, inputs, state, mine, sent
+            placement, specs, inputs, halved, mine, sent
         )
         new = batch.count_malformed(inputs, new)
-        new = touched(placement, batch.used, batch.names, state, new)
+        new = restore_untouched(placement, batch.used, batch.names, state, new)
         stamps = _stamps_of([s.name for s in batch.used], new)
         return rows, dataclasses.replace(residual, stamps=stamps), new
 
@@ -84,7 +99,7 @@ def route(
 ) -> dict[str, Any]:
     """See ``Tables.route``; returns by strategy what it has sent."""
     placement = tables.here()
-    batch = Shared(tables, ids, weights)
+    batch = StackBatch(tables, ids, weights)
     specs = [s.local for s in batch.used]
 
     def body(ids, weights):
@@ -102,14 +117,14 @@ def route(
 
 def _local_lookup(
     placement: Placement,
-    used: Sequence[Stack],
+    used: Sequence[TableSpec],
     inputs: Inputs,
     state: States,
     scores: Mapping[str, jax.Array],
     sent: Mapping[str, Any],
 ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
     rows, features, kept, new = {}, {}, {}, dict(state)
-    for name, strategy, tables in by_strategy(placement, [s.local for s in used]):
+    for name, strategy, tables in by_strategy(placement, used):
         mine = inputs_of(inputs, tables)
         result = strategy.lookup(placement, tables, mine, new, scores, sent.get(name))
         rows |= result.rows
@@ -137,19 +152,19 @@ def apply_gradients(
 ) -> States:
     """See ``Tables.apply_gradients``."""
     placement = tables.here()
-    residuals, gradients, names = paired(tables, residual, d_rows)
+    residuals, gradients, names = zip_lookups(tables, residual, d_rows)
     _check_stamps(placement, residuals, state, "apply_gradients")
     used = placement.stacks_of(names)
     numbers = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), dict(hyper))
 
     def body(state, residuals, gradients, numbers):
-        features = joined(tables, residuals, gradients)
+        features = flatten_gradients(tables, residuals, gradients)
         only = residuals[0] if len(residuals) == 1 else None
         if only is not None and stacked_axes(only):
             only = None
 
-        given = {s.name: hyper_of_my_place(placement, s, state, numbers) for s in used}
-        stamps = stamps_joined([one.stamps for one in residuals])
+        given = {s.name: select_hyper(placement, s, state, numbers) for s in used}
+        stamps = join_stamps([one.stamps for one in residuals])
 
         def update(states, features):
             names = {f.layout.table for f in features}
@@ -163,7 +178,7 @@ def apply_gradients(
             return dict(states) | update_rows(mine, states, features, given, stamps)
 
         new = _apply(placement, used, features, only, state, update)
-        return touched(placement, used, names, state, new)
+        return restore_untouched(placement, used, names, state, new)
 
     specs = placement.state_specs(used)
     residual_specs, gradient_specs = specs_of(placement, residuals, gradients)
@@ -201,7 +216,7 @@ def _check_stamps(
     state: States,
     call: str,
 ) -> None:
-    """Refuse concrete residuals of other tables; each device has a stamp of its own."""
+    """Refuses concrete residuals of other tables; each device has its own stamp."""
     if placement.is_inside():
         return
     counters = {}
@@ -217,13 +232,13 @@ def reduce_gradients(
 ) -> tuple[dict[str, RowGradients], States]:
     """See ``Tables.reduce_gradients``; with room for any skew."""
     placement = tables.here()
-    residuals, gradients, names = paired(tables, residual, d_rows)
+    residuals, gradients, names = zip_lookups(tables, residual, d_rows)
     _check_stamps(placement, residuals, state, "reduce_gradients")
     used = placement.stacks_of(names)
 
     def body(state, residuals, gradients):
-        features = joined(tables, residuals, gradients)
-        stamps = stamps_joined([one.stamps for one in residuals])
+        features = flatten_gradients(tables, residuals, gradients)
+        stamps = join_stamps([one.stamps for one in residuals])
         local = [s.local for s in used]
         result = {}
 

@@ -15,9 +15,10 @@ import numpy as np
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import Engine
+from jax_dynemb.engines._flags import TRAINING, LookupFlags
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import Placement
-from jax_dynemb.engines.shard import NewRows, Query, pair_lookups
+from jax_dynemb.engines.shard import NewRows, Query, Rule, pair_lookups
 from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.rows import Exported
 from jax_dynemb.tt import without_strangers
@@ -94,15 +95,17 @@ class MixedEngine:
     tensor_train: TTEngine
 
     def with_configs(self, configs: Iterable[Any]) -> Self:
-        catalog = Catalog(tuple(configs))
-        dynamic = [c for c in catalog.configs if isinstance(c, TableConfig)]
-        others = [c for c in catalog.configs if not isinstance(c, TableConfig)]
+        catalog = Catalog(with_residuals(tuple(configs)))
+        dynamic, others = by_kind(catalog)
+        if dynamic and self.dynamic is None:
+            raise ValueError(
+                f"These tables are tensor trains only, so '{dynamic[0].name}' has no "
+                "place among them. Make new ones: jde.Tables(tables)."
+            )
         return dataclasses.replace(
             self,
             catalog=catalog,
-            dynamic=None
-            if self.dynamic is None
-            else self.dynamic.with_configs(dynamic),
+            dynamic=self.dynamic and self.dynamic.with_configs(dynamic),
             tensor_train=self.tensor_train.with_configs(others),
         )
 
@@ -208,17 +211,27 @@ class MixedEngine:
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
         sent: Any = None,
+        flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], MixedResidual, States]:
         rows: dict[str, jax.Array] = {}
         residuals: dict[bool, Any] = {}
         for engine, mine in self._ids_of(ids):
             factors = {f: w for f, w in weights.items() if f in mine}
             here = sent if engine is self.dynamic else None
-            one, residual, state = engine.lookup(state, mine, factors, scores, here)
+            one, residual, state = engine.lookup(
+                state, mine, factors, scores, here, flags
+            )
             rows = _added(rows, one)
             residuals[engine is self.dynamic] = residual
         residual = MixedResidual(residuals.get(True), residuals.get(False))
         return OrderedDict((f, rows[f]) for f in ids), residual, state
+
+    def touch(
+        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+    ) -> States:
+        for engine, mine in self._ids_of(ids):
+            state = engine.touch(state, mine, scores)
+        return state
 
     def find(
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
@@ -310,6 +323,14 @@ class MixedEngine:
 
     def erase(self, arrays: Any, table: str, ids: Any) -> Any:
         return self._of(table).erase(arrays, table, ids)
+
+    def erase_where(
+        self, arrays: Any, table: str, rule: Rule, dry_run: bool
+    ) -> tuple[jax.Array, Any]:
+        return self._of(table).erase_where(arrays, table, rule, dry_run)
+
+    def decay(self, arrays: Any, table: str, factor: jax.Array) -> Any:
+        return self._of(table).decay(arrays, table, factor)
 
 
 def _added(a: dict[str, jax.Array], b: Mapping[str, jax.Array]) -> dict[str, jax.Array]:

@@ -2,11 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operates on the arrays of one device: update, insert, export, count, grow."""
 
+from jax_dynemb.engines.shard._counters import EVENTS as EVENTS
 from jax_dynemb.engines.shard._counters import counter_totals as counter_totals
 from jax_dynemb.engines.shard._counters import counter_values as counter_values
 from jax_dynemb.engines.shard._counters import stats as stats
-from jax_dynemb.engines.shard._export import Parts as Parts
+from jax_dynemb.engines.shard._erase_where import ALONE as ALONE
+from jax_dynemb.engines.shard._erase_where import ShardGroup as ShardGroup
+from jax_dynemb.engines.shard._erase_where import erase_where as erase_where
+from jax_dynemb.engines.shard._erase_where import squared_norms as squared_norms
 from jax_dynemb.engines.shard._export import Query as Query
+from jax_dynemb.engines.shard._export import Shards as Shards
 from jax_dynemb.engines.shard._export import export as export
 from jax_dynemb.engines.shard._export import export_index as export_index
 from jax_dynemb.engines.shard._grow import grown_state as grown_state
@@ -14,8 +19,12 @@ from jax_dynemb.engines.shard._grow import larger as larger
 from jax_dynemb.engines.shard._insert import NewRows as NewRows
 from jax_dynemb.engines.shard._insert import checked as checked
 from jax_dynemb.engines.shard._insert import insert as insert
+from jax_dynemb.engines.shard._insert import not_lookups as not_lookups
 from jax_dynemb.engines.shard._insert import same_clock as same_clock
+from jax_dynemb.engines.shard._insert import slots_only as slots_only
 from jax_dynemb.engines.shard._insert import store as store
+from jax_dynemb.engines.shard._rule import Rule as Rule
+from jax_dynemb.engines.shard._rule import check_rule as check_rule
 from jax_dynemb.engines.shard._scores import PACKED as PACKED
 from jax_dynemb.engines.shard._scores import customized as customized
 from jax_dynemb.engines.shard._scores import next_score as next_score

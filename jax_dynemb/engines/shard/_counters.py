@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
@@ -21,8 +22,16 @@ EVENTS = (
     "lost_updates",
     "malformed_lengths",
     "nonfinite",
+    "hits",
+    "misses",
+    "not_admitted",
+    "erased",
+    "removed_by_rule",
+    "pinned",
+    "evicted_young",
 )
-_SHOWN = (*EVENTS[1:], "step", "lookups")
+_UNUSED = ("pinned", "evicted_young")  # have their places, and nothing writes them
+_SHOWN = (*(n for n in EVENTS[1:] if n not in _UNUSED), "step", "lookups")
 
 
 def stats(
@@ -43,6 +52,8 @@ def stats(
         "mean_bucket": counters["rows"] / table.num_buckets,
     }
     result |= {name: counters[name] for name in _SHOWN}
+    if table.on_full == "warn":
+        _warn_of_refused(table, counters)
     if table.on_full == "error" and counters["refused"] > 0:
         raise RuntimeError(
             f"Table '{table.name}' refused {counters['refused']} ids: their buckets "
@@ -50,6 +61,28 @@ def stats(
             "capacity, or use on_full='evict' so that old rows make room."
         )
     return {f"{table.name}/{name}": value for name, value in result.items()}
+
+
+# How many ids each table had refused at its latest warning.
+_warned: dict[str, int] = {}
+
+
+def _warn_of_refused(table: TableConfig, counters: Mapping[str, int]) -> None:
+    """Warns once whenever the refused ids of a table have doubled."""
+    refused = counters["refused"]
+    before = _warned.get(table.name, 0)
+    if refused < before:  # another table of the name, or a cleared one
+        before = 0
+    if refused == 0 or refused < 2 * before:
+        return
+    _warned[table.name] = refused
+    warnings.warn(
+        f"Table '{table.name}' refused {refused} ids: their buckets are full "
+        f"({counters['rows']} of {table.num_slots} rows are taken). Raise capacity, or "
+        "use on_full='evict' so that old rows make room.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def counter_values(state: TableState, own: slice = slice(None)) -> dict[str, int]:
@@ -77,5 +110,5 @@ def counter_totals(counters: np.ndarray) -> dict[str, int]:
         name: sum(column) if name in EVENTS else column[0]
         for name, column in zip(names, rows.T.tolist(), strict=True)
     }
-    totals["rows"] %= 1 << 64  # a part of it may be below zero
-    return totals
+    # A part of the rows, or of the hits, may be below zero.
+    return {name: number % (1 << 64) for name, number in totals.items()}

@@ -46,18 +46,18 @@ class _Live(NamedTuple):
 
 
 # The arrays of a table, or of each of its shards with the config that a shard sees.
-Parts = Sequence[tuple[TableSpec, TableState]]
+Shards = Sequence[tuple[TableSpec, TableState]]
 
 
-def export(parts: Parts, query: Query) -> Iterator[Exported]:
+def export(shards: Shards, query: Query) -> Iterator[Exported]:
     """See ``Tables.export``."""
     min_score, since, known_keys, chunk_buckets = query
-    for table, state in parts:
+    for table, state in shards:
         check_state(table, state)
     if known_keys is not None:
-        gone = _removed(parts, known_keys)
-        yield _rows_of(*parts[0], _nothing())._replace(removed=gone)
-    for table, state in parts:
+        gone = _removed(shards, known_keys)
+        yield _rows_of(*shards[0], _nothing())._replace(removed=gone)
+    for table, state in shards:
         for live in _live(table, state, chunk_buckets, min_score):
             if since is not None:
                 wanted = used_since(table, state, live.scores, since)
@@ -66,18 +66,18 @@ def export(parts: Parts, query: Query) -> Iterator[Exported]:
                 yield _rows_of(table, state, live)
 
 
-def export_index(parts: Parts) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def export_index(shards: Shards) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Keys int64[n] and scores uint64[n] of the live rows, without the rows."""
-    for table, state in parts:
+    for table, state in shards:
         for live in _live(table, state, None, 0):
             yield live.keys, live.scores
 
 
-def _removed(parts: Parts, known_keys: np.ndarray) -> np.ndarray:
+def _removed(shards: Shards, known_keys: np.ndarray) -> np.ndarray:
     """Returns the known keys that the table does not hold."""
     known = np.unique(np.asarray(known_keys, np.int64))
     stored = np.zeros(len(known), bool)
-    for keys, _ in export_index(parts):
+    for keys, _ in export_index(shards):
         place = np.searchsorted(known, keys)
         inside = place < len(known)
         place, keys = place[inside], keys[inside]

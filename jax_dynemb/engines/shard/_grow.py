@@ -19,7 +19,14 @@ from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.shard._counters import EVENTS
-from jax_dynemb.ops import TableState, bucket_of, check_state, empty_index, hash_words
+from jax_dynemb.ops import (
+    TableState,
+    bucket_of,
+    check_state,
+    empty_index,
+    hash_words,
+    refuse_packed,
+)
 
 
 def larger(table: TableConfig, capacity: int) -> TableConfig:
@@ -50,6 +57,7 @@ def grown_state(table: TableSpec, factor: int, state: TableState) -> TableState:
       factor: 2 or more.
       state: of the shard.
     """
+    refuse_packed([table], "grow")
     check_state(table, state)
 
     def repeated(rows: jax.Array) -> jax.Array:
@@ -66,6 +74,8 @@ def grown_state(table: TableSpec, factor: int, state: TableState) -> TableState:
         values=repeated(state.values),
         optimizer={name: repeated(x) for name, x in state.optimizer.items()},
         counters=_counters(state.counters, grown.counter_rows),
+        # Keys of a bucket go to several, and each finds its counts.
+        sketch=None if state.sketch is None else jnp.repeat(state.sketch, factor, 0),
     )
 
 

@@ -56,7 +56,7 @@ def store(
     slots_only = one_row_each(table.name, table.name, ids.shape[0], "no_rows")
     zero = jnp.zeros(1, jnp.uint32)
     (outputs,), states, _ = ops.lookup(
-        [dataclasses.replace(table, initializer=Given())],
+        [dataclasses.replace(table, initializer=Given(), unseen="all")],
         {table.state_name: state},
         [(slots_only, FeatureInput(ids, None, None))],
         zero,
@@ -88,14 +88,32 @@ def _without_nonfinite(
     return jnp.where(finite.reshape(by_row), ids, padding), new
 
 
+def slots_only(
+    given: tuple[FeatureLayout, FeatureInput],
+) -> tuple[FeatureLayout, FeatureInput]:
+    """The ids of a feature, for a lookup that returns no rows."""
+    layout, arrays = given
+    alone = one_row_each(layout.feature, layout.table, layout.num_ids, "no_rows")
+    return alone, FeatureInput(arrays.ids, None, None)
+
+
+def not_lookups(
+    new: Mapping[str, TableState], old: Mapping[str, TableState]
+) -> dict[str, TableState]:
+    """The states after lookups that are no training."""
+    return {name: _not_a_lookup(state, old[name]) for name, state in new.items()}
+
+
 def _not_a_lookup(new: TableState, old: TableState) -> TableState:
-    """Loading rows is not training: the count of lookups stays.
+    """Loading rows is not training: counts of lookups and of their ids stay.
 
     The clock advances. A row with the clock of the next lookup would count as used by
     that lookup. A row with the clock of the last would be missing in a delta.
     """
-    number = _ffi.code("counters", "lookups")
-    counters = new.counters.at[:, number].set(old.counters[:, number])
+    counters = new.counters
+    for name in ("lookups", "hits", "misses", "not_admitted"):
+        number = _ffi.code("counters", name)
+        counters = counters.at[:, number].set(old.counters[:, number])
     return dataclasses.replace(new, counters=counters)
 
 
@@ -150,6 +168,7 @@ def checked(
             f"{list(table.states)}."
         )
     shapes = {"values": (table.dim,)} | {k: s.shape for k, s in table.states.items()}
+    dtypes = {name: spec.dtype for name, spec in table.states.items()}
     written = {}
     for name, array in {"values": new.rows, **new.optimizer_state}.items():
         array = jnp.asarray(array)
@@ -159,7 +178,8 @@ def checked(
                 f"Table '{table.name}': '{name}' has shape {array.shape}, but for "
                 f"these ids it must be {expected}."
             )
-        written[name] = array.astype(jnp.float32).reshape(n, *shapes[name])
+        dtype = dtypes.get(name, "float32")
+        written[name] = array.astype(dtype).reshape(n, *shapes[name])
     if new.scores is not None:
         words = _score_words(table, layout.ids_shape, new.scores)
         written["scores"] = words.reshape(n, 2)

@@ -204,7 +204,7 @@ def _hyper_parameters(
 ) -> Float[Array, "tables hyper"]:
     rows = []
     for table in tables:
-        names = hyper_names(table.optimizer)
+        names = hyper_names(table)
         row = table.first_row
         step = step_of(states[table.state_name], row)
         numbers = table.optimizer.hyper_parameters(step)
@@ -215,31 +215,39 @@ def _hyper_parameters(
                 f"Table '{table.name}': {sorted(unknown)} are not hyper-parameters; "
                 f"known ones are {list(names)}."
             )
-        rows.append(_operand_row(table.optimizer, numbers))
+        rows.append(_operand_row(table, numbers))
     return jnp.stack([jnp.stack(row) for row in rows])
 
 
 def by_loop(tables: Sequence[TableSpec]) -> list[list[TableSpec]]:
     """Tables of the tuned loops, and those of the loop for all optimizers."""
-    tuned = [t for t in tables if isinstance(t.optimizer, Fused)]
-    others = [t for t in tables if not isinstance(t.optimizer, Fused)]
+    tuned = [t for t in tables if _is_tuned(t)]
+    others = [t for t in tables if not _is_tuned(t)]
     return [some for some in (tuned, others) if some]
 
 
-def hyper_names(optimizer: Any) -> tuple[str, ...]:
-    """The hyper-parameters of a fused optimizer, in the order of the operand."""
+def _is_tuned(table: TableSpec) -> bool:
+    return isinstance(table.optimizer, Fused) and table.rounding == "nearest"
+
+
+def hyper_names(table: TableSpec) -> tuple[str, ...]:
+    """The hyper-parameters of a table's fused optimizer, as a user gives them."""
     constants = _ffi.constants()
-    if isinstance(optimizer, Fused):
+    if isinstance(table.optimizer, Fused):
         return tuple(constants["hyper_parameters"])
-    return tuple(constants["optimizer_hyper"][optimizer.kind])
+    return tuple(constants["optimizer_hyper"][table.optimizer.kind])
 
 
-def _operand_row(optimizer: Any, numbers: Mapping[str, Any]) -> list[jax.Array]:
+def _operand_row(table: TableSpec, numbers: Mapping[str, Any]) -> list[jax.Array]:
     constants = _ffi.constants()
-    names = list(hyper_names(optimizer))
-    if not isinstance(optimizer, Fused):  # rows of different kinds have one length
-        names = [*constants["row_hyper"], *names]
+    if _is_tuned(table):
+        names = list(constants["hyper_parameters"])
+    else:  # rows of different kinds have one length
+        own = constants["optimizer_hyper"][table.optimizer.kind]
+        names = [*constants["row_hyper"], *own]
         names += [""] * (constants["any_hyper"] - len(names))
+    # What a tuned loop always does is an option of the shared one.
+    numbers = {"corrects": 1.0} | dict(numbers)
     return [jnp.asarray(numbers.get(name, 0.0), jnp.float32) for name in names]
 
 
@@ -257,5 +265,6 @@ def _bridge(
     values, states, extra = table.optimizer.apply(
         rows["values"], grads, states, state.extra
     )
-    state = ops.scatter(table, state, slots, {"values": values, **states})
+    written = {"values": values, **states}
+    state = ops.scatter(table, state, slots, written, rounds=True)
     return dataclasses.replace(state, extra=tuple(extra))

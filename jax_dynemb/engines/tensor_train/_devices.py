@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jax_dynemb.engines.mesh import (
-    Batch,
+    MeshBatch,
     Placement,
     global_numbers,
     padded_gradient,
@@ -78,7 +78,7 @@ class OneDevice:
 
 
 class WholeBatch:
-    """Holds the batch of a call on one device; see ``Batch``."""
+    """Holds the batch of a call on one device; see ``MeshBatch``."""
 
     ids_specs = weights_specs = per_id_specs = None
 
@@ -128,9 +128,9 @@ class OnMesh:
         configs: Mapping[str, Any],
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-    ) -> Batch:
+    ) -> MeshBatch:
         """Splits the ids and weights of a call; ``configs`` is by feature."""
-        return Batch(self.placement, configs, ids, weights)
+        return MeshBatch(self.placement, configs, ids, weights)
 
     def run(
         self, function: Callable[..., Any], in_specs: Any, out_specs: Any

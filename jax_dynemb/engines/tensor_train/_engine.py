@@ -16,9 +16,10 @@ import numpy as np
 
 from jax_dynemb import tt
 from jax_dynemb.engines._catalog import Catalog
+from jax_dynemb.engines._flags import TRAINING, LookupFlags
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import Placement
-from jax_dynemb.engines.shard import NewRows, Query
+from jax_dynemb.engines.shard import NewRows, Query, Rule
 from jax_dynemb.engines.tensor_train import _training
 from jax_dynemb.engines.tensor_train._devices import ALL, Devices, OneDevice, OnMesh
 from jax_dynemb.engines.tensor_train._training import CoreGradients, TTResiduals
@@ -144,9 +145,16 @@ class TTEngine:
         weights: Mapping[str, Any],
         scores: Mapping[str, jax.Array],
         sent: Any = None,
+        flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], TTResiduals, States]:
-        del scores, sent
+        del scores, sent, flags  # every row is there
         return _training.lookup(self.catalog, self._devices(), state, ids, weights)
+
+    def touch(
+        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+    ) -> States:
+        del ids, scores  # rows have no scores
+        return state
 
     def find(
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
@@ -220,6 +228,16 @@ class TTEngine:
     def erase(self, arrays: Any, table: str, ids: Any) -> NoReturn:
         del arrays, ids
         _refuse("rows to erase", table)
+
+    def erase_where(
+        self, arrays: Any, table: str, rule: Rule, dry_run: bool
+    ) -> NoReturn:
+        del arrays, rule, dry_run
+        _refuse("rows to erase", table)
+
+    def decay(self, arrays: Any, table: str, factor: jax.Array) -> NoReturn:
+        del arrays, factor
+        _refuse("counts to decay", table)
 
 
 def _refuse(what: str, table: str) -> NoReturn:

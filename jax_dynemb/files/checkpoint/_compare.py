@@ -24,6 +24,7 @@ class Plan:
       `again`: tables whose rows are inserted again.
       `anew`: for each of these, what does not come from the checkpoint: "optimizer",
         "scores".
+      `emptied`: sketches of tables that start anew.
       `notes`: for the user.
     """
 
@@ -31,6 +32,7 @@ class Plan:
     given_away: list[Path] = dataclasses.field(default_factory=list)
     again: list[Path] = dataclasses.field(default_factory=list)
     anew: dict[Path, set[str]] = dataclasses.field(default_factory=dict)
+    emptied: list[Path] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -72,7 +74,15 @@ def plan(
             once = path[len(above)] == "extra"
             if once and "optimizer" not in result.anew[again[0]]:
                 _compare_leaf(path, leaf, fields["leaves"], result)
-        elif any(t in saved for t in tables):
+        elif not any(t in saved for t in tables):
+            continue
+        elif path[len(above)] == "sketch" and not _is_saved(path, leaf, fields):
+            result.emptied.append(path)
+            result.notes.append(
+                f"'{_spelled(path)}' was saved with another size or not at all: the "
+                "counts of ids without a row start at 0."
+            )
+        else:
             _compare_leaf(path, leaf, fields["leaves"], result)
             result.given_away.append(path)
     return result
@@ -184,6 +194,11 @@ def _kept(schema: Schema) -> Any:
 def _states(schema: Schema) -> str:
     kept = [f"{name}{list(shape)}" for name, shape in schema.states.items()]
     return f"{', '.join(kept) or 'none'} ({schema.optimizer['kind']})"
+
+
+def _is_saved(path: Path, leaf: Any, fields: Mapping[str, Any]) -> bool:
+    """Whether the checkpoint has a leaf of the same shape and dtype."""
+    return fields["leaves"].get(_spelled(path)) == describe(leaf)
 
 
 def _compare_leaf(

@@ -101,6 +101,7 @@ def restore(
         later = functools.partial(_is_piece_of, large)
         together(functools.partial(_checksums.verify_checksums, item, later))
     _read_directly(folder, leaves, plan, large, verify)
+    leaves |= {path: _zeros(leaves[path]) for path in plan.emptied}
     notes = list(plan.notes)
     for table in plan.again:
         notes += _read_again(folder, fields, leaves, places[table], table, plan)
@@ -233,6 +234,13 @@ def _read_again(
     new, notes = _stored.fill(place, given, stored, plan.anew[table])
     leaves |= dict(zip(own, jax.tree.leaves(new), strict=True)) | kept
     return notes
+
+
+def _zeros(leaf: Any) -> Any:
+    def part(index: Any) -> np.ndarray:
+        return np.zeros(leaf.sharding.shard_shape(leaf.shape), leaf.dtype)
+
+    return jax.make_array_from_callback(leaf.shape, leaf.sharding, part)
 
 
 def _copy(leaf: Any) -> Any:

@@ -37,6 +37,7 @@ from jax_dynemb.table import insert_chunks
 
 _CHUNK_BYTES = 1 << 26
 # What a table filled again takes over; rows are counted as they are stored.
+_SINCE_THE_START = ("hits", "misses", "not_admitted", "erased", "removed_by_rule")
 _CARRIED = ("seed", "step", "inserted", "refused", "lost_updates", "lookups")
 
 
@@ -85,7 +86,8 @@ class _Arrays:
         for name, shape in schema.states.items():
             self.states[name] = StoredArray(folder, f"{path}/optimizer/{name}")
             axes = (size // schema.column_parts for size in shape)
-            self.states[name].expect("float32", slots, *axes)
+            counts = not shape and self.states[name].dtype == np.int32
+            self.states[name].expect("int32" if counts else "float32", slots, *axes)
         self._counters = StoredArray(folder, f"{path}/counters")
         self._counters.expect("uint32", None, None, 2)
         # The buckets at which the table begins, or each of its parts.
@@ -193,6 +195,7 @@ def fill(
         scores="scores" not in anew,
     )
     carried = {name: stored.counters[name] for name in _CARRIED}
+    carried |= _since_the_start(stored)
     if "optimizer" in anew:
         carried["step"] = 0  # Adam's bias correction counts from here
     coll, name = place.coll, place.name
@@ -208,6 +211,16 @@ def fill(
             "their bucket, those with the lowest scores."
         )
     return set_counters(state, carried, coll.engine.counter_rows(name)), notes
+
+
+def _since_the_start(stored: StoredTable) -> dict[str, int]:
+    """Counters that older files lack; what they say of erased rows is the rest."""
+    counters = stored.counters
+    result = {name: counters.get(name, 0) for name in _SINCE_THE_START}
+    if "erased" not in counters:
+        rest = counters["inserted"] - counters["evicted"] - stored.rows
+        result["erased"] = max(0, rest)
+    return result
 
 
 def _no_seed() -> jax.Array:

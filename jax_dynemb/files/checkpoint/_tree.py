@@ -17,7 +17,7 @@ from flax import nnx
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.nnx.interface import TableModule, is_graph_node
-from jax_dynemb.ops import TableState
+from jax_dynemb.ops import TableState, refuse_packed
 from jax_dynemb.rows import Schema
 from jax_dynemb.table import Tables
 
@@ -45,7 +45,12 @@ class Place:
 
     @property
     def schema(self) -> Schema:
-        """Returns what a checkpoint says about the table and its part of the arrays."""
+        """Returns what a checkpoint says about the table and its part of the arrays.
+
+        Raises:
+          ValueError: the table has packed rows.
+        """
+        refuse_packed([self.config], "checkpoints")
         schema = Schema.of(self.config)
         extent = self.coll.engine.extent(self.name)
         return dataclasses.replace(schema, hash_seed=self.config.hash_seed, **extent)

@@ -7,6 +7,7 @@ from jax_dynemb.files.disk._files import Background as Background
 from jax_dynemb.files.disk._files import disk_errors as disk_errors
 from jax_dynemb.files.disk._files import new_directory as new_directory
 from jax_dynemb.files.disk._files import new_file as new_file
+from jax_dynemb.files.disk._files import sync as sync
 from jax_dynemb.files.disk._lock import Presence as Presence
 from jax_dynemb.files.disk._lock import one_at_a_time as one_at_a_time
 from jax_dynemb.files.disk._progress import progress_bar as progress_bar

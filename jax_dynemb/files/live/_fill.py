@@ -11,13 +11,9 @@ import jax
 import numpy as np
 
 from jax_dynemb import _ffi
-from jax_dynemb.engines.shard import counter_values
+from jax_dynemb.engines.shard import EVENTS, counter_values
 from jax_dynemb.ops import TableState, on_host
 from jax_dynemb.table import Tables
-
-# Counted once in the whole table; every other counter is the same in each row of the
-# counter array (core/table_ref.h).
-_EVENTS = ("rows", "inserted", "evicted", "refused", "lost_updates")
 
 
 def clear_table(coll: Tables, name: str, state: TableState) -> TableState:
@@ -46,7 +42,7 @@ def set_counters(
         if name not in current:
             continue  # of a program that counted something else
         column = names.index(name)
-        whole[:, column] = 0 if name in _EVENTS else np.uint64(number)
+        whole[:, column] = 0 if name in EVENTS else np.uint64(number)
         whole[0, column] = np.uint64(number)
     counters = jax.make_array_from_callback(
         words.shape, state.counters.sharding, words.__getitem__

@@ -6,24 +6,30 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jax_dynemb import _ffi, ops
+from jax_dynemb._row_formats import row_format_of
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.mesh import MeshEngine, Stack
-from jax_dynemb.ops import FeatureInput, TableState, one_row_each
+from jax_dynemb.engines.shard import Shards
+from jax_dynemb.ops import (
+    FeatureInput,
+    TableState,
+    one_row_each,
+    pack_rows,
+    refuse_packed,
+)
 from jax_dynemb.optim._catalog import sgd
 from jax_dynemb.table import Tables
 
 Device = Any  # a jax.Device; type checkers can not see that class
-# The parts of one table on several devices, as tables of one device.
-Parts = Sequence[tuple[TableSpec, TableState]]
 
 
 def frozen(
@@ -32,6 +38,7 @@ def frozen(
     *,
     device: Device | None = None,
     on_mesh: bool = False,
+    dtype: Any = None,
 ) -> tuple[Tables, States]:
     """Returns the same tables with keys and rows only, to be read with ``Tables.find``.
 
@@ -41,39 +48,69 @@ def frozen(
     as well. The arrays on the mesh stay as they are, and so do optimizer states. A
     replicated table is one device's copy, which is not copied if it lies there.
 
+    With a ``dtype`` the rows are packed: each has a float32 scale, and each column a
+    code of 8 or 4 bits. ``find`` multiplies while it copies or pools, in float32. Only
+    ``find`` reads such tables, so keep ``coll`` and ``state`` to train on.
+
     Args:
       coll: the tables.
       state: their state.
       device: where tables of a mesh shall be; its first device if None.
       on_mesh: True leaves tables of a mesh where they are, for programs that run on
         the same mesh.
+      dtype: of packed rows: ``"float8_e4m3fn"``, ``"int8"`` or ``"int4"``; None: rows
+        stay as they are. The scale of a row is its largest magnitude over 448, 127 or
+        7. A row of a column-wise table that stays on the mesh has a scale on each
+        device. Tensor-train tables stay as they are.
 
     Returns:
       Tables whose optimizers keep no states, and their state: by table name for
       tables that were moved, else under the names of ``state``.
 
     Raises:
-      ValueError: ``device`` is given, but nothing is to be moved; or another process
-        holds rows of the tables.
+      ValueError: ``device`` is given, but nothing is to be moved. Another process
+        holds rows of the tables. Rows are not packed in ``dtype``, or they are packed
+        already.
     """
-    tables = [dataclasses.replace(t, optimizer=sgd(0.0)) for t in coll.tables.values()]
+    refuse_packed(coll.engine.catalog.dynamic.values(), "frozen")
+    packed = None if dtype is None else row_format_of(dtype)
+    tables = [
+        dataclasses.replace(t, optimizer=sgd(0.0), admission=None)
+        for t in coll.tables.values()
+    ]
     served = coll.with_tables(tables)
     states = {
-        name: dataclasses.replace(arrays, optimizer={}, extra=())
+        name: dataclasses.replace(arrays, optimizer={}, extra=(), sketch=None)
         for name, arrays in state.items()
     }
     if coll.placement is not None and not on_mesh:
-        return _on_one_device(served, states, device)
+        return _on_one_device(served, states, device, packed)
     if device is not None:
         raise ValueError(
             f"device={device} is where tables of a mesh are put together, but these "
             "stay where they are: leave device out, or move them with jax.device_put."
         )
-    return served, states
+    if packed is None:
+        return served, states
+    states = {name: _packed(arrays, packed) for name, arrays in states.items()}
+    return coll.with_tables(_with_format(tables, packed)), states
+
+
+def _with_format(tables: Iterable[TableConfig], packed: str) -> list[TableConfig]:
+    return [dataclasses.replace(table, row_format=packed) for table in tables]
+
+
+def _packed(state: TableState, row_format: str) -> TableState:
+    """Packs the rows where they lie, each device its own."""
+    values = jax.jit(
+        functools.partial(pack_rows, row_format=row_format),
+        out_shardings=state.values.sharding,
+    )(state.values)
+    return dataclasses.replace(state, values=values)
 
 
 def _on_one_device(
-    coll: Tables, state: States, device: Device | None
+    coll: Tables, state: States, device: Device | None, packed: str | None
 ) -> tuple[Tables, States]:
     """Tables of a mesh without optimizer states, on one of its devices or another."""
     engine = coll.engine
@@ -85,11 +122,19 @@ def _on_one_device(
     states = {}
     for name, table in coll.tables.items():
         stack = placement.stack_of(name)
-        parts = engine.shards(state, name)
-        _check_all_here(table, stack, len(parts))
-        join = _columns_joined if stack.sharding == "column_wise" else _rows_joined
-        states[name] = join(parts, device)
-    return Tables(coll.tables.values(), share_arrays=False), states
+        shards = engine.shards(state, name)
+        _check_all_here(table, stack, len(shards))
+        if stack.sharding == "column_wise":
+            joined = _columns_joined(shards, device)
+            states[name] = joined if packed is None else _packed(joined, packed)
+        else:
+            if packed is not None:  # before they are moved: fewer bytes
+                shards = [(spec, _packed(part, packed)) for spec, part in shards]
+            states[name] = _rows_joined(shards, device)
+    tables = list(coll.tables.values())
+    if packed is not None:
+        tables = _with_format(tables, packed)
+    return Tables(tables, share_arrays=False), states
 
 
 def _check_all_here(table: TableConfig, stack: Stack, found: int) -> None:
@@ -102,9 +147,9 @@ def _check_all_here(table: TableConfig, stack: Stack, found: int) -> None:
         )
 
 
-def _rows_joined(parts: Parts, device: Device) -> TableState:
+def _rows_joined(shards: Shards, device: Device) -> TableState:
     """Blocks of buckets one after the other: the array that one device would have."""
-    states = [state for _, state in parts]
+    states = [state for _, state in shards]
     return TableState(
         index=_stacked([s.index for s in states], device),
         values=_stacked([s.values for s in states], device),
@@ -131,19 +176,19 @@ def _written(whole: jax.Array, part: jax.Array, begin: jax.Array) -> jax.Array:
     return jax.lax.dynamic_update_slice_in_dim(whole, part, begin, axis=0)
 
 
-def _columns_joined(parts: Parts, device: Device) -> TableState:
+def _columns_joined(shards: Shards, device: Device) -> TableState:
     """Joins whole rows in the slots of the first part, whose columns are the first.
 
     Each part has all keys, maybe in other slots: its rows are found by the first
     part's keys.
     """
-    narrow, first = parts[0]
+    narrow, first = shards[0]
     # Rows are copied as they are stored, not as they are looked up.
     narrow = dataclasses.replace(narrow, dtype=narrow.param_dtype)
     index = jax.device_put(first.index, device)
-    shape = (narrow.local_slots, narrow.dim * len(parts))
+    shape = (narrow.local_slots, narrow.dim * len(shards))
     values = jnp.zeros(shape, first.values.dtype, device=device)
-    for number, (_, state) in enumerate(parts):
+    for number, (_, state) in enumerate(shards):
         part = jax.device_put(state, device)
         for block in range(narrow.max_shards):
             values = _columns_written(narrow, values, index, part, number, block)

@@ -21,7 +21,12 @@ from jax_dynemb.ops import TableState, is_symbolic, largest
 
 # What a lookup of frozen tables calls, on one device and on a mesh. jax.export keeps a
 # list of the custom calls that JAX itself promises to keep; others have to be named.
-_CUSTOM_CALLS = ("dynemb_find", "dynemb_offsets", "dynemb_route")
+_CUSTOM_CALLS = (
+    "dynemb_find",
+    "dynemb_find_packed",
+    "dynemb_offsets",
+    "dynemb_route",
+)
 
 for _type, _name in ((TableState, "TableState"), (Jagged, "Jagged")):
     jax.export.register_pytree_node_serialization(

@@ -40,6 +40,10 @@ constexpr cudaError_t cudaErrorInvalidValue = 1;
 constexpr int cudaDevAttrMultiProcessorCount = 0;
 
 inline cudaError_t cudaGetDevice(int*) { return cudaSuccess; }
+inline cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t /*stream*/) {
+  std::memset(to, byte, bytes);
+  return cudaSuccess;
+}
 inline cudaError_t cudaDeviceGetAttribute(int*, int, int) { return cudaSuccess; }
 constexpr int cudaFuncAttributeMaxDynamicSharedMemorySize = 0;
 template <class Kernel>

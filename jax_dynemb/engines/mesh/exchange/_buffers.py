@@ -28,7 +28,7 @@ WAVE_BYTES = 32 << 20
 
 
 class BufferField(NamedTuple):
-    """The rows of one table, or one feature, between two devices.
+    """Describes the rows of one table, or one feature, between two devices.
 
     Attributes:
       table: whose they are.
@@ -44,7 +44,7 @@ class BufferField(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Elements, with those that bring the next piece to where it may begin."""
+        """Counts elements, with those that align the begin of the next piece."""
         unit = _ALIGNMENT // jnp.dtype(self.dtype).itemsize
         return -(-self.rows * self.dim // unit) * unit
 
@@ -56,7 +56,7 @@ class BufferField(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ExchangeBuffers:
-    """The arrays of one exchange: one for each dtype, with an equal part a device.
+    """Describes the arrays of one exchange: one per dtype, in equal parts per device.
 
     Large exchanges are made in two waves, each of about half of the bytes.
 
@@ -71,7 +71,7 @@ class ExchangeBuffers:
     axes: tuple[str, ...]
 
     @functools.cached_property
-    def places(self) -> list[RowView]:
+    def views(self) -> list[RowView]:
         """Locates the rows of each piece, for all devices."""
         arrays = [
             (p.dtype, wave) for p, wave in zip(self.pieces, self._waves, strict=True)
@@ -110,7 +110,7 @@ class ExchangeBuffers:
         return [int(piece.table in second) for piece in self.pieces]
 
     def exchange(self, by_piece: Sequence[jax.Array]) -> list[jax.Array]:
-        """One all_to_all for each array.
+        """Runs one all_to_all for each array.
 
         Args:
           by_piece: of each piece, the array that it lies in.
@@ -118,10 +118,10 @@ class ExchangeBuffers:
         Returns:
           Of each piece, the array in which it has arrived.
         """
-        places = self.places
-        whole = {p.array: x for p, x in zip(places, by_piece, strict=True)}
+        views = self.views
+        whole = {p.array: x for p, x in zip(views, by_piece, strict=True)}
         arrived = {n: self._all_to_all(x) for n, x in whole.items()}
-        return [arrived[p.array] for p in places]
+        return [arrived[p.array] for p in views]
 
     def _all_to_all(self, array: jax.Array) -> jax.Array:
         parts = array.reshape(self.shards, -1)
@@ -136,42 +136,42 @@ class ExchangeBuffers:
           arrays: by number, those that kernels have written pieces of.
           parts: by number of the piece, [shards, rows, dim].
         """
-        places, arrays = self.places, dict(arrays)
-        for number in {p.array for p in places} - arrays.keys():
+        views, arrays = self.views, dict(arrays)
+        for number in {p.array for p in views} - arrays.keys():
             arrays[number] = self._joined(number, parts)
-            parts = {n: x for n, x in parts.items() if places[n].array != number}
+            parts = {n: x for n, x in parts.items() if views[n].array != number}
         for n, part in parts.items():
-            where = places[n]
+            where = views[n]
             whole = arrays[where.array].reshape(self.shards, -1)
             flat = part.reshape(self.shards, -1).astype(where.dtype)
             whole = jax.lax.dynamic_update_slice(whole, flat, (0, where.offset))
             arrays[where.array] = whole.reshape(-1)
-        return [arrays[p.array] for p in places]
+        return [arrays[p.array] for p in views]
 
     def _joined(self, number: int, parts: Mapping[int, jax.Array]) -> jax.Array:
         flat = []
-        for n, (piece, where) in enumerate(zip(self.pieces, self.places, strict=True)):
+        for n, (piece, where) in enumerate(zip(self.pieces, self.views, strict=True)):
             if where.array == number:
                 part = parts[n].reshape(self.shards, -1).astype(where.dtype)
                 flat.append(jnp.pad(part, ((0, 0), (0, piece.size - part.shape[1]))))
         return jnp.concatenate(flat, axis=1).reshape(-1)
 
     def part(self, n: int, array: jax.Array) -> jax.Array:
-        """The rows of a piece, [shards, rows, dim]."""
-        piece, where = self.pieces[n], self.places[n]
+        """Returns the rows of a piece, [shards, rows, dim]."""
+        piece, where = self.pieces[n], self.views[n]
         end = where.offset + piece.rows * piece.dim
         part = array.reshape(self.shards, -1)[:, where.offset : end]
         return part.reshape(self.shards, piece.rows, piece.dim)
 
     def rows_at(self, n: int, array: jax.Array, numbers: jax.Array) -> jax.Array:
-        """Some rows of a piece; zeros for numbers that are too large.
+        """Reads some rows of a piece; zeros for numbers that are too large.
 
         Args:
           n: number of the piece.
           array: that it lies in.
           numbers: int32[k], of rows; those of a device follow those of the one before.
         """
-        piece, where = self.pieces[n], self.places[n]
+        piece, where = self.pieces[n], self.views[n]
         if piece.rows == 0:
             return jnp.zeros((numbers.shape[0], piece.dim), piece.dtype)
         # The largest unit in which all rows can be counted: a row, if dims are equal.

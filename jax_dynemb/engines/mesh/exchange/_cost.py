@@ -10,10 +10,13 @@ from typing import NamedTuple
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.mesh._placement import Placement
-from jax_dynemb.engines.mesh.exchange._bags import Section, sections_of
 from jax_dynemb.engines.mesh.exchange._buffers import BufferField
 from jax_dynemb.engines.mesh.exchange._device_batch import wire_dtype
-from jax_dynemb.engines.mesh.exchange._send_ids import capacity_of
+from jax_dynemb.engines.mesh.exchange._exchange_layout import capacity_of
+from jax_dynemb.engines.mesh.exchange._pooled_batch import (
+    PooledFeature,
+    pooled_features_of,
+)
 from jax_dynemb.ops import FeatureLayout
 
 
@@ -27,7 +30,7 @@ class Cost(NamedTuple):
 
 def itemsize(dtype: str) -> int:
     """Bytes of a number."""
-    return 4 if dtype == "float32" else 2
+    return {"float32": 4, "uint8": 1}.get(dtype, 2)
 
 
 def cost_of_rows(placement: Placement, table: TableSpec, sizes: Sequence[int]) -> Cost:
@@ -36,7 +39,7 @@ def cost_of_rows(placement: Placement, table: TableSpec, sizes: Sequence[int]) -
     Args:
       placement: of the collection.
       table: the stack, as a shard sees it.
-      sizes: by place, ids of a device.
+      sizes: by block, ids of a device.
     """
     width = placement.stack(table.name).width
     factor = placement.exchange_factor
@@ -48,11 +51,11 @@ def cost_of_rows(placement: Placement, table: TableSpec, sizes: Sequence[int]) -
     return Cost(*(placement.shards * n for n in (ids, *pieces)))
 
 
-def cost_of_sums(placement: Placement, sections: Sequence[Section]) -> Cost:
+def cost_of_sums(placement: Placement, features: Sequence[PooledFeature]) -> Cost:
     """Counts the bytes of features whose sums travel."""
     dtype = placement.exchange_dtype or "float32"
     ids = sums = 0
-    for each in sections:
+    for each in features:
         ids += each.shards * each.ids * (12 if each.weighted else 8)
         ids += 0 if each.bag_size else each.shards * each.bags * 4
         piece = BufferField(each.table.name, each.bags, each.table.dim, dtype)
@@ -70,14 +73,14 @@ def cost_of(
       table: the stack, as a shard sees it.
       layouts: of its features on a device.
     """
-    sizes = [0] * placement.stack(table.name).places
+    sizes = [0] * placement.stack(table.name).blocks
     for layout in layouts:
-        sizes[placement.place_of(layout)] += layout.num_ids
+        sizes[placement.block_of(layout)] += layout.num_ids
     rows = cost_of_rows(placement, table, sizes)
     pooled = all(layout.pooling in ("sum", "mean") for layout in layouts)
     if not pooled or placement.exchange_pooled == "rows":
         return "rows", rows
-    sums = cost_of_sums(placement, sections_of(placement, table, layouts))
+    sums = cost_of_sums(placement, pooled_features_of(placement, table, layouts))
     if placement.exchange_pooled == "sums" or sum(sums) < sum(rows):
         return "sums", sums
     return "rows", rows

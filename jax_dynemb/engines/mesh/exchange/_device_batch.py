@@ -14,7 +14,10 @@ import jax.numpy as jnp
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh.exchange._buffers import ExchangeBuffers
-from jax_dynemb.engines.mesh.exchange._send_ids import Sections, capacity_of
+from jax_dynemb.engines.mesh.exchange._exchange_layout import (
+    ExchangeLayout,
+    capacity_of,
+)
 from jax_dynemb.ops import (
     FeatureInput,
     FeatureLayout,
@@ -29,16 +32,16 @@ T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
-    """The features of row-wise tables in one call.
+class DeviceBatch:
+    """Holds the features of row-wise tables in one call.
 
     Attributes:
-      sections: what is static in the exchange.
+      exchange: what is static in the exchange.
       inputs: the features, in order of tables.
       ids: uint32[n, 2], of all features.
     """
 
-    sections: Sections
+    exchange: ExchangeLayout
     inputs: list[Input]
     ids: jax.Array
 
@@ -48,7 +51,7 @@ def make_batch(
     tables: Sequence[TableSpec],
     inputs: Sequence[Input],
     factor: float | None = None,
-) -> Batch:
+) -> DeviceBatch:
     """Puts the features of these tables in order.
 
     Args:
@@ -60,7 +63,7 @@ def make_batch(
     ordered = in_order(placement, tables, inputs, lambda x: x[0])
     factor = factor or placement.exchange_factor
     parts = [_parts(placement, n, t, ordered) for n, t in enumerate(tables)]
-    sections = Sections(
+    exchange = ExchangeLayout(
         tables=tuple(tables),
         parts=tuple(part for some in parts for part in some),
         sizes=tuple(sum(part.size for part in some) for some in parts),
@@ -74,7 +77,7 @@ def make_batch(
         axes=placement.axes,
     )
     ids = jnp.concatenate([as_words(given.ids) for _, given in ordered])
-    return Batch(sections, ordered, ids)
+    return DeviceBatch(exchange, ordered, ids)
 
 
 def in_order(
@@ -85,12 +88,12 @@ def in_order(
 ) -> list[T]:
     """Sorts values of features into the order of their ids in a batch."""
 
-    def place(item: T) -> tuple[int, int]:
+    def order(item: T) -> tuple[int, int]:
         layout = layout_of(item)
-        return numbers[layout.table], placement.place_of(layout)
+        return numbers[layout.table], placement.block_of(layout)
 
     numbers = {t.name: n for n, t in enumerate(tables)}
-    return sorted((x for x in items if layout_of(x).table in numbers), key=place)
+    return sorted((x for x in items if layout_of(x).table in numbers), key=order)
 
 
 def _parts(
@@ -101,11 +104,11 @@ def _parts(
     sizes = [0] * len(stack.tables)
     for layout, _ in ordered:
         if layout.table == table.name:
-            sizes[placement.place_of(layout)] += layout.num_ids
+            sizes[placement.block_of(layout)] += layout.num_ids
     begin = number * stack.shards
     return [
-        RouteTable(size, begin + place * stack.width, stack.width, table.hash_seed)
-        for place, size in enumerate(sizes)
+        RouteTable(size, begin + block * stack.width, stack.width, table.hash_seed)
+        for block, size in enumerate(sizes)
         if size > 0 or len(sizes) == 1
     ]
 
@@ -114,24 +117,24 @@ def wire_dtype(placement: Placement, table: TableSpec) -> str:
     """Chooses the dtype of rows between devices: exact without ``exchange_dtype``."""
     if placement.exchange_dtype is not None:
         return placement.exchange_dtype
-    if table.param_dtype != "float32":
+    if table.param_dtype != "float32" and table.row_format is None:
         return table.param_dtype
     return "float32" if table.pooling else table.dtype
 
 
-def zero_sums(batch: Batch) -> list[jax.Array]:
-    """For each feature an array to which the rows of every round are added."""
+def zero_sums(batch: DeviceBatch) -> list[jax.Array]:
+    """Makes, for each feature, an array to which every round adds its rows."""
     sums = []
     for layout, _ in batch.inputs:
         t = _table_number(batch, layout)
-        table, dtype = batch.sections.tables[t], batch.sections.dtypes[t]
+        table, dtype = batch.exchange.tables[t], batch.exchange.dtypes[t]
         dtype = dtype if layout.pooling == "none" else "float32"
         sums.append(jnp.zeros((layout.num_bags, table.dim), dtype))
     return sums
 
 
 def add_rows(
-    batch: Batch,
+    batch: DeviceBatch,
     sums: Sequence[jax.Array],
     wire: ExchangeBuffers,
     rows: Sequence[jax.Array],
@@ -153,7 +156,7 @@ def add_rows(
         mine = places[t][begin[t] : begin[t] + layout.num_ids]
         begin[t] += layout.num_ids
         each = wire.rows_at(t, rows[t], mine)
-        result.append(total + _pooled(batch.sections.tables[t], layout, given, each))
+        result.append(total + _pooled(batch.exchange.tables[t], layout, given, each))
     return result
 
 
@@ -170,13 +173,13 @@ def _pooled(
     return rows.reshape(layout.num_bags, layout.bag_size, table.dim).sum(axis=1)
 
 
-def finished(
-    batch: Batch, sums: Sequence[jax.Array]
+def finalize_pooling(
+    batch: DeviceBatch, sums: Sequence[jax.Array]
 ) -> list[tuple[jax.Array, jax.Array | None]]:
-    """Rows in their dtype, and what a mean multiplied by."""
+    """Returns rows in their dtype, and the factors of a mean."""
     result = []
     for (layout, given), total in zip(batch.inputs, sums, strict=True):
-        table = batch.sections.tables[_table_number(batch, layout)]
+        table = batch.exchange.tables[_table_number(batch, layout)]
         scale = None
         if layout.pooling == "mean":
             scale = mean_scale(layout, given)
@@ -186,7 +189,7 @@ def finished(
 
 
 def mean_scale(layout: FeatureLayout, given: FeatureInput) -> jax.Array:
-    """float32[bags]: one over the number of ids that are not padding."""
+    """Computes float32[bags]: one over the number of ids that are not padding."""
     live = (~is_padding(as_words(given.ids))).astype(jnp.int32)
     if given.offsets is None:
         count = live.reshape(layout.num_bags, layout.bag_size).sum(axis=1)
@@ -196,6 +199,6 @@ def mean_scale(layout: FeatureLayout, given: FeatureInput) -> jax.Array:
     return 1.0 / jnp.maximum(count, 1).astype(jnp.float32)
 
 
-def _table_number(batch: Batch, layout: FeatureLayout) -> int:
-    names = [table.name for table in batch.sections.tables]
+def _table_number(batch: DeviceBatch, layout: FeatureLayout) -> int:
+    names = [table.name for table in batch.exchange.tables]
     return names.index(layout.table)

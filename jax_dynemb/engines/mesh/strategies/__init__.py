@@ -17,8 +17,8 @@ from jax_dynemb.engines.mesh.strategies._column_wise import (
     with_first_column as with_first_column,
 )
 from jax_dynemb.engines.mesh.strategies._strategy import ByFeature as ByFeature
-from jax_dynemb.engines.mesh.strategies._strategy import Found as Found
-from jax_dynemb.engines.mesh.strategies._strategy import LookedUp as LookedUp
+from jax_dynemb.engines.mesh.strategies._strategy import FindResult as FindResult
+from jax_dynemb.engines.mesh.strategies._strategy import LookupResult as LookupResult
 from jax_dynemb.engines.mesh.strategies._strategy import Strategy as Strategy
 from jax_dynemb.engines.mesh.strategies._strategy import Update as Update
 

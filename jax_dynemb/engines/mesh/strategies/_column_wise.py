@@ -31,8 +31,8 @@ from jax_dynemb.engines.mesh.strategies import _whole_row
 from jax_dynemb.engines.mesh.strategies._rows_of_ids import slots_of
 from jax_dynemb.engines.mesh.strategies._strategy import (
     ByFeature,
-    Found,
-    LookedUp,
+    FindResult,
+    LookupResult,
     States,
     Update,
 )
@@ -63,13 +63,13 @@ def lookup(
     states: States,
     scores: Mapping[str, jax.Array],
     sent: Any = None,
-) -> LookedUp:
+) -> LookupResult:
     """See ``Strategy``; it keeps ``Received``."""
     del sent
     everywhere = [_everywhere(placement, *each) for each in inputs]
     given = jnp.stack([scores[t.name] for t in tables])
     pieces, wire = _on_the_wire(placement, tables, inputs)
-    outputs, states, _ = ops.lookup(pieces, states, everywhere, given, wire.places)
+    outputs, states, _ = ops.lookup(pieces, states, everywhere, given, wire.views)
     rows = _whole_rows(tables, inputs, wire, [o["rows"] for o in outputs])
     received = {}
     for table in tables:
@@ -78,7 +78,7 @@ def lookup(
         slots = jnp.concatenate([outputs[n]["slots"] for n in mine])
         received[table.name] = (ids, slots)
     features = {layout.feature: _residual(layout, each) for layout, each in inputs}
-    return LookedUp(_by_feature(inputs, rows), features, received, states)
+    return LookupResult(_by_feature(inputs, rows), features, received, states)
 
 
 def find(
@@ -86,15 +86,15 @@ def find(
     tables: Sequence[TableSpec],
     inputs: Sequence[Input],
     states: States,
-) -> Found:
+) -> FindResult:
     """See ``Strategy``."""
     everywhere = [_everywhere(placement, *each) for each in inputs]
     sent, wire = _on_the_wire(placement, tables, inputs)
-    outputs, new = ops.find(sent, states, everywhere, wire.places)
+    outputs, new = ops.find(sent, states, everywhere, wire.views)
     rows = _whole_rows(tables, inputs, wire, [o["rows"] for o in outputs])
     me = jax.lax.axis_index(placement.axes)
     found = [o["found"].reshape(placement.shards, -1)[me] for o in outputs]
-    return Found(_by_feature(inputs, rows), _by_feature(inputs, found), new)
+    return FindResult(_by_feature(inputs, rows), _by_feature(inputs, found), new)
 
 
 def apply_gradients(
@@ -173,7 +173,7 @@ def _gradients(
                 offsets=given.offsets,
                 weights=given.weights,
                 scale=_scale(placement.axes, f.scale, f.offsets is not None),
-                view=wire.places[n],
+                view=wire.views[n],
             )
             result.append(whole)
             begin = end
@@ -191,7 +191,7 @@ def with_first_column(
 
 
 def my_columns(placement: Placement, table: TableSpec, array: jax.Array) -> jax.Array:
-    """The columns of this shard; one number a row is that of all shards.
+    """Cuts out the columns of this shard; one number per row is that of all shards.
 
     Args:
       placement: of the collection.
@@ -210,7 +210,7 @@ def _everywhere(
     given: FeatureInput,
     ids: jax.Array | None = None,
 ) -> Input:
-    """A feature of all devices as one; ``ids`` are those of all, if they are known.
+    """Joins a feature of all devices; ``ids`` are those of all, if they are known.
 
     Bags of any length do not fill a device's ids. The remaining ids become one more
     bag, so that each bag ends where the next begins. Its row is not read.
@@ -241,7 +241,7 @@ def _gathered(placement: Placement, array: jax.Array) -> jax.Array:
 def _on_the_wire(
     placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
 ) -> tuple[list[TableSpec], ExchangeBuffers]:
-    """Configs that look up columns in the dtype of the exchange, and its arrays.
+    """Returns configs with the dtype of the exchange, and the exchange's arrays.
 
     A piece has the bags of a device, and the one that no device reads.
     """
@@ -277,7 +277,7 @@ def _whole_rows(
 
 
 def _columns(placement: Placement, feature: FeatureGradient) -> jax.Array:
-    """[bags, dim] as [shards, bags, columns], on the wire; with the bag left over."""
+    """Cuts [bags, dim] into [shards, bags, columns], with the bag left over."""
     gradients = feature.gradients
     n, dim = gradients.shape
     parts = gradients.reshape(n, placement.shards, dim // placement.shards)

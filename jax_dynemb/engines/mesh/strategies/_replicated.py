@@ -21,8 +21,8 @@ from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh.exchange import Input, mean_scale
 from jax_dynemb.engines.mesh.strategies._rows_of_ids import of_rows, slots_of
 from jax_dynemb.engines.mesh.strategies._strategy import (
-    Found,
-    LookedUp,
+    FindResult,
+    LookupResult,
     States,
     Update,
 )
@@ -50,7 +50,7 @@ def lookup(
     states: States,
     scores: Mapping[str, jax.Array],
     sent: Any = None,
-) -> LookedUp:
+) -> LookupResult:
     """See ``Strategy``: every copy inserts the unseen ids of all devices."""
     del sent
     everywhere = []
@@ -70,7 +70,7 @@ def lookup(
         features[layout.feature] = FeatureResidual(
             given.ids, output["slots"], given.offsets, given.weights, scale, layout
         )
-    return LookedUp(rows, features, (), states)
+    return LookupResult(rows, features, (), states)
 
 
 def find(
@@ -78,14 +78,14 @@ def find(
     tables: Sequence[TableSpec],
     inputs: Sequence[Input],
     states: States,
-) -> Found:
+) -> FindResult:
     """See ``Strategy``: each device reads its own copy."""
     del placement
     outputs, states = ops.find(tables, states, inputs)
     by_feature = {
         layout.feature: o for (layout, _), o in zip(inputs, outputs, strict=True)
     }
-    return Found(
+    return FindResult(
         {name: output["rows"] for name, output in by_feature.items()},
         {name: output["found"] for name, output in by_feature.items()},
         states,

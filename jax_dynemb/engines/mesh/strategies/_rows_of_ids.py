@@ -34,8 +34,8 @@ def of_rows(
     ids: jax.Array,
     slots: jax.Array,
     gradients: jax.Array,
-    place: RowView | None = None,
+    view: RowView | None = None,
 ) -> FeatureGradient:
     """Makes the gradients of a table whose every id has a row of its own."""
     layout = one_row_each(table.name, table.name, ids.shape[0])
-    return FeatureGradient(layout, gradients, ids, slots, None, None, None, place)
+    return FeatureGradient(layout, gradients, ids, slots, None, None, None, view)

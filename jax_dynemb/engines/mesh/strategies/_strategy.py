@@ -22,7 +22,7 @@ Update = Callable[[States, list[FeatureGradient]], dict[str, TableState]]
 
 
 @dataclasses.dataclass(frozen=True)
-class LookedUp:
+class LookupResult:
     """Holds the result of a training lookup on one device.
 
     Attributes:
@@ -39,11 +39,11 @@ class LookedUp:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class FindResult:
     """Holds the result of a serving lookup on one device.
 
     Attributes:
-      rows: by feature, as in ``LookedUp``.
+      rows: by feature, as in ``LookupResult``.
       found: by feature, uint8[num_ids], whether an id is stored.
       states: the states; only counters may differ.
     """
@@ -77,7 +77,7 @@ class Strategy(Protocol):
         states: States,
         scores: Mapping[str, jax.Array],
         sent: Any = None,
-    ) -> LookedUp:
+    ) -> LookupResult:
         """Looks up rows and inserts unseen ids.
 
         Args:
@@ -96,7 +96,7 @@ class Strategy(Protocol):
         tables: Sequence[TableSpec],
         inputs: Sequence[Input],
         states: States,
-    ) -> Found:
+    ) -> FindResult:
         """Looks up rows without insertion."""
         ...
 
@@ -116,7 +116,7 @@ class Strategy(Protocol):
           placement: of the collection.
           tables: those of the features.
           features: gradients of this device.
-          kept: ``LookedUp.kept`` if all features are of one lookup, else None.
+          kept: ``LookupResult.kept`` if all features are of one lookup, else None.
           states: of this device.
           update: updates tables by their optimizers.
           all_fits: make room for any skew, so that ``update`` runs once.

@@ -25,7 +25,7 @@ from jax_dynemb.optim._base import StateSpec
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _RowwiseAdagrad:
-    """The formula of core/optimizer.h over the pieces of rows; inside shard_map.
+    """Applies the formula of core/ to pieces of rows; inside shard_map.
 
     Attributes:
       own: the fused optimizer that it stands for.

@@ -17,10 +17,16 @@ import jax.numpy as jnp
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh.exchange import Input
-from jax_dynemb.engines.mesh.strategies._strategy import Found, LookedUp, States
+from jax_dynemb.engines.mesh.strategies._strategy import (
+    FindResult,
+    LookupResult,
+    States,
+)
 from jax_dynemb.engines.mesh.strategies.row_wise import _find_rounds, _lookup_rounds
-from jax_dynemb.engines.mesh.strategies.row_wise._kept import Kept
-from jax_dynemb.engines.mesh.strategies.row_wise._sent import Sent, send
+from jax_dynemb.engines.mesh.strategies.row_wise._exchange_residual import (
+    ExchangeResidual,
+)
+from jax_dynemb.engines.mesh.strategies.row_wise._sent_ids import SentIds, send
 from jax_dynemb.engines.mesh.strategies.row_wise._split import split_batch
 from jax_dynemb.engines.mesh.strategies.row_wise._update_rounds import (
     apply_gradients as apply_gradients,
@@ -30,7 +36,7 @@ from jax_dynemb.ops import FeatureResidual, TableState
 
 def route(
     placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
-) -> Sent:
+) -> SentIds:
     """See ``Strategy``."""
     return send(*split_batch(placement, tables, inputs))
 
@@ -42,17 +48,17 @@ def lookup(
     states: States,
     scores: Mapping[str, jax.Array],
     sent: Any = None,
-) -> LookedUp:
-    """See ``Strategy``; it keeps ``Kept``."""
+) -> LookupResult:
+    """See ``Strategy``; it keeps ``ExchangeResidual``."""
     batch, bags = split_batch(placement, tables, inputs)
     sent = send(batch, bags) if sent is None else sent
     done = _lookup_rounds.lookup(batch, bags, sent, states, scores)
     fits = None if done.fits is None else done.fits[None]
-    distinct = batch.sections.tables if batch else ()
+    distinct = batch.exchange.tables if batch else ()
     received = dict(zip((t.name for t in distinct), done.received, strict=True))
     pooled: dict[str, list[FeatureResidual]] = {}
-    for section, one in zip(bags.sections, done.bags, strict=True):
-        pooled.setdefault(section.table.name, []).append(one)
+    for feature, one in zip(bags.features, done.bags, strict=True):
+        pooled.setdefault(feature.table.name, []).append(one)
     rows, features = {}, {}
     for layout, given in inputs:
         rows[layout.feature], scale = done.outputs[layout.feature]
@@ -61,8 +67,8 @@ def lookup(
         features[layout.feature] = FeatureResidual(
             given.ids, none, given.offsets, given.weights, scale, layout
         )
-    kept = Kept(done.route, fits, received, pooled)
-    return LookedUp(rows, features, kept, done.states)
+    kept = ExchangeResidual(done.route, fits, received, pooled)
+    return LookupResult(rows, features, kept, done.states)
 
 
 def find(
@@ -70,10 +76,10 @@ def find(
     tables: Sequence[TableSpec],
     inputs: Sequence[Input],
     states: States,
-) -> Found:
+) -> FindResult:
     """See ``Strategy``."""
     batch, bags = split_batch(placement, tables, inputs)
-    return Found(*_find_rounds.find(batch, bags, states))
+    return FindResult(*_find_rounds.find(batch, bags, states))
 
 
 def for_update(

@@ -12,22 +12,22 @@ import jax.numpy as jnp
 
 from jax_dynemb import ops
 from jax_dynemb.engines.mesh.exchange import (
-    Bags,
-    Batch,
+    DeviceBatch,
+    PooledBatch,
+    RoundRange,
     Route,
-    Window,
     add_rows,
     exchange_arrays,
-    finished,
+    finalize_pooling,
     found_parts,
     further_rounds,
     inputs_of_ids,
-    inputs_of_owner,
     local_found_flags,
     on_the_wire,
-    outputs,
+    owner_inputs,
     parts_to_owners,
     places_of,
+    pooled_outputs,
     route,
     send_first,
     send_ids,
@@ -60,9 +60,9 @@ class _Answers:
 
 
 def find(
-    batch: Batch | None, bags: Bags, states: States
+    batch: DeviceBatch | None, bags: PooledBatch, states: States
 ) -> tuple[ByFeature, ByFeature, dict[str, TableState]]:
-    """Serving lookup of the row-wise tables.
+    """Looks up the row-wise tables without insertion.
 
     Args:
       batch: of the features whose rows travel, if there are any.
@@ -74,66 +74,68 @@ def find(
     """
     if batch is None:
         return _sums_alone(bags, states)
-    sections = batch.sections
-    found = route(batch.ids, sections.parts, sections.segments)
-    sent = send_first(batch, found, others=parts_to_owners(bags))
-    flags = [jnp.zeros(size, jnp.uint8) for size in sections.sizes]
+    exchange = batch.exchange
+    id_route = route(batch.ids, exchange.parts, exchange.segments)
+    sent = send_first(batch, id_route, others=parts_to_owners(bags))
+    flags = [jnp.zeros(size, jnp.uint8) for size in exchange.sizes]
     carry = zero_sums(batch), flags, states
-    first = _round(batch, bags, found, sent.window, sent.ids, sent.others, *carry)
-    no_bags = dataclasses.replace(bags, sections=[])
+    first = _round(
+        batch, bags, id_route, sent.round_range, sent.ids, sent.others, *carry
+    )
+    no_bags = dataclasses.replace(bags, features=[])
 
-    def one(window: Window, carry: tuple) -> tuple:
-        ids = send_ids(sections, found, batch.ids, window)
-        later = _round(batch, no_bags, found, window, ids, [], *carry)
+    def one(round_range: RoundRange, carry: tuple) -> tuple:
+        ids = send_ids(exchange, id_route, batch.ids, round_range)
+        later = _round(batch, no_bags, id_route, round_range, ids, [], *carry)
         return later.total, later.flags, later.states
 
     carry = first.total, first.flags, first.states
-    _, (total, flags, new) = further_rounds(batch, found, sent.fits, carry, one)
+    _, (total, flags, new) = further_rounds(batch, id_route, sent.fits, carry, one)
     names = [layout.feature for layout, _ in batch.inputs]
-    rows = [row for row, _ in finished(batch, total)]
+    rows = [row for row, _ in finalize_pooling(batch, total)]
     rows = dict(zip(names, rows, strict=True)) | first.sums
     return rows, _by_feature(batch, flags) | first.found, new
 
 
 def _sums_alone(
-    bags: Bags, states: States
+    bags: PooledBatch, states: States
 ) -> tuple[ByFeature, ByFeature, dict[str, TableState]]:
     """Finds features whose sums travel, where there are no others."""
-    inputs = inputs_of_owner(bags, exchange_arrays(parts_to_owners(bags), bags.axes))
+    inputs = owner_inputs(bags, exchange_arrays(parts_to_owners(bags), bags.axes))
     wire = bags.wire()
-    owned, new = ops.find(bags.tables, states, inputs, wire.places)
+    owned, new = ops.find(bags.tables, states, inputs, wire.views)
     sums = wire.exchange([o["rows"] for o in owned])
     flags = exchange_arrays(found_parts(bags, inputs, _found(owned)), bags.axes)
-    rows = outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
+    rows = pooled_outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
     found = local_found_flags(bags, flags)
     return {name: row for name, (row, _) in rows.items()}, found, dict(states) | new
 
 
 def _round(
-    batch: Batch,
-    bags: Bags,
-    found: Route,
-    window: Window,
+    batch: DeviceBatch,
+    bags: PooledBatch,
+    id_route: Route,
+    round_range: RoundRange,
     ids: list[jax.Array],
     arrived: list[jax.Array],
     total: list[jax.Array],
     flags: list[jax.Array],
     states: States,
 ) -> _Answers:
-    sections, tables = batch.sections, batch.sections.tables
-    inputs, count = inputs_of_owner(bags, arrived), len(ids)
-    wire = wire_of(sections, [*sections.rows(), *bags.rows()])
+    exchange, tables = batch.exchange, batch.exchange.tables
+    inputs, count = owner_inputs(bags, arrived), len(ids)
+    wire = wire_of(exchange, [*exchange.rows(), *bags.rows()])
     owned, new = ops.find(
         [*on_the_wire(batch, tables), *bags.tables],
         states,
         [*inputs_of_ids(tables, ids), *inputs],
-        wire.places,
+        wire.views,
     )
     arrays = wire.exchange([o["rows"] for o in owned])
-    parts = [x.reshape(sections.shards, -1) for x in _found(owned[:count])]
+    parts = [x.reshape(exchange.shards, -1) for x in _found(owned[:count])]
     parts += found_parts(bags, inputs, _found(owned[count:]))
-    answers = exchange_arrays(parts, sections.axes)
-    places = places_of(sections, found, window)
+    answers = exchange_arrays(parts, exchange.axes)
+    places = places_of(exchange, id_route, round_range)
     flags = [
         flag | jnp.take(answer.reshape(-1), place, mode="fill", fill_value=0)
         for flag, answer, place in zip(flags, answers, places, strict=False)
@@ -142,7 +144,7 @@ def _round(
     return _Answers(
         total=add_rows(batch, total, wire, arrays, places),
         flags=flags,
-        sums={name: row for name, (row, _) in outputs(bags, sums).items()},
+        sums={name: row for name, (row, _) in pooled_outputs(bags, sums).items()},
         found=local_found_flags(bags, answers[count:]),
         states=dict(states) | new,
     )
@@ -152,8 +154,8 @@ def _found(owned: Sequence[Mapping[str, jax.Array]]) -> list[jax.Array]:
     return [o["found"] for o in owned]
 
 
-def _by_feature(batch: Batch, flags: Sequence[jax.Array]) -> ByFeature:
-    names = [t.name for t in batch.sections.tables]
+def _by_feature(batch: DeviceBatch, flags: Sequence[jax.Array]) -> ByFeature:
+    names = [t.name for t in batch.exchange.tables]
     begin, result = [0] * len(names), {}
     for layout, _ in batch.inputs:
         t = names.index(layout.table)

@@ -13,19 +13,19 @@ import jax.numpy as jnp
 from jax_dynemb import ops
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh.exchange import (
-    Bags,
-    Batch,
+    DeviceBatch,
+    PooledBatch,
+    RoundRange,
     Route,
-    Window,
     add_rows,
-    finished,
+    finalize_pooling,
     further_rounds,
     inputs_of_ids,
-    inputs_of_owner,
     on_the_wire,
-    outputs,
+    owner_inputs,
+    owner_residuals,
     places_of,
-    residuals_of_owner,
+    pooled_outputs,
     send_ids_and_uses,
     wire_of,
     zero_sums,
@@ -35,7 +35,11 @@ from jax_dynemb.engines.mesh.strategies.row_wise._round_counters import (
     count_exchange,
     same_lookup,
 )
-from jax_dynemb.engines.mesh.strategies.row_wise._sent import Sent, counted
+from jax_dynemb.engines.mesh.strategies.row_wise._sent_ids import (
+    SentIds,
+    counted,
+    scores_count,
+)
 from jax_dynemb.ops import FeatureResidual, TableState
 
 States = Mapping[str, TableState]
@@ -44,13 +48,13 @@ Carry = tuple[list[jax.Array], dict[str, TableState]]  # rows by feature so far,
 
 @dataclasses.dataclass(frozen=True)
 class Rounds:
-    """The results of all rounds of a lookup.
+    """Holds the results of all rounds of a lookup.
 
     Attributes:
       route: where the ids went.
       fits: bool[], whether the first round was the only one.
       received: by table, the ids of the first round, and their slots.
-      bags: what the owner pooled, of each section of ``Bags``.
+      bags: what the owner pooled, for each of ``PooledBatch.features``.
       outputs: by feature, rows and the scale of a mean.
       states: the new states.
     """
@@ -64,9 +68,9 @@ class Rounds:
 
 
 def lookup(
-    batch: Batch | None,
-    bags: Bags,
-    sent: Sent,
+    batch: DeviceBatch | None,
+    bags: PooledBatch,
+    sent: SentIds,
     states: States,
     scores: Mapping[str, jax.Array],
 ) -> Rounds:
@@ -81,72 +85,82 @@ def lookup(
     """
     if batch is None:
         return _sums_alone(bags, sent, states, scores)
-    sections, tables = batch.sections, batch.sections.tables
-    found, window, ids, peaks = sent.route, sent.window, sent.ids, sent.peaks
-    assert found is not None and window is not None
+    exchange, tables = batch.exchange, batch.exchange.tables
+    id_route, round_range, ids, peaks = (
+        sent.route,
+        sent.round_range,
+        sent.ids,
+        sent.peaks,
+    )
+    assert id_route is not None and round_range is not None
     assert sent.fits is not None and peaks is not None
     fits = sent.fits[0]
-    inputs = inputs_of_owner(bags, sent.bags)
+    inputs = owner_inputs(bags, sent.bags)
     used = [*on_the_wire(batch, tables), *bags.tables]
-    asked = [*inputs_of_ids(tables, ids), *inputs]
-    wire = wire_of(sections, [*sections.rows(), *bags.rows()])
-    owned, new, _ = ops.lookup(used, states, asked, _of(scores, used), wire.places)
+    asked = [*inputs_of_ids(tables, ids, _uses_of_unseen(tables, sent.uses)), *inputs]
+    wire = wire_of(exchange, [*exchange.rows(), *bags.rows()])
+    owned, new, _ = ops.lookup(used, states, asked, _of(scores, used), wire.views)
     of_ids, of_bags = owned[: len(ids)], owned[len(ids) :]
     slots = [o["slots"] for o in of_ids]
     new = _with_uses(tables, dict(states) | new, slots, sent.uses)
     rows = wire.exchange([o["rows"] for o in owned])
-    kept = residuals_of_owner(inputs, [o["slots"] for o in of_bags])
-    results = outputs(bags, [wire.part(n, rows[n]) for n in range(len(ids), len(rows))])
-    places = places_of(sections, found, window)
+    kept = owner_residuals(inputs, [o["slots"] for o in of_bags])
+    results = pooled_outputs(
+        bags, [wire.part(n, rows[n]) for n in range(len(ids), len(rows))]
+    )
+    places = places_of(exchange, id_route, round_range)
     total = add_rows(batch, zero_sums(batch), wire, rows, places)
 
-    def one(window: Window, carry: Carry) -> Carry:
-        return _later_round(batch, found, window, scores, *carry)
+    def one(round_range: RoundRange, carry: Carry) -> Carry:
+        return _later_round(batch, id_route, round_range, scores, *carry)
 
-    _, (total, new) = further_rounds(batch, found, fits, (total, new), one)
+    _, (total, new) = further_rounds(batch, id_route, fits, (total, new), one)
     for t, table in enumerate(tables):
-        capacity = sections.capacities[t]
+        capacity = exchange.capacities[t]
         new[table.name] = count_exchange(new[table.name], capacity, peaks[t], ~fits)
-    for (layout, _), result in zip(batch.inputs, finished(batch, total), strict=True):
+    for (layout, _), result in zip(
+        batch.inputs, finalize_pooling(batch, total), strict=True
+    ):
         results[layout.feature] = result
     received = list(zip(ids, slots, strict=True))
-    return Rounds(found, fits, received, kept, results, new)
+    return Rounds(id_route, fits, received, kept, results, new)
 
 
 def _sums_alone(
-    bags: Bags, sent: Sent, states: States, scores: Mapping[str, jax.Array]
+    bags: PooledBatch, sent: SentIds, states: States, scores: Mapping[str, jax.Array]
 ) -> Rounds:
     """Looks up features whose sums travel, where there are no others."""
-    inputs = inputs_of_owner(bags, sent.bags)
+    inputs = owner_inputs(bags, sent.bags)
     wire, tables = bags.wire(), bags.tables
-    owned, new, _ = ops.lookup(tables, states, inputs, _of(scores, tables), wire.places)
+    owned, new, _ = ops.lookup(tables, states, inputs, _of(scores, tables), wire.views)
     sums = wire.exchange([o["rows"] for o in owned])
-    kept = residuals_of_owner(inputs, [o["slots"] for o in owned])
-    results = outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
+    kept = owner_residuals(inputs, [o["slots"] for o in owned])
+    results = pooled_outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
     return Rounds(None, None, [], kept, results, dict(states) | new)
 
 
 def _later_round(
-    batch: Batch,
-    found: Route,
-    window: Window,
+    batch: DeviceBatch,
+    id_route: Route,
+    round_range: RoundRange,
     scores: Mapping[str, jax.Array],
     total: list[jax.Array],
     states: dict[str, TableState],
 ) -> Carry:
-    """Continues a lookup with the ids of another window."""
-    sections, tables = batch.sections, batch.sections.tables
-    ids, uses, _ = send_ids_and_uses(sections, found, batch.ids, window, counted(batch))
+    """Continues a lookup with the ids of another range."""
+    exchange, tables = batch.exchange, batch.exchange.tables
+    ids, uses, _ = send_ids_and_uses(
+        exchange, id_route, batch.ids, round_range, counted(batch)
+    )
     pairs = {t.name: same_lookup(t, states[t.name]) for t in tables}
     before = states | {name: state for name, (_, state) in pairs.items()}
     configs = on_the_wire(batch, [config for config, _ in pairs.values()])
-    wire, asked = wire_of(sections, sections.rows()), inputs_of_ids(configs, ids)
-    owned, new, _ = ops.lookup(
-        configs, before, asked, _of(scores, configs), wire.places
-    )
+    wire = wire_of(exchange, exchange.rows())
+    asked = inputs_of_ids(configs, ids, _uses_of_unseen(configs, uses))
+    owned, new, _ = ops.lookup(configs, before, asked, _of(scores, configs), wire.views)
     new = _with_uses(configs, before | new, [o["slots"] for o in owned], uses)
     rows = wire.exchange([o["rows"] for o in owned])
-    places = places_of(sections, found, window)
+    places = places_of(exchange, id_route, round_range)
     return add_rows(batch, total, wire, rows, places), new
 
 
@@ -154,9 +168,18 @@ def _of(scores: Mapping[str, jax.Array], tables: Sequence[TableSpec]) -> jax.Arr
     return jnp.stack([scores[t.name] for t in tables])
 
 
+def _uses_of_unseen(
+    tables: Sequence[TableSpec], uses: Mapping[int, jax.Array]
+) -> dict[int, jax.Array]:
+    """The uses that the kernel counts, those of tables with an admission rule."""
+    return {t: x for t, x in uses.items() if tables[t].admission is not None}
+
+
 def _with_uses(tables, states, slots, uses) -> dict[str, TableState]:
     new = dict(states)
     for t, each in uses.items():
         name = tables[t].name
+        if not scores_count(tables[t]) or tables[t].keeps_scores:
+            continue
         new[name] = add_uses(new[name], slots[t], each)
     return new

@@ -55,7 +55,7 @@ def add_uses(state: TableState, slots: jax.Array, uses: jax.Array) -> TableState
 
 
 def same_lookup(table: TableSpec, state: TableState) -> tuple[TableSpec, TableState]:
-    """Config and state for a lookup that continues the one before.
+    """Returns config and state for a lookup that continues the one before.
 
     Its clock is the same again, so that it evicts no row that this batch has used. A
     clock that follows the time is read as one that counts.
@@ -66,7 +66,7 @@ def same_lookup(table: TableSpec, state: TableState) -> tuple[TableSpec, TableSt
 
 
 def same_step(state: TableState, before: TableState) -> TableState:
-    """The state for an update that continues another, which began with ``before``."""
+    """Returns the state for an update that continues the one from ``before``."""
     step = code("counters", "step")
     counters = state.counters.at[:, step].set(before.counters[:, step])
     return dataclasses.replace(state, counters=counters)

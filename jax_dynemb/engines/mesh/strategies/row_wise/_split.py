@@ -9,19 +9,19 @@ from collections.abc import Sequence
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh.exchange import (
-    Bags,
-    Batch,
+    DeviceBatch,
     Input,
+    PooledBatch,
     cost_of,
-    make_bags,
     make_batch,
+    make_pooled_batch,
 )
 
 
 def split_batch(
     placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
-) -> tuple[Batch | None, Bags]:
-    """The features of a call: those whose rows travel, and those whose sums do.
+) -> tuple[DeviceBatch | None, PooledBatch]:
+    """Splits the features of a call: rows of some travel, sums of the others.
 
     Args:
       placement: of the collection.
@@ -37,5 +37,5 @@ def split_batch(
     sums = [t for t in tables if sums_travel(t)]
     rows = [t for t in tables if t not in sums]
     by_feature = {layout.feature: given for layout, given in inputs}
-    bags = make_bags(placement, sums, layouts, by_feature)
+    bags = make_pooled_batch(placement, sums, layouts, by_feature)
     return make_batch(placement, rows, inputs) if rows else None, bags

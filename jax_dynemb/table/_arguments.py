@@ -13,106 +13,37 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import ScoreStrategy, TableConfig
-from jax_dynemb.engines import Catalog, Engine, Routed
-from jax_dynemb.engines.mesh import Plan
-from jax_dynemb.engines.shard import customized
-from jax_dynemb.jagged import Jagged
+from jax_dynemb.engines import Catalog, Engine, LookupFlags, Routed
+from jax_dynemb.engines.shard import Rule, check_rule, customized
+from jax_dynemb.jagged import Jagged, split_weights
 from jax_dynemb.ops import TableState
 from jax_dynemb.optim._numbers import check_number
 from jax_dynemb.tt import TTConfig
 
 
-def dynamic(configs: Iterable[Any]) -> tuple[TableConfig, ...]:
-    """Returns the configs of dynamic tables, in their order."""
-    return tuple(c for c in configs if isinstance(c, TableConfig))
-
-
-def configs_of(tables: Any) -> tuple[Any, ...]:
-    """The configs that ``Tables`` was given.
+def flags_of(call: str, touch: Any, insert: Any) -> LookupFlags:
+    """The static flags of a lookup.
 
     Raises:
-      TypeError: it is no list of ``TableConfig`` and ``TTConfig``.
+      TypeError: one is no bool; a traced one would need both programs.
     """
-    if isinstance(tables, (TableConfig, TTConfig)):
-        raise TypeError(
-            f"Tables takes a list of {type(tables).__name__}, not a single one: write "
-            f"jde.Tables([config]) for table '{tables.name}'. Several go into one list."
-        )
-    if isinstance(tables, Mapping):
-        raise TypeError(
-            "Tables takes a list of TableConfig, not a dict: write "
-            "jde.Tables(list(configs.values())). Each config has its name inside."
-        )
-    if not isinstance(tables, Iterable):
-        raise TypeError(
-            f"Tables takes a list of TableConfig, not {kind_of(tables)}: write "
-            "jde.Tables([jde.TableConfig(name=..., dim=..., capacity=...)])."
-        )
-    configs = tuple(tables)
-    for config in configs:
-        if not isinstance(config, (TableConfig, TTConfig)):
+    for name, flag in (("touch", touch), ("insert", insert)):
+        if not isinstance(flag, bool):
             raise TypeError(
-                f"Tables takes a list of TableConfig, but it has {kind_of(config)} in "
-                "it: write jde.TableConfig(name=..., dim=..., capacity=...) for each."
+                f"{call}: {name} must be True or False, not {kind_of(flag)}: it is "
+                "static. Choose between two jitted functions on the host."
             )
-    return configs
-
-
-def check_mesh(mesh: Any, axis: Any, axis_name: Any, share_arrays: bool | None) -> None:
-    """Refuses what contradicts itself, and a second table where the mesh belongs.
-
-    Raises:
-      TypeError: it is no mesh.
-      ValueError: an axis without a mesh, or a mesh beside what is for one device.
-    """
-    if mesh is not None and not hasattr(mesh, "axis_names"):
-        raise TypeError(
-            f"mesh must be a jax.sharding.Mesh, not {kind_of(mesh)}. All tables go "
-            "into one list: jde.Tables([first, second], mesh=...)."
-        )
-    if mesh is None and axis is not None:
-        raise ValueError(
-            f"axis={axis!r} names an axis of a mesh, so mesh=... is needed too; "
-            "inside your own shard_map write axis_name=... instead of both."
-        )
-    if mesh is not None and axis_name is not None:
-        raise ValueError(
-            f"axis_name={axis_name!r} takes the place of mesh= and axis=; with a "
-            "mesh, which works inside a shard_map too, write axis=..."
-        )
-    if share_arrays and (mesh is not None or axis_name is not None):
-        raise ValueError(
-            "share_arrays=True is for one device. On a mesh tables of one shape "
-            "share arrays if their TableConfig has sharding='table_wise'."
-        )
-
-
-def check_plan(plan: Any, mesh: Any, axis_name: Any) -> None:
-    """Refuses a plan that is none, or that has no devices.
-
-    Raises:
-      TypeError: it is no plan.
-      ValueError: there is no mesh.
-    """
-    if not isinstance(plan, Plan):
-        raise TypeError(
-            f"plan must be a jde.Plan, not {kind_of(plan)}: call "
-            "jde.Tables(tables, mesh=...).plan(), or write "
-            "jde.Plan((jde.TablePlan(table, sharding),))."
-        )
-    if mesh is None and axis_name is None:
-        raise ValueError(
-            "plan=... says where tables lie on a mesh: give mesh=... too, or leave the "
-            "plan out on one device."
-        )
+    return LookupFlags(touch, insert)
 
 
 def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
-    """The ids of a lookup in the order of the configs.
+    """Sorts the ids of a lookup into the order of the configs.
 
     Args:
       tables: the collection.
@@ -135,6 +66,20 @@ def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
     return ordered
 
 
+def batch_of(
+    tables: Catalog[Any], ids: Any, weights: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the ids of a lookup in the order of the configs, and their weights.
+
+    Raises:
+      TypeError: as ``by_feature``.
+      ValueError: as ``by_feature`` and ``weights_of``; or weights come twice.
+    """
+    ids, weights = split_weights(ids, weights)
+    ids = by_feature(tables, ids)
+    return ids, weights_of(tables, ids, weights)
+
+
 def by_table(tables: Catalog[Any], ids: Any, call: str) -> dict[str, Any]:
     """Checks the ids of an insert or erase.
 
@@ -146,6 +91,56 @@ def by_table(tables: Catalog[Any], ids: Any, call: str) -> dict[str, Any]:
         if name in tables.tables:
             check_ids(tables.dynamic_table(name, call), name, each)
     return dict(ids)
+
+
+def rules_by_table(tables: Catalog[Any], rules: Any) -> dict[str, Rule]:
+    """Checks the rules of ``erase_where``.
+
+    Raises:
+      TypeError: something else than a dict of rules.
+      ValueError: a table does not keep what a rule compares.
+    """
+    _check_mapping(rules, "erase_where: rules", "table", tables.tables)
+    for name, rule in rules.items():
+        config = tables.dynamic_table(name, "erase_where")
+        if not isinstance(rule, Rule):
+            raise TypeError(
+                f"erase_where: the rule of table '{name}' is {kind_of(rule)}: write "
+                f"{{'{name}': jde.lifecycle.Rule(unused_for=...)}}."
+            )
+        check_rule(config, rule)
+    return dict(rules)
+
+
+def factors_by_table(tables: Catalog[Any], factors: Any) -> dict[str, jax.Array]:
+    """Checks the factors of ``decay``; float32[] each.
+
+    Raises:
+      TypeError: something else than a dict of numbers.
+      ValueError: a number is out of range, or a table counts no uses.
+    """
+    _check_mapping(factors, "decay: factors", "table", tables.tables)
+    result = {}
+    for name, factor in factors.items():
+        config = tables.dynamic_table(name, "decay")
+        if ScoreStrategy(config.score_strategy) is not ScoreStrategy.LFU:
+            raise ValueError(
+                f"decay: table '{name}' has score_strategy='{config.score_strategy}', "
+                "which counts no uses. Leave it out, or give it score_strategy='lfu'."
+            )
+        array = factor if isinstance(factor, jax.Array) else np.asarray(factor)
+        if array.shape != () or array.dtype.kind not in "iuf":
+            raise TypeError(
+                f"decay: the factor of table '{name}' must be one number from 0 to 1, "
+                f"not {kind_of(factor)}."
+            )
+        if not isinstance(factor, Tracer) and not 0 <= float(array) <= 1:
+            raise ValueError(
+                f"decay: the factor of table '{name}' is {float(array)}, which is not "
+                "from 0 to 1."
+            )
+        result[name] = jnp.asarray(array).astype(jnp.float32)
+    return result
 
 
 def check_ids(config: TableConfig | TTConfig, feature: str, ids: Any) -> None:
@@ -210,6 +205,24 @@ def check_states(engine: Engine, state: Any, call: str) -> None:
         )
 
 
+def check_arrays(engine: Engine, state: Any, tables: Iterable[str], call: str) -> None:
+    """Refuses a state without the arrays of a table that a call uses.
+
+    Raises:
+      ValueError: with the names of the arrays.
+    """
+    missing = {engine.state_name(name): name for name in tables}
+    missing = {arrays: name for arrays, name in missing.items() if arrays not in state}
+    if missing:
+        name = next(iter(missing.values()))
+        raise ValueError(
+            f"{call}: state has {sorted(map(str, state))}, but not "
+            f"{sorted(missing)}. Tables of one shape may share arrays, under the name "
+            f"coll.state_name('{name}'). Pass the state that coll.init returns; "
+            "share_arrays=False keeps the arrays of each table apart."
+        )
+
+
 def check_values(state: Any, call: str) -> None:
     """Refuses tracers where a call reads numbers on the host.
 
@@ -243,9 +256,11 @@ def weights_of(
       ValueError: they belong to no ids, or their table does not pool.
     """
     weights = {k: w for k, w in (weights or {}).items() if w is not None}
-    unknown = set(weights) - set(ids)
-    if unknown:
-        raise ValueError(f"weights for {sorted(unknown)}, but no ids for them")
+    if unknown := sorted(set(weights) - set(ids)):
+        raise ValueError(
+            f"weights for {unknown}, but no ids for them. Features with ids: "
+            f"{sorted(ids)}."
+        )
     for feature in weights:
         config = tables.config_of(feature)
         if config.pooling is None:

@@ -12,18 +12,18 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.engines.mesh._batch import Batch, Inputs
+from jax_dynemb.engines.mesh._batch import Inputs, MeshBatch
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.ops import TableState, add_to_counter
 
 
 def inputs_of(inputs: Inputs, tables: Sequence[TableSpec]) -> Inputs:
-    """The features of some tables."""
+    """Selects the features of some tables."""
     names = {t.name for t in tables}
     return [x for x in inputs if x[0].table in names]
 
 
-class Shared(Batch):
+class StackBatch(MeshBatch):
     """Holds the batch of one call on hash tables.
 
     Attributes:
@@ -52,7 +52,7 @@ class Shared(Batch):
     def count_malformed(
         self, inputs: Inputs, states: Mapping[str, TableState]
     ) -> dict[str, TableState]:
-        """The states after a training lookup, with the bags that were cut counted.
+        """Counts the bags that a training lookup had to cut.
 
         The number is that of all devices. One shard of the table counts it, or each
         that holds a copy of the table's keys.

@@ -8,12 +8,13 @@ import dataclasses
 
 import jax
 
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.mesh.exchange import (
-    Bags,
-    Batch,
+    DeviceBatch,
+    PooledBatch,
+    RoundRange,
     Route,
-    Window,
     exchange_arrays,
     parts_to_owners,
     route,
@@ -23,7 +24,7 @@ from jax_dynemb.engines.mesh.exchange import (
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Sent:
+class SentIds:
     """Holds what owners have received of a batch; every array is of one device.
 
     All fields but ``bags`` are None or empty if sums of bags travel alone.
@@ -33,7 +34,7 @@ class Sent:
       ids: of each table, those of the first round, uint32[places, 2].
       uses: by table, see ``send_ids_and_uses``.
       route: where the distinct ids of this device go.
-      window: which of them the first round took.
+      round_range: which of them the first round took.
       fits: bool[1], whether one round is enough on every device.
       peaks: int32[tables], the most ids that a device has for one owner.
     """
@@ -42,12 +43,12 @@ class Sent:
     ids: list[jax.Array]
     uses: dict[int, jax.Array]
     route: Route | None = None
-    window: Window | None = None
+    round_range: RoundRange | None = None
     fits: jax.Array | None = None
     peaks: jax.Array | None = None
 
 
-def send(batch: Batch | None, bags: Bags) -> Sent:
+def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
     """Sends the ids of a batch to their owners.
 
     Args:
@@ -56,15 +57,26 @@ def send(batch: Batch | None, bags: Bags) -> Sent:
     """
     parts = parts_to_owners(bags)
     if batch is None:
-        return Sent(exchange_arrays(parts, bags.axes), [], {})
-    sections = batch.sections
-    found = route(batch.ids, sections.parts, sections.segments)
-    first = send_first(batch, found, counted(batch), parts)
+        return SentIds(exchange_arrays(parts, bags.axes), [], {})
+    exchange = batch.exchange
+    id_route = route(batch.ids, exchange.parts, exchange.segments)
+    first = send_first(batch, id_route, counted(batch), parts)
     fits, peaks = first.fits[None], first.peaks
-    return Sent(first.others, first.ids, first.uses, found, first.window, fits, peaks)
+    return SentIds(
+        first.others, first.ids, first.uses, id_route, first.round_range, fits, peaks
+    )
 
 
-def counted(batch: Batch) -> list[int]:
-    """Numbers the tables whose scores count every use."""
-    tables = enumerate(batch.sections.tables)
-    return [t for t, config in tables if config.score_strategy is ScoreStrategy.LFU]
+def counted(batch: DeviceBatch) -> list[int]:
+    """Numbers the tables that count every use: in scores, or of unseen ids."""
+    return [t for t, table in enumerate(batch.exchange.tables) if counts_uses(table)]
+
+
+def counts_uses(table: TableSpec) -> bool:
+    """Whether an owner needs to know how many ids of a device are one."""
+    return scores_count(table) or table.admission is not None
+
+
+def scores_count(table: TableSpec) -> bool:
+    """Whether scores count every use."""
+    return table.score_strategy is ScoreStrategy.LFU

@@ -14,8 +14,8 @@ from jax_dynemb.ops import FeatureResidual
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Kept:
-    """The exchange of a lookup; every array is that of one device.
+class ExchangeResidual:
+    """Holds the exchange of a lookup; every array is that of one device.
 
     Attributes:
       route: where the distinct ids went; None if sums of bags travelled alone.

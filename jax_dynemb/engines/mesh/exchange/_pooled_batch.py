@@ -21,14 +21,13 @@ from jax_dynemb.ops import FeatureInput, FeatureLayout
 
 
 @dataclasses.dataclass(frozen=True)
-class Section:
-    """One feature, or one of each table of a stack; static.
+class PooledFeature:
+    """Describes one feature, or one of each table of a stack; static.
 
     Attributes:
       table: the stack's config, as a shard sees it.
-      layouts: by place of the stack; None where a table has no such feature.
-      width: owners of a place.
-      places: of the stack.
+      layouts: by block of the stack; None where a table has no such feature.
+      width: owners of a block.
     """
 
     table: TableSpec
@@ -42,12 +41,12 @@ class Section:
 
     @property
     def ids(self) -> int:
-        """Room for ids, from a device to an owner."""
+        """Counts the places for ids, from a device to an owner."""
         return max(layout.num_ids for layout in self.live)
 
     @property
     def bags(self) -> int:
-        """Room for bags."""
+        """Counts the places for bags."""
         return max(layout.num_bags for layout in self.live)
 
     @property
@@ -66,8 +65,8 @@ class Section:
         """Counts the devices of the mesh."""
         return len(self.layouts) * self.width
 
-    def layout_of_owner(self) -> FeatureLayout:
-        """The bags of all devices as one feature."""
+    def owner_layout(self) -> FeatureLayout:
+        """Describes the bags of all devices as one feature."""
         ids, bags = (self.shards * n for n in (self.ids, self.bags))
         return FeatureLayout(
             feature=self.live[0].feature,
@@ -82,61 +81,61 @@ class Section:
 
 
 @dataclasses.dataclass(frozen=True)
-class Bags:
-    """The features of one call whose sums travel.
+class PooledBatch:
+    """Holds the features of one call whose sums travel.
 
     Attributes:
-      sections: static; the arrays of all of them share the exchanges.
+      features: static; the arrays of all of them share the exchanges.
       inputs: by feature; none of them is needed for the update.
       dtype: of sums and gradients between devices.
       shards: devices.
       axes: of the mesh, over which the exchange goes.
     """
 
-    sections: list[Section]
+    features: list[PooledFeature]
     inputs: Mapping[str, FeatureInput]
     dtype: str
     shards: int
     axes: tuple[str, ...]
 
     def wire(self) -> ExchangeBuffers:
-        """The arrays in which sums, or gradients, travel alone."""
+        """Describes the arrays in which sums, or gradients, travel alone."""
         return ExchangeBuffers(tuple(self.rows()), self.shards, self.axes)
 
     def rows(self) -> list[BufferField]:
         """Describes what travels to a device: sums, and gradients the other way."""
         return [
             BufferField(s.table.name, s.bags, s.table.dim, self.dtype)
-            for s in self.sections
+            for s in self.features
         ]
 
     @property
     def tables(self) -> list[TableSpec]:
-        """Returns the tables of the sections, with the dtype of returned sums."""
-        tables = {section.table.name: section.table for section in self.sections}
+        """Returns the tables of the features, with the dtype of returned sums."""
+        tables = {feature.table.name: feature.table for feature in self.features}
         return [dataclasses.replace(t, dtype=self.dtype) for t in tables.values()]
 
 
-def sections_of(
+def pooled_features_of(
     placement: Placement, table: TableSpec, layouts: Sequence[FeatureLayout]
-) -> list[Section]:
-    """The sections of a stack, as a shard sees it, for these features of it."""
+) -> list[PooledFeature]:
+    """Groups the features of a stack: the n-th feature of each table."""
     stack = placement.stack(table.name)
-    by_place: list[list[FeatureLayout]] = [[] for _ in range(stack.places)]
+    by_block: list[list[FeatureLayout]] = [[] for _ in range(stack.blocks)]
     for layout in layouts:
         if layout.table == table.name:
-            by_place[placement.place_of(layout)].append(layout)
-    rows = itertools.zip_longest(*by_place)  # the n-th feature of each table
-    return [Section(table, row, stack.width) for row in rows]
+            by_block[placement.block_of(layout)].append(layout)
+    rows = itertools.zip_longest(*by_block)  # the n-th feature of each table
+    return [PooledFeature(table, row, stack.width) for row in rows]
 
 
-def make_bags(
+def make_pooled_batch(
     placement: Placement,
     tables: Sequence[TableSpec],
     layouts: Sequence[FeatureLayout],
     inputs: Mapping[str, FeatureInput],
-) -> Bags:
-    """The features of these stacks, as a shard sees them."""
-    sections = [s for t in tables for s in sections_of(placement, t, layouts)]
+) -> PooledBatch:
+    """Groups the features of these stacks, as a shard sees them."""
+    features = [s for t in tables for s in pooled_features_of(placement, t, layouts)]
     dtype = placement.exchange_dtype or "float32"
-    return Bags(sections, inputs, dtype, placement.shards, placement.axes)
+    return PooledBatch(features, inputs, dtype, placement.shards, placement.axes)

@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Measures removal by rule beside a plain read of the bytes that it must look at.
+
+    python benchmarks/bench_rules.py [--slots 100000000] [--dim 8] [--load 0.6]
+
+A slot has 17 bytes of index: digest, key and score. XLA's sum over the index is the
+measure of a read. Rules that remove nothing are timed on one state; a rule that removes
+rows once, on a table that is filled for it.
+"""
+
+import argparse
+import functools
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jax_dynemb as jde
+from jax_dynemb.lifecycle import Rule
+
+BATCH = 1 << 20
+
+
+def filled(coll: jde.Tables, rows: int) -> Any:
+    """Inserts consecutive ids, a batch a lookup."""
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(state, first):
+        low = first + jnp.arange(BATCH, dtype=jnp.uint32)
+        ids = jnp.stack([low, jnp.zeros_like(low)], axis=1)
+        return coll.lookup(state, {"t": ids})[2]
+
+    state = coll.init(0)
+    for first in range(0, rows, BATCH):
+        state = step(state, jnp.uint32(first))
+    return jax.block_until_ready(state)
+
+
+def milliseconds(function: Callable[[], Any], runs: int = 20) -> float:
+    """Returns the median time of a call, after two that compile and warm up."""
+    times = []
+    for run in range(runs + 2):
+        begin = time.perf_counter()
+        jax.block_until_ready(function())
+        if run >= 2:
+            times.append(1e3 * (time.perf_counter() - begin))
+    return statistics.median(times)
+
+
+def main() -> None:
+    """Prints a line for each rule."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--slots", type=int, default=100_000_000)
+    parser.add_argument("--dim", type=int, default=8)
+    parser.add_argument("--load", type=float, default=0.6)
+    given = parser.parse_args()
+    table = jde.TableConfig("t", given.dim, given.slots, param_dtype="bfloat16")
+    coll = jde.Tables([table])
+    state = filled(coll, int(given.slots * given.load))
+    stats = coll.stats(state)
+    slots, rows, clock = (stats[f"t/{n}"] for n in ("capacity", "rows", "lookups"))
+    print(
+        f"{jax.devices()[0].device_kind}: {slots} slots, {rows} rows, {clock} lookups"
+    )
+
+    read = jax.jit(lambda index: jnp.sum(index, dtype=jnp.uint32))
+    floor = milliseconds(lambda: read(state["t"].index))
+    print(f"read of 17 bytes a slot: {floor:.3f} ms")
+
+    erase = jax.jit(coll.erase_where, donate_argnums=0)
+    holder = [state]
+
+    def run(rule: Rule) -> Any:
+        removed, holder[0] = erase(holder[0], {"t": rule})
+        return removed, holder[0]
+
+    rules = {
+        "unused_for, nothing leaves": Rule(unused_for=2**40),
+        "norm_below, nothing leaves": Rule(norm_below=0.0),
+        "keep_at_most, nothing leaves": Rule(keep_at_most=2**31),
+    }
+    for name, rule in rules.items():
+        took = milliseconds(functools.partial(run, rule))
+        print(f"{name}: {took:.3f} ms, {took / floor:.2f} x the read")
+
+    count = jax.jit(functools.partial(coll.erase_where, dry_run=True))
+    half = Rule(keep_at_most=int(rows) // 2)
+    took = milliseconds(lambda: count(holder[0], {"t": half})[0])
+    print(f"keep_at_most half, counted: {took:.3f} ms, {took / floor:.2f} x the read")
+
+    for name, rule in {
+        "unused_for, the older half leaves": Rule(unused_for=int(clock) // 2),
+        "keep_at_most, half of the rest leaves": Rule(keep_at_most=int(rows) // 4),
+    }.items():
+        begin = time.perf_counter()
+        removed, _ = jax.block_until_ready(run(rule))
+        took = 1e3 * (time.perf_counter() - begin)
+        print(f"{name}: {took:.3f} ms for {np.asarray(removed['t'])} rows")
+
+
+if __name__ == "__main__":
+    main()

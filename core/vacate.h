@@ -1,0 +1,32 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// core/vacate.h: how a row leaves a table and its slot stays empty. Whatever removes rows calls
+// `vacate` for each slot, and then `count_left` once for many. An eviction overwrites a slot in
+// place: it counts in kEvicted, and kRows stays.
+#pragma once
+
+#include <cstdint>
+
+#include "core/atomic.h"
+#include "core/macros.h"
+#include "core/table_ref.h"
+
+namespace dynemb {
+
+// Empties a slot that holds a row. Called by one thread for a slot.
+DYNEMB_HD void vacate(TableRef const& table, int32_t slot) {
+  *entry_at(table, slot) = Entry{kEmptyKey, kEmptyScore};
+  *digest_at(table, slot) = 0;
+}
+
+// Counts rows that have left. Called by any number of threads.
+// `cause`: kErased or kRemovedByRule.
+DYNEMB_HD void count_left(TableRef const& table, Counter cause, uint64_t rows) {
+  if (rows == 0) return;
+  fetch_add(table.counters + kRows, ~rows + 1);
+  fetch_add(table.counters + cause, rows);
+  note_left(table);
+}
+
+}  // namespace dynemb

@@ -1,0 +1,282 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/lookup/lookup_ids.cuh: what a training lookup does with its ids in the kernel that probes
+// (cuda/lookup/probe_rows.cuh), and the launches of all its kernels.
+#pragma once
+
+#include "core/lookup.h"
+#include "cuda/grid/prologue.cuh"
+#include "cuda/launch.h"
+#include "cuda/lookup/missing.cuh"
+#include "cuda/lookup/probe.cuh"
+#include "cuda/lookup/probe_rows.cuh"
+
+namespace dynemb::cuda {
+
+__device__ __forceinline__ uint64_t nanoseconds_now() {
+  uint64_t now = 0;
+#ifdef __CUDA_ARCH__
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+#endif
+  return now;
+}
+
+// What the scores of a table say of this lookup. Its counters, which give the clock, change when
+// all ids have been looked for (cuda/lookup/missing.cu).
+struct Uses {
+  uint32_t const* given_scores;  // [tables], or null
+
+  __device__ __forceinline__ Touch of(TableRef const& table, int32_t t, uint64_t now) const {
+    auto const clock = next_clock(table.counters[kClock], now);
+    return {clock, given_scores == nullptr ? 0 : given_scores[t]};
+  }
+};
+
+struct BeginLookup {
+  Uses uses;
+  Touch* stored;         // [tables]
+  CounterRows* counted;  // [tables]
+  Stamp* stamps;         // [tables]
+  MissingList missing;
+
+  __device__ void begin(Share const& share) const { begin_missing(missing, share); }
+
+  // Counts all positions as hits: those that are none are taken off where they are met.
+  template <class Call>
+  __device__ CounterUpdates begin_table(Call const& call, TableRef const& table, int32_t t) const {
+    uint64_t positions = 0;
+    for (int32_t f = 0; f < call.num_features; ++f) {
+      if (call.features[f].table == t) positions += static_cast<uint64_t>(call.features[f].num_ids);
+    }
+    fetch_add(table.counters + kHits, positions);
+    auto const timed = table.policy == ScorePolicy::kTimestamp;
+    auto const use = uses.of(table, t, timed ? nanoseconds_now() : 0);
+    stored[t] = use;
+    if (stamps != nullptr) stamps[t] = stamp_of(table, use.clock);
+    counted[t] = {{2, {kClock, kLookups}, {use.clock, table.counters[kLookups] + 1}},
+                  table.counters,
+                  table.counter_rows};
+    return {0, {}, {}};  // not yet: the probes read the clock
+  }
+};
+
+// May be behind what other multiprocessors have written.
+__device__ __forceinline__ uint64_t cached_load(uint64_t const* address) {
+#ifdef __CUDA_ARCH__
+  uint64_t value;
+  asm volatile("ld.relaxed.cta.u64 %0, [%1];" : "=l"(value) : "l"(address));
+  return value;
+#else
+  return atomic_load(address);
+#endif
+}
+
+// Events that warps count while they probe go to the last row of counters: all blocks read the
+// first one, and each count would invalidate it in their caches.
+__device__ __forceinline__ void count_beside(TableRef const& table, Counter counter,
+                                             uint64_t events) {
+  fetch_add(table.counters + (table.counter_rows - 1) * kNumCounters + counter, events);
+}
+
+// kSelects: unseen ids may be kept out, scores may stay, or ids may stand for several.
+template <bool kSelects>
+struct LookupIds {
+  static constexpr bool kTrains = true;
+  static constexpr int kBlock = kThreads;  // its warps share what they have touched
+  static constexpr int kPooledIds = 1;
+  using Begin = BeginLookup;
+
+  Uses uses;
+  Selection<kSelects> selection;
+  Touch const*
+      stored;  // [tables], or null: clocks count lookups, and each block finds the next one
+  MissingList list;
+
+  // Is the prologue of the lookup still to be done?
+  bool begins() const { return stored == nullptr; }
+
+  // A block writes the score of a popular id once: the more ids it has, the fewer writes.
+  static int ids_of_bags(int tiles) { return 64 * tiles; }
+
+  __device__ __forceinline__ Touch use_of(Here const& here) const {
+    auto const t = here.feature.table;
+    return stored != nullptr ? stored[t] : uses.of(here.table, t, 0);
+  }
+
+  __device__ __forceinline__ Initializer const& missing(TableRef const& table) const {
+    return table.initializer;
+  }
+
+  template <int kIds>
+  __device__ __forceinline__ void probe(Here const& here, int64_t first, int64_t last, bool draws,
+                                        Probed (&ids)[kIds]) const {
+    auto const& feature = here.feature;
+    Key keys[kIds];
+    Found found[kIds];
+    load_keys(feature, first, last, keys);
+    find_slots<true>(here.table, keys, found);
+#pragma unroll
+    for (int i = 0; i < kIds; ++i) {
+      auto const position = first + i * 32 + lane_id();
+      auto const slot = found[i].slot;
+      ids[i] = {keys[i], slot};
+      if (position < last) feature.slots[position] = slot;
+      if constexpr (kSelects) count_further_uses(here, position, position < last && !is_none(slot));
+      auto const without = __ballot_sync(kFullWarp, slot < 0 && position < last);
+      if (without == 0) continue;
+      auto const missing = __ballot_sync(kFullWarp, slot == kMissingSlot);
+      if (missing != 0) claim(here, position, missing, draws, found[i].free_from, &ids[i]);
+      if (missing != without) {
+        count_none(here.table, without & ~missing, __ballot_sync(kFullWarp, slot == kRefusedSlot));
+      }
+    }
+  }
+
+  static __device__ __forceinline__ bool is_none(int32_t slot) {
+    return slot == kPaddingSlot || slot == kRefusedSlot;
+  }
+
+  // The lanes in `none` have padding or reserved ids, those in `refused` the latter.
+  static __device__ __forceinline__ void count_none(TableRef const& table, unsigned none,
+                                                    unsigned refused) {
+    if (lane_id() != 0) return;
+    count_beside(table, kHits, ~static_cast<uint64_t>(__popc(none)) + 1);
+    if (refused != 0) fetch_add(table.counters + kRefused, static_cast<uint64_t>(__popc(refused)));
+  }
+
+  // The ids of the lanes in `missing` take empty slots at once: the digests of their buckets are in
+  // the first-level cache. That probes go on meanwhile does no harm (core/claim.h).
+  __device__ __forceinline__ void claim(Here const& here, int64_t position, unsigned missing,
+                                        bool draws, int free_from, Probed* id) const {
+    if constexpr (kSelects) {
+      missing = select(here, position, missing, id);
+      if (missing == 0) return;
+    }
+    Pending claimed{id->slot, kNotWon};
+    if (id->slot == kMissingSlot) {
+      claimed = claim_empty_slot(here.table, id->key, use_of(here).clock, free_from);
+      here.feature.slots[position] = claimed.slot;
+    }
+    auto const full = claimed.slot == kMissingSlot;
+    auto const won = full ? kUndecided : claimed.won;
+    auto const fills = draws && won == kEmptySlot;
+    append_missing(list, missing, __ballot_sync(kFullWarp, full),
+                   {id->key, static_cast<uint32_t>(position),
+                    static_cast<uint16_t>(here.feature_index), won, fills});
+    if (fills) id->slot = claimed.slot;  // the others stay missing
+  }
+
+  // The lanes of `missing` whose ids may take a slot now. Apart: few lookups come here.
+  __device__ __noinline__ unsigned select(Here const& here, int64_t position, unsigned missing,
+                                          Probed* id) const {
+    auto const& table = here.table;
+    auto const& admission = selection.admissions[here.feature.table];
+    auto const mine = (missing >> lane_id() & 1) != 0;
+    if (admission.rule == AdmissionRule::kAll) return missing;
+    auto const uses = mine ? uses_at(selection.uses[here.feature_index], position) : 0;
+    if (admission.rule == AdmissionRule::kFrequency) {
+      // When this kernel has ended, all occurrences are counted, and the next one decides.
+      if (mine) sketch_counters(table, admission, id->key).add(uses);
+      append_missing(list, missing, missing,
+                     {id->key, static_cast<uint32_t>(position),
+                      static_cast<uint16_t>(here.feature_index), kCounted, false});
+      return 0;
+    }
+    auto const admitted =
+        mine && admission.rule == AdmissionRule::kProbability &&
+        wins_coin(admission, table.counters[kSeed], id->key, table.counters[kLookups] + 1);
+    if (mine && !admitted) {
+      id->slot = kNotAdmittedSlot;
+      here.feature.slots[position] = kNotAdmittedSlot;
+    }
+    auto const kept_out = __shfl_sync(kFullWarp, sum_up_to_lane(admitted ? 0 : uses), 31);
+    if (lane_id() == 0 && kept_out != 0) {
+      count_beside(table, kHits, ~uint64_t{kept_out} + 1);
+      count_beside(table, kMisses, kept_out);
+      count_beside(table, kNotAdmitted, kept_out);
+    }
+    return __ballot_sync(kFullWarp, admitted);
+  }
+
+  // Those that ids stand for beside themselves.
+  __device__ __forceinline__ void count_further_uses(Here const& here, int64_t position,
+                                                     bool is_id) const {
+    auto const* const uses = selection.uses[here.feature_index];
+    if (uses == nullptr) return;
+    auto const further = is_id ? uses[position] - 1 : 0;
+    auto const all = __shfl_sync(kFullWarp, sum_up_to_lane(further), 31);
+    // An id that stands for none counts as one less.
+    if (lane_id() == 0 && all != 0) {
+      count_beside(here.table, kHits, static_cast<uint64_t>(int64_t{static_cast<int32_t>(all)}));
+    }
+  }
+
+  __device__ __forceinline__ void touch(Here const& here, Probed const& id) const {
+    if (id.slot < 0) return;
+    if constexpr (kSelects) {
+      if (selection.admissions[here.feature.table].keeps_scores != 0) return;
+    }
+    auto const policy = here.table.policy;
+    auto const use = use_of(here);
+    auto* const score = score_at(here.table, id.slot);
+    if (is_packed(policy)) {
+      dynemb::touch(score, policy, use.clock, use.given);
+      return;
+    }
+    // A look through the first-level cache, where the key has been read: what this multiprocessor
+    // has written shows there. On the line of a popular id a look past it queues behind the writes
+    // of all others, and takes four times as long as one more write (benchmarks/log/new_ids.md).
+    if (cached_load(score) == use.clock) return;
+    if (!was_touched(here.touched, id.slot)) atomic_store(score, use.clock);
+  }
+
+  // Has the block stored the score of this slot, or is it about to? A cache that forgets, so that
+  // the block's duplicates of a popular id do not all write to one address.
+  static __device__ __forceinline__ bool was_touched(int32_t* touched, int32_t slot) {
+    auto* const entry = touched + static_cast<uint32_t>(slot) * 0x9e3779b1u / (~0u / kThreads + 1);
+    return atomicExch(entry, slot) == slot;
+  }
+};
+
+struct LookupScratch {
+  CallView view;
+  Touch* uses;
+  CounterRows* counted;
+  MissingList missing;
+
+  LookupScratch(LookupArgs const& args, Scratch& scratch)
+      : view(take_view(args, scratch)),
+        uses(scratch.take<Touch>(args.num_tables)),
+        counted(scratch.take<CounterRows>(args.num_tables)),
+        missing(take_missing(total_ids(args), scratch)) {}
+};
+
+inline bool reads_time(LookupArgs const& args) {
+  return std::any_of(args.tables, args.tables + args.num_tables,
+                     [](TableRef const& table) { return table.policy == ScorePolicy::kTimestamp; });
+}
+
+template <bool kSelects, class Size>
+cudaError_t launch_lookup(LookupArgs const& args, LookupScratch const& scratch,
+                          cudaStream_t stream) {
+  auto const missing = scratch.missing;
+  auto const begin =
+      BeginLookup{{args.given_scores}, scratch.uses, scratch.counted, args.stamps, missing};
+  auto const selection = selection_of<kSelects>(args);
+  auto ids = LookupIds<kSelects>{{args.given_scores}, selection, nullptr, missing};
+  if (reads_time(args)) {
+    DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
+    ids.stored = scratch.uses;
+  }
+  DYNEMB_CUDA_TRY(launch_rows<Size>(args, scratch.view, begin, ids, stream));
+  auto const call = MissingCall{scratch.view, scratch.uses, scratch.counted, missing};
+  return launch_missing<kSelects>({call, selection}, total_ids(args), stream);
+}
+
+// launch_lookup<true>: kernels of their own, so that those of other lookups stay as they are
+// (cuda/lookup/selecting_lookup.cu).
+cudaError_t launch_selecting_lookup(LookupArgs const& args, LookupScratch const& scratch,
+                                    cudaStream_t stream);
+
+}  // namespace dynemb::cuda

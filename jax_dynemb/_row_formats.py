@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Names the formats of rows that are packed for serving, and sizes their rows.
+
+A packed row is a float32 scale, then a small code for each column; a column is its code
+times the scale. core/packed_row.h says where each code lies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+# The largest code of each format: a row's scale is its largest magnitude over this.
+LARGEST_CODES = {"float8_e4m3fn": 448.0, "int8": 127.0, "int4": 7.0}
+ROW_FORMATS = tuple(LARGEST_CODES)
+
+SCALE_BYTES = 4
+_WORD = 4  # bytes; codes fill whole words
+
+
+def row_format_of(dtype: Any) -> str:
+    """Names the format of a dtype, or of its name.
+
+    Raises:
+      ValueError: rows are not packed in it.
+    """
+    try:
+        name = jnp.dtype(dtype).name
+    except TypeError:
+        name = str(dtype)
+    if name not in ROW_FORMATS:
+        raise ValueError(
+            f"dtype must be one of {list(ROW_FORMATS)}, or None to keep the rows as "
+            f"they are, not {dtype!r}"
+        )
+    return name
+
+
+def packed_bytes(row_format: str, dim: int) -> int:
+    """Computes the bytes of a row: its scale, and its codes in whole words."""
+    per_word = _WORD * (2 if row_format == "int4" else 1)
+    return SCALE_BYTES + -(-dim // per_word) * _WORD

@@ -1,0 +1,244 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Removes rows by rule from one shard, with counts that hold over all shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float32, UInt32
+
+from jax_dynemb import _ffi
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.engines.shard._rule import Rule
+from jax_dynemb.ops import TableState, count_rule, erase_rule, rule_fields
+
+_DIGITS = 16  # bytes of a rank: score, then hash
+_ALL_ONES = 0xFFFFFFFF
+# The words of a prefix are those of a score and of a hash, the low one first.
+_WORD_OF_DIGIT = (1, 1, 1, 1, 0, 0, 0, 0, 3, 3, 3, 3, 2, 2, 2, 2)
+
+
+def squared_norms(table: TableSpec, state: TableState) -> Float32[Array, " slots"]:
+    """Sums the squares of each row, by slot of the table; float32."""
+    first = table.first_slot
+    rows = state.values[first : first + table.local_slots].astype(jnp.float32)
+    return jnp.sum(jnp.square(rows), axis=1)
+
+
+class ShardGroup(NamedTuple):
+    """Lets one shard count with the others that hold rows of the same table.
+
+    Attributes:
+      total: sums an array over them.
+      here: whether this one holds rows of the table at all.
+      squares: sums the squares of whole rows, by slot, see ``squared_norms``.
+    """
+
+    total: Callable[[Any], Any]
+    here: Any = True
+    squares: Callable[[TableSpec, TableState], jax.Array] = squared_norms
+
+
+ALONE = ShardGroup(lambda x: x)
+
+
+def erase_where(
+    table: TableSpec, state: TableState, rule: Rule, dry_run: bool, group: ShardGroup
+) -> tuple[UInt32[Array, ""], TableState]:
+    """See ``Tables.erase_where``; of one table, on one shard.
+
+    Args:
+      table: its spec.
+      state: its arrays.
+      rule: checked against the table's config.
+      dry_run: whether rows are only counted.
+      group: how this shard and the others decide alike.
+
+    Returns:
+      The rows removed from all shards, or those that would be; and the new state.
+    """
+    op = _Op.of(table, state, rule, group)
+    if rule.keeps:
+        limits, removed = _limits(op, rule)
+    else:
+        limits, removed = _Limits(_everything(), _nothing()), None
+    if dry_run:
+        if removed is None:
+            removed = jnp.sum(op.bins(_nothing(), jnp.uint32(0))[1])
+        return removed, state
+    removed, state = op.erase(limits)
+    return group.total(removed), state
+
+
+class _Limits(NamedTuple):
+    """Holds the last ranks to remove: of the selected rows, and of the others.
+
+    Attributes:
+      selected: uint32[4].
+      others: uint32[4].
+    """
+
+    selected: jax.Array
+    others: jax.Array
+
+
+class _Op(NamedTuple):
+    """The operands that all calls of one rule share."""
+
+    table: TableSpec
+    state: TableState
+    fields: int
+    numbers: jax.Array
+    norms: jax.Array | None
+    group: ShardGroup
+
+    @classmethod
+    def of(
+        cls, table: TableSpec, state: TableState, rule: Rule, group: ShardGroup
+    ) -> _Op:
+        high = rule.score_below if rule.count_below is None else rule.count_below
+        names = ["any_suffices"] if rule.combine == "any" else []
+        names += [
+            n for n in rule.comparisons if n not in ("count_below", "score_below")
+        ]
+        names += [] if high is None else ["high_below"]
+        norms = None
+        if rule.norm_below is not None:
+            norms = jnp.sqrt(group.squares(table, state))
+        fields = rule_fields(*names)
+        return cls(table, state, fields, _comparisons(rule, high), norms, group)
+
+    def _words(self, *parts: Any) -> jax.Array:
+        words = jnp.concatenate([self.numbers, *parts])
+        rest = _ffi.constants()["rule_words"] - words.shape[0]
+        return jnp.pad(words, (0, rest))
+
+    def bins(self, prefix: jax.Array, digit: jax.Array) -> UInt32[Array, "2 256"]:
+        """Counts the rows of all shards by a digit of their rank."""
+        words = self._words(prefix, digit.reshape(1))
+        bins = count_rule(self.table, self.state, self.fields, words, self.norms)
+        return self.group.total(jnp.where(self.group.here, bins, 0))
+
+    def erase(self, limits: _Limits) -> tuple[jax.Array, TableState]:
+        """Removes the rows of this shard that are within the limits."""
+        here = jnp.asarray(self.group.here)
+        ranks = [jnp.where(here, limit, 0) for limit in limits]
+        words = self._words(jnp.zeros(5, jnp.uint32), *ranks)
+        return erase_rule(self.table, self.state, self.fields, words, self.norms)
+
+
+def _nothing() -> jax.Array:
+    return jnp.zeros(4, jnp.uint32)
+
+
+def _everything() -> jax.Array:
+    return jnp.full(4, _ALL_ONES, jnp.uint32)
+
+
+def _comparisons(rule: Rule, high: Any) -> jax.Array:
+    """The words of the comparisons, in the order of core/rule.h."""
+
+    def words(number: Any, count: int) -> jax.Array:
+        if number is None:
+            return jnp.zeros(count, jnp.uint32)
+        return jnp.asarray(number).astype(jnp.uint32).reshape(count)
+
+    norm = jnp.asarray(0.0 if rule.norm_below is None else rule.norm_below)
+    bits = jax.lax.bitcast_convert_type(norm.astype(jnp.float32), jnp.uint32)
+    pairs = [words(rule.unused_for, 2), words(rule.unused_since, 2)]
+    return jnp.concatenate([*pairs, words(high, 1), bits.reshape(1)])
+
+
+def _limits(op: _Op, rule: Rule) -> tuple[_Limits, jax.Array]:
+    """Chooses the limits that keep as many rows as the rule says, and counts rows."""
+    first = op.bins(_nothing(), jnp.uint32(0))
+    others, selected = jnp.sum(first, axis=1)
+    rows = others + selected
+    least = jnp.uint32(0) if rule.keep_at_least is None else rule.keep_at_least
+    least = jnp.asarray(least).astype(jnp.uint32)
+    leaving = jnp.minimum(selected, rows - jnp.minimum(rows, least))
+    extra = jnp.zeros_like(leaving)
+    if rule.keep_at_most is not None:
+        most = jnp.maximum(jnp.asarray(rule.keep_at_most).astype(jnp.uint32), least)
+        staying = rows - leaving
+        extra = staying - jnp.minimum(staying, most)
+    # Either some selected rows stay, or other rows are removed too; never both.
+    is_short = leaving < selected
+    count = jnp.where(is_short, leaving, extra)
+    limit = _limit(op, is_short, count, first)
+    limits = _Limits(
+        jnp.where(is_short, limit, _everything()),
+        jnp.where(is_short, _nothing(), limit),
+    )
+    return limits, leaving + extra
+
+
+class _Search(NamedTuple):
+    """Holds the state of the search for a limit.
+
+    Attributes:
+      digit: of the bins.
+      rest: rows to remove among those that the bins count.
+      limit: the digits found so far, then zeros.
+      bins: rows of the wanted kind by the next digit.
+      is_found: whether the limit is complete.
+    """
+
+    digit: UInt32[Array, ""]
+    rest: UInt32[Array, ""]
+    limit: UInt32[Array, " 4"]
+    bins: UInt32[Array, " 256"]
+    is_found: Bool[Array, ""]
+
+
+def _limit(
+    op: _Op, is_selected: jax.Array, count: jax.Array, first: jax.Array
+) -> UInt32[Array, " 4"]:
+    """Searches the rank of the last of the ``count`` rows that rank lowest.
+
+    Digit by digit: each step counts rows that begin as the limit does, over all
+    shards. It ends as soon as all of them are to remove, so rarely after sixteen steps.
+
+    Args:
+      op: the rule.
+      is_selected: whether it is about selected rows, or about the others.
+      count: rows to remove; 0: the limit is that of no row.
+      first: the bins of the first digit.
+    """
+    kind = is_selected.astype(jnp.int32)
+
+    def step(search: _Search) -> _Search:
+        sums = jnp.cumsum(search.bins)
+        value = jnp.argmax(sums >= search.rest)
+        here = search.bins[value]
+        rest = search.rest - (sums[value] - here)
+        limit = _with_digit(search.limit, search.digit, value.astype(jnp.uint32))
+        next_digit = search.digit + 1
+        is_found = (rest == here) | (next_digit == _DIGITS)
+        bins = jax.lax.cond(
+            is_found,
+            lambda: search.bins,
+            lambda: op.bins(limit, next_digit)[kind],
+        )
+        return _Search(next_digit, rest, limit, bins, is_found)
+
+    start = _Search(jnp.uint32(0), count, _nothing(), first[kind], count == 0)
+    end = jax.lax.while_loop(lambda search: ~search.is_found, step, start)
+    return jnp.where(count == 0, _nothing(), _filled(end.limit, end.digit))
+
+
+def _with_digit(limit: jax.Array, digit: jax.Array, value: jax.Array) -> jax.Array:
+    word = jnp.array(_WORD_OF_DIGIT)[digit]
+    return limit.at[word].add(value << (24 - 8 * (digit % 4)))
+
+
+def _filled(limit: jax.Array, digits: jax.Array) -> jax.Array:
+    """The limit with the highest values for all digits after the first ones."""
+    for digit, word in enumerate(_WORD_OF_DIGIT):
+        fill = jnp.uint32(0xFF << (24 - 8 * (digit % 4)))
+        limit = limit.at[word].add(jnp.where(digit < digits, jnp.uint32(0), fill))
+    return limit

@@ -1,0 +1,135 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rules from the eviction policies of FBGEMM and TorchRec, by names of fields."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from jax_dynemb._kind_of import kind_of
+
+# FBGEMM's numbers of strategies.
+_TIMESTAMP, _COUNTER, _MIXED, _NORM, _THRESHOLD, _SCORE = range(6)
+
+
+def rule_arguments(
+    policy: Any, table: int, marks: Any, inference: bool, ranks: int
+) -> dict[str, Any] | None:
+    """Returns the arguments of ``Rule``, see ``Rule.from_policy``; None: no rule."""
+    fields = _fields(policy)
+    if "eviction_strategy" in fields:
+        chosen = _of_fbgemm(fields, table)
+    else:
+        chosen = _of_torchrec(fields, policy, inference)
+    if chosen is None:
+        return None
+    minutes = chosen.pop("minutes", None)
+    if minutes is not None and marks is not None:
+        chosen["unused_since"] = marks.before(minutes=minutes)
+    elif minutes is not None:
+        chosen["unused_for"] = datetime.timedelta(minutes=minutes)
+    if "keep_at_most" in chosen:
+        chosen["keep_at_most"] *= ranks
+    return chosen
+
+
+def _fields(policy: Any) -> dict[str, Any]:
+    if isinstance(policy, Mapping):
+        return dict(policy)
+    if hasattr(policy, "_asdict"):
+        return policy._asdict()
+    return dict(vars(policy)) if hasattr(policy, "__dict__") else {}
+
+
+def _of_fbgemm(fields: Mapping[str, Any], table: int) -> dict[str, Any] | None:
+    """Translates an ``EvictionPolicy``, whose lists have a number for each table."""
+
+    def number(name: str) -> Any:
+        numbers = fields.get(name)
+        if numbers is None or not 0 <= table < len(numbers):
+            raise ValueError(
+                f"the policy has no {name} for table {table}, which eviction_strategy="
+                f"{strategy} needs: set it, or choose another table."
+            )
+        return numbers[table]
+
+    strategy = fields["eviction_strategy"]
+    if fields.get("eviction_trigger_mode") == 0:
+        return None
+    if strategy == _TIMESTAMP:
+        return _unless_zero(minutes=number("ttls_in_mins"))
+    if strategy == _COUNTER:
+        return _unless_zero(count_below=number("counter_thresholds"))
+    if strategy == _MIXED:
+        return _unless_zero(
+            minutes=number("ttls_in_mins"), count_below=number("counter_thresholds")
+        )
+    if strategy == _NORM:
+        return _unless_zero(norm_below=number("l2_weight_thresholds"))
+    if strategy == _SCORE:
+        enabled = fields.get("enable_eviction_for_feature_score_eviction_policy")
+        if enabled is not None and not enabled[table]:
+            return None
+        return {"keep_at_most": number("training_id_keep_count")}
+    raise ValueError(
+        f"eviction_strategy={strategy} takes its time when it runs: write "
+        "jde.lifecycle.Rule(unused_since=...)."
+        if strategy == _THRESHOLD
+        else f"eviction_strategy must be from 0 to 5, not {strategy!r}"
+    )
+
+
+def _of_torchrec(
+    fields: Mapping[str, Any], policy: Any, inference: bool
+) -> dict[str, Any] | None:
+    """Translates a policy of a virtual table; which one follows from its fields."""
+
+    def get(name: str) -> Any:
+        value = fields.get(f"inference_{name}") if inference else None
+        return fields.get(name) if value is None else value
+
+    if type(policy).__name__ == "NoEvictionPolicy":
+        return None
+    if "training_id_keep_count" in fields:
+        return _of_feature_scores(fields, get, inference)
+    counts = "eviction_threshold" in fields and "decay_rate" in fields
+    if counts and "eviction_ttl_mins" in fields:
+        return _unless_zero(
+            minutes=get("eviction_ttl_mins"), count_below=get("eviction_threshold")
+        )
+    if counts:
+        return _unless_zero(count_below=get("eviction_threshold"))
+    if "eviction_threshold" in fields:
+        return _unless_zero(norm_below=get("eviction_threshold"))
+    if "eviction_ttl_mins" in fields:
+        return _unless_zero(minutes=get("eviction_ttl_mins"))
+    raise TypeError(
+        f"{kind_of(policy)} is no eviction policy of FBGEMM or TorchRec: it has "
+        "neither eviction_strategy nor eviction_threshold, eviction_ttl_mins or "
+        "training_id_keep_count. Write a jde.lifecycle.Rule."
+    )
+
+
+def _of_feature_scores(
+    fields: Mapping[str, Any], get: Any, inference: bool
+) -> dict[str, Any] | None:
+    """A time to live takes the place of scores where it is not 0."""
+    if get("eviction_ttl_mins"):
+        return {"minutes": get("eviction_ttl_mins")}
+    most = fields["training_id_keep_count"]
+    chosen: dict[str, Any] = {}
+    if inference:
+        most = fields.get("max_inference_id_num_per_rank") or most
+        least = fields.get("inference_eviction_feature_score_threshold")
+        if least:
+            chosen["score_below"] = int(least)
+    if most:
+        chosen["keep_at_most"] = most
+    return chosen or None
+
+
+def _unless_zero(**numbers: Any) -> dict[str, Any] | None:
+    """The fields of a rule; a peer's 0 switches its whole policy off."""
+    return dict(numbers) if all(numbers.values()) else None

@@ -1,0 +1,73 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of stores into tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from jax_dynemb.config import ScoreStrategy, TableConfig
+from jax_dynemb.engines import States
+from jax_dynemb.engines.shard import counter_values
+from jax_dynemb.files.live import Imported, clear_table, lost_rows
+from jax_dynemb.files.stores._to_store import check_stores
+from jax_dynemb.rows import Exported, bucket_of
+from jax_dynemb.stores import Store
+from jax_dynemb.table import Tables, insert_chunks
+
+_AT_ONCE = 1 << 16
+
+
+def from_store(
+    coll: Tables, stores: Mapping[str, Store], state: States | None = None
+) -> Imported:
+    """Fills tables with the rows of stores: scores and optimizer states, too.
+
+    The tables may have other capacities than those that wrote the rows, and lie on any
+    mesh. Counters of events start at 0.
+
+    Args:
+      coll: the tables.
+      stores: by table; the others stay as they are.
+      state: to be filled: rows of the tables are replaced, and their arrays donated.
+        New if None.
+
+    Returns:
+      The state, and a note for each table that had no room for a row.
+
+    Raises:
+      DamagedFileError: a row is not what was put. The tables were cleared before.
+      ValueError: there is no such table, or a store is for rows of another one; the
+        state lives on.
+    """
+    check_stores(coll, stores)
+    new, notes = dict(coll.init(0) if state is None else state), []
+    for name, store in stores.items():
+        arrays, config = coll.state_name(name), coll.tables[name]
+        keys = _in_order(store.keys(), config)
+        scores = config.score_strategy != ScoreStrategy.NO_EVICTION  # numbers of rows
+        new[arrays] = insert_chunks(
+            coll,
+            name,
+            clear_table(coll, name, new[arrays]),
+            _chunks(store, keys),
+            scores=scores,
+        )
+        rows = counter_values(coll.engine.counted(new, name))["rows"]
+        notes += [f"Table '{name}': {n}" for n in lost_rows(rows, len(keys))]
+    return Imported(new, {}, tuple(notes))
+
+
+def _chunks(store: Store, keys: np.ndarray) -> Iterator[Exported]:
+    for begin in range(0, len(keys), _AT_ONCE):
+        some = keys[begin : begin + _AT_ONCE]
+        found, packed = store.get(some)
+        yield store.layout.unpack(some[found], packed[found])
+
+
+def _in_order(keys: np.ndarray, config: TableConfig) -> np.ndarray:
+    """Sorts keys by bucket, so that rows are written where others have just been."""
+    buckets = bucket_of(keys, config.num_buckets, config.hash_seed)
+    return keys[np.argsort(buckets, kind="stable")]

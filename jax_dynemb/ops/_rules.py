@@ -1,0 +1,96 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A rule about the rows of a table: counts them, or removes them in place."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float32, UInt32
+
+from jax_dynemb import _ffi
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.ops._call import Call
+from jax_dynemb.ops._state import TableState
+
+_INDEX = ("index", "counters")
+
+
+def rule_fields(*names: str) -> int:
+    """Returns the attribute of a rule with these comparisons, see core/rule.h."""
+    return sum(1 << _ffi.code("rule_fields", name) for name in names)
+
+
+def count_rule(
+    table: TableSpec,
+    state: TableState,
+    fields: int,
+    numbers: UInt32[Array, " words"],
+    norms: Float32[Array, " slots"] | None,
+) -> UInt32[Array, "2 256"]:
+    """Counts rows by a digit of their rank. Only reads: nothing is aliased.
+
+    Args:
+      table: its spec.
+      state: its arrays.
+      fields: of ``rule_fields``.
+      numbers: the words of core/rule.h: comparisons, prefix and digit.
+      norms: of the rows, by slot; None if the rule compares none.
+
+    Returns:
+      How many ranks begin with the prefix, by value of the next digit: of rows that
+      the comparisons do not select, and of selected ones.
+    """
+    call = Call("count_rule", [table], fields=np.int64(fields))
+    call.read_tables({table.state_name: state}, _INDEX)
+    call.operand(numbers)
+    call.operand(norms)
+    call.result((2, 256), jnp.uint32)
+    (bins,) = call.run()
+    return bins
+
+
+def erase_rule(
+    table: TableSpec,
+    state: TableState,
+    fields: int,
+    numbers: UInt32[Array, " words"],
+    norms: Float32[Array, " slots"] | None,
+) -> tuple[UInt32[Array, ""], TableState]:
+    """Removes rows up to a limit of rank: one for selected rows, one for others.
+
+    Args:
+      table: its spec.
+      state: its arrays.
+      fields: of ``rule_fields``.
+      numbers: the words of core/rule.h: comparisons and limits.
+      norms: of the rows, by slot; None if the rule compares none.
+
+    Returns:
+      How many rows were removed, and the new state.
+    """
+    call = Call("erase_rule", [table], fields=np.int64(fields))
+    states = {table.state_name: state}
+    call.update_tables(states, _INDEX)
+    call.operand(numbers)
+    call.operand(norms)
+    call.result((1,), jnp.uint32)
+    results = call.run()
+    new = call.take_tables(results, states, _INDEX)[table.state_name]
+    return next(results)[0], new
+
+
+def decay(table: TableSpec, state: TableState, factor: jax.Array) -> TableState:
+    """Multiplies the counts of an LFU table, see ``Tables.decay``.
+
+    Args:
+      table: its spec.
+      state: its arrays.
+      factor: float32[]; 1 changes nothing.
+    """
+    call = Call("decay", [table])
+    states = {table.state_name: state}
+    call.update_tables(states, ("index",))
+    call.operand(factor.reshape(1))
+    return call.take_tables(call.run(), states, ("index",))[table.state_name]

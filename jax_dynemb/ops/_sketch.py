@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The sketch of a table that admits ids by frequency, between the calls of kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, UInt32
+
+from jax_dynemb import _ffi
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.admission import Frequency
+from jax_dynemb.ops._state import TableState
+
+# Halved, each counter of a word loses the bit that comes from its neighbour.
+_KEPT = {8: 0x7F7F7F7F, 16: 0x7FFF7FFF}
+
+
+def halved_sketches(
+    tables: Iterable[TableSpec], states: Mapping[str, TableState]
+) -> dict[str, TableState]:
+    """Halves the counts of tables whose next lookup is due for it.
+
+    Args:
+      tables: those of a training lookup that is about to run.
+      states: by name.
+
+    Returns:
+      The states of tables that halve at all.
+    """
+    new: dict[str, TableState] = {}
+    for table in tables:
+        rule = table.admission
+        if not isinstance(rule, Frequency) or not rule.halve_every:
+            continue
+        if table.unseen != "admitted":
+            continue
+        state = new.get(table.state_name, states[table.state_name])
+        place = _ffi.code("counters", "lookups")
+        lookups = state.counters[table.first_row, place, 0]
+        due = (lookups + jnp.uint32(1)) % jnp.uint32(rule.halve_every) == 0
+        first = 0 if table.block is None else table.block.first_bucket
+        sketch = _halved_if(due, state.sketch, first, table.local_buckets, rule)
+        new[table.state_name] = dataclasses.replace(state, sketch=sketch)
+    return new
+
+
+def _halved_if(
+    due: jax.Array,
+    sketch: UInt32[Array, "buckets words"] | None,
+    first: int,
+    count: int,
+    rule: Frequency,
+) -> jax.Array:
+    """Halves the counters of some buckets, if they are due."""
+    assert sketch is not None  # check_state
+
+    def halved(sketch: jax.Array) -> jax.Array:
+        own = jax.lax.dynamic_slice_in_dim(sketch, first, count)
+        half = (own >> 1) & jnp.uint32(_KEPT[rule.counter_bits])
+        return jax.lax.dynamic_update_slice_in_dim(sketch, half, first, 0)
+
+    return jax.lax.cond(due, halved, lambda sketch: sketch, sketch)

@@ -1,0 +1,164 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Small steps of every kind, whose times say what a device and its calls cost."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import math
+import os
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jax_dynemb._ids import ids as make_ids
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.mesh.exchange import capacity_of
+from jax_dynemb.initializers import zeros
+from jax_dynemb.optim import adagrad
+from jax_dynemb.planner import _work
+from jax_dynemb.planner._rates import KINDS
+from jax_dynemb.table import Tables
+
+STEPS = 4
+TABLES = 4
+BAG = 4
+# Ids of a device: few, so that calls are what takes time, and many.
+FEW, MANY_ON_CPU, MANY = 256, 4096, 65_536
+clock = time.perf_counter
+_SHARDINGS = {"rows": "row_wise", "sums": "row_wise"}
+
+
+@dataclasses.dataclass
+class Probe:
+    """One step of some tables, compiled.
+
+    Attributes:
+      kind: of the step, one of ``KINDS``.
+      counted: calls, tables, bytes of ids and bytes of rows on a device.
+      sent: bytes that leave a device in exchanges.
+    """
+
+    kind: str
+    counted: tuple[float, float, float, float]
+    sent: float
+    _coll: Tables
+    _several: Any
+
+    def fastest(self, repeats: int) -> float:
+        """Returns the seconds of a step, the least of some rounds."""
+        state = jax.block_until_ready(self._several(self._coll.init(0)))
+        least = math.inf
+        for _ in range(repeats):
+            begin = clock()
+            state = jax.block_until_ready(self._several(state))
+            least = min(least, clock() - begin)
+        return least / STEPS
+
+
+def probes_of(mesh: Mesh, axes: tuple[str, ...]) -> list[Probe]:
+    """Compiles all probes, several at a time."""
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    shards = math.prod(mesh.shape[a] for a in axes)
+    many, narrow = MANY_ON_CPU if on_cpu else MANY, max(32, 4 * shards)
+    sizes = [
+        (1, FEW, narrow, 1.0),
+        (TABLES, FEW, narrow, 1.0),
+        (1, many, narrow, 1.0),
+        (1, many, 4 * narrow, 1.0),
+    ]
+    made = [_made(mesh, axes, kind, *size) for kind in KINDS for size in sizes]
+    if shards > 1:  # and in several rounds
+        made.append(_made(mesh, axes, "rows", 1, many, narrow, 0.2))
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        compiled = list(pool.map(lambda probe: probe._several.compile(), made))
+    for probe, program in zip(made, compiled, strict=True):
+        probe._several = program
+    return made
+
+
+def _made(
+    mesh: Mesh,
+    axes: tuple[str, ...],
+    kind: str,
+    count: int,
+    ids: int,
+    dim: int,
+    factor: float,
+) -> Probe:
+    """Lowers one probe; an id occurs twice on average."""
+    shards = math.prod(mesh.shape[a] for a in axes)
+    distinct = shards * ids // 2
+    bag = 1 if kind == "rows" else BAG
+    tables = [
+        TableConfig(
+            f"t{n}",
+            dim,
+            max(2 * distinct, 128 * shards),
+            sharding=_SHARDINGS.get(kind, kind),  # pyright: ignore[reportArgumentType]
+            pooling=None if kind == "rows" else "sum",
+            pooling_factors=(float(bag),),
+            initializer=zeros(),
+            optimizer=adagrad(0.1),
+        )
+        for n in range(count)
+    ]
+    pooled = kind if kind in ("rows", "sums") else "auto"
+    coll = Tables(
+        tables, mesh=mesh, axis=axes, exchange_pooled=pooled, exchange_factor=factor
+    )
+    split = NamedSharding(mesh, PartitionSpec(axes))
+    keys = np.random.default_rng(0).integers(0, distinct, (shards, ids))
+    shape = (shards * ids,) if bag == 1 else (shards * ids // bag, bag)
+    given = jax.device_put(make_ids(keys.reshape(shape)), split)
+    batch = {t.name: given for t in tables}
+
+    def step(_: Any, state: Any) -> Any:
+        rows, residual, state = coll.lookup(state, batch)
+        return coll.apply_gradients(state, residual, rows)
+
+    def several(state: Any) -> Any:
+        return jax.lax.fori_loop(0, STEPS, step, state)
+
+    lowered = jax.jit(several, donate_argnums=0).lower(
+        jax.eval_shape(lambda: coll.init(0))
+    )
+    work, rounds = _work_of(kind, dim, keys, bag, factor)
+    planned = coll.plan(dict.fromkeys(batch, ids)).tables
+    sent = sum(t.id_bytes + t.row_bytes + t.gradient_bytes for t in planned)
+    counted = (
+        float(rounds),
+        float(count * rounds),
+        count * work.ids,
+        count * work.rows,
+    )
+    sent *= rounds * (shards - 1) / shards
+    return Probe(kind, counted, sent, coll, lowered)
+
+
+def _work_of(
+    kind: str, dim: int, keys: np.ndarray, bag: int, factor: float
+) -> tuple[_work.Bytes, int]:
+    """Counts what a probe touches on each device by the planner's model; its rounds."""
+    shards, ids = keys.shape
+    distinct = sum(len(np.unique(some)) for some in keys) / shards
+    batch = _work.Batch(ids, ids / bag, distinct, len(np.unique(keys)), shards)
+    row = _work.Row(dim, 4, 4, 4, 4 * dim)
+    if kind == "column_wise":
+        return _work.columns_work(batch, row).total(), 1
+    if kind == "replicated":
+        return _work.copies_work(batch, row, ids).total(), 1
+    if kind == "sums":
+        return _work.sums_work(batch, row, shards).total(), 1
+    room = capacity_of(ids, shards, factor)
+    rounds = _work.rounds_run(_work.rounds_needed(batch, shards, room))
+    work = _work.rows_work(batch, row, shards, shards * room).total()
+    for part in _work.round_work(batch, row, shards * room):
+        work = _work.Bytes(
+            work.ids + part.ids * (rounds - 1), work.rows + part.rows * (rounds - 1)
+        )
+    return work, rounds

@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Checks what ``Tables`` is made of: configs, a mesh, a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jax_dynemb._kind_of import kind_of
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.mesh import Plan
+from jax_dynemb.tt import TTConfig
+
+
+def dynamic(configs: Iterable[Any]) -> tuple[TableConfig, ...]:
+    """Returns the configs of dynamic tables, in their order."""
+    return tuple(c for c in configs if isinstance(c, TableConfig))
+
+
+def configs_of(tables: Any) -> tuple[Any, ...]:
+    """Checks the configs that ``Tables`` takes.
+
+    Raises:
+      TypeError: it is no list of ``TableConfig`` and ``TTConfig``.
+    """
+    if isinstance(tables, (TableConfig, TTConfig)):
+        raise TypeError(
+            f"Tables takes a list of {type(tables).__name__}, not a single one: write "
+            f"jde.Tables([config]) for table '{tables.name}'. Several go into one list."
+        )
+    if isinstance(tables, Mapping):
+        raise TypeError(
+            "Tables takes a list of TableConfig, not a dict: write "
+            "jde.Tables(list(configs.values())). Each config has its name inside."
+        )
+    if not isinstance(tables, Iterable):
+        raise TypeError(
+            f"Tables takes a list of TableConfig, not {kind_of(tables)}: write "
+            "jde.Tables([jde.TableConfig(name=..., dim=..., capacity=...)])."
+        )
+    configs = tuple(tables)
+    for config in configs:
+        if not isinstance(config, (TableConfig, TTConfig)):
+            raise TypeError(
+                f"Tables takes a list of TableConfig, but it has {kind_of(config)} in "
+                "it: write jde.TableConfig(name=..., dim=..., capacity=...) for each."
+            )
+    return configs
+
+
+def check_mesh(mesh: Any, axis: Any, axis_name: Any, share_arrays: bool | None) -> None:
+    """Refuses what contradicts itself, and a second table where the mesh belongs.
+
+    Raises:
+      TypeError: it is no mesh.
+      ValueError: an axis without a mesh, or a mesh beside what is for one device.
+    """
+    if mesh is not None and not hasattr(mesh, "axis_names"):
+        raise TypeError(
+            f"mesh must be a jax.sharding.Mesh, not {kind_of(mesh)}. All tables go "
+            "into one list: jde.Tables([first, second], mesh=...)."
+        )
+    if mesh is None and axis is not None:
+        raise ValueError(
+            f"axis={axis!r} names an axis of a mesh, so mesh=... is needed too; "
+            "inside your own shard_map write axis_name=... instead of both."
+        )
+    if mesh is not None and axis_name is not None:
+        raise ValueError(
+            f"axis_name={axis_name!r} takes the place of mesh= and axis=; with a "
+            "mesh, which works inside a shard_map too, write axis=..."
+        )
+    if share_arrays and (mesh is not None or axis_name is not None):
+        raise ValueError(
+            "share_arrays=True is for one device. On a mesh tables of one shape "
+            "share arrays if their TableConfig has sharding='table_wise'."
+        )
+
+
+def check_plan(plan: Any, mesh: Any, axis_name: Any) -> None:
+    """Refuses a plan that is none, or that has no devices.
+
+    Raises:
+      TypeError: it is no plan.
+      ValueError: there is no mesh.
+    """
+    if not isinstance(plan, Plan):
+        raise TypeError(
+            f"plan must be a jde.Plan, not {kind_of(plan)}: call "
+            "jde.Tables(tables, mesh=...).plan(), or write "
+            "jde.Plan((jde.TablePlan(table, sharding),))."
+        )
+    if mesh is None and axis_name is None:
+        raise ValueError(
+            "plan=... says where tables lie on a mesh: give mesh=... too, or leave the "
+            "plan out on one device."
+        )

@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// tests/cuda/rule_test.cc: a rule counts, removes and decays the same rows on a GPU as on a CPU,
+// which Python's tests compare with dicts.
+#include "cuda/table/rule.cu"
+
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "cpu/table_ops.h"
+#include "tests/core/test_table.h"
+
+namespace {
+
+using namespace dynemb;
+using dynemb::testing::random_at;
+using dynemb::testing::TestTable;
+
+constexpr int64_t kBuckets = 24;
+
+// Few scores, so that many tie; scores of the future too, which a damaged file may have.
+void fill(TableRef& table, uint64_t round) {
+  table.counters[kClock] = 40;
+  for (int64_t slot = 0; slot < kBuckets * kBucketCapacity; ++slot) {
+    auto const random = random_at(round << 20 | static_cast<uint64_t>(slot));
+    if (random % 8 < round % 8) continue;
+    auto const clock = 1 + (random >> 8) % 42;
+    auto const score = is_packed(table.policy) ? (random >> 20) % 6 << 32 | clock : clock;
+    *entry_at(table, static_cast<int32_t>(slot)) = {random, score};
+    *digest_at(table, static_cast<int32_t>(slot)) = digest_of(hash_key(random, table.hash));
+    ++table.counters[kRows];
+  }
+}
+
+void put_words(std::vector<uint32_t>& words, int at, uint64_t number) {
+  words[static_cast<size_t>(at)] = static_cast<uint32_t>(number);
+  words[static_cast<size_t>(at) + 1] = static_cast<uint32_t>(number >> 32);
+}
+
+std::vector<uint32_t> numbers_of(uint64_t round) {
+  std::vector<uint32_t> words(kNumRuleWords);
+  put_words(words, kUnusedForWord, random_at(round) % 40);
+  put_words(words, kUnusedSinceWord, random_at(round + 1) % 45);
+  words[kHighBelowWord] = static_cast<uint32_t>(random_at(round + 2) % 6);
+  auto const norm = static_cast<float>(random_at(round + 3) % 10);
+  std::memcpy(&words[kNormBelowWord], &norm, 4);
+  // Prefixes and limits of the scores that rows have.
+  put_words(words, kPrefixWord, random_at(round + 4) % 42);
+  words[kDigitWord] = static_cast<uint32_t>(random_at(round + 5) % 20);
+  put_words(words, kSelectedLimitWord, random_at(round + 6) % 6 << 32 | random_at(round) % 42);
+  put_words(words, kSelectedLimitWord + 2, random_at(round + 7));
+  put_words(words, kOthersLimitWord, random_at(round + 8) % 42);
+  put_words(words, kOthersLimitWord + 2, random_at(round + 9));
+  return words;
+}
+
+std::vector<float> norms_of(uint64_t round) {
+  std::vector<float> norms(kBuckets * kBucketCapacity);
+  for (size_t i = 0; i < norms.size(); ++i) {
+    norms[i] = static_cast<float>(random_at(round * 7 + i) % 10);
+  }
+  norms[3] = std::numeric_limits<float>::quiet_NaN();
+  return norms;
+}
+
+void check_same(TableRef const& ours, TableRef const& truth) {
+  CHECK(std::memcmp(ours.index, truth.index, kBuckets * kBucketBytes) == 0);
+  for (int c = 0; c < kNumCounters; ++c) CHECK(ours.counters[c] == truth.counters[c]);
+}
+
+void test_round(ScorePolicy policy, uint64_t round) {
+  TestTable ours(kBuckets, 1, policy, true), truth(kBuckets, 1, policy, true);
+  fill(ours.ref, round);
+  fill(truth.ref, round);
+  auto const numbers = numbers_of(round);
+  auto const norms = norms_of(round);
+  auto const fields = static_cast<uint32_t>(random_at(round + 11) % 32);
+  auto const* const used_norms = (fields & kNormBelow) != 0 ? norms.data() : nullptr;
+  std::vector<uint32_t> bins(2 * kRankBins, 9), expected(2 * kRankBins, 9);
+  RuleArgs args{fields, numbers.data(), used_norms, bins.data(), ours.ref};
+  RuleArgs same{fields, numbers.data(), used_norms, expected.data(), truth.ref};
+  CHECK(cuda::count_rule(args, nullptr, nullptr) == cudaSuccess);
+  cpu::count_rule(same, {});
+  CHECK(bins == expected);
+  auto const rows = truth.ref.counters[kRows];
+  CHECK(cuda::erase_rule(args, nullptr, nullptr) == cudaSuccess);
+  cpu::erase_rule(same, {});
+  CHECK(bins[0] == expected[0]);
+  CHECK(truth.ref.counters[kRows] + truth.ref.counters[kRemovedByRule] == rows);
+  CHECK(keeps_slots(truth.ref) == (expected[0] == 0));
+  check_same(ours.ref, truth.ref);
+  for (auto const factor : {0.5f, 1.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    CHECK(cuda::decay({&factor, ours.ref}, nullptr, nullptr) == cudaSuccess);
+    cpu::decay({&factor, truth.ref}, {});
+    check_same(ours.ref, truth.ref);
+  }
+}
+
+// All rows have the same bin: a warp adds once for all.
+void test_equal_scores() {
+  TestTable table(kBuckets, 1, ScorePolicy::kStep, true);
+  for (int32_t slot = 0; slot < kBuckets * kBucketCapacity; ++slot) {
+    *entry_at(table.ref, slot) = {static_cast<Key>(slot), 7};
+  }
+  std::vector<uint32_t> numbers(kNumRuleWords), bins(2 * kRankBins);
+  CHECK(cuda::count_rule({kUnusedFor, numbers.data(), nullptr, bins.data(), table.ref}, nullptr,
+                         nullptr) == cudaSuccess);
+  CHECK(bins[0] == kBuckets * kBucketCapacity);
+}
+
+}  // namespace
+
+int main() {
+  dynemb::testing::with_each_hash([] {
+    for (auto const policy : {ScorePolicy::kStep, ScorePolicy::kLfu, ScorePolicy::kCustomized}) {
+      for (uint64_t round = 0; round < 60; ++round) test_round(policy, round);
+    }
+  });
+  test_equal_scores();
+  return 0;
+}
