@@ -23,15 +23,6 @@ __device__ __forceinline__ void begin_copy(T* to, T const* from) {
 #endif
 }
 
-__device__ __forceinline__ void begin_copy_of_word(int32_t* to, int32_t const* from) {
-#ifdef __CUDA_ARCH__
-  auto const shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(from) : "memory");
-#else
-  *to = *from;
-#endif
-}
-
 // The copies begun since the last end, perhaps none, belong together.
 __device__ __forceinline__ void end_copies() {
 #ifdef __CUDA_ARCH__
@@ -39,11 +30,10 @@ __device__ __forceinline__ void end_copies() {
 #endif
 }
 
-// All copies are there but those that the last kEnds times end_copies() put together.
-template <int kEnds = 1>
+// All copies are there but those that the last end_copies() put together.
 __device__ __forceinline__ void wait_for_copies_before() {
 #ifdef __CUDA_ARCH__
-  asm volatile("cp.async.wait_group %0;" ::"n"(kEnds) : "memory");
+  asm volatile("cp.async.wait_group 1;" ::: "memory");
 #endif
 }
 

@@ -10,10 +10,9 @@
 namespace dynemb::cuda {
 
 size_t pair_gradients_scratch_bytes(PairGradientsArgs const& args) {
-  if (args.shape.num_suffixes == 0) return 0;
   Scratch scratch(nullptr);
-  take_sums(args.shape, scratch);
-  return scratch.used();
+  take_added(args, scratch);
+  return scratch.used() + reduce_scratch_bytes(*sums_of_suffixes(args, nullptr));
 }
 
 cudaError_t pair_gradients(PairGradientsArgs const& args, void* scratch, cudaStream_t stream) {

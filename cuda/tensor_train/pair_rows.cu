@@ -10,7 +10,9 @@ namespace dynemb::cuda {
 size_t pair_rows_scratch_bytes(PairRowsArgs const& /*args*/) { return 0; }
 
 cudaError_t pair_rows(PairRowsArgs const& args, void* /*scratch*/, cudaStream_t stream) {
-  return launch_products(args, stream);
+  auto const& shape = args.shape;
+  ProductsCall const call{shape, args.prefix, shape.m, shape.k, args.suffix, args.rows};
+  return launch_products<false>(call, stream);
 }
 
 }  // namespace dynemb::cuda

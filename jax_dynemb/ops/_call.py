@@ -52,7 +52,7 @@ class Call:
           op: the operation.
           tables: those whose buffers are added; such as share arrays together.
           num_ids: of each feature, or of each table of a route. Of a scatter, if some
-            slots may be equal. Of pair_gradients, the suffixes' shape, rows, rank.
+            slots may be equal. Of pair_gradients, the shape of the suffixes, and rows.
           **attributes: those beside the tables' own.
 
         Raises:

@@ -23,8 +23,8 @@ def pair_rows(
     """Multiplies the factors of each row.
 
     Args:
-      prefix: float32[A0, M0, A1, M1 * rank], as a product of two cores leaves it. Row
-        m0 * M1 + m1 belongs to the matrix of prefix a0 * A1 + a1.
+      prefix: float32[A0, M0, A1, M1 * rank], as a product of two cores leaves it. Of
+        prefix a0 * A1 + a1 it holds row m0 * M1 + m1.
       suffix: float32[B, rank * N].
       starts: int32[A0 * A1 + 1]; prefix a has the rows from ``starts[a]`` to
         ``starts[a + 1]``.
@@ -59,8 +59,7 @@ def pair_gradients(
       prefix: as for ``pair_rows``, and so on.
       suffix: likewise.
       starts: likewise.
-      of_suffix: likewise; no suffix twice in the rows of one prefix, and none in rows
-        behind the last of ``starts``.
+      of_suffix: likewise; rows behind the last of ``starts`` must have none.
       d_rows: float32[n, M0 * M1 * N], gradients of the rows.
       rank: columns of a prefix's matrix.
       exact: as for ``pair_rows``.
@@ -69,7 +68,7 @@ def pair_gradients(
       float32[A0, M0, A1, M1 * rank] and float32[B, rank * N].
     """
     segments = _segments(prefix)
-    sizes = (*suffix.shape, *of_suffix.shape, rank)
+    sizes = (*suffix.shape, *of_suffix.shape)
     call = _call("pair_gradients", sizes, prefix, rank, exact)
     for array in (segments, suffix, starts, of_suffix, d_rows):
         call.operand(array)

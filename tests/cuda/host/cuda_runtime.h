@@ -38,19 +38,13 @@ using cudaStream_t = void*;
 constexpr cudaError_t cudaSuccess = 0;
 constexpr cudaError_t cudaErrorInvalidValue = 1;
 constexpr int cudaDevAttrMultiProcessorCount = 0;
-constexpr int cudaDevAttrMaxSharedMemoryPerBlockOptin = 1;
 
 inline cudaError_t cudaGetDevice(int*) { return cudaSuccess; }
 inline cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t /*stream*/) {
   std::memset(to, byte, bytes);
   return cudaSuccess;
 }
-// What a block may have: the test's choice.
-inline int most_shared_memory = 48 * 1024;
-inline cudaError_t cudaDeviceGetAttribute(int* value, int which, int) {
-  if (which == cudaDevAttrMaxSharedMemoryPerBlockOptin) *value = most_shared_memory;
-  return cudaSuccess;
-}
+inline cudaError_t cudaDeviceGetAttribute(int*, int, int) { return cudaSuccess; }
 constexpr int cudaFuncAttributeMaxDynamicSharedMemorySize = 0;
 template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel, int, int) {
