@@ -44,6 +44,7 @@ def test_every_kind_of_trace_is_replayed():
         "LAMB",
         "PARTIAL_ROWWISE_LAMB",
         "LARS_SGD",
+        "ROWWISE_RMSPROP_AR",
     }
     assert {case.pooling for case in CASES} == {"SUM", "MEAN", "NONE"}
     assert any(case.weighted for case in CASES)
