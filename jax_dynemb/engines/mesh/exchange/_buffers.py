@@ -151,9 +151,13 @@ class ExchangeBuffers:
     def _joined(self, number: int, parts: Mapping[int, jax.Array]) -> jax.Array:
         flat = []
         for n, (piece, where) in enumerate(zip(self.pieces, self.views, strict=True)):
-            if where.array == number:
+            # XLA of jaxlib 0.11.2 crashes on a CPU where an array of size 0 is joined.
+            if where.array == number and piece.rows > 0:
                 part = parts[n].reshape(self.shards, -1).astype(where.dtype)
                 flat.append(jnp.pad(part, ((0, 0), (0, piece.size - part.shape[1]))))
+        if not flat:
+            dtype = next(v.dtype for v in self.views if v.array == number)
+            return jnp.zeros(0, dtype)
         return jnp.concatenate(flat, axis=1).reshape(-1)
 
     def part(self, n: int, array: jax.Array) -> jax.Array:
