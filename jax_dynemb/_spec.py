@@ -12,7 +12,7 @@ from jax_dynemb._row_formats import packed_bytes
 from jax_dynemb.admission import Admission, Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
 from jax_dynemb.initializers import Initializer
-from jax_dynemb.optim._base import StateSpec
+from jax_dynemb.optim.interface import StateSpec
 
 
 @dataclasses.dataclass(frozen=True)

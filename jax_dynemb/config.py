@@ -17,9 +17,7 @@ from jax_dynemb._dynamicemb_options import table_fields
 from jax_dynemb._row_formats import ROW_FORMATS
 from jax_dynemb.admission import Admission
 from jax_dynemb.initializers import Initializer
-from jax_dynemb.optim._base import StateSpec
-from jax_dynemb.optim._catalog import sgd
-from jax_dynemb.optim._optax import as_optimizer
+from jax_dynemb.optim.interface import StateSpec, as_optimizer, sgd
 
 MAX_DIM = 4096
 _VALUE_TYPES = ("float32", "bfloat16", "float16")

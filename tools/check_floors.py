@@ -74,21 +74,7 @@ PYTHON_FLOORS = {
     "jagged": 3,
     "metrics": 3,
     "pipeline": 3,
-    "optim._columns": 3,
-    "optim._base": 3,  # how a row is updated is a part of its table's configuration
-    "optim._catalog": 3,
-    "optim._options": 3,
-    "optim._adagrad": 3,
-    "optim._adam": 3,
-    "optim._momentum": 3,
-    "optim._rmsprop": 3,
-    "optim._functor": 3,
-    "optim._fused": 3,
-    "optim._refused": 3,
-    "optim._numbers": 3,
-    "optim._optax": 3,
-    "optim._optax_state": 3,
-    "optim._row_local": 3,
+    "optim": 3,  # how a row is updated is a part of its table's configuration
     "rows": 3,  # rows as data: engines and storage tiers stream them
     "files": 3,  # nothing; its packages have floors of their own
     "files.integrity": 3,
@@ -105,7 +91,6 @@ PYTHON_FLOORS = {
     "table": 6,
     "planner": 7,
     "lifecycle": 7,
-    "optim": 7,
     "nnx": 8,
     "files.live": 8,
     "files.checkpoint": 8,

@@ -4,14 +4,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-if TYPE_CHECKING:
-    from jax_dynemb.table import Tables
+
+class SumsGradients(Protocol):
+    """Has the gradient of each distinct row: ``jde.Tables``."""
+
+    def reduce_gradients(self, state: Any, residual: Any, d_rows: Any) -> Any:
+        """Sums the gradient of each distinct row, see ``jde.Tables``."""
 
 
 class Clipped(NamedTuple):
@@ -32,7 +36,7 @@ class Clipped(NamedTuple):
 
 def clip_by_global_norm(
     max_norm: float | jax.Array,
-    coll: Tables,
+    coll: SumsGradients,
     state: Any,
     residual: Any,
     d_rows: Any,
@@ -72,7 +76,7 @@ def clip_by_global_norm(
 
 
 def rows_sum_of_squares(
-    coll: Tables, state: Any, residual: Any, d_rows: Any
+    coll: SumsGradients, state: Any, residual: Any, d_rows: Any
 ) -> tuple[Float[Array, ""], Any]:
     """Sums the squares of the gradients of distinct rows; returns it and the state."""
     reduced, state = coll.reduce_gradients(state, residual, d_rows)

@@ -21,7 +21,7 @@ from jax_dynemb.engines.mesh import (
     exchange_of,
 )
 from jax_dynemb.engines.mesh.exchange import capacity_of, itemsize
-from jax_dynemb.optim._columns import check_columns
+from jax_dynemb.optim.interface import check_columns
 from jax_dynemb.planner import _work
 from jax_dynemb.planner._demand import Demand
 from jax_dynemb.planner._distinct import expected_distinct

@@ -23,7 +23,7 @@ from jax_dynemb.engines import Catalog, Engine, LookupFlags, Routed
 from jax_dynemb.engines.shard import Rule, check_rule, customized
 from jax_dynemb.jagged import Jagged, split_weights
 from jax_dynemb.ops import TableState
-from jax_dynemb.optim._numbers import check_number
+from jax_dynemb.optim.interface import check_number
 from jax_dynemb.tt import TTConfig
 
 

@@ -14,9 +14,7 @@ import optax
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.initializers import zeros
-from jax_dynemb.optim._base import NoUpdate
-from jax_dynemb.optim._functor import Functor
-from jax_dynemb.optim._fused import Fused
+from jax_dynemb.optim.interface import Functor, Fused, NoUpdate
 from jax_dynemb.tt._initializers import CoreInitializer, tail_normal
 from jax_dynemb.tt._shapes import MOST_CORES, suggested_shapes
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jax_dynemb.optim._fused import Fused
+from jax_dynemb.optim.interface import Fused
 from jax_dynemb.tt._config import TTConfig
 from jax_dynemb.tt._optimizers import core_optimizer
 from jax_dynemb.tt._state import TTState

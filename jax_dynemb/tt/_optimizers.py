@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jax_dynemb.optim._fused import Fused
+from jax_dynemb.optim.interface import Fused
 
 
 def core_optimizer(

@@ -23,7 +23,7 @@ from jax.sharding import (
 from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.engines.mesh._stacks import Stack, make_stacks, same_stacks
 from jax_dynemb.ops import FeatureLayout, TableState
-from jax_dynemb.optim._columns import check_columns
+from jax_dynemb.optim.interface import check_columns
 
 _POOLED = ("auto", "rows", "sums")
 _WIRE_DTYPES = (None, "float32", "bfloat16", "float16")

@@ -24,8 +24,7 @@ from jax_dynemb.ops import (
     as_words,
     padding,
 )
-from jax_dynemb.optim._base import NoUpdate
-from jax_dynemb.optim._fused import Fused
+from jax_dynemb.optim.interface import Fused, NoUpdate
 
 States = dict[str, TableState]
 

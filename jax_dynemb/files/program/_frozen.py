@@ -26,7 +26,7 @@ from jax_dynemb.ops import (
     pack_rows,
     refuse_packed,
 )
-from jax_dynemb.optim._catalog import sgd
+from jax_dynemb.optim.interface import sgd
 from jax_dynemb.table import Tables
 
 Device = Any  # a jax.Device; type checkers can not see that class

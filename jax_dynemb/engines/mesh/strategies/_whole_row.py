@@ -20,7 +20,7 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.shard import step_of
 from jax_dynemb.ops import TableState
-from jax_dynemb.optim._base import StateSpec
+from jax_dynemb.optim.interface import StateSpec
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
