@@ -255,7 +255,7 @@ def _caught_up(inner: str) -> Callable[..., Step]:
         keep = max(0.0, 1 - h["learning_rate"] * h["weight_decay"])
         kept = max(h["floor"], keep ** (_interval(s, step) - 1))
         new, state = _FORMULAS[inner](h, step, w * kept, s, g)
-        return new, state | {"last": np.float64(step)}
+        return new, state | {"last": np.asarray(step, np.float64)}
 
     return formula
 
@@ -269,7 +269,7 @@ def _smart_adam(h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray) -> 
         late = late + mu
     mu, nu = b1 * mu + (1 - b1) * g, b2 * nu + (1 - b2) * g * g
     direction = _ratio(mu + late, np.sqrt(nu) + h["eps"]) + h["weight_decay"] * w
-    last = {"last": np.float64(step)}
+    last = {"last": np.asarray(step, np.float64)}
     return w - rate * direction, {"mu": mu, "nu": nu} | last
 
 
@@ -280,7 +280,7 @@ def _smart_momentum(
     for _ in range(missed):
         w, state = _momentum(h, step, w, state, np.zeros_like(g))
     w, state = _momentum(h, step, w, state, g)
-    return w, state | {"last": np.float64(step)}
+    return w, state | {"last": np.asarray(step, np.float64)}
 
 
 def _shrinking_rowwise_rmsprop(
@@ -290,7 +290,7 @@ def _shrinking_rowwise_rmsprop(
     kept = max(h["min_shrinkage"], 1 - min(max(shrinkage, 0.0), 1.0))
     nu = h["decay"] * s["nu"] + (1 - h["decay"]) * np.mean(g * g)
     new = kept * w - h["learning_rate"] * _ratio(g, np.sqrt(nu) + h["eps"])
-    return new, {"nu": nu, "last": np.float64(step)}
+    return new, {"nu": nu, "last": np.asarray(step, np.float64)}
 
 
 def _cow_clip_rowwise_adagrad(
@@ -307,8 +307,8 @@ def _cow_clip_rowwise_adagrad(
     root = np.sqrt(total) + h["eps"]
     decay = h["learning_rate"] * h["weight_decay"]
     new = w - rate * _ratio(h["l2"] * w, root) - decay * w - rate * _ratio(g, root)
-    last = {"last": np.float64(step)}
-    return new, {"sum_of_squares": total, "count": np.float64(count)} | last
+    last = {"last": np.asarray(step, np.float64)}
+    return new, {"sum_of_squares": total, "count": np.asarray(count)} | last
 
 
 def _ratio(a: np.ndarray, b: Any) -> np.ndarray:

@@ -197,7 +197,7 @@ void check_sums_of_groups(int32_t dim) {
   args->tables[0].num_groups = kGroups;
   args->features[0] = batch.feature(batch.gradients);
   args->features[0].ids = nullptr;  // there is no table to look into
-  args->sums[0] = {nullptr, array.data(), ValueType::kFloat32, places, kGroups};
+  args->sums[0] = {nullptr, array.data(), places, kGroups, ValueType::kFloat32};
   ThreadsPool pool(4);
   cpu::reduce(*args, pool.pool);
 
