@@ -80,8 +80,10 @@ def rows_sum_of_squares(
 ) -> tuple[Float[Array, ""], Any]:
     """Sums the squares of the gradients of distinct rows; returns it and the state."""
     reduced, state = coll.reduce_gradients(state, residual, d_rows)
-    squares = (each.sum_of_squares() for each in reduced.values())
-    return sum(squares, jnp.float32(0)), state
+    total = jnp.zeros((), jnp.float32)
+    for each in reduced.values():
+        total = total + each.sum_of_squares()
+    return total, state
 
 
 def sum_of_squares(tree: Any) -> Float[Array, ""]:
