@@ -16,7 +16,8 @@ namespace dynemb {
 
 // Empties a slot that holds a row. Called by one thread for a slot.
 DYNEMB_HD void vacate(TableRef const& table, int32_t slot) {
-  *entry_at(table, slot) = Entry{kEmptyKey, kEmptyScore};
+  *key_at(table, slot) = kEmptyKey;
+  atomic_store(score_at(table, slot), kEmptyScore);  // others may compare it: core/erase.h
   *digest_at(table, slot) = 0;
 }
 
