@@ -120,7 +120,7 @@ class Topology:
 
     @classmethod
     def measure(cls, mesh: Mesh, axis: Any = None) -> Topology:
-        """Measures the devices of a mesh; takes about half a minute.
+        """Measures the devices of a mesh; takes half a minute to two.
 
         Exchanges of two sizes run on all devices at once, and four steps of each kind:
         rows travel, sums travel, column-wise, replicated. Memory is what JAX may use
