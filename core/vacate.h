@@ -21,7 +21,7 @@ DYNEMB_HD void vacate(TableRef const& table, int32_t slot) {
   *digest_at(table, slot) = 0;
 }
 
-// Counts rows that have left. Called by any number of threads.
+// Counts rows whose slots were emptied. Called by any number of threads.
 // `cause`: kErased or kRemovedByRule.
 DYNEMB_HD void count_left(TableRef const& table, Counter cause, uint64_t rows) {
   if (rows == 0) return;

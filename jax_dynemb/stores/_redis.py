@@ -6,26 +6,18 @@ from __future__ import annotations
 
 import importlib
 import json
-import threading
-from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from jax_dynemb.config import TableConfig
+from jax_dynemb.stores._key_values import KeyValueStore
 from jax_dynemb.stores._layout import Layout
 from jax_dynemb.stores._store import as_keys, as_rows, as_tag
-from jax_dynemb.stores._values import (
-    expect_layout,
-    keys_of,
-    mark_of,
-    names_of,
-    rows_of,
-    values_of,
-)
+from jax_dynemb.stores._values import keys_of, names_of, values_of
 
 
-class Redis:
+class Redis(KeyValueStore):
     """Keeps rows in a Redis server: training writes, other programs read.
 
     A row is one value, so readers see whole rows. They see a put at once: ``commit``
@@ -60,49 +52,24 @@ class Redis:
         epoch: int | str = 0,
         batch: int = 4096,
     ):
-        layout = None if table is None else Layout.of(table)
-        if name is None and layout is None:
-            raise ValueError("give name=..., or the table that it is of")
-        name = layout.schema.name if name is None and layout is not None else name
+        super().__init__("Redis", table, name, epoch)
         if batch < 1:
             raise ValueError(f"batch must be at least 1, not {batch}")
         self._client = _connect(client)
-        self._where = f"Redis, {name!r} of epoch {epoch}"
-        self._mark = mark_of("jde", str(name), str(epoch), "row")
-        self._about = mark_of("jde", str(name), str(epoch), "about")
-        self._tags = mark_of("jde", str(name), str(epoch), "commits")
         self._batch = batch
-        self._counts: Counter[str] = Counter()
-        self._lock = threading.Lock()  # of the step
-        self._step = 0
         stored = self._client.get(self._about)
-        there = None if stored is None else Layout.from_json(json.loads(stored))
-        self._layout = expect_layout(there, layout, self._where)
+        self._expect_layout(stored)
         if stored is None:
             about = json.dumps(self._layout.to_json())
             if not self._client.set(self._about, about, nx=True):  # another was first
                 other = Layout.from_json(json.loads(self._client.get(self._about)))
                 self._layout.check_same(other, self._where)
 
-    @property
-    def layout(self) -> Layout:
-        """How rows lie in bytes."""
-        return self._layout
-
-    def get(self, keys: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Reads rows, see ``Store.get``.
-
-        Raises:
-          DamagedFileError: a value is no row of this table.
-        """
-        names = names_of(as_keys(keys), self._mark)
+    def _read_values(self, names: list[bytes]) -> list[bytes | None]:
         values: list[bytes | None] = []
         for begin in range(0, len(names), self._batch):
             values += self._client.mget(names[begin : begin + self._batch])
-        found, packed = rows_of(names, values, self._layout, self._mark, self._where)
-        self._counts["got"] += (hits := int(found.sum()))
-        self._counts["missed"] += len(names) - hits
-        return found, packed
+        return values
 
     def put(self, keys: Any, packed: np.ndarray, step: int = 0) -> np.ndarray:
         """Writes rows, see ``Store.put``. Readers see them at once."""
@@ -114,8 +81,7 @@ class Redis:
             values = values_of(names[part], rows[part], step, self._mark)
             self._client.mset(dict(zip(names[part], values, strict=True)))
         with self._lock:
-            self._step = max(self._step, int(step))
-            self._counts["put"] += len(names)
+            self._note_put(step, len(names))
         return np.ones(len(names), bool)
 
     def discard(self, keys: Any) -> int:
@@ -163,9 +129,7 @@ class Redis:
 
         The server counts its memory: ``server_bytes`` of all that it keeps.
         """
-        events = ("put", "got", "missed", "discarded")
-        return {event: self._counts[event] for event in events} | {
-            "refused": 0,
+        return self._events() | {
             "server_bytes": self._client.info("memory")["used_memory"],
             "tag": self.last_tag(),
         }

@@ -6,27 +6,19 @@ from __future__ import annotations
 
 import importlib
 import json
-import threading
-from collections import Counter
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from jax_dynemb.config import TableConfig
+from jax_dynemb.stores._key_values import KeyValueStore
 from jax_dynemb.stores._layout import Layout
 from jax_dynemb.stores._store import as_keys, as_rows, as_tag
-from jax_dynemb.stores._values import (
-    expect_layout,
-    keys_of,
-    mark_of,
-    names_of,
-    rows_of,
-    values_of,
-)
+from jax_dynemb.stores._values import keys_of, names_of, values_of
 
 
-class RocksDB:
+class RocksDB(KeyValueStore):
     """Keeps rows in a RocksDB database, for programs that have one already.
 
     A row is one value: after a crash each row is whole, and those of the last commit
@@ -58,46 +50,19 @@ class RocksDB:
         name: str | None = None,
         epoch: int | str = 0,
     ):
-        layout = None if table is None else Layout.of(table)
-        if name is None and layout is None:
-            raise ValueError("give name=..., or the table that it is of")
-        name = layout.schema.name if name is None and layout is not None else name
+        super().__init__(str(path), table, name, epoch)
         self._module = _module()
         self._db = self._module.Rdict(str(path), self._module.Options(raw_mode=True))
-        self._where = f"{path}, {name!r} of epoch {epoch}"
-        self._mark = mark_of("jde", str(name), str(epoch), "row")
-        self._about = mark_of("jde", str(name), str(epoch), "about")
-        self._tags = mark_of("jde", str(name), str(epoch), "commits")
-        self._counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._step = 0
         self._closed = False
-        stored = self._db.get(self._about)
-        there = None if stored is None else Layout.from_json(json.loads(stored))
         try:
-            self._layout = expect_layout(there, layout, self._where)
+            self._expect_layout(self._db.get(self._about))
         except ValueError:
             self._db.close()
             raise
         self._db[self._about] = json.dumps(self._layout.to_json()).encode()
 
-    @property
-    def layout(self) -> Layout:
-        """How rows lie in bytes."""
-        return self._layout
-
-    def get(self, keys: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Reads rows, see ``Store.get``.
-
-        Raises:
-          DamagedFileError: a value is no row of this table.
-        """
-        names = names_of(as_keys(keys), self._mark)
-        values = self._db.get(names) if names else []
-        found, packed = rows_of(names, values, self._layout, self._mark, self._where)
-        self._counts["got"] += (hits := int(found.sum()))
-        self._counts["missed"] += len(names) - hits
-        return found, packed
+    def _read_values(self, names: list[bytes]) -> list[bytes | None]:
+        return self._db.get(names) if names else []
 
     def put(self, keys: Any, packed: np.ndarray, step: int = 0) -> np.ndarray:
         """Writes rows in one batch, see ``Store.put``."""
@@ -111,15 +76,14 @@ class RocksDB:
             batch.put(name, value)
         with self._lock:
             self._db.write(batch)
-            self._step = max(self._step, int(step))
-            self._counts["put"] += len(names)
+            self._note_put(step, len(names))
         return np.ones(len(names), bool)
 
     def discard(self, keys: Any) -> int:
         """Removes rows; returns how many there were."""
         names = list(set(names_of(as_keys(keys), self._mark)))
         with self._lock:
-            values = self._db.get(names) if names else []
+            values = self._read_values(names)
             there = [n for n, v in zip(names, values, strict=True) if v is not None]
             batch = self._module.WriteBatch(raw_mode=True)
             for name in there:
@@ -164,10 +128,8 @@ class RocksDB:
 
         ``disk_bytes`` are the database's estimate.
         """
-        events = ("put", "got", "missed", "discarded")
         size = self._db.property_int_value("rocksdb.total-sst-files-size")
-        return {event: self._counts[event] for event in events} | {
-            "refused": 0,
+        return self._events() | {
             "disk_bytes": size or 0,
             "tag": next(reversed(self._read_tags()), None),
         }

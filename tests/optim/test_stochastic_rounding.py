@@ -179,7 +179,7 @@ def test_optax_rounds_to_the_same_bits(platform, dtype):
     same_bits(bridged, stored_after(make(jde.optim.sgd(1.0), dtype, 21), keys, wanted))
 
 
-def test_insert_and_scatter_round_to_nearest(platform):
+def test_insert_rounds_to_nearest(platform):
     rows = normals((3, 16), 0)
     twins = Twins(make(jde.optim.sgd(1.0)))
     twins.insert({"t": np.arange(3)}, {"t": rows})
