@@ -20,16 +20,21 @@ SCALE_BYTES = 4
 _WORD = 4  # bytes; codes fill whole words
 
 
+def dtype_name(given: Any) -> str:
+    """Names a dtype, or what a caller gave in place of one."""
+    try:
+        return jnp.dtype(given).name
+    except TypeError:
+        return str(given)
+
+
 def row_format_of(dtype: Any) -> str:
     """Names the format of a dtype, or of its name.
 
     Raises:
       ValueError: rows are not packed in it.
     """
-    try:
-        name = jnp.dtype(dtype).name
-    except TypeError:
-        name = str(dtype)
+    name = dtype_name(dtype)
     if name not in ROW_FORMATS:
         raise ValueError(
             f"dtype must be one of {list(ROW_FORMATS)}, or None to keep the rows as "

@@ -9,12 +9,11 @@ import enum
 import math
 from typing import Any, Literal, NoReturn, Self
 
-import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb import _ffi, initializers
 from jax_dynemb._dynamicemb_options import table_fields
-from jax_dynemb._row_formats import ROW_FORMATS
+from jax_dynemb._row_formats import ROW_FORMATS, dtype_name
 from jax_dynemb.admission import Admission
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim.interface import StateSpec, as_optimizer, sgd
@@ -409,10 +408,7 @@ class TableConfig:
 
     def _dtype_name(self, field: str, allowed: tuple[str, ...]) -> str:
         given = getattr(self, field)
-        try:
-            name = jnp.dtype(given).name
-        except TypeError:
-            name = str(given)
+        name = dtype_name(given)
         if name not in allowed:
             self._fail(f"{field} must be one of {allowed}, not {given!r}")
         return name

@@ -65,7 +65,6 @@ PYTHON_FLOORS = {
     "_ids": 3,
     "_row_formats": 3,
     "_seed": 3,
-    "_types": 3,
     "_errors": 3,
     "_spec": 3,
     "admission": 3,

@@ -10,6 +10,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb._row_formats import dtype_name
+
 
 @dataclasses.dataclass(frozen=True)
 class RowFormat:
@@ -71,10 +73,7 @@ def row_format(dtype: Any) -> RowFormat:
     Raises:
       ValueError: it is none of the four.
     """
-    try:
-        name = jnp.dtype(dtype).name
-    except TypeError:
-        name = str(dtype)
+    name = dtype_name(dtype)
     if name not in FORMATS:
         raise ValueError(f"dtype must be one of {list(FORMATS)}, not {dtype!r}")
     return FORMATS[name]
