@@ -44,6 +44,7 @@ class TableSpec:
     Attributes:
       num_buckets: buckets of the whole table, over all shards.
       evicts: whether a new key may replace an old row.
+      competes: whether it may do so only if the row's score is lower than its own.
       shards: equal parts that the buckets are cut into; a call sees one of them.
       unseen: what becomes of unseen ids in a lookup: "admitted" by the table's rule,
         "all" stored, or "none".
@@ -71,6 +72,7 @@ class TableSpec:
     admission: Admission | None = None
     unseen: Literal["admitted", "all", "none"] = "admitted"
     keeps_scores: bool = False
+    competes: bool = False
     shards: int = 1
     block: Block | None = None
 
@@ -96,6 +98,7 @@ class TableSpec:
             trainable=config.trainable,
             row_format=config.row_format,
             admission=config.admission,
+            competes=config.on_full == "compete",
             unseen="admitted" if config.insert else "none",
         )
 

@@ -104,7 +104,8 @@ nb::dict constants() {
             "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
             "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
             "sketch_words", "sketch_bits");
-  result["admission_rules"] = names("all", "none", "probability", "frequency");
+  result["admission_rules"] =
+      names("all", "none", "probability", "frequency", "occurrences", "lookups");
   result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "has_uses",
                                    "array", "passed_on", "offset", "group", "stride");
   result["sums_fields"] = names("groups", "dim", "array", "passed_on", "offset", "group", "stride");

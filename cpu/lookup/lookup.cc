@@ -156,7 +156,7 @@ struct Lookup {
     for (auto const position : missing) {
       auto const key = load_key(feature.ids, feature.id_type, position);
       auto const admitted = !counts || is_frequent(table, admission, key);
-      auto const claimed = admitted ? claim_missing(table, key, use[feature.table].clock)
+      auto const claimed = admitted ? claim_missing(table, key, use[feature.table])
                                     : Pending{kNotAdmittedSlot, kNotWon};
       feature.slots[position] = claimed.slot;
       won.push_back(claimed.won);

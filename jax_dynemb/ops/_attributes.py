@@ -62,7 +62,7 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "num_states": len(table.states),
         "num_buckets": table.num_buckets,
         "policy": _ffi.code("score_policies", _POLICY[strategy]),
-        "evicts": int(table.evicts),
+        "evicts": _on_full(table),
         "initializer": _initializer_code(table.initializer),
         "eval_initializer": _initializer_code(table.eval_initializer),
         "optimizer": 0 if kind in (None, "none") else _ffi.code("optimizers", kind),
@@ -76,6 +76,13 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "keeps_scores": int(table.keeps_scores),
         **_admission(table),
     }
+
+
+def _on_full(table: TableSpec) -> int:
+    """What a full bucket does with new keys (core/table_ref.h)."""
+    if not table.evicts:
+        return 0
+    return 2 if table.competes else 1
 
 
 def _initializer_code(initializer: Initializer) -> int:
