@@ -40,7 +40,8 @@ enum Won : uint8_t {
   kEmptySlot = 1,
   kFullBucket = 2,  // the slot of a row, or what another new key had taken
   kUndecided = 3,   // its bucket is full, and no row has been chosen for eviction yet
-  kCounted = 4,     // counted in the table's sketch, and not admitted yet
+  kCounted = 4,     // its table's rule has to admit it first
+  kCounting = 8,    // a flag beside what it has won in a counter of keys
 };
 
 struct Pending {

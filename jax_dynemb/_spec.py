@@ -109,6 +109,12 @@ class TableSpec:
         return rule.block_words if isinstance(rule, Frequency) else 0
 
     @property
+    def counts_keys(self) -> bool:
+        """Whether the sketch is an index of counted keys, ``Exact``."""
+        rule = self.admission
+        return isinstance(rule, Frequency) and rule.counts_keys
+
+    @property
     def takes_sketch(self) -> bool:
         """Whether a lookup receives the sketch; alike for tables that share arrays."""
         return self.unseen != "all" and self.sketch_words > 0

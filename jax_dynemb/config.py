@@ -185,7 +185,7 @@ class TableConfig:
         ``init_capacity`` becomes the capacity, ``max_capacity`` the bound, and
         ``max_load_factor`` is ``grow_at``. They count the rows of one rank there, and
         of all devices here: pass ``capacity=`` where the tables are sharded.
-        A rule that counts batches there counts occurrences here.
+        A rule counts the same, by ``jde.admission.Exact``.
 
         Args:
           options: ``DynamicEmbTableOptions``, or a dict of its fields.

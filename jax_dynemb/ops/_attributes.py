@@ -92,16 +92,13 @@ def _initializer_code(initializer: Initializer) -> int:
 def _admission(table: TableSpec) -> dict[str, int]:
     """The fields about unseen ids."""
     rule = table.admission if table.unseen == "admitted" else None
-    if rule is not None and rule.kernel_threshold() >= 1 << 32:
-        rule = None  # a chance of 1
     kind = "none" if table.unseen == "none" else "all"
+    kind = kind if rule is None else rule.kernel_rule()
     counter = table.admission
     bits = counter.counter_bits if isinstance(counter, Frequency) else 0
     return {
-        "admission": _ffi.code(
-            "admission_rules", kind if rule is None else rule.kernel
-        ),
-        "threshold": 0 if rule is None else rule.kernel_threshold(),
+        "admission": _ffi.code("admission_rules", kind),
+        "threshold": 0 if rule is None or kind == "all" else rule.kernel_threshold(),
         "sketch_words": table.sketch_words if table.takes_sketch else 0,
         "sketch_bits": bits,
     }
