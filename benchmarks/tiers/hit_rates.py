@@ -90,7 +90,9 @@ class Buckets:
         """Takes distinct rows, `int64[n]`; returns `bool[n]`, which ones it had."""
         self._time += 1
         found = self._cached[rows]
-        self._used[rows] = 2 * self._time + found  # of the batch, cached ones come first
+        self._used[rows] = (
+            2 * self._time + found
+        )  # of the batch, cached ones come first
         self._cached[rows] = True
         (some,) = np.nonzero(self._cached)
         order = np.lexsort((-self._used[some], self._bucket_of[some]))
