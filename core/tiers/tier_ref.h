@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "core/atomic.h"
 #include "core/macros.h"
 #include "core/table_ref.h"
 
@@ -69,7 +70,8 @@ DYNEMB_HD int frame_of(TierRef const& tier, int32_t slot) {
   auto const place = tier.place[slot];
   if (place - 1 >= static_cast<uint32_t>(tier.frames)) return -1;
   auto const frame = static_cast<int>(place - 1);
-  auto const owner = tier.owners[int64_t{slot} / kBucketCapacity * tier.frames + frame];
+  auto const row = int64_t{slot} / kBucketCapacity * tier.frames + frame;
+  auto const owner = atomic_load(tier.owners + row);  // others may set bits above it
   auto const in_bucket = static_cast<uint32_t>(slot % kBucketCapacity);
   return (owner & kOwnerMask) == in_bucket ? frame : -1;
 }
