@@ -17,6 +17,7 @@ from jax_dynemb._row_formats import ROW_FORMATS, dtype_name
 from jax_dynemb.admission import Admission
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim.interface import StateSpec, as_optimizer, sgd
+from jax_dynemb.tiers import HostTier
 
 MAX_DIM = 4096
 _VALUE_TYPES = ("float32", "bfloat16", "float16")
@@ -125,6 +126,8 @@ class TableConfig:
       row_format: how a frozen table stores its rows, "float8_e4m3fn", "int8" or
         "int4", with a scale a row: set by ``jde.export.frozen(dtype=...)``. Only
         ``find`` reads such a table. None: rows are stored as ``param_dtype`` says.
+      tier: where rows lie: None, in device memory; ``jde.tiers.host(...)``, in host
+        memory, with the rows in use in device memory.
     """
 
     name: str
@@ -154,6 +157,7 @@ class TableConfig:
     max_capacity: int | None = None
     grow_at: float = 0.65
     row_format: str | None = None
+    tier: HostTier | None = None
 
     def __post_init__(self) -> None:
         """Checks every field and brings it into its one form."""
@@ -177,6 +181,7 @@ class TableConfig:
         self._set("dtype", self._dtype_name("dtype", _VALUE_TYPES))
         self._set("key_dtype", self._dtype_name("key_dtype", _KEY_TYPES))
         self._choose("row_format", (None, *ROW_FORMATS))
+        self._check_tier()
 
     @classmethod
     def from_dynamicemb(cls, options: Any, name: str, **fields: Any) -> Self:
@@ -324,6 +329,27 @@ class TableConfig:
                 f"max_capacity {most} is less than the {self.num_slots} rows of "
                 f"capacity={self.capacity}; raise max_capacity, or lower capacity"
             )
+
+    def _check_tier(self) -> None:
+        if self.tier is None:
+            return
+        if not isinstance(self.tier, HostTier):
+            self._fail(
+                f"tier must be None or jde.tiers.host(...), not {self.tier!r}: write "
+                "tier=jde.tiers.host(hbm_fraction=0.125)"
+            )
+        if self.sharding not in ("row_wise", "table_wise"):
+            self._fail(
+                f"a table with a tier cannot have sharding={self.sharding!r}: use "
+                "sharding='row_wise' or 'table_wise', or leave tier out"
+            )
+        if self.rounding == "stochastic":
+            self._fail(
+                "a table with a tier cannot have rounding='stochastic': use "
+                "rounding='nearest', or leave tier out"
+            )
+        if self.row_format is not None:
+            self._fail("a frozen table of packed rows has no tier: leave tier out")
 
     def _resolved_initializer(self) -> Initializer:
         if self.initializer is None:

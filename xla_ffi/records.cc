@@ -44,6 +44,7 @@ constexpr NumberRule kTableRules[] = {
     {"threshold", 0, (int64_t{1} << 32) - 1},
     {"sketch_words", 0, (1 << 16) - 1},
     {"sketch_bits", 0, 16},
+    {"part", 0, kRowsPart},
 };
 static_assert(std::size(kTableRules) == kNumTableFields);
 

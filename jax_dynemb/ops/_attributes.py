@@ -74,6 +74,7 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "rounding": int(table.rounding == "stochastic"),
         "hash_seed": int(np.uint64(table.hash_seed).astype(np.int64)),
         "keeps_scores": int(table.keeps_scores),
+        "part": _ffi.code("table_parts", table.part),
         **_admission(table),
     }
 
