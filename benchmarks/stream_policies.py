@@ -4,9 +4,10 @@
 
     python benchmarks/stream_policies.py --picture docs/images/stream_policies.svg
 
-The stream is that of examples/stream.py: items are born all day, most clicks go to the
-youngest, and some ids occur once. Each policy has a table of the same size, which is
-full after an hour.
+The streams are those of examples/stream.py. In one of them items are born all day, and
+most clicks go to the youngest. In the other no item is born, and popularity stays. In
+both 30 % of the ids occur once. Each policy has a table of the same size, which is full
+within an hour.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,12 @@ from jax_dynemb.admission import Frequency, Sketch
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import stream  # noqa: E402
 
-ENTRY = {"all enter": "-", "admission": "--", "compete": ":", "both": "-."}
+ENTRY = {"all enter": "-", "admission": "--", "compete": ":"}
+HALFLIFE = 80  # lookups: two hours of a day
+STREAMS = {
+    "popularity drifts": ({"born": 800}, 4_096),
+    "popularity stays": ({"born": 0}, 512),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,36 +56,30 @@ class Policy:
           slots: of it.
           sketch: bytes, where ids are counted before they enter.
         """
-        counts = self.entry in ("admission", "both")
+        counts = self.entry == "admission"
         rule = Frequency(2, Sketch(sketch), halve_every=80) if counts else None
-        competes = self.entry in ("compete", "both")
         return jde.TableConfig(
             "item",
             dim=4,
             capacity=slots,
             admission=rule,
-            on_full="compete" if competes else "evict",
+            on_full="compete" if self.entry == "compete" else "evict",
             optimizer=jde.optim.adagrad(0.3),
             initializer=jde.initializers.zeros(),
             **self.fields,
         )
 
 
-def policies(halflives: Iterable[int]) -> list[Policy]:
-    """Lists what is compared.
-
-    Args:
-      halflives: of LFU, in lookups.
-    """
+def policies() -> list[Policy]:
+    """Lists what is compared; with "step" a new id always has the highest score."""
     step = {"score_strategy": "step"}
     lfu = {"score_strategy": "lfu"}
-    result = [Policy("step", entry, step) for entry in ("all enter", "admission")]
-    result += [Policy("lfu", entry, lfu) for entry in ENTRY]
-    for lookups in halflives:
-        fading = lfu | {"lfu_halflife": lookups}
-        name = f"lfu, half-life {lookups}"
-        result += [Policy(name, entry, fading) for entry in ENTRY]
-    return result
+    fading = lfu | {"lfu_halflife": HALFLIFE}
+    return [
+        *(Policy("step", entry, step) for entry in ("all enter", "admission")),
+        *(Policy("lfu", entry, lfu) for entry in ENTRY),
+        *(Policy("lfu with half-life", entry, fading) for entry in ENTRY),
+    ]
 
 
 def measure(policy: Policy, day: stream.Stream, slots: int, sketch: int) -> Any:
@@ -101,54 +100,50 @@ def measure(policy: Policy, day: stream.Stream, slots: int, sketch: int) -> Any:
     }
 
 
-def draw(lines: list[dict[str, Any]], path: Path) -> None:
+def draw(lines: dict[str, list[dict[str, Any]]], path: Path) -> None:
     """Draws both numbers hour by hour, a color for the scores and a dash for entry."""
     import matplotlib
 
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, 2, figsize=(10, 4.2))
-    colors = {
-        s: f"C{i}" for i, s in enumerate(dict.fromkeys(x["scores"] for x in lines))
-    }
-    for number, (axes, name) in enumerate(
-        zip(panels, ("AUC of the hour", "hit rate of the hour"), strict=True)
-    ):
-        for line in lines:
-            values = [hour[number] for hour in line["hours"]]
-            axes.plot(
-                range(len(values)),
-                values,
-                ENTRY[line["entry"]],
-                color=colors[line["scores"]],
-                linewidth=1.3,
-                label=f"{line['scores']}, {line['entry']}",
-            )
-        axes.set(xlabel="hour", ylabel=name)
-        axes.grid(alpha=0.3)
-    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=7, loc="right")
-    figure.tight_layout(rect=(0, 0, 0.78, 1))
+    figure, rows = plt.subplots(len(lines), 2, figsize=(10, 7.4), sharex=True)
+    names = dict.fromkeys(line["scores"] for line in lines["popularity drifts"])
+    colors = {scores: f"C{i}" for i, scores in enumerate(names)}
+    for (title, some), panels in zip(lines.items(), rows, strict=True):
+        for number, axes in enumerate(panels):
+            for line in some:
+                axes.plot(
+                    [hour[number] for hour in line["hours"]],
+                    ENTRY[line["entry"]],
+                    color=colors[line["scores"]],
+                    linewidth=1.3,
+                    label=f"{line['scores']}, {line['entry']}",
+                )
+            kind = ("AUC", "hit rate")[number]
+            axes.set(xlabel="hour", ylabel=f"{kind} of the hour", title=title)
+            axes.grid(alpha=0.3)
+    handles, labels = rows[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=8, loc="lower center", ncols=3)
+    figure.tight_layout(rect=(0, 0.09, 1, 1))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
-    """Prints a line for each policy, and draws."""
+    """Prints a line for each stream and policy, and draws."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--slots", type=int, default=4_096)
-    parser.add_argument("--sketch", type=int, default=1 << 16, help="bytes")
+    parser.add_argument("--sketch", type=int, default=1 << 17, help="bytes")
     parser.add_argument("--steps", type=int, default=stream.Stream.steps)
-    parser.add_argument("--halflives", type=int, nargs="*", default=[80])
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    day = stream.Stream(steps=given.steps)
-    print("scores               entry         AUC  hit rate    evicted   refused")
-    lines = [
-        measure(policy, day, given.slots, given.sketch)
-        for policy in policies(given.halflives)
-    ]
+    lines = {}
+    for title, (fields, slots) in STREAMS.items():
+        day = stream.Stream(steps=given.steps, **fields)
+        print(f"{title}: {slots} slots")
+        print("scores               entry         AUC  hit rate    evicted   refused")
+        lines[title] = [measure(p, day, slots, given.sketch) for p in policies()]
     if given.picture:
         draw(lines, given.picture)
     if given.json:
