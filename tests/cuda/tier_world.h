@@ -128,10 +128,12 @@ class World {
     Content content;
     content.row.assign(record, record + row_bytes_of(table));
     float first;
-    std::memcpy(&first, record + state_offset(table, 0), table.num_states > 0 ? 4 : 0);
+    std::memcpy(&first, record + (table.num_states > 0 ? state_offset(table, 0) : 0), 4);
     if (writes_states_late(table) && first == kUnwritten) return content;
-    content.states.assign(record + state_offset(table, 0),
-                          record + state_offset(table, table.num_states));
+    for (int s = 0; s < table.num_states; ++s) {
+      auto const* const state = record + state_offset(table, s);
+      content.states.insert(content.states.end(), state, state + 4 * table.state_width[s]);
+    }
     return content;
   }
 
