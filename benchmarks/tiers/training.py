@@ -140,12 +140,13 @@ class Training:
 
 def events_of(state: Any) -> dict[str, int]:
     """Adds up the counters of all tiers, by name."""
+    tiers = [getattr(table, "tier", None) for table in state.values()]
+    tiers = [tier for tier in tiers if tier is not None]
+    if not tiers:
+        return {}
     names = _ffi.constants()["tier_counters"]
     total = np.zeros(len(names), np.int64)
-    for table in state.values():
-        tier = getattr(table, "tier", None)
-        if tier is None:
-            continue
+    for tier in tiers:
         words = np.asarray(tier.counters).astype(np.int64)
         total += (words[..., 0] + (words[..., 1] << 32)).sum(axis=0)
     return dict(zip(names, total.tolist(), strict=True))

@@ -4,8 +4,9 @@
 // cuda/tiers/promote.cuh: which rows get frames, and their way there.
 //
 // Three kernels: every id notes its slot; a warp a bucket gives frames to the slots that have none,
-// and lists what has to move, in order of slot; then records come in and dirty rows step aside, in
-// that order, since host memory answers three times as fast where places follow each other.
+// and lists what has to move, in order of slot; then dirty rows step aside and new ones are drawn.
+// Records are left to write_back, which copies them both ways at once. They are listed in order,
+// since host memory answers three times as fast where places follow each other.
 #pragma once
 
 #include <algorithm>
