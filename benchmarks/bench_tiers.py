@@ -64,7 +64,7 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--dim", type=int, default=0)
     parser.add_argument("--distribution", default="zipf")
     parser.add_argument("--optimizers", nargs="+", default=("adam", "sgd"))
-    parser.add_argument("--shares", nargs="*", type=float, default=(1.0, 0.125, 0.0625))
+    parser.add_argument("--shares", nargs="*", type=float, default=(0.5, 0.125, 0.0625))
     parser.add_argument("--prefetch", action="store_true", help="the following batch")
     parser.add_argument("--warm", type=int, default=100, help="steps that do not count")
     parser.add_argument("--steps", type=int, default=50)
@@ -91,7 +91,11 @@ def _measure(given: argparse.Namespace, stream: Any) -> list[dict[str, Any]]:
     for optimizer in given.optimizers:
         untiered = None
         for share in (None, *given.shares):
-            tier = None if share is None else jde.tiers.host(hbm_fraction=share)
+            tier = None
+            if share is not None:
+                # Room for a whole batch: an update takes one round.
+                room = stream.case.ids_per_table
+                tier = jde.tiers.host(hbm_fraction=share, spill_rows=room)
             training = Training(stream.case, optimizer, tier, given.prefetch)
             training.fill(stream)
             training.run(training.batches(warm))

@@ -6,7 +6,8 @@
 // device memory: frames, then spill rows (core/tiers/tier_ref.h).
 //
 // Slots come from a lookup of the same program, or are any numbers: those that the table does not
-// have are passed over. So are places and owners that no call has written.
+// have (local_buckets * 128 of them) are passed over. So are places and owners that no call has
+// written.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,12 @@ namespace dynemb {
 
 enum class Promotion : int32_t { kLookup = 0, kPrefetch = 1 };
 
-// promote: brings the rows of some slots into frames. For each distinct slot without a frame, in
-// any order:
-//  - an empty frame of its bucket, or else the one whose owner has the lowest score, but never one
-//    whose owner is among the slots, nor one that this call has given away already. Where the
-//    policy packs scores (is_packed), only if the newcomer's score is not below the owner's;
+// promote: brings the rows of some slots into frames. The distinct slots of a bucket without a
+// frame, in order of slot, each get the frame of the bucket that goes first (goes_before), but
+// never one whose owner is among the slots, nor one that this call has given away already:
+//  - where the policy packs scores (is_packed), a newcomer gets no owned frame if its score is
+//  below
+//    the owner's;
 //  - a dirty owner whose slot is live (its score is not 0) first needs a spill row: the frame is
 //    copied there and the owner's slot is written to `spilled` at that row's number. Without one
 //    left the frame is not given away. Spill rows are used from the first on, without a gap;

@@ -94,4 +94,19 @@ DYNEMB_HD int32_t owner_of(TierRef const& tier, int64_t bucket, int frame) {
   return owns ? static_cast<int32_t>(slot) : -1;
 }
 
+// A frame of a bucket that a promotion may give away. Those that go first stand first: empty ones,
+// then those whose owner has the lowest score.
+struct FrameChoice {
+  int32_t owner;   // its slot, or -1
+  uint64_t score;  // of the owner
+  int frame;
+};
+
+DYNEMB_HD bool goes_before(FrameChoice const& a, FrameChoice const& b) {
+  auto const a_empty = a.owner < 0, b_empty = b.owner < 0;
+  if (a_empty != b_empty) return a_empty;
+  if (!a_empty && a.score != b.score) return a.score < b.score;
+  return a.frame < b.frame;
+}
+
 }  // namespace dynemb

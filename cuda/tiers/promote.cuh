@@ -4,8 +4,9 @@
 // cuda/tiers/promote.cuh: which rows get frames, and their way there.
 //
 // Three kernels: every id notes its slot; a warp a bucket gives frames to the slots that have none,
-// and lists what has to move, in order of slot; then records come in and dirty rows step aside, in
-// that order, since host memory answers three times as fast where places follow each other.
+// and lists what has to move, in order of slot; then dirty rows step aside and new ones are drawn.
+// Records are left to write_back, which copies them both ways at once. They are listed in order,
+// since host memory answers three times as fast where places follow each other.
 #pragma once
 
 #include <algorithm>
@@ -154,8 +155,12 @@ class FrameGiver {
     if (lanes != 0 && lane_id() == 0) atomicAdd(counter, static_cast<uint32_t>(__popc(lanes)));
   }
 
-  // In what order frames are given: the lowest first. An empty frame, and one of a row that is no
-  // more, before all others.
+  // In what order frames are given away, the lowest first, as goes_before has it: an empty frame,
+  // then the one of the lowest score.
+  static __device__ __forceinline__ uint64_t rank_of_score(uint64_t score) {
+    return min(score, kNever - 2) + 1;
+  }
+
   __device__ __forceinline__ uint64_t rank_of(int64_t bucket, int frame, uint4 const& touched,
                                               bool* spills) const {
     if (frame >= tier_.frames) return kNever;
@@ -165,7 +170,7 @@ class FrameGiver {
     auto const score = *score_at(table_, owner);
     auto const word = tier_.owners[bucket * tier_.frames + frame];
     *spills = score != kEmptyScore && (word & kDirtyFrame) != 0;
-    return score == kNever ? kNever - 1 : score;
+    return rank_of_score(score);
   }
 
   __device__ __forceinline__ void give(int64_t bucket, int at, uint4 const& touched,
@@ -224,7 +229,7 @@ class FrameGiver {
     for (int j = 1; j < kFramesOfLane; ++j) own = min(own, rank[j]);
     auto const least = group.min(own);
     if (least == kNever) return -1;
-    if (is_packed(table_.policy) && *score_at(table_, slot) < least) return -1;
+    if (is_packed(table_.policy) && rank_of_score(*score_at(table_, slot)) < least) return -1;
 #pragma unroll
     for (int j = 0; j < kFramesOfLane; ++j) {
       auto const lanes = group.ballot(rank[j] == least);

@@ -38,7 +38,9 @@ struct RowSources {
 __device__ __forceinline__ RowSource source_of(RowSources const& args, int32_t slot) {
   if (slot == kPaddingSlot) return {RowSource::kPadding};
   if (slot < 0) return {RowSource::kMissing};
-  if (!is_live(slot, num_slots(args.table))) return {RowSource::kPadding};
+  if (!is_live(slot, static_cast<uint32_t>(args.table.local_buckets * kBucketCapacity))) {
+    return {RowSource::kPadding};
+  }
   if (is_fresh(args.tier, slot)) return {RowSource::kFresh};
   auto const row = cached_row(args.tier, slot);
   auto const* const from =

@@ -64,12 +64,9 @@ class World {
   }
 
   TierRef tier() {
-    return {place.data(),
-            owners.data(),
-            counters.data(),
-            reinterpret_cast<uint8_t const*>(homes.data()),
-            record_bytes_of(table),
-            shape.frames,
+    return {place.data(),           owners.data(),
+            counters.data(),        reinterpret_cast<uint8_t const*>(homes.data()),
+            record_bytes_of(table), shape.frames,
             shape.spill_rows};
   }
 
@@ -115,8 +112,7 @@ class World {
   // Of a row of a table's arrays.
   static Content content_of_row(TableRef const& table, int64_t row) {
     Content content;
-    auto const* const values =
-        static_cast<char const*>(table.values) + row * row_bytes_of(table);
+    auto const* const values = static_cast<char const*>(table.values) + row * row_bytes_of(table);
     content.row.assign(values, values + row_bytes_of(table));
     if (has_unwritten_states(table, row)) return content;
     for (int s = 0; s < table.num_states; ++s) {
@@ -127,15 +123,17 @@ class World {
   }
 
   Content content_of_record(int32_t slot) const {
-    auto const* const record = reinterpret_cast<char const*>(homes.data()) +
-                               slot * record_bytes_of(table);
+    auto const* const record =
+        reinterpret_cast<char const*>(homes.data()) + slot * record_bytes_of(table);
     Content content;
     content.row.assign(record, record + row_bytes_of(table));
     float first;
-    std::memcpy(&first, record + state_offset(table, 0), table.num_states > 0 ? 4 : 0);
+    std::memcpy(&first, record + (table.num_states > 0 ? state_offset(table, 0) : 0), 4);
     if (writes_states_late(table) && first == kUnwritten) return content;
-    content.states.assign(record + state_offset(table, 0),
-                          record + state_offset(table, table.num_states));
+    for (int s = 0; s < table.num_states; ++s) {
+      auto const* const state = record + state_offset(table, s);
+      content.states.insert(content.states.end(), state, state + 4 * table.state_width[s]);
+    }
     return content;
   }
 

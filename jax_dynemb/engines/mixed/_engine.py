@@ -251,6 +251,14 @@ class MixedEngine:
         ordered = OrderedDict((f, rows[f]) for f in ids)
         return ordered, OrderedDict((f, found[f]) for f in ids), state
 
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        for engine, mine in self._ids_of(ids):
+            state = engine.prefetch(state, mine)
+        return state
+
+    def flush(self, state: States) -> States:
+        return state if self.dynamic is None else self.dynamic.flush(state)
+
     def apply_gradients(
         self,
         state: States,
