@@ -46,6 +46,7 @@ class TableSpec:
     Attributes:
       num_buckets: buckets of the whole table, over all shards.
       evicts: whether a new key may replace an old row.
+      competes: whether it may do so only if the row's score is lower than its own.
       shards: equal parts that the buckets are cut into; a call sees one of them.
       unseen: what becomes of unseen ids in a lookup: "admitted" by the table's rule,
         "all" stored, or "none".
@@ -76,6 +77,7 @@ class TableSpec:
     admission: Admission | None = None
     unseen: Literal["admitted", "all", "none"] = "admitted"
     keeps_scores: bool = False
+    competes: bool = False
     shards: int = 1
     block: Block | None = None
     tier: HostTier | None = None
@@ -103,6 +105,7 @@ class TableSpec:
             trainable=config.trainable,
             row_format=config.row_format,
             admission=config.admission,
+            competes=config.on_full == "compete",
             unseen="admitted" if config.insert else "none",
             tier=config.tier,
         )
@@ -112,6 +115,12 @@ class TableSpec:
         """Words of each bucket's part of the sketch; 0 for a table without one."""
         rule = self.admission
         return rule.block_words if isinstance(rule, Frequency) else 0
+
+    @property
+    def counts_keys(self) -> bool:
+        """Whether the sketch is an index of counted keys, ``Exact``."""
+        rule = self.admission
+        return isinstance(rule, Frequency) and rule.counts_keys
 
     @property
     def takes_sketch(self) -> bool:

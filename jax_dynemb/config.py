@@ -24,7 +24,7 @@ _VALUE_TYPES = ("float32", "bfloat16", "float16")
 _KEY_TYPES = ("int64", "int32")
 _POOLINGS = (None, "sum", "mean")
 _SHARDINGS = ("row_wise", "table_wise", "column_wise", "replicated")
-_ON_FULL = ("evict", "refuse", "warn", "error")
+_ON_FULL = ("evict", "compete", "refuse", "warn", "error")
 _NONFINITE = ("skip", "propagate")
 _ROUNDINGS = ("nearest", "stochastic")
 # A shard's slots are numbered by int32, and claims use a few values below zero.
@@ -47,6 +47,9 @@ class ScoreStrategy(enum.StrEnum):
     LFU = "lfu"
     CUSTOMIZED = "customized"
     NO_EVICTION = "no_eviction"
+
+
+_COMPETING = (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED)
 
 
 def buckets_for(capacity: int) -> int:
@@ -81,7 +84,9 @@ class TableConfig:
       eval_initializer: what ``find`` returns for an id that is not stored.
       optimizer: one of ``jde.optim``, or any row-local optax transformation.
       score_strategy: which row a full bucket evicts first, see ``ScoreStrategy``.
-      on_full: ``"evict"``; ``"refuse"``: new keys are refused and counted.
+      on_full: ``"evict"``; ``"compete"``, with LFU and CUSTOMIZED: a new key evicts
+        only a row with a lower score than one use gives it.
+        ``"refuse"``: new keys are refused and counted.
         ``"warn"``: like refuse, and ``stats()`` warns whenever their number has
         doubled; ``"error"``: like refuse, and ``stats()`` raises. None means evict, or
         refuse with NO_EVICTION.
@@ -135,7 +140,7 @@ class TableConfig:
     )
     optimizer: Any = dataclasses.field(default_factory=lambda: sgd(0.01))
     score_strategy: ScoreStrategy | Strategy = ScoreStrategy.STEP
-    on_full: Literal["evict", "refuse", "warn", "error"] | None = None
+    on_full: Literal["evict", "compete", "refuse", "warn", "error"] | None = None
     pooling: Literal["sum", "mean"] | None = None
     param_dtype: Any = "float32"
     dtype: Any = "float32"
@@ -185,7 +190,7 @@ class TableConfig:
         ``init_capacity`` becomes the capacity, ``max_capacity`` the bound, and
         ``max_load_factor`` is ``grow_at``. They count the rows of one rank there, and
         of all devices here: pass ``capacity=`` where the tables are sharded.
-        A rule that counts batches there counts occurrences here.
+        A rule counts the same, by ``jde.admission.Exact``.
 
         Args:
           options: ``DynamicEmbTableOptions``, or a dict of its fields.
@@ -220,7 +225,7 @@ class TableConfig:
     @property
     def evicts(self) -> bool:
         """Whether a new key may replace an old row."""
-        return self.on_full == "evict"
+        return self.on_full in ("evict", "compete")
 
     @property
     def grows(self) -> bool:
@@ -392,6 +397,12 @@ class TableConfig:
             self._fail(
                 "on_full='evict' contradicts NO_EVICTION; use on_full='refuse' or "
                 "'error', or another score_strategy"
+            )
+        if self.on_full == "compete" and self.score_strategy not in _COMPETING:
+            self._fail(
+                "on_full='compete' compares uses or given scores, but with "
+                f"score_strategy={self.score_strategy.value!r} a new key always has "
+                "the highest score; use on_full='evict', or score_strategy='lfu'"
             )
         return self.on_full
 

@@ -104,7 +104,7 @@ nb::dict constants() {
       names("num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
             "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
             "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
-            "sketch_words", "sketch_bits", "part");
+             "sketch_words", "sketch_bits", "part");
   result["table_parts"] = names("whole", "index", "rows");
   result["tier_counters"] =
       names("hits", "misses", "promoted", "prefetched", "bypassed", "written_back", "updated_home");
@@ -113,7 +113,8 @@ nb::dict constants() {
   result["owner_mask"] = kOwnerMask;
   result["fresh_place"] = kFreshPlace;
   result["promotions"] = names("lookup", "prefetch");
-  result["admission_rules"] = names("all", "none", "probability", "frequency");
+  result["admission_rules"] =
+      names("all", "none", "probability", "frequency", "occurrences", "lookups");
   result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "has_uses",
                                    "array", "passed_on", "offset", "group", "stride");
   result["sums_fields"] = names("groups", "dim", "array", "passed_on", "offset", "group", "stride");

@@ -101,6 +101,12 @@ Admission read_admission(BufferReader& reader, uint32_t* sketch, int64_t const* 
   reader.expect(!counts || (sketch != nullptr && result.sketch_words % kSketchRows == 0 &&
                             (bits == 8 || bits == 16)),
                 "a table that admits by frequency must have a sketch of four rows of counters");
+  constexpr auto kWords = kBucketBytes / 4;
+  auto const of_each = result.sketch_words / kWords;  // buckets
+  reader.expect(!counts_keys(result.rule) ||
+                    (sketch != nullptr && of_each > 0 && result.sketch_words % kWords == 0 &&
+                     fields[kTableLocalBuckets] <= kMostBuckets / of_each),
+                "a table that counts keys must have buckets for them");
   if (sketch != nullptr) {
     result.sketch = sketch + fields[kTableFirstBucket] * result.sketch_words;
   }
@@ -186,7 +192,7 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
 void describe_table(TableAttrs const& attrs, int32_t t, TableRef& table) {
   auto const* const fields = attrs.tables.begin() + t * kNumTableFields;
   table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
-  table.evicts = static_cast<int32_t>(fields[kTableEvicts]);
+  table.evicts = static_cast<OnFull>(fields[kTableEvicts]);
   table.skips_nonfinite = static_cast<int16_t>(fields[kTableSkipsNonfinite]);
   table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
   table.rounds_stochastically = static_cast<int16_t>(fields[kTableRounding]);

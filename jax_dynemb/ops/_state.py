@@ -43,7 +43,8 @@ class TableState:
         first row counts events; all other numbers are equal in each row.
       extra: what an optax optimizer stores once for the table.
       sketch: uint32[num_buckets, words], how often ids without a row have occurred,
-        where the table admits ids by frequency (core/admission.h); else None.
+        where the table admits ids by frequency (core/admission.h); else None. Counted
+        exactly, the words are buckets of their keys (core/exact_counter.h).
       tier: of a table with ``TableConfig(tier=...)``, where its rows lie. Its values
         and optimizer states hold the rows in device memory only, in an order of their
         own.
@@ -93,7 +94,7 @@ def empty_arrays(
         optimizer=states,
         counters=counters[0] if len(counters) == 1 else jnp.concatenate(counters),
         extra=_first_extra(first),
-        sketch=_empty_sketch(first, buckets),
+        sketch=empty_sketch(first, buckets),
         tier=None if first.tier is None else empty_tier(first),
     )
 
@@ -113,7 +114,7 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
     counters = counters.at[:, column].set(old[:, column])
     counters = counters.at[:, left].set(jnp.array([1, 0], jnp.uint32))
     index = empty_index(config.local_buckets)
-    sketch = _empty_sketch(config, config.local_buckets)
+    sketch = empty_sketch(config, config.local_buckets)
     if config.block is not None:
         first = config.block.first_bucket
         index = jax.lax.dynamic_update_slice(state.index, index, (first, 0))
@@ -127,8 +128,12 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
     )
 
 
-def _empty_sketch(config: TableSpec, buckets: int) -> jax.Array | None:
+def empty_sketch(config: TableSpec, buckets: int) -> jax.Array | None:
+    """The counter of some buckets of a table; None if it has none."""
     words = config.sketch_words
+    if config.counts_keys:
+        of_each = words // _ffi.constants()["bucket_words"]
+        return empty_index(buckets * of_each).reshape(buckets, words)
     return None if words == 0 else jnp.zeros((buckets, words), jnp.uint32)
 
 

@@ -10,14 +10,10 @@
 
 #include "core/keys.h"
 #include "core/rule.h"
+#include "tests/fuzz/parts.h"
+#include "tests/fuzz/tier_calls.h"
 
 namespace dynemb::fuzz {
-namespace {
-
-constexpr auto kS32 = XLA_FFI_DataType_S32;
-constexpr auto kU32 = XLA_FFI_DataType_U32;
-constexpr auto kF32 = XLA_FFI_DataType_F32;
-
 // ---- attributes and data ------------------------------------------------------------------------
 
 void fill_floats(Random& random, Array const& array) {
@@ -47,6 +43,8 @@ Array ids_of(Random& random, int64_t n) {
   return ids;
 }
 
+namespace {
+
 Key key_of(Array const& ids, int64_t i) {
   auto const wide = ids.dims.size() == 2 || Array::width(ids.dtype) == 8;
   auto const narrow = ids.dtype == kS32 ? IdType::kInt32 : IdType::kUInt32;
@@ -55,6 +53,8 @@ Key key_of(Array const& ids, int64_t i) {
 
 bool has_no_row(Key key) { return is_padding(key) || is_reserved(key); }
 
+}  // namespace
+
 void fill_slots(Random& random, Array const& slots, int64_t num_slots) {
   auto const hostile = random.one_in(2);
   for (int64_t i = 0; i < slots.count(); ++i) {
@@ -62,6 +62,8 @@ void fill_slots(Random& random, Array const& slots, int64_t num_slots) {
     slots.data<int32_t>()[i] = static_cast<int32_t>(slot);
   }
 }
+
+namespace {
 
 // The slots of an array that the table has; the others are negative or foreign.
 struct Named {
@@ -76,6 +78,8 @@ struct Named {
     }
   }
 };
+
+}  // namespace
 
 int64_t batch_size(Random& random) {
   return random.of<int64_t>({0, 1, 5, random.below(80), random.below(80), random.below(3000)});
@@ -104,6 +108,8 @@ void finish(Call& call) {
   auto const by_name = [](Attribute const& a, Attribute const& b) { return a.name < b.name; };
   std::sort(call.attributes.begin(), call.attributes.end(), by_name);
 }
+
+namespace {
 
 struct Parts {
   bool values, states, counters;
@@ -917,6 +923,11 @@ Call make_call(std::string const& op, World& world, Random& random) {
       {"offsets", make_offsets},
       {"pair_rows", make_pair_rows},
       {"pair_gradients", make_pair_gradients},
+      {"promote", make_promote},
+      {"fetch", make_fetch},
+      {"write_back", make_write_back},
+      {"tier_rows", make_tier_rows},
+      {"tier_gather", make_tier_gather},
   };
   auto call = makers.at(op)(world, random);
   call.op = op;

@@ -299,14 +299,15 @@ struct TierGather {
     auto const slots = reader.next_arg(BufferRule::kSlotsOfRows);
     args.slots = data<int32_t>(slots);
     args.num_slots = static_cast<int64_t>(slots.element_count());
-    auto& sizes = reader.sizes();
-    sizes.set(kArraySlots, args.num_slots);
-    auto const values = reader.next_ret(BufferRule::kValues);
+    reader.sizes().set(kNumBags, args.num_slots);
+    auto const values = reader.next_ret(BufferRule::kRows);
     args.values = values.untyped_data();
     reader.expect(value_type_of(values) == args.table.value_type,
                   "rows must have the dtype of the table's");
     for (int s = 0; s < args.table.num_states; ++s) {
-      args.states[s] = data<float>(reader.next_ret(BufferRule::kState));
+      auto const narrow = args.table.state_width[s] == 1;
+      auto const rule = narrow ? BufferRule::kRowNumber : BufferRule::kRowState;
+      args.states[s] = data<float>(reader.next_ret(rule));
     }
   }
 

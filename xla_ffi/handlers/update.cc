@@ -25,7 +25,6 @@ struct TunedUpdate {
   static constexpr auto kRun = &backend::update;
   static constexpr auto kHyper = BufferRule::kHyper;
   static constexpr auto kKinds = kNumTunedKinds;
-  static constexpr auto kRounds = false;
 
   static size_t scratch_bytes(CallShape const& shape) {
     return feature_scratch_bytes<UpdateArgs, backend::update_scratch_bytes>(shape);
@@ -37,7 +36,6 @@ struct AnyUpdate {
   static constexpr auto kRun = &backend::update_any;
   static constexpr auto kHyper = BufferRule::kAnyHyper;
   static constexpr auto kKinds = static_cast<int>(OptimizerKind::kNumKinds);
-  static constexpr auto kRounds = true;
 
   static size_t scratch_bytes(CallShape const& shape) {
     return feature_scratch_bytes<UpdateArgs, backend::update_any_scratch_bytes>(shape);
@@ -63,8 +61,6 @@ struct Update : Loop {
       reader.expect(kind < Loop::kKinds, "update_any has the optimizer");
       reader.expect(args.tables[t].index != nullptr || args.tables[t].rounds_stochastically == 0,
                     "the rows of a tiered table are not rounded stochastically");
-      reader.expect(Loop::kRounds || args.tables[t].rounds_stochastically == 0,
-                    "update_any rounds stochastically");
     }
     read_gradients(reader, features_of(features, args), true);
   }

@@ -214,7 +214,7 @@ def _width(table: TableSpec) -> object:
         return table.name  # what it stores once would be that of all tables
     states = tuple((n, s.shape, s.dtype) for n, s in table.states.items())
     stored = (table.dim, table.param_dtype, table.row_format)
-    return stored, states, table.sketch_words
+    return stored, states, table.sketch_words, table.counts_keys
 
 
 def _groups_as_before(
