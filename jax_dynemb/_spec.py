@@ -200,9 +200,18 @@ class TableSpec:
     @property
     def record_words(self) -> int:
         """Words of a home record: the row, its states, padding to 16 bytes."""
+        *_, last = self.record_parts
+        return -(-sum(last) // 4) * 4
+
+    @property
+    def record_parts(self) -> list[tuple[int, int]]:
+        """Where the row and each state begin in a record, and their sizes, in words."""
         row = -(-self.dim * (4 if self.param_dtype == "float32" else 2) // 4)
-        states = sum(math.prod(spec.shape) for spec in self.states.values())
-        return -(-(row + states) // 4) * 4
+        parts = [(0, row)]
+        for spec in self.states.values():  # as core/tiers/record.h lays them out
+            end, width = sum(parts[-1]), math.prod(spec.shape)
+            parts.append((-(-end // 4) * 4 if width > 1 else end, width))
+        return parts
 
     @property
     def states(self) -> dict[str, StateSpec]:

@@ -99,6 +99,10 @@ class Engine(Protocol):
         """Sends ids to the devices that own them; returns None where none travel."""
         ...
 
+    def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Joins ids into one array, for ``Routed``: the rest by feature, and those."""
+        ...
+
     def lookup(
         self,
         state: States,
@@ -125,6 +129,14 @@ class Engine(Protocol):
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
         """Returns rows and whether each id is stored; changes nothing."""
+        ...
+
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        """Brings rows of coming ids into device memory; changes no result."""
+        ...
+
+    def flush(self, state: States) -> States:
+        """Brings the home records of tiered tables up to date."""
         ...
 
     def apply_gradients(

@@ -107,7 +107,7 @@ class Operations:
             ids = self._given_batch(ids, weights)
         else:
             _arguments.check_routed(self.engine, ids, weights)
-        self._check_features(state, ids.ids, "lookup")
+        self._check_features(state, ids.given, "lookup")
         numbers = _arguments.scores_of(self.engine.catalog, scores)
         flags = _arguments.flags_of("lookup", touch, insert)
         return self.engine.lookup(state, ids.ids, ids.weights, numbers, ids.sent, flags)
@@ -143,13 +143,14 @@ class Operations:
           ...     return state, coll.route(next_ids)
         """
         batch = self._given_batch(ids, weights)
-        sent = self.engine.route(batch.ids, batch.weights)
-        return dataclasses.replace(batch, sent=sent)
+        sent = self.engine.route(batch.given, batch.weights)
+        given, packed = self.engine.pack(batch.given)
+        return dataclasses.replace(batch, given=given, packed=packed, sent=sent)
 
     def _given_batch(self, ids: Any, weights: Any) -> Routed:
         """Returns a checked batch of which nothing was sent."""
         ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
-        return Routed(ids, weights, None, self.engine)
+        return Routed(ids, None, weights, None, self.engine)
 
     def _check_features(self, state: States, ids: Iterable[str], call: str) -> None:
         tables = [self.engine.catalog.config_of(feature).name for feature in ids]
@@ -193,6 +194,39 @@ class Operations:
         elif scores is not None:
             raise ValueError("find takes scores with touch=True only: add touch=True")
         return rows, found, state
+
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        """Brings rows of a coming batch into device memory; changes no result.
+
+        Of tables with a tier, rows that are stored and lie in host memory get places
+        of rows that were used longest ago. Nothing is inserted and no score changes,
+        so a step computes the same bits with and without it.
+
+        Args:
+          state: the tables; donate them.
+          ids: as for ``lookup``; features of tables without a tier are passed over.
+
+        Returns:
+          The new state.
+        """
+        _arguments.check_states(self.engine, state, "prefetch")
+        ids, _ = _arguments.batch_of(self.engine.catalog, ids, None)
+        self._check_features(state, ids, "prefetch")
+        return self.engine.prefetch(state, ids)
+
+    def flush(self, state: States) -> States:
+        """Writes rows of device memory that are newer than host memory there.
+
+        No operation needs it: all of them find a row wherever it lies.
+
+        Args:
+          state: the tables; donate them.
+
+        Returns:
+          The new state; tables without a tier are as they were.
+        """
+        _arguments.check_states(self.engine, state, "flush")
+        return self.engine.flush(state)
 
     def apply_gradients(
         self,

@@ -27,7 +27,14 @@ from jax_dynemb.engines.shard import Query
 from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.ops import refuse_packed
 from jax_dynemb.rows import Exported
-from jax_dynemb.table import _arguments, _chunks, _counted, _declaration, _growth
+from jax_dynemb.table import (
+    _arguments,
+    _chunks,
+    _counted,
+    _declaration,
+    _growth,
+    _memory,
+)
 from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
 from jax_dynemb.tt import TTConfig
@@ -160,7 +167,26 @@ class Tables(Operations):
           States by table name; see ``state_name``.
         """
         _ffi.check_platform()
+        _memory.check_pinned(self.memory(), self._shards)
         return self.engine.init(seed_words(seed))
+
+    def memory(self) -> dict[str, dict[str, int]]:
+        """Computes what the tables take, before anything is allocated.
+
+        Returns:
+          By table the bytes of all its shards, as "hbm" (index, rows in device memory
+          and their optimizer states) and "pinned_host" (home records of a tier).
+          Tensor trains, which are small, are left out.
+
+        Example:
+          >>> coll.memory()["cat"]["hbm"] / 1e9  # doctest: +SKIP
+        """
+        dynamic = self.engine.catalog.dynamic.values()
+        return _memory.memory(dynamic, self._shards)
+
+    @property
+    def _shards(self) -> int:
+        return 1 if self.placement is None else self.placement.shards
 
     def plan(self, ids: Mapping[str, int] | None = None) -> Plan:
         """Says where the tables lie and what a step exchanges; print it.

@@ -4,7 +4,8 @@
 #include "tests/fuzz/calls.h"
 
 #include <map>
-#include <set>
+
+#include "tests/fuzz/tier_calls.h"
 
 namespace dynemb::fuzz {
 namespace {
@@ -31,25 +32,20 @@ std::map<std::string, Maker> const& makers() {
       {"offsets", make_offsets},
       {"pair_rows", make_pair_rows},
       {"pair_gradients", make_pair_gradients},
+      {"promote", make_promote},
+      {"fetch", make_fetch},
+      {"write_back", make_write_back},
+      {"tier_rows", make_tier_rows},
+      {"tier_gather", make_tier_gather},
   };
   return all;
-}
-
-// Of tables in two memories (tests/cuda has their kernels).
-bool is_of_tiers(std::string const& op) {
-  static std::set<std::string> const ops = {"promote", "fetch", "write_back", "tier_rows",
-                                            "tier_gather"};
-  return ops.count(op) > 0;
 }
 
 }  // namespace
 
 std::vector<std::string> all_targets() {
   std::vector<std::string> names;
-  for (auto const& each : registrations()) {
-    auto const name = std::string(each.name).substr(7);
-    if (!is_of_tiers(name)) names.push_back(name);
-  }
+  for (auto const& each : registrations()) names.push_back(std::string(each.name).substr(7));
   return names;
 }
 

@@ -29,6 +29,7 @@ from jax_dynemb.engines.mesh import (
     _training,
 )
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
+from jax_dynemb.engines.mesh._packed_ids import PackedIds, pack
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._plan import Plan
 from jax_dynemb.engines.mesh._residual import ShardedResidual
@@ -139,10 +140,11 @@ class MeshEngine:
         own = states_of(state, placement.stacks)
         counters = {name: each.counters for name, each in own.items()}
         rows = _hosts.count_rows(placement, own)
-        return StatsFuture((counters, rows), functools.partial(self._stats, placement))
+        arrays = (counters, rows, shard.tier_counters(own))
+        return StatsFuture(arrays, functools.partial(self._stats, placement))
 
     def _stats(self, placement: Placement, copied: Any) -> dict[str, int | float]:
-        words, rows = copied
+        words, rows, tiers = copied
         counted = _hosts.by_stack(placement, rows)
         fullest = _hosts.fullest_buckets(placement, counted)
         result: dict[str, int | float] = {}
@@ -152,6 +154,8 @@ class MeshEngine:
             counters = shard.counter_totals(own)
             result |= shard.stats(config, counters, fullest[name])
             result |= _hosts.exchange_stats(placement, config, counted, counters)
+            own = _hosts.first_counter_rows(stack, name)
+            result |= shard.tier_stats(config, tiers.get(stack.name), own)
         return result
 
     def shards(self, state: States, table: str) -> shard.Shards:
@@ -178,6 +182,9 @@ class MeshEngine:
     def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
         return _training.route(self.tables, ids, weights)
 
+    def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], PackedIds | None]:
+        return pack(self.tables, ids)
+
     def lookup(
         self,
         state: States,
@@ -202,6 +209,12 @@ class MeshEngine:
         )
         used = {self.state_name(self.catalog.features[f]) for f in ids}
         return new | shard.not_lookups({name: new[name] for name in used}, state)
+
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        return _maintenance.prefetch(self.tables, state, ids)
+
+    def flush(self, state: States) -> States:
+        return _maintenance.flush(self.tables, state)
 
     def apply_gradients(
         self,

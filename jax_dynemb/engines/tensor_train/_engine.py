@@ -138,6 +138,9 @@ class TTEngine:
     def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
         del ids, weights  # every device has the cores
 
+    def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], None]:
+        return OrderedDict(ids), None
+
     def lookup(
         self,
         state: States,
@@ -183,6 +186,13 @@ class TTEngine:
         rows, found = run(own, batch.ids, batch.weights)
         flags = ((f, batch.restored(f, found[f]).astype(bool)) for f in ids)
         return batch.rows(rows), OrderedDict(flags), state
+
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        del ids  # cores have no tiers
+        return state
+
+    def flush(self, state: States) -> States:
+        return state
 
     def apply_gradients(
         self,

@@ -25,7 +25,7 @@ from jax_dynemb.files.checkpoint._index import layout_of, split_index
 from jax_dynemb.files.checkpoint._layout import ITEM, SCHEMA_FILE, Directory
 from jax_dynemb.files.checkpoint._tree import Place
 from jax_dynemb.files.live import clear_table, set_counters
-from jax_dynemb.ops import TableState, empty_state, states_of_rows
+from jax_dynemb.ops import TableState, empty_state, states_of_rows, with_homes
 from jax_dynemb.rows import (
     Exported,
     Schema,
@@ -169,7 +169,11 @@ def _ranges(
 
 def state_of(place: Place, leaves: Sequence[Any]) -> TableState:
     """A table to fill, from the leaves that the user's tree has of it."""
-    make_one = functools.partial(empty_state, TableSpec.of(place.config))
+    table = TableSpec.of(place.config)
+
+    def make_one(seed: jax.Array, stamp: jax.Array) -> TableState:
+        return with_homes(table, empty_state(table, seed, stamp))
+
     abstract = jax.eval_shape(make_one, _no_seed(), _no_seed())
     given = jax.tree.unflatten(jax.tree.structure(abstract), leaves)
     if all(isinstance(leaf, jax.Array) for leaf in leaves):
