@@ -27,7 +27,14 @@ from jax_dynemb.engines.shard import Query
 from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.ops import refuse_packed
 from jax_dynemb.rows import Exported
-from jax_dynemb.table import _arguments, _chunks, _declaration, _growth, _memory
+from jax_dynemb.table import (
+    _arguments,
+    _chunks,
+    _counted,
+    _declaration,
+    _growth,
+    _memory,
+)
 from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
 from jax_dynemb.tt import TTConfig
@@ -323,6 +330,28 @@ class Tables(Operations):
         _arguments.check_arrays(self.engine, state, [name], "export")
         query = Query(min_score, since, known_keys, chunk_buckets)
         return self.engine.export(state, name, query)
+
+    def counted(self, state: States, table: str) -> tuple[np.ndarray, np.ndarray]:
+        """Reads the ids without a row that ``Exact`` counts. Not for use inside jit.
+
+        On several hosts each process reads the ids of its own devices.
+
+        Args:
+          state: the tables.
+          table: which one.
+
+        Returns:
+          Ids in ascending order, int64[n], and how often each has occurred, uint32[n].
+
+        Raises:
+          ValueError: the table's admission rule does not count by key.
+        """
+        _arguments.check_states(self.engine, state, "counted")
+        _arguments.check_values(state, "counted")
+        config = self.engine.catalog.dynamic_table(table, "counted")
+        _arguments.check_arrays(self.engine, state, [config.name], "counted")
+        arrays = self.state_name(config.name)
+        return _counted.counted(self.engine, state, arrays, config)
 
     def apply_delta(
         self, state: States, table: str, delta: Iterable[Exported]
