@@ -5,8 +5,6 @@
 
 #include <map>
 
-#include "tests/fuzz/tier_calls.h"
-
 namespace dynemb::fuzz {
 namespace {
 
@@ -45,7 +43,9 @@ std::map<std::string, Maker> const& makers() {
 
 std::vector<std::string> all_targets() {
   std::vector<std::string> names;
-  for (auto const& each : registrations()) names.push_back(std::string(each.name).substr(7));
+  for (auto const& each : registrations()) {
+    names.push_back(std::string(each.name).substr(7));
+  }
   return names;
 }
 

@@ -205,6 +205,8 @@ class MixedEngine:
         return None
 
     def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        if self.dynamic is None:
+            return OrderedDict(ids), None
         known = self.dynamic.catalog.features
         rest, packed = self.dynamic.pack({f: x for f, x in ids.items() if f in known})
         return OrderedDict((f, rest.get(f, x)) for f, x in ids.items()), packed

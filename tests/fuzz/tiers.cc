@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-#include "tests/fuzz/tier_calls.h"
-
+// tests/fuzz/tiers.cc: random calls about tiered tables; places and owners may be anything.
 #include <algorithm>
 #include <cstring>
 #include <set>
