@@ -76,13 +76,23 @@ struct Ranking {
   uint64_t clock;
   uint64_t bits;
   bool evicts;
+  uint32_t halflife;  // 0: counts do not decay
+  uint32_t passed;
 
   DYNEMB_HD Ranking(TableRef const& table, uint64_t clock)
-      : clock(clock), bits(clock_bits(table.policy)), evicts(table.evicts != 0) {}
+      : clock(clock),
+        bits(clock_bits(table.policy)),
+        evicts(table.evicts != 0),
+        halflife(table.policy == ScorePolicy::kDecayingLfu ? table.halflife : 0),
+        passed(halflife != 0 ? passed_of(clock, halflife) : 0) {}
 
-  // Without branches: a lane has several.
+  // Of all tables but few without branches: a lane has several.
   DYNEMB_HD uint64_t of_row(uint64_t score) const {
-    auto const goes = static_cast<int>(evicts) & static_cast<int>(((score ^ clock) & bits) != 0);
+    auto const goes = static_cast<int>(evicts) & static_cast<int>(((score ^ clock) & bits) != 0) &
+                      static_cast<int>(!is_pinned(score));
+    if (halflife != 0) {
+      return goes != 0 ? decaying_rank(score, clock, passed, halflife) : kNeverGoes;
+    }
     return goes != 0 ? score - 1 : kNeverGoes;
   }
 
@@ -146,7 +156,8 @@ DYNEMB_HD Victim find_victim(TableRef const& table, Bucket const& bucket, uint64
   // A mark is the only one of its rank.
   if (lowest > kLastRankOfRows) return {first, seen[first]};
   for (int place = first + 1; place < kBucketCapacity; ++place) {
-    if (was_empty(bucket, place) || seen[place] != seen[first]) continue;
+    if (was_empty(bucket, place) || is_mark(seen[place])) continue;
+    if (ranking.of_row(seen[place]) != lowest) continue;
     if (bucket.entries[place].key < bucket.entries[first].key) first = place;
   }
   return {first, seen[first]};

@@ -80,6 +80,8 @@ class TableConfig:
       eval_initializer: what ``find`` returns for an id that is not stored.
       optimizer: one of ``jde.optim``, or any row-local optax transformation.
       score_strategy: which row a full bucket evicts first, see ``ScoreStrategy``.
+      lfu_halflife: of an "lfu" table: lookups after which a use weighs half as much
+        as a new one; None: counts never fade.
       on_full: ``"evict"``; ``"refuse"``: new keys are refused and counted.
         ``"warn"``: like refuse, and ``stats()`` warns whenever their number has
         doubled; ``"error"``: like refuse, and ``stats()`` raises. None means evict, or
@@ -132,6 +134,7 @@ class TableConfig:
     )
     optimizer: Any = dataclasses.field(default_factory=lambda: sgd(0.01))
     score_strategy: ScoreStrategy | Strategy = ScoreStrategy.STEP
+    lfu_halflife: int | None = None
     on_full: Literal["evict", "refuse", "warn", "error"] | None = None
     pooling: Literal["sum", "mean"] | None = None
     param_dtype: Any = "float32"
@@ -158,6 +161,7 @@ class TableConfig:
         self._checked_initializer("eval_initializer")
         self._set("optimizer", self._resolved_optimizer())
         self._set("score_strategy", self._resolved_strategy())
+        self._check_halflife()
         self._set("on_full", self._resolved_on_full())
         self._choose("pooling", _POOLINGS)
         self._choose("nonfinite", _NONFINITE)
@@ -356,6 +360,24 @@ class TableConfig:
         if not isinstance(given, str) or given.lower() not in names:
             self._fail(f"score_strategy must be one of {names}, not {given!r}")
         return ScoreStrategy(str(given).lower())
+
+    def _check_halflife(self) -> None:
+        lookups = self.lfu_halflife
+        if lookups is None:
+            return
+        if isinstance(lookups, bool) or not isinstance(lookups, (int, np.integer)):
+            self._fail(f"lfu_halflife must be an int or None, not {lookups!r}")
+        if not 1 <= lookups < 1 << 31:
+            self._fail(
+                f"lfu_halflife must be 1 to 2**31 - 1 lookups, not {lookups}; None "
+                "keeps counts as they are"
+            )
+        if self.score_strategy is not ScoreStrategy.LFU:
+            self._fail(
+                "lfu_halflife is for counts of uses: set score_strategy='lfu', or "
+                "leave lfu_halflife out"
+            )
+        self._set("lfu_halflife", int(lookups))
 
     def _resolved_on_full(self) -> str:
         keeps = self.score_strategy is ScoreStrategy.NO_EVICTION

@@ -158,7 +158,10 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
     move_to_table(reader, table, fields, packed);
     if (admissions != nullptr) admissions[t] = read_admission(reader, of_arrays.sketch, fields);
     table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
-    table.evicts = static_cast<int32_t>(fields[kTableEvicts]);
+    table.evicts = static_cast<int16_t>(fields[kTableEvicts]);
+    table.halflife = static_cast<uint32_t>(fields[kTableHalflife]);
+    reader.expect(table.policy != ScorePolicy::kDecayingLfu || table.halflife > 0,
+                  "counts that decay must have a half-life");
     table.skips_nonfinite = static_cast<int16_t>(fields[kTableSkipsNonfinite]);
     table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
     table.rounds_stochastically = static_cast<int16_t>(fields[kTableRounding]);

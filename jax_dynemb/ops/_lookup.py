@@ -13,7 +13,6 @@ import jax.numpy as jnp
 
 from jax_dynemb._ffi import code, constants
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import OF_LOOKUP, Call
 from jax_dynemb.ops._call_batches import Indices, call_batches, rows_of
@@ -62,9 +61,8 @@ class _CallBatch:
 
     @property
     def is_scored(self) -> bool:
-        """Whether the call takes scores."""
-        customized = ScoreStrategy.CUSTOMIZED
-        return any(table.score_strategy is customized for table in self.configs)
+        """Whether the call takes scores, or the time."""
+        return any(table.takes_given for table in self.configs)
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -143,7 +141,7 @@ def lookup(
       tables: those that the features use.
       states: by name, see ``TableSpec.state_name``.
       inputs: layout and arrays of each feature.
-      scores: uint32[tables], for tables with customized scores.
+      scores: uint32[tables, 2], words of what tables with ``takes_given`` take.
       views: of each feature's rows, if some share arrays.
 
     Returns:
@@ -219,6 +217,7 @@ def find(
       uint8[num_ids] and "slots" int32[num_ids]. Then the states, for a program that
       also changes them: a change then waits until they have been read.
     """
+    inputs = [(lay, dataclasses.replace(given, uses=None)) for lay, given in inputs]
 
     def run(batch: _CallBatch, states: States) -> tuple[Outputs, dict[str, TableState]]:
         if batch.is_packed:

@@ -11,3 +11,4 @@ from jax_dynemb.rows._keep_best import keep_best as keep_best
 from jax_dynemb.rows._keep_best import keep_best_elsewhere as keep_best_elsewhere
 from jax_dynemb.rows._schema import Schema as Schema
 from jax_dynemb.rows._stored_table import StoredTable as StoredTable
+from jax_dynemb.rows._use_counts import use_counts as use_counts

@@ -13,6 +13,7 @@ from jax_dynemb._ids import PADDING
 from jax_dynemb.config import TableConfig
 from jax_dynemb.rows._exported import Exported, joined, part
 from jax_dynemb.rows._hash import bucket_of
+from jax_dynemb.rows._use_counts import leaving_order
 
 
 def keep_best(chunks: Iterable[Exported], config: TableConfig) -> Iterator[Exported]:
@@ -83,7 +84,8 @@ def _ranked(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows by bucket, the best first; and which of these their bucket has room for."""
     buckets = _buckets(keys, config)
-    order = np.lexsort((~keys.view(np.uint64), ~scores, buckets))
+    leaving = leaving_order(scores, config.lfu_halflife or 0)
+    order = np.lexsort((~keys.view(np.uint64), ~leaving, buckets))
     ordered = buckets[order]
     first = np.searchsorted(ordered, ordered)
     room = _ffi.constants()["bucket_capacity"]

@@ -15,6 +15,12 @@ from jax_dynemb.engines.mesh import ShardedResidual
 from jax_dynemb.engines.shard import BucketStats, NewRows, RowGradients, Rule
 from jax_dynemb.ops import Residual
 from jax_dynemb.table import _arguments
+from jax_dynemb.table._given import given_of
+
+_ROUTED = (
+    "lookup: the ids of this batch have been sent without their counts and scores. "
+    "Look up the ids themselves where ids have numbers of their own."
+)
 
 
 class Operations:
@@ -65,6 +71,8 @@ class Operations:
         weights: Mapping[str, Any] | None = None,
         scores: Mapping[str, Any] | None = None,
         *,
+        counts: Mapping[str, Any] | None = None,
+        now: Any = None,
         touch: bool = True,
         insert: bool = True,
     ) -> tuple[dict[str, jax.Array], Residual | ShardedResidual, States]:
@@ -80,9 +88,16 @@ class Operations:
             ``route`` returned for such a batch.
           weights: by feature, float[...] in the shape of the ids: factors of the
             rows of a pooled feature.
-          scores: by table, a whole number from 0 to 2**31 - 1: what a CUSTOMIZED table
-            scores the rows of this lookup with. A traced uint32 scalar above that
-            counts as 2**31 - 1.
+          scores: by table, a whole number from 0 to 2**30 - 1: what a CUSTOMIZED table
+            scores the rows of this lookup with. Or by feature, an array in the shape
+            of its ids; of equal ids the highest score counts. A traced number above
+            the range counts as 2**30 - 1, one below it as 0.
+          counts: by feature, whole numbers in the shape of its ids: how many uses each
+            id stands for, in the scores of "lfu" tables and for an admission rule; 1
+            each if None. 0 marks a row as used and adds nothing.
+          now: uint32[2], the words of the host's time in nanoseconds
+            (``jde.now()``), for "timestamp" tables: every device of a mesh notes the
+            same time. None: each device reads its own clock.
           touch: static. False leaves the scores of rows as they are. Rows in use are
             not protected then, so an id whose bucket is full is refused.
           insert: static. False gives no unseen id a row, whatever ``insert`` of the
@@ -108,9 +123,11 @@ class Operations:
         else:
             _arguments.check_routed(self.engine, ids, weights)
         self._check_features(state, ids.ids, "lookup")
-        numbers = _arguments.scores_of(self.engine.catalog, scores)
-        flags = _arguments.flags_of("lookup", touch, insert)
-        return self.engine.lookup(state, ids.ids, ids.weights, numbers, ids.sent, flags)
+        given = given_of(self.engine.catalog, ids.ids, scores, counts, now)
+        if given.is_per_id and ids.sent:
+            raise ValueError(_ROUTED)
+        flags = _arguments.flags_of("lookup", touch, insert, now)
+        return self.engine.lookup(state, ids.ids, ids.weights, given, ids.sent, flags)
 
     def route(
         self, ids: Mapping[str, Any], weights: Mapping[str, Any] | None = None
@@ -163,6 +180,8 @@ class Operations:
         *,
         touch: bool = False,
         scores: Mapping[str, Any] | None = None,
+        counts: Mapping[str, Any] | None = None,
+        now: Any = None,
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
         """Looks up rows for serving: changes nothing, or only scores.
 
@@ -173,6 +192,8 @@ class Operations:
           touch: static. True gives the rows that are found the score of a use now, so
             that serving keeps them in the table. It takes a second probe.
           scores: as for ``lookup``, with ``touch`` only.
+          counts: likewise.
+          now: likewise.
 
         Returns:
           Rows as ``lookup`` returns them, with the evaluation initialiser's row for
@@ -187,11 +208,14 @@ class Operations:
         ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
         self._check_features(state, ids, "find")
         rows, found, state = self.engine.find(state, ids, weights)
-        if _arguments.flags_of("find", touch, insert=False).touch:
-            numbers = _arguments.scores_of(self.engine.catalog, scores)
-            state = self.engine.touch(state, ids, numbers)
-        elif scores is not None:
-            raise ValueError("find takes scores with touch=True only: add touch=True")
+        flags = _arguments.flags_of("find", touch, False, now)
+        if touch:
+            given = given_of(self.engine.catalog, ids, scores, counts, now)
+            state = self.engine.touch(state, ids, given, flags)
+        elif any(x is not None for x in (scores, counts, now)):
+            raise ValueError(
+                "find takes scores, counts and now with touch=True only: add touch=True"
+            )
         return rows, found, state
 
     def apply_gradients(

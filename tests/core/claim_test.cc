@@ -173,7 +173,7 @@ void claim_beside_probes(Scenario const& s) {
     running.emplace_back([&] {
       for (size_t i = 0; i < s.old_keys.size(); ++i) {
         CHECK(find_exactly(bucket, s.old_keys[i]) == static_cast<int>(i));
-        touch(&bucket.entries[i].score, ScorePolicy::kStep, kClock, 0);
+        touch(&bucket.entries[i].score, ScorePolicy::kStep, {kClock, 0});
       }
       for (auto const key : s.new_keys) CHECK(find_exactly(bucket, key) == -1);
     });

@@ -12,7 +12,7 @@ Table::Table(Random& random)
       buckets(random.between(1, 3)),
       dim(random.of<int64_t>({1, 2, 3, 4, 7, 8, 16, 33, 64, 130})),
       counter_rows(random.between(1, 4)),
-      policy(random.below(4)),
+      policy(random.below(5)),
       initializer(random.below(5)),
       eval_initializer(random.below(5)),
       evicts(random.below(2)),
@@ -49,6 +49,8 @@ std::vector<int64_t> Table::fields() const {
   fields[kTableCounterRows] = counter_rows;
   fields[kTableSkipsNonfinite] = skips_nonfinite;
   fields[kTableHashSeed] = hash_seed;
+  fields[kTableHalflife] = 1 + hash_seed % 7 * (hash_seed % 7);
+  fields[kTableTakesGiven] = takes_given() ? 1 : 0;
   return fields;
 }
 

@@ -30,7 +30,7 @@ from jax_dynemb.files.dynamicemb._format import (
     is_reserved,
     json_name,
 )
-from jax_dynemb.rows import Exported, StoredTable, fmix64
+from jax_dynemb.rows import Exported, StoredTable, fmix64, use_counts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +127,12 @@ class TableWriter:
         strategy = self._table.schema.score_strategy
         if strategy == "no_eviction":  # the number of the row
             return np.arange(len(scores), dtype=np.int64) + self._rows + 1
-        if strategy in PACKED:
+        halflife = self._table.schema.lfu_halflife
+        if halflife:
+            clock = self._table.counters.get("clock", 0)
+            counts = np.rint(use_counts(scores, halflife, clock))
+            scores = np.maximum(counts, 1).astype(np.uint64)
+        elif strategy in PACKED:
             scores = scores >> np.uint64(32)
         result = scores.view(np.int64)
         if strategy == "timestamp":  # an age
