@@ -18,7 +18,7 @@ from rich.table import Table
 from jax_dynemb import _ffi
 from jax_dynemb.commands._open import add_verify, open_tables
 from jax_dynemb.engines.shard import PACKED
-from jax_dynemb.rows import Schema, StoredTable, use_counts
+from jax_dynemb.rows import PIN, Schema, StoredTable, use_counts
 
 _BINS = 8
 _BAR = 24  # characters
@@ -97,7 +97,7 @@ def _hash(schema: Schema) -> str:
 
 def _shown(table: StoredTable, scores: np.ndarray) -> np.ndarray:
     """Returns the part of a score that its strategy uses."""
-    schema = table.schema
+    schema, scores = table.schema, scores & ~PIN
     if schema.lfu_halflife:
         clock = table.counters.get("clock", 0)
         return use_counts(scores, schema.lfu_halflife, clock).astype(np.uint64)

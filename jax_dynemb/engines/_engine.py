@@ -100,6 +100,10 @@ class Engine(Protocol):
         """Sends ids to the devices that own them; returns None where none travel."""
         ...
 
+    def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Joins ids into one array, for ``Routed``: the rest by feature, and those."""
+        ...
+
     def lookup(
         self,
         state: States,
@@ -177,6 +181,10 @@ class Engine(Protocol):
 
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         """Removes ids from one table."""
+        ...
+
+    def pin(self, arrays: TableState, table: str, ids: Any, pins: bool) -> TableState:
+        """Pins rows of one table, or lets them go."""
         ...
 
     def erase_where(

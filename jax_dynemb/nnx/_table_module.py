@@ -177,6 +177,22 @@ class TableModule(ObservedModule):
         """
         self.set_state(self.coll.decay(self.get_state(), factors))
 
+    def pin(self, ids: Mapping[str, Ids]) -> None:
+        """Keeps the rows of some ids, see ``jde.Tables.pin``.
+
+        Args:
+          ids: by table name.
+        """
+        self.set_state(self.coll.pin(self.get_state(), ids))
+
+    def unpin(self, ids: Mapping[str, Ids]) -> None:
+        """Unpins the rows of some ids, see ``jde.Tables.unpin``.
+
+        Args:
+          ids: by table name.
+        """
+        self.set_state(self.coll.unpin(self.get_state(), ids))
+
     def set_view(self, deterministic: bool | None = None) -> None:
         """Class method used by ``nnx.view``.
 

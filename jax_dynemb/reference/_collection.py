@@ -89,14 +89,19 @@ class ReferenceTables:
         inputs = {f: self._bags(f, x) for f, x in ids.items()}
         for name, features in self._by_table(ids).items():
             table, given = self.tables[name], scores or {}
+            own = given.get(name, 0)
+            own = own if np.ndim(own) == 0 else 0  # a feature of that name
             uses = [
                 use
                 for f in features
-                for use in _uses(inputs[f], f, counts or {}, given, given.get(name, 0))
+                for use in _uses(inputs[f], f, counts or {}, given, own)
             ]
             table.tick(now)
             kept = self._admitted(table, uses, insert and table.config.insert)
-            self._insert_unseen(table, kept, touch)
+            stays = None
+            if table.config.on_full == "compete":
+                stays = table.score(None, 1, int(own))
+            self._insert_unseen(table, kept, touch, stays)
             table.counts["lookups"] += 1
         out, residual = {}, {}
         for feature, bags in inputs.items():
@@ -199,6 +204,14 @@ class ReferenceTables:
             for key in as_int64(x).view(np.uint64).reshape(-1):
                 self.tables[name].erase(int(key))
 
+    def pin(self, ids: Arrays, pins: bool = True) -> None:
+        """Keeps the rows of ids, or lets them go."""
+        for name, x in ids.items():
+            for key in as_int64(x).view(np.uint64).reshape(-1):
+                row = self.tables[name].get(int(key))
+                if row is not None:
+                    row.pinned = pins
+
     def erase_where(self, rules: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
         """Removes rows by rule, its fields by table; says how many left."""
         removed = {}
@@ -237,6 +250,7 @@ class ReferenceTables:
             out[f"{name}/fullest_bucket"] = table.fullest_bucket()
             out[f"{name}/mean_bucket"] = len(table) / len(table.buckets)
             out[f"{name}/step"] = table.step
+            out[f"{name}/pinned"] = sum(row.pinned for _, row in table.items())
             out |= {f"{name}/{key}": count for key, count in table.counts.items()}
         return out
 
@@ -273,6 +287,7 @@ class ReferenceTables:
         table: ReferenceTable,
         uses: list[Use],
         touch: bool = True,
+        stays: int | None = None,
     ) -> None:
         occurrences: dict[int, int] = {}
         storable: dict[int, tuple[int, int]] = {}  # count, highest score
@@ -285,7 +300,7 @@ class ReferenceTables:
             k: table.score(table.get(k), n, best) for k, (n, best) in storable.items()
         }
         there = {key for key in scores if table.get(key) is not None}
-        refused = table.insert(scores, evicts=touch)
+        refused = table.insert(scores, evicts=touch, stays=stays)
         for key in scores.keys() - refused - (set() if touch else there):
             row = table.get(key)
             assert row is not None
@@ -321,7 +336,6 @@ def _uses(
 ) -> list[Use]:
     """The positions of a feature that are no padding."""
     n = len(bags.keys)
-    of_table = of_table if np.ndim(of_table) == 0 else 0  # a feature of that name
     own = scores.get(feature, of_table)
     each = np.broadcast_to(np.asarray(own).reshape(-1), n)
     many = np.broadcast_to(np.asarray(counts.get(feature, 1)).reshape(-1), n)

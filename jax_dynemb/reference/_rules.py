@@ -47,7 +47,7 @@ def keys_to_remove(
             answers.append(bool(norm < np.float32(norm_below)))
         return (all if combine == "all" else any)(answers) if answers else False
 
-    rows: dict[int, Any] = dict(table.items())
+    rows: dict[int, Any] = {k: row for k, row in table.items() if not row.pinned}
 
     def rank(key: int) -> tuple[int, int]:
         return table.rank(rows[key].score), hash_of(key, table.config.hash_seed)

@@ -28,6 +28,7 @@ class Row:
     values: np.ndarray  # param_dtype[dim]
     state: State
     score: int
+    pinned: bool = False
 
 
 class ReferenceTable:
@@ -99,7 +100,7 @@ class ReferenceTable:
         return (score & 0xFFFFFFFF) // self.config.lfu_halflife
 
     def weight(self) -> int:
-        """What a use counts now: doubled from the begin of a half-life to its end."""
+        """Weighs a use now: doubled from the begin of a half-life to its end."""
         h = self.config.lfu_halflife
         phase = self.clock % h * USE // h
         return USE + phase - (phase * (USE - phase) * 88 >> 16)
@@ -136,13 +137,19 @@ class ReferenceTable:
         self.clock = max(self.clock, score & 0xFFFFFFFF if packed else score)
         return score
 
-    def insert(self, scores: Mapping[int, int], evicts: bool = True) -> set[int]:
+    def insert(
+        self,
+        scores: Mapping[int, int],
+        evicts: bool = True,
+        stays: int | None = None,
+    ) -> set[int]:
         """Stores unseen keys where there is room or where an old row may go.
 
         Args:
             scores: score of every distinct valid key of the call. Keys that are
                 present protect their rows from being replaced.
             evicts: False lets no old row go, whatever the table does.
+            stays: rows with this score or a higher one do not go; None: all may.
 
         Returns:
             The keys that were refused.
@@ -152,7 +159,9 @@ class ReferenceTable:
             by_bucket.setdefault(self._bucket_of(key), []).append(key)
         refused: set[int] = set()
         for number, keys in by_bucket.items():
-            refused |= self._insert_into(self.buckets[number], keys, scores, evicts)
+            leavers = self._leavers(self.buckets[number], scores, stays)
+            leavers = leavers if evicts else []
+            refused |= self._insert_into(self.buckets[number], keys, scores, leavers)
         return refused
 
     def _insert_into(
@@ -160,19 +169,12 @@ class ReferenceTable:
         bucket: dict[int, Row],
         keys: list[int],
         scores: Mapping[int, int],
-        evicts: bool,
+        leavers: list[int],
     ) -> set[int]:
         newcomers = sorted(
             (k for k in keys if k not in bucket),
             key=lambda k: hash_rank(k, self.config.hash_seed),
         )
-        # in order of eviction: lowest score, then smallest key
-        leavers = sorted(
-            (k for k in bucket if k not in scores),
-            key=lambda k: (self.rank(bucket[k].score), k),
-        )
-        if self.config.on_full != "evict" or not evicts:
-            leavers = []
         free = BUCKET_CAPACITY - len(bucket)
         accepted = newcomers[: free + len(leavers)]
         replaced = leavers[: max(0, len(accepted) - free)]
@@ -184,6 +186,18 @@ class ReferenceTable:
         self.counts["inserted"] += len(accepted)
         self.counts["evicted"] += len(replaced)
         return set(newcomers[len(accepted) :])
+
+    def _leavers(
+        self, bucket: dict[int, Row], scores: Mapping[int, int], stays: int | None
+    ) -> list[int]:
+        """Lists keys in order of eviction: lowest score, then smallest key."""
+        if self.config.on_full not in ("evict", "compete"):
+            return []
+        leavers = [k for k in bucket if k not in scores and not bucket[k].pinned]
+        if stays is not None:
+            limit = self.rank(stays)
+            leavers = [k for k in leavers if self.rank(bucket[k].score) < limit]
+        return sorted(leavers, key=lambda k: (self.rank(bucket[k].score), k))
 
     def _fresh(self, keys: list[int]) -> np.ndarray:
         return self.initial_values(np.array(keys, np.uint64), self.config.initializer)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the scores of LFU tables say of uses, on the host (see core/score.h)."""
+"""Reads uses from the scores of LFU tables, on the host (see core/score.h)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from jax_dynemb import _ffi
 
+PIN = np.uint64(1 << 62)  # of a pinned row
 _HIGH = np.uint64(32)
 _LOW = np.uint64(0xFFFF_FFFF)
 
@@ -36,17 +37,18 @@ def leaving_order(scores: np.ndarray, halflife: int) -> np.ndarray:
     """Numbers that order rows as a table evicts them, the first one lowest: uint64[n].
 
     Args:
-      scores: uint64[n], of one table.
+      scores: uint64[n], of one table, with the bits of pinned rows.
       halflife: of its counts; 0 where they do not decay.
     """
     if not halflife:
         return scores
-    high = scores >> _HIGH
+    high = (scores & ~PIN) >> _HIGH
     digits = np.frexp(high.astype(np.float64))[1]
     epoch = (scores & _LOW) // np.uint64(halflife)
     exponent = epoch + digits.astype(np.uint64)
     mantissa = high << (30 - digits).astype(np.uint64)
-    return np.where(high == 0, np.uint64(0), exponent << np.uint64(30) | mantissa)
+    order = np.where(high == 0, np.uint64(0), exponent << np.uint64(30) | mantissa)
+    return np.where(scores & PIN, ~np.uint64(0), order)
 
 
 def _weight(passed: int, halflife: int) -> int:

@@ -53,7 +53,14 @@ def given_of(
     }
     of_ids = {}
     for feature, x in by_feature.items():
-        _check_customized(tables.config_of(feature))
+        config = tables.config_of(feature)
+        _check_customized(config)
+        if config.on_full == "compete":
+            raise ValueError(
+                f"Table '{config.name}' has on_full='compete', which compares rows "
+                "with one score of the whole lookup. Give it one score, or use "
+                "on_full='evict'."
+            )
         of_ids[feature] = _per_id(tables, ids, "scores", feature, x)
     uses = {}
     for feature, x in (counts or {}).items():

@@ -93,8 +93,8 @@ class Operations:
             of its ids; of equal ids the highest score counts. A traced number above
             the range counts as 2**30 - 1, one below it as 0.
           counts: by feature, whole numbers in the shape of its ids: how many uses each
-            id stands for, in the scores of "lfu" tables and for an admission rule; 1
-            each if None. 0 marks a row as used and adds nothing.
+            id stands for; None: one. Scores of "lfu" tables and admission rules add
+            them up. 0 marks a row as used and adds nothing.
           now: uint32[2], the words of the host's time in nanoseconds
             (``jde.now()``), for "timestamp" tables: every device of a mesh notes the
             same time. None: each device reads its own clock.
@@ -122,12 +122,12 @@ class Operations:
             ids = self._given_batch(ids, weights)
         else:
             _arguments.check_routed(self.engine, ids, weights)
-        self._check_features(state, ids.ids, "lookup")
-        given = given_of(self.engine.catalog, ids.ids, scores, counts, now)
+        self._check_features(state, ids.given, "lookup")
+        batch, flags = ids.ids, _arguments.flags_of("lookup", touch, insert, now)
+        given = given_of(self.engine.catalog, batch, scores, counts, now)
         if given.is_per_id and ids.sent:
             raise ValueError(_ROUTED)
-        flags = _arguments.flags_of("lookup", touch, insert, now)
-        return self.engine.lookup(state, ids.ids, ids.weights, given, ids.sent, flags)
+        return self.engine.lookup(state, batch, ids.weights, given, ids.sent, flags)
 
     def route(
         self, ids: Mapping[str, Any], weights: Mapping[str, Any] | None = None
@@ -160,13 +160,14 @@ class Operations:
           ...     return state, coll.route(next_ids)
         """
         batch = self._given_batch(ids, weights)
-        sent = self.engine.route(batch.ids, batch.weights)
-        return dataclasses.replace(batch, sent=sent)
+        sent = self.engine.route(batch.given, batch.weights)
+        given, packed = self.engine.pack(batch.given)
+        return dataclasses.replace(batch, given=given, packed=packed, sent=sent)
 
     def _given_batch(self, ids: Any, weights: Any) -> Routed:
         """Returns a checked batch of which nothing was sent."""
         ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
-        return Routed(ids, weights, None, self.engine)
+        return Routed(ids, None, weights, None, self.engine)
 
     def _check_features(self, state: States, ids: Iterable[str], call: str) -> None:
         tables = [self.engine.catalog.config_of(feature).name for feature in ids]
@@ -385,6 +386,43 @@ class Operations:
         for name, each in batch.items():
             arrays = self.state_name(name)
             new[arrays] = self.engine.erase(new[arrays], name, each)
+        return new
+
+    def pin(self, state: States, ids: Mapping[str, Any]) -> States:
+        """Keeps the rows of some ids: no eviction and no rule removes them.
+
+        ``erase`` and ``clear`` do. A bucket of 128 pinned rows refuses new ids. Rows
+        are counted in ``pinned``; ids that are not stored are passed over.
+
+        Args:
+          state: the tables.
+          ids: by table name, as for ``erase``.
+
+        Example:
+          >>> state = coll.pin(state, {"cat": jde.ids([0, 1])})  # doctest: +SKIP
+        """
+        return self._set_pins(state, ids, "pin", True)
+
+    def unpin(self, state: States, ids: Mapping[str, Any]) -> States:
+        """Unpins the rows of some ids; they keep their scores.
+
+        ``export(since=...)`` lists such a row once a lookup uses it.
+
+        Args:
+          state: the tables.
+          ids: by table name, as for ``erase``.
+        """
+        return self._set_pins(state, ids, "unpin", False)
+
+    def _set_pins(
+        self, state: States, ids: Mapping[str, Any], call: str, pins: bool
+    ) -> States:
+        _arguments.check_states(self.engine, state, call)
+        batch, new = _arguments.by_table(self.engine.catalog, ids, call), dict(state)
+        _arguments.check_arrays(self.engine, state, batch, call)
+        for name, each in batch.items():
+            arrays = self.state_name(name)
+            new[arrays] = self.engine.pin(new[arrays], name, each, pins)
         return new
 
     def erase_where(

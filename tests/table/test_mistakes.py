@@ -192,7 +192,7 @@ def test_customized_scores_far_out_of_range(score):
         coll.lookup(coll.init(0), {"t": IDS}, scores={"t": score})
 
 
-@pytest.mark.parametrize("score", [1.5, "7", [1, 2], np.ones(2, np.uint32)])
+@pytest.mark.parametrize("score", [1.5, "7"])
 def test_customized_scores_that_are_no_whole_number(score):
     coll = jde.Tables([CUSTOMIZED])
     with pytest.raises(TypeError, match="must be one whole number for the lookup"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Self
 
@@ -168,6 +169,9 @@ class LocalEngine:
     def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
         del ids, weights  # one device sends nothing
 
+    def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], None]:
+        return OrderedDict(ids), None
+
     def lookup(
         self,
         state: States,
@@ -244,6 +248,10 @@ class LocalEngine:
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         _, given = prepare(self.catalog.table(table), table, ids)
         return ops.erase(self.local_spec(table), arrays, given.ids)
+
+    def pin(self, arrays: TableState, table: str, ids: Any, pins: bool) -> TableState:
+        _, given = prepare(self.catalog.table(table), table, ids)
+        return shard.set_pins(self.local_spec(table), arrays, given.ids, pins)
 
     def erase_where(
         self, arrays: TableState, table: str, rule: Rule, dry_run: bool

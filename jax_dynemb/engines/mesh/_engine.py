@@ -30,6 +30,7 @@ from jax_dynemb.engines.mesh import (
     _training,
 )
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
+from jax_dynemb.engines.mesh._packed_ids import PackedIds, pack
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._plan import Plan
 from jax_dynemb.engines.mesh._residual import ShardedResidual
@@ -179,6 +180,9 @@ class MeshEngine:
     def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
         return _training.route(self.tables, ids, weights)
 
+    def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], PackedIds | None]:
+        return pack(self.tables, ids)
+
     def lookup(
         self,
         state: States,
@@ -246,6 +250,10 @@ class MeshEngine:
 
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         return _maintenance.erase(self.tables, arrays, self.catalog.table(table), ids)
+
+    def pin(self, arrays: TableState, table: str, ids: Any, pins: bool) -> TableState:
+        config = self.catalog.table(table)
+        return _maintenance.pin(self.tables, arrays, config, ids, pins)
 
     def erase_where(
         self, arrays: TableState, table: str, rule: Rule, dry_run: bool

@@ -205,6 +205,11 @@ class MixedEngine:
                 )
         return None
 
+    def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        known = self.dynamic.catalog.features
+        rest, packed = self.dynamic.pack({f: x for f, x in ids.items() if f in known})
+        return OrderedDict((f, rest.get(f, x)) for f, x in ids.items()), packed
+
     def lookup(
         self,
         state: States,
@@ -328,6 +333,9 @@ class MixedEngine:
 
     def erase(self, arrays: Any, table: str, ids: Any) -> Any:
         return self._of(table).erase(arrays, table, ids)
+
+    def pin(self, arrays: Any, table: str, ids: Any, pins: bool) -> Any:
+        return self._of(table).pin(arrays, table, ids, pins)
 
     def erase_where(
         self, arrays: Any, table: str, rule: Rule, dry_run: bool

@@ -25,6 +25,8 @@ from jax_dynemb.engines.shard._insert import not_lookups as not_lookups
 from jax_dynemb.engines.shard._insert import same_clock as same_clock
 from jax_dynemb.engines.shard._insert import slots_only as slots_only
 from jax_dynemb.engines.shard._insert import store as store
+from jax_dynemb.engines.shard._pins import set_pins as set_pins
+from jax_dynemb.engines.shard._pins import split_pins as split_pins
 from jax_dynemb.engines.shard._rule import Rule as Rule
 from jax_dynemb.engines.shard._rule import check_rule as check_rule
 from jax_dynemb.engines.shard._scores import MAX_CUSTOMIZED as MAX_CUSTOMIZED

@@ -31,7 +31,7 @@ def whole_uses(
 
 
 def _modulo(clock: jax.Array, h: jax.Array) -> jax.Array:
-    """The remainder of a 64-bit number, bit by bit: h is below 2**31."""
+    """Finds the remainder of a 64-bit number, bit by bit: h is below 2**31."""
 
     def step(i: jax.Array, rest: jax.Array) -> jax.Array:
         bit = clock[1 - i // 32] >> (31 - i % 32).astype(jnp.uint32) & 1

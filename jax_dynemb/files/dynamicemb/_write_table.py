@@ -60,6 +60,7 @@ class TableWriter:
         dist_type: str,
         now: int,
         counter: tuple[np.ndarray, np.ndarray] | None,
+        columns: tuple[str, ...] | None = None,
     ):
         self._table = table
         self._name = table.schema.name
@@ -68,6 +69,7 @@ class TableWriter:
         self._dist_type = dist_type
         self._now = now
         self._counter = counter
+        self._columns = columns  # of a compound strategy
         self._rows = 0
         self._reserved = 0
         self._raised = 0  # scores of 0, written as 1
@@ -114,13 +116,22 @@ class TableWriter:
         arrays = {
             KEYS: chunk.keys,
             VALUES: chunk.rows.astype(np.float32, copy=False),
-            SCORES: self._scores(chunk.scores),
+            SCORES: self._score_columns(chunk.scores),
             STATES: self._states(chunk),
         }
         if reserved.any():
             arrays = {kind: array[~reserved] for kind, array in arrays.items()}
         self._rows += len(arrays[KEYS])
         return arrays
+
+    def _score_columns(self, scores: np.ndarray) -> np.ndarray:
+        if self._columns is None:
+            return self._scores(scores)
+        clock = self._table.counters.get("clock", 0)
+        age = np.uint32(clock & 0xFFFF_FFFF) - scores.astype(np.uint32)  # wraps
+        times = self._now - age.astype(np.int64)
+        words = {"timestamp": times, "lfu": self._scores(scores)}
+        return np.stack([words[name] for name in self._columns], axis=1)
 
     def _scores(self, scores: np.ndarray) -> np.ndarray:
         """As DynamicEmb counts them; never 0, which its inference loader drops."""

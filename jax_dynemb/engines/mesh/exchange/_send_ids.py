@@ -116,7 +116,15 @@ def send_ids(
     round_range: RoundRange,
 ) -> list[UInt32[Array, "places 2"]]:
     """Sends ids; returns what this owner gets of each table, [shards * capacity, 2]."""
-    return send_ids_and_uses(exchange, route, ids, round_range, NO_NUMBERS)[0]
+    received, _, _ = send_ids_and_uses(exchange, route, ids, round_range, NO_NUMBERS)
+    return ids_by_table(exchange, received)
+
+
+def ids_by_table(
+    exchange: ExchangeLayout, received: UInt32[Array, "shards places 2"]
+) -> list[UInt32[Array, "places 2"]]:
+    """Cuts what an owner has received by table."""
+    return [each.reshape(-1, 2) for each in _cut(exchange, received)]
 
 
 def send_ids_and_uses(
@@ -126,13 +134,14 @@ def send_ids_and_uses(
     round_range: RoundRange,
     numbers: IdNumbers,
     others: Sequence[jax.Array] = (),
-) -> tuple[list[jax.Array], dict[int, jax.Array], list[jax.Array]]:
+) -> tuple[jax.Array, dict[int, jax.Array], list[jax.Array]]:
     """Sends ids, and what ``numbers`` says of them.
 
-    ``others`` travel in the same exchange.
+    ``others`` travel in the same exchange. The ids of all tables come as one array;
+    ``ids_by_table`` cuts it.
 
     Returns:
-      Ids by table. Then by number of the table how often a device has each of them,
+      The ids. Then by number of the table how often a device has each of them,
       uint32[places]; or this and its score, uint32[2, places]. Then the others.
     """
     fill = jnp.concatenate([ids, padding((1,))])
@@ -149,13 +158,12 @@ def send_ids_and_uses(
         cut = _cut(exchange, _at(route, positions, best))
         parts += [cut[t] for t in scored]
     received, *rest = exchange_arrays([*parts, *others], exchange.axes)
-    flat = [each.reshape(-1, 2) for each in _cut(exchange, received)]
     many = len(counted) + len(scored)
     rest, others = [each.reshape(-1) for each in rest[:many]], rest[many:]
     of_tables = dict(zip(counted, rest, strict=False))
     for t, best in zip(scored, rest[len(counted) :], strict=True):
         of_tables[t] = jnp.stack([of_tables[t], best])
-    return flat, of_tables, others
+    return received, of_tables, others
 
 
 def _of_unique(route: Route) -> jax.Array:
