@@ -12,7 +12,7 @@ from jax_dynemb._row_formats import packed_bytes
 from jax_dynemb.admission import Admission, Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
 from jax_dynemb.initializers import Initializer
-from jax_dynemb.optim.interface import StateSpec
+from jax_dynemb.optim.interface import StateSpec, stored_states
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +66,7 @@ class TableSpec:
     nonfinite: str
     hash_seed: int = dataclasses.field(repr=False)
     rounding: str = "nearest"
+    state_dtype: tuple[tuple[str, str], ...] = ()
     trainable: bool = True
     row_format: str | None = None
     admission: Admission | None = None
@@ -93,6 +94,7 @@ class TableSpec:
             nonfinite=config.nonfinite,
             hash_seed=config.hash_seed,
             rounding=config.rounding,
+            state_dtype=config.state_dtype,
             trainable=config.trainable,
             row_format=config.row_format,
             admission=config.admission,
@@ -168,7 +170,7 @@ class TableSpec:
     @property
     def states(self) -> dict[str, StateSpec]:
         """Optimizer states of a row by name, in the order of the arrays."""
-        return self.optimizer.states(self.dim)
+        return stored_states(self.optimizer, self.dim, self.state_dtype)
 
 
 AnyTable = TableConfig | TableSpec
