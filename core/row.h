@@ -30,7 +30,7 @@ DYNEMB_HD BFloat16* half_state_at(TableRef const& table, int state, int64_t slot
   return reinterpret_cast<BFloat16*>(table.states[state]) + slot * table.state_width[state];
 }
 
-DYNEMB_HD int32_t state_bytes(TableRef const& table, int state) {
+DYNEMB_HD int32_t bytes_of_state(TableRef const& table, int state) {
   return table.state_width[state] * (is_half_state(table, state) ? 2 : 4);
 }
 

@@ -107,7 +107,7 @@ class Operations:
             ids = self._given_batch(ids, weights)
         else:
             _arguments.check_routed(self.engine, ids, weights)
-        self._check_features(state, ids.ids, "lookup")
+        self._check_features(state, ids.given, "lookup")
         numbers = _arguments.scores_of(self.engine.catalog, scores)
         flags = _arguments.flags_of("lookup", touch, insert)
         return self.engine.lookup(state, ids.ids, ids.weights, numbers, ids.sent, flags)
@@ -143,13 +143,14 @@ class Operations:
           ...     return state, coll.route(next_ids)
         """
         batch = self._given_batch(ids, weights)
-        sent = self.engine.route(batch.ids, batch.weights)
-        return dataclasses.replace(batch, sent=sent)
+        sent = self.engine.route(batch.given, batch.weights)
+        given, packed = self.engine.pack(batch.given)
+        return dataclasses.replace(batch, given=given, packed=packed, sent=sent)
 
     def _given_batch(self, ids: Any, weights: Any) -> Routed:
         """Returns a checked batch of which nothing was sent."""
         ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
-        return Routed(ids, weights, None, self.engine)
+        return Routed(ids, None, weights, None, self.engine)
 
     def _check_features(self, state: States, ids: Iterable[str], call: str) -> None:
         tables = [self.engine.catalog.config_of(feature).name for feature in ids]

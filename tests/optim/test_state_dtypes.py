@@ -242,6 +242,11 @@ def test_what_cannot_be_had_is_refused(optimizer, dtypes, sentence):
         make(optimizer, dtypes)
 
 
+def test_a_tier_has_float32_states():
+    with pytest.raises(ValueError, match="leave state_dtype out"):
+        make(*NEAREST["adam"], tier=jde.tiers.host())
+
+
 def test_float32_may_be_named():
     assert make(OPTIM.adam(0.1), {"mu": "float32"}).state_dtype == ()
     assert hash(make(*NEAREST["adam"])) == hash(make(*NEAREST["adam"]))

@@ -54,7 +54,8 @@ struct Update : Loop {
     if (!set_counts(reader, args, attrs, features)) return;
     args.hyper = data<float>(reader.next_arg(Loop::kHyper));
     args.stamps = stamps_of_lookup(reader, stamped);
-    read_tables(reader, attrs, {true, true, true}, true, args.num_tables, args.tables);
+    read_tables(reader, attrs, {true, true, true, nullptr, false, true}, true, args.num_tables,
+                args.tables);
     for (int32_t t = 0; t < args.num_tables; ++t) {
       auto const kind = attrs.tables[size_t(t * kNumTableFields + kTableOptimizer)];
       args.optimizers[t] = static_cast<OptimizerKind>(kind);
@@ -62,6 +63,8 @@ struct Update : Loop {
       reader.expect(kind < Loop::kKinds, "update_any has the optimizer");
       reader.expect(Loop::kHalfStates || args.tables[t].half_states == 0,
                     "update_any has states of 16 bits");
+      reader.expect(args.tables[t].index != nullptr || args.tables[t].rounds_stochastically == 0,
+                    "the rows of a tiered table are not rounded stochastically");
     }
     read_gradients(reader, features_of(features, args), true);
   }

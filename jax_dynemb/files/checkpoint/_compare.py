@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jax_dynemb.files.checkpoint._index import index_layout, layout_of
@@ -76,10 +76,12 @@ def plan(
                 _compare_leaf(path, leaf, fields["leaves"], result)
         elif not any(t in saved for t in tables):
             continue
-        elif path[len(above)] == "sketch" and not _is_saved(path, leaf, fields):
+        elif path[len(above)] == "sketch" and not (
+            _is_saved(path, leaf, fields) and _counts_alike(tables, saved, places)
+        ):
             result.emptied.append(path)
             result.notes.append(
-                f"'{_spelled(path)}' was saved with another size or not at all: the "
+                f"'{_spelled(path)}' was saved with another counter or none: the "
                 "counts of ids without a row start at 0."
             )
         else:
@@ -204,6 +206,17 @@ def _states(schema: Schema) -> str:
 def _stored(schema: Schema) -> str:
     dtypes = {name: schema.state_dtype.get(name, "float32") for name in schema.states}
     return ", ".join(f"{name} as {dtype}" for name, dtype in dtypes.items())
+
+
+def _counts_alike(
+    tables: Sequence[Path], saved: Mapping[Path, Schema], places: Mapping[Path, Place]
+) -> bool:
+    """Whether counters of tables were of the kind that they are; at first sketches."""
+
+    def kind(schema: Schema) -> str:
+        return schema.config.get("counter", "sketch")
+
+    return all(kind(saved[t]) == kind(places[t].schema) for t in tables if t in saved)
 
 
 def _is_saved(path: Path, leaf: Any, fields: Mapping[str, Any]) -> bool:
