@@ -115,10 +115,10 @@ Call make_lookup(World& world, Random& random, Looks looks) {
   auto const tables = all_of(world);
   table_attributes(call, tables);
   auto const any = [&](auto const& is) { return std::any_of(world.begin(), world.end(), is); };
-  if (trains && any([](Table const& t) { return t.policy == 3; })) {
-    auto const scores = call.operand(kU32, {static_cast<int64_t>(world.size())});
+  if (trains && any([](Table const& t) { return t.takes_given(); })) {
+    auto const given = call.operand(kU32, {static_cast<int64_t>(world.size()), 2});
     for (size_t t = 0; t < world.size(); ++t) {
-      scores.data<uint32_t>()[t] = static_cast<uint32_t>(random.bits());
+      given.data<uint64_t>()[t] = random.bits() >> random.between(0, 63);
     }
   }
   auto const seeded = any(

@@ -13,7 +13,7 @@ Table::Table(Random& random)
       buckets(random.between(1, 3)),
       dim(random.of<int64_t>({1, 2, 3, 4, 7, 8, 16, 33, 64, 130})),
       counter_rows(random.between(1, 4)),
-      policy(random.below(4)),
+      policy(random.below(5)),
       initializer(random.below(5)),
       eval_initializer(random.below(5)),
       evicts(random.below(kCompetes + 1)),
@@ -64,6 +64,8 @@ std::vector<int64_t> Table::fields() const {
   fields[kTableThreshold] = threshold;
   fields[kTableSketchWords] = sketch_words;
   fields[kTableSketchBits] = sketch_bits;
+  fields[kTableHalflife] = 1 + hash_seed % 7 * (hash_seed % 7);
+  fields[kTableTakesGiven] = takes_given() ? 1 : 0;
   return fields;
 }
 

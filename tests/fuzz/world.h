@@ -56,6 +56,7 @@ struct Table {
 
   explicit Table(Random& random);
 
+  bool takes_given() const { return policy == 3 || (policy == 1 && evicts != 0); }
   int64_t slots() const { return buckets * kBucketCapacity; }
   std::vector<int64_t> fields() const;
   Entry const& entry(int64_t slot) const;
