@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Full buckets in which a new key has to beat the lowest score."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,10 +16,10 @@ DIM = 4
 DEBUG = jde.initializers.debug()
 
 
-def config(policy: str, **options) -> jde.TableConfig:
-    options = {"capacity": 256, "initializer": DEBUG} | options
-    options = {"score_strategy": policy, "on_full": "compete"} | options
-    return jde.TableConfig(**{"name": "t", "dim": DIM} | options)
+def config(policy: str, **options: Any) -> jde.TableConfig:
+    fields: dict[str, Any] = {"name": "t", "capacity": 256, "initializer": DEBUG}
+    fields |= {"score_strategy": policy, "on_full": "compete"} | options
+    return jde.TableConfig(dim=DIM, **fields)
 
 
 def stored(twins: Twins) -> set[int]:
@@ -76,7 +78,7 @@ def test_rows_that_are_given_enter(platform):
 def test_a_stream_against_the_oracle(platform, policy, admission, mesh):
     if mesh is not None and platform != "cpu":
         pytest.skip("the mesh is of CPU devices")
-    placement = {} if mesh is None else {"mesh": mesh_of(mesh)}
+    placement: dict[str, Any] = {} if mesh is None else {"mesh": mesh_of(mesh)}
     common = {"capacity": 1_024, "admission": admission}
     tables = [
         config(policy, **common),

@@ -28,6 +28,10 @@ def config(rule: Frequency, **options) -> jde.TableConfig:
     return jde.TableConfig(admission=rule, **fields)
 
 
+def place(devices: int | None) -> dict[str, Any]:
+    return {} if devices is None else {"mesh": mesh_of(devices)}
+
+
 def zipf(seed: int, size: int, ids: int = 400) -> np.ndarray:
     """Ids as a stream has them, with some padding."""
     rng = np.random.default_rng(seed)
@@ -213,7 +217,7 @@ def test_a_batch_in_several_rounds():
 def test_growth_keeps_every_count(mesh):
     table = config(Frequency(3, Exact(2_000)))
     tables = [table, dataclasses.replace(table, name="u", feature_names=())]
-    twins = Twins(*tables, **({} if mesh is None else {"mesh": mesh_of(mesh)}))
+    twins = Twins(*tables, **place(mesh))
     for seed in range(6):
         if seed == 3:
             grow(twins, t=4096, u=4096)
@@ -236,7 +240,7 @@ def test_a_checkpoint_in_between_changes_nothing(tmp_path, after):
     state = run(first, first.init(3), range(3))
     jde.checkpoint.save(tmp_path, 1, state, tables=first, wait=True)
     whole = run(first, state, range(3, 6))
-    second = jde.Tables([table], **({} if after is None else {"mesh": mesh_of(after)}))
+    second = jde.Tables([table], **place(after))
     again = jde.checkpoint.restore(tmp_path, second.init(0), tables=second).tree
     again = run(second, again, range(3, 6))
     assert set(export(second, again, "t")) == set(export(first, whole, "t"))
