@@ -14,7 +14,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.ops import _lookup, _rows
+from jax_dynemb.ops import _rows, find, lookup
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
 from jax_dynemb.ops._residual import FeatureGradient
 from jax_dynemb.ops._sum_rows import sum_bags, sum_rows
@@ -186,9 +186,9 @@ def test_kernels_stay_within_arrays_whatever_the_offsets(platform, offsets, pool
     given = FeatureInput(
         jde.ids(np.arange(n)), jnp.array(OFFSETS[offsets], jnp.int32), None
     )
-    scores = jnp.zeros(1, jnp.uint32)
-    (found,), _ = _lookup.find([config], state, [(layout, given)])
-    (looked,), state, _ = _lookup.lookup([config], state, [(layout, given)], scores)
+    scores = jnp.zeros((1, 2), jnp.uint32)
+    (found,), _ = find([config], state, [(layout, given)])
+    (looked,), state, _ = lookup([config], state, [(layout, given)], scores)
     assert found["rows"].shape == looked["rows"].shape == (5, 8)
     # Slots of ids in no bag may not have been written: all that counts is what they do.
     gradient = FeatureGradient(

@@ -10,7 +10,7 @@ import pytest
 import jax_dynemb as jde
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.ops import _lookup, _update
+from jax_dynemb.ops import _update, find, lookup
 from jax_dynemb.ops._layout import prepare
 from jax_dynemb.ops._residual import FeatureGradient
 from jax_dynemb.ops._row_views import RowView
@@ -94,19 +94,19 @@ def test_the_same_bits_in_shared_arrays(platform, count, waves):
     coll = jde.Tables(configs, share_arrays=False)
     tables = [TableSpec.of(config) for config in configs]
     inputs, views = inputs_of(tables), views_of(tables, waves)
-    scores = jnp.zeros(count, jnp.uint32)
+    scores = jnp.zeros((count, 2), jnp.uint32)
     hyper = jnp.tile(jnp.array([[0.1, 1e-8, 0.9, 0.999, 0.0]], jnp.float32), (count, 1))
 
     @jax.jit
     def alone(state):
-        looked, state, _ = _lookup.lookup(tables, state, inputs, scores)
-        found, state = _lookup.find(tables, state, inputs)
+        looked, state, _ = lookup(tables, state, inputs, scores)
+        found, state = find(tables, state, inputs)
         return looked, found, state
 
     @jax.jit
     def together(state):
-        looked, state, _ = _lookup.lookup(tables, state, inputs, scores, views)
-        found, state = _lookup.find(tables, state, inputs, views)
+        looked, state, _ = lookup(tables, state, inputs, scores, views)
+        found, state = find(tables, state, inputs, views)
         return looked, found, state
 
     own, shared = alone(coll.init(0)), together(coll.init(0))
