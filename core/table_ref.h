@@ -73,7 +73,7 @@ struct Bucket {
   Entry* entries;    // [128]
 };
 
-enum OnFull : int32_t {
+enum OnFull : int16_t {
   kRefuses = 0,
   kEvicts = 1,
   kCompetes = 2,  // evicts rows with a lower score than the new key's, and no others
@@ -94,6 +94,7 @@ struct TableRef {
   float state_initial[kMaxStates];
   ScorePolicy policy;
   OnFull evicts;            // what a full bucket does with new keys
+  uint32_t halflife;        // lookups, kDecayingLfu only
   int16_t skips_nonfinite;  // 1: a row with a gradient that is not finite keeps its values
   int16_t rounds_stochastically = 0;   // 1: rows of 16 bits are, by updates (core/stochastic.h)
   uint32_t num_groups;                 // of a table without an index: its slots are their numbers
@@ -118,6 +119,8 @@ DYNEMB_HD int64_t local_bucket_of(TableRef const& table, uint64_t hash) {
   auto const local = static_cast<uint32_t>(table.local_buckets);
   return local == table.num_buckets ? bucket : bucket % local;
 }
+
+DYNEMB_HD ScoreRule score_rule(TableRef const& table) { return {table.policy, table.halflife}; }
 
 DYNEMB_HD void set_in_each_row(TableRef const& table, Counter counter, uint64_t value) {
   for (int32_t row = 0; row < table.counter_rows; ++row) {

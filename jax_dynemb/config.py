@@ -84,6 +84,9 @@ class TableConfig:
       eval_initializer: what ``find`` returns for an id that is not stored.
       optimizer: one of ``jde.optim``, or any row-local optax transformation.
       score_strategy: which row a full bucket evicts first, see ``ScoreStrategy``.
+        DynamicEmb's compound of TIMESTAMP and LFU, a tuple, is LFU.
+      lfu_halflife: of an "lfu" table: lookups after which a use weighs half as much
+        as a new one; None: counts never fade.
       on_full: ``"evict"``; ``"compete"``, with LFU and CUSTOMIZED: a new key evicts
         only a row with a lower score than one use gives it.
         ``"refuse"``: new keys are refused and counted.
@@ -139,7 +142,8 @@ class TableConfig:
         default_factory=initializers.zeros
     )
     optimizer: Any = dataclasses.field(default_factory=lambda: sgd(0.01))
-    score_strategy: ScoreStrategy | Strategy = ScoreStrategy.STEP
+    score_strategy: ScoreStrategy | Strategy | tuple[str, str] = ScoreStrategy.STEP
+    lfu_halflife: int | None = None
     on_full: Literal["evict", "compete", "refuse", "warn", "error"] | None = None
     pooling: Literal["sum", "mean"] | None = None
     param_dtype: Any = "float32"
@@ -167,6 +171,7 @@ class TableConfig:
         self._checked_initializer("eval_initializer")
         self._set("optimizer", self._resolved_optimizer())
         self._set("score_strategy", self._resolved_strategy())
+        self._check_halflife()
         self._set("on_full", self._resolved_on_full())
         self._choose("pooling", _POOLINGS)
         self._choose("nonfinite", _NONFINITE)
@@ -380,13 +385,33 @@ class TableConfig:
         return optimizer
 
     def _resolved_strategy(self) -> ScoreStrategy:
-        given = self.score_strategy
+        given: Any = self.score_strategy
         if isinstance(given, ScoreStrategy):
             return given
+        if isinstance(given, tuple) and set(given) == {"timestamp", "lfu"}:
+            return ScoreStrategy.LFU  # its scores hold the last use as well
         names = [each.value for each in ScoreStrategy]
         if not isinstance(given, str) or given.lower() not in names:
             self._fail(f"score_strategy must be one of {names}, not {given!r}")
         return ScoreStrategy(str(given).lower())
+
+    def _check_halflife(self) -> None:
+        lookups = self.lfu_halflife
+        if lookups is None:
+            return
+        if isinstance(lookups, bool) or not isinstance(lookups, (int, np.integer)):
+            self._fail(f"lfu_halflife must be an int or None, not {lookups!r}")
+        if not 1 <= lookups < 1 << 31:
+            self._fail(
+                f"lfu_halflife must be 1 to 2**31 - 1 lookups, not {lookups}; None "
+                "keeps counts as they are"
+            )
+        if self.score_strategy is not ScoreStrategy.LFU:
+            self._fail(
+                "lfu_halflife is for counts of uses: set score_strategy='lfu', or "
+                "leave lfu_halflife out"
+            )
+        self._set("lfu_halflife", int(lookups))
 
     def _resolved_on_full(self) -> str:
         keeps = self.score_strategy is ScoreStrategy.NO_EVICTION

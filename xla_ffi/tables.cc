@@ -4,6 +4,8 @@
 // xla_ffi/tables.cc: the buffers and attributes of tables become TableRefs.
 #include "xla_ffi/tables.h"
 
+#include <algorithm>
+
 #include "core/packed_row.h"
 #include "xla_ffi/limits.h"
 
@@ -193,6 +195,7 @@ void describe_table(TableAttrs const& attrs, int32_t t, TableRef& table) {
   auto const* const fields = attrs.tables.begin() + t * kNumTableFields;
   table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
   table.evicts = static_cast<OnFull>(fields[kTableEvicts]);
+  table.halflife = static_cast<uint32_t>(std::max<int64_t>(1, fields[kTableHalflife]));
   table.skips_nonfinite = static_cast<int16_t>(fields[kTableSkipsNonfinite]);
   table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
   table.rounds_stochastically = static_cast<int16_t>(fields[kTableRounding]);

@@ -73,7 +73,7 @@ struct BagPooler {
       auto const index = base + i * 32 + lane_id() - begin;
       if (index < kCachedSlots) cache.slots[index] = ids[i].slot;
       missing |= ids[i].slot < kPaddingSlot;
-      rows.ids.touch(rows.here, ids[i]);
+      rows.ids.touch(rows.here, ids[i], base + i * 32 + lane_id());
     }
     return missing;
   }

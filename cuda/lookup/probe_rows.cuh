@@ -26,7 +26,7 @@ __device__ __forceinline__ void probe_only(Here const& here, Ids const& ids, int
                                            int64_t last) {
   Probed probed[1];
   ids.probe(here, first, last, false, probed);
-  ids.touch(here, probed[0]);
+  ids.touch(here, probed[0], first + lane_id());
 }
 
 template <class Rows>

@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(__grid_constant__ Rows
     read_row(tile, state_rows(args, s, i, at), written, instead);
   }
   if (args.scores != nullptr && tile.rank == 0) {
-    args.scores[i] = live ? *score_at(args.table, slot) : 0;
+    args.scores[i] = live ? without_pin(*score_at(args.table, slot)) : 0;
   }
 }
 
@@ -145,7 +145,9 @@ __device__ __forceinline__ void write_slot(RowTile const& tile, RowsArgs const& 
   if (slot < 0) return;  // see slot_at
   if (args.values != nullptr) write_values(tile, args, i, slot);
   write_states(tile, args, i, slot);
-  if (args.scores != nullptr && tile.rank == 0) *score_at(args.table, slot) = args.scores[i];
+  if (args.scores != nullptr && tile.rank == 0) {
+    rescore(score_at(args.table, slot), args.scores[i]);
+  }
 }
 
 struct ScatterCall {

@@ -27,6 +27,7 @@ from jax_dynemb.files.checkpoint._tree import Place
 from jax_dynemb.files.live import clear_table, set_counters
 from jax_dynemb.ops import TableState, empty_state, states_of_rows, with_homes
 from jax_dynemb.rows import (
+    PIN,
     Exported,
     Schema,
     StoredTable,
@@ -136,10 +137,12 @@ def _chunks(table: _Arrays) -> Iterator[Exported]:
         keys, scores = split_index(index, table.layout)
         live = scores != 0
         parts = {name: wait()[live] for name, wait in waiting.items()}
+        pinned = (scores[live] & PIN) != 0
         return Exported(
             keys=keys[live],
             rows=parts.pop("values"),
-            scores=scores[live],
+            scores=scores[live] & ~PIN,
+            pinned=pinned,
             optimizer_state=states_of_rows(schema.initial, parts),
         )
 

@@ -1,15 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-#include "tests/fuzz/tier_calls.h"
-
+// tests/fuzz/tiers.cc: random calls about tiered tables; places and owners may be anything.
 #include <algorithm>
 #include <cstring>
 #include <set>
 
 #include "core/tiers/record.h"
 #include "core/tiers/tier_args.h"
-#include "tests/fuzz/parts.h"
+#include "tests/fuzz/data.h"
 
 namespace dynemb::fuzz {
 namespace {
@@ -134,6 +133,25 @@ void check_frames(Tier const& tier) {
   }
 }
 
+// Slots are distinct in each list.
+struct RowList {
+  Array slots, rows;
+};
+
+RowList add_list(Call& call, Tier const& tier, Random& random) {
+  auto const n = random.below(200);
+  RowList list{call.operand(kS32, {n}), call.operand(kS32, {n})};
+  fill_slots(random, list.slots, tier.place.count());
+  fill_slots(random, list.rows, tier.rows());
+  for (auto const& array : {list.slots, list.rows}) {
+    std::set<int32_t> seen;
+    for (int64_t i = 0; i < n; ++i) {
+      if (!seen.insert(array.data<int32_t>()[i]).second) array.data<int32_t>()[i] = -1;
+    }
+  }
+  return list;
+}
+
 }  // namespace
 
 Call make_promote(World& world, Random& random) {
@@ -189,25 +207,6 @@ Call make_fetch(World& world, Random& random) {
         "rows that were fetched");
   };
   return call;
-}
-
-// Slots are distinct in each list.
-struct RowList {
-  Array slots, rows;
-};
-
-RowList add_list(Call& call, Tier const& tier, Random& random) {
-  auto const n = random.below(200);
-  RowList list{call.operand(kS32, {n}), call.operand(kS32, {n})};
-  fill_slots(random, list.slots, tier.place.count());
-  fill_slots(random, list.rows, tier.rows());
-  for (auto const& array : {list.slots, list.rows}) {
-    std::set<int32_t> seen;
-    for (int64_t i = 0; i < n; ++i) {
-      if (!seen.insert(array.data<int32_t>()[i]).second) array.data<int32_t>()[i] = -1;
-    }
-  }
-  return list;
 }
 
 Call make_write_back(World& world, Random& random) {
