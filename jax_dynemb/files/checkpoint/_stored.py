@@ -87,8 +87,10 @@ class _Arrays:
         for name, shape in schema.states.items():
             self.states[name] = StoredArray(folder, f"{path}/optimizer/{name}")
             axes = (size // schema.column_parts for size in shape)
-            counts = not shape and self.states[name].dtype == np.int32
-            self.states[name].expect("int32" if counts else "float32", slots, *axes)
+            found = self.states[name].dtype
+            allowed = ("bfloat16", "float32") if shape else ("int32", "float32")
+            dtype = next((d for d in allowed if found == jnp.dtype(d)), "float32")
+            self.states[name].expect(dtype, slots, *axes)
         self._counters = StoredArray(folder, f"{path}/counters")
         self._counters.expect("uint32", None, None, 2)
         # The buckets at which the table begins, or each of its parts.
