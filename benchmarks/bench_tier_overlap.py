@@ -32,7 +32,7 @@ from suite.workloads import Case
 from tiers.stream import Stream
 from tiers.training import Training
 
-MOVES = ("promote", "write_back")
+MOVES = ("promote", "swap_rows")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,12 +56,18 @@ CONCURRENT = {
     "xla_gpu_graph_min_graph_size": 1,
     "xla_gpu_graph_enable_concurrent_region": True,
 }
+SCHEDULED = {
+    "xla_gpu_graph_min_graph_size": 1,
+    "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
+}
 WAYS = {
     "plain": Way(),
     "plain, no graphs": Way(options=NO_GRAPHS),
     "concurrent graph": Way(options=CONCURRENT),
+    "concurrently scheduled graph": Way(options=SCHEDULED),
+    "both, concurrently scheduled": Way(MOVES, options=SCHEDULED),
     "promote on a stream": Way(("promote",)),
-    "write_back on a stream": Way(("write_back",)),
+    "swap on a stream": Way(("swap_rows",)),
     "both on a stream": Way(MOVES),
     "both, no graphs": Way(MOVES, options=NO_GRAPHS),
     "both, latency hiding": Way(MOVES, options=LATENCY),
@@ -89,7 +95,8 @@ def calls_on_stream(names: Sequence[str]) -> Iterator[None]:
     ) -> Any:
         if op not in names:
             return plain(op, results, operands, aliases, **attributes)
-        where = space.Host if op == "write_back" else space.Device
+        on_host = op in ("swap_rows", "write_back")
+        where = space.Host if on_host else space.Device
 
         def run(*arrays: Any) -> list[Any]:
             return list(plain(op, results, list(arrays), aliases, **attributes))

@@ -70,6 +70,9 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--optimizers", nargs="+", default=("adam", "sgd"))
     parser.add_argument("--shares", nargs="*", type=float, default=(0.5, 0.125, 0.0625))
     parser.add_argument("--prefetch", action="store_true", help="the following batch")
+    parser.add_argument(
+        "--xla", nargs="*", type=_option, default=[], help="NAME=VALUE of the compiler"
+    )
     parser.add_argument("--warm", type=int, default=100, help="steps that do not count")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=5)
@@ -79,6 +82,11 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path, help="a picture, with matplotlib")
     return parser
+
+
+def _option(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
 
 
 def _measure(given: argparse.Namespace, stream: Any) -> list[dict[str, Any]]:
@@ -101,7 +109,9 @@ def _measure(given: argparse.Namespace, stream: Any) -> list[dict[str, Any]]:
                 # Room for a whole batch: an update takes one round.
                 room = stream.case.ids_per_table
                 tier = jde.tiers.host(hbm_fraction=share, spill_rows=room)
-            training = Training(stream.case, optimizer, tier, given.prefetch)
+            training = Training(
+                stream.case, optimizer, tier, given.prefetch, dict(given.xla)
+            )
             training.fill(stream)
             training.run(training.batches(warm))
             batches = training.batches(timed)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -48,7 +48,14 @@ class Training:
       gradients: of the rows of each feature, the same in each step.
     """
 
-    def __init__(self, case: Case, optimizer: str, tier: Any, prefetches: bool = False):
+    def __init__(
+        self,
+        case: Case,
+        optimizer: str,
+        tier: Any,
+        prefetches: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ):
         """Makes empty tables.
 
         Args:
@@ -56,6 +63,7 @@ class Training:
           optimizer: name in `jde.optim`.
           tier: of every table, or None: all rows in HBM.
           prefetches: each step prefetches the batch behind its own.
+          options: of the compiler, besides those of `jde.compiler_options()`.
         """
         more = {} if tier is None else {"tier": tier}
         configs = [
@@ -86,7 +94,7 @@ class Training:
             }
             return coll.apply_gradients(state, residual, gradients)
 
-        options = jde.compiler_options()
+        options = {**jde.compiler_options(), **(options or {})}
         self._step = jax.jit(train, donate_argnums=0, compiler_options=options)
         self._find = jax.jit(lambda state, batch: coll.find(state, batch)[0])
 

@@ -3,8 +3,8 @@
 
 // cuda/tiers/promote.cuh: which rows get frames, and their way there.
 //
-// Three kernels: every id notes its slot; a warp a bucket gives frames to the slots that have none,
-// and lists what has to move, in order of slot; then dirty rows step aside and new ones are drawn.
+// Two kernels: every id notes its slot; a warp a bucket gives frames to the slots that have none,
+// copies dirty rows aside, draws new ones, and lists what has to come, in order of slot.
 // Records are left to swap_rows, which copies them both ways at once. They are listed in order,
 // since host memory answers three times as fast where places follow each other.
 #pragma once
@@ -27,21 +27,11 @@ constexpr int kBucketsOfBlock = kBucketsOfWarp * kWarpsPerBlock;
 constexpr int kFramesOfLane = kMostFrames / 32;
 constexpr uint8_t kNotGiven = 0xff;  // a frame that keeps its owner
 
-// What a frame that is given away costs within device memory.
-struct Move {
-  int32_t row;    // the frame
-  int32_t spill;  // the spill row that its row goes to first, counted from 0; or -1
-  int32_t fresh;  // the slot that comes in, if it has no record yet; or -1
-};
-
 struct PromoteCall {
   PromoteArgs args;
   RecordParts parts;
   SlotBits touched;
   ChainedSum moves_and_spills;
-  uint32_t* num_moves;  // [1], 0 at first
-  Move* moves;          // [most_moves]
-  int64_t most_moves;
   int64_t mark_row;  // of the arrays: the last spill row
 };
 
@@ -170,14 +160,12 @@ class FrameGiver {
         tier_.owners[bucket * tier_.frames + frame] = to | (fresh ? kDirtyFrame | kNewFrame : 0);
         if (spilling) call_.args.spilled[spill] = owner;
       }
-      if (allowed && number < call_.most_moves) {
-        auto const row = static_cast<int32_t>(frame_row(tier_, bucket, frame));
-        call_.moves[number] = {row, spilling ? static_cast<int32_t>(spill) : -1, fresh ? slot : -1};
+      if (allowed && number < call_.args.num_ids) {
         call_.args.arriving[number] = fresh ? -1 : slot;
-        call_.args.into[number] = row;
-      } else if (gives && number < call_.most_moves) {
-        call_.moves[number] = {-1, -1, -1};
+        call_.args.into[number] = static_cast<int32_t>(frame_row(tier_, bucket, frame));
       }
+      move_rows(frame_row(tier_, bucket, 32 * j), __ballot_sync(kFullWarp, allowed),
+                {allowed && spilling ? static_cast<int32_t>(spill) : -1, fresh ? slot : -1});
       count(gives && !allowed, &given_.bypassed);
       count(allowed, &given_.moved);
       count(allowed && spilling, &given_.spilled);
@@ -188,6 +176,34 @@ class FrameGiver {
 
  private:
   static constexpr uint64_t kNever = ~uint64_t{0};
+
+  // What a frame that is given away costs within device memory.
+  struct Move {
+    int32_t spill;  // the spill row that its row goes to, counted from 0; or -1
+    int32_t fresh;  // the slot that comes in, if it has no record yet; or -1
+  };
+
+  // Of the frames of the lanes in `lanes`; that of lane 0 is row `first`. Out of line: inlined, it
+  // takes registers from the choice.
+  __device__ __noinline__ void move_rows(int64_t first, unsigned lanes, Move const& own) const {
+    auto const tile = RowTile(32);
+    auto rest = lanes & __ballot_sync(kFullWarp, own.spill >= 0 || own.fresh >= 0);
+    for (; rest != 0; rest &= rest - 1) {
+      auto const lane = __ffs(static_cast<int>(rest)) - 1;
+      auto const row = first + lane;
+      auto const spill = __shfl_sync(kFullWarp, own.spill, lane);
+      auto const fresh = __shfl_sync(kFullWarp, own.fresh, lane);
+      if (spill >= 0) copy_row(call_.parts, tile, row, first_spill_row(tier_, table_) + spill);
+      if (fresh >= 0) draw_row(tile, fresh, static_cast<int32_t>(row));
+    }
+  }
+
+  __device__ __forceinline__ void draw_row(RowTile const& tile, int32_t slot, int32_t row) const {
+    __syncwarp();  // the old row is read
+    auto const filler = SlotFiller(table_);
+    if (writes_rows(table_.initializer.kind)) filler.fill_row(tile, *key_at(table_, slot), row);
+    filler.fill_states(tile, row);
+  }
 
   __device__ __forceinline__ void count(bool value, uint32_t* counter) const {
     auto const lanes = __ballot_sync(kFullWarp, value);
@@ -298,10 +314,9 @@ __device__ __forceinline__ void add_up_buckets(PromoteCall const& call, GivenFra
   for (int r = 0; r < kBucketsOfBlock / 32; ++r) {
     given.counts[r * 32 + lane_id()] = {before.a + own[r].a, before.b + own[r].b};
   }
-  if (block == gridDim.x - 1 && lane_id() == 0) *call.num_moves = before.a + total.a;
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 4)
     give_frames_kernel(__grid_constant__ PromoteCall const call) {
   __shared__ GivenFrames given;
   if (threadIdx.x == 0) given.bypassed = given.spilled = given.moved = 0;
@@ -332,39 +347,10 @@ __global__ void __launch_bounds__(kThreads)
   count_in_tier(args.tier, kTierWrittenBack, given.spilled);
 }
 
-// ---- rows move within device memory -------------------------------------------------------------
-
-__global__ void __launch_bounds__(kThreads)
-    move_rows_kernel(__grid_constant__ PromoteCall const call) {
-  auto const& args = call.args;
-  auto const count = min(int64_t{*call.num_moves}, call.most_moves);
-  auto const lanes = min(32, 1 << (32 - __clz(call.parts.pieces - 1)));
-  auto const tile = RowTile(lanes);
-  auto const first_spill = first_spill_row(args.tier, args.table);
-  auto const step = int64_t{gridDim.x} * kThreads / lanes;
-  for (auto i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / lanes; i < count; i += step) {
-    auto const move = call.moves[i];
-    if (move.row < 0) continue;
-    if (move.spill >= 0) copy_row(call.parts, tile, move.row, first_spill + move.spill);
-    if (move.fresh < 0) continue;
-    __syncwarp(tile.mask());
-    auto const filler = SlotFiller(args.table);
-    if (writes_rows(args.table.initializer.kind)) {
-      filler.fill_row(tile, *key_at(args.table, move.fresh), move.row);
-    }
-    filler.fill_states(tile, move.row);
-  }
-}
-
 // ---- host ---------------------------------------------------------------------------------------
 
 inline int64_t blocks_of_buckets(TableRef const& table) {
   return ceil_div(table.local_buckets, kBucketsOfBlock);
-}
-
-// Rows move at the speed of device memory, for which all multiprocessors are needed.
-inline int64_t move_blocks(PromoteCall const& call) {
-  return persistent_blocks(ceil_div(call.most_moves * lanes_of_record(call.parts), kThreads), 4);
 }
 
 // What has to be 0 at first lies side by side.
@@ -374,7 +360,6 @@ struct PromoteScratch {
   PromoteCall call;
 
   PromoteScratch(PromoteArgs const& args, Scratch& scratch) {
-    auto const frames = args.table.local_buckets * args.tier.frames;
     auto const blocks = blocks_of_buckets(args.table);
     auto const words = args.table.local_buckets * kWordsOfBucket;
     zero_bytes = static_cast<size_t>(blocks * 8 + words * 4 + 2 * 4);
@@ -385,9 +370,6 @@ struct PromoteScratch {
     call.mark_row = first_spill_row(args.tier, args.table) + args.tier.spill_rows - 1;
     call.touched = {zeros};  // 16 bytes a bucket, aligned
     call.moves_and_spills = {first + words / 2, zeros + words + 2 * blocks};
-    call.num_moves = zeros + words + 2 * blocks + 1;
-    call.most_moves = std::min(args.num_ids, frames);
-    call.moves = scratch.take<Move>(call.most_moves);
   }
 };
 

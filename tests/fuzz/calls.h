@@ -35,6 +35,8 @@ Call make_pair_gradients(World& world, Random& random);
 Call make_promote(World& world, Random& random);
 Call make_fetch(World& world, Random& random);
 Call make_write_back(World& world, Random& random);
+Call make_swap_rows(World& world, Random& random);
+Call make_settle(World& world, Random& random);
 Call make_tier_rows(World& world, Random& random);
 Call make_tier_gather(World& world, Random& random);
 

@@ -133,19 +133,44 @@ void check_frames(Tier const& tier) {
   }
 }
 
+// Slots are distinct in each list.
+struct RowList {
+  Array slots, rows;
+};
+
+RowList add_list(Call& call, Tier const& tier, Random& random) {
+  auto const n = random.below(200);
+  RowList list{call.operand(kS32, {n}), call.operand(kS32, {n})};
+  fill_slots(random, list.slots, tier.place.count());
+  fill_slots(random, list.rows, tier.rows());
+  for (auto const& array : {list.slots, list.rows}) {
+    std::set<int32_t> seen;
+    for (int64_t i = 0; i < n; ++i) {
+      if (!seen.insert(array.data<int32_t>()[i]).second) array.data<int32_t>()[i] = -1;
+    }
+  }
+  return list;
+}
+
 }  // namespace
 
 Call make_promote(World& world, Random& random) {
   auto [call, tier] = begin(world, random);
   scalar(call, "purpose", random.below(2));
   tier.add(call, true, true, true, true);
-  auto const slots = call.operand(kS32, {batch_size(random)});
+  auto const n = batch_size(random);
+  auto const slots = call.operand(kS32, {n});
   fill_slots(random, slots, tier.place.count());
   auto const spilled = call.result(kS32, {tier.spill});
+  auto const arriving = call.result(kS32, {n}), into = call.result(kS32, {n});
   finish(call);
   if (!tier.sound) return call;
-  call.check = [tier = tier, spilled] {
+  call.check = [tier = tier, spilled, arriving, into, n] {
     check_frames(tier);
+    for (int64_t i = 0; i < n; ++i) {
+      auto const left = arriving.data<int32_t>()[i] >= 0 || into.data<int32_t>()[i] >= 0;
+      expect(!left, "a CPU leaves no record to another call");
+    }
     auto const written = tier.events.data<uint64_t>()[kTierWrittenBack];
     expect(static_cast<uint64_t>(spilled_slots(spilled)) == written, "rows on their way home");
   };
@@ -189,17 +214,10 @@ Call make_write_back(World& world, Random& random) {
   call.aliased(tier.homes);
   call.operands.push_back(tier.values);
   for (auto const& state : tier.states) call.operands.push_back(state);
-  auto const n = random.below(200);
-  auto const slots = call.operand(kS32, {n}), rows = call.operand(kS32, {n});
-  fill_slots(random, slots, tier.place.count());
-  fill_slots(random, rows, tier.rows());
-  std::set<int32_t> seen;  // slots are distinct
-  for (int64_t i = 0; i < n; ++i) {
-    if (!seen.insert(slots.data<int32_t>()[i]).second) slots.data<int32_t>()[i] = -1;
-  }
+  auto const [slots, rows] = add_list(call, tier, random);
   finish(call);
   call.results.pop_back();  // no scratch
-  call.check = [tier = tier, slots, rows] {
+  call.check = [tier = tier, slots = slots, rows = rows] {
     auto const row_bytes = tier.values.bytes() / static_cast<size_t>(tier.rows());
     auto const record_bytes = tier.homes.bytes() / static_cast<size_t>(tier.place.count());
     for (int64_t i = 0; i < slots.count(); ++i) {
@@ -211,6 +229,28 @@ Call make_write_back(World& world, Random& random) {
              "a row in its record");
     }
   };
+  return call;
+}
+
+Call make_swap_rows(World& world, Random& random) {
+  auto [call, tier] = begin(world, random);
+  call.aliased(tier.homes);
+  call.operands.push_back(tier.values);
+  for (auto const& state : tier.states) call.operands.push_back(state);
+  add_list(call, tier, random);
+  add_list(call, tier, random);
+  finish(call);
+  call.results.pop_back();  // no scratch
+  return call;
+}
+
+Call make_settle(World& world, Random& random) {
+  auto [call, tier] = begin(world, random);
+  call.aliased(tier.values);
+  for (auto const& state : tier.states) call.aliased(state);
+  call.operands.push_back(tier.homes);
+  add_list(call, tier, random);
+  finish(call);
   return call;
 }
 
