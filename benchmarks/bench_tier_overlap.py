@@ -8,8 +8,8 @@
 A step looks a batch up, prefetches the next one, multiplies dense matrices, and applies
 gradients. XLA sees that the prefetch and the matrices need nothing of each other. The
 ways differ in which calls get a stream of their own, and in options of the compiler.
-`hidden` is the share of the bus time that a step with both parts does not take:
-(tiered step + dense part - both) / (tiered step - step without a tier).
+`hidden` is a share of the bus time, which is what a tier adds to a step. It is the part
+that a step with the dense part saves: (tiered step + dense part - both) / bus time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOVES = ("promote", "write_back")
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """One way to ask for overlap.
+    """One way to mark a program for overlap.
 
     Attributes:
       calls: operations of the tier that get a stream of their own.

@@ -9,8 +9,8 @@
 Workload t: 10 tables of 2.7 M rows of dim 128, a million ids a step, a power law of
 1.05. Every id is in the tables before a step counts, and no batch comes twice. Parts:
 
-- `steps`: a training step for each optimizer and each share of rows in HBM, its hit
-  rate, what it moves, the time that its bytes allow, and figures of others.
+- `steps`: a training step for each optimizer and each share of rows in HBM. Beside it
+  its hit rate, what it moves, the time that its bytes allow, and figures of others.
 - `find`: a lookup that changes nothing.
 - `hits`: hit rates of one LRU list, of Belady's cache and of buckets of frames on the
   same stream, for one table; simulated with NumPy.
@@ -44,13 +44,17 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         case = dataclasses.replace(case, dim=given.dim)
     stream = Stream(case, given.distribution)
     found: dict[str, Any] = {"case": dataclasses.asdict(case), **vars(given)}
-    found["json"] = None if given.json is None else str(given.json)
+    found |= {"json": str(given.json), "plot": str(given.plot)}
     if "steps" in given.parts or "find" in given.parts:
         found["lines"] = _measure(given, stream)
     if "hits" in given.parts:
         found["hits"] = _simulate(given, stream)
     if given.json:
         given.json.write_text(json.dumps(found, indent=1))
+    if given.plot:
+        from tiers.picture import draw
+
+        draw(found, given.plot)
     return found
 
 
@@ -73,6 +77,7 @@ def _options() -> argparse.ArgumentParser:
         "--pinned", type=int, default=110, help="most GB of host memory"
     )
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path, help="a picture, with matplotlib")
     return parser
 
 

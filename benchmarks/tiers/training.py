@@ -25,7 +25,7 @@ Batch = dict[str, jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """What one kind of step did.
+    """Holds what one kind of step did.
 
     Attributes:
       ms: of a step, the median of the rounds.

@@ -33,6 +33,9 @@ constexpr uint32_t kFreshPlace = 0x3f800000u;
 constexpr uint32_t kOwnerMask = 0x7fu;
 constexpr uint32_t kTakenFrame = 0x40000000u;  // 0 between calls
 constexpr uint32_t kDirtyFrame = 0x80000000u;
+// On a GPU: the frame was given to a fresh row, and no promotion has met that row since. Lookups of
+// a GPU add up new rows behind all others (cuda/lookup/bag_pooler.cuh).
+constexpr uint32_t kNewFrame = 0x20000000u;
 
 // Places in a row of the counters of a tier, 64 bits each; a row for each shard that the table may
 // be cut into, of which a shard counts in its first.

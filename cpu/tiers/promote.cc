@@ -23,6 +23,9 @@ class Promoter {
 
   void run() {
     std::fill_n(args_.spilled, tier_.spill_rows, -1);
+    // Records are brought here.
+    std::fill_n(args_.arriving, args_.num_ids, -1);
+    std::fill_n(args_.into, args_.num_ids, -1);
     auto const newcomers = find_newcomers();
     if (newcomers.empty()) return;
     mark_used(true);

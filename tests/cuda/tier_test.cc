@@ -35,7 +35,8 @@ std::vector<int32_t> spill_numbers(World& world) {
   return rows;
 }
 
-void write_back(World& world, std::vector<int32_t> const& slots, std::vector<int32_t> const& rows) {
+void write_back(World& world, std::vector<int32_t> const& slots, std::vector<int32_t> const& rows,
+                std::vector<int32_t> const& arriving = {}, std::vector<int32_t> const& into = {}) {
   auto table = world.table;
   table.index = nullptr;
   WriteBackArgs const args{table,
@@ -45,17 +46,42 @@ void write_back(World& world, std::vector<int32_t> const& slots, std::vector<int
                            record_bytes_of(world.table),
                            static_cast<int64_t>(slots.size()),
                            slots.data(),
-                           rows.data()};
-  CHECK(cuda::write_back(args, nullptr, nullptr) == cudaSuccess);
+                           rows.data(),
+                           static_cast<int64_t>(arriving.size()),
+                           arriving.data(),
+                           into.data()};
+  if (arriving.empty()) {
+    CHECK(cuda::write_back(args, nullptr, nullptr) == cudaSuccess);
+    return;
+  }
+  // As if the call were handed copies of the arrays, sometimes: what it brings there is lost.
+  auto const lost = world.random() % 3 == 0;
+  auto const kept = world.arrays();  // a copy
+  CHECK(cuda::swap_rows(args, nullptr, nullptr) == cudaSuccess);
+  if (lost) world.set_arrays(kept);
+  SettleArgs const settle{table,         world.tier(), world.num_rows, args.num_arriving,
+                          args.arriving, args.into};
+  CHECK(cuda::settle(settle, nullptr, nullptr) == cudaSuccess);
 }
 
-std::vector<int32_t> promote(World& world, std::vector<int32_t> const& slots, Promotion purpose) {
-  std::vector<int32_t> spilled(size_t(world.shape.spill_rows), 7);
-  PromoteArgs const args{world.table,  world.tier(),  purpose, static_cast<int64_t>(slots.size()),
-                         slots.data(), spilled.data()};
+struct Promoted {
+  std::vector<int32_t> spilled, arriving, into;
+};
+
+Promoted promote(World& world, std::vector<int32_t> const& slots, Promotion purpose) {
+  Promoted result{std::vector<int32_t>(size_t(world.shape.spill_rows), 7),
+                  std::vector<int32_t>(slots.size(), 7), std::vector<int32_t>(slots.size(), 7)};
+  PromoteArgs const args{world.table,
+                         world.tier(),
+                         purpose,
+                         static_cast<int64_t>(slots.size()),
+                         slots.data(),
+                         result.spilled.data(),
+                         result.arriving.data(),
+                         result.into.data()};
   ScratchMemory const scratch(cuda::promote_scratch_bytes(args));
   CHECK(cuda::promote(args, scratch.first(), nullptr) == cudaSuccess);
-  return spilled;
+  return result;
 }
 
 // ---- what a promotion should do -----------------------------------------------------------------
@@ -138,7 +164,15 @@ void check_promotion(World& world, std::vector<int32_t> const& slots, Promotion 
   }
   uint64_t wanted = 0;
   for (auto const slot : used) wanted += frame_of(world.tier(), slot) < 0 ? 1 : 0;
-  auto const spilled = promote(world, slots, purpose);
+  for (auto const slot : used) {
+    auto const had = frame_of(world.tier(), slot) >= 0;
+    if (!had && is_fresh(world.tier(), slot)) {
+      world.new_rows.insert(slot);
+    } else {
+      world.new_rows.erase(slot);
+    }
+  }
+  auto const [spilled, arriving, into] = promote(world, slots, purpose);
   auto const end = std::find(spilled.begin(), spilled.end(), -1);
   CHECK(std::count(end, spilled.end(), -1) == spilled.end() - end);  // no gap
   CHECK(std::is_sorted(spilled.begin(), end,
@@ -148,14 +182,16 @@ void check_promotion(World& world, std::vector<int32_t> const& slots, Promotion 
     CHECK(found != was.owner.end() && was.dirty[size_t(found - was.owner.begin())]);
     CHECK(used.count(*slot) == 0 && world.place[size_t(*slot)] == kHomePlace);
   }
-  write_back(world, spilled, spill_numbers(world));
+  write_back(world, spilled, spill_numbers(world), arriving, into);
   world.check_all();
   for (int64_t b = 0; b < world.shape.buckets; ++b) {
     std::set<int32_t> own;
     for (auto const slot : used) {
       if (slot / kBucketCapacity == b) own.insert(slot);
     }
-    check_bucket(world, was, b, own, end != spilled.end());
+    // The last spill row holds a mark.
+    auto const spills = end - spilled.begin();
+    check_bucket(world, was, b, own, spills + 1 < world.shape.spill_rows);
   }
   auto const grown = [&](TierCounter c) { return world.counters[c] - counted[c]; };
   auto const looks_up = purpose == Promotion::kLookup;
@@ -250,6 +286,14 @@ float element(World& world, std::vector<char> const& row, int32_t column) {
   return to_float(half);
 }
 
+// Is a row added up last?
+bool is_new(World& world, int32_t slot, bool serves) {
+  if (slot < 0 || serves) return slot < 0;
+  auto const row = cached_row(world.tier(), slot);
+  if (row < 0) return is_fresh(world.tier(), slot);
+  return world.new_rows.count(slot) != 0;
+}
+
 void check_rows(World& world, std::vector<int32_t> slots, Pooling pooling, int64_t bag_size,
                 bool weighted) {
   auto const dim = world.table.dim;
@@ -271,6 +315,7 @@ void check_rows(World& world, std::vector<int32_t> slots, Pooling pooling, int64
   args->tier = world.tier();
   args->missing = {InitializerKind::kConstant, {0.5f}};
   args->num_features = 2;
+  args->serves = static_cast<int32_t>(world.random() % 2);
   args->done = &done;
   auto& feature = args->features[1];
   args->features[0].pooling = Pooling::kNoRows;
@@ -298,8 +343,7 @@ void check_rows(World& world, std::vector<int32_t> slots, Pooling pooling, int64
         if (initial) used += slot == kPaddingSlot ? 0 : 1;
         if (slot == kPaddingSlot || slot >= world.num_slots) continue;
         if (slot >= 0 && !world.is_alive(slot)) return;  // its row is anything
-        auto const fresh = slot < 0 || is_fresh(world.tier(), slot);
-        if (fresh != initial) continue;
+        if (is_new(world, slot, args->serves != 0) != initial) continue;
         for (int32_t c = 0; c < dim; ++c) {
           auto const value = slot < 0 ? 0.5f : element(world, world.truth(slot).row, c);
           sum[size_t(c)] += (weighted ? weights[i] : 1.0f) * value;
@@ -391,15 +435,14 @@ void run_on_rubbish(Shape const& shape, uint64_t seed) {
     for (auto& slot : slots) {
       if (random_at(seed++) % 7 == 0) slot = static_cast<int32_t>(random_at(seed++));
     }
-    auto spilled = promote(world, slots, Promotion::kLookup);
-    for (auto& slot : spilled) {
-      if (random_at(seed++) % 7 == 0) slot = static_cast<int32_t>(random_at(seed++));
-    }
+    auto [spilled, arriving, into] = promote(world, slots, Promotion::kLookup);
     auto rows = spill_numbers(world);
-    for (auto& row : rows) {
-      if (random_at(seed++) % 7 == 0) row = static_cast<int32_t>(random_at(seed++));
+    for (auto* const list : {&spilled, &rows, &arriving, &into}) {
+      for (auto& number : *list) {
+        if (random_at(seed++) % 7 == 0) number = static_cast<int32_t>(random_at(seed++));
+      }
     }
-    write_back(world, spilled, rows);
+    write_back(world, spilled, rows, arriving, into);
     for (int32_t round : {0, 1, -3, 0x7fffffff}) {
       std::vector<int32_t> places(slots.size());
       int32_t count = 0;

@@ -5,7 +5,9 @@
 // call may change that, wherever it lets the row lie.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
+#include <set>
 #include <vector>
 
 #include "core/group.h"
@@ -170,6 +172,14 @@ class World {
     return slots;
   }
 
+  // The arrays of rows and states; they stay where they are.
+  std::vector<std::vector<char>> const& arrays() const { return arrays_; }
+  void set_arrays(std::vector<std::vector<char>> const& arrays) {
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      std::copy(arrays[i].begin(), arrays[i].end(), arrays_[i].begin());
+    }
+  }
+
   int64_t first_spill() const { return shape.buckets * shape.frames; }
 
   Shape const shape;
@@ -183,6 +193,7 @@ class World {
   TableRef table;
   std::vector<uint32_t> place, owners;
   std::vector<uint64_t> counters;
+  std::set<int32_t> new_rows;  // first promoted by the latest promotion that had them
   struct alignas(16) Piece {
     char bytes[16];
   };
