@@ -926,6 +926,8 @@ Call make_call(std::string const& op, World& world, Random& random) {
       {"promote", make_promote},
       {"fetch", make_fetch},
       {"write_back", make_write_back},
+      {"swap_rows", make_swap_rows},
+      {"settle", make_settle},
       {"tier_rows", make_tier_rows},
       {"tier_gather", make_tier_gather},
   };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "core/tiers/record.h"
 #include "core/tiers/tier_args.h"
@@ -140,9 +141,12 @@ Call make_promote(World& world, Random& random) {
   auto [call, tier] = begin(world, random);
   scalar(call, "purpose", random.below(2));
   tier.add(call, true, true, true, true);
-  auto const slots = call.operand(kS32, {batch_size(random)});
+  auto const n = batch_size(random);
+  auto const slots = call.operand(kS32, {n});
   fill_slots(random, slots, tier.place.count());
   auto const spilled = call.result(kS32, {tier.spill});
+  call.result(kS32, {n});
+  call.result(kS32, {n});
   finish(call);
   if (!tier.sound) return call;
   call.check = [tier = tier, spilled] {
@@ -185,32 +189,76 @@ Call make_fetch(World& world, Random& random) {
   return call;
 }
 
-Call make_write_back(World& world, Random& random) {
-  auto [call, tier] = begin(world, random);
-  call.aliased(tier.homes);
-  call.operands.push_back(tier.values);
-  for (auto const& state : tier.states) call.operands.push_back(state);
+namespace {
+
+// Slots, each once, and rows.
+std::pair<Array, Array> add_pairs(Call& call, Tier const& tier, Random& random) {
   auto const n = random.below(200);
   auto const slots = call.operand(kS32, {n}), rows = call.operand(kS32, {n});
   fill_slots(random, slots, tier.place.count());
   fill_slots(random, rows, tier.rows());
-  std::set<int32_t> seen;  // slots are distinct
+  std::set<int32_t> seen, taken;
   for (int64_t i = 0; i < n; ++i) {
     if (!seen.insert(slots.data<int32_t>()[i]).second) slots.data<int32_t>()[i] = -1;
+    if (!taken.insert(rows.data<int32_t>()[i]).second) rows.data<int32_t>()[i] = -1;
   }
+  return {slots, rows};
+}
+
+// Of each pair the row and the record begin with the same bytes.
+void check_pairs(Tier const& tier, Array const& slots, Array const& rows) {
+  auto const row_bytes = tier.values.bytes() / static_cast<size_t>(tier.rows());
+  auto const record_bytes = tier.homes.bytes() / static_cast<size_t>(tier.place.count());
+  for (int64_t i = 0; i < slots.count(); ++i) {
+    auto const slot = slots.data<int32_t>()[i], row = rows.data<int32_t>()[i];
+    if (slot < 0 || slot >= tier.place.count() || row < 0 || row >= tier.rows()) continue;
+    expect(
+        memcmp(tier.homes.data<uint8_t>() + static_cast<size_t>(slot) * record_bytes,
+               tier.values.data<uint8_t>() + static_cast<size_t>(row) * row_bytes, row_bytes) == 0,
+        "a row in its record");
+  }
+}
+
+void add_homes_and_rows(Call& call, Tier const& tier) {
+  call.aliased(tier.homes);
+  call.operands.push_back(tier.values);
+  for (auto const& state : tier.states) call.operands.push_back(state);
+}
+
+}  // namespace
+
+Call make_write_back(World& world, Random& random) {
+  auto [call, tier] = begin(world, random);
+  add_homes_and_rows(call, tier);
+  auto const [slots, rows] = add_pairs(call, tier, random);
   finish(call);
   call.results.pop_back();  // no scratch
-  call.check = [tier = tier, slots, rows] {
-    auto const row_bytes = tier.values.bytes() / static_cast<size_t>(tier.rows());
-    auto const record_bytes = tier.homes.bytes() / static_cast<size_t>(tier.place.count());
-    for (int64_t i = 0; i < slots.count(); ++i) {
-      auto const slot = slots.data<int32_t>()[i], row = rows.data<int32_t>()[i];
-      if (slot < 0 || slot >= tier.place.count() || row < 0 || row >= tier.rows()) continue;
-      expect(memcmp(tier.homes.data<uint8_t>() + static_cast<size_t>(slot) * record_bytes,
-                    tier.values.data<uint8_t>() + static_cast<size_t>(row) * row_bytes,
-                    row_bytes) == 0,
-             "a row in its record");
-    }
+  call.check = [tier = tier, slots = slots, rows = rows] { check_pairs(tier, slots, rows); };
+  return call;
+}
+
+Call make_swap_rows(World& world, Random& random) {
+  auto [call, tier] = begin(world, random);
+  add_homes_and_rows(call, tier);
+  add_pairs(call, tier, random);
+  auto const [arriving, into] = add_pairs(call, tier, random);
+  finish(call);
+  call.results.pop_back();  // no scratch
+  call.check = [tier = tier, slots = arriving, rows = into] { check_pairs(tier, slots, rows); };
+  return call;
+}
+
+Call make_settle(World& world, Random& random) {
+  auto [call, tier] = begin(world, random);
+  call.aliased(tier.values);
+  for (auto const& state : tier.states) call.aliased(state);
+  call.operands.push_back(tier.homes);
+  add_pairs(call, tier, random);
+  auto const before = tier.homes.copy();
+  finish(call);
+  call.check = [homes = tier.homes, before] {
+    expect(memcmp(homes.data<uint8_t>(), before.data<uint8_t>(), homes.bytes()) == 0,
+           "homes stay as they are");
   };
   return call;
 }

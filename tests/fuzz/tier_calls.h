@@ -11,6 +11,8 @@ namespace dynemb::fuzz {
 Call make_promote(World& world, Random& random);
 Call make_fetch(World& world, Random& random);
 Call make_write_back(World& world, Random& random);
+Call make_swap_rows(World& world, Random& random);
+Call make_settle(World& world, Random& random);
 Call make_tier_rows(World& world, Random& random);
 Call make_tier_gather(World& world, Random& random);
 
