@@ -13,7 +13,7 @@ from jax_dynemb._row_formats import packed_bytes
 from jax_dynemb.admission import Admission, Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
 from jax_dynemb.initializers import Initializer
-from jax_dynemb.optim.interface import StateSpec
+from jax_dynemb.optim.interface import StateSpec, stored_states
 from jax_dynemb.tiers import HostTier
 
 
@@ -51,6 +51,7 @@ class TableSpec:
       unseen: what becomes of unseen ids in a lookup: "admitted" by the table's rule,
         "all" stored, or "none".
       keeps_scores: whether a lookup leaves the scores of rows that it finds.
+      takes_time: whether a lookup brings the time that a table notes.
       block: where in shared arrays the table lies; None if it has its own.
       tier: where the rows lie; None: all in device memory.
       part: of a tiered table, which arrays an ordinary call gets: "whole", "index" or
@@ -72,11 +73,14 @@ class TableSpec:
     nonfinite: str
     hash_seed: int = dataclasses.field(repr=False)
     rounding: str = "nearest"
+    state_dtype: tuple[tuple[str, str], ...] = ()
     trainable: bool = True
     row_format: str | None = None
+    lfu_halflife: int | None = None
     admission: Admission | None = None
     unseen: Literal["admitted", "all", "none"] = "admitted"
     keeps_scores: bool = False
+    takes_time: bool = False
     competes: bool = False
     shards: int = 1
     block: Block | None = None
@@ -102,8 +106,10 @@ class TableSpec:
             nonfinite=config.nonfinite,
             hash_seed=config.hash_seed,
             rounding=config.rounding,
+            state_dtype=config.state_dtype,
             trainable=config.trainable,
             row_format=config.row_format,
+            lfu_halflife=config.lfu_halflife,
             admission=config.admission,
             competes=config.on_full == "compete",
             unseen="admitted" if config.insert else "none",
@@ -126,6 +132,11 @@ class TableSpec:
     def takes_sketch(self) -> bool:
         """Whether a lookup receives the sketch; alike for tables that share arrays."""
         return self.unseen != "all" and self.sketch_words > 0
+
+    @property
+    def takes_given(self) -> bool:
+        """Whether a lookup brings a number for the table: its score, or the time."""
+        return self.takes_time or self.score_strategy is ScoreStrategy.CUSTOMIZED
 
     @property
     def num_slots(self) -> int:
@@ -216,7 +227,7 @@ class TableSpec:
     @property
     def states(self) -> dict[str, StateSpec]:
         """Optimizer states of a row by name, in the order of the arrays."""
-        return self.optimizer.states(self.dim)
+        return stored_states(self.optimizer, self.dim, self.state_dtype)
 
 
 AnyTable = TableConfig | TableSpec

@@ -58,7 +58,7 @@ enum class BufferRule : int32_t {
   kState,
   kCounters,
   kSketch,
-  kGivenScores,
+  kGiven,
   kStamps,
   kHyper,
   kAnyHyper,

@@ -32,6 +32,8 @@ enum TableField : int32_t {
   kTableSketchWords,     // of a bucket; 0: no sketch
   kTableSketchBits,      // of a counter
   kTablePart,            // TablePart: which arrays the call gets of a tiered table
+  kTableHalflife,        // of counts that decay, in lookups
+  kTableTakesGiven,      // 1: a lookup brings the table's score, or the time
   kNumTableFields
 };
 
@@ -92,7 +94,8 @@ enum PartField : int32_t {
 // Attribute "initializers", float32[num_tables, 2, kInitializerParameters]: training, evaluation.
 // Attribute "state_initial", float32[num_tables, kMaxStates].
 //
-// First of all lookup takes scores, if a table has customized ones, and update hyper-parameters.
+// First of all lookup takes uint32[num_tables, 2], if a table takes a score or the time, and update
+// hyper-parameters.
 // Then update and reduce take the stamps of the lookup, uint32[num_tables, 4] (core/stamp.h), if
 // attribute "stamped" is 1; lookup returns them before anything else.
 // Buffers of a table, in this order and as far as the call uses them:

@@ -220,7 +220,7 @@ class BinWorker {
     auto const& table = call_.view.tables[of.table];
     auto const where = bucket_at(table, of.number);
     auto const& use = call_.uses[of.table];
-    auto const ranking = Ranking(table, use.clock, use.given);
+    auto const ranking = Ranking(table, use);
     auto bucket = FullBucket<WarpGroup>(group_, table, where, entries, ranking);
     claim(&bucket, &own, own.is_one, &own);
     for (auto base = later.begin; base < later.end; base += 32) {

@@ -57,11 +57,12 @@ def shares_arrays(tables: Sequence[TableSpec]) -> list[bool]:
 
 def _table_fields(table: TableSpec) -> dict[str, int]:
     strategy = ScoreStrategy(table.score_strategy)
+    policy = "decaying_lfu" if table.lfu_halflife else _POLICY[strategy]
     kind = getattr(table.optimizer, "kind", None)
     return {
         "num_states": len(table.states),
         "num_buckets": table.num_buckets,
-        "policy": _ffi.code("score_policies", _POLICY[strategy]),
+        "policy": _ffi.code("score_policies", policy),
         "evicts": _on_full(table),
         "initializer": _initializer_code(table.initializer),
         "eval_initializer": _initializer_code(table.eval_initializer),
@@ -74,6 +75,8 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "rounding": int(table.rounding == "stochastic"),
         "hash_seed": int(np.uint64(table.hash_seed).astype(np.int64)),
         "keeps_scores": int(table.keeps_scores),
+        "halflife": table.lfu_halflife or 0,
+        "takes_given": int(table.takes_given),
         "part": _ffi.code("table_parts", table.part),
         **_admission(table),
     }

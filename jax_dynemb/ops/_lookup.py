@@ -13,7 +13,6 @@ import jax.numpy as jnp
 
 from jax_dynemb._ffi import code, constants
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import OF_LOOKUP, Call
 from jax_dynemb.ops._call_batches import Indices, call_batches, rows_of
@@ -62,9 +61,8 @@ class _CallBatch:
 
     @property
     def is_scored(self) -> bool:
-        """Whether the call takes scores."""
-        customized = ScoreStrategy.CUSTOMIZED
-        return any(table.score_strategy is customized for table in self.configs)
+        """Whether the call takes scores, or the time."""
+        return any(table.takes_given for table in self.configs)
 
     @property
     def read(self) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def lookup(
       tables: those that the features use.
       states: by name, see ``TableSpec.state_name``.
       inputs: layout and arrays of each feature.
-      scores: uint32[tables], for tables with customized scores.
+      scores: uint32[tables, 2], words of what tables with ``takes_given`` take.
       views: of each feature's rows, if some share arrays.
 
     Returns:
@@ -100,6 +100,7 @@ def find(
       uint8[num_ids] and "slots" int32[num_ids]. Then the states, for a program that
       also changes them: a change then waits until they have been read.
     """
+    inputs = [(lay, dataclasses.replace(given, uses=None)) for lay, given in inputs]
     views = views or [None] * len(inputs)
     arrays = RowBuffers()
     if all(table.tier is None for table in tables):

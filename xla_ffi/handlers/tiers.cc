@@ -54,6 +54,8 @@ class TierReader {
     table_.num_states = with_states ? static_cast<int32_t>(fields_[kTableNumStates]) : 0;
     for (int s = 0; s < table_.num_states; ++s) {
       auto const state = next(BufferRule::kState, changes);
+      reader_.expect(value_type_of(state) != ValueType::kBFloat16,
+                     "a tiered table has states of 32 bits");
       table_.states[s] = data<float>(state);
       table_.state_width[s] =
           state.dimensions().size() > 1 ? static_cast<int32_t>(dimension(state, 1)) : 1;

@@ -20,7 +20,8 @@ from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
-from jax_dynemb.engines._flags import TRAINING, LookupFlags
+from jax_dynemb.engines._flags import TOUCHING, TRAINING, LookupFlags
+from jax_dynemb.engines._given import Given
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.local import _blocks, _steps
 from jax_dynemb.engines.shard import BucketStats, NewRows, Query, RowGradients, Rule
@@ -188,12 +189,12 @@ class LocalEngine:
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        scores: Mapping[str, jax.Array],
+        given: Given,
         sent: Any = None,
         flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], Residual, States]:
         del sent
-        return _steps.lookup(self, state, ids, weights, scores, flags)
+        return _steps.lookup(self, state, ids, weights, given, flags)
 
     def find(
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
@@ -201,9 +202,13 @@ class LocalEngine:
         return _steps.find(self, state, ids, weights)
 
     def touch(
-        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        given: Given,
+        flags: LookupFlags = TOUCHING,
     ) -> States:
-        return _steps.touch(self, state, ids, scores)
+        return _steps.touch(self, state, ids, given, flags)
 
     def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
         return _steps.prefetch(self, state, ids)
@@ -265,6 +270,10 @@ class LocalEngine:
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         _, given = prepare(self.catalog.table(table), table, ids)
         return ops.erase(self.local_spec(table), arrays, given.ids)
+
+    def pin(self, arrays: TableState, table: str, ids: Any, pins: bool) -> TableState:
+        _, given = prepare(self.catalog.table(table), table, ids)
+        return shard.set_pins(self.local_spec(table), arrays, given.ids, pins)
 
     def erase_where(
         self, arrays: TableState, table: str, rule: Rule, dry_run: bool

@@ -18,6 +18,7 @@ from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
 from jax_dynemb.engines._flags import TOUCHING, TRAINING, LookupFlags
+from jax_dynemb.engines._given import Given
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import (
     _columns,
@@ -190,11 +191,11 @@ class MeshEngine:
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        scores: Mapping[str, jax.Array],
+        given: Given,
         sent: Any = None,
         flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
-        return _training.lookup(self.tables, state, ids, weights, scores, sent, flags)
+        return _training.lookup(self.tables, state, ids, weights, given, sent, flags)
 
     def find(
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
@@ -202,11 +203,13 @@ class MeshEngine:
         return _serving.find(self.tables, state, ids, weights)
 
     def touch(
-        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        given: Given,
+        flags: LookupFlags = TOUCHING,
     ) -> States:
-        _, _, new = _training.lookup(
-            self.tables, state, ids, {}, scores, flags=TOUCHING
-        )
+        _, _, new = _training.lookup(self.tables, state, ids, {}, given, flags=flags)
         used = {self.state_name(self.catalog.features[f]) for f in ids}
         return new | shard.not_lookups({name: new[name] for name in used}, state)
 
@@ -256,6 +259,10 @@ class MeshEngine:
 
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         return _maintenance.erase(self.tables, arrays, self.catalog.table(table), ids)
+
+    def pin(self, arrays: TableState, table: str, ids: Any, pins: bool) -> TableState:
+        config = self.catalog.table(table)
+        return _maintenance.pin(self.tables, arrays, config, ids, pins)
 
     def erase_where(
         self, arrays: TableState, table: str, rule: Rule, dry_run: bool

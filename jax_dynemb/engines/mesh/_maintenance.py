@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -192,13 +192,32 @@ def erase(
     tables: MeshTables, state: TableState, table: TableConfig, ids: Any
 ) -> TableState:
     """See ``Tables.erase``; of one table."""
+    return _by_id(tables, state, table, ids, ops.erase)
+
+
+def pin(
+    tables: MeshTables, state: TableState, table: TableConfig, ids: Any, pins: bool
+) -> TableState:
+    """See ``Tables.pin`` and ``unpin``; of one table."""
+    change = functools.partial(shard.set_pins, pins=pins)
+    return _by_id(tables, state, table, ids, change)
+
+
+def _by_id(
+    tables: MeshTables,
+    state: TableState,
+    table: TableConfig,
+    ids: Any,
+    change: Callable[[TableSpec, TableState, jax.Array], TableState],
+) -> TableState:
+    """Changes each shard by the ids that it owns."""
     placement = tables.here()
     stack = placement.stack_of(table.name)
     _, given = prepare(table, table.name, ids)
 
     def body(state, ids):
         mine = _owned(placement, stack, table, ids)
-        new = {stack.name: ops.erase(stack.local, state, mine)}
+        new = {stack.name: change(stack.local, state, mine)}
         before = {stack.name: state}
         return restore_untouched(placement, [stack], [table.name], before, new)[
             stack.name

@@ -25,8 +25,11 @@ from jax_dynemb.engines.shard._insert import not_lookups as not_lookups
 from jax_dynemb.engines.shard._insert import same_clock as same_clock
 from jax_dynemb.engines.shard._insert import slots_only as slots_only
 from jax_dynemb.engines.shard._insert import store as store
+from jax_dynemb.engines.shard._pins import set_pins as set_pins
+from jax_dynemb.engines.shard._pins import split_pins as split_pins
 from jax_dynemb.engines.shard._rule import Rule as Rule
 from jax_dynemb.engines.shard._rule import check_rule as check_rule
+from jax_dynemb.engines.shard._scores import MAX_CUSTOMIZED as MAX_CUSTOMIZED
 from jax_dynemb.engines.shard._scores import PACKED as PACKED
 from jax_dynemb.engines.shard._scores import customized as customized
 from jax_dynemb.engines.shard._scores import next_score as next_score

@@ -12,6 +12,7 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.mesh.exchange import (
     DeviceBatch,
+    IdNumbers,
     PooledBatch,
     Route,
     exchange_arrays,
@@ -58,21 +59,22 @@ def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
         return SentIds(exchange_arrays(parts, bags.axes), None, {})
     exchange = batch.exchange
     id_route = route(batch.ids, exchange.parts, exchange.segments)
-    first = send_first(batch, id_route, counted(batch), parts)
+    first = send_first(batch, id_route, numbers_of(batch), parts)
     fits, peaks = first.fits[None], first.peaks
     return SentIds(first.others, first.ids, first.uses, id_route, fits, peaks)
 
 
-def counted(batch: DeviceBatch) -> list[int]:
-    """Numbers the tables that count every use: in scores, or of unseen ids."""
-    return [t for t, table in enumerate(batch.exchange.tables) if counts_uses(table)]
+def numbers_of(batch: DeviceBatch) -> IdNumbers:
+    """Says what owners learn of ids: uses that scores or a rule count, and scores."""
+    tables, has_scores = batch.exchange.tables, batch.scored
+    scored = [t for t, table in enumerate(tables) if table.name in has_scores]
+    counted = [t for t, table in enumerate(tables) if t in scored or counts_uses(table)]
+    counts = batch.per_id(0, 1) if batch.has_uses else None
+    scores = batch.per_id(1, 0) if scored else None
+    return IdNumbers(counted, counts, scored, scores)
 
 
 def counts_uses(table: TableSpec) -> bool:
     """Whether an owner needs to know how many ids of a device are one."""
-    return scores_count(table) or table.admission is not None
-
-
-def scores_count(table: TableSpec) -> bool:
-    """Whether scores count every use."""
-    return table.score_strategy is ScoreStrategy.LFU
+    counts = table.score_strategy is ScoreStrategy.LFU
+    return counts or table.admission is not None

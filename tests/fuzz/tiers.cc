@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-#include "tests/fuzz/tier_calls.h"
-
+// tests/fuzz/tiers.cc: random calls about tiered tables; places and owners may be anything.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -10,7 +9,7 @@
 
 #include "core/tiers/record.h"
 #include "core/tiers/tier_args.h"
-#include "tests/fuzz/parts.h"
+#include "tests/fuzz/data.h"
 
 namespace dynemb::fuzz {
 namespace {
