@@ -118,6 +118,8 @@ class Tables(Operations):
                 mesh, axes, exchange_factor, exchange_dtype, exchange_pooled
             )
         self.engine = _engine_of(configs, placement, share_arrays, plan)
+        if any(config.tier for config in self.engine.catalog.dynamic.values()):
+            self.memory()  # refuses a tier whose size does not suit its table
 
     def with_tables(self, tables: Iterable[TableConfig | TTConfig]) -> Self:
         """Holds other tables on the same devices, those of equal names at their places.
