@@ -110,7 +110,8 @@ def test_rules_read_the_decayed_count(platform):
     ):
         twins.erase_where({"t": rule})
         twins.check()
-    stats = twins.coll.bucket_stats(twins.state)["t"]
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        stats = twins.coll.bucket_stats(twins.state)["t"]
     counts = [int(x) for x in counts_of(twins.coll, twins.state).values()]
     bins = np.bincount([x.bit_length() for x in counts], minlength=65)
     np.testing.assert_array_equal(stats.counts, bins)
