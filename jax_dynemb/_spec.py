@@ -13,7 +13,7 @@ from jax_dynemb._row_formats import packed_bytes
 from jax_dynemb.admission import Admission, Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
 from jax_dynemb.initializers import Initializer
-from jax_dynemb.optim.interface import StateSpec
+from jax_dynemb.optim.interface import StateSpec, stored_states
 from jax_dynemb.tiers import HostTier
 
 
@@ -73,6 +73,7 @@ class TableSpec:
     nonfinite: str
     hash_seed: int = dataclasses.field(repr=False)
     rounding: str = "nearest"
+    state_dtype: tuple[tuple[str, str], ...] = ()
     trainable: bool = True
     row_format: str | None = None
     lfu_halflife: int | None = None
@@ -105,6 +106,7 @@ class TableSpec:
             nonfinite=config.nonfinite,
             hash_seed=config.hash_seed,
             rounding=config.rounding,
+            state_dtype=config.state_dtype,
             trainable=config.trainable,
             row_format=config.row_format,
             lfu_halflife=config.lfu_halflife,
@@ -209,14 +211,23 @@ class TableSpec:
     @property
     def record_words(self) -> int:
         """Words of a home record: the row, its states, padding to 16 bytes."""
+        *_, last = self.record_parts
+        return -(-sum(last) // 4) * 4
+
+    @property
+    def record_parts(self) -> list[tuple[int, int]]:
+        """Where the row and each state begin in a record, and their sizes, in words."""
         row = -(-self.dim * (4 if self.param_dtype == "float32" else 2) // 4)
-        states = sum(math.prod(spec.shape) for spec in self.states.values())
-        return -(-(row + states) // 4) * 4
+        parts = [(0, row)]
+        for spec in self.states.values():  # as core/tiers/record.h lays them out
+            end, width = sum(parts[-1]), math.prod(spec.shape)
+            parts.append((-(-end // 4) * 4 if width > 1 else end, width))
+        return parts
 
     @property
     def states(self) -> dict[str, StateSpec]:
         """Optimizer states of a row by name, in the order of the arrays."""
-        return self.optimizer.states(self.dim)
+        return stored_states(self.optimizer, self.dim, self.state_dtype)
 
 
 AnyTable = TableConfig | TableSpec

@@ -16,7 +16,13 @@ from jax_dynemb._dynamicemb_options import table_fields
 from jax_dynemb._row_formats import ROW_FORMATS, dtype_name
 from jax_dynemb.admission import Admission
 from jax_dynemb.initializers import Initializer
-from jax_dynemb.optim.interface import StateSpec, as_optimizer, sgd
+from jax_dynemb.optim.interface import (
+    StateSpec,
+    as_optimizer,
+    checked_state_dtypes,
+    sgd,
+    stored_states,
+)
 from jax_dynemb.tiers import HostTier
 
 MAX_DIM = 4096
@@ -95,8 +101,11 @@ class TableConfig:
         refuse with NO_EVICTION.
       pooling: ``"sum"`` or ``"mean"`` over the last axis of the ids, or None for a
         row per id.
-      param_dtype: of the stored rows: float32, bfloat16 or float16. Optimizer state
-        is always float32.
+      param_dtype: of the stored rows: float32, bfloat16 or float16.
+      state_dtype: of optimizer states with a number for each column, by name:
+        ``{"mu": "bfloat16"}`` halves a state's bytes. What forgets (``mu``, ``trace``)
+        may be bfloat16; sums of squares too, with ``rounding="stochastic"``. All
+        others are float32.
       dtype: of the returned rows.
       key_dtype: ``"int64"``, or ``"int32"`` for ids that are 32-bit jax Arrays.
       sharding: on a mesh. ``"row_wise"``: each device holds an equal share of the
@@ -109,9 +118,9 @@ class TableConfig:
       nonfinite: what an update does with a row whose summed gradient has a NaN or an
         infinity: ``"skip"``, the row keeps its values and ``nonfinite`` in ``stats()``
         counts it; ``"propagate"``, the optimizer gets the gradient as it is.
-      rounding: of rows of 16 bits that an update changes. ``"nearest"``: steps smaller
-        than half a unit of the row are lost. ``"stochastic"``: up or down at random, so
-        that the mean is right; the bits follow from seed, table, id, column and
+      rounding: of rows and states of 16 bits that an update changes. ``"nearest"``:
+        steps smaller than half a unit are lost. ``"stochastic"``: up or down at random,
+        so that the mean is right; the bits follow from seed, table, id, column and
         update, on any device. ``insert``, ``scatter`` and checkpoints round to nearest.
       max_gradient: each number of the gradients that ``apply_gradients`` takes is
         clipped to this magnitude first, before pooling weights and sums; None: not.
@@ -154,6 +163,7 @@ class TableConfig:
     nonfinite: Literal["skip", "propagate"] = "skip"
     hash_seed: int = dataclasses.field(default=0, repr=False)
     rounding: Literal["nearest", "stochastic"] = "nearest"
+    state_dtype: Any = ()
     max_gradient: float | None = None
     trainable: bool = True
     insert: bool = True
@@ -182,6 +192,7 @@ class TableConfig:
         self._set("sharding", self._resolved_sharding())
         self._set("pooling_factors", self._resolved_factors())
         self._set("param_dtype", self._dtype_name("param_dtype", _VALUE_TYPES))
+        self._set("state_dtype", self._resolved_state_dtypes())
         self._check_rounding()
         self._set("dtype", self._dtype_name("dtype", _VALUE_TYPES))
         self._set("key_dtype", self._dtype_name("key_dtype", _KEY_TYPES))
@@ -225,7 +236,7 @@ class TableConfig:
     @property
     def states(self) -> dict[str, StateSpec]:
         """Optimizer states of a row by name, in the order of the arrays."""
-        return self.optimizer.states(self.dim)
+        return stored_states(self.optimizer, self.dim, self.state_dtype)
 
     @property
     def evicts(self) -> bool:
@@ -307,12 +318,21 @@ class TableConfig:
 
     def _check_rounding(self) -> None:
         self._choose("rounding", _ROUNDINGS)
-        if self.rounding == "stochastic" and self.param_dtype == "float32":
+        if self.rounding == "nearest" or self.state_dtype:
+            return
+        if self.param_dtype == "float32":
             self._fail(
                 "rounding='stochastic' is for rows of 16 bits, but float32 rows are "
                 "stored as they are computed; set param_dtype='bfloat16', or leave "
                 "rounding out"
             )
+
+    def _resolved_state_dtypes(self) -> tuple[tuple[str, str], ...]:
+        args = self.optimizer, self.dim, self.rounding, self.state_dtype
+        try:
+            return checked_state_dtypes(*args)
+        except ValueError as error:
+            self._fail(str(error))
 
     def _check_growth(self) -> None:
         share = self.grow_at
@@ -355,6 +375,10 @@ class TableConfig:
             )
         if self.row_format is not None:
             self._fail("a frozen table of packed rows has no tier: leave tier out")
+        if self.state_dtype:
+            self._fail(
+                "a table with a tier has float32 states: leave state_dtype out, or tier"
+            )
 
     def _resolved_initializer(self) -> Initializer:
         if self.initializer is None:

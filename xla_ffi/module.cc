@@ -81,6 +81,7 @@ nb::dict constants() {
   result["slot_words"] = sizeof(Entry) / 4;
   result["max_states"] = kMaxStates;
   result["unwritten_state"] = kUnwritten;
+  result["unwritten_half_state"] = int{kUnwrittenHalf};
   result["max_tables"] = kMaxTables;
   result["max_features"] = kMaxFeatures;
   result["initializer_parameters"] = kInitializerParameters;

@@ -25,6 +25,7 @@ enum Type : Types {
   kBF16 = 64,
   kF16 = 128,
   kNumbers = kF32 | kS32,
+  kStates = kF32 | kBF16,
   kFloats = kF32 | kBF16 | kF16,
   kIntegers = kS32 | kU32 | kS64 | kU64,
 };
@@ -100,7 +101,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kPackedValues, "packed values", {{kU8, 2, {kArraySlots, kRowBytes}}, {}}},
     {BufferRule::kState,
      "optimizer state",
-     {{kF32, 2, {kArraySlots, kDim}}, {kNumbers, 1, {kArraySlots}}}},
+     {{kStates, 2, {kArraySlots, kDim}}, {kNumbers, 1, {kArraySlots}}}},
     {BufferRule::kCounters, "counters", {{kU32, 3, {kCounterRows, kNumCounters, 2}}, {}}},
     {BufferRule::kSketch, "sketch", {{kU32, 2, {kBuckets, kSketchWords}}, {}}},
     {BufferRule::kGiven, "scores", {{kU32, 2, {kNumTables, 2}}, {}}},

@@ -31,6 +31,9 @@ void read_state(RowsArgs const& args, int64_t i, int32_t slot, bool live, int s)
     std::fill_n(out, width, 0.0f);
   } else if (has_unwritten_states(table, slot)) {
     std::fill_n(out, width, table.state_initial[s]);
+  } else if (is_half_state(table, s)) {
+    auto const* const from = half_state_at(table, s, slot);
+    for (int32_t c = 0; c < width; ++c) out[c] = to_float(from[c]);
   } else {
     std::copy_n(state_at(table, s, slot), width, out);
   }
@@ -84,7 +87,12 @@ void write_states(RowsArgs const& args, int64_t i, int32_t slot) {
   for (int s = 0; s < table.num_states; ++s) {
     if (args.states[s] == nullptr) continue;
     auto const width = table.state_width[s];
-    std::copy_n(args.states[s] + i * width, width, state_at(table, s, slot));
+    auto const* const from = args.states[s] + i * width;
+    if (is_half_state(table, s)) {
+      for (int32_t c = 0; c < width; ++c) from_float(from[c], half_state_at(table, s, slot) + c);
+    } else {
+      std::copy_n(from, width, state_at(table, s, slot));
+    }
   }
 }
 

@@ -58,9 +58,10 @@ __device__ __forceinline__ RowPair state_rows(RowsArgs const& args, int s, int64
                                               int32_t slot) {
   auto const& table = args.table;
   auto const width = table.state_width[s];
-  auto const stored = float_format(table.states[s], width);
+  auto stored = float_format(table.states[s], width);
+  if (is_half_state(table, s)) stored.type = ValueType::kBFloat16;
   auto const given = float_format(args.states[s], width);
-  return {stored, reinterpret_cast<char*>(state_at(table, s, slot)), given,
+  return {stored, row_pointer(stored, table.states[s], slot, width), given,
           row_pointer(given, args.states[s], i, width), width};
 }
 

@@ -136,6 +136,14 @@ class Engine(Protocol):
         """Returns rows and whether each id is stored; changes nothing."""
         ...
 
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        """Brings rows of coming ids into device memory; changes no result."""
+        ...
+
+    def flush(self, state: States) -> States:
+        """Brings the home records of tiered tables up to date."""
+        ...
+
     def apply_gradients(
         self,
         state: States,

@@ -21,8 +21,6 @@ from jax_dynemb.ops._layout import FeatureLayout as FeatureLayout
 from jax_dynemb.ops._layout import id_array as id_array
 from jax_dynemb.ops._layout import one_row_each as one_row_each
 from jax_dynemb.ops._layout import prepare as prepare
-from jax_dynemb.ops._lookup import find as find
-from jax_dynemb.ops._lookup import lookup as lookup
 from jax_dynemb.ops._offsets import count_malformed as count_malformed
 from jax_dynemb.ops._offsets import offsets_of as offsets_of
 from jax_dynemb.ops._packed_rows import pack_rows as pack_rows
@@ -69,5 +67,12 @@ from jax_dynemb.ops._state import empty_state as empty_state
 from jax_dynemb.ops._state import states_of_rows as states_of_rows
 from jax_dynemb.ops._sum_rows import sum_bags as sum_bags
 from jax_dynemb.ops._sum_rows import sum_rows as sum_rows
+from jax_dynemb.ops._tier_lookup import find as find
+from jax_dynemb.ops._tier_lookup import lookup as lookup
+from jax_dynemb.ops._tier_lookup import prefetch as prefetch
+from jax_dynemb.ops._tier_state import TierState as TierState
+from jax_dynemb.ops._tier_state import with_homes as with_homes
+from jax_dynemb.ops._tiers import flush as flush
+from jax_dynemb.ops._tiers import gather_rows as gather_rows
 from jax_dynemb.ops._update import reduce as reduce
 from jax_dynemb.ops._update import update as update

@@ -328,7 +328,12 @@ class ReferenceTables:
                 table.config.optimizer.kind, hyper, table.step, row, g
             )
             row.values = table.stored(key, values)
-            row.state = {n: x.astype(row.state[n].dtype) for n, x in state.items()}
+            row.state = {
+                n: table.stored_state(key, n, x)
+                if n in dict(table.config.state_dtype)
+                else x.astype(row.state[n].dtype)
+                for n, x in state.items()
+            }
 
 
 def _uses(

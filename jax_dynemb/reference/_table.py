@@ -73,11 +73,24 @@ class ReferenceTable:
     def stored(self, key: int, values: np.ndarray) -> np.ndarray:
         """Rounds an updated row, float64[dim], to the dtype of the table's storage."""
         dtype = self.config.param_dtype
-        if self.config.rounding == "nearest":
+        if self.config.rounding == "nearest" or dtype == "float32":
             return values.astype(dtype)
         keys = np.array([key], np.uint64)
         bits = rounding_bits(self.seed, keys, self.config.dim, self.step)
         return round_stochastically(values.astype(np.float32), bits[0], dtype)
+
+    def stored_state(self, key: int, name: str, values: np.ndarray) -> np.ndarray:
+        """Rounds an updated state, float64[dim], as its array holds it; float32."""
+        dtype = dict(self.config.state_dtype)[name]
+        if self.config.rounding == "nearest":
+            return values.astype("f").astype(dtype).astype("f")
+        place = list(self.config.states).index(name)
+        keys = np.array([key], np.uint64)
+        bits = rounding_bits(
+            self.seed, keys, self.config.dim, self.step, array=1 + place
+        )
+        rounded = round_stochastically(values.astype("f"), bits[0], dtype)
+        return rounded.astype("f")
 
     def score(self, row: Row | None, count: int, user_score: int | None) -> int:
         """Returns the score after `count` more uses now, `row` being None if new."""
@@ -182,6 +195,8 @@ class ReferenceTable:
             del bucket[key]
         for key, values in zip(accepted, self._fresh(accepted), strict=True):
             state = initial_state(self.config.optimizer, self.config.dim)
+            for name, dtype in self.config.state_dtype:
+                state[name] = state[name].astype(dtype).astype("f")
             bucket[key] = Row(values, state, scores[key])
         self.counts["inserted"] += len(accepted)
         self.counts["evicted"] += len(replaced)

@@ -219,6 +219,39 @@ class Operations:
             )
         return rows, found, state
 
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        """Brings rows of a coming batch into device memory; changes no result.
+
+        Of tables with a tier, rows that are stored and lie in host memory get places
+        of rows that were used longest ago. Nothing is inserted and no score changes,
+        so a step computes the same bits with and without it.
+
+        Args:
+          state: the tables; donate them.
+          ids: as for ``lookup``; features of tables without a tier are passed over.
+
+        Returns:
+          The new state.
+        """
+        _arguments.check_states(self.engine, state, "prefetch")
+        ids, _ = _arguments.batch_of(self.engine.catalog, ids, None)
+        self._check_features(state, ids, "prefetch")
+        return self.engine.prefetch(state, ids)
+
+    def flush(self, state: States) -> States:
+        """Writes rows of device memory that are newer than host memory there.
+
+        No operation needs it: all of them find a row wherever it lies.
+
+        Args:
+          state: the tables; donate them.
+
+        Returns:
+          The new state; tables without a tier are as they were.
+        """
+        _arguments.check_states(self.engine, state, "flush")
+        return self.engine.flush(state)
+
     def apply_gradients(
         self,
         state: States,

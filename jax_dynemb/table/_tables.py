@@ -27,7 +27,14 @@ from jax_dynemb.engines.shard import Query
 from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.ops import refuse_packed
 from jax_dynemb.rows import Exported, use_counts
-from jax_dynemb.table import _arguments, _chunks, _declaration, _growth
+from jax_dynemb.table import (
+    _arguments,
+    _chunks,
+    _counted,
+    _declaration,
+    _growth,
+    _memory,
+)
 from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
 from jax_dynemb.tt import TTConfig
@@ -160,7 +167,26 @@ class Tables(Operations):
           States by table name; see ``state_name``.
         """
         _ffi.check_platform()
+        _memory.check_pinned(self.memory(), self._shards)
         return self.engine.init(seed_words(seed))
+
+    def memory(self) -> dict[str, dict[str, int]]:
+        """Computes what the tables take, before anything is allocated.
+
+        Returns:
+          By table the bytes of all its shards, as "hbm" (index, rows in device memory
+          and their optimizer states) and "pinned_host" (home records of a tier).
+          Tensor trains, which are small, are left out.
+
+        Example:
+          >>> coll.memory()["cat"]["hbm"] / 1e9  # doctest: +SKIP
+        """
+        dynamic = self.engine.catalog.dynamic.values()
+        return _memory.memory(dynamic, self._shards)
+
+    @property
+    def _shards(self) -> int:
+        return 1 if self.placement is None else self.placement.shards
 
     def plan(self, ids: Mapping[str, int] | None = None) -> Plan:
         """Says where the tables lie and what a step exchanges; print it.
@@ -311,6 +337,28 @@ class Tables(Operations):
             )
         query = Query(min_score, since, known_keys, chunk_buckets)
         return self.engine.export(state, name, query)
+
+    def counted(self, state: States, table: str) -> tuple[np.ndarray, np.ndarray]:
+        """Reads the ids without a row that ``Exact`` counts. Not for use inside jit.
+
+        On several hosts each process reads the ids of its own devices.
+
+        Args:
+          state: the tables.
+          table: which one.
+
+        Returns:
+          Ids in ascending order, int64[n], and how often each has occurred, uint32[n].
+
+        Raises:
+          ValueError: the table's admission rule does not count by key.
+        """
+        _arguments.check_states(self.engine, state, "counted")
+        _arguments.check_values(state, "counted")
+        config = self.engine.catalog.dynamic_table(table, "counted")
+        _arguments.check_arrays(self.engine, state, [config.name], "counted")
+        arrays = self.state_name(config.name)
+        return _counted.counted(self.engine, state, arrays, config)
 
     def apply_delta(
         self, state: States, table: str, delta: Iterable[Exported]

@@ -109,6 +109,12 @@ def touch(
     return state | shard.not_lookups(new, state)
 
 
+def prefetch(tables: Placed, state: States, ids: Mapping[str, Any]) -> States:
+    """See ``Tables.prefetch``."""
+    inputs = _inputs(tables, ids, {})
+    return state | ops.prefetch(_used(tables, inputs), state, inputs)
+
+
 def apply_gradients(
     tables: Placed,
     state: States,

@@ -141,10 +141,11 @@ class MeshEngine:
         own = states_of(state, placement.stacks)
         counters = {name: each.counters for name, each in own.items()}
         rows = _hosts.count_rows(placement, own)
-        return StatsFuture((counters, rows), functools.partial(self._stats, placement))
+        arrays = (counters, rows, shard.tier_counters(own))
+        return StatsFuture(arrays, functools.partial(self._stats, placement))
 
     def _stats(self, placement: Placement, copied: Any) -> dict[str, int | float]:
-        words, rows = copied
+        words, rows, tiers = copied
         counted = _hosts.by_stack(placement, rows)
         fullest = _hosts.fullest_buckets(placement, counted)
         result: dict[str, int | float] = {}
@@ -154,6 +155,8 @@ class MeshEngine:
             counters = shard.counter_totals(own)
             result |= shard.stats(config, counters, fullest[name])
             result |= _hosts.exchange_stats(placement, config, counted, counters)
+            own = _hosts.first_counter_rows(stack, name)
+            result |= shard.tier_stats(config, tiers.get(stack.name), own)
         return result
 
     def shards(self, state: States, table: str) -> shard.Shards:
@@ -209,6 +212,12 @@ class MeshEngine:
         _, _, new = _training.lookup(self.tables, state, ids, {}, given, flags=flags)
         used = {self.state_name(self.catalog.features[f]) for f in ids}
         return new | shard.not_lookups({name: new[name] for name in used}, state)
+
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        return _maintenance.prefetch(self.tables, state, ids)
+
+    def flush(self, state: States) -> States:
+        return _maintenance.flush(self.tables, state)
 
     def apply_gradients(
         self,

@@ -206,6 +206,8 @@ class MixedEngine:
         return None
 
     def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        if self.dynamic is None:
+            return OrderedDict(ids), None
         known = self.dynamic.catalog.features
         rest, packed = self.dynamic.pack({f: x for f, x in ids.items() if f in known})
         return OrderedDict((f, rest.get(f, x)) for f, x in ids.items()), packed
@@ -255,6 +257,14 @@ class MixedEngine:
             found |= flags  # the tensor train, which comes last, has the row
         ordered = OrderedDict((f, rows[f]) for f in ids)
         return ordered, OrderedDict((f, found[f]) for f in ids), state
+
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        for engine, mine in self._ids_of(ids):
+            state = engine.prefetch(state, mine)
+        return state
+
+    def flush(self, state: States) -> States:
+        return state if self.dynamic is None else self.dynamic.flush(state)
 
     def apply_gradients(
         self,

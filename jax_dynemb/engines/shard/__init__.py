@@ -36,6 +36,11 @@ from jax_dynemb.engines.shard._scores import next_score as next_score
 from jax_dynemb.engines.shard._scores import set_score as set_score
 from jax_dynemb.engines.shard._scores import used_since as used_since
 from jax_dynemb.engines.shard._scores import words_of as words_of
+from jax_dynemb.engines.shard._tier import records_of as records_of
+from jax_dynemb.engines.shard._tier import rows_in_order as rows_in_order
+from jax_dynemb.engines.shard._tier import tier_counters as tier_counters
+from jax_dynemb.engines.shard._tier import tier_stats as tier_stats
+from jax_dynemb.engines.shard._tier import without_homes as without_homes
 from jax_dynemb.engines.shard._update import RowGradients as RowGradients
 from jax_dynemb.engines.shard._update import check_table as check_table
 from jax_dynemb.engines.shard._update import pair_lookups as pair_lookups

@@ -128,7 +128,11 @@ def _rows_of(table: TableSpec, state: TableState, live: _Live) -> Exported:
     n = len(live.slots)
     padded = np.zeros(1 << max(7, (n - 1).bit_length()), np.int32)
     padded[:n] = live.slots + np.int32(table.first_slot)
-    rows, states = jax.device_get(_take(state.values, state.optimizer, padded))
+    if table.tier is None:
+        taken = _take(state.values, state.optimizer, padded)
+    else:
+        taken = _take_tiered(table, state, padded)
+    rows, states = jax.device_get(taken)
     return Exported(
         keys=live.keys,
         rows=rows[:n],
@@ -146,6 +150,13 @@ def _take(
     values: jax.Array, optimizer: dict[str, jax.Array], slots: jax.Array
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     return values[slots], {name: array[slots] for name, array in optimizer.items()}
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _take_tiered(
+    table: TableSpec, state: TableState, slots: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    return ops.gather_rows(table, state, slots)
 
 
 def _nothing() -> _Live:

@@ -192,6 +192,13 @@ class TTEngine:
         flags = ((f, batch.restored(f, found[f]).astype(bool)) for f in ids)
         return batch.rows(rows), OrderedDict(flags), state
 
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        del ids  # cores have no tiers
+        return state
+
+    def flush(self, state: States) -> States:
+        return state
+
     def apply_gradients(
         self,
         state: States,

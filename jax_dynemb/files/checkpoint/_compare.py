@@ -148,6 +148,11 @@ def _compare_table(
             f"Table '{name}' stores {now.param_dtype} instead of {saved.param_dtype}: "
             "its rows were inserted again."
         )
+    elif saved.state_dtype != now.state_dtype and "optimizer" not in anew:
+        result.notes.append(
+            f"Table '{name}' stores {_stored(now)} instead of {_stored(saved)}: its "
+            "rows were inserted again."
+        )
     elif saved.hash_seed != now.hash_seed:
         result.notes.append(
             f"Table '{name}' was saved with another hash_seed: its rows were inserted "
@@ -203,6 +208,11 @@ def _kept(schema: Schema) -> Any:
 def _states(schema: Schema) -> str:
     kept = [f"{name}{list(shape)}" for name, shape in schema.states.items()]
     return f"{', '.join(kept) or 'none'} ({schema.optimizer['kind']})"
+
+
+def _stored(schema: Schema) -> str:
+    dtypes = {name: schema.state_dtype.get(name, "float32") for name in schema.states}
+    return ", ".join(f"{name} as {dtype}" for name, dtype in dtypes.items())
 
 
 def _counts_alike(
