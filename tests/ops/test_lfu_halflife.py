@@ -69,6 +69,14 @@ def _step(state, ids):
     return _lookups().lookup(state, {"t": ids})[2]
 
 
+def test_newcomers_compete_with_decayed_counts(platform):
+    twins = Twins(dataclasses.replace(CONFIG, on_full="compete"))
+    rng = np.random.default_rng(5)
+    for _ in range(12):
+        twins.lookup({"t": skewed(rng)})
+    twins.check()
+
+
 def test_yesterdays_favourite_leaves(platform):
     keys = keys_of_bucket(0, 2, 140)
     for halflife, stays in [(None, True), (3, False)]:
