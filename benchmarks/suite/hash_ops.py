@@ -46,7 +46,7 @@ def _slots(coll: jde.Tables, state: Any, ids: jax.Array) -> tuple[jax.Array, Any
     (config,) = coll.tables.values()
     layout, given = prepare(config, config.name, ids)
     layout = dataclasses.replace(layout, pooling="no_rows")
-    zero = jnp.zeros(1, jnp.uint32)
+    zero = jnp.zeros((1, 2), jnp.uint32)
     (output,), new, _ = ops.lookup(
         [TableSpec.of(config)], state, [(layout, given)], zero
     )

@@ -69,6 +69,14 @@ def _step(state, ids):
     return _lookups().lookup(state, {"t": ids})[2]
 
 
+def test_newcomers_compete_with_decayed_counts(platform):
+    twins = Twins(dataclasses.replace(CONFIG, on_full="compete"))
+    rng = np.random.default_rng(5)
+    for _ in range(12):
+        twins.lookup({"t": skewed(rng)})
+    twins.check()
+
+
 def test_yesterdays_favourite_leaves(platform):
     keys = keys_of_bucket(0, 2, 140)
     for halflife, stays in [(None, True), (3, False)]:
@@ -110,7 +118,8 @@ def test_rules_read_the_decayed_count(platform):
     ):
         twins.erase_where({"t": rule})
         twins.check()
-    stats = twins.coll.bucket_stats(twins.state)["t"]
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        stats = twins.coll.bucket_stats(twins.state)["t"]
     counts = [int(x) for x in counts_of(twins.coll, twins.state).values()]
     bins = np.bincount([x.bit_length() for x in counts], minlength=65)
     np.testing.assert_array_equal(stats.counts, bins)

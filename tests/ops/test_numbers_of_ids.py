@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts and scores of single ids, and the time that a lookup brings."""
 
+import dataclasses
 import time
 
 import jax.numpy as jnp
@@ -23,6 +24,11 @@ ADMITTED = jde.TableConfig(
     "t", 4, 256, FEATURES, admission=Frequency(5, Sketch(bytes=1 << 14))
 )
 TIMED = jde.TableConfig("t", 4, 256, score_strategy="timestamp")
+
+
+def wider(config: jde.TableConfig) -> jde.TableConfig:
+    """A table that eight devices can share."""
+    return dataclasses.replace(config, capacity=1024)
 
 
 def check(twins: Twins) -> None:
@@ -98,7 +104,7 @@ def test_find_touches_with_numbers():
 def test_eight_devices_do_what_one_does(factor):
     rng = np.random.default_rng(3)
     for config in (LFU, CUSTOMIZED, ADMITTED):
-        twins = Twins(config, mesh=mesh_of(8), exchange_factor=factor)
+        twins = Twins(wider(config), mesh=mesh_of(8), exchange_factor=factor)
         for _ in range(3):
             given = {"a": numbers(rng, 9)}
             name = "scores" if config is CUSTOMIZED else "counts"
@@ -129,7 +135,7 @@ def test_one_time_for_all(platform):
 
 
 def test_one_time_on_a_mesh():
-    twins, rng = Twins(TIMED, mesh=mesh_of(8)), np.random.default_rng(6)
+    twins, rng = Twins(wider(TIMED), mesh=mesh_of(8)), np.random.default_rng(6)
     for now in (10**18, 10**18 + 5):
         twins.lookup({"t": batch(rng)["a"]}, now=now)
     check(twins)
@@ -165,7 +171,7 @@ def test_mistakes(config, numbers, error, fix):
 
 
 def test_a_batch_that_was_sent_ahead_has_no_numbers():
-    coll = jde.Tables([LFU], mesh=mesh_of(8))
+    coll = jde.Tables([wider(LFU)], mesh=mesh_of(8))
     routed = coll.route({"a": jde.ids(np.arange(8))})
     with pytest.raises(ValueError, match="Look up the ids themselves"):
         coll.lookup(coll.init(0), routed, counts={"a": np.ones(8, np.int32)})

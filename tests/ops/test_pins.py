@@ -50,7 +50,7 @@ def check(twins: Twins) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_pinned_rows_outlive_all_others(platform, strategy):
-    twins = Twins(dataclasses.replace(CONFIG, score_strategy=strategy))
+    twins = Twins(jde.TableConfig("t", 4, 256, score_strategy=strategy))
     keys = keys_of_bucket(0, 2, 300)
     twins.lookup({"t": keys[:120]})
     pin(twins, [*keys[:5], keys[0], -1, 10**9])

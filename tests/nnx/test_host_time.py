@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Counts, scores and the host's time in modules."""
+"""The time of the host, counts and scores in modules."""
 
 import time
 
