@@ -66,7 +66,7 @@ class Groups:
     """Tables by shape: those of one shape may share arrays as table-wise ones.
 
     Attributes:
-      names: of the tables of each group, costly ones first.
+      names: of the tables of each group, those first that cost their owner most.
     """
 
     def __init__(self, options: Mapping[str, Options]):
@@ -80,7 +80,7 @@ class Groups:
         groups = [[t.name for t in some] for some in by_shape(able)]
 
         def seconds(name: str) -> float:
-            return -options[name].of("table_wise", 1).mean_seconds(1)
+            return -float(options[name].of("table_wise", 1).owner.sum())
 
         self.names = [sorted(some, key=lambda n: (seconds(n), n)) for some in groups]
 

@@ -16,6 +16,7 @@ PROBE = 128  # an id that differs from all others: its digests, key and score
 AGAIN = 32  # an id whose bucket was read before
 ROUTE = 64  # an id on its way to the owner: keys of a sort, number and place
 SORT = 32  # an id in an update
+STREAM = 0.1  # a byte of an array from end to end; one of scattered rows counts 1
 
 
 class Bytes(NamedTuple):
@@ -107,13 +108,13 @@ def rows_work(batch: Batch, row: Row, width: int, places: float) -> Work:
     wire, out = row.dim * row.wire, row.dim * row.out
     return Work(
         (
-            Bytes(batch.ids * ROUTE, batch.ids * wire + batch.bags * out),
-            Bytes(0.0, batch.ids * out + batch.distinct * wire),
+            Bytes(batch.ids * ROUTE, batch.ids * wire + STREAM * batch.bags * out),
+            Bytes(0.0, batch.ids * out + STREAM * batch.distinct * wire),
         ),
         (
             Bytes(
                 places * 8 + arriving * AGAIN + owned * PROBE,
-                arriving * row.dim * row.param + places * wire,
+                arriving * row.dim * row.param + STREAM * places * wire,
             ),
             Bytes(arriving * SORT, arriving * wire + owned * 2 * row.stored),
         ),
@@ -126,13 +127,16 @@ def sums_work(batch: Batch, row: Row, width: int) -> Work:
     mine, bags = every / width, batch.shards * batch.bags
     owned = batch.distinct_everywhere / width
     wire, out = row.dim * row.wire, row.dim * row.out
-    sums = batch.bags * width * wire
+    sums = STREAM * batch.bags * width * wire
     return Work(
-        (Bytes(batch.ids * width * 8, sums + batch.bags * out), Bytes(0.0, sums)),
+        (
+            Bytes(batch.ids * width * 8, sums + STREAM * batch.bags * out),
+            Bytes(0.0, sums),
+        ),
         (
             Bytes(
                 every * 8 + mine * AGAIN + owned * PROBE,
-                mine * row.dim * row.param + bags * wire,
+                mine * row.dim * row.param + STREAM * bags * wire,
             ),
             Bytes(every * 8 + mine * SORT, mine * wire + owned * 2 * row.stored),
         ),
@@ -142,7 +146,7 @@ def sums_work(batch: Batch, row: Row, width: int) -> Work:
 def columns_work(batch: Batch, row: Row) -> Work:
     """Counts a table whose columns are split."""
     every, part = batch.shards * batch.ids, row.dim / batch.shards
-    returned = batch.bags * row.dim * (row.wire + row.out)
+    returned = STREAM * batch.bags * row.dim * (row.wire + row.out)
     updated = batch.distinct_everywhere * 2 * row.stored / batch.shards
     return Work(
         (
@@ -174,11 +178,11 @@ def copies_work(batch: Batch, row: Row, slots: int) -> Work:
                 every * (8 + AGAIN)
                 + batch.distinct_everywhere * PROBE
                 + batch.ids * AGAIN,
-                batch.ids * row.dim * row.param + batch.bags * out,
+                batch.ids * row.dim * row.param + STREAM * batch.bags * out,
             ),
             Bytes(
                 batch.ids * ROUTE + places * 8 + sums * (AGAIN + SORT),
-                batch.ids * out + (places + sums) * row.dim * 4 + updated,
+                batch.ids * out + (STREAM * places + sums) * row.dim * 4 + updated,
             ),
         ),
         NOTHING,
