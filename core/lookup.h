@@ -28,19 +28,14 @@
 
 namespace dynemb {
 
-// What the lookups of one table share.
-struct Touch {
-  uint64_t clock;
-  uint64_t given;  // the user's score, kCustomized only
-};
-
 // What an id has won for its key, first of all that bring it.
 enum Won : uint8_t {
   kNotWon = 0,
   kEmptySlot = 1,
   kFullBucket = 2,  // the slot of a row, or what another new key had taken
   kUndecided = 3,   // its bucket is full, and no row has been chosen for eviction yet
-  kCounted = 4,     // counted in the table's sketch, and not admitted yet
+  kCounted = 4,     // its table's rule has to admit it first
+  kCounting = 8,    // a flag beside what it has won in a counter of keys
 };
 
 struct Pending {
@@ -62,12 +57,13 @@ DYNEMB_HD Pending claim_empty_slot(TableRef const& table, Key key, uint64_t cloc
   return {pending(slot), kEmptySlot};
 }
 
-DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, uint64_t clock) {
-  auto const claimed = claim_empty_slot(table, key, clock);
+DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, Touch const& use) {
+  auto const claimed = claim_empty_slot(table, key, use.clock);
   if (claimed.slot != kMissingSlot) return claimed;
   auto const hash = hash_key(key, table.hash);
   auto const bucket = local_bucket_of(table, hash);
-  auto const result = claim_full(table, bucket_at(table, bucket), key, hash, clock);
+  auto const ranking = Ranking(table, use);
+  auto const result = claim_full(ranking, table.hash, bucket_at(table, bucket), key, hash);
   if (result.place < 0) return {kRefusedSlot, kNotWon};
   auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + result.place);
   return {pending(slot), result.won ? kFullBucket : kNotWon};
@@ -104,8 +100,8 @@ struct Resolved {
   bool is_new;  // this id has inserted the key: its row needs first values
 };
 
-DYNEMB_HD Resolved resolve(TableRef const& table, Key key, Pending const& claimed,
-                           Touch const& use) {
+DYNEMB_HD Resolved resolve(TableRef const& table, Key key, Pending const& claimed, Touch const& use,
+                           uint32_t uses = 1) {
   if (!is_pending(claimed.slot)) return {claimed.slot, claimed.won != kNotWon};
   auto const slot = pending(claimed.slot);
   if (claimed.won == kEmptySlot) {
@@ -117,7 +113,7 @@ DYNEMB_HD Resolved resolve(TableRef const& table, Key key, Pending const& claime
     return {kRefusedSlot, false};
   }
   // Scores that are not packed are the clock already, or will be when this phase ends.
-  if (is_packed(table.policy)) touch(score_at(table, slot), table.policy, use.clock, use.given);
+  if (is_packed(table.policy)) touch(score_at(table, slot), score_rule(table), use, uses);
   return {slot, claimed.won != kNotWon};
 }
 

@@ -15,12 +15,14 @@ from jax_dynemb import optim as optim
 from jax_dynemb import pipeline as pipeline
 from jax_dynemb import stores as stores
 from jax_dynemb import testing as testing
+from jax_dynemb import tiers as tiers
 from jax_dynemb import torchrec as torchrec
 from jax_dynemb import tt as tt
 from jax_dynemb._compiler_options import compiler_options as compiler_options
 from jax_dynemb._errors import DamagedFileError as DamagedFileError
 from jax_dynemb._hash_ids import hash_ids as hash_ids
 from jax_dynemb._ids import ids as ids
+from jax_dynemb._ids import now as now
 from jax_dynemb._version import __version__ as __version__
 from jax_dynemb.config import ScoreStrategy as ScoreStrategy
 from jax_dynemb.config import TableConfig as TableConfig

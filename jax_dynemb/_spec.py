@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Literal, Self
 
 from jax_dynemb import _ffi
@@ -12,7 +13,8 @@ from jax_dynemb._row_formats import packed_bytes
 from jax_dynemb.admission import Admission, Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
 from jax_dynemb.initializers import Initializer
-from jax_dynemb.optim.interface import StateSpec
+from jax_dynemb.optim.interface import StateSpec, stored_states
+from jax_dynemb.tiers import HostTier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +46,16 @@ class TableSpec:
     Attributes:
       num_buckets: buckets of the whole table, over all shards.
       evicts: whether a new key may replace an old row.
+      competes: whether it may do so only if the row's score is lower than its own.
       shards: equal parts that the buckets are cut into; a call sees one of them.
       unseen: what becomes of unseen ids in a lookup: "admitted" by the table's rule,
         "all" stored, or "none".
       keeps_scores: whether a lookup leaves the scores of rows that it finds.
+      takes_time: whether a lookup brings the time that a table notes.
       block: where in shared arrays the table lies; None if it has its own.
+      tier: where the rows lie; None: all in device memory.
+      part: of a tiered table, which arrays an ordinary call gets: "whole", "index" or
+        "rows" (docs/decisions/tiers.md).
     """
 
     name: str
@@ -66,13 +73,19 @@ class TableSpec:
     nonfinite: str
     hash_seed: int = dataclasses.field(repr=False)
     rounding: str = "nearest"
+    state_dtype: tuple[tuple[str, str], ...] = ()
     trainable: bool = True
     row_format: str | None = None
+    lfu_halflife: int | None = None
     admission: Admission | None = None
     unseen: Literal["admitted", "all", "none"] = "admitted"
     keeps_scores: bool = False
+    takes_time: bool = False
+    competes: bool = False
     shards: int = 1
     block: Block | None = None
+    tier: HostTier | None = None
+    part: Literal["whole", "index", "rows"] = "whole"
 
     @classmethod
     def of(cls, config: TableConfig) -> Self:
@@ -93,10 +106,14 @@ class TableSpec:
             nonfinite=config.nonfinite,
             hash_seed=config.hash_seed,
             rounding=config.rounding,
+            state_dtype=config.state_dtype,
             trainable=config.trainable,
             row_format=config.row_format,
+            lfu_halflife=config.lfu_halflife,
             admission=config.admission,
+            competes=config.on_full == "compete",
             unseen="admitted" if config.insert else "none",
+            tier=config.tier,
         )
 
     @property
@@ -106,9 +123,20 @@ class TableSpec:
         return rule.block_words if isinstance(rule, Frequency) else 0
 
     @property
+    def counts_keys(self) -> bool:
+        """Whether the sketch is an index of counted keys, ``Exact``."""
+        rule = self.admission
+        return isinstance(rule, Frequency) and rule.counts_keys
+
+    @property
     def takes_sketch(self) -> bool:
         """Whether a lookup receives the sketch; alike for tables that share arrays."""
         return self.unseen != "all" and self.sketch_words > 0
+
+    @property
+    def takes_given(self) -> bool:
+        """Whether a lookup brings a number for the table: its score, or the time."""
+        return self.takes_time or self.score_strategy is ScoreStrategy.CUSTOMIZED
 
     @property
     def num_slots(self) -> int:
@@ -166,9 +194,40 @@ class TableSpec:
         return packed_bytes(self.row_format, self.dim), "uint8"
 
     @property
+    def frames(self) -> int:
+        """Frames of each bucket of a tiered table."""
+        assert self.tier is not None
+        return self.tier.frames(self.name, self.num_buckets, 4 * self.record_words)
+
+    @property
+    def device_rows(self) -> int:
+        """Rows that the arrays of a shard hold: all slots, or frames and spill rows."""
+        if self.tier is None:
+            return self.local_slots
+        frames = self.frames
+        spill = self.tier.spilled(self.local_buckets, frames)
+        return self.local_buckets * frames + spill
+
+    @property
+    def record_words(self) -> int:
+        """Words of a home record: the row, its states, padding to 16 bytes."""
+        *_, last = self.record_parts
+        return -(-sum(last) // 4) * 4
+
+    @property
+    def record_parts(self) -> list[tuple[int, int]]:
+        """Where the row and each state begin in a record, and their sizes, in words."""
+        row = -(-self.dim * (4 if self.param_dtype == "float32" else 2) // 4)
+        parts = [(0, row)]
+        for spec in self.states.values():  # as core/tiers/record.h lays them out
+            end, width = sum(parts[-1]), math.prod(spec.shape)
+            parts.append((-(-end // 4) * 4 if width > 1 else end, width))
+        return parts
+
+    @property
     def states(self) -> dict[str, StateSpec]:
         """Optimizer states of a row by name, in the order of the arrays."""
-        return self.optimizer.states(self.dim)
+        return stored_states(self.optimizer, self.dim, self.state_dtype)
 
 
 AnyTable = TableConfig | TableSpec

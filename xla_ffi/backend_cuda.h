@@ -44,6 +44,7 @@ xla::ffi::Error run_on_stream(Context& context, Args const& args, Scratch scratc
     return run_on_stream<Args>(context, args, scratch, #op, op##_scratch_bytes(args), &cuda::op); \
   }
 DYNEMB_FOR_EACH_OPERATION(DYNEMB_CUDA_OPERATION)
+DYNEMB_FOR_EACH_TIER_OPERATION(DYNEMB_CUDA_OPERATION)
 #undef DYNEMB_CUDA_OPERATION
 
 }  // namespace dynemb::backend

@@ -90,7 +90,14 @@ void set_bags(BufferReader& reader, int64_t const* fields, FeatureRef& feature) 
 void set_uses(BufferReader& reader, CallFeatures const& call, int32_t f) {
   if (call.uses == nullptr) return;
   auto const has = fields_of(call, f)[kFeatureHasUses] != 0;
-  call.uses[f] = has ? data<uint32_t>(reader.next_arg(BufferRule::kUses)) : nullptr;
+  call.uses[f] = nullptr;
+  if (!has) return;
+  auto const uses = reader.next_arg(BufferRule::kUses);
+  call.uses[f] = data<uint32_t>(uses);
+  auto const& table = call.tables[call.features[f].table];
+  auto const is_scored = table.policy == ScorePolicy::kCustomized;
+  reader.expect(uses.dimensions().size() == (is_scored ? 2u : 1u),
+                "uses have a second row, of scores, where the table is customized and only there");
 }
 
 void set_rows(BufferReader& reader, ffi::AnyBuffer const& array, int64_t const* fields, int32_t dim,
@@ -131,6 +138,35 @@ void read_lookups(BufferReader& reader, CallFeatures const& call, bool trains) {
     }
     feature.slots = data<int32_t>(reader.next_ret(BufferRule::kSlots));
     if (trains && feature.pooling == Pooling::kMean) {
+      feature.scale = data<float>(reader.next_ret(BufferRule::kScale));
+    }
+  }
+  check_ids(reader, call);
+}
+
+void check_index_parts(BufferReader& reader, CallFeatures const& call) {
+  if (reader.failed()) return;
+  for (int32_t f = 0; f < call.num_features; ++f) {
+    auto const& feature = call.features[f];
+    reader.expect(
+        feature.pooling == Pooling::kNoRows || call.tables[feature.table].values != nullptr,
+        "the index part of a tiered table has no rows");
+  }
+}
+
+void read_tier_rows(BufferReader& reader, CallFeatures const& call) {
+  RowArrays arrays(reader);
+  for (int32_t f = 0; f < call.num_features; ++f) {
+    if (!begin_feature(reader, call, f)) return;
+    auto& feature = call.features[f];
+    set_ids(reader, BufferRule::kIds, feature);
+    count_bags(reader, feature);
+    set_bags(reader, fields_of(call, f), feature);
+    feature.slots = data<int32_t>(reader.next_arg(BufferRule::kSlots));
+    reader.expect(feature.pooling != Pooling::kNoRows, "tier_rows returns rows");
+    auto const* const fields = rows_fields(call, f);
+    set_rows(reader, arrays.result(fields), fields, dim_of(call, feature), feature);
+    if (feature.pooling == Pooling::kMean) {
       feature.scale = data<float>(reader.next_ret(BufferRule::kScale));
     }
   }

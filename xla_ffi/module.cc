@@ -13,6 +13,7 @@
 #include "core/args.h"
 #include "core/row.h"
 #include "core/rule.h"
+#include "core/tiers/tier_ref.h"
 #include "xla_ffi/backend.h"
 #include "xla_ffi/handlers.h"
 #include "xla_ffi/hash_ids_module.h"
@@ -80,6 +81,7 @@ nb::dict constants() {
   result["slot_words"] = sizeof(Entry) / 4;
   result["max_states"] = kMaxStates;
   result["unwritten_state"] = kUnwritten;
+  result["unwritten_half_state"] = int{kUnwrittenHalf};
   result["max_tables"] = kMaxTables;
   result["max_features"] = kMaxFeatures;
   result["initializer_parameters"] = kInitializerParameters;
@@ -91,7 +93,7 @@ nb::dict constants() {
             "not_admitted", "erased", "removed_by_rule", "pinned", "evicted_young");
   result["hyper_parameters"] = names("learning_rate", "eps", "b1", "b2", "weight_decay");
   add_optimizers(result);
-  result["score_policies"] = names("step", "timestamp", "lfu", "customized");
+  result["score_policies"] = names("step", "timestamp", "lfu", "customized", "decaying_lfu");
   auto const initializers = names("constant", "uniform", "normal", "debug", "given");
   result["initializers"] = initializers;
   result["seeded_initializers"] = seeded(initializers);
@@ -103,8 +105,19 @@ nb::dict constants() {
       names("num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
             "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
             "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
-            "sketch_words", "sketch_bits");
-  result["admission_rules"] = names("all", "none", "probability", "frequency");
+            "sketch_words", "sketch_bits", "part", "halflife", "takes_given");
+  result["use"] = kUse;
+  result["most_given_score"] = kHighScoreLimit;
+  result["table_parts"] = names("whole", "index", "rows");
+  result["tier_counters"] =
+      names("hits", "misses", "promoted", "prefetched", "bypassed", "written_back", "updated_home");
+  result["most_frames"] = kMostFrames;
+  result["dirty_frame"] = kDirtyFrame;
+  result["owner_mask"] = kOwnerMask;
+  result["fresh_place"] = kFreshPlace;
+  result["promotions"] = names("lookup", "prefetch");
+  result["admission_rules"] =
+      names("all", "none", "probability", "frequency", "occurrences", "lookups");
   result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "has_uses",
                                    "array", "passed_on", "offset", "group", "stride");
   result["sums_fields"] = names("groups", "dim", "array", "passed_on", "offset", "group", "stride");
@@ -112,9 +125,10 @@ nb::dict constants() {
       names("unused_for", "unused_since", "high_below", "norm_below", "any_suffices");
   result["rule_words"] = int{kNumRuleWords};
   result["part_fields"] = names("size", "first", "owners", "hash_seed");
-  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 20 &&
-                    kNumFeatureFields == 10 && kNumSumsFields == 7 && kNumPartFields == 4 &&
-                    kNumPackedFields == 3 && static_cast<int>(RowCode::kNumCodes) == 3,
+  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 23 &&
+                    kNumTierCounters == 7 && kNumFeatureFields == 10 && kNumSumsFields == 7 &&
+                    kNumPartFields == 4 && kNumPackedFields == 3 &&
+                    static_cast<int>(RowCode::kNumCodes) == 3,
                 "a list above and its enumeration must have the same length");
   return result;
 }

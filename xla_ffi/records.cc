@@ -26,8 +26,8 @@ constexpr int64_t kMostInt64 = std::numeric_limits<int64_t>::max();
 constexpr NumberRule kTableRules[] = {
     {"num_states", 0, kMaxStates},
     {"num_buckets", 1, (int64_t{1} << 32) - 1},
-    {"policy", 0, static_cast<int64_t>(ScorePolicy::kCustomized)},
-    {"evicts", 0, 1},
+    {"policy", 0, static_cast<int64_t>(ScorePolicy::kDecayingLfu)},
+    {"evicts", 0, kCompetes},
     {"initializer", 0, static_cast<int64_t>(InitializerKind::kGiven)},
     {"eval_initializer", 0, static_cast<int64_t>(InitializerKind::kGiven)},
     {"optimizer", 0, static_cast<int64_t>(OptimizerKind::kNumKinds) - 1},
@@ -40,10 +40,13 @@ constexpr NumberRule kTableRules[] = {
     {"hash_seed", kLeastInt64, kMostInt64},
     {"rounding", 0, 1},
     {"keeps_scores", 0, 1},
-    {"admission", 0, static_cast<int64_t>(AdmissionRule::kFrequency)},
+    {"admission", 0, static_cast<int64_t>(AdmissionRule::kLookups)},
     {"threshold", 0, (int64_t{1} << 32) - 1},
     {"sketch_words", 0, (1 << 16) - 1},
     {"sketch_bits", 0, 16},
+    {"part", 0, kRowsPart},
+    {"halflife", 0, kMostInt32},
+    {"takes_given", 0, 1},
 };
 static_assert(std::size(kTableRules) == kNumTableFields);
 

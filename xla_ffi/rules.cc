@@ -8,6 +8,7 @@
 
 #include "core/args.h"
 #include "core/rule.h"
+#include "core/tiers/tier_ref.h"
 #include "xla_ffi/limits.h"
 
 namespace dynemb {
@@ -24,6 +25,7 @@ enum Type : Types {
   kBF16 = 64,
   kF16 = 128,
   kNumbers = kF32 | kS32,
+  kStates = kF32 | kBF16,
   kFloats = kF32 | kBF16 | kF16,
   kIntegers = kS32 | kU32 | kS64 | kU64,
 };
@@ -70,6 +72,11 @@ constexpr NamedSize kSizes[kNumSizes] = {
     {"m * n", 1, kMostInt32},
     {"words", 4, kMostInt32},
     {"bytes of a row", 1, kMostInt32},
+    {"slots", 1, kMostInt32},
+    {"frames of a bucket", 1, kMostFrames},
+    {"words of a record", 4, kMostInt32},
+    {"rows", 1, kMostInt32},
+    {"spill rows", 1, kMostInt32},
 };
 
 // What a buffer may be.
@@ -94,10 +101,10 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kPackedValues, "packed values", {{kU8, 2, {kArraySlots, kRowBytes}}, {}}},
     {BufferRule::kState,
      "optimizer state",
-     {{kF32, 2, {kArraySlots, kDim}}, {kNumbers, 1, {kArraySlots}}}},
+     {{kStates, 2, {kArraySlots, kDim}}, {kNumbers, 1, {kArraySlots}}}},
     {BufferRule::kCounters, "counters", {{kU32, 3, {kCounterRows, kNumCounters, 2}}, {}}},
     {BufferRule::kSketch, "sketch", {{kU32, 2, {kBuckets, kSketchWords}}, {}}},
-    {BufferRule::kGivenScores, "scores", {{kU32, 1, {kNumTables}}, {}}},
+    {BufferRule::kGiven, "scores", {{kU32, 2, {kNumTables, 2}}, {}}},
     {BufferRule::kStamps, "stamps", {{kU32, 2, {kNumTables, 4}}, {}}},
     {BufferRule::kHyper, "hyper-parameters", {{kF32, 2, {kNumTables, kNumHyperParameters}}, {}}},
     {BufferRule::kAnyHyper, "hyper-parameters", {{kF32, 2, {kNumTables, kNumAnyHyper}}, {}}},
@@ -105,7 +112,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kPairs, "ids", {{kU32, 2, {kNumIds, 2}}, {}}},
     {BufferRule::kOffsets, "offsets", {{kS32, 1, {kNumOffsets}}, {}}},
     {BufferRule::kWeights, "weights", {{kF32, 1, {kNumIds}}, {}}},
-    {BufferRule::kUses, "uses", {{kU32, 1, {kNumIds}}, {}}},
+    {BufferRule::kUses, "uses", {{kU32, 1, {kNumIds}}, {kU32, 2, {2, kNumIds}}}},
     {BufferRule::kRows, "rows", {{kFloats, 2, {kNumBags, kDim}}, {}}},
     {BufferRule::kSharedRows, "shared rows", {{kFloats, 1, {kElements}}, {}}},
     {BufferRule::kGradients, "gradients", {{kFloats, 2, {kNumBags, kDim}}, {}}},
@@ -140,6 +147,15 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kSuffix, "suffix", {{kF32, 2, {kNumSuffixes, kSuffixWidth}}, {}}},
     {BufferRule::kOfSuffix, "of_suffix", {{kS32, 1, {kNumIds}}, {}}},
     {BufferRule::kPairRows, "rows", {{kF32, 2, {kNumIds, kPairWidth}}, {}}},
+    {BufferRule::kPlace, "place", {{kS32, 1, {kTierSlots}}, {}}},
+    {BufferRule::kOwners, "owners", {{kU32, 2, {kBuckets, kFrames}}, {}}},
+    {BufferRule::kTierCounters, "tier counters", {{kU32, 3, {kTierRows, kNumTierCounters, 2}}, {}}},
+    {BufferRule::kHomes, "homes", {{kU32, 2, {kTierSlots, kRecordWords}}, {}}},
+    {BufferRule::kKeysOfSlots, "ids", {{kU32, 2, {kNumSlots, 2}}, {}}},
+    {BufferRule::kRound, "round", {{kS32, 1, {1}}, {}}},
+    {BufferRule::kSpilled, "spilled", {{kS32, 1, {kSpillRows}}, {}}},
+    {BufferRule::kRowNumbers, "rows", {{kS32, 1, {kNumSlots}}, {}}},
+    {BufferRule::kDone, "done", {{kU32, 1, {1}}, {}}},
     {BufferRule::kWork, "work", {{kU32, 0, {}}, {}}},
     {BufferRule::kScratch, "scratch", {{kU8, 1, {kBytes}}, {}}},
 };

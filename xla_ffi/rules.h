@@ -43,8 +43,13 @@ enum Size : int32_t {
   kPairWidth = -20,  // of a row that is a product
   kSketchWords = -21,
   kRowBytes = -22,  // of a packed row
+  kTierSlots = -23,
+  kFrames = -24,  // of a bucket
+  kRecordWords = -25,
+  kTierRows = -26,  // of the counters of a tier
+  kSpillRows = -27,
 };
-constexpr int kNumSizes = 22;
+constexpr int kNumSizes = 27;
 
 enum class BufferRule : int32_t {
   kIndex = 0,
@@ -53,7 +58,7 @@ enum class BufferRule : int32_t {
   kState,
   kCounters,
   kSketch,
-  kGivenScores,
+  kGiven,
   kStamps,
   kHyper,
   kAnyHyper,
@@ -96,6 +101,15 @@ enum class BufferRule : int32_t {
   kSuffix,
   kOfSuffix,
   kPairRows,
+  kPlace,
+  kOwners,
+  kTierCounters,
+  kHomes,
+  kKeysOfSlots,
+  kRound,
+  kSpilled,
+  kRowNumbers,
+  kDone,
   kWork,
   kScratch,
   kNumBufferRules

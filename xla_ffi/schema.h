@@ -31,7 +31,17 @@ enum TableField : int32_t {
   kTableThreshold,       // of the rule
   kTableSketchWords,     // of a bucket; 0: no sketch
   kTableSketchBits,      // of a counter
+  kTablePart,            // TablePart: which arrays the call gets of a tiered table
+  kTableHalflife,        // of counts that decay, in lookups
+  kTableTakesGiven,      // 1: a lookup brings the table's score, or the time
   kNumTableFields
+};
+
+// Of a tiered table an ordinary call gets one of two parts (docs/decisions/tiers.md).
+enum TablePart : int64_t {
+  kWholeTable = 0,
+  kIndexPart,  // no values, and the places as the only state
+  kRowsPart,   // no index: slots are rows of the arrays
 };
 
 // Where rows lie. Several features, or tables, may share an array of one axis: its buffer comes
@@ -84,7 +94,8 @@ enum PartField : int32_t {
 // Attribute "initializers", float32[num_tables, 2, kInitializerParameters]: training, evaluation.
 // Attribute "state_initial", float32[num_tables, kMaxStates].
 //
-// First of all lookup takes scores, if a table has customized ones, and update hyper-parameters.
+// First of all lookup takes uint32[num_tables, 2], if a table takes a score or the time, and update
+// hyper-parameters.
 // Then update and reduce take the stamps of the lookup, uint32[num_tables, 4] (core/stamp.h), if
 // attribute "stamped" is 1; lookup returns them before anything else.
 // Buffers of a table, in this order and as far as the call uses them:
@@ -108,6 +119,8 @@ enum PartField : int32_t {
 // prefix is `segments` rows of the array, and those of `inner` prefixes lie side by side.
 //   pair_rows       in: prefix, suffix, starts, of_suffix           out: rows
 //   pair_gradients  in: prefix, suffix, starts, of_suffix, d_rows   out: d_prefix, d_suffix
+// promote, fetch, write_back, tier_rows and tier_gather: docs/decisions/tiers.md. write_back has no
+// scratch, which would lie in device memory beside results in host memory.
 // The last operand of every call is a number that is not read (jax_dynemb/ops/_call.py); the last
 // result is scratch memory, uint8[n]; n may be 0.
 // Every table buffer of a call that changes the table is both operand and result.

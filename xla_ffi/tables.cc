@@ -4,7 +4,11 @@
 // xla_ffi/tables.cc: the buffers and attributes of tables become TableRefs.
 #include "xla_ffi/tables.h"
 
+#include <algorithm>
+
 #include "core/packed_row.h"
+#include "core/row.h"
+#include "xla_ffi/limits.h"
 
 namespace dynemb {
 namespace {
@@ -44,11 +48,18 @@ TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts con
   auto& sizes = reader.sizes();
   sizes.forget(kBuckets, kArraySlots, kDim, kCounterRows, kSketchWords);
   TableRef arrays{};
-  auto const index = next(BufferRule::kIndex);
-  arrays.index = static_cast<uint8_t*>(index.untyped_data());
-  arrays.local_buckets = dimension(index, 0);
-  sizes.set(kArraySlots, arrays.local_buckets * kBucketCapacity);
-  if (packed != nullptr) {
+  auto const part = fields[kTablePart];
+  reader.expect((part != kIndexPart || parts.index_part) && (part != kRowsPart || parts.rows_part),
+                "the call takes no such part of a tiered table");
+  if (part != kRowsPart) {
+    auto const index = next(BufferRule::kIndex);
+    arrays.index = static_cast<uint8_t*>(index.untyped_data());
+    arrays.local_buckets = dimension(index, 0);
+    sizes.set(kArraySlots, arrays.local_buckets * kBucketCapacity);
+  }
+  if (part == kIndexPart) {
+    arrays.dim = 1;  // of no rows
+  } else if (packed != nullptr) {
     read_packed_values(reader, packed, arrays);
   } else if (parts.values) {
     auto const values = next(BufferRule::kValues);
@@ -61,6 +72,8 @@ TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts con
     for (int s = 0; s < arrays.num_states; ++s) {
       auto const state = next(BufferRule::kState);
       arrays.states[s] = static_cast<float*>(state.untyped_data());
+      auto const half = value_type_of(state) == ValueType::kBFloat16 ? 1 : 0;
+      arrays.half_states = static_cast<uint8_t>(arrays.half_states | half << s);
       arrays.state_width[s] =
           state.dimensions().size() > 1 ? static_cast<int32_t>(dimension(state, 1)) : 1;
     }
@@ -93,10 +106,26 @@ Admission read_admission(BufferReader& reader, uint32_t* sketch, int64_t const* 
   reader.expect(!counts || (sketch != nullptr && result.sketch_words % kSketchRows == 0 &&
                             (bits == 8 || bits == 16)),
                 "a table that admits by frequency must have a sketch of four rows of counters");
+  constexpr auto kWords = kBucketBytes / 4;
+  auto const of_each = result.sketch_words / kWords;  // buckets
+  reader.expect(!counts_keys(result.rule) ||
+                    (sketch != nullptr && of_each > 0 && result.sketch_words % kWords == 0 &&
+                     fields[kTableLocalBuckets] <= kMostBuckets / of_each),
+                "a table that counts keys must have buckets for them");
   if (sketch != nullptr) {
     result.sketch = sketch + fields[kTableFirstBucket] * result.sketch_words;
   }
   return result;
+}
+
+// The rows part of a tiered table is all of its arrays.
+void count_rows_part(BufferReader& reader, TableRef& table, int64_t const* fields) {
+  auto const rows = reader.sizes().knows(kArraySlots) ? reader.sizes().get(kArraySlots) : 0;
+  table.local_buckets = fields[kTableLocalBuckets];
+  table.num_buckets = static_cast<uint64_t>(fields[kTableNumBuckets]);
+  table.num_groups = static_cast<uint32_t>(rows);
+  reader.expect(0 < rows && rows <= table.local_buckets * kBucketCapacity && rows <= kMostInt32,
+                "a rows part must have at most 128 rows a bucket");
 }
 
 // The table's part of its arrays.
@@ -118,7 +147,10 @@ void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields,
     auto const bytes = packed != nullptr ? packed_bytes(packed) : table.dim * element;
     table.values = static_cast<uint8_t*>(table.values) + slot * bytes;
   }
-  for (int s = 0; s < table.num_states; ++s) table.states[s] += slot * table.state_width[s];
+  for (int s = 0; s < table.num_states; ++s) {
+    auto* const first = reinterpret_cast<uint8_t*>(table.states[s]);
+    table.states[s] = reinterpret_cast<float*>(first + slot * bytes_of_state(table, s));
+  }
   if (table.counters != nullptr) table.counters += row * kNumCounters;
   table.counter_rows = static_cast<int32_t>(rows);
 }
@@ -155,18 +187,28 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
       owner = t;
     }
     auto& table = tables[t] = arrays;
-    move_to_table(reader, table, fields, packed);
-    if (admissions != nullptr) admissions[t] = read_admission(reader, of_arrays.sketch, fields);
-    table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
-    table.evicts = static_cast<int32_t>(fields[kTableEvicts]);
-    table.skips_nonfinite = static_cast<int16_t>(fields[kTableSkipsNonfinite]);
-    table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
-    table.rounds_stochastically = static_cast<int16_t>(fields[kTableRounding]);
-    table.initializer = read_initializer(attrs, t, 0);
-    table.eval_initializer = read_initializer(attrs, t, 1);
-    for (int s = 0; s < kMaxStates; ++s) {
-      table.state_initial[s] = attrs.state_initial[size_t(t * kMaxStates + s)];
+    if (fields[kTablePart] == kRowsPart) {
+      count_rows_part(reader, table, fields);
+    } else {
+      move_to_table(reader, table, fields, packed);
     }
+    if (admissions != nullptr) admissions[t] = read_admission(reader, of_arrays.sketch, fields);
+    describe_table(attrs, t, table);
+  }
+}
+
+void describe_table(TableAttrs const& attrs, int32_t t, TableRef& table) {
+  auto const* const fields = attrs.tables.begin() + t * kNumTableFields;
+  table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
+  table.evicts = static_cast<OnFull>(fields[kTableEvicts]);
+  table.halflife = static_cast<uint32_t>(std::max<int64_t>(1, fields[kTableHalflife]));
+  table.skips_nonfinite = static_cast<int16_t>(fields[kTableSkipsNonfinite]);
+  table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
+  table.rounds_stochastically = static_cast<int8_t>(fields[kTableRounding]);
+  table.initializer = read_initializer(attrs, t, 0);
+  table.eval_initializer = read_initializer(attrs, t, 1);
+  for (int s = 0; s < kMaxStates; ++s) {
+    table.state_initial[s] = attrs.state_initial[size_t(t * kMaxStates + s)];
   }
 }
 

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <vector>
 
+#include "core/exact_counter.h"
 #include "core/group.h"
 #include "core/row.h"
 #include "cpu/lookup/probe_rows.h"
@@ -55,10 +56,12 @@ struct Lookup {
       auto const& table = args.tables[i];
       huge_pages.prefer(table);
       auto const timed = table.policy == ScorePolicy::kTimestamp;
-      auto const clock = next_clock(table.counters[kClock], timed ? nanoseconds_now() : 0);
+      auto const given = args.given == nullptr ? 0 : args.given[i];
+      auto const now = timed && given == 0 ? nanoseconds_now() : given;
+      auto const clock = next_clock(table.counters[kClock], timed ? now : 0);
       set_in_each_row(table, kClock, clock);
       set_in_each_row(table, kLookups, table.counters[kLookups] + 1);
-      use[i] = {clock, args.given_scores == nullptr ? 0 : args.given_scores[i]};
+      use[i] = touch_of(score_rule(table), clock, given);
       if (args.stamps != nullptr) args.stamps[i] = stamp_of(table, clock);
     }
   }
@@ -73,14 +76,22 @@ struct Lookup {
     auto const task = task_of(chunk, streams);
     auto const& table = task.table;
     auto const used = use[task.feature.table];
-    auto const policy = table.policy;
+    auto const rule = score_rule(table);
+    auto const* const uses = args.uses[chunk.feature];
+    auto const num_ids = task.feature.num_ids;
     auto const touches = args.admissions[task.feature.table].keeps_scores == 0;
     Events events;
     probe_rows(task, chunk, &open[size_t(index)].bags,
                [&](int64_t position, int32_t slot, Entry* entry) {
                  if (__builtin_expect(slot < 0, 0))
                    return without_row(index, chunk, slot, position, &events);
-                 if (touches) touch(&entry->score, policy, used.clock, used.given);
+                 if (!touches) return slot;
+                 if (__builtin_expect(uses == nullptr, 1)) {
+                   touch(&entry->score, rule, used);
+                 } else {
+                   auto const own = touch_at(used, rule.policy, uses, num_ids, position);
+                   touch(&entry->score, rule, own, uses[position]);
+                 }
                  return slot;
                });
     events.hits += static_cast<uint64_t>(chunk.end - chunk.begin);
@@ -143,23 +154,81 @@ struct Lookup {
     if (admission.rule == AdmissionRule::kProbability) {
       return wins_coin(admission, table.counters[kSeed], key, table.counters[kLookups]);
     }
-    sketch_counters(table, admission, key).add(uses);
+    // Keys are counted by phases of their own.
+    if (!counts_keys(admission.rule)) sketch_counters(table, admission, key).add(uses);
     return true;
+  }
+
+  KeyCounter counter_of(FeatureRef const& feature, int64_t position) const {
+    auto const& table = table_of(feature);
+    auto const key = load_key(feature.ids, feature.id_type, position);
+    return {table, args.admissions[feature.table], table.counters[kLookups], key};
+  }
+
+  // A phase of core/exact_counter.h: function(counter, position, &claimed) for all missing ids of
+  // a chunk whose table counts keys.
+  template <class Function>
+  void count(int64_t index, FeatureChunk const& chunk, Function const& function) {
+    auto const& feature = feature_of(chunk);
+    auto& [missing, bags, won] = open[size_t(index)];
+    if (!counts_keys(args.admissions[feature.table].rule)) return;
+    won.resize(missing.size());
+    for (size_t i = 0; i < missing.size(); ++i) {
+      auto& slot = feature.slots[missing[i]];
+      Pending claimed{slot, won[i]};
+      function(counter_of(feature, missing[i]), missing[i], &claimed);
+      slot = claimed.slot, won[i] = claimed.won;
+    }
+  }
+
+  void begin_counts(int64_t index, FeatureChunk const& chunk) {
+    auto const* const uses = args.uses[chunk.feature];
+    count(index, chunk, [&](KeyCounter const& counter, int64_t position, Pending* claimed) {
+      *claimed = counter.begin(uses_at(uses, position));
+    });
+  }
+
+  void claim_counts(int64_t index, FeatureChunk const& chunk) {
+    count(index, chunk, [](KeyCounter const& counter, int64_t, Pending* claimed) {
+      if (claimed->won == kUndecided) *claimed = counter.claim();
+    });
+  }
+
+  void store_counts(int64_t index, FeatureChunk const& chunk) {
+    count(index, chunk, [](KeyCounter const& counter, int64_t, Pending* claimed) {
+      if (claimed->won == kFullBucket) counter.store(claimed->slot);
+    });
+  }
+
+  void add_counts(int64_t index, FeatureChunk const& chunk) {
+    auto const* const uses = args.uses[chunk.feature];
+    count(index, chunk, [&](KeyCounter const& counter, int64_t position, Pending* claimed) {
+      claimed->slot = counter.add(*claimed, uses_at(uses, position));
+    });
+  }
+
+  bool is_admitted(FeatureRef const& feature, int64_t position) const {
+    auto const& admission = args.admissions[feature.table];
+    if (counts_keys(admission.rule)) {
+      return counter_of(feature, position).decide(feature.slots[position]);
+    }
+    if (admission.rule != AdmissionRule::kFrequency) return true;
+    auto const key = load_key(feature.ids, feature.id_type, position);
+    return is_frequent(table_of(feature), admission, key);
   }
 
   void claim_chunk(int64_t index, FeatureChunk const& chunk) {
     auto const& feature = feature_of(chunk);
     auto const& table = table_of(feature);
     auto& [missing, bags, won] = open[size_t(index)];
-    auto const& admission = args.admissions[feature.table];
-    auto const counts = admission.rule == AdmissionRule::kFrequency;
-    for (auto const position : missing) {
-      auto const key = load_key(feature.ids, feature.id_type, position);
-      auto const admitted = !counts || is_frequent(table, admission, key);
-      auto const claimed = admitted ? claim_missing(table, key, use[feature.table].clock)
-                                    : Pending{kNotAdmittedSlot, kNotWon};
-      feature.slots[position] = claimed.slot;
-      won.push_back(claimed.won);
+    won.resize(missing.size());
+    for (size_t i = 0; i < missing.size(); ++i) {
+      auto const key = load_key(feature.ids, feature.id_type, missing[i]);
+      auto const claimed = is_admitted(feature, missing[i])
+                               ? claim_missing(table, key, use[feature.table])
+                               : Pending{kNotAdmittedSlot, kNotWon};
+      feature.slots[missing[i]] = claimed.slot;
+      won[i] = claimed.won;
     }
   }
 
@@ -189,7 +258,10 @@ struct Lookup {
     for (size_t i = 0; i < missing.size(); ++i) {
       auto const key = load_key(feature.ids, feature.id_type, missing[i]);
       auto& slot = feature.slots[missing[i]];
-      auto const now = resolve(table, key, {slot, won[i]}, use[feature.table]);
+      auto const* const uses = args.uses[chunk.feature];
+      auto const own =
+          touch_at(use[feature.table], table.policy, uses, feature.num_ids, missing[i]);
+      auto const now = resolve(table, key, {slot, won[i]}, own, uses_at(uses, missing[i]));
       slot = now.slot;
       if (slot == kRefusedSlot) ++events.refused;
       if (slot == kNotAdmittedSlot)
@@ -220,6 +292,11 @@ struct Lookup {
     });
   }
 
+  bool counts_any_keys() const {
+    return std::any_of(args.admissions, args.admissions + args.num_tables,
+                       [](Admission const& a) { return counts_keys(a.rule); });
+  }
+
   bool any_missing() const {
     return std::any_of(open.begin(), open.end(), [](Open const& o) { return !o.missing.empty(); });
   }
@@ -232,6 +309,12 @@ void lookup(LookupArgs const& args, ThreadPool const& pool) {
   operation.begin();
   operation.run(&Lookup::probe_chunk);
   if (operation.any_missing()) {
+    if (operation.counts_any_keys()) {
+      operation.run(&Lookup::begin_counts);
+      operation.run(&Lookup::claim_counts);
+      operation.run(&Lookup::store_counts);
+      operation.run(&Lookup::add_counts);
+    }
     operation.run(&Lookup::claim_chunk);
     operation.run(&Lookup::store_chunk);
     operation.run(&Lookup::resolve_chunk);

@@ -25,11 +25,17 @@ __device__ __forceinline__ uint64_t nanoseconds_now() {
 // What the scores of a table say of this lookup. Its counters, which give the clock, change when
 // all ids have been looked for (cuda/lookup/missing.cu).
 struct Uses {
-  uint32_t const* given_scores;  // [tables], or null
+  uint64_t const* given;  // [tables], or null
 
   __device__ __forceinline__ Touch of(TableRef const& table, int32_t t, uint64_t now) const {
     auto const clock = next_clock(table.counters[kClock], now);
-    return {clock, given_scores == nullptr ? 0 : given_scores[t]};
+    return touch_of(score_rule(table), clock, given == nullptr ? 0 : given[t]);
+  }
+
+  // Where scores are times: the one that was given, or that of this device.
+  __device__ __forceinline__ uint64_t time_of(int32_t t) const {
+    auto const time = given == nullptr ? 0 : given[t];
+    return time == 0 ? nanoseconds_now() : time;
   }
 };
 
@@ -51,7 +57,7 @@ struct BeginLookup {
     }
     fetch_add(table.counters + kHits, positions);
     auto const timed = table.policy == ScorePolicy::kTimestamp;
-    auto const use = uses.of(table, t, timed ? nanoseconds_now() : 0);
+    auto const use = uses.of(table, t, timed ? uses.time_of(t) : 0);
     stored[t] = use;
     if (stamps != nullptr) stamps[t] = stamp_of(table, use.clock);
     counted[t] = {{2, {kClock, kLookups}, {use.clock, table.counters[kLookups] + 1}},
@@ -79,7 +85,7 @@ __device__ __forceinline__ void count_beside(TableRef const& table, Counter coun
   fetch_add(table.counters + (table.counter_rows - 1) * kNumCounters + counter, events);
 }
 
-// kSelects: unseen ids may be kept out, scores may stay, or ids may stand for several.
+// kSelects: scores may stay, or ids may stand for several.
 template <bool kSelects>
 struct LookupIds {
   static constexpr bool kTrains = true;
@@ -92,6 +98,7 @@ struct LookupIds {
   Touch const*
       stored;  // [tables], or null: clocks count lookups, and each block finds the next one
   MissingList list;
+  uint64_t waiting;  // a bit for each table that has a rule for unseen ids
 
   // Is the prologue of the lookup still to be done?
   bool begins() const { return stored == nullptr; }
@@ -146,57 +153,23 @@ struct LookupIds {
   }
 
   // The ids of the lanes in `missing` take empty slots at once: the digests of their buckets are in
-  // the first-level cache. That probes go on meanwhile does no harm (core/claim.h).
+  // the first-level cache. That probes go on meanwhile does no harm (core/claim.h). Those of tables
+  // with a rule wait for it (cuda/lookup/admission.cuh).
   __device__ __forceinline__ void claim(Here const& here, int64_t position, unsigned missing,
                                         bool draws, int free_from, Probed* id) const {
-    if constexpr (kSelects) {
-      missing = select(here, position, missing, id);
-      if (missing == 0) return;
-    }
+    auto const waits = (waiting >> here.feature.table & 1) != 0;
     Pending claimed{id->slot, kNotWon};
-    if (id->slot == kMissingSlot) {
+    if (id->slot == kMissingSlot && !waits) {
       claimed = claim_empty_slot(here.table, id->key, use_of(here).clock, free_from);
       here.feature.slots[position] = claimed.slot;
     }
     auto const full = claimed.slot == kMissingSlot;
-    auto const won = full ? kUndecided : claimed.won;
+    auto const won = waits ? kCounted : full ? kUndecided : claimed.won;
     auto const fills = draws && won == kEmptySlot;
     append_missing(list, missing, __ballot_sync(kFullWarp, full),
                    {id->key, static_cast<uint32_t>(position),
                     static_cast<uint16_t>(here.feature_index), won, fills});
     if (fills) id->slot = claimed.slot;  // the others stay missing
-  }
-
-  // The lanes of `missing` whose ids may take a slot now. Apart: few lookups come here.
-  __device__ __noinline__ unsigned select(Here const& here, int64_t position, unsigned missing,
-                                          Probed* id) const {
-    auto const& table = here.table;
-    auto const& admission = selection.admissions[here.feature.table];
-    auto const mine = (missing >> lane_id() & 1) != 0;
-    if (admission.rule == AdmissionRule::kAll) return missing;
-    auto const uses = mine ? uses_at(selection.uses[here.feature_index], position) : 0;
-    if (admission.rule == AdmissionRule::kFrequency) {
-      // When this kernel has ended, all occurrences are counted, and the next one decides.
-      if (mine) sketch_counters(table, admission, id->key).add(uses);
-      append_missing(list, missing, missing,
-                     {id->key, static_cast<uint32_t>(position),
-                      static_cast<uint16_t>(here.feature_index), kCounted, false});
-      return 0;
-    }
-    auto const admitted =
-        mine && admission.rule == AdmissionRule::kProbability &&
-        wins_coin(admission, table.counters[kSeed], id->key, table.counters[kLookups] + 1);
-    if (mine && !admitted) {
-      id->slot = kNotAdmittedSlot;
-      here.feature.slots[position] = kNotAdmittedSlot;
-    }
-    auto const kept_out = __shfl_sync(kFullWarp, sum_up_to_lane(admitted ? 0 : uses), 31);
-    if (lane_id() == 0 && kept_out != 0) {
-      count_beside(table, kHits, ~uint64_t{kept_out} + 1);
-      count_beside(table, kMisses, kept_out);
-      count_beside(table, kNotAdmitted, kept_out);
-    }
-    return __ballot_sync(kFullWarp, admitted);
   }
 
   // Those that ids stand for beside themselves.
@@ -212,7 +185,8 @@ struct LookupIds {
     }
   }
 
-  __device__ __forceinline__ void touch(Here const& here, Probed const& id) const {
+  __device__ __forceinline__ void touch(Here const& here, Probed const& id,
+                                        int64_t position) const {
     if (id.slot < 0) return;
     if constexpr (kSelects) {
       if (selection.admissions[here.feature.table].keeps_scores != 0) return;
@@ -221,14 +195,23 @@ struct LookupIds {
     auto const use = use_of(here);
     auto* const score = score_at(here.table, id.slot);
     if (is_packed(policy)) {
-      dynemb::touch(score, policy, use.clock, use.given);
+      auto const rule = score_rule(here.table);
+      if constexpr (kSelects) {
+        auto const* const counts = selection.uses[here.feature_index];
+        auto const own = touch_at(use, policy, counts, here.feature.num_ids, position);
+        dynemb::touch(score, rule, own, uses_at(counts, position));
+      } else {
+        dynemb::touch(score, rule, use);
+      }
       return;
     }
     // A look through the first-level cache, where the key has been read: what this multiprocessor
     // has written shows there. On the line of a popular id a look past it queues behind the writes
     // of all others, and takes four times as long as one more write (benchmarks/log/new_ids.md).
-    if (cached_load(score) == use.clock) return;
-    if (!was_touched(here.touched, id.slot)) atomic_store(score, use.clock);
+    auto const seen = cached_load(score);
+    auto const wanted = use.clock | (seen & kPinBit);
+    if (seen == wanted) return;
+    if (!was_touched(here.touched, id.slot)) atomic_store(score, wanted);
   }
 
   // Has the block stored the score of this slot, or is it about to? A cache that forgets, so that
@@ -257,21 +240,32 @@ inline bool reads_time(LookupArgs const& args) {
                      [](TableRef const& table) { return table.policy == ScorePolicy::kTimestamp; });
 }
 
+// Of the tables with a rule for unseen ids.
+inline uint64_t waiting_tables(LookupArgs const& args) {
+  static_assert(kMaxTables <= 64, "a bit for each");
+  uint64_t result = 0;
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    result |= uint64_t{args.admissions[t].rule != AdmissionRule::kAll} << t;
+  }
+  return result;
+}
+
 template <bool kSelects, class Size>
 cudaError_t launch_lookup(LookupArgs const& args, LookupScratch const& scratch,
                           cudaStream_t stream) {
   auto const missing = scratch.missing;
-  auto const begin =
-      BeginLookup{{args.given_scores}, scratch.uses, scratch.counted, args.stamps, missing};
+  auto const begin = BeginLookup{{args.given}, scratch.uses, scratch.counted, args.stamps, missing};
   auto const selection = selection_of<kSelects>(args);
-  auto ids = LookupIds<kSelects>{{args.given_scores}, selection, nullptr, missing};
+  auto const waiting = waiting_tables(args);
+  auto ids = LookupIds<kSelects>{{args.given}, selection, nullptr, missing, waiting};
   if (reads_time(args)) {
     DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
     ids.stored = scratch.uses;
   }
   DYNEMB_CUDA_TRY(launch_rows<Size>(args, scratch.view, begin, ids, stream));
   auto const call = MissingCall{scratch.view, scratch.uses, scratch.counted, missing};
-  return launch_missing<kSelects>({call, selection}, total_ids(args), stream);
+  if (!kSelects && waiting == 0) return launch_missing<false>({call, {}}, total_ids(args), stream);
+  return launch_missing<true>({call, selection_of<true>(args)}, total_ids(args), stream);
 }
 
 // launch_lookup<true>: kernels of their own, so that those of other lookups stay as they are

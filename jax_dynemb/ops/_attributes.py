@@ -57,12 +57,13 @@ def shares_arrays(tables: Sequence[TableSpec]) -> list[bool]:
 
 def _table_fields(table: TableSpec) -> dict[str, int]:
     strategy = ScoreStrategy(table.score_strategy)
+    policy = "decaying_lfu" if table.lfu_halflife else _POLICY[strategy]
     kind = getattr(table.optimizer, "kind", None)
     return {
         "num_states": len(table.states),
         "num_buckets": table.num_buckets,
-        "policy": _ffi.code("score_policies", _POLICY[strategy]),
-        "evicts": int(table.evicts),
+        "policy": _ffi.code("score_policies", policy),
+        "evicts": _on_full(table),
         "initializer": _initializer_code(table.initializer),
         "eval_initializer": _initializer_code(table.eval_initializer),
         "optimizer": 0 if kind in (None, "none") else _ffi.code("optimizers", kind),
@@ -74,8 +75,18 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "rounding": int(table.rounding == "stochastic"),
         "hash_seed": int(np.uint64(table.hash_seed).astype(np.int64)),
         "keeps_scores": int(table.keeps_scores),
+        "halflife": table.lfu_halflife or 0,
+        "takes_given": int(table.takes_given),
+        "part": _ffi.code("table_parts", table.part),
         **_admission(table),
     }
+
+
+def _on_full(table: TableSpec) -> int:
+    """What a full bucket does with new keys (core/table_ref.h)."""
+    if not table.evicts:
+        return 0
+    return 2 if table.competes else 1
 
 
 def _initializer_code(initializer: Initializer) -> int:
@@ -85,16 +96,13 @@ def _initializer_code(initializer: Initializer) -> int:
 def _admission(table: TableSpec) -> dict[str, int]:
     """The fields about unseen ids."""
     rule = table.admission if table.unseen == "admitted" else None
-    if rule is not None and rule.kernel_threshold() >= 1 << 32:
-        rule = None  # a chance of 1
     kind = "none" if table.unseen == "none" else "all"
+    kind = kind if rule is None else rule.kernel_rule()
     counter = table.admission
     bits = counter.counter_bits if isinstance(counter, Frequency) else 0
     return {
-        "admission": _ffi.code(
-            "admission_rules", kind if rule is None else rule.kernel
-        ),
-        "threshold": 0 if rule is None else rule.kernel_threshold(),
+        "admission": _ffi.code("admission_rules", kind),
+        "threshold": 0 if rule is None or kind == "all" else rule.kernel_threshold(),
         "sketch_words": table.sketch_words if table.takes_sketch else 0,
         "sketch_bits": bits,
     }

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 
 from jax_dynemb._ffi import code, constants
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import OF_LOOKUP, Call
 from jax_dynemb.ops._call_batches import Indices, call_batches, rows_of
@@ -62,9 +61,8 @@ class _CallBatch:
 
     @property
     def is_scored(self) -> bool:
-        """Whether the call takes scores."""
-        customized = ScoreStrategy.CUSTOMIZED
-        return any(table.score_strategy is customized for table in self.configs)
+        """Whether the call takes scores, or the time."""
+        return any(table.takes_given for table in self.configs)
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -130,27 +128,15 @@ class _CallBatch:
         return outputs
 
 
-def lookup(
+def lookup_calls(
     tables: Sequence[TableSpec],
     states: States,
     inputs: Inputs,
     scores: jax.Array,
-    views: RowViews = (),
+    views: RowViews,
+    arrays: RowBuffers,
 ) -> tuple[Outputs, dict[str, TableState], Stamps]:
-    """Looks up, and inserts what is not there.
-
-    Args:
-      tables: those that the features use.
-      states: by name, see ``TableSpec.state_name``.
-      inputs: layout and arrays of each feature.
-      scores: uint32[tables], for tables with customized scores.
-      views: of each feature's rows, if some share arrays.
-
-    Returns:
-      For each feature "slots" int32[num_ids], and where it has them "rows"
-      dtype[num_bags, dim], or the array that it shares, and "scale" float32[num_bags].
-      Then the new states, and the stamps of the tables.
-    """
+    """Looks up for training, see ``lookup``; tiered tables give their index parts."""
     stamps: list[jax.Array] = []
     names: list[tuple[str, ...]] = []
 
@@ -167,7 +153,7 @@ def lookup(
         new = call.take_tables(results, states, OF_LOOKUP)
         return batch.take_features(results, _of_lookup), new
 
-    outputs, new = _in_batches(tables, states, inputs, views, run)
+    outputs, new = _in_batches(tables, states, inputs, views, arrays, run)
     return outputs, new, Stamps(tuple(stamps), tuple(names))
 
 
@@ -186,12 +172,12 @@ def _in_batches(
     states: States,
     inputs: Inputs,
     views: RowViews,
+    arrays: RowBuffers,
     run: Callable[[_CallBatch, States], tuple[Outputs, dict[str, TableState]]],
 ) -> tuple[Outputs, dict[str, TableState]]:
     """Makes the calls; outputs in the order of the features."""
     outputs: Outputs = [{} for _ in inputs]
     new: dict[str, TableState] = {}
-    views, arrays = views or [None] * len(inputs), RowBuffers()
     table_of = [layout.table for layout, _ in inputs]
     for some, features in call_batches(tables, table_of, waves(table_of, views)):
         own, mine = [tables[i] for i in some], [inputs[i] for i in features]
@@ -200,25 +186,25 @@ def _in_batches(
         new |= after
         for index, output in zip(features, of_batch, strict=True):
             outputs[index] = output
-    for output, where in zip(outputs, views, strict=True):
-        if where is not None:
-            output["rows"] = arrays.whole(where)
+    take_whole(outputs, views, arrays)
     return outputs, new
 
 
-def find(
+def take_whole(outputs: Outputs, views: RowViews, arrays: RowBuffers) -> None:
+    """Sets the rows of features that share arrays, as they are after all calls."""
+    for output, where in zip(outputs, views, strict=True):
+        if where is not None:
+            output["rows"] = arrays.whole(where)
+
+
+def find_calls(
     tables: Sequence[TableSpec],
     states: States,
     inputs: Inputs,
-    views: RowViews = (),
+    views: RowViews,
+    arrays: RowBuffers,
 ) -> tuple[Outputs, dict[str, TableState]]:
-    """Looks up and changes nothing; the tables need not be donated.
-
-    Returns:
-      For each feature "rows" dtype[num_bags, dim], or the array that it shares, "found"
-      uint8[num_ids] and "slots" int32[num_ids]. Then the states, for a program that
-      also changes them: a change then waits until they have been read.
-    """
+    """Looks up for serving, see ``find``; tiered tables give their index parts."""
 
     def run(batch: _CallBatch, states: States) -> tuple[Outputs, dict[str, TableState]]:
         if batch.is_packed:
@@ -235,7 +221,7 @@ def find(
         names = {table.state_name: None for table in batch.configs}
         return outputs, {name: _after(states[name], slots) for name in names}
 
-    return _in_batches(tables, states, inputs, views, run)
+    return _in_batches(tables, states, inputs, views, arrays, run)
 
 
 def _after(state: TableState, slots: Sequence[jax.Array]) -> TableState:

@@ -17,11 +17,12 @@ from jaxtyping import Array, Shaped, UInt32
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._packed_rows import refuse_packed
+from jax_dynemb.ops._tier_state import TierState, empty_tier, expected_tier
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["index", "values", "optimizer", "counters", "extra", "sketch"],
+    data_fields=["index", "values", "optimizer", "counters", "extra", "sketch", "tier"],
     meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
@@ -33,16 +34,20 @@ class TableState:
         keys and 128 scores (64 bits each).
       values: param_dtype[num_slots, dim], the rows. Packed ones (``row_format``) are
         uint8[num_slots, bytes of a row].
-      optimizer: per-row optimizer states by name, float32[num_slots, dim],
-        float32[num_slots] or int32[num_slots]. Read them with ``Tables.export``: those
-        of a row that was never updated are not written yet, and a mark stands in their
-        place.
+      optimizer: per-row optimizer states by name, float32[num_slots, dim] or
+        bfloat16, float32[num_slots] or int32[num_slots]. Read them with
+        ``Tables.export``: those of a row that was never updated are not written yet,
+        and a mark stands in their place.
       counters: uint32[rows, 25, 2]: 64-bit numbers as (low, high) words, see
         ``stats``. A row for each shard that the table may be cut into. A shard's
         first row counts events; all other numbers are equal in each row.
       extra: what an optax optimizer stores once for the table.
       sketch: uint32[num_buckets, words], how often ids without a row have occurred,
-        where the table admits ids by frequency (core/admission.h); else None.
+        where the table admits ids by frequency (core/admission.h); else None. Counted
+        exactly, the words are buckets of their keys (core/exact_counter.h).
+      tier: of a table with ``TableConfig(tier=...)``, where its rows lie. Its values
+        and optimizer states hold the rows in device memory only, in an order of their
+        own.
     """
 
     index: UInt32[Array, "buckets 544"]
@@ -51,6 +56,7 @@ class TableState:
     counters: UInt32[Array, "rows counters 2"]
     extra: tuple[Any, ...] = ()
     sketch: UInt32[Array, "buckets words"] | None = None
+    tier: TierState | None = None
 
 
 def empty_state(
@@ -75,9 +81,9 @@ def empty_arrays(
     first = tables[0]
     width, dtype = first.stored_row
     buckets = sum(table.local_buckets for table in tables)
-    slots = sum(table.local_slots for table in tables)
+    slots = sum(table.device_rows for table in tables)
     states = {
-        name: jnp.zeros((slots, *spec.shape), spec.dtype)
+        name: jnp.zeros((slots, *spec.shape), spec.array_dtype)
         for name, spec in first.states.items()
     }
     pairs = zip(tables, seeds, strict=True)
@@ -88,7 +94,8 @@ def empty_arrays(
         optimizer=states,
         counters=counters[0] if len(counters) == 1 else jnp.concatenate(counters),
         extra=_first_extra(first),
-        sketch=_empty_sketch(first, buckets),
+        sketch=empty_sketch(first, buckets),
+        tier=None if first.tier is None else empty_tier(first),
     )
 
 
@@ -107,7 +114,7 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
     counters = counters.at[:, column].set(old[:, column])
     counters = counters.at[:, left].set(jnp.array([1, 0], jnp.uint32))
     index = empty_index(config.local_buckets)
-    sketch = _empty_sketch(config, config.local_buckets)
+    sketch = empty_sketch(config, config.local_buckets)
     if config.block is not None:
         first = config.block.first_bucket
         index = jax.lax.dynamic_update_slice(state.index, index, (first, 0))
@@ -121,8 +128,12 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
     )
 
 
-def _empty_sketch(config: TableSpec, buckets: int) -> jax.Array | None:
+def empty_sketch(config: TableSpec, buckets: int) -> jax.Array | None:
+    """The counter of some buckets of a table; None if it has none."""
     words = config.sketch_words
+    if config.counts_keys:
+        of_each = words // _ffi.constants()["bucket_words"]
+        return empty_index(buckets * of_each).reshape(buckets, words)
     return None if words == 0 else jnp.zeros((buckets, words), jnp.uint32)
 
 
@@ -143,11 +154,15 @@ def check_state(config: TableSpec, state: TableState) -> None:
             f"Table '{config.name}': the state must be a TableState, as init returns "
             f"it, not {type(state).__name__}."
         )
+    if config.part != "whole":
+        return  # part of a state that was compared as a whole
     constants = _ffi.constants()
     buckets, rows = config.local_buckets, config.counter_rows
     if config.block is not None:
         buckets, rows = config.block.num_buckets, config.block.counter_rows
     slots, words = buckets * constants["bucket_capacity"], constants["bucket_words"]
+    if config.tier is not None:
+        slots = config.device_rows
     counters = (rows, len(constants["counters"]), 2)
     expected: dict[str, tuple[tuple[int, ...], str]] = {
         "index": ((buckets, words), "uint32"),
@@ -164,8 +179,14 @@ def check_state(config: TableSpec, state: TableState) -> None:
         expected["sketch"] = ((buckets, config.sketch_words), "uint32")
     if state.sketch is not None:
         given["sketch"] = state.sketch
+    if config.tier is not None:
+        expected |= expected_tier(config)
+    if state.tier is not None:
+        tier = state.tier
+        given |= {"place": tier.place, "owners": tier.owners, "homes": tier.homes}
+        given["tier counters"] = tier.counters
     for name, spec in config.states.items():
-        expected[name] = ((slots, *spec.shape), spec.dtype)
+        expected[name] = ((slots, *spec.shape), spec.array_dtype)
     for name in expected.keys() | given.keys():
         array, wanted = given.get(name), expected.get(name)
         found = None if array is None else (tuple(array.shape), array.dtype.name)
@@ -202,13 +223,16 @@ def states_of_rows(
 
     Args:
       initial: the initial value of each state; 0 if it is not there.
-      states: float32[rows, dim], float32[rows] or int32[rows] by name.
+      states: float32[rows, dim] or bfloat16, float32[rows] or int32[rows] by name.
+
+    Returns:
+      The same; what was bfloat16 is float32.
     """
-    mark = np.float32(_ffi.constants()["unwritten_state"])
-    marked = [array[:, 0] == mark for array in states.values() if array.ndim > 1]
+    marked = [_is_marked(array) for array in states.values() if array.ndim > 1]
     new: Any = functools.reduce(np.logical_or, marked, np.False_)
+    states = {name: _widened(array) for name, array in states.items()}
     if not new.any():
-        return dict(states)
+        return states
     return {
         name: np.where(
             new if array.ndim == 1 else new[:, None],
@@ -217,6 +241,17 @@ def states_of_rows(
         )
         for name, array in states.items()
     }
+
+
+def _is_marked(array: np.ndarray) -> Any:
+    constants = _ffi.constants()
+    if array.dtype.itemsize == 2:
+        return array[:, 0].view(np.uint16) == constants["unwritten_half_state"]
+    return array[:, 0] == np.float32(constants["unwritten_state"])
+
+
+def _widened(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float32) if array.dtype.itemsize == 2 else array
 
 
 def add_to_counter(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jax_dynemb.admission import Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig
 
 
@@ -25,9 +26,11 @@ class Schema:
       param_dtype: of the rows; "int8" or "int4" where each has a scale.
       key_dtype: "int64" or "int32".
       score_strategy: value of ``jde.ScoreStrategy``; "" if not known.
+      lfu_halflife: of ``TableConfig``; 0 where counts do not decay.
       optimizer: "kind" ("optax" for a transformation, "" if not known) and the
         hyper-parameters of a fused one; a schedule's learning rate is None.
       states: shapes of the optimizer states of a row by name.
+      state_dtype: of the arrays of states that are neither float32 nor int32.
       initial: what a state has in a row without an update, where it is not 0.
       config: the other fields of the config, for people to read.
       arrays: in a checkpoint, the name of the arrays that the table shares with
@@ -46,8 +49,10 @@ class Schema:
     param_dtype: str = "float32"
     key_dtype: str = "int64"
     score_strategy: str = ""
+    lfu_halflife: int = 0
     optimizer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     states: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    state_dtype: Mapping[str, str] = dataclasses.field(default_factory=dict)
     initial: Mapping[str, float] = dataclasses.field(default_factory=dict)
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     arrays: str = ""
@@ -73,8 +78,10 @@ class Schema:
             param_dtype=config.param_dtype,
             key_dtype=config.key_dtype,
             score_strategy=ScoreStrategy(config.score_strategy).value,
+            lfu_halflife=config.lfu_halflife or 0,
             optimizer=_optimizer(config.optimizer, step),
             states={name: spec.shape for name, spec in config.states.items()},
+            state_dtype=dict(config.state_dtype),
             initial={
                 name: spec.initial
                 for name, spec in config.states.items()
@@ -88,7 +95,8 @@ class Schema:
                 "on_full": config.on_full,
                 "pooling": config.pooling,
                 "dtype": config.dtype,
-            },
+            }
+            | _counter(config),
         )
 
     @classmethod
@@ -120,6 +128,13 @@ class Schema:
         bits = {"float32": 32, "int8": 8, "int4": 4}.get(self.param_dtype, 16)
         numbers = sum(4 * (shape[0] if shape else 1) for shape in self.states.values())
         return -(-bits * self.dim // 8) + numbers + 17
+
+
+def _counter(config: TableConfig) -> dict[str, str]:
+    """How ids without a row are counted, where that is not by a sketch."""
+    rule = config.admission
+    exact = isinstance(rule, Frequency) and rule.counts_keys
+    return {"counter": "exact"} if exact else {}
 
 
 def _optimizer(optimizer: Any, step: int | None) -> dict[str, Any]:

@@ -18,11 +18,14 @@ struct Find {
 
   void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features) {
     if (!set_counts(reader, args, attrs, features)) return;
-    args.given_scores = nullptr;
+    args.given = nullptr;
     args.stamps = nullptr;
     auto const seeded = any_table<InitializerKind>(attrs.tables, kTableEvalInitializer, is_seeded);
-    read_tables(reader, attrs, {true, false, seeded}, false, args.num_tables, args.tables);
-    read_lookups(reader, features_of(features, args), false);
+    read_tables(reader, attrs, {true, false, seeded, nullptr, true}, false, args.num_tables,
+                args.tables);
+    auto const call = features_of(features, args);
+    read_lookups(reader, call, false);
+    check_index_parts(reader, call);
   }
 };
 

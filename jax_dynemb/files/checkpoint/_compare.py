@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jax_dynemb.files.checkpoint._index import index_layout, layout_of
@@ -76,10 +76,12 @@ def plan(
                 _compare_leaf(path, leaf, fields["leaves"], result)
         elif not any(t in saved for t in tables):
             continue
-        elif path[len(above)] == "sketch" and not _is_saved(path, leaf, fields):
+        elif path[len(above)] == "sketch" and not (
+            _is_saved(path, leaf, fields) and _counts_alike(tables, saved, places)
+        ):
             result.emptied.append(path)
             result.notes.append(
-                f"'{_spelled(path)}' was saved with another size or not at all: the "
+                f"'{_spelled(path)}' was saved with another counter or none: the "
                 "counts of ids without a row start at 0."
             )
         else:
@@ -130,8 +132,8 @@ def _compare_table(
     if _unit(saved) != _unit(now):
         anew.add("scores")
         _only_if_not_strict(
-            f"Table '{name}' was saved with score_strategy="
-            f"{saved.score_strategy!r}, but this model has {now.score_strategy!r}",
+            f"Table '{name}' was saved with {_scored_by(saved)}, but this model has "
+            f"{_scored_by(now)}",
             "restore the rows and score them as new",
             strict,
             result,
@@ -145,6 +147,11 @@ def _compare_table(
         result.notes.append(
             f"Table '{name}' stores {now.param_dtype} instead of {saved.param_dtype}: "
             "its rows were inserted again."
+        )
+    elif saved.state_dtype != now.state_dtype and "optimizer" not in anew:
+        result.notes.append(
+            f"Table '{name}' stores {_stored(now)} instead of {_stored(saved)}: its "
+            "rows were inserted again."
         )
     elif saved.hash_seed != now.hash_seed:
         result.notes.append(
@@ -181,9 +188,16 @@ def _only_if_not_strict(sentence: str, what: str, strict: bool, result: Plan) ->
     result.notes.append(f"{sentence}.")
 
 
-def _unit(schema: Schema) -> str:
+def _unit(schema: Schema) -> tuple[str, int]:
     """Returns what a score counts; without eviction a score counts steps."""
-    return "step" if schema.score_strategy == "no_eviction" else schema.score_strategy
+    strategy = schema.score_strategy
+    return "step" if strategy == "no_eviction" else strategy, schema.lfu_halflife
+
+
+def _scored_by(schema: Schema) -> str:
+    strategy = f"score_strategy={schema.score_strategy!r}"
+    halflife = schema.lfu_halflife
+    return f"{strategy} and lfu_halflife={halflife}" if halflife else strategy
 
 
 def _kept(schema: Schema) -> Any:
@@ -194,6 +208,22 @@ def _kept(schema: Schema) -> Any:
 def _states(schema: Schema) -> str:
     kept = [f"{name}{list(shape)}" for name, shape in schema.states.items()]
     return f"{', '.join(kept) or 'none'} ({schema.optimizer['kind']})"
+
+
+def _stored(schema: Schema) -> str:
+    dtypes = {name: schema.state_dtype.get(name, "float32") for name in schema.states}
+    return ", ".join(f"{name} as {dtype}" for name, dtype in dtypes.items())
+
+
+def _counts_alike(
+    tables: Sequence[Path], saved: Mapping[Path, Schema], places: Mapping[Path, Place]
+) -> bool:
+    """Whether counters of tables were of the kind that they are; at first sketches."""
+
+    def kind(schema: Schema) -> str:
+        return schema.config.get("counter", "sketch")
+
+    return all(kind(saved[t]) == kind(places[t].schema) for t in tables if t in saved)
 
 
 def _is_saved(path: Path, leaf: Any, fields: Mapping[str, Any]) -> bool:

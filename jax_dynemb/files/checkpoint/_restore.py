@@ -14,6 +14,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from jax_dynemb._errors import DamagedFileError
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.files.checkpoint import (
     _checksums,
     _compare,
@@ -21,6 +22,7 @@ from jax_dynemb.files.checkpoint import (
     _layout,
     _pieces,
     _stored,
+    _tiers,
     _tree,
 )
 from jax_dynemb.files.checkpoint._arrays import check_array
@@ -28,7 +30,7 @@ from jax_dynemb.files.checkpoint._compare import Plan
 from jax_dynemb.files.checkpoint._read_pieces import read_pieces
 from jax_dynemb.files.checkpoint._save import wait
 from jax_dynemb.files.checkpoint._together import together
-from jax_dynemb.ops import TableState
+from jax_dynemb.ops import TableState, empty_sketch
 from jax_dynemb.table import Tables
 
 
@@ -93,18 +95,24 @@ def restore(
     fields = _fields.read_fields(folder)
     leaves, how = _tree.flatten(tree)
     places = _tree.find_tables(tree, tables)
+    given = _placed(leaves, places)
+    leaves = _tiers.targets(given, places)
     plan = _compare.plan(fields, leaves, places, strict)
-    leaves = _placed(leaves, places)
+    for table in plan.again:  # these are filled as they are
+        leaves |= _tiers.as_given(given, places[table])
     _tree.check_shared(leaves)
     large = _large(item, fields, leaves, plan)
     if verify:
         later = functools.partial(_is_piece_of, large)
         together(functools.partial(_checksums.verify_checksums, item, later))
     _read_directly(folder, leaves, plan, large, verify)
-    leaves |= {path: _zeros(leaves[path]) for path in plan.emptied}
+    for path in plan.emptied:
+        leaves[path] = _empty_sketch(path, leaves[path], places)
     notes = list(plan.notes)
     for table in plan.again:
         notes += _read_again(folder, fields, leaves, places[table], table, plan)
+    restored = {at: p for at, p in places.items() if at not in plan.again}
+    leaves = _tiers.tiered(leaves, given, restored)
     return Restored(step, _tree.unflatten(leaves, how), tuple(notes))
 
 
@@ -236,9 +244,16 @@ def _read_again(
     return notes
 
 
-def _zeros(leaf: Any) -> Any:
+def _empty_sketch(
+    path: _tree.Path, leaf: Any, places: Mapping[_tree.Path, _tree.Place]
+) -> Any:
+    """A sketch of tables that begin to count."""
+    owner = next(p for p in places.values() if path[: len(p.arrays)] == p.arrays)
+    spec = TableSpec.of(owner.config)
+
     def part(index: Any) -> np.ndarray:
-        return np.zeros(leaf.sharding.shard_shape(leaf.shape), leaf.dtype)
+        rows, _ = leaf.sharding.shard_shape(leaf.shape)
+        return np.asarray(empty_sketch(spec, rows))
 
     return jax.make_array_from_callback(leaf.shape, leaf.sharding, part)
 

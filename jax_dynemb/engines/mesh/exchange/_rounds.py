@@ -20,6 +20,8 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh.exchange._device_batch import DeviceBatch, Input
 from jax_dynemb.engines.mesh.exchange._route import Route
 from jax_dynemb.engines.mesh.exchange._send_ids import (
+    NO_NUMBERS,
+    IdNumbers,
     RoundRange,
     next_range,
     send_ids_and_uses,
@@ -33,7 +35,7 @@ class FirstRound(NamedTuple):
     """Holds what an owner receives in the first round.
 
     Attributes:
-      ids: of each table, uint32[places, 2]; padding everywhere if not all ids fit.
+      ids: of all tables, uint32[shards, places, 2]; padding if not all ids fit.
       uses: by table, see ``send_ids_and_uses``.
       others: what travelled with them.
       round_range: of the round, see ``whole_range``.
@@ -41,7 +43,7 @@ class FirstRound(NamedTuple):
       peaks: int32[tables], the most ids that a device has for one owner.
     """
 
-    ids: list[jax.Array]
+    ids: jax.Array
     uses: dict[int, jax.Array]
     others: list[jax.Array]
     round_range: RoundRange
@@ -52,7 +54,7 @@ class FirstRound(NamedTuple):
 def send_first(
     batch: DeviceBatch,
     id_route: Route,
-    counted: Sequence[int] = (),
+    numbers: IdNumbers = NO_NUMBERS,
     others: Sequence[jax.Array] = (),
 ) -> FirstRound:
     """Sends as many ids as there is room for, and how many there are.
@@ -66,12 +68,12 @@ def send_first(
     begin = first_begin(batch, id_route)
     all_ids = RoundRange(begin, exchange.by_table(id_route.starts[1:]))
     ids, uses, (heard, *rest) = send_ids_and_uses(
-        exchange, id_route, batch.ids, all_ids, counted, (said, *others)
+        exchange, id_route, batch.ids, all_ids, numbers, (said, *others)
     )
     peaks = heard.max(axis=0).astype(jnp.int32)
     fits = _fit(batch, peaks)
     if not exchange.always_fit:
-        ids = [jnp.where(fits, each, padding(each.shape[:1])) for each in ids]
+        ids = jnp.where(fits, ids, padding(ids.shape[:2]))
         uses = {t: jnp.where(fits, each, jnp.uint32(0)) for t, each in uses.items()}
     round_range = whole_range(batch, id_route, fits, begin)
     return FirstRound(ids, uses, rest, round_range, fits, peaks)

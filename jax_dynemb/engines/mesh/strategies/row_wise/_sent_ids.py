@@ -7,14 +7,13 @@ from __future__ import annotations
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.mesh.exchange import (
     DeviceBatch,
+    IdNumbers,
     PooledBatch,
-    RoundRange,
     Route,
     exchange_arrays,
     parts_to_owners,
@@ -28,23 +27,22 @@ from jax_dynemb.engines.mesh.exchange import (
 class SentIds:
     """Holds what owners have received of a batch; every array is of one device.
 
-    All fields but ``bags`` are None or empty if sums of bags travel alone.
+    They are as few arrays as can be: each one crosses the boundary of a program. All
+    fields but ``bags`` are None or empty if sums of bags travel alone.
 
     Attributes:
       bags: what ``parts_to_owners`` sent, for the features whose sums travel.
-      ids: of each table, those of the first round, uint32[places, 2].
+      ids: of all tables, those of the first round, uint32[shards, places, 2].
       uses: by table, see ``send_ids_and_uses``.
       route: where the distinct ids of this device go.
-      round_range: which of them the first round took.
       fits: bool[1], whether one round is enough on every device.
       peaks: int32[tables], the most ids that a device has for one owner.
     """
 
     bags: list[jax.Array]
-    ids: list[jax.Array]
+    ids: jax.Array | None
     uses: dict[int, jax.Array]
     route: Route | None = None
-    round_range: RoundRange | None = None
     fits: jax.Array | None = None
     peaks: jax.Array | None = None
 
@@ -58,50 +56,25 @@ def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
     """
     parts = parts_to_owners(bags)
     if batch is None:
-        return SentIds(exchange_arrays(parts, bags.axes), [], {})
+        return SentIds(exchange_arrays(parts, bags.axes), None, {})
     exchange = batch.exchange
     id_route = route(batch.ids, exchange.parts, exchange.segments)
-    first = send_first(batch, id_route, counted(batch), parts)
+    first = send_first(batch, id_route, numbers_of(batch), parts)
     fits, peaks = first.fits[None], first.peaks
-    return SentIds(
-        first.others, first.ids, first.uses, id_route, first.round_range, fits, peaks
-    )
+    return SentIds(first.others, first.ids, first.uses, id_route, fits, peaks)
 
 
-def counted(batch: DeviceBatch) -> list[int]:
-    """Numbers the tables that count every use: in scores, or of unseen ids."""
-    return [t for t, table in enumerate(batch.exchange.tables) if counts_uses(table)]
+def numbers_of(batch: DeviceBatch) -> IdNumbers:
+    """Says what owners learn of ids: uses that scores or a rule count, and scores."""
+    tables, has_scores = batch.exchange.tables, batch.scored
+    scored = [t for t, table in enumerate(tables) if table.name in has_scores]
+    counted = [t for t, table in enumerate(tables) if t in scored or counts_uses(table)]
+    counts = batch.per_id(0, 1) if batch.has_uses else None
+    scores = batch.per_id(1, 0) if scored else None
+    return IdNumbers(counted, counts, scored, scores)
 
 
 def counts_uses(table: TableSpec) -> bool:
     """Whether an owner needs to know how many ids of a device are one."""
-    return scores_count(table) or table.admission is not None
-
-
-def scores_count(table: TableSpec) -> bool:
-    """Whether scores count every use."""
-    return table.score_strategy is ScoreStrategy.LFU
-
-
-def packed(sent: SentIds) -> SentIds:
-    """Joins the ids of all tables: fewer arrays cross the boundary of a program."""
-    if len(sent.ids) < 2:
-        return sent
-    return dataclasses.replace(sent, ids=[jnp.concatenate(sent.ids)])
-
-
-def unpacked(sent: SentIds, batch: DeviceBatch | None) -> SentIds:
-    """Reverses ``packed``.
-
-    Args:
-      sent: of this batch.
-      batch: of the features whose rows travel, if there are any.
-    """
-    if batch is None or len(batch.exchange.tables) < 2:
-        return sent
-    exchange, begin, ids = batch.exchange, 0, []
-    for room in exchange.capacities:
-        end = begin + exchange.shards * room
-        ids.append(sent.ids[0][begin:end])
-        begin = end
-    return dataclasses.replace(sent, ids=ids)
+    counts = table.score_strategy is ScoreStrategy.LFU
+    return counts or table.admission is not None
