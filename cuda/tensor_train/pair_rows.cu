@@ -4,6 +4,7 @@
 // cuda/tensor_train/pair_rows.cu: rows that are products of two factors.
 #include "cuda/launch.h"
 #include "cuda/tensor_train/products.cuh"
+#include "cuda/tensor_train/row_octets.cuh"
 
 namespace dynemb::cuda {
 
@@ -11,6 +12,10 @@ size_t pair_rows_scratch_bytes(PairRowsArgs const& /*args*/) { return 0; }
 
 cudaError_t pair_rows(PairRowsArgs const& args, void* /*scratch*/, cudaStream_t stream) {
   auto const& shape = args.shape;
+  if (shape.num_rows == 0 || shape.num_prefixes == 0) return cudaSuccess;
+  if (shape.num_suffixes > 0 && has_octets(shape)) {
+    return octet_rows({shape, args.prefix, args.suffix, args.rows}, stream);
+  }
   ProductsCall const call{shape, args.prefix, shape.m, shape.k, args.suffix, args.rows};
   return launch_products<false>(call, stream);
 }

@@ -7,6 +7,7 @@
 
 #include "cuda/grid/host.h"
 #include "cuda/tensor_train/pair_columns.cuh"
+#include "cuda/tensor_train/row_octets.cuh"
 #include "cuda/tensor_train/tile_product.cuh"
 
 namespace dynemb::cuda {
@@ -114,6 +115,7 @@ __global__ void __launch_bounds__(kThreads)
 inline cudaError_t prefix_gradients(PairGradientsArgs const& args, cudaStream_t stream) {
   auto const& shape = args.shape;
   if (shape.num_prefixes == 0) return cudaSuccess;
+  if (shape.num_suffixes > 0 && has_octets(shape)) return octet_gradients(args, stream);
   auto const blocks = blocks_of_prefixes(shape, kWarpsPerBlock);
   return with_steps(shape.k, shape.exact != 0, [&](auto steps, auto exact) {
     return launch(prefix_gradients_kernel<steps(), exact()>, blocks, stream, args);

@@ -14,13 +14,13 @@ namespace dynemb::cuda {
 struct StageLayout {
   static constexpr int32_t kPad = 8;  // so that four rows of a prefix lie in different banks
 
-  int32_t slots, rows;  // of a stage
-  int32_t prefixes, d_rows, floats;
+  int32_t slots, rows;                      // of a stage
+  int32_t prefixes, d_rows, zeros, floats;  // `zeros` are those of a row
 
   // Two stages take `bytes` at most; no slots: that is too little.
   static StageLayout of(PairShape const& shape, int64_t bytes) {
-    auto const most = bytes / 2 / int64_t{sizeof(float)};
     auto const row_size = int64_t{shape.m} * shape.n;
+    auto const most = bytes / 2 / int64_t{sizeof(float)} - row_size;
     auto const prefix_size = int64_t{shape.m} * (shape.k + kPad);
     for (auto slots = kMostSlots; slots > 0; slots /= 2) {
       auto const left = most - slots * prefix_size;
@@ -28,8 +28,13 @@ struct StageLayout {
       if (rows > slots * kRowsOfSlot) rows = slots * kRowsOfSlot;
       if (rows < kRowsOfSlot || (slots > 1 && left < most / 2)) continue;
       auto const d_rows = rows + slots * prefix_size;
-      return {slots, static_cast<int32_t>(rows), static_cast<int32_t>(rows),
-              static_cast<int32_t>(d_rows), static_cast<int32_t>(d_rows + rows * row_size)};
+      auto const zeros = d_rows + rows * row_size;
+      return {slots,
+              static_cast<int32_t>(rows),
+              static_cast<int32_t>(rows),
+              static_cast<int32_t>(d_rows),
+              static_cast<int32_t>(zeros),
+              static_cast<int32_t>(zeros + row_size)};
     }
     return {};
   }
@@ -43,16 +48,15 @@ struct StageSources {
   StageLayout layout;
 };
 
-// Gradients of some rows are swizzled: those of rows side by side lie in other banks.
+// Gradients of rows are swizzled: those of rows side by side lie in other banks.
 struct StagedGradients {
-  int32_t row_size, swizzle;
+  static constexpr int32_t kSwizzle = 16;
 
-  __device__ __forceinline__ explicit StagedGradients(PairShape const& shape)
-      : row_size(shape.m * shape.n), swizzle(row_size % 32 == 0 ? 16 : 0) {}
+  int32_t row_size;  // a multiple of 32
 
   // Where number `i` of row `row` of a slot is, from the slot's first row on.
   __device__ __forceinline__ int32_t place(int32_t row, int32_t i) const {
-    return row * row_size + (i ^ ((row & 1) * swizzle));
+    return row * row_size + (i ^ ((row & 1) * kSwizzle));
   }
 };
 
@@ -63,7 +67,7 @@ class StageCopies {
       : sources_(sources),
         layout_(sources.layout),
         row_offsets_(row_offsets),
-        gradients_(sources.shape) {
+        gradients_{sources.shape.m * sources.shape.n} {
     auto const warps = static_cast<int32_t>(blockDim.x) / 32;
     auto const m = static_cast<int32_t>(threadIdx.x);
     if (m < sources.shape.m) row_offsets[m] = prefix_row_offset(sources.shape, m);

@@ -30,7 +30,7 @@ struct PartRangesCall {
   RowRange32* ranges;  // [parts, num_prefixes]
 };
 
-template <int kRankTiles, bool kExact>
+template <int kRankTiles, int kColumns, bool kExact>
 __global__ void __launch_bounds__(kSumThreads, 1)
     suffix_sums_kernel(__grid_constant__ SuffixSumsCall const call) {
 #ifdef __CUDACC__
@@ -52,10 +52,14 @@ __global__ void __launch_bounds__(kSumThreads, 1)
       call.ranges == nullptr ? nullptr : call.ranges + part * shape.num_prefixes;
   StagePlanner planner(shape, ranges, layout.slots, layout.rows, first, last);
   StageCopies const copies(call.from, row_offsets);
-  OwnedSums<kRankTiles, kExact> sums(shape, part);
+  OwnedSums<kRankTiles, kColumns, kExact> sums(shape, layout, part);
   auto const stage_of = [&](int32_t s) {
     return reinterpret_cast<float*>(memory) + s % 2 * layout.floats;
   };
+  auto const thread = static_cast<int32_t>(threadIdx.x);
+  if (thread < kTileRows * kColumns) {
+    for (int32_t s = 0; s < 2; ++s) stage_of(s)[layout.zeros + thread] = 0.0f;
+  }
   if (plans_here) planner.plan(plans[0]);
   __syncthreads();
   copies.begin(plans[0], stage_of(0));
@@ -69,7 +73,7 @@ __global__ void __launch_bounds__(kSumThreads, 1)
     __syncthreads();  // the copies of all threads are there
     if (plans_here) planner.plan(plans[(s + 2) % 3]);
     auto const& plan = plans[s % 3];
-    for (int32_t i = 0; i < plan.count; ++i) sums.add(stage_of(s), layout, i, plan.slots[i]);
+    sums.add(stage_of(s), plan);
   }
   sums.write(call.sums + share * shape.num_suffixes * shape.k * shape.n);
 }
@@ -123,12 +127,11 @@ struct SumParts {
   int32_t parts;     // 0: a warp's registers do not fit these sizes
   int32_t shares;
 
-  explicit SumParts(PairShape const& shape) {
-    suffixes = shape.n > 0 ? columns_of_block(shape.k) / shape.n : 0;
-    parts = 0;
-    shares = 0;
-    auto const found = suffixes > 0 ? ceil_div(shape.num_suffixes, suffixes) : 0;
-    if (!fits(shape) || found > kMostParts) return;
+  explicit SumParts(PairShape const& shape) : suffixes(0), parts(0), shares(0) {
+    if (!fits(shape)) return;
+    suffixes = kSumWarps * 8 * (shape.k == 64 ? 4 : 8) / shape.n;
+    auto const found = ceil_div(shape.num_suffixes, suffixes);
+    if (found > kMostParts) return;
     parts = static_cast<int32_t>(std::max<int64_t>(1, found));
     auto const useful = ceil_div(shape.num_rows, kLeastRows);
     shares = static_cast<int32_t>(
@@ -143,22 +146,18 @@ struct SumParts {
   }
 
  private:
-  static bool is_power_of_two(int32_t x) { return x > 0 && (x & (x - 1)) == 0; }
-
   static bool fits(PairShape const& shape) {
     constexpr int64_t kLeastMemory = 96 * 1024;  // of a block, on all GPUs from Ampere on
-    auto const powers =
-        is_power_of_two(shape.m) && is_power_of_two(shape.k) && is_power_of_two(shape.n);
-    return powers && shape.m <= kTileRows && shape.k >= 8 && shape.k <= 64 &&
-           shape.n <= columns_of_block(shape.k) / kSumWarps && shape.m * shape.n >= 4 &&
+    auto const ranks = shape.k == 16 || shape.k == 32 || shape.k == 64;
+    return shape.m == kTileRows && ranks && (shape.n == 4 || shape.n == 8) &&
            StageLayout::of(shape, kLeastMemory).slots > 0;
   }
 };
 
-template <int kRankTiles, bool kExact>
+template <int kRankTiles, int kColumns, bool kExact>
 cudaError_t launch_suffix_sums(SuffixSumsCall const& call, cudaStream_t stream) {
   auto const bytes = 2 * sizeof(float) * static_cast<size_t>(call.from.layout.floats);
-  auto* const kernel = suffix_sums_kernel<kRankTiles, kExact>;
+  auto* const kernel = suffix_sums_kernel<kRankTiles, kColumns, kExact>;
   DYNEMB_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        static_cast<int>(bytes)));
   return launch(kernel, int64_t{call.parts} * call.shares, stream, call, bytes, kSumThreads);
@@ -183,15 +182,18 @@ inline cudaError_t suffix_sums(PairGradientsArgs const& args, SumParts const& pa
   StageSources const from{shape, args.prefix, args.d_rows, StageLayout::of(shape, most - kOfPlans)};
   SuffixSumsCall const call{
       from, parts.parts > 1 ? ranges : nullptr, parts.parts, parts.shares, sums, args.d_suffix};
-  auto const with = [&](auto tiles) {
-    return shape.exact != 0 ? launch_suffix_sums<tiles(), true>(call, stream)
-                            : launch_suffix_sums<tiles(), false>(call, stream);
+  auto const with = [&](auto tiles, auto columns) {
+    return shape.exact != 0 ? launch_suffix_sums<tiles(), columns(), true>(call, stream)
+                            : launch_suffix_sums<tiles(), columns(), false>(call, stream);
+  };
+  auto const with_columns = [&](auto tiles) {
+    if (shape.n == 4) return with(tiles, std::integral_constant<int, 4>{});
+    return with(tiles, std::integral_constant<int, 8>{});
   };
   auto const launched = [&] {
-    auto const tiles = rank_tiles_of(shape.k);
-    if (tiles == 1) return with(std::integral_constant<int, 1>{});
-    if (tiles == 2) return with(std::integral_constant<int, 2>{});
-    return with(std::integral_constant<int, 4>{});
+    if (shape.k == 16) return with_columns(std::integral_constant<int, 1>{});
+    if (shape.k == 32) return with_columns(std::integral_constant<int, 2>{});
+    return with_columns(std::integral_constant<int, 4>{});
   };
   DYNEMB_CUDA_TRY(launched());
   auto const size = shape.num_suffixes * shape.k * shape.n;

@@ -1,0 +1,263 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/tensor_train/row_octets.cuh: eight rows of a prefix at a time, for prefixes of 16 rows and
+// whole tiles of ranks. The columns of a tile are the eight rows, and a suffix has a tile for each
+// of its columns. So a lane reads and writes four numbers at once, and no load is in a branch.
+#pragma once
+
+#include "cuda/grid/host.h"
+#include "cuda/tensor_train/pair_columns.cuh"
+#include "cuda/tensor_train/tile_product.cuh"
+
+namespace dynemb::cuda {
+
+constexpr int kOctet = 8;
+
+inline bool has_octets(PairShape const& shape) {
+  auto const ranks = shape.k == 8 || shape.k == 16 || shape.k == 32 || shape.k == 64;
+  return shape.m == kTileRows && ranks && shape.n % 4 == 0;
+}
+
+__device__ __forceinline__ float4 load_four(float const* from) {
+#ifdef __CUDA_ARCH__
+  return __ldg(reinterpret_cast<float4 const*>(from));
+#else
+  return *reinterpret_cast<float4 const*>(from);
+#endif
+}
+
+// Read once only: it should not push out what is read again.
+__device__ __forceinline__ float4 load_four_once(float const* from) {
+#ifdef __CUDA_ARCH__
+  float4 x;
+  asm("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+      : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+      : "l"(from));
+  return x;
+#else
+  return load_four(from);
+#endif
+}
+
+__device__ __forceinline__ float number_of(float4 const& four, int i) {
+  return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
+}
+
+// Up to 32 rows of a prefix. Their suffixes' numbers are in the lanes.
+struct RowChunk {
+  int32_t count;
+  int32_t suffix;    // of row `lane`; -1: there is none
+  int32_t fallback;  // a suffix of one of the rows; -1: there is none
+
+  __device__ __forceinline__ RowChunk(PairShape const& shape, int64_t begin, int64_t end) {
+    count = end - begin < 32 ? static_cast<int32_t>(end - begin) : 32;
+    auto const exists = lane_id() < count && has_suffix(shape, begin + lane_id());
+    suffix = exists ? shape.of_suffix[begin + lane_id()] : -1;
+    auto const some = __ballot_sync(kFullWarp, exists);
+    fallback = __shfl_sync(kFullWarp, suffix, some == 0 ? 0 : __ffs(static_cast<int>(some)) - 1);
+  }
+
+  // Of a row of the chunk, by all lanes.
+  __device__ __forceinline__ int32_t suffix_of(int32_t row) const {
+    return __shfl_sync(kFullWarp, suffix, row);
+  }
+};
+
+// A prefix as the left matrix of a product, 16 x 8 * kSteps.
+template <int kSteps, bool kExact>
+struct HeldPrefix {
+  LeftTile<kExact> tiles[kSteps];
+
+  __device__ __forceinline__ HeldPrefix(float const* prefix, int64_t low, int64_t high) {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        tiles[s].set(i, __ldg(prefix + (i % 2 == 0 ? low : high) + s * 8 + left_column(i)));
+      }
+    }
+  }
+};
+
+struct OctetRowsCall {
+  PairShape shape;
+  float const* prefix;
+  float const* suffix;
+  float* rows;
+};
+
+// Four columns of eight rows.
+template <int kSteps, bool kExact>
+__device__ __forceinline__ void multiply_octet(HeldPrefix<kSteps, kExact> const& prefix,
+                                               float const* suffix, int32_t n,
+                                               float (&sums)[4][4]) {
+  constexpr int kTogether = kSteps < 4 ? kSteps : 4;  // loads of so many steps are in flight
+#pragma unroll
+  for (int first = 0; first < kSteps; first += kTogether) {
+    float4 numbers[kTogether][2];
+#pragma unroll
+    for (int s = 0; s < kTogether; ++s) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        numbers[s][i] = load_four(suffix + ((first + s) * 8 + right_row(i)) * n);
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < kTogether; ++s) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        RightTile<kExact> right;
+        for (int i = 0; i < 2; ++i) right.set(i, number_of(numbers[s][i], j));
+        add_product<kExact>(sums[j], prefix.tiles[first + s], right);
+      }
+    }
+  }
+}
+
+template <int kSteps, bool kExact>
+__global__ void __launch_bounds__(kThreads, 2)
+    octet_rows_kernel(__grid_constant__ OctetRowsCall const call) {
+  auto const& shape = call.shape;
+  auto const n = shape.n;
+  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
+  auto const low = prefix_row_offset(shape, left_row(0));
+  auto const high = prefix_row_offset(shape, left_row(1));
+  for (auto index = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
+       index < shape.num_prefixes; index += warps) {
+    auto const rows = rows_of_prefix(shape, index);
+    if (rows.begin >= rows.end) continue;
+    HeldPrefix<kSteps, kExact> const prefix(call.prefix + prefix_offset(shape, index), low, high);
+    for (auto begin = rows.begin; begin < rows.end; begin += 32) {
+      RowChunk const chunk(shape, begin, rows.end);
+      auto* const out = call.rows + begin * (kTileRows * n);
+      for (int32_t first = 0; first < chunk.count; first += kOctet) {
+        auto const number = max(0, chunk.suffix_of(first + right_column()));
+        auto const* const suffix = call.suffix + int64_t{number} * (kSteps * 8 * n);
+        int32_t const row[2] = {first + sum_column(0), first + sum_column(1)};
+        bool const exists[2] = {chunk.suffix_of(row[0]) >= 0, chunk.suffix_of(row[1]) >= 0};
+        for (int32_t column = 0; column < n; column += 4) {
+          float sums[4][4] = {};
+          multiply_octet(prefix, suffix + column, n, sums);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            if (row[i % 2] >= chunk.count) continue;
+            auto const own = exists[i % 2];
+            auto* const to = out + (row[i % 2] * kTileRows + sum_row(i)) * n + column;
+            *reinterpret_cast<float4*>(to) = {own ? sums[0][i] : 0.0f, own ? sums[1][i] : 0.0f,
+                                              own ? sums[2][i] : 0.0f, own ? sums[3][i] : 0.0f};
+          }
+        }
+      }
+    }
+  }
+}
+
+// Adds four columns of eight rows. Those without a suffix have zeros as gradients.
+template <int kSteps, bool kExact>
+__device__ __forceinline__ void add_octet(float const* const (&d_rows)[2], bool const (&exists)[2],
+                                          float const* const (&suffixes)[2], int32_t n,
+                                          float (&sums)[kSteps][4]) {
+  float4 gradients[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    gradients[i] = load_four_once(d_rows[i / 2] + left_row(i) * n);
+  }
+  constexpr int kTogether = kSteps < 4 ? kSteps : 4;  // loads of so many steps are in flight
+#pragma unroll
+  for (int first = 0; first < kSteps; first += kTogether) {
+    float4 numbers[kTogether][2];
+#pragma unroll
+    for (int s = 0; s < kTogether; ++s) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        numbers[s][i] = load_four(suffixes[i] + ((first + s) * 8 + right_column()) * n);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      LeftTile<kExact> left;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) left.set(i, exists[i / 2] ? number_of(gradients[i], j) : 0.0f);
+#pragma unroll
+      for (int s = 0; s < kTogether; ++s) {
+        RightTile<kExact> right;
+        for (int i = 0; i < 2; ++i) right.set(i, number_of(numbers[s][i], j));
+        if constexpr (kExact) {  // tensor cores truncate sums: over many rows that is a bias
+          float part[4] = {};
+          add_product<kExact>(part, left, right);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[first + s][i] += part[i];
+        } else {
+          add_product<kExact>(sums[first + s], left, right);
+        }
+      }
+    }
+  }
+}
+
+template <int kSteps, bool kExact>
+__global__ void __launch_bounds__(kThreads, 2)
+    octet_gradients_kernel(__grid_constant__ PairGradientsArgs const args) {
+  auto const& shape = args.shape;
+  auto const n = shape.n;
+  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
+  int64_t const offsets[2] = {prefix_row_offset(shape, sum_row(0)),
+                              prefix_row_offset(shape, sum_row(2))};
+  for (auto index = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
+       index < shape.num_prefixes; index += warps) {
+    auto const rows = rows_of_prefix(shape, index);
+    float sums[kSteps][4] = {};
+    for (auto begin = rows.begin; begin < rows.end; begin += 32) {
+      RowChunk const chunk(shape, begin, rows.end);
+      if (chunk.fallback < 0) continue;
+      auto const* const d_chunk = args.d_rows + begin * (kTileRows * n);
+      for (int32_t first = 0; first < chunk.count; first += kOctet) {
+        float const* d_rows[2];
+        float const* suffixes[2];
+        bool exists[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          auto const row = first + right_row(i);
+          auto const number = chunk.suffix_of(row);
+          exists[i] = number >= 0;
+          // A suffix that the prefix has anyway: zeros times what is not finite are not zeros.
+          auto const used = exists[i] ? number : chunk.fallback;
+          d_rows[i] = d_chunk + min(row, chunk.count - 1) * (kTileRows * n);
+          suffixes[i] = args.suffix + int64_t{used} * (kSteps * 8 * n);
+        }
+        for (int32_t column = 0; column < n; column += 4) {
+          float const* const d_four[2] = {d_rows[0] + column, d_rows[1] + column};
+          float const* const four[2] = {suffixes[0] + column, suffixes[1] + column};
+          add_octet<kSteps, kExact>(d_four, exists, four, n, sums);
+        }
+      }
+    }
+    auto* const out = args.d_prefix + prefix_offset(shape, index) + sum_column(0);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        *reinterpret_cast<float2*>(out + offsets[half] + s * 8) = {sums[s][2 * half],
+                                                                   sums[s][2 * half + 1]};
+      }
+    }
+  }
+}
+
+// `shape` has octets, prefixes and suffixes.
+inline cudaError_t octet_rows(OctetRowsCall const& call, cudaStream_t stream) {
+  auto const blocks = blocks_of_prefixes(call.shape, kWarpsPerBlock);
+  return with_steps(call.shape.k, call.shape.exact != 0, [&](auto steps, auto exact) {
+    return launch(octet_rows_kernel<steps(), exact()>, blocks, stream, call);
+  });
+}
+
+inline cudaError_t octet_gradients(PairGradientsArgs const& args, cudaStream_t stream) {
+  auto const blocks = blocks_of_prefixes(args.shape, kWarpsPerBlock);
+  return with_steps(args.shape.k, args.shape.exact != 0, [&](auto steps, auto exact) {
+    return launch(octet_gradients_kernel<steps(), exact()>, blocks, stream, args);
+  });
+}
+
+}  // namespace dynemb::cuda
