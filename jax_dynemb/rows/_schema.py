@@ -115,7 +115,10 @@ class Schema:
             depend on it, so files for others do without.
         """
         fields = dataclasses.asdict(self)
-        return fields if secret else {k: fields[k] for k in fields if k != "hash_seed"}
+        # Files of tables that do not use them stay as they were.
+        left_out = {k for k in ("state_dtype", "lfu_halflife") if not fields[k]}
+        left_out |= set() if secret else {"hash_seed"}
+        return {k: fields[k] for k in fields if k not in left_out}
 
     @property
     def counter_rows(self) -> int:
