@@ -448,9 +448,10 @@ class TableConfig:
                 "'error', or another score_strategy"
             )
         if self.on_full == "compete" and self.score_strategy not in _COMPETING:
+            strategy = ScoreStrategy(self.score_strategy).value
             self._fail(
                 "on_full='compete' compares uses or given scores, but with "
-                f"score_strategy={self.score_strategy.value!r} a new key always has "
+                f"score_strategy={strategy!r} a new key always has "
                 "the highest score; use on_full='evict', or score_strategy='lfu'"
             )
         return self.on_full

@@ -146,7 +146,7 @@ class ReferenceTable:
         No score lies in the future: the clock moves up to that of a given one.
         """
         packed = self.config.score_strategy.value in ("lfu", "customized")
-        score = min(max(score, 1), 2**62 - 1)
+        score = min(max(score, 1), (2**62 if packed else 2**62 - 2**32) - 1)
         self.clock = max(self.clock, score & 0xFFFFFFFF if packed else score)
         return score
 

@@ -81,7 +81,8 @@ def _time(now: Any) -> jax.Array:
             "now must be the words of a time, uint32[2]: pass jde.now() to the jitted "
             "step as an argument, so that each call brings its own time."
         )
-    return jnp.asarray(now)
+    most = np.array([2**32 - 1, MAX_CUSTOMIZED - 1], np.uint32)  # no bit of a mark
+    return jnp.minimum(jnp.asarray(now), most)
 
 
 def _check_customized(config: TableConfig) -> None:

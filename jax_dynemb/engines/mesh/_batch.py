@@ -91,9 +91,10 @@ class MeshBatch:
 
     @property
     def given_specs(self) -> Given:
-        specs = self.per_id_specs
+        specs: dict[str, Any] = self.per_id_specs
+        whole: Any = PartitionSpec()
         return Given(
-            dict.fromkeys(self.given.tables, PartitionSpec()),
+            dict.fromkeys(self.given.tables, whole),
             {name: specs.get(name) for name in self.given.counts},
             {name: specs.get(name) for name in self.given.scores},
         )
@@ -118,12 +119,12 @@ class MeshBatch:
                 malformed = jax.lax.psum(given.malformed, self.placement.axes)
             given = dataclasses.replace(given, malformed=malformed)
             if own is not None and own.is_per_id:
-                numbers = [
+                counts, scores = (
                     None if x is None else mine.numbers(x)
                     for x in (own.counts.get(name), own.scores.get(name))
-                ]
+                )
                 strategy, of_table = config.score_strategy, own.tables[config.name]
-                given = with_uses(strategy, layout, given, *numbers, of_table)
+                given = with_uses(strategy, layout, given, counts, scores, of_table)
             inputs.append((layout, given))
         return inputs
 

@@ -199,6 +199,8 @@ def _score_words(table: AnyTable, ids_shape: tuple[int, ...], scores: Any) -> ja
     Numbers that are known are checked; traced ones are moved to the nearest bound.
     """
     high_limit = _ffi.constants()["most_given_score"]  # above it are bits of a mark
+    if table.score_strategy not in PACKED:
+        high_limit -= 1  # a clock needs room to run below them
     if isinstance(scores, np.ndarray) and scores.dtype in (np.uint64, np.int64):
         bad = (scores < 1) | (scores >= (high_limit + 1) << 32)
         if bad.any():

@@ -101,10 +101,10 @@ def set_score(
             "each lookup: lookup(..., scores={table: score})."
         )
     least = next_score(counted)
-    if not least <= score < 1 << 62:
+    if not least <= score < (1 << 62) - (1 << 32):
         raise ValueError(
-            f"Table '{table.name}': score {score} is not in [{least}, 2**62): rows "
-            "that were used already would look newer than those used next."
+            f"Table '{table.name}': score {score} is not in [{least}, 2**62 - 2**32): "
+            "rows that were used already would look newer than those used next."
         )
     number = _ffi.code("counters", "clock")
     words = jnp.asarray(words_of([score - 1])[0])
