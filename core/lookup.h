@@ -62,13 +62,16 @@ DYNEMB_HD Pending claim_empty_slot(TableRef const& table, Key key, uint64_t cloc
   return {pending(slot), kEmptySlot};
 }
 
-DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, uint64_t clock) {
+// `evicted`: the score of the row that loses its slot by this claim; it has its key until
+// store_key. Unchanged if none does.
+DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, uint64_t clock, uint64_t* evicted) {
   auto const claimed = claim_empty_slot(table, key, clock);
   if (claimed.slot != kMissingSlot) return claimed;
   auto const hash = hash_key(key, table.hash);
   auto const bucket = local_bucket_of(table, hash);
   auto const result = claim_full(table, bucket_at(table, bucket), key, hash, clock);
   if (result.place < 0) return {kRefusedSlot, kNotWon};
+  if (result.evicted != kEmptyScore) *evicted = result.evicted;
   auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + result.place);
   return {pending(slot), result.won ? kFullBucket : kNotWon};
 }

@@ -8,6 +8,7 @@ import dataclasses
 from typing import Any, Literal, Self
 
 from jax_dynemb import _ffi
+from jax_dynemb._removal_options import ring_size
 from jax_dynemb._row_formats import packed_bytes
 from jax_dynemb.admission import Admission, Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
@@ -47,6 +48,7 @@ class TableSpec:
       shards: equal parts that the buckets are cut into; a call sees one of them.
       unseen: what becomes of unseen ids in a lookup: "admitted" by the table's rule,
         "all" stored, or "none".
+      keep_for: in units of the clock; 0: rows evicted young are not counted.
       keeps_scores: whether a lookup leaves the scores of rows that it finds.
       block: where in shared arrays the table lies; None if it has its own.
     """
@@ -71,6 +73,8 @@ class TableSpec:
     admission: Admission | None = None
     unseen: Literal["admitted", "all", "none"] = "admitted"
     keeps_scores: bool = False
+    log_removed: int = 0
+    keep_for: int = 0
     shards: int = 1
     block: Block | None = None
 
@@ -96,6 +100,8 @@ class TableSpec:
             trainable=config.trainable,
             row_format=config.row_format,
             admission=config.admission,
+            log_removed=config.log_removed,
+            keep_for=int(config.keep_for or 0),  # pyright: ignore[reportArgumentType]
             unseen="admitted" if config.insert else "none",
         )
 
@@ -109,6 +115,11 @@ class TableSpec:
     def takes_sketch(self) -> bool:
         """Whether a lookup receives the sketch; alike for tables that share arrays."""
         return self.unseen != "all" and self.sketch_words > 0
+
+    @property
+    def ring_size(self) -> int:
+        """Keys in each ring of the log of removed keys; 0 for a table without one."""
+        return ring_size(self.log_removed, self.max_shards)
 
     @property
     def num_slots(self) -> int:

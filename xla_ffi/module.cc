@@ -103,7 +103,7 @@ nb::dict constants() {
       names("num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
             "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
             "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
-            "sketch_words", "sketch_bits");
+            "sketch_words", "sketch_bits", "ring_size", "keep_for");
   result["admission_rules"] = names("all", "none", "probability", "frequency");
   result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "has_uses",
                                    "array", "passed_on", "offset", "group", "stride");
@@ -112,7 +112,7 @@ nb::dict constants() {
       names("unused_for", "unused_since", "high_below", "norm_below", "any_suffices");
   result["rule_words"] = int{kNumRuleWords};
   result["part_fields"] = names("size", "first", "owners", "hash_seed");
-  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 20 &&
+  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 22 &&
                     kNumFeatureFields == 10 && kNumSumsFields == 7 && kNumPartFields == 4 &&
                     kNumPackedFields == 3 && static_cast<int>(RowCode::kNumCodes) == 3,
                 "a list above and its enumeration must have the same length");

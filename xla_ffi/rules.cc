@@ -70,6 +70,7 @@ constexpr NamedSize kSizes[kNumSizes] = {
     {"m * n", 1, kMostInt32},
     {"words", 4, kMostInt32},
     {"bytes of a row", 1, kMostInt32},
+    {"1 + keys of a ring", 2, kMostInt32},
 };
 
 // What a buffer may be.
@@ -97,6 +98,7 @@ constexpr NamedBuffer kBuffers[] = {
      {{kF32, 2, {kArraySlots, kDim}}, {kNumbers, 1, {kArraySlots}}}},
     {BufferRule::kCounters, "counters", {{kU32, 3, {kCounterRows, kNumCounters, 2}}, {}}},
     {BufferRule::kSketch, "sketch", {{kU32, 2, {kBuckets, kSketchWords}}, {}}},
+    {BufferRule::kRings, "removed keys", {{kU32, 3, {kCounterRows, kRingWords, 2}}, {}}},
     {BufferRule::kGivenScores, "scores", {{kU32, 1, {kNumTables}}, {}}},
     {BufferRule::kStamps, "stamps", {{kU32, 2, {kNumTables, 4}}, {}}},
     {BufferRule::kHyper, "hyper-parameters", {{kF32, 2, {kNumTables, kNumHyperParameters}}, {}}},

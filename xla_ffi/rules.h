@@ -42,9 +42,10 @@ enum Size : int32_t {
   kSuffixWidth = -19,
   kPairWidth = -20,  // of a row that is a product
   kSketchWords = -21,
-  kRowBytes = -22,  // of a packed row
+  kRowBytes = -22,   // of a packed row
+  kRingWords = -23,  // of a ring of removed keys, 64 bits each
 };
-constexpr int kNumSizes = 22;
+constexpr int kNumSizes = 23;
 
 enum class BufferRule : int32_t {
   kIndex = 0,
@@ -53,6 +54,7 @@ enum class BufferRule : int32_t {
   kState,
   kCounters,
   kSketch,
+  kRings,
   kGivenScores,
   kStamps,
   kHyper,

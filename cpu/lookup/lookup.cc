@@ -11,6 +11,7 @@
 
 #include "core/group.h"
 #include "core/row.h"
+#include "core/vacate.h"
 #include "cpu/lookup/probe_rows.h"
 #include "cpu/loops/huge_pages.h"
 #include "cpu/table_ops.h"
@@ -153,14 +154,25 @@ struct Lookup {
     auto& [missing, bags, won] = open[size_t(index)];
     auto const& admission = args.admissions[feature.table];
     auto const counts = admission.rule == AdmissionRule::kFrequency;
+    auto const& removals = args.removals[feature.table];
+    auto const notes = notes_removals(removals);
+    auto const clock = use[feature.table].clock;
+    uint64_t young = 0;
     for (auto const position : missing) {
       auto const key = load_key(feature.ids, feature.id_type, position);
       auto const admitted = !counts || is_frequent(table, admission, key);
-      auto const claimed = admitted ? claim_missing(table, key, use[feature.table].clock)
+      auto evicted = kEmptyScore;
+      auto const claimed = admitted ? claim_missing(table, key, clock, &evicted)
                                     : Pending{kNotAdmittedSlot, kNotWon};
+      if (notes && evicted != kEmptyScore) {
+        auto const slot = pending(claimed.slot);
+        auto const row = Entry{*key_at(table, slot), evicted};
+        young += note_evicted(table, removals, slot, row, clock) ? 1 : 0;
+      }
       feature.slots[position] = claimed.slot;
       won.push_back(claimed.won);
     }
+    if (young > 0) fetch_add(table.counters + kEvictedYoung, young);
   }
 
   void store_chunk(int64_t index, FeatureChunk const& chunk) {

@@ -271,7 +271,8 @@ cudaError_t launch_lookup(LookupArgs const& args, LookupScratch const& scratch,
   }
   DYNEMB_CUDA_TRY(launch_rows<Size>(args, scratch.view, begin, ids, stream));
   auto const call = MissingCall{scratch.view, scratch.uses, scratch.counted, missing};
-  return launch_missing<kSelects>({call, selection}, total_ids(args), stream);
+  return launch_missing<kSelects>({call, selection, removals_of<kSelects>(args)}, total_ids(args),
+                                  stream);
 }
 
 // launch_lookup<true>: kernels of their own, so that those of other lookups stay as they are

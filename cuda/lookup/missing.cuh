@@ -69,10 +69,20 @@ struct Selection<true> {
   uint32_t const* uses[kMaxFeatures];
 };
 
+// What only the kernel of cuda/lookup/missing.cu takes: the other one has no room for it.
+template <bool kSelects>
+struct NotedRemovals {};
+
+template <>
+struct NotedRemovals<true> {
+  Removals of[kMaxTables];
+};
+
 template <bool kSelects>
 struct SelectingCall {
   MissingCall call;
   Selection<kSelects> selection;
+  NotedRemovals<kSelects> removals;
 };
 
 // What the kernel of cuda/lookup/missing.cu counts with; by threads of a kernel before it.
@@ -144,6 +154,13 @@ Selection<kSelects> selection_of(LookupArgs const& args) {
     std::copy_n(args.admissions, kMaxTables, result.admissions);
     for (int32_t f = 0; f < args.num_features; ++f) result.uses[f] = args.uses[order[f]];
   }
+  return result;
+}
+
+template <bool kSelects>
+NotedRemovals<kSelects> removals_of(LookupArgs const& args) {
+  NotedRemovals<kSelects> result;
+  if constexpr (kSelects) std::copy_n(args.removals, kMaxTables, result.of);
   return result;
 }
 

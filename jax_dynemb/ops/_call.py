@@ -20,8 +20,10 @@ from jax_dynemb.ops._state import TableState, check_state
 
 ALL = ("index", "values", "optimizer", "counters")
 _READS_PACKED = ("find_packed",)
-# A training lookup also takes the sketch of tables that have one.
-OF_LOOKUP = (*ALL, "sketch")
+# A training lookup also takes the sketch of tables that have one, and whatever removes
+# rows takes their log.
+OF_LOOKUP = (*ALL, "sketch", "removed")
+OF_REMOVAL = ("index", "counters", "removed")
 
 # Stands for a size without a bound, to learn whether scratch depends on it.
 _ANY_BATCH = 1 << 20
@@ -177,7 +179,9 @@ def table_arrays(
 def _taken(table: TableSpec, members: Sequence[str]) -> list[str]:
     """The members that a call takes of a table, in the order of the handlers."""
     taken = [member for member in OF_LOOKUP if member in members]
-    return [m for m in taken if m != "sketch" or table.takes_sketch]
+    lacking = set() if table.takes_sketch else {"sketch"}
+    lacking |= set() if table.ring_size else {"removed"}
+    return [member for member in taken if member not in lacking]
 
 
 def take_table(
@@ -193,6 +197,7 @@ def take_table(
         "optimizer": state.optimizer,
         "counters": state.counters,
         "sketch": state.sketch,
+        "removed": state.removed,
     }
     for member in _taken(table, members):
         if member == "optimizer":

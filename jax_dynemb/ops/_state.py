@@ -17,11 +17,20 @@ from jaxtyping import Array, Shaped, UInt32
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._packed_rows import refuse_packed
+from jax_dynemb.ops._removed import empty_log, overwritten_log
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["index", "values", "optimizer", "counters", "extra", "sketch"],
+    data_fields=[
+        "index",
+        "values",
+        "optimizer",
+        "counters",
+        "extra",
+        "sketch",
+        "removed",
+    ],
     meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +52,9 @@ class TableState:
       extra: what an optax optimizer stores once for the table.
       sketch: uint32[num_buckets, words], how often ids without a row have occurred,
         where the table admits ids by frequency (core/admission.h); else None.
+      removed: uint32[rows, 1 + n, 2], a ring of removed keys beside each row of the
+        counters: how many were ever written, then the latest n (core/removals.h).
+        None without ``log_removed``.
     """
 
     index: UInt32[Array, "buckets 544"]
@@ -51,6 +63,7 @@ class TableState:
     counters: UInt32[Array, "rows counters 2"]
     extra: tuple[Any, ...] = ()
     sketch: UInt32[Array, "buckets words"] | None = None
+    removed: UInt32[Array, "rows entries 2"] | None = None
 
 
 def empty_state(
@@ -89,6 +102,7 @@ def empty_arrays(
         counters=counters[0] if len(counters) == 1 else jnp.concatenate(counters),
         extra=_first_extra(first),
         sketch=_empty_sketch(first, buckets),
+        removed=empty_log(first),
     )
 
 
@@ -115,9 +129,15 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
             at = (first, 0)
             sketch = jax.lax.dynamic_update_slice(state.sketch, sketch, at)
         counters = state.counters.at[config.own_counters].set(counters)
+    removed = None if state.removed is None else overwritten_log(state.removed)
     extra = _first_extra(config)
     return dataclasses.replace(
-        state, index=index, counters=counters, extra=extra, sketch=sketch
+        state,
+        index=index,
+        counters=counters,
+        extra=extra,
+        sketch=sketch,
+        removed=removed,
     )
 
 
@@ -164,6 +184,10 @@ def check_state(config: TableSpec, state: TableState) -> None:
         expected["sketch"] = ((buckets, config.sketch_words), "uint32")
     if state.sketch is not None:
         given["sketch"] = state.sketch
+    if config.ring_size > 0:
+        expected["removed"] = ((rows, 1 + config.ring_size, 2), "uint32")
+    if state.removed is not None:
+        given["removed"] = state.removed
     for name, spec in config.states.items():
         expected[name] = ((slots, *spec.shape), spec.dtype)
     for name in expected.keys() | given.keys():

@@ -27,13 +27,14 @@ from jax_dynemb.engines.shard import Query
 from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.ops import refuse_packed
 from jax_dynemb.rows import Exported
-from jax_dynemb.table import _arguments, _chunks, _declaration, _growth
+from jax_dynemb.table import _arguments, _declaration, _growth
 from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
+from jax_dynemb.table._replication import Replication
 from jax_dynemb.tt import TTConfig
 
 
-class Tables(Operations):
+class Tables(Operations, Replication):
     """Describes embedding tables that share their calls; hashable, without arrays.
 
     Every function takes the state and returns it, and none changes its argument, so
@@ -246,9 +247,10 @@ class Tables(Operations):
         """Decides which tables shall grow: arithmetic on the host, no arrays.
 
         A table is due if more than ``grow_at`` of its slots hold rows, or if a table
-        that never evicts has refused ids since ``before``. Its size doubles until the
-        rows are fewer again, within ``max_capacity``. A table that evicts is never due
-        without a ``max_capacity``.
+        that never evicts has refused ids since ``before``, or if one with ``keep_for``
+        has evicted rows that it should keep. Its size doubles until the rows are fewer
+        again, within ``max_capacity``. A table that evicts is never due without a
+        ``max_capacity``.
 
         Args:
           stats: what ``stats`` or the future of ``stats_async`` returned.
@@ -304,29 +306,6 @@ class Tables(Operations):
         _arguments.check_arrays(self.engine, state, [name], "export")
         query = Query(min_score, since, known_keys, chunk_buckets)
         return self.engine.export(state, name, query)
-
-    def apply_delta(
-        self, state: States, table: str, delta: Iterable[Exported]
-    ) -> States:
-        """Brings a replica up to date. Not for use inside jit.
-
-        Its capacity may differ, but a smaller replica may have no room for a row.
-
-        Args:
-          state: the replica; the table's arrays are donated.
-          table: which one.
-          delta: what ``export`` of the original streams, in its order.
-        """
-        _arguments.check_values(state, "apply_delta")
-        name = self.engine.catalog.dynamic_table(table, "apply_delta").name
-        arrays = self.state_name(name)
-        _arguments.check_arrays(self.engine, state, [name], "apply_delta")
-        new = state[arrays]
-        for chunk in delta:
-            if chunk.removed is not None:
-                new = _chunks.erase_keys(self, name, new, chunk.removed)
-            new = _chunks.insert_chunks(self, name, new, [chunk])
-        return state | {arrays: new}
 
     def get_score(self, state: States) -> dict[str, int]:
         """Reads the clock of each table's next lookup: a mark for ``export``.

@@ -135,7 +135,7 @@ void lookup_by_kernels(Tables& tables, Batch& batch) {
   }
   probe(*args, uses.data(), list);
   auto const call = MissingCall{view, uses.data(), counted.data(), list};
-  CHECK(launch_missing<false>({call, {}}, total_ids(*args), nullptr) == cudaSuccess);
+  CHECK(launch_missing<false>({call, {}, {}}, total_ids(*args), nullptr) == cudaSuccess);
   CHECK(list.counts->ids == 0 && list.counts->full == 0);
 }
 

@@ -155,6 +155,7 @@ class Placement:
             counters=rows,  # pyright: ignore[reportArgumentType]
             extra=tuple(PartitionSpec() for _ in leaves),
             sketch=rows if table.sketch_words else None,  # pyright: ignore[reportArgumentType]
+            removed=rows if table.ring_size else None,  # pyright: ignore[reportArgumentType]
         )
 
     def state_specs(self, stacks: Sequence[Stack]) -> dict[str, TableState]:

@@ -24,6 +24,7 @@ from jax_dynemb.ops import (
     bucket_of,
     check_state,
     empty_index,
+    grown_log,
     hash_words,
     refuse_packed,
 )
@@ -76,6 +77,7 @@ def grown_state(table: TableSpec, factor: int, state: TableState) -> TableState:
         counters=_counters(state.counters, grown.counter_rows),
         # Keys of a bucket go to several, and each finds its counts.
         sketch=None if state.sketch is None else jnp.repeat(state.sketch, factor, 0),
+        removed=grown_log(table, grown, state.removed),
     )
 
 

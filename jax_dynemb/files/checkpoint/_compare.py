@@ -13,6 +13,13 @@ from jax_dynemb.files.checkpoint._save import describe
 from jax_dynemb.files.checkpoint._tree import Path, Place
 from jax_dynemb.rows import Schema
 
+# Arrays that begin again where they were saved with another shape.
+_BEGUN_AGAIN = {
+    "sketch": "the counts of ids without a row start at 0",
+    "removed": "the log of removed keys begins again, so the next delta must compare "
+    "keys",
+}
+
 
 @dataclasses.dataclass
 class Plan:
@@ -24,7 +31,7 @@ class Plan:
       `again`: tables whose rows are inserted again.
       `anew`: for each of these, what does not come from the checkpoint: "optimizer",
         "scores".
-      `emptied`: sketches of tables that begin again.
+      `emptied`: sketches and logs of tables that begin again.
       `notes`: for the user.
     """
 
@@ -76,11 +83,11 @@ def plan(
                 _compare_leaf(path, leaf, fields["leaves"], result)
         elif not any(t in saved for t in tables):
             continue
-        elif path[len(above)] == "sketch" and not _is_saved(path, leaf, fields):
+        elif path[len(above)] in _BEGUN_AGAIN and not _is_saved(path, leaf, fields):
             result.emptied.append(path)
             result.notes.append(
-                f"'{_spelled(path)}' was saved with another size or not at all: the "
-                "counts of ids without a row start at 0."
+                f"'{_spelled(path)}' was saved with another size or not at all: "
+                f"{_BEGUN_AGAIN[path[len(above)]]}."
             )
         else:
             _compare_leaf(path, leaf, fields["leaves"], result)

@@ -75,12 +75,16 @@ def frozen(
     refuse_packed(coll.engine.catalog.dynamic.values(), "frozen")
     packed = None if dtype is None else row_format_of(dtype)
     tables = [
-        dataclasses.replace(t, optimizer=sgd(0.0), admission=None)
+        dataclasses.replace(
+            t, optimizer=sgd(0.0), admission=None, log_removed=0, keep_for=None
+        )
         for t in coll.tables.values()
     ]
     served = coll.with_tables(tables)
     states = {
-        name: dataclasses.replace(arrays, optimizer={}, extra=(), sketch=None)
+        name: dataclasses.replace(
+            arrays, optimizer={}, extra=(), sketch=None, removed=None
+        )
         for name, arrays in state.items()
     }
     if coll.placement is not None and not on_mesh:
