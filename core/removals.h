@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// core/removals.h: what a table notes of the rows that leave it: their keys in a log, and how many
-// were evicted although a recent lookup had used them.
+// core/removals.h: what a table notes of rows that it loses: their keys in a log, and how many were
+// evicted although a recent lookup had used them.
 //
 // The log is a ring for each row of the table's counters, so for each part that a shard may be cut
 // into: it stays where its buckets are. A ring is a head, which counts the keys that were ever
@@ -30,7 +30,7 @@ DYNEMB_HD bool notes_removals(Removals const& removals) {
   return removals.rings != nullptr || removals.keep_for != 0;
 }
 
-// Called once for each row that leaves, by any number of threads.
+// Called once for each removed row, by any number of threads.
 DYNEMB_HD void log_removed(TableRef const& table, Removals const& removals, int32_t slot, Key key) {
   if (removals.rings == nullptr) return;
   auto const part = slot / kBucketCapacity / (table.local_buckets / table.counter_rows);

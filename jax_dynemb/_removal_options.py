@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the options of a table about rows that leave it."""
+"""Checks the options of a table about rows that it loses."""
 
 from __future__ import annotations
 

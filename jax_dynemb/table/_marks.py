@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from jax_dynemb.rows import Exported
@@ -60,7 +60,7 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True)
 class Delta:
-    """Holds what changed in a table between two marks; iterate over its chunks once.
+    """Holds what changed in a table between two marks; iterate over it once.
 
     Attributes:
       table: its name.
@@ -72,7 +72,7 @@ class Delta:
     table: str
     since: Mark | None
     until: Mark
-    chunks: Iterator[Exported]
+    chunks: Iterable[Exported]
 
     def __iter__(self) -> Iterator[Exported]:
         """Streams the chunks."""

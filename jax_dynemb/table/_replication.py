@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb._ids import PADDING
@@ -34,7 +35,7 @@ class Replication:
     def take_removed(
         self, state: States, table: str, since_head: Iterable[int] | None = None
     ) -> tuple[np.ndarray | None, Head]:
-        """Reads which keys have left a table, from its log of removed keys.
+        """Reads which keys a table has lost, from its log of removed keys.
 
         A key that was removed and has a row again is left out. The log is only read:
         several readers may keep heads of their own.
@@ -45,10 +46,10 @@ class Replication:
           since_head: what an earlier call returned; None: since the table was made.
 
         Returns:
-          Keys int64[n], ascending. None if the log does not reach back so far: newer
-          keys have overwritten some, or the table was cleared, was restored into
-          another log, or grew into more parts. ``export(known_keys=...)`` finds the
-          keys then. And the head, for the next call.
+          Keys int64[n], ascending; and the head, for the next call. None instead of
+          keys if the log does not reach back so far. Newer keys have overwritten some
+          then, or the table was cleared, restored into another log, or grew into more
+          parts. ``export(known_keys=...)`` finds the keys in that case.
 
         Raises:
           ValueError: the table has no log.
@@ -67,17 +68,10 @@ class Replication:
             )
         name = config.name
         _arguments.check_arrays(self.engine, state, [name], "take_removed")
-        stamp = shard.counter_values(self.engine.counted(state, name))["stamp"]
-        log = self.engine.removed_log(state, name)
-        this = (stamp, log.shape[1] - 1)
-        since = None if since_head is None else tuple(since_head)
-        heads = None if since is None else np.array(since[2:], np.uint64)
-        keys, now = read_log(log, heads)
-        if since is not None and since[:2] != this:
-            keys = None
+        keys, head = _read_log(coll, state, name, since_head)
         if keys is not None:
             keys = keys[~_stored(coll, state, name, keys)]
-        return keys, (*this, *now.tolist())
+        return keys, head
 
     def export_delta(
         self,
@@ -109,7 +103,7 @@ class Replication:
           A delta by table, each a stream to be read once; and the mark at its end.
 
         Raises:
-          ValueError: a mark is ahead of its table, or nothing says which keys left.
+          ValueError: a mark is ahead of its table, or nothing says which keys are gone.
 
         Example:
           >>> deltas, marks = coll.export_delta(state, marks)  # doctest: +SKIP
@@ -168,6 +162,46 @@ class Replication:
         return state | {arrays: new}
 
 
+def log_head(coll: Tables, state: States, name: str) -> Head | None:
+    """Reads where the log of removed keys of a table is; None if it has none."""
+    if not coll.tables[name].log_removed:
+        return None
+    return _read_log(coll, state, name, None)[1]
+
+
+def with_removed(
+    coll: Tables, state: States, name: str, since: int, removed: np.ndarray
+) -> Iterator[Exported]:
+    """Streams removed keys first, then the rows that changed since a clock."""
+    config = coll.tables[name]
+    yield Exported(
+        keys=np.empty(0, np.int64),
+        rows=np.empty((0, config.dim), jnp.dtype(config.param_dtype)),
+        scores=np.empty(0, np.uint64),
+        optimizer_state={
+            state: np.empty((0, *spec.shape), spec.dtype)
+            for state, spec in config.states.items()
+        },
+        removed=removed,
+    )
+    yield from coll.export(state, name, since=since)
+
+
+def _read_log(
+    coll: Tables, state: States, name: str, since_head: Iterable[int] | None
+) -> tuple[np.ndarray | None, Head]:
+    """Reads the keys that were removed since a head, also those that are back."""
+    stamp = shard.counter_values(coll.engine.counted(state, name))["stamp"]
+    log = coll.engine.removed_log(state, name)
+    this = (stamp, log.shape[1] - 1)
+    since = None if since_head is None else tuple(since_head)
+    heads = None if since is None else np.array(since[2:], np.uint64)
+    keys, now = read_log(log, heads)
+    if since is not None and since[:2] != this:
+        keys = None
+    return keys, (*this, *now.tolist())
+
+
 def _delta(
     coll: Tables,
     state: States,
@@ -176,11 +210,9 @@ def _delta(
     known: np.ndarray | None,
     clock: int,
 ) -> Delta:
-    removed, head = None, None
-    if coll.tables[name].log_removed:
-        before = None if since is None else since.head
-        removed, head = coll.take_removed(state, name, before)
-        removed = None if before is None else removed
+    removed, head = None, log_head(coll, state, name)
+    if head is not None and since is not None and since.head is not None:
+        removed, head = coll.take_removed(state, name, since.head)
     until = Mark.after(since, name, clock, head)
     if since is None:
         return Delta(name, None, until, coll.export(state, name))
@@ -191,35 +223,17 @@ def _delta(
             "of since=."
         )
     if removed is not None:
-        chunks = _with_removed(coll, state, name, since.clock, removed)
+        chunks = with_removed(coll, state, name, since.clock, removed)
     elif known is not None:
         chunks = coll.export(state, name, since=since.clock, known_keys=known)
     else:
         raise ValueError(
-            f"Table '{name}': nothing says which keys have left it since the mark: it "
+            f"Table '{name}': nothing says which keys it has lost since the mark: it "
             f"has log_removed={coll.tables[name].log_removed}, or its log does not "
             "reach back. Pass known_keys=, the keys of the replica; or export the "
             "table whole, without its mark, and raise log_removed."
         )
     return Delta(name, since, until, chunks)
-
-
-def _with_removed(
-    coll: Tables, state: States, name: str, since: int, removed: np.ndarray
-) -> Iterator[Exported]:
-    """Streams the removed keys first, then the rows that changed."""
-    config = coll.tables[name]
-    yield Exported(
-        keys=np.empty(0, np.int64),
-        rows=np.empty((0, config.dim), jax.numpy.dtype(config.param_dtype)),
-        scores=np.empty(0, np.uint64),
-        optimizer_state={
-            state: np.empty((0, *spec.shape), spec.dtype)
-            for state, spec in config.states.items()
-        },
-        removed=removed,
-    )
-    yield from coll.export(state, name, since=since)
 
 
 def _stored(coll: Tables, state: States, name: str, keys: np.ndarray) -> np.ndarray:
