@@ -5,10 +5,12 @@
     python benchmarks/bench_route_ahead.py                # all devices
     python benchmarks/bench_route_ahead.py --cpu 8 --batch 256 --layers 64
 
-A model of 26 row-wise tables and a dense part, split over the batch. Both steps train
-on the same batches and take turns. Prints the time of each, what the ahead step saves,
-and on a GPU the time of collectives in a step: how much of it other kernels hide, and
-which. The last line is JSON.
+A model of 26 row-wise tables and a dense part, split over the batch. The steps train on
+the same batches and take turns: the plain one, the one that routes ahead, and that one
+with the routed batch donated. Prints the time of each, what the ahead steps save, how
+many kernels XLA has made of each program, and on a GPU how long kernels run in a step:
+the time of collectives, how much of it other kernels hide, and which. The last line is
+JSON; ``--events FILE`` writes every kernel of a step.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ import argparse
 import collections
 import json
 import os
+import re
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 TABLES = 26
+_FREE = ("parameter", "constant", "get-tuple-element", "tuple", "bitcast")
 
 
 def main() -> None:
@@ -34,7 +38,11 @@ def main() -> None:
 
     if options.cpu:
         jax.config.update("jax_num_cpu_devices", options.cpu)
-    steps = {"plain": _Loop(options, ahead=False), "ahead": _Loop(options, ahead=True)}
+    steps = {
+        "plain": _Loop(options, ahead=False),
+        "ahead": _Loop(options, ahead=True),
+        "donated": _Loop(options, ahead=True, donated=True),
+    }
     times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(options.rounds):
         for name, loop in steps.items():
@@ -45,10 +53,14 @@ def main() -> None:
         "devices": jax.device_count(),
         "ms": least,
         "median_ms": {n: 1e3 * sorted(t)[len(t) // 2] for n, t in times.items()},
-        "saved_ms": least["plain"] - least["ahead"],
+        "saved_ms": {n: least["plain"] - ms for n, ms in least.items()},
+        "operations": {name: loop.operations() for name, loop in steps.items()},
         "route_alone_ms": 1e3 * steps["ahead"].route_alone(options.steps),
         "collectives": {name: _traced(loop) for name, loop in steps.items()},
     }
+    if options.events:
+        every = {name: loop.events for name, loop in steps.items()}
+        Path(options.events).write_text(json.dumps(every))
     print(json.dumps(found))
 
 
@@ -62,14 +74,15 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--layers", default="512,256,64", help="of the dense part")
     parser.add_argument("--steps", type=int, default=20, help="of a round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--events", default="", help="write the kernels of steps here")
     parser.add_argument("--cpu", type=int, default=0, help="forced CPU devices")
     return parser.parse_args()
 
 
 class _Loop:
-    """One of the two training loops, compiled."""
+    """One of the training loops, compiled."""
 
-    def __init__(self, options: Any, ahead: bool):
+    def __init__(self, options: Any, ahead: bool, donated: bool = False):
         import jax
         import jax.numpy as jnp
         import numpy as np
@@ -118,8 +131,12 @@ class _Loop:
 
         self._route = jax.jit(coll.route)
         self._routed = self._route(self._batches[0]) if ahead else None
-        self._step = jax.jit(routing if ahead else train, donate_argnums=(0, 1))
+        donate = (0, 1, 2) if donated else (0, 1)
+        step: Any = jax.jit(routing if ahead else train, donate_argnums=donate)
         self._carry = coll.init(0), dense
+        given = () if self._routed is None else (self._routed,)
+        self._step = step.lower(*self._carry, *given, self._batches[1]).compile()
+        self.events: list[Any] = []
         for _ in range(4):
             self.run(len(self._batches))  # rows are there, programs compiled
 
@@ -138,6 +155,14 @@ class _Loop:
                 self._carry = tuple(carry)
         jax.block_until_ready(self._carry)
         return (time.perf_counter() - begin) / steps
+
+    def operations(self) -> dict[str, int]:
+        """Counts what a program runs one after the other, outside of further rounds."""
+        text = self._step.as_text() or ""
+        lines = text[text.index("\nENTRY ") :].splitlines()
+        found = [re.search(r" ([a-z][\w-]*)\(", x.split(" = ")[-1]) for x in lines]
+        names = collections.Counter(x.group(1) for x in found if x)
+        return {name: n for name, n in names.items() if name not in _FREE}
 
     def route_alone(self, steps: int) -> float:
         """Routes batches without a step; returns the seconds of one."""
@@ -171,6 +196,7 @@ def _traced(loop: _Loop, steps: int = 6) -> dict[str, Any]:
         if line.name.startswith("Stream")
         for event in line.events
     ]
+    loop.events = sorted(events)
     sent = [e for e in events if "nccl" in e[2].lower()]
     others = sorted(e for e in events if "nccl" not in e[2].lower())
     hidden, under = 0.0, collections.Counter()
@@ -187,10 +213,21 @@ def _traced(loop: _Loop, steps: int = 6) -> dict[str, Any]:
     scale = 1e6 * steps
     return {
         "kernels": len(events) / steps,
+        "busy_ms": _covered(events) / scale,
+        "span_ms": (max(e[1] for e in events) - min(e[0] for e in events)) / scale,
         "collectives_ms": whole / scale,
         "hidden_ms": hidden / scale,
         "hidden_under_ms": {n: ns / scale for n, ns in under.most_common(5)},
     }
+
+
+def _covered(events: list[Any]) -> float:
+    """Computes the nanoseconds in which some kernel runs."""
+    total, until = 0.0, 0.0
+    for begin, end, _ in sorted(events):
+        total += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return total
 
 
 if __name__ == "__main__":

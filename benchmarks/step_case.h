@@ -96,7 +96,7 @@ inline TableRef describe_table(Case const& c) {
   table.dim = c.dim;
   table.value_type = ValueType::kFloat32;
   table.policy = ScorePolicy::kStep;
-  table.evicts = 1;
+  table.evicts = kEvicts;
   table.initializer = {InitializerKind::kUniform, {0.0f, 1.0f}};
   table.eval_initializer = {InitializerKind::kConstant, {}};
   return table;

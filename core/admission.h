@@ -9,6 +9,8 @@
 //                 duplicates and the device
 //   kFrequency    occurrences of the key while it had no row, counted in a sketch. Those of a call
 //                 are all added before the first is read; additions commute.
+//   kOccurrences, kLookups  the same, or lookups that had the key, counted by key
+//                 (core/exact_counter.h)
 //
 // The sketch is a count-min sketch cut into blocks, one for each bucket of the table. The counters
 // of a key lie in the block of its bucket: four rows, one counter in each. So a block is wherever
@@ -26,7 +28,16 @@
 
 namespace dynemb {
 
-enum class AdmissionRule : uint8_t { kAll = 0, kNone = 1, kProbability = 2, kFrequency = 3 };
+enum class AdmissionRule : uint8_t {
+  kAll = 0,
+  kNone = 1,
+  kProbability = 2,
+  kFrequency = 3,
+  kOccurrences = 4,
+  kLookups = 5,
+};
+
+DYNEMB_HD bool counts_keys(AdmissionRule rule) { return rule >= AdmissionRule::kOccurrences; }
 
 constexpr int kSketchRows = 4;
 
@@ -37,8 +48,8 @@ struct Admission {
   uint8_t keeps_scores;   // 1: the scores of rows that are found stay
   uint8_t counter_bits;   // of the sketch: 8 or 16
   uint16_t sketch_words;  // of a block, a multiple of kSketchRows
-  uint32_t threshold;     // kProbability: of 2^32; kFrequency: occurrences
-  uint32_t* sketch;       // [local_buckets, sketch_words], kFrequency only
+  uint32_t threshold;     // kProbability: of 2^32; else occurrences, or lookups
+  uint32_t* sketch;       // [local_buckets, sketch_words], or the buckets of core/exact_counter.h
 };
 
 // `lookup`: the number of this training lookup, counted from 1.

@@ -13,7 +13,8 @@
 //
 // The slots of a bucket are ranked, the first to be taken first:
 //   empty slots, those of the key's own quarter first (core/find.h), in order of place;
-//   rows not used by this lookup, by score, then by key (only if the table evicts);
+//   rows not used by this lookup, by score, then by key (only if the table evicts, and where new
+//   keys compete only rows of a lower score than theirs);
 //   slots claimed in this phase, the key with the largest mark first, and only by a smaller mark;
 //   rows used by this lookup: never.
 // A claim always takes the first in rank, and its rank is later afterwards. Ranks never fall, which
@@ -72,18 +73,30 @@ constexpr uint64_t kNeverGoes = kNothing;
 DYNEMB_HD uint64_t rank_of_mark(uint64_t mark) { return ~mark + kLastRankOfRows + 1; }
 DYNEMB_HD uint64_t mark_of_rank(uint64_t rank) { return ~(rank - kLastRankOfRows - 1); }
 
+// The score that a row needs to stay, whatever the clock says. Where new keys compete, it is what
+// one use makes of a new row: how often the lookup has the key is not known yet.
+DYNEMB_HD uint64_t staying_score(TableRef const& table, uint64_t clock, uint64_t given) {
+  if (table.evicts == kRefuses) return 0;
+  if (table.evicts == kEvicts || !is_packed(table.policy)) return kMarkBit;
+  return next_score(table.policy, first_score(table.policy, clock), clock, given);
+}
+
 // Of the slots of one table in one lookup; what all have in common is read once.
 struct Ranking {
   uint64_t clock;
   uint64_t bits;
-  bool evicts;
+  uint64_t stays;
 
-  DYNEMB_HD Ranking(TableRef const& table, uint64_t clock)
-      : clock(clock), bits(clock_bits(table.policy)), evicts(table.evicts != 0) {}
+  DYNEMB_HD Ranking(uint64_t clock, uint64_t bits, uint64_t stays)
+      : clock(clock), bits(bits), stays(stays) {}
+
+  DYNEMB_HD Ranking(TableRef const& table, uint64_t clock, uint64_t given)
+      : Ranking(clock, clock_bits(table.policy), staying_score(table, clock, given)) {}
 
   // Without branches: a lane has several.
   DYNEMB_HD uint64_t of_row(uint64_t score) const {
-    auto const goes = static_cast<int>(evicts) & static_cast<int>(((score ^ clock) & bits) != 0);
+    auto const goes =
+        static_cast<int>(score < stays) & static_cast<int>(((score ^ clock) & bits) != 0);
     return goes != 0 ? score - 1 : kNeverGoes;
   }
 
@@ -129,28 +142,26 @@ DYNEMB_HD Victim find_empty(Bucket const& bucket, int pair, Key key) {
 // What to take in a bucket without empty slots, or the place that the key has already (its
 // claim_word is then the key's own). It looks once: a key that another thread brings in between two
 // looks would be seen by neither, and get a second slot.
-DYNEMB_HD Victim find_victim(TableRef const& table, Bucket const& bucket, uint64_t mark,
-                             uint64_t clock) {
-  auto const ranking = Ranking(table, clock);
-  uint64_t seen[kBucketCapacity];
+DYNEMB_HD Victim find_victim(Ranking const& ranking, HashFactors factors, Bucket const& bucket,
+                             uint64_t mark) {
   auto lowest = kNeverGoes;
-  auto first = -1;
+  Victim first{-1, kEmptyScore};
   for (int place = 0; place < kBucketCapacity; ++place) {
-    auto const word = seen[place] = atomic_load(claim_word(bucket, place));
-    auto const score = was_empty(bucket, place) ? mark_of(hash_key(word, table.hash)) : word;
+    auto const word = atomic_load(claim_word(bucket, place));
+    auto const score = was_empty(bucket, place) ? mark_of(hash_key(word, factors)) : word;
     if (score == mark) return {place, word};
     auto const rank = ranking.of(score);
-    first = rank < lowest ? place : first;
-    lowest = rank < lowest ? rank : lowest;
+    // A mark is the only one of its rank.
+    auto const is_tie = rank == lowest && rank <= kLastRankOfRows;
+    if (rank >= lowest &&
+        !(is_tie && bucket.entries[place].key < bucket.entries[first.place].key)) {
+      continue;
+    }
+    lowest = rank;
+    first = {place, word};
   }
   if (lowest >= rank_of_mark(mark)) return {-1, kEmptyScore};
-  // A mark is the only one of its rank.
-  if (lowest > kLastRankOfRows) return {first, seen[first]};
-  for (int place = first + 1; place < kBucketCapacity; ++place) {
-    if (was_empty(bucket, place) || seen[place] != seen[first]) continue;
-    if (bucket.entries[place].key < bucket.entries[first].key) first = place;
-  }
-  return {first, seen[first]};
+  return first;
 }
 
 // Swaps what was seen of a slot for `own`. Returns whether the slot is the caller's key's now, and
@@ -186,13 +197,13 @@ DYNEMB_HD Claim claim_empty(Bucket const& bucket, Key key, uint64_t hash, int fr
 }
 
 // Takes the slot of a row that may be evicted, or of a new key with a larger mark. place < 0: the
-// key is refused. Precondition: the lookup with this clock has touched every row that it uses. A
+// key is refused. Precondition: the lookup of the ranking has touched every row that it uses. A
 // group that has all new keys of the bucket decides for them together: core/full_bucket.h.
-DYNEMB_HD Claim claim_full(TableRef const& table, Bucket const& bucket, Key key, uint64_t hash,
-                           uint64_t clock) {
+DYNEMB_HD Claim claim_full(Ranking const& ranking, HashFactors factors, Bucket const& bucket,
+                           Key key, uint64_t hash) {
   auto const mark = mark_of(hash);
   for (;;) {
-    auto const victim = find_victim(table, bucket, mark, clock);
+    auto const victim = find_victim(ranking, factors, bucket, mark);
     if (victim.place < 0) return {-1, false};
     auto const own = was_empty(bucket, victim.place) ? key : mark;
     auto const swapped = swap_in(claim_word(bucket, victim.place), victim.seen, own);

@@ -28,13 +28,12 @@ class FullBucket {
     uint64_t displaced;  // the mark of the new key that had it, or 0
   };
 
-  // Precondition: the bucket has no empty slot, and the lookup with this clock has touched every
+  // Precondition: the bucket has no empty slot, and the lookup of the ranking has touched every
   // row that it uses. What was empty before it has a claim (claim_empty). `entries`: those of the
   // bucket, or a copy of which each lane reads only its own (entry i of n lanes: lane i % n).
   DYNEMB_HD FullBucket(Group const& group, TableRef const& table, Bucket const& bucket,
-                       Entry const* entries, uint64_t clock)
+                       Entry const* entries, Ranking const& ranking)
       : group_(group) {
-    auto const ranking = Ranking(table, clock);
     auto some_stay = false;
     DYNEMB_UNROLLED
     for (int i = 0; i < slots(); ++i) {

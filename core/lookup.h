@@ -40,7 +40,8 @@ enum Won : uint8_t {
   kEmptySlot = 1,
   kFullBucket = 2,  // the slot of a row, or what another new key had taken
   kUndecided = 3,   // its bucket is full, and no row has been chosen for eviction yet
-  kCounted = 4,     // counted in the table's sketch, and not admitted yet
+  kCounted = 4,     // its table's rule has to admit it first
+  kCounting = 8,    // a flag beside what it has won in a counter of keys
 };
 
 struct Pending {
@@ -64,12 +65,14 @@ DYNEMB_HD Pending claim_empty_slot(TableRef const& table, Key key, uint64_t cloc
 
 // `evicted`: the score of the row that loses its slot by this claim; it has its key until
 // store_key. Unchanged if none does.
-DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, uint64_t clock, uint64_t* evicted) {
-  auto const claimed = claim_empty_slot(table, key, clock);
+DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, Touch const& use,
+                                uint64_t* evicted) {
+  auto const claimed = claim_empty_slot(table, key, use.clock);
   if (claimed.slot != kMissingSlot) return claimed;
   auto const hash = hash_key(key, table.hash);
   auto const bucket = local_bucket_of(table, hash);
-  auto const result = claim_full(table, bucket_at(table, bucket), key, hash, clock);
+  auto const ranking = Ranking(table, use.clock, use.given);
+  auto const result = claim_full(ranking, table.hash, bucket_at(table, bucket), key, hash);
   if (result.place < 0) return {kRefusedSlot, kNotWon};
   if (result.evicted != kEmptyScore) *evicted = result.evicted;
   auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + result.place);

@@ -58,6 +58,21 @@ DYNEMB_HD Optimizer make_optimizer(OptimizerKind kind, float const* hyper, uint6
   return result;
 }
 
+// The same for the loop of all optimizers, which rounds stochastically.
+inline AnyOptimizer as_any_optimizer(OptimizerKind kind, float const* hyper, uint64_t step) {
+  float numbers[kNumAnyHyper] = {};
+  auto* const own = numbers + kNumRowHyper;
+  own[0] = hyper[kLearningRate];
+  if (kind != OptimizerKind::kSgd) own[1] = hyper[kEpsilon];
+  if (kind == OptimizerKind::kAdam) {
+    own[2] = hyper[kBeta1];
+    own[3] = hyper[kBeta2];
+    own[4] = hyper[kWeightDecay];
+    own[5] = 1.0f;  // corrects
+  }
+  return prepare_optimizer(kind, numbers, step);
+}
+
 DYNEMB_HD constexpr int num_states(OptimizerKind kind) {
   return kind == OptimizerKind::kSgd ? 0 : kind == OptimizerKind::kAdam ? 2 : 1;
 }

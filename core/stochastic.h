@@ -28,9 +28,13 @@ struct RoundingSeed {
   uint32_t first_quad;  // of the columns that are here, as in RowSeed
 };
 
+DYNEMB_HD RoundingSeed rounding_seed(uint64_t const* counters, uint64_t step) {
+  return {counters[kSeed], step, static_cast<uint32_t>(counters[kFirstColumn] / 4)};
+}
+
 // After the update has been counted.
 DYNEMB_HD RoundingSeed rounding_seed(uint64_t const* counters) {
-  return {counters[kSeed], counters[kStep], static_cast<uint32_t>(counters[kFirstColumn] / 4)};
+  return rounding_seed(counters, counters[kStep]);
 }
 
 DYNEMB_HD PhiloxBlock rounding_counter(RoundingSeed const& seed, Key key, uint32_t block) {

@@ -73,6 +73,12 @@ struct Bucket {
   Entry* entries;    // [128]
 };
 
+enum OnFull : int32_t {
+  kRefuses = 0,
+  kEvicts = 1,
+  kCompetes = 2,  // evicts rows with a lower score than the new key's, and no others
+};
+
 struct TableRef {
   uint8_t* index;             // [local_buckets, kBucketBytes]
   void* values;               // [local_buckets * 128, dim] of value_type
@@ -87,7 +93,7 @@ struct TableRef {
   int32_t state_width[kMaxStates];  // dim, or 1
   float state_initial[kMaxStates];
   ScorePolicy policy;
-  int32_t evicts;           // 0: a full bucket refuses new keys
+  OnFull evicts;            // what a full bucket does with new keys
   int16_t skips_nonfinite;  // 1: a row with a gradient that is not finite keeps its values
   int16_t rounds_stochastically = 0;   // 1: rows of 16 bits are, by updates (core/stochastic.h)
   uint32_t num_groups;                 // of a table without an index: its slots are their numbers

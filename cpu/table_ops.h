@@ -5,6 +5,7 @@
 #pragma once
 
 #include "core/args.h"
+#include "core/tiers/tier_args.h"
 #include "cpu/loops/thread_pool.h"
 
 namespace dynemb::cpu {
@@ -26,5 +27,10 @@ void route(RouteArgs const& args, ThreadPool const& pool);
 void offsets(OffsetsArgs const& args, ThreadPool const& pool);
 void pair_rows(PairRowsArgs const& args, ThreadPool const& pool);
 void pair_gradients(PairGradientsArgs const& args, ThreadPool const& pool);
+void promote(PromoteArgs const& args, ThreadPool const& pool);
+void fetch(FetchArgs const& args, ThreadPool const& pool);
+void write_back(WriteBackArgs const& args, ThreadPool const& pool);
+void tier_rows(TierRowsArgs const& args, ThreadPool const& pool);
+void tier_gather(TierGatherArgs const& args, ThreadPool const& pool);
 
 }  // namespace dynemb::cpu

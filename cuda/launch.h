@@ -13,6 +13,7 @@
 #include <cstddef>
 
 #include "core/args.h"
+#include "core/tiers/tier_args.h"
 
 namespace dynemb::cuda {
 
@@ -68,5 +69,20 @@ cudaError_t pair_rows(PairRowsArgs const& args, void* scratch, cudaStream_t stre
 
 size_t pair_gradients_scratch_bytes(PairGradientsArgs const& args);
 cudaError_t pair_gradients(PairGradientsArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t promote_scratch_bytes(PromoteArgs const& args);
+cudaError_t promote(PromoteArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t fetch_scratch_bytes(FetchArgs const& args);
+cudaError_t fetch(FetchArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t write_back_scratch_bytes(WriteBackArgs const& args);
+cudaError_t write_back(WriteBackArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t tier_rows_scratch_bytes(TierRowsArgs const& args);
+cudaError_t tier_rows(TierRowsArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t tier_gather_scratch_bytes(TierGatherArgs const& args);
+cudaError_t tier_gather(TierGatherArgs const& args, void* scratch, cudaStream_t stream);
 
 }  // namespace dynemb::cuda

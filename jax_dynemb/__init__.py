@@ -15,6 +15,7 @@ from jax_dynemb import optim as optim
 from jax_dynemb import pipeline as pipeline
 from jax_dynemb import stores as stores
 from jax_dynemb import testing as testing
+from jax_dynemb import tiers as tiers
 from jax_dynemb import torchrec as torchrec
 from jax_dynemb import tt as tt
 from jax_dynemb._compiler_options import compiler_options as compiler_options

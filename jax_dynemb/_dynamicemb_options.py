@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jax_dynemb import initializers
-from jax_dynemb.admission import Admission, Frequency, Probability, Sketch
+from jax_dynemb.admission import MOST_ROOM, Admission, Exact, Frequency, Probability
 
 # Options that change nothing here, with the values that are accepted, or all.
 _WITHOUT_MEANING = {
@@ -80,15 +80,19 @@ def table_fields(options: Any) -> dict[str, Any]:
             fields[name] = _initializer(present[f"{name}_args"])
     if "admit_strategy" in present:
         strategy, counter = present["admit_strategy"], present.get("admission_counter")
-        fields["admission"] = _admission(strategy, counter)
+        fields["admission"] = _admission(strategy, counter, fields)
     return fields
 
 
-def _admission(strategy: Any, counter: Any) -> Admission:
+def _admission(strategy: Any, counter: Any, fields: Mapping[str, Any]) -> Admission:
     """A rule with the threshold or the chance of DynamicEmb's.
 
-    Its counter is a table of keys; a sketch with four counters for each of them takes
-    its place.
+    Its counter adds 1 for each batch that has a key, and with LFU each occurrence.
+
+    Args:
+      strategy: of the options.
+      counter: of the options.
+      fields: what they have become, of the table.
     """
     for name in ("p", "probability", "prob"):
         if (chance := getattr(strategy, name, None)) is not None:
@@ -100,8 +104,10 @@ def _admission(strategy: Any, counter: Any) -> Admission:
             "with a KVCounter, or a probability, has a counterpart. Pass "
             "admission=... of jde.admission instead."
         )
-    rule = Frequency(int(threshold), Sketch(1))
-    return Frequency(int(threshold), Sketch(room * rule.counter_bits // 2))
+    # The counter grows with the table, so a small one may begin with less room.
+    most = MOST_ROOM * fields.get("capacity", room)
+    counts = "occurrences" if fields["score_strategy"] == "lfu" else "lookups"
+    return Frequency(int(threshold), Exact(min(room, most)), counts=counts)
 
 
 def _room(counter: Any) -> int | None:

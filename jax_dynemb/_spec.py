@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Literal, Self
 
 from jax_dynemb import _ffi
@@ -14,6 +15,7 @@ from jax_dynemb.admission import Admission, Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim.interface import StateSpec
+from jax_dynemb.tiers import HostTier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +47,16 @@ class TableSpec:
     Attributes:
       num_buckets: buckets of the whole table, over all shards.
       evicts: whether a new key may replace an old row.
+      competes: whether it may do so only if the row's score is lower than its own.
       shards: equal parts that the buckets are cut into; a call sees one of them.
       unseen: what becomes of unseen ids in a lookup: "admitted" by the table's rule,
         "all" stored, or "none".
       keep_for: in units of the clock; 0: rows evicted young are not counted.
       keeps_scores: whether a lookup leaves the scores of rows that it finds.
       block: where in shared arrays the table lies; None if it has its own.
+      tier: where the rows lie; None: all in device memory.
+      part: of a tiered table, which arrays an ordinary call gets: "whole", "index" or
+        "rows" (docs/decisions/tiers.md).
     """
 
     name: str
@@ -75,8 +81,11 @@ class TableSpec:
     keeps_scores: bool = False
     log_removed: int = 0
     keep_for: int = 0
+    competes: bool = False
     shards: int = 1
     block: Block | None = None
+    tier: HostTier | None = None
+    part: Literal["whole", "index", "rows"] = "whole"
 
     @classmethod
     def of(cls, config: TableConfig) -> Self:
@@ -102,7 +111,9 @@ class TableSpec:
             admission=config.admission,
             log_removed=config.log_removed,
             keep_for=int(config.keep_for or 0),  # pyright: ignore[reportArgumentType]
+            competes=config.on_full == "compete",
             unseen="admitted" if config.insert else "none",
+            tier=config.tier,
         )
 
     @property
@@ -110,6 +121,12 @@ class TableSpec:
         """Words of each bucket's part of the sketch; 0 for a table without one."""
         rule = self.admission
         return rule.block_words if isinstance(rule, Frequency) else 0
+
+    @property
+    def counts_keys(self) -> bool:
+        """Whether the sketch is an index of counted keys, ``Exact``."""
+        rule = self.admission
+        return isinstance(rule, Frequency) and rule.counts_keys
 
     @property
     def takes_sketch(self) -> bool:
@@ -175,6 +192,28 @@ class TableSpec:
         if self.row_format is None:
             return self.dim, self.param_dtype
         return packed_bytes(self.row_format, self.dim), "uint8"
+
+    @property
+    def frames(self) -> int:
+        """Frames of each bucket of a tiered table."""
+        assert self.tier is not None
+        return self.tier.frames(self.name, self.num_buckets, 4 * self.record_words)
+
+    @property
+    def device_rows(self) -> int:
+        """Rows that the arrays of a shard hold: all slots, or frames and spill rows."""
+        if self.tier is None:
+            return self.local_slots
+        frames = self.frames
+        spill = self.tier.spilled(self.local_buckets, frames)
+        return self.local_buckets * frames + spill
+
+    @property
+    def record_words(self) -> int:
+        """Words of a home record: the row, its states, padding to 16 bytes."""
+        row = -(-self.dim * (4 if self.param_dtype == "float32" else 2) // 4)
+        states = sum(math.prod(spec.shape) for spec in self.states.values())
+        return -(-(row + states) // 4) * 4
 
     @property
     def states(self) -> dict[str, StateSpec]:

@@ -19,13 +19,14 @@ from jax_dynemb._row_formats import ROW_FORMATS, dtype_name
 from jax_dynemb.admission import Admission
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim.interface import StateSpec, as_optimizer, sgd
+from jax_dynemb.tiers import HostTier
 
 MAX_DIM = 4096
 _VALUE_TYPES = ("float32", "bfloat16", "float16")
 _KEY_TYPES = ("int64", "int32")
 _POOLINGS = (None, "sum", "mean")
 _SHARDINGS = ("row_wise", "table_wise", "column_wise", "replicated")
-_ON_FULL = ("evict", "refuse", "warn", "error")
+_ON_FULL = ("evict", "compete", "refuse", "warn", "error")
 _NONFINITE = ("skip", "propagate")
 _ROUNDINGS = ("nearest", "stochastic")
 # A shard's slots are numbered by int32, and claims use a few values below zero.
@@ -48,6 +49,9 @@ class ScoreStrategy(enum.StrEnum):
     LFU = "lfu"
     CUSTOMIZED = "customized"
     NO_EVICTION = "no_eviction"
+
+
+_COMPETING = (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED)
 
 
 def buckets_for(capacity: int) -> int:
@@ -82,7 +86,9 @@ class TableConfig:
       eval_initializer: what ``find`` returns for an id that is not stored.
       optimizer: one of ``jde.optim``, or any row-local optax transformation.
       score_strategy: which row a full bucket evicts first, see ``ScoreStrategy``.
-      on_full: ``"evict"``; ``"refuse"``: new keys are refused and counted.
+      on_full: ``"evict"``; ``"compete"``, with LFU and CUSTOMIZED: a new key evicts
+        only a row with a lower score than one use gives it.
+        ``"refuse"``: new keys are refused and counted.
         ``"warn"``: like refuse, and ``stats()`` warns whenever their number has
         doubled; ``"error"``: like refuse, and ``stats()`` raises. None means evict, or
         refuse with NO_EVICTION.
@@ -128,6 +134,8 @@ class TableConfig:
       row_format: how a frozen table stores its rows, "float8_e4m3fn", "int8" or
         "int4", with a scale a row: set by ``jde.export.frozen(dtype=...)``. Only
         ``find`` reads such a table. None: rows are stored as ``param_dtype`` says.
+      tier: where rows lie: None, in device memory; ``jde.tiers.host(...)``, in host
+        memory, with the rows in use in device memory.
     """
 
     name: str
@@ -140,7 +148,7 @@ class TableConfig:
     )
     optimizer: Any = dataclasses.field(default_factory=lambda: sgd(0.01))
     score_strategy: ScoreStrategy | Strategy = ScoreStrategy.STEP
-    on_full: Literal["evict", "refuse", "warn", "error"] | None = None
+    on_full: Literal["evict", "compete", "refuse", "warn", "error"] | None = None
     pooling: Literal["sum", "mean"] | None = None
     param_dtype: Any = "float32"
     dtype: Any = "float32"
@@ -159,6 +167,7 @@ class TableConfig:
     log_removed: int = 0
     keep_for: int | datetime.timedelta | None = None
     row_format: str | None = None
+    tier: HostTier | None = None
 
     def __post_init__(self) -> None:
         """Checks every field and brings it into its one form."""
@@ -183,6 +192,7 @@ class TableConfig:
         self._set("dtype", self._dtype_name("dtype", _VALUE_TYPES))
         self._set("key_dtype", self._dtype_name("key_dtype", _KEY_TYPES))
         self._choose("row_format", (None, *ROW_FORMATS))
+        self._check_tier()
 
     @classmethod
     def from_dynamicemb(cls, options: Any, name: str, **fields: Any) -> Self:
@@ -191,7 +201,7 @@ class TableConfig:
         ``init_capacity`` becomes the capacity, ``max_capacity`` the bound, and
         ``max_load_factor`` is ``grow_at``. They count the rows of one rank there, and
         of all devices here: pass ``capacity=`` where the tables are sharded.
-        A rule that counts batches there counts occurrences here.
+        A rule counts the same, by ``jde.admission.Exact``.
 
         Args:
           options: ``DynamicEmbTableOptions``, or a dict of its fields.
@@ -226,7 +236,7 @@ class TableConfig:
     @property
     def evicts(self) -> bool:
         """Whether a new key may replace an old row."""
-        return self.on_full == "evict"
+        return self.on_full in ("evict", "compete")
 
     @property
     def grows(self) -> bool:
@@ -337,6 +347,27 @@ class TableConfig:
         kept = kept_for(self.keep_for, is_timed, self.evicts, self._fail)
         self._set("keep_for", kept)
 
+    def _check_tier(self) -> None:
+        if self.tier is None:
+            return
+        if not isinstance(self.tier, HostTier):
+            self._fail(
+                f"tier must be None or jde.tiers.host(...), not {self.tier!r}: write "
+                "tier=jde.tiers.host(hbm_fraction=0.125)"
+            )
+        if self.sharding not in ("row_wise", "table_wise"):
+            self._fail(
+                f"a table with a tier cannot have sharding={self.sharding!r}: use "
+                "sharding='row_wise' or 'table_wise', or leave tier out"
+            )
+        if self.rounding == "stochastic":
+            self._fail(
+                "a table with a tier cannot have rounding='stochastic': use "
+                "rounding='nearest', or leave tier out"
+            )
+        if self.row_format is not None:
+            self._fail("a frozen table of packed rows has no tier: leave tier out")
+
     def _resolved_initializer(self) -> Initializer:
         if self.initializer is None:
             self._set("initializer", initializers.uniform())
@@ -383,6 +414,12 @@ class TableConfig:
             self._fail(
                 "on_full='evict' contradicts NO_EVICTION; use on_full='refuse' or "
                 "'error', or another score_strategy"
+            )
+        if self.on_full == "compete" and self.score_strategy not in _COMPETING:
+            self._fail(
+                "on_full='compete' compares uses or given scores, but with "
+                f"score_strategy={self.score_strategy.value!r} a new key always has "
+                "the highest score; use on_full='evict', or score_strategy='lfu'"
             )
         return self.on_full
 

@@ -73,6 +73,7 @@ PYTHON_FLOORS = {
     "initializers": 3,
     "jagged": 3,
     "metrics": 3,
+    "tiers": 3,  # where a row lies is a part of its table's configuration
     "pipeline": 3,
     "optim": 3,  # how a row is updated is a part of its table's configuration
     "rows": 3,  # rows as data: engines and storage tiers stream them

@@ -28,6 +28,7 @@ inline constexpr char const* kPlatform = "cpu";
   }                                                                        \
   inline size_t op##_scratch_bytes(Args const&) { return 0; }
 DYNEMB_FOR_EACH_OPERATION(DYNEMB_CPU_OPERATION)
+DYNEMB_FOR_EACH_TIER_OPERATION(DYNEMB_CPU_OPERATION)
 #undef DYNEMB_CPU_OPERATION
 
 }  // namespace dynemb::backend

@@ -137,6 +137,35 @@ void read_lookups(BufferReader& reader, CallFeatures const& call, bool trains) {
   check_ids(reader, call);
 }
 
+void check_index_parts(BufferReader& reader, CallFeatures const& call) {
+  if (reader.failed()) return;
+  for (int32_t f = 0; f < call.num_features; ++f) {
+    auto const& feature = call.features[f];
+    reader.expect(
+        feature.pooling == Pooling::kNoRows || call.tables[feature.table].values != nullptr,
+        "the index part of a tiered table has no rows");
+  }
+}
+
+void read_tier_rows(BufferReader& reader, CallFeatures const& call) {
+  RowArrays arrays(reader);
+  for (int32_t f = 0; f < call.num_features; ++f) {
+    if (!begin_feature(reader, call, f)) return;
+    auto& feature = call.features[f];
+    set_ids(reader, BufferRule::kIds, feature);
+    count_bags(reader, feature);
+    set_bags(reader, fields_of(call, f), feature);
+    feature.slots = data<int32_t>(reader.next_arg(BufferRule::kSlots));
+    reader.expect(feature.pooling != Pooling::kNoRows, "tier_rows returns rows");
+    auto const* const fields = rows_fields(call, f);
+    set_rows(reader, arrays.result(fields), fields, dim_of(call, feature), feature);
+    if (feature.pooling == Pooling::kMean) {
+      feature.scale = data<float>(reader.next_ret(BufferRule::kScale));
+    }
+  }
+  check_ids(reader, call);
+}
+
 void read_gradients(BufferReader& reader, CallFeatures const& call, bool with_ids) {
   RowArrays arrays(reader);
   for (int32_t f = 0; f < call.num_features; ++f) {

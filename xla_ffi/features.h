@@ -51,6 +51,12 @@ CallFeatures features_of(IntAttr attribute, OpArgs& args) {
 // the factor of their gradients too.
 void read_lookups(BufferReader& reader, CallFeatures const& call, bool trains);
 
+// Of the index part of a tiered table a lookup returns no rows: refuses features that have some.
+void check_index_parts(BufferReader& reader, CallFeatures const& call);
+
+// Reads what tier_rows takes and returns for its features: slots are an operand there.
+void read_tier_rows(BufferReader& reader, CallFeatures const& call);
+
 // Reads the gradients of all features, and which rows they belong to.
 void read_gradients(BufferReader& reader, CallFeatures const& call, bool with_ids);
 

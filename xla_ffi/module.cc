@@ -13,6 +13,7 @@
 #include "core/args.h"
 #include "core/row.h"
 #include "core/rule.h"
+#include "core/tiers/tier_ref.h"
 #include "xla_ffi/backend.h"
 #include "xla_ffi/handlers.h"
 #include "xla_ffi/hash_ids_module.h"
@@ -103,8 +104,17 @@ nb::dict constants() {
       names("num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
             "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
             "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
-            "sketch_words", "sketch_bits", "ring_size", "keep_for");
-  result["admission_rules"] = names("all", "none", "probability", "frequency");
+            "sketch_words", "sketch_bits", "ring_size", "keep_for", "part");
+  result["table_parts"] = names("whole", "index", "rows");
+  result["tier_counters"] =
+      names("hits", "misses", "promoted", "prefetched", "bypassed", "written_back", "updated_home");
+  result["most_frames"] = kMostFrames;
+  result["dirty_frame"] = kDirtyFrame;
+  result["owner_mask"] = kOwnerMask;
+  result["fresh_place"] = kFreshPlace;
+  result["promotions"] = names("lookup", "prefetch");
+  result["admission_rules"] =
+      names("all", "none", "probability", "frequency", "occurrences", "lookups");
   result["feature_fields"] = names("table", "pooling", "bag_size", "has_weights", "has_uses",
                                    "array", "passed_on", "offset", "group", "stride");
   result["sums_fields"] = names("groups", "dim", "array", "passed_on", "offset", "group", "stride");
@@ -112,9 +122,10 @@ nb::dict constants() {
       names("unused_for", "unused_since", "high_below", "norm_below", "any_suffices");
   result["rule_words"] = int{kNumRuleWords};
   result["part_fields"] = names("size", "first", "owners", "hash_seed");
-  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 22 &&
-                    kNumFeatureFields == 10 && kNumSumsFields == 7 && kNumPartFields == 4 &&
-                    kNumPackedFields == 3 && static_cast<int>(RowCode::kNumCodes) == 3,
+  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 23 &&
+                    kNumTierCounters == 7 && kNumFeatureFields == 10 && kNumSumsFields == 7 &&
+                    kNumPartFields == 4 && kNumPackedFields == 3 &&
+                    static_cast<int>(RowCode::kNumCodes) == 3,
                 "a list above and its enumeration must have the same length");
   return result;
 }

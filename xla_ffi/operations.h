@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "core/args.h"
+#include "core/tiers/tier_args.h"
 
 namespace dynemb::backend {
 
@@ -26,3 +27,8 @@ struct Scratch {
               one(count_rule, RuleArgs) one(erase_rule, RuleArgs) one(decay, DecayArgs)         \
                   one(export_batch, ExportArgs) one(route, RouteArgs) one(offsets, OffsetsArgs) \
                       one(pair_rows, PairRowsArgs) one(pair_gradients, PairGradientsArgs)
+
+// The same of every operation on a tiered table.
+#define DYNEMB_FOR_EACH_TIER_OPERATION(one)                                      \
+  one(promote, PromoteArgs) one(fetch, FetchArgs) one(write_back, WriteBackArgs) \
+      one(tier_rows, TierRowsArgs) one(tier_gather, TierGatherArgs)

@@ -27,7 +27,7 @@ constexpr NumberRule kTableRules[] = {
     {"num_states", 0, kMaxStates},
     {"num_buckets", 1, (int64_t{1} << 32) - 1},
     {"policy", 0, static_cast<int64_t>(ScorePolicy::kCustomized)},
-    {"evicts", 0, 1},
+    {"evicts", 0, kCompetes},
     {"initializer", 0, static_cast<int64_t>(InitializerKind::kGiven)},
     {"eval_initializer", 0, static_cast<int64_t>(InitializerKind::kGiven)},
     {"optimizer", 0, static_cast<int64_t>(OptimizerKind::kNumKinds) - 1},
@@ -40,12 +40,13 @@ constexpr NumberRule kTableRules[] = {
     {"hash_seed", kLeastInt64, kMostInt64},
     {"rounding", 0, 1},
     {"keeps_scores", 0, 1},
-    {"admission", 0, static_cast<int64_t>(AdmissionRule::kFrequency)},
+    {"admission", 0, static_cast<int64_t>(AdmissionRule::kLookups)},
     {"threshold", 0, (int64_t{1} << 32) - 1},
     {"sketch_words", 0, (1 << 16) - 1},
     {"sketch_bits", 0, 16},
     {"ring_size", 0, kMostInt32 - 1},
     {"keep_for", 0, kMostInt64},
+    {"part", 0, kRowsPart},
 };
 static_assert(std::size(kTableRules) == kNumTableFields);
 

@@ -8,6 +8,7 @@
 
 #include "core/args.h"
 #include "core/rule.h"
+#include "core/tiers/tier_ref.h"
 #include "xla_ffi/limits.h"
 
 namespace dynemb {
@@ -70,6 +71,11 @@ constexpr NamedSize kSizes[kNumSizes] = {
     {"m * n", 1, kMostInt32},
     {"words", 4, kMostInt32},
     {"bytes of a row", 1, kMostInt32},
+    {"slots", 1, kMostInt32},
+    {"frames of a bucket", 1, kMostFrames},
+    {"words of a record", 4, kMostInt32},
+    {"rows", 1, kMostInt32},
+    {"spill rows", 1, kMostInt32},
     {"1 + keys of a ring", 2, kMostInt32},
 };
 
@@ -142,6 +148,15 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kSuffix, "suffix", {{kF32, 2, {kNumSuffixes, kSuffixWidth}}, {}}},
     {BufferRule::kOfSuffix, "of_suffix", {{kS32, 1, {kNumIds}}, {}}},
     {BufferRule::kPairRows, "rows", {{kF32, 2, {kNumIds, kPairWidth}}, {}}},
+    {BufferRule::kPlace, "place", {{kS32, 1, {kTierSlots}}, {}}},
+    {BufferRule::kOwners, "owners", {{kU32, 2, {kBuckets, kFrames}}, {}}},
+    {BufferRule::kTierCounters, "tier counters", {{kU32, 3, {kTierRows, kNumTierCounters, 2}}, {}}},
+    {BufferRule::kHomes, "homes", {{kU32, 2, {kTierSlots, kRecordWords}}, {}}},
+    {BufferRule::kKeysOfSlots, "ids", {{kU32, 2, {kNumSlots, 2}}, {}}},
+    {BufferRule::kRound, "round", {{kS32, 1, {1}}, {}}},
+    {BufferRule::kSpilled, "spilled", {{kS32, 1, {kSpillRows}}, {}}},
+    {BufferRule::kRowNumbers, "rows", {{kS32, 1, {kNumSlots}}, {}}},
+    {BufferRule::kDone, "done", {{kU32, 1, {1}}, {}}},
     {BufferRule::kWork, "work", {{kU32, 0, {}}, {}}},
     {BufferRule::kScratch, "scratch", {{kU8, 1, {kBytes}}, {}}},
 };

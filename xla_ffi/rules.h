@@ -42,10 +42,15 @@ enum Size : int32_t {
   kSuffixWidth = -19,
   kPairWidth = -20,  // of a row that is a product
   kSketchWords = -21,
-  kRowBytes = -22,   // of a packed row
-  kRingWords = -23,  // of a ring of removed keys, 64 bits each
+  kRowBytes = -22,  // of a packed row
+  kTierSlots = -23,
+  kFrames = -24,  // of a bucket
+  kRecordWords = -25,
+  kTierRows = -26,  // of the counters of a tier
+  kSpillRows = -27,
+  kRingWords = -28,  // of a ring of removed keys, 64 bits each
 };
-constexpr int kNumSizes = 23;
+constexpr int kNumSizes = 28;
 
 enum class BufferRule : int32_t {
   kIndex = 0,
@@ -98,6 +103,15 @@ enum class BufferRule : int32_t {
   kSuffix,
   kOfSuffix,
   kPairRows,
+  kPlace,
+  kOwners,
+  kTierCounters,
+  kHomes,
+  kKeysOfSlots,
+  kRound,
+  kSpilled,
+  kRowNumbers,
+  kDone,
   kWork,
   kScratch,
   kNumBufferRules

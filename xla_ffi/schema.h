@@ -33,7 +33,15 @@ enum TableField : int32_t {
   kTableSketchBits,      // of a counter
   kTableRingSize,        // keys in a ring of the log of removed keys; 0: no log
   kTableKeepFor,         // Removals::keep_for
+  kTablePart,            // TablePart: which arrays the call gets of a tiered table
   kNumTableFields
+};
+
+// Of a tiered table an ordinary call gets one of two parts (docs/decisions/tiers.md).
+enum TablePart : int64_t {
+  kWholeTable = 0,
+  kIndexPart,  // no values, and the places as the only state
+  kRowsPart,   // no index: slots are rows of the arrays
 };
 
 // Where rows lie. Several features, or tables, may share an array of one axis: its buffer comes
@@ -111,6 +119,8 @@ enum PartField : int32_t {
 // prefix is `segments` rows of the array, and those of `inner` prefixes lie side by side.
 //   pair_rows       in: prefix, suffix, starts, of_suffix           out: rows
 //   pair_gradients  in: prefix, suffix, starts, of_suffix, d_rows   out: d_prefix, d_suffix
+// promote, fetch, write_back, tier_rows and tier_gather: docs/decisions/tiers.md. write_back has no
+// scratch, which would lie in device memory beside results in host memory.
 // The last operand of every call is a number that is not read (jax_dynemb/ops/_call.py); the last
 // result is scratch memory, uint8[n]; n may be 0.
 // Every table buffer of a call that changes the table is both operand and result.

@@ -5,6 +5,7 @@
 #include "xla_ffi/tables.h"
 
 #include "core/packed_row.h"
+#include "xla_ffi/limits.h"
 
 namespace dynemb {
 namespace {
@@ -45,11 +46,18 @@ TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts con
   auto& sizes = reader.sizes();
   sizes.forget(kBuckets, kArraySlots, kDim, kCounterRows, kSketchWords, kRingWords);
   TableRef arrays{};
-  auto const index = next(BufferRule::kIndex);
-  arrays.index = static_cast<uint8_t*>(index.untyped_data());
-  arrays.local_buckets = dimension(index, 0);
-  sizes.set(kArraySlots, arrays.local_buckets * kBucketCapacity);
-  if (packed != nullptr) {
+  auto const part = fields[kTablePart];
+  reader.expect((part != kIndexPart || parts.index_part) && (part != kRowsPart || parts.rows_part),
+                "the call takes no such part of a tiered table");
+  if (part != kRowsPart) {
+    auto const index = next(BufferRule::kIndex);
+    arrays.index = static_cast<uint8_t*>(index.untyped_data());
+    arrays.local_buckets = dimension(index, 0);
+    sizes.set(kArraySlots, arrays.local_buckets * kBucketCapacity);
+  }
+  if (part == kIndexPart) {
+    arrays.dim = 1;  // of no rows
+  } else if (packed != nullptr) {
     read_packed_values(reader, packed, arrays);
   } else if (parts.values) {
     auto const values = next(BufferRule::kValues);
@@ -102,6 +110,12 @@ Admission read_admission(BufferReader& reader, uint32_t* sketch, int64_t const* 
   reader.expect(!counts || (sketch != nullptr && result.sketch_words % kSketchRows == 0 &&
                             (bits == 8 || bits == 16)),
                 "a table that admits by frequency must have a sketch of four rows of counters");
+  constexpr auto kWords = kBucketBytes / 4;
+  auto const of_each = result.sketch_words / kWords;  // buckets
+  reader.expect(!counts_keys(result.rule) ||
+                    (sketch != nullptr && of_each > 0 && result.sketch_words % kWords == 0 &&
+                     fields[kTableLocalBuckets] <= kMostBuckets / of_each),
+                "a table that counts keys must have buckets for them");
   if (sketch != nullptr) {
     result.sketch = sketch + fields[kTableFirstBucket] * result.sketch_words;
   }
@@ -121,6 +135,16 @@ Removals read_removals(BufferReader& reader, Removals const& arrays, int64_t con
                 "a table with a log must have equally many buckets for each row of counters");
   result.rings = arrays.rings + fields[kTableFirstRow] * (int64_t{result.ring_size} + 1);
   return result;
+}
+
+// The rows part of a tiered table is all of its arrays.
+void count_rows_part(BufferReader& reader, TableRef& table, int64_t const* fields) {
+  auto const rows = reader.sizes().knows(kArraySlots) ? reader.sizes().get(kArraySlots) : 0;
+  table.local_buckets = fields[kTableLocalBuckets];
+  table.num_buckets = static_cast<uint64_t>(fields[kTableNumBuckets]);
+  table.num_groups = static_cast<uint32_t>(rows);
+  reader.expect(0 < rows && rows <= table.local_buckets * kBucketCapacity && rows <= kMostInt32,
+                "a rows part must have at most 128 rows a bucket");
 }
 
 // The table's part of its arrays.
@@ -181,21 +205,30 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
       owner = t;
     }
     auto& table = tables[t] = arrays;
-    move_to_table(reader, table, fields, packed);
+    if (fields[kTablePart] == kRowsPart) {
+      count_rows_part(reader, table, fields);
+    } else {
+      move_to_table(reader, table, fields, packed);
+    }
     if (admissions != nullptr) admissions[t] = read_admission(reader, of_arrays.sketch, fields);
     if (removals != nullptr) {
       removals[t] = read_removals(reader, removals_of_arrays, fields);
     }
-    table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
-    table.evicts = static_cast<int32_t>(fields[kTableEvicts]);
-    table.skips_nonfinite = static_cast<int16_t>(fields[kTableSkipsNonfinite]);
-    table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
-    table.rounds_stochastically = static_cast<int16_t>(fields[kTableRounding]);
-    table.initializer = read_initializer(attrs, t, 0);
-    table.eval_initializer = read_initializer(attrs, t, 1);
-    for (int s = 0; s < kMaxStates; ++s) {
-      table.state_initial[s] = attrs.state_initial[size_t(t * kMaxStates + s)];
-    }
+    describe_table(attrs, t, table);
+  }
+}
+
+void describe_table(TableAttrs const& attrs, int32_t t, TableRef& table) {
+  auto const* const fields = attrs.tables.begin() + t * kNumTableFields;
+  table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
+  table.evicts = static_cast<OnFull>(fields[kTableEvicts]);
+  table.skips_nonfinite = static_cast<int16_t>(fields[kTableSkipsNonfinite]);
+  table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
+  table.rounds_stochastically = static_cast<int16_t>(fields[kTableRounding]);
+  table.initializer = read_initializer(attrs, t, 0);
+  table.eval_initializer = read_initializer(attrs, t, 1);
+  for (int s = 0; s < kMaxStates; ++s) {
+    table.state_initial[s] = attrs.state_initial[size_t(t * kMaxStates + s)];
   }
 }
 

@@ -18,6 +18,7 @@ namespace dynemb {
 struct TableParts {
   bool values, states, counters;
   IntAttr const* packed = nullptr;  // of each table, where values are packed rows (PackedField)
+  bool index_part = false, rows_part = false;  // whether a table may be one (TablePart)
 };
 
 struct TableAttrs {
@@ -37,6 +38,9 @@ bool is_one_table(BufferReader& reader, TableAttrs const& attrs);
 void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts, bool aliased,
                  int32_t count, TableRef* tables, Admission* admissions = nullptr,
                  Removals* removals = nullptr);
+
+// What the attributes say of table `t`, not its arrays.
+void describe_table(TableAttrs const& attrs, int32_t t, TableRef& table);
 
 // Whether is(field) holds for one of the tables.
 template <class Enum, class Predicate>

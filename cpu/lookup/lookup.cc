@@ -9,6 +9,7 @@
 #include <chrono>
 #include <vector>
 
+#include "core/exact_counter.h"
 #include "core/group.h"
 #include "core/row.h"
 #include "core/vacate.h"
@@ -144,33 +145,91 @@ struct Lookup {
     if (admission.rule == AdmissionRule::kProbability) {
       return wins_coin(admission, table.counters[kSeed], key, table.counters[kLookups]);
     }
-    sketch_counters(table, admission, key).add(uses);
+    // Keys are counted by phases of their own.
+    if (!counts_keys(admission.rule)) sketch_counters(table, admission, key).add(uses);
     return true;
+  }
+
+  KeyCounter counter_of(FeatureRef const& feature, int64_t position) const {
+    auto const& table = table_of(feature);
+    auto const key = load_key(feature.ids, feature.id_type, position);
+    return {table, args.admissions[feature.table], table.counters[kLookups], key};
+  }
+
+  // A phase of core/exact_counter.h: function(counter, position, &claimed) for all missing ids of
+  // a chunk whose table counts keys.
+  template <class Function>
+  void count(int64_t index, FeatureChunk const& chunk, Function const& function) {
+    auto const& feature = feature_of(chunk);
+    auto& [missing, bags, won] = open[size_t(index)];
+    if (!counts_keys(args.admissions[feature.table].rule)) return;
+    won.resize(missing.size());
+    for (size_t i = 0; i < missing.size(); ++i) {
+      auto& slot = feature.slots[missing[i]];
+      Pending claimed{slot, won[i]};
+      function(counter_of(feature, missing[i]), missing[i], &claimed);
+      slot = claimed.slot, won[i] = claimed.won;
+    }
+  }
+
+  void begin_counts(int64_t index, FeatureChunk const& chunk) {
+    auto const* const uses = args.uses[chunk.feature];
+    count(index, chunk, [&](KeyCounter const& counter, int64_t position, Pending* claimed) {
+      *claimed = counter.begin(uses_at(uses, position));
+    });
+  }
+
+  void claim_counts(int64_t index, FeatureChunk const& chunk) {
+    count(index, chunk, [](KeyCounter const& counter, int64_t, Pending* claimed) {
+      if (claimed->won == kUndecided) *claimed = counter.claim();
+    });
+  }
+
+  void store_counts(int64_t index, FeatureChunk const& chunk) {
+    count(index, chunk, [](KeyCounter const& counter, int64_t, Pending* claimed) {
+      if (claimed->won == kFullBucket) counter.store(claimed->slot);
+    });
+  }
+
+  void add_counts(int64_t index, FeatureChunk const& chunk) {
+    auto const* const uses = args.uses[chunk.feature];
+    count(index, chunk, [&](KeyCounter const& counter, int64_t position, Pending* claimed) {
+      claimed->slot = counter.add(*claimed, uses_at(uses, position));
+    });
+  }
+
+  bool is_admitted(FeatureRef const& feature, int64_t position) const {
+    auto const& admission = args.admissions[feature.table];
+    if (counts_keys(admission.rule)) {
+      return counter_of(feature, position).decide(feature.slots[position]);
+    }
+    if (admission.rule != AdmissionRule::kFrequency) return true;
+    auto const key = load_key(feature.ids, feature.id_type, position);
+    return is_frequent(table_of(feature), admission, key);
   }
 
   void claim_chunk(int64_t index, FeatureChunk const& chunk) {
     auto const& feature = feature_of(chunk);
     auto const& table = table_of(feature);
     auto& [missing, bags, won] = open[size_t(index)];
-    auto const& admission = args.admissions[feature.table];
-    auto const counts = admission.rule == AdmissionRule::kFrequency;
     auto const& removals = args.removals[feature.table];
     auto const notes = notes_removals(removals);
     auto const clock = use[feature.table].clock;
     uint64_t young = 0;
-    for (auto const position : missing) {
-      auto const key = load_key(feature.ids, feature.id_type, position);
-      auto const admitted = !counts || is_frequent(table, admission, key);
+    won.resize(missing.size());
+    for (size_t i = 0; i < missing.size(); ++i) {
+      auto const key = load_key(feature.ids, feature.id_type, missing[i]);
       auto evicted = kEmptyScore;
-      auto const claimed = admitted ? claim_missing(table, key, clock, &evicted)
-                                    : Pending{kNotAdmittedSlot, kNotWon};
+      auto const claimed = is_admitted(feature, missing[i])
+                               ? claim_missing(table, key, use[feature.table], &evicted)
+                               : Pending{kNotAdmittedSlot, kNotWon};
       if (notes && evicted != kEmptyScore) {
         auto const slot = pending(claimed.slot);
         auto const row = Entry{*key_at(table, slot), evicted};
         young += note_evicted(table, removals, slot, row, clock) ? 1 : 0;
       }
-      feature.slots[position] = claimed.slot;
-      won.push_back(claimed.won);
+      feature.slots[missing[i]] = claimed.slot;
+      won[i] = claimed.won;
     }
     if (young > 0) fetch_add(table.counters + kEvictedYoung, young);
   }
@@ -232,6 +291,11 @@ struct Lookup {
     });
   }
 
+  bool counts_any_keys() const {
+    return std::any_of(args.admissions, args.admissions + args.num_tables,
+                       [](Admission const& a) { return counts_keys(a.rule); });
+  }
+
   bool any_missing() const {
     return std::any_of(open.begin(), open.end(), [](Open const& o) { return !o.missing.empty(); });
   }
@@ -244,6 +308,12 @@ void lookup(LookupArgs const& args, ThreadPool const& pool) {
   operation.begin();
   operation.run(&Lookup::probe_chunk);
   if (operation.any_missing()) {
+    if (operation.counts_any_keys()) {
+      operation.run(&Lookup::begin_counts);
+      operation.run(&Lookup::claim_counts);
+      operation.run(&Lookup::store_counts);
+      operation.run(&Lookup::add_counts);
+    }
     operation.run(&Lookup::claim_chunk);
     operation.run(&Lookup::store_chunk);
     operation.run(&Lookup::resolve_chunk);

@@ -52,8 +52,8 @@ template <class Body>
 void with_writer(RowTask const& task, std::vector<int64_t>* put_off, Body const& body) {
   with_value_type(task.table.value_type, [&](auto stored) {
     with_isa([&](auto isa) {
-      RowWriter<decltype(isa)::value, decltype(stored)> writer(task.table, task.feature,
-                                                               task.missing, task.streams, put_off);
+      RowWriter<decltype(isa)::value, decltype(stored)> writer(
+          task.table, task.feature, {task.table, task.missing}, task.streams, put_off);
       body(isa, writer);
     });
   });

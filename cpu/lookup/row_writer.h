@@ -22,17 +22,27 @@ namespace dynemb::cpu {
 constexpr int64_t kRowsAhead = 16;
 constexpr int64_t kRowsInTurn = 8;
 
+// Where a RowWriter finds the rows of slots, and what it reads for a slot below 0.
+template <class V>
+struct TableRows {
+  TableRef const& table;
+  Initializer const& missing;
+
+  V const* at(int64_t slot) const { return row_at<V>(table, slot); }
+  Initializer const& initial(int32_t /*slot*/) const { return missing; }
+};
+
 // Writes bags in order, as their slots become known. V: the type of stored rows.
-template <Isa isa, class V>
+template <Isa isa, class V, class Rows = TableRows<V>>
 class RowWriter {
  public:
   // An id without a row reads what `missing` gives for its key. Bags with an id that may still get
   // one (kMissingSlot) are put off: listed in `put_off`, and written by `write_bag` later.
-  RowWriter(TableRef const& table, FeatureRef const& feature, Initializer const& missing,
-            bool streams, std::vector<int64_t>* put_off)
+  RowWriter(TableRef const& table, FeatureRef const& feature, Rows const& rows, bool streams,
+            std::vector<int64_t>* put_off)
       : table_(table),
         feature_(feature),
-        missing_(missing),
+        rows_(rows),
         streams_(streams),
         copies_(feature.pooling == Pooling::kNone ||
                 (feature.pooling == Pooling::kSum && feature.bag_size == 1 &&
@@ -55,11 +65,11 @@ class RowWriter {
   template <Cache cache>
   void prefetch(int64_t begin, int64_t end) const {
     auto const* const slots = feature_.slots;
-    auto const* const values = static_cast<char const*>(table_.values);
-    auto const bytes = row_bytes_;
-    with_prefetch<cache>(bytes, [&](auto const& prefetch) {
+    with_prefetch<cache>(row_bytes_, [&](auto const& prefetch) {
 #pragma GCC unroll 4
-      for (auto i = begin; i < end; ++i) prefetch(values + std::max(slots[i], 0) * bytes);
+      for (auto i = begin; i < end; ++i) {
+        prefetch(reinterpret_cast<char const*>(rows_.at(std::max(slots[i], 0))));
+      }
     });
   }
 
@@ -137,7 +147,8 @@ class RowWriter {
   __attribute__((noinline)) V const* initial_row(int64_t position) {
     if (feature_.slots[position] == kPaddingSlot) return nullptr;
     auto const key = load_key(feature_.ids, feature_.id_type, position);
-    initialize_row(ScalarGroup{}, missing_, row_seed(table_), key, table_.dim, initial());
+    auto const& initializer = rows_.initial(feature_.slots[position]);
+    initialize_row(ScalarGroup{}, initializer, row_seed(table_), key, table_.dim, initial());
     return initial();
   }
 
@@ -153,7 +164,7 @@ class RowWriter {
   void copy_one(O* out) {
     auto const slot = feature_.slots[position_];
     if (slot == kMissingSlot) return put_off_->push_back(position_);
-    auto const* const row = slot >= 0 ? row_at<V>(table_, slot) : initial_row(position_);
+    auto const* const row = slot >= 0 ? rows_.at(slot) : initial_row(position_);
     if (row == nullptr) return fill_zeros(out, table_.dim);
     copy_row(row, table_.dim, out, streams_);
   }
@@ -168,7 +179,7 @@ class RowWriter {
       for (; count < most; ++count) {
         auto const slot = feature_.slots[position_ + count];
         if (slot < 0) break;
-        rows[count] = row_at<V>(table_, slot);
+        rows[count] = rows_.at(slot);
       }
       auto const passed = std::max(count, 1);
       if (count == 0) {
@@ -196,7 +207,7 @@ class RowWriter {
 #pragma GCC unroll 4
     for (int i = 0; i < count; ++i) {
       signs |= slots[i];
-      rows[i] = row_at<V>(table_, std::max(slots[i], 0));
+      rows[i] = rows_.at(std::max(slots[i], 0));
     }
     if (signs < 0) return false;
     auto const scale = scale_of(count);
@@ -236,7 +247,7 @@ class RowWriter {
 
   TableRef const& table_;
   FeatureRef const& feature_;
-  Initializer const& missing_;
+  Rows const rows_;
   bool const streams_;
   bool const copies_;  // not pooled, or sums of one id each
   std::vector<int64_t>* const put_off_;

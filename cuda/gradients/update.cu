@@ -20,6 +20,7 @@ struct BeginUpdate {
   Stamp const* stamps;  // [tables], or null
   OptimizerKind kinds[kMaxTables];
   Optimizer* optimizers;
+  RoundingSeed* seeds;
 
   __device__ __forceinline__ Stamp const* stamp_of(int32_t t) const {
     return stamps == nullptr ? nullptr : stamps + t;
@@ -31,6 +32,7 @@ struct BeginUpdate {
   __device__ CounterUpdates begin_table(Call const&, TableRef const& table, int32_t t) const {
     auto const step = next_step(table, stamp_of(t));
     optimizers[t] = make_optimizer(in_memory(kinds)[t], hyper + t * kNumHyperParameters, step);
+    if (table.rounds_stochastically != 0) seeds[t] = rounding_seed(table.counters, step);
     return {1, {kStep, kStep}, {step, step}};
   }
 };
@@ -39,12 +41,14 @@ template <class SortKey>
 struct UpdateScratch {
   CallView view;
   Optimizer* optimizers;
+  RoundingSeed* seeds;
   LongRuns long_runs;
   GradientOrder<SortKey> order;
 
   UpdateScratch(UpdateArgs const& args, Scratch& scratch)
       : view(take_view(args, scratch)),
         optimizers(scratch.take<Optimizer>(args.num_tables)),
+        seeds(scratch.take<RoundingSeed>(args.num_tables)),
         long_runs(take_long_runs(args, scratch)),
         order(args, scratch) {}
 };
@@ -68,12 +72,23 @@ bool skips_any(UpdateArgs const& args) {
   return std::any_of(args.tables, args.tables + args.num_tables, skips);
 }
 
-template <class Formats, int kKind, class SortKey>
+// How many tables round stochastically.
+int rounding_tables(UpdateArgs const& args) {
+  return static_cast<int>(
+      std::count_if(args.tables, args.tables + args.num_tables,
+                    [](TableRef const& table) { return table.rounds_stochastically != 0; }));
+}
+
+template <class Formats, int kKind, bool kRounds, class SortKey>
 cudaError_t launch_kind(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
                         SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
   return launch_sums<Formats>(
-      PiecesCall<SortKey, UpdateRows<kKind>>{
-          scratch.view, sorted, scratch.long_runs, true, {scratch.optimizers, skips_any(args)}},
+      PiecesCall<SortKey, UpdateRows<kKind, kRounds>>{
+          scratch.view,
+          sorted,
+          scratch.long_runs,
+          true,
+          {scratch.optimizers, skips_any(args), scratch.seeds}},
       stream);
 }
 
@@ -85,7 +100,7 @@ int common_kind(UpdateArgs const& args) {
 }
 
 // The kernel that fits most calls of these formats; one for any call where there is no other.
-template <class Formats, class SortKey>
+template <class Formats, bool kRounds, class SortKey>
 cudaError_t launch_update(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
                           SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
   if constexpr (sizeof(SortKey) == 4 && Formats::kKnown) {
@@ -95,43 +110,54 @@ cudaError_t launch_update(UpdateArgs const& args, UpdateScratch<SortKey> const& 
     constexpr auto kAdam = static_cast<int>(OptimizerKind::kAdam);
     switch (common_kind(args)) {
       case kSgd:
-        return launch_kind<Formats, kSgd>(args, scratch, sorted, stream);
+        return launch_kind<Formats, kSgd, kRounds>(args, scratch, sorted, stream);
       case kAdagrad:
-        return launch_kind<Formats, kAdagrad>(args, scratch, sorted, stream);
+        return launch_kind<Formats, kAdagrad, kRounds>(args, scratch, sorted, stream);
       case kRowwise:
-        return launch_kind<Formats, kRowwise>(args, scratch, sorted, stream);
+        return launch_kind<Formats, kRowwise, kRounds>(args, scratch, sorted, stream);
       case kAdam:
-        return launch_kind<Formats, kAdam>(args, scratch, sorted, stream);
+        return launch_kind<Formats, kAdam, kRounds>(args, scratch, sorted, stream);
       default:
         break;
     }
   }
   if (has_formats<FloatFormats>(args)) {
-    return launch_kind<FloatFormats, kAnyKind>(args, scratch, sorted, stream);
+    return launch_kind<FloatFormats, kAnyKind, false>(args, scratch, sorted, stream);
   }
-  return launch_kind<AnyFormats, kAnyKind>(args, scratch, sorted, stream);
+  return launch_kind<AnyFormats, kAnyKind, true>(args, scratch, sorted, stream);
+}
+
+template <class SortKey>
+cudaError_t launch_update(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
+                          SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
+  auto const rounding = rounding_tables(args);
+  if (rounding == args.num_tables && has_formats<BFloat16Formats>(args)) {
+    return launch_update<BFloat16Formats, true>(args, scratch, sorted, stream);
+  }
+  if (rounding > 0) return launch_update<AnyFormats, true>(args, scratch, sorted, stream);
+  if (has_formats<FloatFormats>(args)) {
+    return launch_update<FloatFormats, false>(args, scratch, sorted, stream);
+  }
+  if (has_formats<HalfFormats>(args)) {
+    return launch_update<HalfFormats, false>(args, scratch, sorted, stream);
+  }
+  if (has_formats<MixedFormats>(args)) {
+    return launch_update<MixedFormats, false>(args, scratch, sorted, stream);
+  }
+  return launch_update<AnyFormats, true>(args, scratch, sorted, stream);
 }
 
 template <class Size, class SortKey>
 cudaError_t run(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
                 cudaStream_t stream) {
-  BeginUpdate begin{args.hyper, args.stamps, {}, scratch.optimizers};
+  BeginUpdate begin{args.hyper, args.stamps, {}, scratch.optimizers, scratch.seeds};
   std::copy_n(args.optimizers, args.num_tables, begin.kinds);
   auto const zeros = Zeros{scratch.long_runs.arrived, scratch.long_runs.num_rows};
   SortedGradients<SortKey> sorted;
   DYNEMB_CUDA_TRY(
       order_gradients<Size>(args, scratch.view, begin, scratch.order, zeros, &sorted, stream));
   if (scratch.order.num_items == 0) return cudaSuccess;
-  if (has_formats<FloatFormats>(args)) {
-    return launch_update<FloatFormats>(args, scratch, sorted, stream);
-  }
-  if (has_formats<HalfFormats>(args)) {
-    return launch_update<HalfFormats>(args, scratch, sorted, stream);
-  }
-  if (has_formats<MixedFormats>(args)) {
-    return launch_update<MixedFormats>(args, scratch, sorted, stream);
-  }
-  return launch_update<AnyFormats>(args, scratch, sorted, stream);
+  return launch_update(args, scratch, sorted, stream);
 }
 
 }  // namespace

@@ -5,12 +5,15 @@
 // states take one optimizer step where the sum of their gradients is complete.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/finite.h"
 #include "core/optimizer.h"
 #include "core/row.h"
 #include "cuda/gradients/sink.cuh"
+#include "cuda/grid/rounding.cuh"
 #include "cuda/grid/row_format.cuh"
 
 namespace dynemb::cuda {
@@ -33,10 +36,19 @@ constexpr int kAnyKind = -1;
 constexpr int kAheadOf[] = {3, 2, 4, 2};
 constexpr int kWarpsOf[] = {36, 32, 32, 32};
 
-template <int kKind>
+// What rounding needs of a row beside it: random bits follow from the key (core/stochastic.h).
+struct NoKey {};
+struct RowKey {
+  Key key;
+};
+
+// kRounds: rows of 16 bits are rounded stochastically; of kAnyKind those of tables that say so.
+template <int kKind, bool kRounds = false>
 struct UpdateRows {
   static constexpr int kAhead = kKind == kAnyKind ? 2 : kAheadOf[kKind];
-  static constexpr int kWarps = kKind == kAnyKind ? 16 : kWarpsOf[kKind];
+  static constexpr int kWarps = kKind == kAnyKind ? 16
+                                : kRounds         ? std::min(kWarpsOf[kKind], 32)
+                                                  : kWarpsOf[kKind];
   static constexpr auto kCommon = static_cast<OptimizerKind>(kKind);  // none if kAnyKind
   static constexpr int kStates = kKind == kAnyKind ? 2 : num_states(kCommon);
   static constexpr bool kRowwise = is_rowwise(kCommon);
@@ -46,7 +58,8 @@ struct UpdateRows {
   static constexpr bool kChecksRows = !kRowwise;
 
   Optimizer const* optimizers;
-  bool checks_long_rows;  // some table skips rows that are not finite
+  bool checks_long_rows;      // some table skips rows that are not finite
+  RoundingSeed const* seeds;  // of the tables; read if kRounds
 
   __device__ __forceinline__ OptimizerKind kind_of(int32_t table_index) const {
     if constexpr (kKind != kAnyKind) {
@@ -56,7 +69,7 @@ struct UpdateRows {
     }
   }
 
-  struct Loaded {
+  struct Loaded : std::conditional_t<kRounds, RowKey, NoKey> {
     RawQuad row;
     RawQuad state[2];  // of a row that is not new
     float row_state;
@@ -85,7 +98,27 @@ struct UpdateRows {
     }
     // By all lanes: a broadcast costs no more than one lane's load, and saves an exchange.
     loaded.row_state = wanted && is_rowwise(kind) ? *row.states.at(0) : 0.0f;
+    if constexpr (kRounds) {
+      loaded.key = wanted && rounds(format, row) ? *key_at(row.table, row.slot) : kEmptyKey;
+    }
     return loaded;
+  }
+
+  template <class Format>
+  __device__ __forceinline__ bool rounds(Format format, Row const& row) const {
+    if constexpr (kKind != kAnyKind) return true;
+    return row.table.rounds_stochastically != 0 && format.type != ValueType::kFloat32;
+  }
+
+  // As 16 bits hold it.
+  template <class Format>
+  __device__ __forceinline__ float4 rounded(Format format, Row const& row, int32_t column,
+                                            Loaded const& loaded, float4 const& w) const {
+    if (!rounds(format, row)) return w;
+    auto const& seed = seeds[row.table_index];
+    auto const quad = static_cast<uint32_t>(column) / 4;
+    if constexpr (kKind != kAnyKind) return rounded_quad<BFloat16>(seed, loaded.key, quad, w);
+    return rounded_quad(seed, loaded.key, quad, format.type, w);
   }
 
   template <class Format>
@@ -183,6 +216,7 @@ struct UpdateRows {
       default:
         break;  // see any_rows.cuh
     }
+    if constexpr (kRounds) w = rounded(format, row, column, loaded, w);
     store_quad(format, row.values, column, row.dim, w);
   }
 };

@@ -11,13 +11,17 @@
 
 namespace dynemb::cuda {
 
-// Past the first-level cache. `to` is in shared memory; both are aligned.
+// Past the first-level cache, unless it is a word. `to` is in shared memory; both are aligned.
 template <class T>
 __device__ __forceinline__ void begin_copy(T* to, T const* from) {
-  static_assert(sizeof(T) == 16, "what one instruction copies");
+  static_assert(sizeof(T) == 16 || sizeof(T) == 4, "what one instruction copies");
 #ifdef __CUDA_ARCH__
   auto const shared = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
+  if constexpr (sizeof(T) == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(from) : "memory");
+  }
 #else
   *to = *from;
 #endif

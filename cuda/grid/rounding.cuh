@@ -19,17 +19,20 @@ __device__ __forceinline__ float rounded_to(float value, uint32_t random) {
   return to_float(result);
 }
 
+template <class V>
+__device__ __forceinline__ float4 rounded_quad(RoundingSeed const& seed, Key key, uint32_t quad,
+                                               float4 const& v) {
+  uint32_t r[4];
+  rounding_bits(seed, key, quad, r);
+  return {rounded_to<V>(v.x, r[0]), rounded_to<V>(v.y, r[1]), rounded_to<V>(v.z, r[2]),
+          rounded_to<V>(v.w, r[3])};
+}
+
 // One function, not a part of each optimizer's loop. Precondition: type is one of 16 bits.
 inline __device__ __noinline__ float4 rounded_quad(RoundingSeed const& seed, Key key, uint32_t quad,
                                                    ValueType type, float4 v) {
-  uint32_t r[4];
-  rounding_bits(seed, key, quad, r);
-  if (type == ValueType::kBFloat16) {
-    return {rounded_to<BFloat16>(v.x, r[0]), rounded_to<BFloat16>(v.y, r[1]),
-            rounded_to<BFloat16>(v.z, r[2]), rounded_to<BFloat16>(v.w, r[3])};
-  }
-  return {rounded_to<Float16>(v.x, r[0]), rounded_to<Float16>(v.y, r[1]),
-          rounded_to<Float16>(v.z, r[2]), rounded_to<Float16>(v.w, r[3])};
+  if (type == ValueType::kBFloat16) return rounded_quad<BFloat16>(seed, key, quad, v);
+  return rounded_quad<Float16>(seed, key, quad, v);
 }
 
 }  // namespace dynemb::cuda

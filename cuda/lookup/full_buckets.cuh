@@ -247,7 +247,9 @@ class BinWorker {
                                              Entry const* entries, Claimant own) const {
     auto const& table = call_.view.tables[of.table];
     auto const where = bucket_at(table, of.number);
-    auto bucket = FullBucket<WarpGroup>(group_, table, where, entries, call_.uses[of.table].clock);
+    auto const& use = call_.uses[of.table];
+    auto const ranking = Ranking(table, use.clock, use.given);
+    auto bucket = FullBucket<WarpGroup>(group_, table, where, entries, ranking);
     claim(&bucket, of, &own, own.is_one, &own);
     for (auto base = later.begin; base < later.end; base += 32) {
       auto const other = own_of(later, base);

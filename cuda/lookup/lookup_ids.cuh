@@ -79,7 +79,7 @@ __device__ __forceinline__ void count_beside(TableRef const& table, Counter coun
   fetch_add(table.counters + (table.counter_rows - 1) * kNumCounters + counter, events);
 }
 
-// kSelects: unseen ids may be kept out, scores may stay, or ids may stand for several.
+// kSelects: scores may stay, or ids may stand for several.
 template <bool kSelects>
 struct LookupIds {
   static constexpr bool kTrains = true;
@@ -92,6 +92,7 @@ struct LookupIds {
   Touch const*
       stored;  // [tables], or null: clocks count lookups, and each block finds the next one
   MissingList list;
+  uint64_t waiting;  // a bit for each table that has a rule for unseen ids
 
   // Is the prologue of the lookup still to be done?
   bool begins() const { return stored == nullptr; }
@@ -146,57 +147,23 @@ struct LookupIds {
   }
 
   // The ids of the lanes in `missing` take empty slots at once: the digests of their buckets are in
-  // the first-level cache. That probes go on meanwhile does no harm (core/claim.h).
+  // the first-level cache. That probes go on meanwhile does no harm (core/claim.h). Those of tables
+  // with a rule wait for it (cuda/lookup/admission.cuh).
   __device__ __forceinline__ void claim(Here const& here, int64_t position, unsigned missing,
                                         bool draws, int free_from, Probed* id) const {
-    if constexpr (kSelects) {
-      missing = select(here, position, missing, id);
-      if (missing == 0) return;
-    }
+    auto const waits = (waiting >> here.feature.table & 1) != 0;
     Pending claimed{id->slot, kNotWon};
-    if (id->slot == kMissingSlot) {
+    if (id->slot == kMissingSlot && !waits) {
       claimed = claim_empty_slot(here.table, id->key, use_of(here).clock, free_from);
       here.feature.slots[position] = claimed.slot;
     }
     auto const full = claimed.slot == kMissingSlot;
-    auto const won = full ? kUndecided : claimed.won;
+    auto const won = waits ? kCounted : full ? kUndecided : claimed.won;
     auto const fills = draws && won == kEmptySlot;
     append_missing(list, missing, __ballot_sync(kFullWarp, full),
                    {id->key, static_cast<uint32_t>(position),
                     static_cast<uint16_t>(here.feature_index), won, fills});
     if (fills) id->slot = claimed.slot;  // the others stay missing
-  }
-
-  // The lanes of `missing` whose ids may take a slot now. Apart: few lookups come here.
-  __device__ __noinline__ unsigned select(Here const& here, int64_t position, unsigned missing,
-                                          Probed* id) const {
-    auto const& table = here.table;
-    auto const& admission = selection.admissions[here.feature.table];
-    auto const mine = (missing >> lane_id() & 1) != 0;
-    if (admission.rule == AdmissionRule::kAll) return missing;
-    auto const uses = mine ? uses_at(selection.uses[here.feature_index], position) : 0;
-    if (admission.rule == AdmissionRule::kFrequency) {
-      // When this kernel has ended, all occurrences are counted, and the next one decides.
-      if (mine) sketch_counters(table, admission, id->key).add(uses);
-      append_missing(list, missing, missing,
-                     {id->key, static_cast<uint32_t>(position),
-                      static_cast<uint16_t>(here.feature_index), kCounted, false});
-      return 0;
-    }
-    auto const admitted =
-        mine && admission.rule == AdmissionRule::kProbability &&
-        wins_coin(admission, table.counters[kSeed], id->key, table.counters[kLookups] + 1);
-    if (mine && !admitted) {
-      id->slot = kNotAdmittedSlot;
-      here.feature.slots[position] = kNotAdmittedSlot;
-    }
-    auto const kept_out = __shfl_sync(kFullWarp, sum_up_to_lane(admitted ? 0 : uses), 31);
-    if (lane_id() == 0 && kept_out != 0) {
-      count_beside(table, kHits, ~uint64_t{kept_out} + 1);
-      count_beside(table, kMisses, kept_out);
-      count_beside(table, kNotAdmitted, kept_out);
-    }
-    return __ballot_sync(kFullWarp, admitted);
   }
 
   // Those that ids stand for beside themselves.
@@ -257,6 +224,16 @@ inline bool reads_time(LookupArgs const& args) {
                      [](TableRef const& table) { return table.policy == ScorePolicy::kTimestamp; });
 }
 
+// Of the tables with a rule for unseen ids.
+inline uint64_t waiting_tables(LookupArgs const& args) {
+  static_assert(kMaxTables <= 64, "a bit for each");
+  uint64_t result = 0;
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    result |= uint64_t{args.admissions[t].rule != AdmissionRule::kAll} << t;
+  }
+  return result;
+}
+
 template <bool kSelects, class Size>
 cudaError_t launch_lookup(LookupArgs const& args, LookupScratch const& scratch,
                           cudaStream_t stream) {
@@ -264,15 +241,20 @@ cudaError_t launch_lookup(LookupArgs const& args, LookupScratch const& scratch,
   auto const begin =
       BeginLookup{{args.given_scores}, scratch.uses, scratch.counted, args.stamps, missing};
   auto const selection = selection_of<kSelects>(args);
-  auto ids = LookupIds<kSelects>{{args.given_scores}, selection, nullptr, missing};
+  auto const waiting = waiting_tables(args);
+  auto ids = LookupIds<kSelects>{{args.given_scores}, selection, nullptr, missing, waiting};
   if (reads_time(args)) {
     DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
     ids.stored = scratch.uses;
   }
   DYNEMB_CUDA_TRY(launch_rows<Size>(args, scratch.view, begin, ids, stream));
   auto const call = MissingCall{scratch.view, scratch.uses, scratch.counted, missing};
-  return launch_missing<kSelects>({call, selection, removals_of<kSelects>(args)}, total_ids(args),
-                                  stream);
+  auto const notes = std::any_of(args.removals, args.removals + args.num_tables, notes_removals);
+  if (!kSelects && waiting == 0 && !notes) {
+    return launch_missing<false>({call, {}, {}}, total_ids(args), stream);
+  }
+  return launch_missing<true>({call, selection_of<true>(args), removals_of<true>(args)},
+                              total_ids(args), stream);
 }
 
 // launch_lookup<true>: kernels of their own, so that those of other lookups stay as they are

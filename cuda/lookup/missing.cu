@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuda/lookup/missing.cu: the phases of a training lookup after probes and claims of empty slots:
-// which of the ids that a sketch counts are admitted, full buckets, resolve.
+// which ids of tables with a rule are admitted, full buckets, resolve.
 //
 // They work on the list of the ids that the probe did not find. Its length is known on the device
 // only: each phase loops until it is done, and a batch without misses costs the launch. So there is
 // one kernel, in which blocks wait for each other.
 #include "cuda/grid/tally.cuh"
+#include "cuda/lookup/admission.cuh"
 #include "cuda/lookup/full_buckets.cuh"
 #include "cuda/lookup/missing.cuh"
 #include "cuda/lookup/new_slots.cuh"
@@ -35,23 +36,6 @@ __device__ __forceinline__ Missing missing_id(MissingList const& list, MissingCo
                                               uint32_t i) {
   if (i >= counts.ids) return *(list.last - list.full.order[i - counts.ids]);
   return list.ids[counts.ids - 1 - i];
-}
-
-// Ids that a sketch has counted: those that are admitted claim an empty slot, if there is one.
-__device__ __noinline__ void admit_frequent(MissingCall const& call,
-                                            Selection<true> const& selection, uint32_t count) {
-  for (auto i = thread_of_grid(); i < count; i += threads_of_grid()) {
-    auto* const listed = call.list.last - i;
-    if (listed->won != kCounted) continue;
-    auto const id = MissingId(call.view, *listed);
-    Pending claimed{kNotAdmittedSlot, kNotWon};
-    if (is_frequent(id.table, selection.admissions[id.feature.table], id.key)) {
-      claimed = claim_empty_slot(id.table, id.key, call.uses[id.feature.table].clock);
-      if (claimed.slot == kMissingSlot) claimed.won = kUndecided;
-    }
-    id.feature.slots[id.position] = claimed.slot;
-    listed->won = claimed.won;
-  }
 }
 
 // A lane an id; then the warp writes first values where they are not written yet.
@@ -166,15 +150,15 @@ __global__ void __launch_bounds__(kThreads, 3)
   auto const counts = *call.list.counts;
   count_lookup(call);
   if (counts.full != 0) {
-    constexpr uint32_t kRound = kSelects ? 1 : 0;
+    uint32_t round = 0;
     if constexpr (kSelects) {
-      admit_frequent(call, selecting.selection, counts.full);
-      wait_for_blocks(call.list.arrived, 1);
+      auto const wait = [&](uint32_t n) { wait_for_blocks(call.list.arrived, n); };
+      round = admit(call, selecting.selection, counts.full, wait);
     }
-    gather_full(call, counts.full, kRound);
-    wait_for_blocks(call.list.arrived, kRound + 3);
+    gather_full(call, counts.full, round);
+    wait_for_blocks(call.list.arrived, round + 3);
     fill_full_buckets_apart(selecting);
-    wait_for_blocks(call.list.arrived, kRound + 4);
+    wait_for_blocks(call.list.arrived, round + 4);
   }
   if (is_empty(counts)) return;
   resolve_all(selecting, counts);

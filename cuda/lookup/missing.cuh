@@ -23,7 +23,7 @@ static_assert(sizeof(Missing) == 16, "read and written at once");
 
 struct MissingCounts {
   uint32_t ids;   // that have claimed an empty slot, or found its claim
-  uint32_t full;  // of full buckets, or counted in a sketch
+  uint32_t full;  // of full buckets, or of tables with a rule
 };
 
 // Some of FullIds::order.
@@ -67,6 +67,7 @@ template <>
 struct Selection<true> {
   Admission admissions[kMaxTables];
   uint32_t const* uses[kMaxFeatures];
+  bool counts_keys;  // one of the tables
 };
 
 // What only the kernel of cuda/lookup/missing.cu takes: the other one has no room for it.
@@ -153,6 +154,8 @@ Selection<kSelects> selection_of(LookupArgs const& args) {
     order_by_table(args, order);
     std::copy_n(args.admissions, kMaxTables, result.admissions);
     for (int32_t f = 0; f < args.num_features; ++f) result.uses[f] = args.uses[order[f]];
+    result.counts_keys = std::any_of(args.admissions, args.admissions + args.num_tables,
+                                     [](Admission const& a) { return counts_keys(a.rule); });
   }
   return result;
 }
@@ -165,8 +168,8 @@ NotedRemovals<kSelects> removals_of(LookupArgs const& args) {
 }
 
 // Puts on the stream what is left of a lookup: its counters, and the phases after claims of empty
-// slots (core/lookup.h): claims in full buckets, resolve. With kSelects, some of the ids may be
-// counted only (kCounted), and it is decided first which of them are admitted.
+// slots (core/lookup.h): claims in full buckets, resolve. With kSelects, it is decided
+// first which ids of tables with a rule (kCounted) are admitted.
 template <bool kSelects>
 cudaError_t launch_missing(SelectingCall<kSelects> const& selecting, int64_t num_ids,
                            cudaStream_t stream);

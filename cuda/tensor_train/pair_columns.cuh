@@ -16,42 +16,55 @@
 
 namespace dynemb::cuda {
 
-// One column: of which row, and which of its suffix.
+// One column: of which row of the chunk, and which of its suffix.
 struct PairColumn {
-  int64_t row;
+  int32_t row;
   int32_t n;
 };
 
-class PairColumns {
+// Up to 32 rows of a prefix. Their suffixes are in the lanes, so no load of a row waits for that of
+// its suffix's number. All its methods are for whole warps.
+class PairChunk {
  public:
-  __device__ __forceinline__ PairColumns(PairShape const& shape, RowRange range)
-      : begin_(range.begin), n_(static_cast<uint32_t>(shape.n)) {
+  __device__ __forceinline__ PairChunk(PairShape const& shape, int64_t begin, int64_t end)
+      : n_(static_cast<uint32_t>(shape.n)) {
     shift_ = 31 - __clz(shape.n);
-    auto const rows = range.end > range.begin ? range.end - range.begin : 0;
+    auto const rows = end - begin < 32 ? static_cast<int32_t>(end - begin) : 32;
     count_ = static_cast<uint32_t>(rows) * n_;  // the handler refuses more
+    auto const exists = lane_id() < rows && has_suffix(shape, begin + lane_id());
+    suffix_ = exists ? shape.of_suffix[begin + lane_id()] : -1;
   }
 
   __device__ uint32_t count() const { return count_; }
 
+  // Columns behind the last are of its row.
   __device__ __forceinline__ PairColumn at(uint32_t column) const {
+    column = min(column, count_ - 1);
     auto const index = n_ == 1u << shift_ ? column >> shift_ : column / n_;
-    return {begin_ + index, static_cast<int32_t>(column - index * n_)};
+    return {static_cast<int32_t>(index), static_cast<int32_t>(column - index * n_)};
+  }
+
+  // -1: there is none.
+  __device__ __forceinline__ int32_t suffix_of(PairColumn const& column) const {
+    return __shfl_sync(kFullWarp, suffix_, column.row);
   }
 
  private:
-  int64_t begin_;
   uint32_t n_;
   int shift_;
   uint32_t count_;
+  int32_t suffix_;  // of row `lane`
 };
 
-// The numbers of a row's suffix at its column; null if there is no such suffix.
-template <class Float>
-__device__ __forceinline__ Float* suffix_of(PairShape const& shape, Float* suffixes,
-                                            PairColumn const& column) {
-  if (!has_suffix(shape, column.row)) return nullptr;
-  auto const suffix = int64_t{shape.of_suffix[column.row]};
-  return suffixes + suffix * (shape.k * shape.n) + column.n;
+// Read once only: it should not push out what is read again.
+__device__ __forceinline__ float load_once(float const* from) {
+#ifdef __CUDA_ARCH__
+  float x;
+  asm("ld.global.nc.L1::no_allocate.f32 %0, [%1];" : "=f"(x) : "l"(from));
+  return x;
+#else
+  return *from;
+#endif
 }
 
 // Blocks of a kernel with a warp for each prefix.
@@ -59,6 +72,8 @@ inline int64_t blocks_of_prefixes(PairShape const& shape, int warps_of_block) {
   constexpr int64_t kMostBlocks = 1 << 20;
   return std::min(kMostBlocks, (shape.num_prefixes + warps_of_block - 1) / warps_of_block);
 }
+
+constexpr int kMostSteps = 8;
 
 // Calls body(std::integral_constant<int, steps>, std::bool_constant<exact>). The steps of 8 cover
 // an inner dimension of up to 64; the kernels repeat them for a larger one.
@@ -70,7 +85,7 @@ cudaError_t with_steps(int32_t inner, bool exact, Body const& body) {
   if (inner <= 8) return with_exact(std::integral_constant<int, 1>{});
   if (inner <= 16) return with_exact(std::integral_constant<int, 2>{});
   if (inner <= 32) return with_exact(std::integral_constant<int, 4>{});
-  return with_exact(std::integral_constant<int, 8>{});
+  return with_exact(std::integral_constant<int, kMostSteps>{});
 }
 
 }  // namespace dynemb::cuda

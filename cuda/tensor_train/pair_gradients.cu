@@ -10,9 +10,7 @@
 namespace dynemb::cuda {
 
 size_t pair_gradients_scratch_bytes(PairGradientsArgs const& args) {
-  Scratch scratch(nullptr);
-  take_added(args, scratch);
-  return scratch.used() + reduce_scratch_bytes(*sums_of_suffixes(args, nullptr));
+  return suffix_gradients_scratch_bytes(args);
 }
 
 cudaError_t pair_gradients(PairGradientsArgs const& args, void* scratch, cudaStream_t stream) {

@@ -16,13 +16,15 @@ struct GradientColumn {
   float const* gradients = nullptr;
   float const* suffix = nullptr;
 
-  __device__ __forceinline__ GradientColumn(PairGradientsArgs const& args,
-                                            PairColumns const& columns, uint32_t column) {
-    if (column >= columns.count()) return;
-    auto const place = columns.at(column);
-    suffix = suffix_of(args.shape, args.suffix, place);
-    if (suffix == nullptr) return;
-    gradients = args.d_rows + place.row * (args.shape.m * args.shape.n) + place.n;
+  // `d_rows` are of the chunk. All lanes are here.
+  __device__ __forceinline__ GradientColumn(PairGradientsArgs const& args, PairChunk const& chunk,
+                                            float const* d_rows, uint32_t column) {
+    auto const& shape = args.shape;
+    auto const place = chunk.at(column);
+    auto const number = chunk.suffix_of(place);
+    if (column >= chunk.count() || number < 0) return;
+    suffix = args.suffix + int64_t{number} * (shape.k * shape.n) + place.n;
+    gradients = d_rows + int64_t{place.row} * (shape.m * shape.n) + place.n;
   }
 };
 
@@ -36,7 +38,7 @@ __device__ __forceinline__ void add_columns(PairGradientsArgs const& args,
   for (int i = 0; i < 4; ++i) {
     auto const* const column = columns[i / 2].gradients;
     auto const m = m0 + left_row(i);
-    gradients.set(i, column != nullptr && m < shape.m ? column[m * shape.n] : 0.0f);
+    gradients.set(i, column != nullptr && m < shape.m ? load_once(column + m * shape.n) : 0.0f);
   }
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
@@ -45,7 +47,7 @@ __device__ __forceinline__ void add_columns(PairGradientsArgs const& args,
     for (int i = 0; i < 2; ++i) {
       auto const* const column = columns[i].suffix;
       auto const k = k0 + s * 8 + right_column();
-      suffixes.set(i, column != nullptr && k < shape.k ? column[k * shape.n] : 0.0f);
+      suffixes.set(i, column != nullptr && k < shape.k ? __ldg(column + k * shape.n) : 0.0f);
     }
     if constexpr (kExact) {  // tensor cores truncate sums: over many rows that is a bias
       float part[4] = {};
@@ -69,8 +71,13 @@ __device__ __forceinline__ void store_gradient(PairShape const& shape, float* ou
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       auto const k = k0 + s * 8 + sum_column(0);
-      if (k < shape.k) row[k] = sums[s][2 * half];
-      if (k + 1 < shape.k) row[k + 1] = sums[s][2 * half + 1];
+      if (shape.k % 2 == 0) {
+        if (k >= shape.k) continue;
+        *reinterpret_cast<float2*>(row + k) = {sums[s][2 * half], sums[s][2 * half + 1]};
+      } else {
+        if (k < shape.k) row[k] = sums[s][2 * half];
+        if (k + 1 < shape.k) row[k + 1] = sums[s][2 * half + 1];
+      }
     }
   }
 }
@@ -82,20 +89,21 @@ __global__ void __launch_bounds__(kThreads)
   auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
   for (auto prefix = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
        prefix < shape.num_prefixes; prefix += warps) {
-    PairColumns const columns(shape, rows_of_prefix(shape, prefix));
+    auto const rows = rows_of_prefix(shape, prefix);
     auto* const out = args.d_prefix + prefix_offset(shape, prefix);
     for (int32_t m0 = 0; m0 < shape.m; m0 += kTileRows) {
       for (int32_t k0 = 0; k0 < shape.k; k0 += kSteps * 8) {
         float sums[kSteps][4] = {};
-        auto const at = [&](uint32_t column) { return GradientColumn(args, columns, column); };
-        auto const of_lane = static_cast<uint32_t>(left_column(0));
-        GradientColumn next[2] = {at(of_lane), at(of_lane + 4)};
-        for (uint32_t first = 0; first < columns.count(); first += kTileColumns) {
-          GradientColumn const own[2] = {next[0], next[1]};
-          auto const following = first + kTileColumns + of_lane;
-          next[0] = at(following);
-          next[1] = at(following + 4);
-          add_columns<kSteps, kExact>(args, own, m0, k0, sums);
+        for (auto begin = rows.begin; begin < rows.end; begin += 32) {
+          PairChunk const chunk(shape, begin, rows.end);
+          auto const* const d_rows = args.d_rows + begin * (shape.m * shape.n);
+#pragma unroll 2
+          for (uint32_t first = 0; first < chunk.count(); first += kTileColumns) {
+            auto const column = first + static_cast<uint32_t>(left_column(0));
+            GradientColumn const columns[2] = {{args, chunk, d_rows, column},
+                                               {args, chunk, d_rows, column + 4}};
+            add_columns<kSteps, kExact>(args, columns, m0, k0, sums);
+          }
         }
         store_gradient(shape, out, m0, k0, sums);
       }

@@ -68,14 +68,16 @@ __device__ __forceinline__ void add_inner(ProductsCall const& call, float const*
     for (int i = 0; i < 2; ++i) {
       auto const inner = first + s * 8 + right_row(i);
       auto const exists = right != nullptr && inner < call.inner;
-      tile.set(i, exists ? right[inner * call.shape.n] : 0.0f);
+      tile.set(i, exists ? __ldg(right + inner * call.shape.n) : 0.0f);
     }
     add_product<kExact>(sums, left.tiles[s], tile);
   }
 }
 
-__device__ __forceinline__ void store_sums(ProductsCall const& call, PairColumns const& columns,
-                                           uint32_t first, int32_t row0, float const (&sums)[4]) {
+// `out` is where the rows of the chunk are.
+__device__ __forceinline__ void store_sums(ProductsCall const& call, PairChunk const& columns,
+                                           float* out, uint32_t first, int32_t row0,
+                                           float const (&sums)[4]) {
   auto const n = call.shape.n;
   auto const pairs = n % 2 == 0;  // two columns of one row
 #pragma unroll
@@ -83,15 +85,15 @@ __device__ __forceinline__ void store_sums(ProductsCall const& call, PairColumns
     auto const column = first + static_cast<uint32_t>(sum_column(half));
     if ((pairs && half == 1) || column >= columns.count()) break;
     auto const place = columns.at(column);
-    auto* const out = call.out + place.row * (call.rows * n) + place.n;
+    auto* const to = out + int64_t{place.row} * (call.rows * n) + place.n;
 #pragma unroll
     for (int i = 0; i < 4; i += 2) {
       auto const row = row0 + sum_row(i);
       if (row >= call.rows) continue;
       if (pairs) {
-        *reinterpret_cast<float2*>(out + row * n) = {sums[i], sums[i + 1]};
+        *reinterpret_cast<float2*>(to + row * n) = {sums[i], sums[i + 1]};
       } else {
-        out[row * n] = sums[i + half];
+        to[row * n] = sums[i + half];
       }
     }
   }
@@ -107,27 +109,35 @@ __global__ void __launch_bounds__(kThreads, kSteps <= 4 ? 3 : 2)
   using Left = LeftTiles<kSteps, kExact, kByRow>;
   using Places = typename Left::Places;
   Places const of_first(call, 0, 0);
-  auto const right_of = [&](PairColumns const& columns, uint32_t column) -> float const* {
-    if (column >= columns.count()) return nullptr;
-    auto const place = columns.at(column);
-    if constexpr (kByRow) return call.right + place.row * (call.inner * shape.n) + place.n;
-    return suffix_of(shape, call.right, place);
+  auto const right_of = [&](PairChunk const& chunk, int64_t begin, uint32_t column) {
+    auto const place = chunk.at(column);
+    auto const number = kByRow ? begin + place.row : chunk.suffix_of(place);
+    auto const exists = column < chunk.count() && number >= 0;
+    return exists ? call.right + number * (call.inner * shape.n) + place.n : nullptr;
   };
   for (auto prefix = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
        prefix < shape.num_prefixes; prefix += warps) {
-    PairColumns const columns(shape, rows_of_prefix(shape, prefix));
+    auto const rows = rows_of_prefix(shape, prefix);
     auto const* const numbers = call.prefix + prefix_offset(shape, prefix);
-    for (int32_t row0 = 0; row0 < call.rows && columns.count() > 0; row0 += kTileRows) {
+    for (int32_t row0 = 0; row0 < call.rows && rows.begin < rows.end; row0 += kTileRows) {
       Left const held(numbers, row0 == 0 ? of_first : Places(call, row0, 0));
-      for (uint32_t first = 0; first < columns.count(); first += kTileColumns) {
-        auto const* const right = right_of(columns, first + static_cast<uint32_t>(right_column()));
-        float sums[4] = {};
-        add_inner(call, right, held, 0, sums);
-        for (auto inner = kOfRegisters; inner < call.inner; inner += kOfRegisters) {
-          Left const more(numbers, Places(call, row0, inner));
-          add_inner(call, right, more, inner, sums);
+      for (auto begin = rows.begin; begin < rows.end; begin += 32) {
+        PairChunk const chunk(shape, begin, rows.end);
+        auto* const out = call.out + begin * (call.rows * shape.n);
+#pragma unroll 2
+        for (uint32_t first = 0; first < chunk.count(); first += kTileColumns) {
+          auto const column = first + static_cast<uint32_t>(right_column());
+          auto const* const right = right_of(chunk, begin, column);
+          float sums[4] = {};
+          add_inner(call, right, held, 0, sums);
+          if constexpr (kSteps == kMostSteps) {
+            for (auto inner = kOfRegisters; inner < call.inner; inner += kOfRegisters) {
+              Left const more(numbers, Places(call, row0, inner));
+              add_inner(call, right, more, inner, sums);
+            }
+          }
+          store_sums(call, chunk, out, first, row0, sums);
         }
-        store_sums(call, columns, first, row0, sums);
       }
     }
   }

@@ -1,12 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/tensor_train/suffix_gradients.cuh: the gradients of suffixes: what each row adds is written
+// cuda/tensor_train/suffix_gradients.cuh: the gradients of suffixes: summed in registers
+// (cuda/tensor_train/suffix_sums.cuh) where sizes allow it. Else what each row adds is written
 // down, and summed by suffix with the kernels that sum the gradients of a table's rows.
-//
-// Sums in shared memory took 1.73 to 2.13 ms on an H200 where this way takes 0.7: a block for a
-// share of prefixes with a barrier for each, or a warp for some suffixes, which loads a whole
-// prefix for one or two rows (docs/decisions/tensor_train_rows.md).
 #pragma once
 
 #include <algorithm>
@@ -15,6 +12,7 @@
 #include "cuda/grid/host.h"
 #include "cuda/launch.h"
 #include "cuda/tensor_train/products.cuh"
+#include "cuda/tensor_train/suffix_sums.cuh"
 
 namespace dynemb::cuda {
 
@@ -52,9 +50,24 @@ inline float* take_added(PairGradientsArgs const& args, Scratch& scratch) {
   return scratch.take<float>(shape.num_rows * shape.k * shape.n);
 }
 
+inline size_t suffix_gradients_scratch_bytes(PairGradientsArgs const& args) {
+  auto const& shape = args.shape;
+  Scratch scratch(nullptr);
+  SumParts const parts(shape);
+  if (parts.parts == 0) {
+    take_added(args, scratch);
+    return scratch.used() + reduce_scratch_bytes(*sums_of_suffixes(args, nullptr));
+  }
+  scratch.take<float>(parts.sums(shape));
+  scratch.take<RowRange32>(parts.ranges(shape));
+  return scratch.used();
+}
+
 inline cudaError_t suffix_gradients(PairGradientsArgs const& args, void* memory,
                                     cudaStream_t stream) {
   auto const& shape = args.shape;
+  SumParts const parts(shape);
+  if (parts.parts > 0) return suffix_sums(args, parts, memory, stream);
   Scratch scratch(memory);
   auto* const added = take_added(args, scratch);
   ProductsCall const call{shape, args.prefix, shape.k, shape.m, args.d_rows, added};

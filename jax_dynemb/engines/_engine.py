@@ -103,6 +103,10 @@ class Engine(Protocol):
         """Sends ids to the devices that own them; returns None where none travel."""
         ...
 
+    def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Joins ids into one array, for ``Routed``: the rest by feature, and those."""
+        ...
+
     def lookup(
         self,
         state: States,

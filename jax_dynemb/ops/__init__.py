@@ -64,6 +64,7 @@ from jax_dynemb.ops._state import check_state as check_state
 from jax_dynemb.ops._state import cleared_state as cleared_state
 from jax_dynemb.ops._state import empty_arrays as empty_arrays
 from jax_dynemb.ops._state import empty_index as empty_index
+from jax_dynemb.ops._state import empty_sketch as empty_sketch
 from jax_dynemb.ops._state import empty_state as empty_state
 from jax_dynemb.ops._state import states_of_rows as states_of_rows
 from jax_dynemb.ops._sum_rows import sum_bags as sum_bags

@@ -62,7 +62,7 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "num_states": len(table.states),
         "num_buckets": table.num_buckets,
         "policy": _ffi.code("score_policies", _POLICY[strategy]),
-        "evicts": int(table.evicts),
+        "evicts": _on_full(table),
         "initializer": _initializer_code(table.initializer),
         "eval_initializer": _initializer_code(table.eval_initializer),
         "optimizer": 0 if kind in (None, "none") else _ffi.code("optimizers", kind),
@@ -76,8 +76,16 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "keeps_scores": int(table.keeps_scores),
         "ring_size": table.ring_size,
         "keep_for": table.keep_for,
+        "part": _ffi.code("table_parts", table.part),
         **_admission(table),
     }
+
+
+def _on_full(table: TableSpec) -> int:
+    """What a full bucket does with new keys (core/table_ref.h)."""
+    if not table.evicts:
+        return 0
+    return 2 if table.competes else 1
 
 
 def _initializer_code(initializer: Initializer) -> int:
@@ -87,16 +95,13 @@ def _initializer_code(initializer: Initializer) -> int:
 def _admission(table: TableSpec) -> dict[str, int]:
     """The fields about unseen ids."""
     rule = table.admission if table.unseen == "admitted" else None
-    if rule is not None and rule.kernel_threshold() >= 1 << 32:
-        rule = None  # a chance of 1
     kind = "none" if table.unseen == "none" else "all"
+    kind = kind if rule is None else rule.kernel_rule()
     counter = table.admission
     bits = counter.counter_bits if isinstance(counter, Frequency) else 0
     return {
-        "admission": _ffi.code(
-            "admission_rules", kind if rule is None else rule.kernel
-        ),
-        "threshold": 0 if rule is None else rule.kernel_threshold(),
+        "admission": _ffi.code("admission_rules", kind),
+        "threshold": 0 if rule is None or kind == "all" else rule.kernel_threshold(),
         "sketch_words": table.sketch_words if table.takes_sketch else 0,
         "sketch_bits": bits,
     }

@@ -78,6 +78,10 @@ class Call:
             self._operands.append(array)
             self._batch.append(array)
 
+    def read(self, array: jax.Array) -> None:
+        """Adds an array of a table that is only read."""
+        self._operands.append(array)
+
     def result(self, shape: tuple[int, ...], dtype: Any) -> None:
         """Adds an array that is only written."""
         self._results.append(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)))
@@ -126,11 +130,16 @@ class Call:
             for t in _with_own_arrays(self._tables)
         }
 
-    def run(self) -> Iterator[jax.Array]:
-        """Makes the call; the results in the order in which they were added."""
+    def run(self, *, on_host: bool = False) -> Iterator[jax.Array]:
+        """Makes the call; the results in the order in which they were added.
+
+        Args:
+          on_host: whether all results lie in host memory, where scratch cannot be.
+        """
         batch, results = self._batch, self._results_of_batch()
         self.operand(dispatch_operand(len(self._operands), batch, results))
-        self.result((self._scratch_bytes(),), jnp.uint8)
+        if not on_host:
+            self.result((self._scratch_bytes(),), jnp.uint8)
         results = _ffi.call(
             self._op,
             self._results,
@@ -138,7 +147,7 @@ class Call:
             self._aliases,
             **self._attributes,
         )
-        return iter(results[:-1])
+        return iter(results if on_host else results[:-1])
 
     def _results_of_batch(self) -> list[Any]:
         tables = set(self._aliases.values())
@@ -178,10 +187,12 @@ def table_arrays(
 
 def _taken(table: TableSpec, members: Sequence[str]) -> list[str]:
     """The members that a call takes of a table, in the order of the handlers."""
-    taken = [member for member in OF_LOOKUP if member in members]
-    lacking = set() if table.takes_sketch else {"sketch"}
-    lacking |= set() if table.ring_size else {"removed"}
-    return [member for member in taken if member not in lacking]
+    lacking = {
+        {"index": "values", "rows": "index"}.get(table.part),
+        None if table.takes_sketch else "sketch",
+        None if table.ring_size else "removed",
+    }
+    return [m for m in OF_LOOKUP if m in members and m not in lacking]
 
 
 def take_table(
@@ -198,6 +209,7 @@ def take_table(
         "counters": state.counters,
         "sketch": state.sketch,
         "removed": state.removed,
+        "tier": state.tier,
     }
     for member in _taken(table, members):
         if member == "optimizer":

@@ -59,7 +59,8 @@ def pair_gradients(
       prefix: as for ``pair_rows``, and so on.
       suffix: likewise.
       starts: likewise.
-      of_suffix: likewise; rows behind the last of ``starts`` must have none.
+      of_suffix: likewise; rows behind the last of ``starts`` must have none, and no two
+        rows of a prefix the same.
       d_rows: float32[n, M0 * M1 * N], gradients of the rows.
       rank: columns of a prefix's matrix.
       exact: as for ``pair_rows``.
@@ -68,7 +69,9 @@ def pair_gradients(
       float32[A0, M0, A1, M1 * rank] and float32[B, rank * N].
     """
     segments = _segments(prefix)
-    sizes = (*suffix.shape, *of_suffix.shape)
+    outer, segments_m, inner, width = prefix.shape
+    factors = (segments_m * (width // rank), rank, suffix.shape[1] // rank)
+    sizes = (outer * inner, suffix.shape[0], *factors, *of_suffix.shape)
     call = _call("pair_gradients", sizes, prefix, rank, exact)
     for array in (segments, suffix, starts, of_suffix, d_rows):
         call.operand(array)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +14,11 @@ import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
+from jax_dynemb.ops._bucket_rows import scores_of_index
 from jax_dynemb.ops._call import OF_REMOVAL, Call
 from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops._tier_state import index_part, rows_part
+from jax_dynemb.ops._tiers import gather_rows, in_rounds, index_state, with_index
 
 _ROWS = ("index", "values", "optimizer")
 
@@ -76,6 +80,8 @@ def gather(
       name, float32[n, dim], float32[n] or int32[n]; and the state, to be carried on.
     """
     slots = _checked_slots(table, slots)
+    if table.tier is not None:
+        return _gather_tiered(table, state, slots)
     call = Call("gather", [table])
     states = {table.state_name: state}
     call.update_tables(states, _ROWS)
@@ -89,6 +95,28 @@ def gather(
     new = call.take_tables(results, states, _ROWS)[table.state_name]
     names = ("values", *table.states, "scores")
     return {name: next(results) for name in names}, new
+
+
+def _gather_tiered(
+    table: TableSpec, state: TableState, slots: jax.Array
+) -> tuple[dict[str, jax.Array], TableState]:
+    values, states = gather_rows(table, state, slots)
+    part = dataclasses.replace(
+        rows_part(table), num_buckets=max(1, -(-slots.shape[0] // 128))
+    )
+    count = slots.shape[0]
+    given = TableState(state.index, values, states, state.counters)
+    is_live = (slots >= 0) & (slots < table.local_slots)
+    places = jnp.where(is_live, jnp.arange(count, dtype=jnp.int32), -1)
+    if count > 0:
+        rows, _ = gather(part, given, places)
+    else:
+        rows = {"values": values.astype(jnp.float32), **states}
+    low, high = scores_of_index(state.index[jnp.where(is_live, slots, 0) // 128])
+    column = (jnp.where(is_live, slots, 0) % 128)[:, None]
+    words = [jnp.take_along_axis(x, column, axis=1) for x in (low, high)]
+    scores = jnp.where(is_live[:, None], jnp.concatenate(words, axis=1), jnp.uint32(0))
+    return rows | {"scores": scores}, state
 
 
 def scatter(
@@ -115,6 +143,8 @@ def scatter(
     """
     slots = _checked_slots(table, slots)
     given = _checked_rows(table, slots.shape[0], rows)
+    if table.tier is not None:
+        return _scatter_tiered(table, state, slots, given, last_wins)
     names = ("values", "scores", *table.states)
     parts = sum(1 << i for i, name in enumerate(names) if name in rows)
     rounds = rounds and table.rounding == "stochastic"
@@ -128,6 +158,29 @@ def scatter(
     for name in names:
         call.operand(given.get(name))
     return call.take_tables(call.run(), states, members)[table.state_name]
+
+
+def _scatter_tiered(
+    table: TableSpec,
+    state: TableState,
+    slots: jax.Array,
+    given: dict[str, jax.Array],
+    last_wins: bool,
+) -> TableState:
+    if "scores" in given:
+        scores = {"scores": given.pop("scores")}
+        index = scatter(
+            index_part(table), index_state(state), slots, scores, last_wins=last_wins
+        )
+        state = with_index(state, index)
+    if not given:
+        return state
+    part = rows_part(table)
+
+    def body(rows: TableState, places: list[jax.Array]) -> TableState:
+        return scatter(part, rows, places[0], given, last_wins=last_wins)
+
+    return in_rounds(table, state, [slots], None, body)
 
 
 def erase(table: TableSpec, state: TableState, ids: jax.Array) -> TableState:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, UInt32
 
 from jax_dynemb import _ffi
@@ -61,7 +62,20 @@ def _halved_if(
 
     def halved(sketch: jax.Array) -> jax.Array:
         own = jax.lax.dynamic_slice_in_dim(sketch, first, count)
-        half = (own >> 1) & jnp.uint32(_KEPT[rule.counter_bits])
+        half = _half_of_keys(own) if rule.counts_keys else _half(own, rule)
         return jax.lax.dynamic_update_slice_in_dim(sketch, half, first, 0)
 
     return jax.lax.cond(due, halved, lambda sketch: sketch, sketch)
+
+
+def _half(sketch: jax.Array, rule: Frequency) -> jax.Array:
+    return (sketch >> 1) & jnp.uint32(_KEPT[rule.counter_bits])
+
+
+def _half_of_keys(buckets: jax.Array) -> jax.Array:
+    """Halves the counts, which are the low words of the scores."""
+    constants = _ffi.constants()
+    word = np.arange(buckets.shape[1]) % constants["bucket_words"]
+    at = word - constants["scores_word"]
+    is_count = (at >= 0) & (at % constants["slot_words"] == 0)
+    return jnp.where(is_count, buckets >> 1, buckets)

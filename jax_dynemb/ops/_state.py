@@ -18,6 +18,7 @@ from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._packed_rows import refuse_packed
 from jax_dynemb.ops._removed import empty_log, overwritten_log
+from jax_dynemb.ops._tier_state import TierState, empty_tier, expected_tier
 
 
 @functools.partial(
@@ -29,6 +30,7 @@ from jax_dynemb.ops._removed import empty_log, overwritten_log
         "counters",
         "extra",
         "sketch",
+        "tier",
         "removed",
     ],
     meta_fields=[],
@@ -51,7 +53,11 @@ class TableState:
         first row counts events; all other numbers are equal in each row.
       extra: what an optax optimizer stores once for the table.
       sketch: uint32[num_buckets, words], how often ids without a row have occurred,
-        where the table admits ids by frequency (core/admission.h); else None.
+        where the table admits ids by frequency (core/admission.h); else None. Counted
+        exactly, the words are buckets of their keys (core/exact_counter.h).
+      tier: of a table with ``TableConfig(tier=...)``, where its rows lie. Its values
+        and optimizer states hold the rows in device memory only, in an order of their
+        own.
       removed: uint32[rows, 1 + n, 2], a ring of removed keys beside each row of the
         counters: how many were ever written, then the latest n (core/removals.h).
         None without ``log_removed``.
@@ -63,6 +69,7 @@ class TableState:
     counters: UInt32[Array, "rows counters 2"]
     extra: tuple[Any, ...] = ()
     sketch: UInt32[Array, "buckets words"] | None = None
+    tier: TierState | None = None
     removed: UInt32[Array, "rows entries 2"] | None = None
 
 
@@ -88,7 +95,7 @@ def empty_arrays(
     first = tables[0]
     width, dtype = first.stored_row
     buckets = sum(table.local_buckets for table in tables)
-    slots = sum(table.local_slots for table in tables)
+    slots = sum(table.device_rows for table in tables)
     states = {
         name: jnp.zeros((slots, *spec.shape), spec.dtype)
         for name, spec in first.states.items()
@@ -101,7 +108,8 @@ def empty_arrays(
         optimizer=states,
         counters=counters[0] if len(counters) == 1 else jnp.concatenate(counters),
         extra=_first_extra(first),
-        sketch=_empty_sketch(first, buckets),
+        sketch=empty_sketch(first, buckets),
+        tier=None if first.tier is None else empty_tier(first),
         removed=empty_log(first),
     )
 
@@ -121,7 +129,7 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
     counters = counters.at[:, column].set(old[:, column])
     counters = counters.at[:, left].set(jnp.array([1, 0], jnp.uint32))
     index = empty_index(config.local_buckets)
-    sketch = _empty_sketch(config, config.local_buckets)
+    sketch = empty_sketch(config, config.local_buckets)
     if config.block is not None:
         first = config.block.first_bucket
         index = jax.lax.dynamic_update_slice(state.index, index, (first, 0))
@@ -141,8 +149,12 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
     )
 
 
-def _empty_sketch(config: TableSpec, buckets: int) -> jax.Array | None:
+def empty_sketch(config: TableSpec, buckets: int) -> jax.Array | None:
+    """The counter of some buckets of a table; None if it has none."""
     words = config.sketch_words
+    if config.counts_keys:
+        of_each = words // _ffi.constants()["bucket_words"]
+        return empty_index(buckets * of_each).reshape(buckets, words)
     return None if words == 0 else jnp.zeros((buckets, words), jnp.uint32)
 
 
@@ -163,11 +175,15 @@ def check_state(config: TableSpec, state: TableState) -> None:
             f"Table '{config.name}': the state must be a TableState, as init returns "
             f"it, not {type(state).__name__}."
         )
+    if config.part != "whole":
+        return  # part of a state that was compared as a whole
     constants = _ffi.constants()
     buckets, rows = config.local_buckets, config.counter_rows
     if config.block is not None:
         buckets, rows = config.block.num_buckets, config.block.counter_rows
     slots, words = buckets * constants["bucket_capacity"], constants["bucket_words"]
+    if config.tier is not None:
+        slots = config.device_rows
     counters = (rows, len(constants["counters"]), 2)
     expected: dict[str, tuple[tuple[int, ...], str]] = {
         "index": ((buckets, words), "uint32"),
@@ -184,6 +200,12 @@ def check_state(config: TableSpec, state: TableState) -> None:
         expected["sketch"] = ((buckets, config.sketch_words), "uint32")
     if state.sketch is not None:
         given["sketch"] = state.sketch
+    if config.tier is not None:
+        expected |= expected_tier(config)
+    if state.tier is not None:
+        tier = state.tier
+        given |= {"place": tier.place, "owners": tier.owners, "homes": tier.homes}
+        given["tier counters"] = tier.counters
     if config.ring_size > 0:
         expected["removed"] = ((rows, 1 + config.ring_size, 2), "uint32")
     if state.removed is not None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -20,6 +21,8 @@ from jax_dynemb.ops._residual import FeatureGradient
 from jax_dynemb.ops._row_views import RowBuffers, waves
 from jax_dynemb.ops._stamps import StampsOf
 from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops._tier_state import rows_part
+from jax_dynemb.ops._tiers import in_rounds
 
 _INDEX = ("index", "counters")
 
@@ -89,12 +92,41 @@ def update(
       The new states.
     """
     new: dict[str, TableState] = {}
-    for some, own in _batches(tables, features):
+    near = [i for i, table in enumerate(tables) if table.tier is None]
+    for i, table in enumerate(tables):
+        if table.tier is not None:
+            new |= _update_tiered(table, states, features, hyper[i], stamps)
+    if len(near) < len(tables):
+        tables, hyper = [tables[i] for i in near], rows_of(hyper, near)
+        names = {table.name for table in tables}
+        features = [f for f in features if f.layout.table in names]
+    for some, own in _batches(tables, features) if near else ():
         chosen = [tables[i] for i in some]
         numbers = rows_of(hyper, some)
         mine = [features[i] for i in own]
         new |= _update(chosen, {**states, **new}, mine, numbers, stamps)
     return new
+
+
+def _update_tiered(
+    table: TableSpec,
+    states: States,
+    features: Sequence[FeatureGradient],
+    hyper: jax.Array,
+    stamps: StampsOf | None,
+) -> dict[str, TableState]:
+    """The same of one table: an update of the rows that are in device memory."""
+    name, part = table.state_name, rows_part(table)
+    own = [f for f in features if f.layout.table == table.name]
+
+    def body(rows: TableState, places: list[jax.Array]) -> TableState:
+        placed = [
+            dataclasses.replace(f, slots=p) for f, p in zip(own, places, strict=True)
+        ]
+        return _update([part], {name: rows}, placed, hyper[None], stamps)[name]
+
+    slots, ids = [f.slots for f in own], [f.ids for f in own]
+    return {name: in_rounds(table, states[name], slots, ids, body)}
 
 
 def _update(

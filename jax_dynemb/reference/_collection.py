@@ -85,6 +85,7 @@ class ReferenceTables:
                 self._admitted(table, keys, insert and table.config.insert),
                 user,
                 touch,
+                table.config.on_full == "compete",
             )
             table.counts["lookups"] += 1
         out, residual = {}, {}
@@ -260,6 +261,7 @@ class ReferenceTables:
         keys: np.ndarray,
         user_score: Any,
         touch: bool = True,
+        competes: bool = False,
     ) -> None:
         table.tick()
         distinct, occurrences = np.unique(keys, return_counts=True)
@@ -268,7 +270,8 @@ class ReferenceTables:
         user = None if user_score is None else int(user_score)
         scores = {k: table.score(table.get(k), n, user) for k, n in storable.items()}
         there = {key for key in scores if table.get(key) is not None}
-        refused = table.insert(scores, evicts=touch)
+        stays = table.score(None, 1, user) if competes else None
+        refused = table.insert(scores, evicts=touch, stays=stays)
         for key in scores.keys() - refused - (set() if touch else there):
             row = table.get(key)
             assert row is not None

@@ -105,13 +105,19 @@ class ReferenceTable:
         self.clock = max(self.clock, score & 0xFFFFFFFF if packed else score)
         return score
 
-    def insert(self, scores: Mapping[int, int], evicts: bool = True) -> set[int]:
+    def insert(
+        self,
+        scores: Mapping[int, int],
+        evicts: bool = True,
+        stays: int | None = None,
+    ) -> set[int]:
         """Stores unseen keys where there is room or where an old row may go.
 
         Args:
             scores: score of every distinct valid key of the call. Keys that are
                 present protect their rows from being replaced.
             evicts: False lets no old row go, whatever the table does.
+            stays: rows with this score or a higher one do not go; None: all may.
 
         Returns:
             The keys that were refused.
@@ -121,7 +127,9 @@ class ReferenceTable:
             by_bucket.setdefault(self._bucket_of(key), []).append(key)
         refused: set[int] = set()
         for number, keys in by_bucket.items():
-            refused |= self._insert_into(self.buckets[number], keys, scores, evicts)
+            leavers = self._leavers(self.buckets[number], scores, stays)
+            leavers = leavers if evicts else []
+            refused |= self._insert_into(self.buckets[number], keys, scores, leavers)
         return refused
 
     def _insert_into(
@@ -129,18 +137,12 @@ class ReferenceTable:
         bucket: dict[int, Row],
         keys: list[int],
         scores: Mapping[int, int],
-        evicts: bool,
+        leavers: list[int],
     ) -> set[int]:
         newcomers = sorted(
             (k for k in keys if k not in bucket),
             key=lambda k: hash_rank(k, self.config.hash_seed),
         )
-        # in order of eviction: lowest score, then smallest key
-        leavers = sorted(
-            (k for k in bucket if k not in scores), key=lambda k: (bucket[k].score, k)
-        )
-        if self.config.on_full != "evict" or not evicts:
-            leavers = []
         free = BUCKET_CAPACITY - len(bucket)
         accepted = newcomers[: free + len(leavers)]
         replaced = leavers[: max(0, len(accepted) - free)]
@@ -153,6 +155,17 @@ class ReferenceTable:
         self.counts["inserted"] += len(accepted)
         self.counts["evicted"] += len(replaced)
         return set(newcomers[len(accepted) :])
+
+    def _leavers(
+        self, bucket: dict[int, Row], scores: Mapping[int, int], stays: int | None
+    ) -> list[int]:
+        """Lists keys in order of eviction: lowest score, then smallest key."""
+        if self.config.on_full not in ("evict", "compete"):
+            return []
+        leavers = [k for k in bucket if k not in scores]
+        if stays is not None:
+            leavers = [k for k in leavers if bucket[k].score < stays]
+        return sorted(leavers, key=lambda k: (bucket[k].score, k))
 
     def _fresh(self, keys: list[int]) -> np.ndarray:
         return self.initial_values(np.array(keys, np.uint64), self.config.initializer)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jax_dynemb.admission import Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig
 
 
@@ -88,7 +89,8 @@ class Schema:
                 "on_full": config.on_full,
                 "pooling": config.pooling,
                 "dtype": config.dtype,
-            },
+            }
+            | _counter(config),
         )
 
     @classmethod
@@ -120,6 +122,13 @@ class Schema:
         bits = {"float32": 32, "int8": 8, "int4": 4}.get(self.param_dtype, 16)
         numbers = sum(4 * (shape[0] if shape else 1) for shape in self.states.values())
         return -(-bits * self.dim // 8) + numbers + 17
+
+
+def _counter(config: TableConfig) -> dict[str, str]:
+    """How ids without a row are counted, where that is not by a sketch."""
+    rule = config.admission
+    exact = isinstance(rule, Frequency) and rule.counts_keys
+    return {"counter": "exact"} if exact else {}
 
 
 def _optimizer(optimizer: Any, step: int | None) -> dict[str, Any]:

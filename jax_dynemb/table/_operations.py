@@ -11,10 +11,14 @@ from typing import Any
 import jax
 
 from jax_dynemb.engines import Engine, Routed, States
-from jax_dynemb.engines.mesh import ShardedResidual
 from jax_dynemb.engines.shard import BucketStats, NewRows, RowGradients, Rule
 from jax_dynemb.ops import Residual
 from jax_dynemb.table import _arguments
+from jax_dynemb.table._feature_stats import (
+    counted_lookup,
+    counts_of,
+    plain_residual,
+)
 
 
 class Operations:
@@ -67,7 +71,8 @@ class Operations:
         *,
         touch: bool = True,
         insert: bool = True,
-    ) -> tuple[dict[str, jax.Array], Residual | ShardedResidual, States]:
+        stats: bool = False,
+    ) -> tuple[dict[str, jax.Array], Any, States]:
         """Looks up rows for training: an unseen id gets a row, if the table admits it.
 
         An id that gets none reads the initial row that it would get, and its gradient
@@ -87,6 +92,8 @@ class Operations:
             not protected then, so an id whose bucket is full is refused.
           insert: static. False gives no unseen id a row, whatever ``insert`` of the
             table says; they count in ``misses`` and ``not_admitted``.
+          stats: static. True counts by feature what became of the ids, for
+            ``feature_stats``. It takes a serving lookup more, and two on a mesh.
 
         Returns:
           Rows by feature: dtype[..., dim], one for each id, or for each bag where the
@@ -107,10 +114,46 @@ class Operations:
             ids = self._given_batch(ids, weights)
         else:
             _arguments.check_routed(self.engine, ids, weights)
-        self._check_features(state, ids.ids, "lookup")
+        self._check_features(state, ids.given, "lookup")
         numbers = _arguments.scores_of(self.engine.catalog, scores)
         flags = _arguments.flags_of("lookup", touch, insert)
-        return self.engine.lookup(state, ids.ids, ids.weights, numbers, ids.sent, flags)
+        batch = ids.ids
+
+        def run(state: States) -> tuple[dict[str, jax.Array], Any, States]:
+            return self.engine.lookup(
+                state, batch, ids.weights, numbers, ids.sent, flags
+            )
+
+        if not stats:
+            return run(state)
+        return counted_lookup(self.engine, state, batch, insert, run)
+
+    def feature_stats(self, residual: Any) -> dict[str, dict[str, jax.Array]]:
+        """Counts what became of the ids of one lookup, by feature; also inside jit.
+
+        ``ids`` is the sum of ``hits``, ``inserted``, ``refused`` and ``not_admitted``.
+        Each occurrence counts, so ``inserted`` counts ids that had no row before the
+        lookup and have one now. Inside a ``shard_map`` the counts are those of a
+        device. On a mesh, an id that a rule admitted and a full bucket refused counts
+        in ``not_admitted``.
+
+        Args:
+          residual: of ``lookup(..., stats=True)``.
+
+        Returns:
+          By feature ids, padding, hits, inserted, refused and not_admitted, int32[].
+
+        Raises:
+          ValueError: the lookup was without ``stats=True``.
+          TypeError: something else than a residual.
+
+        Example:
+          >>> rows, residual, state = coll.lookup(
+          ...     state, ids, stats=True
+          ... )  # doctest: +SKIP
+          >>> counts = coll.feature_stats(residual)["cat"]  # doctest: +SKIP
+        """
+        return counts_of(residual)
 
     def route(
         self, ids: Mapping[str, Any], weights: Mapping[str, Any] | None = None
@@ -143,13 +186,14 @@ class Operations:
           ...     return state, coll.route(next_ids)
         """
         batch = self._given_batch(ids, weights)
-        sent = self.engine.route(batch.ids, batch.weights)
-        return dataclasses.replace(batch, sent=sent)
+        sent = self.engine.route(batch.given, batch.weights)
+        given, packed = self.engine.pack(batch.given)
+        return dataclasses.replace(batch, given=given, packed=packed, sent=sent)
 
     def _given_batch(self, ids: Any, weights: Any) -> Routed:
         """Returns a checked batch of which nothing was sent."""
         ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
-        return Routed(ids, weights, None, self.engine)
+        return Routed(ids, None, weights, None, self.engine)
 
     def _check_features(self, state: States, ids: Iterable[str], call: str) -> None:
         tables = [self.engine.catalog.config_of(feature).name for feature in ids]
@@ -226,6 +270,7 @@ class Operations:
         """
         _arguments.check_states(self.engine, state, "apply_gradients")
         numbers = _arguments.hyper_of(self.engine.catalog, learning_rate, hyper)
+        residual = plain_residual(residual)
         return self.engine.apply_gradients(state, residual, d_rows, numbers)
 
     def reduce_gradients(
@@ -243,7 +288,7 @@ class Operations:
           ``state_name``; and the state, to be carried on.
         """
         _arguments.check_states(self.engine, state, "reduce_gradients")
-        return self.engine.reduce_gradients(state, residual, d_rows)
+        return self.engine.reduce_gradients(state, plain_residual(residual), d_rows)
 
     def weight_gradients(
         self, state: States, residual: Residual, d_rows: Mapping[str, Any]
@@ -262,7 +307,7 @@ class Operations:
           to be carried on.
         """
         _arguments.check_states(self.engine, state, "weight_gradients")
-        return self.engine.weight_gradients(state, residual, d_rows)
+        return self.engine.weight_gradients(state, plain_residual(residual), d_rows)
 
     def gather(
         self, state: States, slots: Mapping[str, jax.Array]

@@ -14,6 +14,7 @@ import numpy as np
 
 from jax_dynemb._ids import PADDING
 from jax_dynemb.engines import Engine, States, shard
+from jax_dynemb.engines.shard import Rule
 from jax_dynemb.ops import on_host, read_log
 from jax_dynemb.rows import Exported
 from jax_dynemb.table import _arguments, _chunks
@@ -255,3 +256,15 @@ def _stored(coll: Tables, state: States, name: str, keys: np.ndarray) -> np.ndar
 def _found(engine: Engine, feature: str, state: States, ids: Any) -> jax.Array:
     _, found, _ = engine.find(state, {feature: ids}, {})
     return found[feature]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def without_rows(coll: Tables, state: States, rules: Mapping[str, Rule]) -> States:
+    """Copies the indexes of some tables without the rows that their rules select.
+
+    Args:
+      coll: the tables.
+      state: its state; not donated, and it keeps the rows.
+      rules: by table name.
+    """
+    return coll.erase_where(state, rules)[1]

@@ -23,14 +23,14 @@ from jax_dynemb.engines.mesh import (
     make_plan,
 )
 from jax_dynemb.engines.mixed import MixedEngine, by_kind, with_residuals
-from jax_dynemb.engines.shard import Query
+from jax_dynemb.engines.shard import Query, Rule
 from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.ops import refuse_packed
 from jax_dynemb.rows import Exported
 from jax_dynemb.table import _arguments, _declaration, _growth
 from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
-from jax_dynemb.table._replication import Replication
+from jax_dynemb.table._replication import Replication, without_rows
 from jax_dynemb.tt import TTConfig
 
 
@@ -277,6 +277,7 @@ class Tables(Operations, Replication):
         since: int | None = None,
         known_keys: np.ndarray | None = None,
         chunk_buckets: int | None = None,
+        where: Rule | None = None,
     ) -> Iterator[Exported]:
         """Streams the live rows of a table to the host. Not for use inside jit.
 
@@ -296,6 +297,8 @@ class Tables(Operations, Replication):
           known_keys: int64[n], the keys that the replica holds. Those that left since
             come first, as ``removed`` of a chunk without rows.
           chunk_buckets: buckets of 128 rows read at a time; about 256 MB if None.
+          where: rows that ``erase_where`` would remove by this rule are left out. The
+            table keeps them; its index is copied.
 
         Yields:
           Keys, rows, scores and optimizer states of some rows.
@@ -304,6 +307,8 @@ class Tables(Operations, Replication):
         _arguments.check_values(state, "export")
         name = self.engine.catalog.table(table).name
         _arguments.check_arrays(self.engine, state, [name], "export")
+        if where is not None:
+            state = without_rows(self, state, {name: where})
         query = Query(min_score, since, known_keys, chunk_buckets)
         return self.engine.export(state, name, query)
 

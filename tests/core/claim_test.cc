@@ -40,7 +40,23 @@ struct Scenario {
   std::vector<Key> old_keys;     // fill the bucket from the front
   std::vector<uint64_t> scores;  // of the old keys; kClock = used by this lookup
   std::vector<Key> new_keys;     // distinct
-  bool evicts;
+  OnFull on_full;
+  ScorePolicy policy = ScorePolicy::kStep;
+  uint64_t given = 0;  // the score of new keys, kCustomized only
+
+  TestTable table() const {
+    TestTable result(2, 1, policy, true);
+    result.ref.evicts = on_full;
+    return result;
+  }
+
+  // May a new key take the slot of a row with this score?
+  bool may_leave(uint64_t score) const {
+    if (on_full == kRefuses) return false;
+    if (policy == ScorePolicy::kStep) return score != kClock;
+    auto const is_lower = on_full == kEvicts || score < (given << 32 | kClock);
+    return static_cast<uint32_t>(score) != kClock && is_lower;
+  }
 };
 
 // The keys that must be in the bucket afterwards, from the rule as a sentence says it.
@@ -49,7 +65,7 @@ std::set<Key> expected(Scenario const& s) {
   std::vector<std::pair<uint64_t, Key>> leaving;
   for (size_t i = 0; i < s.old_keys.size(); ++i) {
     result.insert(s.old_keys[i]);
-    if (s.evicts && s.scores[i] != kClock) leaving.push_back({s.scores[i], s.old_keys[i]});
+    if (s.may_leave(s.scores[i])) leaving.push_back({s.scores[i], s.old_keys[i]});
   }
   std::sort(leaving.begin(), leaving.end());
   auto newcomers = s.new_keys;
@@ -89,9 +105,9 @@ std::set<Key> content(TestTable& table, Scenario const& s) {
   return result;
 }
 
-void claim(TableRef const& table, Bucket const& bucket, Key key) {
+void claim(Ranking const& ranking, Bucket const& bucket, Key key) {
   auto const hash = hash_key(key, test_hash);
-  if (claim_empty(bucket, key, hash).place < 0) claim_full(table, bucket, key, hash, kClock);
+  if (claim_empty(bucket, key, hash).place < 0) claim_full(ranking, test_hash, bucket, key, hash);
 }
 
 // Every new key `copies` times, by `threads` threads that start from different places.
@@ -102,7 +118,7 @@ void claim_by_threads(TestTable& table, Scenario const& s, int threads, size_t c
       auto const bucket = bucket_at(table.ref, 0);
       for (size_t i = 0; i < s.new_keys.size() * copies; ++i) {
         auto const key = s.new_keys[(i * 101 + size_t(t) * 13) % s.new_keys.size()];
-        claim(table.ref, bucket, key);
+        claim(Ranking(table.ref, kClock, s.given), bucket, key);
       }
     });
   }
@@ -127,7 +143,8 @@ void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copie
   dynemb::testing::run_lockstep(lanes, [&](LockstepGroup const& group) {
     std::vector<Entry> own(kBucketCapacity, {~Key{0}, 1});  // of other lanes: would go first
     for (auto i = group.rank(); i < kBucketCapacity; i += lanes) own[size_t(i)] = bucket.entries[i];
-    auto full = FullBucket<LockstepGroup>(group, table.ref, bucket, own.data(), kClock);
+    auto full = FullBucket<LockstepGroup>(group, table.ref, bucket, own.data(),
+                                          Ranking(table.ref, kClock, s.given));
     uint32_t rows_left = 0;
     for (auto const mark : waiting) {
       auto const may_claim = rank_of_mark(mark) >= full.lowest_rank();
@@ -159,7 +176,7 @@ int find_exactly(Bucket const& bucket, Key key) {
 // Empty slots are claimed, and their keys written, while other threads probe and touch: old keys
 // are found where they are, new ones by nobody, and the thread sanitizer sees no byte shared.
 void claim_beside_probes(Scenario const& s) {
-  TestTable table(2, 1, ScorePolicy::kStep, s.evicts);
+  auto table = s.table();
   fill(table, s);
   auto const bucket = bucket_at(table.ref, 0);
   std::vector<std::thread> running;
@@ -197,7 +214,17 @@ Scenario scenario(size_t old_count, size_t touched, size_t new_count, bool evict
     s.scores.push_back(i < touched ? kClock : ties ? 5 : 1 + random_at(i) % 20);
   }
   s.new_keys = keys_of_first_bucket(new_count, 2);
-  s.evicts = evicts;
+  s.on_full = evicts ? kEvicts : kRefuses;
+  return s;
+}
+
+// A full bucket of rows with scores from 0 to 19, and new keys with the score `given`.
+Scenario competition(size_t touched, size_t new_count, uint64_t given, OnFull on_full) {
+  auto s = scenario(128, 0, new_count, true, false);
+  for (size_t i = 0; i < 128; ++i) {
+    s.scores[i] = (random_at(i) % 20) << 32 | (i < touched ? kClock : kClock - 3);
+  }
+  s.on_full = on_full, s.policy = ScorePolicy::kCustomized, s.given = given;
   return s;
 }
 
@@ -212,18 +239,23 @@ void check_all() {
       scenario(128, 128, 40, true, false),  // nobody may leave
       scenario(90, 0, 90, false, false),    // no eviction: the smallest marks win
       scenario(0, 0, 400, true, false),     // three times the bucket
+      competition(30, 50, 9, kEvicts),      // any row that is not used may leave
+      competition(30, 90, 9, kCompetes),    // only those of a score up to theirs
+      competition(0, 20, 0, kCompetes),     // older rows of the lowest score
+      competition(0, 200, 40, kCompetes),   // all of them
   };
   for (auto const& s : scenarios) {
     auto const wanted = expected(s);
-    for (int repeat = 0; repeat < 20; ++repeat) claim_beside_probes(s);
+    auto const counts_lookups = s.policy == ScorePolicy::kStep;
+    for (int repeat = 0; repeat < 20 && counts_lookups; ++repeat) claim_beside_probes(s);
     for (int repeat = 0; repeat < 5; ++repeat) {
-      TestTable by_threads(2, 1, ScorePolicy::kStep, s.evicts);
+      auto by_threads = s.table();
       fill(by_threads, s);
       claim_by_threads(by_threads, s, 4, 3);
       CHECK(content(by_threads, s) == wanted);
     }
     for (int lanes : {1, 2, 8}) {
-      TestTable by_group(2, 1, ScorePolicy::kStep, s.evicts);
+      auto by_group = s.table();
       fill(by_group, s);
       claim_by_group(by_group, s, lanes, 2);
       CHECK(content(by_group, s) == wanted);

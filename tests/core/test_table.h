@@ -53,7 +53,7 @@ class TestTable {
     ref.hash = test_hash;
     ref.value_type = ValueType::kFloat32;
     ref.policy = policy;
-    ref.evicts = evicts ? 1 : 0;
+    ref.evicts = evicts ? kEvicts : kRefuses;
     ref.initializer = {InitializerKind::kDebug, {}};
     ref.eval_initializer = {InitializerKind::kConstant, {}};
     for (int64_t b = 0; b < num_buckets; ++b) {

@@ -3,12 +3,14 @@
 
 // tests/cuda/pieces_test.cc: the kernel that sums gradients and updates rows, in every shape of its
 // blocks, beside sums in double precision. Rows of one position and of thousands, rows that have
-// left, padding, new rows, widths that fill a warp, a part of it, or take several steps.
+// left, padding, new rows, widths that fill a warp, a part of it, or take several steps. Rows of 16
+// bits that are rounded stochastically have the bits of core/stochastic.h.
 #include <cmath>
 #include <cstdio>
 #include <random>
 #include <vector>
 
+#include "core/stochastic.h"
 #include "cuda/gradients/sums.cuh"
 #include "cuda/gradients/update_rows.cuh"
 #include "tests/core/test_table.h"
@@ -34,6 +36,7 @@ struct Scenario {
 // A table, its gradients, and what it is to become.
 struct Table {
   std::vector<float> values, state[2], gradients;
+  std::vector<uint16_t> halves, half_gradients;  // the same where a test has 16 bits
   std::vector<uint64_t> index = std::vector<uint64_t>(kBuckets * kBucketBytes / 8);
   std::vector<uint64_t> counters = std::vector<uint64_t>(kNumCounters);
   std::vector<int64_t> ids;
@@ -95,6 +98,31 @@ void make_table(Table& table, int dim, int items, OptimizerKind kind, Scenario c
   float const hyper[kNumHyperParameters] = {0.01f * static_cast<float>(1 + random() % 5), 1e-8f,
                                             0.9f, 0.99f, 0.01f};
   table.optimizer = make_optimizer(kind, hyper, kStepOfTest);
+}
+
+std::vector<uint16_t> to_halves(std::vector<float>& floats) {
+  std::vector<uint16_t> halves;
+  for (auto& value : floats) {
+    BFloat16 half;
+    from_float(value, &half);
+    halves.push_back(half.bits);
+    value = to_float(half);
+  }
+  return halves;
+}
+
+// Rows of bfloat16; their gradients too, or not.
+void make_half(Table& table, bool half_gradients) {
+  table.halves = to_halves(table.values);
+  table.ref.values = table.halves.data();
+  table.ref.value_type = ValueType::kBFloat16;
+  table.ref.rounds_stochastically = 1;
+  table.counters[kSeed] = 0x1234'5678'9abc'def0u;
+  table.counters[kFirstColumn] = 4;
+  if (!half_gradients) return;
+  table.half_gradients = to_halves(table.gradients);
+  table.feature.rows = table.half_gradients.data();
+  table.feature.row_type = ValueType::kBFloat16;
 }
 
 void describe_feature(Table& table, int32_t number) {
@@ -173,6 +201,34 @@ void expect(Table& table) {
   }
 }
 
+// Expected rows as an update rounds them.
+std::vector<uint16_t> rounded(Table const& table) {
+  auto const seed = rounding_seed(table.counters.data(), kStepOfTest);
+  auto const dim = static_cast<size_t>(table.ref.dim);
+  std::vector<uint16_t> result;
+  for (size_t i = 0; i < table.expected.size(); ++i) {
+    uint32_t random[4];
+    auto const key = *key_at(table.ref, static_cast<int32_t>(i / dim));
+    rounding_bits(seed, key, static_cast<uint32_t>(i % dim / 4), random);
+    BFloat16 half;
+    round_stochastically(table.expected[i], random[i % dim % 4], &half);
+    result.push_back(half.bits);
+  }
+  return result;
+}
+
+// A sum in another order may be on the other side of a random number, seldom.
+void compare_halves(Table const& table) {
+  auto const want = rounded(table);
+  size_t others = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    auto const a = to_float(BFloat16{table.halves[i]}), b = to_float(BFloat16{want[i]});
+    others += table.halves[i] != want[i] && std::isfinite(b);
+    CHECK(!std::isfinite(b) || std::abs(a - b) <= 1e-4f + 0.01f * std::abs(b));
+  }
+  CHECK(others <= 3 + want.size() / 200);
+}
+
 void compare(std::vector<float> const& got, std::vector<float> const& want) {
   for (size_t i = 0; i < got.size(); ++i) {
     auto const both_bad = !std::isfinite(got[i]) && !std::isfinite(want[i]);
@@ -180,8 +236,9 @@ void compare(std::vector<float> const& got, std::vector<float> const& want) {
   }
 }
 
-// kKind: see UpdateRows; kAnyKind gives each table an optimizer of its own.
-template <class Shape, int kKind, class Formats>
+// kKind: see UpdateRows; kAnyKind gives each table an optimizer of its own. kRounds: every second
+// table, or all of one kind, have rows of 16 bits.
+template <class Shape, int kKind, class Formats, bool kRounds>
 void run(Scenario const& scenario, unsigned seed) {
   std::mt19937 random(seed);
   testing::shuffle_blocks = [&](auto& order) { std::shuffle(order.begin(), order.end(), random); };
@@ -197,6 +254,7 @@ void run(Scenario const& scenario, unsigned seed) {
     auto const count = scenario.items + static_cast<int>(t % 3) * 5;
     make_table(table, scenario.dims[t], count, kind, scenario, random);
     describe_feature(table, static_cast<int32_t>(t));
+    if (kRounds && (kKind != kAnyKind || (t + seed) % 2 == 0)) make_half(table, seed % 2 == 0);
     expect(table);
     refs.push_back(table.ref);
     features.push_back(table.feature);
@@ -227,30 +285,38 @@ void run(Scenario const& scenario, unsigned seed) {
   std::vector<float> partial(size_t(rows * stride), NAN);
   auto const skips = std::any_of(refs.begin(), refs.end(),
                                  [](TableRef const& ref) { return ref.skips_nonfinite != 0; });
+  std::vector<RoundingSeed> seeds;
+  for (auto const& table : tables) {
+    seeds.push_back(rounding_seed(table.counters.data(), kStepOfTest));
+  }
   launch_pieces<Formats, Shape>(
-      PiecesCall<uint32_t, UpdateRows<kKind>>{
+      PiecesCall<uint32_t, UpdateRows<kKind, kRounds>>{
           view,
           {keys.data(), items.data(), num_items, kSlotBits},
           {arrived.data(), partial.data(), static_cast<uint32_t>(rows), stride},
           true,
-          {optimizers.data(), skips}},
+          {optimizers.data(), skips, seeds.data()}},
       nullptr);
   for (auto const& table : tables) {
     CHECK(table.counters[kLostUpdates] == table.expected_lost);
     CHECK(table.counters[kNonfinite] == table.expected_nonfinite);
-    compare(table.values, table.expected);
+    if (table.halves.empty()) {
+      compare(table.values, table.expected);
+    } else {
+      compare_halves(table);
+    }
     for (int s = 0; s < table.ref.num_states; ++s) compare(table.state[s], table.expected_state[s]);
   }
 }
 
-template <class Shape, int kKind, class Formats = FloatFormats>
+template <class Shape, int kKind, class Formats = FloatFormats, bool kRounds = false>
 void run_all(std::vector<std::vector<int>> const& widths) {
   unsigned seed = 0;
   for (auto const& dims : widths) {
     for (int const items : {1, 64, 65, 257, 700}) {
       for (auto const popular : {0.0, 0.6, 0.9}) {
         for (auto const leave : {false, true}) {
-          run<Shape, kKind, Formats>({dims, items, popular, leave}, ++seed);
+          run<Shape, kKind, Formats, kRounds>({dims, items, popular, leave}, ++seed);
         }
       }
     }
@@ -273,6 +339,14 @@ void run_shapes() {
   run_all<FewLongRows, kKind>(kLong);
 }
 
+template <int kKind>
+void run_rounding() {
+  run_all<NarrowRows, kKind, BFloat16Formats, true>(kNarrow);
+  run_all<WideRows, kKind, BFloat16Formats, true>(kWide);
+  run_all<LongRows, kKind, BFloat16Formats, true>(kLong);
+  run_all<FewItems, kKind, BFloat16Formats, true>(kNarrow);
+}
+
 }  // namespace
 
 int main() {
@@ -280,7 +354,10 @@ int main() {
   run_shapes<static_cast<int>(OptimizerKind::kAdagrad)>();
   run_shapes<static_cast<int>(OptimizerKind::kRowwiseAdagrad)>();
   run_shapes<static_cast<int>(OptimizerKind::kAdam)>();
-  run_all<NarrowRows, kAnyKind, AnyFormats>(kOdd);
-  run_all<LongRows, kAnyKind, AnyFormats>(kLongAndOdd);
-  run_all<FewItems, kAnyKind, AnyFormats>(kOdd);
+  run_rounding<static_cast<int>(OptimizerKind::kSgd)>();
+  run_rounding<static_cast<int>(OptimizerKind::kRowwiseAdagrad)>();
+  run_rounding<static_cast<int>(OptimizerKind::kAdam)>();
+  run_all<NarrowRows, kAnyKind, AnyFormats, true>(kOdd);
+  run_all<LongRows, kAnyKind, AnyFormats, true>(kLongAndOdd);
+  run_all<FewItems, kAnyKind, AnyFormats, true>(kOdd);
 }

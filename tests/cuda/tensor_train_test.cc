@@ -11,6 +11,7 @@
 
 #include "cuda/tensor_train/prefix_gradients.cuh"
 #include "cuda/tensor_train/products.cuh"
+#include "cuda/tensor_train/suffix_sums.cuh"
 #include "tests/core/test_table.h"
 
 namespace {
@@ -22,11 +23,12 @@ struct Sizes {
   int prefixes, suffixes, m, k, n;
   double density;  // of the rows that occur
   int segments = 1, inner = 1;
+  bool summed = false;  // gradients of suffixes are, in registers
 };
 
 struct Pairs {
   PairShape shape{};
-  std::vector<float> prefix, suffix, d_rows, rows, d_prefix, added;
+  std::vector<float> prefix, suffix, d_rows, rows, d_prefix, d_suffix, added;
   std::vector<int32_t> starts, of_suffix;
 
   Pairs(Sizes const& sizes, bool exact, std::mt19937& random) {
@@ -49,6 +51,7 @@ struct Pairs {
     fill(d_rows, rows_count * sizes.m * sizes.n);
     rows.assign(d_rows.size(), NAN);
     d_prefix.assign(prefix.size(), NAN);
+    d_suffix.assign(suffix.size(), NAN);
     added.assign(of_suffix.size() * size_t(sizes.k * sizes.n), NAN);
     shape = {sizes.prefixes, sizes.suffixes, rows_count,
              sizes.m,        sizes.k,        sizes.n,
@@ -63,7 +66,7 @@ struct Pairs {
     return {shape, prefix.data(), shape.k, shape.m, d_rows.data(), added.data()};
   }
   PairGradientsArgs gradients_args() {
-    return {shape, prefix.data(), suffix.data(), d_rows.data(), d_prefix.data(), nullptr};
+    return {shape, prefix.data(), suffix.data(), d_rows.data(), d_prefix.data(), d_suffix.data()};
   }
 };
 
@@ -73,17 +76,33 @@ void check_close(std::vector<float> const& found, std::vector<double> const& tru
   for (size_t i = 0; i < truth.size(); ++i) CHECK(std::abs(found[i] - truth[i]) <= error * scale);
 }
 
+// False: these sizes are not summed in registers.
+bool sum_suffixes(Pairs& pairs) {
+  SumParts const parts(pairs.shape);
+  if (parts.parts == 0) return false;
+  Scratch measured(nullptr);
+  measured.take<float>(parts.sums(pairs.shape));
+  measured.take<RowRange32>(parts.ranges(pairs.shape));
+  std::vector<char> memory(measured.used() + kScratchAlignment);
+  auto const past = reinterpret_cast<uintptr_t>(memory.data()) % kScratchAlignment;
+  auto* const aligned = memory.data() + (kScratchAlignment - past);
+  CHECK(suffix_sums(pairs.gradients_args(), parts, aligned, nullptr) == cudaSuccess);
+  return true;
+}
+
 void check(Sizes const& sizes, bool exact) {
   std::mt19937 random(7);
   Pairs pairs(sizes, exact, random);
   CHECK(launch_products<false>(pairs.rows_call(), nullptr) == cudaSuccess);
   CHECK(launch_products<true>(pairs.added_call(), nullptr) == cudaSuccess);
   CHECK(prefix_gradients(pairs.gradients_args(), nullptr) == cudaSuccess);
+  auto const summed = sum_suffixes(pairs);
+  CHECK(summed == sizes.summed);
 
   auto const& shape = pairs.shape;
   auto const m_count = sizes.m, k_count = sizes.k, n_count = sizes.n;
   std::vector<double> rows(pairs.rows.size()), d_prefix(pairs.prefix.size()),
-      added(pairs.added.size());
+      d_suffix(pairs.suffix.size()), added(pairs.added.size());
   for (int p = 0; p < sizes.prefixes; ++p) {
     for (auto i = pairs.starts[size_t(p)]; i < pairs.starts[size_t(p) + 1]; ++i) {
       auto const s = pairs.of_suffix[size_t(i)];
@@ -101,6 +120,7 @@ void check(Sizes const& sizes, bool exact) {
             auto const b = size_t((s * k_count + k) * n_count + n);
             rows[at] += double{pairs.prefix[a]} * double{pairs.suffix[b]};
             d_prefix[a] += double{pairs.suffix[b]} * double{pairs.d_rows[at]};
+            d_suffix[b] += double{pairs.prefix[a]} * double{pairs.d_rows[at]};
           }
         }
       }
@@ -110,18 +130,24 @@ void check(Sizes const& sizes, bool exact) {
   check_close(pairs.rows, rows, error);
   check_close(pairs.d_prefix, d_prefix, 5 * error);
   check_close(pairs.added, added, error);
+  if (summed) check_close(pairs.d_suffix, d_suffix, 5 * error);
 }
 
 }  // namespace
 
 int main() {
   Sizes const all[] = {
-      {20, 30, 16, 32, 4, 0.4},     {20, 30, 16, 32, 4, 0.4, 4, 5}, {6, 40, 16, 64, 8, 0.3, 2, 6},
-      {12, 40, 8, 16, 2, 0.8},      {9, 20, 16, 8, 1, 0.5},         {4, 11, 17, 33, 3, 0.7},
-      {3, 5, 40, 70, 5, 0.6, 2, 1}, {5, 6, 6, 20, 13, 0.5},         {4, 50, 3, 36, 6, 0.5},
-      {3, 150, 16, 16, 4, 0.9},     {40, 60, 16, 32, 4, 0.05},      {3, 90, 4, 64, 24, 0.5},
-      {3, 9, 4, 40, 100, 0.5},      {30, 4, 16, 32, 4, 0.0},        {20, 70, 16, 32, 4, 0.6, 4, 5},
-      {9, 40, 16, 64, 8, 0.9},
+      {20, 30, 16, 32, 4, 0.4, 1, 1, true}, {20, 30, 16, 32, 4, 0.4, 4, 5, true},
+      {6, 40, 16, 64, 8, 0.3, 2, 6, true},  {12, 40, 8, 16, 2, 0.8, 1, 1, true},
+      {9, 20, 16, 8, 1, 0.5, 1, 1, true},   {4, 11, 17, 33, 3, 0.7},
+      {3, 5, 40, 70, 5, 0.6, 2, 1},         {5, 6, 6, 20, 13, 0.5},
+      {4, 50, 3, 36, 6, 0.5},               {3, 150, 16, 16, 4, 0.9, 1, 1, true},
+      {40, 60, 16, 32, 4, 0.05, 1, 1, true}, {3, 90, 4, 64, 24, 0.5},
+      {3, 9, 4, 40, 100, 0.5},              {30, 4, 16, 32, 4, 0.0, 1, 1, true},
+      {20, 70, 16, 32, 4, 0.6, 4, 5, true}, {9, 40, 16, 64, 8, 0.9, 1, 1, true},
+      {70, 300, 16, 32, 4, 0.1, 2, 7, true}, {2, 300, 16, 32, 4, 1.0, 1, 1, true},
+      {10, 150, 16, 64, 8, 0.7, 1, 1, true}, {6, 30, 4, 32, 32, 0.5, 1, 1, true},
+      {5, 20, 1, 8, 4, 0.5, 1, 1, true},
   };
   for (auto const& sizes : all) {
     for (auto const exact : {true, false}) check(sizes, exact);

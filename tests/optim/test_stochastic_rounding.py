@@ -15,7 +15,7 @@ from optimizer_kinds import KINDS
 from support import Twins, export, gradients
 
 HALVES = ("bfloat16", "float16")
-# Their own loops round to nearest only, so these take the shared one.
+# These have kernels of their own on a GPU.
 TUNED = {
     "sgd": jde.optim.sgd(0.1),
     "adagrad": jde.optim.adagrad(0.1),
@@ -170,6 +170,71 @@ def test_every_optimizer_rounds_what_float32_gives(platform, name):
     assert (np.abs(got - exact) < unit).all()
     nearest = exact.astype("bfloat16").astype("f")
     assert (got != nearest).any()
+
+
+@pytest.mark.parametrize("returned", ["bfloat16", "float32"])
+def test_tables_of_one_call_round_as_each_alone(platform, returned):
+    """Kinds, dtypes and roundings side by side: no kernel has all of them."""
+    common = {"initializer": jde.initializers.normal(1.0)}
+    tables = [
+        jde.TableConfig(
+            f"t{i}",
+            dim,
+            256,
+            optimizer=TUNED[name],
+            param_dtype=dtype,
+            dtype=returned,
+            rounding=rounding,
+            **common,
+        )
+        for i, (name, dim, dtype, rounding) in enumerate(
+            [
+                ("sgd", 16, "bfloat16", "stochastic"),
+                ("adam", 16, "bfloat16", "stochastic"),
+                ("rowwise_adagrad", 130, "float16", "stochastic"),
+                ("sgd", 16, "bfloat16", "nearest"),
+                ("adagrad", 8, "float32", "nearest"),
+            ]
+        )
+    ]
+    ids = np.random.default_rng(3).integers(0, 40, 300)
+
+    def rows(some):
+        coll = jde.Tables(some)
+        state = coll.init(1)
+        for step in range(3):
+            batch = {t.name: jde.ids(ids) for t in some}
+            _, residual, state = coll.lookup(state, batch)
+            d_rows = {
+                t.name: jnp.asarray(gradients((300, t.dim), step), t.dtype)
+                for t in some
+            }
+            state = coll.apply_gradients(state, residual, d_rows)
+        return {t.name: export(coll, state, t.name) for t in some}
+
+    together = rows(tables)
+    for table in tables:
+        alone = rows([table])[table.name]
+        for key, row in together[table.name].items():
+            want = alone[key].values
+            if table.rounding == "stochastic":  # another kernel, another last bit
+                differ = np.mean(row.values != want)
+                assert differ < 0.05, (table.name, key)
+            else:
+                np.testing.assert_allclose(row.values, want, rtol=1e-2, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_scatter_rounds_to_nearest(platform, dtype):
+    coll = jde.Tables([make(jde.optim.adam(0.1), dtype, dim=21)])
+    state, keys = coll.init(0), np.arange(5)
+    wanted = normals((5, 21), 7)
+    _, residual, state = coll.lookup(state, {"t": jde.ids(keys)})
+    summed, state = coll.reduce_gradients(state, residual, {"t": jnp.zeros((5, 21))})
+    rows = {"values": jnp.asarray(wanted)}
+    state = coll.scatter(state, {"t": summed["t"].slots}, {"t": rows})
+    got = export(coll, state, "t")
+    same_bits(np.stack([got[k].values for k in range(5)]), wanted.astype(dtype))
 
 
 @pytest.mark.parametrize("dtype", HALVES)

@@ -209,3 +209,16 @@ def test_mistakes_are_named():
         coll.lookup(coll.init(0), coll.route(ids), {"a": np.ones((8, 2))})
     with pytest.raises(ValueError, match="did you mean"):
         coll.route({"aa": ids["a"]})
+
+
+def test_few_arrays_cross_the_boundary_of_a_step():
+    names = [f"t{n}" for n in range(6)]
+    coll = jde.Tables([table(name) for name in names], mesh=mesh_of(8))
+    ids = {name: jde.ids(np.arange(64).reshape(16, 4)) for name in names}
+    routed = jax.jit(coll.route)(ids)
+    # All ids; what owners got; three of the route; whether and how much fits.
+    assert len(jax.tree.leaves(routed)) == 7
+    for name in names:
+        np.testing.assert_array_equal(routed.ids[name], ids[name])
+    odd = coll.route({**ids, "t0": jde.ids(np.arange(9))})
+    assert odd.given["t0"].shape == (9, 2) and odd.given["t1"] is None

@@ -56,10 +56,10 @@ def of(**options: Any) -> jde.TableConfig:
     return jde.TableConfig.from_dynamicemb(given, "t")
 
 
-def counted(threshold: int, size: int) -> Any:
-    """The rule as a table of 32 buckets has it."""
-    sketch = jde.admission.Sketch(size).for_buckets(32)
-    return jde.admission.Frequency(threshold, sketch)
+def counted(threshold: int, of_each: int, counts: Any) -> Any:
+    """The rule of a table whose buckets have so many of the counter."""
+    room = jde.admission.Exact(32 * 128 * of_each, of_each)
+    return jde.admission.Frequency(threshold, room, counts=counts)
 
 
 def test_the_defaults():
@@ -107,11 +107,15 @@ def test_the_defaults():
         ({"evict_strategy": "LFU"}, {"score_strategy": "timestamp"}),
         (
             {"admit_strategy": FREQUENCY, "admission_counter": COUNTER},
-            {"admission": counted(3, 4 << 16)},
+            {"admission": counted(3, 16, "lookups")},
         ),
         (
-            {"admit_strategy": RARE, "admission_counter": COUNTER},
-            {"admission": counted(300, 8 << 16)},
+            {
+                "admit_strategy": RARE,
+                "admission_counter": COUNTER,
+                "score_strategy": Score.LFU,
+            },
+            {"admission": counted(300, 16, "occurrences")},
         ),
         ({"admit_strategy": COIN}, {"admission": jde.admission.Probability(0.25)}),
         ({"admission_counter": COUNTER}, {"admission": None}),

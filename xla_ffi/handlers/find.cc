@@ -21,8 +21,11 @@ struct Find {
     args.given_scores = nullptr;
     args.stamps = nullptr;
     auto const seeded = any_table<InitializerKind>(attrs.tables, kTableEvalInitializer, is_seeded);
-    read_tables(reader, attrs, {true, false, seeded}, false, args.num_tables, args.tables);
-    read_lookups(reader, features_of(features, args), false);
+    read_tables(reader, attrs, {true, false, seeded, nullptr, true}, false, args.num_tables,
+                args.tables);
+    auto const call = features_of(features, args);
+    read_lookups(reader, call, false);
+    check_index_parts(reader, call);
   }
 };
 

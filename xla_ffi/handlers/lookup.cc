@@ -23,11 +23,12 @@ struct Lookup {
                             ? data<uint32_t>(reader.next_arg(BufferRule::kGivenScores))
                             : nullptr;
     args.stamps = data<Stamp>(reader.next_ret(BufferRule::kStamps));
-    read_tables(reader, attrs, {true, true, true}, true, args.num_tables, args.tables,
-                args.admissions, args.removals);
+    read_tables(reader, attrs, {true, true, true, nullptr, true}, true, args.num_tables,
+                args.tables, args.admissions, args.removals);
     auto call = features_of(features, args);
     call.uses = args.uses;
     read_lookups(reader, call, true);
+    check_index_parts(reader, call);
   }
 
   static size_t scratch_bytes(CallShape const& shape) {

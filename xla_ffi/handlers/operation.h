@@ -35,6 +35,17 @@ inline auto bind_table() {
 
 inline auto bind_features() { return bind_table().Attr<IntAttr>("features"); }
 
+// An operation whose results lie in host memory says kOnHost: it has no scratch, which would lie in
+// device memory.
+template <class Operation>
+constexpr auto has_scratch(int) -> decltype(Operation::kOnHost) {
+  return !Operation::kOnHost;
+}
+template <class Operation>
+constexpr bool has_scratch(long) {
+  return true;
+}
+
 template <class Operation>
 class Handler {
  public:
@@ -61,15 +72,16 @@ class Handler {
     BufferReader reader(operation_of(Operation::kTarget), operands, results);
     Operation operation;  // up to 30 kB, of which most calls use little: `read` sets what is used
     operation.read(reader, attributes...);
-    auto const scratch = read_scratch(reader);
+    auto const scratch = read_scratch(reader, has_scratch<Operation>(0));
     auto error = reader.finish();
     return error.failure() ? error : Operation::kRun(context, operation.args, scratch);
   }
 
   // The last operand of every call, which is not read (jax_dynemb/ops/_call.py), and the last
   // result, empty where an operation needs none.
-  static backend::Scratch read_scratch(BufferReader& reader) {
+  static backend::Scratch read_scratch(BufferReader& reader, bool has_scratch) {
     reader.next_arg(BufferRule::kWork);
+    if (!has_scratch) return {nullptr, 0};
     auto const scratch = reader.next_ret(BufferRule::kScratch);
     return {scratch.untyped_data(), scratch.size_bytes()};
   }

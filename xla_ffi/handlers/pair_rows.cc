@@ -98,14 +98,16 @@ struct PairGradients {
     args.d_suffix = data<float>(reader.next_ret(BufferRule::kSuffix));
   }
 
-  // Of a call with ids {suffixes, numbers in a suffix, rows}.
+  // Of a call with ids {prefixes, suffixes, m, k, n, rows}.
   static size_t scratch_bytes(CallShape const& shape) {
-    if (shape.ids.size() != 3) return 0;
+    if (shape.ids.size() != 6) return 0;
     PairGradientsArgs args{};
-    args.shape.num_suffixes = shape.ids[0];
-    args.shape.k = 1;
-    args.shape.n = static_cast<int32_t>(shape.ids[1]);
-    args.shape.num_rows = shape.ids[2];
+    args.shape.num_prefixes = shape.ids[0];
+    args.shape.num_suffixes = shape.ids[1];
+    args.shape.m = static_cast<int32_t>(shape.ids[2]);
+    args.shape.k = static_cast<int32_t>(shape.ids[3]);
+    args.shape.n = static_cast<int32_t>(shape.ids[4]);
+    args.shape.num_rows = shape.ids[5];
     return backend::pair_gradients_scratch_bytes(args);
   }
 };

@@ -26,5 +26,10 @@ Registration route_registration();
 Registration offsets_registration();
 Registration pair_rows_registration();
 Registration pair_gradients_registration();
+Registration promote_registration();
+Registration fetch_registration();
+Registration write_back_registration();
+Registration tier_rows_registration();
+Registration tier_gather_registration();
 
 }  // namespace dynemb

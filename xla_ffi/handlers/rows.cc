@@ -10,7 +10,7 @@ namespace dynemb {
 namespace {
 
 void read_slots(BufferReader& reader, TableAttrs const& attrs, bool counters, RowsArgs& args) {
-  read_tables(reader, attrs, {true, true, counters}, true, 1, &args.table);
+  read_tables(reader, attrs, {true, true, counters, nullptr, true, true}, true, 1, &args.table);
   auto const slots = reader.next_arg(BufferRule::kSlotsOfRows);
   args.slots = data<int32_t>(slots);
   args.num_slots = static_cast<int64_t>(slots.element_count());
@@ -36,7 +36,9 @@ struct Gather {
     for (int s = 0; s < args.table.num_states; ++s) {
       args.states[s] = data<float>(reader.next_ret(rule_of_state(args.table, s)));
     }
-    args.scores = data<uint64_t>(reader.next_ret(BufferRule::kRowScores));
+    reader.expect(args.table.values != nullptr, "the index part of a tiered table has no rows");
+    auto const scores = reader.next_ret(BufferRule::kRowScores);
+    args.scores = args.table.index == nullptr ? nullptr : data<uint64_t>(scores);
   }
 };
 
@@ -57,6 +59,10 @@ struct Scatter {
     args.last_wins = last_wins != 0 ? 1 : 0;
     args.rounds = rounds != 0 ? 1 : 0;
     read_slots(reader, attrs, rounds != 0, args);
+    reader.expect(args.table.values != nullptr || parts == 2,
+                  "of the index part of a tiered table only scores are written");
+    reader.expect(args.table.index != nullptr || ((parts & 2) == 0 && rounds == 0),
+                  "the rows part of a tiered table has neither scores nor stochastic rounding");
     if ((parts & 1) != 0) args.values = data<float>(reader.next_arg(BufferRule::kRowValues));
     if ((parts & 2) != 0) args.scores = data<uint64_t>(reader.next_arg(BufferRule::kRowScores));
     for (int s = 0; s < args.table.num_states; ++s) {

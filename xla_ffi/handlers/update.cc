@@ -25,7 +25,6 @@ struct TunedUpdate {
   static constexpr auto kRun = &backend::update;
   static constexpr auto kHyper = BufferRule::kHyper;
   static constexpr auto kKinds = kNumTunedKinds;
-  static constexpr auto kRounds = false;
 
   static size_t scratch_bytes(CallShape const& shape) {
     return feature_scratch_bytes<UpdateArgs, backend::update_scratch_bytes>(shape);
@@ -37,7 +36,6 @@ struct AnyUpdate {
   static constexpr auto kRun = &backend::update_any;
   static constexpr auto kHyper = BufferRule::kAnyHyper;
   static constexpr auto kKinds = static_cast<int>(OptimizerKind::kNumKinds);
-  static constexpr auto kRounds = true;
 
   static size_t scratch_bytes(CallShape const& shape) {
     return feature_scratch_bytes<UpdateArgs, backend::update_any_scratch_bytes>(shape);
@@ -54,14 +52,15 @@ struct Update : Loop {
     if (!set_counts(reader, args, attrs, features)) return;
     args.hyper = data<float>(reader.next_arg(Loop::kHyper));
     args.stamps = stamps_of_lookup(reader, stamped);
-    read_tables(reader, attrs, {true, true, true}, true, args.num_tables, args.tables);
+    read_tables(reader, attrs, {true, true, true, nullptr, false, true}, true, args.num_tables,
+                args.tables);
     for (int32_t t = 0; t < args.num_tables; ++t) {
       auto const kind = attrs.tables[size_t(t * kNumTableFields + kTableOptimizer)];
       args.optimizers[t] = static_cast<OptimizerKind>(kind);
       check_optimizer(reader, args.optimizers[t], args.tables[t]);
       reader.expect(kind < Loop::kKinds, "update_any has the optimizer");
-      reader.expect(Loop::kRounds || args.tables[t].rounds_stochastically == 0,
-                    "update_any rounds stochastically");
+      reader.expect(args.tables[t].index != nullptr || args.tables[t].rounds_stochastically == 0,
+                    "the rows of a tiered table are not rounded stochastically");
     }
     read_gradients(reader, features_of(features, args), true);
   }

@@ -207,6 +207,8 @@ def _with_free_name(group: list[TableSpec], tables: set[str]) -> list[list[Table
 
 
 def _width(table: TableSpec) -> object:
+    if table.tier is not None:
+        return table.name  # kernels of tiers are about one table
     extra = getattr(table.optimizer, "extra", None)
     if extra is not None and extra(table.dim):
         return table.name  # what it stores once would be that of all tables
@@ -214,7 +216,7 @@ def _width(table: TableSpec) -> object:
         return table.name  # growth changes the size of its rings
     states = tuple((n, s.shape, s.dtype) for n, s in table.states.items())
     stored = (table.dim, table.param_dtype, table.row_format)
-    return stored, states, table.sketch_words
+    return stored, states, table.sketch_words, table.counts_keys
 
 
 def _groups_as_before(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Self
 
@@ -169,6 +170,9 @@ class LocalEngine:
 
     def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
         del ids, weights  # one device sends nothing
+
+    def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], None]:
+        return OrderedDict(ids), None
 
     def lookup(
         self,

@@ -29,6 +29,7 @@ from jax_dynemb.engines.mesh import (
     _training,
 )
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
+from jax_dynemb.engines.mesh._packed_ids import PackedIds, pack
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._plan import Plan
 from jax_dynemb.engines.mesh._residual import ShardedResidual
@@ -182,6 +183,9 @@ class MeshEngine:
 
     def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> Any:
         return _training.route(self.tables, ids, weights)
+
+    def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], PackedIds | None]:
+        return pack(self.tables, ids)
 
     def lookup(
         self,

@@ -207,6 +207,11 @@ class MixedEngine:
                 )
         return None
 
+    def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        known = self.dynamic.catalog.features
+        rest, packed = self.dynamic.pack({f: x for f, x in ids.items() if f in known})
+        return OrderedDict((f, rest.get(f, x)) for f, x in ids.items()), packed
+
     def lookup(
         self,
         state: States,

@@ -75,9 +75,24 @@ def grown_state(table: TableSpec, factor: int, state: TableState) -> TableState:
         values=repeated(state.values),
         optimizer={name: repeated(x) for name, x in state.optimizer.items()},
         counters=_counters(state.counters, grown.counter_rows),
-        # Keys of a bucket go to several, and each finds its counts.
-        sketch=None if state.sketch is None else jnp.repeat(state.sketch, factor, 0),
+        sketch=_grown_sketch(state.sketch, table, factor),
         removed=grown_log(table, grown, state.removed),
+    )
+
+
+def _grown_sketch(
+    sketch: jax.Array | None, table: TableSpec, factor: int
+) -> jax.Array | None:
+    """Counts of a bucket for the buckets that it becomes, so each key finds its own."""
+    if sketch is None:
+        return None
+    if not table.counts_keys:
+        return jnp.repeat(sketch, factor, 0)
+    words = _ffi.constants()["bucket_words"]
+    of_each = table.sketch_words // words
+    counter = dataclasses.replace(table, num_buckets=of_each * table.num_buckets)
+    return _split(sketch.reshape(-1, words), counter, factor).reshape(
+        -1, table.sketch_words
     )
 
 

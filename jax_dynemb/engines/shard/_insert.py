@@ -25,6 +25,13 @@ from jax_dynemb.ops import (
     prepare,
 )
 
+# Rows that are given enter whatever the table's rules say of unseen ids.
+_EVERY_ROW: dict[str, Any] = {
+    "initializer": Given(),
+    "unseen": "all",
+    "competes": False,
+}
+
 
 class NewRows(NamedTuple):
     """The rows of one table that ``Tables.insert`` stores; see there."""
@@ -56,7 +63,7 @@ def store(
     slots_only = one_row_each(table.name, table.name, ids.shape[0], "no_rows")
     zero = jnp.zeros(1, jnp.uint32)
     (outputs,), states, _ = ops.lookup(
-        [dataclasses.replace(table, initializer=Given(), unseen="all")],
+        [dataclasses.replace(table, **_EVERY_ROW)],
         {table.state_name: state},
         [(slots_only, FeatureInput(ids, None, None))],
         zero,

@@ -142,6 +142,9 @@ class TTEngine:
     def route(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
         del ids, weights  # every device has the cores
 
+    def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], None]:
+        return OrderedDict(ids), None
+
     def lookup(
         self,
         state: States,

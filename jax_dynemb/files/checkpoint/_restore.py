@@ -10,10 +10,12 @@ from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from jax_dynemb._errors import DamagedFileError
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.files.checkpoint import (
     _checksums,
     _compare,
@@ -28,7 +30,7 @@ from jax_dynemb.files.checkpoint._compare import Plan
 from jax_dynemb.files.checkpoint._read_pieces import read_pieces
 from jax_dynemb.files.checkpoint._save import wait
 from jax_dynemb.files.checkpoint._together import together
-from jax_dynemb.ops import TableState
+from jax_dynemb.ops import TableState, empty_sketch
 from jax_dynemb.table import Tables
 
 
@@ -101,7 +103,8 @@ def restore(
         later = functools.partial(_is_piece_of, large)
         together(functools.partial(_checksums.verify_checksums, item, later))
     _read_directly(folder, leaves, plan, large, verify)
-    leaves |= {path: _zeros(leaves[path]) for path in plan.emptied}
+    for path in plan.emptied:
+        leaves[path] = _begun_again(path, leaves[path], places)
     notes = list(plan.notes)
     for table in plan.again:
         notes += _read_again(folder, fields, leaves, places[table], table, plan)
@@ -158,6 +161,9 @@ def _read_directly(
 
     item = folder / _layout.ITEM
     wanted = {path: _abstract(leaves[path]) for path in plan.directly}
+    now = {path: wanted[path] for path in plan.padded}
+    for path, shape in plan.padded.items():
+        wanted[path] = wanted[path].update(shape=shape)
     together(functools.partial(_check_arrays, item, wanted))
     for path in plan.given_away:
         if isinstance(leaves[path], jax.Array):
@@ -168,10 +174,18 @@ def _read_directly(
         value = read
         for part in path:
             value = value[part]
-        leaves[path] = value
+        leaves[path] = _padded(value, now[path]) if path in now else value
     check = _checksums.checker(item) if verify else None
     arrays = together(functools.partial(read_pieces, item, in_pieces, check))
     leaves |= {path: arrays[name] for name, path in large.items()}
+
+
+def _padded(counters: jax.Array, now: jax.ShapeDtypeStruct) -> jax.Array:
+    """Zeros behind the counters that an earlier version had."""
+    missing = now.shape[1] - counters.shape[1]
+    widths = ((0, 0), (0, missing), (0, 0))
+    pad = jax.jit(lambda x: jnp.pad(x, widths), out_shardings=now.sharding)
+    return pad(counters)
 
 
 def _check_arrays(item: FilePath, wanted: Mapping[_tree.Path, Any]) -> None:
@@ -236,9 +250,18 @@ def _read_again(
     return notes
 
 
-def _zeros(leaf: Any) -> Any:
+def _begun_again(
+    path: _tree.Path, leaf: Any, places: Mapping[_tree.Path, _tree.Place]
+) -> Any:
+    """A sketch or a log of removed keys, of tables that begin one."""
+    owner = next(p for p in places.values() if path[: len(p.arrays)] == p.arrays)
+    spec = TableSpec.of(owner.config)
+
     def part(index: Any) -> np.ndarray:
-        return np.zeros(leaf.sharding.shard_shape(leaf.shape), leaf.dtype)
+        shape = leaf.sharding.shard_shape(leaf.shape)
+        if path[len(owner.arrays)] == "removed":
+            return np.zeros(shape, leaf.dtype)
+        return np.asarray(empty_sketch(spec, shape[0]))
 
     return jax.make_array_from_callback(leaf.shape, leaf.sharding, part)
 

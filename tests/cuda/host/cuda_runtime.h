@@ -38,13 +38,17 @@ using cudaStream_t = void*;
 constexpr cudaError_t cudaSuccess = 0;
 constexpr cudaError_t cudaErrorInvalidValue = 1;
 constexpr int cudaDevAttrMultiProcessorCount = 0;
+constexpr int cudaDevAttrMaxSharedMemoryPerBlockOptin = 1;
 
 inline cudaError_t cudaGetDevice(int*) { return cudaSuccess; }
 inline cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t /*stream*/) {
   std::memset(to, byte, bytes);
   return cudaSuccess;
 }
-inline cudaError_t cudaDeviceGetAttribute(int*, int, int) { return cudaSuccess; }
+inline cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int) {
+  if (attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin) *value = 227 * 1024;
+  return cudaSuccess;
+}
 constexpr int cudaFuncAttributeMaxDynamicSharedMemorySize = 0;
 template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel, int, int) {
@@ -280,6 +284,14 @@ inline uint32_t __reduce_min_sync(unsigned mask, uint32_t value) {
   }
   return result;
 }
+inline uint32_t __reduce_or_sync(unsigned mask, uint32_t value) {
+  auto const* const values = dynemb::testing::Block::current().meet(mask, value);
+  uint32_t result = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if ((mask >> lane & 1) != 0) result |= static_cast<uint32_t>(values[lane]);
+  }
+  return result;
+}
 inline int __reduce_max_sync(unsigned mask, int value) {
   auto const* const values =
       dynemb::testing::Block::current().meet(mask, dynemb::testing::to_word(value));
@@ -346,6 +358,10 @@ inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long v
 inline int atomicMax(int* to, int value) { return std::exchange(*to, max(*to, value)); }
 template <class T>
 T __ldcg(T const* from) {
+  return *from;
+}
+template <class T>
+T __ldg(T const* from) {
   return *from;
 }
 template <class T>

@@ -45,6 +45,7 @@ from jax_dynemb.engines.mesh.exchange._pooled_exchange import (
 from jax_dynemb.engines.mesh.exchange._pooled_exchange import (
     pooled_outputs as pooled_outputs,
 )
+from jax_dynemb.engines.mesh.exchange._rounds import first_begin as first_begin
 from jax_dynemb.engines.mesh.exchange._rounds import fitting as fitting
 from jax_dynemb.engines.mesh.exchange._rounds import further_rounds as further_rounds
 from jax_dynemb.engines.mesh.exchange._rounds import inputs_of_ids as inputs_of_ids
@@ -57,6 +58,7 @@ from jax_dynemb.engines.mesh.exchange._send_ids import RoundRange as RoundRange
 from jax_dynemb.engines.mesh.exchange._send_ids import (
     exchange_arrays as exchange_arrays,
 )
+from jax_dynemb.engines.mesh.exchange._send_ids import ids_by_table as ids_by_table
 from jax_dynemb.engines.mesh.exchange._send_ids import places_of as places_of
 from jax_dynemb.engines.mesh.exchange._send_ids import send_ids as send_ids
 from jax_dynemb.engines.mesh.exchange._send_ids import (

@@ -33,7 +33,7 @@ class FirstRound(NamedTuple):
     """Holds what an owner receives in the first round.
 
     Attributes:
-      ids: of each table, uint32[places, 2]; padding everywhere if not all ids fit.
+      ids: of all tables, uint32[shards, places, 2]; padding if not all ids fit.
       uses: by table, see ``send_ids_and_uses``.
       others: what travelled with them.
       round_range: of the round, see ``whole_range``.
@@ -41,7 +41,7 @@ class FirstRound(NamedTuple):
       peaks: int32[tables], the most ids that a device has for one owner.
     """
 
-    ids: list[jax.Array]
+    ids: jax.Array
     uses: dict[int, jax.Array]
     others: list[jax.Array]
     round_range: RoundRange
@@ -71,7 +71,7 @@ def send_first(
     peaks = heard.max(axis=0).astype(jnp.int32)
     fits = _fit(batch, peaks)
     if not exchange.always_fit:
-        ids = [jnp.where(fits, each, padding(each.shape[:1])) for each in ids]
+        ids = jnp.where(fits, ids, padding(ids.shape[:2]))
         uses = {t: jnp.where(fits, each, jnp.uint32(0)) for t, each in uses.items()}
     round_range = whole_range(batch, id_route, fits, begin)
     return FirstRound(ids, uses, rest, round_range, fits, peaks)

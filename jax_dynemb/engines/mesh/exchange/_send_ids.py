@@ -97,7 +97,15 @@ def send_ids(
     round_range: RoundRange,
 ) -> list[UInt32[Array, "places 2"]]:
     """Sends ids; returns what this owner gets of each table, [shards * capacity, 2]."""
-    return send_ids_and_uses(exchange, route, ids, round_range, ())[0]
+    received, _, _ = send_ids_and_uses(exchange, route, ids, round_range, ())
+    return ids_by_table(exchange, received)
+
+
+def ids_by_table(
+    exchange: ExchangeLayout, received: UInt32[Array, "shards places 2"]
+) -> list[UInt32[Array, "places 2"]]:
+    """Cuts what an owner has received by table."""
+    return [each.reshape(-1, 2) for each in _cut(exchange, received)]
 
 
 def send_ids_and_uses(
@@ -107,10 +115,11 @@ def send_ids_and_uses(
     round_range: RoundRange,
     counted: Sequence[int],
     others: Sequence[jax.Array] = (),
-) -> tuple[list[jax.Array], dict[int, jax.Array], list[jax.Array]]:
+) -> tuple[jax.Array, dict[int, jax.Array], list[jax.Array]]:
     """Sends ids, and for the tables ``counted`` how often a device has each id.
 
-    ``others`` travel in the same exchange.
+    ``others`` travel in the same exchange. The ids of all tables come as one array;
+    ``ids_by_table`` cuts it.
     """
     fill = jnp.concatenate([ids, padding((1,))])
     positions = positions_of(exchange, route, round_range)
@@ -123,9 +132,8 @@ def send_ids_and_uses(
         cut = _cut(exchange, here)
         parts += [cut[t] for t in counted]
     received, *rest = exchange_arrays([*parts, *others], exchange.axes)
-    flat = [each.reshape(-1, 2) for each in _cut(exchange, received)]
     uses = [each.reshape(-1) for each in rest[: len(counted)]]
-    return flat, dict(zip(counted, uses, strict=True)), rest[len(counted) :]
+    return received, dict(zip(counted, uses, strict=True)), rest[len(counted) :]
 
 
 def next_range(

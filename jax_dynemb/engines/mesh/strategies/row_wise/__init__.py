@@ -28,9 +28,7 @@ from jax_dynemb.engines.mesh.strategies.row_wise._exchange_residual import (
 )
 from jax_dynemb.engines.mesh.strategies.row_wise._sent_ids import (
     SentIds,
-    packed,
     send,
-    unpacked,
 )
 from jax_dynemb.engines.mesh.strategies.row_wise._split import split_batch
 from jax_dynemb.engines.mesh.strategies.row_wise._update_rounds import (
@@ -43,7 +41,7 @@ def route(
     placement: Placement, tables: Sequence[TableSpec], inputs: Sequence[Input]
 ) -> SentIds:
     """See ``Strategy``."""
-    return packed(send(*split_batch(placement, tables, inputs)))
+    return send(*split_batch(placement, tables, inputs))
 
 
 def lookup(
@@ -56,7 +54,7 @@ def lookup(
 ) -> LookupResult:
     """See ``Strategy``; it keeps ``ExchangeResidual``."""
     batch, bags = split_batch(placement, tables, inputs)
-    sent = send(batch, bags) if sent is None else unpacked(sent, batch)
+    sent = send(batch, bags) if sent is None else sent
     done = _lookup_rounds.lookup(batch, bags, sent, states, scores)
     fits = None if done.fits is None else done.fits[None]
     distinct = batch.exchange.tables if batch else ()

@@ -21,6 +21,7 @@ from jax_dynemb.engines.mesh.exchange import (
     finalize_pooling,
     found_parts,
     further_rounds,
+    ids_by_table,
     inputs_of_ids,
     local_found_flags,
     on_the_wire,
@@ -79,9 +80,8 @@ def find(
     sent = send_first(batch, id_route, others=parts_to_owners(bags))
     flags = [jnp.zeros(size, jnp.uint8) for size in exchange.sizes]
     carry = zero_sums(batch), flags, states
-    first = _round(
-        batch, bags, id_route, sent.round_range, sent.ids, sent.others, *carry
-    )
+    ids = ids_by_table(exchange, sent.ids)
+    first = _round(batch, bags, id_route, sent.round_range, ids, sent.others, *carry)
     no_bags = dataclasses.replace(bags, features=[])
 
     def one(round_range: RoundRange, carry: tuple) -> tuple:

@@ -19,7 +19,9 @@ from jax_dynemb.engines.mesh.exchange import (
     Route,
     add_rows,
     finalize_pooling,
+    first_begin,
     further_rounds,
+    ids_by_table,
     inputs_of_ids,
     on_the_wire,
     owner_inputs,
@@ -27,6 +29,7 @@ from jax_dynemb.engines.mesh.exchange import (
     places_of,
     pooled_outputs,
     send_ids_and_uses,
+    whole_range,
     wire_of,
     zero_sums,
 )
@@ -86,15 +89,11 @@ def lookup(
     if batch is None:
         return _sums_alone(bags, sent, states, scores)
     exchange, tables = batch.exchange, batch.exchange.tables
-    id_route, round_range, ids, peaks = (
-        sent.route,
-        sent.round_range,
-        sent.ids,
-        sent.peaks,
-    )
-    assert id_route is not None and round_range is not None
-    assert sent.fits is not None and peaks is not None
-    fits = sent.fits[0]
+    id_route, demand = sent.route, sent.demand
+    assert id_route is not None and sent.ids is not None
+    assert sent.fits is not None and demand is not None
+    fits, ids = sent.fits[0], ids_by_table(exchange, sent.ids)
+    round_range = whole_range(batch, id_route, fits, first_begin(batch, id_route))
     inputs = owner_inputs(bags, sent.bags)
     used = [*on_the_wire(batch, tables), *bags.tables]
     asked = [*inputs_of_ids(tables, ids, _uses_of_unseen(tables, sent.uses)), *inputs]
@@ -117,7 +116,10 @@ def lookup(
     _, (total, new) = further_rounds(batch, id_route, fits, (total, new), one)
     for t, table in enumerate(tables):
         capacity = exchange.capacities[t]
-        new[table.name] = count_exchange(new[table.name], capacity, peaks[t], ~fits)
+        peak, repeats = demand[:, t]
+        new[table.name] = count_exchange(
+            new[table.name], capacity, peak, repeats, ~fits
+        )
     for (layout, _), result in zip(
         batch.inputs, finalize_pooling(batch, total), strict=True
     ):
@@ -149,9 +151,10 @@ def _later_round(
 ) -> Carry:
     """Continues a lookup with the ids of another range."""
     exchange, tables = batch.exchange, batch.exchange.tables
-    ids, uses, _ = send_ids_and_uses(
+    received, uses, _ = send_ids_and_uses(
         exchange, id_route, batch.ids, round_range, counted(batch)
     )
+    ids = ids_by_table(exchange, received)
     pairs = {t.name: same_lookup(t, states[t.name]) for t in tables}
     before = states | {name: state for name, (_, state) in pairs.items()}
     configs = on_the_wire(batch, [config for config, _ in pairs.values()])

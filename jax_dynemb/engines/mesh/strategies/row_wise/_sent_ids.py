@@ -8,13 +8,13 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, UInt32
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.mesh.exchange import (
     DeviceBatch,
     PooledBatch,
-    RoundRange,
     Route,
     exchange_arrays,
     parts_to_owners,
@@ -28,25 +28,25 @@ from jax_dynemb.engines.mesh.exchange import (
 class SentIds:
     """Holds what owners have received of a batch; every array is of one device.
 
-    All fields but ``bags`` are None or empty if sums of bags travel alone.
+    They are as few arrays as can be: each one crosses the boundary of a program. All
+    fields but ``bags`` are None or empty if sums of bags travel alone.
 
     Attributes:
       bags: what ``parts_to_owners`` sent, for the features whose sums travel.
-      ids: of each table, those of the first round, uint32[places, 2].
+      ids: of all tables, those of the first round, uint32[shards, places, 2].
       uses: by table, see ``send_ids_and_uses``.
       route: where the distinct ids of this device go.
-      round_range: which of them the first round took.
       fits: bool[1], whether one round is enough on every device.
-      peaks: int32[tables], the most ids that a device has for one owner.
+      demand: int32[2, tables]: the most ids that a device has for one owner. Then ids
+        for this owner to count, which did not travel as others like them did.
     """
 
     bags: list[jax.Array]
-    ids: list[jax.Array]
+    ids: jax.Array | None
     uses: dict[int, jax.Array]
     route: Route | None = None
-    round_range: RoundRange | None = None
     fits: jax.Array | None = None
-    peaks: jax.Array | None = None
+    demand: jax.Array | None = None
 
 
 def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
@@ -58,14 +58,36 @@ def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
     """
     parts = parts_to_owners(bags)
     if batch is None:
-        return SentIds(exchange_arrays(parts, bags.axes), [], {})
+        return SentIds(exchange_arrays(parts, bags.axes), None, {})
     exchange = batch.exchange
     id_route = route(batch.ids, exchange.parts, exchange.segments)
-    first = send_first(batch, id_route, counted(batch), parts)
-    fits, peaks = first.fits[None], first.peaks
-    return SentIds(
-        first.others, first.ids, first.uses, id_route, first.round_range, fits, peaks
-    )
+    repeats = _repeats(batch, id_route)
+    first = send_first(batch, id_route, counted(batch), (repeats, *parts))
+    heard, *rest = first.others
+    demand = jnp.stack([first.peaks, heard.sum(axis=0).astype(jnp.int32)])
+    return SentIds(rest, first.ids, first.uses, id_route, first.fits[None], demand)
+
+
+def _repeats(batch: DeviceBatch, id_route: Route) -> UInt32[Array, "shards tables"]:
+    """Counts the ids of this device that do not travel, for the owner that counts them.
+
+    The kernels of owners count each id that arrives, but for tables with an admission
+    rule, which count all of its uses.
+    """
+    exchange = batch.exchange
+    result = jnp.zeros((exchange.shards, len(exchange.tables)), jnp.uint32)
+    end, n = 0, id_route.first.shape[0]
+    for part in exchange.parts:
+        begin, end = end, end + part.size
+        table, owner = divmod(part.first, exchange.shards)
+        if exchange.tables[table].admission is not None:
+            continue
+        uses = jnp.sum(id_route.unique_of[begin:end] < n, dtype=jnp.int32)
+        starts = id_route.starts
+        distinct = starts[part.first + part.owners] - starts[part.first]
+        repeats = (uses - distinct).astype(jnp.uint32)
+        result = result.at[owner, table].add(repeats)
+    return result
 
 
 def counted(batch: DeviceBatch) -> list[int]:
@@ -81,27 +103,3 @@ def counts_uses(table: TableSpec) -> bool:
 def scores_count(table: TableSpec) -> bool:
     """Whether scores count every use."""
     return table.score_strategy is ScoreStrategy.LFU
-
-
-def packed(sent: SentIds) -> SentIds:
-    """Joins the ids of all tables: fewer arrays cross the boundary of a program."""
-    if len(sent.ids) < 2:
-        return sent
-    return dataclasses.replace(sent, ids=[jnp.concatenate(sent.ids)])
-
-
-def unpacked(sent: SentIds, batch: DeviceBatch | None) -> SentIds:
-    """Reverses ``packed``.
-
-    Args:
-      sent: of this batch.
-      batch: of the features whose rows travel, if there are any.
-    """
-    if batch is None or len(batch.exchange.tables) < 2:
-        return sent
-    exchange, begin, ids = batch.exchange, 0, []
-    for room in exchange.capacities:
-        end = begin + exchange.shards * room
-        ids.append(sent.ids[0][begin:end])
-        begin = end
-    return dataclasses.replace(sent, ids=ids)

@@ -1,0 +1,37 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a tiered step is compared with: bytes of the bus, and figures of others."""
+
+from __future__ import annotations
+
+# Rows in order of their homes, both ways at once, each way: bytes a second, measured on
+# an H200 with PCIe Gen5 x16.
+BUS_BYTES_PER_SECOND = 42e9
+MOST_OVER_BYTES = 1.25  # a tiered step may take untiered + 1.25 x bytes / bus
+MOST_OVER_UNTIERED = 1.10  # where every row has a frame
+# Milliseconds of a step of workload t with 19 % of the rows in HBM, without prefetch.
+TARGETS = {"adam": 5.5, "sgd": 2.2}
+
+# Others, 10 tables of 26.8 M rows, the same batch, on an H100 of the same bus: training
+# and evaluation, ms. A share is that of the distinct keys of their run.
+PEERS = {
+    "DynamicEmb caching 0.8": {"adam": (24.3, 3.5), "sgd": (20.8, 3.3)},
+    "DynamicEmb caching 1.0": {"adam": (12.3, 1.2), "sgd": (10.9, 1.2)},
+    "DynamicEmb hybrid, 10 % HBM": {"adam": (33.3, 20.5), "sgd": (27.2, 17.9)},
+    "DynamicEmb host only": {"adam": (43.5, 28.5), "sgd": (35.5, 24.2)},
+    "FBGEMM MANAGED_CACHING 0.8": {"adam": (15.0, 4.0), "sgd": (4.8, 4.0)},
+    "FBGEMM MANAGED_CACHING 1.0": {"adam": (14.4, 3.4), "sgd": (4.2, 3.4)},
+    "FBGEMM UVM": {"adam": (24.1, 8.1), "sgd": (13.6, 8.0)},
+}
+
+
+def longest_allowed(untiered_ms: float, bytes_in: float, bytes_out: float) -> float:
+    """Milliseconds that a tiered step may take for the bytes that it moves.
+
+    Args:
+      untiered_ms: the same step, where all rows are in HBM.
+      bytes_in: of a step, from homes.
+      bytes_out: of a step, to homes.
+    """
+    bus = 1e3 * max(bytes_in, bytes_out) / BUS_BYTES_PER_SECOND
+    return max(MOST_OVER_UNTIERED * untiered_ms, untiered_ms + MOST_OVER_BYTES * bus)

@@ -1,0 +1,136 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Training steps on a stream of fresh batches, with and without a tier."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jax_dynemb as jde
+from suite.workloads import Case
+from tiers.stream import Stream
+
+LEARNING_RATE = 1e-3
+Batch = dict[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """What one kind of step did.
+
+    Attributes:
+      ms: of a step, the median of the rounds.
+      rounds: milliseconds of a step in each round.
+      events: of a step, all tables together: every counter that grew.
+    """
+
+    ms: float
+    rounds: list[float]
+    events: dict[str, float]
+
+
+class Training:
+    """Tables of a case that hold every id, and a compiled step.
+
+    Attributes:
+      coll: the tables.
+      state: of the tables; the next step donates it.
+    """
+
+    def __init__(self, case: Case, optimizer: str, tier: Any, prefetches: bool = False):
+        """Makes empty tables.
+
+        Args:
+          case: tables, rows and ids of a batch.
+          optimizer: name in `jde.optim`.
+          tier: of every table, or None: all rows in HBM.
+          prefetches: each step prefetches the batch behind its own.
+        """
+        more = {} if tier is None else {"tier": tier}
+        configs = [
+            jde.TableConfig(
+                f"t{number}",
+                dim=case.dim,
+                capacity=int(case.rows / 0.75),
+                initializer=jde.initializers.uniform(-0.01, 0.01),
+                optimizer=getattr(jde.optim, optimizer)(LEARNING_RATE),
+                **more,
+            )
+            for number in range(case.tables)
+        ]
+        self.coll = coll = jde.Tables(configs)
+        self.state = coll.init(seed=0)
+        self._prefetches = prefetches
+        rng = np.random.default_rng(0)
+        one = rng.normal(0, 1e-3, (case.ids_per_table, case.dim)).astype(np.float32)
+        self._gradients = {name: jnp.asarray(one) for name in coll.features}
+
+        def train(state: Any, batch: Batch, following: Batch, gradients: Any) -> Any:
+            rows, residual, state = coll.lookup(state, batch)
+            if prefetches:
+                state = coll.prefetch(state, following)
+            # Rows are read, as a model does; no dense part.
+            gradients = {
+                name: gradients[name] + 1e-6 * row for name, row in rows.items()
+            }
+            return coll.apply_gradients(state, residual, gradients)
+
+        options = jde.compiler_options()
+        self._step = jax.jit(train, donate_argnums=0, compiler_options=options)
+        self._find = jax.jit(lambda state, batch: coll.find(state, batch)[0])
+
+    def batches(self, ids: Sequence[np.ndarray]) -> list[Batch]:
+        """Moves ids, `int64[tables, n]` each, to the device."""
+        return [
+            {
+                name: jde.ids(column)
+                for name, column in zip(self.coll.features, batch, strict=True)
+            }
+            for batch in ids
+        ]
+
+    def run(self, batches: Sequence[Batch]) -> float:
+        """Takes a step with each batch; returns milliseconds of a step."""
+        jax.block_until_ready((self.state, batches))
+        begin = time.perf_counter()
+        for number, batch in enumerate(batches):
+            following = batches[(number + 1) % len(batches)]
+            self.state = self._step(self.state, batch, following, self._gradients)
+        jax.block_until_ready(self.state)
+        return 1e3 * (time.perf_counter() - begin) / len(batches)
+
+    def find(self, batches: Sequence[Batch]) -> float:
+        """Looks every batch up; returns milliseconds of one."""
+        jax.block_until_ready(self._find(self.state, batches[0]))
+        begin = time.perf_counter()
+        rows = None
+        for batch in batches:
+            rows = self._find(self.state, batch)
+        jax.block_until_ready(rows)
+        return 1e3 * (time.perf_counter() - begin) / len(batches)
+
+    def fill(self, stream: Stream) -> None:
+        """Puts every id into the tables."""
+        for ids in stream.everything():
+            self.run(self.batches([ids]))
+
+    def measure(self, batches: Sequence[Batch], rounds: int) -> Figures:
+        """Takes a step with each batch, in rounds that are timed apart."""
+        before = self.coll.stats(self.state)
+        parts = [batches[n::rounds] for n in range(rounds)]
+        times = [self.run(part) for part in parts]
+        after = self.coll.stats(self.state)
+        events: dict[str, float] = {}
+        for name, value in after.items():
+            event = name.split("/", 1)[-1]
+            grown = (value - before.get(name, 0)) / len(batches)
+            events[event] = events.get(event, 0.0) + grown
+        return Figures(statistics.median(times), times, events)

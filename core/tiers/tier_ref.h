@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// core/tiers/tier_ref.h: where the rows of a tiered table lie (docs/decisions/tiers.md).
+//
+// Every slot has a home record in host memory. Every bucket has a few frames in device memory, and
+// `place` says of each slot whether one of them holds its row. Rows of the arrays `values` and
+// `states` are first the frames, bucket by bucket, then `spill_rows` more, which hold rows on their
+// way home, or rows without a frame during an update.
+#pragma once
+
+#include <cstdint>
+
+#include "core/atomic.h"
+#include "core/macros.h"
+#include "core/table_ref.h"
+
+namespace dynemb {
+
+constexpr int kMostFrames = 64;  // of a bucket
+
+// What `place` says of a slot: 0, at home; 1 to F, in the frame of that number, counted from 1; or
+// kFreshPlace. Any other number is one that no call writes, and means home.
+//
+// Fresh: the row has its initial values, and lies nowhere. A lookup writes this number as if it
+// were the initial value of an optimizer state of the new row: the bits of 1.0f.
+constexpr uint32_t kHomePlace = 0;
+constexpr uint32_t kFreshPlace = 0x3f800000u;
+
+// What `owners` says of a frame: the place in its bucket of the slot that owns it, whether the
+// frame is newer than the home record, and, within a promotion only, that the frame is taken.
+// A frame is owned only if the place of that slot says so too: all else is an empty frame.
+constexpr uint32_t kOwnerMask = 0x7fu;
+constexpr uint32_t kTakenFrame = 0x40000000u;  // 0 between calls
+constexpr uint32_t kDirtyFrame = 0x80000000u;
+
+// Places in a row of the counters of a tier, 64 bits each; a row for each shard that the table may
+// be cut into, of which a shard counts in its first.
+enum TierCounter : int32_t {
+  kTierHits = 0,     // ids of lookups whose row had a frame
+  kTierMisses,       // ids of lookups whose row was at home, or new
+  kTierPromoted,     // rows that a lookup brought into a frame
+  kTierPrefetched,   // rows that a prefetch brought into a frame
+  kTierBypassed,     // rows that a lookup or a prefetch found no frame for
+  kTierWrittenBack,  // records written home
+  kTierUpdatedHome,  // rows updated without a frame
+  kNumTierCounters
+};
+
+struct TierRef {
+  uint32_t* place;       // [slots]
+  uint32_t* owners;      // [local_buckets, frames]
+  uint64_t* counters;    // [rows, kNumTierCounters], or null
+  uint8_t const* homes;  // [slots, record_bytes], in host memory
+  int64_t record_bytes;  // a multiple of 16
+  int32_t frames;        // of a bucket, 1 to kMostFrames
+  int32_t spill_rows;    // 1 or more
+};
+
+DYNEMB_HD int64_t frame_row(TierRef const& tier, int64_t bucket, int frame) {
+  return bucket * tier.frames + frame;
+}
+
+DYNEMB_HD int64_t first_spill_row(TierRef const& tier, TableRef const& table) {
+  return table.local_buckets * tier.frames;
+}
+
+// The frame that holds the row of a live slot, or -1.
+DYNEMB_HD int frame_of(TierRef const& tier, int32_t slot) {
+  auto const place = tier.place[slot];
+  if (place - 1 >= static_cast<uint32_t>(tier.frames)) return -1;
+  auto const frame = static_cast<int>(place - 1);
+  auto const row = int64_t{slot} / kBucketCapacity * tier.frames + frame;
+  auto const owner = atomic_load(tier.owners + row);  // others may set bits above it
+  auto const in_bucket = static_cast<uint32_t>(slot % kBucketCapacity);
+  return (owner & kOwnerMask) == in_bucket ? frame : -1;
+}
+
+// The row of the arrays that holds the row of a live slot, or -1: then it is fresh or at home.
+DYNEMB_HD int64_t cached_row(TierRef const& tier, int32_t slot) {
+  auto const frame = frame_of(tier, slot);
+  return frame < 0 ? -1 : frame_row(tier, slot / kBucketCapacity, frame);
+}
+
+DYNEMB_HD bool is_fresh(TierRef const& tier, int32_t slot) {
+  return tier.place[slot] == kFreshPlace;
+}
+
+// The slot that owns a frame, or -1 where the frame is empty.
+DYNEMB_HD int32_t owner_of(TierRef const& tier, int64_t bucket, int frame) {
+  auto const owner = tier.owners[bucket * tier.frames + frame] & kOwnerMask;
+  auto const slot = bucket * kBucketCapacity + owner;
+  auto const owns = tier.place[slot] == static_cast<uint32_t>(frame) + 1;
+  return owns ? static_cast<int32_t>(slot) : -1;
+}
+
+}  // namespace dynemb

@@ -1,0 +1,168 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cpu/tiers/promote.cc: brings rows from home into frames (core/tiers/tier_args.h).
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "core/tiers/tier_args.h"
+#include "cpu/table_ops.h"
+#include "cpu/tiers/move_row.h"
+#include "cpu/tiers/slots.h"
+
+namespace dynemb::cpu {
+namespace {
+
+constexpr size_t kRowsPerPiece = 64;
+
+class Promoter {
+ public:
+  Promoter(PromoteArgs const& args, ThreadPool const& pool)
+      : args_(args), table_(args.table), tier_(args.tier), pool_(pool) {}
+
+  void run() {
+    std::fill_n(args_.spilled, tier_.spill_rows, -1);
+    auto const newcomers = find_newcomers();
+    if (newcomers.empty()) return;
+    mark_used(true);
+    auto const pieces = cut(newcomers);
+    for_each_chunk(pool_, static_cast<int64_t>(pieces.size()) - 1, [&](int64_t p) {
+      bring(newcomers.data() + pieces[size_t(p)], newcomers.data() + pieces[size_t(p) + 1]);
+    });
+    mark_used(false);
+  }
+
+ private:
+  template <class Look>
+  void each_slot(Look const& look) const {
+    for_each_slot(tier_, args_.slots, args_.num_ids, num_slots(table_), pool_, look);
+  }
+
+  // Distinct slots without a frame, in order. Counts hits and misses.
+  std::vector<int32_t> find_newcomers() {
+    auto pieces = pieces_for(args_.num_ids);
+    std::vector<uint64_t> hits(pieces.size(), 0);
+    each_slot([&](size_t piece, int64_t i) {
+      auto const slot = args_.slots[i];
+      if (!is_live(slot, num_slots(table_))) return;
+      frame_of(tier_, slot) >= 0 ? static_cast<void>(++hits[piece]) : pieces[piece].push_back(slot);
+    });
+    if (args_.purpose == Promotion::kLookup) {
+      uint64_t hit = 0, missed = 0;
+      for (auto const count : hits) hit += count;
+      for (auto const& each : pieces) missed += each.size();
+      count(kTierHits, hit);
+      count(kTierMisses, missed);
+    }
+    return distinct(pieces);
+  }
+
+  void count(TierCounter counter, uint64_t events) const {
+    if (events > 0) fetch_add(tier_.counters + counter, events);
+  }
+
+  // Frames of the call's own rows are not given away.
+  void mark_used(bool used) const {
+    each_slot([&](size_t, int64_t i) {
+      auto const slot = args_.slots[i];
+      if (!is_live(slot, num_slots(table_))) return;
+      auto const frame = frame_of(tier_, slot);
+      if (frame < 0) return;
+      auto* const word = owner_word(tier_, slot, frame);
+      used ? set_bits(word, kTakenFrame) : clear_bits(word, kTakenFrame);
+    });
+  }
+
+  // Where pieces of whole buckets begin, and the end.
+  static std::vector<size_t> cut(std::vector<int32_t> const& slots) {
+    std::vector<size_t> begins{0};
+    for (size_t i = 1; i < slots.size(); ++i) {
+      auto const same = slots[i] / kBucketCapacity == slots[i - 1] / kBucketCapacity;
+      if (!same && i - begins.back() >= kRowsPerPiece) begins.push_back(i);
+    }
+    begins.push_back(slots.size());
+    return begins;
+  }
+
+  // A frame that may be given away.
+  struct Candidate {
+    uint64_t rank;  // the score of its owner, 0 where it is empty
+    int32_t owner;  // -1: empty
+    int frame;      // -1: given away
+  };
+
+  void bring(int32_t const* begin, int32_t const* end) {
+    Candidate candidates[kMostFrames];
+    int num_candidates = 0;
+    int64_t bucket = -1;
+    uint64_t promoted = 0, bypassed = 0;
+    for (auto const* slot = begin; slot != end; ++slot) {
+      if (*slot / kBucketCapacity != bucket) {
+        bucket = *slot / kBucketCapacity;
+        num_candidates = find_candidates(bucket, candidates);
+      }
+      bring_one(*slot, candidates, num_candidates) ? ++promoted : ++bypassed;
+    }
+    auto const lookup = args_.purpose == Promotion::kLookup;
+    count(lookup ? kTierPromoted : kTierPrefetched, promoted);
+    count(kTierBypassed, bypassed);
+  }
+
+  // Those whose owner leaves first stand last.
+  int find_candidates(int64_t bucket, Candidate* candidates) const {
+    int count = 0;
+    for (int frame = 0; frame < tier_.frames; ++frame) {
+      auto const owner = owner_of(tier_, bucket, frame);
+      auto const word = atomic_load(tier_.owners + frame_row(tier_, bucket, frame));
+      if (owner >= 0 && (word & kTakenFrame) != 0) continue;
+      auto const rank = owner < 0 ? 0 : *score_at(table_, owner);
+      candidates[count++] = {rank, owner, frame};
+    }
+    std::sort(candidates, candidates + count, [](Candidate const& a, Candidate const& b) {
+      return a.rank != b.rank ? a.rank > b.rank : a.owner > b.owner;
+    });
+    return count;
+  }
+
+  bool bring_one(int32_t slot, Candidate const* candidates, int& count) {
+    if (count == 0) return false;
+    auto const& victim = candidates[count - 1];
+    if (is_packed(table_.policy) && victim.rank > *score_at(table_, slot)) return false;
+    if (victim.owner >= 0 && !send_home(victim)) return false;
+    --count;
+    auto const fresh = is_fresh(tier_, slot);
+    auto const row = frame_row(tier_, slot / kBucketCapacity, victim.frame);
+    load_row(table_, tier_, slot, table_, row);
+    tier_.place[slot] = static_cast<uint32_t>(victim.frame) + 1;
+    auto const owner = static_cast<uint32_t>(slot % kBucketCapacity);
+    tier_.owners[row] = owner | (fresh ? kDirtyFrame : 0);
+    return true;
+  }
+
+  // The owner of a frame loses it. False where it must be written home and there is no way.
+  bool send_home(Candidate const& victim) {
+    auto const row = frame_row(tier_, victim.owner / kBucketCapacity, victim.frame);
+    if ((tier_.owners[row] & kDirtyFrame) != 0 && *score_at(table_, victim.owner) != kEmptyScore) {
+      auto const spill = next_spill_.fetch_add(1, std::memory_order_relaxed);
+      if (spill >= tier_.spill_rows) return false;
+      copy_row_between(table_, row, table_, first_spill_row(tier_, table_) + spill);
+      args_.spilled[spill] = victim.owner;
+      count(kTierWrittenBack, 1);
+    }
+    tier_.place[victim.owner] = kHomePlace;
+    return true;
+  }
+
+  PromoteArgs const& args_;
+  TableRef const& table_;
+  TierRef const& tier_;
+  ThreadPool const& pool_;
+  std::atomic<int64_t> next_spill_{0};
+};
+
+}  // namespace
+
+void promote(PromoteArgs const& args, ThreadPool const& pool) { Promoter(args, pool).run(); }
+
+}  // namespace dynemb::cpu

@@ -1,0 +1,361 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/tiers/promote.cuh: which rows get frames, and their way there.
+//
+// Three kernels: every id notes its slot; a warp a bucket gives frames to the slots that have none,
+// and lists what has to move, in order of slot; then records come in and dirty rows step aside, in
+// that order, since host memory answers three times as fast where places follow each other.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/slot.h"
+#include "core/tiers/tier_args.h"
+#include "cuda/grid/host.h"
+#include "cuda/grid/initial_rows.cuh"
+#include "cuda/tiers/chained_sum.cuh"
+#include "cuda/tiers/records.cuh"
+#include "cuda/tiers/slot_bits.cuh"
+
+namespace dynemb::cuda {
+
+constexpr int kBucketsOfWarp = 8;
+constexpr int kBucketsOfBlock = kBucketsOfWarp * kWarpsPerBlock;
+constexpr int kFramesOfLane = kMostFrames / 32;
+constexpr uint8_t kNotGiven = 0xff;  // a frame that keeps its owner
+
+struct Move {
+  int32_t slot;   // that comes in; -1: nothing moves
+  int32_t spill;  // the spill row that the frame's row goes to first, counted from 0; or -1
+  int64_t row;    // the frame
+};
+constexpr int64_t kFreshRow = int64_t{1} << 62;  // added to `row`: the slot has no record yet
+
+struct PromoteCall {
+  PromoteArgs args;
+  RecordParts parts;
+  SlotBits touched;
+  ChainedSum moves_and_spills;
+  uint32_t* num_moves;  // [1], 0 at first
+  Move* moves;          // [most_moves]
+  int64_t most_moves;
+};
+
+__device__ __forceinline__ void count_in_tier(TierRef const& tier, TierCounter counter,
+                                              uint32_t count) {
+  if (count != 0 && tier.counters != nullptr) fetch_add(tier.counters + counter, uint64_t{count});
+}
+
+__device__ __forceinline__ uint32_t sum_of_lanes(uint32_t value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(kFullWarp, value, distance);
+  }
+  return value;
+}
+
+// ---- every id notes its slot --------------------------------------------------------------------
+
+__global__ void __launch_bounds__(kThreads)
+    note_slots_kernel(__grid_constant__ PromoteCall const call) {
+  auto const& args = call.args;
+  auto const limit = num_slots(args.table);
+  auto const step = int64_t{gridDim.x} * kThreads;
+  auto const first = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  for (auto i = first; i < args.tier.spill_rows; i += step) args.spilled[i] = -1;
+  uint32_t hits = 0, misses = 0;
+  for (auto i = first; i < args.num_ids; i += step) {
+    auto const slot = args.slots[i];
+    if (!is_live(slot, limit)) continue;
+    call.touched.add(slot);
+    if (args.purpose != Promotion::kLookup) continue;
+    auto const framed = frame_of(args.tier, slot) >= 0;
+    hits += framed ? 1 : 0;
+    misses += framed ? 0 : 1;
+  }
+  if (args.purpose != Promotion::kLookup) return;
+  __syncwarp();
+  hits = sum_of_lanes(hits);
+  misses = sum_of_lanes(misses);
+  if (lane_id() != 0) return;
+  count_in_tier(args.tier, kTierHits, hits);
+  count_in_tier(args.tier, kTierMisses, misses);
+}
+
+// ---- a warp a bucket gives frames ---------------------------------------------------------------
+
+// Of one block.
+struct GivenFrames {
+  uint8_t to[kBucketsOfBlock][kMostFrames];  // the slot in the bucket that gets a frame
+  uint64_t spills[kBucketsOfBlock];          // frames whose row goes to a spill row first
+  CountPair counts[kBucketsOfBlock];         // of moves and spills; then those before the bucket
+  uint32_t bypassed, spilled, moved;
+};
+
+class FrameGiver {
+ public:
+  __device__ __forceinline__ FrameGiver(PromoteCall const& call, GivenFrames& given)
+      : call_(call), tier_(call.args.tier), table_(call.args.table), given_(given) {}
+
+  // What one bucket gives; `at`: the bucket in its block.
+  __device__ __forceinline__ void decide(int64_t bucket, int at) const {
+    uint32_t moves = 0, spills = 0;
+    auto const touched = call_.touched.of_bucket(bucket);
+    if ((touched.x | touched.y | touched.z | touched.w) != 0) {
+      give(bucket, at, touched, &moves, &spills);
+    }
+    if (lane_id() == 0) given_.counts[at] = {moves, spills};
+  }
+
+  // Carries it out. `before`: moves and spills of the buckets before this one.
+  __device__ __forceinline__ void hand_out(int64_t bucket, int at, CountPair before) const {
+    auto const spills = given_.spills[at];
+    for (int j = 0; j < kFramesOfLane; ++j) {
+      auto const frame = lane_id() + 32 * j;
+      auto const to = frame < tier_.frames ? given_.to[at][frame] : kNotGiven;
+      auto const gives = to != kNotGiven;
+      auto const spilling = (spills >> frame & 1) != 0;
+      auto const giving = __ballot_sync(kFullWarp, gives);
+      if (giving == 0) continue;
+      auto const spill_lanes = static_cast<uint32_t>(spills >> (32 * j));
+      auto const spill = before.b + static_cast<uint32_t>(__popc(spill_lanes & lanes_below()));
+      auto const number = before.a + static_cast<uint32_t>(__popc(giving & lanes_below()));
+      auto const allowed = gives && (!spilling || spill < static_cast<uint32_t>(tier_.spill_rows));
+      auto const owner = allowed ? owner_of(tier_, bucket, frame) : -1;
+      auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + (gives ? to : 0));
+      auto const fresh = allowed && is_fresh(tier_, slot);
+      __syncwarp();  // all places are read
+      if (allowed) {
+        if (owner >= 0) tier_.place[owner] = kHomePlace;
+        tier_.place[slot] = static_cast<uint32_t>(frame) + 1;
+        tier_.owners[bucket * tier_.frames + frame] = to | (fresh ? kDirtyFrame : 0);
+        if (spilling) call_.args.spilled[spill] = owner;
+      }
+      if (gives && number < call_.most_moves) {
+        call_.moves[number] = {allowed ? slot : -1,
+                               allowed && spilling ? static_cast<int32_t>(spill) : -1,
+                               frame_row(tier_, bucket, frame) + (fresh ? kFreshRow : 0)};
+      }
+      count(gives && !allowed, &given_.bypassed);
+      count(allowed, &given_.moved);
+      count(allowed && spilling, &given_.spilled);
+      before.a += static_cast<uint32_t>(__popc(giving));
+      before.b += static_cast<uint32_t>(__popc(spill_lanes));
+    }
+  }
+
+ private:
+  static constexpr uint64_t kNever = ~uint64_t{0};
+
+  __device__ __forceinline__ void count(bool value, uint32_t* counter) const {
+    auto const lanes = __ballot_sync(kFullWarp, value);
+    if (lanes != 0 && lane_id() == 0) atomicAdd(counter, static_cast<uint32_t>(__popc(lanes)));
+  }
+
+  // In what order frames are given: the lowest first. An empty frame, and one of a row that is no
+  // more, before all others.
+  __device__ __forceinline__ uint64_t rank_of(int64_t bucket, int frame, uint4 const& touched,
+                                              bool* spills) const {
+    if (frame >= tier_.frames) return kNever;
+    auto const owner = owner_of(tier_, bucket, frame);
+    if (owner < 0) return 0;
+    if (SlotBits::has(touched, static_cast<uint32_t>(owner % kBucketCapacity))) return kNever;
+    auto const score = *score_at(table_, owner);
+    auto const word = tier_.owners[bucket * tier_.frames + frame];
+    *spills = score != kEmptyScore && (word & kDirtyFrame) != 0;
+    return score == kNever ? kNever - 1 : score;
+  }
+
+  __device__ __forceinline__ void give(int64_t bucket, int at, uint4 const& touched,
+                                       uint32_t* moves, uint32_t* num_spills) const {
+    uint32_t wanted[kWordsOfBucket], any = 0;
+    auto const first_slot = static_cast<int32_t>(bucket * kBucketCapacity);
+#pragma unroll
+    for (int w = 0; w < kWordsOfBucket; ++w) {
+      auto const in_bucket = w * 32 + lane_id();
+      auto const is_one = SlotBits::has(touched, static_cast<uint32_t>(in_bucket));
+      wanted[w] = __ballot_sync(kFullWarp, is_one && frame_of(tier_, first_slot + in_bucket) < 0);
+      any |= wanted[w];
+    }
+    if (any == 0) return;
+    uint64_t rank[kFramesOfLane], spills = 0;
+#pragma unroll
+    for (int j = 0; j < kFramesOfLane; ++j) {
+      auto spilling = false;
+      rank[j] = rank_of(bucket, lane_id() + 32 * j, touched, &spilling);
+      spills |= uint64_t{__ballot_sync(kFullWarp, spilling)} << (32 * j);
+      given_.to[at][lane_id() + 32 * j] = kNotGiven;
+    }
+    __syncwarp();
+    uint64_t given = 0;
+    uint32_t bypassed = 0;
+#pragma unroll
+    for (int w = 0; w < kWordsOfBucket; ++w) {
+      for (auto rest = wanted[w]; rest != 0; rest &= rest - 1) {
+        auto const in_bucket = w * 32 + __ffs(static_cast<int>(rest)) - 1;
+        auto const frame = choose(rank, first_slot + in_bucket);
+        if (frame < 0) {
+          ++bypassed;
+          continue;
+        }
+        given |= uint64_t{1} << frame;
+        if (lane_id() == 0) given_.to[at][frame] = static_cast<uint8_t>(in_bucket);
+      }
+    }
+    spills &= given;
+    *moves = static_cast<uint32_t>(count_bits(given));
+    *num_spills = static_cast<uint32_t>(count_bits(spills));
+    if (lane_id() != 0) return;
+    given_.spills[at] = spills;
+    if (bypassed != 0) atomicAdd(&given_.bypassed, bypassed);
+  }
+
+  static __device__ __forceinline__ int count_bits(uint64_t bits) {
+    return __popc(static_cast<uint32_t>(bits)) + __popc(static_cast<uint32_t>(bits >> 32));
+  }
+
+  // The frame that a slot gets, or -1; it is not given again.
+  __device__ __forceinline__ int choose(uint64_t (&rank)[kFramesOfLane], int32_t slot) const {
+    WarpGroup const group;
+    auto own = rank[0];
+#pragma unroll
+    for (int j = 1; j < kFramesOfLane; ++j) own = min(own, rank[j]);
+    auto const least = group.min(own);
+    if (least == kNever) return -1;
+    if (is_packed(table_.policy) && *score_at(table_, slot) < least) return -1;
+#pragma unroll
+    for (int j = 0; j < kFramesOfLane; ++j) {
+      auto const lanes = group.ballot(rank[j] == least);
+      if (lanes == 0) continue;
+      auto const lane = __ffs(static_cast<int>(lanes)) - 1;
+      if (lane_id() == lane) rank[j] = kNever;
+      return lane + 32 * j;
+    }
+    return -1;
+  }
+
+  PromoteCall const& call_;
+  TierRef const& tier_;
+  TableRef const& table_;
+  GivenFrames& given_;
+};
+
+// Turns the counts of a block's buckets into those before each one. By one warp.
+__device__ __forceinline__ void add_up_buckets(PromoteCall const& call, GivenFrames& given,
+                                               uint32_t block) {
+  static_assert(kBucketsOfBlock % 32 == 0);
+  CountPair total{0, 0};
+  CountPair own[kBucketsOfBlock / 32];
+  for (int r = 0; r < kBucketsOfBlock / 32; ++r) {
+    auto const counts = given.counts[r * 32 + lane_id()];
+    auto const a = sum_up_to_lane(counts.a), b = sum_up_to_lane(counts.b);
+    own[r] = {total.a + a - counts.a, total.b + b - counts.b};
+    total.a += __shfl_sync(kFullWarp, a, 31);
+    total.b += __shfl_sync(kFullWarp, b, 31);
+  }
+  auto const before = call.moves_and_spills.before(block, total);
+  for (int r = 0; r < kBucketsOfBlock / 32; ++r) {
+    given.counts[r * 32 + lane_id()] = {before.a + own[r].a, before.b + own[r].b};
+  }
+  if (block == gridDim.x - 1 && lane_id() == 0) *call.num_moves = before.a + total.a;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    give_frames_kernel(__grid_constant__ PromoteCall const call) {
+  __shared__ GivenFrames given;
+  if (threadIdx.x == 0) given.bypassed = given.spilled = given.moved = 0;
+  auto const block = call.moves_and_spills.number_of_block();
+  auto const giver = FrameGiver(call, given);
+  auto const first_at = static_cast<int>(threadIdx.x / 32) * kBucketsOfWarp;
+  auto const buckets = call.args.table.local_buckets;
+  auto const first = int64_t{block} * kBucketsOfBlock;
+  for (auto at = first_at; at < first_at + kBucketsOfWarp; ++at) {
+    if (first + at < buckets) {
+      giver.decide(first + at, at);
+    } else if (lane_id() == 0) {
+      given.counts[at] = {0, 0};
+    }
+  }
+  // A bucket gives something if the next one begins behind it: noted before counts are added up.
+  uint32_t gives = 0;
+  __syncwarp();
+  for (int i = 0; i < kBucketsOfWarp; ++i)
+    gives |= (given.counts[first_at + i].a != 0 ? 1u : 0) << i;
+  __syncthreads();
+  if (threadIdx.x < 32) add_up_buckets(call, given, block);
+  __syncthreads();
+  for (; gives != 0; gives &= gives - 1) {
+    auto const at = first_at + __ffs(static_cast<int>(gives)) - 1;
+    giver.hand_out(first + at, at, given.counts[at]);
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  auto const& args = call.args;
+  auto const looks_up = args.purpose == Promotion::kLookup;
+  count_in_tier(args.tier, looks_up ? kTierPromoted : kTierPrefetched, given.moved);
+  count_in_tier(args.tier, kTierBypassed, given.bypassed);
+  count_in_tier(args.tier, kTierWrittenBack, given.spilled);
+}
+
+// ---- rows move ----------------------------------------------------------------------------------
+
+__global__ void __launch_bounds__(kThreads)
+    move_rows_kernel(__grid_constant__ PromoteCall const call) {
+  auto const& args = call.args;
+  auto const count = min(int64_t{*call.num_moves}, call.most_moves);
+  auto const lanes = min(32, 1 << (32 - __clz(call.parts.pieces - 1)));
+  auto const tile = RowTile(lanes);
+  auto const first_spill = first_spill_row(args.tier, args.table);
+  auto const step = int64_t{gridDim.x} * kThreads / lanes;
+  for (auto i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / lanes; i < count; i += step) {
+    auto const move = call.moves[i];
+    if (move.slot < 0) continue;
+    auto const saved = move.spill < 0 ? -1 : first_spill + move.spill;
+    if (move.row < kFreshRow) {
+      auto const* const record = record_at(args.tier.homes, args.tier.record_bytes, move.slot);
+      bring_record(call.parts, tile, record, move.row, saved);
+      continue;
+    }
+    auto const row = move.row - kFreshRow;
+    if (saved >= 0) copy_row(call.parts, tile, row, saved);
+    __syncwarp(tile.mask());
+    auto const filler = SlotFiller(args.table);
+    if (writes_rows(args.table.initializer.kind)) {
+      filler.fill_row(tile, *key_at(args.table, move.slot), static_cast<int32_t>(row));
+    }
+    filler.fill_states(tile, static_cast<int32_t>(row));
+  }
+}
+
+// ---- host ---------------------------------------------------------------------------------------
+
+inline int64_t blocks_of_buckets(TableRef const& table) {
+  return ceil_div(table.local_buckets, kBucketsOfBlock);
+}
+
+// What has to be 0 at first lies side by side.
+struct PromoteScratch {
+  uint32_t* zeros;
+  size_t zero_bytes;
+  PromoteCall call;
+
+  PromoteScratch(PromoteArgs const& args, Scratch& scratch) {
+    auto const frames = args.table.local_buckets * args.tier.frames;
+    auto const blocks = blocks_of_buckets(args.table);
+    auto const words = args.table.local_buckets * kWordsOfBucket;
+    zero_bytes = static_cast<size_t>(blocks * 8 + words * 4 + 2 * 4);
+    auto* const first = scratch.take<uint64_t>(ceil_div(static_cast<int64_t>(zero_bytes), 8));
+    zeros = reinterpret_cast<uint32_t*>(first);
+    call.args = args;
+    call.parts = record_parts(args.table);
+    call.touched = {zeros};  // 16 bytes a bucket, aligned
+    call.moves_and_spills = {first + words / 2, zeros + words + 2 * blocks};
+    call.num_moves = zeros + words + 2 * blocks + 1;
+    call.most_moves = std::min(args.num_ids, frames);
+    call.moves = scratch.take<Move>(call.most_moves);
+  }
+};
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/tiers/row_source.cuh: where the row of a slot is read: in a frame, in its home record, or
+// nowhere, since its values are initial ones.
+#pragma once
+
+#include <cstdint>
+
+#include "core/slot.h"
+#include "core/tiers/record.h"
+#include "core/tiers/tier_args.h"
+#include "cuda/grid/initial_rows.cuh"
+#include "cuda/grid/row_format.cuh"
+
+namespace dynemb::cuda {
+
+// An address, or a reason for having none. One word, so that lanes can hand it over.
+struct RowSource {
+  static constexpr uint64_t kPadding = 0;  // reads zeros
+  static constexpr uint64_t kMissing = 1;  // an id without a slot
+  static constexpr uint64_t kFresh = 2;    // a slot whose row lies nowhere yet
+
+  uint64_t word;
+
+  __device__ __forceinline__ bool is_row() const { return word > kFresh; }
+  __device__ __forceinline__ bool is_initial() const { return word == kMissing || word == kFresh; }
+  __device__ __forceinline__ char const* row() const { return reinterpret_cast<char const*>(word); }
+};
+
+// What the rows of a table are read from.
+struct RowSources {
+  TableRef table;  // values, no index
+  TierRef tier;
+  Initializer missing;  // of ids without a slot
+};
+
+__device__ __forceinline__ RowSource source_of(RowSources const& args, int32_t slot) {
+  if (slot == kPaddingSlot) return {RowSource::kPadding};
+  if (slot < 0) return {RowSource::kMissing};
+  if (!is_live(slot, num_slots(args.table))) return {RowSource::kPadding};
+  if (is_fresh(args.tier, slot)) return {RowSource::kFresh};
+  auto const row = cached_row(args.tier, slot);
+  auto const* const from =
+      row >= 0 ? static_cast<char const*>(args.table.values) + row * row_bytes_of(args.table)
+               : reinterpret_cast<char const*>(args.tier.homes) + slot * args.tier.record_bytes;
+  return {reinterpret_cast<uint64_t>(from)};
+}
+
+// Four columns of an initial row.
+template <class Format>
+__device__ __forceinline__ float4 draw_initial(RowSources const& args, Format format,
+                                               RowSource const& source, Key key, int32_t column) {
+  auto const fresh = source.word == RowSource::kFresh;
+  Key const keys[1] = {key};
+  float4 values[1];
+  RowDrawer(args.table, fresh ? args.table.initializer : args.missing)
+      .draw(format, keys, column, values);
+  return values[0];
+}
+
+}  // namespace dynemb::cuda

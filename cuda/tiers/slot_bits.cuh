@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/tiers/slot_bits.cuh: a set of slots, one bit each, four words a bucket.
+//
+// The distinct slots of a batch in order, without a sort: every id sets the bit of its slot, and
+// then the buckets are read one after the other. That is 16 bytes a bucket, of 2 KiB in the index.
+#pragma once
+
+#include <cstdint>
+
+#include "core/table_ref.h"
+#include "cuda/grid/warp.cuh"
+
+namespace dynemb::cuda {
+
+constexpr int kWordsOfBucket = kBucketCapacity / 32;
+
+struct SlotBits {
+  uint32_t* words;  // [buckets * kWordsOfBucket]
+
+  // A popular id finds its bit set: atomics on one word wait for each other.
+  __device__ __forceinline__ void add(int32_t slot) const {
+    auto* const word = words + slot / 32;
+    auto const bit = 1u << (slot % 32);
+    if ((__ldcg(word) & bit) == 0) atomicOr(word, bit);
+  }
+
+  // Whether a slot of a bucket is in the set, given the words of the bucket.
+  static __device__ __forceinline__ bool has(uint4 const& bucket, uint32_t in_bucket) {
+    auto const w = in_bucket / 32;
+    auto const word = w == 0 ? bucket.x : w == 1 ? bucket.y : w == 2 ? bucket.z : bucket.w;
+    return (word >> (in_bucket % 32) & 1) != 0;
+  }
+
+  __device__ __forceinline__ uint4 of_bucket(int64_t bucket) const {
+    return reinterpret_cast<uint4 const*>(words)[bucket];
+  }
+};
+
+__device__ __forceinline__ uint32_t count_bits(uint4 const& words) {
+  return static_cast<uint32_t>(__popc(words.x) + __popc(words.y) + __popc(words.z) +
+                               __popc(words.w));
+}
+
+// How many slots of the set come before a place in its bucket.
+__device__ __forceinline__ uint32_t count_before(uint4 const& words, uint32_t in_bucket) {
+  auto const below = (1u << (in_bucket % 32)) - 1;
+  auto const w = in_bucket / 32;
+  uint32_t count = 0;
+  count += static_cast<uint32_t>(__popc(w > 0 ? words.x : words.x & below));
+  if (w >= 1) count += static_cast<uint32_t>(__popc(w > 1 ? words.y : words.y & below));
+  if (w >= 2) count += static_cast<uint32_t>(__popc(w > 2 ? words.z : words.z & below));
+  if (w >= 3) count += static_cast<uint32_t>(__popc(words.w & below));
+  return count;
+}
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,100 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The arrays of a tiered table, and the two parts that ordinary calls get of it.
+
+docs/decisions/tiers.md says what each array means.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int32, UInt32
+
+from jax_dynemb import _ffi
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.initializers import Given
+from jax_dynemb.optim.interface import StateSpec
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["place", "owners", "homes", "counters"],
+    meta_fields=[],
+)
+@dataclasses.dataclass(frozen=True)
+class TierState:
+    """Where the rows of a tiered table lie.
+
+    Attributes:
+      place: int32[slots]: 0 at home, the number of a frame counted from 1, or fresh.
+      owners: uint32[buckets, frames]: the slot in the bucket that owns the frame, and
+        whether the frame is newer than the home record.
+      homes: uint32[slots, words], in pinned host memory: a row and its states a slot.
+      counters: uint32[rows, 7, 2]: 64-bit numbers as (low, high) words.
+    """
+
+    place: Int32[Array, " slots"]
+    owners: UInt32[Array, "buckets frames"]
+    homes: UInt32[Array, "slots words"]
+    counters: UInt32[Array, "rows counters 2"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Places:
+    """The places of a table as the only optimizer state of its index part."""
+
+    kind: str = dataclasses.field(default="none", init=False)
+
+    def states(self, dim: int) -> dict[str, StateSpec]:
+        """Returns the state whose initial value says that a row is fresh."""
+        del dim
+        return {"place": StateSpec((), 1.0, "int32")}
+
+
+def index_part(table: TableSpec) -> TableSpec:
+    """The spec of a tiered table for calls that find or insert keys."""
+    return dataclasses.replace(
+        table,
+        part="index",
+        tier=None,
+        optimizer=_Places(),
+        initializer=Given(),
+        eval_initializer=Given(),
+    )
+
+
+def rows_part(table: TableSpec) -> TableSpec:
+    """The spec of the rows in device memory as a table without an index."""
+    capacity = _ffi.constants()["bucket_capacity"]
+    buckets = -(-table.device_rows // capacity)
+    return dataclasses.replace(
+        table, part="rows", tier=None, num_buckets=buckets, shards=1
+    )
+
+
+def empty_tier(table: TableSpec) -> TierState:
+    """Makes the arrays of one shard, homes included; inside jit."""
+    names = _ffi.constants()["tier_counters"]
+    homes = jnp.zeros((table.local_slots, table.record_words), jnp.uint32)
+    return TierState(
+        place=jnp.zeros(table.local_slots, jnp.int32),
+        owners=jnp.zeros((table.local_buckets, table.frames), jnp.uint32),
+        homes=jax.device_put(homes, jax.memory.Space.Host),
+        counters=jnp.zeros((table.counter_rows, len(names), 2), jnp.uint32),
+    )
+
+
+def expected_tier(table: TableSpec) -> dict[str, Any]:
+    """Shapes and dtypes of the arrays of a shard, by name."""
+    names = _ffi.constants()["tier_counters"]
+    return {
+        "place": ((table.local_slots,), "int32"),
+        "owners": ((table.local_buckets, table.frames), "uint32"),
+        "homes": ((table.local_slots, table.record_words), "uint32"),
+        "tier counters": ((table.counter_rows, len(names), 2), "uint32"),
+    }
