@@ -3,10 +3,12 @@
 """A training step of one table with each optimizer, beside the bytes that it must move.
 
     python benchmarks/bench_optimizers.py
+    python benchmarks/bench_optimizers.py --param-dtype bfloat16 --rounding stochastic
+    python benchmarks/bench_optimizers.py --rows 400000 --ids 131072  # a CPU
 
 A step looks up ids that follow a power law, and applies gradients to their rows. The
-bytes are those of the distinct rows: values and states read and written, gradients
-read once for each id.
+bytes are those of the distinct rows: values and states read and written, and one row
+and one gradient for each id. "times adam" is the time of a byte beside Adam's.
 """
 
 from __future__ import annotations
@@ -39,6 +41,16 @@ OPTIMIZERS: dict[str, Any] = {
     "partial_rowwise_lamb": jde.optim.partial_rowwise_lamb(0.01),
     "lars": jde.optim.lars(0.01),
     "adam, correction by row": jde.optim.adam(0.01, bias_correction="row"),
+    "adam, catch_up=decay": jde.optim.adam(0.01, catch_up="decay"),
+    "adam, catch_up=smart": jde.optim.adam(
+        0.01, bias_correction="none", catch_up="smart"
+    ),
+    "momentum, catch_up=smart": jde.optim.momentum(0.01, catch_up="smart"),
+    "rowwise_adagrad, decay": jde.optim.rowwise_adagrad(0.01, weight_decay=0.01),
+    "rowwise_adagrad, cow_clip": jde.optim.rowwise_adagrad(
+        0.01, cow_clip=jde.optim.CowClip(1.0, 1e-3)
+    ),
+    "rowwise_rmsprop, ar_alpha": jde.optim.rowwise_rmsprop(0.01, ar_alpha=0.1),
 }
 
 
@@ -47,22 +59,20 @@ def draw(rows: int, count: int) -> np.ndarray:
     return workloads.draw("zipf", count, rows, np.random.default_rng(0))
 
 
-def step_ms(optimizer: Any, dim: int, rows: int, ids: np.ndarray) -> tuple[float, int]:
-    """Times a step, and counts the numbers of a row and its states."""
-    config = jde.TableConfig("t", dim, rows, optimizer=optimizer)
-    coll = jde.Tables([config])
+def step_ms(config: jde.TableConfig, ids: np.ndarray) -> tuple[float, int]:
+    """Times a step, and counts the bytes of a row and its states."""
+    coll, dim = jde.Tables([config]), config.dim
 
     def step(state: Any, ids: Any, d_rows: Any) -> tuple[Any, Any]:
         rows, residual, state = coll.lookup(state, ids)
         return rows, coll.apply_gradients(state, residual, {"t": d_rows})
 
-    words, d_rows = {"t": jde.ids(ids)}, jnp.full((len(ids), dim), 1e-3)
+    words, d_rows = {"t": jde.ids(ids)}, jnp.full((len(ids), dim), 1e-3, config.dtype)
     options = jde.compiler_options()
     run = jax.jit(step, donate_argnums=0, compiler_options=options)
     state = coll.init(0)
-    numbers = dim
-    for array in jax.tree.leaves(state["t"].optimizer):
-        numbers += 1 if array.ndim == 1 else array.shape[-1]
+    arrays = [state["t"].values, *jax.tree.leaves(state["t"].optimizer)]
+    row_bytes = sum(x.dtype.itemsize * x[0].size for x in arrays)
     for _ in range(2):
         _, state = run(state, words, d_rows)
     times = []
@@ -73,7 +83,7 @@ def step_ms(optimizer: Any, dim: int, rows: int, ids: np.ndarray) -> tuple[float
             _, state = run(state, words, d_rows)
         jax.block_until_ready(state)
         times.append((time.perf_counter() - start) / 4)
-    return min(times) * 1e3, numbers
+    return min(times) * 1e3, row_bytes
 
 
 def main() -> None:
@@ -82,17 +92,35 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--ids", type=int, default=1_048_576)
     parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--param-dtype", default="float32")
+    parser.add_argument("--dtype", default="float32", help="of rows and gradients")
+    parser.add_argument("--rounding", default="nearest")
+    parser.add_argument("--only", nargs="*", choices=OPTIMIZERS, help="adam is added")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    chosen = ["adam", *(n for n in options.only or OPTIMIZERS if n != "adam")]
     ids = draw(options.rows, options.ids)
     distinct = len(np.unique(ids))
     print(f"{jax.devices()[0].device_kind}, {distinct} distinct rows of {len(ids)} ids")
     lines = []
-    for name, optimizer in OPTIMIZERS.items():
-        ms, numbers = step_ms(optimizer, options.dim, options.rows, ids)
-        moved = 4 * (2 * numbers * distinct + 2 * options.dim * len(ids))
+    adam = 0.0
+    for name in chosen:
+        config = jde.TableConfig(
+            "t",
+            options.dim,
+            options.rows,
+            optimizer=OPTIMIZERS[name],
+            param_dtype=options.param_dtype,
+            dtype=options.dtype,
+            rounding=options.rounding,
+        )
+        ms, row_bytes = step_ms(config, ids)
+        item = jnp.dtype(options.dtype).itemsize
+        moved = 2 * row_bytes * distinct + 2 * item * options.dim * len(ids)
+        adam = adam or ms / moved
         line = {"optimizer": name, "ms": round(ms, 3), "megabytes": moved // 10**6}
         line["gigabytes_per_second"] = round(moved / ms / 1e6)
+        line["times_adam"] = round(ms / moved / adam, 2)
         print(json.dumps(line), flush=True)
         lines.append(line)
     if options.json:

@@ -9,8 +9,8 @@
 Workload t: 10 tables of 2.7 M rows of dim 128, a million ids a step, a power law of
 1.05. Every id is in the tables before a step counts, and no batch comes twice. Parts:
 
-- `steps`: a training step for each optimizer and each share of rows in HBM, its hit
-  rate, what it moves, the time that its bytes allow, and figures of others.
+- `steps`: a training step for each optimizer and each share of rows in HBM. Beside it
+  its hit rate, what it moves, the time that its bytes allow, and figures of others.
 - `find`: a lookup that changes nothing.
 - `hits`: hit rates of one LRU list, of Belady's cache and of buckets of frames on the
   same stream, for one table; simulated with NumPy.
@@ -44,13 +44,17 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
         case = dataclasses.replace(case, dim=given.dim)
     stream = Stream(case, given.distribution)
     found: dict[str, Any] = {"case": dataclasses.asdict(case), **vars(given)}
-    found["json"] = None if given.json is None else str(given.json)
+    found |= {"json": str(given.json), "plot": str(given.plot)}
     if "steps" in given.parts or "find" in given.parts:
         found["lines"] = _measure(given, stream)
     if "hits" in given.parts:
         found["hits"] = _simulate(given, stream)
     if given.json:
         given.json.write_text(json.dumps(found, indent=1))
+    if given.plot:
+        from tiers.picture import draw
+
+        draw(found, given.plot)
     return found
 
 
@@ -64,7 +68,7 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--dim", type=int, default=0)
     parser.add_argument("--distribution", default="zipf")
     parser.add_argument("--optimizers", nargs="+", default=("adam", "sgd"))
-    parser.add_argument("--shares", nargs="*", type=float, default=(1.0, 0.125, 0.0625))
+    parser.add_argument("--shares", nargs="*", type=float, default=(0.5, 0.125, 0.0625))
     parser.add_argument("--prefetch", action="store_true", help="the following batch")
     parser.add_argument("--warm", type=int, default=100, help="steps that do not count")
     parser.add_argument("--steps", type=int, default=50)
@@ -73,6 +77,7 @@ def _options() -> argparse.ArgumentParser:
         "--pinned", type=int, default=110, help="most GB of host memory"
     )
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path, help="a picture, with matplotlib")
     return parser
 
 
@@ -91,7 +96,11 @@ def _measure(given: argparse.Namespace, stream: Any) -> list[dict[str, Any]]:
     for optimizer in given.optimizers:
         untiered = None
         for share in (None, *given.shares):
-            tier = None if share is None else jde.tiers.host(hbm_fraction=share)
+            tier = None
+            if share is not None:
+                # Room for a whole batch: an update takes one round.
+                room = stream.case.ids_per_table
+                tier = jde.tiers.host(hbm_fraction=share, spill_rows=room)
             training = Training(stream.case, optimizer, tier, given.prefetch)
             training.fill(stream)
             training.run(training.batches(warm))

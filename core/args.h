@@ -22,17 +22,28 @@ constexpr int kMaxFeatures = 128;  // of one call
 struct LookupArgs {
   int32_t num_tables;
   int32_t num_features;
-  uint32_t const* given_scores;  // [num_tables] where a table has customized scores; else null
-  Stamp* stamps;                 // [num_tables], for the update; null in a find
+  // [num_tables], or null: the score of a customized table, or the time of one that notes times,
+  // where 0 lets the device read its clock.
+  uint64_t const* given;
+  Stamp* stamps;  // [num_tables], for the update; null in a find
   TableRef tables[kMaxTables];
   FeatureRef features[kMaxFeatures];
   Admission admissions[kMaxTables];
-  uint32_t const* uses[kMaxFeatures];  // [num_ids] how many ids each one stands for; null: 1
+  // [num_ids] how many ids each one stands for; null: 1. Of a customized table, the scores of the
+  // ids follow, [num_ids] more.
+  uint32_t const* uses[kMaxFeatures];
   Removals removals[kMaxTables];
 };
 
 DYNEMB_HD uint32_t uses_at(uint32_t const* uses, int64_t position) {
   return uses == nullptr ? 1 : uses[position];
+}
+
+// What the lookup of one id makes of its row: its own score, if there is one.
+DYNEMB_HD Touch touch_at(Touch const& use, ScorePolicy policy, uint32_t const* uses,
+                         int64_t num_ids, int64_t position) {
+  if (uses == nullptr || policy != ScorePolicy::kCustomized) return use;
+  return {use.clock, uses[num_ids + position]};
 }
 
 // find reads tables and writes features only; it has the shape of a lookup.

@@ -73,12 +73,15 @@ constexpr uint64_t kNeverGoes = kNothing;
 DYNEMB_HD uint64_t rank_of_mark(uint64_t mark) { return ~mark + kLastRankOfRows + 1; }
 DYNEMB_HD uint64_t mark_of_rank(uint64_t rank) { return ~(rank - kLastRankOfRows - 1); }
 
-// The score that a row needs to stay, whatever the clock says. Where new keys compete, it is what
-// one use makes of a new row: how often the lookup has the key is not known yet.
-DYNEMB_HD uint64_t staying_score(TableRef const& table, uint64_t clock, uint64_t given) {
+// The score that a row needs to stay, whatever the clock says; a pinned row has it. Where new keys
+// compete, it is what one use makes of a new row: how often the lookup has the key is not known
+// yet.
+DYNEMB_HD uint64_t staying_score(TableRef const& table, Touch const& use) {
   if (table.evicts == kRefuses) return 0;
-  if (table.evicts == kEvicts || !is_packed(table.policy)) return kMarkBit;
-  return next_score(table.policy, first_score(table.policy, clock), clock, given);
+  if (table.evicts == kEvicts || !is_packed(table.policy)) {
+    return table.policy == ScorePolicy::kDecayingLfu ? kMarkBit : kPinBit;
+  }
+  return next_score(score_rule(table), first_score(table.policy, use.clock), use, 1);
 }
 
 // Of the slots of one table in one lookup; what all have in common is read once.
@@ -86,18 +89,32 @@ struct Ranking {
   uint64_t clock;
   uint64_t bits;
   uint64_t stays;
+  uint32_t halflife = 0;  // 0: counts do not decay
+  uint32_t passed = 0;
 
   DYNEMB_HD Ranking(uint64_t clock, uint64_t bits, uint64_t stays)
       : clock(clock), bits(bits), stays(stays) {}
 
-  DYNEMB_HD Ranking(TableRef const& table, uint64_t clock, uint64_t given)
-      : Ranking(clock, clock_bits(table.policy), staying_score(table, clock, given)) {}
+  DYNEMB_HD Ranking(TableRef const& table, Touch const& use)
+      : Ranking(use.clock, clock_bits(table.policy), staying_score(table, use)) {
+    if (table.policy != ScorePolicy::kDecayingLfu) return;
+    halflife = table.halflife;
+    passed = static_cast<uint32_t>(use.given >> 32);
+    if (table.evicts == kCompetes) stays = decaying_rank(stays, clock, passed, halflife);
+  }
 
-  // Without branches: a lane has several.
+  // Of all tables but few without branches: a lane has several.
   DYNEMB_HD uint64_t of_row(uint64_t score) const {
+    if (halflife != 0) return of_decaying(score);
     auto const goes =
         static_cast<int>(score < stays) & static_cast<int>(((score ^ clock) & bits) != 0);
     return goes != 0 ? score - 1 : kNeverGoes;
+  }
+
+  DYNEMB_HD uint64_t of_decaying(uint64_t score) const {
+    if (is_pinned(score) || is_touched(ScorePolicy::kDecayingLfu, score, clock)) return kNeverGoes;
+    auto const rank = decaying_rank(score, clock, passed, halflife);
+    return rank < stays ? rank : kNeverGoes;
   }
 
   DYNEMB_HD uint64_t of(uint64_t score) const {

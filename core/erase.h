@@ -24,6 +24,7 @@ DYNEMB_HD bool erase_slot(TableRef const& table, Removals const& removals, int32
   auto* const score = score_at(table, slot);
   auto const seen = atomic_load(score);
   if (seen == kEmptyScore || compare_and_swap(score, seen, kEmptyScore) != seen) return false;
+  if (is_pinned(seen)) fetch_add(table.counters + kPinned, ~uint64_t{0});
   vacate(table, removals, slot);
   return true;
 }

@@ -53,11 +53,11 @@ class FullBucket {
   }
 
   struct NoNote {
-    DYNEMB_HD void operator()(int /*place*/, Entry const& /*row*/) const {}
+    DYNEMB_HD void operator()(int /*place*/, Key /*key*/) const {}
   };
 
   // The new key takes the slot that goes first, unless it has one already or ranks below it. One
-  // lane calls note(place, row) for a row that is evicted.
+  // lane calls note(place, key) for a row that is evicted.
   template <class Note = NoNote>
   DYNEMB_HD Taken claim(uint64_t mark, Note const& note = {}) {
     auto const own = rank_of_mark(mark);
@@ -79,7 +79,7 @@ class FullBucket {
     }
     auto const taken = place_of(place(first_), lanes);
     auto const was_row = rank <= kLastRankOfRows;
-    if (goes && was_row) note(place(first_), Entry{first_key_, rank + 1});
+    if (goes && was_row) note(place(first_), first_key_);
     if (goes) take_first(own);
     rows_left_ += was_row ? 1 : 0;
     return {taken, true, was_row ? 0 : mark_of_rank(rank)};

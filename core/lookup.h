@@ -28,12 +28,6 @@
 
 namespace dynemb {
 
-// What the lookups of one table share.
-struct Touch {
-  uint64_t clock;
-  uint64_t given;  // the user's score, kCustomized only
-};
-
 // What an id has won for its key, first of all that bring it.
 enum Won : uint8_t {
   kNotWon = 0,
@@ -71,7 +65,7 @@ DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, Touch const& use
   if (claimed.slot != kMissingSlot) return claimed;
   auto const hash = hash_key(key, table.hash);
   auto const bucket = local_bucket_of(table, hash);
-  auto const ranking = Ranking(table, use.clock, use.given);
+  auto const ranking = Ranking(table, use);
   auto const result = claim_full(ranking, table.hash, bucket_at(table, bucket), key, hash);
   if (result.place < 0) return {kRefusedSlot, kNotWon};
   if (result.evicted != kEmptyScore) *evicted = result.evicted;
@@ -110,8 +104,8 @@ struct Resolved {
   bool is_new;  // this id has inserted the key: its row needs first values
 };
 
-DYNEMB_HD Resolved resolve(TableRef const& table, Key key, Pending const& claimed,
-                           Touch const& use) {
+DYNEMB_HD Resolved resolve(TableRef const& table, Key key, Pending const& claimed, Touch const& use,
+                           uint32_t uses = 1) {
   if (!is_pending(claimed.slot)) return {claimed.slot, claimed.won != kNotWon};
   auto const slot = pending(claimed.slot);
   if (claimed.won == kEmptySlot) {
@@ -123,7 +117,7 @@ DYNEMB_HD Resolved resolve(TableRef const& table, Key key, Pending const& claime
     return {kRefusedSlot, false};
   }
   // Scores that are not packed are the clock already, or will be when this phase ends.
-  if (is_packed(table.policy)) touch(score_at(table, slot), table.policy, use.clock, use.given);
+  if (is_packed(table.policy)) touch(score_at(table, slot), score_rule(table), use, uses);
   return {slot, claimed.won != kNotWon};
 }
 

@@ -21,6 +21,19 @@ DYNEMB_HD float* state_at(TableRef const& table, int state, int64_t slot) {
   return table.states[state] + slot * table.state_width[state];
 }
 
+// Some states with a number for each column are bfloat16; all others are read by state_at.
+DYNEMB_HD bool is_half_state(TableRef const& table, int state) {
+  return (table.half_states >> state & 1) != 0;
+}
+
+DYNEMB_HD BFloat16* half_state_at(TableRef const& table, int state, int64_t slot) {
+  return reinterpret_cast<BFloat16*>(table.states[state]) + slot * table.state_width[state];
+}
+
+DYNEMB_HD int32_t bytes_of_state(TableRef const& table, int state) {
+  return table.state_width[state] * (is_half_state(table, state) ? 2 : 4);
+}
+
 // A serving lookup is given no counters if no row depends on the seed.
 DYNEMB_HD RowSeed row_seed(TableRef const& table) {
   if (table.counters == nullptr) return {0, 0};
@@ -45,21 +58,38 @@ DYNEMB_HD void initialize_row(Group const& group, Initializer const& initializer
 // of states treats a row with the mark as one with initial states. No optimizer computes the value
 // of the mark: sums of squares are not negative, and means of gradients are not as large.
 constexpr float kUnwritten = -3.402823466e+38f;
+// The same in bfloat16, to which the other would become infinite: its own lowest number.
+constexpr uint16_t kUnwrittenHalf = 0xff7f;
 
 DYNEMB_HD bool writes_states_late(TableRef const& table) {
   return table.num_states > 0 && table.state_width[0] > 1;
 }
 
 DYNEMB_HD bool has_unwritten_states(TableRef const& table, int64_t slot) {
-  return writes_states_late(table) && *state_at(table, 0, slot) == kUnwritten;
+  if (!writes_states_late(table)) return false;
+  if (is_half_state(table, 0)) return half_state_at(table, 0, slot)->bits == kUnwrittenHalf;
+  return *state_at(table, 0, slot) == kUnwritten;
+}
+
+// By one lane.
+DYNEMB_HD void mark_unwritten(TableRef const& table, int64_t slot) {
+  if (is_half_state(table, 0)) {
+    half_state_at(table, 0, slot)->bits = kUnwrittenHalf;
+  } else {
+    *state_at(table, 0, slot) = kUnwritten;
+  }
 }
 
 template <class Group>
 DYNEMB_HD void initialize_states(Group const& group, TableRef const& table, int64_t slot) {
   for (int state = 0; state < table.num_states; ++state) {
-    auto* const values = state_at(table, state, slot);
+    auto const initial = table.state_initial[state];
     for (int32_t i = group.rank(); i < table.state_width[state]; i += group.size()) {
-      values[i] = table.state_initial[state];
+      if (is_half_state(table, state)) {
+        from_float(initial, half_state_at(table, state, slot) + i);
+      } else {
+        state_at(table, state, slot)[i] = initial;
+      }
     }
   }
 }
@@ -85,7 +115,7 @@ template <class Group>
 DYNEMB_HD void initialize_slot(Group const& group, TableRef const& table, Key key, int64_t slot) {
   if (writes_rows(table.initializer.kind)) initialize_row(group, table, key, slot);
   if (!writes_states_late(table)) return initialize_states(group, table, slot);
-  if (group.rank() == 0) *state_at(table, 0, slot) = kUnwritten;
+  if (group.rank() == 0) mark_unwritten(table, slot);
 }
 
 }  // namespace dynemb

@@ -5,6 +5,8 @@
 // with traced numbers, and two limits of rank, which keep a number of rows whatever the comparisons
 // say.
 //
+// A pinned row takes no part: it never leaves, and no limit counts it.
+//
 // Everything follows from score, key and clock, so one device decides as many do.
 #pragma once
 
@@ -69,7 +71,7 @@ DYNEMB_HD float bits_to_float(uint32_t bits) {
 
 struct Rule {
   uint32_t fields;
-  ScorePolicy policy;
+  ScoreRule scores;
   uint64_t clock;  // of the latest lookup
   uint64_t unused_for;
   uint64_t unused_since;
@@ -80,7 +82,7 @@ struct Rule {
 DYNEMB_HD Rule read_rule(RuleArgs const& args) {
   auto const* const words = args.numbers;
   return {args.fields,
-          args.table.policy,
+          score_rule(args.table),
           args.table.counters[kClock],
           read_words(words, kUnusedForWord),
           read_words(words, kUnusedSinceWord),
@@ -92,20 +94,39 @@ DYNEMB_HD bool is_used_before(uint64_t age, uint64_t clock, uint64_t since) {
   return since > clock || age > clock - since;
 }
 
+// A decaying count is compared as what it weighs beside a use by the latest lookup.
+DYNEMB_HD bool is_high_below(Rule const& rule, uint64_t score) {
+  auto const high = high_of(score);
+  if (rule.scores.policy != ScorePolicy::kDecayingLfu) return high < rule.high_below;
+  auto const use = pack_weight(rule.clock, rule.scores.halflife);
+  auto const epochs =
+      epochs_since(score, rule.clock, static_cast<uint32_t>(use >> 32), rule.scores.halflife);
+  return halved(high, epochs) < uint64_t{rule.high_below} * static_cast<uint32_t>(use);
+}
+
 DYNEMB_HD bool is_selected(Rule const& rule, RuleArgs const& args, uint64_t score, int64_t slot) {
-  auto const age = age_of(rule.policy, score, rule.clock);
+  auto const age = age_of(rule.scores.policy, score, rule.clock);
   uint32_t holds = 0;
   if (age > rule.unused_for) holds |= kUnusedFor;
   if (is_used_before(age, rule.clock, rule.unused_since)) holds |= kUnusedSince;
-  if (score >> 32 < rule.high_below) holds |= kHighBelow;
+  if (is_high_below(rule, score)) holds |= kHighBelow;
   if (args.norms != nullptr && args.norms[slot] < rule.norm_below) holds |= kNormBelow;
   auto const wanted = rule.fields & kRuleComparisons;
   if ((rule.fields & kAnySuffices) != 0) return (holds & wanted) != 0;
   return wanted != 0 && (holds & wanted) == wanted;
 }
 
-DYNEMB_HD Rank rank_of(TableRef const& table, Entry const& entry) {
-  return {entry.score, hash_key(entry.key, table.hash)};
+// `clock`: of the latest lookup.
+DYNEMB_HD Rank rank_of(TableRef const& table, Entry const& entry, uint64_t clock) {
+  auto score = entry.score;
+  if (table.policy == ScorePolicy::kDecayingLfu) {
+    score = decaying_rank(score, clock, passed_of(clock, table.halflife), table.halflife);
+  }
+  return {score, hash_key(entry.key, table.hash)};
+}
+
+DYNEMB_HD bool may_leave(Entry const& entry) {
+  return entry.score != kEmptyScore && !is_pinned(entry.score);
 }
 
 DYNEMB_HD bool is_within(Rank const& rank, Rank const& limit) {
@@ -135,8 +156,8 @@ class RuleBins {
 
   // The bin of a slot; -1 where it has none.
   DYNEMB_HD int32_t of(RuleArgs const& args, Entry const& entry, int64_t slot) const {
-    if (entry.score == kEmptyScore) return -1;
-    auto const rank = rank_of(args.table, entry);
+    if (!may_leave(entry)) return -1;
+    auto const rank = rank_of(args.table, entry, rule_.clock);
     if (!begins_with(rank, prefix_, digit_)) return -1;
     auto const selected = is_selected(rule_, args, entry.score, slot);
     return static_cast<int32_t>(digit_of(rank, digit_)) + (selected ? kRankBins : 0);
@@ -157,11 +178,11 @@ class RuleErasure {
         others_(read_rank(args.numbers, kOthersLimitWord)) {}
 
   DYNEMB_HD bool removes(RuleArgs const& args, Entry const& entry, int64_t slot) const {
-    if (entry.score == kEmptyScore) return false;
+    if (!may_leave(entry)) return false;
     auto const selected = is_selected(rule_, args, entry.score, slot);
     Rank const limit{selected ? selected_.score : others_.score,
                      selected ? selected_.hash : others_.hash};
-    return is_within(rank_of(args.table, entry), limit);
+    return is_within(rank_of(args.table, entry, rule_.clock), limit);
   }
 
  private:
@@ -173,14 +194,14 @@ class RuleErasure {
 // A count of uses that is scaled: never below 1, so that 1 still means seen once.
 DYNEMB_HD uint64_t decayed_score(uint64_t score, float factor) {
   if (score == kEmptyScore || factor == 1.0f) return score;
-  auto const scaled = static_cast<double>(score >> 32) * static_cast<double>(factor);
+  auto const scaled = static_cast<double>(high_of(score)) * static_cast<double>(factor);
   auto const limit = static_cast<double>(kHighScoreLimit);
   auto const whole = static_cast<uint64_t>(scaled > 0 ? (scaled < limit ? scaled : limit) : 0);
   // Half to even. The product is only compared, so no compiler makes it part of a sum.
   auto const half = static_cast<double>(whole) + 0.5;
   auto const up = scaled > half || (scaled == half && (whole & 1) != 0);
   auto const count = whole + (up ? 1 : 0);
-  return pack_score(count > 0 ? count : 1, score);
+  return (score & kPinBit) | pack_score(count > 0 ? count : 1, score);
 }
 
 }  // namespace dynemb

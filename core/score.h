@@ -3,12 +3,20 @@
 
 // core/score.h: the score of a slot. The row with the lowest score is evicted first.
 //
-// A score is 0 for an empty slot and lies in [1, 2^63) for a live one. The bit above belongs to
-// core/claim.h. Every policy keeps the clock of the last lookup that used the row in the score, so
-// "used in this batch" needs no memory of its own:
+// A score is 0 for an empty slot and lies in [1, 2^62) for a live one. Bit 62 marks a row that is
+// pinned: no eviction and no rule removes it. The bit above belongs to core/claim.h. Every policy
+// keeps the clock of the last lookup that used the row in the score, so "used in this batch" needs
+// no memory of its own:
 //   kStep, kTimestamp  clock (a count of lookups, or nanoseconds)
 //   kLfu               occurrences << 32 | low half of the clock
 //   kCustomized        the user's score << 32 | low half of the clock
+//   kDecayingLfu       decaying count << 32 | low half of the clock, see below
+//
+// A decaying count weighs a use half as much for each half-life that has passed since. Lookups are
+// cut into epochs of one half-life. Within its epoch a use counts kUse at first and nearly 2 * kUse
+// at last; at the first use in a later epoch what was there is halved once for each epoch between.
+// So uses of one lookup add the same number to a row, in any order, and what a row weighs beside
+// others (decaying_rank) does not change while it is not used.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +26,40 @@
 
 namespace dynemb {
 
-enum class ScorePolicy : int32_t { kStep = 0, kTimestamp = 1, kLfu = 2, kCustomized = 3 };
+enum class ScorePolicy : int16_t {
+  kStep = 0,
+  kTimestamp = 1,
+  kLfu = 2,
+  kCustomized = 3,
+  kDecayingLfu = 4
+};
+
+// How the scores of one table are made.
+struct ScoreRule {
+  ScorePolicy policy;
+  uint32_t halflife;  // lookups, kDecayingLfu only
+
+  DYNEMB_HD ScoreRule(ScorePolicy policy, uint32_t halflife = 0)  // NOLINT: a policy is enough
+      : policy(policy), halflife(halflife) {}
+};
+
+// What the lookups of one table share.
+struct Touch {
+  uint64_t clock;
+  uint64_t given;  // kCustomized: the user's score; kDecayingLfu: pack_weight
+};
 
 constexpr uint64_t kEmptyScore = 0;
-constexpr uint64_t kHighScoreLimit = 0x7fffffffu;  // what fits above the clock, below bit 63
+constexpr uint64_t kPinBit = uint64_t{1} << 62;
+constexpr uint64_t kHighScoreLimit = 0x3fffffffu;  // what fits above the clock, below kPinBit
 
 DYNEMB_HD bool is_packed(ScorePolicy policy) { return policy >= ScorePolicy::kLfu; }
+
+DYNEMB_HD bool is_pinned(uint64_t score) { return (score & kPinBit) != 0; }
+DYNEMB_HD uint64_t without_pin(uint64_t score) { return score & ~kPinBit; }
+
+// The part above the clock.
+DYNEMB_HD uint64_t high_of(uint64_t score) { return score >> 32 & kHighScoreLimit; }
 
 DYNEMB_HD uint64_t pack_score(uint64_t high, uint64_t clock) {
   return (high < kHighScoreLimit ? high : kHighScoreLimit) << 32 | (clock & 0xffffffffu);
@@ -39,7 +75,7 @@ DYNEMB_HD uint64_t next_clock(uint64_t clock, uint64_t now) {
 
 // The bits of a score that hold the clock.
 DYNEMB_HD uint64_t clock_bits(ScorePolicy policy) {
-  return is_packed(policy) ? 0xffffffffu : ~uint64_t{0};
+  return is_packed(policy) ? 0xffffffffu : ~kPinBit;
 }
 
 // Was the row used by the lookup with this clock?
@@ -51,6 +87,7 @@ DYNEMB_HD bool is_touched(ScorePolicy policy, uint64_t score, uint64_t clock) {
 // bits of the clock, and the difference wraps as they do.
 DYNEMB_HD uint64_t age_of(ScorePolicy policy, uint64_t score, uint64_t clock) {
   if (is_packed(policy)) return static_cast<uint32_t>(clock) - static_cast<uint32_t>(score);
+  score = without_pin(score);
   return score < clock ? clock - score : 0;
 }
 
@@ -59,30 +96,111 @@ DYNEMB_HD uint64_t first_score(ScorePolicy policy, uint64_t clock) {
   return is_packed(policy) ? pack_score(0, clock) : clock;
 }
 
-// What one more occurrence makes of a score.
-DYNEMB_HD uint64_t next_score(ScorePolicy policy, uint64_t score, uint64_t clock, uint64_t given) {
-  auto const high = score >> 32;
-  if (policy == ScorePolicy::kLfu) return pack_score(high + 1, clock);
-  auto const keep = is_touched(policy, score, clock) && high > given;
-  return pack_score(keep ? high : given, clock);
+// A score that a caller brings; the row stays pinned.
+DYNEMB_HD void rescore(uint64_t* address, uint64_t score) {
+  *address = without_pin(score) | (*address & kPinBit);
 }
 
-// Marks the row as used. Any number of threads may touch one slot at the same time; the result
-// does not depend on their order.
-DYNEMB_HD void touch(uint64_t* address, ScorePolicy policy, uint64_t clock, uint64_t given) {
+// ---- decaying counts ----------------------------------------------------------------------------
+
+constexpr uint32_t kUse = 256;
+constexpr uint64_t kMostAdded = 1024;  // at once: threads that all add so much do not reach bit 63
+
+// What a use counts that comes `passed` lookups after the begin of an epoch: kUse * 2^(passed /
+// halflife), by a parabola through the ends that is at most 0.3 % off.
+DYNEMB_HD uint32_t weight_of(uint32_t passed, uint32_t halflife) {
+  auto const phase = static_cast<uint32_t>(uint64_t{passed} * kUse / halflife);
+  return kUse + phase - (phase * (kUse - phase) * 88 >> 16);
+}
+
+// Lookups of the epoch of this clock that came before it.
+DYNEMB_HD uint32_t passed_of(uint64_t clock, uint32_t halflife) {
+  auto const low = static_cast<uint32_t>(clock);
+  return low == clock ? low % halflife : static_cast<uint32_t>(clock % halflife);
+}
+
+// Epochs between the last use of a row and a clock with `passed` lookups of its epoch before it.
+DYNEMB_HD uint32_t epochs_since(uint64_t score, uint64_t clock, uint32_t passed,
+                                uint32_t halflife) {
+  auto const age = static_cast<uint32_t>(clock) - static_cast<uint32_t>(score);  // wraps
+  return age <= passed ? 0 : (age - passed - 1) / halflife + 1;
+}
+
+DYNEMB_HD uint64_t halved(uint64_t high, uint32_t times) { return times < 32 ? high >> times : 0; }
+
+// The order in which rows with decaying counts leave, the first one lowest; below 2^63 - 2. Two
+// scores have one rank only if their counts weigh the same; never 0.
+DYNEMB_HD uint64_t decaying_rank(uint64_t score, uint64_t clock, uint32_t passed,
+                                 uint32_t halflife) {
+  auto high = high_of(score);
+  if (high == 0) return 1;
+  // As a floating-point number: the exponent, then the digits below the first one.
+  uint64_t exponent = (uint64_t{1} << 32) + 32;
+  for (int step = 16; step > 0; step /= 2) {
+    if (high >> (32 - step) != 0) continue;
+    high <<= step;
+    exponent -= static_cast<uint64_t>(step);
+  }
+  exponent -= epochs_since(score, clock, passed, halflife);
+  return exponent << 30 | (high & 0x7fffffffu) >> 1;
+}
+
+// For Touch::given.
+DYNEMB_HD uint64_t pack_weight(uint64_t clock, uint32_t halflife) {
+  auto const passed = passed_of(clock, halflife);
+  return uint64_t{passed} << 32 | weight_of(passed, halflife);
+}
+
+DYNEMB_HD Touch touch_of(ScoreRule const& rule, uint64_t clock, uint64_t given) {
+  return {clock,
+          rule.policy == ScorePolicy::kDecayingLfu ? pack_weight(clock, rule.halflife) : given};
+}
+
+// ---- uses ---------------------------------------------------------------------------------------
+
+// What `uses` more occurrences make of a score.
+DYNEMB_HD uint64_t next_score(ScoreRule const& rule, uint64_t score, Touch const& use,
+                              uint32_t uses) {
+  auto const high = high_of(score);
+  auto const pin = score & kPinBit;
+  if (rule.policy == ScorePolicy::kLfu) return pin | pack_score(high + uses, use.clock);
+  if (rule.policy == ScorePolicy::kDecayingLfu) {
+    auto const passed = static_cast<uint32_t>(use.given >> 32);
+    auto const epochs = epochs_since(score, use.clock, passed, rule.halflife);
+    auto const more = uint64_t{uses} * static_cast<uint32_t>(use.given);
+    return pin | pack_score(halved(high, epochs) + more, use.clock);
+  }
+  auto const keep = is_touched(rule.policy, score, use.clock) && high > use.given;
+  return pin | pack_score(keep ? high : use.given, use.clock);
+}
+
+// What a use adds to the count of a row that this lookup has marked already.
+DYNEMB_HD uint64_t count_of(ScoreRule const& rule, Touch const& use, uint32_t uses) {
+  if (rule.policy == ScorePolicy::kLfu) return uses;
+  return uint64_t{uses} * static_cast<uint32_t>(use.given);
+}
+
+// Marks the row as used, as often as `uses` says; 0 marks it all the same. Any number of threads
+// may touch one slot at the same time; the result does not depend on their order.
+DYNEMB_HD void touch(uint64_t* address, ScoreRule const& rule, Touch const& use,
+                     uint32_t uses = 1) {
   auto seen = atomic_load(address);
-  if (!is_packed(policy)) {
-    if (seen != clock) atomic_store(address, clock);  // duplicates of one id need not all store
+  if (!is_packed(rule.policy)) {
+    auto const wanted = use.clock | (seen & kPinBit);
+    if (seen != wanted) atomic_store(address, wanted);  // duplicates need not all store
     return;
   }
   for (;;) {
     // Marked already: only the count moves, and an addition cannot fail, however many meet here.
-    if (policy == ScorePolicy::kLfu && is_touched(policy, seen, clock) &&
-        seen >> 32 < kHighScoreLimit / 2) {
-      fetch_add(address, uint64_t{1} << 32);
-      return;
+    if (rule.policy != ScorePolicy::kCustomized && is_touched(rule.policy, seen, use.clock) &&
+        high_of(seen) < kHighScoreLimit / 2) {
+      auto const more = count_of(rule, use, uses);
+      if (more <= kMostAdded) {
+        fetch_add(address, more << 32);
+        return;
+      }
     }
-    auto const wanted = next_score(policy, seen, clock, given);
+    auto const wanted = next_score(rule, seen, use, uses);
     if (wanted == seen) return;
     auto const found = compare_and_swap(address, seen, wanted);
     if (found == seen) return;

@@ -26,10 +26,11 @@ constexpr uint32_t kRoundingWord = 0x53524e44u;
 struct RoundingSeed {
   uint64_t seed, step;
   uint32_t first_quad;  // of the columns that are here, as in RowSeed
+  uint32_t array;       // 0: rows; 1 + s: state s
 };
 
 DYNEMB_HD RoundingSeed rounding_seed(uint64_t const* counters, uint64_t step) {
-  return {counters[kSeed], step, static_cast<uint32_t>(counters[kFirstColumn] / 4)};
+  return {counters[kSeed], step, static_cast<uint32_t>(counters[kFirstColumn] / 4), 0};
 }
 
 // After the update has been counted.
@@ -43,7 +44,7 @@ DYNEMB_HD PhiloxBlock rounding_counter(RoundingSeed const& seed, Key key, uint32
 }
 
 DYNEMB_HD uint32_t rounding_key0(RoundingSeed const& seed) {
-  return static_cast<uint32_t>(seed.seed) ^ kRoundingWord;
+  return static_cast<uint32_t>(seed.seed) ^ (kRoundingWord + seed.array);
 }
 
 DYNEMB_HD uint32_t rounding_key1(RoundingSeed const& seed) {

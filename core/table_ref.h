@@ -73,7 +73,7 @@ struct Bucket {
   Entry* entries;    // [128]
 };
 
-enum OnFull : int32_t {
+enum OnFull : int16_t {
   kRefuses = 0,
   kEvicts = 1,
   kCompetes = 2,  // evicts rows with a lower score than the new key's, and no others
@@ -82,7 +82,7 @@ enum OnFull : int32_t {
 struct TableRef {
   uint8_t* index;             // [local_buckets, kBucketBytes]
   void* values;               // [local_buckets * 128, dim] of value_type
-  float* states[kMaxStates];  // [local_buckets * 128, state_width]
+  float* states[kMaxStates];  // [local_buckets * 128, state_width]; or of bfloat16, see half_states
   uint64_t* counters;         // [counter_rows, kNumCounters]
   uint64_t num_buckets;       // of the whole table; a multiple of local_buckets, below 2^32
   int64_t local_buckets;      // of this shard, an equal part of the whole
@@ -93,10 +93,12 @@ struct TableRef {
   int32_t state_width[kMaxStates];  // dim, or 1
   float state_initial[kMaxStates];
   ScorePolicy policy;
-  OnFull evicts;            // what a full bucket does with new keys
-  int16_t skips_nonfinite;  // 1: a row with a gradient that is not finite keeps its values
-  int16_t rounds_stochastically = 0;   // 1: rows of 16 bits are, by updates (core/stochastic.h)
-  uint32_t num_groups;                 // of a table without an index: its slots are their numbers
+  OnFull evicts;                     // what a full bucket does with new keys
+  uint32_t halflife;                 // lookups, kDecayingLfu only
+  int16_t skips_nonfinite;           // 1: a row with a gradient that is not finite keeps its values
+  int8_t rounds_stochastically = 0;  // 1: what has 16 bits is, by updates (core/stochastic.h)
+  uint8_t half_states = 0;           // a bit for each state that is stored as bfloat16
+  uint32_t num_groups;               // of a table without an index: its slots are their numbers
   HashFactors hash = plain_factors();  // of its keys, from the table's seed
   Initializer initializer;
   Initializer eval_initializer;
@@ -118,6 +120,8 @@ DYNEMB_HD int64_t local_bucket_of(TableRef const& table, uint64_t hash) {
   auto const local = static_cast<uint32_t>(table.local_buckets);
   return local == table.num_buckets ? bucket : bucket % local;
 }
+
+DYNEMB_HD ScoreRule score_rule(TableRef const& table) { return {table.policy, table.halflife}; }
 
 DYNEMB_HD void set_in_each_row(TableRef const& table, Counter counter, uint64_t value) {
   for (int32_t row = 0; row < table.counter_rows; ++row) {

@@ -30,6 +30,8 @@ void pair_gradients(PairGradientsArgs const& args, ThreadPool const& pool);
 void promote(PromoteArgs const& args, ThreadPool const& pool);
 void fetch(FetchArgs const& args, ThreadPool const& pool);
 void write_back(WriteBackArgs const& args, ThreadPool const& pool);
+void swap_rows(WriteBackArgs const& args, ThreadPool const& pool);
+void settle(SettleArgs const& args, ThreadPool const& pool);
 void tier_rows(TierRowsArgs const& args, ThreadPool const& pool);
 void tier_gather(TierGatherArgs const& args, ThreadPool const& pool);
 

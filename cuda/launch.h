@@ -79,6 +79,12 @@ cudaError_t fetch(FetchArgs const& args, void* scratch, cudaStream_t stream);
 size_t write_back_scratch_bytes(WriteBackArgs const& args);
 cudaError_t write_back(WriteBackArgs const& args, void* scratch, cudaStream_t stream);
 
+size_t swap_rows_scratch_bytes(WriteBackArgs const& args);
+cudaError_t swap_rows(WriteBackArgs const& args, void* scratch, cudaStream_t stream);
+
+size_t settle_scratch_bytes(SettleArgs const& args);
+cudaError_t settle(SettleArgs const& args, void* scratch, cudaStream_t stream);
+
 size_t tier_rows_scratch_bytes(TierRowsArgs const& args);
 cudaError_t tier_rows(TierRowsArgs const& args, void* scratch, cudaStream_t stream);
 

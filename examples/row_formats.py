@@ -4,10 +4,12 @@
 
     python examples/row_formats.py                        # a synthetic stream
     python examples/row_formats.py --data path/ml-100k    # MovieLens files
+    python examples/row_formats.py --train                # bfloat16 rows that learn
 
 Trains once. Then the tables are exported in each format, read back from the files, and
 the whole model is tested with those rows: nothing else differs between the lines. Lines
-of "frozen" tables use packed rows, which the lookup itself reads.
+of "frozen" tables use packed rows, which the lookup itself reads. With --train the
+model is trained again with rows of bfloat16, rounded to nearest and stochastically.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from rich.console import Console
@@ -34,6 +36,7 @@ from ctr.settings import Settings
 
 FORMATS = ("float32", "bfloat16", "int8", "int4")
 FROZEN = ("float8_e4m3fn", "int8", "int4")
+ROUNDINGS: tuple[Literal["nearest", "stochastic"], ...] = ("nearest", "stochastic")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +44,8 @@ class Line:
     """One format.
 
     Attributes:
-      dtype: of the rows; "frozen" before that of packed ones.
+      dtype: of the rows; "frozen" before that of packed ones, "trained" before that of
+        rows that were updated in it.
       auc: on the test rows.
       log_loss: on the test rows.
       change: the largest difference of a logit from float32.
@@ -64,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> list[Line]:
     parser.add_argument("--rows", type=int, help="rows of the synthetic stream to draw")
     parser.add_argument("--dim", type=int, default=Settings.dim)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--train", action="store_true", help="in bfloat16 too")
     parser.add_argument("--json", type=Path, help="file for the figures")
     options = parser.parse_args(arguments)
     source = _load(options)
@@ -74,10 +79,40 @@ def main(arguments: Sequence[str] | None = None) -> list[Line]:
     fit(learner, source, settings)
     test = source.epoch(settings.epochs - 1)[1]
     lines = compare(learner, test, settings.batch_size)
+    if options.train:
+        lines += train(source, settings, test, logits_of(learner, test, settings))
     _print(source.title, lines)
     if options.json is not None:
         fields = [dataclasses.asdict(line) for line in lines]
         options.json.write_text(json.dumps({"data": source.title, "lines": fields}))
+    return lines
+
+
+def logits_of(learner: DynamicLearner, test: Clicks, settings: Settings) -> np.ndarray:
+    """Computes the logits of the test rows."""
+    batches = [learner.predict(batch) for batch in test.batches(settings.batch_size)]
+    return np.concatenate(batches)[: len(test)]
+
+
+def train(
+    source: Source, settings: Settings, test: Clicks, exact: np.ndarray
+) -> list[Line]:
+    """Trains with rows of bfloat16 by either rounding; ``exact``: float32's logits."""
+    lines = []
+    for rounding in ROUNDINGS:
+        small = dataclasses.replace(settings, param_dtype="bfloat16", rounding=rounding)
+        learner = DynamicLearner(source, small)
+        fit(learner, source, small)
+        logits = logits_of(learner, test, small)
+        lines.append(
+            Line(
+                f"trained bfloat16, {rounding}",
+                metrics.auc(test.labels, logits),
+                metrics.log_loss(test.labels, logits),
+                float(np.abs(logits - exact).max()),
+                2.0 * settings.dim,
+            )
+        )
     return lines
 
 

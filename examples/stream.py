@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A day's stream in fixed memory: the table grows, admits, evicts and expires rows.
 
-    python examples/stream.py                 # one table, a line for each hour
-    python examples/stream.py --compare       # what each policy keeps, at equal memory
+    python examples/stream.py                 # a line for each hour
 
 Items are born all day, and most clicks go to the youngest: popularity drifts. A part of
 the ids occurs once and never again. Each item has a hidden chance of a click, which its
@@ -151,32 +150,14 @@ def check_causes(stats: dict[str, Any]) -> None:
         raise RuntimeError(f"inserted {stats['item/inserted']}, but {left} are {total}")
 
 
-def compare(stream: Stream, slots: int) -> None:
-    """Prints AUC and hit rate of the second half of the day for each policy."""
-    print("policy                       AUC   hit rate      rows")
-    strategies: tuple[Strategy, ...] = ("step", "lfu")
-    for strategy in strategies:
-        for admits in (False, True):
-            config = table(strategy, admits, slots, slots)
-            day = run(config, stream, expires=HOURS)
-            check_causes(day.stats)
-            auc, rate = np.mean(day.hours[HOURS // 2 :], axis=0)
-            name = f"{strategy}, {'admission' if admits else 'all ids enter'}"
-            print(f"{name:24} {auc:.4f} {rate:10.3f} {day.stats['item/rows']:9,}")
-
-
 def main() -> None:
-    """Runs the day, or the comparison."""
+    """Runs the day."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--compare", action="store_true")
     parser.add_argument("--slots", type=int, default=4_096, help="of the full table")
     parser.add_argument("--steps", type=int, default=Stream.steps, help="of an hour")
     parser.add_argument("--expire", type=int, default=6, help="hours without a use")
     given = parser.parse_args()
     stream = Stream(steps=given.steps)
-    if given.compare:
-        compare(stream, given.slots)
-        return
     print(
         "hour     AUC  hit rate            rows           slots"
         "    not admitted         evicted   removed by rule"

@@ -101,7 +101,7 @@ class DLRM(nnx.Module):
         rngs: nnx.Rngs,
     ):
         """Makes the networks around the collection."""
-        configs = embedding_bag_collection.embedding_bag_configs
+        configs = embedding_bag_collection.embedding_bag_configs()
         dim, features = configs[0].dim, sum(len(c.feature_names) for c in configs)
         vectors = features + (dense_in_features > 0)
         width = vectors * dim + vectors * (vectors - 1) // 2

@@ -8,6 +8,7 @@ wherever it enters: asarray, device_put, a jit argument. Pairs survive all of it
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import jax
@@ -83,3 +84,20 @@ def _refuse_reserved(array: np.ndarray) -> None:
             "2**64 - 2 to 2**64 - 4). Use -1 for padding, or map them to other values, "
             "for example with jde.hash_ids."
         )
+
+
+def now() -> np.ndarray:
+    """Reads the host's time, as lookups of "timestamp" tables take it.
+
+    Pass it to a jitted step as an argument: a value that is read while tracing would
+    be that of the first step for ever. ``jde.nnx.jit`` passes it by itself.
+
+    Returns:
+      uint32[2], the low and the high word of the nanoseconds since 1970.
+
+    Example:
+      >>> def step(state, ids, now):
+      ...     rows, residual, state = coll.lookup(state, ids, now=now)
+      >>> step(state, ids, jde.now())  # doctest: +SKIP
+    """
+    return np.array([time.time_ns()], np.uint64).view(np.uint32)

@@ -14,7 +14,7 @@ from jax_dynemb._row_formats import packed_bytes
 from jax_dynemb.admission import Admission, Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
 from jax_dynemb.initializers import Initializer
-from jax_dynemb.optim.interface import StateSpec
+from jax_dynemb.optim.interface import StateSpec, stored_states
 from jax_dynemb.tiers import HostTier
 
 
@@ -53,6 +53,7 @@ class TableSpec:
         "all" stored, or "none".
       keep_for: in units of the clock; 0: rows evicted young are not counted.
       keeps_scores: whether a lookup leaves the scores of rows that it finds.
+      takes_time: whether a lookup brings the time that a table notes.
       block: where in shared arrays the table lies; None if it has its own.
       tier: where the rows lie; None: all in device memory.
       part: of a tiered table, which arrays an ordinary call gets: "whole", "index" or
@@ -74,13 +75,16 @@ class TableSpec:
     nonfinite: str
     hash_seed: int = dataclasses.field(repr=False)
     rounding: str = "nearest"
+    state_dtype: tuple[tuple[str, str], ...] = ()
     trainable: bool = True
     row_format: str | None = None
+    lfu_halflife: int | None = None
     admission: Admission | None = None
     unseen: Literal["admitted", "all", "none"] = "admitted"
     keeps_scores: bool = False
     log_removed: int = 0
     keep_for: int = 0
+    takes_time: bool = False
     competes: bool = False
     shards: int = 1
     block: Block | None = None
@@ -106,8 +110,10 @@ class TableSpec:
             nonfinite=config.nonfinite,
             hash_seed=config.hash_seed,
             rounding=config.rounding,
+            state_dtype=config.state_dtype,
             trainable=config.trainable,
             row_format=config.row_format,
+            lfu_halflife=config.lfu_halflife,
             admission=config.admission,
             log_removed=config.log_removed,
             keep_for=int(config.keep_for or 0),  # pyright: ignore[reportArgumentType]
@@ -137,6 +143,11 @@ class TableSpec:
     def ring_size(self) -> int:
         """Keys in each ring of the log of removed keys; 0 for a table without one."""
         return ring_size(self.log_removed, self.max_shards)
+
+    @property
+    def takes_given(self) -> bool:
+        """Whether a lookup brings a number for the table: its score, or the time."""
+        return self.takes_time or self.score_strategy is ScoreStrategy.CUSTOMIZED
 
     @property
     def num_slots(self) -> int:
@@ -211,14 +222,23 @@ class TableSpec:
     @property
     def record_words(self) -> int:
         """Words of a home record: the row, its states, padding to 16 bytes."""
+        *_, last = self.record_parts
+        return -(-sum(last) // 4) * 4
+
+    @property
+    def record_parts(self) -> list[tuple[int, int]]:
+        """Where the row and each state begin in a record, and their sizes, in words."""
         row = -(-self.dim * (4 if self.param_dtype == "float32" else 2) // 4)
-        states = sum(math.prod(spec.shape) for spec in self.states.values())
-        return -(-(row + states) // 4) * 4
+        parts = [(0, row)]
+        for spec in self.states.values():  # as core/tiers/record.h lays them out
+            end, width = sum(parts[-1]), math.prod(spec.shape)
+            parts.append((-(-end // 4) * 4 if width > 1 else end, width))
+        return parts
 
     @property
     def states(self) -> dict[str, StateSpec]:
         """Optimizer states of a row by name, in the order of the arrays."""
-        return self.optimizer.states(self.dim)
+        return stored_states(self.optimizer, self.dim, self.state_dtype)
 
 
 AnyTable = TableConfig | TableSpec

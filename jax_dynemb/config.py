@@ -18,7 +18,13 @@ from jax_dynemb._removal_options import kept_for, logged_keys
 from jax_dynemb._row_formats import ROW_FORMATS, dtype_name
 from jax_dynemb.admission import Admission
 from jax_dynemb.initializers import Initializer
-from jax_dynemb.optim.interface import StateSpec, as_optimizer, sgd
+from jax_dynemb.optim.interface import (
+    StateSpec,
+    as_optimizer,
+    checked_state_dtypes,
+    sgd,
+    stored_states,
+)
 from jax_dynemb.tiers import HostTier
 
 MAX_DIM = 4096
@@ -86,6 +92,9 @@ class TableConfig:
       eval_initializer: what ``find`` returns for an id that is not stored.
       optimizer: one of ``jde.optim``, or any row-local optax transformation.
       score_strategy: which row a full bucket evicts first, see ``ScoreStrategy``.
+        DynamicEmb's compound of TIMESTAMP and LFU, a tuple, is LFU.
+      lfu_halflife: of an "lfu" table: lookups after which a use weighs half as much
+        as a new one; None: counts never fade.
       on_full: ``"evict"``; ``"compete"``, with LFU and CUSTOMIZED: a new key evicts
         only a row with a lower score than one use gives it.
         ``"refuse"``: new keys are refused and counted.
@@ -94,8 +103,11 @@ class TableConfig:
         refuse with NO_EVICTION.
       pooling: ``"sum"`` or ``"mean"`` over the last axis of the ids, or None for a
         row per id.
-      param_dtype: of the stored rows: float32, bfloat16 or float16. Optimizer state
-        is always float32.
+      param_dtype: of the stored rows: float32, bfloat16 or float16.
+      state_dtype: of optimizer states with a number for each column, by name:
+        ``{"mu": "bfloat16"}`` halves a state's bytes. What forgets (``mu``, ``trace``)
+        may be bfloat16; sums of squares too, with ``rounding="stochastic"``. All
+        others are float32.
       dtype: of the returned rows.
       key_dtype: ``"int64"``, or ``"int32"`` for ids that are 32-bit jax Arrays.
       sharding: on a mesh. ``"row_wise"``: each device holds an equal share of the
@@ -108,9 +120,9 @@ class TableConfig:
       nonfinite: what an update does with a row whose summed gradient has a NaN or an
         infinity: ``"skip"``, the row keeps its values and ``nonfinite`` in ``stats()``
         counts it; ``"propagate"``, the optimizer gets the gradient as it is.
-      rounding: of rows of 16 bits that an update changes. ``"nearest"``: steps smaller
-        than half a unit of the row are lost. ``"stochastic"``: up or down at random, so
-        that the mean is right; the bits follow from seed, table, id, column and
+      rounding: of rows and states of 16 bits that an update changes. ``"nearest"``:
+        steps smaller than half a unit are lost. ``"stochastic"``: up or down at random,
+        so that the mean is right; the bits follow from seed, table, id, column and
         update, on any device. ``insert``, ``scatter`` and checkpoints round to nearest.
       max_gradient: each number of the gradients that ``apply_gradients`` takes is
         clipped to this magnitude first, before pooling weights and sums; None: not.
@@ -147,7 +159,8 @@ class TableConfig:
         default_factory=initializers.zeros
     )
     optimizer: Any = dataclasses.field(default_factory=lambda: sgd(0.01))
-    score_strategy: ScoreStrategy | Strategy = ScoreStrategy.STEP
+    score_strategy: ScoreStrategy | Strategy | tuple[str, str] = ScoreStrategy.STEP
+    lfu_halflife: int | None = None
     on_full: Literal["evict", "compete", "refuse", "warn", "error"] | None = None
     pooling: Literal["sum", "mean"] | None = None
     param_dtype: Any = "float32"
@@ -158,6 +171,7 @@ class TableConfig:
     nonfinite: Literal["skip", "propagate"] = "skip"
     hash_seed: int = dataclasses.field(default=0, repr=False)
     rounding: Literal["nearest", "stochastic"] = "nearest"
+    state_dtype: Any = ()
     max_gradient: float | None = None
     trainable: bool = True
     insert: bool = True
@@ -177,6 +191,7 @@ class TableConfig:
         self._checked_initializer("eval_initializer")
         self._set("optimizer", self._resolved_optimizer())
         self._set("score_strategy", self._resolved_strategy())
+        self._check_halflife()
         self._set("on_full", self._resolved_on_full())
         self._choose("pooling", _POOLINGS)
         self._choose("nonfinite", _NONFINITE)
@@ -188,6 +203,7 @@ class TableConfig:
         self._set("sharding", self._resolved_sharding())
         self._set("pooling_factors", self._resolved_factors())
         self._set("param_dtype", self._dtype_name("param_dtype", _VALUE_TYPES))
+        self._set("state_dtype", self._resolved_state_dtypes())
         self._check_rounding()
         self._set("dtype", self._dtype_name("dtype", _VALUE_TYPES))
         self._set("key_dtype", self._dtype_name("key_dtype", _KEY_TYPES))
@@ -231,7 +247,7 @@ class TableConfig:
     @property
     def states(self) -> dict[str, StateSpec]:
         """Optimizer states of a row by name, in the order of the arrays."""
-        return self.optimizer.states(self.dim)
+        return stored_states(self.optimizer, self.dim, self.state_dtype)
 
     @property
     def evicts(self) -> bool:
@@ -313,12 +329,21 @@ class TableConfig:
 
     def _check_rounding(self) -> None:
         self._choose("rounding", _ROUNDINGS)
-        if self.rounding == "stochastic" and self.param_dtype == "float32":
+        if self.rounding == "nearest" or self.state_dtype:
+            return
+        if self.param_dtype == "float32":
             self._fail(
                 "rounding='stochastic' is for rows of 16 bits, but float32 rows are "
                 "stored as they are computed; set param_dtype='bfloat16', or leave "
                 "rounding out"
             )
+
+    def _resolved_state_dtypes(self) -> tuple[tuple[str, str], ...]:
+        args = self.optimizer, self.dim, self.rounding, self.state_dtype
+        try:
+            return checked_state_dtypes(*args)
+        except ValueError as error:
+            self._fail(str(error))
 
     def _check_growth(self) -> None:
         share = self.grow_at
@@ -367,6 +392,10 @@ class TableConfig:
             )
         if self.row_format is not None:
             self._fail("a frozen table of packed rows has no tier: leave tier out")
+        if self.state_dtype:
+            self._fail(
+                "a table with a tier has float32 states: leave state_dtype out, or tier"
+            )
 
     def _resolved_initializer(self) -> Initializer:
         if self.initializer is None:
@@ -397,13 +426,33 @@ class TableConfig:
         return optimizer
 
     def _resolved_strategy(self) -> ScoreStrategy:
-        given = self.score_strategy
+        given: Any = self.score_strategy
         if isinstance(given, ScoreStrategy):
             return given
+        if isinstance(given, tuple) and set(given) == {"timestamp", "lfu"}:
+            return ScoreStrategy.LFU  # its scores hold the last use as well
         names = [each.value for each in ScoreStrategy]
         if not isinstance(given, str) or given.lower() not in names:
             self._fail(f"score_strategy must be one of {names}, not {given!r}")
         return ScoreStrategy(str(given).lower())
+
+    def _check_halflife(self) -> None:
+        lookups = self.lfu_halflife
+        if lookups is None:
+            return
+        if isinstance(lookups, bool) or not isinstance(lookups, (int, np.integer)):
+            self._fail(f"lfu_halflife must be an int or None, not {lookups!r}")
+        if not 1 <= lookups < 1 << 31:
+            self._fail(
+                f"lfu_halflife must be 1 to 2**31 - 1 lookups, not {lookups}; None "
+                "keeps counts as they are"
+            )
+        if self.score_strategy is not ScoreStrategy.LFU:
+            self._fail(
+                "lfu_halflife is for counts of uses: set score_strategy='lfu', or "
+                "leave lfu_halflife out"
+            )
+        self._set("lfu_halflife", int(lookups))
 
     def _resolved_on_full(self) -> str:
         keeps = self.score_strategy is ScoreStrategy.NO_EVICTION

@@ -44,12 +44,14 @@ DECAY = {"weight_decay", "weight_decay_mode"}
 CATCH_UP = {"gwd_lower_bound"}
 COW_CLIP = {"counter_weight_decay_mode", "counter_halflife"}
 COW_CLIP |= {"weight_norm_coefficient", "lower_bound"}
+COUNTER = {"adjustment_iter", "adjustment_ub", "learning_rate_mode"}
+COUNTER |= {"max_counter", "tail_id_threshold", "is_tail_id_thresh_ratio"}
 ADAM = {"learning_rate", "eps", "beta1", "beta2", "weight_decay"}
 HYPER = {
     "EXACT_SGD": {"learning_rate", "eps"} | CLIPPING,
     "EXACT_ADAGRAD": {"learning_rate", "eps"} | CLIPPING,
     "EXACT_ROWWISE_ADAGRAD": {"learning_rate", "eps", "max_norm"}
-    | (DECAY | CLIPPING | CATCH_UP | COW_CLIP),
+    | (DECAY | CLIPPING | CATCH_UP | COW_CLIP | COUNTER),
     "ADAM": ADAM | {"use_rowwise_bias_correction"},
     "NONE": set(),
     "PARTIAL_ROWWISE_ADAM": ADAM,
@@ -72,7 +74,7 @@ ARGUMENTS = {
     "beta2": "b2",
     "ema_beta": "decay",
 }  # others keep their name
-OURS = {"catch_up", "catch_up_floor", "cow_clip"}
+OURS = {"catch_up", "catch_up_floor", "cow_clip", "counter"}
 VALUES = {  # what an option of FBGEMM is here
     ("weight_decay_mode", "DECOUPLE"): ("weight_decay_mode", "decoupled"),
     ("weight_decay_mode", "L2"): ("weight_decay_mode", "l2"),
@@ -89,10 +91,9 @@ def supported_cases() -> list[TbeCase]:
 
 
 def _is_supported(case: TbeCase) -> bool:
-    mode = case.hyper_params.get("weight_decay_mode", "NONE")
     known = case.hyper_params.keys() <= HYPER[case.optimizer]
     trains = case.optimizer != "NONE"
-    return known and trains and mode != "COUNTER"
+    return known and trains
 
 
 def cases_without_optimizer() -> list[TbeCase]:
@@ -150,6 +151,8 @@ def _rowwise_options(given: dict[str, Any]) -> dict[str, Any]:
         floor = given.pop("gwd_lower_bound", 0.0)
         own = {"catch_up": "decay", "catch_up_floor": floor}
         return given | {"weight_decay_mode": "DECOUPLE"} | own
+    if mode == "COUNTER":
+        return _with_counter(given)
     if mode != "COWCLIP":
         return given
     inner = given.pop("counter_weight_decay_mode", "NONE")
@@ -161,6 +164,28 @@ def _rowwise_options(given: dict[str, Any]) -> dict[str, Any]:
     decay = 0.0 if inner == "NONE" else given["weight_decay"]
     own = {"weight_decay": decay, "weight_decay_mode": inner, "cow_clip": clip}
     return given | own
+
+
+def _with_counter(given: dict[str, Any]) -> dict[str, Any]:
+    half_life = given.pop("counter_halflife")
+    inner = given.pop("counter_weight_decay_mode")
+    if inner == "ADAGRADW":
+        inner = {-1: "ADAGRADW_ROOT", -2: "ADAGRADW_CAPPED"}[half_life]
+    mode = given.pop("learning_rate_mode", "EQUAL").removeprefix("TAIL_ID_LR_")
+    most = given.pop("max_counter", 1.0)
+    threshold = given.pop("tail_id_threshold", 0.0)
+    if given.pop("is_tail_id_thresh_ratio", False):
+        threshold = float(np.floor(threshold * most))
+    counter = jde.optim.Counter(
+        None if half_life < 0 else half_life,
+        "decoupled" if inner == "DECOUPLE" else inner.lower(),
+        mode.removeprefix("COUNTER_").lower(),
+        start=max(0, given.pop("adjustment_iter", -1)),
+        bound=given.pop("adjustment_ub", 1.0),
+        threshold=threshold,
+        max_count=most,
+    )
+    return given | {"weight_decay_mode": "NONE", "counter": counter}
 
 
 class Runner(Protocol):

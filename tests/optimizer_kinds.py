@@ -41,6 +41,19 @@ KINDS: dict[str, Any] = {
     "rowwise_adagrad_cow_clip_l2": OPTIM.rowwise_adagrad(
         0.1, weight_decay=0.05, weight_decay_mode="l2", cow_clip=OPTIM.CowClip(0.3)
     ),
+    "rowwise_adagrad_counter": OPTIM.rowwise_adagrad(
+        0.1,
+        weight_decay=0.05,
+        counter=OPTIM.Counter(
+            4.0, "l2", "increase", start=2, bound=0.5, threshold=1.5, max_count=20
+        ),
+    ),
+    "rowwise_adagrad_counter_sgd": OPTIM.rowwise_adagrad(
+        0.1, weight_decay=0.05, counter=OPTIM.Counter(3.0, "decoupled", "sgd", bound=2)
+    ),
+    "rowwise_adagrad_adagradw": OPTIM.rowwise_adagrad(
+        0.1, weight_decay=0.05, counter=OPTIM.Counter(None, "adagradw_root")
+    ),
     "adam_caught_up": OPTIM.adam(0.05, weight_decay=0.5, catch_up="decay"),
     "adam_smart": OPTIM.adam(
         0.05, weight_decay=0.1, bias_correction="none", catch_up="smart"
@@ -69,6 +82,9 @@ SUM_ROWS = {
     "rowwise_adagrad_caught_up",
     "rowwise_adagrad_cow_clip",
     "rowwise_adagrad_cow_clip_l2",
+    "rowwise_adagrad_counter",
+    "rowwise_adagrad_counter_sgd",
+    "rowwise_adagrad_adagradw",
     "rowwise_rmsprop_shrinking",
 }
 # Norms of rows make rounding larger.

@@ -61,9 +61,18 @@ class Compiled:
 def compiled(coll: jde.Tables) -> Compiled:
     """One set of jitted operations for equal collections, so equal programs."""
 
-    def lookup(state, ids, weights, scores, touch=True, insert=True):
+    def lookup(
+        state, ids, weights, scores, counts=None, now=None, touch=True, insert=True
+    ):
         return coll.lookup(
-            state, ids, weights=weights, scores=scores, touch=touch, insert=insert
+            state,
+            ids,
+            weights,
+            scores,
+            counts=counts,
+            now=now,
+            touch=touch,
+            insert=insert,
         )
 
     def find(state, ids, weights):
@@ -117,13 +126,17 @@ class Twins:
         ids: Mapping[str, Any],
         weights: Any = None,
         scores: Any = None,
+        counts: Any = None,
+        now: int | None = None,
         **flags: bool,
     ) -> tuple[dict[str, np.ndarray], tuple[Any, Any]]:
         """Looks up for training and returns the rows and both residuals."""
-        rows, residual, self.state = self.jit.lookup(
-            self.state, _map(to_device, ids), _floats(weights), scores, **flags
+        words = None if now is None else np.array([now], np.uint64).view(np.uint32)
+        on_device = _map(to_device, ids), _floats(weights), scores, counts, words
+        rows, residual, self.state = self.jit.lookup(self.state, *on_device, **flags)
+        expected, expected_residual = self.oracle.lookup(
+            ids, weights, scores, counts=counts, now=now, **flags
         )
-        expected, expected_residual = self.oracle.lookup(ids, weights, scores, **flags)
         self.assert_rows(rows, expected)
         return _host(rows), (residual, expected_residual)
 

@@ -44,17 +44,8 @@ xla::ffi::Error run_on_stream(Context& context, Args const& args, Scratch scratc
     return run_on_stream<Args>(context, args, scratch, #op, op##_scratch_bytes(args), &cuda::op); \
   }
 DYNEMB_FOR_EACH_OPERATION(DYNEMB_CUDA_OPERATION)
+DYNEMB_FOR_EACH_TIER_OPERATION(DYNEMB_CUDA_OPERATION)
 #undef DYNEMB_CUDA_OPERATION
-
-#define DYNEMB_CUDA_TIER_OPERATION(op, Args)                                           \
-  inline size_t op##_scratch_bytes(Args const&) { return 0; }                          \
-  inline xla::ffi::Error op(Context&, Args const&, Scratch) {                          \
-    return xla::ffi::Error(xla::ffi::ErrorCode::kUnimplemented, #op                    \
-                           ": tiered tables have no GPU kernels in this build; leave " \
-                           "TableConfig(tier=) out, or run with JAX_PLATFORMS=cpu");   \
-  }
-DYNEMB_FOR_EACH_TIER_OPERATION(DYNEMB_CUDA_TIER_OPERATION)
-#undef DYNEMB_CUDA_TIER_OPERATION
 
 }  // namespace dynemb::backend
 

@@ -90,7 +90,14 @@ void set_bags(BufferReader& reader, int64_t const* fields, FeatureRef& feature) 
 void set_uses(BufferReader& reader, CallFeatures const& call, int32_t f) {
   if (call.uses == nullptr) return;
   auto const has = fields_of(call, f)[kFeatureHasUses] != 0;
-  call.uses[f] = has ? data<uint32_t>(reader.next_arg(BufferRule::kUses)) : nullptr;
+  call.uses[f] = nullptr;
+  if (!has) return;
+  auto const uses = reader.next_arg(BufferRule::kUses);
+  call.uses[f] = data<uint32_t>(uses);
+  auto const& table = call.tables[call.features[f].table];
+  auto const is_scored = table.policy == ScorePolicy::kCustomized;
+  reader.expect(uses.dimensions().size() == (is_scored ? 2u : 1u),
+                "uses have a second row, of scores, where the table is customized and only there");
 }
 
 void set_rows(BufferReader& reader, ffi::AnyBuffer const& array, int64_t const* fields, int32_t dim,

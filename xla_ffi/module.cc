@@ -81,6 +81,7 @@ nb::dict constants() {
   result["slot_words"] = sizeof(Entry) / 4;
   result["max_states"] = kMaxStates;
   result["unwritten_state"] = kUnwritten;
+  result["unwritten_half_state"] = int{kUnwrittenHalf};
   result["max_tables"] = kMaxTables;
   result["max_features"] = kMaxFeatures;
   result["initializer_parameters"] = kInitializerParameters;
@@ -92,7 +93,7 @@ nb::dict constants() {
             "not_admitted", "erased", "removed_by_rule", "pinned", "evicted_young");
   result["hyper_parameters"] = names("learning_rate", "eps", "b1", "b2", "weight_decay");
   add_optimizers(result);
-  result["score_policies"] = names("step", "timestamp", "lfu", "customized");
+  result["score_policies"] = names("step", "timestamp", "lfu", "customized", "decaying_lfu");
   auto const initializers = names("constant", "uniform", "normal", "debug", "given");
   result["initializers"] = initializers;
   result["seeded_initializers"] = seeded(initializers);
@@ -100,11 +101,13 @@ nb::dict constants() {
   result["value_types"] = names("float32", "bfloat16", "float16");
   result["row_codes"] = names("float8_e4m3fn", "int8", "int4");
   result["packed_fields"] = names("code", "dim", "value_type");
-  result["table_fields"] =
-      names("num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
-            "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
-            "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
-            "sketch_words", "sketch_bits", "ring_size", "keep_for", "part");
+  result["table_fields"] = names(
+      "num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
+      "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
+      "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
+      "sketch_words", "sketch_bits", "ring_size", "keep_for", "part", "halflife", "takes_given");
+  result["use"] = kUse;
+  result["most_given_score"] = kHighScoreLimit;
   result["table_parts"] = names("whole", "index", "rows");
   result["tier_counters"] =
       names("hits", "misses", "promoted", "prefetched", "bypassed", "written_back", "updated_home");
@@ -122,7 +125,7 @@ nb::dict constants() {
       names("unused_for", "unused_since", "high_below", "norm_below", "any_suffices");
   result["rule_words"] = int{kNumRuleWords};
   result["part_fields"] = names("size", "first", "owners", "hash_seed");
-  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 23 &&
+  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 25 &&
                     kNumTierCounters == 7 && kNumFeatureFields == 10 && kNumSumsFields == 7 &&
                     kNumPartFields == 4 && kNumPackedFields == 3 &&
                     static_cast<int>(RowCode::kNumCodes) == 3,

@@ -29,6 +29,7 @@ struct Scratch {
                       one(pair_rows, PairRowsArgs) one(pair_gradients, PairGradientsArgs)
 
 // The same of every operation on a tiered table.
-#define DYNEMB_FOR_EACH_TIER_OPERATION(one)                                      \
-  one(promote, PromoteArgs) one(fetch, FetchArgs) one(write_back, WriteBackArgs) \
-      one(tier_rows, TierRowsArgs) one(tier_gather, TierGatherArgs)
+#define DYNEMB_FOR_EACH_TIER_OPERATION(one)                                              \
+  one(promote, PromoteArgs) one(fetch, FetchArgs) one(write_back, WriteBackArgs)         \
+      one(swap_rows, WriteBackArgs) one(settle, SettleArgs) one(tier_rows, TierRowsArgs) \
+          one(tier_gather, TierGatherArgs)

@@ -26,7 +26,7 @@ constexpr int64_t kMostInt64 = std::numeric_limits<int64_t>::max();
 constexpr NumberRule kTableRules[] = {
     {"num_states", 0, kMaxStates},
     {"num_buckets", 1, (int64_t{1} << 32) - 1},
-    {"policy", 0, static_cast<int64_t>(ScorePolicy::kCustomized)},
+    {"policy", 0, static_cast<int64_t>(ScorePolicy::kDecayingLfu)},
     {"evicts", 0, kCompetes},
     {"initializer", 0, static_cast<int64_t>(InitializerKind::kGiven)},
     {"eval_initializer", 0, static_cast<int64_t>(InitializerKind::kGiven)},
@@ -47,6 +47,8 @@ constexpr NumberRule kTableRules[] = {
     {"ring_size", 0, kMostInt32 - 1},
     {"keep_for", 0, kMostInt64},
     {"part", 0, kRowsPart},
+    {"halflife", 0, kMostInt32},
+    {"takes_given", 0, 1},
 };
 static_assert(std::size(kTableRules) == kNumTableFields);
 

@@ -60,7 +60,7 @@ enum class BufferRule : int32_t {
   kCounters,
   kSketch,
   kRings,
-  kGivenScores,
+  kGiven,
   kStamps,
   kHyper,
   kAnyHyper,

@@ -34,6 +34,8 @@ enum TableField : int32_t {
   kTableRingSize,        // keys in a ring of the log of removed keys; 0: no log
   kTableKeepFor,         // Removals::keep_for
   kTablePart,            // TablePart: which arrays the call gets of a tiered table
+  kTableHalflife,        // of counts that decay, in lookups
+  kTableTakesGiven,      // 1: a lookup brings the table's score, or the time
   kNumTableFields
 };
 
@@ -94,7 +96,8 @@ enum PartField : int32_t {
 // Attribute "initializers", float32[num_tables, 2, kInitializerParameters]: training, evaluation.
 // Attribute "state_initial", float32[num_tables, kMaxStates].
 //
-// First of all lookup takes scores, if a table has customized ones, and update hyper-parameters.
+// First of all lookup takes uint32[num_tables, 2], if a table takes a score or the time, and update
+// hyper-parameters.
 // Then update and reduce take the stamps of the lookup, uint32[num_tables, 4] (core/stamp.h), if
 // attribute "stamped" is 1; lookup returns them before anything else.
 // Buffers of a table, in this order and as far as the call uses them:

@@ -4,7 +4,10 @@
 // xla_ffi/tables.cc: the buffers and attributes of tables become TableRefs.
 #include "xla_ffi/tables.h"
 
+#include <algorithm>
+
 #include "core/packed_row.h"
+#include "core/row.h"
 #include "xla_ffi/limits.h"
 
 namespace dynemb {
@@ -70,6 +73,8 @@ TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts con
     for (int s = 0; s < arrays.num_states; ++s) {
       auto const state = next(BufferRule::kState);
       arrays.states[s] = static_cast<float*>(state.untyped_data());
+      auto const half = value_type_of(state) == ValueType::kBFloat16 ? 1 : 0;
+      arrays.half_states = static_cast<uint8_t>(arrays.half_states | half << s);
       arrays.state_width[s] =
           state.dimensions().size() > 1 ? static_cast<int32_t>(dimension(state, 1)) : 1;
     }
@@ -166,7 +171,10 @@ void move_to_table(BufferReader& reader, TableRef& table, int64_t const* fields,
     auto const bytes = packed != nullptr ? packed_bytes(packed) : table.dim * element;
     table.values = static_cast<uint8_t*>(table.values) + slot * bytes;
   }
-  for (int s = 0; s < table.num_states; ++s) table.states[s] += slot * table.state_width[s];
+  for (int s = 0; s < table.num_states; ++s) {
+    auto* const first = reinterpret_cast<uint8_t*>(table.states[s]);
+    table.states[s] = reinterpret_cast<float*>(first + slot * bytes_of_state(table, s));
+  }
   if (table.counters != nullptr) table.counters += row * kNumCounters;
   table.counter_rows = static_cast<int32_t>(rows);
 }
@@ -222,9 +230,10 @@ void describe_table(TableAttrs const& attrs, int32_t t, TableRef& table) {
   auto const* const fields = attrs.tables.begin() + t * kNumTableFields;
   table.policy = static_cast<ScorePolicy>(fields[kTablePolicy]);
   table.evicts = static_cast<OnFull>(fields[kTableEvicts]);
+  table.halflife = static_cast<uint32_t>(std::max<int64_t>(1, fields[kTableHalflife]));
   table.skips_nonfinite = static_cast<int16_t>(fields[kTableSkipsNonfinite]);
   table.hash = factors_of_seed(static_cast<uint64_t>(fields[kTableHashSeed]));
-  table.rounds_stochastically = static_cast<int16_t>(fields[kTableRounding]);
+  table.rounds_stochastically = static_cast<int8_t>(fields[kTableRounding]);
   table.initializer = read_initializer(attrs, t, 0);
   table.eval_initializer = read_initializer(attrs, t, 1);
   for (int s = 0; s < kMaxStates; ++s) {

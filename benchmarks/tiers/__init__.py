@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What bench_tiers.py measures and simulates."""
+"""Measures and simulates tiered tables, for bench_tiers.py."""

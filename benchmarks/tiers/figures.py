@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a tiered step is compared with: bytes of the bus, and figures of others."""
+"""Lists what a tiered step is compared with: the bus, and figures of others."""
 
 from __future__ import annotations
 

@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hit rates of caches of rows on a stream of batches, simulated with NumPy.
 
-A batch finds a row if the row is cached before the batch begins: so a row counts once
+A batch finds a row if the row is cached before the batch begins. So a row counts once
 in a batch, however often its id occurs. Three caches:
 
 - `LeastRecent`: one LRU list over all frames of a table. Rows of one batch are ordered
   by where they stand in it.
 - `Furthest`: Belady's cache, which knows the stream and keeps the rows that are used
   next. No cache of that size misses less.
-- `Buckets`: frames belong to buckets, as those of a tiered table. A row of the batch
-  never leaves; otherwise the row leaves that was used least recently.
+- `Buckets`: frames belong to buckets, as those of a tiered table. Rows of the batch
+  stay; of the others the one is evicted that was used least recently.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Buckets:
 
 @dataclasses.dataclass(frozen=True)
 class Rate:
-    """What a cache found in the part of a stream that counts.
+    """Counts what a cache found in the part of a stream that counts.
 
     Attributes:
       rows: share of the distinct rows of a batch that were cached.

@@ -51,6 +51,7 @@ def line_of(
     allowed = longest_allowed(untiered_ms, bytes_in, bytes_out)
     line |= {name: round(value) for name, value in moved.items()}
     line |= {
+        "hit_rate": round(figures.events["hit_rate"], 4),
         "times_untiered": round(figures.ms / untiered_ms, 3),
         "megabytes_in": round(bytes_in / 1e6, 1),
         "megabytes_out": round(bytes_out / 1e6, 1),
@@ -62,11 +63,25 @@ def line_of(
 
 def table_of(lines: Sequence[dict[str, Any]]) -> Table:
     """Makes the table that a run prints; others below ours."""
-    columns = ("find ms", "x untiered", "promoted", "written back", "bypassed")
+    columns = (
+        "find ms",
+        "hit rate",
+        "x untiered",
+        "promoted",
+        "written back",
+        "bypassed",
+    )
     table = Table(
         "step", "train ms", *columns, "MB in", "MB out", "allowed ms", "target"
     )
-    names = ("find_ms", "times_untiered", "promoted", "written_back", "bypassed")
+    names = (
+        "find_ms",
+        "hit_rate",
+        "times_untiered",
+        "promoted",
+        "written_back",
+        "bypassed",
+    )
     for line in lines:
         share = line["share"]
         where = "all rows in HBM" if share is None else f"{share:.1%} in HBM"

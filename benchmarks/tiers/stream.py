@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The ids of a long run: no batch comes twice, so a cache meets what it would meet."""
+"""Draws the ids of a long run: no batch comes twice, as a cache meets them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Stream:
     seed: int = 0
 
     def batch(self, number: int) -> np.ndarray:
-        """The ids of one batch, `int64[tables, ids]`."""
+        """Draws the ids of one batch, `int64[tables, ids]`."""
         rng = np.random.default_rng([self.seed, number])
         count, rows = self.case.ids_per_table, self.case.rows
         tables = range(self.case.tables)
         return np.stack([draw(self.distribution, count, rows, rng) for _ in tables])
 
     def batches(self, first: int, last: int) -> list[np.ndarray]:
-        """The batches from `first` on, up to before `last`; drawn by all cores."""
+        """Draws the batches from `first` on, up to before `last`, with all cores."""
         with concurrent.futures.ThreadPoolExecutor() as threads:
             return list(threads.map(self.batch, range(first, last)))
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
+from jax_dynemb import _ffi
 from suite.workloads import Case
 from tiers.stream import Stream
 
@@ -24,12 +25,13 @@ Batch = dict[str, jax.Array]
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """What one kind of step did.
+    """Holds what one kind of step did.
 
     Attributes:
       ms: of a step, the median of the rounds.
       rounds: milliseconds of a step in each round.
-      events: of a step, all tables together: every counter that grew.
+      events: of a step, all tables together: every counter of a tier, and the share
+        of the ids whose rows had a frame, `hit_rate`.
     """
 
     ms: float
@@ -43,6 +45,7 @@ class Training:
     Attributes:
       coll: the tables.
       state: of the tables; the next step donates it.
+      gradients: of the rows of each feature, the same in each step.
     """
 
     def __init__(self, case: Case, optimizer: str, tier: Any, prefetches: bool = False):
@@ -71,7 +74,7 @@ class Training:
         self._prefetches = prefetches
         rng = np.random.default_rng(0)
         one = rng.normal(0, 1e-3, (case.ids_per_table, case.dim)).astype(np.float32)
-        self._gradients = {name: jnp.asarray(one) for name in coll.features}
+        self.gradients = {name: jnp.asarray(one) for name in coll.features}
 
         def train(state: Any, batch: Batch, following: Batch, gradients: Any) -> Any:
             rows, residual, state = coll.lookup(state, batch)
@@ -103,7 +106,7 @@ class Training:
         begin = time.perf_counter()
         for number, batch in enumerate(batches):
             following = batches[(number + 1) % len(batches)]
-            self.state = self._step(self.state, batch, following, self._gradients)
+            self.state = self._step(self.state, batch, following, self.gradients)
         jax.block_until_ready(self.state)
         return 1e3 * (time.perf_counter() - begin) / len(batches)
 
@@ -124,13 +127,26 @@ class Training:
 
     def measure(self, batches: Sequence[Batch], rounds: int) -> Figures:
         """Takes a step with each batch, in rounds that are timed apart."""
-        before = self.coll.stats(self.state)
+        before = events_of(self.state)
         parts = [batches[n::rounds] for n in range(rounds)]
         times = [self.run(part) for part in parts]
-        after = self.coll.stats(self.state)
-        events: dict[str, float] = {}
-        for name, value in after.items():
-            event = name.split("/", 1)[-1]
-            grown = (value - before.get(name, 0)) / len(batches)
-            events[event] = events.get(event, 0.0) + grown
+        after = events_of(self.state)
+        grown = {name: after[name] - before[name] for name in after}
+        looked_up = max(1, grown.get("hits", 0) + grown.get("misses", 0))
+        events = {name: count / len(batches) for name, count in grown.items()}
+        events["hit_rate"] = grown.get("hits", 0) / looked_up
         return Figures(statistics.median(times), times, events)
+
+
+def events_of(state: Any) -> dict[str, int]:
+    """Adds up the counters of all tiers, by name."""
+    tiers = [getattr(table, "tier", None) for table in state.values()]
+    tiers = [tier for tier in tiers if tier is not None]
+    if not tiers:
+        return {}
+    names = _ffi.constants()["tier_counters"]
+    total = np.zeros(len(names), np.int64)
+    for tier in tiers:
+        words = np.asarray(tier.counters).astype(np.int64)
+        total += (words[..., 0] + (words[..., 1] << 32)).sum(axis=0)
+    return dict(zip(names, total.tolist(), strict=True))

@@ -11,6 +11,7 @@
 #include "core/optimizers/adagrad.h"
 #include "core/optimizers/adam.h"
 #include "core/optimizers/catch_up.h"
+#include "core/optimizers/counter.h"
 #include "core/optimizers/cow_clip.h"
 #include "core/optimizers/ftrl.h"
 #include "core/optimizers/functor.h"
@@ -43,7 +44,10 @@ namespace dynemb {
   F(CaughtUpRowwiseAdagrad)          \
   F(CaughtUpAdam)                    \
   F(SmartAdam)                       \
-  F(SmartMomentum) F(ShrinkingRowwiseRmsprop) F(CowClipRowwiseAdagrad)
+  F(SmartMomentum)                   \
+  F(ShrinkingRowwiseRmsprop)         \
+  F(CowClipRowwiseAdagrad)           \
+  F(CounterRowwiseAdagrad)
 
 enum class OptimizerKind : int32_t {
 #define DYNEMB_KIND(Name) k##Name,

@@ -6,7 +6,8 @@
 // device memory: frames, then spill rows (core/tiers/tier_ref.h).
 //
 // Slots come from a lookup of the same program, or are any numbers: those that the table does not
-// have are passed over. So are places and owners that no call has written.
+// have (local_buckets * 128 of them) are passed over. So are places and owners that no call has
+// written.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +19,19 @@ namespace dynemb {
 
 enum class Promotion : int32_t { kLookup = 0, kPrefetch = 1 };
 
-// promote: brings the rows of some slots into frames. For each distinct slot without a frame, in
-// any order:
-//  - an empty frame of its bucket, or else the one whose owner has the lowest score, but never one
-//    whose owner is among the slots, nor one that this call has given away already. Where the
-//    policy packs scores (is_packed), only if the newcomer's score is not below the owner's;
+// promote: brings the rows of some slots into frames. The distinct slots of a bucket without a
+// frame, in order of slot, each get the frame of the bucket that goes first (goes_before), but
+// never one whose owner is among the slots, nor one that this call has given away already:
+//  - where the policy packs scores (is_packed), a newcomer gets no owned frame if its score is
+//  below
+//    the owner's;
 //  - a dirty owner whose slot is live (its score is not 0) first needs a spill row: the frame is
 //    copied there and the owner's slot is written to `spilled` at that row's number. Without one
 //    left the frame is not given away. Spill rows are used from the first on, without a gap;
 //  - then the owner's place becomes home; the newcomer's record is copied into the frame, or its
 //    first values are written where it is fresh (initialize_slot); its place and the frame's owner
-//    are set, dirty where it was fresh;
+//    are set, dirty where it was fresh. A backend may leave records to the swap_rows that follows:
+//    it lists their slots and frames, mostly in order;
 //  - a slot that gets no frame stays as it is.
 // Counts hits and misses of each occurrence (kLookup), and rows.
 struct PromoteArgs {
@@ -38,6 +41,8 @@ struct PromoteArgs {
   int64_t num_ids;
   int32_t const* slots;  // [num_ids]
   int32_t* spilled;      // [spill_rows] the slot whose row the spill row holds; -1: none
+  int32_t* arriving;     // [num_ids] slots whose records swap_rows has to bring; -1: none
+  int32_t* into;         // [num_ids] the rows that they come to
 };
 
 // Of a slot that no longer holds its id, or that the table does not have: an update counts it.
@@ -66,6 +71,11 @@ struct FetchArgs {
 // write_back: copies rows to their home records. A negative slot, or one that the table does not
 // have, is passed over, and so is a row that the arrays do not have. Slots are distinct, mostly in
 // order. The call's only result is `homes`.
+//
+// swap_rows: the same, and it copies other records to rows, at the same time, since a bus has two
+// directions. The arrays with these rows are operands, so the rows are there only if XLA has handed
+// over the arrays themselves: it sets a mark beside them, which settle looks for. No slot or row is
+// in both lists.
 struct WriteBackArgs {
   TableRef table;        // values and states, no index
   int64_t num_rows;      // of the arrays
@@ -75,6 +85,21 @@ struct WriteBackArgs {
   int64_t count;         //
   int32_t const* slots;  // [count]
   int32_t const* rows;   // [count]
+  // Of swap_rows only.
+  int64_t num_arriving = 0;
+  int32_t const* arriving = nullptr;  // [num_arriving] slots
+  int32_t const* into = nullptr;      // [num_arriving] rows
+};
+
+// settle: copies the records to rows that swap_rows was to bring, unless they are there. The mark
+// says so: promote clears it in the last spill row of each array, and swap_rows sets it.
+struct SettleArgs {
+  TableRef table;    // values and states, no index
+  TierRef tier;      // homes
+  int64_t num_rows;  // of the arrays
+  int64_t num_arriving;
+  int32_t const* arriving;  // [num_arriving] slots
+  int32_t const* into;      // [num_arriving] rows
 };
 
 // tier_rows: the rows of a lookup or find, one per id or pooled, as those calls write them: of each
@@ -85,6 +110,7 @@ struct TierRowsArgs {
   TierRef tier;    // homes, place, owners
   Initializer missing;
   int32_t num_features;
+  int32_t serves;                     // 1: of a find
   uint32_t* done;                     // [1], set to 0: what a later change of the table waits for
   FeatureRef features[kMaxFeatures];  // slots are read
 };

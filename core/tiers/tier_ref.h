@@ -33,6 +33,9 @@ constexpr uint32_t kFreshPlace = 0x3f800000u;
 constexpr uint32_t kOwnerMask = 0x7fu;
 constexpr uint32_t kTakenFrame = 0x40000000u;  // 0 between calls
 constexpr uint32_t kDirtyFrame = 0x80000000u;
+// On a GPU: the frame was given to a fresh row, and no promotion has met that row since. Lookups of
+// a GPU add up new rows behind all others (cuda/lookup/bag_pooler.cuh).
+constexpr uint32_t kNewFrame = 0x20000000u;
 
 // Places in a row of the counters of a tier, 64 bits each; a row for each shard that the table may
 // be cut into, of which a shard counts in its first.
@@ -92,6 +95,21 @@ DYNEMB_HD int32_t owner_of(TierRef const& tier, int64_t bucket, int frame) {
   auto const slot = bucket * kBucketCapacity + owner;
   auto const owns = tier.place[slot] == static_cast<uint32_t>(frame) + 1;
   return owns ? static_cast<int32_t>(slot) : -1;
+}
+
+// A frame of a bucket that a promotion may give away. Those that go first stand first: empty ones,
+// then those whose owner has the lowest score.
+struct FrameChoice {
+  int32_t owner;   // its slot, or -1
+  uint64_t score;  // of the owner
+  int frame;
+};
+
+DYNEMB_HD bool goes_before(FrameChoice const& a, FrameChoice const& b) {
+  auto const a_empty = a.owner < 0, b_empty = b.owner < 0;
+  if (a_empty != b_empty) return a_empty;
+  if (!a_empty && a.score != b.score) return a.score < b.score;
+  return a.frame < b.frame;
 }
 
 }  // namespace dynemb

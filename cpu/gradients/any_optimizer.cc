@@ -151,9 +151,33 @@ class FloatRow {
   float* floats_;
 };
 
+constexpr int kMostWide = 2;
+
+// Random bits for a row and for each of its wide states; null: it is rounded to nearest.
+struct RowBits {
+  uint16_t const* of_row;
+  uint16_t const* of_state[kMostWide];
+};
+
+// The columns of a state: where they lie, or in `buffer` if they have 16 bits.
+float* load_wide(TableRef const& table, int s, int64_t slot, float* buffer) {
+  if (!is_half_state(table, s)) return state_at(table, s, slot);
+  auto const* const from = half_state_at(table, s, slot);
+  for (int32_t i = 0; i < table.dim; ++i) buffer[i] = to_float(from[i]);
+  return buffer;
+}
+
+void store_wide(TableRef const& table, int s, int64_t slot, float const* columns,
+                uint16_t const* random) {
+  if (!is_half_state(table, s)) return;
+  auto* const to = half_state_at(table, s, slot);
+  if (random != nullptr) return round_row(columns, random, table.dim, to);
+  for (int32_t i = 0; i < table.dim; ++i) from_float(columns[i], to + i);
+}
+
 template <class Functor>
 bool update_slot(TableRef const& table, AnyOptimizer const& optimizer, Functor const& functor,
-                 int64_t slot, float const* gradient, uint16_t const* random,
+                 int64_t slot, float const* gradient, RowBits const& random,
                  std::vector<float>& buffers) {
   auto const dim = table.dim;
   auto const skips = table.skips_nonfinite != 0;
@@ -162,7 +186,9 @@ bool update_slot(TableRef const& table, AnyOptimizer const& optimizer, Functor c
   FloatRow const values(table, slot, buffers.data());
   RowColumns row{dim, values.data(), nullptr, {values.data(), values.data()}};
   row.g = clip_gradient(optimizer, gradient, dim, buffers.data() + dim);
-  for (int s = 0; s < Functor::kWide; ++s) row.wide[s] = state_at(table, s, slot);
+  for (int s = 0; s < Functor::kWide; ++s) {
+    row.wide[s] = load_wide(table, s, slot, buffers.data() + (2 + s) * dim);
+  }
   RowNumbers numbers{};
   for (int s = 0; s < Functor::kNumbers; ++s) {
     numbers.of[s] = *state_at(table, Functor::kWide + s, slot);
@@ -172,7 +198,10 @@ bool update_slot(TableRef const& table, AnyOptimizer const& optimizer, Functor c
     numbers.ints[s] = float_bits(*state_at(table, kFirstInt + s, slot));
   }
   if (!update_one(functor, row, numbers, skips)) return false;
-  values.store(random);
+  values.store(random.of_row);
+  for (int s = 0; s < Functor::kWide; ++s) {
+    store_wide(table, s, slot, row.wide[s], random.of_state[s]);
+  }
   for (int s = 0; s < Functor::kNumbers; ++s) {
     *state_at(table, Functor::kWide + s, slot) = numbers.of[s];
   }
@@ -182,14 +211,37 @@ bool update_slot(TableRef const& table, AnyOptimizer const& optimizer, Functor c
   return true;
 }
 
+// Draws the bits of all arrays of 16 bits; returns which these are, in order of
+// RoundingSeed::array.
+struct Draws {
+  bool of[1 + kMostWide];
+};
+
+Draws draw_bits(TableRef const& table, RowUpdates const& rows) {
+  Draws draws{};
+  if (table.rounds_stochastically == 0) return draws;
+  for (int array = 0; array <= kMostWide; ++array) {
+    draws.of[array] =
+        array == 0 ? table.value_type != ValueType::kFloat32 : is_half_state(table, array - 1);
+    if (!draws.of[array]) continue;
+    with_isa([&](auto) { RoundingBits::of_this_thread(array).draw(table, rows, array); });
+  }
+  return draws;
+}
+
+RowBits bits_of_row(Draws const& draws, int i) {
+  auto const bits_of = [&](int array) -> uint16_t const* {
+    return draws.of[array] ? RoundingBits::of_this_thread(array).of_row(i) : nullptr;
+  };
+  return {bits_of(0), {bits_of(1), bits_of(2)}};
+}
+
 }  // namespace
 
 int update_by_any(TableRef const& table, AnyOptimizer const& optimizer, RowUpdates const& rows) {
   thread_local std::vector<float> buffers;
-  buffers.resize(size_t(table.dim) * 2);
-  auto const rounds = table.rounds_stochastically != 0;
-  auto& random = RoundingBits::of_this_thread();
-  if (rounds) with_isa([&](auto) { random.draw(table, rows); });
+  buffers.resize(size_t(table.dim) * (2 + kMostWide));
+  auto const draws = draw_bits(table, rows);
   int skipped = 0;
   with_optimizer(optimizer.kind, [&](auto type) {
     using Functor = typename decltype(type)::Type;
@@ -197,8 +249,8 @@ int update_by_any(TableRef const& table, AnyOptimizer const& optimizer, RowUpdat
     with_isa([&](auto) {
       for (int i = 0; i < rows.count; ++i) {
         auto const slot = rows.slots[i];
-        auto const* const bits = rounds ? random.of_row(i) : nullptr;
-        skipped += !update_slot(table, optimizer, functor, slot, rows.gradients[i], bits, buffers);
+        skipped += !update_slot(table, optimizer, functor, slot, rows.gradients[i],
+                                bits_of_row(draws, i), buffers);
       }
     });
   });

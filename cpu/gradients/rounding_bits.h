@@ -17,17 +17,19 @@
 
 namespace dynemb::cpu {
 
-// One for each thread, kept between rows: the arrays only grow.
+// One for each thread and array, kept between rows: the arrays only grow.
 class RoundingBits {
  public:
-  static RoundingBits& of_this_thread() {
-    thread_local RoundingBits bits;
-    return bits;
+  // `array`: see RoundingSeed.
+  static RoundingBits& of_this_thread(int array) {
+    thread_local RoundingBits bits[1 + kMaxStates];
+    return bits[array];
   }
 
   // Of all rows together: narrow ones have one block each, a sixteenth of a vector.
-  void draw(TableRef const& table, RowUpdates const& rows) {
-    auto const seed = rounding_seed(table.counters);
+  void draw(TableRef const& table, RowUpdates const& rows, int array) {
+    auto seed = rounding_seed(table.counters);
+    seed.array = static_cast<uint32_t>(array);
     first_column_ = seed.first_quad % 2 * 4;
     blocks_ =
         (first_column_ + static_cast<uint32_t>(table.dim) + kColumnsOfBlock - 1) / kColumnsOfBlock;

@@ -57,10 +57,12 @@ struct Lookup {
       auto const& table = args.tables[i];
       huge_pages.prefer(table);
       auto const timed = table.policy == ScorePolicy::kTimestamp;
-      auto const clock = next_clock(table.counters[kClock], timed ? nanoseconds_now() : 0);
+      auto const given = args.given == nullptr ? 0 : args.given[i];
+      auto const now = timed && given == 0 ? nanoseconds_now() : given;
+      auto const clock = next_clock(table.counters[kClock], timed ? now : 0);
       set_in_each_row(table, kClock, clock);
       set_in_each_row(table, kLookups, table.counters[kLookups] + 1);
-      use[i] = {clock, args.given_scores == nullptr ? 0 : args.given_scores[i]};
+      use[i] = touch_of(score_rule(table), clock, given);
       if (args.stamps != nullptr) args.stamps[i] = stamp_of(table, clock);
     }
   }
@@ -75,14 +77,22 @@ struct Lookup {
     auto const task = task_of(chunk, streams);
     auto const& table = task.table;
     auto const used = use[task.feature.table];
-    auto const policy = table.policy;
+    auto const rule = score_rule(table);
+    auto const* const uses = args.uses[chunk.feature];
+    auto const num_ids = task.feature.num_ids;
     auto const touches = args.admissions[task.feature.table].keeps_scores == 0;
     Events events;
     probe_rows(task, chunk, &open[size_t(index)].bags,
                [&](int64_t position, int32_t slot, Entry* entry) {
                  if (__builtin_expect(slot < 0, 0))
                    return without_row(index, chunk, slot, position, &events);
-                 if (touches) touch(&entry->score, policy, used.clock, used.given);
+                 if (!touches) return slot;
+                 if (__builtin_expect(uses == nullptr, 1)) {
+                   touch(&entry->score, rule, used);
+                 } else {
+                   auto const own = touch_at(used, rule.policy, uses, num_ids, position);
+                   touch(&entry->score, rule, own, uses[position]);
+                 }
                  return slot;
                });
     events.hits += static_cast<uint64_t>(chunk.end - chunk.begin);
@@ -260,7 +270,10 @@ struct Lookup {
     for (size_t i = 0; i < missing.size(); ++i) {
       auto const key = load_key(feature.ids, feature.id_type, missing[i]);
       auto& slot = feature.slots[missing[i]];
-      auto const now = resolve(table, key, {slot, won[i]}, use[feature.table]);
+      auto const* const uses = args.uses[chunk.feature];
+      auto const own =
+          touch_at(use[feature.table], table.policy, uses, feature.num_ids, missing[i]);
+      auto const now = resolve(table, key, {slot, won[i]}, own, uses_at(uses, missing[i]));
       slot = now.slot;
       if (slot == kRefusedSlot) ++events.refused;
       if (slot == kNotAdmittedSlot)

@@ -91,7 +91,7 @@ void HugePages::prefer(TableRef const& table) {
     prefer(table.values, slots * size_t(bytes_of(table.value_type) * table.dim));
   }
   for (int s = 0; s < table.num_states; ++s) {
-    prefer(table.states[s], slots * sizeof(float) * size_t(table.state_width[s]));
+    prefer(table.states[s], slots * size_t(bytes_of_state(table, s)));
   }
 }
 

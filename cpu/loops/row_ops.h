@@ -75,7 +75,8 @@ void with_prefetch(int64_t bytes, Body const& body) {
 template <Cache cache>
 void prefetch_states(TableRef const& table, int64_t slot) {
   for (int s = 0; s < table.num_states; ++s) {
-    prefetch_bytes<cache>(state_at(table, s, slot), int64_t{4} * table.state_width[s]);
+    auto const bytes = int64_t{bytes_of_state(table, s)};
+    prefetch_bytes<cache>(reinterpret_cast<char const*>(table.states[s]) + slot * bytes, bytes);
   }
 }
 

@@ -31,6 +31,9 @@ void read_state(RowsArgs const& args, int64_t i, int32_t slot, bool live, int s)
     std::fill_n(out, width, 0.0f);
   } else if (has_unwritten_states(table, slot)) {
     std::fill_n(out, width, table.state_initial[s]);
+  } else if (is_half_state(table, s)) {
+    auto const* const from = half_state_at(table, s, slot);
+    for (int32_t c = 0; c < width; ++c) out[c] = to_float(from[c]);
   } else {
     std::copy_n(state_at(table, s, slot), width, out);
   }
@@ -45,7 +48,7 @@ void gather_one(RowsArgs const& args, int64_t i) {
   for (int s = 0; s < table.num_states; ++s) {
     if (args.states[s] != nullptr) read_state(args, i, slot, live, s);
   }
-  if (args.scores != nullptr) args.scores[i] = live ? *score_at(table, slot) : 0;
+  if (args.scores != nullptr) args.scores[i] = live ? without_pin(*score_at(table, slot)) : 0;
 }
 
 template <class V>
@@ -84,7 +87,12 @@ void write_states(RowsArgs const& args, int64_t i, int32_t slot) {
   for (int s = 0; s < table.num_states; ++s) {
     if (args.states[s] == nullptr) continue;
     auto const width = table.state_width[s];
-    std::copy_n(args.states[s] + i * width, width, state_at(table, s, slot));
+    auto const* const from = args.states[s] + i * width;
+    if (is_half_state(table, s)) {
+      for (int32_t c = 0; c < width; ++c) from_float(from[c], half_state_at(table, s, slot) + c);
+    } else {
+      std::copy_n(from, width, state_at(table, s, slot));
+    }
   }
 }
 
@@ -96,7 +104,7 @@ void scatter_one(RowsArgs const& args, LastWriters const& writers, int64_t i) {
   if (writers.entries != nullptr && !is_last_writer(writers, slot, i)) return;
   if (args.values != nullptr) write_values<V>(args, i, slot);
   write_states(args, i, slot);
-  if (args.scores != nullptr) *score_at(table, slot) = args.scores[i];
+  if (args.scores != nullptr) rescore(score_at(table, slot), args.scores[i]);
 }
 
 void write_rows(RowsArgs const& args, LastWriters const& writers, ThreadPool const& pool) {

@@ -25,17 +25,15 @@ inline size_t state_bytes(TableRef const& table, int s) {
 
 inline void row_from_record(TableRef const& table, uint8_t const* record, int64_t row) {
   memcpy(row_bytes_at(table, row), record, size_t(row_bytes_of(table)));
-  auto const* from = record + state_offset(table, 0);
-  for (int s = 0; s < table.num_states; ++s, from += state_bytes(table, s - 1)) {
-    memcpy(state_at(table, s, row), from, state_bytes(table, s));
+  for (int s = 0; s < table.num_states; ++s) {
+    memcpy(state_at(table, s, row), record + state_offset(table, s), state_bytes(table, s));
   }
 }
 
 inline void record_from_row(TableRef const& table, int64_t row, uint8_t* record) {
   memcpy(record, row_bytes_at(table, row), size_t(row_bytes_of(table)));
-  auto* to = record + state_offset(table, 0);
-  for (int s = 0; s < table.num_states; ++s, to += state_bytes(table, s - 1)) {
-    memcpy(to, state_at(table, s, row), state_bytes(table, s));
+  for (int s = 0; s < table.num_states; ++s) {
+    memcpy(record + state_offset(table, s), state_at(table, s, row), state_bytes(table, s));
   }
 }
 

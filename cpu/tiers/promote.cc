@@ -23,6 +23,9 @@ class Promoter {
 
   void run() {
     std::fill_n(args_.spilled, tier_.spill_rows, -1);
+    // Records are brought here.
+    std::fill_n(args_.arriving, args_.num_ids, -1);
+    std::fill_n(args_.into, args_.num_ids, -1);
     auto const newcomers = find_newcomers();
     if (newcomers.empty()) return;
     mark_used(true);
@@ -85,52 +88,44 @@ class Promoter {
     return begins;
   }
 
-  // A frame that may be given away.
-  struct Candidate {
-    uint64_t rank;  // the score of its owner, 0 where it is empty
-    int32_t owner;  // -1: empty
-    int frame;      // -1: given away
-  };
-
   void bring(int32_t const* begin, int32_t const* end) {
-    Candidate candidates[kMostFrames];
-    int num_candidates = 0;
+    FrameChoice choices[kMostFrames];
+    int num_choices = 0, given = 0;
     int64_t bucket = -1;
     uint64_t promoted = 0, bypassed = 0;
     for (auto const* slot = begin; slot != end; ++slot) {
       if (*slot / kBucketCapacity != bucket) {
         bucket = *slot / kBucketCapacity;
-        num_candidates = find_candidates(bucket, candidates);
+        num_choices = find_choices(bucket, choices);
+        given = 0;
       }
-      bring_one(*slot, candidates, num_candidates) ? ++promoted : ++bypassed;
+      auto const brought = given < num_choices && bring_one(*slot, choices[given]);
+      given += brought ? 1 : 0;
+      brought ? ++promoted : ++bypassed;
     }
     auto const lookup = args_.purpose == Promotion::kLookup;
     count(lookup ? kTierPromoted : kTierPrefetched, promoted);
     count(kTierBypassed, bypassed);
   }
 
-  // Those whose owner leaves first stand last.
-  int find_candidates(int64_t bucket, Candidate* candidates) const {
+  // In order.
+  int find_choices(int64_t bucket, FrameChoice* choices) const {
     int count = 0;
     for (int frame = 0; frame < tier_.frames; ++frame) {
       auto const owner = owner_of(tier_, bucket, frame);
       auto const word = atomic_load(tier_.owners + frame_row(tier_, bucket, frame));
       if (owner >= 0 && (word & kTakenFrame) != 0) continue;
-      auto const rank = owner < 0 ? 0 : *score_at(table_, owner);
-      candidates[count++] = {rank, owner, frame};
+      auto const score = owner < 0 ? 0 : *score_at(table_, owner);
+      choices[count++] = {owner, score, frame};
     }
-    std::sort(candidates, candidates + count, [](Candidate const& a, Candidate const& b) {
-      return a.rank != b.rank ? a.rank > b.rank : a.owner > b.owner;
-    });
+    std::sort(choices, choices + count, goes_before);
     return count;
   }
 
-  bool bring_one(int32_t slot, Candidate const* candidates, int& count) {
-    if (count == 0) return false;
-    auto const& victim = candidates[count - 1];
-    if (is_packed(table_.policy) && victim.rank > *score_at(table_, slot)) return false;
-    if (victim.owner >= 0 && !send_home(victim)) return false;
-    --count;
+  bool bring_one(int32_t slot, FrameChoice const& victim) {
+    auto const owned = victim.owner >= 0;
+    if (owned && is_packed(table_.policy) && victim.score > *score_at(table_, slot)) return false;
+    if (owned && !send_home(victim)) return false;
     auto const fresh = is_fresh(tier_, slot);
     auto const row = frame_row(tier_, slot / kBucketCapacity, victim.frame);
     load_row(table_, tier_, slot, table_, row);
@@ -141,7 +136,7 @@ class Promoter {
   }
 
   // The owner of a frame loses it. False where it must be written home and there is no way.
-  bool send_home(Candidate const& victim) {
+  bool send_home(FrameChoice const& victim) {
     auto const row = frame_row(tier_, victim.owner / kBucketCapacity, victim.frame);
     if ((tier_.owners[row] & kDirtyFrame) != 0 && *score_at(table_, victim.owner) != kEmptyScore) {
       auto const spill = next_spill_.fetch_add(1, std::memory_order_relaxed);

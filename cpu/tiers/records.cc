@@ -34,6 +34,20 @@ void write_back(WriteBackArgs const& args, ThreadPool const& pool) {
   });
 }
 
+void swap_rows(WriteBackArgs const& args, ThreadPool const& pool) {
+  write_back(args, pool);
+  auto const slots = static_cast<uint32_t>(args.num_slots);
+  auto const rows = static_cast<uint32_t>(args.num_rows);
+  for_each_range(pool, args.num_arriving, kRowsPerChunk, [&](int64_t begin, int64_t end) {
+    for (auto i = begin; i < end; ++i) {
+      if (!is_live(args.arriving[i], slots) || !is_live(args.into[i], rows)) continue;
+      row_from_record(args.table, args.homes + args.arriving[i] * args.record_bytes, args.into[i]);
+    }
+  });
+}
+
+void settle(SettleArgs const& /*args*/, ThreadPool const& /*pool*/) {}
+
 void tier_gather(TierGatherArgs const& args, ThreadPool const& pool) {
   auto result = args.table;
   result.values = args.values;

@@ -4,8 +4,8 @@
 // cuda/gradients/update_any.cu: gradients are summed row by row into scratch memory (reduce.cu);
 // then each row takes a step of its optimizer.
 //
-// The sums cross the memory twice more than in update.cu. In return there is one kernel for all
-// optimizers, instead of one for each with each shape of a block.
+// The sums cross the memory twice more than in update.cu. In return there is one kernel for each
+// optimizer, instead of one for each with each shape of a block.
 #include <algorithm>
 #include <memory>
 
@@ -84,14 +84,6 @@ std::unique_ptr<ReduceArgs> reduction_of(UpdateArgs const& args, AnyScratch cons
   return reduce;
 }
 
-bool has_float_vectors(UpdateArgs const& args) {
-  for (int32_t t = 0; t < args.num_tables; ++t) {
-    auto const& table = args.tables[t];
-    if (!is_format<FloatVectors>(table.value_type, table.values, table.dim)) return false;
-  }
-  return true;
-}
-
 PrepareCall preparation_of(UpdateArgs const& args, AnyScratch const& scratch) {
   PrepareCall call{args.num_tables, args.hyper, scratch.optimizers, {}, {}};
   for (int32_t t = 0; t < args.num_tables; ++t) call.counters[t] = args.tables[t].counters;
@@ -99,32 +91,57 @@ PrepareCall preparation_of(UpdateArgs const& args, AnyScratch const& scratch) {
   return call;
 }
 
-// Returns how many blocks the rows of all tables take.
+// Do the rows of all tables of the call lie as vectors of float32?
+bool has_float_vectors(AnyCall const& call) {
+  return std::all_of(call.tables, call.tables + call.num_tables, [](AnyTable const& table) {
+    return is_format<FloatVectors>(table.value_type, table.values, table.dim);
+  });
+}
+
+AnyTable any_table(TableRef const& from, RowSums const& sums, AnyOptimizer const* optimizer) {
+  AnyTable table{};
+  table.values = from.values;
+  std::copy_n(from.states, kMaxStates, table.states);
+  std::copy_n(from.state_initial, kMaxStates, table.state_initial);
+  table.counters = from.counters;
+  table.index = from.rounds_stochastically != 0 ? from.index : nullptr;
+  table.slots = sums.unique_slots;
+  table.sums = static_cast<float const*>(sums.rows);
+  table.optimizer = optimizer;
+  table.capacity = sums.capacity;
+  table.dim = from.dim;
+  table.value_type = from.value_type;
+  table.half_states = from.half_states;
+  table.skips_nonfinite = from.skips_nonfinite != 0;
+  return table;
+}
+
+// The tables of one optimizer. Returns how many blocks their rows take.
 int64_t fill(UpdateArgs const& args, ReduceArgs const& reduce, AnyScratch const& scratch,
-             AnyCall* call) {
-  call->num_tables = args.num_tables;
-  call->optimizers = scratch.optimizers;
+             OptimizerKind kind, AnyCall* call) {
+  call->num_tables = 0;
   int64_t blocks = 0;
   for (int32_t t = 0; t < args.num_tables; ++t) {
-    auto const& from = args.tables[t];
     auto const& sums = reduce.sums[t];
-    auto& table = call->tables[t];
-    table.values = from.values;
-    std::copy_n(from.states, kMaxStates, table.states);
-    std::copy_n(from.state_initial, kMaxStates, table.state_initial);
-    table.counters = from.counters;
-    table.index = from.rounds_stochastically != 0 ? from.index : nullptr;
-    table.slots = sums.unique_slots;
-    table.sums = static_cast<float const*>(sums.rows);
-    table.capacity = sums.capacity;
+    if (args.optimizers[t] != kind || sums.capacity == 0) continue;
+    auto& table = call->tables[call->num_tables++];
+    table = any_table(args.tables[t], sums, scratch.optimizers + t);
     table.first_block = blocks;
-    table.dim = from.dim;
-    table.value_type = from.value_type;
-    table.kind = args.optimizers[t];
-    table.skips_nonfinite = from.skips_nonfinite != 0;
-    blocks += ceil_div(sums.capacity, any_rows_of_block(from.dim));
+    blocks += ceil_div(sums.capacity, any_rows_of_block(table.dim));
   }
   return blocks;
+}
+
+cudaError_t update_kind(OptimizerKind kind, AnyCall const& call, int64_t blocks,
+                        cudaStream_t stream) {
+  auto status = cudaSuccess;
+  with_optimizer(kind, [&](auto type) {
+    using Functor = typename decltype(type)::Type;
+    status = has_float_vectors(call)
+                 ? launch(any_rows_kernel<Functor, FloatFormats>, blocks, stream, call)
+                 : launch(any_rows_kernel<Functor, AnyFormats>, blocks, stream, call);
+  });
+  return status;
 }
 
 }  // namespace
@@ -140,15 +157,16 @@ cudaError_t update_any(UpdateArgs const& args, void* memory, cudaStream_t stream
   AnyScratch const scratch(args, pieces);
   auto const reduction = reduction_of(args, scratch);
   DYNEMB_CUDA_TRY(reduce(*reduction, static_cast<char*>(memory) + pieces.used(), stream));
-  AnyCall call{};
-  auto const blocks = fill(args, *reduction, scratch, &call);
-  if (blocks == 0) return cudaSuccess;
+  if (scratch.ids == 0) return cudaSuccess;
   auto const preparation = preparation_of(args, scratch);
   DYNEMB_CUDA_TRY(launch(prepare_kernel, 1, stream, preparation, 0, kMaxTables));
-  if (has_float_vectors(args)) {
-    return launch(any_rows_kernel<FloatFormats>, blocks, stream, call);
+  for (int kind = 0; kind < static_cast<int>(OptimizerKind::kNumKinds); ++kind) {
+    AnyCall call{};
+    auto const wanted = static_cast<OptimizerKind>(kind);
+    auto const blocks = fill(args, *reduction, scratch, wanted, &call);
+    if (blocks > 0) DYNEMB_CUDA_TRY(update_kind(wanted, call, blocks, stream));
   }
-  return launch(any_rows_kernel<AnyFormats>, blocks, stream, call);
+  return cudaSuccess;
 }
 
 }  // namespace dynemb::cuda

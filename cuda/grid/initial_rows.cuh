@@ -53,6 +53,7 @@ struct SlotFiller {
   Initializer initializer;
   bool writes_late;  // the states: core/row.h
   int32_t num_states;
+  uint8_t half_states;
   float* states[kMaxStates];
   int32_t width[kMaxStates];
   float first[kMaxStates];
@@ -64,7 +65,8 @@ struct SlotFiller {
         seed(row_seed(table)),
         initializer(table.initializer),
         writes_late(writes_states_late(table)),
-        num_states(table.num_states) {
+        num_states(table.num_states),
+        half_states(table.half_states) {
 #pragma unroll
     for (int s = 0; s < kMaxStates; ++s) {
       states[s] = table.states[s];
@@ -92,9 +94,14 @@ struct SlotFiller {
     return writes_late || narrow;
   }
 
+  __device__ __forceinline__ float mark() const {
+    if ((half_states & 1) == 0) return kUnwritten;
+    return to_float(BFloat16{kUnwrittenHalf});
+  }
+
   // The optimizer states of such a slot.
   __device__ __forceinline__ void fill_states(RowTile const& tile, int32_t slot) const {
-    if (writes_late) return fill_state(tile, 0, slot, kUnwritten, min(width[0], kMarkColumns));
+    if (writes_late) return fill_state(tile, 0, slot, mark(), min(width[0], kMarkColumns));
 #pragma unroll
     for (int s = 0; s < kMaxStates; ++s) {
       if (s < num_states) fill_state(tile, s, slot, first[s], width[s]);
@@ -104,8 +111,10 @@ struct SlotFiller {
   // `columns` from the first on.
   __device__ __forceinline__ void fill_state(RowTile const& tile, int s, int32_t slot, float value,
                                              int32_t columns) const {
-    auto const state_format = AnyFormat{ValueType::kFloat32, moves_vectors(states[s], width[s])};
-    auto* const state = reinterpret_cast<char*>(states[s] + int64_t{slot} * width[s]);
+    auto const half = (half_states >> s & 1) != 0;
+    auto const type = half ? ValueType::kBFloat16 : ValueType::kFloat32;
+    auto const state_format = AnyFormat{type, moves_vectors(states[s], width[s])};
+    auto* const state = row_pointer(state_format, states[s], slot, width[s]);
     for (auto c = tile.first_column(); c < columns; c += tile.step()) {
       store_quad(state_format, state, c, columns, {value, value, value, value});
     }

@@ -34,6 +34,12 @@ __device__ __forceinline__ char const* stored_column(Packed<kCode> /*format*/, v
   return static_cast<char const*>(rows) + kScaleBytes + code_offset(kCode, column);
 }
 
+// Bytes from the codes of one column to those of a later one.
+template <RowCode kCode>
+__device__ __forceinline__ int32_t code_bytes(Packed<kCode> /*format*/, int32_t columns) {
+  return code_offset(kCode, columns);
+}
+
 // The scale of a row; 0 unless `wanted`. Without a branch, as load_quad_if.
 __device__ __forceinline__ float load_scale_if(bool wanted, void const* rows, int32_t row,
                                                uint32_t row_bytes) {
@@ -80,13 +86,42 @@ __device__ __forceinline__ RawQuad load_quad_if(bool wanted, Packed<kCode> /*for
   return quad;
 }
 
+// A code as the low bits of 2^23, a float whose unit is 1: no conversion, of which a multiprocessor
+// does few at a time. The difference is exact.
+template <RowCode kCode>
+__device__ __forceinline__ float4 floats_of_integers(uint32_t codes) {
+  constexpr float kWhole = 8388608.0f;  // 2^23
+  constexpr uint32_t kWholeBits = 0x4b000000u;
+#ifdef __CUDA_ARCH__
+  if constexpr (kCode == RowCode::kInt8) {
+    constexpr float kZero = kWhole + 128.0f;
+    auto const biased = codes ^ 0x80808080u;
+    return {__uint_as_float(__byte_perm(biased, kWholeBits, 0x7440)) - kZero,
+            __uint_as_float(__byte_perm(biased, kWholeBits, 0x7441)) - kZero,
+            __uint_as_float(__byte_perm(biased, kWholeBits, 0x7442)) - kZero,
+            __uint_as_float(__byte_perm(biased, kWholeBits, 0x7443)) - kZero};
+  } else {
+    constexpr float kZero = kWhole + 8.0f;
+    return {__uint_as_float((codes & 15u) | kWholeBits) - kZero,
+            __uint_as_float((codes >> 4 & 15u) | kWholeBits) - kZero,
+            __uint_as_float((codes >> 8 & 15u) | kWholeBits) - kZero,
+            __uint_as_float((codes >> 12 & 15u) | kWholeBits) - kZero};
+  }
+#else
+  (void)kWhole, (void)kWholeBits;
+  constexpr int kBits = kCode == RowCode::kInt4 ? 4 : 8;
+  return {code_value<kCode>(codes), code_value<kCode>(codes >> kBits),
+          code_value<kCode>(codes >> 2 * kBits), code_value<kCode>(codes >> 3 * kBits)};
+#endif
+}
+
 // Without the scale.
 template <RowCode kCode>
 __device__ __forceinline__ float4 to_floats(Packed<kCode> /*format*/, RawQuad const& quad) {
-  constexpr int kBits = kCode == RowCode::kInt4 ? 4 : 8;
   auto const codes = quad.word[0];
-  return {code_value<kCode>(codes), code_value<kCode>(codes >> kBits),
-          code_value<kCode>(codes >> 2 * kBits), code_value<kCode>(codes >> 3 * kBits)};
+  if constexpr (kCode != RowCode::kFloat8) return floats_of_integers<kCode>(codes);
+  return {code_value<kCode>(codes), code_value<kCode>(codes >> 8), code_value<kCode>(codes >> 16),
+          code_value<kCode>(codes >> 24)};
 }
 
 // The formats of a call whose tables all have one code. Rows that are returned may have any: they

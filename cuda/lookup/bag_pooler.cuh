@@ -18,7 +18,12 @@ constexpr int kCachedSlots = 128;  // of the bags of a warp; the others are read
 
 // Rows of a tile that pools: with more there are no registers, of which packed ones take fewer.
 template <class In>
-constexpr int kPooledInFlight = kIsPacked<In> ? 8 : 5;
+constexpr int kPooledInFlight = kIsPacked<In> ? 6 : 5;
+
+// Quads of a lane that pools. Those of packed rows are a word each, and rows begin at any word. So
+// the quads of a lane lie a step of the tile apart, and lanes side by side read words side by side.
+template <class In>
+constexpr int kPooledQuads = kIsPacked<In> ? 2 : kQuadsOfWord<In>;
 
 // A sum over bags of one id each, without weights, is the row itself.
 __host__ __device__ __forceinline__ bool pools(FeatureRef const& feature) {
@@ -37,7 +42,7 @@ struct BagCache {
 template <class Rows>
 struct BagPooler {
   static constexpr int kIds = Rows::kPooledIds;  // of a lane
-  static constexpr int kQuads = kQuadsOfWord<typename Rows::Stored>;
+  static constexpr int kQuads = kPooledQuads<typename Rows::Stored>;
   static constexpr int kInFlight = kPooledInFlight<typename Rows::Stored>;
   static constexpr bool kScaled = kIsPacked<typename Rows::Stored>;
 
@@ -73,7 +78,7 @@ struct BagPooler {
       auto const index = base + i * 32 + lane_id() - begin;
       if (index < kCachedSlots) cache.slots[index] = ids[i].slot;
       missing |= ids[i].slot < kPaddingSlot;
-      rows.ids.touch(rows.here, ids[i]);
+      rows.ids.touch(rows.here, ids[i], base + i * 32 + lane_id());
     }
     return missing;
   }
@@ -120,6 +125,11 @@ struct BagPooler {
     return index < kCachedSlots ? cache.factors[index] : mean_factor(slots, bag);
   }
 
+  // Columns from one quad of a lane to its next.
+  __device__ __forceinline__ static int32_t quad_step(RowTile const& tile) {
+    return kScaled ? tile.step() : 4;
+  }
+
   // In row 0 of the table.
   __device__ __forceinline__ char const* column_pointer(int32_t column) const {
     return stored_column(rows.in, rows.here.table.values, column);
@@ -130,10 +140,34 @@ struct BagPooler {
     char const* columns;   // of row 0
     uint32_t row_bytes;    //
     int32_t columns_left;  // from these on
+    int32_t quad_step;     // columns from one quad to the next
     int32_t const* slots;  // the next id's
     float const* weights;  // the next id's, if there are any
     float4 sum[kQuads];
   };
+
+  // The quads of a lane in one row, if `wanted`; zeros past its last column.
+  __device__ __forceinline__ RawQuad load_quads(bool wanted, char const* row,
+                                                Stream const& stream) const {
+    if constexpr (!kScaled) {
+      return load_word_if(wanted, rows.in, row, stream.columns_left);
+    } else {
+      RawQuad words{{0, 0, 0, 0}};
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) {
+        auto const column = q * stream.quad_step;
+        auto const there = wanted && column < stream.columns_left;
+        auto const* const from = row + code_bytes(rows.in, column);
+        words.word[q] = load_quad_if(there, rows.in, from, 0, 0).word[0];
+      }
+      return words;
+    }
+  }
+
+  __device__ __forceinline__ float4 quad_of(RawQuad const& words, int q) const {
+    if constexpr (kScaled) return to_floats(rows.in, RawQuad{{words.word[q], 0, 0, 0}});
+    return to_floats(rows.in, words, q);
+  }
 
   // kInFlight rows, or the first `count` of them. Ids without a row add nothing: also their
   // weight, since 0 times infinity is not 0. All loads before the first sum: no branch, and one
@@ -152,7 +186,7 @@ struct BagPooler {
     for (int r = 0; r < kInFlight; ++r) {
       auto const* const row =
           nth_row(stream.columns, static_cast<uint32_t>(slot[r]), stream.row_bytes);
-      word[r] = load_word_if(slot[r] >= 0, rows.in, row, stream.columns_left);
+      word[r] = load_quads(slot[r] >= 0, row, stream);
       if constexpr (kWeighted) factor[r] = slot[r] >= 0 ? stream.weights[r] : 0.0f;
       if constexpr (kScaled) {
         auto const scale =
@@ -164,8 +198,7 @@ struct BagPooler {
     for (int r = 0; r < kInFlight; ++r) {
 #pragma unroll
       for (int q = 0; q < kQuads; ++q) {
-        add_scaled(stream.sum[q], kFactors ? factor[kFactors ? r : 0] : 1.0f,
-                   to_floats(rows.in, word[r], q));
+        add_scaled(stream.sum[q], kFactors ? factor[kFactors ? r : 0] : 1.0f, quad_of(word[r], q));
       }
     }
     stream.slots += kInFlight;
@@ -181,7 +214,7 @@ struct BagPooler {
 
   // The initial rows of the ids of a bag that have none.
   __device__ __forceinline__ void add_missing(int32_t const* slots, int64_t bag, int32_t column,
-                                              float4 (&sum)[kQuads]) const {
+                                              int32_t step, float4 (&sum)[kQuads]) const {
     auto const& feature = rows.here.feature;
     auto const end = end_of(bag);
     for (auto index = begin_of(bag); index < end; ++index) {
@@ -195,9 +228,9 @@ struct BagPooler {
       for (int q = 0; q < kQuads; ++q) {
         float4 values[1];
         // Made for each id: what it holds would take registers from the loop above.
-        rows.drawer().draw(rows.in, key, column + q * 4, values);
+        rows.drawer().draw(rows.in, key, column + q * step, values);
         add_scaled(sum[q], weight, values[0]);
-        if (slot >= 0) rows.fill(slot, column + q * 4, values[0]);
+        if (slot >= 0) rows.fill(slot, column + q * step, values[0]);
       }
     }
   }
@@ -224,46 +257,52 @@ struct BagPooler {
   template <bool kPlain>
   __device__ __forceinline__ void pool(int32_t bags, int32_t const* slots) const {
     auto const dim = rows.here.table.dim;
-    auto const tile = RowTile::of_row(dim / kQuads);
-    for (auto c = tile.first_column() * kQuads; c < dim; c += tile.step() * kQuads) {
+    auto const tile = RowTile::of_row((dim + kQuads - 1) / kQuads);
+    auto const first = tile.first_column() * (kScaled ? 1 : kQuads);
+    for (auto c = first; c < dim; c += tile.step() * kQuads) {
       for (auto index = tile.index; index < bags; index += tile.per_warp) {
-        pool_bag<kPlain>(first_bag + index, slots, c);
+        pool_bag<kPlain>(first_bag + index, slots, c, quad_step(tile));
       }
     }
   }
 
   template <bool kPlain>
-  __device__ __forceinline__ void pool_bag(int64_t bag, int32_t const* slots,
-                                           int32_t column) const {
+  __device__ __forceinline__ void pool_bag(int64_t bag, int32_t const* slots, int32_t column,
+                                           int32_t step) const {
     auto const& feature = rows.here.feature;
     auto const dim = rows.here.table.dim;
     auto const row_bytes = stored_row_bytes(rows.in, dim);
     auto const first = begin_of(bag), count = end_of(bag) - first;
     auto stream =
-        Stream{column_pointer(column), row_bytes, dim - column, slots + first, nullptr, {}};
+        Stream{column_pointer(column), row_bytes, dim - column, step, slots + first, nullptr, {}};
     if (kPlain || feature.weights == nullptr) {
       sum_rows<false>(stream, count);
     } else {
       stream.weights = feature.weights + begin + first;
       sum_rows<true>(stream, count);
     }
-    if constexpr (!kPlain) add_missing(slots, bag, column, stream.sum);
+    if constexpr (!kPlain) add_missing(slots, bag, column, step, stream.sum);
     auto const factor = factor_of(slots, bag);
 #pragma unroll
     for (int q = 0; q < kQuads; ++q) stream.sum[q] = scaled(factor, stream.sum[q]);
-    rows.store(bag, column, stream.sum);
+    if constexpr (kScaled) {
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) {
+        if (q * step < stream.columns_left) rows.store(bag, column + q * step, {stream.sum[q]});
+      }
+    } else {
+      rows.store(bag, column, stream.sum);
+    }
   }
 };
 
 // ---- host ---------------------------------------------------------------------------------------
 
 // Bags of a warp: about 32 ids for each of its tiles, or as many as Ids prefers where ids are many,
-// as long as their slots fit the cache.
+// as long as their slots fit the cache. quads: of a lane.
 template <class Ids>
-int32_t bags_per_warp(FeatureRef const& feature, TableRef const& table, bool many) {
-  constexpr auto kHalf = ValueType::kBFloat16;
-  auto const quads = table.value_type == kHalf ? kQuadsOfWord<Vectors<kHalf>> : 1;  // of a lane
-  auto const tiles = 32 / lanes_of_row(table.dim / quads);
+int32_t bags_per_warp(FeatureRef const& feature, TableRef const& table, int32_t quads, bool many) {
+  auto const tiles = 32 / lanes_of_row((table.dim + quads - 1) / quads);
   auto const ids_of_bag = std::max<int64_t>(
       1, feature.bag_size > 0 ? feature.bag_size
                               : feature.num_ids / std::max<int64_t>(1, feature.num_bags));

@@ -44,7 +44,8 @@ struct FindIds {
     }
   }
 
-  __device__ __forceinline__ void touch(Here const& /*here*/, Probed const& /*id*/) const {}
+  __device__ __forceinline__ void touch(Here const& /*here*/, Probed const& /*id*/,
+                                        int64_t /*position*/) const {}
 };
 
 }  // namespace dynemb::cuda

@@ -14,7 +14,8 @@ namespace {
 template <RowCode kCode, class Size>
 cudaError_t launch_packed(FindArgs const& args, cudaStream_t stream) {
   RowsCall<Size, FindIds> p;
-  auto const blocks = fill_rows_call(args, {}, {}, FindIds{}, &p);
+  auto const quads_of = [](TableRef const&) { return kPooledQuads<Packed<kCode>>; };
+  auto const blocks = fill_rows_call(args, {}, {}, FindIds{}, quads_of, &p);
   if (blocks == 0) return cudaSuccess;
   return launch_rows<PackedFormats<kCode>>(args, p, blocks, stream);
 }

@@ -216,12 +216,13 @@ class BinWorker {
   };
 
   // By one lane, for a row that the bucket loses.
-  __device__ __forceinline__ void note_row(BucketId const& of, int place, Entry const& row) const {
+  __device__ __forceinline__ void note_row(BucketId const& of, int place, Key key) const {
     if constexpr (kSelects) {
       auto const& removals = removals_.of[of.table];
       if (!notes_removals(removals)) return;
       auto const slot = static_cast<int32_t>(of.number) * kBucketCapacity + place;
       auto const& table = call_.view.tables[of.table];
+      auto const row = Entry{key, *score_at(table, slot)};  // not written over yet
       if (note_evicted(table, removals, slot, row, call_.uses[of.table].clock)) {
         rows_left_.add(of.table, 1);
       }
@@ -231,7 +232,7 @@ class BinWorker {
   // The claims of the lanes that claim, one after the other.
   __device__ __forceinline__ void claim(FullBucket<WarpGroup>* bucket, BucketId const& of,
                                         Claimant* now, bool claims, Claimant* earlier) const {
-    auto const note = [&](int place, Entry const& row) { note_row(of, place, row); };
+    auto const note = [&](int place, Key key) { note_row(of, place, key); };
     for (auto rest = group_.ballot(claims); rest != 0; rest &= rest - 1) {
       auto const from = lowest_bit(rest);
       auto const taken = bucket->claim(__shfl_sync(kFullWarp, now->mark, from), note);
@@ -248,7 +249,7 @@ class BinWorker {
     auto const& table = call_.view.tables[of.table];
     auto const where = bucket_at(table, of.number);
     auto const& use = call_.uses[of.table];
-    auto const ranking = Ranking(table, use.clock, use.given);
+    auto const ranking = Ranking(table, use);
     auto bucket = FullBucket<WarpGroup>(group_, table, where, entries, ranking);
     claim(&bucket, of, &own, own.is_one, &own);
     for (auto base = later.begin; base < later.end; base += 32) {

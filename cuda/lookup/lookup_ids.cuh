@@ -25,11 +25,17 @@ __device__ __forceinline__ uint64_t nanoseconds_now() {
 // What the scores of a table say of this lookup. Its counters, which give the clock, change when
 // all ids have been looked for (cuda/lookup/missing.cu).
 struct Uses {
-  uint32_t const* given_scores;  // [tables], or null
+  uint64_t const* given;  // [tables], or null
 
   __device__ __forceinline__ Touch of(TableRef const& table, int32_t t, uint64_t now) const {
     auto const clock = next_clock(table.counters[kClock], now);
-    return {clock, given_scores == nullptr ? 0 : given_scores[t]};
+    return touch_of(score_rule(table), clock, given == nullptr ? 0 : given[t]);
+  }
+
+  // Where scores are times: the one that was given, or that of this device.
+  __device__ __forceinline__ uint64_t time_of(int32_t t) const {
+    auto const time = given == nullptr ? 0 : given[t];
+    return time == 0 ? nanoseconds_now() : time;
   }
 };
 
@@ -51,7 +57,7 @@ struct BeginLookup {
     }
     fetch_add(table.counters + kHits, positions);
     auto const timed = table.policy == ScorePolicy::kTimestamp;
-    auto const use = uses.of(table, t, timed ? nanoseconds_now() : 0);
+    auto const use = uses.of(table, t, timed ? uses.time_of(t) : 0);
     stored[t] = use;
     if (stamps != nullptr) stamps[t] = stamp_of(table, use.clock);
     counted[t] = {{2, {kClock, kLookups}, {use.clock, table.counters[kLookups] + 1}},
@@ -179,7 +185,8 @@ struct LookupIds {
     }
   }
 
-  __device__ __forceinline__ void touch(Here const& here, Probed const& id) const {
+  __device__ __forceinline__ void touch(Here const& here, Probed const& id,
+                                        int64_t position) const {
     if (id.slot < 0) return;
     if constexpr (kSelects) {
       if (selection.admissions[here.feature.table].keeps_scores != 0) return;
@@ -188,14 +195,23 @@ struct LookupIds {
     auto const use = use_of(here);
     auto* const score = score_at(here.table, id.slot);
     if (is_packed(policy)) {
-      dynemb::touch(score, policy, use.clock, use.given);
+      auto const rule = score_rule(here.table);
+      if constexpr (kSelects) {
+        auto const* const counts = selection.uses[here.feature_index];
+        auto const own = touch_at(use, policy, counts, here.feature.num_ids, position);
+        dynemb::touch(score, rule, own, uses_at(counts, position));
+      } else {
+        dynemb::touch(score, rule, use);
+      }
       return;
     }
     // A look through the first-level cache, where the key has been read: what this multiprocessor
     // has written shows there. On the line of a popular id a look past it queues behind the writes
     // of all others, and takes four times as long as one more write (benchmarks/log/new_ids.md).
-    if (cached_load(score) == use.clock) return;
-    if (!was_touched(here.touched, id.slot)) atomic_store(score, use.clock);
+    auto const seen = cached_load(score);
+    auto const wanted = use.clock | (seen & kPinBit);
+    if (seen == wanted) return;
+    if (!was_touched(here.touched, id.slot)) atomic_store(score, wanted);
   }
 
   // Has the block stored the score of this slot, or is it about to? A cache that forgets, so that
@@ -238,11 +254,10 @@ template <bool kSelects, class Size>
 cudaError_t launch_lookup(LookupArgs const& args, LookupScratch const& scratch,
                           cudaStream_t stream) {
   auto const missing = scratch.missing;
-  auto const begin =
-      BeginLookup{{args.given_scores}, scratch.uses, scratch.counted, args.stamps, missing};
+  auto const begin = BeginLookup{{args.given}, scratch.uses, scratch.counted, args.stamps, missing};
   auto const selection = selection_of<kSelects>(args);
   auto const waiting = waiting_tables(args);
-  auto ids = LookupIds<kSelects>{{args.given_scores}, selection, nullptr, missing, waiting};
+  auto ids = LookupIds<kSelects>{{args.given}, selection, nullptr, missing, waiting};
   if (reads_time(args)) {
     DYNEMB_CUDA_TRY(launch_prologue<Size>(args, scratch.view, begin, stream));
     ids.stored = scratch.uses;

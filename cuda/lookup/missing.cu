@@ -58,7 +58,14 @@ __device__ __forceinline__ void resolve_all(SelectingCall<kSelects> const& selec
       auto const id = MissingId(call.view, missing);
       t = id.feature.table;
       auto& slot = id.feature.slots[id.position];
-      now = resolve(id.table, id.key, {slot, missing.won}, call.uses[t]);
+      if constexpr (kSelects) {
+        auto const* const counts = selecting.selection.uses[missing.feature];
+        auto const own =
+            touch_at(call.uses[t], id.table.policy, counts, id.feature.num_ids, id.position);
+        now = resolve(id.table, id.key, {slot, missing.won}, own, uses_at(counts, id.position));
+      } else {
+        now = resolve(id.table, id.key, {slot, missing.won}, call.uses[t]);
+      }
       if (slot != now.slot) slot = now.slot;
       if (now.is_new) tally.add(t, 0);
       if (now.slot == kRefusedSlot) tally.add(t, 1);

@@ -26,7 +26,7 @@ __device__ __forceinline__ void probe_only(Here const& here, Ids const& ids, int
                                            int64_t last) {
   Probed probed[1];
   ids.probe(here, first, last, false, probed);
-  ids.touch(here, probed[0]);
+  ids.touch(here, probed[0], first + lane_id());
 }
 
 template <class Rows>
@@ -159,10 +159,15 @@ cudaError_t launch_rows(LookupArgs const& args, RowsCall<Size, Ids> const& p, in
   return launch(kernel, blocks, stream, p, 0, Ids::kBlock);
 }
 
-// Returns the blocks of the kernel.
-template <class Size, class Ids>
+inline int32_t pooled_quads(TableRef const& table) {
+  constexpr auto kHalf = ValueType::kBFloat16;
+  return table.value_type == kHalf ? kPooledQuads<Vectors<kHalf>> : 1;
+}
+
+// Returns the blocks of the kernel. quads_of(table): quads of a lane that pools.
+template <class Size, class Ids, class QuadsOf>
 int64_t fill_rows_call(LookupArgs const& args, CallView const& view,
-                       typename Ids::Begin const& begin, Ids const& ids,
+                       typename Ids::Begin const& begin, Ids const& ids, QuadsOf const& quads_of,
                        RowsCall<Size, Ids>* call) {
   auto& p = *call;
   auto const per_warp = items_per_warp(total_ids(args));
@@ -171,8 +176,9 @@ int64_t fill_rows_call(LookupArgs const& args, CallView const& view,
     if (!pools(feature)) return {feature.num_ids, per_warp};
     // At least one warp where there are ids after the last bag.
     auto const least = feature.num_ids > 0 ? int64_t{1} : int64_t{0};
+    auto const& table = args.tables[feature.table];
     return {std::max(feature.num_bags, least),
-            bags_per_warp<Ids>(feature, args.tables[feature.table], many)};
+            bags_per_warp<Ids>(feature, table, quads_of(table), many)};
   };
   p.prologue_blocks = ids.begins() ? static_cast<uint32_t>(prologue_blocks(args)) : 0;
   auto const blocks =
@@ -185,7 +191,7 @@ template <class Size, class Ids>
 cudaError_t launch_rows(LookupArgs const& args, CallView const& view,
                         typename Ids::Begin const& begin, Ids const& ids, cudaStream_t stream) {
   RowsCall<Size, Ids> p;
-  auto const blocks = fill_rows_call(args, view, begin, ids, &p);
+  auto const blocks = fill_rows_call(args, view, begin, ids, pooled_quads, &p);
   if (blocks == 0) return cudaSuccess;
   if (has_formats<FloatFormats>(args)) return launch_rows<FloatFormats>(args, p, blocks, stream);
   if (has_formats<HalfFormats>(args)) return launch_rows<HalfFormats>(args, p, blocks, stream);

@@ -16,7 +16,7 @@
 //   probe(here, first, last, draws, ids)   reached by all lanes; lane l gets the ids first + l,
 //                              first + l + 32, ... if before `last`, else padding; writes slots.
 //                              draws: initial rows of missing ids will be written here
-//   touch(here, probed)        right after the probe, which has loaded the score with the key
+//   touch(here, probed, position)  right after the probe, which has loaded the score with the key
 //   missing(table)             the initializer of ids without a row
 #pragma once
 
@@ -107,7 +107,7 @@ struct RowCopier {
     Probed probed[1];
     ids.probe(here, first, first + count, true, probed);
     auto const& id = probed[0];
-    ids.touch(here, id);
+    ids.touch(here, id, first + lane_id());
     auto const active = lane_id() < count;
     auto const tile = RowTile::of_row(here.table.dim);
     if (here.feature.places.group == 0) {

@@ -58,9 +58,10 @@ __device__ __forceinline__ RowPair state_rows(RowsArgs const& args, int s, int64
                                               int32_t slot) {
   auto const& table = args.table;
   auto const width = table.state_width[s];
-  auto const stored = float_format(table.states[s], width);
+  auto stored = float_format(table.states[s], width);
+  if (is_half_state(table, s)) stored.type = ValueType::kBFloat16;
   auto const given = float_format(args.states[s], width);
-  return {stored, reinterpret_cast<char*>(state_at(table, s, slot)), given,
+  return {stored, row_pointer(stored, table.states[s], slot, width), given,
           row_pointer(given, args.states[s], i, width), width};
 }
 
@@ -136,7 +137,7 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(__grid_constant__ Rows
     read_row(tile, state_rows(args, s, i, at), written, instead);
   }
   if (args.scores != nullptr && tile.rank == 0) {
-    args.scores[i] = live ? *score_at(args.table, slot) : 0;
+    args.scores[i] = live ? without_pin(*score_at(args.table, slot)) : 0;
   }
 }
 
@@ -145,7 +146,9 @@ __device__ __forceinline__ void write_slot(RowTile const& tile, RowsArgs const& 
   if (slot < 0) return;  // see slot_at
   if (args.values != nullptr) write_values(tile, args, i, slot);
   write_states(tile, args, i, slot);
-  if (args.scores != nullptr && tile.rank == 0) *score_at(args.table, slot) = args.scores[i];
+  if (args.scores != nullptr && tile.rank == 0) {
+    rescore(score_at(args.table, slot), args.scores[i]);
+  }
 }
 
 struct ScatterCall {

@@ -52,9 +52,8 @@ class StagePlanner {
     auto const prefix = next_ + lane_id();
     loaded_ = RowRange32{0, 0};
     if (prefix >= last_) return;
-    loaded_ = ranges_ != nullptr
-                  ? ranges_[prefix]
-                  : RowRange32{shape_.starts[prefix], shape_.starts[prefix + 1]};
+    loaded_ = ranges_ != nullptr ? ranges_[prefix]
+                                 : RowRange32{shape_.starts[prefix], shape_.starts[prefix + 1]};
   }
 
   __device__ __forceinline__ int32_t plan_of_lanes(StagePlan& stage) {

@@ -61,7 +61,9 @@ __device__ __forceinline__ int32_t note_id(FetchCall const& call, int64_t i, boo
   if (!in_first) return -1;
   auto const row = frame_row(args.tier, slot / kBucketCapacity, frame);
   auto* const owner = args.tier.owners + row;
-  if ((__ldcg(owner) & kDirtyFrame) == 0) atomicOr(owner, kDirtyFrame);
+  auto const word = __ldcg(owner);
+  if ((word & kDirtyFrame) == 0) atomicOr(owner, kDirtyFrame);
+  if ((word & kNewFrame) != 0) atomicAnd(owner, ~kNewFrame);
   return static_cast<int32_t>(row);
 }
 
@@ -140,7 +142,7 @@ __device__ __forceinline__ void bring_rows(FetchCall const& call) {
     __syncwarp(tile.mask());  // all lanes have read the place
     if (!fresh) {
       auto const* const record = record_at(args.tier.homes, args.tier.record_bytes, slot);
-      bring_record(call.parts, tile, record, row, -1);
+      bring_record(call.parts, tile, record, row);
       continue;
     }
     auto const filler = SlotFiller(args.table);
@@ -201,7 +203,8 @@ struct FetchScratch {
     call.numbers = {first + words / 2, zeros + words + 2 * blocks};
     call.before = scratch.take<uint32_t>(args.table.local_buckets);
     auto const most = std::min<int64_t>(args.num_ids, args.tier.spill_rows);
-    call.bring_blocks = static_cast<uint32_t>(bus_blocks(call.parts, most));
+    auto const useful = ceil_div(most * lanes_of_record(call.parts), kThreads);
+    call.bring_blocks = static_cast<uint32_t>(bus_blocks(useful));
   }
 };
 

@@ -23,7 +23,7 @@ cudaError_t promote(PromoteArgs const& args, void* memory, cudaStream_t stream) 
       launch(note_slots_kernel, persistent_blocks(ceil_div(noted, kThreads), 8), stream, call));
   if (args.num_ids == 0) return cudaSuccess;
   DYNEMB_CUDA_TRY(launch(give_frames_kernel, blocks_of_buckets(args.table), stream, call));
-  return launch(move_rows_kernel, bus_blocks(call.parts, call.most_moves), stream, call);
+  return launch(move_rows_kernel, move_blocks(call), stream, call);
 }
 
 }  // namespace dynemb::cuda

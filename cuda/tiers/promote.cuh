@@ -4,8 +4,9 @@
 // cuda/tiers/promote.cuh: which rows get frames, and their way there.
 //
 // Three kernels: every id notes its slot; a warp a bucket gives frames to the slots that have none,
-// and lists what has to move, in order of slot; then records come in and dirty rows step aside, in
-// that order, since host memory answers three times as fast where places follow each other.
+// and lists what has to move, in order of slot; then dirty rows step aside and new ones are drawn.
+// Records are left to swap_rows, which copies them both ways at once. They are listed in order,
+// since host memory answers three times as fast where places follow each other.
 #pragma once
 
 #include <algorithm>
@@ -21,17 +22,17 @@
 
 namespace dynemb::cuda {
 
-constexpr int kBucketsOfWarp = 8;
+constexpr int kBucketsOfWarp = 4;
 constexpr int kBucketsOfBlock = kBucketsOfWarp * kWarpsPerBlock;
 constexpr int kFramesOfLane = kMostFrames / 32;
 constexpr uint8_t kNotGiven = 0xff;  // a frame that keeps its owner
 
+// What a frame that is given away costs within device memory.
 struct Move {
-  int32_t slot;   // that comes in; -1: nothing moves
-  int32_t spill;  // the spill row that the frame's row goes to first, counted from 0; or -1
-  int64_t row;    // the frame
+  int32_t row;    // the frame
+  int32_t spill;  // the spill row that its row goes to first, counted from 0; or -1
+  int32_t fresh;  // the slot that comes in, if it has no record yet; or -1
 };
-constexpr int64_t kFreshRow = int64_t{1} << 62;  // added to `row`: the slot has no record yet
 
 struct PromoteCall {
   PromoteArgs args;
@@ -41,6 +42,7 @@ struct PromoteCall {
   uint32_t* num_moves;  // [1], 0 at first
   Move* moves;          // [most_moves]
   int64_t most_moves;
+  int64_t mark_row;  // of the arrays: the last spill row
 };
 
 __device__ __forceinline__ void count_in_tier(TierRef const& tier, TierCounter counter,
@@ -64,9 +66,11 @@ __global__ void __launch_bounds__(kThreads)
   auto const limit = num_slots(args.table);
   auto const step = int64_t{gridDim.x} * kThreads;
   auto const first = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (first == 0) set_marks(call.parts, call.mark_row, kNotThere);
   for (auto i = first; i < args.tier.spill_rows; i += step) args.spilled[i] = -1;
   uint32_t hits = 0, misses = 0;
   for (auto i = first; i < args.num_ids; i += step) {
+    args.arriving[i] = args.into[i] = -1;
     auto const slot = args.slots[i];
     if (!is_live(slot, limit)) continue;
     call.touched.add(slot);
@@ -90,6 +94,8 @@ __global__ void __launch_bounds__(kThreads)
 struct GivenFrames {
   uint8_t to[kBucketsOfBlock][kMostFrames];  // the slot in the bucket that gets a frame
   uint64_t spills[kBucketsOfBlock];          // frames whose row goes to a spill row first
+  uint4 touched[kBucketsOfBlock];            // slots of the batch
+  uint4 wanted[kBucketsOfBlock];             // those without a frame
   CountPair counts[kBucketsOfBlock];         // of moves and spills; then those before the bucket
   uint32_t bypassed, spilled, moved;
 };
@@ -99,13 +105,43 @@ class FrameGiver {
   __device__ __forceinline__ FrameGiver(PromoteCall const& call, GivenFrames& given)
       : call_(call), tier_(call.args.tier), table_(call.args.table), given_(given) {}
 
-  // What one bucket gives; `at`: the bucket in its block.
+  // What the buckets of a warp want: those from `first` on, the first of them number `at` of the
+  // block. All loads of one kind together, since each waits for the one before it.
+  __device__ __forceinline__ void look(int64_t first, int at) const {
+    auto const lane = lane_id();
+    auto const buckets = min(table_.local_buckets - first, int64_t{kBucketsOfWarp});
+    uint32_t word = 0;
+    if (lane < buckets * kWordsOfBucket) word = call_.touched.words[first * kWordsOfBucket + lane];
+    if (lane < kBucketsOfWarp * kWordsOfBucket) word_of(given_.touched, at, lane) = word;
+    uint32_t place[kBucketsOfWarp * kWordsOfBucket];
+#pragma unroll
+    for (int w = 0; w < kBucketsOfWarp * kWordsOfBucket; ++w) {
+      auto const is_one = (__shfl_sync(kFullWarp, word, w) >> lane & 1) != 0;
+      place[w] = is_one ? tier_.place[first * kBucketCapacity + w * 32 + lane] : kHomePlace;
+    }
+    uint32_t wanted = 0;
+#pragma unroll
+    for (int w = 0; w < kBucketsOfWarp * kWordsOfBucket; ++w) {
+      auto wants = (__shfl_sync(kFullWarp, word, w) >> lane & 1) != 0;
+      if (place[w] - 1 < static_cast<uint32_t>(tier_.frames)) {
+        auto const in_bucket = static_cast<uint32_t>(w % kWordsOfBucket * 32 + lane);
+        auto const row = (first + w / kWordsOfBucket) * tier_.frames + (place[w] - 1);
+        auto const owner = tier_.owners[row];
+        wants = (owner & kOwnerMask) != in_bucket;
+        if (!wants && (owner & kNewFrame) != 0) tier_.owners[row] = owner & ~kNewFrame;
+      }
+      auto const lanes = __ballot_sync(kFullWarp, wants);
+      if (w == lane) wanted = lanes;
+    }
+    if (lane < kBucketsOfWarp * kWordsOfBucket) word_of(given_.wanted, at, lane) = wanted;
+    __syncwarp();
+  }
+
+  // What one of them gives.
   __device__ __forceinline__ void decide(int64_t bucket, int at) const {
     uint32_t moves = 0, spills = 0;
-    auto const touched = call_.touched.of_bucket(bucket);
-    if ((touched.x | touched.y | touched.z | touched.w) != 0) {
-      give(bucket, at, touched, &moves, &spills);
-    }
+    auto const wanted = given_.wanted[at];
+    if ((wanted.x | wanted.y | wanted.z | wanted.w) != 0) give(bucket, at, &moves, &spills);
     if (lane_id() == 0) given_.counts[at] = {moves, spills};
   }
 
@@ -122,7 +158,8 @@ class FrameGiver {
       auto const spill_lanes = static_cast<uint32_t>(spills >> (32 * j));
       auto const spill = before.b + static_cast<uint32_t>(__popc(spill_lanes & lanes_below()));
       auto const number = before.a + static_cast<uint32_t>(__popc(giving & lanes_below()));
-      auto const allowed = gives && (!spilling || spill < static_cast<uint32_t>(tier_.spill_rows));
+      auto const allowed =
+          gives && (!spilling || spill < static_cast<uint32_t>(tier_.spill_rows - 1));
       auto const owner = allowed ? owner_of(tier_, bucket, frame) : -1;
       auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + (gives ? to : 0));
       auto const fresh = allowed && is_fresh(tier_, slot);
@@ -130,13 +167,16 @@ class FrameGiver {
       if (allowed) {
         if (owner >= 0) tier_.place[owner] = kHomePlace;
         tier_.place[slot] = static_cast<uint32_t>(frame) + 1;
-        tier_.owners[bucket * tier_.frames + frame] = to | (fresh ? kDirtyFrame : 0);
+        tier_.owners[bucket * tier_.frames + frame] = to | (fresh ? kDirtyFrame | kNewFrame : 0);
         if (spilling) call_.args.spilled[spill] = owner;
       }
-      if (gives && number < call_.most_moves) {
-        call_.moves[number] = {allowed ? slot : -1,
-                               allowed && spilling ? static_cast<int32_t>(spill) : -1,
-                               frame_row(tier_, bucket, frame) + (fresh ? kFreshRow : 0)};
+      if (allowed && number < call_.most_moves) {
+        auto const row = static_cast<int32_t>(frame_row(tier_, bucket, frame));
+        call_.moves[number] = {row, spilling ? static_cast<int32_t>(spill) : -1, fresh ? slot : -1};
+        call_.args.arriving[number] = fresh ? -1 : slot;
+        call_.args.into[number] = row;
+      } else if (gives && number < call_.most_moves) {
+        call_.moves[number] = {-1, -1, -1};
       }
       count(gives && !allowed, &given_.bypassed);
       count(allowed, &given_.moved);
@@ -154,8 +194,12 @@ class FrameGiver {
     if (lanes != 0 && lane_id() == 0) atomicAdd(counter, static_cast<uint32_t>(__popc(lanes)));
   }
 
-  // In what order frames are given: the lowest first. An empty frame, and one of a row that is no
-  // more, before all others.
+  // In what order frames are given away, the lowest first, as goes_before has it: an empty frame,
+  // then the one of the lowest score.
+  static __device__ __forceinline__ uint64_t rank_of_score(uint64_t score) {
+    return min(score, kNever - 2) + 1;
+  }
+
   __device__ __forceinline__ uint64_t rank_of(int64_t bucket, int frame, uint4 const& touched,
                                               bool* spills) const {
     if (frame >= tier_.frames) return kNever;
@@ -165,21 +209,17 @@ class FrameGiver {
     auto const score = *score_at(table_, owner);
     auto const word = tier_.owners[bucket * tier_.frames + frame];
     *spills = score != kEmptyScore && (word & kDirtyFrame) != 0;
-    return score == kNever ? kNever - 1 : score;
+    return rank_of_score(score);
   }
 
-  __device__ __forceinline__ void give(int64_t bucket, int at, uint4 const& touched,
-                                       uint32_t* moves, uint32_t* num_spills) const {
-    uint32_t wanted[kWordsOfBucket], any = 0;
+  static __device__ __forceinline__ uint32_t& word_of(uint4* buckets, int at, int word) {
+    return reinterpret_cast<uint32_t*>(buckets + at)[word];
+  }
+
+  __device__ __forceinline__ void give(int64_t bucket, int at, uint32_t* moves,
+                                       uint32_t* num_spills) const {
+    auto const touched = given_.touched[at];
     auto const first_slot = static_cast<int32_t>(bucket * kBucketCapacity);
-#pragma unroll
-    for (int w = 0; w < kWordsOfBucket; ++w) {
-      auto const in_bucket = w * 32 + lane_id();
-      auto const is_one = SlotBits::has(touched, static_cast<uint32_t>(in_bucket));
-      wanted[w] = __ballot_sync(kFullWarp, is_one && frame_of(tier_, first_slot + in_bucket) < 0);
-      any |= wanted[w];
-    }
-    if (any == 0) return;
     uint64_t rank[kFramesOfLane], spills = 0;
 #pragma unroll
     for (int j = 0; j < kFramesOfLane; ++j) {
@@ -191,9 +231,8 @@ class FrameGiver {
     __syncwarp();
     uint64_t given = 0;
     uint32_t bypassed = 0;
-#pragma unroll
     for (int w = 0; w < kWordsOfBucket; ++w) {
-      for (auto rest = wanted[w]; rest != 0; rest &= rest - 1) {
+      for (auto rest = word_of(given_.wanted, at, w); rest != 0; rest &= rest - 1) {
         auto const in_bucket = w * 32 + __ffs(static_cast<int>(rest)) - 1;
         auto const frame = choose(rank, first_slot + in_bucket);
         if (frame < 0) {
@@ -224,7 +263,7 @@ class FrameGiver {
     for (int j = 1; j < kFramesOfLane; ++j) own = min(own, rank[j]);
     auto const least = group.min(own);
     if (least == kNever) return -1;
-    if (is_packed(table_.policy) && *score_at(table_, slot) < least) return -1;
+    if (is_packed(table_.policy) && rank_of_score(*score_at(table_, slot)) < least) return -1;
 #pragma unroll
     for (int j = 0; j < kFramesOfLane; ++j) {
       auto const lanes = group.ballot(rank[j] == least);
@@ -269,16 +308,10 @@ __global__ void __launch_bounds__(kThreads)
   auto const block = call.moves_and_spills.number_of_block();
   auto const giver = FrameGiver(call, given);
   auto const first_at = static_cast<int>(threadIdx.x / 32) * kBucketsOfWarp;
-  auto const buckets = call.args.table.local_buckets;
   auto const first = int64_t{block} * kBucketsOfBlock;
-  for (auto at = first_at; at < first_at + kBucketsOfWarp; ++at) {
-    if (first + at < buckets) {
-      giver.decide(first + at, at);
-    } else if (lane_id() == 0) {
-      given.counts[at] = {0, 0};
-    }
-  }
-  // A bucket gives something if the next one begins behind it: noted before counts are added up.
+  giver.look(first + first_at, first_at);
+  for (auto at = first_at; at < first_at + kBucketsOfWarp; ++at) giver.decide(first + at, at);
+  // Which buckets give something: noted before counts are added up.
   uint32_t gives = 0;
   __syncwarp();
   for (int i = 0; i < kBucketsOfWarp; ++i)
@@ -299,7 +332,7 @@ __global__ void __launch_bounds__(kThreads)
   count_in_tier(args.tier, kTierWrittenBack, given.spilled);
 }
 
-// ---- rows move ----------------------------------------------------------------------------------
+// ---- rows move within device memory -------------------------------------------------------------
 
 __global__ void __launch_bounds__(kThreads)
     move_rows_kernel(__grid_constant__ PromoteCall const call) {
@@ -311,21 +344,15 @@ __global__ void __launch_bounds__(kThreads)
   auto const step = int64_t{gridDim.x} * kThreads / lanes;
   for (auto i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / lanes; i < count; i += step) {
     auto const move = call.moves[i];
-    if (move.slot < 0) continue;
-    auto const saved = move.spill < 0 ? -1 : first_spill + move.spill;
-    if (move.row < kFreshRow) {
-      auto const* const record = record_at(args.tier.homes, args.tier.record_bytes, move.slot);
-      bring_record(call.parts, tile, record, move.row, saved);
-      continue;
-    }
-    auto const row = move.row - kFreshRow;
-    if (saved >= 0) copy_row(call.parts, tile, row, saved);
+    if (move.row < 0) continue;
+    if (move.spill >= 0) copy_row(call.parts, tile, move.row, first_spill + move.spill);
+    if (move.fresh < 0) continue;
     __syncwarp(tile.mask());
     auto const filler = SlotFiller(args.table);
     if (writes_rows(args.table.initializer.kind)) {
-      filler.fill_row(tile, *key_at(args.table, move.slot), static_cast<int32_t>(row));
+      filler.fill_row(tile, *key_at(args.table, move.fresh), move.row);
     }
-    filler.fill_states(tile, static_cast<int32_t>(row));
+    filler.fill_states(tile, move.row);
   }
 }
 
@@ -333,6 +360,11 @@ __global__ void __launch_bounds__(kThreads)
 
 inline int64_t blocks_of_buckets(TableRef const& table) {
   return ceil_div(table.local_buckets, kBucketsOfBlock);
+}
+
+// Rows move at the speed of device memory, for which all multiprocessors are needed.
+inline int64_t move_blocks(PromoteCall const& call) {
+  return persistent_blocks(ceil_div(call.most_moves * lanes_of_record(call.parts), kThreads), 4);
 }
 
 // What has to be 0 at first lies side by side.
@@ -350,6 +382,7 @@ struct PromoteScratch {
     zeros = reinterpret_cast<uint32_t*>(first);
     call.args = args;
     call.parts = record_parts(args.table);
+    call.mark_row = first_spill_row(args.tier, args.table) + args.tier.spill_rows - 1;
     call.touched = {zeros};  // 16 bytes a bucket, aligned
     call.moves_and_spills = {first + words / 2, zeros + words + 2 * blocks};
     call.num_moves = zeros + words + 2 * blocks + 1;

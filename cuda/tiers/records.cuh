@@ -9,10 +9,12 @@
 // from words or halves in device memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/tiers/record.h"
 #include "core/tiers/tier_ref.h"
+#include "cuda/grid/host.h"
 #include "cuda/grid/warp.cuh"
 
 namespace dynemb::cuda {
@@ -116,30 +118,48 @@ __device__ __forceinline__ auto* record_at(Homes* homes, int64_t record_bytes, i
   return reinterpret_cast<Piece*>(homes + slot * record_bytes);
 }
 
-// Copies a home record to a row; with `saved` >= 0 the row goes there first. By the lanes of a
-// tile. All loads before all stores, so that the bus does not wait for device memory.
-__device__ __forceinline__ void bring_record(RecordParts const& parts, RowTile const& tile,
-                                             uint4 const* record, int64_t row, int64_t saved) {
+// One record comes in and another row goes home. `to_row` < 0 or `to_record` == null: only one of
+// these. By the lanes of a tile. All loads before all stores, so that both
+// directions of the bus work.
+struct RecordSwap {
+  uint4 const* from_record;
+  int64_t to_row;
+  int64_t from_row;
+  uint4* to_record;
+};
+
+__device__ __forceinline__ void swap_records(RecordParts const& parts, RowTile const& tile,
+                                             RecordSwap const& swap) {
   for (auto base = tile.rank; base < parts.pieces; base += tile.lanes * kPiecesInFlight) {
-    uint4 far[kPiecesInFlight], old[kPiecesInFlight];
+    uint4 far[kPiecesInFlight], near[kPiecesInFlight];
 #pragma unroll
     for (int k = 0; k < kPiecesInFlight; ++k) {
       auto const piece = base + k * tile.lanes;
-      if (piece < parts.pieces) far[k] = record[piece];
+      if (piece < parts.pieces && swap.to_row >= 0) far[k] = swap.from_record[piece];
     }
 #pragma unroll
     for (int k = 0; k < kPiecesInFlight; ++k) {
       auto const piece = base + k * tile.lanes;
-      if (piece < parts.pieces && saved >= 0) old[k] = load_piece(parts, row, piece);
+      if (piece < parts.pieces && swap.to_record != nullptr) {
+        near[k] = load_piece(parts, swap.from_row, piece);
+      }
     }
 #pragma unroll
     for (int k = 0; k < kPiecesInFlight; ++k) {
       auto const piece = base + k * tile.lanes;
-      if (piece >= parts.pieces) break;
-      if (saved >= 0) store_piece(parts, saved, piece, old[k]);
-      store_piece(parts, row, piece, far[k]);
+      if (piece < parts.pieces && swap.to_record != nullptr) swap.to_record[piece] = near[k];
+    }
+#pragma unroll
+    for (int k = 0; k < kPiecesInFlight; ++k) {
+      auto const piece = base + k * tile.lanes;
+      if (piece < parts.pieces && swap.to_row >= 0) store_piece(parts, swap.to_row, piece, far[k]);
     }
   }
+}
+
+__device__ __forceinline__ void bring_record(RecordParts const& parts, RowTile const& tile,
+                                             uint4 const* record, int64_t row) {
+  swap_records(parts, tile, {record, row, -1, nullptr});
 }
 
 // Copies a row to another one.
@@ -148,6 +168,24 @@ __device__ __forceinline__ void copy_row(RecordParts const& parts, RowTile const
   for (auto piece = tile.rank; piece < parts.pieces; piece += tile.lanes) {
     store_piece(parts, to, piece, load_piece(parts, from, piece));
   }
+}
+
+// A mark in a row of each array, by one thread. Settle reads it (core/tiers/tier_args.h).
+constexpr uint16_t kNotThere = 0x1234;
+constexpr uint16_t kThere = 0x5a3c;
+
+__device__ __forceinline__ uint16_t* mark_at(RecordPart const& part, int64_t row) {
+  return reinterpret_cast<uint16_t*>(part.base + row * part.bytes);
+}
+
+__device__ __forceinline__ void set_marks(RecordParts const& parts, int64_t row, uint16_t mark) {
+  for (int p = 0; p < parts.count; ++p) *mark_at(parts.part[p], row) = mark;
+}
+
+__device__ __forceinline__ bool has_marks(RecordParts const& parts, int64_t row) {
+  auto there = true;
+  for (int p = 0; p < parts.count; ++p) there &= *mark_at(parts.part[p], row) == kThere;
+  return there;
 }
 
 // ---- host ---------------------------------------------------------------------------------------
@@ -178,10 +216,10 @@ inline int lanes_of_record(RecordParts const& parts) {
   return lanes;
 }
 
-// Blocks of a kernel that moves at most `records` over the bus: one for each multiprocessor is
-// more than the bus needs, and leaves room for other kernels.
-inline int64_t bus_blocks(RecordParts const& parts, int64_t records) {
-  return persistent_blocks(ceil_div(records * lanes_of_record(parts), kThreads), 1);
+// Blocks of a kernel that moves records over the bus: one for every second multiprocessor is more
+// than the bus needs. With more of them the addresses in use would be further apart.
+inline int64_t bus_blocks(int64_t most_useful) {
+  return std::max<int64_t>(1, std::min(most_useful, multiprocessors() / 2));
 }
 
 }  // namespace dynemb::cuda

@@ -25,6 +25,10 @@ struct RowSource {
 
   __device__ __forceinline__ bool is_row() const { return word > kFresh; }
   __device__ __forceinline__ bool is_initial() const { return word == kMissing || word == kFresh; }
+  // Is it added up behind the rows that there are? A find looks at a fresh row as at any other.
+  __device__ __forceinline__ bool is_last(bool serves) const {
+    return word == kMissing || (word == kFresh && !serves);
+  }
   __device__ __forceinline__ char const* row() const { return reinterpret_cast<char const*>(word); }
 };
 
@@ -33,14 +37,20 @@ struct RowSources {
   TableRef table;  // values, no index
   TierRef tier;
   Initializer missing;  // of ids without a slot
+  bool serves;
 };
 
 __device__ __forceinline__ RowSource source_of(RowSources const& args, int32_t slot) {
   if (slot == kPaddingSlot) return {RowSource::kPadding};
   if (slot < 0) return {RowSource::kMissing};
-  if (!is_live(slot, num_slots(args.table))) return {RowSource::kPadding};
+  if (!is_live(slot, static_cast<uint32_t>(args.table.local_buckets * kBucketCapacity))) {
+    return {RowSource::kPadding};
+  }
   if (is_fresh(args.tier, slot)) return {RowSource::kFresh};
   auto const row = cached_row(args.tier, slot);
+  if (row >= 0 && !args.serves && (args.tier.owners[row] & kNewFrame) != 0) {
+    return {RowSource::kFresh};
+  }
   auto const* const from =
       row >= 0 ? static_cast<char const*>(args.table.values) + row * row_bytes_of(args.table)
                : reinterpret_cast<char const*>(args.tier.homes) + slot * args.tier.record_bytes;

@@ -3,7 +3,7 @@
 
 // cuda/tiers/rows.cuh: the rows of a lookup, given its slots: one for each id, by a warp for 32 of
 // them, or one for each bag, by a tile of lanes. Sums have the order of cuda/lookup/bag_pooler.cuh:
-// first the rows that there are, then initial ones.
+// first the rows that there were before the lookup, then initial ones.
 #pragma once
 
 #include <algorithm>
@@ -133,24 +133,24 @@ struct TierRows {
     for (int32_t base = 0; base < dim; base += tile.step()) {
       auto const column = base + tile.first_column();
       float4 sum{0, 0, 0, 0};
-      auto any_initial = false;
+      auto any_last = false;
       for (auto first = ids.begin; first < ids.end; first += tile.lanes) {
-        any_initial |= add_rows(tile, first, ids.end, column, sum);
+        any_last |= add_rows(tile, first, ids.end, column, sum);
       }
       if (column >= dim) continue;
-      if (any_initial) add_initial(ids, column, sum);
+      if (any_last) add_last(ids, column, sum);
       store(bag, column, scaled(factor, sum));
     }
   }
 
   // As many ids as the tile has lanes: each finds where one lies, and then all add it up. Returns
-  // whether a row is an initial one: such are not added.
+  // whether there are rows that come last: such are not added.
   __device__ __forceinline__ bool add_rows(RowTile const& tile, int64_t first, int64_t end,
                                            int32_t column, float4& sum) const {
     auto const i = first + tile.rank;
     auto const own = i < end ? source_of(sources, feature.slots[i]) : RowSource{0};
     auto const count = static_cast<int32_t>(min(end - first, int64_t{tile.lanes}));
-    auto any_initial = false;
+    auto any_last = false;
     for (int32_t base = 0; base < count; base += kInFlight) {
       RowSource source[kInFlight];
       RawQuad quad[kInFlight];
@@ -159,7 +159,7 @@ struct TierRows {
         auto const from = tile.index * tile.lanes + (base + r) % tile.lanes;
         source[r] = {__shfl_sync(tile.mask(), own.word, from)};
         if (base + r >= count) source[r] = {RowSource::kPadding};
-        any_initial |= source[r].is_initial();
+        any_last |= source[r].is_last(sources.serves);
         if (column >= sources.table.dim) source[r] = {RowSource::kPadding};
       }
 #pragma unroll
@@ -170,18 +170,21 @@ struct TierRows {
       }
 #pragma unroll
       for (int r = 0; r < kInFlight; ++r) {
-        if (!source[r].is_row()) continue;
-        add_scaled(sum, weight_of(feature, first + base + r), to_floats(in, quad[r]));
+        auto const position = first + base + r;
+        if (source[r].is_row()) {
+          add_scaled(sum, weight_of(feature, position), to_floats(in, quad[r]));
+        } else if (source[r].is_initial() && !source[r].is_last(sources.serves)) {
+          add_scaled(sum, weight_of(feature, position), initial(source[r], position, column));
+        }
       }
     }
-    return any_initial;
+    return any_last;
   }
 
-  __device__ __forceinline__ void add_initial(BagRange const& ids, int32_t column,
-                                              float4& sum) const {
+  __device__ __forceinline__ void add_last(BagRange const& ids, int32_t column, float4& sum) const {
     for (auto i = ids.begin; i < ids.end; ++i) {
       auto const source = source_of(sources, feature.slots[i]);
-      if (!source.is_initial()) continue;
+      if (!source.is_last(sources.serves)) continue;
       add_scaled(sum, weight_of(feature, i), initial(source, i, column));
     }
   }
@@ -245,7 +248,7 @@ inline bool are_floats(TierRowsArgs const& args) {
 template <int kFeatures>
 cudaError_t launch_tier_rows(TierRowsArgs const& args, cudaStream_t stream) {
   TierRowsCall<kFeatures> call;
-  call.sources = {args.table, args.tier, args.missing};
+  call.sources = {args.table, args.tier, args.missing, args.serves != 0};
   call.done = args.done;
   call.num_features = args.num_features;
   uint32_t blocks = 0;

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/tiers/write_back.cu: copies rows to their home records. The only result of the call lies in
-// host memory, and so nothing but homes is written here.
+// cuda/tiers/write_back.cu: copies rows to their home records, and other records to rows.
 #include "core/tiers/tier_args.h"
 #include "cuda/grid/host.h"
 #include "cuda/launch.h"
@@ -11,66 +10,113 @@
 namespace dynemb::cuda {
 namespace {
 
-constexpr int kRowsOfTurn = 8;  // that a warp looks at together
-
 struct WriteBackCall {
   WriteBackArgs args;
   RecordParts parts;
+  bool marks;  // of swap_rows
 };
 
-__device__ __forceinline__ void write_record(RecordParts const& parts, RowTile const& tile,
-                                             int64_t row, uint4* record) {
-  for (auto base = tile.rank; base < parts.pieces; base += tile.lanes * kPiecesInFlight) {
-    uint4 pieces[kPiecesInFlight];
-#pragma unroll
-    for (int k = 0; k < kPiecesInFlight; ++k) {
-      auto const piece = base + k * tile.lanes;
-      if (piece < parts.pieces) pieces[k] = load_piece(parts, row, piece);
+struct SettleCall {
+  WriteBackCall rest;  // what swap_rows was to bring
+  int64_t mark_row;
+};
+
+// Entries of a list that a warp looks at together, a lane each.
+struct Entries {
+  int32_t slot, row;
+  unsigned wanted;  // a bit for each lane whose entry is one
+
+  __device__ __forceinline__ Entries(WriteBackArgs const& args, int32_t const* slots,
+                                     int32_t const* rows, int64_t i, int64_t count)
+      : slot(-1), row(-1) {
+    if (i < count) {
+      slot = slots[i];
+      row = rows[i];
     }
-#pragma unroll
-    for (int k = 0; k < kPiecesInFlight; ++k) {
-      auto const piece = base + k * tile.lanes;
-      if (piece < parts.pieces) record[piece] = pieces[k];
+    auto const exists = slot >= 0 && slot < args.num_slots && row >= 0 && row < args.num_rows;
+    wanted = __ballot_sync(kFullWarp, exists);
+  }
+
+  __device__ __forceinline__ bool has(int lane) const { return (wanted >> lane & 1) != 0; }
+};
+
+// Lists are in order of address, and often much longer than what stands in them. Warps take entries
+// by turns, so that all of them work on neighbouring addresses: over a few GiB the translation of
+// addresses slows the bus down. A warp looks at its next 32 entries together.
+__device__ __forceinline__ void swap_lists(WriteBackCall const& call) {
+  auto const& args = call.args;
+  auto const tile = RowTile(min(32, 1 << (32 - __clz(call.parts.pieces - 1))));
+  auto const warp = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
+  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
+  auto const most = max(args.count, args.num_arriving);
+  for (int64_t base = 0; base < most; base += 32 * warps) {
+    auto const i = base + lane_id() * warps + warp;
+    auto const out = Entries(args, args.slots, args.rows, i, args.count);
+    auto const in = Entries(args, args.arriving, args.into, i, args.num_arriving);
+    auto const wanted = out.wanted | in.wanted;
+    for (int from = 0; from < 32; from += tile.per_warp) {
+      if ((wanted & lane_mask(from, tile.per_warp)) == 0) continue;
+      auto const lane = from + tile.index;
+      auto const leaving = __shfl_sync(kFullWarp, out.slot, lane);
+      auto const from_row = __shfl_sync(kFullWarp, out.row, lane);
+      auto const arriving = __shfl_sync(kFullWarp, in.slot, lane);
+      auto const to_row = __shfl_sync(kFullWarp, in.row, lane);
+      auto* const homes = args.homes;
+      swap_records(call.parts, tile,
+                   {in.has(lane) ? record_at(homes, args.record_bytes, arriving) : nullptr,
+                    in.has(lane) ? to_row : -1, from_row,
+                    out.has(lane) ? record_at(homes, args.record_bytes, leaving) : nullptr});
     }
   }
 }
 
-// Most often few of the rows are wanted, the first ones: a warp looks at some at a time.
 __global__ void __launch_bounds__(kThreads)
-    write_back_kernel(__grid_constant__ WriteBackCall const call) {
-  auto const& args = call.args;
-  auto const tile = RowTile(min(32, 1 << (32 - __clz(call.parts.pieces - 1))));
-  auto const warp = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
-  auto const step = int64_t{gridDim.x} * kWarpsPerBlock * kRowsOfTurn;
-  for (auto base = warp * kRowsOfTurn; base < args.count; base += step) {
-    auto const i = base + lane_id();
-    auto slot = -1, row = -1;
-    if (lane_id() < kRowsOfTurn && i < args.count) {
-      slot = args.slots[i];
-      row = args.rows[i];
-    }
-    auto const wanted = __ballot_sync(
-        kFullWarp, slot >= 0 && slot < args.num_slots && row >= 0 && row < args.num_rows);
-    if (wanted == 0) continue;
-    for (int from = 0; from < kRowsOfTurn; from += tile.per_warp) {
-      auto const lane = from + tile.index;
-      auto const to = __shfl_sync(kFullWarp, slot, lane & 31);
-      auto const at = __shfl_sync(kFullWarp, row, lane & 31);
-      if (lane >= kRowsOfTurn || (wanted >> lane & 1) == 0) continue;
-      write_record(call.parts, tile, at, record_at(args.homes, args.record_bytes, to));
-    }
+    swap_rows_kernel(__grid_constant__ WriteBackCall const call) {
+  if (call.marks && blockIdx.x == 0 && threadIdx.x == 0) {
+    set_marks(call.parts, call.args.num_rows - 1, kThere);
   }
+  swap_lists(call);
+}
+
+__global__ void __launch_bounds__(kThreads) settle_kernel(__grid_constant__ SettleCall const call) {
+  if (!has_marks(call.rest.parts, call.mark_row)) swap_lists(call.rest);
 }
 
 }  // namespace
 
 size_t write_back_scratch_bytes(WriteBackArgs const& /*args*/) { return 0; }
+size_t swap_rows_scratch_bytes(WriteBackArgs const& /*args*/) { return 0; }
 
-cudaError_t write_back(WriteBackArgs const& args, void* /*scratch*/, cudaStream_t stream) {
-  if (args.count == 0) return cudaSuccess;
-  WriteBackCall const call{args, record_parts(args.table)};
-  auto const turns = ceil_div(args.count, int64_t{kRowsOfTurn} * kWarpsPerBlock);
-  return launch(write_back_kernel, persistent_blocks(turns, 1), stream, call);
+cudaError_t swap_rows(WriteBackArgs const& args, void* /*scratch*/, cudaStream_t stream) {
+  auto const most = std::max(args.count, args.num_arriving);
+  if (most == 0) return cudaSuccess;
+  WriteBackCall const call{args, record_parts(args.table), args.arriving != nullptr};
+  return launch(swap_rows_kernel, bus_blocks(ceil_div(most, kWarpsPerBlock)), stream, call);
+}
+
+cudaError_t write_back(WriteBackArgs const& args, void* scratch, cudaStream_t stream) {
+  return swap_rows(args, scratch, stream);
+}
+
+size_t settle_scratch_bytes(SettleArgs const& /*args*/) { return 0; }
+
+cudaError_t settle(SettleArgs const& args, void* /*scratch*/, cudaStream_t stream) {
+  if (args.num_arriving == 0) return cudaSuccess;
+  auto const slots = args.table.local_buckets * kBucketCapacity;
+  WriteBackArgs rest{args.table,
+                     args.num_rows,
+                     const_cast<uint8_t*>(args.tier.homes),
+                     slots,
+                     args.tier.record_bytes,
+                     0,
+                     nullptr,
+                     nullptr};
+  rest.num_arriving = args.num_arriving;
+  rest.arriving = args.arriving;
+  rest.into = args.into;
+  SettleCall const call{{rest, record_parts(args.table), false}, args.num_rows - 1};
+  return launch(settle_kernel, bus_blocks(ceil_div(args.num_arriving, kWarpsPerBlock)), stream,
+                call);
 }
 
 }  // namespace dynemb::cuda

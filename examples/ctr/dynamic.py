@@ -37,6 +37,8 @@ class DynamicLearner:
             initializer=jde.initializers.uniform(-settings.scale, settings.scale),
             optimizer=getattr(jde.optim, settings.optimizer)(settings.learning_rate),
             pooling="mean",
+            param_dtype=settings.param_dtype,
+            rounding=settings.rounding,
         )
         rngs = nnx.Rngs(settings.seed)
         self.embed = jde.nnx.EmbeddingBagCollection([table], rngs=rngs, mesh=mesh)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 # A step size that suits each optimizer on click logs. SGD's is large because a row is
 # touched rarely and its gradient is the mean over a batch.
@@ -24,6 +25,8 @@ class Settings:
       learning_rate: step size of the embedding rows.
       dense_learning_rate: step size of Adam on the networks.
       scale: initial embeddings are uniform in [-scale, scale].
+      param_dtype: of the embedding rows.
+      rounding: of their updates, see ``jde.TableConfig``.
       seed: seed of the initial weights, the tables and the order of the rows.
     """
 
@@ -35,4 +38,6 @@ class Settings:
     learning_rate: float = LEARNING_RATES["adagrad"]
     dense_learning_rate: float = 1e-3
     scale: float = 0.01
+    param_dtype: str = "float32"
+    rounding: Literal["nearest", "stochastic"] = "nearest"
     seed: int = 0

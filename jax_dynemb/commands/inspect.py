@@ -18,7 +18,7 @@ from rich.table import Table
 from jax_dynemb import _ffi
 from jax_dynemb.commands._open import add_verify, open_tables
 from jax_dynemb.engines.shard import PACKED
-from jax_dynemb.rows import Schema, StoredTable
+from jax_dynemb.rows import PIN, Schema, StoredTable, use_counts
 
 _BINS = 8
 _BAR = 24  # characters
@@ -66,7 +66,7 @@ def describe(table: StoredTable) -> dict[str, Any]:
             np.searchsorted(_KEY_EDGES, some, side="right"), minlength=len(keys)
         )
         if len(some):
-            scores = _shown(schema.score_strategy, scores)
+            scores = _shown(table, scores)
             low, high = int(scores.min()), int(scores.max())
             least = low if least is None else min(least, low)
             most = high if most is None else max(most, high)
@@ -95,9 +95,13 @@ def _hash(schema: Schema) -> str:
     return "seeded" if schema.hash_seed else "plain"
 
 
-def _shown(strategy: str, scores: np.ndarray) -> np.ndarray:
+def _shown(table: StoredTable, scores: np.ndarray) -> np.ndarray:
     """Returns the part of a score that its strategy uses."""
-    return scores >> np.uint64(32) if strategy in PACKED else scores
+    schema, scores = table.schema, scores & ~PIN
+    if schema.lfu_halflife:
+        clock = table.counters.get("clock", 0)
+        return use_counts(scores, schema.lfu_halflife, clock).astype(np.uint64)
+    return scores >> np.uint64(32) if schema.score_strategy in PACKED else scores
 
 
 def _scores(
@@ -108,7 +112,7 @@ def _scores(
     width = max(1, -(-(most - least + 1) // _BINS))
     counts = np.zeros(_BINS, np.int64)
     for _, scores in table.index():
-        shown = _shown(table.schema.score_strategy, scores)
+        shown = _shown(table, scores)
         places = (shown - np.uint64(least)) // np.uint64(width)
         counts += np.bincount(places.astype(np.int64), minlength=_BINS)
     starts = [least + i * width for i in range(_BINS)]

@@ -12,5 +12,6 @@ from jax_dynemb.engines._engine import Engine as Engine
 from jax_dynemb.engines._engine import States as States
 from jax_dynemb.engines._flags import TRAINING as TRAINING
 from jax_dynemb.engines._flags import LookupFlags as LookupFlags
+from jax_dynemb.engines._given import Given as Given
 from jax_dynemb.engines._routed import Routed as Routed
 from jax_dynemb.engines._stats_future import StatsFuture as StatsFuture

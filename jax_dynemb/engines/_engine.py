@@ -11,7 +11,8 @@ import jax
 import numpy as np
 
 from jax_dynemb.engines._catalog import Catalog
-from jax_dynemb.engines._flags import TRAINING, LookupFlags
+from jax_dynemb.engines._flags import TOUCHING, TRAINING, LookupFlags
+from jax_dynemb.engines._given import Given
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.ops import TableState
 
@@ -112,19 +113,23 @@ class Engine(Protocol):
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        scores: Mapping[str, jax.Array],
+        given: Given,
         sent: Any = None,
         flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], Any, States]:
         """Returns rows, inserts unseen ids.
 
-        ``scores`` has one number per table; ``sent`` is what ``route`` returned for
-        this batch, if it was called.
+        ``given`` moves scores; ``sent`` is what ``route`` returned for this batch, if
+        it was called.
         """
         ...
 
     def touch(
-        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        given: Given,
+        flags: LookupFlags = TOUCHING,
     ) -> States:
         """Gives the rows that are there the score of a use now."""
         ...
@@ -133,6 +138,14 @@ class Engine(Protocol):
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
         """Returns rows and whether each id is stored; changes nothing."""
+        ...
+
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        """Brings rows of coming ids into device memory; changes no result."""
+        ...
+
+    def flush(self, state: States) -> States:
+        """Brings the home records of tiered tables up to date."""
         ...
 
     def apply_gradients(
@@ -180,6 +193,10 @@ class Engine(Protocol):
 
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         """Removes ids from one table."""
+        ...
+
+    def pin(self, arrays: TableState, table: str, ids: Any, pins: bool) -> TableState:
+        """Pins rows of one table, or lets them go."""
         ...
 
     def erase_where(

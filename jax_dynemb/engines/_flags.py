@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 
 from jax_dynemb._spec import TableSpec
+from jax_dynemb.config import ScoreStrategy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,10 +18,12 @@ class LookupFlags:
       touch: rows that are found get the score of this lookup. Without it a row in use
         is not protected, so such a lookup evicts nothing.
       insert: unseen ids get a row, as far as the table admits them.
+      timed: the caller brings the time; a device need not read its clock.
     """
 
     touch: bool = True
     insert: bool = True
+    timed: bool = False
 
     def of(self, table: TableSpec) -> TableSpec:
         """Returns the spec with which this lookup calls the table."""
@@ -28,6 +31,8 @@ class LookupFlags:
             table = dataclasses.replace(table, unseen="none")
         if not self.touch:
             table = dataclasses.replace(table, keeps_scores=True, evicts=False)
+        if self.timed and table.score_strategy is ScoreStrategy.TIMESTAMP:
+            table = dataclasses.replace(table, takes_time=True)
         return table
 
 

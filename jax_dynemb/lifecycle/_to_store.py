@@ -11,7 +11,7 @@ import numpy as np
 from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
-from jax_dynemb.rows import Exported, bucket_of
+from jax_dynemb.rows import PIN, Exported, bucket_of, leaving_order
 from jax_dynemb.rows import part as part_of
 from jax_dynemb.stores import Layout, Store
 from jax_dynemb.table import Tables
@@ -146,10 +146,13 @@ def _leaving(
     if keys is not None:
         return np.asarray(keys, np.int64)
     known, scores = _index(coll, state, table)
+    is_free = (scores & PIN) == 0  # not pinned
+    known, scores = known[is_free], scores[is_free]
     if below is not None:
         return known[scores < np.uint64(below)]
     # Of equal scores the lowest keys, as in a full bucket.
-    return known[np.lexsort((known.view(np.uint64), scores))[:count]]
+    order = leaving_order(scores, coll.tables[table].lfu_halflife or 0)
+    return known[np.lexsort((known.view(np.uint64), order))[:count]]
 
 
 def _index(coll: Tables, state: States, table: str) -> tuple[np.ndarray, np.ndarray]:

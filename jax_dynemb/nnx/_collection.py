@@ -57,6 +57,7 @@ class EmbeddingBagCollection(TableModule):
         weights: Mapping[str, jax.Array] | None = None,
         *,
         scores: Mapping[str, jax.Array] | None = None,
+        counts: Mapping[str, jax.Array] | None = None,
         train: bool | None = None,
     ) -> dict[str, jax.Array]:
         """Looks up and pools the rows of some features.
@@ -66,7 +67,9 @@ class EmbeddingBagCollection(TableModule):
             [..., L] padded with -1, or ``jde.Jagged``. Or what ``route`` returned.
           weights: by feature, one number an id; differentiable. A routed batch has
             those that it was routed with; others take their place.
-          scores: by table, for tables with ``score_strategy="customized"``.
+          scores: by table or by feature, for ``score_strategy="customized"``: as for
+            ``jde.Tables.lookup``.
+          counts: by feature, how many uses each id stands for; likewise.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
 
@@ -77,7 +80,7 @@ class EmbeddingBagCollection(TableModule):
           TypeError: ids that JAX has truncated to 32 bits.
           ValueError: a training lookup where its inserts would be lost.
         """
-        return self._lookup(ids, weights, scores, train)
+        return self._lookup(ids, weights, scores, train, counts)
 
     def route(
         self, ids: Mapping[str, Ids], weights: Mapping[str, jax.Array] | None = None
@@ -144,6 +147,7 @@ class EmbeddingCollection(TableModule):
         ids: Batch,
         *,
         scores: Mapping[str, jax.Array] | None = None,
+        counts: Mapping[str, jax.Array] | None = None,
         train: bool | None = None,
     ) -> dict[str, jax.Array]:
         """Looks up the rows of some features.
@@ -151,14 +155,16 @@ class EmbeddingCollection(TableModule):
         Args:
           ids: by feature, 64-bit ids of shape [...], or ``jde.Jagged``. Or what
             ``route`` returned.
-          scores: by table, for tables with ``score_strategy="customized"``.
+          scores: by table or by feature, for ``score_strategy="customized"``: as for
+            ``jde.Tables.lookup``.
+          counts: by feature, how many uses each id stands for; likewise.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
 
         Returns:
           By feature [..., dim]; [capacity, dim] for Jagged ids.
         """
-        return self._lookup(ids, None, scores, train)
+        return self._lookup(ids, None, scores, train, counts)
 
     def route(self, ids: Mapping[str, Ids]) -> Routed:
         """Sends the ids of a batch ahead, as ``EmbeddingBagCollection.route`` does.

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 from jaxtyping import Array, Float
@@ -83,6 +84,7 @@ class DynamicEmbed(TableModule):
         inputs: Ids | Routed,
         *,
         scores: jax.Array | None = None,
+        counts: jax.Array | None = None,
         train: bool | None = None,
     ) -> Float[Array, "*shape features"]:
         """Looks up one row an id.
@@ -90,7 +92,9 @@ class DynamicEmbed(TableModule):
         Args:
           inputs: 64-bit ids of shape [...], or ``jde.Jagged``. Or what ``route``
             returned.
-          scores: uint32[], the score of these rows under the customized strategy.
+          scores: the score of these rows under the customized strategy: one number, or
+            one for each id.
+          counts: in the shape of the ids, how many uses each one stands for.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
 
@@ -104,9 +108,11 @@ class DynamicEmbed(TableModule):
                 f"{sorted(map(str, inputs))}: write embed(ids). For several features "
                 "use jde.nnx.EmbeddingCollection."
             )
-        named = None if scores is None else {self.name: scores}
+        table = scores is not None and np.shape(scores) == ()
+        named = None if scores is None else {self.name if table else feature: scores}
+        uses = None if counts is None else {feature: counts}
         batch = inputs if isinstance(inputs, Routed) else {feature: inputs}
-        return self._lookup(batch, None, named, train)[feature]
+        return self._lookup(batch, None, named, train, uses)[feature]
 
     def route(self, inputs: Ids) -> Routed:
         """Sends ids ahead of their lookup, as ``EmbeddingBagCollection.route`` does.

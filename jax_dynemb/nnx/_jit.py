@@ -11,6 +11,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from flax import nnx
 
+from jax_dynemb._ids import now
+from jax_dynemb.nnx._host_time import NAME, NeedsTime, taking_time
 from jax_dynemb.nnx._variable import Table
 from jax_dynemb.nnx.fast_path import FastPath, Program, iter_variables, unwatched
 
@@ -47,6 +49,10 @@ def jit(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
     a donated argument before the call (``nnx.state(model)``) are gone after it. Tables
     that the function only reads are not donated: they stay where they are.
 
+    Where tables note times (``score_strategy="timestamp"``), each call passes the
+    host's time on to their lookups, one for all devices. With ``in_shardings``, which
+    leave no room for one more argument, devices read their own clocks.
+
     Args:
       fun: the function, or None to use ``jit`` as a decorator with options.
       options: options of ``nnx.jit``; donations given here are added.
@@ -74,6 +80,9 @@ class _Jit:
 
     def __init__(self, fun: Callable[..., Any], options: dict[str, Any]):
         functools.update_wrapper(self, fun)
+        self._takes_time = False  # until a trace has asked for it
+        if "in_shardings" not in options:
+            fun = taking_time(fun)
         self._fun, self._options = fun, options
         self._argnums = _several(options.get("donate_argnums"))
         self._argnames = _several(options.get("donate_argnames"))
@@ -83,11 +92,27 @@ class _Jit:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with unwatched():
-            done, out = self._fast_path.run(Program.call, args, kwargs)
-            return out if done else self._for(args, kwargs)(*args, **kwargs)
+            return self._with_time(self._call, args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        done, out = self._fast_path.run(Program.call, args, kwargs)
+        return out if done else self._for(args, kwargs)(*args, **kwargs)
+
+    def _with_time(
+        self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if not self._takes_time:
+            try:
+                return call(args, kwargs)
+            except NeedsTime:  # while tracing: nothing has run
+                self._takes_time = True
+        return call(args, {**kwargs, NAME: now()})
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Lowers for these arguments, see ``jax.jit(...).lower``."""
+        return self._with_time(self._lower, args, kwargs)
+
+    def _lower(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         done, lowered = self._fast_path.run(Program.lower, args, kwargs)
         return lowered if done else self._for(args, kwargs).lower(*args, **kwargs)
 

@@ -19,6 +19,7 @@ from jax_dynemb.engines import Routed, StatsFuture
 from jax_dynemb.engines.shard import Rule
 from jax_dynemb.jagged import Jagged
 from jax_dynemb.nnx._growing import growth_now
+from jax_dynemb.nnx._host_time import host_time
 from jax_dynemb.nnx._last_stats import last_known
 from jax_dynemb.nnx._pool import pool
 from jax_dynemb.nnx._tape import attach
@@ -176,6 +177,22 @@ class TableModule(ObservedModule):
         """
         self.set_state(self.coll.decay(self.get_state(), factors))
 
+    def pin(self, ids: Mapping[str, Ids]) -> None:
+        """Keeps the rows of some ids, see ``jde.Tables.pin``.
+
+        Args:
+          ids: by table name.
+        """
+        self.set_state(self.coll.pin(self.get_state(), ids))
+
+    def unpin(self, ids: Mapping[str, Ids]) -> None:
+        """Unpins the rows of some ids, see ``jde.Tables.unpin``.
+
+        Args:
+          ids: by table name.
+        """
+        self.set_state(self.coll.unpin(self.get_state(), ids))
+
     def set_view(self, deterministic: bool | None = None) -> None:
         """Class method used by ``nnx.view``.
 
@@ -199,6 +216,7 @@ class TableModule(ObservedModule):
         weights: Mapping[str, jax.Array] | None,
         scores: Mapping[str, jax.Array] | None,
         train: bool | None,
+        counts: Mapping[str, jax.Array] | None = None,
     ) -> dict[str, jax.Array]:
         batch: Batch
         if isinstance(ids, Routed):
@@ -210,7 +228,7 @@ class TableModule(ObservedModule):
             batch = ids
         coll = _fetching_rows_of(self.coll, frozenset(weights))
         if (not self.deterministic) if train is None else train:
-            rows = self._find_or_insert(coll, batch, scores)
+            rows = self._find_or_insert(coll, batch, scores, counts)
         else:
             rows = self._find(coll, ids)
         return OrderedDict(
@@ -225,10 +243,14 @@ class TableModule(ObservedModule):
         weights = jnp.ones(rows.shape[:-1]) if weights is None else weights
         return pool(rows, ids, weights, table)
 
-    def _find_or_insert(self, coll, ids, scores) -> dict[str, jax.Array]:
+    def _find_or_insert(self, coll, ids, scores, counts) -> dict[str, jax.Array]:
         if not all(map(writable, self.tables.values())):
             raise ValueError(_NOT_AN_ARGUMENT.format(kind=type(self).__name__))
-        rows, residual, state = coll.lookup(self.get_state(), ids, scores=scores)
+        before = self.get_state()
+        now = host_time(coll, before)
+        rows, residual, state = coll.lookup(
+            before, ids, scores=scores, counts=counts, now=now
+        )
         self.set_state(state)
         return attach(self, coll, residual, rows)
 

@@ -57,11 +57,12 @@ def shares_arrays(tables: Sequence[TableSpec]) -> list[bool]:
 
 def _table_fields(table: TableSpec) -> dict[str, int]:
     strategy = ScoreStrategy(table.score_strategy)
+    policy = "decaying_lfu" if table.lfu_halflife else _POLICY[strategy]
     kind = getattr(table.optimizer, "kind", None)
     return {
         "num_states": len(table.states),
         "num_buckets": table.num_buckets,
-        "policy": _ffi.code("score_policies", _POLICY[strategy]),
+        "policy": _ffi.code("score_policies", policy),
         "evicts": _on_full(table),
         "initializer": _initializer_code(table.initializer),
         "eval_initializer": _initializer_code(table.eval_initializer),
@@ -76,6 +77,8 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "keeps_scores": int(table.keeps_scores),
         "ring_size": table.ring_size,
         "keep_for": table.keep_for,
+        "halflife": table.lfu_halflife or 0,
+        "takes_given": int(table.takes_given),
         "part": _ffi.code("table_parts", table.part),
         **_admission(table),
     }

@@ -10,22 +10,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jax_dynemb._ffi import code, constants
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import OF_LOOKUP, Call
 from jax_dynemb.ops._call_batches import Indices, call_batches, rows_of
-from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, one_row_each
+from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
 from jax_dynemb.ops._packed_rows import packed_attribute
 from jax_dynemb.ops._row_views import RowBuffers, RowViews, waves
 from jax_dynemb.ops._sizes import is_positive
 from jax_dynemb.ops._stamps import WORDS, Stamps
-from jax_dynemb.ops._state import TableState, check_state
-from jax_dynemb.ops._tier_state import index_part
-from jax_dynemb.ops._tiers import index_state, promote, tier_of, with_index
+from jax_dynemb.ops._state import TableState
 
 Inputs = Sequence[tuple[FeatureLayout, FeatureInput]]
 Outputs = list[dict[str, jax.Array]]  # of each feature
@@ -65,9 +61,8 @@ class _CallBatch:
 
     @property
     def is_scored(self) -> bool:
-        """Whether the call takes scores."""
-        customized = ScoreStrategy.CUSTOMIZED
-        return any(table.score_strategy is customized for table in self.configs)
+        """Whether the call takes scores, or the time."""
+        return any(table.takes_given for table in self.configs)
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -133,34 +128,7 @@ class _CallBatch:
         return outputs
 
 
-def lookup(
-    tables: Sequence[TableSpec],
-    states: States,
-    inputs: Inputs,
-    scores: jax.Array,
-    views: RowViews = (),
-) -> tuple[Outputs, dict[str, TableState], Stamps]:
-    """Looks up, and inserts what is not there.
-
-    Args:
-      tables: those that the features use.
-      states: by name, see ``TableSpec.state_name``.
-      inputs: layout and arrays of each feature.
-      scores: uint32[tables], for tables with customized scores.
-      views: of each feature's rows, if some share arrays.
-
-    Returns:
-      For each feature "slots" int32[num_ids], and where it has them "rows"
-      dtype[num_bags, dim], or the array that it shares, and "scale" float32[num_bags].
-      Then the new states, and the stamps of the tables.
-    """
-    views = views or [None] * len(inputs)
-    if any(table.tier is not None for table in tables):
-        return _lookup_tiered(tables, states, inputs, scores, views)
-    return _lookup(tables, states, inputs, scores, views, RowBuffers())
-
-
-def _lookup(
+def lookup_calls(
     tables: Sequence[TableSpec],
     states: States,
     inputs: Inputs,
@@ -168,6 +136,7 @@ def _lookup(
     views: RowViews,
     arrays: RowBuffers,
 ) -> tuple[Outputs, dict[str, TableState], Stamps]:
+    """Looks up for training, see ``lookup``; tiered tables give their index parts."""
     stamps: list[jax.Array] = []
     names: list[tuple[str, ...]] = []
 
@@ -186,35 +155,6 @@ def _lookup(
 
     outputs, new = _in_batches(tables, states, inputs, views, arrays, run)
     return outputs, new, Stamps(tuple(stamps), tuple(names))
-
-
-def _lookup_tiered(
-    tables: Sequence[TableSpec],
-    states: States,
-    inputs: Inputs,
-    scores: jax.Array,
-    views: RowViews,
-) -> tuple[Outputs, dict[str, TableState], Stamps]:
-    """A lookup of which some tables have tiers: keys first, then their rows."""
-    split, arrays = _TierSplit.of(tables, inputs, views), RowBuffers()
-    outputs, after, stamps = _lookup(
-        split.tables,
-        split.index_states(states),
-        split.inputs,
-        scores,
-        split.views,
-        arrays,
-    )
-    new = split.whole_states(states, after)
-    for table in split.tiered:
-        own = split.with_rows(table)
-        if own:
-            slots = [outputs[i]["slots"] for i in own]
-            name = table.state_name
-            new[name] = promote(table, new[name], slots, "lookup")
-            new[name] = split.read(table, new[name], outputs, arrays, serves=False)
-    _take_whole(outputs, views, arrays)
-    return outputs, new, stamps
 
 
 def _of_lookup(layout: FeatureLayout) -> list[tuple[str, Any, int]]:
@@ -246,54 +186,26 @@ def _in_batches(
         new |= after
         for index, output in zip(features, of_batch, strict=True):
             outputs[index] = output
-    _take_whole(outputs, views, arrays)
+    take_whole(outputs, views, arrays)
     return outputs, new
 
 
-def _take_whole(outputs: Outputs, views: RowViews, arrays: RowBuffers) -> None:
+def take_whole(outputs: Outputs, views: RowViews, arrays: RowBuffers) -> None:
     """Sets the rows of features that share arrays, as they are after all calls."""
     for output, where in zip(outputs, views, strict=True):
         if where is not None:
             output["rows"] = arrays.whole(where)
 
 
-def find(
-    tables: Sequence[TableSpec],
-    states: States,
-    inputs: Inputs,
-    views: RowViews = (),
-) -> tuple[Outputs, dict[str, TableState]]:
-    """Looks up and changes nothing; the tables need not be donated.
-
-    Returns:
-      For each feature "rows" dtype[num_bags, dim], or the array that it shares, "found"
-      uint8[num_ids] and "slots" int32[num_ids]. Then the states, for a program that
-      also changes them: a change then waits until they have been read.
-    """
-    views = views or [None] * len(inputs)
-    arrays = RowBuffers()
-    if all(table.tier is None for table in tables):
-        return _find(tables, states, inputs, views, arrays)
-    split = _TierSplit.of(tables, inputs, views)
-    outputs, after = _find(
-        split.tables, split.index_states(states), split.inputs, split.views, arrays
-    )
-    new = split.whole_states(states, after)
-    for table in split.tiered:
-        name = table.state_name
-        if split.with_rows(table):
-            new[name] = split.read(table, new[name], outputs, arrays, serves=True)
-    _take_whole(outputs, views, arrays)
-    return outputs, new
-
-
-def _find(
+def find_calls(
     tables: Sequence[TableSpec],
     states: States,
     inputs: Inputs,
     views: RowViews,
     arrays: RowBuffers,
 ) -> tuple[Outputs, dict[str, TableState]]:
+    """Looks up for serving, see ``find``; tiered tables give their index parts."""
+
     def run(batch: _CallBatch, states: States) -> tuple[Outputs, dict[str, TableState]]:
         if batch.is_packed:
             packed = packed_attribute(batch.configs)
@@ -325,130 +237,3 @@ def _after(state: TableState, slots: Sequence[jax.Array]) -> TableState:
     nothing = (known[0].reshape(-1)[0] + 16) >> 31
     counters = state.counters | nothing.astype(jnp.uint32)
     return dataclasses.replace(state, counters=counters)
-
-
-@dataclasses.dataclass(frozen=True)
-class _TierSplit:
-    """Separates the keys of a call from the rows of its tiered tables.
-
-    Attributes:
-      tables: with the index part of tiered ones.
-      inputs: of all features; those of tiered tables return no rows.
-      views: of all features; None for those of tiered tables.
-      tiered: the tables that have tiers.
-      given: the inputs as they were.
-      given_views: the views as they were.
-    """
-
-    tables: list[TableSpec]
-    inputs: Inputs
-    views: RowViews
-    tiered: list[TableSpec]
-    given: Inputs
-    given_views: RowViews
-
-    @classmethod
-    def of(
-        cls, tables: Sequence[TableSpec], inputs: Inputs, views: RowViews
-    ) -> _TierSplit:
-        tiered = [table for table in tables if table.tier is not None]
-        names = {table.name for table in tiered}
-        far = [layout.table in names for layout, _ in inputs]
-        return cls(
-            tables=[t if t.tier is None else index_part(t) for t in tables],
-            inputs=[
-                _keys_only(*one) if is_far else one
-                for one, is_far in zip(inputs, far, strict=True)
-            ],
-            views=[
-                None if is_far else view
-                for view, is_far in zip(views, far, strict=True)
-            ],
-            tiered=tiered,
-            given=inputs,
-            given_views=views,
-        )
-
-    def index_states(self, states: States) -> dict[str, TableState]:
-        """The states with the index parts of tiered tables."""
-        parts = {}
-        for table in self.tiered:
-            check_state(table, states[table.state_name])
-            parts[table.state_name] = index_state(states[table.state_name])
-        return {**states, **parts}
-
-    def whole_states(self, states: States, after: States) -> dict[str, TableState]:
-        """The states after a call on index parts."""
-        new = dict(after)
-        for table in self.tiered:
-            name = table.state_name
-            new[name] = with_index(states[name], new[name])
-        return new
-
-    def with_rows(self, table: TableSpec) -> list[int]:
-        """The features of a tiered table that return rows."""
-        return [
-            i
-            for i, (layout, _) in enumerate(self.given)
-            if layout.table == table.name and layout.pooling != "no_rows"
-        ]
-
-    def read(
-        self,
-        table: TableSpec,
-        state: TableState,
-        outputs: Outputs,
-        arrays: RowBuffers,
-        *,
-        serves: bool,
-    ) -> TableState:
-        """Adds rows and scales to the outputs; a later change waits for that."""
-        own = self.with_rows(table)
-        views = [self.given_views[i] for i in own]
-        rows = [
-            feature_fields(self.given[i][0], [table]) | where
-            for i, where in zip(own, arrays.fields(views), strict=True)
-        ]
-        call = Call(
-            "tier_rows",
-            [table],
-            [self.given[i][0].num_ids for i in own],
-            features=feature_attribute(rows),
-            serves=np.int64(serves),
-        )
-        tier = tier_of(state)
-        for array in (state.counters, tier.place, tier.owners, state.values):
-            call.read(array)
-        call.read(tier.homes)
-        used: set[int] = set()
-        for i, where in zip(own, views, strict=True):
-            layout, given = self.given[i]
-            for array in (given.ids, given.offsets, given.weights):
-                call.operand(array)
-            call.operand(outputs[i]["slots"])
-            if where is None:
-                call.result((layout.num_bags, table.dim), table.dtype)
-            else:
-                arrays.add_result(call, used, where)
-            if layout.pooling == "mean":
-                call.result((layout.num_bags,), jnp.float32)
-        call.result((1,), jnp.uint32)
-        results = call.run()
-        used = set()
-        for i, where in zip(own, views, strict=True):
-            if where is None:
-                outputs[i]["rows"] = next(results)
-            elif where.array not in used:
-                arrays.keep(where, next(results))
-                used.add(where.array)
-            if self.given[i][0].pooling == "mean":
-                outputs[i]["scale"] = next(results)
-        counters = state.counters | next(results)[0]
-        return dataclasses.replace(state, counters=counters)
-
-
-def _keys_only(
-    layout: FeatureLayout, given: FeatureInput
-) -> tuple[FeatureLayout, FeatureInput]:
-    alone = one_row_each(layout.feature, layout.table, layout.num_ids, "no_rows")
-    return alone, FeatureInput(given.ids, None, None, uses=given.uses)

@@ -44,10 +44,10 @@ class TableState:
         keys and 128 scores (64 bits each).
       values: param_dtype[num_slots, dim], the rows. Packed ones (``row_format``) are
         uint8[num_slots, bytes of a row].
-      optimizer: per-row optimizer states by name, float32[num_slots, dim],
-        float32[num_slots] or int32[num_slots]. Read them with ``Tables.export``: those
-        of a row that was never updated are not written yet, and a mark stands in their
-        place.
+      optimizer: per-row optimizer states by name, float32[num_slots, dim] or
+        bfloat16, float32[num_slots] or int32[num_slots]. Read them with
+        ``Tables.export``: those of a row that was never updated are not written yet,
+        and a mark stands in their place.
       counters: uint32[rows, 25, 2]: 64-bit numbers as (low, high) words, see
         ``stats``. A row for each shard that the table may be cut into. A shard's
         first row counts events; all other numbers are equal in each row.
@@ -97,7 +97,7 @@ def empty_arrays(
     buckets = sum(table.local_buckets for table in tables)
     slots = sum(table.device_rows for table in tables)
     states = {
-        name: jnp.zeros((slots, *spec.shape), spec.dtype)
+        name: jnp.zeros((slots, *spec.shape), spec.array_dtype)
         for name, spec in first.states.items()
     }
     pairs = zip(tables, seeds, strict=True)
@@ -211,7 +211,7 @@ def check_state(config: TableSpec, state: TableState) -> None:
     if state.removed is not None:
         given["removed"] = state.removed
     for name, spec in config.states.items():
-        expected[name] = ((slots, *spec.shape), spec.dtype)
+        expected[name] = ((slots, *spec.shape), spec.array_dtype)
     for name in expected.keys() | given.keys():
         array, wanted = given.get(name), expected.get(name)
         found = None if array is None else (tuple(array.shape), array.dtype.name)
@@ -248,13 +248,16 @@ def states_of_rows(
 
     Args:
       initial: the initial value of each state; 0 if it is not there.
-      states: float32[rows, dim], float32[rows] or int32[rows] by name.
+      states: float32[rows, dim] or bfloat16, float32[rows] or int32[rows] by name.
+
+    Returns:
+      The same; what was bfloat16 is float32.
     """
-    mark = np.float32(_ffi.constants()["unwritten_state"])
-    marked = [array[:, 0] == mark for array in states.values() if array.ndim > 1]
+    marked = [_is_marked(array) for array in states.values() if array.ndim > 1]
     new: Any = functools.reduce(np.logical_or, marked, np.False_)
+    states = {name: _widened(array) for name, array in states.items()}
     if not new.any():
-        return dict(states)
+        return states
     return {
         name: np.where(
             new if array.ndim == 1 else new[:, None],
@@ -263,6 +266,17 @@ def states_of_rows(
         )
         for name, array in states.items()
     }
+
+
+def _is_marked(array: np.ndarray) -> Any:
+    constants = _ffi.constants()
+    if array.dtype.itemsize == 2:
+        return array[:, 0].view(np.uint16) == constants["unwritten_half_state"]
+    return array[:, 0] == np.float32(constants["unwritten_state"])
+
+
+def _widened(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float32) if array.dtype.itemsize == 2 else array
 
 
 def add_to_counter(

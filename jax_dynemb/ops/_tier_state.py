@@ -13,6 +13,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Int32, UInt32
 
 from jax_dynemb import _ffi
@@ -78,15 +80,41 @@ def rows_part(table: TableSpec) -> TableSpec:
 
 
 def empty_tier(table: TableSpec) -> TierState:
-    """Makes the arrays of one shard, homes included; inside jit."""
+    """Makes the arrays of one shard, all but the homes; see ``with_homes``."""
     names = _ffi.constants()["tier_counters"]
-    homes = jnp.zeros((table.local_slots, table.record_words), jnp.uint32)
     return TierState(
         place=jnp.zeros(table.local_slots, jnp.int32),
         owners=jnp.zeros((table.local_buckets, table.frames), jnp.uint32),
-        homes=jax.device_put(homes, jax.memory.Space.Host),
+        homes=None,  # pyright: ignore[reportArgumentType]
         counters=jnp.zeros((table.counter_rows, len(names), 2), jnp.uint32),
     )
+
+
+def with_homes(table: TableSpec, state: Any, sharding: Any = None) -> Any:
+    """Adds the home records to the arrays of a tiered table.
+
+    Large ones never pass through device memory. Inside a program they do, since XLA
+    makes them there.
+
+    Args:
+      table: its config, that of a shard where the state is one.
+      state: a ``TableState`` whose tier has no homes; others are returned as they are.
+      sharding: of whole homes on a mesh; None: those of one device.
+    """
+    if table.tier is None or state.tier.homes is not None:
+        return state
+    shape = (table.local_slots, table.record_words)
+    if isinstance(state.tier.place, Tracer):
+        homes = jax.device_put(jnp.zeros(shape, jnp.uint32), jax.memory.Space.Host)
+    else:
+        sharding = sharding or state.tier.place.sharding
+        sharding = sharding.with_memory_kind("pinned_host")
+        parts = state.tier.place.shape[0] // table.local_slots
+        whole = (shape[0] * parts, shape[1])
+        # Of make_array_from_callback a program would not know the memory.
+        homes = jax.device_put(np.zeros(whole, np.uint32), sharding)
+    tier = dataclasses.replace(state.tier, homes=homes)
+    return dataclasses.replace(state, tier=tier)
 
 
 def expected_tier(table: TableSpec) -> dict[str, Any]:

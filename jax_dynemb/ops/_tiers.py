@@ -60,16 +60,29 @@ def promote(
     _add_moved(call, table, state)
     call.operand(joined)
     call.result((_spill_rows(table),), jnp.int32)
+    call.result(joined.shape, jnp.int32)
+    call.result(joined.shape, jnp.int32)
     results = call.run()
     new = _take_moved(results, table, state)
-    return _write_spilled(table, new, next(results))
+    spilled, *arriving = results
+    rows = _spill_numbers(table)
+    return _settled(table, _send_home(table, new, spilled, rows, arriving), arriving)
 
 
 def _code(purpose: str) -> np.int64:
     return np.int64(_ffi.code("promotions", purpose))
 
 
-class _Fetched(NamedTuple):
+class Fetched(NamedTuple):
+    """Where an update finds rows.
+
+    Attributes:
+      state: whose arrays hold the rows.
+      places: int32[n]: rows of the arrays.
+      spilled: int32[spill_rows]: slots of the rows that must go home.
+      count: int32[1]: distinct slots without a frame.
+    """
+
     state: TableState
     places: jax.Array
     spilled: jax.Array
@@ -82,7 +95,7 @@ def _fetch(
     slots: jax.Array,
     keys: jax.Array | None,
     turn: jax.Array,
-) -> _Fetched:
+) -> Fetched:
     has_keys = np.int64(keys is not None)
     call = _moving_call("fetch", table, slots.shape[0], has_keys=has_keys)
     _add_moved(call, table, state)
@@ -94,7 +107,47 @@ def _fetch(
     call.result((1,), jnp.int32)
     results = call.run()
     new = _take_moved(results, table, state)
-    return _Fetched(new, next(results), next(results), next(results))
+    return Fetched(new, next(results), next(results), next(results))
+
+
+def takes_one_round(table: TableSpec, slots: Sequence[jax.Array]) -> bool:
+    """Whether all rows of a batch fit the spill rows of a table."""
+    spill = _spill_rows(table)
+    ids = sum(each.size for each in slots)
+    return is_at_most(ids, spill) or table.local_slots <= spill
+
+
+def fetch(
+    table: TableSpec,
+    state: TableState,
+    slots: Sequence[jax.Array],
+    ids: Sequence[jax.Array] | None,
+    turn: jax.Array | None = None,
+) -> tuple[Fetched, list[jax.Array]]:
+    """Makes the rows of slots ready for a call on the rows part; then `send_home`.
+
+    Args:
+      table: its config.
+      state: its arrays.
+      slots: int32[n] each.
+      ids: those of the slots, where a slot may hold another id by now.
+      turn: int32[1], the number of the round; None is the first.
+
+    Returns:
+      What was fetched, and the places of each group of slots.
+    """
+    keys = None
+    if ids is not None:
+        keys = jnp.concatenate([as_words(each) for each in ids])
+    turn = jnp.zeros(1, jnp.int32) if turn is None else turn
+    fetched = _fetch(table, state, _joined(slots), keys, turn)
+    return fetched, _split(fetched.places, slots)
+
+
+def send_home(table: TableSpec, rows: TableState, fetched: Fetched) -> TableState:
+    """The whole state after a call on the rows part."""
+    new = dataclasses.replace(rows, tier=fetched.state.tier)
+    return _send_home(table, new, fetched.spilled, _spill_numbers(table))
 
 
 def in_rounds(
@@ -114,23 +167,20 @@ def in_rounds(
       body: changes the rows at the places that it is given. It is traced twice where
         a batch may need several rounds; all rounds count as one update.
     """
-    joined = _joined(slots)
-    keys = None
-    if ids is not None:
-        keys = jnp.concatenate([as_words(each) for each in ids])
     step = _ffi.code("counters", "step")
     before = state.counters[:, step]
 
-    def one_round(state: TableState, turn: jax.Array) -> tuple[TableState, jax.Array]:
-        fetched = _fetch(table, state, joined, keys, turn)
-        rows = body(fetched.state, _split(fetched.places, slots))
-        new = dataclasses.replace(rows, tier=fetched.state.tier)
-        return _write_spilled(table, new, fetched.spilled), fetched.count[0]
+    def one_round(
+        state: TableState, turn: jax.Array | None
+    ) -> tuple[TableState, jax.Array]:
+        fetched, places = fetch(table, state, slots, ids, turn)
+        rows = body(fetched.state, places)
+        return send_home(table, rows, fetched), fetched.count[0]
 
-    state, count = one_round(state, jnp.zeros(1, jnp.int32))
-    spill = _spill_rows(table)
-    if is_at_most(joined.shape[0], spill) or table.local_slots <= spill:
+    state, count = one_round(state, None)
+    if takes_one_round(table, slots):
         return state
+    spill = _spill_rows(table)
 
     def further(carry: tuple[jax.Array, TableState]) -> tuple[jax.Array, TableState]:
         turn, state = carry
@@ -162,7 +212,7 @@ def flush(table: TableSpec, state: TableState) -> TableState:
     name = "written_back"
     new = dataclasses.replace(tier, owners=tier.owners & ~dirty)
     new = _counted(new, name, jnp.sum(leaves))
-    return _write_back(table, dataclasses.replace(state, tier=new), slots, rows)
+    return _send_home(table, dataclasses.replace(state, tier=new), slots, rows)
 
 
 def gather_rows(
@@ -224,26 +274,44 @@ def _take_moved(results: Any, table: TableSpec, state: TableState) -> TableState
     return dataclasses.replace(state, values=values, optimizer=states, tier=tier)
 
 
-def _write_spilled(
-    table: TableSpec, state: TableState, spilled: jax.Array
-) -> TableState:
+def _spill_numbers(table: TableSpec) -> jax.Array:
     first = table.local_buckets * table.frames
-    rows = jnp.arange(first, first + spilled.shape[0], dtype=jnp.int32)
-    return _write_back(table, state, spilled, rows)
+    return jnp.arange(first, first + _spill_rows(table), dtype=jnp.int32)
 
 
-def _write_back(
-    table: TableSpec, state: TableState, slots: jax.Array, rows: jax.Array
+def _send_home(
+    table: TableSpec,
+    state: TableState,
+    slots: jax.Array,
+    rows: jax.Array,
+    arriving: Sequence[jax.Array] = (),
 ) -> TableState:
+    """Copies rows to homes, and from there what a promotion has left to this call."""
     tier = tier_of(state)
-    call = Call("write_back", [table])
+    call = Call("swap_rows" if arriving else "write_back", [table])
     call.update(tier.homes)
     for array in (state.values, *_states(table, state)):
         call.read(array)
-    call.operand(slots)
-    call.operand(rows)
+    for array in (slots, rows, *arriving):
+        call.operand(array)
     (homes,) = call.run(on_host=True)
     return dataclasses.replace(state, tier=dataclasses.replace(tier, homes=homes))
+
+
+def _settled(
+    table: TableSpec, state: TableState, arriving: Sequence[jax.Array]
+) -> TableState:
+    """The same state, with the rows that a promotion has left to the call behind it."""
+    call = Call("settle", [table])
+    arrays = [state.values, *_states(table, state)]
+    for array in arrays:
+        call.update(array)
+    call.read(tier_of(state).homes)
+    for array in arriving:
+        call.operand(array)
+    values, *states = call.run()
+    named = dict(zip(table.states, states, strict=True))
+    return dataclasses.replace(state, values=values, optimizer=named)
 
 
 def _counted(tier: TierState, name: str, events: jax.Array) -> TierState:

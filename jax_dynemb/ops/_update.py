@@ -22,7 +22,13 @@ from jax_dynemb.ops._row_views import RowBuffers, waves
 from jax_dynemb.ops._stamps import StampsOf
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.ops._tier_state import rows_part
-from jax_dynemb.ops._tiers import in_rounds
+from jax_dynemb.ops._tiers import (
+    Fetched,
+    fetch,
+    in_rounds,
+    send_home,
+    takes_one_round,
+)
 
 _INDEX = ("index", "counters")
 
@@ -92,37 +98,59 @@ def update(
       The new states.
     """
     new: dict[str, TableState] = {}
-    near = [i for i, table in enumerate(tables) if table.tier is None]
+    fetched: dict[str, Fetched] = {}
     for i, table in enumerate(tables):
-        if table.tier is not None:
-            new |= _update_tiered(table, states, features, hyper[i], stamps)
-    if len(near) < len(tables):
-        tables, hyper = [tables[i] for i in near], rows_of(hyper, near)
+        own = [f for f in features if f.layout.table == table.name]
+        slots = [f.slots for f in own]
+        if table.tier is None:
+            continue
+        if takes_one_round(table, slots):
+            ids, state = [f.ids for f in own], states[table.state_name]
+            fetched[table.name], places = fetch(table, state, slots, ids)
+            features = _placed(features, table, places)
+        else:
+            new |= _update_tiered(table, states, own, hyper[i], stamps)
+    whole = {table.name: table for table in tables if table.name in fetched}
+    together = [i for i, t in enumerate(tables) if t.tier is None or t.name in whole]
+    if len(together) < len(tables):
+        tables, hyper = [tables[i] for i in together], rows_of(hyper, together)
         names = {table.name for table in tables}
         features = [f for f in features if f.layout.table in names]
-    for some, own in _batches(tables, features) if near else ():
-        chosen = [tables[i] for i in some]
-        numbers = rows_of(hyper, some)
-        mine = [features[i] for i in own]
-        new |= _update(chosen, {**states, **new}, mine, numbers, stamps)
+    tables = [rows_part(table) if table.name in whole else table for table in tables]
+    ready = {whole[name].state_name: each.state for name, each in fetched.items()}
+    for some, mine in _batches(tables, features) if tables else ():
+        chosen, numbers = [tables[i] for i in some], rows_of(hyper, some)
+        now = {**states, **ready, **new}
+        new |= _update(chosen, now, [features[i] for i in mine], numbers, stamps)
+    for name, table in whole.items():
+        state = new[table.state_name]
+        new[table.state_name] = send_home(table, state, fetched[name])
     return new
+
+
+def _placed(
+    features: Sequence[FeatureGradient], table: TableSpec, places: Sequence[jax.Array]
+) -> list[FeatureGradient]:
+    """The features, where those of one table have other slots."""
+    left = iter(places)
+    return [
+        dataclasses.replace(f, slots=next(left)) if f.layout.table == table.name else f
+        for f in features
+    ]
 
 
 def _update_tiered(
     table: TableSpec,
     states: States,
-    features: Sequence[FeatureGradient],
+    own: Sequence[FeatureGradient],
     hyper: jax.Array,
     stamps: StampsOf | None,
 ) -> dict[str, TableState]:
-    """The same of one table: an update of the rows that are in device memory."""
+    """The same of one table and its features, in as many rounds as they need."""
     name, part = table.state_name, rows_part(table)
-    own = [f for f in features if f.layout.table == table.name]
 
     def body(rows: TableState, places: list[jax.Array]) -> TableState:
-        placed = [
-            dataclasses.replace(f, slots=p) for f, p in zip(own, places, strict=True)
-        ]
+        placed = _placed(own, table, places)
         return _update([part], {name: rows}, placed, hyper[None], stamps)[name]
 
     slots, ids = [f.slots for f in own], [f.ids for f in own]

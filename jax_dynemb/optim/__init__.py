@@ -3,6 +3,7 @@
 """Optimizers of tables: fused ones, the optax bridge, clipping by the global norm."""
 
 from jax_dynemb.optim._base import StateSpec as StateSpec
+from jax_dynemb.optim._catalog import Counter as Counter
 from jax_dynemb.optim._catalog import CowClip as CowClip
 from jax_dynemb.optim._catalog import adagrad as adagrad
 from jax_dynemb.optim._catalog import adam as adam

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from jax_dynemb.optim._counter import Counter
 from jax_dynemb.optim._functor import Functor
 from jax_dynemb.optim._fused import Fused
 from jax_dynemb.optim._numbers import LearningRate, check_number
@@ -100,6 +101,7 @@ def rowwise_adagrad(
     catch_up: Literal["decay"] | None = None,
     catch_up_floor: float = 0.0,
     cow_clip: CowClip | None = None,
+    counter: Counter | None = None,
     clip_row_value: float = 0.0,
     clip_row_norm: float = 0.0,
 ) -> Optimizer:
@@ -117,8 +119,8 @@ def rowwise_adagrad(
     absent from, when its next one comes: FBGEMM's DECOUPLE_GLOBAL. A lookup before
     that reads the row as it is. State ``last`` then, one int32 a row.
 
-    ``cow_clip`` bounds the step by how often a row occurs: states ``count``, one
-    float32 a row, and ``last``.
+    ``cow_clip`` bounds the step by how often a row occurs, and with ``counter`` decay
+    and step follow from that: states ``count``, one float32 a row, and ``last``.
 
     Args:
       learning_rate: a number, or an optax schedule of the updates made so far.
@@ -130,6 +132,7 @@ def rowwise_adagrad(
       catch_up: ``"decay"``, or None: absent rows rest.
       catch_up_floor: the least factor of a decay that is made up for.
       cow_clip: a ``CowClip``, or None.
+      counter: a ``Counter``, or None; it says what ``weight_decay`` does.
       clip_row_value: see ``sgd``.
       clip_row_norm: see ``sgd``.
     """
@@ -137,7 +140,8 @@ def rowwise_adagrad(
     check_choice(kind, "weight_decay_mode", weight_decay_mode, ("decoupled", "l2"))
     clip = Clip(clip_row_value, clip_row_norm)
     options = (("weight_decay", weight_decay), ("max_norm", max_norm), *clip.numbers)
-    is_plain = not any_set(kind, *options) and catch_up is None and cow_clip is None
+    others = (catch_up, cow_clip, counter)
+    is_plain = not any_set(kind, *options) and all(x is None for x in others)
     if is_plain:
         return Fused(kind, learning_rate, eps=eps, initial_accumulator_value=start)
     check_number(f"jde.optim.{kind}", "initial_accumulator_value", start)
@@ -148,6 +152,17 @@ def rowwise_adagrad(
         ("weight_decay", 0.0 if is_l2 else weight_decay),
     )
     states = (("sum_of_squares", start),)
+    if counter is not None:
+        if is_l2 or max_norm or catch_up is not None or cow_clip is not None:
+            raise ValueError(
+                f"jde.optim.{kind}: counter goes with weight_decay, but not with "
+                "weight_decay_mode, max_norm, catch_up or cow_clip; Counter(decay=) "
+                "says what the decay does"
+            )
+        numbers = (("eps", eps), ("weight_decay", weight_decay))
+        numbers += (*counter.numbers, *clip.numbers)
+        states += (("count", 0.0), LAST)
+        return Functor("counter_rowwise_adagrad", learning_rate, numbers, states)
     if cow_clip is not None:
         if catch_up is not None or max_norm:
             raise ValueError(

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -18,11 +19,23 @@ class StateSpec:
       shape: of one row: ``(dim,)``, or ``()`` for one number a row.
       initial: what it holds when the row is new.
       dtype: float32, or int32 for one that counts.
+      stored: the dtype of its array where that is another one, bfloat16; else "".
     """
 
     shape: tuple[int, ...]
     initial: float
     dtype: str = "float32"
+    stored: str = ""
+
+    @property
+    def array_dtype(self) -> str:
+        """Names the dtype of the array that holds it."""
+        return self.stored or self.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Counts the bytes of it that a row takes."""
+        return (2 if self.stored else 4) * math.prod(self.shape)
 
 
 @dataclasses.dataclass(frozen=True)

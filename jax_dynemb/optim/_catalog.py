@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists the fused optimizers. Their formulas are the structs of core/optimizers/."""
 
+from jax_dynemb.optim._adagrad import Counter as Counter
 from jax_dynemb.optim._adagrad import CowClip as CowClip
 from jax_dynemb.optim._adagrad import adagrad as adagrad
 from jax_dynemb.optim._adagrad import ftrl as ftrl

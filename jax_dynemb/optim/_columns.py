@@ -24,6 +24,7 @@ _ROW_SUMS = (
     "rowwise_rmsprop",
     "caught_up_rowwise_adagrad",
     "cow_clip_rowwise_adagrad",
+    "counter_rowwise_adagrad",
     "shrinking_rowwise_rmsprop",
 )
 

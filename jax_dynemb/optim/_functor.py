@@ -15,6 +15,7 @@ from jax_dynemb.optim._numbers import LearningRate, constant_number
 
 # Before the name of the function whose option makes the kind.
 _VARIANTS = ("row_counted_", "caught_up_", "smart_", "shrinking_", "cow_clip_")
+_VARIANTS += ("counter_",)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -227,7 +227,7 @@ class Options:
             itemsize(config.param_dtype),
             itemsize(self._placement.exchange_dtype or "float32"),
             itemsize(config.dtype),
-            4 * sum(math.prod(s.shape) for s in config.states.values()),
+            sum(s.nbytes for s in config.states.values()),
         )
 
     def _rooms(self) -> int:

@@ -100,7 +100,8 @@ class EmbeddingShardingPlanner:
         """Plans the tables of a collection.
 
         Args:
-          tables: one config each, whose own ``sharding`` is not read.
+          tables: one config each, whose own ``sharding`` is not read; those of
+            ``jde.torchrec`` too.
 
         Returns:
           The plan; every table stands in it once, in the order given.
@@ -133,7 +134,8 @@ class EmbeddingShardingPlanner:
           A hash by the name of an input, to be compared by
           ``ShardingPlan.from_json(text, inputs)``.
         """
-        configs = [dataclasses.replace(t, sharding="row_wise") for t in tables]
+        own = [_core(config) for config in tables]
+        configs = [dataclasses.replace(t, sharding="row_wise") for t in own]
         devices = self.topology
         return {
             "tables": hash_of([described(config) for config in configs]),
@@ -171,13 +173,7 @@ class EmbeddingShardingPlanner:
                 f"plan takes a list of TableConfig, not {kind_of(tables)}: write "
                 "planner.plan([config])."
             )
-        configs = list(tables)
-        for config in configs:
-            if not isinstance(config, TableConfig):
-                raise TypeError(
-                    f"plan takes a list of TableConfig, not {kind_of(config)}. "
-                    "Leave tensor trains out: every device has their cores."
-                )
+        configs = [_core(config) for config in tables]
         names = [config.name for config in configs]
         if not configs or len(set(names)) < len(names):
             raise ValueError(
@@ -232,6 +228,17 @@ class EmbeddingShardingPlanner:
             self.inputs(configs),
             self.topology.part_at_once,
         )
+
+
+def _core(config: Any) -> TableConfig:
+    """Returns a config, made from one of TorchRec's where it is one."""
+    made = config.to_table() if hasattr(config, "to_table") else config
+    if not isinstance(made, TableConfig):
+        raise TypeError(
+            f"plan takes a list of TableConfig, not {kind_of(made)}. Leave tensor "
+            "trains out: every device has their cores."
+        )
+    return made
 
 
 def _table_plan(

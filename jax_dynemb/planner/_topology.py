@@ -31,7 +31,8 @@ _ZERO_OR_MORE = (
 class Topology:
     """Describes devices by numbers; ``measure`` reads them from a mesh.
 
-    There are no default speeds: those of one card mislead on another.
+    There are no default speeds: those of one card mislead on another. So ``hbm_cap``,
+    ``hbm_mem_bw`` and ``intra_host_bw`` must be given.
 
     Attributes:
       world_size: devices that rows and batches are split over.
@@ -55,9 +56,9 @@ class Topology:
     """
 
     world_size: int
-    hbm_cap: int
-    hbm_mem_bw: float
-    intra_host_bw: float
+    hbm_cap: int = 0
+    hbm_mem_bw: float = 0.0
+    intra_host_bw: float = 0.0
     inter_host_bw: float | None = None
     local_world_size: int | None = None
     compute_device: str = "cuda"

@@ -4,7 +4,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,14 @@ class ReferenceResidual:
     values: np.ndarray
 
 
+class Use(NamedTuple):
+    """Holds one position of a lookup: its key, how many uses it is, its score."""
+
+    key: int
+    count: int = 1
+    score: int = 0
+
+
 class ReferenceTables:
     """The oracle of `jax_dynemb.Tables`.
 
@@ -71,6 +79,8 @@ class ReferenceTables:
         weights: Arrays | None = None,
         scores: Arrays | None = None,
         *,
+        counts: Arrays | None = None,
+        now: int | None = None,
         touch: bool = True,
         insert: bool = True,
     ) -> tuple[dict[str, np.ndarray], dict[str, ReferenceResidual]]:
@@ -78,15 +88,20 @@ class ReferenceTables:
         weights = weights or {}
         inputs = {f: self._bags(f, x) for f, x in ids.items()}
         for name, features in self._by_table(ids).items():
-            keys = np.concatenate([inputs[f].keys[inputs[f].valid] for f in features])
-            table, user = self.tables[name], (scores or {}).get(name)
-            self._insert_unseen(
-                table,
-                self._admitted(table, keys, insert and table.config.insert),
-                user,
-                touch,
-                table.config.on_full == "compete",
-            )
+            table, given = self.tables[name], scores or {}
+            own = given.get(name, 0)
+            own = own if np.ndim(own) == 0 else 0  # a feature of that name
+            uses = [
+                use
+                for f in features
+                for use in _uses(inputs[f], f, counts or {}, given, own)
+            ]
+            table.tick(now)
+            kept = self._admitted(table, uses, insert and table.config.insert)
+            stays = None
+            if table.config.on_full == "compete":
+                stays = table.score(None, 1, int(own))
+            self._insert_unseen(table, kept, touch, stays)
             table.counts["lookups"] += 1
         out, residual = {}, {}
         for feature, bags in inputs.items():
@@ -170,7 +185,9 @@ class ReferenceTables:
                 ]
                 table.counts["nonfinite"] += int(np.sum(keys[skipped] != PADDING))
                 keys[skipped] = PADDING
-            self._insert_unseen(table, keys[keys != PADDING], None)
+            table.tick()
+            uses = [Use(int(key)) for key in keys if key != PADDING]
+            self._insert_unseen(table, uses)
             for i, key in enumerate(keys):
                 row = table.get(int(key))
                 if row is None:
@@ -186,6 +203,14 @@ class ReferenceTables:
         for name, x in ids.items():
             for key in as_int64(x).view(np.uint64).reshape(-1):
                 self.tables[name].erase(int(key))
+
+    def pin(self, ids: Arrays, pins: bool = True) -> None:
+        """Keeps the rows of ids, or lets them go."""
+        for name, x in ids.items():
+            for key in as_int64(x).view(np.uint64).reshape(-1):
+                row = self.tables[name].get(int(key))
+                if row is not None:
+                    row.pinned = pins
 
     def erase_where(self, rules: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
         """Removes rows by rule, its fields by table; says how many left."""
@@ -225,6 +250,7 @@ class ReferenceTables:
             out[f"{name}/fullest_bucket"] = table.fullest_bucket()
             out[f"{name}/mean_bucket"] = len(table) / len(table.buckets)
             out[f"{name}/step"] = table.step
+            out[f"{name}/pinned"] = sum(row.pinned for _, row in table.items())
             out |= {f"{name}/{key}": count for key, count in table.counts.items()}
         return out
 
@@ -241,43 +267,46 @@ class ReferenceTables:
         return groups
 
     def _admitted(
-        self, table: ReferenceTable, keys: np.ndarray, inserts: bool
-    ) -> np.ndarray:
-        """Counts hits and misses; returns the keys without those that are kept out."""
-        distinct, occurrences = np.unique(keys, return_counts=True)
-        counts = {int(k): int(n) for k, n in zip(distinct, occurrences, strict=True)}
-        counts = {k: n for k, n in counts.items() if _storable(k)}
+        self, table: ReferenceTable, uses: list[Use], inserts: bool
+    ) -> list[Use]:
+        """Counts hits and misses; returns the uses without those that are kept out."""
+        counts: dict[int, int] = {}
+        for use in uses:
+            if _storable(use.key):
+                counts[use.key] = counts.get(use.key, 0) + use.count
         unseen = {k: n for k, n in counts.items() if table.get(k) is None}
         table.counts["misses"] += sum(unseen.values())
         table.counts["hits"] += sum(counts.values()) - sum(unseen.values())
         lookup = table.counts["lookups"] + 1
         out = table.admission.kept_out(unseen, lookup) if inserts else set(unseen)
         table.counts["not_admitted"] += sum(unseen[k] for k in out)
-        return keys[[int(key) not in out for key in keys]] if out else keys
+        return [use for use in uses if use.key not in out]
 
     def _insert_unseen(
         self,
         table: ReferenceTable,
-        keys: np.ndarray,
-        user_score: Any,
+        uses: list[Use],
         touch: bool = True,
-        competes: bool = False,
+        stays: int | None = None,
     ) -> None:
-        table.tick()
-        distinct, occurrences = np.unique(keys, return_counts=True)
-        counts = {int(k): int(n) for k, n in zip(distinct, occurrences, strict=True)}
-        storable = {k: n for k, n in counts.items() if _storable(k)}
-        user = None if user_score is None else int(user_score)
-        scores = {k: table.score(table.get(k), n, user) for k, n in storable.items()}
+        occurrences: dict[int, int] = {}
+        storable: dict[int, tuple[int, int]] = {}  # count, highest score
+        for key, count, score in uses:
+            occurrences[key] = occurrences.get(key, 0) + 1
+            if _storable(key):
+                total, best = storable.get(key, (0, 0))
+                storable[key] = total + count, max(best, score)
+        scores = {
+            k: table.score(table.get(k), n, best) for k, (n, best) in storable.items()
+        }
         there = {key for key in scores if table.get(key) is not None}
-        stays = table.score(None, 1, user) if competes else None
         refused = table.insert(scores, evicts=touch, stays=stays)
         for key in scores.keys() - refused - (set() if touch else there):
             row = table.get(key)
             assert row is not None
             row.score = scores[key]
-        refused |= counts.keys() - storable.keys()
-        table.counts["refused"] += sum(counts[key] for key in refused)
+        refused |= occurrences.keys() - storable.keys()
+        table.counts["refused"] += sum(occurrences[key] for key in refused)
 
     def _update(
         self,
@@ -299,7 +328,25 @@ class ReferenceTables:
                 table.config.optimizer.kind, hyper, table.step, row, g
             )
             row.values = table.stored(key, values)
-            row.state = {n: x.astype(row.state[n].dtype) for n, x in state.items()}
+            row.state = {
+                n: table.stored_state(key, n, x)
+                if n in dict(table.config.state_dtype)
+                else x.astype(row.state[n].dtype)
+                for n, x in state.items()
+            }
+
+
+def _uses(
+    bags: Bags, feature: str, counts: Arrays, scores: Arrays, of_table: Any
+) -> list[Use]:
+    """The positions of a feature that are no padding."""
+    n = len(bags.keys)
+    own = scores.get(feature, of_table)
+    each = np.broadcast_to(np.asarray(own).reshape(-1), n)
+    many = np.broadcast_to(np.asarray(counts.get(feature, 1)).reshape(-1), n)
+    pairs = zip(bags.keys, many, each, strict=True)
+    uses = [Use(int(key), int(count), int(score)) for key, count, score in pairs]
+    return [use for use, valid in zip(uses, bags.valid, strict=True) if valid]
 
 
 def hyper_parameters(optimizer: Any, count: int) -> dict[str, float]:

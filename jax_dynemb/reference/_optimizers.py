@@ -24,6 +24,7 @@ SUMS_SQUARES = (
     "lars",
     "caught_up_rowwise_adagrad",
     "cow_clip_rowwise_adagrad",
+    "counter_rowwise_adagrad",
     "shrinking_rowwise_rmsprop",
 )
 # States that count; all others are float32.
@@ -51,6 +52,7 @@ _STATES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "smart_momentum": (("trace",), ("last",)),
     "shrinking_rowwise_rmsprop": ((), ("nu", "last")),
     "cow_clip_rowwise_adagrad": ((), ("sum_of_squares", "count", "last")),
+    "counter_rowwise_adagrad": ((), ("sum_of_squares", "count", "last")),
 }
 
 
@@ -311,6 +313,42 @@ def _cow_clip_rowwise_adagrad(
     return new, {"sum_of_squares": total, "count": np.asarray(count)} | last
 
 
+def _counter_rowwise_adagrad(
+    h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray
+) -> Step:
+    rate, decay = h["learning_rate"], h["weight_decay"]
+    step_mode, decay_mode = divmod(int(h["mode"]), 8)
+    interval = _interval(s, step)
+    kept = 0.5 ** (interval / h["half_life"]) if h["half_life"] else h["counts_forever"]
+    count = 1 + kept * float(s["count"])
+    squares = (g + decay * w) ** 2 if decay_mode == 1 else g**2
+    total = s["sum_of_squares"] + np.mean(squares)
+    root = np.sqrt(total) + h["eps"]
+    since = step - h["start"] if h["start"] > 0 else step + 1
+    factor, shrinks, over = 1.0, 1.0, root
+    if since > 0:
+        if count > h["threshold"]:
+            ratio = h["max_count"] / (count + 1)
+            if step_mode == 1:
+                factor = np.clip(ratio ** h["bound"], 1, 10)
+            if step_mode == 2:
+                factor = np.clip(ratio ** -h["bound"], 0.1, 1)
+            if step_mode == 3:
+                over = np.sqrt(h["bound"] * count) + h["eps"]
+        if decay_mode == 1:
+            shrinks = 1 - h["half_life"] / count * decay * _ratio(np.array(rate), root)
+        if decay_mode == 2:
+            shrinks = 1 - h["half_life"] / count * decay * rate
+        if decay_mode > 2:
+            capped = min(rate * count, h["bound"]) / rate if rate else 0.0
+            lazy = (1 - decay * rate) ** (min(interval, since) - 1)
+            factor = lazy * (np.sqrt(count) if decay_mode == 3 else capped)
+            over, shrinks = root, (1 - decay * rate) * lazy
+    new = shrinks * w - rate * factor * _ratio(g, over)
+    last = {"last": np.asarray(step, np.float64)}
+    return new, {"sum_of_squares": total, "count": np.asarray(count)} | last
+
+
 def _ratio(a: np.ndarray, b: Any) -> np.ndarray:
     """A / b, and 0 / 0 is 0: with eps=0 a zero gradient moves nothing."""
     return np.divide(a, b, out=np.zeros_like(a), where=(a != 0) | (b != 0))
@@ -337,4 +375,5 @@ _FORMULAS: dict[str, Callable[..., Step]] = {
     "smart_momentum": _smart_momentum,
     "shrinking_rowwise_rmsprop": _shrinking_rowwise_rmsprop,
     "cow_clip_rowwise_adagrad": _cow_clip_rowwise_adagrad,
+    "counter_rowwise_adagrad": _counter_rowwise_adagrad,
 }

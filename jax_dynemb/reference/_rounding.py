@@ -14,7 +14,12 @@ FORMATS = {  # by dtype: bits after the leading one, the least exponent, the lar
 
 
 def rounding_bits(
-    seed: int, keys: np.ndarray, dim: int, step: int, first_column: int = 0
+    seed: int,
+    keys: np.ndarray,
+    dim: int,
+    step: int,
+    first_column: int = 0,
+    array: int = 0,
 ) -> np.ndarray:
     """Draws 16 random bits for each key and column.
 
@@ -24,6 +29,7 @@ def rounding_bits(
         dim: columns of a row.
         step: updates of the table, the present one included.
         first_column: of the row that is wanted.
+        array: 0 for rows, 1 + s for state s.
 
     Returns:
         uint16[n, dim].
@@ -34,7 +40,7 @@ def rounding_bits(
     counter[..., 1] = (keys >> np.uint64(32))[:, None]
     counter[..., 2] = np.arange(blocks)
     counter[..., 3] = step & 0xFFFFFFFF
-    key = ((seed & 0xFFFFFFFF) ^ DOMAIN, (seed >> 32) ^ (step >> 32))
+    key = ((seed & 0xFFFFFFFF) ^ (DOMAIN + array), (seed >> 32) ^ (step >> 32))
     words = philox4x32(counter, key)
     halves = np.stack([words & 0xFFFF, words >> np.uint32(16)], axis=-1)
     columns = halves.reshape(len(keys), blocks * 8).astype(np.uint16)

@@ -31,19 +31,20 @@ def keys_to_remove(
             answers.append(table.clock - last_use(row) > unused_for)
         if unused_since is not None:
             answers.append(last_use(row) < unused_since)
-        for bound in (count_below, score_below):
-            if bound is not None:
-                answers.append(row.score >> 32 < bound)
+        if count_below is not None:
+            answers.append(table.count(row.score) < count_below)
+        if score_below is not None:
+            answers.append(row.score >> 32 < score_below)
         if norm_below is not None:
             values = row.values.astype(np.float32)
             norm = np.sqrt(np.sum(values * values, dtype=np.float32))
             answers.append(bool(norm < np.float32(norm_below)))
         return (all if combine == "all" else any)(answers) if answers else False
 
-    rows: dict[int, Any] = dict(table.items())
+    rows: dict[int, Any] = {k: row for k, row in table.items() if not row.pinned}
 
     def rank(key: int) -> tuple[int, int]:
-        return rows[key].score, hash_of(key, table.config.hash_seed)
+        return table.rank(rows[key].score), hash_of(key, table.config.hash_seed)
 
     leaving = sorted((k for k, row in rows.items() if is_selected(row)), key=rank)
     leaving = leaving[: max(0, len(rows) - keep_at_least)]

@@ -15,7 +15,8 @@ from ._optimizers import State, initial_state
 from ._rounding import round_stochastically, rounding_bits
 
 BUCKET_CAPACITY = 128
-MAX_FREQUENCY = 2**31 - 1
+MAX_FREQUENCY = 2**30 - 1
+USE = 256  # what a use counts at the begin of a half-life, where counts decay
 PADDING = 2**64 - 1
 RESERVED = (2**64 - 2, 2**64 - 3, 2**64 - 4)
 
@@ -27,6 +28,7 @@ class Row:
     values: np.ndarray  # param_dtype[dim]
     state: State
     score: int
+    pinned: bool = False
 
 
 class ReferenceTable:
@@ -73,11 +75,24 @@ class ReferenceTable:
     def stored(self, key: int, values: np.ndarray) -> np.ndarray:
         """Rounds an updated row, float64[dim], to the dtype of the table's storage."""
         dtype = self.config.param_dtype
-        if self.config.rounding == "nearest":
+        if self.config.rounding == "nearest" or dtype == "float32":
             return values.astype(dtype)
         keys = np.array([key], np.uint64)
         bits = rounding_bits(self.seed, keys, self.config.dim, self.step)
         return round_stochastically(values.astype(np.float32), bits[0], dtype)
+
+    def stored_state(self, key: int, name: str, values: np.ndarray) -> np.ndarray:
+        """Rounds an updated state, float64[dim], as its array holds it; float32."""
+        dtype = dict(self.config.state_dtype)[name]
+        if self.config.rounding == "nearest":
+            return values.astype("f").astype(dtype).astype("f")
+        place = list(self.config.states).index(name)
+        keys = np.array([key], np.uint64)
+        bits = rounding_bits(
+            self.seed, keys, self.config.dim, self.step, array=1 + place
+        )
+        rounded = round_stochastically(values.astype("f"), bits[0], dtype)
+        return rounded.astype("f")
 
     def score(self, row: Row | None, count: int, user_score: int | None) -> int:
         """Returns the score after `count` more uses now, `row` being None if new."""
@@ -85,14 +100,46 @@ class ReferenceTable:
         strategy = self.config.score_strategy.value
         if strategy == "lfu":
             before = row.score >> 32 if row else 0
+            if self.config.lfu_halflife:
+                before >>= (
+                    self._epoch(self.clock) - self._epoch(row.score) if row else 0
+                )
+                count *= self.weight()
             return min(before + count, MAX_FREQUENCY) << 32 | now
         if strategy == "customized":
-            return ((user_score or 0) & 0x7FFFFFFF) << 32 | now
+            return min(user_score or 0, MAX_FREQUENCY) << 32 | now
         return self.clock
 
-    def tick(self) -> None:
-        """Moves the clock on; its low half is never 0, as packed scores hold it."""
-        self.clock += 1
+    def _epoch(self, score: int) -> int:
+        """Counts whole half-lives before the last use; clocks are below 2**32."""
+        return (score & 0xFFFFFFFF) // self.config.lfu_halflife
+
+    def weight(self) -> int:
+        """Weighs a use now: doubled from the begin of a half-life to its end."""
+        h = self.config.lfu_halflife
+        phase = self.clock % h * USE // h
+        return USE + phase - (phase * (USE - phase) * 88 >> 16)
+
+    def rank(self, score: int) -> int:
+        """Orders rows: the lowest leaves first."""
+        if self.config.lfu_halflife:
+            return (score >> 32) << self._epoch(score)
+        return score
+
+    def count(self, score: int) -> float:
+        """How many uses by the latest lookup a row of an LFU table weighs."""
+        if not self.config.lfu_halflife:
+            return score >> 32
+        halvings = self._epoch(self.clock) - self._epoch(score)
+        return (score >> 32) / 2**halvings / self.weight()
+
+    def tick(self, now: int | None = None) -> None:
+        """Moves the clock on; its low half is never 0, as packed scores hold it.
+
+        A table that notes times takes `now`, but never moves its clock back.
+        """
+        timed = self.config.score_strategy.value == "timestamp" and now is not None
+        self.clock = max(self.clock + 1, now if timed else 0)
         self.clock += self.clock & 0xFFFFFFFF == 0
 
     def restore(self, score: int) -> int:
@@ -101,7 +148,7 @@ class ReferenceTable:
         No score lies in the future: the clock moves up to that of a given one.
         """
         packed = self.config.score_strategy.value in ("lfu", "customized")
-        score = min(max(score, 1), (2**63 if packed else 2**62) - 1)
+        score = min(max(score, 1), 2**62 - 1)
         self.clock = max(self.clock, score & 0xFFFFFFFF if packed else score)
         return score
 
@@ -151,6 +198,8 @@ class ReferenceTable:
         self.removed += replaced
         for key, values in zip(accepted, self._fresh(accepted), strict=True):
             state = initial_state(self.config.optimizer, self.config.dim)
+            for name, dtype in self.config.state_dtype:
+                state[name] = state[name].astype(dtype).astype("f")
             bucket[key] = Row(values, state, scores[key])
         self.counts["inserted"] += len(accepted)
         self.counts["evicted"] += len(replaced)
@@ -162,10 +211,11 @@ class ReferenceTable:
         """Lists keys in order of eviction: lowest score, then smallest key."""
         if self.config.on_full not in ("evict", "compete"):
             return []
-        leavers = [k for k in bucket if k not in scores]
+        leavers = [k for k in bucket if k not in scores and not bucket[k].pinned]
         if stays is not None:
-            leavers = [k for k in leavers if bucket[k].score < stays]
-        return sorted(leavers, key=lambda k: (bucket[k].score, k))
+            limit = self.rank(stays)
+            leavers = [k for k in leavers if self.rank(bucket[k].score) < limit]
+        return sorted(leavers, key=lambda k: (self.rank(bucket[k].score), k))
 
     def _fresh(self, keys: list[int]) -> np.ndarray:
         return self.initial_values(np.array(keys, np.uint64), self.config.initializer)

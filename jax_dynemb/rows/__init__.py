@@ -11,3 +11,6 @@ from jax_dynemb.rows._keep_best import keep_best as keep_best
 from jax_dynemb.rows._keep_best import keep_best_elsewhere as keep_best_elsewhere
 from jax_dynemb.rows._schema import Schema as Schema
 from jax_dynemb.rows._stored_table import StoredTable as StoredTable
+from jax_dynemb.rows._use_counts import PIN as PIN
+from jax_dynemb.rows._use_counts import leaving_order as leaving_order
+from jax_dynemb.rows._use_counts import use_counts as use_counts

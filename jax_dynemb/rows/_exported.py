@@ -19,6 +19,8 @@ class Exported(NamedTuple):
       optimizer_state: float32[n, dim], float32[n] or int32[n] by name.
       removed: int64[m], keys that a replica has to erase before it inserts the rows;
         None unless the call passed ``known_keys``.
+      pinned: bool[n], rows that no eviction and no rule removes; None where the source
+        knows of no pins.
     """
 
     keys: np.ndarray
@@ -26,6 +28,7 @@ class Exported(NamedTuple):
     scores: np.ndarray
     optimizer_state: dict[str, np.ndarray]
     removed: np.ndarray | None = None
+    pinned: np.ndarray | None = None
 
 
 def part(chunk: Exported, which: Any) -> Exported:
@@ -35,6 +38,7 @@ def part(chunk: Exported, which: Any) -> Exported:
         rows=chunk.rows[which],
         scores=chunk.scores[which],
         optimizer_state={k: v[which] for k, v in chunk.optimizer_state.items()},
+        pinned=None if chunk.pinned is None else chunk.pinned[which],
     )
 
 
@@ -50,4 +54,10 @@ def joined(chunks: list[Exported]) -> Exported:
             name: np.concatenate([each.optimizer_state[name] for each in chunks])
             for name in chunks[0].optimizer_state
         },
+        pinned=_joined_pins(chunks),
     )
+
+
+def _joined_pins(chunks: list[Exported]) -> np.ndarray | None:
+    pins = [each.pinned for each in chunks if each.pinned is not None]
+    return np.concatenate(pins) if len(pins) == len(chunks) else None

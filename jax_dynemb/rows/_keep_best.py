@@ -13,6 +13,7 @@ from jax_dynemb._ids import PADDING
 from jax_dynemb.config import TableConfig
 from jax_dynemb.rows._exported import Exported, joined, part
 from jax_dynemb.rows._hash import bucket_of
+from jax_dynemb.rows._use_counts import PIN, leaving_order
 
 
 def keep_best(chunks: Iterable[Exported], config: TableConfig) -> Iterator[Exported]:
@@ -74,7 +75,10 @@ def _without_place(
 
 
 def _best(chunk: Exported, config: TableConfig) -> Exported:
-    order, fits = _ranked(chunk.keys, chunk.scores, config)
+    scores = chunk.scores
+    if chunk.pinned is not None:
+        scores = scores | np.where(chunk.pinned, PIN, np.uint64(0))
+    order, fits = _ranked(chunk.keys, scores, config)
     return part(chunk, order[fits])
 
 
@@ -83,7 +87,8 @@ def _ranked(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows by bucket, the best first; and which of these their bucket has room for."""
     buckets = _buckets(keys, config)
-    order = np.lexsort((~keys.view(np.uint64), ~scores, buckets))
+    leaving = leaving_order(scores, config.lfu_halflife or 0)
+    order = np.lexsort((~keys.view(np.uint64), ~leaving, buckets))
     ordered = buckets[order]
     first = np.searchsorted(ordered, ordered)
     room = _ffi.constants()["bucket_capacity"]

@@ -26,9 +26,11 @@ class Schema:
       param_dtype: of the rows; "int8" or "int4" where each has a scale.
       key_dtype: "int64" or "int32".
       score_strategy: value of ``jde.ScoreStrategy``; "" if not known.
+      lfu_halflife: of ``TableConfig``; 0 where counts do not decay.
       optimizer: "kind" ("optax" for a transformation, "" if not known) and the
         hyper-parameters of a fused one; a schedule's learning rate is None.
       states: shapes of the optimizer states of a row by name.
+      state_dtype: of the arrays of states that are neither float32 nor int32.
       initial: what a state has in a row without an update, where it is not 0.
       config: the other fields of the config, for people to read.
       arrays: in a checkpoint, the name of the arrays that the table shares with
@@ -47,8 +49,10 @@ class Schema:
     param_dtype: str = "float32"
     key_dtype: str = "int64"
     score_strategy: str = ""
+    lfu_halflife: int = 0
     optimizer: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     states: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    state_dtype: Mapping[str, str] = dataclasses.field(default_factory=dict)
     initial: Mapping[str, float] = dataclasses.field(default_factory=dict)
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     arrays: str = ""
@@ -74,8 +78,10 @@ class Schema:
             param_dtype=config.param_dtype,
             key_dtype=config.key_dtype,
             score_strategy=ScoreStrategy(config.score_strategy).value,
+            lfu_halflife=config.lfu_halflife or 0,
             optimizer=_optimizer(config.optimizer, step),
             states={name: spec.shape for name, spec in config.states.items()},
+            state_dtype=dict(config.state_dtype),
             initial={
                 name: spec.initial
                 for name, spec in config.states.items()

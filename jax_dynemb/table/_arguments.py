@@ -20,14 +20,14 @@ from jax.core import Tracer
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import Catalog, Engine, LookupFlags, Routed
-from jax_dynemb.engines.shard import Rule, check_rule, customized
+from jax_dynemb.engines.shard import Rule, check_rule
 from jax_dynemb.jagged import Jagged, split_weights
 from jax_dynemb.ops import TableState
 from jax_dynemb.optim.interface import check_number
 from jax_dynemb.tt import TTConfig
 
 
-def flags_of(call: str, touch: Any, insert: Any) -> LookupFlags:
+def flags_of(call: str, touch: Any, insert: Any, now: Any = None) -> LookupFlags:
     """The static flags of a lookup.
 
     Raises:
@@ -39,7 +39,7 @@ def flags_of(call: str, touch: Any, insert: Any) -> LookupFlags:
                 f"{call}: {name} must be True or False, not {kind_of(flag)}: it is "
                 "static. Choose between two jitted functions on the host."
             )
-    return LookupFlags(touch, insert)
+    return LookupFlags(touch, insert, timed=now is not None)
 
 
 def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
@@ -127,6 +127,11 @@ def factors_by_table(tables: Catalog[Any], factors: Any) -> dict[str, jax.Array]
             raise ValueError(
                 f"decay: table '{name}' has score_strategy='{config.score_strategy}', "
                 "which counts no uses. Leave it out, or give it score_strategy='lfu'."
+            )
+        if config.lfu_halflife is not None:
+            raise ValueError(
+                f"decay: the counts of table '{name}' decay by themselves, by half in "
+                f"{config.lfu_halflife} lookups. Leave it out, or drop lfu_halflife."
             )
         array = factor if isinstance(factor, jax.Array) else np.asarray(factor)
         if array.shape != () or array.dtype.kind not in "iuf":
@@ -287,25 +292,6 @@ def check_routed(engine: Engine, routed: Routed, weights: Any) -> None:
             "lookup: a routed batch has its weights inside; give them to "
             "coll.route(ids, weights)."
         )
-
-
-def scores_of(
-    tables: Catalog[Any], scores: Mapping[str, Any] | None
-) -> dict[str, jax.Array]:
-    """Returns the score of a lookup for each table; 0 where none was passed.
-
-    Raises:
-      ValueError: a table keeps its own scores, or a score is out of range.
-    """
-    scores = scores or {}
-    for name in scores:
-        config = tables.dynamic_table(name, "scores")
-        if config.score_strategy is not ScoreStrategy.CUSTOMIZED:
-            raise ValueError(
-                f"Table '{name}' keeps its own scores; give scores only to tables "
-                "with score_strategy='customized'."
-            )
-    return {name: customized(name, scores.get(name, 0)) for name in tables.dynamic}
 
 
 def hyper_of(

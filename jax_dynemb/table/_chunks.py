@@ -13,7 +13,7 @@ import numpy as np
 
 from jax_dynemb import _ids
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines.shard import words_of
+from jax_dynemb.engines.shard import counter_values, words_of
 from jax_dynemb.ops import TableState
 from jax_dynemb.rows import Exported, joined, part
 
@@ -61,13 +61,41 @@ def insert_chunks(
             # One batch is stored while the next is made, no more: each holds memory.
             jax.block_until_ready(state.counters)
             state = _insert(coll, name, state, ids, batch.rows, states, words)
+        state = _with_pins(coll, name, state, batch)
     return state
+
+
+def _with_pins(
+    coll: Tables, name: str, state: TableState, batch: Exported
+) -> TableState:
+    """Pins the rows of a batch that are pinned in its source, and no others."""
+    if batch.pinned is None:
+        return state
+    for pins, keys in (
+        (True, batch.keys[batch.pinned]),
+        (False, batch.keys[~batch.pinned]),
+    ):
+        if pins or _has_pins(coll, name, state):
+            state = _by_keys(coll, name, state, keys, pins)
+    return state
+
+
+def _has_pins(coll: Tables, name: str, state: TableState) -> bool:
+    counted = coll.engine.counted({coll.state_name(name): state}, name)
+    return counter_values(counted)["pinned"] > 0
 
 
 def erase_keys(
     coll: Tables, name: str, state: TableState, keys: np.ndarray
 ) -> TableState:
     """Removes keys from a table; donates ``state``."""
+    return _by_keys(coll, name, state, keys, None)
+
+
+def _by_keys(
+    coll: Tables, name: str, state: TableState, keys: np.ndarray, pins: bool | None
+) -> TableState:
+    """Pins rows or lets them go, or with None removes them; donates ``state``."""
     size = 1 << 16
     for start in range(0, len(keys), size):
         some = keys[start : start + size]
@@ -75,7 +103,7 @@ def erase_keys(
         padded = np.full(length, _ids.PADDING, np.int64)
         padded[: len(some)] = some
         for ids in id_arrays(coll.tables[name], padded):
-            state = _erase(coll, name, state, ids)
+            state = _change(coll, name, pins, state, ids)
     return state
 
 
@@ -99,10 +127,13 @@ def _insert(
     )[arrays]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
-def _erase(coll: Tables, name: str, state: TableState, ids: jax.Array) -> TableState:
+@functools.partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=3)
+def _change(
+    coll: Tables, name: str, pins: bool | None, state: TableState, ids: jax.Array
+) -> TableState:
     arrays = coll.state_name(name)
-    return coll.erase({arrays: state}, {name: ids})[arrays]
+    change = coll.erase if pins is None else coll.pin if pins else coll.unpin
+    return change({arrays: state}, {name: ids})[arrays]
 
 
 def id_arrays(config: TableConfig, keys: np.ndarray) -> Iterator[np.ndarray]:
@@ -149,4 +180,5 @@ def _padded(chunk: Exported, size: int) -> Exported:
         rows=longer(chunk.rows),
         scores=longer(chunk.scores, 1),
         optimizer_state={k: longer(v) for k, v in chunk.optimizer_state.items()},
+        pinned=None if chunk.pinned is None else longer(chunk.pinned),
     )

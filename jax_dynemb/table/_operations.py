@@ -19,6 +19,12 @@ from jax_dynemb.table._feature_stats import (
     counts_of,
     plain_residual,
 )
+from jax_dynemb.table._given import given_of
+
+_ROUTED = (
+    "lookup: the ids of this batch have been sent without their counts and scores. "
+    "Look up the ids themselves where ids have numbers of their own."
+)
 
 
 class Operations:
@@ -69,6 +75,8 @@ class Operations:
         weights: Mapping[str, Any] | None = None,
         scores: Mapping[str, Any] | None = None,
         *,
+        counts: Mapping[str, Any] | None = None,
+        now: Any = None,
         touch: bool = True,
         insert: bool = True,
         stats: bool = False,
@@ -85,9 +93,16 @@ class Operations:
             ``route`` returned for such a batch.
           weights: by feature, float[...] in the shape of the ids: factors of the
             rows of a pooled feature.
-          scores: by table, a whole number from 0 to 2**31 - 1: what a CUSTOMIZED table
-            scores the rows of this lookup with. A traced uint32 scalar above that
-            counts as 2**31 - 1.
+          scores: by table, a whole number from 0 to 2**30 - 1: what a CUSTOMIZED table
+            scores the rows of this lookup with. Or by feature, an array in the shape
+            of its ids; of equal ids the highest score counts. A traced number above
+            the range counts as 2**30 - 1, one below it as 0.
+          counts: by feature, whole numbers in the shape of its ids: how many uses each
+            id stands for; None: one. Scores of "lfu" tables and admission rules add
+            them up. 0 marks a row as used and adds nothing.
+          now: uint32[2], the words of the host's time in nanoseconds
+            (``jde.now()``), for "timestamp" tables: every device of a mesh notes the
+            same time. None: each device reads its own clock.
           touch: static. False leaves the scores of rows as they are. Rows in use are
             not protected then, so an id whose bucket is full is refused.
           insert: static. False gives no unseen id a row, whatever ``insert`` of the
@@ -115,14 +130,13 @@ class Operations:
         else:
             _arguments.check_routed(self.engine, ids, weights)
         self._check_features(state, ids.given, "lookup")
-        numbers = _arguments.scores_of(self.engine.catalog, scores)
-        flags = _arguments.flags_of("lookup", touch, insert)
-        batch = ids.ids
+        batch, flags = ids.ids, _arguments.flags_of("lookup", touch, insert, now)
+        given = given_of(self.engine.catalog, batch, scores, counts, now)
+        if given.is_per_id and ids.sent:
+            raise ValueError(_ROUTED)
 
         def run(state: States) -> tuple[dict[str, jax.Array], Any, States]:
-            return self.engine.lookup(
-                state, batch, ids.weights, numbers, ids.sent, flags
-            )
+            return self.engine.lookup(state, batch, ids.weights, given, ids.sent, flags)
 
         if not stats:
             return run(state)
@@ -207,6 +221,8 @@ class Operations:
         *,
         touch: bool = False,
         scores: Mapping[str, Any] | None = None,
+        counts: Mapping[str, Any] | None = None,
+        now: Any = None,
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], States]:
         """Looks up rows for serving: changes nothing, or only scores.
 
@@ -217,6 +233,8 @@ class Operations:
           touch: static. True gives the rows that are found the score of a use now, so
             that serving keeps them in the table. It takes a second probe.
           scores: as for ``lookup``, with ``touch`` only.
+          counts: likewise.
+          now: likewise.
 
         Returns:
           Rows as ``lookup`` returns them, with the evaluation initialiser's row for
@@ -231,12 +249,48 @@ class Operations:
         ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
         self._check_features(state, ids, "find")
         rows, found, state = self.engine.find(state, ids, weights)
-        if _arguments.flags_of("find", touch, insert=False).touch:
-            numbers = _arguments.scores_of(self.engine.catalog, scores)
-            state = self.engine.touch(state, ids, numbers)
-        elif scores is not None:
-            raise ValueError("find takes scores with touch=True only: add touch=True")
+        flags = _arguments.flags_of("find", touch, False, now)
+        if touch:
+            given = given_of(self.engine.catalog, ids, scores, counts, now)
+            state = self.engine.touch(state, ids, given, flags)
+        elif any(x is not None for x in (scores, counts, now)):
+            raise ValueError(
+                "find takes scores, counts and now with touch=True only: add touch=True"
+            )
         return rows, found, state
+
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        """Brings rows of a coming batch into device memory; changes no result.
+
+        Of tables with a tier, rows that are stored and lie in host memory get places
+        of rows that were used longest ago. Nothing is inserted and no score changes,
+        so a step computes the same bits with and without it.
+
+        Args:
+          state: the tables; donate them.
+          ids: as for ``lookup``; features of tables without a tier are passed over.
+
+        Returns:
+          The new state.
+        """
+        _arguments.check_states(self.engine, state, "prefetch")
+        ids, _ = _arguments.batch_of(self.engine.catalog, ids, None)
+        self._check_features(state, ids, "prefetch")
+        return self.engine.prefetch(state, ids)
+
+    def flush(self, state: States) -> States:
+        """Writes rows of device memory that are newer than host memory there.
+
+        No operation needs it: all of them find a row wherever it lies.
+
+        Args:
+          state: the tables; donate them.
+
+        Returns:
+          The new state; tables without a tier are as they were.
+        """
+        _arguments.check_states(self.engine, state, "flush")
+        return self.engine.flush(state)
 
     def apply_gradients(
         self,
@@ -406,6 +460,43 @@ class Operations:
         for name, each in batch.items():
             arrays = self.state_name(name)
             new[arrays] = self.engine.erase(new[arrays], name, each)
+        return new
+
+    def pin(self, state: States, ids: Mapping[str, Any]) -> States:
+        """Keeps the rows of some ids: no eviction and no rule removes them.
+
+        ``erase`` and ``clear`` do. A bucket of 128 pinned rows refuses new ids. Rows
+        are counted in ``pinned``; ids that are not stored are passed over.
+
+        Args:
+          state: the tables.
+          ids: by table name, as for ``erase``.
+
+        Example:
+          >>> state = coll.pin(state, {"cat": jde.ids([0, 1])})  # doctest: +SKIP
+        """
+        return self._set_pins(state, ids, "pin", True)
+
+    def unpin(self, state: States, ids: Mapping[str, Any]) -> States:
+        """Unpins the rows of some ids; they keep their scores.
+
+        ``export(since=...)`` lists such a row once a lookup uses it.
+
+        Args:
+          state: the tables.
+          ids: by table name, as for ``erase``.
+        """
+        return self._set_pins(state, ids, "unpin", False)
+
+    def _set_pins(
+        self, state: States, ids: Mapping[str, Any], call: str, pins: bool
+    ) -> States:
+        _arguments.check_states(self.engine, state, call)
+        batch, new = _arguments.by_table(self.engine.catalog, ids, call), dict(state)
+        _arguments.check_arrays(self.engine, state, batch, call)
+        for name, each in batch.items():
+            arrays = self.state_name(name)
+            new[arrays] = self.engine.pin(new[arrays], name, each, pins)
         return new
 
     def erase_where(

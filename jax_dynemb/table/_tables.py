@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 from jax_dynemb import _ffi
 from jax_dynemb._seed import seed_words
-from jax_dynemb.config import TableConfig
+from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import Catalog, Engine, States, StatsFuture, shard
 from jax_dynemb.engines.local import LocalEngine
 from jax_dynemb.engines.mesh import (
@@ -26,8 +26,14 @@ from jax_dynemb.engines.mixed import MixedEngine, by_kind, with_residuals
 from jax_dynemb.engines.shard import Query, Rule
 from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.ops import refuse_packed
-from jax_dynemb.rows import Exported
-from jax_dynemb.table import _arguments, _declaration, _growth
+from jax_dynemb.rows import Exported, use_counts
+from jax_dynemb.table import (
+    _arguments,
+    _counted,
+    _declaration,
+    _growth,
+    _memory,
+)
 from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
 from jax_dynemb.table._replication import Replication, without_rows
@@ -161,7 +167,26 @@ class Tables(Operations, Replication):
           States by table name; see ``state_name``.
         """
         _ffi.check_platform()
+        _memory.check_pinned(self.memory(), self._shards)
         return self.engine.init(seed_words(seed))
+
+    def memory(self) -> dict[str, dict[str, int]]:
+        """Computes what the tables take, before anything is allocated.
+
+        Returns:
+          By table the bytes of all its shards, as "hbm" (index, rows in device memory
+          and their optimizer states) and "pinned_host" (home records of a tier).
+          Tensor trains, which are small, are left out.
+
+        Example:
+          >>> coll.memory()["cat"]["hbm"] / 1e9  # doctest: +SKIP
+        """
+        dynamic = self.engine.catalog.dynamic.values()
+        return _memory.memory(dynamic, self._shards)
+
+    @property
+    def _shards(self) -> int:
+        return 1 if self.placement is None else self.placement.shards
 
     def plan(self, ids: Mapping[str, int] | None = None) -> Plan:
         """Says where the tables lie and what a step exchanges; print it.
@@ -305,12 +330,41 @@ class Tables(Operations, Replication):
         """
         _arguments.check_states(self.engine, state, "export")
         _arguments.check_values(state, "export")
-        name = self.engine.catalog.table(table).name
+        config = self.engine.catalog.table(table)
+        name = config.name
         _arguments.check_arrays(self.engine, state, [name], "export")
+        if min_score and getattr(config, "lfu_halflife", None):
+            raise ValueError(
+                f"export: the counts of table '{name}' decay, so no score is their "
+                "bound. Leave min_score out, and compare use_counts(state, table, "
+                "scores) of what is exported."
+            )
         if where is not None:
             state = without_rows(self, state, {name: where})
         query = Query(min_score, since, known_keys, chunk_buckets)
         return self.engine.export(state, name, query)
+
+    def counted(self, state: States, table: str) -> tuple[np.ndarray, np.ndarray]:
+        """Reads the ids without a row that ``Exact`` counts. Not for use inside jit.
+
+        On several hosts each process reads the ids of its own devices.
+
+        Args:
+          state: the tables.
+          table: which one.
+
+        Returns:
+          Ids in ascending order, int64[n], and how often each has occurred, uint32[n].
+
+        Raises:
+          ValueError: the table's admission rule does not count by key.
+        """
+        _arguments.check_states(self.engine, state, "counted")
+        _arguments.check_values(state, "counted")
+        config = self.engine.catalog.dynamic_table(table, "counted")
+        _arguments.check_arrays(self.engine, state, [config.name], "counted")
+        arrays = self.state_name(config.name)
+        return _counted.counted(self.engine, state, arrays, config)
 
     def get_score(self, state: States) -> dict[str, int]:
         """Reads the clock of each table's next lookup: a mark for ``export``.
@@ -350,6 +404,33 @@ class Tables(Operations, Replication):
                 config, counted, new[arrays], rows, int(score)
             )
         return new
+
+    def use_counts(self, state: States, table: str, scores: np.ndarray) -> np.ndarray:
+        """Decodes the scores of an LFU table: how often its rows were used.
+
+        With ``lfu_halflife`` a use of long ago counts as part of one: what rows weigh
+        beside a use by the latest lookup.
+
+        Args:
+          state: the tables.
+          table: which one.
+          scores: uint64[n], as ``export`` returns them.
+
+        Returns:
+          float64[n].
+
+        Raises:
+          ValueError: the table counts no uses.
+        """
+        _arguments.check_values(state, "use_counts")
+        config = self.engine.catalog.dynamic_table(table, "use_counts")
+        if config.score_strategy is not ScoreStrategy.LFU:
+            raise ValueError(
+                f"use_counts: table '{config.name}' counts no uses. Give it "
+                "score_strategy='lfu', or read its scores as they are."
+            )
+        clock = shard.next_score(self.engine.counted(state, config.name)) - 1
+        return use_counts(np.asarray(scores), config.lfu_halflife or 0, clock)
 
     def stats(self, state: States) -> dict[str, int | float]:
         """Reads counters as numbers, by "table/name"; waits for the device.

@@ -15,12 +15,13 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from jax_dynemb import nnx as jde_nnx
+from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import StatsFuture
-from jax_dynemb.torchrec._configs import Table, as_tables
+from jax_dynemb.torchrec._configs import Table, tables_of
 from jax_dynemb.torchrec._jagged_tensor import JaggedTensor
 from jax_dynemb.torchrec._keyed_jagged_tensor import KeyedJaggedTensor
 from jax_dynemb.torchrec._keyed_tensor import KeyedTensor
-from jax_dynemb.torchrec._refused import refuse_device
+from jax_dynemb.torchrec._refused import check_place, refused_member
 from jax_dynemb.torchrec._routes import (
     Dropped,
     Features,
@@ -31,6 +32,7 @@ from jax_dynemb.torchrec._routes import (
     routed,
     split_routed,
 )
+from jax_dynemb.tt import TTConfig
 
 
 class _Counting:
@@ -38,6 +40,7 @@ class _Counting:
 
     routes: tuple[Any, ...]
     dropped: Dropped
+    __getattr__ = refused_member
 
     def _count(self, features: Features, train: bool) -> None:
         dropped = dropped_of(self.routes, features)
@@ -90,17 +93,25 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         is_weighted: bool = False,
         device: Any = None,
         *,
-        rngs: nnx.Rngs,
+        rngs: nnx.Rngs | None = None,
         mesh: Mesh | None = None,
         axis: str | tuple[str, ...] | None = None,
         **options: Any,
     ):
-        refuse_device(device)
-        self.embedding_bag_configs = as_tables(tables)
-        self.routes, named = routed(self.embedding_bag_configs)
-        self.is_weighted = is_weighted
+        rngs = check_place("EmbeddingBagCollection", device, rngs)
+        self._configs = tables_of(tables, mesh, axis, options.get("plan"))
+        self.routes, named = routed(self._configs)
+        self._is_weighted = is_weighted
         super().__init__(named, rngs=rngs, mesh=mesh, axis=axis, **options)
         self.dropped = Dropped(jnp.zeros(len(self.routes), jnp.uint32))
+
+    def embedding_bag_configs(self) -> tuple[TableConfig | TTConfig, ...]:
+        """Returns the tables in order, as the core has them."""
+        return self._configs
+
+    def is_weighted(self) -> bool:
+        """Returns whether the weights of the input are factors of the rows."""
+        return self._is_weighted
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
@@ -151,13 +162,13 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
           for bit.
         """
         ids, _ = inputs_of(self.routes, features)
-        weighted = ids if self.is_weighted else ()
+        weighted = ids if self._is_weighted else ()
         return RoutedFeatures(features, self._route(ids, None, weighted))
 
     def _factors(
         self, bags: Mapping[str, JaggedTensor], weights: Mapping[str, Any] | None
     ) -> dict[str, Any] | None:
-        if not self.is_weighted:
+        if not self._is_weighted:
             if weights:
                 raise ValueError("weights are for is_weighted=True; leave them out.")
             return None
@@ -208,24 +219,42 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         device: Any = None,
         need_indices: bool = False,
         *,
-        rngs: nnx.Rngs,
+        rngs: nnx.Rngs | None = None,
         mesh: Mesh | None = None,
         axis: str | tuple[str, ...] | None = None,
         **options: Any,
     ):
-        refuse_device(device)
-        self.embedding_configs = as_tables(tables)
-        dims = {table.dim for table in self.embedding_configs}
+        rngs = check_place("EmbeddingCollection", device, rngs)
+        self._configs = tables_of(tables, mesh, axis, options.get("plan"))
+        if pooled := [t.name for t in self._configs if t.pooling is not None]:
+            raise ValueError(
+                f"EmbeddingCollection returns one row an id, but tables {pooled} pool: "
+                "write EmbeddingConfig for EmbeddingBagConfig, or use "
+                "EmbeddingBagCollection."
+            )
+        dims = {table.dim for table in self._configs}
         if len(dims) > 1:
             raise ValueError(
                 f"tables of one EmbeddingCollection have one embedding_dim, not "
                 f"{sorted(dims)}: make one collection for each."
             )
-        self.embedding_dim = dims.pop() if dims else 0
-        self.routes, named = routed(self.embedding_configs)
-        self.need_indices = need_indices
+        self._dim = dims.pop() if dims else 0
+        self.routes, named = routed(self._configs)
+        self._need_indices = need_indices
         super().__init__(named, rngs=rngs, mesh=mesh, axis=axis, **options)
         self.dropped = Dropped(jnp.zeros(len(self.routes), jnp.uint32))
+
+    def embedding_configs(self) -> tuple[TableConfig | TTConfig, ...]:
+        """Returns the tables in order, as the core has them."""
+        return self._configs
+
+    def embedding_dim(self) -> int:
+        """Returns the width of all rows."""
+        return self._dim
+
+    def need_indices(self) -> bool:
+        """Returns whether ids come as the weights of the output."""
+        return self._need_indices
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, features: Features | RoutedFeatures, *, train: bool | None = None
@@ -254,7 +283,7 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         out = OrderedDict()  # jit keeps its order
         for route in self.routes:
             jt = bags[route.feature]
-            indices = ids_as_weights(jt) if self.need_indices else None
+            indices = ids_as_weights(jt) if self._need_indices else None
             out[route.alias] = JaggedTensor._of(
                 rows[route.alias], jt.lengths(), indices
             )

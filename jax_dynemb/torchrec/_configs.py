@@ -8,11 +8,12 @@ import dataclasses
 import enum
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from jax_dynemb import initializers, lifecycle, tt
 from jax_dynemb.config import TableConfig
@@ -298,6 +299,45 @@ def as_tables(tables: Iterable[Table]) -> tuple[TableConfig | tt.TTConfig, ...]:
     return tuple(made)
 
 
+def tables_of(
+    tables: Iterable[Table],
+    mesh: Mesh | None,
+    axis: str | tuple[str, ...] | None,
+    plan: Any,
+) -> tuple[TableConfig | tt.TTConfig, ...]:
+    """Returns the configs of the core, so that their rows can lie on the mesh.
+
+    A bucket lies on one device. So a table of few rows gets more buckets, where it
+    comes from a config of TorchRec's and no plan says where it lies.
+
+    Raises:
+      TypeError: not a list of configs.
+    """
+    tables = list(tables) if isinstance(tables, Iterator) else tables
+    made = as_tables(tables)
+    if mesh is None or plan is not None:
+        return made
+    axes = (
+        mesh.axis_names if axis is None else (axis,) if isinstance(axis, str) else axis
+    )
+    shards = math.prod(mesh.shape.get(a, 1) for a in axes)
+    return tuple(
+        _with_buckets(table, shards) if isinstance(given, _Config) else table
+        for given, table in zip(tables, made, strict=True)
+    )
+
+
+def _with_buckets(table: Any, shards: int) -> Any:
+    """Raises the capacity of a row-wise table until all shards have equal parts."""
+    if not isinstance(table, TableConfig) or table.sharding != "row_wise":
+        return table
+    if table.max_shards % shards == 0 or shards & (shards - 1):
+        return table  # the mesh engine says why other numbers do not work
+    buckets = -(-table.num_buckets // shards) * shards
+    rows = buckets * (table.num_slots // table.num_buckets)
+    return dataclasses.replace(table, capacity=rows)
+
+
 def with_optimizer(tables: Iterable[Any], optimizers: Mapping[str, Any]) -> list[Any]:
     """Returns the tables with their optimizers; the arguments stay as they are.
 
@@ -310,8 +350,14 @@ def with_optimizer(tables: Iterable[Any], optimizers: Mapping[str, Any]) -> list
         ``"*"`` is for all others.
 
     Raises:
+      TypeError: the optimizers are not given by table.
       ValueError: a name is of no table.
     """
+    if not isinstance(optimizers, Mapping):
+        raise TypeError(
+            "with_optimizer takes a dict of optimizers by table name; for all tables "
+            'write {"*": jde.optim.adam(0.1)}.'
+        )
     tables = list(tables)
     names = {table.name for table in tables}
     if unknown := sorted(set(optimizers) - names - {"*"}):

@@ -13,6 +13,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
+from jax_dynemb._kind_of import kind_of
 from jax_dynemb.jagged import Jagged
 from jax_dynemb.torchrec import _construct, _join, _regions, _text
 from jax_dynemb.torchrec._accessors import Accessors
@@ -235,7 +236,13 @@ class KeyedJaggedTensor(Accessors):
 
         Raises:
           KeyError: there is no such key.
+          TypeError: the key is no name.
         """
+        if not isinstance(key, str):
+            raise TypeError(
+                f"a KeyedJaggedTensor has bags by name, not {kind_of(key)}: loop over "
+                "kjt.to_dict().items(), or write kjt[kjt.keys()[0]]."
+            )
         if key not in self._layout.keys:
             near = difflib.get_close_matches(str(key), self._layout.keys, 1)
             hint = f"did you mean '{near[0]}'? " if near else ""
@@ -270,8 +277,14 @@ class KeyedJaggedTensor(Accessors):
             are.
 
         Raises:
+          TypeError: the segments are no list.
           ValueError: there are fewer keys.
         """
+        if isinstance(segments, int):
+            raise TypeError(
+                f"split takes the number of keys of each part: write split([{segments},"
+                f" {len(self._layout.keys) - segments}])."
+            )
         total = sum(segments)
         if total > len(self._layout.keys) or any(n < 0 for n in segments):
             raise ValueError(

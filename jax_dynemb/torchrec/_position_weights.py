@@ -112,7 +112,7 @@ class FeatureProcessedEmbeddingBagCollection(nnx.Module):
         embedding_bag_collection: EmbeddingBagCollection,
         feature_processors: Any,
     ):
-        if not embedding_bag_collection.is_weighted:
+        if not embedding_bag_collection.is_weighted():
             raise ValueError(
                 "the weights of a feature processor need "
                 "EmbeddingBagCollection(..., is_weighted=True)."

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from flax import nnx
+
 _PLACE = "JAX places arrays from outside: write jax.device_put(x, device_or_sharding)."
 _STREAM = "XLA orders its own streams, so arrays need no stream to be recorded on."
 _PINNED = "jax.device_put copies from any host memory: leave pin_memory out."
@@ -25,6 +27,32 @@ ATTRIBUTES = {
     "dist_tensors": _EXCHANGE,
     "dist_init": _EXCHANGE,
     "is_caching_offsets": "offsets are computed where they are used; nothing is kept.",
+}
+
+_STATE = (
+    "nnx.state(module) has all arrays, and jde.checkpoint saves tables; a TorchRec "
+    "checkpoint is read by jde.torchrec.load_torch_state_dict(module, state_dict)."
+)
+_TABLES = (
+    "rows lie in hash tables: module.coll.export(module.get_state(), table) streams "
+    "them."
+)
+_PARAMETERS = (
+    "tables have their own optimizer, see with_optimizer; nnx.state(model, nnx.Param) "
+    "has the dense parameters."
+)
+MEMBERS = {
+    "state_dict": _STATE,
+    "load_state_dict": _STATE,
+    "embedding_bags": _TABLES,
+    "embeddings": _TABLES,
+    "parameters": _PARAMETERS,
+    "named_parameters": _PARAMETERS,
+    "reset_parameters": "unseen ids get initial rows; a new module has no rows.",
+    "forward": "call the module: module(features).",
+    "device": _PLACE,
+    "to": _PLACE,
+    "cuda": _PLACE,
 }
 
 _NO_WRAPPER = "no wrapper shards a model: give mesh=... to the collection."
@@ -104,14 +132,33 @@ def refused_attribute(self: Any, name: str) -> NoReturn:
     raise AttributeError(f"{kind!r} object has no attribute {name!r}")
 
 
-def refuse_device(device: Any) -> None:
-    """Refuses the device of a collection.
+def refused_member(self: Any, name: str) -> NoReturn:
+    """Stands for ``__getattr__`` of a collection, as ``refused_attribute``.
 
     Raises:
-      ValueError: one is given.
+      AttributeError: always.
+    """
+    kind = type(self).__name__
+    if name in MEMBERS:
+        raise AttributeError(f"{kind}.{name} is refused: {MEMBERS[name]}")
+    raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+
+
+def check_place(kind: str, device: Any, rngs: nnx.Rngs | None) -> nnx.Rngs:
+    """Refuses the device of a collection, and one without a source of seeds.
+
+    Raises:
+      TypeError: there are no ``rngs``.
+      ValueError: a device is given.
     """
     if device is not None:
         raise ValueError(
             f"device={device!r} is refused: tables are made on jax's default device "
             "(with jax.default_device(...)), or on the devices of mesh=..."
         )
+    if rngs is None:
+        raise TypeError(
+            f"{kind} needs rngs, from which it draws the seed of initial rows: write "
+            f"{kind}(..., rngs=nnx.Rngs(0))."
+        )
+    return rngs

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb import _ids
+from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import TableConfig
 from jax_dynemb.nnx.interface import TableModule
 
@@ -44,9 +45,15 @@ def load_torch_state_dict(
 
     Raises:
       KeyError: a table of the module is not in the dict.
+      TypeError: the module is no collection.
       ValueError: a shape does not fit, rows find no place, or a table is a tensor
         train.
     """
+    if not isinstance(module, TableModule):
+        raise TypeError(
+            f"load_torch_state_dict takes a collection, not {kind_of(module)}: call it "
+            "for each collection of the model; it picks its tables out of the dict."
+        )
     found = {
         m[1]: value for key, value in state_dict.items() if (m := _WEIGHT.match(key))
     }

@@ -52,7 +52,7 @@ struct Scenario {
 
   // May a new key take the slot of a row with this score?
   bool may_leave(uint64_t score) const {
-    if (on_full == kRefuses) return false;
+    if (on_full == kRefuses || is_pinned(score)) return false;
     if (policy == ScorePolicy::kStep) return score != kClock;
     auto const is_lower = on_full == kEvicts || score < (given << 32 | kClock);
     return static_cast<uint32_t>(score) != kClock && is_lower;
@@ -118,7 +118,7 @@ void claim_by_threads(TestTable& table, Scenario const& s, int threads, size_t c
       auto const bucket = bucket_at(table.ref, 0);
       for (size_t i = 0; i < s.new_keys.size() * copies; ++i) {
         auto const key = s.new_keys[(i * 101 + size_t(t) * 13) % s.new_keys.size()];
-        claim(Ranking(table.ref, kClock, s.given), bucket, key);
+        claim(Ranking(table.ref, touch_of(score_rule(table.ref), kClock, s.given)), bucket, key);
       }
     });
   }
@@ -143,8 +143,9 @@ void claim_by_group(TestTable& table, Scenario const& s, int lanes, size_t copie
   dynemb::testing::run_lockstep(lanes, [&](LockstepGroup const& group) {
     std::vector<Entry> own(kBucketCapacity, {~Key{0}, 1});  // of other lanes: would go first
     for (auto i = group.rank(); i < kBucketCapacity; i += lanes) own[size_t(i)] = bucket.entries[i];
-    auto full = FullBucket<LockstepGroup>(group, table.ref, bucket, own.data(),
-                                          Ranking(table.ref, kClock, s.given));
+    auto full = FullBucket<LockstepGroup>(
+        group, table.ref, bucket, own.data(),
+        Ranking(table.ref, touch_of(score_rule(table.ref), kClock, s.given)));
     uint32_t rows_left = 0;
     for (auto const mark : waiting) {
       auto const may_claim = rank_of_mark(mark) >= full.lowest_rank();
@@ -190,13 +191,15 @@ void claim_beside_probes(Scenario const& s) {
     running.emplace_back([&] {
       for (size_t i = 0; i < s.old_keys.size(); ++i) {
         CHECK(find_exactly(bucket, s.old_keys[i]) == static_cast<int>(i));
-        touch(&bucket.entries[i].score, ScorePolicy::kStep, kClock, 0);
+        touch(&bucket.entries[i].score, ScorePolicy::kStep, {kClock, 0});
       }
       for (auto const key : s.new_keys) CHECK(find_exactly(bucket, key) == -1);
     });
   }
   for (auto& thread : running) thread.join();
-  for (size_t i = 0; i < s.old_keys.size(); ++i) CHECK(bucket.entries[i].score == kClock);
+  for (size_t i = 0; i < s.old_keys.size(); ++i) {
+    CHECK(bucket.entries[i].score == (kClock | (s.scores[i] & kPinBit)));
+  }
   size_t claimed = 0;
   for (int i = 0; i < kBucketCapacity; ++i) {
     if (!was_empty(bucket, i) || bucket.entries[i].key == kEmptyKey) continue;
@@ -228,6 +231,24 @@ Scenario competition(size_t touched, size_t new_count, uint64_t given, OnFull on
   return s;
 }
 
+// The first rows of a full bucket are pinned, whatever their scores.
+Scenario pinned(size_t count, size_t new_count) {
+  auto s = scenario(128, 0, new_count, true, false);
+  for (size_t i = 0; i < count; ++i) s.scores[i] |= kPinBit;
+  return s;
+}
+
+// Rows of which some were used an epoch before others: then twice the count weighs the same.
+Scenario fading(size_t touched, size_t new_count) {
+  auto s = scenario(128, 0, new_count, true, false);
+  for (size_t i = 0; i < 128; ++i) {
+    auto const high = (1 + random_at(i) % 20) << 10;
+    s.scores[i] = high << 32 | (i < touched ? kClock : kClock - 1);
+  }
+  s.policy = ScorePolicy::kDecayingLfu;
+  return s;
+}
+
 void check_all() {
   std::vector<Scenario> const scenarios = {
       scenario(0, 0, 1, true, false),       // one key in an empty bucket
@@ -243,6 +264,9 @@ void check_all() {
       competition(30, 90, 9, kCompetes),    // only those of a score up to theirs
       competition(0, 20, 0, kCompetes),     // older rows of the lowest score
       competition(0, 200, 40, kCompetes),   // all of them
+      pinned(100, 60),                      // the others leave
+      pinned(128, 60),                      // none may leave
+      fading(30, 50),                       // the least counts leave
   };
   for (auto const& s : scenarios) {
     auto const wanted = expected(s);

@@ -43,9 +43,9 @@ struct Batch {
 
 void lookup(TestTable& table, Batch& batch, int threads) {
   auto args = std::make_unique<LookupArgs>();
-  uint32_t const no_score = 0;
+  uint64_t const no_score = 0;
   args->num_tables = args->num_features = 1;
-  args->given_scores = &no_score;
+  args->given = &no_score;
   args->tables[0] = table.ref;
   args->features[0] = batch.feature();
   ThreadsPool threads_pool(threads);
@@ -64,6 +64,14 @@ void update(TestTable& table, Batch& batch, int threads) {
   args->features[0] = batch.feature();
   ThreadsPool threads_pool(threads);
   cpu::update(*args, threads_pool.pool);
+}
+
+void a_million_uses_that_decay() {
+  TestTable table(4, kDim, ScorePolicy::kDecayingLfu, true);
+  Batch batch(std::vector<Key>(1000000, Key{77}));
+  lookup(table, batch, 8);
+  auto const all = uint64_t{1000000} * weight_of(1, table.ref.halflife);
+  CHECK(*score_at(table.ref, batch.slots[0]) == pack_score(all, 1));
 }
 
 void one_unseen_key_a_million_times() {
@@ -126,6 +134,7 @@ void a_batch_larger_than_the_table() {
 
 int main() {
   one_unseen_key_a_million_times();
+  a_million_uses_that_decay();
   many_duplicates_then_updates();
   a_batch_larger_than_the_table();
   std::puts("lookup: ok");

@@ -73,9 +73,9 @@ struct Batch {
 
   void lookup() {
     auto args = std::make_unique<LookupArgs>();
-    uint32_t const no_score = 0;
+    uint64_t const no_score = 0;
     args->num_tables = args->num_features = 1;
-    args->given_scores = &no_score;
+    args->given = &no_score;
     args->tables[0] = table.ref;
     args->features[0] = feature(rows);
     ThreadsPool pool(4);

@@ -54,6 +54,7 @@ class TestTable {
     ref.value_type = ValueType::kFloat32;
     ref.policy = policy;
     ref.evicts = evicts ? kEvicts : kRefuses;
+    ref.halflife = 3;  // of counts that decay
     ref.initializer = {InitializerKind::kDebug, {}};
     ref.eval_initializer = {InitializerKind::kConstant, {}};
     for (int64_t b = 0; b < num_buckets; ++b) {

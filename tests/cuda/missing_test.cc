@@ -71,10 +71,10 @@ struct Batch {
   }
 
   std::unique_ptr<LookupArgs> args(Tables& tables) {
-    static uint32_t const given_scores[kMaxTables] = {};
+    static uint64_t const given[kMaxTables] = {};
     auto result = std::make_unique<LookupArgs>();
     result->num_tables = result->num_features = static_cast<int32_t>(ids.size());
-    result->given_scores = given_scores;
+    result->given = given;
     for (size_t t = 0; t < ids.size(); ++t) {
       result->tables[t] = tables.owned[t]->ref;
       FeatureRef f{};
@@ -102,7 +102,7 @@ void probe(LookupArgs const& args, Touch const* uses, MissingList const& list) {
       auto const key = static_cast<Key const*>(feature.ids)[i];
       auto const slot = find(table, key);
       feature.slots[i] = slot;
-      if (slot >= 0) touch(score_at(table, slot), table.policy, use.clock, use.given);
+      if (slot >= 0) touch(score_at(table, slot), score_rule(table), use);
       if (slot != kMissingSlot) continue;
       auto const claimed = claim_empty_slot(table, key, use.clock);
       feature.slots[i] = claimed.slot;
@@ -225,7 +225,7 @@ void run_same_ids(ScorePolicy policy) {
 }
 
 void check_all() {
-  for (auto const policy : {ScorePolicy::kStep, ScorePolicy::kLfu}) {
+  for (auto const policy : {ScorePolicy::kStep, ScorePolicy::kLfu, ScorePolicy::kDecayingLfu}) {
     run({{4, policy, true}}, 300, 200);   // rows leave
     run({{2, policy, true}}, 1000, 900);  // more new keys than places, long bins
     run({{2, policy, false}}, 300, 300);  // full, and nobody leaves

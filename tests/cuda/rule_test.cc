@@ -114,7 +114,8 @@ void test_equal_scores() {
 
 int main() {
   dynemb::testing::with_each_hash([] {
-    for (auto const policy : {ScorePolicy::kStep, ScorePolicy::kLfu, ScorePolicy::kCustomized}) {
+    for (auto const policy : {ScorePolicy::kStep, ScorePolicy::kLfu, ScorePolicy::kCustomized,
+                              ScorePolicy::kDecayingLfu}) {
       for (uint64_t round = 0; round < 60; ++round) test_round(policy, round);
     }
   });

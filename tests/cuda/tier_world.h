@@ -5,7 +5,9 @@
 // call may change that, wherever it lets the row lie.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
+#include <set>
 #include <vector>
 
 #include "core/group.h"
@@ -64,12 +66,9 @@ class World {
   }
 
   TierRef tier() {
-    return {place.data(),
-            owners.data(),
-            counters.data(),
-            reinterpret_cast<uint8_t const*>(homes.data()),
-            record_bytes_of(table),
-            shape.frames,
+    return {place.data(),           owners.data(),
+            counters.data(),        reinterpret_cast<uint8_t const*>(homes.data()),
+            record_bytes_of(table), shape.frames,
             shape.spill_rows};
   }
 
@@ -115,8 +114,7 @@ class World {
   // Of a row of a table's arrays.
   static Content content_of_row(TableRef const& table, int64_t row) {
     Content content;
-    auto const* const values =
-        static_cast<char const*>(table.values) + row * row_bytes_of(table);
+    auto const* const values = static_cast<char const*>(table.values) + row * row_bytes_of(table);
     content.row.assign(values, values + row_bytes_of(table));
     if (has_unwritten_states(table, row)) return content;
     for (int s = 0; s < table.num_states; ++s) {
@@ -127,15 +125,17 @@ class World {
   }
 
   Content content_of_record(int32_t slot) const {
-    auto const* const record = reinterpret_cast<char const*>(homes.data()) +
-                               slot * record_bytes_of(table);
+    auto const* const record =
+        reinterpret_cast<char const*>(homes.data()) + slot * record_bytes_of(table);
     Content content;
     content.row.assign(record, record + row_bytes_of(table));
     float first;
-    std::memcpy(&first, record + state_offset(table, 0), table.num_states > 0 ? 4 : 0);
+    std::memcpy(&first, record + (table.num_states > 0 ? state_offset(table, 0) : 0), 4);
     if (writes_states_late(table) && first == kUnwritten) return content;
-    content.states.assign(record + state_offset(table, 0),
-                          record + state_offset(table, table.num_states));
+    for (int s = 0; s < table.num_states; ++s) {
+      auto const* const state = record + state_offset(table, s);
+      content.states.insert(content.states.end(), state, state + 4 * table.state_width[s]);
+    }
     return content;
   }
 
@@ -172,6 +172,14 @@ class World {
     return slots;
   }
 
+  // The arrays of rows and states; they stay where they are.
+  std::vector<std::vector<char>> const& arrays() const { return arrays_; }
+  void set_arrays(std::vector<std::vector<char>> const& arrays) {
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      std::copy(arrays[i].begin(), arrays[i].end(), arrays_[i].begin());
+    }
+  }
+
   int64_t first_spill() const { return shape.buckets * shape.frames; }
 
   Shape const shape;
@@ -185,6 +193,7 @@ class World {
   TableRef table;
   std::vector<uint32_t> place, owners;
   std::vector<uint64_t> counters;
+  std::set<int32_t> new_rows;  // first promoted by the latest promotion that had them
   struct alignas(16) Piece {
     char bytes[16];
   };

@@ -428,3 +428,22 @@ def test_an_import_replaces_what_was_there(dump):
     again = jde.import_.dynamicemb(path, coll, state).state
     assert 123 not in export(coll, again, "cat")
     assert coll.stats(again)["cat/rows"] == 600
+
+
+@pytest.mark.parametrize("order", [("timestamp", "lfu"), ("lfu", "timestamp")])
+def test_compound_scores_have_two_columns(tmp_path, order):
+    coll = tables("sgd", order)
+    assert coll.tables["cat"].score_strategy is jde.ScoreStrategy.LFU
+    state = trained(coll)
+    written(tmp_path / "dump", coll, state, compound={"cat": order})
+    words = np.fromfile(
+        tmp_path / "dump" / "cat_emb_scores.rank_0.world_size_1", np.int64
+    )
+    keys = np.fromfile(tmp_path / "dump" / "cat_emb_keys.rank_0.world_size_1", np.int64)
+    columns = dict(zip(order, words.reshape(-1, 2).T, strict=True))
+    rows = export(coll, state, "cat")
+    assert columns["lfu"].tolist() == [rows[k].score >> 32 for k in keys.tolist()]
+    last = np.array([rows[k].score & 0xFFFFFFFF for k in keys.tolist()])
+    np.testing.assert_array_equal(columns["timestamp"], NOW - 3 + last)  # of 3 lookups
+    with pytest.raises(ValueError, match="combines only timestamp and lfu"):
+        written(tmp_path / "other", coll, state, compound={"cat": ("lfu", "step")})

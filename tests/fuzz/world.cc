@@ -4,6 +4,7 @@
 #include "tests/fuzz/world.h"
 
 #include <algorithm>
+#include <set>
 
 namespace dynemb::fuzz {
 
@@ -12,22 +13,31 @@ Table::Table(Random& random)
       buckets(random.between(1, 3)),
       dim(random.of<int64_t>({1, 2, 3, 4, 7, 8, 16, 33, 64, 130})),
       counter_rows(random.between(1, 4)),
-      policy(random.below(4)),
+      policy(random.below(5)),
       initializer(random.below(5)),
       eval_initializer(random.below(5)),
-      evicts(random.below(2)),
+      evicts(random.below(kCompetes + 1)),
       parts(random.of<int64_t>({1, 1, 2, 5})),
       skips_nonfinite(random.below(2)),
       hash_seed(random.one_in(2) ? 0 : static_cast<int64_t>(random.bits())),
+      rule(static_cast<AdmissionRule>(random.one_in(3) ? 0 : random.below(6))),
+      threshold(random.of<int64_t>({0, 1, 2, 2, 3, 9, 200, INT32_MAX, UINT32_MAX})),
+      sketch_words(counts_keys(rule)                   ? random.between(1, 3) * kWordsOfBucket
+                   : rule == AdmissionRule::kFrequency ? random.of<int64_t>({4, 16, 32, 544})
+                                                       : random.below(2) * 4),
+      sketch_bits(random.of<int64_t>({8, 16})),
+      keeps_scores(evicts == kRefuses && random.one_in(3) ? 1 : 0),
       dtype(random.of({XLA_FFI_DataType_F32, XLA_FFI_DataType_F32, XLA_FFI_DataType_BF16,
                        XLA_FFI_DataType_F16})),
       index(XLA_FFI_DataType_U32, {buckets, kBucketBytes / 4}),
       values(dtype, {slots(), dim}),
-      counters(XLA_FFI_DataType_U32, {counter_rows, kNumCounters, 2}) {
+      counters(XLA_FFI_DataType_U32, {counter_rows, kNumCounters, 2}),
+      sketch(XLA_FFI_DataType_U32, {buckets, sketch_words}) {
   memset(index.memory.get(), 0, index.bytes());
   memset(values.memory.get(), 0, values.bytes());
   memset(counters.memory.get(), 0, counters.bytes());
   for (int64_t slot = 0; slot < slots(); ++slot) const_cast<Entry&>(entry(slot)).key = kEmptyKey;
+  empty_sketch();
   for (int s = 0; s < num_states(optimizer); ++s) {
     auto shape = std::vector<int64_t>{slots(), dim};
     if (is_rowwise(optimizer)) shape.pop_back();
@@ -49,7 +59,38 @@ std::vector<int64_t> Table::fields() const {
   fields[kTableCounterRows] = counter_rows;
   fields[kTableSkipsNonfinite] = skips_nonfinite;
   fields[kTableHashSeed] = hash_seed;
+  fields[kTableKeepsScores] = keeps_scores;
+  fields[kTableAdmission] = static_cast<int64_t>(rule);
+  fields[kTableThreshold] = threshold;
+  fields[kTableSketchWords] = sketch_words;
+  fields[kTableSketchBits] = sketch_bits;
+  fields[kTableHalflife] = 1 + hash_seed % 7 * (hash_seed % 7);
+  fields[kTableTakesGiven] = takes_given() ? 1 : 0;
   return fields;
+}
+
+void Table::empty_sketch() {
+  memset(sketch.memory.get(), 0, sketch.bytes());
+  if (!counts_keys(rule)) return;
+  for (size_t at = 0; at < sketch.bytes(); at += kBucketBytes) {
+    auto* const entries = reinterpret_cast<Entry*>(sketch.data<uint8_t>() + at + kEntriesOffset);
+    for (int i = 0; i < kBucketCapacity; ++i) entries[i].key = kEmptyKey;
+  }
+}
+
+void Table::check_counted_keys() const {
+  std::set<Key> keys;
+  for (size_t at = 0; at < sketch.bytes(); at += kBucketBytes) {
+    auto const* const digests = sketch.data<uint8_t>() + at;
+    auto const* const entries = reinterpret_cast<Entry const*>(digests + kEntriesOffset);
+    for (int i = 0; i < kBucketCapacity; ++i) {
+      expect((digests[i] == 0) == (entries[i].key == kEmptyKey), "the digest of a counted key");
+      if (digests[i] == 0) continue;
+      expect(keys.insert(entries[i].key).second, "a key that is counted twice");
+      expect(static_cast<uint32_t>(entries[i].score) < threshold, "a key that is frequent");
+      expect(slot_of(entries[i].key) < 0, "a key that is counted and has a row");
+    }
+  }
 }
 
 Entry const& Table::entry(int64_t slot) const {
@@ -78,7 +119,8 @@ std::vector<uint8_t> Table::row(int64_t slot) const {
 
 void Table::damage(Random& random) {
   is_sound = false;
-  for (auto const* const array : {&index, &counters}) {
+  for (auto const* const array : {&index, &counters, &sketch}) {
+    if (array->bytes() == 0) continue;
     auto const all = random.one_in(4);
     auto const bytes = static_cast<int64_t>(array->bytes());
     auto const count = all ? bytes : random.between(1, 200);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/args.h"
+#include "core/exact_counter.h"
 #include "tests/fuzz/call_frame.h"
 #include "xla_ffi/schema.h"
 
@@ -46,13 +47,16 @@ struct Table {
   OptimizerKind optimizer;
   int64_t buckets, dim, counter_rows, policy, initializer, eval_initializer, evicts, parts;
   int64_t skips_nonfinite, hash_seed;
+  AdmissionRule rule;
+  int64_t threshold, sketch_words, sketch_bits, keeps_scores;
   XLA_FFI_DataType dtype;
-  Array index, values, counters;
+  Array index, values, counters, sketch;
   std::vector<Array> states;
   bool is_sound = true;  // its index and counters are what calls have made of an empty table
 
   explicit Table(Random& random);
 
+  bool takes_given() const { return policy == 3 || (policy == 1 && evicts != 0); }
   int64_t slots() const { return buckets * kBucketCapacity; }
   std::vector<int64_t> fields() const;
   Entry const& entry(int64_t slot) const;
@@ -60,9 +64,13 @@ struct Table {
   int64_t live() const;            // slots that have a score
   int64_t slot_of(Key key) const;  // or -1
   std::vector<uint8_t> row(int64_t slot) const;
+  void check_counted_keys() const;  // of a rule that counts by key
 
   // Random bytes where keys, digests, scores, counters stand.
   void damage(Random& random);
+
+ private:
+  void empty_sketch();
 };
 
 inline void expect(bool condition, char const* what) {

@@ -39,15 +39,18 @@ def stored(twins: Twins) -> set[int]:
     return set(export(twins.coll, twins.state, "t"))
 
 
-def counted(twins: Twins) -> dict[int, int]:
+def counted(twins: Twins, name: str = "t") -> dict[int, int]:
     """The counts in the arrays, by key."""
-    words = np.asarray(twins.state["t"].sketch).reshape(-1, 544)
-    digests = words[:, :32].copy().view(np.uint8)
-    entries = words[:, 32:].copy().view(np.uint64).reshape(len(words), 128, 2)
-    keys, scores = entries[digests != 0].T
-    return dict(
-        zip(keys.tolist(), (scores & np.uint64(0xFFFFFFFF)).tolist(), strict=True)
-    )
+    ids, counts = twins.coll.counted(twins.state, name)
+    assert ids.dtype == np.int64 and counts.dtype == np.uint32
+    assert (np.diff(ids) > 0).all()
+    return dict(zip(ids.tolist(), counts.tolist(), strict=True))
+
+
+def expected(twins: Twins, name: str = "t") -> dict[int, int]:
+    """Those of the oracle."""
+    reference = twins.oracle.tables[name].admission.keys
+    return {k: n for bucket in reference.buckets for k, (_, n) in bucket.items()}
 
 
 @pytest.mark.parametrize("counts", ["occurrences", "lookups"])
@@ -87,9 +90,7 @@ def test_a_full_bucket_forgets_as_the_oracle_does(platform, policy, counts):
     for seed in range(8):
         rows, residuals = twins.lookup({"t": zipf(seed, 900, 3000)})
         twins.apply(residuals, {"t": gradients(rows["t"].shape, seed)})
-        reference = twins.oracle.tables["t"].admission.keys
-        wanted = {k: n for b in reference.buckets for k, (_, n) in b.items()}
-        assert counted(twins) == wanted
+        assert counted(twins) == expected(twins)
     assert len(counted(twins)) > 200  # 256 have room
     twins.check()
 
@@ -122,6 +123,7 @@ def test_several_buckets_of_keys_for_each_of_rows(platform):
     twins = Twins(config(rule, hash_seed=77))
     for seed in range(5):
         twins.train({"t": zipf(seed, 3000, 6000)}, seed=seed)
+    assert counted(twins) == expected(twins) != {}
     twins.check()
 
 
@@ -167,6 +169,10 @@ def test_shared_arrays_and_clear(platform, counts):
     twins.state, _ = twins.coll.clear(twins.state), twins.oracle.clear()
     for seed in range(2):
         twins.train({n: zipf(seed, 200, 90) for n in "tuv"}, seed=seed)
+    assert counted(twins, "t") == expected(twins, "t")
+    assert counted(twins, "u") == expected(twins, "u") != {}
+    with pytest.raises(ValueError, match="does not count ids by key"):
+        twins.coll.counted(twins.state, "v")
     twins.check()
 
 
@@ -187,6 +193,8 @@ def test_a_mesh_counts_what_one_device_counts(counts):
         ids = {n: zipf(seed * 9 + i, 768, 3000) for i, n in names}
         ids["sum"] = ids["sum"].reshape(-1, 3)
         twins.train(ids, seed=seed)
+    for name in twins.coll.tables:
+        assert counted(twins, name) == expected(twins, name) != {}
     twins.check(TOLERANCE)
 
 
@@ -211,6 +219,7 @@ def test_growth_keeps_every_count(mesh):
             grow(twins, t=4096, u=4096)
         names = {"t": zipf(seed, 400, 1500), "u": zipf(seed + 9, 400, 1500)}
         twins.train(names, seed=seed)
+        assert counted(twins, "u") == expected(twins, "u")
     twins.check(TOLERANCE)
 
 

@@ -15,6 +15,7 @@ SIZES = {
     "as in a table of 64 columns": (50, 40, 16, 32, 4, 700),
     "one rank": (7, 5, 3, 1, 1, 20),
     "wide suffixes": (30, 25, 16, 64, 8, 400),
+    "suffixes of several blocks": (12, 200, 16, 64, 8, 900),
     "no whole tiles": (5, 6, 17, 33, 3, 22),
     "more than a kernel holds": (4, 4, 40, 70, 5, 9),
     "few ranks": (9, 11, 16, 8, 8, 60),

@@ -158,3 +158,15 @@ def test_options_that_exclude_each_other():
         jde.optim.CowClip(0.1, half_life=0)
     with pytest.raises(ValueError, match="learning_rate must be a float32"):
         jde.optim.sgd(1e40)
+
+
+def test_counters_that_cannot_be_had_are_refused():
+    Counter = jde.optim.Counter
+    with pytest.raises(ValueError, match="which makes rows grow"):
+        Counter(None, "decoupled")
+    with pytest.raises(ValueError, match="set half_life=None"):
+        Counter(4.0, "adagradw_root")
+    with pytest.raises(ValueError, match="decay must be one of"):
+        Counter(4.0, "L2")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="but not with weight_decay_mode, max_norm"):
+        jde.optim.rowwise_adagrad(0.1, max_norm=1.0, counter=Counter(4.0))

@@ -176,11 +176,11 @@ CUSTOMIZED = jde.TableConfig("t", 4, 256, score_strategy="customized")
 
 
 @pytest.mark.parametrize("kind", [int, np.int64, np.uint32, jnp.uint32])
-@pytest.mark.parametrize("score", [2**31, 2**32 - 1])
+@pytest.mark.parametrize("score", [2**30, 2**32 - 1])
 def test_customized_scores_out_of_range(kind, score):
     coll = jde.Tables([CUSTOMIZED])
     with pytest.raises(
-        ValueError, match=rf"score {score} is not in \[0, 2\*\*31 - 1\]"
+        ValueError, match=rf"score {score} is not in \[0, 2\*\*30 - 1\]"
     ):
         coll.lookup(coll.init(0), {"t": IDS}, scores={"t": kind(score)})
 
@@ -192,7 +192,7 @@ def test_customized_scores_far_out_of_range(score):
         coll.lookup(coll.init(0), {"t": IDS}, scores={"t": score})
 
 
-@pytest.mark.parametrize("score", [1.5, "7", [1, 2], np.ones(2, np.uint32)])
+@pytest.mark.parametrize("score", [1.5, "7"])
 def test_customized_scores_that_are_no_whole_number(score):
     coll = jde.Tables([CUSTOMIZED])
     with pytest.raises(TypeError, match="must be one whole number for the lookup"):
@@ -204,7 +204,7 @@ def test_traced_scores_are_moved_to_the_bound():
     state, given = coll.init(0), {"t": jnp.uint32(2**32 - 1)}
     lookup = jax.jit(lambda s, scores: coll.lookup(s, {"t": IDS}, scores=scores)[2])
     (chunk,) = coll.export(lookup(state, given), "t")
-    assert (chunk.scores >> np.uint64(32)).tolist() == [2**31 - 1] * 2
+    assert (chunk.scores >> np.uint64(32)).tolist() == [2**30 - 1] * 2
 
 
 @pytest.mark.parametrize("scores", [[7, 8], np.array([7, 8], np.uint32)])

@@ -18,6 +18,7 @@ T = jde.torchrec
 KEYS = ["a", "b", "c"]
 DEVICES = pytest.mark.parametrize("devices", [1, 8])
 BATCH = 8
+SMALL = np.arange(12) + 2**40, None, np.ones(12, np.int32)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -179,6 +180,38 @@ def test_one_program_for_fifty_batches_and_evaluation_inserts_nothing():
     model.eval()
     forward(model, batch(99, policy))
     assert model.stats()["t1/rows"] == before
+
+
+def test_small_tables_lie_on_every_device():
+    configs = [
+        T.EmbeddingBagConfig(rows, 8, f"t{rows}", feature_names=[f"f{rows}"])
+        for rows in (3, 100, 700, 1500)
+    ]
+    one, eight = (
+        T.EmbeddingBagCollection(configs, rngs=nnx.Rngs(0), mesh=mesh(devices))
+        for devices in (1, 8)
+    )
+    assert [t.capacity for t in one.embedding_bag_configs()] == [3, 100, 700, 1500]
+    assert [t.capacity for t in eight.embedding_bag_configs()] == [1024] * 3 + [1500]
+    kjt = T.KeyedJaggedTensor([f"f{c.num_embeddings}" for c in configs], *SMALL)
+    for module in (one, eight):
+        assert not module.is_weighted()
+        assert module(kjt).values().shape == (3, 32)
+    # Initial rows depend on the declared number, not on the capacity.
+    np.testing.assert_array_equal(eight(kjt).values(), one(kjt).values())
+
+
+def test_a_plan_takes_configs_of_torchrec():
+    configs = [T.EmbeddingBagConfig(n, 32, f"t{n}") for n in (3, 4000)]
+    planner = T.EmbeddingShardingPlanner(T.Topology(8, 10**9, 1e12, 1e11), 64)
+    plan = planner.plan(configs)
+    assert [t.table for t in plan.tables] == ["t3", "t4000"]
+    assert plan == planner.plan([config.to_table() for config in configs])
+    ours = T.EmbeddingBagCollection(
+        configs, rngs=nnx.Rngs(0), mesh=mesh_of(8), plan=plan
+    )
+    lies = {t.table: t.sharding for t in plan.tables}
+    assert {t.name: t.sharding for t in ours.coll.tables.values()} == lies
 
 
 def test_what_has_no_room_is_in_the_stats():

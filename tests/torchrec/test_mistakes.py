@@ -8,7 +8,7 @@ import pytest
 from flax import nnx
 
 import jax_dynemb as jde
-from jax_dynemb.torchrec._refused import ATTRIBUTES, NAMES
+from jax_dynemb.torchrec._refused import ATTRIBUTES, MEMBERS, NAMES
 
 T = jde.torchrec
 KJT = T.KeyedJaggedTensor
@@ -272,6 +272,39 @@ def test_refused_methods_say_what_to_use(name):
         with pytest.raises(AttributeError, match="is refused: .{20}"):
             getattr(thing, name)
         assert not hasattr(thing, "no_such_name")
+
+
+@pytest.mark.parametrize("name", sorted(MEMBERS))
+def test_refused_members_of_collections_say_what_to_use(name):
+    collections = (
+        T.EmbeddingBagCollection([T.EmbeddingBagConfig(8, 4, "t")], rngs=nnx.Rngs(0)),
+        T.EmbeddingCollection([T.EmbeddingConfig(8, 4, "t")], rngs=nnx.Rngs(0)),
+    )
+    for module in collections:
+        with pytest.raises(
+            AttributeError, match=f"Collection.{name} is refused: .{{20}}"
+        ):
+            getattr(module, name)
+        assert not hasattr(module, "no_such_name")
+
+
+def test_what_torchrec_does_in_another_way_says_how():
+    config = T.EmbeddingBagConfig(8, 4, "t")
+    for kind in (T.EmbeddingBagCollection, T.EmbeddingCollection):
+        with pytest.raises(TypeError, match=r"rngs=nnx.Rngs\(0\)"):
+            kind([config])
+    with pytest.raises(ValueError, match="write EmbeddingConfig for EmbeddingBagConf"):
+        T.EmbeddingCollection([config], rngs=nnx.Rngs(0))
+    with pytest.raises(TypeError, match='write {"\\*": '):
+        T.with_optimizer([config], jde.optim.adam(0.1))  # pyright: ignore
+    with pytest.raises(TypeError, match=r"to_dict\(\).items\(\)"):
+        list(kjt())
+    with pytest.raises(TypeError, match=r"write split\(\[1, 1\]\)"):
+        kjt().split(1)  # pyright: ignore
+    with pytest.raises(TypeError, match="for each collection of the model"):
+        T.load_torch_state_dict(nnx.Linear(1, 1, rngs=nnx.Rngs(0)), {})  # pyright: ignore
+    with pytest.raises(ValueError, match="Topology.measure"):
+        T.Topology(world_size=8)
 
 
 def test_exact_regions_say_once_that_they_compile(caplog):

@@ -18,7 +18,7 @@ struct Find {
 
   void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features) {
     if (!set_counts(reader, args, attrs, features)) return;
-    args.given_scores = nullptr;
+    args.given = nullptr;
     args.stamps = nullptr;
     auto const seeded = any_table<InitializerKind>(attrs.tables, kTableEvalInitializer, is_seeded);
     read_tables(reader, attrs, {true, false, seeded, nullptr, true}, false, args.num_tables,

@@ -20,7 +20,7 @@ struct FindPacked {
     args.num_tables = args.num_features = 0;
     args.code = RowCode::kInt8;
     if (!set_counts(reader, args, attrs, features) || !read_code(reader, packed)) return;
-    args.given_scores = nullptr;
+    args.given = nullptr;
     args.stamps = nullptr;
     auto const seeded = any_table<InitializerKind>(attrs.tables, kTableEvalInitializer, is_seeded);
     read_tables(reader, attrs, {true, false, seeded, &packed}, false, args.num_tables, args.tables);

@@ -8,7 +8,7 @@
 namespace dynemb {
 namespace {
 
-bool is_customized(ScorePolicy policy) { return policy == ScorePolicy::kCustomized; }
+bool is_set(int32_t field) { return field != 0; }
 
 struct Lookup {
   static constexpr auto kTarget = "dynemb_lookup";
@@ -19,9 +19,9 @@ struct Lookup {
 
   void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features) {
     if (!set_counts(reader, args, attrs, features)) return;
-    args.given_scores = any_table<ScorePolicy>(attrs.tables, kTablePolicy, is_customized)
-                            ? data<uint32_t>(reader.next_arg(BufferRule::kGivenScores))
-                            : nullptr;
+    args.given = any_table<int32_t>(attrs.tables, kTableTakesGiven, is_set)
+                     ? data<uint64_t>(reader.next_arg(BufferRule::kGiven))
+                     : nullptr;
     args.stamps = data<Stamp>(reader.next_ret(BufferRule::kStamps));
     read_tables(reader, attrs, {true, true, true, nullptr, true}, true, args.num_tables,
                 args.tables, args.admissions, args.removals);

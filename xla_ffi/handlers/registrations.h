@@ -29,6 +29,8 @@ Registration pair_gradients_registration();
 Registration promote_registration();
 Registration fetch_registration();
 Registration write_back_registration();
+Registration swap_rows_registration();
+Registration settle_registration();
 Registration tier_rows_registration();
 Registration tier_gather_registration();
 

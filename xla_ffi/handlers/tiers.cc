@@ -54,6 +54,8 @@ class TierReader {
     table_.num_states = with_states ? static_cast<int32_t>(fields_[kTableNumStates]) : 0;
     for (int s = 0; s < table_.num_states; ++s) {
       auto const state = next(BufferRule::kState, changes);
+      reader_.expect(value_type_of(state) != ValueType::kBFloat16,
+                     "a tiered table has states of 32 bits");
       table_.states[s] = data<float>(state);
       table_.state_width[s] =
           state.dimensions().size() > 1 ? static_cast<int32_t>(dimension(state, 1)) : 1;
@@ -143,6 +145,8 @@ struct Promote {
     args.purpose = purpose == 0 ? Promotion::kLookup : Promotion::kPrefetch;
     read_moved(reader, attrs, args);
     args.spilled = data<int32_t>(reader.next_ret(BufferRule::kSpilled));
+    args.arriving = data<int32_t>(reader.next_ret(BufferRule::kSlotsOfRows));
+    args.into = data<int32_t>(reader.next_ret(BufferRule::kRowNumbers));
   }
 
   static size_t scratch_bytes(CallShape const& shape) {
@@ -172,6 +176,25 @@ struct Fetch {
   }
 };
 
+// What write_back and swap_rows take.
+void read_write_back(BufferReader& reader, TableAttrs const& attrs, WriteBackArgs& args) {
+  if (!is_tiered(reader, attrs)) return;
+  TierRef tier{};
+  TierReader arrays(reader, attrs, args.table, tier);
+  auto const homes = reader.next_aliased(BufferRule::kHomes);
+  args.homes = data<uint8_t>(homes);
+  args.num_slots = dimension(homes, 0);
+  args.record_bytes = 4 * dimension(homes, 1);
+  arrays.rows(false);
+  args.num_rows = arrays.num_rows();
+  reader.expect(args.record_bytes == record_bytes_of(args.table),
+                "a home record must hold a row and its states");
+  auto const slots = reader.next_arg(BufferRule::kSlotsOfRows);
+  args.slots = data<int32_t>(slots);
+  args.count = static_cast<int64_t>(slots.element_count());
+  args.rows = data<int32_t>(reader.next_arg(BufferRule::kRowNumbers));
+}
+
 struct WriteBack {
   static constexpr auto kTarget = "dynemb_write_back";
   static constexpr auto kRun = &backend::write_back;
@@ -181,22 +204,47 @@ struct WriteBack {
 
   WriteBackArgs args{};
 
+  void read(BufferReader& reader, TableAttrs const& attrs) { read_write_back(reader, attrs, args); }
+};
+
+struct SwapRows {
+  static constexpr auto kTarget = "dynemb_swap_rows";
+  static constexpr auto kRun = &backend::swap_rows;
+  static constexpr bool kOnHost = true;
+  static constexpr auto& scratch_bytes = no_scratch;
+  static auto bind() { return bind_table(); }
+
+  WriteBackArgs args{};
+
+  void read(BufferReader& reader, TableAttrs const& attrs) {
+    read_write_back(reader, attrs, args);
+    if (reader.failed()) return;
+    reader.sizes().forget(kNumSlots);
+    auto const arriving = reader.next_arg(BufferRule::kSlotsOfRows);
+    args.num_arriving = static_cast<int64_t>(arriving.element_count());
+    args.arriving = data<int32_t>(arriving);
+    args.into = data<int32_t>(reader.next_arg(BufferRule::kRowNumbers));
+  }
+};
+
+struct Settle {
+  static constexpr auto kTarget = "dynemb_settle";
+  static constexpr auto kRun = &backend::settle;
+  static constexpr auto& scratch_bytes = no_scratch;
+  static auto bind() { return bind_table(); }
+
+  SettleArgs args{};
+
   void read(BufferReader& reader, TableAttrs const& attrs) {
     if (!is_tiered(reader, attrs)) return;
-    TierRef tier{};
-    TierReader arrays(reader, attrs, args.table, tier);
-    auto const homes = reader.next_aliased(BufferRule::kHomes);
-    args.homes = data<uint8_t>(homes);
-    args.num_slots = dimension(homes, 0);
-    args.record_bytes = 4 * dimension(homes, 1);
-    arrays.rows(false);
+    TierReader arrays(reader, attrs, args.table, args.tier);
+    arrays.rows(true);
+    arrays.homes();
     args.num_rows = arrays.num_rows();
-    reader.expect(args.record_bytes == record_bytes_of(args.table),
-                  "a home record must hold a row and its states");
-    auto const slots = reader.next_arg(BufferRule::kSlotsOfRows);
-    args.slots = data<int32_t>(slots);
-    args.count = static_cast<int64_t>(slots.element_count());
-    args.rows = data<int32_t>(reader.next_arg(BufferRule::kRowNumbers));
+    auto const arriving = reader.next_arg(BufferRule::kSlotsOfRows);
+    args.num_arriving = static_cast<int64_t>(arriving.element_count());
+    args.arriving = data<int32_t>(arriving);
+    args.into = data<int32_t>(reader.next_arg(BufferRule::kRowNumbers));
   }
 };
 
@@ -218,6 +266,7 @@ struct TierRows {
     tier.places(false);
     tier.rows(false, false);
     tier.homes(false);
+    args.serves = serves != 0 ? 1 : 0;
     args.missing = serves != 0 ? args.table.eval_initializer : args.table.initializer;
     read_tier_rows(reader, {features, args.features, args.num_features, &args.table, 1});
     args.done = data<uint32_t>(reader.next_ret(BufferRule::kDone));
@@ -252,14 +301,15 @@ struct TierGather {
     auto const slots = reader.next_arg(BufferRule::kSlotsOfRows);
     args.slots = data<int32_t>(slots);
     args.num_slots = static_cast<int64_t>(slots.element_count());
-    auto& sizes = reader.sizes();
-    sizes.set(kArraySlots, args.num_slots);
-    auto const values = reader.next_ret(BufferRule::kValues);
+    reader.sizes().set(kNumBags, args.num_slots);
+    auto const values = reader.next_ret(BufferRule::kRows);
     args.values = values.untyped_data();
     reader.expect(value_type_of(values) == args.table.value_type,
                   "rows must have the dtype of the table's");
     for (int s = 0; s < args.table.num_states; ++s) {
-      args.states[s] = data<float>(reader.next_ret(BufferRule::kState));
+      auto const narrow = args.table.state_width[s] == 1;
+      auto const rule = narrow ? BufferRule::kRowNumber : BufferRule::kRowState;
+      args.states[s] = data<float>(reader.next_ret(rule));
     }
   }
 
@@ -274,6 +324,8 @@ struct TierGather {
 Registration promote_registration() { return registration_of<Promote>(); }
 Registration fetch_registration() { return registration_of<Fetch>(); }
 Registration write_back_registration() { return registration_of<WriteBack>(); }
+Registration swap_rows_registration() { return registration_of<SwapRows>(); }
+Registration settle_registration() { return registration_of<Settle>(); }
 Registration tier_rows_registration() { return registration_of<TierRows>(); }
 Registration tier_gather_registration() { return registration_of<TierGather>(); }
 

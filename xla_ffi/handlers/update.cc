@@ -25,6 +25,7 @@ struct TunedUpdate {
   static constexpr auto kRun = &backend::update;
   static constexpr auto kHyper = BufferRule::kHyper;
   static constexpr auto kKinds = kNumTunedKinds;
+  static constexpr auto kHalfStates = false;
 
   static size_t scratch_bytes(CallShape const& shape) {
     return feature_scratch_bytes<UpdateArgs, backend::update_scratch_bytes>(shape);
@@ -36,6 +37,7 @@ struct AnyUpdate {
   static constexpr auto kRun = &backend::update_any;
   static constexpr auto kHyper = BufferRule::kAnyHyper;
   static constexpr auto kKinds = static_cast<int>(OptimizerKind::kNumKinds);
+  static constexpr auto kHalfStates = true;
 
   static size_t scratch_bytes(CallShape const& shape) {
     return feature_scratch_bytes<UpdateArgs, backend::update_any_scratch_bytes>(shape);
@@ -59,6 +61,8 @@ struct Update : Loop {
       args.optimizers[t] = static_cast<OptimizerKind>(kind);
       check_optimizer(reader, args.optimizers[t], args.tables[t]);
       reader.expect(kind < Loop::kKinds, "update_any has the optimizer");
+      reader.expect(Loop::kHalfStates || args.tables[t].half_states == 0,
+                    "update_any has states of 16 bits");
       reader.expect(args.tables[t].index != nullptr || args.tables[t].rounds_stochastically == 0,
                     "the rows of a tiered table are not rounded stochastically");
     }

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import jax
@@ -194,7 +193,7 @@ def _nbytes(table: TableSpec) -> int:
     """Returns the bytes of a table's index, rows and optimizer states."""
     width, dtype = table.stored_row
     row = width * jnp.dtype(dtype).itemsize
-    row += sum(4 * math.prod(spec.shape) for spec in table.states.values())
+    row += sum(spec.nbytes for spec in table.states.values())
     return (
         table.num_slots * row + table.num_buckets * 4 * _ffi.constants()["bucket_words"]
     )
@@ -214,7 +213,7 @@ def _width(table: TableSpec) -> object:
         return table.name  # what it stores once would be that of all tables
     if table.log_removed:
         return table.name  # growth changes the size of its rings
-    states = tuple((n, s.shape, s.dtype) for n, s in table.states.items())
+    states = tuple((n, s.shape, s.array_dtype) for n, s in table.states.items())
     stored = (table.dim, table.param_dtype, table.row_format)
     return stored, states, table.sketch_words, table.counts_keys
 

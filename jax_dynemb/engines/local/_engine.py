@@ -20,7 +20,8 @@ from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
-from jax_dynemb.engines._flags import TRAINING, LookupFlags
+from jax_dynemb.engines._flags import TOUCHING, TRAINING, LookupFlags
+from jax_dynemb.engines._given import Given
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.local import _blocks, _steps
 from jax_dynemb.engines.shard import BucketStats, NewRows, Query, RowGradients, Rule
@@ -119,14 +120,23 @@ class LocalEngine:
     # ---- whole tables ------------------------------------------------------------
 
     def init(self, seed: jax.Array) -> States:
-        return _blocks.init(self.placed, seed, new_stamp())
+        return self._with_homes(_blocks.init(self.placed, seed, new_stamp()))
+
+    def _with_homes(self, state: States) -> States:
+        tiered = [spec for spec in self.placed if spec.tier is not None]
+        return state | {
+            spec.state_name: ops.with_homes(spec, state[spec.state_name])
+            for spec in tiered
+        }
 
     def empty(self, table: str, like: TableState) -> TableState:
         some = _blocks.by_arrays(self.placed)[self.state_name(table)]
+        like = shard.without_homes(like)
         shardings = jax.tree.map(lambda leaf: leaf.sharding, like)
         make = jax.jit(empty_arrays, static_argnums=0, out_shardings=shardings)
         seeds = [jnp.zeros(2, jnp.uint32)] * len(some)
-        return make(tuple(some), seeds, jnp.asarray(new_stamp()))
+        new = make(tuple(some), seeds, jnp.asarray(new_stamp()))
+        return ops.with_homes(some[0], new)
 
     def clear(self, state: States, tables: Collection[str]) -> States:
         return _blocks.clear(self.local_specs(tables), state)
@@ -141,10 +151,11 @@ class LocalEngine:
         names = {spec.state_name for spec in self.placed}
         counters = {name: state[name].counters for name in sorted(names)}
         fullest = _blocks.fullest_buckets_of(self.placed, state)
-        return StatsFuture((counters, fullest), self._stats)
+        tiers = shard.tier_counters(state)
+        return StatsFuture((counters, fullest, tiers), self._stats)
 
     def _stats(self, copied: Any) -> dict[str, int | float]:
-        counters, most = copied
+        counters, most, tiers = copied
         fullest = _blocks.by_table(self.placed, most)
         result: dict[str, int | float] = {}
         for name, config in self.catalog.tables.items():
@@ -152,19 +163,21 @@ class LocalEngine:
             words = counters[own.state_name][own.own_counters]
             numbers = shard.counter_totals(words)
             result |= shard.stats(config, numbers, fullest[name])
+            result |= shard.tier_stats(config, tiers.get(own.state_name))
         return result
 
-    def _shards(self, state: States, table: str) -> shard.Shards:
+    def shards(self, state: States, table: str) -> shard.Shards:
+        """Returns the arrays of a table with its spec."""
         own = self.local_spec(table)
         return [(own, state[own.state_name])]
 
     def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:
-        return shard.export(self._shards(state, table), query)
+        return shard.export(self.shards(state, table), query)
 
     def index(
         self, state: States, table: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return shard.export_index(self._shards(state, table))
+        return shard.export_index(self.shards(state, table))
 
     # ---- a step ------------------------------------------------------------------
 
@@ -179,12 +192,12 @@ class LocalEngine:
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        scores: Mapping[str, jax.Array],
+        given: Given,
         sent: Any = None,
         flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], Residual, States]:
         del sent
-        return _steps.lookup(self, state, ids, weights, scores, flags)
+        return _steps.lookup(self, state, ids, weights, given, flags)
 
     def find(
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
@@ -192,9 +205,23 @@ class LocalEngine:
         return _steps.find(self, state, ids, weights)
 
     def touch(
-        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        given: Given,
+        flags: LookupFlags = TOUCHING,
     ) -> States:
-        return _steps.touch(self, state, ids, scores)
+        return _steps.touch(self, state, ids, given, flags)
+
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        return _steps.prefetch(self, state, ids)
+
+    def flush(self, state: States) -> States:
+        new = dict(state)
+        for spec in self.placed:
+            if spec.tier is not None:
+                new[spec.state_name] = ops.flush(spec, state[spec.state_name])
+        return new
 
     def apply_gradients(
         self,
@@ -246,6 +273,10 @@ class LocalEngine:
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         _, given = prepare(self.catalog.table(table), table, ids)
         return ops.erase(self.local_spec(table), arrays, given.ids)
+
+    def pin(self, arrays: TableState, table: str, ids: Any, pins: bool) -> TableState:
+        _, given = prepare(self.catalog.table(table), table, ids)
+        return shard.set_pins(self.local_spec(table), arrays, given.ids, pins)
 
     def erase_where(
         self, arrays: TableState, table: str, rule: Rule, dry_run: bool

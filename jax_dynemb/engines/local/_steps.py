@@ -17,7 +17,8 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
-from jax_dynemb.engines._flags import TOUCHING, TRAINING, LookupFlags
+from jax_dynemb.engines._flags import TRAINING, LookupFlags
+from jax_dynemb.engines._given import Given
 from jax_dynemb.engines.shard import RowGradients, check_table, pair_lookups
 from jax_dynemb.ops import (
     FeatureGradient,
@@ -34,6 +35,7 @@ from jax_dynemb.ops import (
     join_stamps,
     make_residual,
     prepare,
+    with_uses,
 )
 
 Input = tuple[FeatureLayout, FeatureInput]
@@ -55,25 +57,25 @@ def lookup(
     state: States,
     ids: Mapping[str, Any],
     weights: Mapping[str, Any],
-    scores: Mapping[str, jax.Array],
+    given: Given,
     flags: LookupFlags = TRAINING,
 ) -> tuple[dict[str, jax.Array], Residual, States]:
     """See ``Tables.lookup``."""
-    inputs = _inputs(tables, ids, weights)
+    inputs = _with_uses(tables, _inputs(tables, ids, weights), given)
     used = [flags.of(table) for table in _used(tables, inputs)]
-    numbers = jnp.stack([scores[t.name] for t in used])
+    numbers = jnp.stack([given.tables[t.name] for t in used])
     state = state | halved_sketches(used, state)
     outputs, new, stamps = ops.lookup(used, state, inputs, numbers)
     cut = [
-        (layout.table, given.malformed)
-        for layout, given in inputs
-        if given.malformed is not None
+        (layout.table, arrays.malformed)
+        for layout, arrays in inputs
+        if arrays.malformed is not None
     ]
     new |= count_malformed(used, new, cut)
     rows, residuals = OrderedDict(), OrderedDict()
-    for (layout, given), output in zip(inputs, outputs, strict=True):
+    for (layout, arrays), output in zip(inputs, outputs, strict=True):
         rows[layout.feature] = _shaped(layout, output["rows"])
-        residuals[layout.feature] = make_residual(layout, given, output)
+        residuals[layout.feature] = make_residual(layout, arrays, output)
     return rows, Residual(residuals, stamps), state | new
 
 
@@ -95,14 +97,22 @@ def touch(
     tables: Placed,
     state: States,
     ids: Mapping[str, Any],
-    scores: Mapping[str, jax.Array],
+    given: Given,
+    flags: LookupFlags,
 ) -> States:
     """See ``Tables.find``: the rows that are found count as used now."""
-    inputs = [shard.slots_only(x) for x in _inputs(tables, ids, {})]
-    used = [TOUCHING.of(table) for table in _used(tables, inputs)]
-    numbers = jnp.stack([scores[t.name] for t in used])
+    inputs = _with_uses(tables, _inputs(tables, ids, {}), given)
+    inputs = [shard.slots_only(x) for x in inputs]
+    used = [flags.of(table) for table in _used(tables, inputs)]
+    numbers = jnp.stack([given.tables[t.name] for t in used])
     _, new, _ = ops.lookup(used, state, inputs, numbers)
     return state | shard.not_lookups(new, state)
+
+
+def prefetch(tables: Placed, state: States, ids: Mapping[str, Any]) -> States:
+    """See ``Tables.prefetch``."""
+    inputs = _inputs(tables, ids, {})
+    return state | ops.prefetch(_used(tables, inputs), state, inputs)
 
 
 def apply_gradients(
@@ -168,6 +178,21 @@ def _inputs(
         prepare(tables.catalog.config_of(feature), feature, each, weights.get(feature))
         for feature, each in ids.items()
     ]
+
+
+def _with_uses(tables: Placed, inputs: list[Input], given: Given) -> list[Input]:
+    """Adds what ids have of their own."""
+    if not given.is_per_id:
+        return inputs
+    result = []
+    for layout, arrays in inputs:
+        config, name = tables.catalog.config_of(layout.feature), layout.feature
+        counts, scores = given.counts.get(name), given.scores.get(name)
+        strategy, own = config.score_strategy, given.tables[config.name]
+        result.append(
+            (layout, with_uses(strategy, layout, arrays, counts, scores, own))
+        )
+    return result
 
 
 def _used(tables: Placed, inputs: Sequence[Input]) -> list[TableSpec]:

@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
+from jax_dynemb.engines._given import Given
 from jax_dynemb.engines.mesh import _inputs
 from jax_dynemb.engines.mesh._inputs import BatchSplit, LocalIds
 from jax_dynemb.engines.mesh._placement import Placement
-from jax_dynemb.ops import FeatureInput, FeatureLayout, prepare
+from jax_dynemb.ops import FeatureInput, FeatureLayout, prepare, with_uses
 
 Inputs = list[tuple[FeatureLayout, FeatureInput]]
 T = TypeVar("T")
@@ -29,6 +31,7 @@ class MeshBatch:
       configs: of the tables, by feature.
       ids: by feature, ready to be split.
       weights: by feature, likewise.
+      given: numbers that move scores, likewise.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class MeshBatch:
         configs: Mapping[str, Any],
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
+        given: Given | None = None,
     ):
         """Pads what the devices cannot split equally.
 
@@ -45,21 +49,31 @@ class MeshBatch:
           configs: of the tables, by feature.
           ids: by feature.
           weights: by feature, of some of them.
+          given: numbers that move scores, of a training lookup.
         """
         self.placement = placement
         _inputs.check_static(ids)
         # The order of the features: shard_map sorts the dicts that it hands on.
         self.configs = {name: configs[name] for name in ids}
         self._inside = placement.is_inside()
+        self.given = Given({}) if given is None else given
         if self._inside:  # everything is this device's already
             self.ids, self.weights = dict(ids), dict(weights)
             self.splits: dict[str, BatchSplit] = {}
         else:
             self.splits, self.ids = _inputs.splits_of(placement, self.configs, ids)
-            self.weights = {
-                name: _inputs.split_numbers(placement, self.splits[name], x)
-                for name, x in weights.items()
-            }
+            self.weights = self._split(weights)
+            self.given = Given(
+                self.given.tables,
+                self._split(self.given.counts),
+                self._split(self.given.scores),
+            )
+
+    def _split(self, numbers: Mapping[str, Any]) -> dict[str, jax.Array]:
+        return {
+            name: _inputs.split_numbers(self.placement, self.splits[name], x)
+            for name, x in numbers.items()
+        }
 
     @property
     def ids_specs(self) -> dict[str, Any]:
@@ -75,7 +89,21 @@ class MeshBatch:
     def weights_specs(self) -> dict[str, Any]:
         return {k: v for k, v in self.per_id_specs.items() if k in self.weights}
 
-    def local(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> Inputs:
+    @property
+    def given_specs(self) -> Given:
+        specs = self.per_id_specs
+        return Given(
+            dict.fromkeys(self.given.tables, PartitionSpec()),
+            {name: specs.get(name) for name in self.given.counts},
+            {name: specs.get(name) for name in self.given.scores},
+        )
+
+    def local(
+        self,
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any],
+        own: Given | None = None,
+    ) -> Inputs:
         """Prepares the features that this device looks up."""
         inputs = []
         for name, config in self.configs.items():
@@ -88,7 +116,15 @@ class MeshBatch:
             malformed = mine.malformed
             if self._inside and given.malformed is not None:
                 malformed = jax.lax.psum(given.malformed, self.placement.axes)
-            inputs.append((layout, dataclasses.replace(given, malformed=malformed)))
+            given = dataclasses.replace(given, malformed=malformed)
+            if own is not None and own.is_per_id:
+                numbers = [
+                    None if x is None else mine.numbers(x)
+                    for x in (own.counts.get(name), own.scores.get(name))
+                ]
+                strategy, of_table = config.score_strategy, own.tables[config.name]
+                given = with_uses(strategy, layout, given, *numbers, of_table)
+            inputs.append((layout, given))
         return inputs
 
     def whole(self, offsets: jax.Array | None, per_id: jax.Array) -> jax.Array:

@@ -49,4 +49,4 @@ def join_columns(pieces: Sequence[Exported]) -> Exported:
         return arrays[0] if arrays[0].ndim == 1 else np.concatenate(arrays, axis=1)
 
     states = {name: joined(name) for name in first.optimizer_state}
-    return Exported(first.keys, joined(None), first.scores, states)
+    return Exported(first.keys, joined(None), first.scores, states, pinned=first.pinned)

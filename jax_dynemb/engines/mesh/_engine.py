@@ -18,6 +18,7 @@ from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
 from jax_dynemb.engines._flags import TOUCHING, TRAINING, LookupFlags
+from jax_dynemb.engines._given import Given
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import (
     _columns,
@@ -145,10 +146,11 @@ class MeshEngine:
         own = states_of(state, placement.stacks)
         counters = {name: each.counters for name, each in own.items()}
         rows = _hosts.count_rows(placement, own)
-        return StatsFuture((counters, rows), functools.partial(self._stats, placement))
+        arrays = (counters, rows, shard.tier_counters(own))
+        return StatsFuture(arrays, functools.partial(self._stats, placement))
 
     def _stats(self, placement: Placement, copied: Any) -> dict[str, int | float]:
-        words, rows = copied
+        words, rows, tiers = copied
         counted = _hosts.by_stack(placement, rows)
         fullest = _hosts.fullest_buckets(placement, counted)
         result: dict[str, int | float] = {}
@@ -158,6 +160,8 @@ class MeshEngine:
             counters = shard.counter_totals(own)
             result |= shard.stats(config, counters, fullest[name])
             result |= _hosts.exchange_stats(placement, config, counted, counters)
+            own = _hosts.first_counter_rows(stack, name)
+            result |= shard.tier_stats(config, tiers.get(stack.name), own)
         return result
 
     def shards(self, state: States, table: str) -> shard.Shards:
@@ -192,11 +196,11 @@ class MeshEngine:
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        scores: Mapping[str, jax.Array],
+        given: Given,
         sent: Any = None,
         flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
-        return _training.lookup(self.tables, state, ids, weights, scores, sent, flags)
+        return _training.lookup(self.tables, state, ids, weights, given, sent, flags)
 
     def find(
         self, state: States, ids: Mapping[str, Any], weights: Mapping[str, Any]
@@ -204,13 +208,21 @@ class MeshEngine:
         return _serving.find(self.tables, state, ids, weights)
 
     def touch(
-        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        given: Given,
+        flags: LookupFlags = TOUCHING,
     ) -> States:
-        _, _, new = _training.lookup(
-            self.tables, state, ids, {}, scores, flags=TOUCHING
-        )
+        _, _, new = _training.lookup(self.tables, state, ids, {}, given, flags=flags)
         used = {self.state_name(self.catalog.features[f]) for f in ids}
         return new | shard.not_lookups({name: new[name] for name in used}, state)
+
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        return _maintenance.prefetch(self.tables, state, ids)
+
+    def flush(self, state: States) -> States:
+        return _maintenance.flush(self.tables, state)
 
     def apply_gradients(
         self,
@@ -252,6 +264,10 @@ class MeshEngine:
 
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         return _maintenance.erase(self.tables, arrays, self.catalog.table(table), ids)
+
+    def pin(self, arrays: TableState, table: str, ids: Any, pins: bool) -> TableState:
+        config = self.catalog.table(table)
+        return _maintenance.pin(self.tables, arrays, config, ids, pins)
 
     def erase_where(
         self, arrays: TableState, table: str, rule: Rule, dry_run: bool

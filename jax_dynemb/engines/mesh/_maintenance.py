@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -26,12 +26,14 @@ from jax_dynemb.engines.mesh._stacks import Stack, states_of
 from jax_dynemb.engines.mesh.strategies import my_columns, with_first_column
 from jax_dynemb.engines.shard import NewRows
 from jax_dynemb.ops import (
+    FeatureInput,
     TableState,
     as_words,
     cleared_state,
     empty_state,
     hash_words,
     new_stamp,
+    one_row_each,
     owner_of,
     padding,
     prepare,
@@ -47,8 +49,16 @@ def init(
     """Makes empty tables, each shard on its device; with ``names`` some arrays only."""
     placement, stamp = tables.here(), new_stamp()
     if placement.is_inside():
-        return _all_empty(placement, placement.stacks, seed, jnp.asarray(stamp))
-    return _init(tables, names)(seed, stamp)
+        state = _all_empty(placement, placement.stacks, seed, jnp.asarray(stamp))
+        return {
+            s.name: ops.with_homes(s.local, state[s.name]) for s in placement.stacks
+        }
+    state = _init(tables, names)(seed, stamp)
+    return state | {
+        s.name: ops.with_homes(s.local, state[s.name])
+        for s in placement.stacks
+        if s.name in state and s.local.tier is not None
+    }
 
 
 @functools.lru_cache(maxsize=32)
@@ -56,7 +66,8 @@ def _init(tables: MeshTables, names: tuple[str, ...] | None) -> Any:
     placement = tables.here()
     used = [s for s in placement.stacks if names is None or s.name in names]
     make = functools.partial(_all_empty, placement, used)
-    return jax.jit(placement.mapped(make, (_ALL, _ALL), placement.state_specs(used)))
+    specs = {n: shard.without_homes(s) for n, s in placement.state_specs(used).items()}
+    return jax.jit(placement.mapped(make, (_ALL, _ALL), specs))
 
 
 def _all_empty(
@@ -135,17 +146,81 @@ def insert(
     return run(state, as_words(prepared.ids), written)
 
 
+def prefetch(tables: MeshTables, state: States, ids: Mapping[str, Any]) -> States:
+    """See ``Tables.prefetch``. Every device takes the ids that it owns."""
+    placement = tables.here()
+    configs = {f: tables.catalog.config_of(f) for f in ids}
+    far = {f: c for f, c in configs.items() if c.tier is not None}
+    if not far:
+        return dict(state)
+    words = {
+        f: as_words(prepare(config, f, ids[f])[1].ids) for f, config in far.items()
+    }
+    used = placement.stacks_of({config.name for config in far.values()})
+
+    def body(state, words):
+        new = dict(state)
+        for stack in used:
+            names = [t.name for t in stack.tables]
+            inputs = []
+            for feature, each in words.items():
+                if far[feature].name not in names:
+                    continue
+                mine = _owned(placement, stack, far[feature], each)
+                layout = one_row_each(feature, stack.name, each.shape[0], "no_rows")
+                inputs.append((layout, FeatureInput(mine, None, None)))
+            new |= ops.prefetch([stack.local], new, inputs)
+        return new
+
+    specs = placement.state_specs(used)
+    run = placement.mapped(body, (specs, dict.fromkeys(words, _ALL)), specs)
+    return dict(state) | run(states_of(state, used), words)
+
+
+def flush(tables: MeshTables, state: States) -> States:
+    """See ``Tables.flush``."""
+    placement = tables.here()
+    used = [s for s in placement.stacks if s.local.tier is not None]
+    if not used:
+        return dict(state)
+
+    def body(state):
+        return {s.name: ops.flush(s.local, state[s.name]) for s in used}
+
+    specs = placement.state_specs(used)
+    return dict(state) | placement.mapped(body, (specs,), specs)(states_of(state, used))
+
+
 def erase(
     tables: MeshTables, state: TableState, table: TableConfig, ids: Any
 ) -> TableState:
     """See ``Tables.erase``; of one table."""
+    return _by_id(tables, state, table, ids, ops.erase)
+
+
+def pin(
+    tables: MeshTables, state: TableState, table: TableConfig, ids: Any, pins: bool
+) -> TableState:
+    """See ``Tables.pin`` and ``unpin``; of one table."""
+    change = functools.partial(shard.set_pins, pins=pins)
+    return _by_id(tables, state, table, ids, change)
+
+
+def _by_id(
+    tables: MeshTables,
+    state: TableState,
+    table: TableConfig,
+    ids: Any,
+    change: Callable[[TableSpec, TableState, jax.Array], TableState],
+) -> TableState:
+    """Changes each shard by the ids that it owns."""
     placement = tables.here()
     stack = placement.stack_of(table.name)
     _, given = prepare(table, table.name, ids)
 
     def body(state, ids):
         mine = _owned(placement, stack, table, ids)
-        new = {stack.name: ops.erase(stack.local, state, mine)}
+        new = {stack.name: change(stack.local, state, mine)}
         before = {stack.name: state}
         return restore_untouched(placement, [stack], [table.name], before, new)[
             stack.name

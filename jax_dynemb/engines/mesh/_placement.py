@@ -22,7 +22,7 @@ from jax.sharding import (
 
 from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.engines.mesh._stacks import Stack, make_stacks, same_stacks
-from jax_dynemb.ops import FeatureLayout, TableState
+from jax_dynemb.ops import FeatureLayout, TableState, TierState
 from jax_dynemb.optim.interface import check_columns
 
 _POOLED = ("auto", "rows", "sums")
@@ -156,6 +156,7 @@ class Placement:
             extra=tuple(PartitionSpec() for _ in leaves),
             sketch=rows if table.sketch_words else None,  # pyright: ignore[reportArgumentType]
             removed=rows if table.ring_size else None,  # pyright: ignore[reportArgumentType]
+            tier=None if table.tier is None else TierState(rows, rows, rows, rows),  # pyright: ignore[reportArgumentType]
         )
 
     def state_specs(self, stacks: Sequence[Stack]) -> dict[str, TableState]:

@@ -7,8 +7,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
@@ -266,8 +264,7 @@ def _layout(
 
 def bytes_of(table: TableSpec) -> int:
     """Counts the bytes of the arrays of one shard."""
-    widths = [int(np.prod(s.shape, dtype=int)) for s in table.states.values()]
     width, dtype = table.stored_row
-    row = width * itemsize(dtype) + 4 * sum(widths)
+    row = width * itemsize(dtype) + sum(s.nbytes for s in table.states.values())
     index = table.local_buckets * _ffi.constants()["bucket_words"] * 4
     return index + table.local_slots * row

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
+from jax_dynemb.engines._given import Given
 from jax_dynemb.engines.mesh._batch import Inputs, MeshBatch
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.ops import TableState, add_to_counter
@@ -32,18 +33,27 @@ class StackBatch(MeshBatch):
     """
 
     def __init__(
-        self, tables: MeshTables, ids: Mapping[str, Any], weights: Mapping[str, Any]
+        self,
+        tables: MeshTables,
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any],
+        given: Given | None = None,
     ):
         configs = {name: tables.config_of(name) for name in ids}
-        super().__init__(tables.here(), configs, ids, weights)
+        super().__init__(tables.here(), configs, ids, weights, given)
         self.names = {config.name for config in self.configs.values()}
         self.used = self.placement.stacks_of(self.names)
 
-    def local(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> Inputs:
+    def local(
+        self,
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any],
+        own: Given | None = None,
+    ) -> Inputs:
         """Prepares the features that this device looks up, by the names of arrays."""
         return [
             (dataclasses.replace(layout, table=self._arrays_of(layout.table)), given)
-            for layout, given in super().local(ids, weights)
+            for layout, given in super().local(ids, weights, own)
         ]
 
     def _arrays_of(self, table: str) -> str:

@@ -16,6 +16,7 @@ from jax.sharding import PartitionSpec
 from jax_dynemb import ops
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines._flags import TRAINING, LookupFlags
+from jax_dynemb.engines._given import Given
 from jax_dynemb.engines.mesh._gradients import (
     flatten_gradients,
     specs_of,
@@ -54,17 +55,17 @@ def lookup(
     state: States,
     ids: Mapping[str, Any],
     weights: Mapping[str, Any],
-    scores: Mapping[str, jax.Array],
+    given: Given,
     sent: Mapping[str, Any] | None = None,
     flags: LookupFlags = TRAINING,
 ) -> tuple[dict[str, jax.Array], ShardedResidual, States]:
     """See ``Tables.lookup``."""
     placement = tables.here()
-    batch = StackBatch(tables, ids, weights)
+    batch = StackBatch(tables, ids, weights, given)
 
-    def body(state, ids, weights, scores, sent):
-        inputs = batch.local(ids, weights)
-        mine = {s.name: select_member(placement, s, scores) for s in batch.used}
+    def body(state, ids, weights, given, sent):
+        inputs = batch.local(ids, weights, given)
+        mine = {s.name: select_member(placement, s, given.tables) for s in batch.used}
         specs = [flags.of(s.local) for s in batch.used]
         halved = dict(state) | halved_sketches(specs, state)
         rows, residual, new = _local_lookup(
@@ -83,13 +84,13 @@ def lookup(
             specs,
             batch.ids_specs,
             batch.weights_specs,
-            dict.fromkeys(scores, _ALL),
+            batch.given_specs,
             split,
         ),
         (dict.fromkeys(ids, split), split, specs),
     )
     rows, residual, new = run(
-        states_of(state, batch.used), batch.ids, batch.weights, dict(scores), sent or {}
+        states_of(state, batch.used), batch.ids, batch.weights, batch.given, sent or {}
     )
     return batch.rows(rows), residual, dict(state) | new
 

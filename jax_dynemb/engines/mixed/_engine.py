@@ -15,7 +15,8 @@ import numpy as np
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import Engine
-from jax_dynemb.engines._flags import TRAINING, LookupFlags
+from jax_dynemb.engines._flags import TOUCHING, TRAINING, LookupFlags
+from jax_dynemb.engines._given import Given
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import Placement
 from jax_dynemb.engines.shard import BucketStats, NewRows, Query, Rule, pair_lookups
@@ -208,6 +209,8 @@ class MixedEngine:
         return None
 
     def pack(self, ids: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+        if self.dynamic is None:
+            return OrderedDict(ids), None
         known = self.dynamic.catalog.features
         rest, packed = self.dynamic.pack({f: x for f, x in ids.items() if f in known})
         return OrderedDict((f, rest.get(f, x)) for f, x in ids.items()), packed
@@ -217,7 +220,7 @@ class MixedEngine:
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        scores: Mapping[str, jax.Array],
+        given: Given,
         sent: Any = None,
         flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], MixedResidual, States]:
@@ -227,7 +230,7 @@ class MixedEngine:
             factors = {f: w for f, w in weights.items() if f in mine}
             here = sent if engine is self.dynamic else None
             one, residual, state = engine.lookup(
-                state, mine, factors, scores, here, flags
+                state, mine, factors, given.of(mine), here, flags
             )
             rows = _added(rows, one)
             residuals[engine is self.dynamic] = residual
@@ -235,10 +238,14 @@ class MixedEngine:
         return OrderedDict((f, rows[f]) for f in ids), residual, state
 
     def touch(
-        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        given: Given,
+        flags: LookupFlags = TOUCHING,
     ) -> States:
         for engine, mine in self._ids_of(ids):
-            state = engine.touch(state, mine, scores)
+            state = engine.touch(state, mine, given.of(mine), flags)
         return state
 
     def find(
@@ -253,6 +260,14 @@ class MixedEngine:
             found |= flags  # the tensor train, which comes last, has the row
         ordered = OrderedDict((f, rows[f]) for f in ids)
         return ordered, OrderedDict((f, found[f]) for f in ids), state
+
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        for engine, mine in self._ids_of(ids):
+            state = engine.prefetch(state, mine)
+        return state
+
+    def flush(self, state: States) -> States:
+        return state if self.dynamic is None else self.dynamic.flush(state)
 
     def apply_gradients(
         self,
@@ -331,6 +346,9 @@ class MixedEngine:
 
     def erase(self, arrays: Any, table: str, ids: Any) -> Any:
         return self._of(table).erase(arrays, table, ids)
+
+    def pin(self, arrays: Any, table: str, ids: Any, pins: bool) -> Any:
+        return self._of(table).pin(arrays, table, ids, pins)
 
     def erase_where(
         self, arrays: Any, table: str, rule: Rule, dry_run: bool

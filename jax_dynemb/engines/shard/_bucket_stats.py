@@ -14,6 +14,7 @@ from jaxtyping import Array, Float32, Int32, UInt32
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
+from jax_dynemb.engines.shard._decaying import whole_uses
 from jax_dynemb.engines.shard._erase_where import ShardGroup
 from jax_dynemb.engines.shard._scores import PACKED
 from jax_dynemb.ops import TableState, bucket_rows, scores_of_index
@@ -96,8 +97,9 @@ def bucket_stats(table: TableSpec, state: TableState, group: ShardGroup) -> Buck
     """
     first = 0 if table.block is None else table.block.first_bucket
     index = state.index[first : first + table.local_buckets]
-    low, high = scores_of_index(index)
-    is_live = (low | high) != 0
+    low, marked = scores_of_index(index)
+    high = marked & jnp.uint32(_ffi.constants()["most_given_score"])
+    is_live = (low | marked) != 0
     clock = state.counters[table.first_row, _ffi.code("counters", "clock")]
     ages = _bit_lengths(*_ages(table, low, high, clock))
     histograms = [
@@ -105,7 +107,10 @@ def bucket_stats(table: TableSpec, state: TableState, group: ShardGroup) -> Buck
         _histogram(ages, is_live, _BINS),
     ]
     if table.score_strategy is ScoreStrategy.LFU:
-        lengths = _bit_lengths(high, jnp.zeros_like(high))
+        counts = high
+        if table.lfu_halflife is not None:
+            counts = whole_uses(low, high, clock, table.lfu_halflife)
+        lengths = _bit_lengths(counts, jnp.zeros_like(high))
         histograms.append(_histogram(lengths, is_live, _BINS))
     here = [jnp.where(group.here, bins, 0) for bins in histograms]
     occupancy, ages, *counts = group.total(here)

@@ -107,6 +107,11 @@ class _Op(NamedTuple):
         ]
         names += [] if high is None else ["high_below"]
         norms = None
+        if rule.norm_below is not None and table.tier is not None:
+            raise NotImplementedError(
+                f"Table '{table.name}' has a tier, so a rule cannot compare the norms "
+                "of its rows: leave norm_below out, and use unused_for or count_below."
+            )
         if rule.norm_below is not None:
             norms = jnp.sqrt(group.squares(table, state))
         fields = rule_fields(*names)

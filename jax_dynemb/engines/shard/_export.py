@@ -14,9 +14,10 @@ import numpy as np
 
 from jax_dynemb import _ffi, ops
 from jax_dynemb._spec import TableSpec
+from jax_dynemb.engines.shard._pins import split_pins
 from jax_dynemb.engines.shard._scores import used_since, words_of
 from jax_dynemb.ops import TableState, check_state, states_of_rows
-from jax_dynemb.rows import Exported
+from jax_dynemb.rows import PIN, Exported
 
 _CHUNK_BYTES = 1 << 28
 
@@ -43,6 +44,7 @@ class _Live(NamedTuple):
     keys: np.ndarray
     scores: np.ndarray
     slots: np.ndarray
+    pinned: np.ndarray
 
 
 # The arrays of a table, or of each of its shards with the config that a shard sees.
@@ -59,18 +61,24 @@ def export(shards: Shards, query: Query) -> Iterator[Exported]:
         yield _rows_of(*shards[0], _nothing())._replace(removed=gone)
     for table, state in shards:
         for live in _live(table, state, chunk_buckets, min_score):
+            wanted = live.scores >= np.uint64(min_score)
             if since is not None:
-                wanted = used_since(table, state, live.scores, since)
+                used = used_since(table, state, live.scores, since)
+                wanted &= used | live.pinned  # a pin leaves no other trace
+            if not wanted.all():
                 live = _Live(*(array[wanted] for array in live))
             if len(live.keys):
                 yield _rows_of(table, state, live)
 
 
 def export_index(shards: Shards) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Keys int64[n] and scores uint64[n] of the live rows, without the rows."""
+    """Keys int64[n] and scores uint64[n] of the live rows, without the rows.
+
+    A score is as it is stored, with the bit of a pinned row.
+    """
     for table, state in shards:
         for live in _live(table, state, None, 0):
-            yield live.keys, live.scores
+            yield live.keys, live.scores | np.where(live.pinned, PIN, np.uint64(0))
 
 
 def _removed(shards: Shards, known_keys: np.ndarray) -> np.ndarray:
@@ -100,7 +108,8 @@ def _live(
         if previous is not None:
             keys, scores, slots, count = jax.device_get(previous)
             n = int(count[0])
-            yield _Live(_words(keys)[:n].view(np.int64), _words(scores)[:n], slots[:n])
+            scores, pinned = split_pins(_words(scores)[:n])
+            yield _Live(_words(keys)[:n].view(np.int64), scores, slots[:n], pinned)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -119,7 +128,11 @@ def _rows_of(table: TableSpec, state: TableState, live: _Live) -> Exported:
     n = len(live.slots)
     padded = np.zeros(1 << max(7, (n - 1).bit_length()), np.int32)
     padded[:n] = live.slots + np.int32(table.first_slot)
-    rows, states = jax.device_get(_take(state.values, state.optimizer, padded))
+    if table.tier is None:
+        taken = _take(state.values, state.optimizer, padded)
+    else:
+        taken = _take_tiered(table, state, padded)
+    rows, states = jax.device_get(taken)
     return Exported(
         keys=live.keys,
         rows=rows[:n],
@@ -128,6 +141,7 @@ def _rows_of(table: TableSpec, state: TableState, live: _Live) -> Exported:
             {name: spec.initial for name, spec in table.states.items()},
             {name: array[:n] for name, array in states.items()},
         ),
+        pinned=live.pinned,
     )
 
 
@@ -138,8 +152,16 @@ def _take(
     return values[slots], {name: array[slots] for name, array in optimizer.items()}
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _take_tiered(
+    table: TableSpec, state: TableState, slots: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    return ops.gather_rows(table, state, slots)
+
+
 def _nothing() -> _Live:
-    return _Live(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.int32))
+    keys, scores = np.empty(0, np.int64), np.empty(0, np.uint64)
+    return _Live(keys, scores, np.empty(0, np.int32), np.empty(0, bool))
 
 
 def _default_chunk(table: TableSpec) -> int:

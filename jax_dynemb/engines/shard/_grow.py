@@ -59,6 +59,11 @@ def grown_state(table: TableSpec, factor: int, state: TableState) -> TableState:
       state: of the shard.
     """
     refuse_packed([table], "grow")
+    if table.tier is not None:
+        raise NotImplementedError(
+            f"Table '{table.name}' has a tier and cannot grow: save a checkpoint and "
+            "restore it into a TableConfig of a larger capacity."
+        )
     check_state(table, state)
 
     def repeated(rows: jax.Array) -> jax.Array:

@@ -61,7 +61,7 @@ def store(
     if table.nonfinite == "skip":
         ids, state = _without_nonfinite(table, state, ids, written)
     slots_only = one_row_each(table.name, table.name, ids.shape[0], "no_rows")
-    zero = jnp.zeros(1, jnp.uint32)
+    zero = jnp.zeros((1, 2), jnp.uint32)
     (outputs,), states, _ = ops.lookup(
         [dataclasses.replace(table, **_EVERY_ROW)],
         {table.state_name: state},
@@ -101,7 +101,7 @@ def slots_only(
     """The ids of a feature, for a lookup that returns no rows."""
     layout, arrays = given
     alone = one_row_each(layout.feature, layout.table, layout.num_ids, "no_rows")
-    return alone, FeatureInput(arrays.ids, None, None)
+    return alone, FeatureInput(arrays.ids, None, None, uses=arrays.uses)
 
 
 def not_lookups(
@@ -198,9 +198,7 @@ def _score_words(table: AnyTable, ids_shape: tuple[int, ...], scores: Any) -> ja
 
     Numbers that are known are checked; traced ones are moved to the nearest bound.
     """
-    packed = table.score_strategy in PACKED
-    # A clock needs room to run below the bit that claims use.
-    high_limit = 0x7FFF_FFFF if packed else 0x3FFF_FFFF
+    high_limit = _ffi.constants()["most_given_score"]  # above it are bits of a mark
     if isinstance(scores, np.ndarray) and scores.dtype in (np.uint64, np.int64):
         bad = (scores < 1) | (scores >= (high_limit + 1) << 32)
         if bad.any():

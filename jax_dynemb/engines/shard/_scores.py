@@ -30,7 +30,7 @@ def words_of(numbers: Any) -> np.ndarray:
     return array.view(np.uint32).reshape(-1, 2)
 
 
-MAX_CUSTOMIZED = 2**31 - 1  # what fits above the clock (core/score.h)
+MAX_CUSTOMIZED = 2**30 - 1  # what fits above the clock (core/score.h)
 
 
 def customized(table: str, score: Any) -> jax.Array:
@@ -51,12 +51,12 @@ def customized(table: str, score: Any) -> jax.Array:
     if array.dtype.kind not in "iu" or array.shape != ():
         raise TypeError(
             f"scores of table '{table}' must be one whole number for the lookup, from "
-            f"0 to 2**31 - 1, not {array.dtype}{list(array.shape)}: e.g. "
+            f"0 to 2**30 - 1, not {array.dtype}{list(array.shape)}: e.g. "
             f"scores={{'{table}': jnp.uint32(step)}}."
         )
     if not traced and not 0 <= int(array) <= MAX_CUSTOMIZED:
         raise ValueError(
-            f"Table '{table}': score {int(array)} is not in [0, 2**31 - 1], the scores "
+            f"Table '{table}': score {int(array)} is not in [0, 2**30 - 1], the scores "
             "that a row has room for. Count in larger units (seconds, steps)."
         )
     return jnp.asarray(array).astype(jnp.uint32)

@@ -226,7 +226,7 @@ def by_loop(tables: Sequence[TableSpec]) -> list[list[TableSpec]]:
 
 
 def _is_tuned(table: TableSpec) -> bool:
-    return isinstance(table.optimizer, Fused)
+    return isinstance(table.optimizer, Fused) and not table.state_dtype
 
 
 def hyper_names(table: TableSpec) -> tuple[str, ...]:

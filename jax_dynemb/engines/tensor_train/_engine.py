@@ -16,7 +16,8 @@ import numpy as np
 
 from jax_dynemb import tt
 from jax_dynemb.engines._catalog import Catalog
-from jax_dynemb.engines._flags import TRAINING, LookupFlags
+from jax_dynemb.engines._flags import TOUCHING, TRAINING, LookupFlags
+from jax_dynemb.engines._given import Given
 from jax_dynemb.engines._stats_future import StatsFuture
 from jax_dynemb.engines.mesh import Placement
 from jax_dynemb.engines.shard import NewRows, Query, Rule
@@ -150,17 +151,21 @@ class TTEngine:
         state: States,
         ids: Mapping[str, Any],
         weights: Mapping[str, Any],
-        scores: Mapping[str, jax.Array],
+        given: Given,
         sent: Any = None,
         flags: LookupFlags = TRAINING,
     ) -> tuple[dict[str, jax.Array], TTResiduals, States]:
-        del scores, sent, flags  # every row is there
+        del given, sent, flags  # every row is there
         return _training.lookup(self.catalog, self._devices(), state, ids, weights)
 
     def touch(
-        self, state: States, ids: Mapping[str, Any], scores: Mapping[str, jax.Array]
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        given: Given,
+        flags: LookupFlags = TOUCHING,
     ) -> States:
-        del ids, scores  # rows have no scores
+        del ids, given, flags  # rows have no scores
         return state
 
     def find(
@@ -190,6 +195,13 @@ class TTEngine:
         rows, found = run(own, batch.ids, batch.weights)
         flags = ((f, batch.restored(f, found[f]).astype(bool)) for f in ids)
         return batch.rows(rows), OrderedDict(flags), state
+
+    def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
+        del ids  # cores have no tiers
+        return state
+
+    def flush(self, state: States) -> States:
+        return state
 
     def apply_gradients(
         self,

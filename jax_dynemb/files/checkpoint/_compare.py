@@ -154,8 +154,8 @@ def _compare_table(
     if _unit(saved) != _unit(now):
         anew.add("scores")
         _only_if_not_strict(
-            f"Table '{name}' was saved with score_strategy="
-            f"{saved.score_strategy!r}, but this model has {now.score_strategy!r}",
+            f"Table '{name}' was saved with {_scored_by(saved)}, but this model has "
+            f"{_scored_by(now)}",
             "restore the rows and score them as new",
             strict,
             result,
@@ -169,6 +169,11 @@ def _compare_table(
         result.notes.append(
             f"Table '{name}' stores {now.param_dtype} instead of {saved.param_dtype}: "
             "its rows were inserted again."
+        )
+    elif saved.state_dtype != now.state_dtype and "optimizer" not in anew:
+        result.notes.append(
+            f"Table '{name}' stores {_stored(now)} instead of {_stored(saved)}: its "
+            "rows were inserted again."
         )
     elif saved.hash_seed != now.hash_seed:
         result.notes.append(
@@ -205,9 +210,16 @@ def _only_if_not_strict(sentence: str, what: str, strict: bool, result: Plan) ->
     result.notes.append(f"{sentence}.")
 
 
-def _unit(schema: Schema) -> str:
+def _unit(schema: Schema) -> tuple[str, int]:
     """Returns what a score counts; without eviction a score counts steps."""
-    return "step" if schema.score_strategy == "no_eviction" else schema.score_strategy
+    strategy = schema.score_strategy
+    return "step" if strategy == "no_eviction" else strategy, schema.lfu_halflife
+
+
+def _scored_by(schema: Schema) -> str:
+    strategy = f"score_strategy={schema.score_strategy!r}"
+    halflife = schema.lfu_halflife
+    return f"{strategy} and lfu_halflife={halflife}" if halflife else strategy
 
 
 def _kept(schema: Schema) -> Any:
@@ -218,6 +230,11 @@ def _kept(schema: Schema) -> Any:
 def _states(schema: Schema) -> str:
     kept = [f"{name}{list(shape)}" for name, shape in schema.states.items()]
     return f"{', '.join(kept) or 'none'} ({schema.optimizer['kind']})"
+
+
+def _stored(schema: Schema) -> str:
+    dtypes = {name: schema.state_dtype.get(name, "float32") for name in schema.states}
+    return ", ".join(f"{name} as {dtype}" for name, dtype in dtypes.items())
 
 
 def _counts_alike(

@@ -28,11 +28,15 @@ FIRST = {
 def index_layout() -> dict[str, int]:
     """In 32-bit words: a bucket, its first key and score, and the step to the next.
 
-    Also how many counters a table has: the first versions said nothing of them.
+    Also how many counters a table has, and the largest count or score that fits above
+    the clock: the first versions said nothing of them.
     """
     constants = _ffi.constants()
     words = {name: constants[name] for name in FIRST}
-    return words | {"counters": len(constants["counters"])}
+    return words | {
+        "counters": len(constants["counters"]),
+        "most_given_score": constants["most_given_score"],
+    }
 
 
 def has_fewer_counters(layout: Mapping[str, int]) -> bool:
@@ -57,5 +61,11 @@ def split_index(
         low = layout[name] + slots
         return np.ascontiguousarray(index[:, np.stack([low, low + 1], axis=1)])
 
-    keys, scores = column("keys_word"), column("scores_word")
-    return keys.view(np.int64).reshape(-1), scores.view(np.uint64).reshape(-1)
+    keys, words = column("keys_word"), column("scores_word")
+    scores = words.view(np.uint64).reshape(-1)
+    if "most_given_score" not in layout:  # then it was larger
+        most = np.uint64(_ffi.constants()["most_given_score"])
+        low = scores & np.uint64(0xFFFF_FFFF)
+        high = np.minimum(scores >> np.uint64(32), most)
+        scores = high << np.uint64(32) | low
+    return keys.view(np.int64).reshape(-1), scores

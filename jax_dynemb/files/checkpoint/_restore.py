@@ -23,6 +23,7 @@ from jax_dynemb.files.checkpoint import (
     _layout,
     _pieces,
     _stored,
+    _tiers,
     _tree,
 )
 from jax_dynemb.files.checkpoint._arrays import check_array
@@ -95,8 +96,11 @@ def restore(
     fields = _fields.read_fields(folder)
     leaves, how = _tree.flatten(tree)
     places = _tree.find_tables(tree, tables)
+    given = _placed(leaves, places)
+    leaves = _tiers.targets(given, places)
     plan = _compare.plan(fields, leaves, places, strict)
-    leaves = _placed(leaves, places)
+    for table in plan.again:  # these are filled as they are
+        leaves |= _tiers.as_given(given, places[table])
     _tree.check_shared(leaves)
     large = _large(item, fields, leaves, plan)
     if verify:
@@ -108,6 +112,8 @@ def restore(
     notes = list(plan.notes)
     for table in plan.again:
         notes += _read_again(folder, fields, leaves, places[table], table, plan)
+    restored = {at: p for at, p in places.items() if at not in plan.again}
+    leaves = _tiers.tiered(leaves, given, restored)
     return Restored(step, _tree.unflatten(leaves, how), tuple(notes))
 
 

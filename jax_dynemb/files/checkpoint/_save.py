@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_dynemb.files.checkpoint import _tree
+from jax_dynemb.files.checkpoint import _tiers, _tree
 from jax_dynemb.files.checkpoint._at_exit import before_threads_end
 from jax_dynemb.files.checkpoint._index import index_layout
 from jax_dynemb.files.checkpoint._layout import Directory, latest, resolved, whole_step
@@ -79,13 +79,15 @@ def save(
         )
     leaves, _ = _tree.flatten(tree)
     _tree.check_shared(leaves)
+    places = _tree.find_tables(tree, tables)
+    leaves = _tiers.plain(leaves, places)
     fields = {
         "format_version": FORMAT_VERSION,
         "step": step,
         "index": index_layout(),
         "tables": {
             "/".join(at): place.schema.to_json(secret=True)
-            for at, place in _tree.find_tables(tree, tables).items()
+            for at, place in places.items()
         },
         "leaves": {"/".join(at): describe(leaf) for at, leaf in leaves.items()},
         "pieces": [

@@ -25,8 +25,9 @@ from jax_dynemb.files.checkpoint._index import layout_of, split_index
 from jax_dynemb.files.checkpoint._layout import ITEM, SCHEMA_FILE, Directory
 from jax_dynemb.files.checkpoint._tree import Place
 from jax_dynemb.files.live import clear_table, set_counters
-from jax_dynemb.ops import TableState, empty_state, states_of_rows
+from jax_dynemb.ops import TableState, empty_state, states_of_rows, with_homes
 from jax_dynemb.rows import (
+    PIN,
     Exported,
     Schema,
     StoredTable,
@@ -86,8 +87,10 @@ class _Arrays:
         for name, shape in schema.states.items():
             self.states[name] = StoredArray(folder, f"{path}/optimizer/{name}")
             axes = (size // schema.column_parts for size in shape)
-            counts = not shape and self.states[name].dtype == np.int32
-            self.states[name].expect("int32" if counts else "float32", slots, *axes)
+            found = self.states[name].dtype
+            allowed = ("bfloat16", "float32") if shape else ("int32", "float32")
+            dtype = next((d for d in allowed if found == jnp.dtype(d)), "float32")
+            self.states[name].expect(dtype, slots, *axes)
         self._counters = StoredArray(folder, f"{path}/counters")
         self._counters.expect("uint32", None, None, 2)
         # The buckets at which the table begins, or each of its parts.
@@ -136,10 +139,12 @@ def _chunks(table: _Arrays) -> Iterator[Exported]:
         keys, scores = split_index(index, table.layout)
         live = scores != 0
         parts = {name: wait()[live] for name, wait in waiting.items()}
+        pinned = (scores[live] & PIN) != 0
         return Exported(
             keys=keys[live],
             rows=parts.pop("values"),
-            scores=scores[live],
+            scores=scores[live] & ~PIN,
+            pinned=pinned,
             optimizer_state=states_of_rows(schema.initial, parts),
         )
 
@@ -169,7 +174,11 @@ def _ranges(
 
 def state_of(place: Place, leaves: Sequence[Any]) -> TableState:
     """A table to fill, from the leaves that the user's tree has of it."""
-    make_one = functools.partial(empty_state, TableSpec.of(place.config))
+    table = TableSpec.of(place.config)
+
+    def make_one(seed: jax.Array, stamp: jax.Array) -> TableState:
+        return with_homes(table, empty_state(table, seed, stamp))
+
     abstract = jax.eval_shape(make_one, _no_seed(), _no_seed())
     given = jax.tree.unflatten(jax.tree.structure(abstract), leaves)
     if all(isinstance(leaf, jax.Array) for leaf in leaves):

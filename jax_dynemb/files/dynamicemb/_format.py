@@ -68,7 +68,7 @@ OPTIMIZERS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
 }
 BLOCK_ROWS = 65_536
 _FIRST_RESERVED = -4
-_HIGH_LIMIT = np.uint64(0x7FFF_FFFF)  # what fits above the clock in a score
+_HIGH_LIMIT = np.uint64(0x3FFF_FFFF)  # what fits above the clock in a score
 # What their word means, unless a table says that its scores are its own.
 OURS = {theirs: ours for ours, theirs in reversed(EVICT_STRATEGY.items())}
 

@@ -30,7 +30,7 @@ from jax_dynemb.files.dynamicemb._format import (
     is_reserved,
     json_name,
 )
-from jax_dynemb.rows import Exported, StoredTable, fmix64
+from jax_dynemb.rows import Exported, StoredTable, fmix64, use_counts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +60,7 @@ class TableWriter:
         dist_type: str,
         now: int,
         counter: tuple[np.ndarray, np.ndarray] | None,
+        columns: tuple[str, ...] | None = None,
     ):
         self._table = table
         self._name = table.schema.name
@@ -68,6 +69,7 @@ class TableWriter:
         self._dist_type = dist_type
         self._now = now
         self._counter = counter
+        self._columns = columns  # of a compound strategy
         self._rows = 0
         self._reserved = 0
         self._raised = 0  # scores of 0, written as 1
@@ -114,7 +116,7 @@ class TableWriter:
         arrays = {
             KEYS: chunk.keys,
             VALUES: chunk.rows.astype(np.float32, copy=False),
-            SCORES: self._scores(chunk.scores),
+            SCORES: self._score_columns(chunk.scores),
             STATES: self._states(chunk),
         }
         if reserved.any():
@@ -122,12 +124,26 @@ class TableWriter:
         self._rows += len(arrays[KEYS])
         return arrays
 
+    def _score_columns(self, scores: np.ndarray) -> np.ndarray:
+        if self._columns is None:
+            return self._scores(scores)
+        clock = self._table.counters.get("clock", 0)
+        age = np.uint32(clock & 0xFFFF_FFFF) - scores.astype(np.uint32)  # wraps
+        times = self._now - age.astype(np.int64)
+        words = {"timestamp": times, "lfu": self._scores(scores)}
+        return np.stack([words[name] for name in self._columns], axis=1)
+
     def _scores(self, scores: np.ndarray) -> np.ndarray:
         """As DynamicEmb counts them; never 0, which its inference loader drops."""
         strategy = self._table.schema.score_strategy
         if strategy == "no_eviction":  # the number of the row
             return np.arange(len(scores), dtype=np.int64) + self._rows + 1
-        if strategy in PACKED:
+        halflife = self._table.schema.lfu_halflife
+        if halflife:
+            clock = self._table.counters.get("clock", 0)
+            counts = np.rint(use_counts(scores, halflife, clock))
+            scores = np.maximum(counts, 1).astype(np.uint64)
+        elif strategy in PACKED:
             scores = scores >> np.uint64(32)
         result = scores.view(np.int64)
         if strategy == "timestamp":  # an age

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +36,7 @@ def dynamicemb(
     ranks: int = 1,
     dist_type: str = "roundrobin",
     now: int | None = None,
+    compound: Mapping[str, Sequence[str]] | None = None,
     quiet: bool = False,
 ) -> dict[str, DynamicEmbReport]:
     """Writes tables as DynamicEmb dumps them; its loaders read the directory.
@@ -55,6 +56,10 @@ def dynamicemb(
       ranks: into so many files; DynamicEmb reads any number on any number of GPUs.
       dist_type: which rank owns a key: "roundrobin" or "hash_roundrobin".
       now: the time of the dump in nanoseconds, which ages are counted from.
+      compound: by LFU table, the order of the scores of a compound strategy,
+        ("timestamp", "lfu") or ("lfu", "timestamp"), as the tuple has it there. The
+        table keeps no times: rows get ``now`` less one nanosecond for each lookup
+        since their last use, which orders them as they were used.
       quiet: print nothing.
 
     Returns:
@@ -73,6 +78,7 @@ def dynamicemb(
         ranks=ranks,
         dist_type=dist_type,
         now=now,
+        compound=compound,
         quiet=quiet,
     )
 
@@ -86,6 +92,7 @@ def write_dynamicemb(
     ranks: int = 1,
     dist_type: str = "roundrobin",
     now: int | None = None,
+    compound: Mapping[str, Sequence[str]] | None = None,
     quiet: bool = False,
 ) -> dict[str, DynamicEmbReport]:
     """``dynamicemb`` of tables wherever they lie."""
@@ -99,9 +106,18 @@ def write_dynamicemb(
     for table in tables.values():
         _check(table, optimizer)
     given = counters if isinstance(counters, Mapping) else {}
+    columns = _columns(tables, compound or {})
     moment = time.time_ns() if now is None else now
     writers = {
-        name: TableWriter(table, optimizer, ranks, dist_type, moment, given.get(name))
+        name: TableWriter(
+            table,
+            optimizer,
+            ranks,
+            dist_type,
+            moment,
+            given.get(name),
+            columns.get(name),
+        )
         for name, table in tables.items()
     }
     reports = {}
@@ -118,6 +134,27 @@ def write_dynamicemb(
     if not quiet:
         _print(reports)
     return reports
+
+
+def _columns(
+    tables: Mapping[str, StoredTable], compound: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[str, ...]]:
+    """The score columns of compound strategies, by table."""
+    result = {}
+    for name, order in compound.items():
+        if name not in tables or tables[name].schema.score_strategy != "lfu":
+            raise ValueError(
+                f"compound: '{name}' is no table with score_strategy='lfu'; leave it "
+                "out."
+            )
+        strategies = tuple(getattr(each, "name", each).lower() for each in order)
+        if sorted(strategies) != ["lfu", "timestamp"]:
+            raise ValueError(
+                f"compound: table '{name}' has {tuple(order)}, but DynamicEmb combines "
+                "only timestamp and lfu: give ('timestamp', 'lfu') in its order."
+            )
+        result[name] = strategies
+    return result
 
 
 def _check(table: StoredTable, optimizer: bool) -> None:

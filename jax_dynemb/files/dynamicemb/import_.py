@@ -176,6 +176,12 @@ class _Reader:
         """Whether scores can be read; says why not."""
         theirs = self.dump.metadata.get("evict_strategy")
         ours = EVICT_STRATEGY[self._strategy]
+        if self._config.lfu_halflife:
+            self.notes.append(
+                "counts of the dump do not decay, those of the table do: rows are "
+                "scored as new."
+            )
+            return False
         if self.dump.score_words == 1 and theirs in (None, ours):
             return (
                 self._strategy != "no_eviction"

@@ -348,6 +348,8 @@ inline void add_product_on_host(float (&sums)[4], uint32_t const (&left)[4],
 }
 
 inline uint32_t atomicAdd(uint32_t* to, uint32_t value) { return std::exchange(*to, *to + value); }
+inline uint32_t atomicOr(uint32_t* to, uint32_t value) { return std::exchange(*to, *to | value); }
+inline uint32_t atomicAnd(uint32_t* to, uint32_t value) { return std::exchange(*to, *to & value); }
 inline int atomicExch(int* to, int value) { return std::exchange(*to, value); }
 inline uint32_t atomicMin(uint32_t* to, uint32_t value) {
   return std::exchange(*to, min(*to, value));

@@ -54,6 +54,7 @@ from jax_dynemb.engines.mesh.exchange._rounds import send_first as send_first
 from jax_dynemb.engines.mesh.exchange._rounds import whole_range as whole_range
 from jax_dynemb.engines.mesh.exchange._route import Route as Route
 from jax_dynemb.engines.mesh.exchange._route import route as route
+from jax_dynemb.engines.mesh.exchange._send_ids import IdNumbers as IdNumbers
 from jax_dynemb.engines.mesh.exchange._send_ids import RoundRange as RoundRange
 from jax_dynemb.engines.mesh.exchange._send_ids import (
     exchange_arrays as exchange_arrays,

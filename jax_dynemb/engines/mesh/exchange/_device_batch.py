@@ -45,6 +45,30 @@ class DeviceBatch:
     inputs: list[Input]
     ids: jax.Array
 
+    @property
+    def has_uses(self) -> bool:
+        """Whether some ids have numbers of their own."""
+        return any(given.uses is not None for _, given in self.inputs)
+
+    @property
+    def scored(self) -> set[str]:
+        """Names the tables whose ids have scores."""
+        return {
+            layout.table
+            for layout, given in self.inputs
+            if given.uses is not None and given.uses.ndim == 2
+        }
+
+    def per_id(self, row: int, default: int) -> jax.Array:
+        """Returns the counts (row 0) or scores (row 1) of all ids, uint32[n]."""
+        parts = []
+        for layout, given in self.inputs:
+            rows = () if given.uses is None else jnp.atleast_2d(given.uses)
+            own = rows[row] if row < len(rows) else None
+            default_ = jnp.full(layout.num_ids, default, jnp.uint32)
+            parts.append(default_ if own is None else own)
+        return jnp.concatenate(parts)
+
 
 def make_batch(
     placement: Placement,

@@ -20,6 +20,8 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh.exchange._device_batch import DeviceBatch, Input
 from jax_dynemb.engines.mesh.exchange._route import Route
 from jax_dynemb.engines.mesh.exchange._send_ids import (
+    NO_NUMBERS,
+    IdNumbers,
     RoundRange,
     next_range,
     send_ids_and_uses,
@@ -52,7 +54,7 @@ class FirstRound(NamedTuple):
 def send_first(
     batch: DeviceBatch,
     id_route: Route,
-    counted: Sequence[int] = (),
+    numbers: IdNumbers = NO_NUMBERS,
     others: Sequence[jax.Array] = (),
 ) -> FirstRound:
     """Sends as many ids as there is room for, and how many there are.
@@ -66,7 +68,7 @@ def send_first(
     begin = first_begin(batch, id_route)
     all_ids = RoundRange(begin, exchange.by_table(id_route.starts[1:]))
     ids, uses, (heard, *rest) = send_ids_and_uses(
-        exchange, id_route, batch.ids, all_ids, counted, (said, *others)
+        exchange, id_route, batch.ids, all_ids, numbers, (said, *others)
     )
     peaks = heard.max(axis=0).astype(jnp.int32)
     fits = _fit(batch, peaks)

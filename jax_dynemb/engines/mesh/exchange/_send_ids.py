@@ -24,6 +24,25 @@ class RoundRange(NamedTuple):
     end: Int32[Array, "tables shards"]
 
 
+class IdNumbers(NamedTuple):
+    """Holds what travels with distinct ids.
+
+    Attributes:
+      counted: tables of which owners learn how often a device has each id.
+      counts: uint32[n], how many ids each position stands for; None: one.
+      scored: those of ``counted`` of which they also learn the highest score.
+      scores: uint32[n] by position, or None.
+    """
+
+    counted: Sequence[int] = ()
+    counts: jax.Array | None = None
+    scored: Sequence[int] = ()
+    scores: jax.Array | None = None
+
+
+NO_NUMBERS = IdNumbers()
+
+
 def positions_of(
     exchange: ExchangeLayout, route: Route, round_range: RoundRange
 ) -> Int32[Array, "shards places"]:
@@ -97,7 +116,7 @@ def send_ids(
     round_range: RoundRange,
 ) -> list[UInt32[Array, "places 2"]]:
     """Sends ids; returns what this owner gets of each table, [shards * capacity, 2]."""
-    received, _, _ = send_ids_and_uses(exchange, route, ids, round_range, ())
+    received, _, _ = send_ids_and_uses(exchange, route, ids, round_range, NO_NUMBERS)
     return ids_by_table(exchange, received)
 
 
@@ -113,27 +132,50 @@ def send_ids_and_uses(
     route: Route,
     ids: UInt32[Array, "n 2"],
     round_range: RoundRange,
-    counted: Sequence[int],
+    numbers: IdNumbers,
     others: Sequence[jax.Array] = (),
 ) -> tuple[jax.Array, dict[int, jax.Array], list[jax.Array]]:
-    """Sends ids, and for the tables ``counted`` how often a device has each id.
+    """Sends ids, and what ``numbers`` says of them.
 
     ``others`` travel in the same exchange. The ids of all tables come as one array;
     ``ids_by_table`` cuts it.
+
+    Returns:
+      The ids. Then by number of the table how often a device has each of them,
+      uint32[places]; or this and its score, uint32[2, places]. Then the others.
     """
     fill = jnp.concatenate([ids, padding((1,))])
     positions = positions_of(exchange, route, round_range)
     parts = [fill[positions]]
+    counted, counts, scored, scores = numbers
     if counted:
-        n = route.first.shape[0]
-        uses = jnp.zeros(n + 1, jnp.uint32).at[route.unique_of].add(jnp.uint32(1))
-        number = jnp.concatenate([route.unique_of, jnp.full(1, n, jnp.int32)])
-        here = jnp.where(positions < n, uses[number[positions]], jnp.uint32(0))
-        cut = _cut(exchange, here)
+        one = jnp.uint32(1) if counts is None else counts
+        uses = _of_unique(route).at[route.unique_of].add(one)
+        cut = _cut(exchange, _at(route, positions, uses))
         parts += [cut[t] for t in counted]
+    if scored:
+        best = _of_unique(route).at[route.unique_of].max(scores)
+        cut = _cut(exchange, _at(route, positions, best))
+        parts += [cut[t] for t in scored]
     received, *rest = exchange_arrays([*parts, *others], exchange.axes)
-    uses = [each.reshape(-1) for each in rest[: len(counted)]]
-    return received, dict(zip(counted, uses, strict=True)), rest[len(counted) :]
+    many = len(counted) + len(scored)
+    rest, others = [each.reshape(-1) for each in rest[:many]], rest[many:]
+    of_tables = dict(zip(counted, rest, strict=False))
+    for t, best in zip(scored, rest[len(counted) :], strict=True):
+        of_tables[t] = jnp.stack([of_tables[t], best])
+    return received, of_tables, others
+
+
+def _of_unique(route: Route) -> jax.Array:
+    """Makes room for a number of each distinct id, and of padding."""
+    return jnp.zeros(route.first.shape[0] + 1, jnp.uint32)
+
+
+def _at(route: Route, positions: jax.Array, of_unique: jax.Array) -> jax.Array:
+    """Reads the number of the id at each position; 0 past the last one."""
+    n = route.first.shape[0]
+    number = jnp.concatenate([route.unique_of, jnp.full(1, n, jnp.int32)])
+    return jnp.where(positions < n, of_unique[number[positions]], jnp.uint32(0))
 
 
 def next_range(

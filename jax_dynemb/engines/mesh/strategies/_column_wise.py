@@ -231,7 +231,11 @@ def _everywhere(
     layout = dataclasses.replace(
         layout, given_shape=shape, ids_shape=shape, rows_shape=(shards * bags,)
     )
-    return layout, FeatureInput(ids, offsets, weights)
+    uses = given.uses
+    if uses is not None:  # rows are counts and scores
+        axis = uses.ndim - 1
+        uses = jax.lax.all_gather(uses, placement.axes, axis=axis, tiled=True)
+    return layout, FeatureInput(ids, offsets, weights, uses=uses)
 
 
 def _gathered(placement: Placement, array: jax.Array) -> jax.Array:

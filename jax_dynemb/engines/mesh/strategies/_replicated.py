@@ -57,7 +57,8 @@ def lookup(
     for layout, given in inputs:
         ids = jax.lax.all_gather(as_words(given.ids), placement.axes, tiled=True)
         slots_only = one_row_each(layout.feature, layout.table, ids.shape[0], "no_rows")
-        everywhere.append((slots_only, FeatureInput(ids, None, None)))
+        uses = _gathered_uses(placement, given)
+        everywhere.append((slots_only, FeatureInput(ids, None, None, uses=uses)))
     given = jnp.stack([scores[t.name] for t in tables])
     _, states, _ = ops.lookup(tables, states, everywhere, given)
     # A refused id has its initial row, as in any lookup.
@@ -71,6 +72,14 @@ def lookup(
             given.ids, output["slots"], given.offsets, given.weights, scale, layout
         )
     return LookupResult(rows, features, (), states)
+
+
+def _gathered_uses(placement: Placement, given: FeatureInput) -> jax.Array | None:
+    uses = given.uses
+    if uses is None:
+        return None
+    axis = uses.ndim - 1  # rows are counts and scores
+    return jax.lax.all_gather(uses, placement.axes, axis=axis, tiled=True)
 
 
 def find(

@@ -34,16 +34,14 @@ from jax_dynemb.engines.mesh.exchange import (
     zero_sums,
 )
 from jax_dynemb.engines.mesh.strategies.row_wise._round_counters import (
-    add_uses,
     count_exchange,
     same_lookup,
 )
 from jax_dynemb.engines.mesh.strategies.row_wise._sent_ids import (
     SentIds,
-    counted,
-    scores_count,
+    numbers_of,
 )
-from jax_dynemb.ops import FeatureResidual, TableState
+from jax_dynemb.ops import FeatureResidual, TableState, join_uses
 
 States = Mapping[str, TableState]
 Carry = tuple[list[jax.Array], dict[str, TableState]]  # rows by feature so far, states
@@ -96,12 +94,12 @@ def lookup(
     round_range = whole_range(batch, id_route, fits, first_begin(batch, id_route))
     inputs = owner_inputs(bags, sent.bags)
     used = [*on_the_wire(batch, tables), *bags.tables]
-    asked = [*inputs_of_ids(tables, ids, _uses_of_unseen(tables, sent.uses)), *inputs]
+    asked = [*inputs_of_ids(tables, ids, _joined(tables, sent.uses, scores)), *inputs]
     wire = wire_of(exchange, [*exchange.rows(), *bags.rows()])
     owned, new, _ = ops.lookup(used, states, asked, _of(scores, used), wire.views)
     of_ids, of_bags = owned[: len(ids)], owned[len(ids) :]
     slots = [o["slots"] for o in of_ids]
-    new = _with_uses(tables, dict(states) | new, slots, sent.uses)
+    new = dict(states) | new
     rows = wire.exchange([o["rows"] for o in owned])
     kept = owner_residuals(inputs, [o["slots"] for o in of_bags])
     results = pooled_outputs(
@@ -152,16 +150,16 @@ def _later_round(
     """Continues a lookup with the ids of another range."""
     exchange, tables = batch.exchange, batch.exchange.tables
     received, uses, _ = send_ids_and_uses(
-        exchange, id_route, batch.ids, round_range, counted(batch)
+        exchange, id_route, batch.ids, round_range, numbers_of(batch)
     )
     ids = ids_by_table(exchange, received)
     pairs = {t.name: same_lookup(t, states[t.name]) for t in tables}
     before = states | {name: state for name, (_, state) in pairs.items()}
     configs = on_the_wire(batch, [config for config, _ in pairs.values()])
     wire = wire_of(exchange, exchange.rows())
-    asked = inputs_of_ids(configs, ids, _uses_of_unseen(configs, uses))
+    asked = inputs_of_ids(configs, ids, _joined(configs, uses, scores))
     owned, new, _ = ops.lookup(configs, before, asked, _of(scores, configs), wire.views)
-    new = _with_uses(configs, before | new, [o["slots"] for o in owned], uses)
+    new = before | new
     rows = wire.exchange([o["rows"] for o in owned])
     places = places_of(exchange, id_route, round_range)
     return add_rows(batch, total, wire, rows, places), new
@@ -171,18 +169,16 @@ def _of(scores: Mapping[str, jax.Array], tables: Sequence[TableSpec]) -> jax.Arr
     return jnp.stack([scores[t.name] for t in tables])
 
 
-def _uses_of_unseen(
-    tables: Sequence[TableSpec], uses: Mapping[int, jax.Array]
+def _joined(
+    tables: Sequence[TableSpec],
+    uses: Mapping[int, jax.Array],
+    scores: Mapping[str, jax.Array],
 ) -> dict[int, jax.Array]:
-    """The uses that the kernel counts, those of tables with an admission rule."""
-    return {t: x for t, x in uses.items() if tables[t].admission is not None}
-
-
-def _with_uses(tables, states, slots, uses) -> dict[str, TableState]:
-    new = dict(states)
+    """Gives ids of customized tables that are only counted the score of their table."""
+    result = {}
     for t, each in uses.items():
-        name = tables[t].name
-        if not scores_count(tables[t]) or tables[t].keeps_scores:
-            continue
-        new[name] = add_uses(new[name], slots[t], each)
-    return new
+        if each.ndim == 1:
+            own = scores[tables[t].name]
+            each = join_uses(tables[t].score_strategy, each, None, own)
+        result[t] = each
+    return result

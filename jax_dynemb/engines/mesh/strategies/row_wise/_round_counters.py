@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_dynemb._ffi import code, constants
+from jax_dynemb._ffi import code
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.ops import TableState
@@ -53,25 +53,6 @@ def count_exchange(
         here[0, hits, word] = True
         counters = jnp.where(here, counters + change, counters)
     return dataclasses.replace(state, counters=counters)
-
-
-def add_uses(state: TableState, slots: jax.Array, uses: jax.Array) -> TableState:
-    """Counts the uses of rows that a lookup has seen once for several ids.
-
-    Args:
-      state: of a table whose scores count uses (LFU), after the lookup.
-      slots: int32[places], as the lookup returned them.
-      uses: uint32[places], ids of a device that are this one.
-    """
-    capacity = constants()["bucket_capacity"]
-    bucket, place = slots // capacity, slots % capacity
-    bucket = jnp.where(slots >= 0, bucket, state.index.shape[0])
-    # The count is the high word of a score; bit 31 of it is not free (core/score.h).
-    word = constants()["scores_word"] + constants()["slot_words"] * place + 1
-    more = jnp.where(uses > 1, uses - jnp.uint32(1), jnp.uint32(0))
-    index = state.index.at[bucket, word].add(more, mode="drop")
-    index = index.at[bucket, word].min(jnp.uint32(0x7FFFFFFF), mode="drop")
-    return dataclasses.replace(state, index=index)
 
 
 def same_lookup(table: TableSpec, state: TableState) -> tuple[TableSpec, TableState]:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.mesh.exchange import (
     DeviceBatch,
+    IdNumbers,
     PooledBatch,
     Route,
     exchange_arrays,
@@ -61,18 +63,21 @@ def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
         return SentIds(exchange_arrays(parts, bags.axes), None, {})
     exchange = batch.exchange
     id_route = route(batch.ids, exchange.parts, exchange.segments)
-    repeats = _repeats(batch, id_route)
-    first = send_first(batch, id_route, counted(batch), (repeats, *parts))
+    numbers = numbers_of(batch)
+    repeats = _repeats(batch, id_route, numbers.counted)
+    first = send_first(batch, id_route, numbers, (repeats, *parts))
     heard, *rest = first.others
     demand = jnp.stack([first.peaks, heard.sum(axis=0).astype(jnp.int32)])
     return SentIds(rest, first.ids, first.uses, id_route, first.fits[None], demand)
 
 
-def _repeats(batch: DeviceBatch, id_route: Route) -> UInt32[Array, "shards tables"]:
+def _repeats(
+    batch: DeviceBatch, id_route: Route, counted: Sequence[int]
+) -> UInt32[Array, "shards tables"]:
     """Counts the ids of this device that do not travel, for the owner that counts them.
 
-    The kernels of owners count each id that arrives, but for tables with an admission
-    rule, which count all of its uses.
+    The kernels of owners count each id that arrives; of tables in ``counted``, all of
+    its uses.
     """
     exchange = batch.exchange
     result = jnp.zeros((exchange.shards, len(exchange.tables)), jnp.uint32)
@@ -80,7 +85,7 @@ def _repeats(batch: DeviceBatch, id_route: Route) -> UInt32[Array, "shards table
     for part in exchange.parts:
         begin, end = end, end + part.size
         table, owner = divmod(part.first, exchange.shards)
-        if exchange.tables[table].admission is not None:
+        if table in counted:
             continue
         uses = jnp.sum(id_route.unique_of[begin:end] < n, dtype=jnp.int32)
         starts = id_route.starts
@@ -90,16 +95,17 @@ def _repeats(batch: DeviceBatch, id_route: Route) -> UInt32[Array, "shards table
     return result
 
 
-def counted(batch: DeviceBatch) -> list[int]:
-    """Numbers the tables that count every use: in scores, or of unseen ids."""
-    return [t for t, table in enumerate(batch.exchange.tables) if counts_uses(table)]
+def numbers_of(batch: DeviceBatch) -> IdNumbers:
+    """Says what owners learn of ids: uses that scores or a rule count, and scores."""
+    tables, has_scores = batch.exchange.tables, batch.scored
+    scored = [t for t, table in enumerate(tables) if table.name in has_scores]
+    counted = [t for t, table in enumerate(tables) if t in scored or counts_uses(table)]
+    counts = batch.per_id(0, 1) if batch.has_uses else None
+    scores = batch.per_id(1, 0) if scored else None
+    return IdNumbers(counted, counts, scored, scores)
 
 
 def counts_uses(table: TableSpec) -> bool:
     """Whether an owner needs to know how many ids of a device are one."""
-    return scores_count(table) or table.admission is not None
-
-
-def scores_count(table: TableSpec) -> bool:
-    """Whether scores count every use."""
-    return table.score_strategy is ScoreStrategy.LFU
+    counts = table.score_strategy is ScoreStrategy.LFU
+    return counts or table.admission is not None

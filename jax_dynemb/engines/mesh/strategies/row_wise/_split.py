@@ -29,10 +29,13 @@ def split_batch(
       inputs: their features on this device.
     """
     layouts = [layout for layout, _ in inputs]
+    # Numbers of ids travel with distinct ids.
+    with_uses = {layout.table for layout, given in inputs if given.uses is not None}
 
     def sums_travel(table: TableSpec) -> bool:
         mine = [layout for layout in layouts if layout.table == table.name]
-        return cost_of(placement, table, mine)[0] == "sums"
+        cheaper = cost_of(placement, table, mine)[0] == "sums"
+        return cheaper and table.name not in with_uses
 
     sums = [t for t in tables if sums_travel(t)]
     rows = [t for t in tables if t not in sums]

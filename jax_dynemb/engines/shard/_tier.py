@@ -1,0 +1,101 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What tiered tables say of themselves on the host."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb import _ffi, ops
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.config import TableConfig
+from jax_dynemb.ops import TableState
+
+
+def without_homes(state: TableState) -> TableState:
+    """Returns the same state without its home records, if it has any."""
+    if state.tier is None:
+        return state
+    tier = dataclasses.replace(state.tier, homes=None)  # pyright: ignore[reportArgumentType]
+    return dataclasses.replace(state, tier=tier)
+
+
+def tier_counters(state: Mapping[str, TableState]) -> dict[str, jax.Array]:
+    """Selects the counters of tiered tables by the name of their arrays."""
+    return {
+        name: each.tier.counters
+        for name, each in state.items()
+        if isinstance(each, TableState) and each.tier is not None
+    }
+
+
+def tier_stats(
+    table: TableConfig, counters: np.ndarray | None, rows: slice = slice(None)
+) -> dict[str, int | float]:
+    """See ``Tables.stats``; the part about a table's tier, empty where it has none.
+
+    Args:
+      table: its config.
+      counters: uint32[rows, counters, 2] on the host.
+      rows: those of the table.
+    """
+    if counters is None:
+        return {}
+    words = np.ascontiguousarray(counters[rows])
+    sums = words.view(np.uint64).reshape(words.shape[0], -1).sum(axis=0)
+    names = _ffi.constants()["tier_counters"]
+    numbers: dict[str, int | float] = dict(zip(names, sums.tolist(), strict=True))
+    hits, misses = numbers.pop("hits"), numbers.pop("misses")
+    numbers["hbm_hit_rate"] = hits / max(1, hits + misses)
+    return {f"{table.name}/{name}": number for name, number in numbers.items()}
+
+
+_CHUNK_BYTES = 1 << 28
+
+
+def rows_in_order(
+    shards: Sequence[tuple[TableSpec, TableState]],
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Reads rows and optimizer states of all slots, as an untiered table has them.
+
+    Args:
+      shards: of one tiered table, in order.
+
+    Returns:
+      param_dtype[slots, dim], and each state by name.
+    """
+    pieces = []
+    for table, state in shards:
+        chunk = max(1, _CHUNK_BYTES // (4 * table.record_words))
+        for first in range(0, table.local_slots, chunk):
+            slots = jnp.arange(first, first + chunk, dtype=jnp.int32)
+            last = table.local_slots - first
+            read = jax.device_get(_read(table, state, slots))
+            pieces.append(jax.tree.map(lambda x, n=last: x[:n], read))
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _read(
+    table: TableSpec, state: TableState, slots: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    return ops.gather_rows(table, state, slots)
+
+
+def records_of(
+    table: TableSpec, values: np.ndarray, states: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """Joins rows and optimizer states to home records, uint32[slots, words]."""
+    records = np.zeros((values.shape[0], table.record_words), np.uint32)
+    row_bytes = records.view(np.uint8)
+    arrays = [values, *(states[name] for name in table.states)]
+    for array, (begin, _) in zip(arrays, table.record_parts, strict=True):
+        flat = np.ascontiguousarray(array).reshape(values.shape[0], -1).view(np.uint8)
+        row_bytes[:, 4 * begin : 4 * begin + flat.shape[1]] = flat
+    return records

@@ -1,0 +1,86 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of the ids of a lookup, in the one array that its kernel takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb.config import ScoreStrategy
+from jax_dynemb.ops._layout import FeatureInput, FeatureLayout
+
+
+def with_uses(
+    strategy: ScoreStrategy | str,
+    layout: FeatureLayout,
+    given: FeatureInput,
+    counts: Any,
+    scores: Any,
+    of_table: jax.Array,
+) -> FeatureInput:
+    """Adds the numbers of ids to the arrays of their feature.
+
+    Args:
+      strategy: of the table.
+      layout: of the feature.
+      given: its arrays.
+      counts: uint32 in the shape of the ids, or None.
+      scores: likewise, for customized tables.
+      of_table: uint32[2]: its first word is the score of ids without one.
+
+    Raises:
+      ValueError: a shape does not fit.
+    """
+    if counts is None and scores is None:
+        return given
+    uses = _flat(layout, "counts", counts)
+    return dataclasses.replace(
+        given, uses=join_uses(strategy, uses, _flat(layout, "scores", scores), of_table)
+    )
+
+
+def join_uses(
+    strategy: ScoreStrategy | str,
+    counts: jax.Array | None,
+    scores: jax.Array | None,
+    of_table: jax.Array,
+) -> jax.Array | None:
+    """Joins flat counts and scores; a customized table takes both or none.
+
+    Args:
+      strategy: of the table.
+      counts: uint32[n], or None: 1 each.
+      scores: uint32[n], or None: that of the table.
+      of_table: uint32[2].
+
+    Returns:
+      uint32[n], or uint32[2, n] of a customized table.
+    """
+    if strategy != ScoreStrategy.CUSTOMIZED:
+        return counts
+    some = counts if scores is None else scores
+    if some is None:
+        return None
+    if counts is None:
+        counts = jnp.ones_like(some)
+    if scores is None:
+        scores = jnp.broadcast_to(of_table[0], some.shape)
+    return jnp.stack([counts, scores])
+
+
+def _flat(layout: FeatureLayout, what: str, numbers: Any) -> jax.Array | None:
+    if numbers is None:
+        return None
+    numbers = jnp.asarray(numbers)
+    if numbers.size == 0 and layout.num_ids > 0:  # bags of one padding
+        return jnp.zeros(layout.num_ids, jnp.uint32)
+    if numbers.shape != layout.ids_shape:
+        raise ValueError(
+            f"Feature '{layout.feature}': {what} have shape {numbers.shape}, the ids "
+            f"{layout.ids_shape}; give one number for each id."
+        )
+    return numbers.reshape(-1)

@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the ids that an admission rule counts by key."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from jax_dynemb import _ffi
+from jax_dynemb.admission import Frequency
+from jax_dynemb.config import TableConfig
+from jax_dynemb.engines import Engine, States
+
+
+def counted(
+    engine: Engine, state: States, arrays: str, table: TableConfig
+) -> tuple[np.ndarray, np.ndarray]:
+    """See ``Tables.counted``.
+
+    Args:
+      engine: of the tables.
+      state: the tables.
+      arrays: the name of the table's arrays there.
+      table: which one.
+    """
+    rule = table.admission
+    if not isinstance(rule, Frequency) or not rule.counts_keys:
+        raise ValueError(
+            f"Table '{table.name}' does not count ids by key; set admission="
+            "jde.admission.Frequency(n, jde.admission.Exact(capacity))"
+        )
+    sketch, words = state[arrays].sketch, _ffi.constants()["bucket_words"]
+    assert sketch is not None  # check_arrays
+    keys, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)]
+    for first in range(0, rule.block_words, words):
+        # One bucket for each of the table's: what an index looks like.
+        index = sketch[:, first : first + words]
+        read = {arrays: dataclasses.replace(state[arrays], index=index)}
+        for some, scores in engine.index({**state, **read}, table.name):
+            there = some != -1  # the score of an admitted key stays
+            keys.append(some[there])
+            counts.append(scores[there].astype(np.uint32))
+    ids = np.concatenate(keys)
+    order = np.argsort(ids)
+    return ids[order], np.concatenate(counts)[order]

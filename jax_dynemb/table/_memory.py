@@ -1,0 +1,74 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Computes what tables take in device and in host memory, before any array is made."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb import _ffi
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.config import TableConfig
+
+_LIMIT = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB"
+_DEFAULT_GIB = 64
+
+
+def memory(tables: Iterable[TableConfig], shards: int) -> dict[str, dict[str, int]]:
+    """Computes bytes by table, see ``Tables.memory``.
+
+    Args:
+      tables: the configs.
+      shards: equal parts that row-wise tables are cut into.
+    """
+    return {table.name: _of_table(table, shards) for table in tables}
+
+
+def _of_table(table: TableConfig, shards: int) -> dict[str, int]:
+    spec = TableSpec.of(table)
+    parts = shards if table.sharding == "row_wise" else 1
+    copies = shards if table.sharding == "replicated" else 1
+    width, dtype = spec.stored_row
+    row = width * jnp.dtype(dtype).itemsize
+    row += sum(4 * math.prod(state.shape) for state in spec.states.values())
+    index = 4 * _ffi.constants()["bucket_words"] + 4 * spec.sketch_words
+    device = spec.num_buckets * index
+    if spec.tier is None:
+        return {"hbm": copies * (device + spec.num_slots * row), "pinned_host": 0}
+    frames = spec.frames
+    spilled = parts * spec.tier.spilled(spec.num_buckets // parts, frames)
+    device += 4 * (spec.num_slots + spec.num_buckets * frames)
+    device += (spec.num_buckets * frames + spilled) * row
+    return {"hbm": device, "pinned_host": 4 * spec.num_slots * spec.record_words}
+
+
+def check_pinned(sizes: Mapping[str, Mapping[str, int]], shards: int) -> None:
+    """Compares what a process needs of pinned memory with XLA's limit on a GPU.
+
+    Args:
+      sizes: as ``memory`` returns them.
+      shards: equal parts of the tables.
+
+    Raises:
+      ValueError: it is more than the limit.
+    """
+    parts = [size["pinned_host"] / shards for size in sizes.values()]
+    if not any(parts) or jax.default_backend() != "gpu":
+        return
+    # XLA takes regions of a power of two, one or more for each array.
+    here = min(shards, jax.local_device_count())
+    need = here * sum(1 << (math.ceil(part) - 1).bit_length() for part in parts if part)
+    limit = int(os.environ.get(_LIMIT, _DEFAULT_GIB)) << 30
+    if need <= limit:
+        return
+    gib = (need + (1 << 30) - 1) >> 30
+    raise ValueError(
+        f"The tables with tiers need up to {gib} GiB of pinned host memory in this "
+        f"process, but XLA's pool has {limit >> 30}. Set {_LIMIT}={gib} in the "
+        "environment before JAX starts."
+    )

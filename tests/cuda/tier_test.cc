@@ -1,0 +1,482 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// tests/cuda/tier_test.cc: calls on a tiered table in random order never change what a row is, and
+// frames go where they should; rows come as a loop over the ids adds them up; numbers that no call
+// writes hurt no memory.
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <random>
+#include <set>
+
+#include "cuda/tiers/fetch.cu"
+#include "cuda/tiers/gather.cu"
+#include "cuda/tiers/promote.cu"
+#include "cuda/tiers/rows.cu"
+#include "cuda/tiers/write_back.cu"
+#include "tests/cuda/scratch_memory.h"
+#include "tests/cuda/tier_world.h"
+
+namespace {
+
+using namespace dynemb;
+using dynemb::testing::Content;
+using dynemb::testing::random_at;
+using dynemb::testing::ScratchMemory;
+using dynemb::testing::Shape;
+using dynemb::testing::World;
+
+std::vector<int32_t> spill_numbers(World& world) {
+  std::vector<int32_t> rows(size_t(world.shape.spill_rows));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i] = static_cast<int32_t>(world.first_spill() + static_cast<int64_t>(i));
+  }
+  return rows;
+}
+
+void write_back(World& world, std::vector<int32_t> const& slots, std::vector<int32_t> const& rows,
+                std::vector<int32_t> const& arriving = {}, std::vector<int32_t> const& into = {}) {
+  auto table = world.table;
+  table.index = nullptr;
+  WriteBackArgs const args{table,
+                           world.num_rows,
+                           reinterpret_cast<uint8_t*>(world.homes.data()),
+                           world.num_slots,
+                           record_bytes_of(world.table),
+                           static_cast<int64_t>(slots.size()),
+                           slots.data(),
+                           rows.data(),
+                           static_cast<int64_t>(arriving.size()),
+                           arriving.data(),
+                           into.data()};
+  if (arriving.empty()) {
+    CHECK(cuda::write_back(args, nullptr, nullptr) == cudaSuccess);
+    return;
+  }
+  // As if the call were handed copies of the arrays, sometimes: what it brings there is lost.
+  auto const lost = world.random() % 3 == 0;
+  auto const kept = world.arrays();  // a copy
+  CHECK(cuda::swap_rows(args, nullptr, nullptr) == cudaSuccess);
+  if (lost) world.set_arrays(kept);
+  SettleArgs const settle{table,         world.tier(), world.num_rows, args.num_arriving,
+                          args.arriving, args.into};
+  CHECK(cuda::settle(settle, nullptr, nullptr) == cudaSuccess);
+}
+
+struct Promoted {
+  std::vector<int32_t> spilled, arriving, into;
+};
+
+Promoted promote(World& world, std::vector<int32_t> const& slots, Promotion purpose) {
+  Promoted result{std::vector<int32_t>(size_t(world.shape.spill_rows), 7),
+                  std::vector<int32_t>(slots.size(), 7), std::vector<int32_t>(slots.size(), 7)};
+  PromoteArgs const args{world.table,
+                         world.tier(),
+                         purpose,
+                         static_cast<int64_t>(slots.size()),
+                         slots.data(),
+                         result.spilled.data(),
+                         result.arriving.data(),
+                         result.into.data()};
+  ScratchMemory const scratch(cuda::promote_scratch_bytes(args));
+  CHECK(cuda::promote(args, scratch.first(), nullptr) == cudaSuccess);
+  return result;
+}
+
+// ---- what a promotion should do -----------------------------------------------------------------
+
+struct Before {
+  std::vector<int32_t> owner;  // of each frame
+  std::vector<bool> dirty;
+};
+
+Before before(World& world) {
+  Before result;
+  for (int64_t row = 0; row < world.first_spill(); ++row) {
+    auto const bucket = row / world.shape.frames;
+    auto const frame = static_cast<int>(row % world.shape.frames);
+    result.owner.push_back(owner_of(world.tier(), bucket, frame));
+    result.dirty.push_back((world.owners[size_t(row)] & kDirtyFrame) != 0);
+  }
+  return result;
+}
+
+// Of one bucket: who may stay, who must come. Where spill rows run out only the first rule holds.
+void check_bucket(World& world, Before const& was, int64_t bucket, std::set<int32_t> const& used,
+                  bool spills_left) {
+  auto const frames = world.shape.frames;
+  std::set<int32_t> had, has;
+  for (int f = 0; f < frames; ++f) {
+    auto const row = size_t(bucket * frames + f);
+    if (was.owner[row] >= 0) had.insert(was.owner[row]);
+    auto const now = owner_of(world.tier(), bucket, f);
+    if (now >= 0) has.insert(now);
+  }
+  std::vector<int32_t> newcomers;
+  for (auto const slot : used) {
+    if (had.count(slot) != 0) {
+      CHECK(has.count(slot) != 0);  // a row of the batch stays
+    } else if (slot / kBucketCapacity == bucket) {
+      newcomers.push_back(slot);
+    }
+  }
+  for (auto const slot : has) CHECK(had.count(slot) != 0 || used.count(slot) != 0);
+  if (!spills_left) return;
+  // Ranks of the frames that may be given away.
+  std::multiset<uint64_t> ranks;
+  for (int f = 0; f < frames; ++f) {
+    auto const owner = was.owner[size_t(bucket * frames + f)];
+    if (owner < 0) {
+      ranks.insert(0);
+    } else if (used.count(owner) == 0) {
+      ranks.insert(*score_at(world.table, owner));
+    }
+  }
+  std::multiset<uint64_t> left;
+  for (auto const slot : had) {
+    if (has.count(slot) == 0) left.insert(*score_at(world.table, slot));
+  }
+  for (auto const slot : newcomers) {
+    auto const gets = !ranks.empty() && !(is_packed(world.shape.policy) &&
+                                          *score_at(world.table, slot) < *ranks.begin());
+    CHECK((has.count(slot) != 0) == gets);
+    if (!gets) continue;
+    auto const rank = *ranks.begin();
+    ranks.erase(ranks.begin());
+    // An empty frame, or a row of this score has left.
+    auto const found = left.find(rank);
+    if (found != left.end()) left.erase(found);
+    CHECK(found != left.end() || rank == 0);
+  }
+  CHECK(left.empty());
+}
+
+void check_promotion(World& world, std::vector<int32_t> const& slots, Promotion purpose) {
+  auto const was = before(world);
+  auto const counted = world.counters;
+  std::set<int32_t> used;
+  uint64_t hits = 0, misses = 0;
+  for (auto const slot : slots) {
+    if (slot < 0 || slot >= world.num_slots) continue;
+    used.insert(slot);
+    (frame_of(world.tier(), slot) >= 0 ? hits : misses) += 1;
+  }
+  uint64_t wanted = 0;
+  for (auto const slot : used) wanted += frame_of(world.tier(), slot) < 0 ? 1 : 0;
+  for (auto const slot : used) {
+    auto const had = frame_of(world.tier(), slot) >= 0;
+    if (!had && is_fresh(world.tier(), slot)) {
+      world.new_rows.insert(slot);
+    } else {
+      world.new_rows.erase(slot);
+    }
+  }
+  auto const [spilled, arriving, into] = promote(world, slots, purpose);
+  auto const end = std::find(spilled.begin(), spilled.end(), -1);
+  CHECK(std::count(end, spilled.end(), -1) == spilled.end() - end);  // no gap
+  CHECK(std::is_sorted(spilled.begin(), end,
+                       [](int a, int b) { return a / kBucketCapacity < b / kBucketCapacity; }));
+  for (auto slot = spilled.begin(); slot != end; ++slot) {
+    auto const found = std::find(was.owner.begin(), was.owner.end(), *slot);
+    CHECK(found != was.owner.end() && was.dirty[size_t(found - was.owner.begin())]);
+    CHECK(used.count(*slot) == 0 && world.place[size_t(*slot)] == kHomePlace);
+  }
+  write_back(world, spilled, spill_numbers(world), arriving, into);
+  world.check_all();
+  for (int64_t b = 0; b < world.shape.buckets; ++b) {
+    std::set<int32_t> own;
+    for (auto const slot : used) {
+      if (slot / kBucketCapacity == b) own.insert(slot);
+    }
+    // The last spill row holds a mark.
+    auto const spills = end - spilled.begin();
+    check_bucket(world, was, b, own, spills + 1 < world.shape.spill_rows);
+  }
+  auto const grown = [&](TierCounter c) { return world.counters[c] - counted[c]; };
+  auto const looks_up = purpose == Promotion::kLookup;
+  CHECK(grown(kTierHits) == (looks_up ? hits : 0) && grown(kTierMisses) == (looks_up ? misses : 0));
+  CHECK(grown(looks_up ? kTierPromoted : kTierPrefetched) + grown(kTierBypassed) == wanted);
+  CHECK(grown(kTierWrittenBack) == uint64_t(end - spilled.begin()));
+}
+
+// ---- updates ------------------------------------------------------------------------------------
+
+void check_update(World& world, std::vector<int32_t> slots) {
+  std::vector<Key> keys;
+  for (auto const slot : slots) {
+    auto const exists = slot >= 0 && slot < world.num_slots;
+    keys.push_back(exists ? *key_at(world.table, slot) : Key{1});
+  }
+  auto const checks = world.random() % 2 == 0;
+  world.table.counters[kLeft] = checks ? 1 : 0;
+  std::set<size_t> lost;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i] >= world.num_slots) lost.insert(i);
+    if (slots[i] < 0 || slots[i] >= world.num_slots || world.random() % 9 != 0) continue;
+    ++keys[i];
+    if (checks) lost.insert(i);
+  }
+  std::set<int32_t> homeless;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i] < 0 || lost.count(i) != 0) continue;
+    if (frame_of(world.tier(), slots[i]) < 0) homeless.insert(slots[i]);
+  }
+  std::vector<int32_t> const in_order(homeless.begin(), homeless.end());
+  auto const spills = world.shape.spill_rows;
+  std::map<int32_t, int> written;
+  int32_t const rounds =
+      std::max<int32_t>(1, (static_cast<int32_t>(homeless.size()) + spills - 1) / spills);
+  for (int32_t round = 0; round < rounds + 1; ++round) {
+    std::vector<int32_t> places(slots.size(), 99), spilled(size_t(spills), 99);
+    int32_t count = 99;
+    FetchArgs const args{world.table,   world.tier(),   static_cast<int64_t>(slots.size()),
+                         slots.data(),  keys.data(),    &round,
+                         places.data(), spilled.data(), &count};
+    ScratchMemory const scratch(cuda::fetch_scratch_bytes(args));
+    CHECK(cuda::fetch(args, scratch.first(), nullptr) == cudaSuccess);
+    CHECK(count == static_cast<int32_t>(homeless.size()));
+    for (int32_t i = 0; i < spills; ++i) {
+      auto const at = size_t(round) * size_t(spills) + size_t(i);
+      CHECK(spilled[size_t(i)] == (at < in_order.size() ? in_order[at] : -1));
+    }
+    std::map<int32_t, int32_t> row_of;
+    for (size_t i = 0; i < slots.size(); ++i) {
+      auto const slot = slots[i], at = places[i];
+      if (slot < 0) {
+        CHECK(at == (round == 0 ? std::max(slot, kNotAdmittedSlot) : -1));
+      } else if (lost.count(i) != 0) {
+        CHECK(at == (round == 0 ? kLostPlace : -1));
+      } else if (homeless.count(slot) == 0) {
+        CHECK(at == (round == 0 ? cached_row(world.tier(), slot) : -1));
+        auto const row = cached_row(world.tier(), slot);
+        if (round == 0) CHECK((world.owners[size_t(row)] & kDirtyFrame) != 0);
+      } else {
+        auto const found = std::find(spilled.begin(), spilled.end(), slot);
+        auto const row = world.first_spill() + (found - spilled.begin());
+        CHECK(at == (found == spilled.end() ? -1 : row));
+      }
+      if (at >= 0 && at != kLostPlace) row_of[slot] = at;
+    }
+    for (auto const& [slot, row] : row_of) {
+      if (world.is_alive(slot)) {
+        CHECK(World::content_of_row(world.table, row) == world.truth(slot));
+      }
+      world.write(row, slot);
+      ++written[slot];
+    }
+    write_back(world, spilled, spill_numbers(world));
+  }
+  for (auto const& [slot, times] : written) CHECK(times == 1);
+  for (auto const slot : homeless) CHECK(written[slot] == 1);
+  world.check_all();
+}
+
+// ---- rows are read ------------------------------------------------------------------------------
+
+float element(World& world, std::vector<char> const& row, int32_t column) {
+  auto const* const at = row.data();
+  if (world.table.value_type == ValueType::kFloat32) {
+    float value;
+    std::memcpy(&value, at + column * 4, 4);
+    return value;
+  }
+  BFloat16 half;
+  std::memcpy(&half.bits, at + column * 2, 2);
+  return to_float(half);
+}
+
+// Is a row added up last?
+bool is_new(World& world, int32_t slot, bool serves) {
+  if (slot < 0 || serves) return slot < 0;
+  auto const row = cached_row(world.tier(), slot);
+  if (row < 0) return is_fresh(world.tier(), slot);
+  return world.new_rows.count(slot) != 0;
+}
+
+void check_rows(World& world, std::vector<int32_t> slots, Pooling pooling, int64_t bag_size,
+                bool weighted) {
+  auto const dim = world.table.dim;
+  slots.resize(slots.size() / size_t(bag_size) * size_t(bag_size));
+  std::vector<uint64_t> ids;
+  std::vector<float> weights;
+  for (auto const slot : slots) {
+    auto const exists = slot >= 0 && slot < world.num_slots;
+    ids.push_back(exists ? *key_at(world.table, slot) : 5);
+    weights.push_back(static_cast<float>(world.random() % 4));
+  }
+  auto const bags = static_cast<int64_t>(slots.size()) / bag_size;
+  std::vector<float> rows(size_t(bags * dim), -99.0f), scale(size_t(bags), -99.0f);
+  uint32_t done = 5;
+  auto args = std::make_unique<TierRowsArgs>();
+  args->table = world.table;
+  args->table.index = nullptr;
+  args->table.num_states = 0;
+  args->tier = world.tier();
+  args->missing = {InitializerKind::kConstant, {0.5f}};
+  args->num_features = 2;
+  args->serves = static_cast<int32_t>(world.random() % 2);
+  args->done = &done;
+  auto& feature = args->features[1];
+  args->features[0].pooling = Pooling::kNoRows;
+  feature = {};
+  feature.ids = ids.data();
+  feature.id_type = IdType::k64;
+  feature.num_ids = static_cast<int64_t>(slots.size());
+  feature.num_bags = bags;
+  feature.bag_size = bag_size;
+  feature.weights = weighted ? weights.data() : nullptr;
+  feature.scale = pooling == Pooling::kMean ? scale.data() : nullptr;
+  feature.pooling = pooling;
+  feature.row_type = ValueType::kFloat32;
+  feature.rows = rows.data();
+  feature.slots = slots.data();
+  CHECK(cuda::tier_rows(*args, nullptr, nullptr) == cudaSuccess);
+  CHECK(done == 0);
+  for (int64_t bag = 0; bag < bags; ++bag) {
+    int32_t used = 0;
+    std::vector<float> sum(size_t(dim), 0.0f);
+    // Rows that there are, then first ones.
+    for (auto const initial : {false, true}) {
+      for (auto i = size_t(bag * bag_size); i < size_t((bag + 1) * bag_size); ++i) {
+        auto const slot = slots[i];
+        if (initial) used += slot == kPaddingSlot ? 0 : 1;
+        if (slot == kPaddingSlot || slot >= world.num_slots) continue;
+        if (slot >= 0 && !world.is_alive(slot)) return;  // its row is anything
+        if (is_new(world, slot, args->serves != 0) != initial) continue;
+        for (int32_t c = 0; c < dim; ++c) {
+          auto const value = slot < 0 ? 0.5f : element(world, world.truth(slot).row, c);
+          sum[size_t(c)] += (weighted ? weights[i] : 1.0f) * value;
+        }
+      }
+    }
+    auto const factor = pooling != Pooling::kMean ? 1.0f
+                        : used == 0               ? 0.0f
+                                                  : 1.0f / static_cast<float>(used);
+    for (int32_t c = 0; c < dim; ++c) {
+      CHECK(rows[size_t(bag * dim + c)] == factor * sum[size_t(c)]);
+    }
+    if (pooling == Pooling::kMean) CHECK(scale[size_t(bag)] == factor);
+  }
+}
+
+void check_gather(World& world, std::vector<int32_t> const& slots) {
+  auto const count = static_cast<int64_t>(slots.size());
+  TierGatherArgs args{};
+  args.table = world.table;
+  args.tier = world.tier();
+  args.num_slots = count;
+  args.slots = slots.data();
+  std::vector<std::vector<char>> arrays;
+  arrays.emplace_back(size_t(count * row_bytes_of(world.table)), 'x');
+  args.values = arrays[0].data();
+  auto result = world.table;
+  for (int s = 0; s < world.table.num_states; ++s) {
+    arrays.emplace_back(size_t(count * 4 * world.table.state_width[s]), 'x');
+    args.states[s] = result.states[s] = reinterpret_cast<float*>(arrays.back().data());
+  }
+  result.values = args.values;
+  CHECK(cuda::tier_gather(args, nullptr, nullptr) == cudaSuccess);
+  for (int64_t i = 0; i < count; ++i) {
+    auto const slot = slots[size_t(i)];
+    if (slot >= 0 && slot < world.num_slots) {
+      if (world.is_alive(slot)) {
+        CHECK(World::content_of_row(result, i) == world.truth(slot));
+      }
+      continue;
+    }
+    auto const zeros = World::content_of_row(result, i);
+    for (auto const byte : zeros.row) CHECK(byte == 0);
+    for (auto const byte : zeros.states) CHECK(byte == 0);
+  }
+}
+
+// ---- tests --------------------------------------------------------------------------------------
+
+void walk(Shape const& shape, int steps) {
+  World world(shape);
+  for (int step = 0; step < steps; ++step) {
+    for (int i = 0; i < 20; ++i) {
+      auto const slot = static_cast<int32_t>(world.random() % uint64_t(world.num_slots));
+      if (world.random() % 4 == 0) {
+        world.erase(slot);
+      } else if (!world.is_alive(slot) || world.random() % 8 == 0) {
+        world.store_key(slot);
+      } else {
+        score_at(world.table, slot)[0] = world.score();
+      }
+    }
+    auto const slots = world.batch(1 + world.random() % 300);
+    check_promotion(world, slots,
+                    world.random() % 3 != 0 ? Promotion::kLookup : Promotion::kPrefetch);
+    check_rows(world, slots, Pooling::kNone, 1, false);
+    check_rows(world, slots, Pooling::kSum, 1 + step % 40, step % 2 == 0);
+    check_rows(world, slots, Pooling::kMean, 1 + step % 7, step % 3 == 0);
+    check_update(world, slots);
+    check_update(world, world.batch(200));
+    check_gather(world, slots);
+  }
+}
+
+// Nothing is compared: sanitizers see what is read and written.
+void run_on_rubbish(Shape const& shape, uint64_t seed) {
+  World world(shape);
+  auto const rubbish = [&](std::vector<uint32_t>& words) {
+    for (auto& word : words) {
+      auto const random = random_at(seed++);
+      word = static_cast<uint32_t>(random % 3 == 0 ? random >> 8 : (random >> 8) % 70);
+      if (random % 5 == 0) word |= kDirtyFrame;
+    }
+  };
+  for (int i = 0; i < 4; ++i) {
+    rubbish(world.place);
+    rubbish(world.owners);
+    auto slots = world.batch(400);
+    for (auto& slot : slots) {
+      if (random_at(seed++) % 7 == 0) slot = static_cast<int32_t>(random_at(seed++));
+    }
+    auto [spilled, arriving, into] = promote(world, slots, Promotion::kLookup);
+    auto rows = spill_numbers(world);
+    for (auto* const list : {&spilled, &rows, &arriving, &into}) {
+      for (auto& number : *list) {
+        if (random_at(seed++) % 7 == 0) number = static_cast<int32_t>(random_at(seed++));
+      }
+    }
+    write_back(world, spilled, rows, arriving, into);
+    for (int32_t round : {0, 1, -3, 0x7fffffff}) {
+      std::vector<int32_t> places(slots.size());
+      int32_t count = 0;
+      FetchArgs const args{world.table,   world.tier(),   static_cast<int64_t>(slots.size()),
+                           slots.data(),  nullptr,        &round,
+                           places.data(), spilled.data(), &count};
+      ScratchMemory const scratch(cuda::fetch_scratch_bytes(args));
+      CHECK(cuda::fetch(args, scratch.first(), nullptr) == cudaSuccess);
+      for (auto const at : places) CHECK(at < world.num_rows || at == kLostPlace);
+    }
+    check_gather(world, {-1, world.num_slots});
+  }
+}
+
+}  // namespace
+
+int main() {
+  std::mt19937_64 random(0);
+  dynemb::testing::shuffle_blocks = [&](auto& order) {
+    std::shuffle(order.begin(), order.end(), random);
+  };
+  constexpr auto kFloat = ValueType::kFloat32, kHalf = ValueType::kBFloat16;
+  std::vector<Shape> const shapes = {
+      {3, 4, 50, 8, kFloat, {}, ScorePolicy::kStep},
+      {70, 8, 300, 6, kFloat, {6, 6}, ScorePolicy::kLfu},
+      {9, 64, 7, 5, kHalf, {1}, ScorePolicy::kStep},
+      {5, 33, 1000, 132, kFloat, {132, 132}, ScorePolicy::kTimestamp},
+      {2, 1, 1, 7, kHalf, {7, 1}, ScorePolicy::kCustomized},
+      {300, 5, 40, 3, kFloat, {3, 1, 3, 1}, ScorePolicy::kStep},
+  };
+  for (auto const& shape : shapes) {
+    walk(shape, 12);
+    run_on_rubbish(shape, static_cast<uint64_t>(shape.dim));
+    std::printf("%lld buckets of %d frames, dim %d: ok\n", static_cast<long long>(shape.buckets),
+                shape.frames, shape.dim);
+  }
+}

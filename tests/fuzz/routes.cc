@@ -1,0 +1,94 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+#include <algorithm>
+#include <map>
+
+#include "tests/fuzz/data.h"
+
+namespace dynemb::fuzz {
+
+Call make_route(World&, Random& random) {
+  Call call;
+  Attribute parts{"parts", true, {}, {}, false};
+  int64_t n = 0, segment = 0;
+  for (auto count = random.below(5); count > 0; --count) {
+    auto const size = batch_size(random), owners = random.between(1, 9);
+    auto const begin = segment + random.below(3);
+    auto const hash_seed = static_cast<int64_t>(random.one_in(2) ? 0 : random.bits());
+    parts.integers.insert(parts.integers.end(), {size, begin, owners, hash_seed});
+    segment = begin + owners;
+    n += size;
+  }
+  segment += random.below(3);
+  auto const ids = call.operand(kU32, {n, 2});
+  auto const range = random.of<int64_t>({3, 100, int64_t{1} << 40});
+  for (int64_t i = 0; i < n; ++i) {
+    ids.data<int64_t>()[i] = random.one_in(9) ? random.between(-5, 0) : random.below(range);
+  }
+  auto const unique_of = call.result(kS32, {n}), first = call.result(kS32, {n});
+  auto const starts = call.result(kS32, {segment + 1});
+  call.attributes = {parts};
+  finish(call);
+  call.check = [parts, ids, unique_of, first, starts, n, segment] {
+    std::map<std::pair<size_t, uint64_t>, int32_t> number;
+    size_t part = 0;
+    int64_t end = parts.integers.empty() ? 0 : parts.integers[0];
+    for (int64_t i = 0; i < n; ++i) {
+      while (i >= end) end += parts.integers[++part * kNumPartFields];
+      auto const key = ids.data<uint64_t>()[i];
+      auto const own = unique_of.data<int32_t>()[i];
+      if (is_padding(key)) {
+        expect(own == n, "the number of padding");
+        continue;
+      }
+      expect(own >= 0 && own < n, "a number that there is not");
+      auto const [found, is_first] = number.insert({{part, key}, own});
+      expect(found->second == own, "two numbers for one id");
+      expect(!is_first || first.data<int32_t>()[own] == i, "where an id first occurs");
+    }
+    expect(starts.data<int32_t>()[segment] == static_cast<int32_t>(number.size()), "ids");
+  };
+  return call;
+}
+
+Call make_offsets(World&, Random& random) {
+  Call call;
+  auto const dtype = random.of({kS32, kU32, XLA_FFI_DataType_S64, XLA_FFI_DataType_U64});
+  auto const bags = batch_size(random);
+  auto const lengths = call.operand(dtype, {bags});
+  auto const hostile = random.one_in(2);
+  std::vector<__int128> truth;
+  for (int64_t b = 0; b < bags; ++b) {
+    auto const length = hostile && random.one_in(4) ? random.hostile() : random.below(6);
+    if (Array::width(dtype) == 8) {
+      lengths.data<int64_t>()[b] = length;
+      truth.push_back(dtype == XLA_FFI_DataType_S64 ? __int128{length}
+                                                    : __int128{static_cast<uint64_t>(length)});
+    } else {
+      lengths.data<int32_t>()[b] = static_cast<int32_t>(length);
+      truth.push_back(dtype == kS32 ? __int128{static_cast<int32_t>(length)}
+                                    : __int128{static_cast<uint32_t>(length)});
+    }
+  }
+  auto const capacity = random.of<int64_t>({0, 1, bags * 2, bags * 6, INT32_MAX - 1});
+  auto const offsets = call.result(kS32, {bags + 1});
+  auto const malformed = call.result(kU32, {1});
+  scalar(call, "capacity", capacity);
+  finish(call);
+  call.check = [truth, capacity, offsets, malformed] {
+    __int128 sum = 0;
+    uint32_t cut = 0;
+    expect(offsets.data<int32_t>()[0] == 0, "the first offset");
+    for (size_t b = 0; b < truth.size(); ++b) {
+      auto const end = sum + std::max(truth[b], __int128{0});
+      cut += truth[b] < 0 || end > capacity ? 1 : 0;
+      sum = std::min(end, __int128{capacity});
+      expect(offsets.data<int32_t>()[b + 1] == sum, "an offset");
+    }
+    expect(malformed.data<uint32_t>()[0] == cut, "bags that were cut");
+  };
+  return call;
+}
+
+}  // namespace dynemb::fuzz

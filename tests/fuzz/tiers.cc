@@ -1,0 +1,268 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// tests/fuzz/tiers.cc: random calls about tiered tables; places and owners may be anything.
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "core/tiers/record.h"
+#include "core/tiers/tier_args.h"
+#include "tests/fuzz/data.h"
+
+namespace dynemb::fuzz {
+namespace {
+
+// The arrays of a tier over the index of a table of the world. Where `sound`, places and owners
+// agree; else they are any numbers.
+struct Tier {
+  Table* table;
+  bool sound;
+  int64_t frames, spill;
+  Array place, owners, values, events, homes, counters;
+  std::vector<Array> states;
+
+  Tier(Table& of, Random& random)
+      : table(&of),
+        sound(random.one_in(2)),
+        frames(random.between(1, kMostFrames)),
+        spill(random.of<int64_t>({1, 7, 200})),
+        place(kS32, {of.slots()}),
+        owners(kU32, {of.buckets, frames}),
+        values(of.dtype, {rows(), of.dim}),
+        events(kU32, {of.counter_rows, kNumTierCounters, 2}),
+        homes(kU32, {of.slots(), words()}),
+        counters(of.counters.copy()) {
+    for (auto const& state : of.states) {
+      auto dims = state.dims;
+      dims[0] = rows();
+      states.emplace_back(state.dtype, dims);
+      memset(states.back().memory.get(), 0, states.back().bytes());
+    }
+    fill_floats(random, values);
+    memset(events.memory.get(), 0, events.bytes());
+    for (int64_t i = 0; i < homes.count(); ++i) homes.data<uint32_t>()[i] = uint32_t(i);
+    sound ? settle(random) : damage(random);
+  }
+
+  int64_t rows() const { return table->buckets * frames + spill; }
+
+  int64_t words() const {
+    TableRef shape{};
+    shape.dim = static_cast<int32_t>(table->dim);
+    shape.value_type = table->dtype == kF32 ? ValueType::kFloat32 : ValueType::kFloat16;
+    shape.num_states = static_cast<int32_t>(table->states.size());
+    for (size_t s = 0; s < table->states.size(); ++s) {
+      auto const& dims = table->states[s].dims;
+      shape.state_width[s] = dims.size() > 1 ? static_cast<int32_t>(dims[1]) : 1;
+    }
+    return record_bytes_of(shape) / 4;
+  }
+
+  void settle(Random& random) {
+    for (int64_t i = 0; i < place.count(); ++i) {
+      place.data<uint32_t>()[i] = random.one_in(5) ? kFreshPlace : kHomePlace;
+    }
+    for (int64_t b = 0; b < table->buckets; ++b) {
+      for (int64_t f = 0; f < frames; ++f) {
+        auto const owner = static_cast<uint32_t>(random.below(kBucketCapacity));
+        auto& of_owner = place.data<uint32_t>()[b * kBucketCapacity + owner];
+        owners.data<uint32_t>()[b * frames + f] = owner | (random.one_in(2) ? kDirtyFrame : 0);
+        if (of_owner == kHomePlace) of_owner = static_cast<uint32_t>(f) + 1;
+      }
+    }
+  }
+
+  void damage(Random& random) {
+    for (int64_t i = 0; i < place.count(); ++i) {
+      auto const any = random.one_in(2) ? random.hostile() : random.below(frames + 2);
+      place.data<int32_t>()[i] = static_cast<int32_t>(any);
+    }
+    for (int64_t i = 0; i < owners.count(); ++i) {
+      owners.data<uint32_t>()[i] = static_cast<uint32_t>(random.bits());
+    }
+  }
+
+  // As the handlers take them.
+  void add(Call& call, bool index, bool with_states, bool changes, bool with_events) const {
+    auto const next = [&](Array const& array) {
+      changes ? call.aliased(array) : call.operands.push_back(array);
+    };
+    if (index) call.operands.push_back(table->index);
+    call.operands.push_back(counters);
+    next(place);
+    next(owners);
+    next(values);
+    for (auto const& state : states) {
+      if (with_states) next(state);
+    }
+    if (with_events) call.aliased(events);
+    call.operands.push_back(homes);
+  }
+};
+
+struct Begun {
+  Call call;
+  Tier tier;
+};
+
+Begun begin(World& world, Random& random) {
+  auto& table = world[static_cast<size_t>(random.below(static_cast<int64_t>(world.size())))];
+  Begun begun{{}, Tier(table, random)};
+  table_attributes(begun.call, {&table});
+  return begun;
+}
+
+int64_t spilled_slots(Array const& spilled) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < spilled.count(); ++i) count += spilled.data<int32_t>()[i] >= 0 ? 1 : 0;
+  return count;
+}
+
+// Every row of a frame has one owner, whose place names it.
+void check_frames(Tier const& tier) {
+  for (int64_t slot = 0; slot < tier.place.count(); ++slot) {
+    auto const place = tier.place.data<uint32_t>()[slot];
+    if (place == kHomePlace || place == kFreshPlace) continue;
+    expect(place <= static_cast<uint32_t>(tier.frames), "a place names a frame");
+    auto const row = slot / kBucketCapacity * tier.frames + int64_t{place} - 1;
+    auto const owner = tier.owners.data<uint32_t>()[row];
+    expect((owner & kOwnerMask) == static_cast<uint32_t>(slot % kBucketCapacity),
+           "the frame names its owner");
+    expect((owner & kTakenFrame) == 0, "no frame is marked after a call");
+  }
+}
+
+}  // namespace
+
+Call make_promote(World& world, Random& random) {
+  auto [call, tier] = begin(world, random);
+  scalar(call, "purpose", random.below(2));
+  tier.add(call, true, true, true, true);
+  auto const slots = call.operand(kS32, {batch_size(random)});
+  fill_slots(random, slots, tier.place.count());
+  auto const spilled = call.result(kS32, {tier.spill});
+  finish(call);
+  if (!tier.sound) return call;
+  call.check = [tier = tier, spilled] {
+    check_frames(tier);
+    auto const written = tier.events.data<uint64_t>()[kTierWrittenBack];
+    expect(static_cast<uint64_t>(spilled_slots(spilled)) == written, "rows on their way home");
+  };
+  return call;
+}
+
+Call make_fetch(World& world, Random& random) {
+  auto [call, tier] = begin(world, random);
+  auto const has_keys = random.one_in(2);
+  scalar(call, "has_keys", has_keys ? 1 : 0);
+  tier.add(call, true, true, true, true);
+  auto const n = batch_size(random);
+  auto const slots = call.operand(kS32, {n});
+  fill_slots(random, slots, tier.place.count());
+  if (has_keys) {
+    auto const keys = call.operand(kU32, {n, 2});
+    for (int64_t i = 0; i < n; ++i) keys.data<uint64_t>()[i] = random.bits() % 2000;
+  }
+  auto const round = call.operand(kS32, {1});
+  auto const number = random.one_in(3) ? random.hostile() : 0;
+  auto const first = static_cast<int32_t>(number) == 0;
+  round.data<int32_t>()[0] = static_cast<int32_t>(number);
+  auto const places = call.result(kS32, {n});
+  auto const spilled = call.result(kS32, {tier.spill});
+  auto const count = call.result(kS32, {1});
+  finish(call);
+  call.check = [tier = tier, places, spilled, count, first] {
+    for (int64_t i = 0; i < places.count(); ++i) {
+      auto const row = places.data<int32_t>()[i];
+      expect(row < tier.rows() || (first && row == kLostPlace), "a place is a row");
+    }
+    expect(
+        !first || spilled_slots(spilled) == std::min<int64_t>(tier.spill, count.data<int32_t>()[0]),
+        "rows that were fetched");
+  };
+  return call;
+}
+
+Call make_write_back(World& world, Random& random) {
+  auto [call, tier] = begin(world, random);
+  call.aliased(tier.homes);
+  call.operands.push_back(tier.values);
+  for (auto const& state : tier.states) call.operands.push_back(state);
+  auto const n = random.below(200);
+  auto const slots = call.operand(kS32, {n}), rows = call.operand(kS32, {n});
+  fill_slots(random, slots, tier.place.count());
+  fill_slots(random, rows, tier.rows());
+  std::set<int32_t> seen;  // slots are distinct
+  for (int64_t i = 0; i < n; ++i) {
+    if (!seen.insert(slots.data<int32_t>()[i]).second) slots.data<int32_t>()[i] = -1;
+  }
+  finish(call);
+  call.results.pop_back();  // no scratch
+  call.check = [tier = tier, slots, rows] {
+    auto const row_bytes = tier.values.bytes() / static_cast<size_t>(tier.rows());
+    auto const record_bytes = tier.homes.bytes() / static_cast<size_t>(tier.place.count());
+    for (int64_t i = 0; i < slots.count(); ++i) {
+      auto const slot = slots.data<int32_t>()[i], row = rows.data<int32_t>()[i];
+      if (slot < 0 || slot >= tier.place.count() || row < 0 || row >= tier.rows()) continue;
+      expect(memcmp(tier.homes.data<uint8_t>() + static_cast<size_t>(slot) * record_bytes,
+                    tier.values.data<uint8_t>() + static_cast<size_t>(row) * row_bytes,
+                    row_bytes) == 0,
+             "a row in its record");
+    }
+  };
+  return call;
+}
+
+Call make_tier_rows(World& world, Random& random) {
+  auto [call, tier] = begin(world, random);
+  scalar(call, "serves", random.below(2));
+  tier.add(call, false, false, false, false);
+  Attribute features{"features", true, {}, {}, false};
+  for (auto count = random.below(4); count > 0; --count) {
+    auto const pooling = random.below(3);
+    auto const bag_size = pooling == 0 ? 1 : random.of<int64_t>({1, 3});
+    auto const bags = batch_size(random) / bag_size, n = bags * bag_size;
+    std::vector<int64_t> fields(kNumFeatureFields, 0);
+    fields[kFeaturePooling] = pooling;
+    fields[kFeatureBagSize] = bag_size;
+    fields[kFeatureRows + kRowsArray] = -1;
+    features.integers.insert(features.integers.end(), fields.begin(), fields.end());
+    call.operands.push_back(ids_of(random, n));
+    fill_slots(random, call.operand(kS32, {n}), tier.place.count());
+    call.result(kF32, {bags, tier.table->dim});
+    if (pooling == 2) call.result(kF32, {bags});
+  }
+  call.attributes.push_back(features);
+  auto const done = call.result(kU32, {1});
+  finish(call);
+  call.check = [done] { expect(done.data<uint32_t>()[0] == 0, "what a later change waits for"); };
+  return call;
+}
+
+Call make_tier_gather(World& world, Random& random) {
+  auto [call, tier] = begin(world, random);
+  tier.add(call, true, true, false, false);
+  auto const n = batch_size(random);
+  auto const slots = call.operand(kS32, {n});
+  fill_slots(random, slots, tier.place.count());
+  auto const values = call.result(tier.values.dtype, {n, tier.table->dim});
+  for (auto const& state : tier.states) {
+    auto dims = state.dims;
+    dims[0] = n;
+    call.result(state.dtype, dims);
+  }
+  finish(call);
+  call.check = [tier = tier, slots, values, n] {
+    auto const row_bytes = values.bytes() / static_cast<size_t>(std::max<int64_t>(n, 1));
+    for (int64_t i = 0; i < n; ++i) {
+      auto const slot = slots.data<int32_t>()[i];
+      if (slot >= 0 && slot < tier.place.count()) continue;
+      auto const* const row = values.data<uint8_t>() + static_cast<size_t>(i) * row_bytes;
+      for (size_t byte = 0; byte < row_bytes; ++byte) expect(row[byte] == 0, "no row is zeros");
+    }
+  };
+  return call;
+}
+
+}  // namespace dynemb::fuzz

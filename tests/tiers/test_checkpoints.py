@@ -1,0 +1,63 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A checkpoint of a tiered table restores with any tier, or with none."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_dynemb as jde
+from support import assert_same_rows, export, gradients
+
+TABLE = jde.TableConfig("t", 5, 512, optimizer=jde.optim.adam(0.01))
+TIERS = {
+    "none": None,
+    "four": jde.tiers.host(hbm_fraction=4 / 128, spill_rows=48),
+    "half": jde.tiers.host(hbm_fraction=0.5),
+}
+
+
+def collection(tier: str, **placement) -> jde.Tables:
+    return jde.Tables([dataclasses.replace(TABLE, tier=TIERS[tier])], **placement)
+
+
+def train(coll, state, seeds):
+    step = jax.jit(
+        lambda state, ids, d_rows: coll.apply_gradients(
+            *coll.lookup(state, {"t": ids})[:0:-1], {"t": d_rows}
+        ),
+        donate_argnums=0,
+    )
+    for seed in seeds:
+        ids = np.random.default_rng(seed).integers(0, 900, 120)
+        state = step(state, jde.ids(ids), jnp.asarray(gradients((120, 5), seed)))
+    return state
+
+
+@pytest.mark.parametrize(
+    "before, after", [("four", "none"), ("none", "four"), ("four", "half")]
+)
+def test_any_tier_to_any_other(platform, tmp_path, before, after):
+    coll, other = collection(before), collection(after)
+    state = train(coll, coll.init(0), range(4))
+    state, _ = coll.lookup(state, {"t": jde.ids([7_000_000])})[2], None  # never updated
+    jde.checkpoint.save(tmp_path, 1, state, tables=coll, wait=True)
+    restored = jde.checkpoint.restore(tmp_path, other.init(9), tables=other).tree
+    assert_same_rows(export(other, restored, "t"), export(coll, state, "t"))
+    seeds = range(4, 7)
+    assert_same_rows(
+        export(other, train(other, restored, seeds), "t"),
+        export(coll, train(coll, state, seeds), "t"),
+    )
+
+
+def test_another_capacity_inserts_again(platform, tmp_path):
+    coll = collection("four")
+    state = train(coll, coll.init(0), range(2))
+    jde.checkpoint.save(tmp_path, 1, state, tables=coll, wait=True)
+    larger = jde.Tables([dataclasses.replace(TABLE, capacity=2048, tier=TIERS["four"])])
+    restored = jde.checkpoint.restore(tmp_path, larger.init(9), tables=larger).tree
+    assert_same_rows(export(larger, restored, "t"), export(coll, state, "t"))

@@ -1,0 +1,117 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The bits of a tiered table are those of an untiered one."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_dynemb as jde
+from support import assert_same_rows, export, gradients
+from tiered import ADAM, TIER, Both, batch
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        ADAM,
+        jde.optim.rowwise_adagrad(0.1),
+        jde.optim.lamb(0.01),
+    ],
+    ids=["adam", "rowwise_adagrad", "lamb"],
+)
+@pytest.mark.parametrize("pooling", [None, "mean"])
+def test_random_batches(platform, optimizer, pooling):
+    table = jde.TableConfig("t", 5, 512, optimizer=optimizer, pooling=pooling)
+    both = Both(table)
+    for seed in range(5):
+        ids = batch(120, seed).reshape(-1, 3)
+        shape = (40, 5) if pooling else (40, 3, 5)
+        both.train({"t": ids}, {"t": jnp.asarray(gradients(shape, seed))})
+    both.check()
+
+
+def test_several_tables_and_features(platform):
+    both = Both(
+        jde.TableConfig("a", 4, 256, ("x", "y"), optimizer=ADAM),
+        jde.TableConfig("b", 8, 256, optimizer=jde.optim.sgd(0.1)),
+    )
+    for seed in range(4):
+        ids = {name: batch(64, seed + i) for i, name in enumerate(("x", "y", "b"))}
+        d_rows = {
+            n: jnp.asarray(gradients((64, 8 if n == "b" else 4), seed)) for n in ids
+        }
+        both.train(ids, d_rows)
+    both.check()
+
+
+def test_one_cold_id_fills_the_batch(platform):
+    both = Both(jde.TableConfig("t", 4, 256, optimizer=ADAM))
+    for seed in range(4):
+        both.train({"t": batch(200, seed)}, {"t": jnp.ones((200, 4))})
+    cold = np.full(200, int(batch(200, 0)[7]))
+    for _ in range(2):
+        both.train({"t": cold}, {"t": jnp.ones((200, 4))})
+    both.check()
+
+
+def test_optax_updates_the_same_rows(platform):
+    optax = pytest.importorskip("optax")
+    both = Both(jde.TableConfig("t", 4, 256, optimizer=optax.adam(0.01)))
+    for seed in range(3):
+        both.train(
+            {"t": batch(150, seed)}, {"t": jnp.asarray(gradients((150, 4), seed))}
+        )
+    both.check()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_rows_of_16_bits(platform, dtype):
+    both = Both(jde.TableConfig("t", 7, 256, optimizer=ADAM, param_dtype=dtype))
+    for seed in range(3):
+        both.train(
+            {"t": batch(150, seed)}, {"t": jnp.asarray(gradients((150, 7), seed))}
+        )
+    both.check()
+
+
+def test_a_scan_of_steps_is_the_same_steps(platform):
+    coll = jde.Tables([jde.TableConfig("t", 4, 256, optimizer=ADAM, tier=TIER)])
+    ids = jde.ids(np.stack([batch(100, seed) for seed in range(4)]))
+
+    def step(state, ids):
+        rows, residual, state = coll.lookup(state, {"t": ids})
+        state = coll.apply_gradients(state, residual, rows)
+        return coll.prefetch(state, {"t": ids[::-1]}), rows["t"]
+
+    scanned, rows = jax.jit(lambda s: jax.lax.scan(step, s, ids))(coll.init(0))
+    state, one = coll.init(0), jax.jit(step, donate_argnums=0)
+    for i in range(4):
+        state, got = one(state, ids[i])
+        np.testing.assert_array_equal(got, rows[i])
+    assert_same_rows(export(coll, scanned, "t"), export(coll, state, "t"))
+
+
+def test_arrays_are_changed_in_place(platform):
+    coll = jde.Tables([jde.TableConfig("t", 4, 256, optimizer=ADAM, tier=TIER)])
+    state = coll.init(0)
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(state, ids):
+        rows, residual, state = coll.lookup(state, {"t": ids})
+        state = coll.prefetch(state, {"t": ids[::-1]})
+        return coll.flush(coll.apply_gradients(state, residual, rows))
+
+    def large_arrays():
+        large = [x for x in jax.tree.leaves(state) if x.nbytes > 4096]
+        return [x.unsafe_buffer_pointer() for x in large]
+
+    state = step(state, jde.ids(batch(100, 0)))  # an array of NumPy's is copied once
+    arrays = large_arrays()
+    for seed in range(3):
+        state = step(state, jde.ids(batch(100, seed)))
+    assert large_arrays() == arrays
+    assert state["t"].tier.homes.sharding.memory_kind == "pinned_host"
