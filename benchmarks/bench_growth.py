@@ -2,23 +2,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures how long steps take while a table grows.
 
-    python benchmarks/bench_growth.py [--rows 65536] [--doublings 3] [--ahead 0]
+    python benchmarks/bench_growth.py --rows 65536 --doublings 3
+    python benchmarks/bench_growth.py --rows 1048576 --doublings 7 --curve growth.csv
 
-Prints the median step of each size, the swap, and the first step after it. A plain copy
-of the larger arrays is the measure of a swap.
+A line for each growth: the median step before and after, the stall, and a plain copy of
+the larger arrays. The stall is what the swap and the first step after it take beyond a
+median step. ``--curve`` writes the time of each step, one line each.
 """
 
 import argparse
 import functools
 import statistics
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
+
+
+class Step(NamedTuple):
+    """Times of one step in milliseconds, and the swap after it (0: none)."""
+
+    slots: int
+    step: float
+    swap: float
 
 
 def make_step(coll: jde.Tables) -> Any:
@@ -39,38 +50,78 @@ def timed(function: Any, *args: Any) -> tuple[float, Any]:
     return 1e3 * (time.perf_counter() - begin), result
 
 
-def main() -> None:
-    """Trains until the table has doubled often enough."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1 << 16)
-    parser.add_argument("--doublings", type=int, default=3)
-    parser.add_argument("--ahead", type=int, default=1)
-    given = parser.parse_args()
+def copy_time(state: Any) -> float:
+    """Returns the milliseconds of a plain copy of all arrays."""
+    copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
+    jax.block_until_ready(copy(state))
+    return timed(copy, state)[0]
+
+
+def train(given: argparse.Namespace) -> tuple[list[Step], dict[int, float]]:
+    """Trains until the table has its last size; steps, and copies by slots."""
     most = given.rows << given.doublings
-    table = jde.TableConfig("t", 32, given.rows, max_capacity=most, on_full="refuse")
+    table = jde.TableConfig(
+        "t", given.dim, given.rows, max_capacity=most, on_full="refuse"
+    )
     coll = jde.Tables([table])
-    grower = jde.lifecycle.Grower(make_step, coll, every=5, ahead=bool(given.ahead))
-    state, steps, swap, next_id = coll.init(0), [], 0.0, 0
-    batch = given.rows // 256
-    while next_id < most:
+    grower = jde.lifecycle.Grower(make_step, coll, every=5, ahead=not given.no_ahead)
+    state, steps, copies, next_id = coll.init(0), [], {}, 0
+    last = None  # steps of the last size go on for a while
+    while last is None or len(steps) < last + 20:
         # Half of the ids are new.
-        new = np.arange(next_id, next_id + batch)
+        new = np.arange(next_id, next_id + given.batch)
         ids = {"t": jde.ids(np.append(new, new // 2))}
-        next_id += batch
+        next_id += given.batch
+        slots = grower.coll.tables["t"].num_slots
         took, state = timed(grower.step, state, ids)
-        if swap:
-            copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))
-            jax.block_until_ready(copy(state))
-            plain, _ = timed(copy, state)
-            slots = grower.coll.tables["t"].num_slots
-            print(f"{slots} slots: swap {swap:.1f} ms, first step {took:.1f} ms,")
-            print(f"  steps before {statistics.median(steps):.2f} ms, copy {plain:.1f}")
-            steps, swap = [], 0.0
-        steps.append(took)
         before = grower.coll
-        took, state = timed(grower.maybe_grow, state)
-        swap = took if grower.coll is not before else 0.0
-    print(f"{grower.coll.stats(state)['t/refused']} ids refused")
+        swap, state = timed(grower.maybe_grow, state)
+        grown = grower.coll is not before
+        steps.append(Step(slots, took, swap if grown else 0.0))
+        if grown:
+            slots = grower.coll.tables["t"].num_slots
+            copies[slots] = copy_time(state)
+            if slots >= most:
+                last = len(steps)
+    return steps, copies
+
+
+def report(steps: list[Step], copies: dict[int, float]) -> None:
+    """Prints a line for each growth."""
+    medians = {
+        slots: statistics.median(s.step for s in steps if s.slots == slots)
+        for slots in {s.slots for s in steps}
+    }
+    print("     slots  before ms  after ms  swap ms  stall ms  copy ms  stall / copy")
+    for step, first in zip(steps, steps[1:], strict=False):
+        if step.swap == 0:
+            continue
+        after, copy = medians[first.slots], copies[first.slots]
+        stall = step.swap + first.step - after
+        print(
+            f"{first.slots:10d} {medians[step.slots]:10.3f} {after:9.3f} "
+            f"{step.swap:8.2f} {stall:9.2f} {copy:8.2f} {stall / copy:13.2f}"
+        )
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=1 << 16, help="to begin with")
+    parser.add_argument("--doublings", type=int, default=3)
+    parser.add_argument("--dim", type=int, default=32)
+    parser.add_argument("--batch", type=int, help="new ids a step; rows / 256")
+    parser.add_argument("--no-ahead", action="store_true", help="compile where called")
+    parser.add_argument("--curve", type=Path, help="a CSV file with all steps")
+    given = parser.parse_args()
+    given.batch = given.batch or given.rows // 256
+    print(f"{jax.devices()[0].device_kind}, dim {given.dim}, {2 * given.batch} ids")
+    steps, copies = train(given)
+    report(steps, copies)
+    if given.curve:
+        lines = [f"{s.slots},{s.step:.4f},{s.swap:.4f}" for s in steps]
+        text = "\n".join(["slots,step_ms,swap_ms", *lines])
+        given.curve.write_text(f"{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

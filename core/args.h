@@ -10,6 +10,7 @@
 #include "core/feature_ref.h"
 #include "core/optimizer.h"
 #include "core/packed_row.h"
+#include "core/removals.h"
 #include "core/stamp.h"
 #include "core/table_ref.h"
 
@@ -31,6 +32,7 @@ struct LookupArgs {
   // [num_ids] how many ids each one stands for; null: 1. Of a customized table, the scores of the
   // ids follow, [num_ids] more.
   uint32_t const* uses[kMaxFeatures];
+  Removals removals[kMaxTables];
 };
 
 DYNEMB_HD uint32_t uses_at(uint32_t const* uses, int64_t position) {
@@ -105,6 +107,7 @@ struct EraseArgs {
   IdType id_type;
   int32_t* slots;  // [num_ids], between the two phases
   TableRef table;
+  Removals removals;
 };
 
 // A rule about the rows of a table, see core/rule.h.
@@ -114,6 +117,7 @@ struct RuleArgs {
   float const* norms;       // [slots], or null where the rule has none
   uint32_t* result;         // count_rule: [2, kRankBins]; erase_rule: [1], rows that were removed
   TableRef table;
+  Removals removals{};
 };
 
 struct DecayArgs {

@@ -46,8 +46,9 @@ DYNEMB_HD uint64_t mark_of(uint64_t hash) { return hash | kMarkBit; }
 DYNEMB_HD bool is_mark(uint64_t score) { return (score & kMarkBit) != 0; }
 
 struct Claim {
-  int place;  // in the bucket; -1 = refused
-  bool won;   // by this caller, not by another thread with the same key
+  int place;                       // in the bucket; -1 = refused
+  bool won;                        // by this caller, not by another thread with the same key
+  uint64_t evicted = kEmptyScore;  // the score of the row that had the slot, if it was a row
 };
 
 struct Victim {
@@ -223,7 +224,10 @@ DYNEMB_HD Claim claim_full(Ranking const& ranking, HashFactors factors, Bucket c
     if (victim.place < 0) return {-1, false};
     auto const own = was_empty(bucket, victim.place) ? key : mark;
     auto const swapped = swap_in(claim_word(bucket, victim.place), victim.seen, own);
-    if (swapped != Swapped::kNo) return {victim.place, swapped == Swapped::kNow};
+    if (swapped == Swapped::kNo) continue;
+    auto const evicts =
+        swapped == Swapped::kNow && !is_mark(victim.seen) && !was_empty(bucket, victim.place);
+    return {victim.place, swapped == Swapped::kNow, evicts ? victim.seen : kEmptyScore};
   }
 }
 

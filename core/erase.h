@@ -19,13 +19,13 @@ DYNEMB_HD int32_t find_to_erase(TableRef const& table, Key key) {
 }
 
 // True for the one caller that emptied the slot: the swap decides between duplicates.
-DYNEMB_HD bool erase_slot(TableRef const& table, int32_t slot) {
+DYNEMB_HD bool erase_slot(TableRef const& table, Removals const& removals, int32_t slot) {
   if (slot < 0) return false;
   auto* const score = score_at(table, slot);
   auto const seen = atomic_load(score);
   if (seen == kEmptyScore || compare_and_swap(score, seen, kEmptyScore) != seen) return false;
   if (is_pinned(seen)) fetch_add(table.counters + kPinned, ~uint64_t{0});
-  vacate(table, slot);
+  vacate(table, removals, slot);
   return true;
 }
 

@@ -52,8 +52,14 @@ class FullBucket {
     return group_.min(first_rank_);
   }
 
-  // The new key takes the slot that goes first, unless it has one already or ranks below it.
-  DYNEMB_HD Taken claim(uint64_t mark) {
+  struct NoNote {
+    DYNEMB_HD void operator()(int /*place*/, Key /*key*/) const {}
+  };
+
+  // The new key takes the slot that goes first, unless it has one already or ranks below it. One
+  // lane calls note(place, key) for a row that is evicted.
+  template <class Note = NoNote>
+  DYNEMB_HD Taken claim(uint64_t mark, Note const& note = {}) {
     auto const own = rank_of_mark(mark);
     auto there = -1;
     DYNEMB_UNROLLED
@@ -72,8 +78,9 @@ class FullBucket {
       lanes = group_.ballot(goes);
     }
     auto const taken = place_of(place(first_), lanes);
-    if (goes) take_first(own);
     auto const was_row = rank <= kLastRankOfRows;
+    if (goes && was_row) note(place(first_), first_key_);
+    if (goes) take_first(own);
     rows_left_ += was_row ? 1 : 0;
     return {taken, true, was_row ? 0 : mark_of_rank(rank)};
   }

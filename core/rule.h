@@ -90,14 +90,6 @@ DYNEMB_HD Rule read_rule(RuleArgs const& args) {
           bits_to_float(words[kNormBelowWord])};
 }
 
-// Units of the clock between the last use of a row and the latest lookup. A packed score holds 32
-// bits of the clock, and the difference wraps as they do.
-DYNEMB_HD uint64_t age_of(ScorePolicy policy, uint64_t score, uint64_t clock) {
-  if (is_packed(policy)) return static_cast<uint32_t>(clock) - static_cast<uint32_t>(score);
-  score = without_pin(score);
-  return score < clock ? clock - score : 0;
-}
-
 DYNEMB_HD bool is_used_before(uint64_t age, uint64_t clock, uint64_t since) {
   return since > clock || age > clock - since;
 }

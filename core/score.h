@@ -83,6 +83,14 @@ DYNEMB_HD bool is_touched(ScorePolicy policy, uint64_t score, uint64_t clock) {
   return ((score ^ clock) & clock_bits(policy)) == 0;
 }
 
+// Units of the clock between the last use of a row and the latest lookup. A packed score holds 32
+// bits of the clock, and the difference wraps as they do.
+DYNEMB_HD uint64_t age_of(ScorePolicy policy, uint64_t score, uint64_t clock) {
+  if (is_packed(policy)) return static_cast<uint32_t>(clock) - static_cast<uint32_t>(score);
+  score = without_pin(score);
+  return score < clock ? clock - score : 0;
+}
+
 // The score of a row that has just been stored, before any of its occurrences is counted.
 DYNEMB_HD uint64_t first_score(ScorePolicy policy, uint64_t clock) {
   return is_packed(policy) ? pack_score(0, clock) : clock;

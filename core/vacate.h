@@ -3,22 +3,31 @@
 
 // core/vacate.h: how a row leaves a table and its slot stays empty. Whatever removes rows calls
 // `vacate` for each slot, and then `count_left` once for many. An eviction overwrites a slot in
-// place: it counts in kEvicted, and kRows stays.
+// place: it calls `note_evicted`, counts in kEvicted, and kRows stays.
 #pragma once
 
 #include <cstdint>
 
 #include "core/atomic.h"
 #include "core/macros.h"
+#include "core/removals.h"
 #include "core/table_ref.h"
 
 namespace dynemb {
 
 // Empties a slot that holds a row. Called by one thread for a slot.
-DYNEMB_HD void vacate(TableRef const& table, int32_t slot) {
+DYNEMB_HD void vacate(TableRef const& table, Removals const& removals, int32_t slot) {
+  log_removed(table, removals, slot, *key_at(table, slot));
   *key_at(table, slot) = kEmptyKey;
   atomic_store(score_at(table, slot), kEmptyScore);  // others may compare it: core/erase.h
   *digest_at(table, slot) = 0;
+}
+
+// A row that is about to be overwritten. Returns whether it counts in kEvictedYoung.
+DYNEMB_HD bool note_evicted(TableRef const& table, Removals const& removals, int32_t slot,
+                            Entry const& row, uint64_t clock) {
+  log_removed(table, removals, slot, row.key);
+  return is_young(table, removals, row.score, clock);
 }
 
 // Counts rows whose slots were emptied. Called by any number of threads.

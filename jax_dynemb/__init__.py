@@ -46,6 +46,8 @@ from jax_dynemb.planner import StorageReservation as StorageReservation
 from jax_dynemb.planner import TableChoice as TableChoice
 from jax_dynemb.planner import Topology as Topology
 from jax_dynemb.rows import Exported as Exported
+from jax_dynemb.table import Delta as Delta
+from jax_dynemb.table import Mark as Mark
 from jax_dynemb.table import RowGradients as RowGradients
 from jax_dynemb.table import Tables as Tables
 from jax_dynemb.tt import TTConfig as TTConfig

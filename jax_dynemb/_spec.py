@@ -9,6 +9,7 @@ import math
 from typing import Any, Literal, Self
 
 from jax_dynemb import _ffi
+from jax_dynemb._removal_options import ring_size
 from jax_dynemb._row_formats import packed_bytes
 from jax_dynemb.admission import Admission, Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
@@ -50,6 +51,7 @@ class TableSpec:
       shards: equal parts that the buckets are cut into; a call sees one of them.
       unseen: what becomes of unseen ids in a lookup: "admitted" by the table's rule,
         "all" stored, or "none".
+      keep_for: in units of the clock; 0: rows evicted young are not counted.
       keeps_scores: whether a lookup leaves the scores of rows that it finds.
       takes_time: whether a lookup brings the time that a table notes.
       block: where in shared arrays the table lies; None if it has its own.
@@ -80,6 +82,8 @@ class TableSpec:
     admission: Admission | None = None
     unseen: Literal["admitted", "all", "none"] = "admitted"
     keeps_scores: bool = False
+    log_removed: int = 0
+    keep_for: int = 0
     takes_time: bool = False
     competes: bool = False
     shards: int = 1
@@ -111,6 +115,8 @@ class TableSpec:
             row_format=config.row_format,
             lfu_halflife=config.lfu_halflife,
             admission=config.admission,
+            log_removed=config.log_removed,
+            keep_for=int(config.keep_for or 0),  # pyright: ignore[reportArgumentType]
             competes=config.on_full == "compete",
             unseen="admitted" if config.insert else "none",
             tier=config.tier,
@@ -132,6 +138,11 @@ class TableSpec:
     def takes_sketch(self) -> bool:
         """Whether a lookup receives the sketch; alike for tables that share arrays."""
         return self.unseen != "all" and self.sketch_words > 0
+
+    @property
+    def ring_size(self) -> int:
+        """Keys in each ring of the log of removed keys; 0 for a table without one."""
+        return ring_size(self.log_removed, self.max_shards)
 
     @property
     def takes_given(self) -> bool:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 import math
 from typing import Any, Literal, NoReturn, Self
@@ -13,6 +14,7 @@ import numpy as np
 
 from jax_dynemb import _ffi, initializers
 from jax_dynemb._dynamicemb_options import table_fields
+from jax_dynemb._removal_options import kept_for, logged_keys
 from jax_dynemb._row_formats import ROW_FORMATS, dtype_name
 from jax_dynemb.admission import Admission
 from jax_dynemb.initializers import Initializer
@@ -135,6 +137,12 @@ class TableConfig:
         ``jde.lifecycle.Grower``. None: no bound for a table that never evicts; one
         that evicts keeps its size.
       grow_at: the share of slots in use from which on growth is due.
+      log_removed: how many of the latest removed keys the state keeps, for
+        ``take_removed`` and deltas; 0: none. It takes 8 bytes a key, and a little more
+        so that any n keys fit with high probability.
+      keep_for: rows that one of so many latest lookups has used should stay. If one is
+        evicted, ``evicted_young`` counts it and ``growth_due`` names the table. A
+        ``timedelta`` for a timestamp table; None: such rows are not counted.
       row_format: how a frozen table stores its rows, "float8_e4m3fn", "int8" or
         "int4", with a scale a row: set by ``jde.export.frozen(dtype=...)``. Only
         ``find`` reads such a table. None: rows are stored as ``param_dtype`` says.
@@ -170,6 +178,8 @@ class TableConfig:
     admission: Admission | None = None
     max_capacity: int | None = None
     grow_at: float = 0.65
+    log_removed: int = 0
+    keep_for: int | datetime.timedelta | None = None
     row_format: str | None = None
     tier: HostTier | None = None
 
@@ -188,6 +198,7 @@ class TableConfig:
         self._check_hash_seed()
         self._check_updates()
         self._check_growth()
+        self._check_removals()
         self._set("admission", self._resolved_admission())
         self._set("sharding", self._resolved_sharding())
         self._set("pooling_factors", self._resolved_factors())
@@ -354,6 +365,12 @@ class TableConfig:
                 f"max_capacity {most} is less than the {self.num_slots} rows of "
                 f"capacity={self.capacity}; raise max_capacity, or lower capacity"
             )
+
+    def _check_removals(self) -> None:
+        self._set("log_removed", logged_keys(self.log_removed, self._fail))
+        is_timed = self.score_strategy is ScoreStrategy.TIMESTAMP
+        kept = kept_for(self.keep_for, is_timed, self.evicts, self._fail)
+        self._set("keep_for", kept)
 
     def _check_tier(self) -> None:
         if self.tier is None:

@@ -101,11 +101,11 @@ nb::dict constants() {
   result["value_types"] = names("float32", "bfloat16", "float16");
   result["row_codes"] = names("float8_e4m3fn", "int8", "int4");
   result["packed_fields"] = names("code", "dim", "value_type");
-  result["table_fields"] =
-      names("num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
-            "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
-            "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
-            "sketch_words", "sketch_bits", "part", "halflife", "takes_given");
+  result["table_fields"] = names(
+      "num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
+      "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
+      "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
+      "sketch_words", "sketch_bits", "ring_size", "keep_for", "part", "halflife", "takes_given");
   result["use"] = kUse;
   result["most_given_score"] = kHighScoreLimit;
   result["table_parts"] = names("whole", "index", "rows");
@@ -125,7 +125,7 @@ nb::dict constants() {
       names("unused_for", "unused_since", "high_below", "norm_below", "any_suffices");
   result["rule_words"] = int{kNumRuleWords};
   result["part_fields"] = names("size", "first", "owners", "hash_seed");
-  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 23 &&
+  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 25 &&
                     kNumTierCounters == 7 && kNumFeatureFields == 10 && kNumSumsFields == 7 &&
                     kNumPartFields == 4 && kNumPackedFields == 3 &&
                     static_cast<int>(RowCode::kNumCodes) == 3,

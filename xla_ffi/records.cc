@@ -44,6 +44,8 @@ constexpr NumberRule kTableRules[] = {
     {"threshold", 0, (int64_t{1} << 32) - 1},
     {"sketch_words", 0, (1 << 16) - 1},
     {"sketch_bits", 0, 16},
+    {"ring_size", 0, kMostInt32 - 1},
+    {"keep_for", 0, kMostInt64},
     {"part", 0, kRowsPart},
     {"halflife", 0, kMostInt32},
     {"takes_given", 0, 1},

@@ -77,6 +77,7 @@ constexpr NamedSize kSizes[kNumSizes] = {
     {"words of a record", 4, kMostInt32},
     {"rows", 1, kMostInt32},
     {"spill rows", 1, kMostInt32},
+    {"1 + keys of a ring", 2, kMostInt32},
 };
 
 // What a buffer may be.
@@ -104,6 +105,7 @@ constexpr NamedBuffer kBuffers[] = {
      {{kStates, 2, {kArraySlots, kDim}}, {kNumbers, 1, {kArraySlots}}}},
     {BufferRule::kCounters, "counters", {{kU32, 3, {kCounterRows, kNumCounters, 2}}, {}}},
     {BufferRule::kSketch, "sketch", {{kU32, 2, {kBuckets, kSketchWords}}, {}}},
+    {BufferRule::kRings, "removed keys", {{kU32, 3, {kCounterRows, kRingWords, 2}}, {}}},
     {BufferRule::kGiven, "scores", {{kU32, 2, {kNumTables, 2}}, {}}},
     {BufferRule::kStamps, "stamps", {{kU32, 2, {kNumTables, 4}}, {}}},
     {BufferRule::kHyper, "hyper-parameters", {{kF32, 2, {kNumTables, kNumHyperParameters}}, {}}},

@@ -48,8 +48,9 @@ enum Size : int32_t {
   kRecordWords = -25,
   kTierRows = -26,  // of the counters of a tier
   kSpillRows = -27,
+  kRingWords = -28,  // of a ring of removed keys, 64 bits each
 };
-constexpr int kNumSizes = 27;
+constexpr int kNumSizes = 28;
 
 enum class BufferRule : int32_t {
   kIndex = 0,
@@ -58,6 +59,7 @@ enum class BufferRule : int32_t {
   kState,
   kCounters,
   kSketch,
+  kRings,
   kGiven,
   kStamps,
   kHyper,

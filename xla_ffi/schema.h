@@ -31,6 +31,8 @@ enum TableField : int32_t {
   kTableThreshold,       // of the rule
   kTableSketchWords,     // of a bucket; 0: no sketch
   kTableSketchBits,      // of a counter
+  kTableRingSize,        // keys in a ring of the log of removed keys; 0: no log
+  kTableKeepFor,         // Removals::keep_for
   kTablePart,            // TablePart: which arrays the call gets of a tiered table
   kTableHalflife,        // of counts that decay, in lookups
   kTableTakesGiven,      // 1: a lookup brings the table's score, or the time
@@ -99,7 +101,8 @@ enum PartField : int32_t {
 // Then update and reduce take the stamps of the lookup, uint32[num_tables, 4] (core/stamp.h), if
 // attribute "stamped" is 1; lookup returns them before anything else.
 // Buffers of a table, in this order and as far as the call uses them:
-//   index, values, state 0 .. num_states - 1, counters, [sketch]
+//   index, values, state 0 .. num_states - 1, counters, [sketch], [removed]
+// lookup, erase and erase_rule take the log of removed keys of tables that have one.
 // find has counters if the rows of some table's unknown ids depend on its seed.
 // Tables of one width may lie one after the other in the same arrays; such tables stand together.
 // Buffers of a feature:

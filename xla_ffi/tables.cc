@@ -41,12 +41,13 @@ void read_packed_values(BufferReader& reader, int64_t const* packed, TableRef& a
 
 // Arrays of a call, as if one table filled them.
 TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts const& parts,
-                     int64_t const* packed, bool aliased, Admission* admission) {
+                     int64_t const* packed, bool aliased, Admission* admission,
+                     Removals* removals) {
   auto const next = [&](BufferRule rule) {
     return aliased ? reader.next_aliased(rule) : reader.next_arg(rule);
   };
   auto& sizes = reader.sizes();
-  sizes.forget(kBuckets, kArraySlots, kDim, kCounterRows, kSketchWords);
+  sizes.forget(kBuckets, kArraySlots, kDim, kCounterRows, kSketchWords, kRingWords);
   TableRef arrays{};
   auto const part = fields[kTablePart];
   reader.expect((part != kIndexPart || parts.index_part) && (part != kRowsPart || parts.rows_part),
@@ -90,6 +91,14 @@ TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts con
     reader.expect(dimension(sketch, 1) == fields[kTableSketchWords],
                   "a sketch must have the words of a bucket that the attribute says");
   }
+  if (removals != nullptr) *removals = {};
+  if (removals != nullptr && fields[kTableRingSize] > 0) {
+    auto const rings = next(BufferRule::kRings);
+    removals->rings = static_cast<uint64_t*>(rings.untyped_data());
+    removals->ring_size = static_cast<uint32_t>(fields[kTableRingSize]);
+    reader.expect(dimension(rings, 1) == fields[kTableRingSize] + 1,
+                  "rings of removed keys must have the size that the attribute says");
+  }
   return arrays;
 }
 
@@ -115,6 +124,21 @@ Admission read_admission(BufferReader& reader, uint32_t* sketch, int64_t const* 
   if (sketch != nullptr) {
     result.sketch = sketch + fields[kTableFirstBucket] * result.sketch_words;
   }
+  return result;
+}
+
+// Of a table whose log, if it has one, is a part of `arrays`.
+Removals read_removals(BufferReader& reader, Removals const& arrays, int64_t const* fields) {
+  Removals result{};
+  result.keep_for = static_cast<uint64_t>(fields[kTableKeepFor]);
+  result.ring_size = static_cast<uint32_t>(fields[kTableRingSize]);
+  if (result.ring_size == 0) return result;
+  reader.expect(arrays.rings != nullptr && arrays.ring_size == result.ring_size,
+                "a table with a log of removed keys must come with rings of its size");
+  auto const rows = fields[kTableCounterRows];
+  reader.expect(rows > 0 && fields[kTableLocalBuckets] % rows == 0,
+                "a table with a log must have equally many buckets for each row of counters");
+  result.rings = arrays.rings + fields[kTableFirstRow] * (int64_t{result.ring_size} + 1);
   return result;
 }
 
@@ -172,9 +196,10 @@ bool is_one_table(BufferReader& reader, TableAttrs const& attrs) {
 }
 
 void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts, bool aliased,
-                 int32_t count, TableRef* tables, Admission* admissions) {
+                 int32_t count, TableRef* tables, Admission* admissions, Removals* removals) {
   TableRef arrays{};
   Admission of_arrays{};
+  Removals removals_of_arrays{};
   int32_t owner = 0;  // the table that the arrays came with
   for (int32_t t = 0; t < count; ++t) {
     reader.at("table ", t);
@@ -183,7 +208,8 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
     auto const* const packed = packed_fields(parts, shares ? owner : t);
     if (!shares) {
       arrays = read_arrays(reader, fields, parts, packed, aliased,
-                           admissions == nullptr ? nullptr : &of_arrays);
+                           admissions == nullptr ? nullptr : &of_arrays,
+                           removals == nullptr ? nullptr : &removals_of_arrays);
       owner = t;
     }
     auto& table = tables[t] = arrays;
@@ -193,6 +219,9 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
       move_to_table(reader, table, fields, packed);
     }
     if (admissions != nullptr) admissions[t] = read_admission(reader, of_arrays.sketch, fields);
+    if (removals != nullptr) {
+      removals[t] = read_removals(reader, removals_of_arrays, fields);
+    }
     describe_table(attrs, t, table);
   }
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/admission.h"
+#include "core/removals.h"
 #include "core/table_ref.h"
 #include "xla_ffi/buffers.h"
 #include "xla_ffi/schema.h"
@@ -33,9 +34,10 @@ bool check_tables(BufferReader& reader, TableAttrs const& attrs);
 bool is_one_table(BufferReader& reader, TableAttrs const& attrs);
 
 // Reads the buffers of the tables of a call. With `aliased`, each is a result too. `admissions`: of
-// a training lookup, which takes sketches.
+// a training lookup, which takes sketches. `removals`: of a call that may remove rows.
 void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts, bool aliased,
-                 int32_t count, TableRef* tables, Admission* admissions = nullptr);
+                 int32_t count, TableRef* tables, Admission* admissions = nullptr,
+                 Removals* removals = nullptr);
 
 // What the attributes say of table `t`, not its arrays.
 void describe_table(TableAttrs const& attrs, int32_t t, TableRef& table);

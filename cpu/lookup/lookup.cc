@@ -12,6 +12,7 @@
 #include "core/exact_counter.h"
 #include "core/group.h"
 #include "core/row.h"
+#include "core/vacate.h"
 #include "cpu/lookup/probe_rows.h"
 #include "cpu/loops/huge_pages.h"
 #include "cpu/table_ops.h"
@@ -221,15 +222,26 @@ struct Lookup {
     auto const& feature = feature_of(chunk);
     auto const& table = table_of(feature);
     auto& [missing, bags, won] = open[size_t(index)];
+    auto const& removals = args.removals[feature.table];
+    auto const notes = notes_removals(removals);
+    auto const clock = use[feature.table].clock;
+    uint64_t young = 0;
     won.resize(missing.size());
     for (size_t i = 0; i < missing.size(); ++i) {
       auto const key = load_key(feature.ids, feature.id_type, missing[i]);
+      auto evicted = kEmptyScore;
       auto const claimed = is_admitted(feature, missing[i])
-                               ? claim_missing(table, key, use[feature.table])
+                               ? claim_missing(table, key, use[feature.table], &evicted)
                                : Pending{kNotAdmittedSlot, kNotWon};
+      if (notes && evicted != kEmptyScore) {
+        auto const slot = pending(claimed.slot);
+        auto const row = Entry{*key_at(table, slot), evicted};
+        young += note_evicted(table, removals, slot, row, clock) ? 1 : 0;
+      }
       feature.slots[missing[i]] = claimed.slot;
       won[i] = claimed.won;
     }
+    if (young > 0) fetch_add(table.counters + kEvictedYoung, young);
   }
 
   void store_chunk(int64_t index, FeatureChunk const& chunk) {

@@ -18,7 +18,8 @@ void erase(EraseArgs const& args, ThreadPool const& pool) {
   });
   for_each_range(pool, args.num_ids, kIdsPerChunk, [&](int64_t begin, int64_t end) {
     uint64_t erased = 0;
-    for (auto i = begin; i < end; ++i) erased += erase_slot(args.table, args.slots[i]) ? 1 : 0;
+    for (auto i = begin; i < end; ++i)
+      erased += erase_slot(args.table, args.removals, args.slots[i]) ? 1 : 0;
     count_left(args.table, kErased, erased);
   });
 }

@@ -51,7 +51,7 @@ void erase_rule(RuleArgs const& args, ThreadPool const& pool) {
     uint32_t removed = 0;
     for_each_slot(args.table, begin, end, [&](Entry const& entry, int64_t slot) {
       if (!erasure.removes(args, entry, slot)) return;
-      vacate(args.table, static_cast<int32_t>(slot));
+      vacate(args.table, args.removals, static_cast<int32_t>(slot));
       ++removed;
     });
     __atomic_fetch_add(args.result, removed, __ATOMIC_RELAXED);

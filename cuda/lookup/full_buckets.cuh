@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "core/full_bucket.h"
+#include "core/vacate.h"
 #include "cuda/grid/async_copy.cuh"
 #include "cuda/grid/tally.cuh"
 #include "cuda/grid/warp.cuh"
@@ -100,10 +101,19 @@ class BinFiller {
 
 // ---- the buckets of a bin take them -------------------------------------------------------------
 
-__device__ __forceinline__ void count_rows_left(CallView const& view, Tally<1> const& rows_left) {
-  rows_left.for_each_table(view.num_tables, [&](int32_t t, uint32_t const(&events)[1]) {
+// Evicted rows; and those of them that were young, where such are noted.
+template <bool kSelects>
+using RowsLeft = Tally<kSelects ? 2 : 1>;
+
+template <int kKinds>
+__device__ __forceinline__ void count_rows_left(CallView const& view,
+                                                Tally<kKinds> const& rows_left) {
+  rows_left.for_each_table(view.num_tables, [&](int32_t t, uint32_t const(&events)[kKinds]) {
     if (events[0] == 0) return;
     auto const& table = view.tables[t];
+    if (kKinds > 1 && events[kKinds - 1] != 0) {
+      fetch_add(table.counters + kEvictedYoung, events[kKinds - 1]);
+    }
     fetch_add(table.counters + kEvicted, events[0]);
     fetch_add(table.counters + kRows, ~uint64_t{events[0]} + 1);
     note_left(table);
@@ -114,11 +124,15 @@ __device__ __forceinline__ void count_rows_left(CallView const& view, Tally<1> c
 using EntryCopies = Entry[2][kBucketCapacity];
 
 // A warp, which decides for bins, one after the other, 32 ids at a time.
+template <bool kSelects>
 class BinWorker {
  public:
-  __device__ __forceinline__ BinWorker(MissingCall const& call, Tally<1> const& rows_left,
-                                       EntryCopies& copies)
-      : call_(call), rows_left_(rows_left), copies_(copies) {}
+  __device__ __forceinline__ BinWorker(SelectingCall<kSelects> const& selecting,
+                                       RowsLeft<kSelects> const& rows_left, EntryCopies& copies)
+      : call_(selecting.call),
+        removals_(selecting.removals),
+        rows_left_(rows_left),
+        copies_(copies) {}
 
   __device__ __forceinline__ void run(FullBin const& bin) const {
     for (auto base = bin.begin; base < bin.end; base += 32) {
@@ -201,12 +215,27 @@ class BinWorker {
     }
   };
 
+  // By one lane, for a row that the bucket loses.
+  __device__ __forceinline__ void note_row(BucketId const& of, int place, Key key) const {
+    if constexpr (kSelects) {
+      auto const& removals = removals_.of[of.table];
+      if (!notes_removals(removals)) return;
+      auto const slot = static_cast<int32_t>(of.number) * kBucketCapacity + place;
+      auto const& table = call_.view.tables[of.table];
+      auto const row = Entry{key, *score_at(table, slot)};  // not written over yet
+      if (note_evicted(table, removals, slot, row, call_.uses[of.table].clock)) {
+        rows_left_.add(of.table, 1);
+      }
+    }
+  }
+
   // The claims of the lanes that claim, one after the other.
-  __device__ __forceinline__ void claim(FullBucket<WarpGroup>* bucket, Claimant* now, bool claims,
-                                        Claimant* earlier) const {
+  __device__ __forceinline__ void claim(FullBucket<WarpGroup>* bucket, BucketId const& of,
+                                        Claimant* now, bool claims, Claimant* earlier) const {
+    auto const note = [&](int place, Key key) { note_row(of, place, key); };
     for (auto rest = group_.ballot(claims); rest != 0; rest &= rest - 1) {
       auto const from = lowest_bit(rest);
-      auto const taken = bucket->claim(__shfl_sync(kFullWarp, now->mark, from));
+      auto const taken = bucket->claim(__shfl_sync(kFullWarp, now->mark, from), note);
       earlier->hear_of(taken);
       now->hear_of(taken);
       if (lane_id() == from) now->result = {taken.place, taken.won};
@@ -222,13 +251,13 @@ class BinWorker {
     auto const& use = call_.uses[of.table];
     auto const ranking = Ranking(table, use);
     auto bucket = FullBucket<WarpGroup>(group_, table, where, entries, ranking);
-    claim(&bucket, &own, own.is_one, &own);
+    claim(&bucket, of, &own, own.is_one, &own);
     for (auto base = later.begin; base < later.end; base += 32) {
       auto const other = own_of(later, base);
       auto const id = FullId(call_.view, other.missing);
       auto next = Claimant{id.mark, other.missing.won == kUndecided && is_of(id, of)};
       auto const lowest = bucket.lowest_rank();
-      claim(&bucket, &next, next.is_one && rank_of_mark(id.mark) >= lowest, &own);
+      claim(&bucket, of, &next, next.is_one && rank_of_mark(id.mark) >= lowest, &own);
       if (next.is_one) settle(other, id, next.result, false);
       __syncwarp();  // a key that displaces another one is written after it
     }
@@ -257,18 +286,21 @@ class BinWorker {
   }
 
   MissingCall const& call_;
-  Tally<1> const& rows_left_;
+  NotedRemovals<kSelects> const& removals_;
+  RowsLeft<kSelects> const& rows_left_;
   EntryCopies& copies_;
   WarpGroup group_;
 };
 
 // A warp a bin.
-__device__ __forceinline__ void fill_full_buckets(MissingCall const& call) {
-  __shared__ Tally<1>::Counts counts;
+template <bool kSelects>
+__device__ __forceinline__ void fill_full_buckets(SelectingCall<kSelects> const& selecting) {
+  auto const& call = selecting.call;
+  __shared__ typename RowsLeft<kSelects>::Counts counts;
   __shared__ EntryCopies copies[kWarpsPerBlock];
-  auto const rows_left = Tally<1>{counts};
+  auto const rows_left = RowsLeft<kSelects>{counts};
   rows_left.clear();
-  auto const worker = BinWorker(call, rows_left, copies[threadIdx.x / 32]);
+  auto const worker = BinWorker<kSelects>(selecting, rows_left, copies[threadIdx.x / 32]);
   auto const num_used = *call.list.full.num_used;
   for (auto i = thread_of_grid() / 32; i < num_used; i += threads_of_grid() / 32) {
     worker.run(call.list.full.used[i]);

@@ -264,8 +264,12 @@ cudaError_t launch_lookup(LookupArgs const& args, LookupScratch const& scratch,
   }
   DYNEMB_CUDA_TRY(launch_rows<Size>(args, scratch.view, begin, ids, stream));
   auto const call = MissingCall{scratch.view, scratch.uses, scratch.counted, missing};
-  if (!kSelects && waiting == 0) return launch_missing<false>({call, {}}, total_ids(args), stream);
-  return launch_missing<true>({call, selection_of<true>(args)}, total_ids(args), stream);
+  auto const notes = std::any_of(args.removals, args.removals + args.num_tables, notes_removals);
+  if (!kSelects && waiting == 0 && !notes) {
+    return launch_missing<false>({call, {}, {}}, total_ids(args), stream);
+  }
+  return launch_missing<true>({call, selection_of<true>(args), removals_of<true>(args)},
+                              total_ids(args), stream);
 }
 
 // launch_lookup<true>: kernels of their own, so that those of other lookups stay as they are

@@ -142,8 +142,9 @@ __device__ __forceinline__ bool is_empty(MissingCounts const& counts) {
 }
 
 // Out of line, where the other phases have no registers to give.
-__device__ __noinline__ void fill_full_buckets_apart(MissingCall const& call) {
-  fill_full_buckets(call);
+template <bool kSelects>
+__device__ __noinline__ void fill_full_buckets_apart(SelectingCall<kSelects> const& selecting) {
+  fill_full_buckets(selecting);
 }
 
 // A constant of the grid: else each thread would copy the call, to have an address for what is out
@@ -163,7 +164,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     }
     gather_full(call, counts.full, round);
     wait_for_blocks(call.list.arrived, round + 3);
-    fill_full_buckets_apart(call);
+    fill_full_buckets_apart(selecting);
     wait_for_blocks(call.list.arrived, round + 4);
   }
   if (is_empty(counts)) return;

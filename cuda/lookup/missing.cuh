@@ -70,10 +70,20 @@ struct Selection<true> {
   bool counts_keys;  // one of the tables
 };
 
+// What only the kernel of cuda/lookup/missing.cu takes: the other one has no room for it.
+template <bool kSelects>
+struct NotedRemovals {};
+
+template <>
+struct NotedRemovals<true> {
+  Removals of[kMaxTables];
+};
+
 template <bool kSelects>
 struct SelectingCall {
   MissingCall call;
   Selection<kSelects> selection;
+  NotedRemovals<kSelects> removals;
 };
 
 // What the kernel of cuda/lookup/missing.cu counts with; by threads of a kernel before it.
@@ -147,6 +157,13 @@ Selection<kSelects> selection_of(LookupArgs const& args) {
     result.counts_keys = std::any_of(args.admissions, args.admissions + args.num_tables,
                                      [](Admission const& a) { return counts_keys(a.rule); });
   }
+  return result;
+}
+
+template <bool kSelects>
+NotedRemovals<kSelects> removals_of(LookupArgs const& args) {
+  NotedRemovals<kSelects> result;
+  if constexpr (kSelects) std::copy_n(args.removals, kMaxTables, result.of);
   return result;
 }
 

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads) erase_kernel(__grid_constant__ EraseArgs const args) {
   auto const i = thread_index();
-  auto const erased = i < args.num_ids && erase_slot(args.table, args.slots[i]);
+  auto const erased = i < args.num_ids && erase_slot(args.table, args.removals, args.slots[i]);
   auto const count = static_cast<uint64_t>(__syncthreads_count(erased));
   if (threadIdx.x == 0) count_left(args.table, kErased, count);
 }

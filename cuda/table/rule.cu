@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
   uint32_t mine = 0;
   for_each_slot(args.table, [&](Entry const& entry, int64_t slot) {
     if (!erasure.removes(args, entry, slot)) return;
-    vacate(args.table, static_cast<int32_t>(slot));
+    vacate(args.table, args.removals, static_cast<int32_t>(slot));
     ++mine;
   });
   if (mine > 0) atomicAdd(&removed, mine);

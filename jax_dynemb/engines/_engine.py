@@ -58,6 +58,10 @@ class Engine(Protocol):
         """Returns arrays whose counters are those of one table, as numpy."""
         ...
 
+    def removed_log(self, state: States, table: str) -> np.ndarray:
+        """Returns the log of removed keys of one copy of a table, on the host."""
+        ...
+
     # ---- whole tables ------------------------------------------------------------
 
     def init(self, seed: jax.Array) -> States:

@@ -29,6 +29,8 @@ from jax_dynemb.ops._pair_rows import pair_gradients as pair_gradients
 from jax_dynemb.ops._pair_rows import pair_rows as pair_rows
 from jax_dynemb.ops._per_id import join_uses as join_uses
 from jax_dynemb.ops._per_id import with_uses as with_uses
+from jax_dynemb.ops._removed import grown_log as grown_log
+from jax_dynemb.ops._removed import read_log as read_log
 from jax_dynemb.ops._residual import FeatureGradient as FeatureGradient
 from jax_dynemb.ops._residual import FeatureResidual as FeatureResidual
 from jax_dynemb.ops._residual import Residual as Residual

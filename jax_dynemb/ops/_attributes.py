@@ -75,6 +75,8 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "rounding": int(table.rounding == "stochastic"),
         "hash_seed": int(np.uint64(table.hash_seed).astype(np.int64)),
         "keeps_scores": int(table.keeps_scores),
+        "ring_size": table.ring_size,
+        "keep_for": table.keep_for,
         "halflife": table.lfu_halflife or 0,
         "takes_given": int(table.takes_given),
         "part": _ffi.code("table_parts", table.part),

@@ -20,8 +20,10 @@ from jax_dynemb.ops._state import TableState, check_state
 
 ALL = ("index", "values", "optimizer", "counters")
 _READS_PACKED = ("find_packed",)
-# A training lookup also takes the sketch of tables that have one.
-OF_LOOKUP = (*ALL, "sketch")
+# A training lookup also takes the sketch of tables that have one, and whatever removes
+# rows takes their log.
+OF_LOOKUP = (*ALL, "sketch", "removed")
+OF_REMOVAL = ("index", "counters", "removed")
 
 # Stands for a size without a bound, to learn whether scratch depends on it.
 _ANY_BATCH = 1 << 20
@@ -185,9 +187,12 @@ def table_arrays(
 
 def _taken(table: TableSpec, members: Sequence[str]) -> list[str]:
     """The members that a call takes of a table, in the order of the handlers."""
-    lacking = {"index": "values", "rows": "index"}.get(table.part)
-    taken = [m for m in OF_LOOKUP if m in members and m != lacking]
-    return [m for m in taken if m != "sketch" or table.takes_sketch]
+    lacking = {
+        {"index": "values", "rows": "index"}.get(table.part),
+        None if table.takes_sketch else "sketch",
+        None if table.ring_size else "removed",
+    }
+    return [m for m in OF_LOOKUP if m in members and m not in lacking]
 
 
 def take_table(
@@ -203,6 +208,7 @@ def take_table(
         "optimizer": state.optimizer,
         "counters": state.counters,
         "sketch": state.sketch,
+        "removed": state.removed,
         "tier": state.tier,
     }
     for member in _taken(table, members):

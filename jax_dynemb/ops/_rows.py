@@ -15,13 +15,12 @@ import numpy as np
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._bucket_rows import scores_of_index
-from jax_dynemb.ops._call import Call
+from jax_dynemb.ops._call import OF_REMOVAL, Call
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.ops._tier_state import index_part, rows_part
 from jax_dynemb.ops._tiers import gather_rows, in_rounds, index_state, with_index
 
 _ROWS = ("index", "values", "optimizer")
-_INDEX = ("index", "counters")
 
 
 def _checked_slots(table: TableSpec, slots: Any) -> jax.Array:
@@ -188,10 +187,10 @@ def erase(table: TableSpec, state: TableState, ids: jax.Array) -> TableState:
     """Takes keys out of the table; ids that are not there are passed over."""
     call = Call("erase", [table])
     states = {table.state_name: state}
-    call.update_tables(states, _INDEX)
+    call.update_tables(states, OF_REMOVAL)
     call.operand(ids)
     call.result((ids.shape[0],), jnp.int32)
-    return call.take_tables(call.run(), states, _INDEX)[table.state_name]
+    return call.take_tables(call.run(), states, OF_REMOVAL)[table.state_name]
 
 
 def export_batch(

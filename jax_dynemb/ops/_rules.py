@@ -11,7 +11,7 @@ from jaxtyping import Array, Float32, UInt32
 
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.ops._call import Call
+from jax_dynemb.ops._call import OF_REMOVAL, Call
 from jax_dynemb.ops._state import TableState
 
 _INDEX = ("index", "counters")
@@ -72,12 +72,12 @@ def erase_rule(
     """
     call = Call("erase_rule", [table], fields=np.int64(fields))
     states = {table.state_name: state}
-    call.update_tables(states, _INDEX)
+    call.update_tables(states, OF_REMOVAL)
     call.operand(numbers)
     call.operand(norms)
     call.result((1,), jnp.uint32)
     results = call.run()
-    new = call.take_tables(results, states, _INDEX)[table.state_name]
+    new = call.take_tables(results, states, OF_REMOVAL)[table.state_name]
     return next(results)[0], new
 
 

@@ -17,12 +17,22 @@ from jaxtyping import Array, Shaped, UInt32
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._packed_rows import refuse_packed
+from jax_dynemb.ops._removed import empty_log, overwritten_log
 from jax_dynemb.ops._tier_state import TierState, empty_tier, expected_tier
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["index", "values", "optimizer", "counters", "extra", "sketch", "tier"],
+    data_fields=[
+        "index",
+        "values",
+        "optimizer",
+        "counters",
+        "extra",
+        "sketch",
+        "tier",
+        "removed",
+    ],
     meta_fields=[],
 )
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +58,9 @@ class TableState:
       tier: of a table with ``TableConfig(tier=...)``, where its rows lie. Its values
         and optimizer states hold the rows in device memory only, in an order of their
         own.
+      removed: uint32[rows, 1 + n, 2], a ring of removed keys beside each row of the
+        counters: how many were ever written, then the latest n (core/removals.h).
+        None without ``log_removed``.
     """
 
     index: UInt32[Array, "buckets 544"]
@@ -57,6 +70,7 @@ class TableState:
     extra: tuple[Any, ...] = ()
     sketch: UInt32[Array, "buckets words"] | None = None
     tier: TierState | None = None
+    removed: UInt32[Array, "rows entries 2"] | None = None
 
 
 def empty_state(
@@ -96,6 +110,7 @@ def empty_arrays(
         extra=_first_extra(first),
         sketch=empty_sketch(first, buckets),
         tier=None if first.tier is None else empty_tier(first),
+        removed=empty_log(first),
     )
 
 
@@ -122,9 +137,15 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
             at = (first, 0)
             sketch = jax.lax.dynamic_update_slice(state.sketch, sketch, at)
         counters = state.counters.at[config.own_counters].set(counters)
+    removed = None if state.removed is None else overwritten_log(state.removed)
     extra = _first_extra(config)
     return dataclasses.replace(
-        state, index=index, counters=counters, extra=extra, sketch=sketch
+        state,
+        index=index,
+        counters=counters,
+        extra=extra,
+        sketch=sketch,
+        removed=removed,
     )
 
 
@@ -185,6 +206,10 @@ def check_state(config: TableSpec, state: TableState) -> None:
         tier = state.tier
         given |= {"place": tier.place, "owners": tier.owners, "homes": tier.homes}
         given["tier counters"] = tier.counters
+    if config.ring_size > 0:
+        expected["removed"] = ((rows, 1 + config.ring_size, 2), "uint32")
+    if state.removed is not None:
+        given["removed"] = state.removed
     for name, spec in config.states.items():
         expected[name] = ((slots, *spec.shape), spec.array_dtype)
     for name in expected.keys() | given.keys():

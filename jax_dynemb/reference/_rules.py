@@ -23,13 +23,7 @@ def keys_to_remove(
     keep_at_most: int | None = None,
 ) -> set[int]:
     """The keys that `Tables.erase_where` removes under these fields of a rule."""
-    packed = table.config.score_strategy.value in ("lfu", "customized")
-
-    def last_use(row: Row) -> int:
-        if not packed:
-            return row.score
-        age = (table.clock - row.score) % 2**32
-        return table.clock - age
+    last_use = table.last_use
 
     def is_selected(row: Row) -> bool:
         answers = []

@@ -41,6 +41,7 @@ class ReferenceTable:
         clock: moves at every lookup and insert, which write scores.
         step: how many optimizer updates were made.
         counts: inserted, evicted, erased, refused, lost_updates, lookups, ...
+        removed: the keys of rows that left, in any order within a call.
     """
 
     def __init__(self, config: Any, seed: int):
@@ -53,8 +54,9 @@ class ReferenceTable:
         self.step = 0
         names = ("inserted", "evicted", "refused", "lost_updates", "lookups")
         names += ("nonfinite", "hits", "misses", "not_admitted")
-        names += ("erased", "removed_by_rule")
+        names += ("erased", "removed_by_rule", "evicted_young")
         self.counts = dict.fromkeys(names, 0)
+        self.removed: list[int] = []
 
     def get(self, key: int) -> Row | None:
         """The row of `key`, if it is stored."""
@@ -192,7 +194,8 @@ class ReferenceTable:
         accepted = newcomers[: free + len(leavers)]
         replaced = leavers[: max(0, len(accepted) - free)]
         for key in replaced:
-            del bucket[key]
+            self.counts["evicted_young"] += self._is_young(bucket.pop(key))
+        self.removed += replaced
         for key, values in zip(accepted, self._fresh(accepted), strict=True):
             state = initial_state(self.config.optimizer, self.config.dim)
             for name, dtype in self.config.state_dtype:
@@ -217,16 +220,27 @@ class ReferenceTable:
     def _fresh(self, keys: list[int]) -> np.ndarray:
         return self.initial_values(np.array(keys, np.uint64), self.config.initializer)
 
+    def last_use(self, row: Row) -> int:
+        """Returns the clock of the lookup that used a row last."""
+        if self.config.score_strategy.value not in ("lfu", "customized"):
+            return row.score
+        return self.clock - (self.clock - row.score) % 2**32
+
+    def _is_young(self, row: Row) -> bool:
+        return self.clock - self.last_use(row) <= (self.config.keep_for or 0)
+
     def erase(self, key: int) -> None:
         """Forgets a key, if it is stored."""
         if self.buckets[self._bucket_of(key)].pop(key, None) is not None:
             self.counts["erased"] += 1
+            self.removed.append(key)
 
     def remove_by_rule(self, keys: set[int]) -> None:
         """Forgets stored keys that a rule selects."""
         for key in keys:
             del self.buckets[self._bucket_of(key)][key]
         self.counts["removed_by_rule"] += len(keys)
+        self.removed += keys
 
     def decay(self, factor: float) -> None:
         """Multiplies the counts of an LFU table, half to even, 1 at least."""

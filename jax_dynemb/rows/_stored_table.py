@@ -23,6 +23,7 @@ class StoredTable:
       counters: of the table, by name; empty if the source has none.
       chunks: starts to read; every key comes once.
       index: starts to read keys int64[n] and scores uint64[n] only.
+      head: of the log of removed keys, see ``Tables.take_removed``; None without one.
     """
 
     schema: Schema
@@ -30,3 +31,4 @@ class StoredTable:
     counters: Mapping[str, int]
     chunks: Callable[[], Iterator[Exported]]
     index: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
+    head: tuple[int, ...] | None = None

@@ -57,7 +57,7 @@ def insert_chunks(
             if each in batch.optimizer_state
         }
         words = words_of(batch.scores) if scores else None
-        for ids in _id_arrays(config, batch.keys):
+        for ids in id_arrays(config, batch.keys):
             # One batch is stored while the next is made, no more: each holds memory.
             jax.block_until_ready(state.counters)
             state = _insert(coll, name, state, ids, batch.rows, states, words)
@@ -102,7 +102,7 @@ def _by_keys(
         length = 1 << max(7, (len(some) - 1).bit_length())
         padded = np.full(length, _ids.PADDING, np.int64)
         padded[: len(some)] = some
-        for ids in _id_arrays(coll.tables[name], padded):
+        for ids in id_arrays(coll.tables[name], padded):
             state = _change(coll, name, pins, state, ids)
     return state
 
@@ -136,7 +136,7 @@ def _change(
     return change({arrays: state}, {name: ids})[arrays]
 
 
-def _id_arrays(config: TableConfig, keys: np.ndarray) -> Iterator[np.ndarray]:
+def id_arrays(config: TableConfig, keys: np.ndarray) -> Iterator[np.ndarray]:
     """Keys as the table's ids; those that the array can not express are padding.
 
     The keys of a 32-bit table came from int32 or from uint32 ids.

@@ -109,9 +109,12 @@ def due(engine: Engine, stats: Stats, before: Stats | None) -> dict[str, int]:
                 f"growth_due takes what stats() of these tables returns, but there is "
                 f"no {error}: write coll.growth_due(coll.stats_async(state).result())"
             ) from None
+        lost = stats.get(f"{name}/evicted_young", 0)
         more = refused > (before or {}).get(f"{name}/refused", 0)
+        young = lost > (before or {}).get(f"{name}/evicted_young", 0)
         crowded = rows > config.grow_at * config.num_slots
-        if not config.grows or not (crowded or (more and not config.evicts)):
+        pressed = young if config.evicts else more
+        if not config.grows or not (crowded or pressed):
             continue
         together = [engine.catalog.dynamic[n] for n in engine.growing_together(name)]
         most = min(_most_slots(engine), *(t.max_slots for t in together))

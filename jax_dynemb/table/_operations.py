@@ -11,10 +11,14 @@ from typing import Any
 import jax
 
 from jax_dynemb.engines import Engine, Routed, States
-from jax_dynemb.engines.mesh import ShardedResidual
 from jax_dynemb.engines.shard import BucketStats, NewRows, RowGradients, Rule
 from jax_dynemb.ops import Residual
 from jax_dynemb.table import _arguments
+from jax_dynemb.table._feature_stats import (
+    counted_lookup,
+    counts_of,
+    plain_residual,
+)
 from jax_dynemb.table._given import given_of
 
 _ROUTED = (
@@ -75,7 +79,8 @@ class Operations:
         now: Any = None,
         touch: bool = True,
         insert: bool = True,
-    ) -> tuple[dict[str, jax.Array], Residual | ShardedResidual, States]:
+        stats: bool = False,
+    ) -> tuple[dict[str, jax.Array], Any, States]:
         """Looks up rows for training: an unseen id gets a row, if the table admits it.
 
         An id that gets none reads the initial row that it would get, and its gradient
@@ -102,6 +107,8 @@ class Operations:
             not protected then, so an id whose bucket is full is refused.
           insert: static. False gives no unseen id a row, whatever ``insert`` of the
             table says; they count in ``misses`` and ``not_admitted``.
+          stats: static. True counts by feature what became of the ids, for
+            ``feature_stats``. It takes a serving lookup more, and two on a mesh.
 
         Returns:
           Rows by feature: dtype[..., dim], one for each id, or for each bag where the
@@ -127,7 +134,40 @@ class Operations:
         given = given_of(self.engine.catalog, batch, scores, counts, now)
         if given.is_per_id and ids.sent:
             raise ValueError(_ROUTED)
-        return self.engine.lookup(state, batch, ids.weights, given, ids.sent, flags)
+
+        def run(state: States) -> tuple[dict[str, jax.Array], Any, States]:
+            return self.engine.lookup(state, batch, ids.weights, given, ids.sent, flags)
+
+        if not stats:
+            return run(state)
+        return counted_lookup(self.engine, state, batch, insert, run)
+
+    def feature_stats(self, residual: Any) -> dict[str, dict[str, jax.Array]]:
+        """Counts what became of the ids of one lookup, by feature; also inside jit.
+
+        ``ids`` is the sum of ``hits``, ``inserted``, ``refused`` and ``not_admitted``.
+        Each occurrence counts, so ``inserted`` counts ids that had no row before the
+        lookup and have one now. Inside a ``shard_map`` the counts are those of a
+        device. On a mesh, an id that a rule admitted and a full bucket refused counts
+        in ``not_admitted``.
+
+        Args:
+          residual: of ``lookup(..., stats=True)``.
+
+        Returns:
+          By feature ids, padding, hits, inserted, refused and not_admitted, int32[].
+
+        Raises:
+          ValueError: the lookup was without ``stats=True``.
+          TypeError: something else than a residual.
+
+        Example:
+          >>> rows, residual, state = coll.lookup(
+          ...     state, ids, stats=True
+          ... )  # doctest: +SKIP
+          >>> counts = coll.feature_stats(residual)["cat"]  # doctest: +SKIP
+        """
+        return counts_of(residual)
 
     def route(
         self, ids: Mapping[str, Any], weights: Mapping[str, Any] | None = None
@@ -284,6 +324,7 @@ class Operations:
         """
         _arguments.check_states(self.engine, state, "apply_gradients")
         numbers = _arguments.hyper_of(self.engine.catalog, learning_rate, hyper)
+        residual = plain_residual(residual)
         return self.engine.apply_gradients(state, residual, d_rows, numbers)
 
     def reduce_gradients(
@@ -301,7 +342,7 @@ class Operations:
           ``state_name``; and the state, to be carried on.
         """
         _arguments.check_states(self.engine, state, "reduce_gradients")
-        return self.engine.reduce_gradients(state, residual, d_rows)
+        return self.engine.reduce_gradients(state, plain_residual(residual), d_rows)
 
     def weight_gradients(
         self, state: States, residual: Residual, d_rows: Mapping[str, Any]
@@ -320,7 +361,7 @@ class Operations:
           to be carried on.
         """
         _arguments.check_states(self.engine, state, "weight_gradients")
-        return self.engine.weight_gradients(state, residual, d_rows)
+        return self.engine.weight_gradients(state, plain_residual(residual), d_rows)
 
     def gather(
         self, state: States, slots: Mapping[str, jax.Array]

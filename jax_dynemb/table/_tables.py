@@ -23,13 +23,12 @@ from jax_dynemb.engines.mesh import (
     make_plan,
 )
 from jax_dynemb.engines.mixed import MixedEngine, by_kind, with_residuals
-from jax_dynemb.engines.shard import Query
+from jax_dynemb.engines.shard import Query, Rule
 from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.ops import refuse_packed
 from jax_dynemb.rows import Exported, use_counts
 from jax_dynemb.table import (
     _arguments,
-    _chunks,
     _counted,
     _declaration,
     _growth,
@@ -37,10 +36,11 @@ from jax_dynemb.table import (
 )
 from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
+from jax_dynemb.table._replication import Replication, without_rows
 from jax_dynemb.tt import TTConfig
 
 
-class Tables(Operations):
+class Tables(Operations, Replication):
     """Describes embedding tables that share their calls; hashable, without arrays.
 
     Every function takes the state and returns it, and none changes its argument, so
@@ -274,9 +274,10 @@ class Tables(Operations):
         """Decides which tables shall grow: arithmetic on the host, no arrays.
 
         A table is due if more than ``grow_at`` of its slots hold rows, or if a table
-        that never evicts has refused ids since ``before``. Its size doubles until the
-        rows are fewer again, within ``max_capacity``. A table that evicts is never due
-        without a ``max_capacity``.
+        that never evicts has refused ids since ``before``, or if one with ``keep_for``
+        has evicted rows that it should keep. Its size doubles until the rows are fewer
+        again, within ``max_capacity``. A table that evicts is never due without a
+        ``max_capacity``.
 
         Args:
           stats: what ``stats`` or the future of ``stats_async`` returned.
@@ -303,6 +304,7 @@ class Tables(Operations):
         since: int | None = None,
         known_keys: np.ndarray | None = None,
         chunk_buckets: int | None = None,
+        where: Rule | None = None,
     ) -> Iterator[Exported]:
         """Streams the live rows of a table to the host. Not for use inside jit.
 
@@ -322,6 +324,8 @@ class Tables(Operations):
           known_keys: int64[n], the keys that the replica holds. Those that left since
             come first, as ``removed`` of a chunk without rows.
           chunk_buckets: buckets of 128 rows read at a time; about 256 MB if None.
+          where: rows that ``erase_where`` would remove by this rule are left out. The
+            table keeps them; its index is copied.
 
         Yields:
           Keys, rows, scores and optimizer states of some rows.
@@ -337,6 +341,8 @@ class Tables(Operations):
                 "bound. Leave min_score out, and compare use_counts(state, table, "
                 "scores) of what is exported."
             )
+        if where is not None:
+            state = without_rows(self, state, {name: where})
         query = Query(min_score, since, known_keys, chunk_buckets)
         return self.engine.export(state, name, query)
 
@@ -361,29 +367,6 @@ class Tables(Operations):
         _arguments.check_arrays(self.engine, state, [config.name], "counted")
         arrays = self.state_name(config.name)
         return _counted.counted(self.engine, state, arrays, config)
-
-    def apply_delta(
-        self, state: States, table: str, delta: Iterable[Exported]
-    ) -> States:
-        """Brings a replica up to date. Not for use inside jit.
-
-        Its capacity may differ, but a smaller replica may have no room for a row.
-
-        Args:
-          state: the replica; the table's arrays are donated.
-          table: which one.
-          delta: what ``export`` of the original streams, in its order.
-        """
-        _arguments.check_values(state, "apply_delta")
-        name = self.engine.catalog.dynamic_table(table, "apply_delta").name
-        arrays = self.state_name(name)
-        _arguments.check_arrays(self.engine, state, [name], "apply_delta")
-        new = state[arrays]
-        for chunk in delta:
-            if chunk.removed is not None:
-                new = _chunks.erase_keys(self, name, new, chunk.removed)
-            new = _chunks.insert_chunks(self, name, new, [chunk])
-        return state | {arrays: new}
 
     def get_score(self, state: States) -> dict[str, int]:
         """Reads the clock of each table's next lookup: a mark for ``export``.

@@ -35,13 +35,26 @@ struct Spec {
   bool evicts;
 };
 
+constexpr uint32_t kRingSize = 4096;  // more keys than leave in a test
+
 struct Tables {
   std::vector<std::unique_ptr<TestTable>> owned;
+  std::vector<std::vector<uint64_t>> logs;  // of removed keys, if they are noted
 
-  explicit Tables(std::vector<Spec> const& specs) {
+  explicit Tables(std::vector<Spec> const& specs, bool notes = false) {
     for (auto const& spec : specs) {
       owned.push_back(std::make_unique<TestTable>(spec.buckets, kDim, spec.policy, spec.evicts));
+      if (notes) logs.emplace_back(kRingSize + 1);
     }
+  }
+
+  // The removed keys, in any order.
+  std::vector<uint64_t> removed(size_t t) const {
+    auto const& ring = logs[t];
+    CHECK(ring[0] <= kRingSize);
+    std::vector<uint64_t> keys(ring.begin() + 1, ring.begin() + 1 + int64_t(ring[0]));
+    std::sort(keys.begin(), keys.end());
+    return keys;
   }
 };
 
@@ -72,6 +85,7 @@ struct Batch {
       f.rows = rows[t].data();
       f.slots = slots[t].data();
       result->features[t] = f;
+      if (!tables.logs.empty()) result->removals[t] = {tables.logs[t].data(), 1, kRingSize};
     }
     return result;
   }
@@ -135,7 +149,13 @@ void lookup_by_kernels(Tables& tables, Batch& batch) {
   }
   probe(*args, uses.data(), list);
   auto const call = MissingCall{view, uses.data(), counted.data(), list};
-  CHECK(launch_missing<false>({call, {}}, total_ids(*args), nullptr) == cudaSuccess);
+  auto const ids = total_ids(*args);
+  if (tables.logs.empty()) {
+    CHECK(launch_missing<false>({call, {}, {}}, ids, nullptr) == cudaSuccess);
+  } else {
+    SelectingCall<true> const noting{call, selection_of<true>(*args), removals_of<true>(*args)};
+    CHECK(launch_missing<true>(noting, ids, nullptr) == cudaSuccess);
+  }
   CHECK(list.counts->ids == 0 && list.counts->full == 0);
 }
 
@@ -148,6 +168,11 @@ void check_same(Tables const& ours, Batch const& batch, Tables const& truth, Bat
   for (size_t t = 0; t < ours.owned.size(); ++t) {
     auto const& table = ours.owned[t]->ref;
     check_same_content(table, truth.owned[t]->ref);
+    if (!ours.logs.empty()) {
+      CHECK(ours.removed(t) == truth.removed(t));
+      CHECK(table.counters[kEvictedYoung] == truth.owned[t]->ref.counters[kEvictedYoung]);
+      CHECK(ours.logs[t][0] == table.counters[kEvicted]);
+    }
     check_same_slots(table, batch.ids[t].data(), batch.slots[t].data(), wanted.slots[t].data(),
                      batch.ids[t].size());
   }
@@ -169,8 +194,8 @@ void step(Tables& ours, Tables& truth, std::vector<std::vector<Key>> const& ids)
   check_same(ours, batch, truth, wanted);
 }
 
-void run(std::vector<Spec> const& specs, size_t count, uint64_t distinct) {
-  Tables ours(specs), truth(specs);
+void run(std::vector<Spec> const& specs, size_t count, uint64_t distinct, bool notes = false) {
+  Tables ours(specs, notes), truth(specs, notes);
   for (uint64_t i = 0; i < 6; ++i) {
     std::vector<std::vector<Key>> ids;
     for (size_t t = 0; t < specs.size(); ++t) {
@@ -207,6 +232,8 @@ void check_all() {
     run({{1, policy, true}, {64, policy, true}, {3, policy, false}}, 500, 400);
     run({{512, policy, true}}, 30, 30);  // nobody meets a full bucket
     run_same_ids(policy);
+    run({{4, policy, true}, {2, policy, false}}, 300, 200, true);
+    run({{2, policy, true}}, 1000, 900, true);
   }
   run({{2, ScorePolicy::kStep, true}, {2, ScorePolicy::kLfu, true}}, 200, 100);
 }

@@ -10,6 +10,7 @@ import pytest
 from safetensors import safe_open
 
 import jax_dynemb as jde
+from jax_dynemb.files.safetensors._series import Series
 from support import compiled, export, gradients, keys_of_bucket
 
 CROWD = np.array(keys_of_bucket(0, 2, 250) + keys_of_bucket(1, 2, 250), np.int64)
@@ -131,3 +132,42 @@ def test_other_files_are_refused(tmp_path):
     (tmp_path / "cat.safetensors").write_bytes(b"nonsense" * 9)
     with pytest.raises(ValueError, match="is damaged: it is no safetensors file"):
         jde.export.delta(tmp_path, COLL, COLL.init(0))
+
+
+def test_a_log_says_what_left(tmp_path, monkeypatch):
+    """The same rows for readers, without a look at the keys of earlier files."""
+    table = jde.TableConfig(
+        "cat", dim=3, capacity=256, optimizer=jde.optim.sgd(0.5), log_removed=1000
+    )
+    coll, path = jde.Tables([table]), tmp_path / "serving"
+    jit = compiled(coll)
+    compared = []
+    keys_of = Series.keys
+    monkeypatch.setattr(
+        Series, "keys", lambda self: compared.append(1) or keys_of(self)
+    )
+    state = coll.init(0)
+    for seed in range(4):
+        ids = np.random.default_rng(seed).choice(CROWD, 120)
+        _, _, state = jit.lookup(state, {"cat": jde.ids(ids)}, None, None)
+        state = coll.erase(state, {"cat": jde.ids(ids[:10])})
+        if seed == 0:
+            jde.export.safetensors(path, coll, state, quiet=True)
+        else:
+            jde.export.delta(path, coll, state)
+        imported = jde.import_.safetensors(path, coll, quiet=True)
+        got, want = export(coll, imported.state, "cat"), export(coll, state, "cat")
+        assert got.keys() == want.keys()
+    assert coll.stats(state)["cat/evicted"] > 0
+    assert compared == [1] * 3  # by the reader only, to count its rows
+    _, fields = loaded(path / "cat.delta-000003.safetensors")
+    assert fields["head"] == list(coll.take_removed(state, "cat")[1])
+    # A log that does not reach back: keys are compared again.
+    for _ in range(6):
+        state = coll.erase(state, {"cat": jde.ids(CROWD)})
+        _, _, state = jit.lookup(state, {"cat": jde.ids(CROWD)}, None, None)
+    jde.export.delta(path, coll, state)
+    imported = jde.import_.safetensors(path, coll, quiet=True)
+    want = export(coll, state, "cat")
+    assert export(coll, imported.state, "cat").keys() == want.keys()
+    assert len(compared) == 5  # by the writer too

@@ -26,6 +26,7 @@ def test_every_counter_by_hand(platform):
         "cat/mean_bucket": 64.0,
         "cat/inserted": 128 + 2 + 128,
         "cat/evicted": 2 + 128,
+        "cat/evicted_young": 0,
         "cat/refused": 2,
         "cat/lost_updates": 2,
         "cat/malformed_lengths": 0,

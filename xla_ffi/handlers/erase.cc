@@ -20,7 +20,7 @@ struct Erase {
 
   void read(BufferReader& reader, TableAttrs const& attrs) {
     if (!is_one_table(reader, attrs)) return;
-    read_tables(reader, attrs, {false, false, true}, true, 1, &args.table);
+    read_tables(reader, attrs, {false, false, true}, true, 1, &args.table, nullptr, &args.removals);
     FeatureRef ids{};
     set_ids(reader, BufferRule::kIds, ids);
     args.ids = ids.ids;

@@ -22,7 +22,9 @@ bool read_rule_of(BufferReader& reader, TableAttrs const& attrs, int64_t fields,
     return false;
   }
   args.fields = static_cast<uint32_t>(fields);
-  read_tables(reader, attrs, {false, false, true}, aliased, 1, &args.table);
+  // What changes the table removes rows.
+  read_tables(reader, attrs, {false, false, true}, aliased, 1, &args.table, nullptr,
+              aliased ? &args.removals : nullptr);
   args.numbers = data<uint32_t>(reader.next_arg(BufferRule::kRuleNumbers));
   if ((fields & kNormBelow) != 0) {
     reader.sizes().set(kNumSlots, args.table.local_buckets * kBucketCapacity);

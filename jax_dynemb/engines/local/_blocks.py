@@ -211,6 +211,8 @@ def _width(table: TableSpec) -> object:
     extra = getattr(table.optimizer, "extra", None)
     if extra is not None and extra(table.dim):
         return table.name  # what it stores once would be that of all tables
+    if table.log_removed:
+        return table.name  # growth changes the size of its rings
     states = tuple((n, s.shape, s.array_dtype) for n, s in table.states.items())
     stored = (table.dim, table.param_dtype, table.row_format)
     return stored, states, table.sketch_words, table.counts_keys

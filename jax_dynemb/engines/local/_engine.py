@@ -114,6 +114,9 @@ class LocalEngine:
         counters: Any = on_host(arrays.counters)[own.own_counters]
         return dataclasses.replace(arrays, counters=counters)
 
+    def removed_log(self, state: States, table: str) -> np.ndarray:
+        return on_host(state[self.state_name(table)].removed)
+
     # ---- whole tables ------------------------------------------------------------
 
     def init(self, seed: jax.Array) -> States:

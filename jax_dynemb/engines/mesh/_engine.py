@@ -43,7 +43,7 @@ from jax_dynemb.engines.shard import (
     Rule,
     grown_state,
 )
-from jax_dynemb.ops import TableState
+from jax_dynemb.ops import TableState, on_host
 from jax_dynemb.rows import Exported
 
 
@@ -106,6 +106,11 @@ class MeshEngine:
     def counted(self, state: States, table: str) -> TableState:
         stack = self.placement.stack_of(table)
         return _hosts.table_counters(stack, table, state[stack.name])
+
+    def removed_log(self, state: States, table: str) -> np.ndarray:
+        stack = self.placement.stack_of(table)
+        rows = _hosts.first_counter_rows(stack, table)
+        return on_host(state[stack.name].removed)[rows]
 
     # ---- whole tables ------------------------------------------------------------
 

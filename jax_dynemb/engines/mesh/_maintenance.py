@@ -106,8 +106,11 @@ def clear(tables: MeshTables, state: States, names: Collection[str]) -> States:
                 sketch = new[s.name].sketch
                 if sketch is not None:
                     sketch = jnp.where(here, sketch, state[s.name].sketch)
+                removed = new[s.name].removed
+                if removed is not None:
+                    removed = jnp.where(here, removed, state[s.name].removed)
                 new[s.name] = dataclasses.replace(
-                    new[s.name], index=index, sketch=sketch
+                    new[s.name], index=index, sketch=sketch, removed=removed
                 )
         return new
 

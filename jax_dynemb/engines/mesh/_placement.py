@@ -155,6 +155,7 @@ class Placement:
             counters=rows,  # pyright: ignore[reportArgumentType]
             extra=tuple(PartitionSpec() for _ in leaves),
             sketch=rows if table.sketch_words else None,  # pyright: ignore[reportArgumentType]
+            removed=rows if table.ring_size else None,  # pyright: ignore[reportArgumentType]
             tier=None if table.tier is None else TierState(rows, rows, rows, rows),  # pyright: ignore[reportArgumentType]
         )
 

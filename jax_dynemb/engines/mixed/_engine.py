@@ -163,6 +163,9 @@ class MixedEngine:
     def counted(self, state: States, table: str) -> Any:
         return self._of(table).counted(state, table)
 
+    def removed_log(self, state: States, table: str) -> np.ndarray:
+        return self._of(table).removed_log(state, table)
+
     # ---- whole tables ------------------------------------------------------------
 
     def init(self, seed: jax.Array) -> States:

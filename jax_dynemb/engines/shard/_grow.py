@@ -24,6 +24,7 @@ from jax_dynemb.ops import (
     bucket_of,
     check_state,
     empty_index,
+    grown_log,
     hash_words,
     refuse_packed,
 )
@@ -80,6 +81,7 @@ def grown_state(table: TableSpec, factor: int, state: TableState) -> TableState:
         optimizer={name: repeated(x) for name, x in state.optimizer.items()},
         counters=_counters(state.counters, grown.counter_rows),
         sketch=_grown_sketch(state.sketch, table, factor),
+        removed=grown_log(table, grown, state.removed),
     )
 
 

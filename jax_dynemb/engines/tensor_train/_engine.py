@@ -60,6 +60,10 @@ class TTEngine:
     def counter_rows(self, table: str) -> NoReturn:
         _refuse("a clock", table)
 
+    def removed_log(self, state: States, table: str) -> NoReturn:
+        del state
+        _refuse("a log of removed keys", table)
+
     def counted(self, state: States, table: str) -> NoReturn:
         del state
         _refuse("a clock", table)

@@ -8,10 +8,21 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jax_dynemb.files.checkpoint._index import index_layout, layout_of
+from jax_dynemb.files.checkpoint._index import (
+    has_fewer_counters,
+    index_layout,
+    layout_of,
+)
 from jax_dynemb.files.checkpoint._save import describe
 from jax_dynemb.files.checkpoint._tree import Path, Place
 from jax_dynemb.rows import Schema
+
+# Arrays that begin again where they were saved with another shape.
+_BEGUN_AGAIN = {
+    "sketch": "the counts of ids without a row start at 0",
+    "removed": "the log of removed keys begins again, so the next delta must compare "
+    "keys",
+}
 
 
 @dataclasses.dataclass
@@ -24,7 +35,8 @@ class Plan:
       `again`: tables whose rows are inserted again.
       `anew`: for each of these, what does not come from the checkpoint: "optimizer",
         "scores".
-      `emptied`: sketches of tables that begin again.
+      `emptied`: sketches and logs of tables that begin again.
+      `padded`: counters of earlier versions, with the shapes that they were saved in.
       `notes`: for the user.
     """
 
@@ -33,6 +45,7 @@ class Plan:
     again: list[Path] = dataclasses.field(default_factory=list)
     anew: dict[Path, set[str]] = dataclasses.field(default_factory=dict)
     emptied: list[Path] = dataclasses.field(default_factory=list)
+    padded: dict[Path, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -55,7 +68,8 @@ def plan(
     _tables_of_one_side(saved, places, strict, result)
     for path in places.keys() & saved.keys():
         _compare_table(path, saved[path], places[path], strict, result)
-    if layout_of(fields) != index_layout():
+    fewer = has_fewer_counters(layout_of(fields))
+    if layout_of(fields) != index_layout() and not fewer:
         for path in places.keys() & saved.keys() - set(result.again):
             result.again.append(path)
             result.anew[path] = set()
@@ -84,6 +98,14 @@ def plan(
                 f"'{_spelled(path)}' was saved with another counter or none: the "
                 "counts of ids without a row start at 0."
             )
+        elif path[len(above)] == "removed" and not _is_saved(path, leaf, fields):
+            result.emptied.append(path)
+            result.notes.append(
+                f"'{_spelled(path)}' was saved with another size or not at all: the "
+                "log of removed keys begins again, so the next delta compares keys."
+            )
+        elif path[len(above)] == "counters" and fewer:
+            _compare_counters(path, leaf, fields["leaves"], result)
         else:
             _compare_leaf(path, leaf, fields["leaves"], result)
             result.given_away.append(path)
@@ -247,6 +269,26 @@ def _compare_leaf(
             f"{after[1]}{after[0]}."
         )
     result.directly.append(path)
+
+
+def _compare_counters(
+    path: Path, leaf: Any, saved: Mapping[str, Any], result: Plan
+) -> None:
+    """Counters of an earlier version are followed by zeros."""
+    found = saved.get(_spelled(path))
+    now = tuple(leaf.shape)
+    before = () if found is None else tuple(found[0])
+    is_part = before[:1] + before[2:] == now[:1] + now[2:] and before[1] <= now[1]
+    if not is_part:
+        _compare_leaf(path, leaf, saved, result)  # says what differs
+        return
+    result.directly.append(path)
+    result.given_away.append(path)
+    result.padded[path] = before
+    result.notes.append(
+        f"'{_spelled(path)}' was saved by a version with fewer counters: those that "
+        "came since start at 0."
+    )
 
 
 def _spelled(path: Path) -> str:

@@ -39,6 +39,13 @@ def index_layout() -> dict[str, int]:
     }
 
 
+def has_fewer_counters(layout: Mapping[str, int]) -> bool:
+    """Whether a layout is this version's, but for counters that came since."""
+    now = index_layout()
+    same = all(layout[name] == now[name] for name in FIRST)
+    return same and layout.get("counters", 0) < now["counters"]
+
+
 def layout_of(fields: Mapping[str, Any]) -> dict[str, int]:
     """The layout that a checkpoint was written with."""
     return dict(fields.get("index", FIRST))

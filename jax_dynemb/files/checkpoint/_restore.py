@@ -10,6 +10,7 @@ from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
@@ -107,7 +108,7 @@ def restore(
         together(functools.partial(_checksums.verify_checksums, item, later))
     _read_directly(folder, leaves, plan, large, verify)
     for path in plan.emptied:
-        leaves[path] = _empty_sketch(path, leaves[path], places)
+        leaves[path] = _begun_again(path, leaves[path], places)
     notes = list(plan.notes)
     for table in plan.again:
         notes += _read_again(folder, fields, leaves, places[table], table, plan)
@@ -166,6 +167,9 @@ def _read_directly(
 
     item = folder / _layout.ITEM
     wanted = {path: _abstract(leaves[path]) for path in plan.directly}
+    now = {path: wanted[path] for path in plan.padded}
+    for path, shape in plan.padded.items():
+        wanted[path] = wanted[path].update(shape=shape)
     together(functools.partial(_check_arrays, item, wanted))
     for path in plan.given_away:
         if isinstance(leaves[path], jax.Array):
@@ -176,10 +180,18 @@ def _read_directly(
         value = read
         for part in path:
             value = value[part]
-        leaves[path] = value
+        leaves[path] = _padded(value, now[path]) if path in now else value
     check = _checksums.checker(item) if verify else None
     arrays = together(functools.partial(read_pieces, item, in_pieces, check))
     leaves |= {path: arrays[name] for name, path in large.items()}
+
+
+def _padded(counters: jax.Array, now: jax.ShapeDtypeStruct) -> jax.Array:
+    """Zeros behind the counters that an earlier version had."""
+    missing = now.shape[1] - counters.shape[1]
+    widths = ((0, 0), (0, missing), (0, 0))
+    pad = jax.jit(lambda x: jnp.pad(x, widths), out_shardings=now.sharding)
+    return pad(counters)
 
 
 def _check_arrays(item: FilePath, wanted: Mapping[_tree.Path, Any]) -> None:
@@ -244,16 +256,18 @@ def _read_again(
     return notes
 
 
-def _empty_sketch(
+def _begun_again(
     path: _tree.Path, leaf: Any, places: Mapping[_tree.Path, _tree.Place]
 ) -> Any:
-    """A sketch of tables that begin to count."""
+    """A sketch or a log of removed keys, of tables that begin one."""
     owner = next(p for p in places.values() if path[: len(p.arrays)] == p.arrays)
     spec = TableSpec.of(owner.config)
 
     def part(index: Any) -> np.ndarray:
-        rows, _ = leaf.sharding.shard_shape(leaf.shape)
-        return np.asarray(empty_sketch(spec, rows))
+        shape = leaf.sharding.shard_shape(leaf.shape)
+        if path[len(owner.arrays)] == "removed":
+            return np.zeros(shape, leaf.dtype)
+        return np.asarray(empty_sketch(spec, shape[0]))
 
     return jax.make_array_from_callback(leaf.shape, leaf.sharding, part)
 

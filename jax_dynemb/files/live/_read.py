@@ -7,7 +7,7 @@ from __future__ import annotations
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values
 from jax_dynemb.rows import Schema, StoredTable
-from jax_dynemb.table import Tables
+from jax_dynemb.table import Tables, log_head
 
 
 def live_table(coll: Tables, state: States, name: str) -> StoredTable:
@@ -24,6 +24,7 @@ def live_table(coll: Tables, state: States, name: str) -> StoredTable:
         counters=counters,
         chunks=lambda: coll.export(state, name),
         index=lambda: coll.engine.index(state, name),
+        head=log_head(coll, state, name),
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.mesh import MeshEngine, Stack
-from jax_dynemb.engines.shard import Shards
+from jax_dynemb.engines.shard import Rule, Shards
 from jax_dynemb.ops import (
     FeatureInput,
     TableState,
@@ -27,7 +27,7 @@ from jax_dynemb.ops import (
     refuse_packed,
 )
 from jax_dynemb.optim.interface import sgd
-from jax_dynemb.table import Tables
+from jax_dynemb.table import Tables, without_rows
 
 Device = Any  # a jax.Device; type checkers can not see that class
 
@@ -39,6 +39,7 @@ def frozen(
     device: Device | None = None,
     on_mesh: bool = False,
     dtype: Any = None,
+    where: Mapping[str, Rule] | None = None,
 ) -> tuple[Tables, States]:
     """Returns the same tables with keys and rows only, to be read with ``Tables.find``.
 
@@ -62,6 +63,8 @@ def frozen(
         stay as they are. The scale of a row is its largest magnitude over 448, 127 or
         7. A row of a column-wise table that stays on the mesh has a scale on each
         device. Tensor-train tables stay as they are.
+      where: by table, a rule; rows that ``erase_where`` would remove by it are left
+        out. The tables keep them, and their indexes are copied.
 
     Returns:
       Tables whose optimizers keep no states, and their state: by table name for
@@ -74,13 +77,19 @@ def frozen(
     """
     refuse_packed(coll.engine.catalog.dynamic.values(), "frozen")
     packed = None if dtype is None else row_format_of(dtype)
+    if where:
+        state = without_rows(coll, state, dict(where))
     tables = [
-        dataclasses.replace(t, optimizer=sgd(0.0), admission=None)
+        dataclasses.replace(
+            t, optimizer=sgd(0.0), admission=None, log_removed=0, keep_for=None
+        )
         for t in coll.tables.values()
     ]
     served = coll.with_tables(tables)
     states = {
-        name: dataclasses.replace(arrays, optimizer={}, extra=(), sketch=None)
+        name: dataclasses.replace(
+            arrays, optimizer={}, extra=(), sketch=None, removed=None
+        )
         for name, arrays in state.items()
     }
     if coll.placement is not None and not on_mesh:

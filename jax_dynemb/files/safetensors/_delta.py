@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,8 @@ from jax_dynemb.files.safetensors._chain import base_files
 from jax_dynemb.files.safetensors._manifest import write_manifest
 from jax_dynemb.files.safetensors._series import Series, open_series
 from jax_dynemb.files.safetensors._tensor_file import TensorFile
-from jax_dynemb.table import Tables
+from jax_dynemb.rows import Exported
+from jax_dynemb.table import Tables, log_head, with_removed
 
 
 def delta(
@@ -26,7 +28,8 @@ def delta(
     """Writes what changed in tables since they were exported there, or since a delta.
 
     Readers apply the files in the order of their numbers and then hold the same rows as
-    the tables. Removed keys are found by comparing what the files before hold with what
+    the tables. Removed keys are those in the table's log, if it has one that reaches
+    back to the last file. Otherwise what the files before hold is compared with what
     the table holds. So it does not matter which process exported them, or when.
 
     Call it between an update and the next lookup, as ``Tables.export`` says.
@@ -86,7 +89,7 @@ def _write(
         )
     removed = np.empty(0, np.int64)
     keys, rows = [removed], [np.empty((0, coll.tables[name].dim), np.float32)]
-    changes = coll.export(state, name, since=series.until, known_keys=series.keys())
+    changes, head = _changes(coll, state, name, series, series.until)
     for chunk in changes:
         if chunk.removed is not None:
             removed = chunk.removed
@@ -110,6 +113,8 @@ def _write(
         "until": until,
         "previous": series.files[0].link,
     }
+    if head is not None:
+        fields["head"] = list(head)
     target = series.next_delta()
     like = {each: (array.dtype, array.shape) for each, array in tensors.items()}
     with new_file(target) as draft, TensorFile(draft, like, fields) as file:
@@ -117,3 +122,16 @@ def _write(
             file.append(each, array)
     write_manifest(target.parent, name, series.base.link, target.name, file.link)
     return target
+
+
+def _changes(
+    coll: Tables, state: States, name: str, series: Series, since: int
+) -> tuple[Iterator[Exported], tuple[int, ...] | None]:
+    """Streams what changed, removed keys first; and the head of the log."""
+    head, before = log_head(coll, state, name), series.head
+    if head is not None and before is not None:
+        removed, head = coll.take_removed(state, name, before)
+        if removed is not None:
+            return with_removed(coll, state, name, since, removed), head
+    known = series.keys()
+    return coll.export(state, name, since=since, known_keys=known), head

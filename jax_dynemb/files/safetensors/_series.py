@@ -58,6 +58,12 @@ class Series:
         return self.files[0].fields.get("until")
 
     @property
+    def head(self) -> tuple[int, ...] | None:
+        """Where the log of removed keys was, at the end of the last file that says."""
+        fields = self.files[0].fields
+        return tuple(fields.wholes("head")) if fields.get("head") else None
+
+    @property
     def data_bytes(self) -> int:
         """Returns how many bytes ``verify`` reads of all files."""
         return sum(each.data_bytes for each in self.files if each.sums is not None)

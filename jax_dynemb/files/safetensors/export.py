@@ -189,6 +189,8 @@ class _Writer:
         }
         if "clock" in counters:
             fields["until"] = counters["clock"] + 1  # as Tables.get_score counts
+        if self._table.head is not None:
+            fields["head"] = list(self._table.head)
         return fields
 
 

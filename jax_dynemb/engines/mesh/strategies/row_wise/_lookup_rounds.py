@@ -87,9 +87,9 @@ def lookup(
     if batch is None:
         return _sums_alone(bags, sent, states, scores)
     exchange, tables = batch.exchange, batch.exchange.tables
-    id_route, peaks = sent.route, sent.peaks
+    id_route, demand = sent.route, sent.demand
     assert id_route is not None and sent.ids is not None
-    assert sent.fits is not None and peaks is not None
+    assert sent.fits is not None and demand is not None
     fits, ids = sent.fits[0], ids_by_table(exchange, sent.ids)
     round_range = whole_range(batch, id_route, fits, first_begin(batch, id_route))
     inputs = owner_inputs(bags, sent.bags)
@@ -114,7 +114,10 @@ def lookup(
     _, (total, new) = further_rounds(batch, id_route, fits, (total, new), one)
     for t, table in enumerate(tables):
         capacity = exchange.capacities[t]
-        new[table.name] = count_exchange(new[table.name], capacity, peaks[t], ~fits)
+        peak, repeats = demand[:, t]
+        new[table.name] = count_exchange(
+            new[table.name], capacity, peak, repeats, ~fits
+        )
     for (layout, _), result in zip(
         batch.inputs, finalize_pooling(batch, total), strict=True
     ):

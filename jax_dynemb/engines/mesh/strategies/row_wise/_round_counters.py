@@ -17,10 +17,26 @@ from jax_dynemb.ops import TableState
 
 
 def count_exchange(
-    state: TableState, capacity: int, peak: jax.Array, overflow: jax.Array
+    state: TableState,
+    capacity: int,
+    peak: jax.Array,
+    repeats: jax.Array,
+    overflow: jax.Array,
 ) -> TableState:
-    """Notes how full the sections of a lookup were, the same in every row."""
+    """Notes how full the sections of a lookup were, the same in every row.
+
+    Args:
+      state: after the lookup.
+      capacity: of a section.
+      peak: int32[], the most ids that a device had for one owner.
+      repeats: int32[], ids that did not travel, since their device sent them already:
+        hits of this shard, in its first row.
+      overflow: bool[], whether there were further rounds.
+    """
     counters = state.counters
+    hits = code("counters", "hits")
+    more = repeats.astype(jnp.uint32)
+    carry = (counters[0, hits, 0] + more < more).astype(jnp.uint32)
     # One element-wise expression: a kernel for all tables, not three for each.
     change = {
         "capacity": jnp.full_like(counters, capacity),
@@ -32,6 +48,10 @@ def count_exchange(
         here = np.zeros(shape, bool)
         here[code("counters", f"exchange_{name}"), 0] = True
         counters = jnp.where(here, changed, counters)
+    for word, change in enumerate((more, carry)):
+        here = np.zeros(counters.shape, bool)
+        here[0, hits, word] = True
+        counters = jnp.where(here, counters + change, counters)
     return dataclasses.replace(state, counters=counters)
 
 

@@ -5,8 +5,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
+from jaxtyping import Array, UInt32
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
@@ -36,7 +39,8 @@ class SentIds:
       uses: by table, see ``send_ids_and_uses``.
       route: where the distinct ids of this device go.
       fits: bool[1], whether one round is enough on every device.
-      peaks: int32[tables], the most ids that a device has for one owner.
+      demand: int32[2, tables]: the most ids that a device has for one owner. Then ids
+        for this owner to count, which did not travel as others like them did.
     """
 
     bags: list[jax.Array]
@@ -44,7 +48,7 @@ class SentIds:
     uses: dict[int, jax.Array]
     route: Route | None = None
     fits: jax.Array | None = None
-    peaks: jax.Array | None = None
+    demand: jax.Array | None = None
 
 
 def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
@@ -59,9 +63,36 @@ def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
         return SentIds(exchange_arrays(parts, bags.axes), None, {})
     exchange = batch.exchange
     id_route = route(batch.ids, exchange.parts, exchange.segments)
-    first = send_first(batch, id_route, numbers_of(batch), parts)
-    fits, peaks = first.fits[None], first.peaks
-    return SentIds(first.others, first.ids, first.uses, id_route, fits, peaks)
+    numbers = numbers_of(batch)
+    repeats = _repeats(batch, id_route, numbers.counted)
+    first = send_first(batch, id_route, numbers, (repeats, *parts))
+    heard, *rest = first.others
+    demand = jnp.stack([first.peaks, heard.sum(axis=0).astype(jnp.int32)])
+    return SentIds(rest, first.ids, first.uses, id_route, first.fits[None], demand)
+
+
+def _repeats(
+    batch: DeviceBatch, id_route: Route, counted: Sequence[int]
+) -> UInt32[Array, "shards tables"]:
+    """Counts the ids of this device that do not travel, for the owner that counts them.
+
+    The kernels of owners count each id that arrives; of tables in ``counted``, all of
+    its uses.
+    """
+    exchange = batch.exchange
+    result = jnp.zeros((exchange.shards, len(exchange.tables)), jnp.uint32)
+    end, n = 0, id_route.first.shape[0]
+    for part in exchange.parts:
+        begin, end = end, end + part.size
+        table, owner = divmod(part.first, exchange.shards)
+        if table in counted:
+            continue
+        uses = jnp.sum(id_route.unique_of[begin:end] < n, dtype=jnp.int32)
+        starts = id_route.starts
+        distinct = starts[part.first + part.owners] - starts[part.first]
+        repeats = (uses - distinct).astype(jnp.uint32)
+        result = result.at[owner, table].add(repeats)
+    return result
 
 
 def numbers_of(batch: DeviceBatch) -> IdNumbers:

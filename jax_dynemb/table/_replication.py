@@ -1,0 +1,270 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The operations of ``Tables`` that keep a replica up to date. Not for use in jit."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_dynemb._ids import PADDING
+from jax_dynemb.engines import Engine, States, shard
+from jax_dynemb.engines.shard import Rule
+from jax_dynemb.ops import on_host, read_log
+from jax_dynemb.rows import Exported
+from jax_dynemb.table import _arguments, _chunks
+from jax_dynemb.table._marks import Delta, Head, Mark, check_continues
+
+if TYPE_CHECKING:
+    from jax_dynemb.table._tables import Tables
+
+
+class Replication:
+    """Exports what changed in tables, and applies it elsewhere.
+
+    Attributes:
+      engine: holds the tables and runs the operations.
+    """
+
+    engine: Engine
+
+    def take_removed(
+        self, state: States, table: str, since_head: Iterable[int] | None = None
+    ) -> tuple[np.ndarray | None, Head]:
+        """Reads which keys a table has lost, from its log of removed keys.
+
+        A key that was removed and has a row again is left out. The log is only read:
+        several readers may keep heads of their own.
+
+        Args:
+          state: the tables.
+          table: one with ``log_removed``.
+          since_head: what an earlier call returned; None: since the table was made.
+
+        Returns:
+          Keys int64[n], ascending; and the head, for the next call. None instead of
+          keys if the log does not reach back so far. Newer keys have overwritten some
+          then, or the table was cleared, restored into another log, or grew into more
+          parts. ``export(known_keys=...)`` finds the keys in that case.
+
+        Raises:
+          ValueError: the table has no log.
+
+        Example:
+          >>> keys, head = coll.take_removed(state, "cat", head)  # doctest: +SKIP
+        """
+        coll = cast("Tables", self)
+        _arguments.check_states(self.engine, state, "take_removed")
+        _arguments.check_values(state, "take_removed")
+        config = self.engine.catalog.dynamic_table(table, "take_removed")
+        if not config.log_removed:
+            raise ValueError(
+                f"Table '{config.name}' has no log of removed keys: set "
+                "TableConfig(log_removed=n), or pass export the known_keys."
+            )
+        name = config.name
+        _arguments.check_arrays(self.engine, state, [name], "take_removed")
+        keys, head = _read_log(coll, state, name, since_head)
+        if keys is not None:
+            keys = keys[~_stored(coll, state, name, keys)]
+        return keys, head
+
+    def export_delta(
+        self,
+        state: States,
+        since: Mapping[str, Mark] | None = None,
+        *,
+        known_keys: Mapping[str, np.ndarray] | None = None,
+        tables: Iterable[str] | None = None,
+    ) -> tuple[dict[str, Delta], dict[str, Mark]]:
+        """Exports what changed in some tables since their marks, and the next marks.
+
+        All marks and rows are of this one state. A row counts as changed if a lookup
+        or an insert used it, so call this between an update and the next lookup.
+        ``scatter`` and ``decay`` use no row. Removed keys come from the log where the
+        table has one that reaches back to the mark.
+
+        Store the marks with each checkpoint of the tables. Deltas after a restore then
+        go on from there, and a replica that is ahead refuses them.
+
+        Args:
+          state: the tables. Read the deltas before it is donated.
+          since: by table, what the call before returned; a table that is not there is
+            exported whole.
+          known_keys: by table, the keys int64[n] that the replica holds. For tables
+            without a log, and for the case that it does not reach back.
+          tables: only these; all hash tables if None.
+
+        Returns:
+          A delta by table, each a stream to be read once; and the mark at its end.
+
+        Raises:
+          ValueError: a mark is ahead of its table, or nothing says which keys are gone.
+
+        Example:
+          >>> deltas, marks = coll.export_delta(state, marks)  # doctest: +SKIP
+        """
+        coll = cast("Tables", self)
+        _arguments.check_states(self.engine, state, "export_delta")
+        _arguments.check_values(state, "export_delta")
+        dynamic = self.engine.catalog.dynamic
+        names = list(dynamic if tables is None else tables)
+        clocks = coll.get_score(state)
+        deltas = {}
+        for name in names:
+            config = self.engine.catalog.dynamic_table(name, "export_delta")
+            mark = (since or {}).get(config.name)
+            known = (known_keys or {}).get(config.name)
+            deltas[config.name] = _delta(
+                coll, state, config.name, mark, known, clocks[config.name]
+            )
+        return deltas, {name: delta.until for name, delta in deltas.items()}
+
+    def apply_delta(
+        self,
+        state: States,
+        table: str,
+        delta: Iterable[Exported],
+        *,
+        at: Mark | None = None,
+    ) -> States:
+        """Brings a replica up to date. Not for use inside jit.
+
+        Its capacity may differ, but a smaller replica may have no room for a row.
+
+        Args:
+          state: the replica; the table's arrays are donated.
+          table: which one.
+          delta: of ``export_delta``; or what ``export`` of the original streams, in
+            its order.
+          at: where the replica is: the ``until`` of the delta before; None: it has no
+            rows. Compared with a delta of ``export_delta`` before anything changes.
+
+        Raises:
+          ValueError: a delta is missing before this one, or it is out of order.
+        """
+        coll = cast("Tables", self)
+        _arguments.check_values(state, "apply_delta")
+        name = self.engine.catalog.dynamic_table(table, "apply_delta").name
+        if isinstance(delta, Delta):
+            check_continues(name, delta, at)
+        arrays = self.engine.state_name(name)
+        _arguments.check_arrays(self.engine, state, [name], "apply_delta")
+        new = state[arrays]
+        for chunk in delta:
+            if chunk.removed is not None:
+                new = _chunks.erase_keys(coll, name, new, chunk.removed)
+            new = _chunks.insert_chunks(coll, name, new, [chunk])
+        return state | {arrays: new}
+
+
+def log_head(coll: Tables, state: States, name: str) -> Head | None:
+    """Reads where the log of removed keys of a table is; None if it has none."""
+    if not coll.tables[name].log_removed:
+        return None
+    return _read_log(coll, state, name, None)[1]
+
+
+def with_removed(
+    coll: Tables, state: States, name: str, since: int, removed: np.ndarray
+) -> Iterator[Exported]:
+    """Streams removed keys first, then the rows that changed since a clock."""
+    config = coll.tables[name]
+    yield Exported(
+        keys=np.empty(0, np.int64),
+        rows=np.empty((0, config.dim), jnp.dtype(config.param_dtype)),
+        scores=np.empty(0, np.uint64),
+        optimizer_state={
+            state: np.empty((0, *spec.shape), spec.dtype)
+            for state, spec in config.states.items()
+        },
+        removed=removed,
+    )
+    yield from coll.export(state, name, since=since)
+
+
+def _read_log(
+    coll: Tables, state: States, name: str, since_head: Iterable[int] | None
+) -> tuple[np.ndarray | None, Head]:
+    """Reads the keys that were removed since a head, also those that are back."""
+    stamp = shard.counter_values(coll.engine.counted(state, name))["stamp"]
+    log = coll.engine.removed_log(state, name)
+    this = (stamp, log.shape[1] - 1)
+    since = None if since_head is None else tuple(since_head)
+    heads = None if since is None else np.array(since[2:], np.uint64)
+    keys, now = read_log(log, heads)
+    if since is not None and since[:2] != this:
+        keys = None
+    return keys, (*this, *now.tolist())
+
+
+def _delta(
+    coll: Tables,
+    state: States,
+    name: str,
+    since: Mark | None,
+    known: np.ndarray | None,
+    clock: int,
+) -> Delta:
+    removed, head = None, log_head(coll, state, name)
+    if head is not None and since is not None and since.head is not None:
+        removed, head = coll.take_removed(state, name, since.head)
+    until = Mark.after(since, name, clock, head)
+    if since is None:
+        return Delta(name, None, until, coll.export(state, name))
+    if since.clock > clock:
+        raise ValueError(
+            f"Table '{name}': the mark is at clock {since.clock}, but the table at "
+            f"{clock}: it was cleared or restored since. Export it whole: leave it out "
+            "of since=."
+        )
+    if removed is not None:
+        chunks = with_removed(coll, state, name, since.clock, removed)
+    elif known is not None:
+        chunks = coll.export(state, name, since=since.clock, known_keys=known)
+    else:
+        raise ValueError(
+            f"Table '{name}': nothing says which keys it has lost since the mark: it "
+            f"has log_removed={coll.tables[name].log_removed}, or its log does not "
+            "reach back. Pass known_keys=, the keys of the replica; or export the "
+            "table whole, without its mark, and raise log_removed."
+        )
+    return Delta(name, since, until, chunks)
+
+
+def _stored(coll: Tables, state: States, name: str, keys: np.ndarray) -> np.ndarray:
+    """Finds which keys have a row, bool[n]."""
+    result = np.zeros(len(keys), bool)
+    size = 1 << 16
+    feature = coll.tables[name].feature_names[0]
+    for start in range(0, len(keys), size):
+        some = keys[start : start + size]
+        padded = np.full(1 << max(7, (len(some) - 1).bit_length()), PADDING, np.int64)
+        padded[: len(some)] = some
+        for ids in _chunks.id_arrays(coll.tables[name], padded):
+            found = on_host(_found(coll.engine, feature, state, ids))
+            result[start : start + size] |= found[: len(some)]
+    return result
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _found(engine: Engine, feature: str, state: States, ids: Any) -> jax.Array:
+    _, found, _ = engine.find(state, {feature: ids}, {})
+    return found[feature]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def without_rows(coll: Tables, state: States, rules: Mapping[str, Rule]) -> States:
+    """Copies the indexes of some tables without the rows that their rules select.
+
+    Args:
+      coll: the tables.
+      state: its state; not donated, and it keeps the rows.
+      rules: by table name.
+    """
+    return coll.erase_where(state, rules)[1]

@@ -1,0 +1,182 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Chains of deltas: a replica follows, and no gap goes unnoticed."""
+
+import dataclasses
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jax_dynemb as jde
+from meshes import mesh_of
+from support import assert_same_rows, compiled, export, gradients, keys_of_bucket
+
+CONFIG = jde.TableConfig(
+    "t", dim=8, capacity=256, optimizer=jde.optim.adagrad(0.5), log_removed=800
+)
+# So many that two buckets of 128 can not hold them.
+CROWD = np.array(keys_of_bucket(0, 2, 200) + keys_of_bucket(1, 2, 200), np.int64)
+COLL = jde.Tables([CONFIG])
+REPLICA = jde.Tables([dataclasses.replace(CONFIG, log_removed=0)])
+
+
+def step(coll: jde.Tables, state, seed: int):
+    """A lookup and its update; some keys are erased, some by rule."""
+    rng, jit = np.random.default_rng(seed), compiled(coll)
+    ids = jde.ids(rng.choice(CROWD, 120))
+    rows, residual, state = jit.lookup(state, {"t": ids}, None, None)
+    d_rows = {"t": jnp.asarray(gradients(rows["t"].shape, seed))}
+    state = jit.apply_gradients(state, residual, d_rows, None)
+    return jit.erase(state, {"t": ids[:10]})
+
+
+def follow(replica, state, deltas, at, coll=COLL):
+    """Applies deltas of table t; the new replica and where it is."""
+    replica = REPLICA.apply_delta(replica, "t", deltas["t"], at=at)
+    assert_same_rows(export(REPLICA, replica, "t"), export(coll, state, "t"))
+    return replica, deltas["t"].until
+
+
+def test_a_replica_follows_by_the_log():
+    state, replica, at = COLL.init(0), REPLICA.init(1), None
+    marks = {}
+    for seed in range(5):
+        state = step(COLL, step(COLL, state, seed), seed + 50)
+        deltas, marks = COLL.export_delta(state, marks)
+        assert marks["t"].clock == COLL.get_score(state)["t"]
+        replica, at = follow(replica, state, deltas, at)
+        assert at == marks["t"]
+        # Marks survive as JSON beside a checkpoint.
+        text = json.dumps({name: mark.to_json() for name, mark in marks.items()})
+        marks = {k: jde.Mark.from_json(x) for k, x in json.loads(text).items()}
+        assert at == marks["t"]
+    assert COLL.stats(state)["t/evicted"] > 0
+
+
+@pytest.mark.parametrize("sharding", ["row_wise", "column_wise", "replicated"])
+def test_a_mesh_is_followed(sharding):
+    config = dataclasses.replace(
+        CONFIG, sharding=sharding, dim=32, capacity=1024, log_removed=8_000
+    )
+    coll = jde.Tables([config], mesh=mesh_of(8))
+    alone = jde.Tables([config])
+    state, replica, at, marks = coll.init(0), alone.init(0), None, {}
+    for seed in range(3):
+        state = step(coll, state, seed)
+        deltas, marks = coll.export_delta(state, marks)
+        replica = alone.apply_delta(replica, "t", deltas["t"], at=at)
+        at = marks["t"]
+        assert_same_rows(export(alone, replica, "t"), export(coll, state, "t"))
+
+
+def test_only_what_changed_is_streamed():
+    state = step(COLL, COLL.init(0), 0)
+    _, marks = COLL.export_delta(state)
+    ids = {"t": jde.ids(CROWD[:7])}
+    _, _, state = COLL.lookup(state, ids)
+    state = COLL.erase(state, {"t": jde.ids(CROWD[:3])})
+    deltas, _ = COLL.export_delta(state, marks)
+    first, *rest = list(deltas["t"])
+    assert set(first.removed.tolist()) == set(CROWD[:3].tolist())
+    assert sum(len(chunk.keys) for chunk in rest) == 4
+
+
+def test_known_keys_where_the_log_does_not_reach():
+    small = jde.Tables([dataclasses.replace(CONFIG, log_removed=2)])
+    state = step(small, small.init(0), 0)
+    deltas, marks = small.export_delta(state)
+    replica, at = follow(REPLICA.init(), state, deltas, None, small)
+    for seed in range(1, 4):
+        state = step(small, state, seed)
+    with pytest.raises(ValueError, match="Pass known_keys="):
+        small.export_delta(state, marks)
+    known = {"t": np.array(list(export(REPLICA, replica, "t")), np.int64)}
+    deltas, _ = small.export_delta(state, marks, known_keys=known)
+    follow(replica, state, deltas, at, small)
+
+
+def test_without_a_log_only_with_known_keys():
+    state = step(REPLICA, REPLICA.init(0), 0)
+    _, marks = REPLICA.export_delta(state)
+    assert marks["t"].head is None
+    with pytest.raises(ValueError, match="log_removed=0"):
+        REPLICA.export_delta(state, marks)
+    REPLICA.export_delta(state, marks, known_keys={"t": np.arange(3)})
+
+
+@pytest.fixture(scope="module")
+def chain():
+    """A full export and three deltas, read into lists, and the state at the end."""
+    state, marks, links = COLL.init(0), {}, []
+    for seed in range(4):
+        state = step(COLL, state, seed)
+        deltas, marks = COLL.export_delta(state, marks)
+        chunks = list(deltas["t"])
+        links.append(dataclasses.replace(deltas["t"], chunks=chunks))
+    return links, state
+
+
+def test_gaps_and_disorder_are_refused(chain):
+    links, state = chain
+    replica = REPLICA.init()
+    refused = [
+        (links[1], None, "has no rows yet. Apply a full export first"),
+        (links[2], links[0].until, "a delta between them is missing. Apply that one"),
+        (links[1], links[1].until, "was applied already: leave it out"),
+        (links[1], links[2].until, "out of order, or of another run"),
+        (links[0], links[0].until, "apply it to an empty table"),
+    ]
+    for delta, at, message in refused:
+        with pytest.raises(ValueError, match=message):
+            REPLICA.apply_delta(replica, "t", delta, at=at)
+    at = None
+    for delta in links:  # nothing was changed or donated by those
+        replica = REPLICA.apply_delta(replica, "t", delta, at=at)
+        at = delta.until
+    assert_same_rows(export(REPLICA, replica, "t"), export(COLL, state, "t"))
+
+
+def test_a_delta_of_another_table_or_run_is_refused(chain):
+    links, _ = chain
+    two = jde.Tables([CONFIG, dataclasses.replace(CONFIG, name="u", feature_names=())])
+    with pytest.raises(ValueError, match="is of table 't'"):
+        two.apply_delta(two.init(), "u", links[0])
+    other, marks = step(COLL, COLL.init(0), 0), {}
+    _, marks = COLL.export_delta(other, marks)
+    assert marks["t"].clock == links[0].until.clock
+    with pytest.raises(ValueError, match="of another run"):
+        REPLICA.apply_delta(REPLICA.init(), "t", links[1], at=marks["t"])
+
+
+def test_a_replica_ahead_of_a_restored_table_refuses(tmp_path):
+    state = step(COLL, COLL.init(0), 0)
+    deltas, marks = COLL.export_delta(state)
+    replica, at = follow(REPLICA.init(), state, deltas, None)
+    jde.checkpoint.save(tmp_path, 1, state, tables=COLL)
+    state = step(COLL, state, 1)
+    deltas, _ = COLL.export_delta(state, marks)
+    replica, at = follow(replica, state, deltas, at)
+    # The job fails, and goes on from the checkpoint with the marks of that time.
+    state = jde.checkpoint.restore(tmp_path, COLL.init(3), tables=COLL).tree
+    for seed in (7, 8):
+        state = step(COLL, state, seed)
+    deltas, _ = COLL.export_delta(state, marks)
+    with pytest.raises(ValueError, match="out of order, or of another run"):
+        REPLICA.apply_delta(replica, "t", deltas["t"], at=at)
+
+
+def test_a_mark_ahead_of_its_table_is_refused():
+    state = step(COLL, step(COLL, COLL.init(0), 0), 1)
+    _, marks = COLL.export_delta(state)
+    with pytest.raises(ValueError, match="cleared or restored since"):
+        COLL.export_delta(COLL.clear(state), marks)
+
+
+def test_some_tables_only():
+    two = jde.Tables([CONFIG, dataclasses.replace(CONFIG, name="u", feature_names=())])
+    deltas, marks = two.export_delta(two.init(), tables=["u"])
+    assert list(deltas) == list(marks) == ["u"]
+    with pytest.raises(ValueError, match="nothere"):
+        two.export_delta(two.init(), tables=["nothere"])
