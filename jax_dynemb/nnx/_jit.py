@@ -80,7 +80,7 @@ class _Jit:
 
     def __init__(self, fun: Callable[..., Any], options: dict[str, Any]):
         functools.update_wrapper(self, fun)
-        self._takes_time = False  # until a trace has asked for it
+        self._takes_time = False  # until a trace has read it
         if "in_shardings" not in options:
             fun = taking_time(fun)
         self._fun, self._options = fun, options

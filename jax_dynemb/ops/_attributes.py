@@ -85,7 +85,7 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
 
 
 def _on_full(table: TableSpec) -> int:
-    """What a full bucket does with new keys (core/table_ref.h)."""
+    """Encodes what a full bucket does with new keys (core/table_ref.h)."""
     if not table.evicts:
         return 0
     return 2 if table.competes else 1

@@ -71,7 +71,7 @@ def index_part(table: TableSpec) -> TableSpec:
 
 
 def rows_part(table: TableSpec) -> TableSpec:
-    """The spec of the rows in device memory as a table without an index."""
+    """Makes the spec of the rows in device memory: a table without an index."""
     capacity = _ffi.constants()["bucket_capacity"]
     buckets = -(-table.device_rows // capacity)
     return dataclasses.replace(

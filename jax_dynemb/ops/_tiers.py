@@ -39,7 +39,7 @@ def index_state(state: TableState) -> TableState:
 
 
 def with_index(state: TableState, index: TableState) -> TableState:
-    """The whole state after a call on its index part."""
+    """Joins the whole state after a call on its index part."""
     tier = dataclasses.replace(tier_of(state), place=index.optimizer["place"])
     return dataclasses.replace(index, optimizer=state.optimizer, tier=tier)
 
@@ -145,7 +145,7 @@ def fetch(
 
 
 def send_home(table: TableSpec, rows: TableState, fetched: Fetched) -> TableState:
-    """The whole state after a call on the rows part."""
+    """Joins the whole state after a call on the rows part."""
     new = dataclasses.replace(rows, tier=fetched.state.tier)
     return _send_home(table, new, fetched.spilled, _spill_numbers(table))
 

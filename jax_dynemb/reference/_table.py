@@ -41,7 +41,7 @@ class ReferenceTable:
         clock: moves at every lookup and insert, which write scores.
         step: how many optimizer updates were made.
         counts: inserted, evicted, erased, refused, lost_updates, lookups, ...
-        removed: the keys of rows that left, in any order within a call.
+        removed: the keys of rows that were removed, in any order within a call.
     """
 
     def __init__(self, config: Any, seed: int):

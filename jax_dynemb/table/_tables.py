@@ -176,9 +176,9 @@ class Tables(Operations, Replication):
         """Computes what the tables take, before anything is allocated.
 
         Returns:
-          By table the bytes of all its shards, as "hbm" (index, rows in device memory
-          and their optimizer states) and "pinned_host" (home records of a tier).
-          Tensor trains, which are small, are left out.
+          By table the bytes of all its shards. "hbm" counts the index, rows in device
+          memory and their optimizer states. "pinned_host" counts the home records of a
+          tier. Tensor trains, which are small, are left out.
 
         Example:
           >>> coll.memory()["cat"]["hbm"] / 1e9  # doctest: +SKIP
@@ -273,10 +273,10 @@ class Tables(Operations, Replication):
     ) -> dict[str, int]:
         """Decides which tables shall grow: arithmetic on the host, no arrays.
 
-        A table is due if more than ``grow_at`` of its slots hold rows, or if a table
-        that never evicts has refused ids since ``before``, or if one with ``keep_for``
-        has evicted rows that it should keep. Its size doubles until the rows are fewer
-        again, within ``max_capacity``. A table that evicts is never due without a
+        A table is due if more than ``grow_at`` of its slots hold rows. One that never
+        evicts is also due if it has refused ids since ``before``. One with ``keep_for``
+        is also due if it has evicted rows that it should keep. Its size doubles until
+        the rows are fewer again, within ``max_capacity``. A table that evicts is never due without a
         ``max_capacity``.
 
         Args:

@@ -34,6 +34,7 @@ def test_every_counter_by_hand(platform):
         "cat/hits": 0,
         "cat/misses": 260,
         "cat/not_admitted": 0,
+        "cat/pinned": 0,
         "cat/erased": 0,
         "cat/removed_by_rule": 0,
         "cat/step": 1,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What tiered tables say of themselves on the host."""
+"""Reports on tiered tables on the host."""
 
 from __future__ import annotations
 
