@@ -106,7 +106,7 @@ def report(steps: list[Step], copies: dict[int, float]) -> None:
 
 def main() -> None:
     """Measures and prints."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=int, default=1 << 16, help="to begin with")
     parser.add_argument("--doublings", type=int, default=3)
     parser.add_argument("--dim", type=int, default=32)

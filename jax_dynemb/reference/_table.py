@@ -138,8 +138,8 @@ class ReferenceTable:
 
         A table that notes times takes `now`, but never moves its clock back.
         """
-        timed = self.config.score_strategy.value == "timestamp" and now is not None
-        self.clock = max(self.clock + 1, now if timed else 0)
+        timed = self.config.score_strategy.value == "timestamp"
+        self.clock = max(self.clock + 1, (now or 0) if timed else 0)
         self.clock += self.clock & 0xFFFFFFFF == 0
 
     def restore(self, score: int) -> int:

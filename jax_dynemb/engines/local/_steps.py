@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jax_dynemb import ops
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.config import TableConfig
+from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
@@ -188,7 +188,8 @@ def _with_uses(tables: Placed, inputs: list[Input], given: Given) -> list[Input]
     for layout, arrays in inputs:
         config, name = tables.catalog.config_of(layout.feature), layout.feature
         counts, scores = given.counts.get(name), given.scores.get(name)
-        strategy, own = config.score_strategy, given.tables[config.name]
+        strategy = ScoreStrategy(config.score_strategy)
+        own = given.tables[config.name]
         result.append(
             (layout, with_uses(strategy, layout, arrays, counts, scores, own))
         )

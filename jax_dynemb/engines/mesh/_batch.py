@@ -92,9 +92,9 @@ class MeshBatch:
     @property
     def given_specs(self) -> Given:
         specs: dict[str, Any] = self.per_id_specs
-        whole: Any = PartitionSpec()
+        tables: dict[str, Any] = dict.fromkeys(self.given.tables, PartitionSpec())
         return Given(
-            dict.fromkeys(self.given.tables, whole),
+            tables,
             {name: specs.get(name) for name in self.given.counts},
             {name: specs.get(name) for name in self.given.scores},
         )

@@ -277,8 +277,12 @@ def _compare_counters(
     """Counters of an earlier version are followed by zeros."""
     found = saved.get(_spelled(path))
     now = tuple(leaf.shape)
-    before = () if found is None else tuple(found[0])
-    is_part = before[:1] + before[2:] == now[:1] + now[2:] and before[1] <= now[1]
+    before: tuple[int, ...] = () if found is None else tuple(found[0])
+    is_part = (
+        len(before) == len(now)
+        and before[:1] + before[2:] == now[:1] + now[2:]
+        and before[1] <= now[1]
+    )
     if not is_part:
         _compare_leaf(path, leaf, saved, result)  # says what differs
         return

@@ -177,7 +177,7 @@ def _read_directly(
     in_pieces = {name: wanted.pop(path) for name, path in large.items()}
     read = _orbax.restore(folder, _tree.nested(wanted)) if wanted else {}
     for path in wanted:
-        value = read
+        value: Any = read
         for part in path:
             value = value[part]
         leaves[path] = _padded(value, now[path]) if path in now else value
