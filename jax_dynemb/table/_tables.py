@@ -276,8 +276,8 @@ class Tables(Operations, Replication):
         A table is due if more than ``grow_at`` of its slots hold rows. One that never
         evicts is also due if it has refused ids since ``before``. One with ``keep_for``
         is also due if it has evicted rows that it should keep. Its size doubles until
-        the rows are fewer again, within ``max_capacity``. A table that evicts is never due without a
-        ``max_capacity``.
+        the rows are fewer again, within ``max_capacity``. A table that evicts is never
+        due without a ``max_capacity``.
 
         Args:
           stats: what ``stats`` or the future of ``stats_async`` returned.

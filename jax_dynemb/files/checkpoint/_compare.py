@@ -277,7 +277,7 @@ def _compare_counters(
     """Counters of an earlier version are followed by zeros."""
     found = saved.get(_spelled(path))
     now = tuple(leaf.shape)
-    before: tuple[int, ...] = () if found is None else tuple(found[0])
+    before = tuple[int, ...](() if found is None else found[0])
     is_part = (
         len(before) == len(now)
         and before[:1] + before[2:] == now[:1] + now[2:]
