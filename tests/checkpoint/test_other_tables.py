@@ -320,8 +320,8 @@ SENTENCES = [
     ),
     (
         {"score_strategy": "lfu"},
-        "saved with score_strategy='step', but this model has 'lfu'. Pass "
-        "strict=False to restore the rows and score them as new",
+        "saved with score_strategy='step', but this model has score_strategy='lfu'. "
+        "Pass strict=False to restore the rows and score them as new",
         "scores",
     ),
 ]

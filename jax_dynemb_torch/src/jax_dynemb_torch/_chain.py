@@ -203,6 +203,8 @@ def _check_range(header: Header) -> None:
     if since is not None and until is not None and since > until:
         problem = f"it begins at {since} and ends before, at {until}"
         raise DamagedFileError(header.path, problem)
+    if fields.get("head") is not None:
+        fields.wholes("head")
     for name in ("table", "previous"):
         if fields.get(name) is not None:
             fields.text(name)

@@ -47,7 +47,7 @@ def cost_of_rows(placement: Placement, table: TableSpec, sizes: Sequence[int]) -
     per_id = 12 if table.score_strategy is ScoreStrategy.LFU else 8
     dtypes = wire_dtype(placement, table), placement.exchange_dtype or "float32"
     pieces = [BufferField(table.name, room, table.dim, dtype).bytes for dtype in dtypes]
-    ids = room * per_id + 4  # and how many a device has
+    ids = room * per_id + 8  # and how many a device has, of which so many are repeats
     return Cost(*(placement.shards * n for n in (ids, *pieces)))
 
 
