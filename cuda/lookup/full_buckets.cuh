@@ -240,6 +240,7 @@ class BinWorker {
       now->hear_of(taken);
       if (lane_id() == from) now->result = {taken.place, taken.won};
     }
+    if constexpr (kSelects) __syncwarp();  // a row is noted before its slot is written
   }
 
   // All undecided ids of one bucket: those of the lanes, and those in `later` places, most often

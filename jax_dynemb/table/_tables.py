@@ -181,7 +181,8 @@ class Tables(Operations, Replication):
           tier. Tensor trains, which are small, are left out.
 
         Example:
-          >>> coll.memory()["cat"]["hbm"] / 1e9  # doctest: +SKIP
+          >>> of_cat = coll.memory()["cat"]  # doctest: +SKIP
+          >>> of_cat["hbm"] / 1e9  # doctest: +SKIP
         """
         dynamic = self.engine.catalog.dynamic.values()
         return _memory.memory(dynamic, self._shards)

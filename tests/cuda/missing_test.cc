@@ -138,7 +138,7 @@ void lookup_by_kernels(Tables& tables, Batch& batch) {
   for (int32_t t = 0; t < args->num_tables; ++t) {
     auto const& table = args->tables[t];
     auto const clock = next_clock(table.counters[kClock], 0);
-    uses.push_back({clock, 0});
+    uses.push_back(touch_of(score_rule(table), clock, 0));
     counted.push_back({{2, {kClock, kLookups}, {clock, table.counters[kLookups] + 1}},
                        table.counters,
                        table.counter_rows});

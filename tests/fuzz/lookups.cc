@@ -146,7 +146,9 @@ Call make_lookup(World& world, Random& random, Looks looks) {
     auto* const fields = features.integers.data() + features.integers.size() - kNumRowsFields;
     Array uses;
     if (trains && random.one_in(3)) {
-      uses = call.operand(kU32, {feature.num_ids});
+      auto const scored = static_cast<ScorePolicy>(table->policy) == ScorePolicy::kCustomized;
+      uses = call.operand(kU32, scored ? std::vector<int64_t>{2, feature.num_ids}
+                                       : std::vector<int64_t>{feature.num_ids});
       fill_uses(random, uses);
       fields[kFeatureHasUses - kFeatureRows] = 1;
     }
