@@ -238,9 +238,22 @@ Call make_swap_rows(World& world, Random& random) {
   call.operands.push_back(tier.values);
   for (auto const& state : tier.states) call.operands.push_back(state);
   add_list(call, tier, random);
-  add_list(call, tier, random);
+  auto const [slots, into] = add_list(call, tier, random);
+  auto const before = tier.values.copy();
   finish(call);
   call.results.pop_back();  // no scratch
+  call.check = [tier = tier, into = into, before] {
+    std::set<int64_t> changed;
+    for (int64_t i = 0; i < into.count(); ++i) changed.insert(into.data<int32_t>()[i]);
+    auto const bytes = before.bytes() / static_cast<size_t>(tier.rows());
+    for (int64_t row = 0; row + 1 < tier.rows(); ++row) {  // the last one holds a mark
+      if (changed.count(row) > 0) continue;
+      auto const first = static_cast<size_t>(row) * bytes;
+      expect(
+          memcmp(tier.values.data<uint8_t>() + first, before.data<uint8_t>() + first, bytes) == 0,
+          "a row that no record goes to");
+    }
+  };
   return call;
 }
 
@@ -250,7 +263,12 @@ Call make_settle(World& world, Random& random) {
   for (auto const& state : tier.states) call.aliased(state);
   call.operands.push_back(tier.homes);
   add_list(call, tier, random);
+  auto const before = tier.homes.copy();
   finish(call);
+  call.check = [homes = tier.homes, before] {
+    expect(memcmp(homes.data<uint8_t>(), before.data<uint8_t>(), homes.bytes()) == 0,
+           "homes stay as they are");
+  };
   return call;
 }
 
