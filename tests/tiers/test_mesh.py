@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tiered tables on a mesh are untiered tables on that mesh, bit for bit."""
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -9,6 +10,12 @@ import jax_dynemb as jde
 from meshes import mesh_of
 from support import gradients
 from tiered import ADAM, Both, batch
+
+
+# Shardy crashes there on the loop of rounds within shard_map (concepts/tiers.md).
+pytestmark = pytest.mark.skipif(
+    jax.__version_info__[:2] == (0, 11), reason="the compiler of jaxlib 0.11 crashes"
+)
 
 
 @pytest.mark.parametrize("pooling", [None, "sum"])
