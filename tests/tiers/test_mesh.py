@@ -11,7 +11,6 @@ from meshes import mesh_of
 from support import gradients
 from tiered import ADAM, Both, batch
 
-
 # Shardy crashes there on the loop of rounds within shard_map (concepts/tiers.md).
 pytestmark = pytest.mark.skipif(
     jax.__version_info__[:2] == (0, 11), reason="the compiler of jaxlib 0.11 crashes"
