@@ -380,22 +380,8 @@ class TableConfig:
                 f"tier must be None or jde.tiers.host(...), not {self.tier!r}: write "
                 "tier=jde.tiers.host(hbm_fraction=0.125)"
             )
-        if self.sharding not in ("row_wise", "table_wise"):
-            self._fail(
-                f"a table with a tier cannot have sharding={self.sharding!r}: use "
-                "sharding='row_wise' or 'table_wise', or leave tier out"
-            )
-        if self.rounding == "stochastic":
-            self._fail(
-                "a table with a tier cannot have rounding='stochastic': use "
-                "rounding='nearest', or leave tier out"
-            )
-        if self.row_format is not None:
-            self._fail("a frozen table of packed rows has no tier: leave tier out")
-        if self.state_dtype:
-            self._fail(
-                "a table with a tier has float32 states: leave state_dtype out, or tier"
-            )
+        if problem := self.tier.conflict(self):
+            self._fail(problem)
 
     def _resolved_initializer(self) -> Initializer:
         if self.initializer is None:

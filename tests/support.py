@@ -436,3 +436,15 @@ def _floats(values: Mapping[str, Any] | None) -> dict[str, np.ndarray] | None:
 
 def _host(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {key: np.asarray(value) for key, value in values.items()}
+
+
+def zipf(seed: int, size: int, ids: int = 400) -> np.ndarray:
+    """Ids as a stream has them, with some padding."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.zipf(1.2, size) % ids
+    return np.where(rng.random(size) < 0.05, -1, drawn).astype(np.int64)
+
+
+def stored(twins: Twins) -> set[int]:
+    """The ids that table "t" has rows of."""
+    return set(export(twins.coll, twins.state, "t"))

@@ -123,19 +123,33 @@ void set_ids(BufferReader& reader, BufferRule rule, FeatureRef& feature) {
   feature.id_type = id_type_of(ids);
 }
 
+namespace {
+
+// Ids and bags of a feature of a lookup. False if the call has failed.
+bool begin_lookup(BufferReader& reader, CallFeatures const& call, int32_t f) {
+  if (!begin_feature(reader, call, f)) return false;
+  auto& feature = call.features[f];
+  set_ids(reader, BufferRule::kIds, feature);
+  count_bags(reader, feature);
+  set_bags(reader, fields_of(call, f), feature);
+  return true;
+}
+
+void set_result_rows(BufferReader& reader, RowArrays& arrays, CallFeatures const& call, int32_t f) {
+  auto const* const fields = rows_fields(call, f);
+  auto& feature = call.features[f];
+  set_rows(reader, arrays.result(fields), fields, dim_of(call, feature), feature);
+}
+
+}  // namespace
+
 void read_lookups(BufferReader& reader, CallFeatures const& call, bool trains) {
   RowArrays arrays(reader);
   for (int32_t f = 0; f < call.num_features; ++f) {
-    if (!begin_feature(reader, call, f)) return;
+    if (!begin_lookup(reader, call, f)) return;
     auto& feature = call.features[f];
-    set_ids(reader, BufferRule::kIds, feature);
-    count_bags(reader, feature);
-    set_bags(reader, fields_of(call, f), feature);
     set_uses(reader, call, f);
-    if (feature.pooling != Pooling::kNoRows) {
-      auto const* const fields = rows_fields(call, f);
-      set_rows(reader, arrays.result(fields), fields, dim_of(call, feature), feature);
-    }
+    if (feature.pooling != Pooling::kNoRows) set_result_rows(reader, arrays, call, f);
     feature.slots = data<int32_t>(reader.next_ret(BufferRule::kSlots));
     if (trains && feature.pooling == Pooling::kMean) {
       feature.scale = data<float>(reader.next_ret(BufferRule::kScale));
@@ -157,15 +171,11 @@ void check_index_parts(BufferReader& reader, CallFeatures const& call) {
 void read_tier_rows(BufferReader& reader, CallFeatures const& call) {
   RowArrays arrays(reader);
   for (int32_t f = 0; f < call.num_features; ++f) {
-    if (!begin_feature(reader, call, f)) return;
+    if (!begin_lookup(reader, call, f)) return;
     auto& feature = call.features[f];
-    set_ids(reader, BufferRule::kIds, feature);
-    count_bags(reader, feature);
-    set_bags(reader, fields_of(call, f), feature);
     feature.slots = data<int32_t>(reader.next_arg(BufferRule::kSlots));
     reader.expect(feature.pooling != Pooling::kNoRows, "tier_rows returns rows");
-    auto const* const fields = rows_fields(call, f);
-    set_rows(reader, arrays.result(fields), fields, dim_of(call, feature), feature);
+    set_result_rows(reader, arrays, call, f);
     if (feature.pooling == Pooling::kMean) {
       feature.scale = data<float>(reader.next_ret(BufferRule::kScale));
     }

@@ -13,6 +13,7 @@
 #include "core/args.h"
 #include "core/row.h"
 #include "core/rule.h"
+#include "core/slot.h"
 #include "core/tiers/tier_ref.h"
 #include "xla_ffi/backend.h"
 #include "xla_ffi/handlers.h"
@@ -79,6 +80,8 @@ nb::dict constants() {
   result["keys_word"] = (kEntriesOffset + offsetof(Entry, key)) / 4;
   result["scores_word"] = (kEntriesOffset + offsetof(Entry, score)) / 4;
   result["slot_words"] = sizeof(Entry) / 4;
+  result["refused_slot"] = kRefusedSlot;
+  result["not_admitted_slot"] = kNotAdmittedSlot;
   result["max_states"] = kMaxStates;
   result["unwritten_state"] = kUnwritten;
   result["unwritten_half_state"] = int{kUnwrittenHalf};

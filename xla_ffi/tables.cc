@@ -63,21 +63,11 @@ TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts con
   } else if (packed != nullptr) {
     read_packed_values(reader, packed, arrays);
   } else if (parts.values) {
-    auto const values = next(BufferRule::kValues);
-    arrays.values = values.untyped_data();
-    arrays.dim = static_cast<int32_t>(dimension(values, 1));
-    arrays.value_type = value_type_of(values);
+    take_values(arrays, next(BufferRule::kValues));
   }
   if (parts.states) {
     arrays.num_states = static_cast<int32_t>(fields[kTableNumStates]);
-    for (int s = 0; s < arrays.num_states; ++s) {
-      auto const state = next(BufferRule::kState);
-      arrays.states[s] = static_cast<float*>(state.untyped_data());
-      auto const half = value_type_of(state) == ValueType::kBFloat16 ? 1 : 0;
-      arrays.half_states = static_cast<uint8_t>(arrays.half_states | half << s);
-      arrays.state_width[s] =
-          state.dimensions().size() > 1 ? static_cast<int32_t>(dimension(state, 1)) : 1;
-    }
+    for (int s = 0; s < arrays.num_states; ++s) take_state(arrays, s, next(BufferRule::kState));
   }
   if (parts.counters) {
     auto const counters = next(BufferRule::kCounters);
@@ -224,6 +214,20 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
     }
     describe_table(attrs, t, table);
   }
+}
+
+void take_values(TableRef& table, ffi::AnyBuffer const& values) {
+  table.values = values.untyped_data();
+  table.dim = static_cast<int32_t>(dimension(values, 1));
+  table.value_type = value_type_of(values);
+}
+
+void take_state(TableRef& table, int s, ffi::AnyBuffer const& state) {
+  table.states[s] = static_cast<float*>(state.untyped_data());
+  auto const half = value_type_of(state) == ValueType::kBFloat16 ? 1 : 0;
+  table.half_states = static_cast<uint8_t>(table.half_states | half << s);
+  table.state_width[s] =
+      state.dimensions().size() > 1 ? static_cast<int32_t>(dimension(state, 1)) : 1;
 }
 
 void describe_table(TableAttrs const& attrs, int32_t t, TableRef& table) {

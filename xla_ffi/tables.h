@@ -39,6 +39,10 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
                  int32_t count, TableRef* tables, Admission* admissions = nullptr,
                  Removals* removals = nullptr);
 
+// The rows of a table, and one of its optimizer states.
+void take_values(TableRef& table, ffi::AnyBuffer const& values);
+void take_state(TableRef& table, int s, ffi::AnyBuffer const& state);
+
 // What the attributes say of table `t`, not its arrays.
 void describe_table(TableAttrs const& attrs, int32_t t, TableRef& table);
 

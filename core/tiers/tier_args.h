@@ -21,13 +21,13 @@ enum class Promotion : int32_t { kLookup = 0, kPrefetch = 1 };
 
 // promote: brings the rows of some slots into frames. The distinct slots of a bucket without a
 // frame, in order of slot, each get the frame of the bucket that goes first (goes_before), but
-// never one whose owner is among the slots, nor one that this call has given away already:
+// never one whose owner is among the slots, nor one that this call has reassigned already:
 //  - where the policy packs scores (is_packed), a newcomer gets no owned frame if its score is
 //  below
 //    the owner's;
 //  - a dirty owner whose slot is live (its score is not 0) first needs a spill row: the frame is
 //    copied there and the owner's slot is written to `spilled` at that row's number. Without one
-//    left the frame is not given away. Spill rows are used from the first on, without a gap;
+//    left the frame keeps its owner. Spill rows are used from the first on, without a gap;
 //  - then the owner's place becomes home; the newcomer's record is copied into the frame, or its
 //    first values are written where it is fresh (initialize_slot); its place and the frame's owner
 //    are set, dirty where it was fresh. A backend may leave records to the swap_rows that follows:
@@ -41,7 +41,7 @@ struct PromoteArgs {
   int64_t num_ids;
   int32_t const* slots;  // [num_ids]
   int32_t* spilled;      // [spill_rows] the slot whose row the spill row holds; -1: none
-  int32_t* arriving;     // [num_ids] slots whose records swap_rows has to bring; -1: none
+  int32_t* arriving;     // [num_ids] slots whose records swap_rows copies to frames; -1: none
   int32_t* into;         // [num_ids] the rows that they come to
 };
 
@@ -59,7 +59,7 @@ struct FetchArgs {
   TierRef tier;
   int64_t num_ids;
   int32_t const* slots;  // [num_ids]
-  Key const* keys;       // [num_ids], compared with those of the slots if rows have left; or null
+  Key const* keys;  // [num_ids], compared with those of the slots once rows were removed; or null
   int32_t const* round;  // [1]
   // [num_ids] the row of the arrays; -1: none in this round. In round 0 negative slots stay as they
   // are, and of slots that are lost it is kLostPlace. In other rounds, those of spill rows only.

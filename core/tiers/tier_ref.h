@@ -60,6 +60,10 @@ struct TierRef {
   int32_t spill_rows;    // 1 or more
 };
 
+DYNEMB_HD void count_in_tier(TierRef const& tier, TierCounter counter, uint64_t events) {
+  if (events != 0 && tier.counters != nullptr) fetch_add(tier.counters + counter, events);
+}
+
 DYNEMB_HD int64_t frame_row(TierRef const& tier, int64_t bucket, int frame) {
   return bucket * tier.frames + frame;
 }

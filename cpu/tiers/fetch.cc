@@ -38,8 +38,8 @@ class Fetcher {
     for_each_range(pool_, end - begin, 64, [&](int64_t from, int64_t to) {
       for (auto i = from; i < to; ++i) load(far[size_t(begin + i)], i);
     });
-    if (end > begin) fetch_add(tier_.counters + kTierUpdatedHome, uint64_t(end - begin));
-    if (end > begin) fetch_add(tier_.counters + kTierWrittenBack, uint64_t(end - begin));
+    count_in_tier(tier_, kTierUpdatedHome, uint64_t(end - begin));
+    count_in_tier(tier_, kTierWrittenBack, uint64_t(end - begin));
     place_far(far, begin, end);
   }
 

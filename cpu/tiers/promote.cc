@@ -55,17 +55,13 @@ class Promoter {
       uint64_t hit = 0, missed = 0;
       for (auto const count : hits) hit += count;
       for (auto const& each : pieces) missed += each.size();
-      count(kTierHits, hit);
-      count(kTierMisses, missed);
+      count_in_tier(tier_, kTierHits, hit);
+      count_in_tier(tier_, kTierMisses, missed);
     }
     return distinct(pieces);
   }
 
-  void count(TierCounter counter, uint64_t events) const {
-    if (events > 0) fetch_add(tier_.counters + counter, events);
-  }
-
-  // Frames of the call's own rows are not given away.
+  // Frames of the call's own rows keep their owners.
   void mark_used(bool used) const {
     each_slot([&](size_t, int64_t i) {
       auto const slot = args_.slots[i];
@@ -104,8 +100,8 @@ class Promoter {
       brought ? ++promoted : ++bypassed;
     }
     auto const lookup = args_.purpose == Promotion::kLookup;
-    count(lookup ? kTierPromoted : kTierPrefetched, promoted);
-    count(kTierBypassed, bypassed);
+    count_in_tier(tier_, lookup ? kTierPromoted : kTierPrefetched, promoted);
+    count_in_tier(tier_, kTierBypassed, bypassed);
   }
 
   // In order.
@@ -143,7 +139,7 @@ class Promoter {
       if (spill >= tier_.spill_rows) return false;
       copy_row_between(table_, row, table_, first_spill_row(tier_, table_) + spill);
       args_.spilled[spill] = victim.owner;
-      count(kTierWrittenBack, 1);
+      count_in_tier(tier_, kTierWrittenBack, 1);
     }
     tier_.place[victim.owner] = kHomePlace;
     return true;

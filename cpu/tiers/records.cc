@@ -21,29 +21,33 @@ void clear_row(TableRef const& table, int64_t row) {
   }
 }
 
+// Those of a list that the arrays have.
+template <class Move>
+void for_each_pair(WriteBackArgs const& args, int32_t const* slots, int32_t const* rows,
+                   int64_t count, ThreadPool const& pool, Move const& move) {
+  auto const num_slots = static_cast<uint32_t>(args.num_slots);
+  auto const num_rows = static_cast<uint32_t>(args.num_rows);
+  for_each_range(pool, count, kRowsPerChunk, [&](int64_t begin, int64_t end) {
+    for (auto i = begin; i < end; ++i) {
+      if (is_live(slots[i], num_slots) && is_live(rows[i], num_rows)) move(slots[i], rows[i]);
+    }
+  });
+}
+
 }  // namespace
 
 void write_back(WriteBackArgs const& args, ThreadPool const& pool) {
-  auto const slots = static_cast<uint32_t>(args.num_slots);
-  auto const rows = static_cast<uint32_t>(args.num_rows);
-  for_each_range(pool, args.count, kRowsPerChunk, [&](int64_t begin, int64_t end) {
-    for (auto i = begin; i < end; ++i) {
-      if (!is_live(args.slots[i], slots) || !is_live(args.rows[i], rows)) continue;
-      record_from_row(args.table, args.rows[i], args.homes + args.slots[i] * args.record_bytes);
-    }
+  for_each_pair(args, args.slots, args.rows, args.count, pool, [&](int32_t slot, int32_t row) {
+    record_from_row(args.table, row, args.homes + slot * args.record_bytes);
   });
 }
 
 void swap_rows(WriteBackArgs const& args, ThreadPool const& pool) {
   write_back(args, pool);
-  auto const slots = static_cast<uint32_t>(args.num_slots);
-  auto const rows = static_cast<uint32_t>(args.num_rows);
-  for_each_range(pool, args.num_arriving, kRowsPerChunk, [&](int64_t begin, int64_t end) {
-    for (auto i = begin; i < end; ++i) {
-      if (!is_live(args.arriving[i], slots) || !is_live(args.into[i], rows)) continue;
-      row_from_record(args.table, args.homes + args.arriving[i] * args.record_bytes, args.into[i]);
-    }
-  });
+  auto const bring = [&](int32_t slot, int32_t row) {
+    row_from_record(args.table, args.homes + slot * args.record_bytes, row);
+  };
+  for_each_pair(args, args.arriving, args.into, args.num_arriving, pool, bring);
 }
 
 void settle(SettleArgs const& /*args*/, ThreadPool const& /*pool*/) {}

@@ -45,6 +45,16 @@ __device__ __forceinline__ uint32_t sum_up_to_lane(uint32_t value) {
   return value;
 }
 
+// The sum over all lanes. Reached by all lanes of a warp.
+template <class Number>
+__device__ __forceinline__ Number sum_of_warp(Number value) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(kFullWarp, value, distance);
+  }
+  return value;
+}
+
 struct WarpGroup {
   static constexpr int kLeastSize = 32;
 

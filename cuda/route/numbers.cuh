@@ -37,14 +37,6 @@ struct NumbersMemory {
   uint32_t before[kWarpsPerBlock][kItems];  // distinct ids before those
 };
 
-__device__ __forceinline__ uint32_t sum_of_warp(uint32_t value) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(kFullWarp, value, distance);
-  }
-  return value;
-}
-
 struct Numberer {
   NumbersCall const& call;
   GroupPart const& part;

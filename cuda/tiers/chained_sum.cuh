@@ -48,12 +48,7 @@ struct ChainedSum {
       }
       auto const known = __ballot_sync(kFullWarp, (word & kAll) != 0);
       auto const last = known == 0 ? 31 : __ffs(static_cast<int>(known)) - 1;
-      auto value = static_cast<int>(lane) <= last ? word & kCounts : 0;
-#pragma unroll
-      for (int distance = 16; distance > 0; distance /= 2) {
-        value += __shfl_xor_sync(kFullWarp, value, distance);
-      }
-      sum += value;
+      sum += sum_of_warp(static_cast<int>(lane) <= last ? word & kCounts : 0);
       next = known != 0 ? 0 : next - 32;
     }
     if (lane_id() == 0 && block != 0) atomic_store(words + block, (sum + counts) | kAll);

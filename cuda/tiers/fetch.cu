@@ -23,7 +23,7 @@ cudaError_t fetch(FetchArgs const& args, void* memory, cudaStream_t stream) {
   Scratch pieces(memory);
   FetchScratch const scratch(args, pieces);
   auto const& call = scratch.call;
-  DYNEMB_CUDA_TRY(cudaMemsetAsync(scratch.zeros, 0, scratch.zero_bytes, stream));
+  DYNEMB_CUDA_TRY(scratch.numbers.clear(stream));
   auto const noted = std::max<int64_t>({args.num_ids, args.tier.spill_rows, 1});
   auto const blocks = persistent_blocks(ceil_div(noted, kThreads), kIdBlocks);
   DYNEMB_CUDA_TRY(launch(note_homeless_kernel, blocks, stream, call));

@@ -15,7 +15,6 @@
 #include "core/tiers/tier_args.h"
 #include "cuda/grid/host.h"
 #include "cuda/grid/initial_rows.cuh"
-#include "cuda/tiers/chained_sum.cuh"
 #include "cuda/tiers/records.cuh"
 #include "cuda/tiers/slot_bits.cuh"
 
@@ -111,7 +110,7 @@ __global__ void __launch_bounds__(kThreads)
   if (exists) call.before[bucket] = number;
   if (own == 0) return;
   auto index = int64_t{number} - first_of_round(args);
-  for (int w = 0; w < kWordsOfBucket; ++w) {
+  for (int w = 0; w < kBitWords; ++w) {
     auto rest = w == 0 ? words.x : w == 1 ? words.y : w == 2 ? words.z : words.w;
     for (; rest != 0; rest &= rest - 1, ++index) {
       if (index < 0 || index >= args.tier.spill_rows) continue;
@@ -130,7 +129,7 @@ __device__ __forceinline__ int64_t rows_of_round(FetchArgs const& args) {
 __device__ __forceinline__ void bring_rows(FetchCall const& call) {
   auto const& args = call.args;
   auto const count = rows_of_round(args);
-  auto const lanes = min(32, 1 << (32 - __clz(call.parts.pieces - 1)));
+  auto const lanes = lanes_of_record(call.parts);
   auto const tile = RowTile(lanes);
   auto const first_spill = first_spill_row(args.tier, args.table);
   auto const step = int64_t{call.bring_blocks} * kThreads / lanes;
@@ -152,9 +151,9 @@ __device__ __forceinline__ void bring_rows(FetchCall const& call) {
     filler.fill_states(tile, static_cast<int32_t>(row));
     if (tile.rank == 0) args.tier.place[slot] = kHomePlace;
   }
-  if (blockIdx.x != 0 || threadIdx.x != 0 || args.tier.counters == nullptr) return;
-  fetch_add(args.tier.counters + kTierUpdatedHome, static_cast<uint64_t>(count));
-  fetch_add(args.tier.counters + kTierWrittenBack, static_cast<uint64_t>(count));
+  if (blockIdx.x != 0 || threadIdx.x != 0) return;
+  count_in_tier(args.tier, kTierUpdatedHome, static_cast<uint64_t>(count));
+  count_in_tier(args.tier, kTierWrittenBack, static_cast<uint64_t>(count));
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -185,23 +184,18 @@ inline int64_t numbering_blocks(TableRef const& table) {
   return ceil_div(table.local_buckets, kThreads);
 }
 
-// What has to be 0 at first lies side by side.
 struct FetchScratch {
-  uint32_t* zeros;
-  size_t zero_bytes;
+  SlotNumbers numbers;
   FetchCall call;
 
-  FetchScratch(FetchArgs const& args, Scratch& scratch) {
-    auto const blocks = numbering_blocks(args.table);
-    auto const words = args.table.local_buckets * kWordsOfBucket;
-    zero_bytes = static_cast<size_t>(blocks * 8 + words * 4 + 8);
-    auto* const first = scratch.take<uint64_t>(ceil_div(static_cast<int64_t>(zero_bytes), 8));
-    zeros = reinterpret_cast<uint32_t*>(first);
-    call.args = args;
-    call.parts = record_parts(args.table);
-    call.homeless = {zeros};
-    call.numbers = {first + words / 2, zeros + words + 2 * blocks};
-    call.before = scratch.take<uint32_t>(args.table.local_buckets);
+  FetchScratch(FetchArgs const& args, Scratch& scratch)
+      : numbers(args.table, numbering_blocks(args.table), scratch),
+        call{args,
+             record_parts(args.table),
+             numbers.slots,
+             numbers.sums,
+             scratch.take<uint32_t>(args.table.local_buckets),
+             0} {
     auto const most = std::min<int64_t>(args.num_ids, args.tier.spill_rows);
     auto const useful = ceil_div(most * lanes_of_record(call.parts), kThreads);
     call.bring_blocks = static_cast<uint32_t>(bus_blocks(useful));

@@ -44,7 +44,7 @@ __device__ __forceinline__ void draw_row(TierGatherCall const& call, RowTile con
 __global__ void __launch_bounds__(kThreads)
     tier_gather_kernel(__grid_constant__ TierGatherCall const call) {
   auto const& args = call.args;
-  auto const lanes = min(32, 1 << (32 - __clz(call.stored.pieces - 1)));
+  auto const lanes = lanes_of_record(call.stored);
   auto const tile = RowTile(lanes);
   auto const step = int64_t{gridDim.x} * kThreads / lanes;
   for (auto i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / lanes; i < args.num_slots;

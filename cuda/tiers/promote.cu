@@ -17,7 +17,7 @@ cudaError_t promote(PromoteArgs const& args, void* memory, cudaStream_t stream) 
   Scratch pieces(memory);
   PromoteScratch const scratch(args, pieces);
   auto const& call = scratch.call;
-  DYNEMB_CUDA_TRY(cudaMemsetAsync(scratch.zeros, 0, scratch.zero_bytes, stream));
+  DYNEMB_CUDA_TRY(scratch.numbers.clear(stream));
   auto const noted = std::max<int64_t>({args.num_ids, args.tier.spill_rows, 1});
   DYNEMB_CUDA_TRY(
       launch(note_slots_kernel, persistent_blocks(ceil_div(noted, kThreads), 8), stream, call));

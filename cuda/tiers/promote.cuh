@@ -5,7 +5,7 @@
 //
 // Two kernels: every id notes its slot; a warp a bucket gives frames to the slots that have none,
 // copies dirty rows aside, draws new ones, and lists what has to come, in order of slot.
-// Records are left to swap_rows, which copies them both ways at once. They are listed in order,
+// swap_rows copies the records later, both ways at once. They are listed in order,
 // since host memory answers three times as fast where places follow each other.
 #pragma once
 
@@ -16,7 +16,6 @@
 #include "core/tiers/tier_args.h"
 #include "cuda/grid/host.h"
 #include "cuda/grid/initial_rows.cuh"
-#include "cuda/tiers/chained_sum.cuh"
 #include "cuda/tiers/records.cuh"
 #include "cuda/tiers/slot_bits.cuh"
 
@@ -34,19 +33,6 @@ struct PromoteCall {
   ChainedSum moves_and_spills;
   int64_t mark_row;  // of the arrays: the last spill row
 };
-
-__device__ __forceinline__ void count_in_tier(TierRef const& tier, TierCounter counter,
-                                              uint32_t count) {
-  if (count != 0 && tier.counters != nullptr) fetch_add(tier.counters + counter, uint64_t{count});
-}
-
-__device__ __forceinline__ uint32_t sum_of_lanes(uint32_t value) {
-#pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(kFullWarp, value, distance);
-  }
-  return value;
-}
 
 // ---- every id notes its slot --------------------------------------------------------------------
 
@@ -71,8 +57,8 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (args.purpose != Promotion::kLookup) return;
   __syncwarp();
-  hits = sum_of_lanes(hits);
-  misses = sum_of_lanes(misses);
+  hits = sum_of_warp(hits);
+  misses = sum_of_warp(misses);
   if (lane_id() != 0) return;
   count_in_tier(args.tier, kTierHits, hits);
   count_in_tier(args.tier, kTierMisses, misses);
@@ -101,21 +87,21 @@ class FrameGiver {
     auto const lane = lane_id();
     auto const buckets = min(table_.local_buckets - first, int64_t{kBucketsOfWarp});
     uint32_t word = 0;
-    if (lane < buckets * kWordsOfBucket) word = call_.touched.words[first * kWordsOfBucket + lane];
-    if (lane < kBucketsOfWarp * kWordsOfBucket) word_of(given_.touched, at, lane) = word;
-    uint32_t place[kBucketsOfWarp * kWordsOfBucket];
+    if (lane < buckets * kBitWords) word = call_.touched.words[first * kBitWords + lane];
+    if (lane < kBucketsOfWarp * kBitWords) word_of(given_.touched, at, lane) = word;
+    uint32_t place[kBucketsOfWarp * kBitWords];
 #pragma unroll
-    for (int w = 0; w < kBucketsOfWarp * kWordsOfBucket; ++w) {
+    for (int w = 0; w < kBucketsOfWarp * kBitWords; ++w) {
       auto const is_one = (__shfl_sync(kFullWarp, word, w) >> lane & 1) != 0;
       place[w] = is_one ? tier_.place[first * kBucketCapacity + w * 32 + lane] : kHomePlace;
     }
     uint32_t wanted = 0;
 #pragma unroll
-    for (int w = 0; w < kBucketsOfWarp * kWordsOfBucket; ++w) {
+    for (int w = 0; w < kBucketsOfWarp * kBitWords; ++w) {
       auto wants = (__shfl_sync(kFullWarp, word, w) >> lane & 1) != 0;
       if (place[w] - 1 < static_cast<uint32_t>(tier_.frames)) {
-        auto const in_bucket = static_cast<uint32_t>(w % kWordsOfBucket * 32 + lane);
-        auto const row = (first + w / kWordsOfBucket) * tier_.frames + (place[w] - 1);
+        auto const in_bucket = static_cast<uint32_t>(w % kBitWords * 32 + lane);
+        auto const row = (first + w / kBitWords) * tier_.frames + (place[w] - 1);
         auto const owner = tier_.owners[row];
         wants = (owner & kOwnerMask) != in_bucket;
         if (!wants && (owner & kNewFrame) != 0) tier_.owners[row] = owner & ~kNewFrame;
@@ -123,7 +109,7 @@ class FrameGiver {
       auto const lanes = __ballot_sync(kFullWarp, wants);
       if (w == lane) wanted = lanes;
     }
-    if (lane < kBucketsOfWarp * kWordsOfBucket) word_of(given_.wanted, at, lane) = wanted;
+    if (lane < kBucketsOfWarp * kBitWords) word_of(given_.wanted, at, lane) = wanted;
     __syncwarp();
   }
 
@@ -177,7 +163,7 @@ class FrameGiver {
  private:
   static constexpr uint64_t kNever = ~uint64_t{0};
 
-  // What a frame that is given away costs within device memory.
+  // What reassigning a frame costs within device memory.
   struct Move {
     int32_t spill;  // the spill row that its row goes to, counted from 0; or -1
     int32_t fresh;  // the slot that comes in, if it has no record yet; or -1
@@ -210,7 +196,7 @@ class FrameGiver {
     if (lanes != 0 && lane_id() == 0) atomicAdd(counter, static_cast<uint32_t>(__popc(lanes)));
   }
 
-  // In what order frames are given away, the lowest first, as goes_before has it: an empty frame,
+  // In what order frames are reassigned, the lowest first, as goes_before has it: an empty frame,
   // then the one of the lowest score.
   static __device__ __forceinline__ uint64_t rank_of_score(uint64_t score) {
     return min(score, kNever - 2) + 1;
@@ -247,7 +233,7 @@ class FrameGiver {
     __syncwarp();
     uint64_t given = 0;
     uint32_t bypassed = 0;
-    for (int w = 0; w < kWordsOfBucket; ++w) {
+    for (int w = 0; w < kBitWords; ++w) {
       for (auto rest = word_of(given_.wanted, at, w); rest != 0; rest &= rest - 1) {
         auto const in_bucket = w * 32 + __ffs(static_cast<int>(rest)) - 1;
         auto const frame = choose(rank, first_slot + in_bucket);
@@ -353,24 +339,14 @@ inline int64_t blocks_of_buckets(TableRef const& table) {
   return ceil_div(table.local_buckets, kBucketsOfBlock);
 }
 
-// What has to be 0 at first lies side by side.
 struct PromoteScratch {
-  uint32_t* zeros;
-  size_t zero_bytes;
+  SlotNumbers numbers;
   PromoteCall call;
 
-  PromoteScratch(PromoteArgs const& args, Scratch& scratch) {
-    auto const blocks = blocks_of_buckets(args.table);
-    auto const words = args.table.local_buckets * kWordsOfBucket;
-    zero_bytes = static_cast<size_t>(blocks * 8 + words * 4 + 2 * 4);
-    auto* const first = scratch.take<uint64_t>(ceil_div(static_cast<int64_t>(zero_bytes), 8));
-    zeros = reinterpret_cast<uint32_t*>(first);
-    call.args = args;
-    call.parts = record_parts(args.table);
-    call.mark_row = first_spill_row(args.tier, args.table) + args.tier.spill_rows - 1;
-    call.touched = {zeros};  // 16 bytes a bucket, aligned
-    call.moves_and_spills = {first + words / 2, zeros + words + 2 * blocks};
-  }
+  PromoteScratch(PromoteArgs const& args, Scratch& scratch)
+      : numbers(args.table, blocks_of_buckets(args.table), scratch),
+        call{args, record_parts(args.table), numbers.slots, numbers.sums,
+             first_spill_row(args.tier, args.table) + args.tier.spill_rows - 1} {}
 };
 
 }  // namespace dynemb::cuda

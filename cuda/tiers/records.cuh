@@ -37,6 +37,13 @@ struct RecordParts {
   int32_t pieces;  // of a record
 };
 
+// Lanes that a record keeps busy: a power of two.
+DYNEMB_HD int lanes_of_record(RecordParts const& parts) {
+  int lanes = 1;
+  while (lanes < 32 && lanes < parts.pieces) lanes *= 2;
+  return lanes;
+}
+
 __device__ __forceinline__ uint32_t load_word(RecordPart const& part, int64_t row, int32_t byte) {
   auto const* const from = part.base + row * part.bytes + byte;
   if (part.unit >= 4) return *reinterpret_cast<uint32_t const*>(from);
@@ -207,13 +214,6 @@ inline RecordParts record_parts(TableRef const& table) {
   parts.count = 1 + table.num_states;
   parts.pieces = static_cast<int32_t>(record_bytes_of(table) / kPieceBytes);
   return parts;
-}
-
-// Lanes that a record keeps busy: a power of two.
-inline int lanes_of_record(RecordParts const& parts) {
-  int lanes = 1;
-  while (lanes < 32 && lanes < parts.pieces) lanes *= 2;
-  return lanes;
 }
 
 // Blocks of a kernel that moves records over the bus: one for every second multiprocessor is more

@@ -10,14 +10,16 @@
 #include <cstdint>
 
 #include "core/table_ref.h"
+#include "cuda/grid/host.h"
 #include "cuda/grid/warp.cuh"
+#include "cuda/tiers/chained_sum.cuh"
 
 namespace dynemb::cuda {
 
-constexpr int kWordsOfBucket = kBucketCapacity / 32;
+constexpr int kBitWords = kBucketCapacity / 32;
 
 struct SlotBits {
-  uint32_t* words;  // [buckets * kWordsOfBucket]
+  uint32_t* words;  // [buckets * kBitWords]
 
   // A popular id finds its bit set: atomics on one word wait for each other.
   __device__ __forceinline__ void add(int32_t slot) const {
@@ -35,6 +37,28 @@ struct SlotBits {
 
   __device__ __forceinline__ uint4 of_bucket(int64_t bucket) const {
     return reinterpret_cast<uint4 const*>(words)[bucket];
+  }
+};
+
+// The set of a call and the chain of sums that numbers its slots. They have to be 0 at first, and
+// lie side by side.
+struct SlotNumbers {
+  SlotBits slots;
+  ChainedSum sums;
+  size_t bytes;
+
+  // `blocks`: of the kernel that adds up.
+  SlotNumbers(TableRef const& table, int64_t blocks, Scratch& scratch) {
+    auto const words = table.local_buckets * kBitWords;  // 16 bytes a bucket
+    auto const ticket = words + 2 * blocks;
+    bytes = static_cast<size_t>(4 * (ticket + 2));
+    auto* const first = scratch.take<uint64_t>(ceil_div(static_cast<int64_t>(bytes), 8));
+    slots = {reinterpret_cast<uint32_t*>(first)};
+    sums = {first + words / 2, slots.words + ticket};
+  }
+
+  cudaError_t clear(cudaStream_t stream) const {
+    return cudaMemsetAsync(slots.words, 0, bytes, stream);
   }
 };
 

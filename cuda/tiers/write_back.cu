@@ -45,7 +45,7 @@ struct Entries {
 // addresses slows the bus down. A warp looks at its next 32 entries together.
 __device__ __forceinline__ void swap_lists(WriteBackCall const& call) {
   auto const& args = call.args;
-  auto const tile = RowTile(min(32, 1 << (32 - __clz(call.parts.pieces - 1))));
+  auto const tile = RowTile(lanes_of_record(call.parts));
   auto const warp = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
   auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
   auto const most = max(args.count, args.num_arriving);

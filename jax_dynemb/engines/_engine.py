@@ -196,7 +196,7 @@ class Engine(Protocol):
         ...
 
     def pin(self, arrays: TableState, table: str, ids: Any, pins: bool) -> TableState:
-        """Pins rows of one table, or lets them go."""
+        """Pins rows of one table, or unpins them."""
         ...
 
     def erase_where(

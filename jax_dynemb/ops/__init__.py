@@ -14,6 +14,7 @@ from jax_dynemb.ops._keys import hash_by as hash_by
 from jax_dynemb.ops._keys import hash_factors as hash_factors
 from jax_dynemb.ops._keys import hash_words as hash_words
 from jax_dynemb.ops._keys import is_padding as is_padding
+from jax_dynemb.ops._keys import is_reserved as is_reserved
 from jax_dynemb.ops._keys import owner_of as owner_of
 from jax_dynemb.ops._keys import padding as padding
 from jax_dynemb.ops._layout import FeatureInput as FeatureInput

@@ -41,6 +41,13 @@ def is_padding(words: Words) -> Bool[Array, "*shape"]:
     return (words == jnp.uint32(_ONES)).all(axis=-1)
 
 
+def is_reserved(words: Words) -> Bool[Array, "*shape"]:
+    """Finds ids from -4 to -2, which get no row."""
+    low, high = words[..., 0], words[..., 1]
+    is_last = high == jnp.uint32(_ONES)
+    return is_last & (low >= jnp.uint32(_ONES - 3)) & ~is_padding(words)
+
+
 def hash_words(words: Words, hash_seed: int) -> tuple[Word, Word]:
     """The low and the high word of the hash that the kernels use.
 

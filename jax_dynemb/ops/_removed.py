@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, UInt32
 
 from jax_dynemb._spec import TableSpec
+from jax_dynemb.ops._words import add_to_words
 
 Log = UInt32[Array, "rows entries 2"]
 
@@ -22,10 +23,7 @@ def empty_log(table: TableSpec) -> Log | None:
 
 def overwritten_log(log: Log) -> Log:
     """Moves all heads so far that no key from before can be read any more."""
-    low, high = log[:, 0, 0], log[:, 0, 1]
-    moved = low + jnp.uint32(log.shape[1])
-    high = high + (moved < low).astype(jnp.uint32)
-    return log.at[:, 0].set(jnp.stack([moved, high], axis=1))
+    return log.at[:, 0].set(add_to_words(log[:, 0], jnp.uint32(log.shape[1])))
 
 
 def grown_log(table: TableSpec, grown: TableSpec, log: Log | None) -> Log | None:

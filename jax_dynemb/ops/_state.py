@@ -19,6 +19,7 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._packed_rows import refuse_packed
 from jax_dynemb.ops._removed import empty_log, overwritten_log
 from jax_dynemb.ops._tier_state import TierState, empty_tier, expected_tier
+from jax_dynemb.ops._words import add_to_words
 
 
 @functools.partial(
@@ -291,9 +292,7 @@ def add_to_counter(
       events: how many, a non-negative integer scalar.
     """
     entry = (row, _ffi.code("counters", name))
-    low, high = state.counters[entry]
-    total = low + events.astype(jnp.uint32)
-    words = jnp.stack([total, high + (total < low).astype(jnp.uint32)])
+    words = add_to_words(state.counters[entry], events)
     return dataclasses.replace(state, counters=state.counters.at[entry].set(words))
 
 

@@ -22,6 +22,7 @@ from jax_dynemb.ops._keys import as_words
 from jax_dynemb.ops._sizes import is_at_most
 from jax_dynemb.ops._state import TableState, check_state
 from jax_dynemb.ops._tier_state import TierState
+from jax_dynemb.ops._words import add_to_words
 
 # From the rows part of a state and the places of each group of slots to new rows.
 Body = Callable[[TableState, list[jax.Array]], TableState]
@@ -286,7 +287,7 @@ def _send_home(
     rows: jax.Array,
     arriving: Sequence[jax.Array] = (),
 ) -> TableState:
-    """Copies rows to homes, and from there what a promotion has left to this call."""
+    """Copies rows to their home records, and arriving records to frames."""
     tier = tier_of(state)
     call = Call("swap_rows" if arriving else "write_back", [table])
     call.update(tier.homes)
@@ -301,7 +302,7 @@ def _send_home(
 def _settled(
     table: TableSpec, state: TableState, arriving: Sequence[jax.Array]
 ) -> TableState:
-    """The same state, with the rows that a promotion has left to the call behind it."""
+    """Returns the state in which all records that arrive are in their frames."""
     call = Call("settle", [table])
     arrays = [state.values, *_states(table, state)]
     for array in arrays:
@@ -316,9 +317,7 @@ def _settled(
 
 def _counted(tier: TierState, name: str, events: jax.Array) -> TierState:
     place = (0, _ffi.code("tier_counters", name))
-    low, high = tier.counters[place]
-    total = low + events.astype(jnp.uint32)
-    words = jnp.stack([total, high + (total < low).astype(jnp.uint32)])
+    words = add_to_words(tier.counters[place], events)
     return dataclasses.replace(tier, counters=tier.counters.at[place].set(words))
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what ``Tables`` is made of: configs, a mesh, a plan."""
+"""Checks what ``Tables`` is made of, and makes its engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import TableConfig
-from jax_dynemb.engines.mesh import Plan
+from jax_dynemb.engines import Catalog, Engine
+from jax_dynemb.engines.local import LocalEngine
+from jax_dynemb.engines.mesh import MeshEngine, Placement, Plan
+from jax_dynemb.engines.mixed import MixedEngine, by_kind, with_residuals
+from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.tt import TTConfig
 
 
@@ -96,3 +100,22 @@ def check_plan(plan: Any, mesh: Any, axis_name: Any) -> None:
             "plan=... says where tables lie on a mesh: give mesh=... too, or leave the "
             "plan out on one device."
         )
+
+
+def engine_of(
+    configs: tuple[Any, ...],
+    placement: Placement | None,
+    share_arrays: bool | None,
+    plan: Plan | None,
+) -> Engine:
+    """Chooses the engine of a collection, or one for each kind of table."""
+    catalog = Catalog(with_residuals(configs))
+    dynamic, others = by_kind(catalog)
+    engine = None
+    if dynamic and placement is None:
+        engine = LocalEngine.of(Catalog(dynamic), share_arrays)
+    elif dynamic and placement is not None:
+        engine = MeshEngine.of(Catalog(dynamic), placement, plan)
+    if engine is not None and not others:
+        return engine
+    return MixedEngine(catalog, engine, TTEngine(Catalog(others), placement))

@@ -13,15 +13,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int32
 
+from jax_dynemb import _ffi
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import Engine, States
 from jax_dynemb.engines.mesh import ShardedResidual
-from jax_dynemb.ops import Residual, as_words, is_padding, prepare
+from jax_dynemb.ops import Residual, as_words, is_padding, is_reserved, prepare
 
 Counts = dict[str, Int32[Array, ""]]
-
-_REFUSED, _NOT_ADMITTED = -2, -3  # core/slot.h
-_FIRST_RESERVED = 0xFFFFFFFC  # low words of -4, -3 and -2; -1 is padding
 
 
 @jax.tree_util.register_dataclass
@@ -118,18 +116,17 @@ class _Outcome:
         _, given = prepare(config, name, ids)
         words = as_words(given.ids)
         padding = is_padding(words)
-        ones = jnp.uint32(0xFFFFFFFF)
-        low, high = words[..., 0], words[..., 1]
-        reserved = (high == ones) & (low >= jnp.uint32(_FIRST_RESERVED)) & ~padding
         hits = jnp.zeros(padding.shape, bool)
         if found.size:  # bags without ids have become padding
             hits = found.reshape(-1)
-        return cls(padding, hits & ~padding, reserved)
+        return cls(padding, hits & ~padding, is_reserved(words))
 
     def by_slots(self, slots: Int32[Array, " ids"]) -> Counts:
         """The counts, from what the lookup said of each id."""
         new = (slots >= 0) & ~self.hits
-        return self._counts(new, slots == _REFUSED, slots == _NOT_ADMITTED)
+        codes = _ffi.constants()
+        refused = slots == codes["refused_slot"]
+        return self._counts(new, refused, slots == codes["not_admitted_slot"])
 
     def by_rows(self, found: jax.Array, keeps_out: bool) -> Counts:
         """The counts, from which ids have a row after the lookup."""

@@ -4,16 +4,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Iterable, Mapping
 
 import jax
-import jax.numpy as jnp
 
-from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.mesh import bytes_of
 
 _LIMIT = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB"
 _DEFAULT_GIB = 64
@@ -33,18 +33,10 @@ def _of_table(table: TableConfig, shards: int) -> dict[str, int]:
     spec = TableSpec.of(table)
     parts = shards if table.sharding == "row_wise" else 1
     copies = shards if table.sharding == "replicated" else 1
-    width, dtype = spec.stored_row
-    row = width * jnp.dtype(dtype).itemsize
-    row += sum(4 * math.prod(state.shape) for state in spec.states.values())
-    index = 4 * _ffi.constants()["bucket_words"] + 4 * spec.sketch_words
-    device = spec.num_buckets * index
-    if spec.tier is None:
-        return {"hbm": copies * (device + spec.num_slots * row), "pinned_host": 0}
-    frames = spec.frames
-    spilled = parts * spec.tier.spilled(spec.num_buckets // parts, frames)
-    device += 4 * (spec.num_slots + spec.num_buckets * frames)
-    device += (spec.num_buckets * frames + spilled) * row
-    return {"hbm": device, "pinned_host": 4 * spec.num_slots * spec.record_words}
+    of_part = bytes_of(dataclasses.replace(spec, shards=parts))
+    device = parts * of_part + 4 * spec.num_buckets * spec.sketch_words
+    homes = 0 if spec.tier is None else 4 * spec.num_slots * spec.record_words
+    return {"hbm": copies * device, "pinned_host": homes}
 
 
 def check_pinned(sizes: Mapping[str, Mapping[str, int]], shards: int) -> None:

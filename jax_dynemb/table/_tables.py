@@ -13,18 +13,15 @@ from jax.sharding import Mesh
 from jax_dynemb import _ffi
 from jax_dynemb._seed import seed_words
 from jax_dynemb.config import ScoreStrategy, TableConfig
-from jax_dynemb.engines import Catalog, Engine, States, StatsFuture, shard
-from jax_dynemb.engines.local import LocalEngine
+from jax_dynemb.engines import Engine, States, StatsFuture, shard
 from jax_dynemb.engines.mesh import (
-    MeshEngine,
     Placement,
     Plan,
     make_placement,
     make_plan,
 )
-from jax_dynemb.engines.mixed import MixedEngine, by_kind, with_residuals
+from jax_dynemb.engines.mixed import MixedEngine
 from jax_dynemb.engines.shard import Query, Rule
-from jax_dynemb.engines.tensor_train import TTEngine
 from jax_dynemb.ops import refuse_packed
 from jax_dynemb.rows import Exported, use_counts
 from jax_dynemb.table import (
@@ -37,10 +34,11 @@ from jax_dynemb.table import (
 from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
 from jax_dynemb.table._replication import Replication, without_rows
+from jax_dynemb.table._row_operations import RowOperations
 from jax_dynemb.tt import TTConfig
 
 
-class Tables(Operations, Replication):
+class Tables(Operations, RowOperations, Replication):
     """Describes embedding tables that share their calls; hashable, without arrays.
 
     Every function takes the state and returns it, and none changes its argument, so
@@ -117,7 +115,7 @@ class Tables(Operations, Replication):
             placement = make_placement(
                 mesh, axes, exchange_factor, exchange_dtype, exchange_pooled
             )
-        self.engine = _engine_of(configs, placement, share_arrays, plan)
+        self.engine = _declaration.engine_of(configs, placement, share_arrays, plan)
         if any(config.tier for config in self.engine.catalog.dynamic.values()):
             self.memory()  # refuses a tier whose size does not suit its table
 
@@ -480,25 +478,6 @@ class Tables(Operations, Replication):
         _arguments.check_arrays(self.engine, state, self.tables, "stats_async")
         _arguments.check_values(state, "stats_async")
         return self.engine.stats_async(state)
-
-
-def _engine_of(
-    configs: tuple[Any, ...],
-    placement: Placement | None,
-    share_arrays: bool | None,
-    plan: Plan | None,
-) -> Engine:
-    """Chooses the engine of a collection, or one for each kind of table."""
-    catalog = Catalog(with_residuals(configs))
-    dynamic, others = by_kind(catalog)
-    engine = None
-    if dynamic and placement is None:
-        engine = LocalEngine.of(Catalog(dynamic), share_arrays)
-    elif dynamic and placement is not None:
-        engine = MeshEngine.of(Catalog(dynamic), placement, plan)
-    if engine is not None and not others:
-        return engine
-    return MixedEngine(catalog, engine, TTEngine(Catalog(others), placement))
 
 
 def _rows_of(config: TableConfig | TTConfig) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 from jax_dynemb import _ffi
 
@@ -65,6 +66,26 @@ class HostTier:
             f"{most_rows * row_bytes / 1e9:.6g}; a table of which more fits needs no "
             "tier."
         )
+
+    def conflict(self, config: Any) -> str | None:
+        """Names the field of a config that a tier excludes; None if there is none."""
+        if config.sharding not in ("row_wise", "table_wise"):
+            return (
+                f"a table with a tier cannot have sharding={config.sharding!r}: use "
+                "sharding='row_wise' or 'table_wise', or leave tier out"
+            )
+        if config.rounding == "stochastic":
+            return (
+                "a table with a tier cannot have rounding='stochastic': use "
+                "rounding='nearest', or leave tier out"
+            )
+        if config.row_format is not None:
+            return "a frozen table of packed rows has no tier: leave tier out"
+        if config.state_dtype:
+            return (
+                "a table with a tier has float32 states: leave state_dtype out, or tier"
+            )
+        return None
 
     def spilled(self, local_buckets: int, frames: int) -> int:
         """Computes the spill rows of a shard.

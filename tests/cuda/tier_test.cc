@@ -102,7 +102,8 @@ Before before(World& world) {
   return result;
 }
 
-// Of one bucket: who may stay, who must come. Where spill rows run out only the first rule holds.
+// Of one bucket: which rows may stay, which ones must come. Where spill rows run out only the first
+// rule holds.
 void check_bucket(World& world, Before const& was, int64_t bucket, std::set<int32_t> const& used,
                   bool spills_left) {
   auto const frames = world.shape.frames;
@@ -123,7 +124,7 @@ void check_bucket(World& world, Before const& was, int64_t bucket, std::set<int3
   }
   for (auto const slot : has) CHECK(had.count(slot) != 0 || used.count(slot) != 0);
   if (!spills_left) return;
-  // Ranks of the frames that may be given away.
+  // Ranks of the frames that may be reassigned.
   std::multiset<uint64_t> ranks;
   for (int f = 0; f < frames; ++f) {
     auto const owner = was.owner[size_t(bucket * frames + f)];
@@ -144,7 +145,7 @@ void check_bucket(World& world, Before const& was, int64_t bucket, std::set<int3
     if (!gets) continue;
     auto const rank = *ranks.begin();
     ranks.erase(ranks.begin());
-    // An empty frame, or a row of this score has left.
+    // An empty frame, or one whose row of this score was evicted.
     auto const found = left.find(rank);
     if (found != left.end()) left.erase(found);
     CHECK(found != left.end() || rank == 0);

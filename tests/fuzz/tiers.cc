@@ -209,11 +209,19 @@ Call make_fetch(World& world, Random& random) {
   return call;
 }
 
-Call make_write_back(World& world, Random& random) {
-  auto [call, tier] = begin(world, random);
+namespace {
+
+void add_homes_and_rows(Call& call, Tier const& tier) {
   call.aliased(tier.homes);
   call.operands.push_back(tier.values);
   for (auto const& state : tier.states) call.operands.push_back(state);
+}
+
+}  // namespace
+
+Call make_write_back(World& world, Random& random) {
+  auto [call, tier] = begin(world, random);
+  add_homes_and_rows(call, tier);
   auto const [slots, rows] = add_list(call, tier, random);
   finish(call);
   call.results.pop_back();  // no scratch
@@ -234,9 +242,7 @@ Call make_write_back(World& world, Random& random) {
 
 Call make_swap_rows(World& world, Random& random) {
   auto [call, tier] = begin(world, random);
-  call.aliased(tier.homes);
-  call.operands.push_back(tier.values);
-  for (auto const& state : tier.states) call.operands.push_back(state);
+  add_homes_and_rows(call, tier);
   add_list(call, tier, random);
   auto const [slots, into] = add_list(call, tier, random);
   auto const before = tier.values.copy();

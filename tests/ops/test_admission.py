@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import jax_dynemb as jde
 from jax_dynemb.admission import Frequency, Probability, Sketch
-from support import Twins, export, gradients, keys_of_bucket, stat
+from support import Twins, export, gradients, keys_of_bucket, stat, stored, zipf
 
 DIM = 4
 LARGE = Sketch(bytes=1 << 18)
@@ -22,17 +22,6 @@ POLICIES = ["step", "lfu", "customized", "no_eviction"]
 def config(**options) -> jde.TableConfig:
     options = {"capacity": 1024, "optimizer": jde.optim.sgd(0.5)} | options
     return jde.TableConfig(name="t", dim=DIM, **options)
-
-
-def zipf(seed: int, size: int, ids: int = 400) -> np.ndarray:
-    """Ids as a stream has them, with some padding."""
-    rng = np.random.default_rng(seed)
-    drawn = rng.zipf(1.2, size) % ids
-    return np.where(rng.random(size) < 0.05, -1, drawn).astype(np.int64)
-
-
-def stored(twins: Twins) -> set[int]:
-    return set(export(twins.coll, twins.state, "t"))
 
 
 # ---- hits and misses -----------------------------------------------------------------

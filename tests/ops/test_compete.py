@@ -10,7 +10,7 @@ import pytest
 import jax_dynemb as jde
 from jax_dynemb.admission import Frequency, Sketch
 from meshes import mesh_of
-from support import Twins, export, gradients, keys_of_bucket, stat
+from support import Twins, gradients, keys_of_bucket, stat, stored
 
 DIM = 4
 DEBUG = jde.initializers.debug()
@@ -20,10 +20,6 @@ def config(policy: str, **options: Any) -> jde.TableConfig:
     fields: dict[str, Any] = {"name": "t", "capacity": 256, "initializer": DEBUG}
     fields |= {"score_strategy": policy, "on_full": "compete"} | options
     return jde.TableConfig(dim=DIM, **fields)
-
-
-def stored(twins: Twins) -> set[int]:
-    return set(export(twins.coll, twins.state, "t"))
 
 
 def test_a_row_used_twice_stays_and_one_used_once_leaves(platform):

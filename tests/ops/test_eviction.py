@@ -8,7 +8,7 @@ import pytest
 import jax_dynemb as jde
 from jax_dynemb._ffi import code
 from jax_dynemb.reference import hash_rank
-from support import Twins, export, keys_of_bucket, stat
+from support import Twins, export, keys_of_bucket, stat, stored
 
 DEBUG = jde.initializers.debug()
 EACH_HASH = pytest.mark.parametrize("hash_seed", [0, 0x243F6A8885A308D3])
@@ -17,10 +17,6 @@ EACH_HASH = pytest.mark.parametrize("hash_seed", [0, 0x243F6A8885A308D3])
 def make(**options) -> Twins:
     options = {"dim": 4, "capacity": 256, "initializer": DEBUG} | options
     return Twins(jde.TableConfig(**{"name": "t"} | options))
-
-
-def stored(twins: Twins) -> set[int]:
-    return set(export(twins.coll, twins.state, "t"))
 
 
 @EACH_HASH

@@ -14,7 +14,7 @@ import jax_dynemb as jde
 from growth import grow
 from jax_dynemb.admission import Exact, Frequency, Sketch
 from meshes import mesh_of
-from support import Twins, export, gradients, keys_of_bucket, stat
+from support import Twins, export, gradients, keys_of_bucket, stat, stored, zipf
 
 DIM = 4
 ROOMY = Exact(capacity=4096)
@@ -30,17 +30,6 @@ def config(rule: Frequency, **options) -> jde.TableConfig:
 
 def place(devices: int | None) -> dict[str, Any]:
     return {} if devices is None else {"mesh": mesh_of(devices)}
-
-
-def zipf(seed: int, size: int, ids: int = 400) -> np.ndarray:
-    """Ids as a stream has them, with some padding."""
-    rng = np.random.default_rng(seed)
-    drawn = rng.zipf(1.2, size) % ids
-    return np.where(rng.random(size) < 0.05, -1, drawn).astype(np.int64)
-
-
-def stored(twins: Twins) -> set[int]:
-    return set(export(twins.coll, twins.state, "t"))
 
 
 def counted(twins: Twins, name: str = "t") -> dict[int, int]:

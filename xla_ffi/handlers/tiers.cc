@@ -48,18 +48,12 @@ class TierReader {
   void rows(bool changes, bool with_states = true) {
     auto& sizes = reader_.sizes();
     auto const values = next(BufferRule::kValues, changes);
-    table_.values = values.untyped_data();
-    table_.dim = static_cast<int32_t>(dimension(values, 1));
-    table_.value_type = value_type_of(values);
+    take_values(table_, values);
     table_.num_states = with_states ? static_cast<int32_t>(fields_[kTableNumStates]) : 0;
     for (int s = 0; s < table_.num_states; ++s) {
-      auto const state = next(BufferRule::kState, changes);
-      reader_.expect(value_type_of(state) != ValueType::kBFloat16,
-                     "a tiered table has states of 32 bits");
-      table_.states[s] = data<float>(state);
-      table_.state_width[s] =
-          state.dimensions().size() > 1 ? static_cast<int32_t>(dimension(state, 1)) : 1;
+      take_state(table_, s, next(BufferRule::kState, changes));
     }
+    reader_.expect(table_.half_states == 0, "a tiered table has states of 32 bits");
     num_rows_ = dimension(values, 0);
     sizes.set(kArraySlots, num_rows_);
   }
@@ -176,6 +170,15 @@ struct Fetch {
   }
 };
 
+// A list of slots and one of rows, side by side. Returns how many there are.
+int64_t read_list(BufferReader& reader, int32_t const*& slots, int32_t const*& rows) {
+  reader.sizes().forget(kNumSlots);
+  auto const first = reader.next_arg(BufferRule::kSlotsOfRows);
+  slots = data<int32_t>(first);
+  rows = data<int32_t>(reader.next_arg(BufferRule::kRowNumbers));
+  return static_cast<int64_t>(first.element_count());
+}
+
 // What write_back and swap_rows take.
 void read_write_back(BufferReader& reader, TableAttrs const& attrs, WriteBackArgs& args) {
   if (!is_tiered(reader, attrs)) return;
@@ -189,10 +192,7 @@ void read_write_back(BufferReader& reader, TableAttrs const& attrs, WriteBackArg
   args.num_rows = arrays.num_rows();
   reader.expect(args.record_bytes == record_bytes_of(args.table),
                 "a home record must hold a row and its states");
-  auto const slots = reader.next_arg(BufferRule::kSlotsOfRows);
-  args.slots = data<int32_t>(slots);
-  args.count = static_cast<int64_t>(slots.element_count());
-  args.rows = data<int32_t>(reader.next_arg(BufferRule::kRowNumbers));
+  args.count = read_list(reader, args.slots, args.rows);
 }
 
 struct WriteBack {
@@ -218,12 +218,7 @@ struct SwapRows {
 
   void read(BufferReader& reader, TableAttrs const& attrs) {
     read_write_back(reader, attrs, args);
-    if (reader.failed()) return;
-    reader.sizes().forget(kNumSlots);
-    auto const arriving = reader.next_arg(BufferRule::kSlotsOfRows);
-    args.num_arriving = static_cast<int64_t>(arriving.element_count());
-    args.arriving = data<int32_t>(arriving);
-    args.into = data<int32_t>(reader.next_arg(BufferRule::kRowNumbers));
+    if (!reader.failed()) args.num_arriving = read_list(reader, args.arriving, args.into);
   }
 };
 
@@ -241,10 +236,7 @@ struct Settle {
     arrays.rows(true);
     arrays.homes();
     args.num_rows = arrays.num_rows();
-    auto const arriving = reader.next_arg(BufferRule::kSlotsOfRows);
-    args.num_arriving = static_cast<int64_t>(arriving.element_count());
-    args.arriving = data<int32_t>(arriving);
-    args.into = data<int32_t>(reader.next_arg(BufferRule::kRowNumbers));
+    args.num_arriving = read_list(reader, args.arriving, args.into);
   }
 };
 

@@ -263,8 +263,10 @@ def _layout(
 
 
 def bytes_of(table: TableSpec) -> int:
-    """Counts the bytes of the arrays of one shard."""
+    """Counts the bytes of the arrays of one shard in device memory."""
     width, dtype = table.stored_row
     row = width * itemsize(dtype) + sum(s.nbytes for s in table.states.values())
     index = table.local_buckets * _ffi.constants()["bucket_words"] * 4
-    return index + table.local_slots * row
+    if table.tier is not None:  # the place of each slot, the owner of each frame
+        index += 4 * (table.local_slots + table.local_buckets * table.frames)
+    return index + table.device_rows * row

@@ -31,7 +31,7 @@ class Plan:
 
     Attributes:
       `directly`: leaves that orbax reads as they are.
-      `given_away`: those of them that belong to tables.
+      `donated`: those of them that belong to tables.
       `again`: tables whose rows are inserted again.
       `anew`: for each of these, what does not come from the checkpoint: "optimizer",
         "scores".
@@ -41,7 +41,7 @@ class Plan:
     """
 
     directly: list[Path] = dataclasses.field(default_factory=list)
-    given_away: list[Path] = dataclasses.field(default_factory=list)
+    donated: list[Path] = dataclasses.field(default_factory=list)
     again: list[Path] = dataclasses.field(default_factory=list)
     anew: dict[Path, set[str]] = dataclasses.field(default_factory=dict)
     emptied: list[Path] = dataclasses.field(default_factory=list)
@@ -108,7 +108,7 @@ def plan(
             _compare_counters(path, leaf, fields["leaves"], result)
         else:
             _compare_leaf(path, leaf, fields["leaves"], result)
-            result.given_away.append(path)
+            result.donated.append(path)
     return result
 
 
@@ -287,7 +287,7 @@ def _compare_counters(
         _compare_leaf(path, leaf, saved, result)  # says what differs
         return
     result.directly.append(path)
-    result.given_away.append(path)
+    result.donated.append(path)
     result.padded[path] = before
     result.notes.append(
         f"'{_spelled(path)}' was saved by a version with fewer counters: those that "

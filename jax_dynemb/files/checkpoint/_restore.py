@@ -171,7 +171,7 @@ def _read_directly(
     for path, shape in plan.padded.items():
         wanted[path] = wanted[path].update(shape=shape)
     together(functools.partial(_check_arrays, item, wanted))
-    for path in plan.given_away:
+    for path in plan.donated:
         if isinstance(leaves[path], jax.Array):
             leaves[path].delete()
     in_pieces = {name: wanted.pop(path) for name, path in large.items()}

@@ -115,10 +115,9 @@ def _tiered(
     for place in places.values():
         if place.config.tier is None:
             continue
-        above = place.arrays
-        if sum(other.arrays == above for other in places.values()) > 1:
+        if sum(other.arrays == place.arrays for other in places.values()) > 1:
             raise NotImplementedError(_SEVERAL.format(name=place.name))
-        yield place, {p: x for p, x in leaves.items() if p[: len(above)] == above}
+        yield place, as_given(leaves, place)
 
 
 def _state_of(place: Place, own: Mapping[Path, Any]) -> TableState:
