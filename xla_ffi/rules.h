@@ -111,6 +111,7 @@ enum class BufferRule : int32_t {
   kRound,
   kSpilled,
   kRowNumbers,
+  kListCounts,
   kDone,
   kWork,
   kScratch,
