@@ -161,6 +161,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kRound, "round", {{kS32, 1, {1}}, {}}},
     {BufferRule::kSpilled, "spilled", {{kS32, 1, {kSpillRows}}, {}}},
     {BufferRule::kRowNumbers, "rows", {{kS32, 1, {kNumSlots}}, {}}},
+    {BufferRule::kListCounts, "counts", {{kS32, 1, {2}}, {}}},
     {BufferRule::kDone, "done", {{kU32, 1, {1}}, {}}},
     {BufferRule::kWork, "work", {{kU32, 0, {}}, {}}},
     {BufferRule::kScratch, "scratch", {{kU8, 1, {kBytes}}, {}}},

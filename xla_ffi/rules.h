@@ -115,6 +115,7 @@ enum class BufferRule : int32_t {
   kRound,
   kSpilled,
   kRowNumbers,
+  kListCounts,
   kDone,
   kWork,
   kScratch,
