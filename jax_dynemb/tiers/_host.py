@@ -28,12 +28,15 @@ class HostTier:
         shards.
       spill_rows: rows of each device on their way home; None: an eighth of its frames,
         but at least 4,096.
+      ring_rows: of a table above a store, evicted rows that each device keeps until
+        ``Tables.take_departed``; 0: evicted rows are lost.
     """
 
     hbm_fraction: float | None = None
     hbm_rows: int | None = None
     hbm_gigabytes: float | None = None
     spill_rows: int | None = None
+    ring_rows: int = 0
 
     def frames(self, table: str, num_buckets: int, row_bytes: int) -> int:
         """Computes the frames of each bucket of 128 slots.
