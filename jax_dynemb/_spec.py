@@ -15,7 +15,7 @@ from jax_dynemb.admission import Admission, Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim.interface import StateSpec, stored_states
-from jax_dynemb.tiers import HostTier
+from jax_dynemb._host_tier import HostTier
 
 
 @dataclasses.dataclass(frozen=True)
