@@ -232,7 +232,7 @@ class TableConfig:
 
     @property
     def num_buckets(self) -> int:
-        """Buckets of 128 slots, see ``buckets_for``; those above the store of a tier."""
+        """Buckets of 128 slots above any store, see ``buckets_for``."""
         return buckets_for(rows_above_store(self))
 
     @property
