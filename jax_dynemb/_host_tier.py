@@ -35,6 +35,7 @@ class HostTier:
     hbm_rows: int | None = None
     hbm_gigabytes: float | None = None
     spill_rows: int | None = None
+    ring_rows: int = 0
 
     def frames(self, table: str, num_buckets: int, row_bytes: int) -> int:
         """Computes the frames of each bucket of 128 slots.

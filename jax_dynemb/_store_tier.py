@@ -107,6 +107,7 @@ def ssd(
     disk_gigabytes: float | None = None,
     keep: int = 4,
     spill_rows: int | None = None,
+    ring_rows: int = 65_536,
 ) -> StoreTier:
     """Keeps the rows that a table evicts in files, and brings them back when needed.
 
@@ -124,6 +125,8 @@ def ssd(
       disk_gigabytes: most that the files of a table may take; None: any number.
       keep: commits that stay, at least one more than checkpoints do.
       spill_rows: as for ``host``.
+      ring_rows: rows of each device that may leave in one step. More newcomers than
+        that are refused; ``ring_full`` of ``stats`` counts them.
 
     Returns:
       What ``TableConfig(tier=...)`` takes.
@@ -144,7 +147,7 @@ def ssd(
         SsdPlace(where, disk_gigabytes, keep),
         (hbm_fraction, hbm_rows, hbm_gigabytes),
         (host_rows, host_gigabytes),
-        spill_rows,
+        (spill_rows, ring_rows),
         others,
     )
 
@@ -158,6 +161,7 @@ def external(
     host_rows: int | None = None,
     host_gigabytes: float | None = None,
     spill_rows: int | None = None,
+    ring_rows: int = 65_536,
 ) -> StoreTier:
     """Keeps the rows that a table evicts in any store, such as a server.
 
@@ -171,6 +175,8 @@ def external(
       host_rows: rows of the table in host memory. None: the table's ``capacity``.
       host_gigabytes: the same as gigabytes of rows and optimizer states.
       spill_rows: as for ``host``.
+      ring_rows: rows of each device that may leave in one step. More newcomers than
+        that are refused; ``ring_full`` of ``stats`` counts them.
 
     Returns:
       What ``TableConfig(tier=...)`` takes.
@@ -194,7 +200,7 @@ def external(
         store,
         (hbm_fraction, hbm_rows, hbm_gigabytes),
         (host_rows, host_gigabytes),
-        spill_rows,
+        (spill_rows, ring_rows),
         {},
     )
 
@@ -222,16 +228,16 @@ def _tier(
     store: Any,
     hbm: tuple[float | None, int | None, float | None],
     host: tuple[int | None, float | None],
-    spill_rows: int | None,
+    rings: tuple[int | None, int],
     others: dict[str, float | None],
 ) -> StoreTier:
     sizes = dict(zip(_SIZES, hbm, strict=True))
-    check_sizes(call, sizes, others | {"spill_rows": spill_rows})
+    check_sizes(call, sizes, others | {"spill_rows": rings[0], "ring_rows": rings[1]})
     of_host = dict(zip(("host_rows", "host_gigabytes"), host, strict=True))
     check_sizes(call, of_host, {})
     return StoreTier(
         *hbm,
-        spill_rows=spill_rows,
+        *rings,
         store=store,
         host_rows=host[0],
         host_gigabytes=host[1],

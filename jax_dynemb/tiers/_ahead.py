@@ -113,6 +113,7 @@ class Ahead:
         make = functools.partial(prepared, coll, tables, sharding)
         self._batches: Prefetched[Batch] = Prefetched(batches, 1, make)
         self._coming: deque[tuple[Batch, Future[dict[str, Offer]]]] = deque()
+        self._taken: deque[tuple[Any, Future[Any]]] = deque()  # rings to use again
         self._last: Batch | None = None
         self._inserted: list[Offer] = []  # and the thread does not know of it yet
         self._number = 0  # of the batch that comes next
@@ -180,8 +181,8 @@ class Ahead:
         """
         self._check()
         check_values(state, "feed.drain")
-        rings, state = _device.take_departed(self._coll, state)
-        self._send(Job(self._number, rings=rings)).result()
+        state, departed = _device.take_departed(self._coll, state, None)
+        self._send(Job(self._number, departed=departed)).result()
         return state
 
     def commit(self, state: States, tag: str, step: int | None = None) -> None:
@@ -199,8 +200,8 @@ class Ahead:
           Exception: what a store raised.
         """
         self._check()
-        rings = _device.departed(self._coll, state)
-        self._send(Job(self._number, rings=rings, tag=tag, step=step)).result()
+        departed = _device.departed(self._coll, state)
+        self._send(Job(self._number, departed=departed, tag=tag, step=step)).result()
 
     def stats(self) -> dict[str, int | float]:
         """Counts what has moved; waits for nothing.
@@ -277,16 +278,26 @@ class Ahead:
 
     def _submit(self, state: States, new: list[Batch]) -> States:
         """Sends the thread what has departed, and the keys of the new batches."""
-        rings, state = _device.take_departed(self._coll, state)
+        state, departed = self._take(state)
         for batch in new or [None]:
             wanted = {} if batch is None else batch.keys
             number = self._number + len(self._coming)
-            job = Job(self._number, rings=rings, number=number, wanted=wanted)
+            job = Job(self._number, departed=departed, number=number, wanted=wanted)
             future = self._send(job)
+            if departed is not None:
+                self._taken.append((departed, future))
             if batch is not None:
                 self._coming.append((batch, future))
-            rings = {}
+            departed = None
         return state
+
+    def _take(self, state: States) -> tuple[States, Any]:
+        """Swaps the rings for others, that the thread has read before if there are."""
+        reuse = None
+        if self._taken and self._taken[0][1].done():
+            reuse, _ = self._taken.popleft()
+        state, departed = _device.take_departed(self._coll, state, reuse)
+        return state, departed
 
     def _send(self, job: Job) -> Future[dict[str, Offer]]:
         job.confirmed, self._inserted = self._inserted, []

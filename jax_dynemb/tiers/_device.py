@@ -91,11 +91,17 @@ def _insert(
     return Inserted(present & ~before, present), new[name]
 
 
-def take_departed(coll: Tables, state: States) -> tuple[dict[str, Any], States]:
-    """Takes the rings out of the tables with stores, and leaves empty ones."""
-    return coll.take_departed(state)
+def take_departed(coll: Tables, state: States, reuse: Any) -> tuple[States, Any]:
+    """Takes the departed rows out of the tables, and leaves them empty rings.
+
+    Args:
+      coll: the tables.
+      state: of them.
+      reuse: what an earlier call returned and no thread reads any more, or None.
+    """
+    return coll.take_departed(state, reuse=reuse)
 
 
-def departed(coll: Tables, state: States) -> dict[str, Any]:
-    """Reads the rings; they stay in the state."""
-    return coll.take_departed(state)[0]
+def departed(coll: Tables, state: States) -> Any:
+    """Returns the departed rows; they stay in the state."""
+    return coll.departed(state)

@@ -23,7 +23,7 @@ class Job:
     Attributes:
       first: the batch whose lookup comes next.
       confirmed: offers whose rows the main thread has inserted.
-      rings: departed rows by table, see ``departed``.
+      departed: rows that the tables evicted, see ``Tables.take_departed``.
       number: of the batch that it prepares.
       wanted: distinct keys by table, of that batch.
       tag: of a commit of all stores; None: no commit.
@@ -32,7 +32,7 @@ class Job:
 
     first: int
     confirmed: Sequence[Offer] = ()
-    rings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    departed: Any = None
     number: int = 0
     wanted: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     tag: str | None = None
@@ -83,13 +83,8 @@ class Mover:
     def _done(self, job: Job) -> dict[str, Offer]:
         for offer in job.confirmed:
             self.traffic[offer.table].confirm(offer)
-        for name, ring in job.rings.items():
-            traffic = self.traffic[name]
-            traffic.put(ring.exported(), job.first)
-            if traffic.waiting_bytes > self._most_waiting:
-                raise RuntimeError(
-                    _full(name, traffic) + " They fill waiting_megabytes."
-                )
+        if job.departed is not None:
+            self._put(job.departed, job.first)
         offers = {
             name: self.traffic[name].offer(job.number, keys)
             for name, keys in job.wanted.items()
@@ -98,12 +93,21 @@ class Mover:
             self._commit(job)
         return offers
 
+    def _put(self, departed: Any, first: int) -> None:
+        departed.start_copy()
+        for name, traffic in self.traffic.items():
+            traffic.put(departed.exported(name), first)
+            if traffic.waiting_bytes > self._most_waiting:
+                raise RuntimeError(
+                    f"{_full(name, traffic)} They fill waiting_megabytes."
+                )
+
     def _commit(self, job: Job) -> None:
         assert job.tag is not None
         for name, traffic in self.traffic.items():
             traffic.put_waiting(job.first)
             if traffic.waiting:
-                raise RuntimeError(_full(name, traffic) + " A commit would lose them.")
+                raise RuntimeError(f"{_full(name, traffic)} A commit would lose them.")
         for store in self._stores.values():
             store.commit(job.tag, job.step)
 
