@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import time
+import warnings
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -147,6 +148,8 @@ class Ahead:
         new = self._read(self._depth + 1 if first else 1)
         if not self._coming and not new:
             raise self._unread
+        if first:
+            self._warn_of_old_rows(state)
         rows = {} if first else self._rows_of_next()
         # From here on the state is donated: what can fail stands above.
         for batch in new:
@@ -256,6 +259,22 @@ class Ahead:
             )
         if self._mover.error is not None:
             raise self._mover.error
+
+    def _warn_of_old_rows(self, state: States) -> None:
+        stats = self._coll.stats(state)
+        old = [
+            n
+            for n, s in self.stores.items()
+            if not stats[f"{n}/rows"] and len(s.keys())
+        ]
+        if old:
+            warnings.warn(
+                f"The tables {old} are empty, but their stores have rows, which come "
+                "back as batches need them. For a new run call store.discard("
+                "store.keys()) first; else restore the checkpoint.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     def _read(self, count: int) -> list[Batch]:
         """The next batches of the iterator, fewer at its end."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jax_dynemb import _ffi
 from jax_dynemb.engines import States
 from jax_dynemb.ops import TableState
 from jax_dynemb.table import Tables
@@ -87,8 +89,25 @@ def _insert(
         scores={table: scores},
         unique_ids=True,
     )
+    new[name] = _same_clock(new[name], state)
     present, new = find(new)
     return Inserted(present & ~before, present), new[name]
+
+
+def _same_clock(new: TableState, old: TableState) -> TableState:
+    """Takes back the tick of an insert whose rows all have scores of the past.
+
+    No row has the score of the tick, so the next lookup may have it: scores are then
+    those of a table that never evicts. Rows of the future, as a server may have them
+    after a restore, and clocks that are time keep theirs.
+    """
+    clock = _ffi.code("counters", "clock")
+    before, after = old.counters[:, clock], new.counters[:, clock]
+    low = before[:, 0] + jnp.uint32(1)
+    ticked = jnp.stack([low, before[:, 1] + (low == 0).astype(jnp.uint32)], axis=-1)
+    once = (after == ticked).all(axis=-1, keepdims=True)
+    counters = new.counters.at[:, clock].set(jnp.where(once, before, after))
+    return dataclasses.replace(new, counters=counters)
 
 
 def take_departed(coll: Tables, state: States, reuse: Any) -> tuple[States, Any]:

@@ -140,7 +140,11 @@ def put_left_out(
                 f"The store of table '{place.name}' has no room for the rows that the "
                 "table has none for. Raise disk_gigabytes, or the table's capacity."
             )
-    return f"Table '{place.name}': {count} of its rows are in its store." if count else None
+    return (
+        f"Table '{place.name}': {count} of its rows are in its store."
+        if count
+        else None
+    )
 
 
 def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
@@ -184,4 +188,3 @@ def _keys(coll: Tables, states: States, name: str) -> np.ndarray:
 def has_store(place: Place) -> bool:
     """Whether a table has a store in its tier."""
     return isinstance(getattr(place.config, "tier", None), StoreTier)
-
