@@ -12,7 +12,8 @@ from typing import Any
 
 from jax_dynemb._host_tier import HostTier, check_sizes
 
-_SIZES = ("hbm_fraction", "hbm_rows", "hbm_gigabytes")
+_SIZES: tuple[str, ...] = ("hbm_fraction", "hbm_rows", "hbm_gigabytes")
+_HOST_SIZES: tuple[str, ...] = ("host_rows", "host_gigabytes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,9 +232,9 @@ def _tier(
     rings: tuple[int | None, int],
     others: dict[str, float | None],
 ) -> StoreTier:
-    sizes = dict(zip(_SIZES, hbm, strict=True))
+    sizes: dict[str, float | None] = dict(zip(_SIZES, hbm, strict=True))
     check_sizes(call, sizes, others | {"spill_rows": rings[0], "ring_rows": rings[1]})
-    of_host = dict(zip(("host_rows", "host_gigabytes"), host, strict=True))
+    of_host: dict[str, float | None] = dict(zip(_HOST_SIZES, host, strict=True))
     check_sizes(call, of_host, {})
     return StoreTier(
         *hbm,

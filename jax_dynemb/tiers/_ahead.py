@@ -168,7 +168,7 @@ class Ahead:
         return self._last.given, state
 
     def drain(self, state: States) -> States:
-        """Puts the rows that have left the tables into the stores, and waits for it.
+        """Puts the rows that have departed into the stores, and waits for it.
 
         Every row is in a table or in its store then.
 
@@ -189,7 +189,7 @@ class Ahead:
         return state
 
     def commit(self, state: States, tag: str, step: int | None = None) -> None:
-        """Commits every store, with the rows that have left the tables so far.
+        """Commits every store, with the rows that have departed so far.
 
         ``jde.checkpoint.save(..., feed=feed)`` calls it.
 
@@ -210,11 +210,12 @@ class Ahead:
         """Counts what has moved; waits for nothing.
 
         By "table/name", since the start: rows ``departed`` into the store and
-        ``returned``; distinct ids ``wanted`` by batches, and ``hits``, those with a row
-        below; rows that found ``no_room`` in their bucket, and stayed in the store;
-        puts of rows that the store ``refused``; ``bytes_down`` and ``bytes_up``. Now:
-        rows ``waiting`` in memory, and ``queue``, batches whose rows are on their way.
-        ``seconds_waited`` is the time that ``next`` has waited for the thread.
+        ``returned``. Distinct ids ``wanted`` by batches, and ``hits``, those with a row
+        below. Rows that found ``no_room`` in their bucket, and stayed in the store.
+        Puts of rows that the store ``refused``. ``bytes_down`` and ``bytes_up``.
+
+        Now: rows ``waiting`` in memory, and ``queue``, batches whose rows are on their
+        way. ``seconds_waited`` is the time that ``next`` has waited for the thread.
         """
         result: dict[str, int | float] = {}
         for name, traffic in self._mover.traffic.items():
@@ -226,8 +227,8 @@ class Ahead:
     def close(self) -> None:
         """Ends the threads, once the rows that were taken are in the stores.
 
-        Rows that have left the tables since the last ``next`` stay in the state. A new
-        feed with the same stores takes them from there.
+        Rows that have departed since the last ``next`` stay in the state. A new feed
+        with the same stores takes them from there.
 
         Raises:
           Exception: what a store raised and no call has raised yet.

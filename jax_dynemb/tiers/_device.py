@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the main thread enqueues: holds, empty rings, and rows that return."""
+"""Enqueues holds, empty rings and rows that return, for the main thread."""
 
 from __future__ import annotations
 

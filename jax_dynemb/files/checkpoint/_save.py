@@ -70,8 +70,8 @@ def save(
     Raises:
       TypeError: the step is no whole number, such as a bool or a float.
       ValueError: the step is negative or not higher than the latest, a table's config
-        is not known, an array is one process's own, or a table has a store and there
-        is no feed.
+        is not known, or an array is one process's own. Or a table has a store, and
+        there is no feed.
       RuntimeError: a store has no room for a row.
       OSError: the disk is full or refuses; it names the path.
     """
