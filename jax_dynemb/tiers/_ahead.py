@@ -119,6 +119,7 @@ class Ahead:
         self._inserted: list[Offer] = []  # and the thread does not know of it yet
         self._number = 0  # of the batch that comes next
         self._ended = self._closed = False
+        self._raised = False  # whether a call has raised the thread's error
         self._unread: Exception = StopIteration()  # what follows the last batch
         self._waited = 0.0
 
@@ -185,7 +186,7 @@ class Ahead:
         self._check()
         check_values(state, "feed.drain")
         state, departed = _device.take_departed(self._coll, state, None)
-        self._send(Job(self._number, departed=departed)).result()
+        self._result(self._send(Job(self._number, departed=departed)))
         return state
 
     def commit(self, state: States, tag: str, step: int | None = None) -> None:
@@ -204,7 +205,8 @@ class Ahead:
         """
         self._check()
         departed = _device.departed(self._coll, state)
-        self._send(Job(self._number, departed=departed, tag=tag, step=step)).result()
+        job = Job(self._number, departed=departed, tag=tag, step=step)
+        self._result(self._send(job))
 
     def stats(self) -> dict[str, int | float]:
         """Counts what has moved; waits for nothing.
@@ -241,7 +243,8 @@ class Ahead:
         self._mover.close()
         if self._opened is not None:
             self._opened.close()
-        last.result()
+        if not self._raised:
+            last.result()
 
     def __enter__(self) -> Self:
         return self
@@ -259,6 +262,7 @@ class Ahead:
                 "this feed is closed; make another one, or call it within `with`."
             )
         if self._mover.error is not None:
+            self._raised = True
             raise self._mover.error
 
     def _warn_of_old_rows(self, state: States) -> None:
@@ -292,9 +296,16 @@ class Ahead:
     def _rows_of_next(self) -> dict[str, Offer]:
         _, future = self._coming[0]
         begin = time.perf_counter()
-        rows = future.result()
+        rows = self._result(future)
         self._waited += time.perf_counter() - begin
         return rows
+
+    def _result(self, future: Future[dict[str, Offer]]) -> dict[str, Offer]:
+        try:
+            return future.result()
+        except BaseException:
+            self._raised = self._mover.error is not None
+            raise
 
     def _submit(self, state: States, new: list[Batch]) -> States:
         """Sends the thread what has departed, and the keys of the new batches."""

@@ -40,7 +40,7 @@ class Job:
 
 
 class Mover:
-    """Runs jobs in one thread, in order; after an error it runs none.
+    """Runs jobs in one thread, in order; after an error, but of a commit, none.
 
     Args:
       tables: those with a store.
@@ -75,23 +75,23 @@ class Mover:
         if self.error is not None:
             raise self.error
         try:
-            return self._done(job)
+            offers = self._moved(job)
         except BaseException as error:
             self.error = error
             raise
+        if job.tag is not None:  # its failure leaves everything as it was
+            self._commit(job)
+        return offers
 
-    def _done(self, job: Job) -> dict[str, Offer]:
+    def _moved(self, job: Job) -> dict[str, Offer]:
         for offer in job.confirmed:
             self.traffic[offer.table].confirm(offer)
         if job.departed is not None:
             self._put(job.departed, job.first)
-        offers = {
+        return {
             name: self.traffic[name].offer(job.number, keys)
             for name, keys in job.wanted.items()
         }
-        if job.tag is not None:
-            self._commit(job)
-        return offers
 
     def _put(self, departed: Any, first: int) -> None:
         departed.start_copy()

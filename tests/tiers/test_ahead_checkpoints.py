@@ -50,7 +50,7 @@ def test_steps_after_a_save_are_taken_back(tmp_path, kind):
     store = (
         jde.stores.Memory(PLAIN)
         if kind == "Memory"
-        else jde.stores.Log(log, PLAIN, segment_megabytes=1 / 64, keep=4)
+        else jde.stores.Log(log, PLAIN, segment_megabytes=1 / 64, keep=3)
     )
     batches, path = cold_batches(1, 120), tmp_path / "checkpoints"
     walk = Walk(store)

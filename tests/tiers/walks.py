@@ -72,12 +72,13 @@ class Walk:
 
     Args:
       store: below the small table.
-      placement: of the small table, ``mesh`` and ``axis``.
+      placement: of both, ``mesh`` and ``axis``.
     """
 
     def __init__(self, store: jde.stores.Store, config=BELOW, plain=PLAIN, **placement):
         self.stores = {"cat": store}
-        self.plain, self.coll = jde.Tables([plain]), jde.Tables([config], **placement)
+        self.plain = jde.Tables([plain], **placement)
+        self.coll = jde.Tables([config], **placement)
         self.whole, self.state = self.plain.init(3), self.coll.init(3)
         self.steps = 0
 
