@@ -29,6 +29,8 @@ class HostTier:
         shards.
       spill_rows: rows of each device on their way home; None: an eighth of its frames,
         but at least 4,096.
+      ring_rows: of a table above a store, evicted rows that each device keeps until
+        ``Tables.take_departed``; 0: evicted rows are lost.
     """
 
     hbm_fraction: float | None = None

@@ -14,6 +14,7 @@ import numpy as np
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call
+from jax_dynemb.ops._departed import depart
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, one_row_each
 from jax_dynemb.ops._lookup import (
     Inputs,
@@ -77,6 +78,8 @@ def _lookup_tiered(
     )
     new = split.whole_states(states, after)
     for table in split.tiered:
+        if table.ring_rows > 0:
+            new[table.state_name] = depart(table, new[table.state_name])
         own = split.with_rows(table)
         if own:
             slots = [outputs[i]["slots"] for i in own]

@@ -36,12 +36,19 @@ def tier_of(state: TableState) -> TierState:
 
 def index_state(state: TableState) -> TableState:
     """The arrays of the index part: places stand for optimizer states."""
-    return dataclasses.replace(state, optimizer={"place": tier_of(state).place})
+    tier = tier_of(state)
+    places = {"place": tier.place}
+    if tier.held is not None:
+        places["held"] = tier.held
+    return dataclasses.replace(state, optimizer=places)
 
 
 def with_index(state: TableState, index: TableState) -> TableState:
     """Joins the whole state after a call on its index part."""
-    tier = dataclasses.replace(tier_of(state), place=index.optimizer["place"])
+    places = index.optimizer
+    tier = dataclasses.replace(
+        tier_of(index), place=places["place"], held=places.get("held")
+    )
     return dataclasses.replace(index, optimizer=state.optimizer, tier=tier)
 
 
@@ -212,7 +219,7 @@ def flush(table: TableSpec, state: TableState) -> TableState:
     rows = jnp.arange(slots.shape[0], dtype=jnp.int32)
     name = "written_back"
     new = dataclasses.replace(tier, owners=tier.owners & ~dirty)
-    new = _counted(new, name, jnp.sum(leaves))
+    new = counted(new, name, jnp.sum(leaves))
     return _send_home(table, dataclasses.replace(state, tier=new), slots, rows)
 
 
@@ -230,7 +237,7 @@ def gather_rows(
     tier = tier_of(state)
     for array in (state.index, state.counters, tier.place, tier.owners):
         call.read(array)
-    for array in (state.values, *_states(table, state), tier.homes):
+    for array in (state.values, *state_arrays(table, state), tier.homes):
         call.read(array)
     call.operand(slots)
     call.result((slots.shape[0], table.dim), table.param_dtype)
@@ -252,7 +259,8 @@ def _spill_rows(table: TableSpec) -> int:
     return table.device_rows - table.local_buckets * table.frames
 
 
-def _states(table: TableSpec, state: TableState) -> list[jax.Array]:
+def state_arrays(table: TableSpec, state: TableState) -> list[jax.Array]:
+    """The optimizer states of the rows in device memory, in their order."""
     return [state.optimizer[name] for name in table.states]
 
 
@@ -261,7 +269,7 @@ def _add_moved(call: Call, table: TableSpec, state: TableState) -> None:
     tier = tier_of(state)
     call.read(state.index)
     call.read(state.counters)
-    for array in (tier.place, tier.owners, state.values, *_states(table, state)):
+    for array in (tier.place, tier.owners, state.values, *state_arrays(table, state)):
         call.update(array)
     call.update(tier.counters)
     call.read(tier.homes)
@@ -270,8 +278,9 @@ def _add_moved(call: Call, table: TableSpec, state: TableState) -> None:
 def _take_moved(results: Any, table: TableSpec, state: TableState) -> TableState:
     place, owners, values = next(results), next(results), next(results)
     states = {name: next(results) for name in table.states}
-    counters = next(results)
-    tier = TierState(place, owners, tier_of(state).homes, counters)
+    tier = dataclasses.replace(
+        tier_of(state), place=place, owners=owners, counters=next(results)
+    )
     return dataclasses.replace(state, values=values, optimizer=states, tier=tier)
 
 
@@ -291,7 +300,7 @@ def _send_home(
     tier = tier_of(state)
     call = Call("swap_rows" if arriving else "write_back", [table])
     call.update(tier.homes)
-    for array in (state.values, *_states(table, state)):
+    for array in (state.values, *state_arrays(table, state)):
         call.read(array)
     for array in (slots, rows, *arriving):
         call.operand(array)
@@ -304,7 +313,7 @@ def _settled(
 ) -> TableState:
     """Returns the state in which all records that arrive are in their frames."""
     call = Call("settle", [table])
-    arrays = [state.values, *_states(table, state)]
+    arrays = [state.values, *state_arrays(table, state)]
     for array in arrays:
         call.update(array)
     call.read(tier_of(state).homes)
@@ -315,7 +324,8 @@ def _settled(
     return dataclasses.replace(state, values=values, optimizer=named)
 
 
-def _counted(tier: TierState, name: str, events: jax.Array) -> TierState:
+def counted(tier: TierState, name: str, events: jax.Array) -> TierState:
+    """Adds events to a counter of a tier."""
     place = (0, _ffi.code("tier_counters", name))
     words = add_to_words(tier.counters[place], events)
     return dataclasses.replace(tier, counters=tier.counters.at[place].set(words))
