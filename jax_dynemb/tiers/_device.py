@@ -58,7 +58,7 @@ def _hold(
     coll: Tables, table: str, lookups: int, state: TableState, ids: jax.Array
 ) -> TableState:
     name = coll.state_name(table)
-    return coll.hold({name: state}, {table: ids}, lookups)[name]
+    return coll.hold({name: state}, {table: ids}, lookups=lookups)[name]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)

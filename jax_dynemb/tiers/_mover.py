@@ -94,7 +94,6 @@ class Mover:
         }
 
     def _put(self, departed: Any, first: int) -> None:
-        departed.start_copy()
         for name, traffic in self.traffic.items():
             traffic.put(departed.exported(name), first)
             if traffic.waiting_bytes > self._most_waiting:
