@@ -11,6 +11,7 @@ of JSON. This process only forks: it never runs a program of JAX itself.
 """
 
 import ctypes
+import dataclasses
 import json
 import os
 import pickle
@@ -24,14 +25,15 @@ import jax
 import numpy as np
 
 import jax_dynemb as jde
-from tiers.walks import BELOW, PLAIN, cold_batches, rows_in, rows_of, stepper
+from tiers.walks import BELOW, PLAIN, TIER, cold_batches, rows_in, rows_of, stepper
 
-KILL, SAVED_EVERY, MOST_STEPS = 1, 2, 6
+KILL, SAVED_EVERY, MOST_STEPS = 1, 4, 12
+SMALL = dataclasses.replace(BELOW, tier=dataclasses.replace(TIER, host_rows=128))
 
 
 def batch(step: int) -> np.ndarray:
     """The ids of a step, whichever process takes it."""
-    return cold_batches(step, 1)[0]
+    return cold_batches(step, 1, 24)[0]
 
 
 def in_child(work: Callable[[], object], path: Path) -> object | None:
@@ -87,7 +89,7 @@ def train(folder: Path, call: int, said: int) -> int:
     """Trains and saves, and dies at some call; or returns how many there were."""
     faults = ctypes.CDLL(None)
     faults.faults_arm(str(folder).encode(), KILL, ctypes.c_long(call))
-    coll = jde.Tables([BELOW])
+    coll = jde.Tables([SMALL])
     with opened(folder) as log:
         state, first = resumed(folder, coll, log)
         given = ({"cat": batch(step)} for step in range(first, first + MOST_STEPS))
@@ -103,23 +105,23 @@ def train(folder: Path, call: int, said: int) -> int:
                         tables=coll,
                         feed=feed,
                         keep=2,
-                        wait=step % 4 == 0,
+                        wait=step % 8 == 0,
                     )
-                    if step % 4 == 0:
+                    if step % 8 == 0:
                         os.write(said, f"{step}\n".encode())
             jde.checkpoint.wait()
     return faults.faults_calls()
 
 
-def check(folder: Path) -> tuple[int, dict[int, bytes]]:
-    """The step of the latest checkpoint, and all its rows."""
-    coll = jde.Tables([BELOW])
+def check(folder: Path) -> tuple[int, dict[int, bytes], int]:
+    """The step of the latest checkpoint, all its rows, and how many are below."""
+    coll = jde.Tables([SMALL])
     with opened(folder) as log:
         state, step = resumed(folder, coll, log)
         above, below = rows_of(coll, state), rows_in(log)
         assert not above.keys() & below.keys()
         assert log.verify() == len(below)
-    return step, above | below
+    return step, above | below, len(below)
 
 
 def main(folder: Path, trials: int, seed: int) -> dict[str, int]:
@@ -129,7 +131,7 @@ def main(folder: Path, trials: int, seed: int) -> dict[str, int]:
     rows.mkdir()
     expected = in_child(lambda: truth(MOST_STEPS * (trials + 1)), notes)
     calls = in_child(lambda: train(rows, 1 << 40, 2), notes)
-    counts = {"trials": trials, "killed": 0, "calls": calls, "rows_below": 0}
+    counts = {"trials": trials, "killed": 0, "calls": calls}
     promised = 0
     for _ in range(trials):
         read, write = os.pipe()
@@ -139,10 +141,10 @@ def main(folder: Path, trials: int, seed: int) -> dict[str, int]:
         with os.fdopen(read) as pipe:
             promised = max([promised, *map(int, pipe.read().split())])
         counts["killed"] += ended is None
-        step, held = in_child(lambda: check(rows), notes)
+        step, held, below = in_child(lambda: check(rows), notes)
         assert step >= promised, f"{step} is left of {promised}"
         assert held == expected[step], f"the rows of step {step} differ"
-    return counts | {"last": step, "rows": len(held)}
+    return counts | {"last": step, "rows": len(held), "rows_below": below}
 
 
 if __name__ == "__main__":

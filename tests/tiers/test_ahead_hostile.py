@@ -58,7 +58,7 @@ class Holds(jde.stores.Memory):
 
 
 def test_a_slow_store_is_waited_for():
-    batches = cold_batches(1, 25)
+    batches = cold_batches(1, 50)
     walk = Walk(Slow(PLAIN))
     with walk.feed(batches) as feed:
         walk.run(feed, batches)
@@ -101,8 +101,8 @@ def test_refused_rows_have_a_bound():
 
 
 def test_a_full_log_refuses_and_counts(tmp_path):
-    batches = cold_batches(3, 60)
-    log = jde.stores.Log(tmp_path, PLAIN, disk_gigabytes=1e-4)
+    batches = cold_batches(3, 150)
+    log = jde.stores.Log(tmp_path, PLAIN, disk_gigabytes=7e-5)
     walk = Walk(log)
     with walk.feed(batches) as feed:
         walk.run(feed, batches)
@@ -177,7 +177,7 @@ def test_without_room_ids_are_refused_and_no_row_is_made_twice(
         return found_rows["cat"], found["cat"], state
 
     rng = np.random.default_rng(depth)
-    batches = [rng.choice(1500, 60, replace=False) for _ in range(60)]
+    batches = [rng.choice(1500, 150, replace=False) for _ in range(60)]
     state, count = coll.init(0), np.zeros(1500)
     given = ({"cat": ids} for ids in batches)
     with jde.tiers.ahead(coll, given, stores={"cat": store}, depth=depth) as feed:

@@ -12,8 +12,10 @@ import numpy as np
 
 from jax_dynemb._store_tier import StoreTier
 from jax_dynemb.engines import States
+from jax_dynemb.engines.shard import PACKED, counter_values
 from jax_dynemb.files.checkpoint import _stored, _tree
 from jax_dynemb.files.checkpoint._tree import Path, Place
+from jax_dynemb.files.live import set_counters
 from jax_dynemb.rows import Exported, part
 from jax_dynemb.stores import Layout, Store
 from jax_dynemb.table import Tables, insert_chunks
@@ -162,8 +164,11 @@ def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
     held = _keys(coll, states, name)
     keys = store.keys()
     keys = keys[~np.isin(keys, held)]
-    arrays = coll.state_name(name)
+    arrays, own = coll.state_name(name), coll.engine.counter_rows(name)
+    clock = counter_values(coll.engine.counted(states, name))["clock"]
     new = insert_chunks(coll, name, states[arrays], _chunks(store, keys))
+    if _latest(store, keys, place) <= clock:  # no lookup has come since
+        new = set_counters(new, {"clock": clock}, own)
     there = np.isin(keys, _keys(coll, {arrays: new}, name)).sum()
     sentence = f"Table '{name}': {there} rows came from its store."
     if there < len(keys):
@@ -171,6 +176,14 @@ def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
             f" {len(keys) - there} found no place in their bucket: raise its capacity."
         )
     return new, sentence
+
+
+def _latest(store: Store, keys: np.ndarray, place: Place) -> int:
+    """The latest clock in the scores of rows; a server may have rows of the future."""
+    packed = place.config.score_strategy in PACKED
+    low = np.uint64(2**32 - 1 if packed else 2**64 - 1)
+    scores = (chunk.scores & low for chunk in _chunks(store, keys))
+    return max((int(each.max()) for each in scores), default=0)
 
 
 def _chunks(store: Store, keys: np.ndarray) -> Iterator[Exported]:
