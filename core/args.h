@@ -79,12 +79,20 @@ struct RowSums {
   int32_t leaves_unused = 0;  // 1: unused rows need not be 0
 };
 
+// The order of the positions of a call with one feature: ascending slots, equal ones in order of
+// position. Both arrays are data: any numbers. Null where the order is not known.
+struct GivenOrder {
+  int32_t const* slots = nullptr;      // [num_ids] in order; negative: of no row
+  int32_t const* positions = nullptr;  // [num_ids] in order
+};
+
 // The sum of the gradients of each live row, without an update. A table without an index is one
 // of groups: its slots are compared with their number, and belong to no id.
 struct ReduceArgs {
   int32_t num_tables;
   int32_t num_features;
   int32_t counts_step;       // 1: counts as an update of the tables
+  GivenOrder order;          // a CPU does not need it
   Stamp const* stamps;       // [num_tables], of the lookup; or null
   RowSums sums[kMaxTables];  //
   TableRef tables[kMaxTables];
@@ -170,6 +178,22 @@ struct RouteArgs {
   int32_t* unique_of;  // [num_ids] the number of each id; num_ids for padding
   int32_t* first;      // [num_ids] where each distinct id first occurs; num_ids past the last one
   int32_t* starts;  // [num_segments + 1] the first number of each segment, and how many there are
+};
+
+// The distinct numbers of a batch of a tensor train; see core/distinct.h.
+struct DistinctArgs {
+  int64_t num_ids;
+  uint32_t const* numbers;  // [num_ids], any numbers
+  uint32_t limit;           // of numbers that have rows
+  uint32_t num_suffixes;    // at least 1
+  int64_t num_prefixes;
+  uint32_t* values;    // [num_ids] each number once, ascending; 0 behind the last
+  int32_t* inverse;    // [num_ids] the place of each number in `values`; -1: it has no row
+  int32_t* ranks;      // [num_ids] the same, in order of the numbers
+  int32_t* positions;  // [num_ids] in order of their numbers, equal ones ascending
+  int32_t* count;      // [1] of the values
+  int32_t* starts;     // [num_prefixes + 1] how many values have a lower prefix
+  int32_t* of_suffix;  // [num_ids] the suffix of each value; -1: there is none
 };
 
 // Factors of rows, sorted so that the rows of one prefix stand together: row i is the matrix

@@ -74,7 +74,10 @@ class FullBucket {
     for (;;) {
       find_first_again();
       auto const rank = group_.min(first_rank_);
-      if (rank >= own) return {-1, false, 0};
+      if (rank >= own) {
+        kept_ += keeps_rows_ ? 1 : 0;
+        return {-1, false, 0};
+      }
       auto goes = first_rank_ == rank;
       auto lanes = group_.ballot(goes);
       if ((lanes & (lanes - 1)) != 0) {
@@ -93,6 +96,7 @@ class FullBucket {
       }
       if (goes) take_first(own);
       rows_left_ += was_row ? 1 : 0;
+      kept_ += keeps_rows_ ? 1 : 0;
       return {taken, true, was_row ? 0 : mark_of_rank(rank)};
     }
   }
@@ -102,6 +106,9 @@ class FullBucket {
 
   // Whether the rows that are left stay, since a note was refused.
   DYNEMB_HD bool keeps_rows() const { return keeps_rows_; }
+
+  // How many claims found that. Each costs a key its place, the claiming one or another new one.
+  DYNEMB_HD uint32_t kept() const { return kept_; }
 
  private:
   static constexpr int kMostSlots = kBucketCapacity / Group::kLeastSize;
@@ -166,6 +173,7 @@ class FullBucket {
   uint64_t first_rank_;
   Key first_key_;
   uint32_t rows_left_ = 0;
+  uint32_t kept_ = 0;
   bool keeps_rows_ = false;
 };
 

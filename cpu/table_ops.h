@@ -25,6 +25,7 @@ void decay(DecayArgs const& args, ThreadPool const& pool);
 void export_batch(ExportArgs const& args, ThreadPool const& pool);
 void route(RouteArgs const& args, ThreadPool const& pool);
 void offsets(OffsetsArgs const& args, ThreadPool const& pool);
+void distinct(DistinctArgs const& args, ThreadPool const& pool);
 void pair_rows(PairRowsArgs const& args, ThreadPool const& pool);
 void pair_gradients(PairGradientsArgs const& args, ThreadPool const& pool);
 void promote(PromoteArgs const& args, ThreadPool const& pool);

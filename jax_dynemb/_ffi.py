@@ -42,7 +42,7 @@ NO_GRAD = (
     "residual, d_rows)."
 )
 # Calls that read no table; tensor trains use them.
-_WITHOUT_TABLES = ("pair_rows", "pair_gradients", "sum_rows")
+_WITHOUT_TABLES = ("distinct", "pair_rows", "pair_gradients", "sum_rows")
 NO_VMAP_OF_ROWS = (
     "{op} under jax.vmap is not supported. Give the ids a leading axis instead; "
     "lookups take ids of any shape. jax.jacrev and jax.hessian use vmap too: take "

@@ -14,7 +14,7 @@ std::vector<Registration> registrations() {
           sum_rows_registration(),   gather_registration(),       scatter_registration(),
           erase_registration(),      count_rule_registration(),   erase_rule_registration(),
           decay_registration(),      export_batch_registration(), route_registration(),
-          offsets_registration(),    pair_rows_registration(),    pair_gradients_registration(),
+          offsets_registration(), distinct_registration(),   pair_rows_registration(),    pair_gradients_registration(),
           promote_registration(),    fetch_registration(),        write_back_registration(),
           swap_rows_registration(),  settle_registration(),       tier_rows_registration(),
           tier_gather_registration(), depart_registration()};

@@ -86,6 +86,7 @@ nb::dict constants() {
   result["unwritten_state"] = kUnwritten;
   result["unwritten_half_state"] = int{kUnwrittenHalf};
   result["max_tables"] = kMaxTables;
+  result["max_tier_tables"] = kMaxTierTables;
   result["max_features"] = kMaxFeatures;
   result["initializer_parameters"] = kInitializerParameters;
   // Each list is in the order of its enumeration in core/ or xla_ffi/schema.h.

@@ -113,13 +113,16 @@ enum PartField : int32_t {
 //   find_packed  as find; the values of its tables are uint8[slots, bytes of a row]
 //   update  in: ids, slots, gradients, [offsets], [weights], [scale]
 //   update_any, reduce  as update
-//   sum_rows  as update, without ids; slots are the numbers of groups
+//   sum_rows  as update, without ids; slots are the numbers of groups. If attribute "ordered" is 1,
+//             there is one feature, and then: ranks, positions (the slots in order)
 // count_rule and erase_rule are about one table, with an attribute "fields" of core/rule.h.
 //   in: rule, [norms]   out: bins of count_rule, removed of erase_rule
 // decay   in: factor
 // route knows neither tables nor features.  in: ids   out: unique_of, first, starts
 // offsets neither; its attribute "capacity" is how many ids there are.
 //   in: lengths   out: offsets, malformed
+// Nor does distinct, with attributes "limit" and "suffixes".
+//   in: numbers   out: values, inverse, ranks, positions, count, starts, of_suffix
 // Nor do pair_rows and pair_gradients, with attributes "rank", "exact", "segments" and "inner". A
 // prefix is `segments` rows of the array, and those of `inner` prefixes lie side by side.
 //   pair_rows       in: prefix, suffix, starts, of_suffix           out: rows

@@ -17,26 +17,32 @@
 namespace dynemb {
 
 // The decay of the row alone, before Base's update: FBGEMM's DECOUPLE_GLOBAL. kDecay is the place
-// of the weight decay among Base's hyper-parameters, and `floor` comes after them.
+// of the weight decay among Base's hyper-parameters. After them come `floor` and `start`: updates
+// of the table before that one make up for nothing, and are no row's last.
 template <class Base, int kDecay>
 struct DecayCaughtUp : Base {
   static constexpr int kInts = 1;  // last
 
   float log_keep, floor;
   uint32_t step;
+  bool catches_up;
 
   template <class Kind>
   DYNEMB_HD static Kind prepare_as(float const* hyper, uint64_t step) {
     constexpr auto kFloor = sizeof(Base::kHyper) / sizeof(Base::kHyper[0]);
     Kind result{};
     static_cast<Base&>(result) = Base::prepare(hyper, step);
-    result.log_keep = log_of(1.0 - static_cast<double>(hyper[0]) * hyper[kDecay]);
+    auto const keep = 1.0 - static_cast<double>(hyper[0]) * hyper[kDecay];
+    result.log_keep = log_of(keep);
+    result.catches_up = static_cast<double>(step) >= static_cast<double>(hyper[kFloor + 1]);
     result.floor = hyper[kFloor];
     result.step = static_cast<uint32_t>(step);
     return result;
   }
 
   DYNEMB_HD void begin(RowNumbers& row, RowFactors& f) const {
+    f.of[3] = 1.0f;
+    if (!catches_up) return;
     auto const kept = power(log_keep, interval_of(row.ints[0], step) - 1);
     f.of[3] = kept > floor ? kept : floor;
   }
@@ -54,8 +60,8 @@ struct DecayCaughtUp : Base {
 
 struct CaughtUpRowwiseAdagrad : DecayCaughtUp<RowwiseAdagrad, 3> {
   static constexpr char const* kName = "caught_up_rowwise_adagrad";
-  static constexpr char const* kHyper[] = {"learning_rate", "eps",      "l2",
-                                           "weight_decay",  "max_norm", "floor"};
+  static constexpr char const* kHyper[] = {"learning_rate", "eps",   "l2",   "weight_decay",
+                                           "max_norm",      "floor", "start"};
 
   DYNEMB_HD static CaughtUpRowwiseAdagrad prepare(float const* hyper, uint64_t step) {
     return prepare_as<CaughtUpRowwiseAdagrad>(hyper, step);
@@ -64,8 +70,8 @@ struct CaughtUpRowwiseAdagrad : DecayCaughtUp<RowwiseAdagrad, 3> {
 
 struct CaughtUpAdam : DecayCaughtUp<Adam, 4> {
   static constexpr char const* kName = "caught_up_adam";
-  static constexpr char const* kHyper[] = {"learning_rate", "eps",      "b1",   "b2",
-                                           "weight_decay",  "corrects", "floor"};
+  static constexpr char const* kHyper[] = {"learning_rate", "eps",      "b1",    "b2",
+                                           "weight_decay",  "corrects", "floor", "start"};
 
   DYNEMB_HD static CaughtUpAdam prepare(float const* hyper, uint64_t step) {
     return prepare_as<CaughtUpAdam>(hyper, step);

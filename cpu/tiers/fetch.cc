@@ -19,7 +19,7 @@ constexpr int32_t kWaits = -1 - kLostPlace;
 
 class Fetcher {
  public:
-  Fetcher(FetchArgs const& args, ThreadPool const& pool)
+  Fetcher(FetchTable const& args, ThreadPool const& pool)
       : args_(args),
         table_(args.table),
         tier_(args.tier),
@@ -30,11 +30,13 @@ class Fetcher {
   void run() {
     std::fill_n(args_.spilled, tier_.spill_rows, -1);
     auto const far = find_far();
-    *args_.count = static_cast<int32_t>(far.size());
+    args_.counts[0] = 0;
+    args_.counts[1] = static_cast<int32_t>(far.size());
     if (far.empty()) return;
     auto const size = static_cast<int64_t>(far.size());
     auto const begin = std::clamp<int64_t>(int64_t{*args_.round} * tier_.spill_rows, 0, size);
     auto const end = std::min(size, begin + tier_.spill_rows);
+    args_.counts[0] = static_cast<int32_t>(end - begin);
     for_each_range(pool_, end - begin, 64, [&](int64_t from, int64_t to) {
       for (auto i = from; i < to; ++i) load(far[size_t(begin + i)], i);
     });
@@ -87,7 +89,7 @@ class Fetcher {
     });
   }
 
-  FetchArgs const& args_;
+  FetchTable const& args_;
   TableRef const& table_;
   TierRef const& tier_;
   ThreadPool const& pool_;
@@ -97,6 +99,8 @@ class Fetcher {
 
 }  // namespace
 
-void fetch(FetchArgs const& args, ThreadPool const& pool) { Fetcher(args, pool).run(); }
+void fetch(FetchArgs const& args, ThreadPool const& pool) {
+  for (int32_t t = 0; t < args.num_tables; ++t) Fetcher(args.tables[t], pool).run();
+}
 
 }  // namespace dynemb::cpu

@@ -18,7 +18,7 @@ constexpr size_t kRowsPerPiece = 64;
 
 class Promoter {
  public:
-  Promoter(PromoteArgs const& args, ThreadPool const& pool)
+  Promoter(PromoteTable const& args, ThreadPool const& pool)
       : args_(args), table_(args.table), tier_(args.tier), pool_(pool) {}
 
   void run() {
@@ -26,14 +26,16 @@ class Promoter {
     // Records are brought here.
     std::fill_n(args_.arriving, args_.num_ids, -1);
     std::fill_n(args_.into, args_.num_ids, -1);
+    args_.counts[0] = args_.counts[1] = 0;
     auto const newcomers = find_newcomers();
     if (newcomers.empty()) return;
-    mark_used(true);
+    mark_used(newcomers);
     auto const pieces = cut(newcomers);
     for_each_chunk(pool_, static_cast<int64_t>(pieces.size()) - 1, [&](int64_t p) {
       bring(newcomers.data() + pieces[size_t(p)], newcomers.data() + pieces[size_t(p) + 1]);
     });
-    mark_used(false);
+    auto const spilled = next_spill_.load(std::memory_order_relaxed);
+    args_.counts[0] = static_cast<int32_t>(std::min<int64_t>(spilled, tier_.spill_rows));
   }
 
  private:
@@ -61,16 +63,24 @@ class Promoter {
     return distinct(pieces);
   }
 
-  // Frames of the call's own rows keep their owners.
-  void mark_used(bool used) const {
-    each_slot([&](size_t, int64_t i) {
-      auto const slot = args_.slots[i];
-      if (!is_live(slot, num_slots(table_))) return;
-      auto const frame = frame_of(tier_, slot);
-      if (frame < 0) return;
-      auto* const word = owner_word(tier_, slot, frame);
-      used ? set_bits(word, kTakenFrame) : clear_bits(word, kTakenFrame);
+  // Frames of the call's own rows keep their owners: marks them in the buckets of newcomers.
+  void mark_used(std::vector<int32_t> const& newcomers) const {
+    std::vector<uint8_t> changes(size_t(table_.local_buckets), 0);
+    for (auto const slot : newcomers) changes[size_t(slot / kBucketCapacity)] = 1;
+    for_each_range(pool_, args_.num_ids, kSlotsPerPiece, [&](int64_t begin, int64_t end) {
+      for (auto i = begin; i < end; ++i) {
+        auto const slot = args_.slots[i];
+        if (!is_live(slot, num_slots(table_))) continue;
+        if (changes[size_t(slot / kBucketCapacity)] == 0) continue;
+        auto const frame = frame_of(tier_, slot);
+        if (frame >= 0) set_bits(owner_word(tier_, slot, frame), kTakenFrame);
+      }
     });
+  }
+
+  void unmark(int64_t bucket) const {
+    auto* const owners = tier_.owners + frame_row(tier_, bucket, 0);
+    for (int frame = 0; frame < tier_.frames; ++frame) owners[frame] &= ~kTakenFrame;
   }
 
   // Where pieces of whole buckets begin, and the end.
@@ -93,6 +103,7 @@ class Promoter {
       if (*slot / kBucketCapacity != bucket) {
         bucket = *slot / kBucketCapacity;
         num_choices = find_choices(bucket, choices);
+        unmark(bucket);
         given = 0;
       }
       auto const brought = given < num_choices && bring_one(*slot, choices[given]);
@@ -145,7 +156,7 @@ class Promoter {
     return true;
   }
 
-  PromoteArgs const& args_;
+  PromoteTable const& args_;
   TableRef const& table_;
   TierRef const& tier_;
   ThreadPool const& pool_;
@@ -154,6 +165,8 @@ class Promoter {
 
 }  // namespace
 
-void promote(PromoteArgs const& args, ThreadPool const& pool) { Promoter(args, pool).run(); }
+void promote(PromoteArgs const& args, ThreadPool const& pool) {
+  for (int32_t t = 0; t < args.num_tables; ++t) Promoter(args.tables[t], pool).run();
+}
 
 }  // namespace dynemb::cpu

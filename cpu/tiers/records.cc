@@ -23,7 +23,7 @@ void clear_row(TableRef const& table, int64_t row) {
 
 // Those of a list that the arrays have.
 template <class Move>
-void for_each_pair(WriteBackArgs const& args, int32_t const* slots, int32_t const* rows,
+void for_each_pair(WriteBackTable const& args, int32_t const* slots, int32_t const* rows,
                    int64_t count, ThreadPool const& pool, Move const& move) {
   auto const num_slots = static_cast<uint32_t>(args.num_slots);
   auto const num_rows = static_cast<uint32_t>(args.num_rows);
@@ -34,20 +34,31 @@ void for_each_pair(WriteBackArgs const& args, int32_t const* slots, int32_t cons
   });
 }
 
-}  // namespace
-
-void write_back(WriteBackArgs const& args, ThreadPool const& pool) {
-  for_each_pair(args, args.slots, args.rows, args.count, pool, [&](int32_t slot, int32_t row) {
+void write_rows(WriteBackTable const& args, ThreadPool const& pool) {
+  auto const count = entries_of(args.counts, 0, args.count);
+  for_each_pair(args, args.slots, args.rows, count, pool, [&](int32_t slot, int32_t row) {
     record_from_row(args.table, row, args.homes + slot * args.record_bytes);
   });
 }
 
-void swap_rows(WriteBackArgs const& args, ThreadPool const& pool) {
-  write_back(args, pool);
-  auto const bring = [&](int32_t slot, int32_t row) {
+void bring_records(WriteBackTable const& args, ThreadPool const& pool) {
+  auto const count = entries_of(args.counts, 1, args.num_arriving);
+  for_each_pair(args, args.arriving, args.into, count, pool, [&](int32_t slot, int32_t row) {
     row_from_record(args.table, args.homes + slot * args.record_bytes, row);
-  };
-  for_each_pair(args, args.arriving, args.into, args.num_arriving, pool, bring);
+  });
+}
+
+}  // namespace
+
+void write_back(WriteBackArgs const& args, ThreadPool const& pool) {
+  for (int32_t t = 0; t < args.num_tables; ++t) write_rows(args.tables[t], pool);
+}
+
+void swap_rows(WriteBackArgs const& args, ThreadPool const& pool) {
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    write_rows(args.tables[t], pool);
+    bring_records(args.tables[t], pool);
+  }
 }
 
 void settle(SettleArgs const& /*args*/, ThreadPool const& /*pool*/) {}

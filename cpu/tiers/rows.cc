@@ -18,7 +18,7 @@ constexpr int32_t kFreshSlot = -5;
 // Numbers below `num_rows` are rows of the arrays, the others slots of home records.
 template <class V>
 struct TierRowSource {
-  TierRowsArgs const& args;
+  TierRowsTable const& args;
   int64_t num_rows;
 
   V const* at(int64_t number) const {
@@ -31,7 +31,7 @@ struct TierRowSource {
   }
 };
 
-int32_t number_of(TierRowsArgs const& args, int64_t num_rows, int32_t slot) {
+int32_t number_of(TierRowsTable const& args, int64_t num_rows, int32_t slot) {
   if (slot < 0) return std::max(slot, kNotAdmittedSlot);
   auto const limit = args.table.local_buckets * kBucketCapacity;  // there is no index
   if (!is_live(slot, static_cast<uint32_t>(limit))) return kPaddingSlot;
@@ -40,9 +40,10 @@ int32_t number_of(TierRowsArgs const& args, int64_t num_rows, int32_t slot) {
   return is_fresh(args.tier, slot) ? kFreshSlot : static_cast<int32_t>(num_rows + slot);
 }
 
-void write_rows(TierRowsArgs const& args, FeatureChunk const& chunk, bool streams) {
+void write_rows(TierRowsArgs const& call, FeatureChunk const& chunk, bool streams) {
+  auto feature = call.features[chunk.feature];
+  auto const& args = call.tables[feature.table];
   auto const num_rows = first_spill_row(args.tier, args.table) + args.tier.spill_rows;
-  auto feature = args.features[chunk.feature];
   std::vector<int32_t> numbers(size_t(chunk.end - chunk.begin));
   for (auto i = chunk.begin; i < chunk.end; ++i) {
     numbers[size_t(i - chunk.begin)] = number_of(args, num_rows, feature.slots[i]);
@@ -72,7 +73,8 @@ bool streams(TierRowsArgs const& args) {
   int64_t bytes = 0;
   for (int32_t f = 0; f < args.num_features; ++f) {
     auto const& feature = args.features[f];
-    bytes += feature.num_bags * args.table.dim * bytes_of(feature.row_type);
+    auto const dim = args.tables[feature.table].table.dim;
+    bytes += feature.num_bags * dim * bytes_of(feature.row_type);
   }
   return bytes > kStreamBytes;
 }

@@ -26,14 +26,6 @@ inline void set_bits(uint32_t* word, uint32_t bits) {
   }
 }
 
-inline void clear_bits(uint32_t* word, uint32_t bits) {
-  for (auto seen = atomic_load(word); (seen & bits) != 0;) {
-    auto const found = compare_and_swap(word, seen, seen & ~bits);
-    if (found == seen) return;
-    seen = found;
-  }
-}
-
 inline uint32_t* owner_word(TierRef const& tier, int32_t slot, int frame) {
   return tier.owners + frame_row(tier, slot / kBucketCapacity, frame);
 }

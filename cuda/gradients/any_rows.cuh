@@ -77,6 +77,22 @@ class AnyRow {
         sums_(reinterpret_cast<char const*>(table.sums + place * table.dim)),
         in_registers_(table.dim <= tile.step()) {}
 
+  // Brings what update() will load into the L2 cache. A wider row reads itself several times, and
+  // waits for the memory the first time only.
+  __device__ __forceinline__ void prefetch() const {
+    auto const column = tile_.first_column();
+    if (!in_registers_ || column >= table_.dim) return;
+    prefetch_columns(format_, values_, column);
+    prefetch_columns(sum_format(), sums_, column);
+#pragma unroll
+    for (int s = 0; s < Functor::kWide; ++s) {
+      prefetch_columns(wide_format(s), wide_row(s), column);
+    }
+    if (tile_.rank != 0) return;
+#pragma unroll
+    for (int s = Functor::kWide; s < kNumStates; ++s) prefetch_line(number(s));
+  }
+
   // By all lanes of the tile. All that a row of one step needs is on its way before anything is
   // looked at: what is loaded behind a test would make the row wait for the memory once more.
   __device__ __forceinline__ void update() {
@@ -116,6 +132,13 @@ class AnyRow {
 
  private:
   static constexpr int kFirstInt = Functor::kWide + Functor::kNumbers;
+  static constexpr int kNumStates = kFirstInt + Functor::kInts;
+
+  template <class Stored>
+  __device__ __forceinline__ static void prefetch_columns(Stored format, char const* row,
+                                                          int32_t column) {
+    prefetch_line(row + column * element_bytes(format));
+  }
 
   __device__ __forceinline__ float* number(int s) const { return table_.states[s] + slot_; }
 
@@ -329,6 +352,12 @@ __device__ __forceinline__ void update_any_rows(AnyTable const& table, Format fo
   for (int r = 0; r < kRowsOfTile; ++r) {
     auto const place = first + r * tiles;
     slots[r] = place < table.capacity ? table.slots[place] : kPaddingSlot;
+  }
+  // Else a row would be asked for only after the one before it is stored. Registers hold one row.
+#pragma unroll
+  for (int r = 1; r < kRowsOfTile; ++r) {
+    if (slots[r] < 0) continue;
+    AnyRow<Functor, Format>(functor, table, format, tile, first + r * tiles, slots[r]).prefetch();
   }
 #pragma unroll 1
   for (int r = 0; r < kRowsOfTile; ++r) {

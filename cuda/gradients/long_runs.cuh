@@ -75,7 +75,7 @@ struct LongRunAdder {
     unsigned long long now = 0;
     if (tile.rank == 0) {
       auto const arrival = static_cast<unsigned long long>(num_pieces) << 32 | 1;
-      auto* const address = long_runs.arrived + counter;
+      auto* const address = long_runs.arrived + bounded(counter);
       now = arrival + atomicAdd(reinterpret_cast<unsigned long long*>(address), arrival);
     }
     now = __shfl_sync(tile.mask(), now, 0, tile.lanes);
@@ -112,8 +112,14 @@ struct LongRunAdder {
     }
   }
 
+  // A given order (cuda/gradients/given_order.cuh) may have a run in parts that lie apart: then the
+  // counters are wrong, and so would be numbers of rows.
+  __device__ __forceinline__ int64_t bounded(int64_t row) const {
+    return Sink::kTakesOrders ? min(row, int64_t{long_runs.num_rows} - 1) : row;
+  }
+
   __device__ __forceinline__ float* pointer(int64_t row, int32_t column) const {
-    return long_runs.partial + row * long_runs.stride + column;
+    return long_runs.partial + bounded(row) * long_runs.stride + column;
   }
 
   // Past the first-level cache: others have written these rows during this kernel.

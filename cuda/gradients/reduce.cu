@@ -3,6 +3,7 @@
 
 // cuda/gradients/reduce.cu: gradients are summed row by row, and the sums are returned.
 #include "core/slot.h"
+#include "cuda/gradients/given_order.cuh"
 #include "cuda/gradients/order.cuh"
 #include "cuda/gradients/sums.cuh"
 #include "cuda/grid/prologue.cuh"
@@ -45,6 +46,7 @@ struct ReduceRows {
   static constexpr int kStates = 0;
   static constexpr bool kRowwise = false;
   static constexpr bool kChecksRows = false;
+  static constexpr bool kTakesOrders = true;
 
   CallView view;
   RowSums const* targets;
@@ -142,8 +144,11 @@ cudaError_t run(ReduceArgs const& args, ReduceScratch<SortKey> const& scratch,
   auto const sink = ReduceRows{scratch.view, scratch.targets, scratch.first_of_feature};
   PiecesCall<SortKey, ReduceRows> call{
       scratch.view, {}, scratch.long_runs, args.counts_step != 0, sink};
-  DYNEMB_CUDA_TRY(
-      order_gradients<Size>(args, scratch.view, begin, scratch.order, zeros, &call.sorted, stream));
+  auto const is_given = args.order.slots != nullptr && scratch.order.num_items > 0;
+  DYNEMB_CUDA_TRY(is_given ? take_order<Size>(args, scratch.view, begin, scratch.order, zeros,
+                                              &call.sorted, stream)
+                           : order_gradients<Size>(args, scratch.view, begin, scratch.order, zeros,
+                                                   &call.sorted, stream));
   DYNEMB_CUDA_TRY(clear(args, {scratch.view.tables, scratch.targets}, stream));
   if (scratch.order.num_items == 0) return cudaSuccess;
   if (has_gradients<FloatVectors>(args)) return launch_sums<FloatFormats>(call, stream);

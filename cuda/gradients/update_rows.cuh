@@ -56,6 +56,7 @@ struct UpdateRows {
   using Row = SummedRow<kStates>;
 
   static constexpr bool kChecksRows = !kRowwise;
+  static constexpr bool kTakesOrders = false;
 
   Optimizer const* optimizers;
   bool checks_long_rows;      // some table skips rows that are not finite

@@ -64,6 +64,15 @@ struct RawQuad {
   uint32_t word[4];
 };
 
+// Asks for the memory around an address without waiting for it.
+__device__ __forceinline__ void prefetch_line(void const* address) {
+#ifdef __CUDA_ARCH__
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+#else
+  (void)address;
+#endif
+}
+
 // Of known elements with 16 bits 16 bytes are two quads, where one load is better than two.
 template <class Format>
 constexpr int kQuadsOfWord = 1;

@@ -16,9 +16,10 @@ namespace dynemb::cuda {
 
 constexpr int kCachedSlots = 128;  // of the bags of a warp; the others are read back
 
-// Rows of a tile that pools: with more there are no registers, of which packed ones take fewer.
-template <class In>
-constexpr int kPooledInFlight = kIsPacked<In> ? 6 : 5;
+// Rows of a tile that pools: with more there are no registers. Packed rows take fewer, but weights
+// and initial rows need what they leave.
+template <class In, bool kPlain>
+constexpr int kPooledInFlight = !kIsPacked<In> ? 5 : kPlain ? 10 : 4;
 
 // Quads of a lane that pools. Those of packed rows are a word each, and rows begin at any word. So
 // the quads of a lane lie a step of the tile apart, and lanes side by side read words side by side.
@@ -43,7 +44,6 @@ template <class Rows>
 struct BagPooler {
   static constexpr int kIds = Rows::kPooledIds;  // of a lane
   static constexpr int kQuads = kPooledQuads<typename Rows::Stored>;
-  static constexpr int kInFlight = kPooledInFlight<typename Rows::Stored>;
   static constexpr bool kScaled = kIsPacked<typename Rows::Stored>;
 
   Rows rows;
@@ -169,21 +169,21 @@ struct BagPooler {
     return to_floats(rows.in, words, q);
   }
 
-  // kInFlight rows, or the first `count` of them. Ids without a row add nothing: also their
+  // kRows rows, or the first `count` of them. Ids without a row add nothing: also their
   // weight, since 0 times infinity is not 0. All loads before the first sum: no branch, and one
   // instruction for an address.
-  template <bool kAll, bool kWeighted>
+  template <int kRows, bool kAll, bool kWeighted>
   __device__ __forceinline__ void add(Stream& stream, int32_t count) const {
-    int32_t slot[kInFlight];
-    RawQuad word[kInFlight];
+    int32_t slot[kRows];
+    RawQuad word[kRows];
     constexpr bool kFactors = kWeighted || kScaled;
-    float factor[kFactors ? kInFlight : 1];
+    float factor[kFactors ? kRows : 1];
 #pragma unroll
-    for (int r = 0; r < kInFlight; ++r) {
+    for (int r = 0; r < kRows; ++r) {
       slot[r] = kAll || r < count ? stream.slots[r] : kPaddingSlot;
     }
 #pragma unroll
-    for (int r = 0; r < kInFlight; ++r) {
+    for (int r = 0; r < kRows; ++r) {
       auto const* const row =
           nth_row(stream.columns, static_cast<uint32_t>(slot[r]), stream.row_bytes);
       word[r] = load_quads(slot[r] >= 0, row, stream);
@@ -195,21 +195,22 @@ struct BagPooler {
       }
     }
 #pragma unroll
-    for (int r = 0; r < kInFlight; ++r) {
+    for (int r = 0; r < kRows; ++r) {
 #pragma unroll
       for (int q = 0; q < kQuads; ++q) {
         add_scaled(stream.sum[q], kFactors ? factor[kFactors ? r : 0] : 1.0f, quad_of(word[r], q));
       }
     }
-    stream.slots += kInFlight;
-    if constexpr (kWeighted) stream.weights += kInFlight;
+    stream.slots += kRows;
+    if constexpr (kWeighted) stream.weights += kRows;
   }
 
-  template <bool kWeighted>
+  template <bool kPlain, bool kWeighted>
   __device__ __forceinline__ void sum_rows(Stream& stream, int32_t count) const {
+    constexpr auto kRows = kPooledInFlight<typename Rows::Stored, kPlain>;
 #pragma unroll 1
-    for (; count >= kInFlight; count -= kInFlight) add<true, kWeighted>(stream, count);
-    if (count > 0) add<false, kWeighted>(stream, count);
+    for (; count >= kRows; count -= kRows) add<kRows, true, kWeighted>(stream, count);
+    if (count > 0) add<kRows, false, kWeighted>(stream, count);
   }
 
   // The initial rows of the ids of a bag that have none.
@@ -276,10 +277,10 @@ struct BagPooler {
     auto stream =
         Stream{column_pointer(column), row_bytes, dim - column, step, slots + first, nullptr, {}};
     if (kPlain || feature.weights == nullptr) {
-      sum_rows<false>(stream, count);
+      sum_rows<kPlain, false>(stream, count);
     } else {
       stream.weights = feature.weights + begin + first;
-      sum_rows<true>(stream, count);
+      sum_rows<kPlain, true>(stream, count);
     }
     if constexpr (!kPlain) add_missing(slots, bag, column, step, stream.sum);
     auto const factor = factor_of(slots, bag);

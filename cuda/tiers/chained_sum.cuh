@@ -26,6 +26,11 @@ struct ChainedSum {
   uint64_t* words;   // [blocks], 0 at first
   uint32_t* ticket;  // 0 at first
 
+  // The chain of the blocks from `first` on.
+  __device__ __forceinline__ ChainedSum from(uint32_t first) const {
+    return {words + first, ticket};
+  }
+
   // Blocks are numbered as they begin, so a block waits for running ones only. By all threads.
   __device__ __forceinline__ uint32_t number_of_block() const {
     __shared__ uint32_t number;

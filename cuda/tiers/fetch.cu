@@ -7,15 +7,10 @@
 #include "cuda/tiers/fetch.cuh"
 
 namespace dynemb::cuda {
-namespace {
-
-constexpr int kIdBlocks = 8;  // of a multiprocessor
-
-}  // namespace
 
 size_t fetch_scratch_bytes(FetchArgs const& args) {
   Scratch scratch(nullptr);
-  FetchScratch(args, scratch);
+  FetchScratch const measured(args, scratch);
   return scratch.used();
 }
 
@@ -23,14 +18,12 @@ cudaError_t fetch(FetchArgs const& args, void* memory, cudaStream_t stream) {
   Scratch pieces(memory);
   FetchScratch const scratch(args, pieces);
   auto const& call = scratch.call;
+  if (args.num_tables == 0) return cudaSuccess;
   DYNEMB_CUDA_TRY(scratch.numbers.clear(stream));
-  auto const noted = std::max<int64_t>({args.num_ids, args.tier.spill_rows, 1});
-  auto const blocks = persistent_blocks(ceil_div(noted, kThreads), kIdBlocks);
-  DYNEMB_CUDA_TRY(launch(note_homeless_kernel, blocks, stream, call));
-  auto const numbering = numbering_blocks(args.table);
-  if (numbering == 0) return cudaMemsetAsync(args.count, 0, sizeof(int32_t), stream);
-  DYNEMB_CUDA_TRY(launch(number_homeless_kernel, numbering, stream, call));
-  return launch(bring_rows_kernel, call.bring_blocks + blocks, stream, call);
+  DYNEMB_CUDA_TRY(launch(note_homeless_kernel, call.of_ids.total(), stream, call));
+  if (call.numbering.total() == 0) return cudaSuccess;
+  DYNEMB_CUDA_TRY(launch(number_homeless_kernel, call.numbering.total(), stream, call));
+  return launch(bring_rows_kernel, call.bring_blocks + call.of_ids.total(), stream, call);
 }
 
 }  // namespace dynemb::cuda

@@ -17,36 +17,43 @@
 #include "cuda/grid/initial_rows.cuh"
 #include "cuda/tiers/records.cuh"
 #include "cuda/tiers/slot_bits.cuh"
+#include "cuda/tiers/table_blocks.cuh"
 
 namespace dynemb::cuda {
 
 // In `places`, between the kernels: the slot's number decides.
 constexpr int32_t kNumberedPlace = INT32_MIN;
 
-struct FetchCall {
-  FetchArgs args;
+struct FetchedTable {
+  FetchTable args;
   RecordParts parts;
-  SlotBits homeless;      // slots without a frame
-  ChainedSum numbers;     //
-  uint32_t* before;       // [buckets] how many of these come before a bucket
+  SlotBits homeless;  // slots without a frame
+  uint32_t* before;   // [buckets] how many of these come before a bucket
+};
+
+struct FetchCall {
+  TableBlocks of_ids;     // of the first kernel, and of the last one behind bring_blocks
+  TableBlocks numbering;  // of the second kernel
+  ChainedSum numbers;
   uint32_t bring_blocks;  // of the last kernel, the first ones
+  FetchedTable tables[kMaxTierTables];
 };
 
 // The numbers of the slots whose rows come in this round: from the first on, as many as there are
 // spill rows.
-__device__ __forceinline__ int64_t first_of_round(FetchArgs const& args) {
+__device__ __forceinline__ int64_t first_of_round(FetchTable const& args) {
   return max(int64_t{*args.round}, int64_t{0}) * args.tier.spill_rows;
 }
 
 // Whether a slot is not that of its id any more, or of no table.
-__device__ __forceinline__ bool is_lost(FetchArgs const& args, int32_t slot, int64_t i,
+__device__ __forceinline__ bool is_lost(FetchTable const& args, int32_t slot, int64_t i,
                                         bool checks_keys) {
   if (!is_live(slot, num_slots(args.table))) return true;
   return checks_keys && *key_at(args.table, slot) != args.keys[i];
 }
 
 // The place of an id; `in_first`: in the first round.
-__device__ __forceinline__ int32_t note_id(FetchCall const& call, int64_t i, bool checks_keys,
+__device__ __forceinline__ int32_t note_id(FetchedTable const& call, int64_t i, bool checks_keys,
                                            bool in_first) {
   auto const& args = call.args;
   auto const slot = args.slots[i];
@@ -68,15 +75,26 @@ __device__ __forceinline__ int32_t note_id(FetchCall const& call, int64_t i, boo
 
 __global__ void __launch_bounds__(kThreads)
     note_homeless_kernel(__grid_constant__ FetchCall const call) {
-  auto const& args = call.args;
-  auto const step = int64_t{gridDim.x} * kThreads;
-  auto const first = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  auto const t = call.of_ids.table_of(blockIdx.x);
+  auto const& one = call.tables[t];
+  auto const& args = one.args;
+  auto const step = int64_t{call.of_ids.of(t)} * kThreads;
+  auto const first = int64_t{blockIdx.x - call.of_ids.first[t]} * kThreads + threadIdx.x;
   auto const in_first = *args.round == 0;
   auto const checks_keys = args.keys != nullptr && !keeps_slots(args.table);
+  if (first == 0) args.counts[0] = args.counts[1] = 0;
   for (auto i = first; i < args.tier.spill_rows; i += step) args.spilled[i] = -1;
   for (auto i = first; i < args.num_ids; i += step) {
-    args.places[i] = note_id(call, i, checks_keys, in_first);
+    args.places[i] = note_id(one, i, checks_keys, in_first);
   }
+}
+
+// How many slots have no frame, and how many of their rows come in this round.
+__device__ __forceinline__ void note_counts(FetchTable const& args, uint32_t homeless) {
+  auto const left = int64_t{homeless} - first_of_round(args);
+  auto const here = min(max(left, int64_t{0}), int64_t{args.tier.spill_rows});
+  args.counts[0] = static_cast<int32_t>(here);
+  args.counts[1] = static_cast<int32_t>(homeless);
 }
 
 // A thread a bucket.
@@ -84,11 +102,14 @@ __global__ void __launch_bounds__(kThreads)
     number_homeless_kernel(__grid_constant__ FetchCall const call) {
   __shared__ uint32_t of_warps[kWarpsPerBlock];
   __shared__ uint32_t before_block;
-  auto const& args = call.args;
-  auto const block = call.numbers.number_of_block();
+  auto const number_of_all = call.numbers.number_of_block();
+  auto const t = call.numbering.table_of(number_of_all);
+  auto const block = number_of_all - call.numbering.first[t];
+  auto const& one = call.tables[t];
+  auto const& args = one.args;
   auto const bucket = int64_t{block} * kThreads + threadIdx.x;
   auto const exists = bucket < args.table.local_buckets;
-  auto const words = exists ? call.homeless.of_bucket(bucket) : uint4{0, 0, 0, 0};
+  auto const words = exists ? one.homeless.of_bucket(bucket) : uint4{0, 0, 0, 0};
   auto const own = count_bits(words);
   auto const up_to = sum_up_to_lane(own);
   if (lane_id() == 31) of_warps[threadIdx.x / 32] = up_to;
@@ -99,15 +120,16 @@ __global__ void __launch_bounds__(kThreads)
     total += of_warps[w];
   }
   if (threadIdx.x < 32) {
-    auto const before = call.numbers.before(block, {0, total});
+    auto const chain = call.numbers.from(call.numbering.first[t]);
+    auto const before = chain.before(block, {0, total});
     if (threadIdx.x == 0) {
       before_block = before.b;
-      if (block == gridDim.x - 1) *args.count = static_cast<int32_t>(before.b + total);
+      if (block + 1 == call.numbering.of(t)) note_counts(args, before.b + total);
     }
   }
   __syncthreads();
   number += before_block;
-  if (exists) call.before[bucket] = number;
+  if (exists) one.before[bucket] = number;
   if (own == 0) return;
   auto index = int64_t{number} - first_of_round(args);
   for (int w = 0; w < kBitWords; ++w) {
@@ -120,19 +142,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// How many rows come in this round.
-__device__ __forceinline__ int64_t rows_of_round(FetchArgs const& args) {
-  auto const left = int64_t{*args.count} - first_of_round(args);
-  return min(max(left, int64_t{0}), int64_t{args.tier.spill_rows});
-}
-
-__device__ __forceinline__ void bring_rows(FetchCall const& call) {
+// By the first blocks of a kernel.
+__device__ __forceinline__ void bring_rows(FetchedTable const& call, uint32_t blocks) {
   auto const& args = call.args;
-  auto const count = rows_of_round(args);
+  auto const count = int64_t{args.counts[0]};
   auto const lanes = lanes_of_record(call.parts);
   auto const tile = RowTile(lanes);
   auto const first_spill = first_spill_row(args.tier, args.table);
-  auto const step = int64_t{call.bring_blocks} * kThreads / lanes;
+  auto const step = int64_t{blocks} * kThreads / lanes;
   for (auto i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / lanes; i < count; i += step) {
     auto const slot = args.spilled[i];
     if (!is_live(slot, num_slots(args.table))) continue;
@@ -156,16 +173,13 @@ __device__ __forceinline__ void bring_rows(FetchCall const& call) {
   count_in_tier(args.tier, kTierWrittenBack, static_cast<uint64_t>(count));
 }
 
-__global__ void __launch_bounds__(kThreads)
-    bring_rows_kernel(__grid_constant__ FetchCall const call) {
-  if (blockIdx.x < call.bring_blocks) return bring_rows(call);
+// Of the ids whose row came, or comes in another round.
+__device__ __forceinline__ void place_ids(FetchedTable const& call, int64_t first, int64_t step) {
   auto const& args = call.args;
-  if (*args.count == 0) return;
+  if (args.counts[1] == 0) return;
   auto const first_number = first_of_round(args);
   auto const first_spill = static_cast<int32_t>(first_spill_row(args.tier, args.table));
-  auto const step = int64_t{gridDim.x - call.bring_blocks} * kThreads;
-  auto i = int64_t{blockIdx.x - call.bring_blocks} * kThreads + threadIdx.x;
-  for (; i < args.num_ids; i += step) {
+  for (auto i = first; i < args.num_ids; i += step) {
     if (args.places[i] != kNumberedPlace) continue;
     auto const slot = args.slots[i];
     auto const bucket = slot / kBucketCapacity;
@@ -178,27 +192,46 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// ---- host ---------------------------------------------------------------------------------------
-
-inline int64_t numbering_blocks(TableRef const& table) {
-  return ceil_div(table.local_buckets, kThreads);
+__global__ void __launch_bounds__(kThreads)
+    bring_rows_kernel(__grid_constant__ FetchCall const call) {
+  if (blockIdx.x < call.bring_blocks) {
+    for (int32_t t = 0; t < call.of_ids.tables; ++t) bring_rows(call.tables[t], call.bring_blocks);
+    return;
+  }
+  auto const block = blockIdx.x - call.bring_blocks;
+  auto const t = call.of_ids.table_of(block);
+  auto const first = int64_t{block - call.of_ids.first[t]} * kThreads + threadIdx.x;
+  place_ids(call.tables[t], first, int64_t{call.of_ids.of(t)} * kThreads);
 }
 
+// ---- host ---------------------------------------------------------------------------------------
+
 struct FetchScratch {
-  SlotNumbers numbers;
   FetchCall call;
+  SlotNumbers numbers;
 
   FetchScratch(FetchArgs const& args, Scratch& scratch)
-      : numbers(args.table, numbering_blocks(args.table), scratch),
-        call{args,
-             record_parts(args.table),
-             numbers.slots,
-             numbers.sums,
-             scratch.take<uint32_t>(args.table.local_buckets),
-             0} {
-    auto const most = std::min<int64_t>(args.num_ids, args.tier.spill_rows);
-    auto const useful = ceil_div(most * lanes_of_record(call.parts), kThreads);
+      : call{}, numbers(args, count_blocks(args), scratch) {
+    call.numbers = numbers.sums;
+    int64_t useful = 0;
+    for (int32_t t = 0; t < args.num_tables; ++t) {
+      auto const& one = args.tables[t];
+      call.tables[t] = {one, record_parts(one.table), numbers.slots[t],
+                        scratch.take<uint32_t>(one.table.local_buckets)};
+      auto const most = std::min<int64_t>(one.num_ids, one.tier.spill_rows);
+      useful += ceil_div(most * lanes_of_record(call.tables[t].parts), kThreads);
+    }
     call.bring_blocks = static_cast<uint32_t>(bus_blocks(useful));
+  }
+
+ private:
+  int64_t count_blocks(FetchArgs const& args) {
+    for (int32_t t = 0; t < args.num_tables; ++t) {
+      auto const& one = args.tables[t];
+      call.of_ids.add(blocks_of_ids(one));
+      call.numbering.add(ceil_div(one.table.local_buckets, kThreads));
+    }
+    return call.numbering.total();
   }
 };
 

@@ -9,7 +9,7 @@ namespace dynemb::cuda {
 
 size_t promote_scratch_bytes(PromoteArgs const& args) {
   Scratch scratch(nullptr);
-  PromoteScratch(args, scratch);
+  PromoteScratch const measured(args, scratch);
   return scratch.used();
 }
 
@@ -17,12 +17,11 @@ cudaError_t promote(PromoteArgs const& args, void* memory, cudaStream_t stream) 
   Scratch pieces(memory);
   PromoteScratch const scratch(args, pieces);
   auto const& call = scratch.call;
+  if (args.num_tables == 0) return cudaSuccess;
   DYNEMB_CUDA_TRY(scratch.numbers.clear(stream));
-  auto const noted = std::max<int64_t>({args.num_ids, args.tier.spill_rows, 1});
-  DYNEMB_CUDA_TRY(
-      launch(note_slots_kernel, persistent_blocks(ceil_div(noted, kThreads), 8), stream, call));
-  if (args.num_ids == 0) return cudaSuccess;
-  return launch(give_frames_kernel, blocks_of_buckets(args.table), stream, call);
+  DYNEMB_CUDA_TRY(launch(note_slots_kernel, call.of_ids.total(), stream, call));
+  if (call.of_buckets.total() == 0) return cudaSuccess;
+  return launch(give_frames_kernel, call.of_buckets.total(), stream, call);
 }
 
 }  // namespace dynemb::cuda

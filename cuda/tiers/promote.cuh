@@ -18,6 +18,7 @@
 #include "cuda/grid/initial_rows.cuh"
 #include "cuda/tiers/records.cuh"
 #include "cuda/tiers/slot_bits.cuh"
+#include "cuda/tiers/table_blocks.cuh"
 
 namespace dynemb::cuda {
 
@@ -26,42 +27,63 @@ constexpr int kBucketsOfBlock = kBucketsOfWarp * kWarpsPerBlock;
 constexpr int kFramesOfLane = kMostFrames / 32;
 constexpr uint8_t kNotGiven = 0xff;  // a frame that keeps its owner
 
-struct PromoteCall {
-  PromoteArgs args;
+struct PromotedTable {
+  PromoteTable args;
   RecordParts parts;
   SlotBits touched;
-  ChainedSum moves_and_spills;
   int64_t mark_row;  // of the arrays: the last spill row
+};
+
+struct PromoteCall {
+  TableBlocks of_ids;      // of the first kernel
+  TableBlocks of_buckets;  // of the second
+  ChainedSum moves_and_spills;
+  PromotedTable tables[kMaxTierTables];
 };
 
 // ---- every id notes its slot --------------------------------------------------------------------
 
+// Adds up what the threads of a block count: one addition in memory for each block.
+__device__ __forceinline__ void count_of_block(TierRef const& tier, uint32_t hits,
+                                               uint32_t misses) {
+  __shared__ uint32_t of_block[2];
+  if (threadIdx.x < 2) of_block[threadIdx.x] = 0;
+  __syncthreads();
+  hits = sum_of_warp(hits);
+  misses = sum_of_warp(misses);
+  if (lane_id() == 0 && hits != 0) atomicAdd(of_block, hits);
+  if (lane_id() == 0 && misses != 0) atomicAdd(of_block + 1, misses);
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  count_in_tier(tier, kTierHits, of_block[0]);
+  count_in_tier(tier, kTierMisses, of_block[1]);
+}
+
 __global__ void __launch_bounds__(kThreads)
     note_slots_kernel(__grid_constant__ PromoteCall const call) {
-  auto const& args = call.args;
+  auto const t = call.of_ids.table_of(blockIdx.x);
+  auto const& one = call.tables[t];
+  auto const& args = one.args;
   auto const limit = num_slots(args.table);
-  auto const step = int64_t{gridDim.x} * kThreads;
-  auto const first = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (first == 0) set_marks(call.parts, call.mark_row, kNotThere);
+  auto const step = int64_t{call.of_ids.of(t)} * kThreads;
+  auto const first = int64_t{blockIdx.x - call.of_ids.first[t]} * kThreads + threadIdx.x;
+  if (first == 0) {
+    set_marks(one.parts, one.mark_row, kNotThere);
+    args.counts[0] = args.counts[1] = 0;
+  }
   for (auto i = first; i < args.tier.spill_rows; i += step) args.spilled[i] = -1;
   uint32_t hits = 0, misses = 0;
   for (auto i = first; i < args.num_ids; i += step) {
     args.arriving[i] = args.into[i] = -1;
     auto const slot = args.slots[i];
     if (!is_live(slot, limit)) continue;
-    call.touched.add(slot);
+    one.touched.add(slot);
     if (args.purpose != Promotion::kLookup) continue;
     auto const framed = frame_of(args.tier, slot) >= 0;
     hits += framed ? 1 : 0;
     misses += framed ? 0 : 1;
   }
-  if (args.purpose != Promotion::kLookup) return;
-  __syncwarp();
-  hits = sum_of_warp(hits);
-  misses = sum_of_warp(misses);
-  if (lane_id() != 0) return;
-  count_in_tier(args.tier, kTierHits, hits);
-  count_in_tier(args.tier, kTierMisses, misses);
+  if (args.purpose == Promotion::kLookup) count_of_block(args.tier, hits, misses);
 }
 
 // ---- a warp a bucket gives frames ---------------------------------------------------------------
@@ -78,7 +100,7 @@ struct GivenFrames {
 
 class FrameGiver {
  public:
-  __device__ __forceinline__ FrameGiver(PromoteCall const& call, GivenFrames& given)
+  __device__ __forceinline__ FrameGiver(PromotedTable const& call, GivenFrames& given)
       : call_(call), tier_(call.args.tier), table_(call.args.table), given_(given) {}
 
   // What the buckets of a warp want: those from `first` on, the first of them number `at` of the
@@ -277,15 +299,16 @@ class FrameGiver {
     return -1;
   }
 
-  PromoteCall const& call_;
+  PromotedTable const& call_;
   TierRef const& tier_;
   TableRef const& table_;
   GivenFrames& given_;
 };
 
-// Turns the counts of a block's buckets into those before each one. By one warp.
-__device__ __forceinline__ void add_up_buckets(PromoteCall const& call, GivenFrames& given,
-                                               uint32_t block) {
+// Turns the counts of a block's buckets into those before each one, and returns those up to the
+// end of the block. By one warp. `chain`: of the table's blocks, of which this is number `block`.
+__device__ __forceinline__ CountPair add_up_buckets(ChainedSum const& chain, GivenFrames& given,
+                                                    uint32_t block) {
   static_assert(kBucketsOfBlock % 32 == 0);
   CountPair total{0, 0};
   CountPair own[kBucketsOfBlock / 32];
@@ -296,18 +319,29 @@ __device__ __forceinline__ void add_up_buckets(PromoteCall const& call, GivenFra
     total.a += __shfl_sync(kFullWarp, a, 31);
     total.b += __shfl_sync(kFullWarp, b, 31);
   }
-  auto const before = call.moves_and_spills.before(block, total);
+  auto const before = chain.before(block, total);
   for (int r = 0; r < kBucketsOfBlock / 32; ++r) {
     given.counts[r * 32 + lane_id()] = {before.a + own[r].a, before.b + own[r].b};
   }
+  return {before.a + total.a, before.b + total.b};
+}
+
+// How long the lists of a table are: the last spill row holds a mark, and no row.
+__device__ __forceinline__ void note_counts(PromoteTable const& args, CountPair const& total) {
+  auto const spills = min(total.b, static_cast<uint32_t>(args.tier.spill_rows - 1));
+  args.counts[0] = static_cast<int32_t>(spills);
+  args.counts[1] = static_cast<int32_t>(min(int64_t{total.a}, args.num_ids));
 }
 
 __global__ void __launch_bounds__(kThreads, 4)
     give_frames_kernel(__grid_constant__ PromoteCall const call) {
   __shared__ GivenFrames given;
   if (threadIdx.x == 0) given.bypassed = given.spilled = given.moved = 0;
-  auto const block = call.moves_and_spills.number_of_block();
-  auto const giver = FrameGiver(call, given);
+  auto const number = call.moves_and_spills.number_of_block();
+  auto const t = call.of_buckets.table_of(number);
+  auto const block = number - call.of_buckets.first[t];
+  auto const& one = call.tables[t];
+  auto const giver = FrameGiver(one, given);
   auto const first_at = static_cast<int>(threadIdx.x / 32) * kBucketsOfWarp;
   auto const first = int64_t{block} * kBucketsOfBlock;
   giver.look(first + first_at, first_at);
@@ -318,7 +352,11 @@ __global__ void __launch_bounds__(kThreads, 4)
   for (int i = 0; i < kBucketsOfWarp; ++i)
     gives |= (given.counts[first_at + i].a != 0 ? 1u : 0) << i;
   __syncthreads();
-  if (threadIdx.x < 32) add_up_buckets(call, given, block);
+  if (threadIdx.x < 32) {
+    auto const chain = call.moves_and_spills.from(call.of_buckets.first[t]);
+    auto const total = add_up_buckets(chain, given, block);
+    if (threadIdx.x == 0 && block + 1 == call.of_buckets.of(t)) note_counts(one.args, total);
+  }
   __syncthreads();
   for (; gives != 0; gives &= gives - 1) {
     auto const at = first_at + __ffs(static_cast<int>(gives)) - 1;
@@ -326,7 +364,7 @@ __global__ void __launch_bounds__(kThreads, 4)
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
-  auto const& args = call.args;
+  auto const& args = one.args;
   auto const looks_up = args.purpose == Promotion::kLookup;
   count_in_tier(args.tier, looks_up ? kTierPromoted : kTierPrefetched, given.moved);
   count_in_tier(args.tier, kTierBypassed, given.bypassed);
@@ -335,18 +373,30 @@ __global__ void __launch_bounds__(kThreads, 4)
 
 // ---- host ---------------------------------------------------------------------------------------
 
-inline int64_t blocks_of_buckets(TableRef const& table) {
-  return ceil_div(table.local_buckets, kBucketsOfBlock);
-}
-
 struct PromoteScratch {
-  SlotNumbers numbers;
   PromoteCall call;
+  SlotNumbers numbers;
 
   PromoteScratch(PromoteArgs const& args, Scratch& scratch)
-      : numbers(args.table, blocks_of_buckets(args.table), scratch),
-        call{args, record_parts(args.table), numbers.slots, numbers.sums,
-             first_spill_row(args.tier, args.table) + args.tier.spill_rows - 1} {}
+      : call{}, numbers(args, count_blocks(args), scratch) {
+    call.moves_and_spills = numbers.sums;
+    for (int32_t t = 0; t < args.num_tables; ++t) {
+      auto const& one = args.tables[t];
+      call.tables[t] = {one, record_parts(one.table), numbers.slots[t],
+                        first_spill_row(one.tier, one.table) + one.tier.spill_rows - 1};
+    }
+  }
+
+ private:
+  int64_t count_blocks(PromoteArgs const& args) {
+    for (int32_t t = 0; t < args.num_tables; ++t) {
+      auto const& one = args.tables[t];
+      call.of_ids.add(blocks_of_ids(one));
+      auto const blocks = ceil_div(one.table.local_buckets, kBucketsOfBlock);
+      call.of_buckets.add(one.num_ids == 0 ? 0 : blocks);
+    }
+    return call.of_buckets.total();
+  }
 };
 
 }  // namespace dynemb::cuda

@@ -33,10 +33,7 @@ struct RowSource {
 };
 
 // What the rows of a table are read from.
-struct RowSources {
-  TableRef table;  // values, no index
-  TierRef tier;
-  Initializer missing;  // of ids without a slot
+struct RowSources : TierRowsTable {
   bool serves;
 };
 

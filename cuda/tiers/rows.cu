@@ -10,9 +10,8 @@ namespace dynemb::cuda {
 size_t tier_rows_scratch_bytes(TierRowsArgs const& /*args*/) { return 0; }
 
 cudaError_t tier_rows(TierRowsArgs const& args, void* /*scratch*/, cudaStream_t stream) {
-  constexpr int kFew = 8;
-  if (args.num_features <= kFew) return launch_tier_rows<kFew>(args, stream);
-  return launch_tier_rows<kMaxFeatures>(args, stream);
+  return with_call_size(args.num_tables, args.num_features,
+                        [&](auto size) { return launch_tier_rows<decltype(size)>(args, stream); });
 }
 
 }  // namespace dynemb::cuda

@@ -18,14 +18,14 @@ namespace dynemb::cuda {
 constexpr int kTierRowsInFlight = 4;  // of a tile
 constexpr int kBagsOfTile = 2;
 
-template <int kFeatures>
+template <class Size>
 struct TierRowsCall {
-  RowSources sources;
+  RowSources sources[kMaxTierTables];
   uint32_t* done;
   int32_t num_features;
   uint32_t blocks_of_each;  // feature, if all have as many; else 0
-  FeatureRef features[kFeatures];
-  uint32_t first_block[kFeatures + 1];
+  FeatureRef features[Size::features];
+  uint32_t first_block[Size::features + 1];
 };
 
 template <class In, class Out>
@@ -194,18 +194,19 @@ __device__ __forceinline__ AnyFormat stored_format(RowSources const& sources) {
   return value_format(sources.table);  // records begin at multiples of 16 bytes
 }
 
-template <bool kFloats, int kFeatures>
+template <bool kFloats, class Size>
 __global__ void __launch_bounds__(kThreads)
-    tier_rows_kernel(__grid_constant__ TierRowsCall<kFeatures> const call) {
+    tier_rows_kernel(__grid_constant__ TierRowsCall<Size> const call) {
   if (blockIdx.x == 0 && threadIdx.x == 0) *call.done = 0;
   if (call.num_features == 0 || blockIdx.x >= call.first_block[call.num_features]) return;
   auto const f = feature_of_block(call, blockIdx.x);
   auto const& feature = call.features[f];
-  auto const dim = call.sources.table.dim;
+  auto const& sources = call.sources[feature.table];
+  auto const dim = sources.table.dim;
   auto const block = int64_t{blockIdx.x - call.first_block[f]};
   auto const warp = block * kWarpsPerBlock + threadIdx.x / 32;
   auto const run = [&](auto in, auto out) {
-    auto const rows = TierRows<decltype(in), decltype(out)>{call.sources, feature, in, out};
+    auto const rows = TierRows<decltype(in), decltype(out)>{sources, feature, in, out};
     if (!pools(feature)) {
       auto const first = warp * 32;
       auto const count = min(feature.num_ids - first, int64_t{32});
@@ -221,7 +222,7 @@ __global__ void __launch_bounds__(kThreads)
   if constexpr (kFloats) {
     run(FloatVectors{}, FloatVectors{});
   } else {
-    run(stored_format(call.sources), AnyFormat{feature.row_type, moves_vectors(feature.rows, dim)});
+    run(stored_format(sources), AnyFormat{feature.row_type, moves_vectors(feature.rows, dim)});
   }
 }
 
@@ -235,32 +236,38 @@ inline int64_t tier_rows_blocks(FeatureRef const& feature, int32_t dim) {
   return ceil_div(items, int64_t{of_warp} * kWarpsPerBlock);
 }
 
-inline bool are_floats(TierRowsArgs const& args) {
-  auto const dim = args.table.dim;
-  auto const is_one = [&](FeatureRef const& feature) {
-    return feature.pooling == Pooling::kNoRows ||
-           is_format<FloatVectors>(feature.row_type, feature.rows, dim);
-  };
-  return is_format<FloatVectors>(args.table.value_type, args.table.values, dim) &&
-         std::all_of(args.features, args.features + args.num_features, is_one);
+inline int32_t dim_of(TierRowsArgs const& args, FeatureRef const& feature) {
+  return args.tables[feature.table].table.dim;
 }
 
-template <int kFeatures>
+inline bool are_floats(TierRowsArgs const& args) {
+  auto const is_one = [&](FeatureRef const& feature) {
+    auto const& table = args.tables[feature.table].table;
+    return feature.pooling == Pooling::kNoRows ||
+           (is_format<FloatVectors>(table.value_type, table.values, table.dim) &&
+            is_format<FloatVectors>(feature.row_type, feature.rows, table.dim));
+  };
+  return std::all_of(args.features, args.features + args.num_features, is_one);
+}
+
+template <class Size>
 cudaError_t launch_tier_rows(TierRowsArgs const& args, cudaStream_t stream) {
-  TierRowsCall<kFeatures> call;
-  call.sources = {args.table, args.tier, args.missing, args.serves != 0};
+  TierRowsCall<Size> call;
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    call.sources[t] = {args.tables[t], args.serves != 0};
+  }
   call.done = args.done;
   call.num_features = args.num_features;
   uint32_t blocks = 0;
   for (int32_t f = 0; f < args.num_features; ++f) {
-    call.features[f] = args.features[f];
+    auto const& feature = args.features[f];
+    call.features[f] = feature;
     call.first_block[f] = blocks;
-    blocks += static_cast<uint32_t>(tier_rows_blocks(args.features[f], args.table.dim));
+    blocks += static_cast<uint32_t>(tier_rows_blocks(feature, dim_of(args, feature)));
   }
   call.first_block[args.num_features] = blocks;
   call.blocks_of_each = 0;
-  auto const kernel =
-      are_floats(args) ? tier_rows_kernel<true, kFeatures> : tier_rows_kernel<false, kFeatures>;
+  auto const kernel = are_floats(args) ? tier_rows_kernel<true, Size> : tier_rows_kernel<false, Size>;
   return launch(kernel, std::max(blocks, 1u), stream, call);
 }
 

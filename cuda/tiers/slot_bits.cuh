@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "core/table_ref.h"
+#include "core/tiers/tier_args.h"
 #include "cuda/grid/host.h"
 #include "cuda/grid/warp.cuh"
 #include "cuda/tiers/chained_sum.cuh"
@@ -40,25 +41,33 @@ struct SlotBits {
   }
 };
 
-// The set of a call and the chain of sums that numbers its slots. They have to be 0 at first, and
-// lie side by side.
+// The sets of the tables of a call and the chain of sums that numbers their slots. They have to be 0
+// at first, and lie side by side.
 struct SlotNumbers {
-  SlotBits slots;
+  SlotBits slots[kMaxTierTables];
   ChainedSum sums;
   size_t bytes;
 
   // `blocks`: of the kernel that adds up.
-  SlotNumbers(TableRef const& table, int64_t blocks, Scratch& scratch) {
-    auto const words = table.local_buckets * kBitWords;  // 16 bytes a bucket
+  template <class Args>
+  SlotNumbers(Args const& args, int64_t blocks, Scratch& scratch) {
+    int64_t words = 0;
+    for (int32_t t = 0; t < args.num_tables; ++t) {
+      words += args.tables[t].table.local_buckets * kBitWords;  // 16 bytes a bucket
+    }
     auto const ticket = words + 2 * blocks;
     bytes = static_cast<size_t>(4 * (ticket + 2));
     auto* const first = scratch.take<uint64_t>(ceil_div(static_cast<int64_t>(bytes), 8));
-    slots = {reinterpret_cast<uint32_t*>(first)};
-    sums = {first + words / 2, slots.words + ticket};
+    auto* next = reinterpret_cast<uint32_t*>(first);
+    sums = {first + words / 2, next + ticket};
+    for (int32_t t = 0; t < args.num_tables; ++t) {
+      slots[t] = {next};
+      next += args.tables[t].table.local_buckets * kBitWords;
+    }
   }
 
   cudaError_t clear(cudaStream_t stream) const {
-    return cudaMemsetAsync(slots.words, 0, bytes, stream);
+    return cudaMemsetAsync(slots[0].words, 0, bytes, stream);
   }
 };
 

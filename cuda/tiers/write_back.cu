@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuda/tiers/write_back.cu: copies rows to their home records, and other records to rows.
+#include <algorithm>
+
 #include "core/tiers/tier_args.h"
+#include "cuda/grid/call.cuh"
 #include "cuda/grid/host.h"
 #include "cuda/launch.h"
 #include "cuda/tiers/records.cuh"
@@ -10,15 +13,26 @@
 namespace dynemb::cuda {
 namespace {
 
-struct WriteBackCall {
-  WriteBackArgs args;
+// What a swap needs of one table.
+struct SwappedTable {
   RecordParts parts;
-  bool marks;  // of swap_rows
+  uint8_t* homes;
+  int64_t record_bytes;
+  int64_t num_slots;
+  int64_t num_rows;
+  int32_t const* counts;
+  int64_t count;
+  int32_t const* slots;
+  int32_t const* rows;
+  int64_t num_arriving;
+  int32_t const* arriving;
+  int32_t const* into;
 };
 
-struct SettleCall {
-  WriteBackCall rest;  // what swap_rows was to bring
-  int64_t mark_row;
+struct SwapCall {
+  int32_t num_tables;
+  bool marks;  // of swap_rows
+  SwappedTable tables[kMaxTierTables];
 };
 
 // Entries of a list that a warp looks at together, a lane each.
@@ -26,7 +40,7 @@ struct Entries {
   int32_t slot, row;
   unsigned wanted;  // a bit for each lane whose entry is one
 
-  __device__ __forceinline__ Entries(WriteBackArgs const& args, int32_t const* slots,
+  __device__ __forceinline__ Entries(SwappedTable const& args, int32_t const* slots,
                                      int32_t const* rows, int64_t i, int64_t count)
       : slot(-1), row(-1) {
     if (i < count) {
@@ -40,19 +54,28 @@ struct Entries {
   __device__ __forceinline__ bool has(int lane) const { return (wanted >> lane & 1) != 0; }
 };
 
-// Lists are in order of address, and often much longer than what stands in them. Warps take entries
-// by turns, so that all of them work on neighbouring addresses: over a few GiB the translation of
-// addresses slows the bus down. A warp looks at its next 32 entries together.
-__device__ __forceinline__ void swap_lists(WriteBackCall const& call) {
-  auto const& args = call.args;
-  auto const tile = RowTile(lanes_of_record(call.parts));
+// How many entries of each list count.
+struct ListCounts {
+  int32_t out, in;
+};
+
+__device__ __forceinline__ ListCounts counts_of(SwappedTable const& table) {
+  return {static_cast<int32_t>(entries_of(table.counts, 0, table.count)),
+          static_cast<int32_t>(entries_of(table.counts, 1, table.num_arriving))};
+}
+
+// Lists are in order of address. Warps take entries by turns, so that all of them work on
+// neighbouring addresses: over a few GiB the translation of addresses slows the bus down. A warp
+// looks at its next 32 entries together.
+__device__ __forceinline__ void swap_lists(SwappedTable const& table, ListCounts const& counts) {
+  auto const tile = RowTile(lanes_of_record(table.parts));
   auto const warp = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
   auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
-  auto const most = max(args.count, args.num_arriving);
+  auto const most = max(counts.out, counts.in);
   for (int64_t base = 0; base < most; base += 32 * warps) {
     auto const i = base + lane_id() * warps + warp;
-    auto const out = Entries(args, args.slots, args.rows, i, args.count);
-    auto const in = Entries(args, args.arriving, args.into, i, args.num_arriving);
+    auto const out = Entries(table, table.slots, table.rows, i, counts.out);
+    auto const in = Entries(table, table.arriving, table.into, i, counts.in);
     auto const wanted = out.wanted | in.wanted;
     for (int from = 0; from < 32; from += tile.per_warp) {
       if ((wanted & lane_mask(from, tile.per_warp)) == 0) continue;
@@ -61,25 +84,72 @@ __device__ __forceinline__ void swap_lists(WriteBackCall const& call) {
       auto const from_row = __shfl_sync(kFullWarp, out.row, lane);
       auto const arriving = __shfl_sync(kFullWarp, in.slot, lane);
       auto const to_row = __shfl_sync(kFullWarp, in.row, lane);
-      auto* const homes = args.homes;
-      swap_records(call.parts, tile,
-                   {in.has(lane) ? record_at(homes, args.record_bytes, arriving) : nullptr,
+      auto* const homes = table.homes;
+      swap_records(table.parts, tile,
+                   {in.has(lane) ? record_at(homes, table.record_bytes, arriving) : nullptr,
                     in.has(lane) ? to_row : -1, from_row,
-                    out.has(lane) ? record_at(homes, args.record_bytes, leaving) : nullptr});
+                    out.has(lane) ? record_at(homes, table.record_bytes, leaving) : nullptr});
     }
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
-    swap_rows_kernel(__grid_constant__ WriteBackCall const call) {
-  if (call.marks && blockIdx.x == 0 && threadIdx.x == 0) {
-    set_marks(call.parts, call.args.num_rows - 1, kThere);
+// Calls swap(t, counts) for each table. A lane reads the counts of a table, all at once: the tables
+// follow each other without a wait.
+template <class Swap>
+__device__ __forceinline__ void for_each_table(SwapCall const& call, Swap const& swap) {
+  static_assert(kMaxTierTables <= 32, "a lane each");
+  ListCounts own{0, 0};
+  if (lane_id() < call.num_tables) own = counts_of(*in_memory(call.tables + lane_id()));
+  for (int32_t t = 0; t < call.num_tables; ++t) {
+    swap(t, {__shfl_sync(kFullWarp, own.out, t), __shfl_sync(kFullWarp, own.in, t)});
   }
-  swap_lists(call);
 }
 
-__global__ void __launch_bounds__(kThreads) settle_kernel(__grid_constant__ SettleCall const call) {
-  if (!has_marks(call.rest.parts, call.mark_row)) swap_lists(call.rest);
+__global__ void __launch_bounds__(kThreads)
+    swap_rows_kernel(__grid_constant__ SwapCall const call) {
+  if (call.marks && blockIdx.x == 0 && threadIdx.x < static_cast<uint32_t>(call.num_tables)) {
+    auto const& table = *in_memory(call.tables + threadIdx.x);
+    set_marks(table.parts, table.num_rows - 1, kThere);
+  }
+  __syncwarp();
+  for_each_table(call, [&](int32_t t, ListCounts const& counts) {
+    swap_lists(call.tables[t], counts);
+  });
+}
+
+__global__ void __launch_bounds__(kThreads) settle_kernel(__grid_constant__ SwapCall const call) {
+  auto settled = true;
+  if (lane_id() < call.num_tables) {  // a lane each, as above
+    auto const& table = *in_memory(call.tables + lane_id());
+    settled = has_marks(table.parts, table.num_rows - 1);
+  }
+  auto const missing = __ballot_sync(kFullWarp, !settled);
+  if (missing == 0) return;
+  for_each_table(call, [&](int32_t t, ListCounts const& counts) {
+    if ((missing >> t & 1) != 0) swap_lists(call.tables[t], counts);
+  });
+}
+
+// Blocks for the lists of all tables.
+int64_t swap_blocks(SwapCall const& call) {
+  int64_t most = 0;
+  for (int32_t t = 0; t < call.num_tables; ++t) {
+    most += std::max(call.tables[t].count, call.tables[t].num_arriving);
+  }
+  return most == 0 ? 0 : bus_blocks(ceil_div(most, kWarpsPerBlock));
+}
+
+cudaError_t run_swap(WriteBackArgs const& args, bool marks, cudaStream_t stream) {
+  SwapCall call{args.num_tables, marks, {}};
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    auto const& one = args.tables[t];
+    call.tables[t] = {record_parts(one.table), one.homes,        one.record_bytes, one.num_slots,
+                      one.num_rows,            one.counts,       one.count,        one.slots,
+                      one.rows,                one.num_arriving, one.arriving,     one.into};
+  }
+  auto const blocks = swap_blocks(call);
+  if (blocks == 0) return cudaSuccess;
+  return launch(swap_rows_kernel, blocks, stream, call);
 }
 
 }  // namespace
@@ -88,35 +158,34 @@ size_t write_back_scratch_bytes(WriteBackArgs const& /*args*/) { return 0; }
 size_t swap_rows_scratch_bytes(WriteBackArgs const& /*args*/) { return 0; }
 
 cudaError_t swap_rows(WriteBackArgs const& args, void* /*scratch*/, cudaStream_t stream) {
-  auto const most = std::max(args.count, args.num_arriving);
-  if (most == 0) return cudaSuccess;
-  WriteBackCall const call{args, record_parts(args.table), args.arriving != nullptr};
-  return launch(swap_rows_kernel, bus_blocks(ceil_div(most, kWarpsPerBlock)), stream, call);
+  return run_swap(args, true, stream);
 }
 
-cudaError_t write_back(WriteBackArgs const& args, void* scratch, cudaStream_t stream) {
-  return swap_rows(args, scratch, stream);
+cudaError_t write_back(WriteBackArgs const& args, void* /*scratch*/, cudaStream_t stream) {
+  return run_swap(args, false, stream);
 }
 
 size_t settle_scratch_bytes(SettleArgs const& /*args*/) { return 0; }
 
 cudaError_t settle(SettleArgs const& args, void* /*scratch*/, cudaStream_t stream) {
-  if (args.num_arriving == 0) return cudaSuccess;
-  auto const slots = args.table.local_buckets * kBucketCapacity;
-  WriteBackArgs rest{args.table,
-                     args.num_rows,
-                     const_cast<uint8_t*>(args.tier.homes),
-                     slots,
-                     args.tier.record_bytes,
-                     0,
-                     nullptr,
-                     nullptr};
-  rest.num_arriving = args.num_arriving;
-  rest.arriving = args.arriving;
-  rest.into = args.into;
-  SettleCall const call{{rest, record_parts(args.table), false}, args.num_rows - 1};
-  return launch(settle_kernel, bus_blocks(ceil_div(args.num_arriving, kWarpsPerBlock)), stream,
-                call);
+  SwapCall call{args.num_tables, false, {}};
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    auto const& one = args.tables[t];
+    call.tables[t] = {record_parts(one.table),
+                      const_cast<uint8_t*>(one.tier.homes),
+                      one.tier.record_bytes,
+                      one.table.local_buckets * kBucketCapacity,
+                      one.num_rows,
+                      one.counts,
+                      0,
+                      nullptr,
+                      nullptr,
+                      one.num_arriving,
+                      one.arriving,
+                      one.into};
+  }
+  auto const blocks = swap_blocks(call);
+  return blocks == 0 ? cudaSuccess : launch(settle_kernel, blocks, stream, call);
 }
 
 }  // namespace dynemb::cuda

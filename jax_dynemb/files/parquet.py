@@ -33,8 +33,8 @@ _BLOCK_ROWS = 65_536
 def write_parquet(path: Path, tables: Mapping[str, StoredTable]) -> None:
     """Writes ``<table>.parquet`` for each table into a new directory.
 
-    Columns: key int64, row fixed_size_list<float>[dim], score uint64, and each
-    optimizer state under its name.
+    Columns: key int64, row fixed_size_list<float>[dim], score uint64, pinned bool, and
+    each optimizer state under its name.
     """
     pyarrow, parquet = _import()
     total = sum(table.rows for table in tables.values())
@@ -46,10 +46,14 @@ def write_parquet(path: Path, tables: Mapping[str, StoredTable]) -> None:
                 target, schema, write_page_checksum=True
             ) as writer:
                 for chunk in table.chunks():
+                    pinned = chunk.pinned
+                    if pinned is None:  # the source knows of no pins
+                        pinned = np.zeros(len(chunk.keys), bool)
                     columns = [
                         pyarrow.array(chunk.keys),
                         _lists(pyarrow, chunk.rows),
                         pyarrow.array(chunk.scores),
+                        pyarrow.array(pinned),
                     ]
                     columns += [
                         _lists(pyarrow, chunk.optimizer_state[state])
@@ -106,14 +110,15 @@ def read_parquet(path: Path) -> StoredTable:
         raise DamagedFileError(
             path,
             f"it has the columns {list(columns)}; a table has key (int64) and row "
-            "(fixed_size_list<float>[dim]), and may have score and optimizer states",
+            "(fixed_size_list<float>[dim]), and may have score, pinned (bool) and "
+            "optimizer states",
             "Write these columns, each once.",
         )
     _check_types(path, columns)
     states = {
         name: (kind.list_size,) if hasattr(kind, "list_size") else ()
         for name, kind in columns.items()
-        if name not in ("key", "row", "score")
+        if name not in ("key", "row", "score", "pinned")
     }
 
     def read(*names: str) -> Iterator[dict[str, np.ndarray]]:
@@ -129,9 +134,15 @@ def read_parquet(path: Path) -> StoredTable:
             yield arrays | {"score": scores.astype(np.uint64)}
 
     def chunks() -> Iterator[Exported]:
-        for each in read("key", "row", "score", *states):
+        for each in read("key", "row", "score", "pinned", *states):
             kept = {name: each[name] for name in states}
-            yield Exported(each["key"], each["row"], each["score"], kept)
+            yield Exported(
+                each["key"],
+                each["row"],
+                each["score"],
+                kept,
+                pinned=each.get("pinned"),
+            )
 
     def index() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for each in read("key", "score"):
@@ -181,10 +192,14 @@ def _check_types(path: Path, columns: Mapping[str, Any]) -> None:
     pyarrow, _ = _import()
     for name, kind in columns.items():
         inner = kind.value_type if hasattr(kind, "list_size") else kind
-        whole = name in ("key", "score")
-        right = pyarrow.types.is_integer if whole else pyarrow.types.is_floating
-        if not right(inner) or (whole and inner is not kind):
-            wanted = "integers" if whole else "floats"
+        types = pyarrow.types
+        right, wanted = {
+            "key": (types.is_integer, "integers"),
+            "score": (types.is_integer, "integers"),
+            "pinned": (types.is_boolean, "true or false"),
+        }.get(name, (types.is_floating, "floats"))
+        is_single = name in ("key", "score", "pinned")
+        if not right(inner) or (is_single and inner is not kind):
             problem = f"its column '{name}' has the type {kind}, not {wanted}"
             raise DamagedFileError(path, problem)
 
@@ -221,6 +236,7 @@ def _schema(pyarrow: Any, table: StoredTable) -> Any:
         ("key", pyarrow.int64()),
         ("row", numbers((table.schema.dim,))),
         ("score", pyarrow.uint64()),
+        ("pinned", pyarrow.bool_()),
     ]
     fields += [(name, numbers(shape)) for name, shape in table.schema.states.items()]
     return pyarrow.schema(fields)

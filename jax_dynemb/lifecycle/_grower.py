@@ -24,14 +24,28 @@ class _Next:
       due: rows by table, as ``growth_due`` said.
       growth: the next size.
       step: of that size.
-      programs: the compiled programs of the growth and of the step; ``jit`` finds them
-        while they are kept. None until the arguments of a step are known.
+      ready: what the growth and the step need; None until the arguments of a step are
+        known.
     """
 
     due: dict[str, int]
     growth: Growth
     step: Callable[..., Any]
-    programs: Future[tuple[dict[str, Any], Any]] | None = None
+    ready: Future[_Ready] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ready:
+    """What is made before a swap, so that the swap takes no longer than its copies.
+
+    Attributes:
+      needed: bytes of the new arrays on a device.
+      programs: the compiled growth, and the step or None. ``jit`` finds them while they
+        are kept.
+    """
+
+    needed: int
+    programs: tuple[Any, Any]
 
 
 class Grower:
@@ -96,9 +110,9 @@ class Grower:
         Returns:
           What the step returns.
         """
-        if self._ahead and self._next is not None and self._next.programs is None:
+        if self._ahead and self._next is not None and self._next.ready is None:
             types = abstract((state, args, kwargs))
-            self._next.programs = _in_background(_compile, self._next, *types)
+            self._next.ready = _in_background(_compile, self._next, *types)
         return self._step(state, *args, **kwargs)
 
     def maybe_grow(self, state: Any) -> Any:
@@ -127,20 +141,20 @@ class Grower:
 
     def _is_time(self, coming: _Next) -> bool:
         """Whether the next step is compiled, or shall be awaited now."""
-        if coming.programs is None:
+        if coming.ready is None:
             return not self._ahead
         # Hosts must swap at the same step, however long each of them compiles.
         return (
-            coming.programs.done() if jax.process_count() == 1 else self._watch.is_check
+            coming.ready.done() if jax.process_count() == 1 else self._watch.is_check
         )
 
     def _swap(self, coming: _Next, state: Any) -> Any:
         self._next, growth = None, coming.growth
-        if coming.programs is None:
-            programs = growth.compile(abstract(state))
+        if coming.ready is None:
+            ready = _compiled_growth(growth, abstract(state))
         else:
-            programs, _ = coming.programs.result()
-        if not fits_in_memory(growth, state, programs):
+            ready = coming.ready.result()
+        if not fits_in_memory(growth, state, ready.needed):
             self._too_large = coming.due
             return state
         self.coll, self._step = growth.coll, coming.step
@@ -157,9 +171,12 @@ def _in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
         executor.shutdown(wait=False)
 
 
-def _compile(
-    coming: _Next, state: Any, args: Any, kwargs: Any
-) -> tuple[dict[str, Any], Any]:
+def _compiled_growth(growth: Growth, state: Any) -> _Ready:
+    programs = growth.compile(state)
+    return _Ready(growth.needed_bytes(programs), (programs, None))
+
+
+def _compile(coming: _Next, state: Any, args: Any, kwargs: Any) -> _Ready:
     lower = getattr(coming.step, "lower", None)
     if lower is None:
         raise TypeError(
@@ -167,7 +184,9 @@ def _compile(
             "jitted function: return jax.jit(step, donate_argnums=0). With ahead=False "
             "any function will do."
         )
-    programs = coming.growth.compile(state)
+    ready = _compiled_growth(coming.growth, state)
+    programs, _ = ready.programs
     larger = abstract_after(coming.growth, state, programs)
     # jit finds what lower().compile() made, for arguments of these types.
-    return programs, lower(larger, *args, **kwargs).compile()
+    step = lower(larger, *args, **kwargs).compile()
+    return dataclasses.replace(ready, programs=(programs, step))

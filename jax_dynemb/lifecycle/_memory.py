@@ -13,9 +13,7 @@ import jax
 from jax_dynemb.table import Growth
 
 
-def fits_in_memory(
-    growth: Growth, state: Mapping[str, Any], programs: Mapping[str, Any]
-) -> bool:
+def fits_in_memory(growth: Growth, state: Mapping[str, Any], needed: int) -> bool:
     """Says whether every device has room for the old and the new arrays together.
 
     Warns with the numbers where one has not. A device that reports no memory, such as
@@ -24,9 +22,8 @@ def fits_in_memory(
     Args:
       growth: the larger sizes.
       state: the tables as they are.
-      programs: what ``growth.compile`` returned.
+      needed: bytes of a device, as ``growth.needed_bytes`` returned.
     """
-    needed = growth.needed_bytes(programs)
     for device in _devices_of(state):
         free = free_bytes(device)
         if free is not None and free < needed:

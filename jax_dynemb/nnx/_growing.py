@@ -36,7 +36,8 @@ def growth_now(module: Any, every: int) -> Growth | None:
     if not due or due == own.too_large:
         return None
     growth, state = module.coll.plan_growth(due), module.get_state()
-    if not fits_in_memory(growth, state, growth.compile(abstract(state))):
+    needed = growth.needed_bytes(growth.compile(abstract(state)))
+    if not fits_in_memory(growth, state, needed):
         own.too_large = due
         return None
     own.watch.restart()

@@ -177,6 +177,17 @@ class TableModule(ObservedModule):
         """
         self.set_state(self.coll.decay(self.get_state(), factors))
 
+    def prefetch(self, ids: Mapping[str, Ids]) -> None:
+        """Brings rows of a coming batch into device memory, see ``Tables.prefetch``.
+
+        Only rows of tables with tiers move, and no result changes. Call it in
+        ``jde.nnx.jit``, behind the lookup of the batch before.
+
+        Args:
+          ids: by feature.
+        """
+        self.set_state(self.coll.prefetch(self.get_state(), ids))
+
     def pin(self, ids: Mapping[str, Ids]) -> None:
         """Keeps the rows of some ids, see ``jde.Tables.pin``.
 

@@ -7,6 +7,8 @@ from jax_dynemb.ops._bucket_rows import fullest_buckets as fullest_buckets
 from jax_dynemb.ops._bucket_rows import keys_of_index as keys_of_index
 from jax_dynemb.ops._bucket_rows import scores_of_index as scores_of_index
 from jax_dynemb.ops._departed import hold as hold
+from jax_dynemb.ops._distinct import Distinct as Distinct
+from jax_dynemb.ops._distinct import distinct as distinct
 from jax_dynemb.ops._host import copy_for_host as copy_for_host
 from jax_dynemb.ops._host import on_host as on_host
 from jax_dynemb.ops._keys import as_words as as_words

@@ -19,6 +19,7 @@ def call_batches(
     tables: Sequence[TableSpec],
     table_of: Sequence[str],
     wave_of: Mapping[str, int] | None = None,
+    most_tables: int | None = None,
 ) -> Iterator[tuple[Indices, Indices]]:
     """Cuts a call into calls of one wave and row format, up to the largest size.
 
@@ -28,6 +29,7 @@ def call_batches(
       tables: of the whole call, those of a wave side by side.
       table_of: for each feature of it, the name of its table.
       wave_of: by table; see ``RowView``.
+      most_tables: of one call; None: ``constants()["max_tables"]``.
 
     Yields:
       Indices of some tables, and of their features, each in the order given.
@@ -36,6 +38,7 @@ def call_batches(
       ValueError: one table has too many features.
     """
     limits = _ffi.constants()
+    most_tables = most_tables or limits["max_tables"]
     features_of: dict[str, Indices] = {table.name: [] for table in tables}
     for index, name in enumerate(table_of):
         features_of[name].append(index)
@@ -49,7 +52,7 @@ def call_batches(
                 f"{limits['max_features']} are the most. Concatenate the ids of "
                 "features that share the table, or look them up in two calls."
             )
-        full = len(some) == limits["max_tables"]
+        full = len(some) == most_tables
         if some:
             full |= table.row_format != tables[some[-1]].row_format
         if some and wave_of:
@@ -59,7 +62,8 @@ def call_batches(
             some, features = [], []
         some.append(index)
         features += own
-    yield some, sorted(features)
+    if some:
+        yield some, sorted(features)
 
 
 def rows_of(per_table: jax.Array, some: Indices) -> jax.Array:

@@ -175,12 +175,15 @@ def _scatter_tiered(
         state = with_index(state, index)
     if not given:
         return state
-    part = rows_part(table)
+    part, name = rows_part(table), table.state_name
 
-    def body(rows: TableState, places: list[jax.Array]) -> TableState:
-        return scatter(part, rows, places[0], given, last_wins=last_wins)
+    def body(
+        rows: Mapping[str, TableState], places: dict[str, list[jax.Array]]
+    ) -> dict[str, TableState]:
+        (own,) = places[table.name]
+        return {name: scatter(part, rows[name], own, given, last_wins=last_wins)}
 
-    return in_rounds(table, state, [slots], None, body)
+    return in_rounds([table], {name: state}, {table.name: [slots]}, None, body)[name]
 
 
 def erase(table: TableSpec, state: TableState, ids: jax.Array) -> TableState:

@@ -32,6 +32,7 @@ def sum_rows(
     groups: Sequence[int],
     features: Sequence[FeatureGradient],
     views: RowViews = (),
+    order: tuple[jax.Array, jax.Array] | None = None,
 ) -> list[jax.Array]:
     """Sums the rows of each group.
 
@@ -41,6 +42,9 @@ def sum_rows(
       features: gradients, whose slots are the numbers of groups, or negative; their ids
         are not read.
       views: of the sums of each table, if some share arrays.
+      order: of one feature, where it is known: int32[n], its slots in ascending order,
+        negative ones last, and int32[n], their positions, those of equal slots
+        ascending. A GPU need not sort then.
 
     Returns:
       For each table float32[groups, dim], or the array that it shares. What stands in
@@ -58,7 +62,8 @@ def sum_rows(
     ):
         used = [scratch[t] for t in some]
         of_batch = [features[f] for f in mine]
-        call = _start(used, [groups[t] for t in some], of_batch, views, some, arrays)
+        sizes = [groups[t] for t in some]
+        call = _start(used, sizes, of_batch, views, some, arrays, order is not None)
         there: set[int] = set()
         new = []
         for t in some:
@@ -69,6 +74,8 @@ def sum_rows(
             elif arrays.add_result(call, there, where):
                 new.append(t)
         add_gradients(call, of_batch, with_ids=False)
+        for array in order or ():
+            call.operand(array)
         for t, array in zip(new, call.run(), strict=True):
             where = views[t]
             if where is None:
@@ -88,6 +95,7 @@ def _start(
     views: RowViews,
     some: Sequence[int],
     arrays: RowBuffers,
+    ordered: bool,
 ) -> Call:
     fields = _ffi.constants()["sums_fields"]
     rows = [
@@ -99,7 +107,14 @@ def _start(
     sums = np.array([row[field] for row in rows for field in fields], dtype=np.int64)
     attribute = gradient_attribute(tables, features)
     num_ids = [f.layout.num_ids for f in features]
-    return Call("sum_rows", tables, num_ids, features=attribute, sums=sums)
+    return Call(
+        "sum_rows",
+        tables,
+        num_ids,
+        features=attribute,
+        sums=sums,
+        ordered=np.int64(ordered),
+    )
 
 
 def sum_bags(table: TableSpec, rows: jax.Array, offsets: jax.Array) -> jax.Array:

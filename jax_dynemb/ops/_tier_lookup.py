@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb._ffi import constants
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call
+from jax_dynemb.ops._call_batches import call_batches
 from jax_dynemb.ops._departed import depart
 from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, one_row_each
 from jax_dynemb.ops._lookup import (
@@ -25,7 +27,7 @@ from jax_dynemb.ops._lookup import (
     lookup_calls,
     take_whole,
 )
-from jax_dynemb.ops._row_views import RowBuffers, RowViews
+from jax_dynemb.ops._row_views import RowBuffers, RowViews, waves
 from jax_dynemb.ops._stamps import Stamps
 from jax_dynemb.ops._state import TableState, check_state
 from jax_dynemb.ops._tier_state import index_part
@@ -80,12 +82,13 @@ def _lookup_tiered(
     for table in split.tiered:
         if table.ring_rows > 0:
             new[table.state_name] = depart(table, new[table.state_name])
-        own = split.with_rows(table)
-        if own:
-            slots = [outputs[i]["slots"] for i in own]
-            name = table.state_name
-            new[name] = promote(table, new[name], slots, "lookup")
-            new[name] = split.read(table, new[name], outputs, arrays, serves=False)
+    read = [table for table in split.tiered if split.with_rows(table)]
+    slots = {
+        table.name: [outputs[i]["slots"] for i in split.with_rows(table)]
+        for table in read
+    }
+    new |= promote(read, new, slots, "lookup")
+    new |= split.read(read, new, outputs, arrays, serves=False)
     take_whole(outputs, views, arrays)
     return outputs, new, stamps
 
@@ -113,10 +116,8 @@ def find(
         split.tables, split.index_states(states), split.inputs, split.views, arrays
     )
     new = split.whole_states(states, after)
-    for table in split.tiered:
-        name = table.state_name
-        if split.with_rows(table):
-            new[name] = split.read(table, new[name], outputs, arrays, serves=True)
+    read = [table for table in split.tiered if split.with_rows(table)]
+    new |= split.read(read, new, outputs, arrays, serves=True)
     take_whole(outputs, views, arrays)
     return outputs, new
 
@@ -145,12 +146,11 @@ def prefetch(
         split.tables, split.index_states(states), keys, views, RowBuffers()
     )
     new = split.whole_states(states, after)
-    for table in tiered:
-        pairs = zip(keys, outputs, strict=True)
-        slots = [out["slots"] for (one, _), out in pairs if one.table == table.name]
-        name = table.state_name
-        new[name] = promote(table, new[name], slots, "prefetch")
-    return new
+    slots: dict[str, list[jax.Array]] = {}
+    for (one, _), output in zip(keys, outputs, strict=True):
+        slots.setdefault(one.table, []).append(output["slots"])
+    used = [table for table in tiered if table.name in slots]
+    return new | promote(used, new, slots, "prefetch")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,31 +221,64 @@ class _TierSplit:
 
     def read(
         self,
-        table: TableSpec,
-        state: TableState,
+        tables: Sequence[TableSpec],
+        states: States,
         outputs: Outputs,
         arrays: RowBuffers,
         *,
         serves: bool,
-    ) -> TableState:
-        """Adds rows and scales to the outputs; a later change waits for that."""
-        own = self.with_rows(table)
+    ) -> dict[str, TableState]:
+        """Adds rows and scales to the outputs; later changes wait for that.
+
+        Args:
+          tables: tiered ones, whose features return rows.
+          states: by name.
+          outputs: of all features.
+          arrays: those that features share.
+          serves: whether it is a find.
+
+        Returns:
+          The states of these tables.
+        """
+        new: dict[str, TableState] = {}
+        own = [i for table in tables for i in self.with_rows(table)]
+        table_of = [self.given[i][0].table for i in own]
+        wave_of = waves(table_of, [self.given_views[i] for i in own])
+        most = constants()["max_tier_tables"]
+        for some, features in call_batches(tables, table_of, wave_of, most):
+            chosen = [tables[i] for i in some]
+            mine = [own[i] for i in features]
+            new |= self._read(chosen, states, mine, outputs, arrays, serves)
+        return new
+
+    def _read(
+        self,
+        tables: Sequence[TableSpec],
+        states: States,
+        own: Sequence[int],
+        outputs: Outputs,
+        arrays: RowBuffers,
+        serves: bool,
+    ) -> dict[str, TableState]:
         views = [self.given_views[i] for i in own]
         rows = [
-            feature_fields(self.given[i][0], [table]) | where
+            feature_fields(self.given[i][0], tables) | where
             for i, where in zip(own, arrays.fields(views), strict=True)
         ]
         call = Call(
             "tier_rows",
-            [table],
+            tables,
             [self.given[i][0].num_ids for i in own],
             features=feature_attribute(rows),
             serves=np.int64(serves),
         )
-        tier = tier_of(state)
-        for array in (state.counters, tier.place, tier.owners, state.values):
-            call.read(array)
-        call.read(tier.homes)
+        for table in tables:
+            state = states[table.state_name]
+            tier = tier_of(state)
+            for array in (state.counters, tier.place, tier.owners, state.values):
+                call.read(array)
+            call.read(tier.homes)
+        dims = {table.name: (table.dim, table.dtype) for table in tables}
         used: set[int] = set()
         for i, where in zip(own, views, strict=True):
             layout, given = self.given[i]
@@ -253,7 +286,8 @@ class _TierSplit:
                 call.operand(array)
             call.operand(outputs[i]["slots"])
             if where is None:
-                call.result((layout.num_bags, table.dim), table.dtype)
+                dim, dtype = dims[layout.table]
+                call.result((layout.num_bags, dim), dtype)
             else:
                 arrays.add_result(call, used, where)
             if layout.pooling == "mean":
@@ -269,8 +303,13 @@ class _TierSplit:
                 used.add(where.array)
             if self.given[i][0].pooling == "mean":
                 outputs[i]["scale"] = next(results)
-        counters = state.counters | next(results)[0]
-        return dataclasses.replace(state, counters=counters)
+        done = next(results)[0]
+        new = {}
+        for table in tables:
+            state = states[table.state_name]
+            counters = state.counters | done
+            new[table.state_name] = dataclasses.replace(state, counters=counters)
+        return new
 
 
 def _keys_only(

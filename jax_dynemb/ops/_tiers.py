@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Moves the rows of a tiered table: into frames, to an update, and home.
+"""Moves the rows of tiered tables: into frames, to an update, and home.
 
-Each function is about one table on one device; docs/decisions/tiers.md has the calls.
+Each function is about tables on one device; docs/decisions/tiers.md has the calls.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -24,8 +24,11 @@ from jax_dynemb.ops._state import TableState, check_state
 from jax_dynemb.ops._tier_state import TierState
 from jax_dynemb.ops._words import add_to_words
 
-# From the rows part of a state and the places of each group of slots to new rows.
-Body = Callable[[TableState, list[jax.Array]], TableState]
+States = Mapping[str, TableState]  # by name, see ``TableSpec.state_name``
+Groups = Mapping[str, Sequence[jax.Array]]  # slots or ids of each feature, by table
+# From states, of which those of tiered tables are rows parts, and the places of each
+# group of slots, by table, to new states.
+Body = Callable[[States, dict[str, list[jax.Array]]], dict[str, TableState]]
 
 
 def tier_of(state: TableState) -> TierState:
@@ -53,32 +56,46 @@ def with_index(state: TableState, index: TableState) -> TableState:
 
 
 def promote(
-    table: TableSpec, state: TableState, slots: Sequence[jax.Array], purpose: str
-) -> TableState:
+    tables: Sequence[TableSpec], states: States, slots: Groups, purpose: str
+) -> dict[str, TableState]:
     """Brings the rows of slots into frames, as far as there are any.
 
     Args:
-      table: its config.
-      state: its arrays.
-      slots: int32[n] each.
+      tables: with tiers.
+      states: by name.
+      slots: int32[n] each, by table.
       purpose: "lookup" or "prefetch".
+
+    Returns:
+      The states of these tables.
     """
-    joined = _joined(slots)
-    call = _moving_call("promote", table, joined.shape[0], purpose=_code(purpose))
-    _add_moved(call, table, state)
-    call.operand(joined)
-    call.result((_spill_rows(table),), jnp.int32)
-    call.result(joined.shape, jnp.int32)
-    call.result(joined.shape, jnp.int32)
-    results = call.run()
-    new = _take_moved(results, table, state)
-    spilled, *arriving = results
-    rows = _spill_numbers(table)
-    return _settled(table, _send_home(table, new, spilled, rows, arriving), arriving)
+    new: dict[str, TableState] = {}
+    for some in _in_calls(tables):
+        new |= _promote(some, states, slots, purpose)
+    return new
 
 
-def _code(purpose: str) -> np.int64:
-    return np.int64(_ffi.code("promotions", purpose))
+def _promote(
+    tables: Sequence[TableSpec], states: States, slots: Groups, purpose: str
+) -> dict[str, TableState]:
+    joined = {table.name: _joined(slots[table.name]) for table in tables}
+    code = np.int64(_ffi.code("promotions", purpose))
+    call = _moving_call("promote", tables, joined, purpose=code)
+    for table in tables:
+        _add_moved(call, table, states[table.state_name])
+        own = joined[table.name]
+        call.operand(own)
+        call.result((_spill_rows(table),), jnp.int32)
+        call.result(own.shape, jnp.int32)
+        call.result(own.shape, jnp.int32)
+        call.result((2,), jnp.int32)
+    results, new, lists = call.run(), {}, {}
+    for table in tables:
+        new[table.state_name] = _take_moved(results, table, states[table.state_name])
+        spilled, arriving, into, counts = (next(results) for _ in range(4))
+        out = (spilled, _spill_numbers(table))
+        lists[table.name] = _Lists(counts, out, (arriving, into))
+    return _settled(tables, _send_home(tables, new, lists), lists)
 
 
 class Fetched(NamedTuple):
@@ -88,34 +105,13 @@ class Fetched(NamedTuple):
       state: whose arrays hold the rows.
       places: int32[n]: rows of the arrays.
       spilled: int32[spill_rows]: slots of the rows that must go home.
-      count: int32[1]: distinct slots without a frame.
+      counts: int32[2]: how many these are; distinct slots without a frame.
     """
 
     state: TableState
     places: jax.Array
     spilled: jax.Array
-    count: jax.Array
-
-
-def _fetch(
-    table: TableSpec,
-    state: TableState,
-    slots: jax.Array,
-    keys: jax.Array | None,
-    turn: jax.Array,
-) -> Fetched:
-    has_keys = np.int64(keys is not None)
-    call = _moving_call("fetch", table, slots.shape[0], has_keys=has_keys)
-    _add_moved(call, table, state)
-    call.operand(slots)
-    call.operand(keys)
-    call.operand(turn)
-    call.result(slots.shape, jnp.int32)
-    call.result((_spill_rows(table),), jnp.int32)
-    call.result((1,), jnp.int32)
-    results = call.run()
-    new = _take_moved(results, table, state)
-    return Fetched(new, next(results), next(results), next(results))
+    counts: jax.Array
 
 
 def takes_one_round(table: TableSpec, slots: Sequence[jax.Array]) -> bool:
@@ -126,85 +122,154 @@ def takes_one_round(table: TableSpec, slots: Sequence[jax.Array]) -> bool:
 
 
 def fetch(
-    table: TableSpec,
-    state: TableState,
-    slots: Sequence[jax.Array],
-    ids: Sequence[jax.Array] | None,
+    tables: Sequence[TableSpec],
+    states: States,
+    slots: Groups,
+    ids: Groups | None,
     turn: jax.Array | None = None,
-) -> tuple[Fetched, list[jax.Array]]:
-    """Makes the rows of slots ready for a call on the rows part; then `send_home`.
+) -> tuple[dict[str, Fetched], dict[str, list[jax.Array]]]:
+    """Makes the rows of slots ready for a call on rows parts; then `send_home`.
 
     Args:
-      table: its config.
-      state: its arrays.
-      slots: int32[n] each.
+      tables: with tiers.
+      states: by name.
+      slots: int32[n] each, by table.
       ids: those of the slots, where a slot may hold another id by now.
       turn: int32[1], the number of the round; None is the first.
 
     Returns:
-      What was fetched, and the places of each group of slots.
+      What was fetched, and the places of each group of slots, by table.
     """
-    keys = None
-    if ids is not None:
-        keys = jnp.concatenate([as_words(each) for each in ids])
     turn = jnp.zeros(1, jnp.int32) if turn is None else turn
-    fetched = _fetch(table, state, _joined(slots), keys, turn)
-    return fetched, _split(fetched.places, slots)
+    fetched: dict[str, Fetched] = {}
+    for some in _in_calls(tables):
+        fetched |= _fetch(some, states, slots, ids, turn)
+    pairs = ((table.name, fetched[table.name].places) for table in tables)
+    return fetched, {name: _split(places, slots[name]) for name, places in pairs}
 
 
-def send_home(table: TableSpec, rows: TableState, fetched: Fetched) -> TableState:
-    """Joins the whole state after a call on the rows part."""
-    new = dataclasses.replace(rows, tier=fetched.state.tier)
-    return _send_home(table, new, fetched.spilled, _spill_numbers(table))
+def _fetch(
+    tables: Sequence[TableSpec],
+    states: States,
+    slots: Groups,
+    ids: Groups | None,
+    turn: jax.Array,
+) -> dict[str, Fetched]:
+    joined = {table.name: _joined(slots[table.name]) for table in tables}
+    call = _moving_call("fetch", tables, joined, has_keys=np.int64(ids is not None))
+    call.operand(turn)
+    for table in tables:
+        _add_moved(call, table, states[table.state_name])
+        own = joined[table.name]
+        call.operand(own)
+        if ids is not None:
+            call.operand(jnp.concatenate([as_words(x) for x in ids[table.name]]))
+        call.result(own.shape, jnp.int32)
+        call.result((_spill_rows(table),), jnp.int32)
+        call.result((2,), jnp.int32)
+    results, fetched = call.run(), {}
+    for table in tables:
+        new = _take_moved(results, table, states[table.state_name])
+        fetched[table.name] = Fetched(new, *(next(results) for _ in range(3)))
+    return fetched
+
+
+def send_home(
+    tables: Sequence[TableSpec], rows: States, fetched: Mapping[str, Fetched]
+) -> dict[str, TableState]:
+    """Joins the whole states after a call on rows parts."""
+    new, lists = {}, {}
+    for table in tables:
+        own = fetched[table.name]
+        state = rows[table.state_name]
+        new[table.state_name] = dataclasses.replace(state, tier=own.state.tier)
+        out = (own.spilled, _spill_numbers(table))
+        lists[table.name] = _Lists(own.counts, out)
+    for some in _in_calls(tables):
+        new |= _send_home(some, new, lists)
+    return new
 
 
 def in_rounds(
-    table: TableSpec,
-    state: TableState,
-    slots: Sequence[jax.Array],
-    ids: Sequence[jax.Array] | None,
+    tables: Sequence[TableSpec],
+    states: States,
+    slots: Groups,
+    ids: Groups | None,
     body: Body,
-) -> TableState:
-    """Changes rows wherever they lie, by a call on the rows in device memory.
+) -> dict[str, TableState]:
+    """Changes rows wherever they lie, by calls on the rows in device memory.
 
     Args:
-      table: its config.
-      state: its arrays.
-      slots: int32[n] each.
+      tables: with tiers.
+      states: by name.
+      slots: int32[n] each, by table.
       ids: those of the slots, where a slot may hold another id by now.
       body: changes the rows at the places that it is given. It is traced twice where
         a batch may need several rounds; all rounds count as one update.
+
+    Returns:
+      The states of these tables.
     """
     step = _ffi.code("counters", "step")
-    before = state.counters[:, step]
+    before = {t.name: states[t.state_name].counters[:, step] for t in tables}
 
     def one_round(
-        state: TableState, turn: jax.Array | None
-    ) -> tuple[TableState, jax.Array]:
-        fetched, places = fetch(table, state, slots, ids, turn)
-        rows = body(fetched.state, places)
-        return send_home(table, rows, fetched), fetched.count[0]
+        states: States, turn: jax.Array | None
+    ) -> tuple[dict[str, TableState], dict[str, Fetched]]:
+        fetched, places = fetch(tables, states, slots, ids, turn)
+        ready = {table.state_name: fetched[table.name].state for table in tables}
+        rows = body(ready, places)
+        return send_home(tables, rows, fetched), fetched
 
-    state, count = one_round(state, None)
-    if takes_one_round(table, slots):
-        return state
-    spill = _spill_rows(table)
+    new, fetched = one_round(states, None)
+    long = [table for table in tables if not takes_one_round(table, slots[table.name])]
+    if not long:
+        return new
+    rounds = [-(-fetched[t.name].counts[1:] // _spill_rows(t)) for t in long]
+    last = jnp.max(jnp.concatenate(rounds))
 
-    def further(carry: tuple[jax.Array, TableState]) -> tuple[jax.Array, TableState]:
-        turn, state = carry
-        counters = state.counters.at[:, step].set(before)
-        state = dataclasses.replace(state, counters=counters)
-        return turn + 1, one_round(state, turn)[0]
+    def further(
+        carry: tuple[jax.Array, dict[str, TableState]],
+    ) -> tuple[jax.Array, dict[str, TableState]]:
+        turn, states = carry
+        states = {
+            table.state_name: dataclasses.replace(
+                states[table.state_name],
+                counters=states[table.state_name]
+                .counters.at[:, step]
+                .set(before[table.name]),
+            )
+            for table in tables
+        }
+        return turn + 1, one_round(states, turn)[0]
 
-    def is_open(carry: tuple[jax.Array, TableState]) -> jax.Array:
-        return carry[0][0] < (count + spill - 1) // spill
+    def is_open(carry: tuple[jax.Array, dict[str, TableState]]) -> jax.Array:
+        return carry[0][0] < last
 
-    first = jnp.ones_like(count).reshape(1)
-    return jax.lax.while_loop(is_open, further, (first, state))[1]
+    return jax.lax.while_loop(is_open, further, (jnp.ones(1, jnp.int32), new))[1]
 
 
-def flush(table: TableSpec, state: TableState) -> TableState:
-    """Writes the rows that are newer than their home records there."""
+def flush(tables: Sequence[TableSpec], states: States) -> dict[str, TableState]:
+    """Writes the rows that are newer than their home records there.
+
+    Args:
+      tables: with tiers.
+      states: by name.
+
+    Returns:
+      The states of these tables.
+    """
+    new, lists = {}, {}
+    for table in tables:
+        clean, lists[table.name] = _newer_rows(table, states[table.state_name])
+        new[table.state_name] = clean
+    for some in _in_calls(tables):
+        new |= _send_home(some, new, lists)
+    return new
+
+
+def _newer_rows(table: TableSpec, state: TableState) -> tuple[TableState, _Lists]:
+    """Lists the dirty frames of a table; they are not dirty any more."""
     check_state(table, state)
     tier = tier_of(state)
     constants = _ffi.constants()
@@ -217,10 +282,10 @@ def flush(table: TableSpec, state: TableState) -> TableState:
     leaves = (tier.place[slots] == frame) & ((tier.owners & dirty) != 0)
     slots = jnp.where(leaves, slots, -1).reshape(-1)
     rows = jnp.arange(slots.shape[0], dtype=jnp.int32)
-    name = "written_back"
     new = dataclasses.replace(tier, owners=tier.owners & ~dirty)
-    new = counted(new, name, jnp.sum(leaves))
-    return _send_home(table, dataclasses.replace(state, tier=new), slots, rows)
+    new = counted(new, "written_back", jnp.sum(leaves))
+    counts = jnp.array([slots.shape[0], 0], jnp.int32)
+    return dataclasses.replace(state, tier=new), _Lists(counts, (slots, rows))
 
 
 def gather_rows(
@@ -233,7 +298,7 @@ def gather_rows(
       the table.
     """
     check_state(table, state)
-    call = _moving_call("tier_gather", table, slots.shape[0])
+    call = Call("tier_gather", [table])
     tier = tier_of(state)
     for array in (state.index, state.counters, tier.place, tier.owners):
         call.read(array)
@@ -251,8 +316,36 @@ def gather_rows(
 # ---- the arrays of a call ------------------------------------------------------------
 
 
-def _moving_call(op: str, table: TableSpec, count: Any, **attributes: Any) -> Call:
-    return Call(op, [table], [count, table.frames, _spill_rows(table)], **attributes)
+class _Lists(NamedTuple):
+    """What moves between the rows of a table and its homes.
+
+    Attributes:
+      counts: int32[2], how many entries of each pair of lists count.
+      leaving: slots, and the rows that go to their home records.
+      arriving: slots, and the rows that their records come to; or None.
+    """
+
+    counts: jax.Array
+    leaving: tuple[jax.Array, jax.Array]
+    arriving: tuple[jax.Array, jax.Array] | None = None
+
+
+def _in_calls(tables: Sequence[TableSpec]) -> Iterator[Sequence[TableSpec]]:
+    most = _ffi.constants()["max_tier_tables"]
+    for first in range(0, len(tables), most):
+        yield tables[first : first + most]
+
+
+def _moving_call(
+    op: str,
+    tables: Sequence[TableSpec],
+    slots: Mapping[str, jax.Array],
+    **attributes: Any,
+) -> Call:
+    sizes: list[Any] = []
+    for table in tables:
+        sizes += [slots[table.name].shape[0], table.frames, _spill_rows(table)]
+    return Call(op, tables, sizes, **attributes)
 
 
 def _spill_rows(table: TableSpec) -> int:
@@ -290,38 +383,46 @@ def _spill_numbers(table: TableSpec) -> jax.Array:
 
 
 def _send_home(
-    table: TableSpec,
-    state: TableState,
-    slots: jax.Array,
-    rows: jax.Array,
-    arriving: Sequence[jax.Array] = (),
-) -> TableState:
+    tables: Sequence[TableSpec], states: States, lists: Mapping[str, _Lists]
+) -> dict[str, TableState]:
     """Copies rows to their home records, and arriving records to frames."""
-    tier = tier_of(state)
-    call = Call("swap_rows" if arriving else "write_back", [table])
-    call.update(tier.homes)
-    for array in (state.values, *state_arrays(table, state)):
-        call.read(array)
-    for array in (slots, rows, *arriving):
-        call.operand(array)
-    (homes,) = call.run(on_host=True)
-    return dataclasses.replace(state, tier=dataclasses.replace(tier, homes=homes))
+    swaps = any(each.arriving is not None for each in lists.values())
+    call = Call("swap_rows" if swaps else "write_back", tables)
+    for table in tables:
+        state, own = states[table.state_name], lists[table.name]
+        call.update(tier_of(state).homes)
+        for array in (state.values, *state_arrays(table, state)):
+            call.read(array)
+        for array in (own.counts, *own.leaving, *(own.arriving or ())):
+            call.operand(array)
+    results, new = call.run(on_host=True), {}
+    for table in tables:
+        state = states[table.state_name]
+        tier = dataclasses.replace(tier_of(state), homes=next(results))
+        new[table.state_name] = dataclasses.replace(state, tier=tier)
+    return new
 
 
 def _settled(
-    table: TableSpec, state: TableState, arriving: Sequence[jax.Array]
-) -> TableState:
-    """Returns the state in which all records that arrive are in their frames."""
-    call = Call("settle", [table])
-    arrays = [state.values, *state_arrays(table, state)]
-    for array in arrays:
-        call.update(array)
-    call.read(tier_of(state).homes)
-    for array in arriving:
-        call.operand(array)
-    values, *states = call.run()
-    named = dict(zip(table.states, states, strict=True))
-    return dataclasses.replace(state, values=values, optimizer=named)
+    tables: Sequence[TableSpec], states: States, lists: Mapping[str, _Lists]
+) -> dict[str, TableState]:
+    """Returns states in which all records that arrive are in their frames."""
+    call = Call("settle", tables)
+    for table in tables:
+        state, own = states[table.state_name], lists[table.name]
+        for array in (state.values, *state_arrays(table, state)):
+            call.update(array)
+        call.read(tier_of(state).homes)
+        for array in (own.counts, *(own.arriving or ())):
+            call.operand(array)
+    results, new = call.run(), {}
+    for table in tables:
+        values = next(results)
+        optimizer = {name: next(results) for name in table.states}
+        new[table.state_name] = dataclasses.replace(
+            states[table.state_name], values=values, optimizer=optimizer
+        )
+    return new
 
 
 def counted(tier: TierState, name: str, events: jax.Array) -> TierState:

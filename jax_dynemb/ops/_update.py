@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +23,7 @@ from jax_dynemb.ops._row_views import RowBuffers, waves
 from jax_dynemb.ops._stamps import StampsOf
 from jax_dynemb.ops._state import TableState
 from jax_dynemb.ops._tier_state import rows_part
-from jax_dynemb.ops._tiers import (
-    Fetched,
-    fetch,
-    in_rounds,
-    send_home,
-    takes_one_round,
-)
+from jax_dynemb.ops._tiers import fetch, in_rounds, send_home, takes_one_round
 
 _INDEX = ("index", "counters")
 
@@ -97,64 +92,71 @@ def update(
     Returns:
       The new states.
     """
-    new: dict[str, TableState] = {}
-    fetched: dict[str, Fetched] = {}
-    for i, table in enumerate(tables):
-        own = [f for f in features if f.layout.table == table.name]
-        slots = [f.slots for f in own]
-        if table.tier is None:
-            continue
-        if takes_one_round(table, slots):
-            ids, state = [f.ids for f in own], states[table.state_name]
-            fetched[table.name], places = fetch(table, state, slots, ids)
-            features = _placed(features, table, places)
-        else:
-            new |= _update_tiered(table, states, own, hyper[i], stamps)
-    whole = {table.name: table for table in tables if table.name in fetched}
-    together = [i for i, t in enumerate(tables) if t.tier is None or t.name in whole]
-    if len(together) < len(tables):
-        tables, hyper = [tables[i] for i in together], rows_of(hyper, together)
-        names = {table.name for table in tables}
-        features = [f for f in features if f.layout.table in names]
-    tables = [rows_part(table) if table.name in whole else table for table in tables]
-    ready = {whole[name].state_name: each.state for name, each in fetched.items()}
-    for some, mine in _batches(tables, features) if tables else ():
-        chosen, numbers = [tables[i] for i in some], rows_of(hyper, some)
-        now = {**states, **ready, **new}
-        new |= _update(chosen, now, [features[i] for i in mine], numbers, stamps)
-    for name, table in whole.items():
-        state = new[table.state_name]
-        new[table.state_name] = send_home(table, state, fetched[name])
+    slots, ids = _by_table(features, "slots"), _by_table(features, "ids")
+    tiered = [table for table in tables if table.tier is not None]
+    short = [t for t in tiered if takes_one_round(t, slots.get(t.name, []))]
+    names = {table.name for table in short}
+    long = [table for table in tiered if table.name not in names]
+    names = {table.name for table in long}
+    one_round = [i for i, table in enumerate(tables) if table.name not in names]
+    others = [i for i, table in enumerate(tables) if table.name in names]
+
+    def run(
+        some: Indices, states: States, places: dict[str, list[jax.Array]]
+    ) -> dict[str, TableState]:
+        chosen = [tables[i] for i in some]
+        own = {table.name for table in chosen}
+        mine = _placed([f for f in features if f.layout.table in own], places)
+        parts = [t if t.tier is None else rows_part(t) for t in chosen]
+        return _updates(parts, states, mine, rows_of(hyper, some), stamps)
+
+    fetched, places = fetch(short, states, slots, ids) if short else ({}, {})
+    ready = {table.state_name: fetched[table.name].state for table in short}
+    new = run(one_round, {**states, **ready}, places) if one_round else {}
+    new |= send_home(short, new, fetched)
+    if long:
+        body = functools.partial(run, others)
+        new |= in_rounds(long, states, slots, ids, body)
     return new
 
 
+def _by_table(
+    features: Sequence[FeatureGradient], name: str
+) -> dict[str, list[jax.Array]]:
+    """An array of each feature, by the name of its table."""
+    found: dict[str, list[jax.Array]] = {}
+    for f in features:
+        found.setdefault(f.layout.table, []).append(getattr(f, name))
+    return found
+
+
 def _placed(
-    features: Sequence[FeatureGradient], table: TableSpec, places: Sequence[jax.Array]
+    features: Sequence[FeatureGradient], places: Mapping[str, Sequence[jax.Array]]
 ) -> list[FeatureGradient]:
-    """The features, where those of one table have other slots."""
-    left = iter(places)
+    """The features, where those of some tables have other slots."""
+    left = {name: iter(own) for name, own in places.items()}
     return [
-        dataclasses.replace(f, slots=next(left)) if f.layout.table == table.name else f
+        dataclasses.replace(f, slots=next(left[f.layout.table]))
+        if f.layout.table in left
+        else f
         for f in features
     ]
 
 
-def _update_tiered(
-    table: TableSpec,
+def _updates(
+    tables: Sequence[TableSpec],
     states: States,
-    own: Sequence[FeatureGradient],
+    features: Sequence[FeatureGradient],
     hyper: jax.Array,
     stamps: StampsOf | None,
 ) -> dict[str, TableState]:
-    """The same of one table and its features, in as many rounds as they need."""
-    name, part = table.state_name, rows_part(table)
-
-    def body(rows: TableState, places: list[jax.Array]) -> TableState:
-        placed = _placed(own, table, places)
-        return _update([part], {name: rows}, placed, hyper[None], stamps)[name]
-
-    slots, ids = [f.slots for f in own], [f.ids for f in own]
-    return {name: in_rounds(table, states[name], slots, ids, body)}
+    """The same of tables whose rows are all in device memory."""
+    new: dict[str, TableState] = {}
+    for some, mine in _batches(tables, features):
+        chosen, numbers = [tables[i] for i in some], rows_of(hyper, some)
+        now = {**states, **new}
+        new |= _update(chosen, now, [features[i] for i in mine], numbers, stamps)
+    return new
 
 
 def _update(

@@ -14,6 +14,7 @@ from jax_dynemb.optim._numbers import LearningRate, check_number
 from jax_dynemb.optim._options import (
     LAST,
     Clip,
+    Decay,
     Numbers,
     Optimizer,
     any_set,
@@ -100,6 +101,8 @@ def rowwise_adagrad(
     max_norm: float = 0.0,
     catch_up: Literal["decay"] | None = None,
     catch_up_floor: float = 0.0,
+    catch_up_start: int = 0,
+    catch_up_forward: bool = False,
     cow_clip: CowClip | None = None,
     counter: Counter | None = None,
     clip_row_value: float = 0.0,
@@ -117,7 +120,8 @@ def rowwise_adagrad(
 
     ``catch_up="decay"`` decays a row also for the updates of the table that it was
     absent from, when its next one comes: FBGEMM's DECOUPLE_GLOBAL. A lookup before
-    that reads the row as it is. State ``last`` then, one int32 a row.
+    that reads the row as it is, unless ``catch_up_forward`` is set. State ``last``
+    then, one int32 a row.
 
     ``cow_clip`` bounds the step by how often a row occurs, and with ``counter`` decay
     and step follow from that: states ``count``, one float32 a row, and ``last``.
@@ -131,6 +135,12 @@ def rowwise_adagrad(
       max_norm: a new row with a larger norm is scaled down to it; 0: any.
       catch_up: ``"decay"``, or None: absent rows rest.
       catch_up_floor: the least factor of a decay that is made up for.
+      catch_up_start: the first update of the table that makes up for others, counted
+        from 1; up to 2**24. What a row missed before its first update from then on is
+        not made up for.
+      catch_up_forward: whether a lookup reads rows with the decay that is due, as
+        FBGEMM's does. It reads them a second time for that, and takes the learning
+        rate of the optimizer. Not on a mesh; ``find`` reads rows as they are stored.
       cow_clip: a ``CowClip``, or None.
       counter: a ``Counter``, or None; it says what ``weight_decay`` does.
       clip_row_value: see ``sgd``.
@@ -140,6 +150,8 @@ def rowwise_adagrad(
     check_choice(kind, "weight_decay_mode", weight_decay_mode, ("decoupled", "l2"))
     clip = Clip(clip_row_value, clip_row_norm)
     options = (("weight_decay", weight_decay), ("max_norm", max_norm), *clip.numbers)
+    due = Decay(catch_up_floor, catch_up_start, catch_up_forward)
+    due.check(kind, catch_up == "decay")
     others = (catch_up, cow_clip, counter)
     is_plain = not any_set(kind, *options) and all(x is None for x in others)
     if is_plain:
@@ -181,8 +193,9 @@ def rowwise_adagrad(
             f"jde.optim.{kind}: catch_up='decay' makes up for decoupled decay; set "
             "weight_decay_mode='decoupled'"
         )
-    numbers += (("floor", catch_up_floor),)
-    return Functor(f"caught_up_{kind}", learning_rate, numbers, (*states, LAST))
+    numbers += due.numbers
+    kind, initial = f"caught_up_{kind}", (*states, LAST)
+    return Functor(kind, learning_rate, numbers, initial, due.forward)
 
 
 def ftrl(

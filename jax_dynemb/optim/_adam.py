@@ -9,7 +9,7 @@ from typing import Literal
 from jax_dynemb.optim._functor import Functor
 from jax_dynemb.optim._fused import Fused
 from jax_dynemb.optim._numbers import LearningRate
-from jax_dynemb.optim._options import LAST, Clip, Optimizer, check_choice
+from jax_dynemb.optim._options import LAST, Clip, Decay, Optimizer, check_choice
 
 
 def adam(
@@ -22,6 +22,8 @@ def adam(
     bias_correction: Literal["table", "row", "none"] = "table",
     catch_up: Literal["decay", "smart"] | None = None,
     catch_up_floor: float = 0.0,
+    catch_up_start: int = 0,
+    catch_up_forward: bool = False,
     clip_row_value: float = 0.0,
     clip_row_norm: float = 0.0,
 ) -> Optimizer:
@@ -31,8 +33,8 @@ def adam(
     row; with ``bias_correction="row"`` also ``count``, one int32 a row.
 
     ``catch_up`` makes up for the updates of the table that a row was absent from, when
-    its next one comes. A lookup before that reads the row as it is. State ``last``
-    then, one int32 a row.
+    its next one comes. A lookup before that reads the row as it is, unless
+    ``catch_up_forward`` is set. State ``last`` then, one int32 a row.
 
     Args:
       learning_rate: a number, or an optax schedule of the updates made so far.
@@ -49,12 +51,20 @@ def adam(
         That is SmartDecaySparseAdam of Caffe2 and OneEmbedding, and needs
         ``bias_correction="none"``. None: absent rows rest.
       catch_up_floor: the least factor of a decay that ``"decay"`` makes up for.
+      catch_up_start: the first update of the table that makes up for others, counted
+        from 1; up to 2**24. What a row missed before its first update from then on is
+        not made up for.
+      catch_up_forward: whether a lookup reads rows with the decay that is due, as
+        FBGEMM's does. It reads them a second time for that, and takes the learning
+        rate of the optimizer. Not on a mesh; ``find`` reads rows as they are stored.
       clip_row_value: see ``sgd``.
       clip_row_norm: see ``sgd``.
     """
     modes = ("table", "row", "none")
     check_choice("adam", "bias_correction", bias_correction, modes)
     clip = Clip(clip_row_value, clip_row_norm)
+    due = Decay(catch_up_floor, catch_up_start, catch_up_forward)
+    due.check("adam", catch_up == "decay")
     if bias_correction == "table" and not clip.is_set("adam") and catch_up is None:
         return Fused(
             "adam", learning_rate, eps=eps, b1=b1, b2=b2, weight_decay=weight_decay
@@ -67,8 +77,9 @@ def adam(
         if kind == "smart_adam":
             numbers = tuple(pair for pair in numbers if pair[0] != "corrects")
         else:
-            numbers += (("floor", catch_up_floor),)
-        return Functor(kind, learning_rate, numbers, (*states, LAST))
+            numbers += due.numbers
+        initial = (*states, LAST)
+        return Functor(kind, learning_rate, numbers, initial, due.forward)
     if bias_correction == "row":
         states += (("count", 0.0),)
         return Functor("row_counted_adam", learning_rate, numbers, states)

@@ -31,12 +31,14 @@ class Functor:
       numbers: its other hyper-parameters, (name, number) each.
       initial: (name, first value) of each state of a row, those with a number for each
         column first.
+      decays_lookups: whether a lookup reads rows with the decay that is due.
     """
 
     kind: str
     learning_rate: LearningRate
     numbers: tuple[tuple[str, float], ...]
     initial: tuple[tuple[str, float], ...] = ()
+    decays_lookups: bool = False
 
     @property
     def name(self) -> str:

@@ -30,6 +30,7 @@ _AT_LEAST_ZERO = (
     "clip_row_value",
     "clip_row_norm",
     "floor",
+    "start",
     "ar_alpha",
     "min_shrinkage",
     "half_life",

@@ -37,6 +37,37 @@ class Clip:
         return any_set(kind, *self.numbers)
 
 
+@dataclasses.dataclass(frozen=True)
+class Decay:
+    """Says how ``catch_up="decay"`` makes up for missed updates.
+
+    Attributes:
+      floor: the least factor of a decay.
+      start: the first update of the table that makes up for others.
+      forward: whether a lookup reads rows with the decay that is due.
+    """
+
+    floor: float
+    start: int
+    forward: bool
+
+    @property
+    def numbers(self) -> Numbers:
+        """Names the hyper-parameters as the kernel does."""
+        return ("floor", self.floor), ("start", float(self.start))
+
+    def check(self, kind: str, is_used: bool) -> None:
+        """Refuses options that say nothing without ``catch_up="decay"``."""
+        is_set = any_set(kind, ("floor", self.floor), ("start", self.start))
+        flag(kind, "catch_up_forward", self.forward)
+        if (is_set or self.forward) and not is_used:
+            raise ValueError(
+                f"jde.optim.{kind}: catch_up_floor, catch_up_start and "
+                "catch_up_forward belong to catch_up='decay'; set that, or leave "
+                "them out"
+            )
+
+
 def any_set(kind: str, *numbers: tuple[str, float]) -> bool:
     """Tells whether an option differs from 0, after a check of each."""
     for name, number in numbers:

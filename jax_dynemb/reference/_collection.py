@@ -17,7 +17,7 @@ from ._bags import (
     pool,
     position_factors,
 )
-from ._optimizers import SUMS_SQUARES, updated_row
+from ._optimizers import SUMS_SQUARES, due_decay, updated_row
 from ._rules import keys_to_remove
 from ._table import PADDING, RESERVED, ReferenceTable, Row
 
@@ -110,6 +110,8 @@ class ReferenceTables:
             residual[feature] = ReferenceResidual(
                 bags, weights.get(feature), rows, values
             )
+            if getattr(table.config.optimizer, "decays_lookups", False):
+                values = values * _due_decays(table, bags, rows)
             out[feature] = _output(table.config, bags, values, weights.get(feature))
         return out, residual
 
@@ -390,6 +392,15 @@ def _read(
             rows[int(key)] = row
             values[i] = row.values
     return np.where(bags.valid[:, None], values[inverse], 0), rows
+
+
+def _due_decays(
+    table: ReferenceTable, bags: Bags, rows: dict[int, Row]
+) -> np.ndarray:
+    """float64[n, 1], the factor of each id's row; 1 for an id without one."""
+    hyper = hyper_parameters(table.config.optimizer, table.step)
+    due = {k: due_decay(hyper, table.step + 1, row.state) for k, row in rows.items()}
+    return np.array([due.get(int(key), 1.0) for key in bags.keys]).reshape(-1, 1)
 
 
 def _output(config: Any, bags: Bags, values: np.ndarray, weights: Any) -> np.ndarray:

@@ -250,14 +250,21 @@ def _interval(s: State, step: int) -> float:
     return step - float(s["last"]) if s["last"] else 1.0
 
 
+def due_decay(h: Hyper, step: int, state: Mapping[str, Any]) -> float:
+    """Computes the decay of a row for the updates that it missed before ``step``."""
+    if step < h["start"]:
+        return 1.0
+    keep = max(0.0, 1 - float(np.float32(h["learning_rate"])) * h["weight_decay"])
+    return max(h["floor"], keep ** (_interval(dict(state), step) - 1))
+
+
 def _caught_up(inner: str) -> Callable[..., Step]:
     """Decays the row for the updates that it missed, then updates it."""
 
     def formula(h: Hyper, step: int, w: np.ndarray, s: State, g: np.ndarray) -> Step:
-        keep = max(0.0, 1 - h["learning_rate"] * h["weight_decay"])
-        kept = max(h["floor"], keep ** (_interval(s, step) - 1))
-        new, state = _FORMULAS[inner](h, step, w * kept, s, g)
-        return new, state | {"last": np.asarray(step, np.float64)}
+        new, state = _FORMULAS[inner](h, step, w * due_decay(h, step, s), s, g)
+        last = s["last"] if step < h["start"] else np.asarray(step, np.float64)
+        return new, state | {"last": last}
 
     return formula
 

@@ -220,6 +220,7 @@ class Operations:
         weights: Mapping[str, Any] | None = None,
         *,
         touch: bool = False,
+        promote: bool = False,
         scores: Mapping[str, Any] | None = None,
         counts: Mapping[str, Any] | None = None,
         now: Any = None,
@@ -227,11 +228,14 @@ class Operations:
         """Looks up rows for serving: changes nothing, or only scores.
 
         Args:
-          state: the tables; donate them with ``touch``.
+          state: the tables; donate them with ``touch`` or ``promote``.
           ids: as for ``lookup``.
           weights: as for ``lookup``.
           touch: static. True gives the rows that are found the score of a use now, so
             that serving keeps them in the table. It takes a second probe.
+          promote: static. True first brings the rows of tables with tiers into device
+            memory, as ``prefetch`` does, so that the next find of them is fast. It
+            takes a second probe, and changes no result.
           scores: as for ``lookup``, with ``touch`` only.
           counts: likewise.
           now: likewise.
@@ -248,6 +252,8 @@ class Operations:
         _arguments.check_states(self.engine, state, "find")
         ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
         self._check_features(state, ids, "find")
+        if promote:
+            state = self.engine.prefetch(state, ids)
         rows, found, state = self.engine.find(state, ids, weights)
         flags = _arguments.flags_of("find", touch, False, now)
         if touch:

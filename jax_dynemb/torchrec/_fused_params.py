@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from jax_dynemb import optim
-from jax_dynemb.config import TableConfig
 
 # EmbOptimType by value, and the function of jde.optim that makes it.
 _OPTIMIZERS = {
@@ -39,8 +37,6 @@ _NUMBERS = (
     "eta",
     "weight_decay",
     "weight_decay_mode",
-    "gradient_clipping",
-    "max_gradient",
     "max_norm",
 )
 _HOST_TIER = (
@@ -110,14 +106,10 @@ def _fields(given: dict[str, Any]) -> dict[str, Any]:
         short = {"FP32": "float32", "FP16": "float16", "BF16": "bfloat16"}
         fields["dtype"] = short.get(name, name.lower())
     if given.pop("stochastic_rounding", False):
-        if "stochastic_rounding" not in {
-            f.name for f in dataclasses.fields(TableConfig)
-        }:
-            raise ValueError(
-                "fused_params: stochastic_rounding=True is refused: rows are rounded "
-                "to nearest; keep param_dtype='float32' where that is too coarse."
-            )
-        fields["stochastic_rounding"] = True
+        fields["rounding"] = "stochastic"
+    limit = given.pop("max_gradient", _DEFAULTS["max_gradient"])
+    if given.pop("gradient_clipping", False):
+        fields["max_gradient"] = limit
     return fields
 
 
@@ -128,5 +120,6 @@ def _check_name(name: str) -> None:
     if name not in _NUMBERS:
         raise ValueError(
             f"fused_params: {name} is unknown; known are optimizer, output_dtype, "
-            f"stochastic_rounding and {', '.join(_NUMBERS)}."
+            "stochastic_rounding, gradient_clipping, max_gradient and "
+            f"{', '.join(_NUMBERS)}."
         )

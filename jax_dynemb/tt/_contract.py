@@ -49,9 +49,8 @@ def contract(
     product: Product,
     prefix: jax.Array,
     suffix: jax.Array,
-    of_prefix: jax.Array,
+    starts: jax.Array,
     of_suffix: jax.Array,
-    count: jax.Array,
 ) -> jax.Array:
     """Multiplies factors row by row.
 
@@ -59,46 +58,30 @@ def contract(
       product: its static part.
       prefix: float32[A0, M0, A1, M1 * K], see ``ops.pair_rows``.
       suffix: float32[B, K * N].
-      of_prefix: int32[rows], below A0 * A1, never falling before ``count``.
-      of_suffix: int32[rows], below B; no pair of factors occurs twice before ``count``.
-      count: int32[], how many rows there are; those behind are undefined.
+      starts: int32[A0 * A1 + 1], the first row of each prefix; rows behind the last are
+        undefined.
+      of_suffix: int32[rows], below B, or -1 where there is no row; no pair of factors
+        occurs twice.
 
     Returns:
       float32[rows, M0 * M1 * N].
     """
-    return _rows(product, *_operands(prefix, suffix, of_prefix, of_suffix, count))
+    return _rows(product, prefix, suffix, starts, of_suffix)
 
 
-def _rows(
-    product: Product,
-    prefix: jax.Array,
-    suffix: jax.Array,
-    starts: jax.Array,
-    of_suffix: jax.Array,
-) -> jax.Array:
-    arrays = prefix, suffix, starts, of_suffix
+def _rows(product: Product, *arrays: jax.Array) -> jax.Array:
     return ops.pair_rows(*arrays, rank=product.rank, exact=_is_exact(product))
 
 
-def _forward(
-    product: Product,
-    prefix: jax.Array,
-    suffix: jax.Array,
-    of_prefix: jax.Array,
-    of_suffix: jax.Array,
-    count: jax.Array,
-) -> tuple[jax.Array, Any]:
-    kept = _operands(prefix, suffix, of_prefix, of_suffix, count)
-    return _rows(product, *kept), kept
+def _forward(product: Product, *arrays: Any) -> tuple[jax.Array, Any]:
+    return _rows(product, *arrays), arrays
 
 
-def _backward(product: Product, kept: Any, d_rows: Any) -> tuple[Any, ...]:
-    prefix, suffix, starts, of_suffix = kept
-    how: Any = {"rank": product.rank, "exact": _is_exact(product)}
+def _backward(product: Product, arrays: Any, d_rows: Any) -> tuple[Any, ...]:
     d_prefix, d_suffix = ops.pair_gradients(
-        prefix, suffix, starts, of_suffix, d_rows, **how
+        *arrays, d_rows, rank=product.rank, exact=_is_exact(product)
     )
-    return d_prefix, d_suffix, None, None, None
+    return d_prefix, d_suffix, None, None
 
 
 contract.defvjp(_forward, _backward)
@@ -106,21 +89,3 @@ contract.defvjp(_forward, _backward)
 
 def _is_exact(product: Product) -> bool:
     return product.compute_dtype == "float32"
-
-
-def _operands(
-    prefix: jax.Array,
-    suffix: jax.Array,
-    of_prefix: jax.Array,
-    of_suffix: jax.Array,
-    count: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Finds the first row of each prefix, and where the last one ends."""
-    prefixes = prefix.shape[0] * prefix.shape[2]
-    live = jnp.arange(of_prefix.shape[0], dtype=jnp.int32) < count
-    every = jnp.arange(prefixes + 1, dtype=jnp.int32)
-    # Unrolled: one kernel on a GPU instead of one for each step of the search.
-    starts = jnp.searchsorted(
-        jnp.where(live, of_prefix, prefixes), every, method="scan_unrolled"
-    )
-    return prefix, suffix, starts.astype(jnp.int32), jnp.where(live, of_suffix, -1)

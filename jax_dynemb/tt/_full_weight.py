@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb.tt._config import TTConfig
-from jax_dynemb.tt._rows import rows_of
+from jax_dynemb.tt._rows import distinct_of, rows_of
 
 
 def full_weight(
@@ -43,4 +43,5 @@ def _some(
     compute_dtype: str, size: int, cores: Sequence[jax.Array], first: jax.Array
 ) -> jax.Array:
     numbers = first + jnp.arange(size, dtype=jnp.uint32)
-    return rows_of(cores, numbers, jnp.int32(size), compute_dtype)
+    some = distinct_of([core.shape for core in cores], numbers)
+    return rows_of(cores, some, compute_dtype)

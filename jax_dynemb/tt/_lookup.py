@@ -15,11 +15,10 @@ import optax
 from jax_dynemb._seed import seed_words, table_seed
 from jax_dynemb.ops import FeatureInput, FeatureLayout, prepare
 from jax_dynemb.tt._config import TTConfig
-from jax_dynemb.tt._distinct import NO_ROW, distinct
-from jax_dynemb.tt._numbers import Numbers, numbers_of
+from jax_dynemb.tt._numbers import NO_ROW, Numbers, numbers_of
 from jax_dynemb.tt._optimizers import core_optimizer
 from jax_dynemb.tt._pool import pool
-from jax_dynemb.tt._rows import rows_of
+from jax_dynemb.tt._rows import distinct_of, rows_of
 from jax_dynemb.tt._state import Cores, TTResidual, TTState
 
 
@@ -195,11 +194,10 @@ def rows_by_residual(
 ) -> jax.Array:
     """Makes and pools the rows of a lookup; differentiable in cores and weights."""
     _check_cores(config, cores)
-    values, inverse, count = residual.distinct
-    rows = rows_of(cores, values, count.reshape(()), config.compute_dtype)
+    rows = rows_of(cores, residual.distinct, config.compute_dtype)
     layout = residual.layout
     pooled: jax.Array = pool(
-        layout, rows, inverse, residual.offsets, weights, residual.scale
+        layout, rows, residual.distinct, residual.offsets, weights, residual.scale
     )
     return pooled.reshape(*layout.rows_shape, config.dim)
 
@@ -227,8 +225,7 @@ def residual_of(
     """Finds the rows of the ids of one feature, each once."""
     numbers = numbers_of(config, given.ids)
     scale = _mean_scale(layout, given, ~numbers.padding)
-    some = distinct(_in_bags(numbers.rows, given.offsets))
-    some = some._replace(count=some.count.reshape(1))
+    some = distinct_of(config.core_shapes, _in_bags(numbers.rows, given.offsets))
     residual = TTResidual(some, given.offsets, given.weights, scale, layout)
     return residual, numbers
 

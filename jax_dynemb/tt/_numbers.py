@@ -13,7 +13,9 @@ import jax.numpy as jnp
 from jax_dynemb.jagged import Jagged
 from jax_dynemb.ops import as_words, bucket_of, hash_words, id_array, is_padding
 from jax_dynemb.tt._config import TTConfig
-from jax_dynemb.tt._distinct import NO_ROW
+
+# The number of an id that has no row; it is above all others.
+NO_ROW = 0xFFFF_FFFF
 
 
 class Numbers(NamedTuple):

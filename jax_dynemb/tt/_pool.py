@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb.ops import FeatureGradient, FeatureLayout
+from jax_dynemb.ops import Distinct, FeatureGradient, FeatureLayout
 from jax_dynemb.tt._sums import sum_bags, sum_gradients
 
 
@@ -18,7 +18,7 @@ from jax_dynemb.tt._sums import sum_bags, sum_gradients
 def pool(
     layout: FeatureLayout,
     rows: jax.Array,
-    inverse: jax.Array,
+    some: Distinct,
     offsets: jax.Array | None,
     weights: jax.Array | None,
     scale: jax.Array | None,
@@ -28,7 +28,7 @@ def pool(
     Args:
       layout: of the feature.
       rows: float32[n, dim], of distinct ids.
-      inverse: int32[num_ids], the row of each id; negative: a zero row.
+      some: of the ids' numbers: the row of each id.
       offsets: int32[num_bags + 1] where bags differ in length.
       weights: float32[num_ids], or None.
       scale: float32[num_bags] of a mean, or None.
@@ -36,7 +36,7 @@ def pool(
     Returns:
       float32[num_bags, dim].
     """
-    bags = _sums(layout, _per_id(rows, inverse, weights), offsets)
+    bags = _sums(layout, _per_id(rows, some.inverse, weights), offsets)
     return bags if scale is None else bags * scale[:, None]
 
 
@@ -45,11 +45,12 @@ def _forward(layout: FeatureLayout, *arrays: Any) -> tuple[jax.Array, Any]:
 
 
 def _backward(layout: FeatureLayout, arrays: Any, d_bags: jax.Array) -> tuple[Any, ...]:
-    rows, inverse, offsets, weights, scale = arrays
+    rows, some, offsets, weights, scale = arrays
+    inverse = some.inverse
     gradient = FeatureGradient(
         layout, d_bags, inverse, inverse, offsets, weights, scale
     )
-    d_rows = sum_gradients(gradient, rows.shape[0])
+    d_rows = sum_gradients(gradient, rows.shape[0], (some.ranks, some.positions))
     d_weights = None
     if weights is not None:
         scaled = d_bags if scale is None else d_bags * scale[:, None]

@@ -7,29 +7,72 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from jax_dynemb import ops
+from jax_dynemb.ops import Distinct
 from jax_dynemb.tt._contract import Product, contract, einsum
-from jax_dynemb.tt._distinct import distinct
+from jax_dynemb.tt._numbers import NO_ROW
 
 # Columns of a prefix: those of one tile of a tensor core's product.
 _TILE = 16
 
 
+class _Split(NamedTuple):
+    """Where the cores of a table are cut into prefixes and suffixes.
+
+    Attributes:
+      cut: how many cores a prefix has.
+      prefixes: how many there are.
+      suffixes: likewise.
+    """
+
+    cut: int
+    prefixes: int
+    suffixes: int
+
+    @classmethod
+    def of(cls, shapes: Sequence[tuple[int, ...]]) -> _Split:
+        cut = _cut(shapes)
+        rows = [shape[0] for shape in shapes]
+        return cls(cut, math.prod(rows[:cut]), math.prod(rows[cut:]))
+
+    def makes_all(self, n: int) -> bool:
+        """Whether a call of ``n`` ids makes all prefixes, in one large product.
+
+        Where they are more than twice the ids, those that occur are made one by one.
+        """
+        return self.prefixes <= 2 * n
+
+
+def distinct_of(shapes: Sequence[tuple[int, ...]], numbers: jax.Array) -> Distinct:
+    """Finds the distinct rows of a batch, and where those of each prefix begin.
+
+    Args:
+      shapes: of the cores.
+      numbers: uint32[n], of rows; ``NO_ROW`` where there is none.
+    """
+    limit = math.prod(shape[0] for shape in shapes)
+    if len(shapes) == 1:
+        return ops.distinct(numbers, limit=limit, prefixes=0, suffixes=1)
+    split = _Split.of(shapes)
+    prefixes = split.prefixes if split.makes_all(numbers.shape[0]) else 0
+    return ops.distinct(
+        numbers, limit=limit, prefixes=prefixes, suffixes=split.suffixes
+    )
+
+
 def rows_of(
-    cores: Sequence[jax.Array],
-    numbers: jax.Array,
-    count: jax.Array,
-    compute_dtype: str,
+    cores: Sequence[jax.Array], some: Distinct, compute_dtype: str
 ) -> jax.Array:
     """Makes the rows of distinct numbers; differentiable in the cores.
 
     Args:
       cores: float32[p_t, R_t, q_t, R_{t+1}], the first with R_0 = 1.
-      numbers: uint32[n], ascending, below the product of p.
-      count: int32[], how many numbers there are.
+      some: the numbers, as ``distinct_of`` finds them.
       compute_dtype: see ``TTConfig``.
 
     Returns:
@@ -37,35 +80,40 @@ def rows_of(
     """
     if len(cores) == 1:
         (core,) = cores
-        return core.reshape(core.shape[0], -1)[numbers]
-    cut = _cut(cores)
-    suffix = dense(cores[cut:], compute_dtype)
-    rest = jnp.uint32(suffix.shape[0])
-    of_suffix = (numbers % rest).astype(jnp.int32)
-    prefix, of_prefix = _prefix(cores[:cut], numbers // rest, count, compute_dtype)
-    product = Product(cores[cut].shape[1], compute_dtype)
+        return core.reshape(core.shape[0], -1)[some.values]
+    split = _Split.of([core.shape for core in cores])
+    suffix = dense(cores[split.cut :], compute_dtype)
     suffix = suffix.reshape(suffix.shape[0], -1)
-    return contract(product, prefix, suffix, of_prefix, of_suffix, count)
+    product = Product(cores[split.cut].shape[1], compute_dtype)
+    if split.makes_all(some.values.shape[0]):
+        prefix = _every_prefix(cores[: split.cut], compute_dtype)
+        return contract(product, prefix, suffix, some.starts, some.of_suffix)
+    prefix, starts = _prefixes_that_occur(cores, split, some, compute_dtype)
+    live = jnp.arange(some.values.shape[0], dtype=jnp.int32) < some.count
+    own = (some.values % jnp.uint32(split.suffixes)).astype(jnp.int32)
+    return contract(product, prefix, suffix, starts, jnp.where(live, own, -1))
 
 
-def _prefix(
-    cores: Sequence[jax.Array],
-    numbers: jax.Array,
-    count: jax.Array,
-    compute_dtype: str,
+def _prefixes_that_occur(
+    cores: Sequence[jax.Array], split: _Split, some: Distinct, compute_dtype: str
 ) -> tuple[jax.Array, jax.Array]:
-    """The prefixes, as ``contract`` takes them, and which of them each row has.
-
-    All of them are one product of large matrices. Where that would be more than twice
-    the rows of the call, those that occur are made one by one.
-    """
-    n, every = numbers.shape[0], math.prod(core.shape[0] for core in cores)
-    if every <= 2 * n:
-        return _every_prefix(cores, compute_dtype), numbers.astype(jnp.int32)
-    live = jnp.arange(n, dtype=jnp.int32) < count
-    some = distinct(jnp.where(live, numbers, jnp.uint32(0xFFFF_FFFF)))
-    prefix = rows_of(cores, some.values, some.count, compute_dtype)
-    return prefix[None, None], jnp.maximum(some.inverse, 0)
+    """The prefixes of some rows, as ``contract`` takes them, and their first rows."""
+    n = some.values.shape[0]
+    live = jnp.arange(n, dtype=jnp.int32) < some.count
+    numbers = some.values // jnp.uint32(split.suffixes)
+    before = cores[: split.cut]
+    prefixes = distinct_of(
+        [core.shape for core in before], jnp.where(live, numbers, jnp.uint32(NO_ROW))
+    )
+    prefix = rows_of(before, prefixes, compute_dtype)
+    # Rows are in order of their prefix. Unrolled: a GPU takes one kernel, not one for
+    # each step of the search.
+    starts = jnp.searchsorted(
+        jnp.where(live, prefixes.inverse, n),
+        jnp.arange(n + 1, dtype=jnp.int32),
+        method="scan_unrolled",
+    )
+    return prefix[None, None], starts.astype(jnp.int32)
 
 
 def _every_prefix(cores: Sequence[jax.Array], compute_dtype: str) -> jax.Array:
@@ -98,7 +146,7 @@ def dense(cores: Sequence[jax.Array], compute_dtype: str) -> jax.Array:
     return whole.reshape(*whole.shape[:2], -1)
 
 
-def _cut(cores: Sequence[jax.Array]) -> int:
+def _cut(shapes: Sequence[tuple[int, ...]]) -> int:
     """Chooses how many cores the prefix has.
 
     A row reads ``R * (M + N)`` numbers. 16 columns of the prefix fill a tile of a
@@ -106,11 +154,11 @@ def _cut(cores: Sequence[jax.Array]) -> int:
     those that occur would do.
     """
     best, choice = math.inf, 1
-    for cut in range(1, len(cores)):
-        m = math.prod(core.shape[2] for core in cores[:cut])
-        n = math.prod(core.shape[2] for core in cores[cut:]) * cores[-1].shape[3]
-        read = cores[cut].shape[1] * (m + n) / (2 if m == _TILE else 1)
-        suffixes = math.prod(core.shape[0] for core in cores[cut:])
+    for cut in range(1, len(shapes)):
+        m = math.prod(shape[2] for shape in shapes[:cut])
+        n = math.prod(shape[2] for shape in shapes[cut:]) * shapes[-1][3]
+        read = shapes[cut][1] * (m + n) / (2 if m == _TILE else 1)
+        suffixes = math.prod(shape[0] for shape in shapes[cut:])
         work = read + suffixes / 100
         if work < best:
             best, choice = work, cut

@@ -11,8 +11,7 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb.ops import FeatureLayout
-from jax_dynemb.tt._distinct import Distinct
+from jax_dynemb.ops import Distinct, FeatureLayout
 
 Cores = tuple[jax.Array, ...]
 COUNTERS = ("out_of_range", "malformed_lengths", "nonfinite")
@@ -74,7 +73,7 @@ class TTResidual:
     """Holds what a lookup leaves for its gradients; the cores are not among it.
 
     Attributes:
-      distinct: the numbers of the rows; their count is int32[1] here.
+      distinct: the numbers of the rows.
       offsets: int32[num_bags + 1], or None.
       weights: float32[num_ids], or None.
       scale: float32[num_bags] of a mean, or None.

@@ -18,12 +18,15 @@ from jax_dynemb.ops import FeatureGradient, sum_rows
 _NAME = "rows"
 
 
-def sum_gradients(feature: FeatureGradient, count: int) -> jax.Array:
+def sum_gradients(
+    feature: FeatureGradient, count: int, order: tuple[jax.Array, jax.Array]
+) -> jax.Array:
     """Sums the gradients of bags for each distinct row that they pooled.
 
     Args:
       feature: gradients [num_bags, width]; its slots are numbers of distinct rows.
       count: of distinct rows.
+      order: of its slots, see ``sum_rows``.
 
     Returns:
       float32[count, width]; undefined for rows of no bag.
@@ -32,9 +35,8 @@ def sum_gradients(feature: FeatureGradient, count: int) -> jax.Array:
     for begin in range(0, feature.gradients.shape[-1], MAX_DIM):
         block = feature.gradients[:, begin : begin + MAX_DIM]
         part = dataclasses.replace(feature, gradients=block)
-        blocks += sum_rows(
-            [_spec(feature.layout.table, block.shape[1])], [count], [part]
-        )
+        spec = _spec(feature.layout.table, block.shape[1])
+        blocks += sum_rows([spec], [count], [part], order=order)
     return blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks, axis=1)
 
 

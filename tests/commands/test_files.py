@@ -42,6 +42,7 @@ def files(tmp_path_factory):
         rows, residual, state = jit.lookup(state, ids, None, None)
         grads = {n: jnp.asarray(gradients(r.shape, step)) for n, r in rows.items()}
         state = jit.apply_gradients(state, residual, grads, None)
+    state = COLL.pin(state, {"cat": ids["cat"][:4]})
     tree = {"tables": state}
     jde.checkpoint.save(path / "checkpoint", 7, tree, tables=COLL, wait=True)
     jde.export.dynamicemb(path / "dynamicemb", COLL, state, quiet=True)
@@ -131,8 +132,12 @@ def test_parquet_keeps_scores_and_states(files, capsys, tmp_path):
     path, state = files
     run(capsys, "convert", path / "checkpoint", tmp_path / "out", "--to", "parquet")
     table = parquet.read_table(tmp_path / "out" / "cat.parquet")
-    assert table.schema.names == ["key", "row", "score", "mu", "nu"]
+    assert table.schema.names == ["key", "row", "score", "pinned", "mu", "nu"]
     rows = export(COLL, state, "cat")
+    (chunk,) = COLL.export(state, "cat")
+    pins = dict(zip(table["key"].to_pylist(), table["pinned"].to_pylist(), strict=True))
+    assert pins == dict(zip(chunk.keys.tolist(), chunk.pinned.tolist(), strict=True))
+    assert sum(pins.values()) == COLL.stats(state)["cat/pinned"] == 4
     columns = zip(*(table[n].to_pylist() for n in ("key", "score", "mu")), strict=True)
     for key, score, mu in columns:
         assert score == rows[key].score
@@ -217,6 +222,7 @@ def test_parquet_is_read_too(files, capsys, tmp_path):
     kind, tables = open_tables(tmp_path / "in" / "cat.parquet")
     assert kind == "parquet file"
     (chunk,) = tables["cat"].chunks()
+    assert chunk.pinned.sum() == 4
     assert dict(zip(chunk.keys.tolist(), chunk.scores.tolist(), strict=True)) == {
         key: row.score for key, row in want.items()
     }
@@ -226,6 +232,15 @@ def test_parquet_is_read_too(files, capsys, tmp_path):
     run(capsys, "convert", tmp_path / "in", tmp_path / "out", "--to", "safetensors")
     for key, row in stored_rows(tmp_path / "out", "cat").items():
         np.testing.assert_array_equal(row, want[key].values)
+    lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array([0.5, 1.5]), 2)
+    foreign = {"key": pyarrow.array([7]), "row": lists}
+    pyarrow.parquet.write_table(pyarrow.table(foreign), tmp_path / "y.parquet")
+    (chunk,) = open_tables(tmp_path / "y.parquet")[1]["y"].chunks()
+    assert chunk.keys.tolist() == [7] and chunk.pinned is None
+    foreign["pinned"] = pyarrow.array([1])
+    pyarrow.parquet.write_table(pyarrow.table(foreign), tmp_path / "z.parquet")
+    assert command_line.main(["inspect", str(tmp_path / "z.parquet")]) == 1
+    assert "'pinned' has the type int64, not true or false" in capsys.readouterr().err
     pyarrow.parquet.write_table(pyarrow.table({"id": [1]}), tmp_path / "x.parquet")
     assert command_line.main(["inspect", str(tmp_path / "x.parquet")]) == 1
     assert "has the columns ['id']; a table has key" in capsys.readouterr().err

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// tests/cuda/tier_test.cc: calls on a tiered table in random order never change what a row is, and
+// tests/cuda/tier_test.cc: calls on tiered tables in random order never change what a row is, and
 // frames go where they should; rows come as a loop over the ids adds them up; numbers that no call
 // writes hurt no memory.
 #include <algorithm>
@@ -35,23 +35,61 @@ std::vector<int32_t> spill_numbers(World& world) {
   return rows;
 }
 
-void write_back(World& world, std::vector<int32_t> const& slots, std::vector<int32_t> const& rows,
-                std::vector<int32_t> const& arriving = {}, std::vector<int32_t> const& into = {}) {
+// Lists of what moves between the rows of a table and its homes.
+struct Lists {
+  std::vector<int32_t> slots, rows, arriving, into;
+  std::vector<int32_t> counts;
+};
+
+// Every call is about three tables: that of a world is the second. The first one has ids of its
+// own, and the last one none.
+struct Neighbours {
+  World before{{11, 3, 9, 6, ValueType::kFloat32, {1, 6}, ScorePolicy::kStep}};
+  World after{{2, 2, 1, 4, ValueType::kFloat32, {}, ScorePolicy::kStep}};
+  Lists of_before, of_after{{}, {}, {}, {}, {0, 0}};
+};
+
+Neighbours& neighbours() {
+  static Neighbours both;
+  return both;
+}
+
+// Calls use(table of the call, its world, its lists), the second with those given.
+template <class Args, class Use>
+void for_three(Args& args, World& world, Lists& lists, Use const& use) {
+  auto& others = neighbours();
+  args.num_tables = 3;
+  use(args.tables[0], others.before, others.of_before);
+  use(args.tables[1], world, lists);
+  use(args.tables[2], others.after, others.of_after);
+}
+
+WriteBackTable write_back_table(World& world, Lists const& lists) {
   auto table = world.table;
   table.index = nullptr;
-  WriteBackArgs const args{table,
-                           world.num_rows,
-                           reinterpret_cast<uint8_t*>(world.homes.data()),
-                           world.num_slots,
-                           record_bytes_of(world.table),
-                           static_cast<int64_t>(slots.size()),
-                           slots.data(),
-                           rows.data(),
-                           static_cast<int64_t>(arriving.size()),
-                           arriving.data(),
-                           into.data()};
-  if (arriving.empty()) {
+  return {table,
+          world.num_rows,
+          reinterpret_cast<uint8_t*>(world.homes.data()),
+          world.num_slots,
+          record_bytes_of(world.table),
+          lists.counts.data(),
+          static_cast<int64_t>(lists.slots.size()),
+          lists.slots.data(),
+          lists.rows.data(),
+          static_cast<int64_t>(lists.arriving.size()),
+          lists.arriving.data(),
+          lists.into.data()};
+}
+
+// With `swaps` lists that arrive, too.
+void write_back(World& world, Lists& lists, bool swaps) {
+  WriteBackArgs args;
+  for_three(args, world, lists, [](WriteBackTable& one, World& of, Lists& own) {
+    one = write_back_table(of, own);
+  });
+  if (!swaps) {
     CHECK(cuda::write_back(args, nullptr, nullptr) == cudaSuccess);
+    neighbours().before.check_all();
     return;
   }
   // As if the call were handed copies of the arrays, sometimes: what it brings there is lost.
@@ -59,28 +97,77 @@ void write_back(World& world, std::vector<int32_t> const& slots, std::vector<int
   auto const kept = world.arrays();  // a copy
   CHECK(cuda::swap_rows(args, nullptr, nullptr) == cudaSuccess);
   if (lost) world.set_arrays(kept);
-  SettleArgs const settle{table,         world.tier(), world.num_rows, args.num_arriving,
-                          args.arriving, args.into};
+  SettleArgs settle;
+  for_three(settle, world, lists, [](SettleTable& one, World& of, Lists& own) {
+    auto table = of.table;
+    table.index = nullptr;
+    one = {table,
+           of.tier(),
+           of.num_rows,
+           own.counts.data(),
+           static_cast<int64_t>(own.arriving.size()),
+           own.arriving.data(),
+           own.into.data()};
+  });
   CHECK(cuda::settle(settle, nullptr, nullptr) == cudaSuccess);
+  neighbours().before.check_all();
 }
 
-struct Promoted {
-  std::vector<int32_t> spilled, arriving, into;
-};
-
-Promoted promote(World& world, std::vector<int32_t> const& slots, Promotion purpose) {
-  Promoted result{std::vector<int32_t>(size_t(world.shape.spill_rows), 7),
-                  std::vector<int32_t>(slots.size(), 7), std::vector<int32_t>(slots.size(), 7)};
-  PromoteArgs const args{world.table,
-                         world.tier(),
-                         purpose,
-                         static_cast<int64_t>(slots.size()),
-                         slots.data(),
-                         result.spilled.data(),
-                         result.arriving.data(),
-                         result.into.data()};
+Lists promote(World& world, std::vector<int32_t> const& slots, Promotion purpose) {
+  auto const of_before = neighbours().before.batch(world.random() % 100);
+  std::vector<int32_t> const none;
+  Lists result;
+  PromoteArgs args;
+  for_three(args, world, result, [&](PromoteTable& one, World& of, Lists& own) {
+    auto const& ids = &of == &world                ? slots
+                      : &of == &neighbours().after ? none
+                                                   : of_before;
+    own = {std::vector<int32_t>(size_t(of.shape.spill_rows), 7), spill_numbers(of),
+           std::vector<int32_t>(ids.size(), 7), std::vector<int32_t>(ids.size(), 7), {7, 7}};
+    one = {of.table,          of.tier(),           purpose,         static_cast<int64_t>(ids.size()),
+           ids.data(),        own.slots.data(),    own.arriving.data(),
+           own.into.data(),   own.counts.data()};
+  });
   ScratchMemory const scratch(cuda::promote_scratch_bytes(args));
   CHECK(cuda::promote(args, scratch.first(), nullptr) == cudaSuccess);
+  return result;
+}
+
+struct Fetched {
+  Lists lists;
+  std::vector<int32_t> places;
+};
+
+Fetched fetch(World& world, std::vector<int32_t> const& slots, std::vector<Key> const* keys,
+              int32_t round) {
+  auto const of_before = neighbours().before.batch(world.random() % 100);
+  std::vector<int32_t> const none;
+  std::vector<int32_t> places_of_others(of_before.size());
+  Fetched result{{}, std::vector<int32_t>(slots.size(), 99)};
+  std::vector<Key> keys_of_others(of_before.size());
+  for (size_t i = 0; i < of_before.size(); ++i) {
+    auto& other = neighbours().before;
+    auto const exists = of_before[i] >= 0 && of_before[i] < other.num_slots;
+    if (exists) keys_of_others[i] = *key_at(other.table, of_before[i]);
+  }
+  FetchArgs args;
+  for_three(args, world, result.lists, [&](FetchTable& one, World& of, Lists& own) {
+    auto const is_it = &of == &world;
+    auto const& ids = is_it ? slots : &of == &neighbours().after ? none : of_before;
+    auto const* own_keys = keys == nullptr ? nullptr : is_it ? keys->data() : keys_of_others.data();
+    own = {std::vector<int32_t>(size_t(of.shape.spill_rows), 99), spill_numbers(of), {}, {}, {9, 9}};
+    one = {of.table,
+           of.tier(),
+           static_cast<int64_t>(ids.size()),
+           ids.data(),
+           own_keys,
+           &round,
+           is_it ? result.places.data() : places_of_others.data(),
+           own.slots.data(),
+           own.counts.data()};
+  });
+  ScratchMemory const scratch(cuda::fetch_scratch_bytes(args));
+  CHECK(cuda::fetch(args, scratch.first(), nullptr) == cudaSuccess);
   return result;
 }
 
@@ -173,9 +260,12 @@ void check_promotion(World& world, std::vector<int32_t> const& slots, Promotion 
       world.new_rows.erase(slot);
     }
   }
-  auto const [spilled, arriving, into] = promote(world, slots, purpose);
+  auto lists = promote(world, slots, purpose);
+  auto const& spilled = lists.slots;
   auto const end = std::find(spilled.begin(), spilled.end(), -1);
   CHECK(std::count(end, spilled.end(), -1) == spilled.end() - end);  // no gap
+  CHECK(lists.counts[0] == end - spilled.begin());
+  for (auto i = size_t(lists.counts[1]); i < slots.size(); ++i) CHECK(lists.arriving[i] == -1);
   CHECK(std::is_sorted(spilled.begin(), end,
                        [](int a, int b) { return a / kBucketCapacity < b / kBucketCapacity; }));
   for (auto slot = spilled.begin(); slot != end; ++slot) {
@@ -183,7 +273,7 @@ void check_promotion(World& world, std::vector<int32_t> const& slots, Promotion 
     CHECK(found != was.owner.end() && was.dirty[size_t(found - was.owner.begin())]);
     CHECK(used.count(*slot) == 0 && world.place[size_t(*slot)] == kHomePlace);
   }
-  write_back(world, spilled, spill_numbers(world), arriving, into);
+  write_back(world, lists, true);
   world.check_all();
   for (int64_t b = 0; b < world.shape.buckets; ++b) {
     std::set<int32_t> own;
@@ -229,14 +319,12 @@ void check_update(World& world, std::vector<int32_t> slots) {
   int32_t const rounds =
       std::max<int32_t>(1, (static_cast<int32_t>(homeless.size()) + spills - 1) / spills);
   for (int32_t round = 0; round < rounds + 1; ++round) {
-    std::vector<int32_t> places(slots.size(), 99), spilled(size_t(spills), 99);
-    int32_t count = 99;
-    FetchArgs const args{world.table,   world.tier(),   static_cast<int64_t>(slots.size()),
-                         slots.data(),  keys.data(),    &round,
-                         places.data(), spilled.data(), &count};
-    ScratchMemory const scratch(cuda::fetch_scratch_bytes(args));
-    CHECK(cuda::fetch(args, scratch.first(), nullptr) == cudaSuccess);
-    CHECK(count == static_cast<int32_t>(homeless.size()));
+    auto fetched = fetch(world, slots, &keys, round);
+    auto const& places = fetched.places;
+    auto const& spilled = fetched.lists.slots;
+    CHECK(fetched.lists.counts[1] == static_cast<int32_t>(homeless.size()));
+    CHECK(fetched.lists.counts[0] ==
+          std::count_if(spilled.begin(), spilled.end(), [](int32_t slot) { return slot >= 0; }));
     for (int32_t i = 0; i < spills; ++i) {
       auto const at = size_t(round) * size_t(spills) + size_t(i);
       CHECK(spilled[size_t(i)] == (at < in_order.size() ? in_order[at] : -1));
@@ -266,7 +354,7 @@ void check_update(World& world, std::vector<int32_t> slots) {
       world.write(row, slot);
       ++written[slot];
     }
-    write_back(world, spilled, spill_numbers(world));
+    write_back(world, fetched.lists, false);
   }
   for (auto const& [slot, times] : written) CHECK(times == 1);
   for (auto const slot : homeless) CHECK(written[slot] == 1);
@@ -310,17 +398,19 @@ void check_rows(World& world, std::vector<int32_t> slots, Pooling pooling, int64
   std::vector<float> rows(size_t(bags * dim), -99.0f), scale(size_t(bags), -99.0f);
   uint32_t done = 5;
   auto args = std::make_unique<TierRowsArgs>();
-  args->table = world.table;
-  args->table.index = nullptr;
-  args->table.num_states = 0;
-  args->tier = world.tier();
-  args->missing = {InitializerKind::kConstant, {0.5f}};
+  args->num_tables = 2;
+  args->tables[0] = {neighbours().before.table, neighbours().before.tier(), {}};
+  auto& own = args->tables[1];
+  own = {world.table, world.tier(), {InitializerKind::kConstant, {0.5f}}};
+  own.table.index = nullptr;
+  own.table.num_states = 0;
   args->num_features = 2;
   args->serves = static_cast<int32_t>(world.random() % 2);
   args->done = &done;
   auto& feature = args->features[1];
   args->features[0].pooling = Pooling::kNoRows;
   feature = {};
+  feature.table = 1;
   feature.ids = ids.data();
   feature.id_type = IdType::k64;
   feature.num_ids = static_cast<int64_t>(slots.size());
@@ -436,23 +526,19 @@ void run_on_rubbish(Shape const& shape, uint64_t seed) {
     for (auto& slot : slots) {
       if (random_at(seed++) % 7 == 0) slot = static_cast<int32_t>(random_at(seed++));
     }
-    auto [spilled, arriving, into] = promote(world, slots, Promotion::kLookup);
-    auto rows = spill_numbers(world);
-    for (auto* const list : {&spilled, &rows, &arriving, &into}) {
+    auto lists = promote(world, slots, Promotion::kLookup);
+    for (auto* const list : {&lists.slots, &lists.rows, &lists.arriving, &lists.into}) {
       for (auto& number : *list) {
         if (random_at(seed++) % 7 == 0) number = static_cast<int32_t>(random_at(seed++));
       }
     }
-    write_back(world, spilled, rows, arriving, into);
+    for (auto& count : lists.counts) {
+      if (random_at(seed++) % 2 == 0) count = static_cast<int32_t>(random_at(seed++));
+    }
+    write_back(world, lists, true);
     for (int32_t round : {0, 1, -3, 0x7fffffff}) {
-      std::vector<int32_t> places(slots.size());
-      int32_t count = 0;
-      FetchArgs const args{world.table,   world.tier(),   static_cast<int64_t>(slots.size()),
-                           slots.data(),  nullptr,        &round,
-                           places.data(), spilled.data(), &count};
-      ScratchMemory const scratch(cuda::fetch_scratch_bytes(args));
-      CHECK(cuda::fetch(args, scratch.first(), nullptr) == cudaSuccess);
-      for (auto const at : places) CHECK(at < world.num_rows || at == kLostPlace);
+      auto const fetched = fetch(world, slots, nullptr, round);
+      for (auto const at : fetched.places) CHECK(at < world.num_rows || at == kLostPlace);
     }
     check_gather(world, {-1, world.num_slots});
   }

@@ -103,14 +103,28 @@ struct Tier {
 
 struct Begun {
   Call call;
-  Tier tier;
+  std::vector<Tier> tiers;
 };
 
-Begun begin(World& world, Random& random) {
-  auto& table = world[static_cast<size_t>(random.below(static_cast<int64_t>(world.size())))];
-  Begun begun{{}, Tier(table, random)};
-  table_attributes(begun.call, {&table});
+// A call about some tables, up to `most` of them.
+Begun begin(World& world, Random& random, int64_t most = 3) {
+  Begun begun;
+  std::vector<Table*> tables;
+  for (auto count = random.between(1, most); count > 0; --count) {
+    tables.push_back(&world[static_cast<size_t>(random.below(static_cast<int64_t>(world.size())))]);
+    begun.tiers.emplace_back(*tables.back(), random);
+  }
+  table_attributes(begun.call, tables);
   return begun;
+}
+
+// Adds to what is checked after a call.
+template <class Check>
+void check_later(Call& call, Check const& check) {
+  call.check = [before = call.check, check] {
+    if (before) before();
+    check();
+  };
 }
 
 int64_t spilled_slots(Array const& spilled) {
@@ -138,6 +152,20 @@ struct RowList {
   Array slots, rows;
 };
 
+// How many entries of two lists count: often all, else any number.
+Array add_counts(Call& call, Random& random) {
+  auto const counts = call.operand(kS32, {2});
+  for (int i = 0; i < 2; ++i) {
+    auto const any = random.one_in(2) ? 200 : random.hostile();
+    counts.data<int32_t>()[i] = static_cast<int32_t>(any);
+  }
+  return counts;
+}
+
+bool counts_entry(Array const& counts, int list, int64_t i) {
+  return i < counts.data<int32_t>()[list];
+}
+
 RowList add_list(Call& call, Tier const& tier, Random& random) {
   auto const n = random.below(200);
   RowList list{call.operand(kS32, {n}), call.operand(kS32, {n})};
@@ -154,18 +182,18 @@ RowList add_list(Call& call, Tier const& tier, Random& random) {
 
 }  // namespace
 
-Call make_promote(World& world, Random& random) {
-  auto [call, tier] = begin(world, random);
-  scalar(call, "purpose", random.below(2));
+namespace {
+
+void add_promoted(Call& call, Tier const& tier, Random& random) {
   tier.add(call, true, true, true, true);
   auto const n = batch_size(random);
   auto const slots = call.operand(kS32, {n});
   fill_slots(random, slots, tier.place.count());
   auto const spilled = call.result(kS32, {tier.spill});
   auto const arriving = call.result(kS32, {n}), into = call.result(kS32, {n});
-  finish(call);
-  if (!tier.sound) return call;
-  call.check = [tier = tier, spilled, arriving, into, n] {
+  auto const counts = call.result(kS32, {2});
+  if (!tier.sound) return;
+  check_later(call, [tier, spilled, arriving, into, counts, n] {
     check_frames(tier);
     for (int64_t i = 0; i < n; ++i) {
       auto const left = arriving.data<int32_t>()[i] >= 0 || into.data<int32_t>()[i] >= 0;
@@ -173,14 +201,11 @@ Call make_promote(World& world, Random& random) {
     }
     auto const written = tier.events.data<uint64_t>()[kTierWrittenBack];
     expect(static_cast<uint64_t>(spilled_slots(spilled)) == written, "rows on their way home");
-  };
-  return call;
+    expect(static_cast<uint64_t>(counts.data<int32_t>()[0]) == written, "and their number");
+  });
 }
 
-Call make_fetch(World& world, Random& random) {
-  auto [call, tier] = begin(world, random);
-  auto const has_keys = random.one_in(2);
-  scalar(call, "has_keys", has_keys ? 1 : 0);
+void add_fetched(Call& call, Tier const& tier, bool has_keys, bool first, Random& random) {
   tier.add(call, true, true, true, true);
   auto const n = batch_size(random);
   auto const slots = call.operand(kS32, {n});
@@ -189,27 +214,19 @@ Call make_fetch(World& world, Random& random) {
     auto const keys = call.operand(kU32, {n, 2});
     for (int64_t i = 0; i < n; ++i) keys.data<uint64_t>()[i] = random.bits() % 2000;
   }
-  auto const round = call.operand(kS32, {1});
-  auto const number = random.one_in(3) ? random.hostile() : 0;
-  auto const first = static_cast<int32_t>(number) == 0;
-  round.data<int32_t>()[0] = static_cast<int32_t>(number);
   auto const places = call.result(kS32, {n});
   auto const spilled = call.result(kS32, {tier.spill});
-  auto const count = call.result(kS32, {1});
-  finish(call);
-  call.check = [tier = tier, places, spilled, count, first] {
+  auto const counts = call.result(kS32, {2});
+  check_later(call, [tier, places, spilled, counts, first] {
     for (int64_t i = 0; i < places.count(); ++i) {
       auto const row = places.data<int32_t>()[i];
       expect(row < tier.rows() || (first && row == kLostPlace), "a place is a row");
     }
-    expect(
-        !first || spilled_slots(spilled) == std::min<int64_t>(tier.spill, count.data<int32_t>()[0]),
-        "rows that were fetched");
-  };
-  return call;
+    auto const here = spilled_slots(spilled), all = int64_t{counts.data<int32_t>()[1]};
+    expect(here == counts.data<int32_t>()[0], "rows that were fetched");
+    expect(!first || here == std::min<int64_t>(tier.spill, all), "as many as there is room for");
+  });
 }
-
-namespace {
 
 void add_homes_and_rows(Call& call, Tier const& tier) {
   call.aliased(tier.homes);
@@ -217,18 +234,14 @@ void add_homes_and_rows(Call& call, Tier const& tier) {
   for (auto const& state : tier.states) call.operands.push_back(state);
 }
 
-}  // namespace
-
-Call make_write_back(World& world, Random& random) {
-  auto [call, tier] = begin(world, random);
+void add_written(Call& call, Tier const& tier, Random& random) {
   add_homes_and_rows(call, tier);
+  auto const counts = add_counts(call, random);
   auto const [slots, rows] = add_list(call, tier, random);
-  finish(call);
-  call.results.pop_back();  // no scratch
-  call.check = [tier = tier, slots = slots, rows = rows] {
+  check_later(call, [tier, counts, slots = slots, rows = rows] {
     auto const row_bytes = tier.values.bytes() / static_cast<size_t>(tier.rows());
     auto const record_bytes = tier.homes.bytes() / static_cast<size_t>(tier.place.count());
-    for (int64_t i = 0; i < slots.count(); ++i) {
+    for (int64_t i = 0; i < slots.count() && counts_entry(counts, 0, i); ++i) {
       auto const slot = slots.data<int32_t>()[i], row = rows.data<int32_t>()[i];
       if (slot < 0 || slot >= tier.place.count() || row < 0 || row >= tier.rows()) continue;
       expect(memcmp(tier.homes.data<uint8_t>() + static_cast<size_t>(slot) * record_bytes,
@@ -236,21 +249,20 @@ Call make_write_back(World& world, Random& random) {
                     row_bytes) == 0,
              "a row in its record");
     }
-  };
-  return call;
+  });
 }
 
-Call make_swap_rows(World& world, Random& random) {
-  auto [call, tier] = begin(world, random);
+void add_swapped(Call& call, Tier const& tier, Random& random) {
   add_homes_and_rows(call, tier);
+  auto const counts = add_counts(call, random);
   add_list(call, tier, random);
   auto const [slots, into] = add_list(call, tier, random);
   auto const before = tier.values.copy();
-  finish(call);
-  call.results.pop_back();  // no scratch
-  call.check = [tier = tier, into = into, before] {
+  check_later(call, [tier, counts, into = into, before] {
     std::set<int64_t> changed;
-    for (int64_t i = 0; i < into.count(); ++i) changed.insert(into.data<int32_t>()[i]);
+    for (int64_t i = 0; i < into.count() && counts_entry(counts, 1, i); ++i) {
+      changed.insert(into.data<int32_t>()[i]);
+    }
     auto const bytes = before.bytes() / static_cast<size_t>(tier.rows());
     for (int64_t row = 0; row + 1 < tier.rows(); ++row) {  // the last one holds a mark
       if (changed.count(row) > 0) continue;
@@ -259,35 +271,80 @@ Call make_swap_rows(World& world, Random& random) {
           memcmp(tier.values.data<uint8_t>() + first, before.data<uint8_t>() + first, bytes) == 0,
           "a row that no record goes to");
     }
-  };
+  });
+}
+
+void add_settled(Call& call, Tier const& tier, Random& random) {
+  call.aliased(tier.values);
+  for (auto const& state : tier.states) call.aliased(state);
+  call.operands.push_back(tier.homes);
+  add_counts(call, random);
+  add_list(call, tier, random);
+  auto const before = tier.homes.copy();
+  check_later(call, [homes = tier.homes, before] {
+    expect(memcmp(homes.data<uint8_t>(), before.data<uint8_t>(), homes.bytes()) == 0,
+           "homes stay as they are");
+  });
+}
+
+}  // namespace
+
+Call make_promote(World& world, Random& random) {
+  auto [call, tiers] = begin(world, random);
+  scalar(call, "purpose", random.below(2));
+  for (auto const& tier : tiers) add_promoted(call, tier, random);
+  finish(call);
+  return call;
+}
+
+Call make_fetch(World& world, Random& random) {
+  auto [call, tiers] = begin(world, random);
+  auto const has_keys = random.one_in(2);
+  scalar(call, "has_keys", has_keys ? 1 : 0);
+  auto const round = call.operand(kS32, {1});
+  auto const number = static_cast<int32_t>(random.one_in(3) ? random.hostile() : 0);
+  round.data<int32_t>()[0] = number;
+  for (auto const& tier : tiers) add_fetched(call, tier, has_keys, number == 0, random);
+  finish(call);
+  return call;
+}
+
+Call make_write_back(World& world, Random& random) {
+  auto [call, tiers] = begin(world, random);
+  for (auto const& tier : tiers) add_written(call, tier, random);
+  finish(call);
+  call.results.pop_back();  // no scratch
+  return call;
+}
+
+Call make_swap_rows(World& world, Random& random) {
+  auto [call, tiers] = begin(world, random);
+  for (auto const& tier : tiers) add_swapped(call, tier, random);
+  finish(call);
+  call.results.pop_back();  // no scratch
   return call;
 }
 
 Call make_settle(World& world, Random& random) {
-  auto [call, tier] = begin(world, random);
-  call.aliased(tier.values);
-  for (auto const& state : tier.states) call.aliased(state);
-  call.operands.push_back(tier.homes);
-  add_list(call, tier, random);
-  auto const before = tier.homes.copy();
+  auto [call, tiers] = begin(world, random);
+  for (auto const& tier : tiers) add_settled(call, tier, random);
   finish(call);
-  call.check = [homes = tier.homes, before] {
-    expect(memcmp(homes.data<uint8_t>(), before.data<uint8_t>(), homes.bytes()) == 0,
-           "homes stay as they are");
-  };
   return call;
 }
 
 Call make_tier_rows(World& world, Random& random) {
-  auto [call, tier] = begin(world, random);
+  auto [call, tiers] = begin(world, random);
   scalar(call, "serves", random.below(2));
-  tier.add(call, false, false, false, false);
+  for (auto const& tier : tiers) tier.add(call, false, false, false, false);
   Attribute features{"features", true, {}, {}, false};
   for (auto count = random.below(4); count > 0; --count) {
     auto const pooling = random.below(3);
     auto const bag_size = pooling == 0 ? 1 : random.of<int64_t>({1, 3});
     auto const bags = batch_size(random) / bag_size, n = bags * bag_size;
+    auto const number = random.below(static_cast<int64_t>(tiers.size()));
+    auto const& tier = tiers[static_cast<size_t>(number)];
     std::vector<int64_t> fields(kNumFeatureFields, 0);
+    fields[kFeatureTable] = number;
     fields[kFeaturePooling] = pooling;
     fields[kFeatureBagSize] = bag_size;
     fields[kFeatureRows + kRowsArray] = -1;
@@ -305,7 +362,8 @@ Call make_tier_rows(World& world, Random& random) {
 }
 
 Call make_tier_gather(World& world, Random& random) {
-  auto [call, tier] = begin(world, random);
+  auto [call, tiers] = begin(world, random, 1);
+  auto const& tier = tiers[0];
   tier.add(call, true, true, false, false);
   auto const n = batch_size(random);
   auto const slots = call.operand(kS32, {n});

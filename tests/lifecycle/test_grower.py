@@ -73,9 +73,9 @@ def make_step(coll: jde.Tables) -> Any:
 
 def await_compilation(grower: jde.lifecycle.Grower) -> bool:
     """Waits for the background thread, which takes longer than these steps."""
-    if (coming := grower._next) is None or coming.programs is None:
+    if (coming := grower._next) is None or coming.ready is None:
         return False
-    coming.programs.exception(120)
+    coming.ready.exception(120)
     return True
 
 

@@ -85,3 +85,44 @@ def test_bags(platform):
     got = sum_bags(table, jnp.asarray(rows), jnp.asarray(offsets, jnp.int32))
     pairs = zip(offsets[:-1], offsets[1:], strict=True)
     np.testing.assert_array_equal(got, [rows[b:e].sum(axis=0) for b, e in pairs])
+
+
+def one_feature(ids: int, groups: int, dim: int, seed: int):
+    """A table, a feature of which a quarter goes to one group, and its order."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(-1, groups, ids)
+    group[rng.random(ids) < 0.25] = groups // 2
+    slots = jnp.asarray(group, jnp.int32)
+    rows = jnp.asarray(rng.normal(size=(ids, dim)), jnp.float32)
+    layout = one_row_each("f", "t", ids)
+    feature = FeatureGradient(layout, rows, slots, slots, None, None, None)
+    positions = np.argsort(group.astype(np.uint32), kind="stable").astype(np.int32)
+    order = jnp.asarray(group[positions], jnp.int32), jnp.asarray(positions)
+    return TableSpec.of(jde.TableConfig("t", dim, 256)), feature, order
+
+
+@pytest.mark.parametrize("ids", [1, 900, 30_000, 300_000])
+def test_a_given_order_changes_no_bit(platform, ids):
+    groups = max(1, ids // 3)
+    table, feature, order = one_feature(ids, groups, 8, seed=ids)
+    (want,) = sum_rows([table], [groups], [feature])
+    (got,) = sum_rows([table], [groups], [feature], order=order)
+    there = np.unique(feature.slots)
+    there = there[there >= 0]
+    np.testing.assert_array_equal(np.asarray(got)[there], np.asarray(want)[there])
+
+
+@pytest.mark.parametrize("ids", [900, 30_000, 300_000])
+def test_any_order_is_harmless(platform, ids):
+    """Positions and groups that do not exist, and runs whose parts lie apart."""
+    table, feature, _ = one_feature(ids, 50, 8, seed=1)
+    rng = np.random.default_rng(2)
+    some = rng.integers(-(2**31), 2**31, (2, ids))
+    near = rng.integers(-2, 60, (2, ids))
+    apart = np.repeat(rng.integers(0, 3, ids // 90), 90), rng.integers(0, ids, ids)
+    for slots, positions in (some, near, apart):
+        order = jnp.asarray(slots, jnp.int32), jnp.asarray(positions, jnp.int32)
+        order = jnp.resize(order[0], ids), order[1]
+        (sums,) = sum_rows([table], [50], [feature], order=order)
+        assert sums.shape == (50, 8)
+        assert np.asarray(sums) is not None

@@ -1,102 +1,180 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""States of every optimizer through checkpoints, deltas, growth and exports.
+"""States of every optimizer through checkpoints, deltas, growth, exports and files.
 
-A row without an update comes along in each: its states are initial on the other side.
+One collection has a table for each optimizer, and a second one with rows and wide
+states of bfloat16 where it has such states. A row without an update comes along in
+each operation: its states are initial on the other side.
 """
 
 import copy
 import pickle
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jax_dynemb as jde
 from optimizer_kinds import KINDS
-from support import assert_same_rows, compiled, export, gradients
+from support import Rows, assert_same_rows, export, gradients
 
-EVERY_KIND = pytest.mark.parametrize("name", KINDS)
-
-
-def tables(name: str, capacity: int = 256) -> jde.Tables:
-    config = jde.TableConfig("t", 6, capacity, optimizer=KINDS[name])
-    return jde.Tables([config])
-
-
-def trained(coll: jde.Tables, state, seed: int):
-    """Updates rows 0 to 19; the next five are looked up only."""
-    jit = compiled(coll)
-    ids = {"t": jde.ids(np.arange(20))}
-    rows, residual, state = jit.lookup(state, ids, None, None)
-    d_rows = {"t": jnp.asarray(gradients(rows["t"].shape, seed))}
-    state = jit.apply_gradients(state, residual, d_rows, None)
-    _, _, state = jit.lookup(state, {"t": jde.ids(np.arange(20, 25))}, None, None)
-    return state
+TUNED = {
+    "sgd": jde.optim.sgd(0.1),
+    "adagrad": jde.optim.adagrad(0.1, initial_accumulator_value=0.25),
+    "rowwise_adagrad": jde.optim.rowwise_adagrad(0.1, initial_accumulator_value=0.5),
+    "adam": jde.optim.adam(0.01, weight_decay=0.1),
+}
+ALL = TUNED | KINDS
+DIM = 6
+UPDATED, LOOKED_UP = range(20), range(20, 25)
 
 
-def assert_initial(rows, name: str) -> None:
-    for key in range(20, 25):
-        for state, first in KINDS[name].initial:
-            assert (rows[key].state[state] == np.float32(first)).all()
-
-
-@EVERY_KIND
-def test_a_checkpoint_goes_on_where_it_was(tmp_path, name):
-    coll = tables(name)
-    state = trained(coll, coll.init(0), 1)
-    jde.checkpoint.save(tmp_path, 1, {"tables": state}, tables=coll, wait=True)
-    fresh = {"tables": coll.init(1)}
-    restored = jde.checkpoint.restore(tmp_path, fresh, tables=coll).tree["tables"]
-    assert_initial(export(coll, restored, "t"), name)
-    both = [export(coll, trained(coll, s, 2), "t") for s in (state, restored)]
-    assert_same_rows(*both)
-
-
-@EVERY_KIND
-def test_growth_keeps_every_state(name):
-    coll = tables(name)
-    state = trained(coll, coll.init(0), 1)
-    before = export(coll, state, "t")
-    larger, grown = coll.grow(state, {"t": 1000})
-    assert_same_rows(before, export(larger, grown, "t"))
-    assert_initial(export(larger, grown, "t"), name)
-
-
-@EVERY_KIND
-def test_an_export_inserted_elsewhere_trains_on(name):
-    coll = tables(name)
-    state = trained(coll, coll.init(0), 1)
-    rows = export(coll, state, "t")
-    keys = sorted(rows)
-    values = np.stack([rows[k].values for k in keys])
-    states = {
-        s: np.stack([rows[k].state[s] for k in keys]) for s, _ in KINDS[name].initial
+def config(name: str, capacity: int, half: bool) -> jde.TableConfig:
+    wide = [n for n, spec in ALL[name].states(DIM).items() if spec.shape]
+    halves = {
+        "state_dtype": dict.fromkeys(wide, "bfloat16"),
+        "param_dtype": "bfloat16",
+        "rounding": "stochastic",
     }
-    other = compiled(coll).insert(
-        coll.init(7),
-        {"t": jde.ids(np.array(keys))},
-        {"t": jnp.asarray(values)},
-        {"t": {s: jnp.asarray(x) for s, x in states.items()}},
-        None,
+    return jde.TableConfig(
+        f"{name}_16" if half else name,
+        DIM,
+        capacity,
+        optimizer=ALL[name],
+        **(halves if half else {}),
     )
-    got, want = export(coll, other, "t"), rows
-    for key in keys:
-        np.testing.assert_array_equal(got[key].values, want[key].values)
-        for s in states:
-            np.testing.assert_array_equal(got[key].state[s], want[key].state[s])
 
 
-@EVERY_KIND
-def test_a_delta_takes_states_along(name):
-    coll = tables(name)
-    state = trained(coll, coll.init(0), 1)
-    replica = coll.apply_delta(coll.init(1), "t", coll.export(state, "t"))
-    assert_same_rows(export(coll, replica, "t"), export(coll, state, "t"))
-    assert_initial(export(coll, replica, "t"), name)
+def tables(capacity: int = 256) -> jde.Tables:
+    has_wide = {n for n, o in ALL.items() if any(s.shape for s in o.states(1).values())}
+    of_floats = [config(name, capacity, half=False) for name in ALL]
+    return jde.Tables(
+        [*of_floats, *(config(name, capacity, half=True) for name in sorted(has_wide))]
+    )
 
 
-@EVERY_KIND
+COLL = tables()
+NAMES = list(COLL.tables)
+
+
+@jax.jit
+def step(state, d_rows):
+    """Updates some rows, then looks up others."""
+    ids = dict.fromkeys(NAMES, jde.ids(np.array(UPDATED)))
+    _, residual, state = COLL.lookup(state, ids)
+    state = COLL.apply_gradients(state, residual, d_rows)
+    others = dict.fromkeys(NAMES, jde.ids(np.array(LOOKED_UP)))
+    return COLL.lookup(state, others)[2]
+
+
+def trained(state, seed: int):
+    return step(
+        state,
+        {
+            name: jnp.asarray(gradients((len(UPDATED), DIM), 100 * seed + n))
+            for n, name in enumerate(NAMES)
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def state():
+    return trained(trained(COLL.init(0), 1), 2)
+
+
+@pytest.fixture(scope="module")
+def rows(state):
+    """What ``export`` gives, by table; each state with every dtype."""
+    result = {name: export(COLL, state, name) for name in NAMES}
+    dtypes = {
+        str(array.dtype)
+        for name in NAMES
+        for array in state[COLL.state_name(name)].optimizer.values()
+    }
+    assert dtypes == {"float32", "bfloat16", "int32"}
+    return result
+
+
+def assert_all_same(coll, state, rows) -> None:
+    """Every row has its states; those without an update have initial ones."""
+    for name, want in rows.items():
+        got = export(coll, state, name)
+        assert_same_rows(got, want)
+        for leaf, spec in coll.tables[name].states.items():
+            for key in LOOKED_UP:
+                assert (got[key].state[leaf] == np.float32(spec.initial)).all()
+            moved = [
+                np.any(got[key].state[leaf] != np.float32(spec.initial))
+                for key in UPDATED
+            ]
+            assert all(moved), (name, leaf)
+
+
+def test_a_checkpoint_goes_on_where_it_was(tmp_path, state, rows):
+    jde.checkpoint.save(tmp_path, 1, {"tables": state}, tables=COLL, wait=True)
+    fresh = {"tables": COLL.init(1)}
+    restored = jde.checkpoint.restore(tmp_path, fresh, tables=COLL).tree["tables"]
+    assert_all_same(COLL, restored, rows)
+    both = trained(state, 3), trained(restored, 3)
+    for name in NAMES:
+        assert_same_rows(*(export(COLL, each, name) for each in both))
+
+
+def test_growth_keeps_every_state(state, rows):
+    larger, grown = COLL.grow(state, dict.fromkeys(NAMES, 1_000))
+    assert_all_same(larger, grown, rows)
+
+
+def test_an_export_may_be_inserted_elsewhere(rows):
+    arrays = {name: Rows.of(each) for name, each in rows.items()}
+    inserted = COLL.insert(
+        COLL.init(7),
+        {name: jde.ids(each.keys) for name, each in arrays.items()},
+        {name: jnp.asarray(each.values, jnp.float32) for name, each in arrays.items()},
+        optimizer_state={
+            name: {leaf: jnp.asarray(x) for leaf, x in each.state.items()}
+            for name, each in arrays.items()
+        },
+    )
+    for name, want in arrays.items():
+        got = Rows.of(export(COLL, inserted, name))
+        np.testing.assert_array_equal(got.keys, want.keys)
+        np.testing.assert_array_equal(got.values, want.values)
+        for leaf, states in want.state.items():
+            np.testing.assert_array_equal(got.state[leaf], states)
+            assert got.state[leaf].dtype == COLL.tables[name].states[leaf].dtype
+
+
+def test_a_delta_takes_states_along(state, rows):
+    replica = COLL.init(1)
+    for name in NAMES:
+        replica = COLL.apply_delta(replica, name, COLL.export(state, name))
+    assert_all_same(COLL, replica, rows)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_files_of_dynamicemb_hold_the_states_that_it_has(tmp_path, half):
+    names = [name for name in TUNED if not half or ALL[name].states(2)]
+    names = [n for n in names if not half or n != "rowwise_adagrad"]  # nothing wide
+    coll = jde.Tables([config(name, 256, half) for name in names])
+    state = coll.init(0)
+    for seed in range(2):
+        ids = {name: jde.ids(np.array(UPDATED)) for name in coll.tables}
+        found, residual, state = coll.lookup(state, ids)
+        d_rows = {n: jnp.asarray(gradients(x.shape, seed)) for n, x in found.items()}
+        state = coll.apply_gradients(state, residual, d_rows)
+    jde.export.dynamicemb(tmp_path / "dump", coll, state, quiet=True)
+    again = jde.import_.dynamicemb(tmp_path / "dump", coll).state
+    for name in coll.tables:
+        got, want = (Rows.of(export(coll, each, name)) for each in (again, state))
+        np.testing.assert_array_equal(got.keys, want.keys)
+        np.testing.assert_array_equal(got.values, want.values)
+        for leaf, states in want.state.items():
+            np.testing.assert_array_equal(got.state[leaf], states)
+
+
+@pytest.mark.parametrize("name", KINDS)
 def test_an_optimizer_is_a_value(name):
     kind = KINDS[name]
     assert pickle.loads(pickle.dumps(kind)) == kind == copy.deepcopy(kind)

@@ -173,6 +173,18 @@ def test_fused_embedding_bag_collection(name):
         np.testing.assert_allclose(got, rows, **TOLERANCE)
 
 
+def test_fused_params_that_are_of_the_table():
+    params = {"stochastic_rounding": True, "gradient_clipping": True}
+    _, fields = T.from_fused_params(params | {"max_gradient": 0.5})
+    config = T.EmbeddingBagConfig(
+        name="t", embedding_dim=4, num_embeddings=256, feature_names=["f"]
+    )
+    table = config.to_table(**fields, param_dtype="bfloat16")
+    assert (table.rounding, table.max_gradient) == ("stochastic", 0.5)
+    _, fields = T.from_fused_params({"max_gradient": 0.5})
+    assert fields == {}  # FBGEMM clips by it only if it is told to
+
+
 def test_optimizer_states_of_a_checkpoint():
     case = CASES["fused_ebc/rowwise_adagrad"]
     tables = tables_of(case, T.EmbeddingBagConfig, jde.optim.rowwise_adagrad(0.1, 1e-3))

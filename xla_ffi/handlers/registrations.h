@@ -24,6 +24,7 @@ Registration decay_registration();
 Registration export_batch_registration();
 Registration route_registration();
 Registration offsets_registration();
+Registration distinct_registration();
 Registration pair_rows_registration();
 Registration pair_gradients_registration();
 Registration promote_registration();

@@ -12,11 +12,12 @@ namespace {
 struct SumRows {
   static constexpr auto kTarget = "dynemb_sum_rows";
   static constexpr auto kRun = &backend::reduce;
-  static auto bind() { return bind_features().Attr<IntAttr>("sums"); }
+  static auto bind() { return bind_features().Attr<IntAttr>("sums").Attr<int64_t>("ordered"); }
 
   ReduceArgs args;
 
-  void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features, IntAttr sums) {
+  void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features, IntAttr sums,
+            int64_t ordered) {
     if (!set_counts(reader, args, attrs, features) || !reader.records(RecordRule::kSums, sums) ||
         !reader.expect(count_rows(sums, kNumSumsFields) == args.num_tables,
                        "attribute 'sums' must have a record for each table")) {
@@ -31,6 +32,14 @@ struct SumRows {
       read_groups(reader, arrays, t, buckets, sums.begin() + t * kNumSumsFields);
     }
     read_gradients(reader, features_of(features, args), false);
+    if (ordered != 0) read_order(reader);
+  }
+
+  void read_order(BufferReader& reader) {
+    if (!reader.expect(args.num_features == 1, "an order is given of one feature only")) return;
+    auto const ranks = reader.next_arg(BufferRule::kRanks);
+    auto const positions = reader.next_arg(BufferRule::kPositions);
+    args.order = {data<int32_t>(ranks), data<int32_t>(positions)};
   }
 
   void read_groups(BufferReader& reader, RowArrays& arrays, int32_t t, int64_t buckets,

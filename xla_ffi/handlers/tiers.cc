@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// xla_ffi/handlers/tiers.cc: operations on one tiered table; their buffers stand in
+// xla_ffi/handlers/tiers.cc: operations on tiered tables; their buffers stand in
 // docs/decisions/tiers.md.
-#include <memory>
+#include <algorithm>
 
 #include "core/tiers/record.h"
 #include "core/tiers/tier_args.h"
@@ -15,12 +15,20 @@
 namespace dynemb {
 namespace {
 
+// Table `number` of a call.
+struct CallTable {
+  TableAttrs const& attrs;
+  int32_t number;
+
+  int64_t const* fields() const { return attrs.tables.begin() + number * kNumTableFields; }
+};
+
 // Reads the arrays of a tiered table in the order that all calls have.
 class TierReader {
  public:
-  TierReader(BufferReader& reader, TableAttrs const& attrs, TableRef& table, TierRef& tier)
-      : reader_(reader), attrs_(attrs), fields_(attrs.tables.begin()), table_(table), tier_(tier) {
-    describe_table(attrs, 0, table);
+  TierReader(BufferReader& reader, CallTable const& of, TableRef& table, TierRef& tier)
+      : reader_(reader), fields_(of.fields()), table_(table), tier_(tier) {
+    describe_table(of.attrs, of.number, table);
     table.num_buckets = static_cast<uint64_t>(fields_[kTableNumBuckets]);
     table.local_buckets = fields_[kTableLocalBuckets];
     reader.expect(table.num_buckets % static_cast<uint64_t>(table.local_buckets) == 0,
@@ -91,22 +99,36 @@ class TierReader {
   }
 
   BufferReader& reader_;
-  TableAttrs const& attrs_;
   int64_t const* fields_;
   TableRef& table_;
   TierRef& tier_;
   int64_t num_rows_ = 0;
 };
 
-bool is_tiered(BufferReader& reader, TableAttrs const& attrs) {
-  return is_one_table(reader, attrs) &&
-         reader.expect(attrs.tables[kTablePart] == kWholeTable, "the call is about a whole table");
+// Calls read(table, its CallTable) for each table of a call.
+template <class Args, class Read>
+void read_each(BufferReader& reader, TableAttrs const& attrs, Args& args, Read const& read) {
+  args.num_tables = 0;
+  if (!check_tables(reader, attrs)) return;
+  auto const count = count_rows(attrs.tables, kNumTableFields);
+  if (!reader.expect(count <= kMaxTierTables, "too many tiered tables in one call")) return;
+  for (int32_t t = 0; t < count && !reader.failed(); ++t) {
+    CallTable const of{attrs, t};
+    reader.at("table ", t);
+    reader.expect(of.fields()[kTablePart] == kWholeTable, "the call is about whole tables");
+    reader.expect(t == 0 || of.fields()[kTableShares] == 0, "a tiered table has its own arrays");
+    reader.sizes().forget(kBuckets, kArraySlots, kDim, kCounterRows, kTierSlots, kFrames, kTierRows,
+                          kRecordWords, kSpillRows, kNumSlots, kNumBags);
+    args.tables[t] = {};
+    read(args.tables[t], of);
+    args.num_tables = t + 1;
+  }
 }
 
 // What promote and fetch take before anything of their own.
-template <class Args>
-void read_moved(BufferReader& reader, TableAttrs const& attrs, Args& args) {
-  TierReader tier(reader, attrs, args.table, args.tier);
+template <class OfTable>
+void read_moved(BufferReader& reader, CallTable const& of, OfTable& args) {
+  TierReader tier(reader, of, args.table, args.tier);
   tier.index();
   tier.counters();
   tier.places(true);
@@ -119,15 +141,22 @@ void read_moved(BufferReader& reader, TableAttrs const& attrs, Args& args) {
   reader.expect(args.num_ids <= kMostIds, "a call has at most 2^30 - 1 ids");
 }
 
-// Scratch of a call with so many slots; the number of ids stands in the shape.
+// Scratch of a call of that shape, whose `ids` are those of each table, its frames and its spill
+// rows.
 template <class Args, size_t (*bytes_of)(Args const&)>
-size_t scratch_of(CallShape const& shape, int64_t Args::* count) {
+size_t scratch_of(CallShape const& shape) {
   Args args{};
-  args.table.local_buckets = shape.buckets.empty() ? 0 : shape.buckets[0];
-  args.table.dim = shape.dims.empty() ? 1 : shape.dims[0];
-  args.*count = shape.ids.empty() ? 0 : shape.ids[0];
-  args.tier.frames = shape.ids.size() > 1 ? static_cast<int32_t>(shape.ids[1]) : kMostFrames;
-  args.tier.spill_rows = shape.ids.size() > 2 ? static_cast<int32_t>(shape.ids[2]) : 1;
+  auto const tables = std::min(shape.buckets.size(), shape.ids.size() / 3);
+  if (tables > kMaxTierTables) return 0;
+  args.num_tables = static_cast<int32_t>(tables);
+  for (size_t t = 0; t < tables; ++t) {
+    auto& one = args.tables[t];
+    one.table.local_buckets = shape.buckets[t];
+    one.table.dim = shape.dims[t];
+    one.num_ids = shape.ids[3 * t];
+    one.tier.frames = static_cast<int32_t>(shape.ids[3 * t + 1]);
+    one.tier.spill_rows = static_cast<int32_t>(shape.ids[3 * t + 2]);
+  }
   return bytes_of(args);
 }
 
@@ -136,19 +165,21 @@ struct Promote {
   static constexpr auto kRun = &backend::promote;
   static auto bind() { return bind_table().Attr<int64_t>("purpose"); }
 
-  PromoteArgs args{};
+  PromoteArgs args;
 
   void read(BufferReader& reader, TableAttrs const& attrs, int64_t purpose) {
-    if (!is_tiered(reader, attrs)) return;
-    args.purpose = purpose == 0 ? Promotion::kLookup : Promotion::kPrefetch;
-    read_moved(reader, attrs, args);
-    args.spilled = data<int32_t>(reader.next_ret(BufferRule::kSpilled));
-    args.arriving = data<int32_t>(reader.next_ret(BufferRule::kSlotsOfRows));
-    args.into = data<int32_t>(reader.next_ret(BufferRule::kRowNumbers));
+    read_each(reader, attrs, args, [&](PromoteTable& one, CallTable const& of) {
+      one.purpose = purpose == 0 ? Promotion::kLookup : Promotion::kPrefetch;
+      read_moved(reader, of, one);
+      one.spilled = data<int32_t>(reader.next_ret(BufferRule::kSpilled));
+      one.arriving = data<int32_t>(reader.next_ret(BufferRule::kSlotsOfRows));
+      one.into = data<int32_t>(reader.next_ret(BufferRule::kRowNumbers));
+      one.counts = data<int32_t>(reader.next_ret(BufferRule::kListCounts));
+    });
   }
 
   static size_t scratch_bytes(CallShape const& shape) {
-    return scratch_of<PromoteArgs, backend::promote_scratch_bytes>(shape, &PromoteArgs::num_ids);
+    return scratch_of<PromoteArgs, backend::promote_scratch_bytes>(shape);
   }
 };
 
@@ -157,20 +188,22 @@ struct Fetch {
   static constexpr auto kRun = &backend::fetch;
   static auto bind() { return bind_table().Attr<int64_t>("has_keys"); }
 
-  FetchArgs args{};
+  FetchArgs args;
 
   void read(BufferReader& reader, TableAttrs const& attrs, int64_t has_keys) {
-    if (!is_tiered(reader, attrs)) return;
-    read_moved(reader, attrs, args);
-    if (has_keys != 0) args.keys = data<Key>(reader.next_arg(BufferRule::kKeysOfSlots));
-    args.round = data<int32_t>(reader.next_arg(BufferRule::kRound));
-    args.places = data<int32_t>(reader.next_ret(BufferRule::kSlotsOfRows));
-    args.spilled = data<int32_t>(reader.next_ret(BufferRule::kSpilled));
-    args.count = data<int32_t>(reader.next_ret(BufferRule::kCount));
+    auto const round = data<int32_t>(reader.next_arg(BufferRule::kRound));
+    read_each(reader, attrs, args, [&](FetchTable& one, CallTable const& of) {
+      read_moved(reader, of, one);
+      if (has_keys != 0) one.keys = data<Key>(reader.next_arg(BufferRule::kKeysOfSlots));
+      one.round = round;
+      one.places = data<int32_t>(reader.next_ret(BufferRule::kSlotsOfRows));
+      one.spilled = data<int32_t>(reader.next_ret(BufferRule::kSpilled));
+      one.counts = data<int32_t>(reader.next_ret(BufferRule::kListCounts));
+    });
   }
 
   static size_t scratch_bytes(CallShape const& shape) {
-    return scratch_of<FetchArgs, backend::fetch_scratch_bytes>(shape, &FetchArgs::num_ids);
+    return scratch_of<FetchArgs, backend::fetch_scratch_bytes>(shape);
   }
 };
 
@@ -184,10 +217,9 @@ int64_t read_list(BufferReader& reader, int32_t const*& slots, int32_t const*& r
 }
 
 // What write_back and swap_rows take.
-void read_write_back(BufferReader& reader, TableAttrs const& attrs, WriteBackArgs& args) {
-  if (!is_tiered(reader, attrs)) return;
+void read_write_back(BufferReader& reader, CallTable const& of, WriteBackTable& args) {
   TierRef tier{};
-  TierReader arrays(reader, attrs, args.table, tier);
+  TierReader arrays(reader, of, args.table, tier);
   auto const homes = reader.next_aliased(BufferRule::kHomes);
   args.homes = data<uint8_t>(homes);
   args.num_slots = dimension(homes, 0);
@@ -196,6 +228,7 @@ void read_write_back(BufferReader& reader, TableAttrs const& attrs, WriteBackArg
   args.num_rows = arrays.num_rows();
   reader.expect(args.record_bytes == record_bytes_of(args.table),
                 "a home record must hold a row and its states");
+  args.counts = data<int32_t>(reader.next_arg(BufferRule::kListCounts));
   args.count = read_list(reader, args.slots, args.rows);
 }
 
@@ -206,9 +239,13 @@ struct WriteBack {
   static constexpr auto& scratch_bytes = no_scratch;
   static auto bind() { return bind_table(); }
 
-  WriteBackArgs args{};
+  WriteBackArgs args;
 
-  void read(BufferReader& reader, TableAttrs const& attrs) { read_write_back(reader, attrs, args); }
+  void read(BufferReader& reader, TableAttrs const& attrs) {
+    read_each(reader, attrs, args, [&](WriteBackTable& one, CallTable const& of) {
+      read_write_back(reader, of, one);
+    });
+  }
 };
 
 struct SwapRows {
@@ -218,11 +255,13 @@ struct SwapRows {
   static constexpr auto& scratch_bytes = no_scratch;
   static auto bind() { return bind_table(); }
 
-  WriteBackArgs args{};
+  WriteBackArgs args;
 
   void read(BufferReader& reader, TableAttrs const& attrs) {
-    read_write_back(reader, attrs, args);
-    if (!reader.failed()) args.num_arriving = read_list(reader, args.arriving, args.into);
+    read_each(reader, attrs, args, [&](WriteBackTable& one, CallTable const& of) {
+      read_write_back(reader, of, one);
+      one.num_arriving = read_list(reader, one.arriving, one.into);
+    });
   }
 };
 
@@ -232,17 +271,24 @@ struct Settle {
   static constexpr auto& scratch_bytes = no_scratch;
   static auto bind() { return bind_table(); }
 
-  SettleArgs args{};
+  SettleArgs args;
 
   void read(BufferReader& reader, TableAttrs const& attrs) {
-    if (!is_tiered(reader, attrs)) return;
-    TierReader arrays(reader, attrs, args.table, args.tier);
-    arrays.rows(true);
-    arrays.homes();
-    args.num_rows = arrays.num_rows();
-    args.num_arriving = read_list(reader, args.arriving, args.into);
+    read_each(reader, attrs, args, [&](SettleTable& one, CallTable const& of) {
+      TierReader arrays(reader, of, one.table, one.tier);
+      arrays.rows(true);
+      arrays.homes();
+      one.num_rows = arrays.num_rows();
+      one.counts = data<int32_t>(reader.next_arg(BufferRule::kListCounts));
+      one.num_arriving = read_list(reader, one.arriving, one.into);
+    });
   }
 };
+
+bool is_whole_table(BufferReader& reader, TableAttrs const& attrs) {
+  return is_one_table(reader, attrs) &&
+         reader.expect(attrs.tables[kTablePart] == kWholeTable, "the call is about a whole table");
+}
 
 struct Depart {
   static constexpr auto kTarget = "dynemb_depart";
@@ -253,8 +299,8 @@ struct Depart {
   DepartArgs args{};
 
   void read(BufferReader& reader, TableAttrs const& attrs) {
-    if (!is_tiered(reader, attrs)) return;
-    TierReader tier(reader, attrs, args.table, args.tier);
+    if (!is_whole_table(reader, attrs)) return;
+    TierReader tier(reader, {attrs, 0}, args.table, args.tier);
     tier.counters();
     tier.owners(false);
     tier.rows(false);
@@ -276,31 +322,25 @@ struct TierRows {
   TierRowsArgs args;
 
   void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features, int64_t serves) {
-    if (!is_tiered(reader, attrs) || !reader.records(RecordRule::kFeatures, features)) return;
-    args.table = {};
-    args.tier = {};
+    args.serves = serves != 0 ? 1 : 0;
+    TableRef tables[kMaxTierTables];
+    read_each(reader, attrs, args, [&](TierRowsTable& one, CallTable const& of) {
+      TierReader tier(reader, of, one.table, one.tier);
+      tier.counters();
+      tier.places(false);
+      tier.rows(false, false);
+      tier.homes(false);
+      one.missing = serves != 0 ? one.table.eval_initializer : one.table.initializer;
+      tables[of.number] = one.table;
+    });
+    if (reader.failed() || !reader.records(RecordRule::kFeatures, features)) return;
     args.num_features = count_rows(features, kNumFeatureFields);
     if (!reader.expect(args.num_features <= kMaxFeatures, "too many features in one call")) return;
-    TierReader tier(reader, attrs, args.table, args.tier);
-    tier.counters();
-    tier.places(false);
-    tier.rows(false, false);
-    tier.homes(false);
-    args.serves = serves != 0 ? 1 : 0;
-    args.missing = serves != 0 ? args.table.eval_initializer : args.table.initializer;
-    read_tier_rows(reader, {features, args.features, args.num_features, &args.table, 1});
+    read_tier_rows(reader, {features, args.features, args.num_features, tables, args.num_tables});
     args.done = data<uint32_t>(reader.next_ret(BufferRule::kDone));
   }
 
-  static size_t scratch_bytes(CallShape const& shape) {
-    if (shape.ids.size() > kMaxFeatures) return 0;
-    auto const args = std::make_unique<TierRowsArgs>();
-    args->table.local_buckets = shape.buckets.empty() ? 0 : shape.buckets[0];
-    args->table.dim = shape.dims.empty() ? 1 : shape.dims[0];
-    args->num_features = static_cast<int32_t>(shape.ids.size());
-    for (size_t f = 0; f < shape.ids.size(); ++f) args->features[f].num_ids = shape.ids[f];
-    return backend::tier_rows_scratch_bytes(*args);
-  }
+  static constexpr auto& scratch_bytes = no_scratch;
 };
 
 struct TierGather {
@@ -311,8 +351,8 @@ struct TierGather {
   TierGatherArgs args{};
 
   void read(BufferReader& reader, TableAttrs const& attrs) {
-    if (!is_tiered(reader, attrs)) return;
-    TierReader tier(reader, attrs, args.table, args.tier);
+    if (!is_whole_table(reader, attrs)) return;
+    TierReader tier(reader, {attrs, 0}, args.table, args.tier);
     tier.index();
     tier.counters();
     tier.places(false);
@@ -333,10 +373,7 @@ struct TierGather {
     }
   }
 
-  static size_t scratch_bytes(CallShape const& shape) {
-    return scratch_of<TierGatherArgs, backend::tier_gather_scratch_bytes>(
-        shape, &TierGatherArgs::num_slots);
-  }
+  static constexpr auto& scratch_bytes = no_scratch;
 };
 
 }  // namespace

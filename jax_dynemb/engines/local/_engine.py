@@ -217,11 +217,8 @@ class LocalEngine:
         return _steps.prefetch(self, state, ids)
 
     def flush(self, state: States) -> States:
-        new = dict(state)
-        for spec in self.placed:
-            if spec.tier is not None:
-                new[spec.state_name] = ops.flush(spec, state[spec.state_name])
-        return new
+        tiered = [spec for spec in self.placed if spec.tier is not None]
+        return dict(state) | ops.flush(tiered, state)
 
     def apply_gradients(
         self,

@@ -65,7 +65,7 @@ def lookup(
     used = [flags.of(table) for table in _used(tables, inputs)]
     numbers = jnp.stack([given.tables[t.name] for t in used])
     state = state | halved_sketches(used, state)
-    outputs, new, stamps = ops.lookup(used, state, inputs, numbers)
+    outputs, new, stamps = shard.lookup(used, state, inputs, numbers)
     cut = [
         (layout.table, arrays.malformed)
         for layout, arrays in inputs

@@ -161,18 +161,16 @@ def prefetch(tables: MeshTables, state: States, ids: Mapping[str, Any]) -> State
     used = placement.stacks_of({config.name for config in far.values()})
 
     def body(state, words):
-        new = dict(state)
+        inputs = []
         for stack in used:
             names = [t.name for t in stack.tables]
-            inputs = []
             for feature, each in words.items():
                 if far[feature].name not in names:
                     continue
                 mine = _owned(placement, stack, far[feature], each)
                 layout = one_row_each(feature, stack.name, each.shape[0], "no_rows")
                 inputs.append((layout, FeatureInput(mine, None, None)))
-            new |= ops.prefetch([stack.local], new, inputs)
-        return new
+        return state | ops.prefetch([stack.local for stack in used], state, inputs)
 
     specs = placement.state_specs(used)
     run = placement.mapped(body, (specs, dict.fromkeys(words, _ALL)), specs)
@@ -187,7 +185,7 @@ def flush(tables: MeshTables, state: States) -> States:
         return dict(state)
 
     def body(state):
-        return {s.name: ops.flush(s.local, state[s.name]) for s in used}
+        return ops.flush([s.local for s in used], state)
 
     specs = placement.state_specs(used)
     return dict(state) | placement.mapped(body, (specs,), specs)(states_of(state, used))

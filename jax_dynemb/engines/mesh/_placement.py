@@ -271,6 +271,12 @@ def make_placement(
 def check_tables(shards: int, tables: Sequence[TableConfig]) -> None:
     """Refuses a table that cannot be cut into equal parts."""
     for table in tables:
+        if getattr(table.optimizer, "decays_lookups", False):
+            raise ValueError(
+                f"Table '{table.name}' has catch_up_forward=True, which one device "
+                "has but no mesh. Leave it out: a row then decays in its next update, "
+                "and a lookup before that reads it as it is stored."
+            )
         if table.sharding == "column_wise":
             _check_columns(table, shards)
         if table.sharding == "row_wise" and table.max_shards % shards:

@@ -120,13 +120,13 @@ def bucket_stats(table: TableSpec, state: TableState, group: ShardGroup) -> Buck
 def _described(
     occupancy: jax.Array, ages: jax.Array, counts: jax.Array | None
 ) -> BucketStats:
-    sizes = jnp.arange(_DIGESTS)
-    rows = jnp.sum(sizes * occupancy.astype(jnp.float32))
+    sizes = jnp.arange(_DIGESTS, dtype=jnp.int32)
+    rows = jnp.sum(sizes.astype(jnp.float32) * occupancy.astype(jnp.float32))
     return BucketStats(
         occupancy=occupancy,
         full=occupancy[-1],
         fullest=jnp.max(jnp.where(occupancy > 0, sizes, 0)),
-        mean=rows / jnp.sum(occupancy),
+        mean=rows / jnp.sum(occupancy).astype(jnp.float32),
         ages=ages,
         counts=counts,
     )

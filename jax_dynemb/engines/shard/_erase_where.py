@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float32, UInt32
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.shard._rule import Rule
-from jax_dynemb.ops import TableState, count_rule, erase_rule, rule_fields
+from jax_dynemb.ops import TableState, count_rule, erase_rule, gather_rows, rule_fields
 
 _DIGITS = 16  # bytes of a rank: score, then hash
 _ALL_ONES = 0xFFFFFFFF
@@ -23,10 +23,29 @@ _WORD_OF_DIGIT = (1, 1, 1, 1, 0, 0, 0, 0, 3, 3, 3, 3, 2, 2, 2, 2)
 
 
 def squared_norms(table: TableSpec, state: TableState) -> Float32[Array, " slots"]:
-    """Sums the squares of each row, by slot of the table; float32."""
+    """Sums the squares of each row, by slot of the table; float32.
+
+    Rows of a tiered table are read where they lie, some buckets at a time.
+    """
+    if table.tier is not None:
+        return _squares_of_tier(table, state)
     first = table.first_slot
     rows = state.values[first : first + table.local_slots].astype(jnp.float32)
     return jnp.sum(jnp.square(rows), axis=1)
+
+
+_SLOTS_AT_ONCE = 1 << 16
+
+
+def _squares_of_tier(table: TableSpec, state: TableState) -> jax.Array:
+    def squares(first: jax.Array) -> jax.Array:
+        slots = first + jnp.arange(chunk, dtype=jnp.int32)
+        rows, _ = gather_rows(table, state, slots)  # zeros behind the last slot
+        return jnp.sum(jnp.square(rows.astype(jnp.float32)), axis=1)
+
+    chunk = min(_SLOTS_AT_ONCE, table.local_slots)
+    begins = jnp.arange(0, table.local_slots, chunk, dtype=jnp.int32)
+    return jax.lax.map(squares, begins).reshape(-1)[: table.local_slots]
 
 
 class ShardGroup(NamedTuple):
@@ -107,11 +126,6 @@ class _Op(NamedTuple):
         ]
         names += [] if high is None else ["high_below"]
         norms = None
-        if rule.norm_below is not None and table.tier is not None:
-            raise NotImplementedError(
-                f"Table '{table.name}' has a tier, so a rule cannot compare the norms "
-                "of its rows: leave norm_below out, and use unused_for or count_below."
-            )
         if rule.norm_below is not None:
             norms = jnp.sqrt(group.squares(table, state))
         fields = rule_fields(*names)
