@@ -61,6 +61,14 @@ DYNEMB_HD uint32_t atomic_load(uint32_t const* address) {
 #endif
 }
 
+DYNEMB_HD uint32_t fetch_add(uint32_t* address, uint32_t value) {
+#ifdef __CUDA_ARCH__
+  return atomicAdd(address, value);
+#else
+  return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+#endif
+}
+
 DYNEMB_HD uint32_t compare_and_swap(uint32_t* address, uint32_t expected, uint32_t desired) {
 #ifdef __CUDA_ARCH__
   return atomicCAS(address, expected, desired);

@@ -81,6 +81,16 @@ struct FetchTable {
 
 using FetchArgs = OfTables<FetchTable>;
 
+// depart: copies the rows that are noted in a ring to their records there (core/departures.h): each
+// from the frame that its note names, else from its home record; of a fresh row its first values.
+// Runs before anything else moves rows. Counts departures and refusals.
+struct DepartArgs {
+  TableRef table;  // no index: a note has the key
+  TierRef tier;    // homes, owners, counters
+  Departures departures;
+  uint8_t* records;  // [room, record_bytes]
+};
+
 // write_back: copies rows to their home records. A negative slot, or one that the table does not
 // have, is passed over, and so is a row that the arrays do not have. Slots are distinct, mostly in
 // order. Of the lists only as many entries count as `counts` says. The call's only result is `homes`.

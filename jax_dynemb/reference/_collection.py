@@ -394,9 +394,7 @@ def _read(
     return np.where(bags.valid[:, None], values[inverse], 0), rows
 
 
-def _due_decays(
-    table: ReferenceTable, bags: Bags, rows: dict[int, Row]
-) -> np.ndarray:
+def _due_decays(table: ReferenceTable, bags: Bags, rows: dict[int, Row]) -> np.ndarray:
     """float64[n, 1], the factor of each id's row; 1 for an id without one."""
     hyper = hyper_parameters(table.config.optimizer, table.step)
     due = {k: due_decay(hyper, table.step + 1, row.state) for k, row in rows.items()}
