@@ -8,18 +8,18 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
+from scipy.special import betainc
 
 from jax_dynemb.planner._work import Batch
 
-FAR = 7.0  # standard deviations that no pair of a device and an owner leaves
+FAR = 8.0  # roots of the mean; no pair of a device and an owner is as far above it
 
 
 def chances_of_rounds(batch: Batch, width: int, room: int) -> np.ndarray:
     """Computes the chance that 1, 2, ... rounds are enough for the ids of a table.
 
     Ids are spread over owners by their hash, so what an owner gets of a device is
-    binomial, and nearly normal. The fullest of all pairs of a device and an owner
-    decides.
+    binomial. The fullest of all pairs of a device and an owner decides.
 
     Args:
       batch: of a step.
@@ -29,17 +29,16 @@ def chances_of_rounds(batch: Batch, width: int, room: int) -> np.ndarray:
     Returns:
       [n], rising to 1.
     """
-    mean = batch.distinct / width
-    deviation = math.sqrt(mean * (1 - 1 / width))
-    most = min(mean + FAR * deviation, batch.ids)
+    share = 1 / width
+    mean = batch.distinct * share
+    most = min(mean + FAR * math.sqrt(mean) + FAR, batch.ids)
     rounds = np.arange(1, max(1, math.ceil(most / room)) + 1)
-    if deviation == 0:
-        return (rounds == rounds[-1]).astype(float)
-    above = (rounds * room + 0.5 - mean) / deviation / math.sqrt(2)
-    too_many = np.array([0.5 * math.erfc(x) for x in above.tolist()])
+    fit = np.minimum(rounds * room, batch.distinct)
+    # The incomplete beta function is the tail of the binomial distribution.
+    too_many = betainc(fit + 1, np.maximum(batch.distinct - fit, 1e-9), share)
+    too_many = np.where(fit < batch.distinct, too_many, 0.0)
     pairs = batch.shards * width
-    with np.errstate(divide="ignore"):  # a chance of 1 that a pair has too many
-        result = np.exp(pairs * np.log1p(-too_many))
+    result = (1 - too_many) ** pairs
     result[-1] = 1.0
     return result
 
