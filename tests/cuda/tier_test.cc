@@ -537,7 +537,8 @@ void run_on_rubbish(Shape const& shape, uint64_t seed) {
     }
     write_back(world, lists, true);
     for (int32_t round : {0, 1, -3, 0x7fffffff}) {
-      auto const fetched = fetch(world, slots, nullptr, round);
+      auto fetched = fetch(world, slots, nullptr, round);
+      write_back(world, fetched.lists, false);
       for (auto const at : fetched.places) CHECK(at < world.num_rows || at == kLostPlace);
     }
     check_gather(world, {-1, world.num_slots});

@@ -31,6 +31,7 @@ std::map<std::string, Maker> const& makers() {
       {"export_batch", make_export},
       {"route", make_route},
       {"offsets", make_offsets},
+      {"distinct", make_distinct},
       {"pair_rows", make_pair_rows},
       {"pair_gradients", make_pair_gradients},
       {"promote", make_promote},

@@ -22,6 +22,7 @@ Call make_update(World& world, Random& random);
 Call make_update_any(World& world, Random& random);
 Call make_reduce(World& world, Random& random);
 Call make_sum_rows(World& world, Random& random);
+Call make_distinct(World& world, Random& random);
 Call make_gather(World& world, Random& random);
 Call make_scatter(World& world, Random& random);
 Call make_erase(World& world, Random& random);
