@@ -50,7 +50,9 @@ class Launch(NamedTuple):
 def main() -> None:
     """Traces and prints."""
     parser = argparse.ArgumentParser(description="Kernels of steps, in their order.")
-    parser.add_argument("--cases", default="0,1,3,8", help="numbers of bench_tt's cases")
+    parser.add_argument(
+        "--cases", default="0,1,3,8", help="numbers of bench_tt's cases"
+    )
     parser.add_argument("--dtype", default="tensorfloat32")
     parser.add_argument("--batch", type=int, default=65_536)
     options = parser.parse_args()
