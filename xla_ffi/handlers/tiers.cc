@@ -168,6 +168,7 @@ struct Promote {
       one.purpose = purpose == 0 ? Promotion::kLookup : Promotion::kPrefetch;
       read_moved(reader, of, one);
       one.spilled = data<int32_t>(reader.next_ret(BufferRule::kSpilled));
+      one.rows = data<int32_t>(reader.next_ret(BufferRule::kSpilled));
       one.arriving = data<int32_t>(reader.next_ret(BufferRule::kSlotsOfRows));
       one.into = data<int32_t>(reader.next_ret(BufferRule::kRowNumbers));
       one.counts = data<int32_t>(reader.next_ret(BufferRule::kListCounts));
@@ -238,9 +239,8 @@ struct WriteBack {
   WriteBackArgs args;
 
   void read(BufferReader& reader, TableAttrs const& attrs) {
-    read_each(reader, attrs, args, [&](WriteBackTable& one, CallTable const& of) {
-      read_write_back(reader, of, one);
-    });
+    read_each(reader, attrs, args,
+              [&](WriteBackTable& one, CallTable const& of) { read_write_back(reader, of, one); });
   }
 };
 
@@ -318,8 +318,8 @@ struct TierGather {
   TierGatherArgs args{};
 
   void read(BufferReader& reader, TableAttrs const& attrs) {
-    if (!is_one_table(reader, attrs) ||
-        !reader.expect(attrs.tables[kTablePart] == kWholeTable, "the call is about a whole table")) {
+    if (!is_one_table(reader, attrs) || !reader.expect(attrs.tables[kTablePart] == kWholeTable,
+                                                       "the call is about a whole table")) {
       return;
     }
     TierReader tier(reader, {attrs, 0}, args.table, args.tier);
