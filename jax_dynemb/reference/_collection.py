@@ -214,6 +214,12 @@ class ReferenceTables:
                 if row is not None:
                     row.pinned = pins
 
+    def hold(self, ids: Arrays, lookups: int) -> None:
+        """Keeps the rows of ids during so many lookups that come."""
+        for name, x in ids.items():
+            for key in as_int64(x).view(np.uint64).reshape(-1):
+                self.tables[name].hold(int(key), lookups)
+
     def erase_where(self, rules: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
         """Removes rows by rule, its fields by table; says how many left."""
         removed = {}
