@@ -13,8 +13,8 @@ import pytest
 
 import jax_dynemb as jde
 from stores.conftest import redis_url  # noqa: F401 (fixture)
-from tiers.train_and_publish import SEEN
 
+SEEN = 4000  # ids, as in train_and_publish
 TRAINER = Path(__file__).parent / "train_and_publish.py"
 
 
@@ -45,7 +45,7 @@ def test_a_server_reads_every_row_after_the_commits(tmp_path, kind, request):
     assert trainer.stdin is not None and trainer.stdout is not None
     ids, readers = np.arange(SEEN), None
     with trainer:
-        for turn in range(4):
+        for _ in range(4):
             trainer.stdin.write("go\n")
             trainer.stdin.flush()
             told = json.loads(trainer.stdout.readline())  # both have been committed

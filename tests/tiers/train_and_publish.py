@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 import jax_dynemb as jde
-from tiers.walks import BELOW, PLAIN, Walk
+from walks import BELOW, PLAIN, Walk
 
 SEEN, STEPS = 4000, 20
 
