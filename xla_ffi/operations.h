@@ -26,11 +26,11 @@ struct Scratch {
           one(gather, RowsArgs) one(scatter, RowsArgs) one(erase, EraseArgs)                    \
               one(count_rule, RuleArgs) one(erase_rule, RuleArgs) one(decay, DecayArgs)         \
                   one(export_batch, ExportArgs) one(route, RouteArgs) one(offsets, OffsetsArgs) \
-                      one(distinct, DistinctArgs) one(pair_rows, PairRowsArgs)                \
+                      one(distinct, DistinctArgs) one(pair_rows, PairRowsArgs)                  \
                           one(pair_gradients, PairGradientsArgs)
 
 // The same of every operation on a tiered table.
 #define DYNEMB_FOR_EACH_TIER_OPERATION(one)                                              \
   one(promote, PromoteArgs) one(fetch, FetchArgs) one(write_back, WriteBackArgs)         \
       one(swap_rows, WriteBackArgs) one(settle, SettleArgs) one(tier_rows, TierRowsArgs) \
-          one(tier_gather, TierGatherArgs)
+          one(tier_gather, TierGatherArgs) one(depart, DepartArgs)

@@ -31,8 +31,7 @@ struct Parts {
   int64_t count;
 
   explicit Parts(int64_t items)
-      : num_items(items),
-        count(std::clamp<int64_t>(items / kLeastItems, 1, kMostParts)) {}
+      : num_items(items), count(std::clamp<int64_t>(items / kLeastItems, 1, kMostParts)) {}
 
   int64_t begin(int64_t part) const { return num_items * part / count; }
 };
@@ -60,7 +59,8 @@ void sort_by_digit(Item const* from, Item* to, int shift, Parts const& parts,
       next += std::exchange(places[part], next);
     }
   }
-  for_each_item(pool, parts, [&](int64_t part, int64_t i) { to[place_of(part, from[i])++] = from[i]; });
+  for_each_item(pool, parts,
+                [&](int64_t part, int64_t i) { to[place_of(part, from[i])++] = from[i]; });
 }
 
 // Keys are the numbers below the limit, and the one that is last.

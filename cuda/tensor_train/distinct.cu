@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuda/tensor_train/distinct.cu: the distinct numbers of a batch of a tensor train.
-#include "cuda/tensor_train/distinct.cuh"
-
 #include "cuda/launch.h"
+#include "cuda/tensor_train/distinct.cuh"
 
 namespace dynemb::cuda {
 

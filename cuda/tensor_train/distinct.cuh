@@ -58,11 +58,10 @@ inline cudaError_t run_distinct(DistinctArgs const& args, void* memory, cudaStre
                             scratch.sort.keys[0],
                             scratch.layout.digit_mask(),
                             scratch.sort.tally};
-  DYNEMB_CUDA_TRY(
-      launch(number_keys_kernel, scratch.num_rows, stream, keys, 0, kKeysThreads));
+  DYNEMB_CUDA_TRY(launch(number_keys_kernel, scratch.num_rows, stream, keys, 0, kKeysThreads));
   int sorted = 0;
-  DYNEMB_CUDA_TRY(sort_segments(scratch.sort, scratch.layout, one_segment(args, scratch), stream,
-                                &sorted));
+  DYNEMB_CUDA_TRY(
+      sort_segments(scratch.sort, scratch.layout, one_segment(args, scratch), stream, &sorted));
   RanksCall const ranks{num_items,
                         static_cast<uint32_t>(scratch.num_tiles),
                         scratch.sort.keys[sorted],

@@ -37,8 +37,7 @@ struct RanksTile {
 
   // The first of a thread's places; the next ones are 32 apart.
   static __device__ __forceinline__ uint32_t first_place() {
-    return blockIdx.x * kSize + threadIdx.x / 32 * (32 * kItems) +
-           static_cast<uint32_t>(lane_id());
+    return blockIdx.x * kSize + threadIdx.x / 32 * (32 * kItems) + static_cast<uint32_t>(lane_id());
   }
 };
 

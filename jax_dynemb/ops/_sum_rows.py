@@ -42,9 +42,9 @@ def sum_rows(
       features: gradients, whose slots are the numbers of groups, or negative; their ids
         are not read.
       views: of the sums of each table, if some share arrays.
-      order: of one feature, where it is known: int32[n], its slots in ascending order,
-        negative ones last, and int32[n], their positions, those of equal slots
-        ascending. A GPU need not sort then.
+      order: of one feature, where it is known; a GPU need not sort then. int32[n], its
+        slots in ascending order, negative ones last. int32[n], their positions; those
+        of equal slots ascend.
 
     Returns:
       For each table float32[groups, dim], or the array that it shares. What stands in

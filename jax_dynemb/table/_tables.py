@@ -31,6 +31,7 @@ from jax_dynemb.table import (
     _growth,
     _memory,
 )
+from jax_dynemb.table._departures import Departures
 from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
 from jax_dynemb.table._replication import Replication, without_rows
@@ -38,7 +39,7 @@ from jax_dynemb.table._row_operations import RowOperations
 from jax_dynemb.tt import TTConfig
 
 
-class Tables(Operations, RowOperations, Replication):
+class Tables(Operations, RowOperations, Departures, Replication):
     """Describes embedding tables that share their calls; hashable, without arrays.
 
     Every function takes the state and returns it, and none changes its argument, so

@@ -2,15 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // tests/cuda/distinct_test.cc: the distinct numbers of a batch are the same on a GPU as on a CPU,
-// which tests/ops/test_distinct.py compares with NumPy. Batches of one tile and of several, tiles of
-// both sizes, prefixes without a value anywhere, numbers that have no row.
+// which tests/ops/test_distinct.py compares with NumPy. Batches of one tile and of several, tiles
+// of both sizes, prefixes without a value anywhere, numbers that have no row.
+#include "cuda/tensor_train/distinct.cuh"
+
 #include <algorithm>
 #include <cstdio>
 #include <random>
 #include <vector>
 
 #include "cpu/table_ops.h"
-#include "cuda/tensor_train/distinct.cuh"
 #include "tests/cuda/scratch_memory.h"
 
 namespace {
@@ -40,9 +41,9 @@ struct Results {
         of_suffix(inverse) {}
 
   DistinctArgs args(Sizes const& sizes, std::vector<uint32_t> const& numbers) {
-    return {sizes.items,      numbers.data(),   sizes.limit,      sizes.suffixes,
-            sizes.prefixes,   values.data(),    inverse.data(),   ranks.data(),
-            positions.data(), count.data(),     starts.data(),    of_suffix.data()};
+    return {sizes.items,      numbers.data(), sizes.limit,    sizes.suffixes,
+            sizes.prefixes,   values.data(),  inverse.data(), ranks.data(),
+            positions.data(), count.data(),   starts.data(),  of_suffix.data()};
   }
 
   bool operator==(Results const& other) const {

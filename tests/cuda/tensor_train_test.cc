@@ -11,6 +11,7 @@
 
 #include "cuda/tensor_train/prefix_gradients.cuh"
 #include "cuda/tensor_train/products.cuh"
+#include "cuda/tensor_train/staged_suffixes.cuh"
 #include "cuda/tensor_train/suffix_sums.cuh"
 #include "tests/core/test_table.h"
 
@@ -90,6 +91,16 @@ bool sum_suffixes(Pairs& pairs) {
   return true;
 }
 
+// Rows whose suffixes are in shared memory; none where these sizes have other kernels.
+std::vector<float> stage_suffixes_of(Pairs& pairs) {
+  StagedParts const parts(pairs.shape, 164 * 1024);
+  if (parts.parts == 0) return {};
+  std::vector<float> rows(pairs.rows.size(), NAN);
+  CHECK(staged_rows({pairs.shape, pairs.prefix.data(), pairs.suffix.data(), rows.data()}, parts,
+                    nullptr) == cudaSuccess);
+  return rows;
+}
+
 void check(Sizes const& sizes, bool exact) {
   std::mt19937 random(7);
   Pairs pairs(sizes, exact, random);
@@ -100,6 +111,7 @@ void check(Sizes const& sizes, bool exact) {
     CHECK(octet_rows({shape, pairs.prefix.data(), pairs.suffix.data(), pairs.rows.data()},
                      nullptr) == cudaSuccess);
   }
+  auto const staged = stage_suffixes_of(pairs);
   CHECK(launch_products<true>(pairs.added_call(), nullptr) == cudaSuccess);
   CHECK(prefix_gradients(pairs.gradients_args(), nullptr) == cudaSuccess);
   auto const summed = sum_suffixes(pairs);
@@ -134,6 +146,7 @@ void check(Sizes const& sizes, bool exact) {
   }
   auto const error = exact ? 1e-6 : 2e-3;
   check_close(pairs.rows, rows, error);
+  if (!staged.empty()) check_close(staged, rows, error);
   check_close(pairs.d_prefix, d_prefix, 5 * error);
   check_close(pairs.added, added, error);
   if (summed) check_close(pairs.d_suffix, d_suffix, 5 * error);
@@ -164,6 +177,10 @@ int main() {
       {10, 150, 16, 64, 8, 0.7, 1, 1, true},
       {6, 30, 16, 16, 8, 0.5, 1, 1, true},
       {5, 60, 16, 64, 4, 0.5, 1, 1, true},
+      {11, 250, 16, 64, 8, 0.15, 4, 11, true},
+      {40, 170, 16, 64, 4, 0.02, 1, 1, true},
+      {3, 170, 16, 32, 8, 0.9, 2, 3, true},
+      {5, 400, 16, 32, 4, 0.4, 4, 5, true},
   };
   for (auto const& sizes : all) {
     for (auto const exact : {true, false}) check(sizes, exact);

@@ -155,6 +155,22 @@ Call make_reduce(World& world, Random& random) {
   return call;
 }
 
+namespace {
+
+// Of one feature, any numbers: a CPU does not read them.
+void add_order(Call& call, Random& random, std::vector<Given> const& given) {
+  auto const ordered = given.size() == 1 && random.one_in(2);
+  scalar(call, "ordered", ordered ? 1 : 0);
+  for (int i = 0; ordered && i < 2; ++i) {
+    auto const numbers = call.operand(kS32, given[0].slots.dims);
+    for (int64_t at = 0; at < numbers.count(); ++at) {
+      numbers.data<int32_t>()[at] = static_cast<int32_t>(random.hostile());
+    }
+  }
+}
+
+}  // namespace
+
 Call make_sum_rows(World& world, Random& random) {
   Call call;
   table_attributes(call, all_of(world));
@@ -174,6 +190,7 @@ Call make_sum_rows(World& world, Random& random) {
   }
   call.attributes.push_back(records);
   auto const given = add_gradients(call, random, dims, groups, false);
+  add_order(call, random, given);
   finish(call);
   call.check = [sums, dims, given, groups] {
     for (size_t t = 0; t < sums.size(); ++t) {

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/fuzz/data.h"
@@ -70,6 +71,43 @@ bool is_near(double found, double truth, double scale) {
 }
 
 }  // namespace
+
+Call make_distinct(World&, Random& random) {
+  Call call;
+  auto const n = random.below(200), prefixes = random.of<int64_t>({0, 1, 9, 400});
+  auto const suffixes = random.between(1, 30);
+  auto const limit = random.of<int64_t>({0, prefixes * suffixes, 1000, 0xffffffff});
+  auto const numbers = call.operand(kU32, {n});
+  for (int64_t i = 0; i < n; ++i) {
+    auto const number = random.one_in(3) ? random.hostile() : random.below(prefixes * suffixes + 9);
+    numbers.data<uint32_t>()[i] = static_cast<uint32_t>(number);
+  }
+  scalar(call, "limit", limit);
+  scalar(call, "suffixes", suffixes);
+  auto const values = call.result(kU32, {n}), inverse = call.result(kS32, {n});
+  auto const ranks = call.result(kS32, {n}), positions = call.result(kS32, {n});
+  auto const count = call.result(kS32, {1}), starts = call.result(kS32, {prefixes + 1});
+  call.result(kS32, {n});
+  finish(call);
+  call.check = [=] {
+    auto const values_end = values.data<uint32_t>() + count.data<int32_t>()[0];
+    expect(std::is_sorted(values.data<uint32_t>(), values_end), "values in order");
+    for (int64_t i = 0; i < n; ++i) {
+      auto const number = numbers.data<uint32_t>()[i];
+      auto const rank = inverse.data<int32_t>()[i];
+      expect((rank < 0) == (number >= limit), "a number without a row");
+      expect(rank < 0 || values.data<uint32_t>()[rank] == number, "the value of a number");
+      auto const position = positions.data<int32_t>()[i];
+      expect(ranks.data<int32_t>()[i] == inverse.data<int32_t>()[position], "a rank in order");
+    }
+    for (int64_t p = 0; p <= prefixes; ++p) {
+      auto const below = std::count_if(values.data<uint32_t>(), values_end,
+                                       [&](uint32_t v) { return v / suffixes < p; });
+      expect(starts.data<int32_t>()[p] == below, "values of lower prefixes");
+    }
+  };
+  return call;
+}
 
 Call make_pair_rows(World&, Random& random) {
   Call call;

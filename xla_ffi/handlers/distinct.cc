@@ -13,9 +13,7 @@ namespace {
 struct Distinct {
   static constexpr auto kTarget = "dynemb_distinct";
   static constexpr auto kRun = &backend::distinct;
-  static auto bind() {
-    return dynemb::bind().Attr<int64_t>("limit").Attr<int64_t>("suffixes");
-  }
+  static auto bind() { return dynemb::bind().Attr<int64_t>("limit").Attr<int64_t>("suffixes"); }
 
   DistinctArgs args{};
 
