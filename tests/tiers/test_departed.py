@@ -107,7 +107,9 @@ def test_a_random_walk(platform, optimizer, frames, strategy):
 
 
 def test_a_full_ring_refuses_newcomers(platform):
-    """One bucket, so that who gets the last places is known."""
+    """One bucket, so that which rows get the last places is known, on a CPU."""
+    if platform == "cuda":
+        pytest.skip("claims of a bucket race for the last places of a ring on a GPU")
     twins = Twins(above_store(20, capacity=100))
     taken = walk(twins, 9, TOLERANCE)
     twins.check()

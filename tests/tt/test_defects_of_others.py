@@ -116,7 +116,7 @@ def test_adam_is_adam(platform):
     assert max(moved) < 2e-4
 
 
-HOSTILE = [-2, -(2**31), -(2**63), ROWS, ROWS + 1, 2**31, 2**32, 2**32 + 1, 2**63 - 1]
+HOSTILE = [-5, -(2**31), -(2**63), ROWS, ROWS + 1, 2**31, 2**32, 2**32 + 1, 2**63 - 1]
 
 
 def test_ids_outside_of_the_table_read_and_write_nothing(platform):
