@@ -231,6 +231,8 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
                     "a table with a ring of departed rows shares its arrays with no other");
     }
     describe_table(attrs, t, table);
+    reader.expect(fields[kTablePart] != kIndexPart || !writes_rows(table.initializer.kind),
+                  "the index part of a tiered table has no rows to initialize");
   }
 }
 

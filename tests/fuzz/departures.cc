@@ -82,6 +82,7 @@ Call make_departing_lookup(World& world, Random& random) {
     if (attribute.name != "tables") continue;
     attribute.integers[kTableNumStates] = 2;
     attribute.integers[kTablePart] = kIndexPart;
+    attribute.integers[kTableInitializer] = static_cast<int64_t>(InitializerKind::kGiven);
     attribute.integers[kTableDepartedRows] = ring.room;
   }
   if (table.takes_given()) {
@@ -93,6 +94,7 @@ Call make_departing_lookup(World& world, Random& random) {
     call.aliased(array);
   }
   if (table.sketch_words > 0) call.aliased(table.sketch);
+  if (table.ring_size > 0) call.aliased(table.rings);
   call.aliased(ring.notes);
   Attribute features{"features", true, {}, {}, false};
   for (auto count = random.between(1, 2); count > 0; --count) {
@@ -107,7 +109,12 @@ Call make_departing_lookup(World& world, Random& random) {
   }
   call.attributes.push_back(features);
   finish(call);
-  if (table.is_sound) call.check = [ring, &table] { ring.check(table); };
+  if (table.is_sound) {
+    call.check = [ring, &table] {
+      ring.check(table);
+      table.check_log();
+    };
+  }
   return call;
 }
 

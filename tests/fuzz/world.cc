@@ -30,7 +30,8 @@ Table::Table(Random& random)
       ring_size(buckets % counter_rows == 0 && random.one_in(2)
                     ? random.of<int64_t>({1, 2, 7, random.between(1, 600)})
                     : 0),
-      keep_for(random.of<int64_t>({0, 0, 1, 3, -1, INT64_MAX, random.hostile()})),
+      keep_for(random.of<int64_t>(
+          {0, 0, 1, 3, INT64_MAX, static_cast<int64_t>(random.bits() >> random.between(1, 63))})),
       dtype(random.of({XLA_FFI_DataType_F32, XLA_FFI_DataType_F32, XLA_FFI_DataType_BF16,
                        XLA_FFI_DataType_F16})),
       index(XLA_FFI_DataType_U32, {buckets, kBucketBytes / 4}),

@@ -14,11 +14,12 @@ from meshes import mesh_of
 from support import Twins, assert_same_rows, export, gradients, keys_of_bucket
 
 SLOTS = 1 << 14  # growth keeps the log of tables that are so large
+# Two buckets of each of eight devices, which hold 2,048 rows.
 CROWD = np.array(
-    keys_of_bucket(0, SLOTS // 128, 190) + keys_of_bucket(77, SLOTS // 128, 190),
+    [key for bucket in range(0, 128, 8) for key in keys_of_bucket(bucket, 128, 160)],
     np.int64,
 )
-TIER = jde.tiers.host(hbm_fraction=4 / 128, spill_rows=64)
+TIER = jde.tiers.host(hbm_fraction=4 / 128, spill_rows=512)
 PLACES: dict[str, dict[str, Any]] = {
     "one device": {},
     "shared arrays": {"share_arrays": True},
@@ -36,12 +37,12 @@ def table(name: str, **fields: Any) -> jde.TableConfig:
 def train(twins: Twins, seed: int) -> None:
     """Evicts, erases and removes by rule."""
     rng = np.random.default_rng(seed)
-    ids = {name: rng.choice(CROWD, 220) for name in twins.coll.tables}
+    ids = {name: rng.choice(CROWD, 2000) for name in twins.coll.tables}
     rows, residuals = twins.lookup(ids)
     twins.apply(residuals, {f: gradients(x.shape, seed) for f, x in rows.items()})
     twins.erase({"logged": ids["logged"][:12]})
     if seed % 2:
-        twins.erase_where({"logged": {"unused_for": 1, "keep_at_least": 150}})
+        twins.erase_where({"logged": {"unused_for": 1, "keep_at_least": 1000}})
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -51,7 +52,7 @@ def test_a_replica_follows_the_log(place, tmp_path):
     if "mesh" in where:
         where["mesh"] = mesh_of(where["mesh"])
     plain = [table(name, **fields) for name in "ab"] if "share_arrays" in where else []
-    # A part of the table has its share of the log, and all keys fall into two of 64.
+    # A part of the table has its share of the log, and the keys fall into 16 of 64.
     logged = table("logged", log_removed=30_000, keep_for=2, **fields)
     twins = Twins(*plain, logged, **where)
     alone = jde.Tables([table("logged")])

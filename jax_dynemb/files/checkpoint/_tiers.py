@@ -131,6 +131,8 @@ def _state_of(place: Place, own: Mapping[Path, Any]) -> TableState:
         values=members["values",],
         optimizer={n: members["optimizer", n] for n in place.config.states},
         counters=members["counters",],
+        sketch=members.get(("sketch",)),
+        removed=members.get(("removed",)),
         tier=TierState(**tier),
     )
 
