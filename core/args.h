@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/admission.h"
+#include "core/departures.h"
 #include "core/feature_ref.h"
 #include "core/optimizer.h"
 #include "core/packed_row.h"
@@ -33,6 +34,7 @@ struct LookupArgs {
   // ids follow, [num_ids] more.
   uint32_t const* uses[kMaxFeatures];
   Removals removals[kMaxTables];
+  Departures departures[kMaxTables];
 };
 
 DYNEMB_HD uint32_t uses_at(uint32_t const* uses, int64_t position) {

@@ -61,6 +61,14 @@ DYNEMB_HD uint32_t atomic_load(uint32_t const* address) {
 #endif
 }
 
+DYNEMB_HD uint32_t fetch_add(uint32_t* address, uint32_t value) {
+#ifdef __CUDA_ARCH__
+  return atomicAdd(address, value);
+#else
+  return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+#endif
+}
+
 DYNEMB_HD uint32_t compare_and_swap(uint32_t* address, uint32_t expected, uint32_t desired) {
 #ifdef __CUDA_ARCH__
   return atomicCAS(address, expected, desired);
@@ -77,6 +85,19 @@ DYNEMB_HD void store_max(uint64_t* address, uint64_t value) {
   atomicMax(reinterpret_cast<unsigned long long*>(address), value);
 #else
   for (auto seen = atomic_load(address); seen < value;) {
+    auto const found = compare_and_swap(address, seen, value);
+    if (found == seen) return;
+    seen = found;
+  }
+#endif
+}
+
+// Replaces what is there, if the value is smaller.
+DYNEMB_HD void store_min(uint64_t* address, uint64_t value) {
+#ifdef __CUDA_ARCH__
+  atomicMin(reinterpret_cast<unsigned long long*>(address), value);
+#else
+  for (auto seen = atomic_load(address); seen > value;) {
     auto const found = compare_and_swap(address, seen, value);
     if (found == seen) return;
     seen = found;

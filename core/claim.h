@@ -33,6 +33,7 @@
 #include <cstdint>
 
 #include "core/atomic.h"
+#include "core/departures.h"
 #include "core/find.h"
 #include "core/macros.h"
 #include "core/table_ref.h"
@@ -158,9 +159,10 @@ DYNEMB_HD Victim find_empty(Bucket const& bucket, int pair, Key key) {
 
 // What to take in a bucket without empty slots, or the place that the key has already (its
 // claim_word is then the key's own). It looks once: a key that another thread brings in between two
-// looks would be seen by neither, and get a second slot.
+// looks would be seen by neither, and get a second slot. `leaving`: as AllLeave.
+template <class Leaving>
 DYNEMB_HD Victim find_victim(Ranking const& ranking, HashFactors factors, Bucket const& bucket,
-                             uint64_t mark) {
+                             uint64_t mark, Leaving const& leaving) {
   auto lowest = kNeverGoes;
   Victim first{-1, kEmptyScore};
   for (int place = 0; place < kBucketCapacity; ++place) {
@@ -174,6 +176,7 @@ DYNEMB_HD Victim find_victim(Ranking const& ranking, HashFactors factors, Bucket
         !(is_tie && bucket.entries[place].key < bucket.entries[first.place].key)) {
       continue;
     }
+    if (rank <= kLastRankOfRows && leaving.stays(place)) continue;
     lowest = rank;
     first = {place, word};
   }
@@ -216,17 +219,23 @@ DYNEMB_HD Claim claim_empty(Bucket const& bucket, Key key, uint64_t hash, int fr
 // Takes the slot of a row that may be evicted, or of a new key with a larger mark. place < 0: the
 // key is refused. Precondition: the lookup of the ranking has touched every row that it uses. A
 // group that has all new keys of the bucket decides for them together: core/full_bucket.h.
+// `leaving`: as AllLeave. Where rows depart, nobody else claims in the bucket: the swap succeeds.
+template <class Leaving = AllLeave>
 DYNEMB_HD Claim claim_full(Ranking const& ranking, HashFactors factors, Bucket const& bucket,
-                           Key key, uint64_t hash) {
+                           Key key, uint64_t hash, Leaving leaving = {}) {
   auto const mark = mark_of(hash);
   for (;;) {
-    auto const victim = find_victim(ranking, factors, bucket, mark);
+    auto const victim = find_victim(ranking, factors, bucket, mark, leaving);
     if (victim.place < 0) return {-1, false};
+    auto const is_row = !is_mark(victim.seen) && !was_empty(bucket, victim.place);
+    if (is_row) {
+      auto const row = Entry{bucket.entries[victim.place].key, victim.seen};
+      if (!leaving.leaves(victim.place, row)) continue;
+    }
     auto const own = was_empty(bucket, victim.place) ? key : mark;
     auto const swapped = swap_in(claim_word(bucket, victim.place), victim.seen, own);
     if (swapped == Swapped::kNo) continue;
-    auto const evicts =
-        swapped == Swapped::kNow && !is_mark(victim.seen) && !was_empty(bucket, victim.place);
+    auto const evicts = swapped == Swapped::kNow && is_row;
     return {victim.place, swapped == Swapped::kNow, evicts ? victim.seen : kEmptyScore};
   }
 }

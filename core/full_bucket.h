@@ -31,14 +31,16 @@ class FullBucket {
   // Precondition: the bucket has no empty slot, and the lookup of the ranking has touched every
   // row that it uses. What was empty before it has a claim (claim_empty). `entries`: those of the
   // bucket, or a copy of which each lane reads only its own (entry i of n lanes: lane i % n).
+  // `leaving`: which rows stay whatever their rank, as AllLeave.
+  template <class Leaving = AllLeave>
   DYNEMB_HD FullBucket(Group const& group, TableRef const& table, Bucket const& bucket,
-                       Entry const* entries, Ranking const& ranking)
+                       Entry const* entries, Ranking const& ranking, Leaving const& leaving = {})
       : group_(group) {
     auto some_stay = false;
     DYNEMB_UNROLLED
     for (int i = 0; i < slots(); ++i) {
       auto const entry = entries[place(i)];
-      ranks_[i] = ranking.of_row(entry.score);
+      ranks_[i] = leaving.stays(place(i)) ? kNeverGoes : ranking.of_row(entry.score);
       keys_[i] = entry.key;
       some_stay |= ranks_[i] == kNeverGoes;
     }
@@ -53,11 +55,13 @@ class FullBucket {
   }
 
   struct NoNote {
-    DYNEMB_HD void operator()(int /*place*/, Key /*key*/) const {}
+    static constexpr bool kMayRefuse = false;
+    DYNEMB_HD bool operator()(int /*place*/, Key /*key*/) const { return true; }
   };
 
   // The new key takes the slot that goes first, unless it has one already or ranks below it. One
-  // lane calls note(place, key) for a row that is evicted.
+  // lane calls note(place, key) for a row that is about to be evicted. Where it returns false, that
+  // row stays and so do all others.
   template <class Note = NoNote>
   DYNEMB_HD Taken claim(uint64_t mark, Note const& note = {}) {
     auto const own = rank_of_mark(mark);
@@ -67,26 +71,44 @@ class FullBucket {
     auto const holders = group_.ballot(there >= 0);
     if (holders != 0) return {place_of(there, holders), false, 0};
 
-    find_first_again();
-    auto const rank = group_.min(first_rank_);
-    if (rank >= own) return {-1, false, 0};
-    auto goes = first_rank_ == rank;
-    auto lanes = group_.ballot(goes);
-    if ((lanes & (lanes - 1)) != 0) {
-      auto const key = group_.min(goes ? first_key_ : kNothing);
-      goes = goes && first_key_ == key;
-      lanes = group_.ballot(goes);
+    for (;;) {
+      find_first_again();
+      auto const rank = group_.min(first_rank_);
+      if (rank >= own) {
+        kept_ += keeps_rows_ ? 1 : 0;
+        return {-1, false, 0};
+      }
+      auto goes = first_rank_ == rank;
+      auto lanes = group_.ballot(goes);
+      if ((lanes & (lanes - 1)) != 0) {
+        auto const key = group_.min(goes ? first_key_ : kNothing);
+        goes = goes && first_key_ == key;
+        lanes = group_.ballot(goes);
+      }
+      auto const taken = place_of(place(first_), lanes);
+      auto const was_row = rank <= kLastRankOfRows;
+      auto const left = !(goes && was_row) || note(place(first_), first_key_);
+      if constexpr (Note::kMayRefuse) {
+        if (group_.ballot(!left) != 0) {
+          keep_rows();
+          continue;
+        }
+      }
+      if (goes) take_first(own);
+      rows_left_ += was_row ? 1 : 0;
+      kept_ += keeps_rows_ ? 1 : 0;
+      return {taken, true, was_row ? 0 : mark_of_rank(rank)};
     }
-    auto const taken = place_of(place(first_), lanes);
-    auto const was_row = rank <= kLastRankOfRows;
-    if (goes && was_row) note(place(first_), first_key_);
-    if (goes) take_first(own);
-    rows_left_ += was_row ? 1 : 0;
-    return {taken, true, was_row ? 0 : mark_of_rank(rank)};
   }
 
   // How many rows were evicted.
   DYNEMB_HD uint32_t rows_left() const { return rows_left_; }
+
+  // Whether the rows that are left stay, since a note was refused.
+  DYNEMB_HD bool keeps_rows() const { return keeps_rows_; }
+
+  // How many claims found that. Each costs a key its place, the claiming one or another new one.
+  DYNEMB_HD uint32_t kept() const { return kept_; }
 
  private:
   static constexpr int kMostSlots = kBucketCapacity / Group::kLeastSize;
@@ -122,6 +144,15 @@ class FullBucket {
     }
   }
 
+  DYNEMB_HD void keep_rows() {
+    DYNEMB_UNROLLED
+    for (int i = 0; i < slots(); ++i) {
+      ranks_[i] = ranks_[i] <= kLastRankOfRows ? kNeverGoes : ranks_[i];
+    }
+    keeps_rows_ = true;
+    first_ = -1;
+  }
+
   // Not before the next claim: in many buckets one key is all.
   DYNEMB_HD void find_first_again() {
     if (first_ < 0) find_first();
@@ -142,6 +173,8 @@ class FullBucket {
   uint64_t first_rank_;
   Key first_key_;
   uint32_t rows_left_ = 0;
+  uint32_t kept_ = 0;
+  bool keeps_rows_ = false;
 };
 
 }  // namespace dynemb

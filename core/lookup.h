@@ -58,15 +58,16 @@ DYNEMB_HD Pending claim_empty_slot(TableRef const& table, Key key, uint64_t cloc
 }
 
 // `evicted`: the score of the row that loses its slot by this claim; it has its key until
-// store_key. Unchanged if none does.
-DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, Touch const& use,
-                                uint64_t* evicted) {
+// store_key. Unchanged if none does. `leaving`: as AllLeave.
+template <class Leaving = AllLeave>
+DYNEMB_HD Pending claim_missing(TableRef const& table, Key key, Touch const& use, uint64_t* evicted,
+                                Leaving const& leaving = {}) {
   auto const claimed = claim_empty_slot(table, key, use.clock);
   if (claimed.slot != kMissingSlot) return claimed;
   auto const hash = hash_key(key, table.hash);
   auto const bucket = local_bucket_of(table, hash);
   auto const ranking = Ranking(table, use);
-  auto const result = claim_full(ranking, table.hash, bucket_at(table, bucket), key, hash);
+  auto const result = claim_full(ranking, table.hash, bucket_at(table, bucket), key, hash, leaving);
   if (result.place < 0) return {kRefusedSlot, kNotWon};
   if (result.evicted != kEmptyScore) *evicted = result.evicted;
   auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + result.place);

@@ -34,6 +34,7 @@ void write_back(WriteBackArgs const& args, ThreadPool const& pool);
 void swap_rows(WriteBackArgs const& args, ThreadPool const& pool);
 void settle(SettleArgs const& args, ThreadPool const& pool);
 void tier_rows(TierRowsArgs const& args, ThreadPool const& pool);
+void depart(DepartArgs const& args, ThreadPool const& pool);
 void tier_gather(TierGatherArgs const& args, ThreadPool const& pool);
 
 }  // namespace dynemb::cpu

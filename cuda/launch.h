@@ -94,4 +94,7 @@ cudaError_t tier_rows(TierRowsArgs const& args, void* scratch, cudaStream_t stre
 size_t tier_gather_scratch_bytes(TierGatherArgs const& args);
 cudaError_t tier_gather(TierGatherArgs const& args, void* scratch, cudaStream_t stream);
 
+size_t depart_scratch_bytes(DepartArgs const& args);
+cudaError_t depart(DepartArgs const& args, void* scratch, cudaStream_t stream);
+
 }  // namespace dynemb::cuda

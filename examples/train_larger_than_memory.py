@@ -1,18 +1,22 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a table that is twenty times as large as the device memory it may use.
+"""Trains a table that is twenty times as large as the memory that it may use.
 
     python examples/train_larger_than_memory.py --steps 200
 
-Clicks on items are drawn from a power law. The same model is trained twice: with all
-rows in device memory, and with a tier that keeps one row in twenty there. Both must
-reach the same AUC, since a tier changes where a row lies and nothing else. The summary
-says where rows were when they were looked up.
+Clicks on items are drawn from a power law. The same model is trained three times: with
+all rows in device memory, with a tier that keeps one row in twenty there, and with a
+tier that keeps one row in twenty in device and host memory, and the others on disk. All
+must reach the same AUC, since a tier changes where a row lies and nothing else. The
+summary says where rows were when they were looked up.
 """
 
 import argparse
 import functools
-from typing import NamedTuple
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +48,7 @@ class Done(NamedTuple):
     Attributes:
       auc: of examples that were not trained on.
       losses: of all steps.
-      stats: of the table.
+      stats: of the table, and of what was moved below it.
       memory: its bytes, by kind of memory.
     """
 
@@ -59,6 +63,11 @@ def tier(task: Task) -> jde.tiers.HostTier:
     spill = min(2048, task.capacity // 128)
     rows = task.capacity // 20 - spill
     return jde.tiers.host(hbm_rows=rows, spill_rows=spill)
+
+
+def disk(task: Task, path: Path) -> jde.tiers.HostTier:
+    """Makes a tier that leaves a twentieth of the rows in memory of any kind."""
+    return jde.tiers.ssd(path, host_rows=task.capacity // 20, hbm_fraction=0.125)
 
 
 def draw(task: Task, step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -86,6 +95,44 @@ def auc_of(scores: np.ndarray, clicks: np.ndarray) -> float:
     return float(excess / (ones * (len(clicks) - ones)))
 
 
+Example = tuple[dict[str, np.ndarray], np.ndarray, jax.Array]
+
+
+def examples(task: Task, first: int, steps: int) -> Iterator[Example]:
+    """Yields items, clicks, and the items of the step after."""
+    for step in range(first, first + steps):
+        items, clicks = draw(task, step)
+        yield {"item": items}, clicks, jde.ids(draw(task, step + 1)[0])
+
+
+def each(
+    coll: jde.Tables,
+    state: Any,
+    stores: Mapping[str, jde.stores.Store],
+    batches: Iterator[Example],
+    step: Callable,
+) -> tuple[list[Any], Any, dict[str, int | float]]:
+    """Runs a step for each batch; its rows are in the table in time.
+
+    Returns:
+      What the steps returned, the new state, and what was moved.
+    """
+    results: list[Any] = []
+    if not stores:
+        for ids, *rest in batches:
+            result, state = step(state, jde.ids(ids["item"]), *rest)
+            results.append(result)
+        return results, state, {}
+    with jde.tiers.ahead(coll, batches, stores=stores) as feed:
+        while True:
+            try:
+                (ids, *rest), state = feed.next(state)
+            except StopIteration:
+                return results, feed.drain(state), feed.stats()
+            result, state = step(state, ids["item"], *rest)
+            results.append(result)
+
+
 def run(task: Task, steps: int, where: jde.tiers.HostTier | None) -> Done:
     """Trains, and rates examples of later steps.
 
@@ -106,42 +153,47 @@ def run(task: Task, steps: int, where: jde.tiers.HostTier | None) -> Done:
         loss, d_rows = jax.value_and_grad(loss_of)(rows["item"], clicks)
         return loss, coll.apply_gradients(state, residual, {"item": d_rows})
 
-    @jax.jit
-    def rate(state, items):
-        rows, _, _ = coll.find(state, {"item": items})
-        return rows["item"].sum(axis=(1, 2))
+    @functools.partial(jax.jit, donate_argnums=0)
+    def rate(state, items, *_):
+        rows, _, state = coll.lookup(state, {"item": items}, touch=False, insert=False)
+        return rows["item"].sum(axis=(1, 2)), state
 
-    state, losses = coll.init(0), []
-    for step in range(steps):
-        items, clicks = draw(task, step)
-        coming = jde.ids(draw(task, step + 1)[0])
-        loss, state = train(state, jde.ids(items), clicks, coming)
-        losses.append(loss)
-    later = [draw(task, 1_000_000 + step) for step in range(8)]
-    scores = [rate(state, jde.ids(items)) for items, _ in later]
-    auc = auc_of(np.concatenate(scores), np.concatenate([c for _, c in later]))
-    return Done(auc, np.array(losses), coll.stats(state), coll.memory()["item"])
+    with jde.tiers.open_stores(coll) as stores:
+        training = examples(task, 0, steps)
+        losses, state, moved = each(coll, coll.init(0), stores, training, train)
+        later = list(examples(task, 1_000_000, 8))
+        scores, state, _ = each(coll, state, stores, iter(later), rate)
+        below = sum(len(store.keys()) for store in stores.values())
+    auc = auc_of(np.concatenate(scores), np.concatenate([c for _, c, _ in later]))
+    stats = coll.stats(state) | moved | {"item/rows_below": below}
+    return Done(auc, np.array(losses), stats, coll.memory()["item"])
 
 
-def report(plain: Done, tiered: Done) -> None:
-    """Prints both runs, and where the rows of the second one were."""
-    for name, done in (("all in device memory", plain), ("with a tier", tiered)):
+def report(plain: Done, tiered: Done, on_disk: Done) -> None:
+    """Prints the runs, and where the rows of the tiered ones were."""
+    runs = {"device memory": plain, "and host memory": tiered, "and a disk": on_disk}
+    for name, done in runs.items():
         sizes = ", ".join(f"{n / 1e6:.1f} MB {kind}" for kind, n in done.memory.items())
-        print(f"{name:<22} AUC {done.auc:.6f}   {sizes}")
-    print("of the tiered table:")
-    names = ("rows", "hbm_hit_rate", "promoted", "prefetched", "written_back")
-    for name in (*names, "bypassed", "updated_home"):
-        print(f"  {name:<14} {tiered.stats[f'item/{name}']:,.4g}")
+        print(f"rows in {name:<16} AUC {done.auc:.6f}   {sizes}")
+    names = ["rows", "rows_below", "hbm_hit_rate", "promoted", "prefetched"]
+    names += ["written_back", "bypassed", "departed", "returned", "refused"]
+    print(f"{'':<14} {'host memory':>14} {'a disk':>14}")
+    for name in names:
+        numbers = (done.stats.get(f"item/{name}", 0) for done in (tiered, on_disk))
+        print(f"{name:<14} " + " ".join(f"{number:>14,.4g}" for number in numbers))
+    print(f"waited for the disk: {on_disk.stats['seconds_waited']:.3f} s")
 
 
 def main() -> None:
-    """Runs both, and compares them."""
+    """Runs all, and compares them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200)
     steps, task = parser.parse_args().steps, Task()
-    plain, tiered = run(task, steps, None), run(task, steps, tier(task))
-    report(plain, tiered)
-    if plain.auc != tiered.auc:
+    with tempfile.TemporaryDirectory() as folder:
+        tiers = (None, tier(task), disk(task, Path(folder)))
+        runs = [run(task, steps, where) for where in tiers]
+    report(*runs)
+    if len({done.auc for done in runs}) > 1:
         raise SystemExit("The runs differ, which a tier must not cause.")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jax_dynemb import initializers
+from jax_dynemb._store_tier import external
 from jax_dynemb.admission import MOST_ROOM, Admission, Exact, Frequency, Probability
 
 # Options that change nothing here, with the values that are accepted, or all.
@@ -18,7 +19,6 @@ _WITHOUT_MEANING = {
     "bucket_capacity": (128,),
     "training": (True,),
     "caching": (False,),
-    "external_storage": (None,),
     "local_hbm_for_values": None,
     "global_hbm_for_values": None,
     "dist_type": ("roundrobin",),
@@ -27,8 +27,8 @@ _INSTEAD = {
     "device_id": "place tables with jax.default_device or a mesh of jde.Tables.",
     "bucket_capacity": "buckets have 128 slots, which files and kernels rely on.",
     "training": "export the trained tables with jde.export for serving.",
-    "caching": "tables lie in the memory of the devices; shard them over a mesh.",
-    "external_storage": "tables lie in the memory of the devices; use checkpoints.",
+    "caching": "tables lie in the memory of the devices; shard them over a mesh, or "
+    "pass tier=jde.tiers.host(...).",
     "dist_type": "the hash of an id chooses its device; jde.import_ reads all dumps.",
 }
 _MAPPED = {
@@ -43,6 +43,7 @@ _MAPPED = {
     "eval_initializer_args",
     "admit_strategy",
     "admission_counter",
+    "external_storage",
 }
 
 
@@ -61,7 +62,10 @@ def table_fields(options: Any) -> dict[str, Any]:
         raise ValueError(
             f"{unknown} are no DynamicEmbTableOptions; known: {sorted(known)}"
         )
+    below = given.get("external_storage") is not None
     for name, accepted in _WITHOUT_MEANING.items():
+        if name == "caching" and below:  # what it chooses there is what tiers do here
+            continue
         if name in given and accepted is not None and given[name] not in accepted:
             raise ValueError(
                 f"DynamicEmbTableOptions {name}={given[name]!r} is refused: "
@@ -81,7 +85,21 @@ def table_fields(options: Any) -> dict[str, Any]:
     if "admit_strategy" in present:
         strategy, counter = present["admit_strategy"], present.get("admission_counter")
         fields["admission"] = _admission(strategy, counter, fields)
+    if below:
+        fields["tier"] = _tier(present["external_storage"])
+        fields.pop("max_capacity", None)  # the store bounds the rows
     return fields
+
+
+def _tier(storage: Any) -> Any:
+    """A tier over DynamicEmb's external storage, which must be a store here."""
+    try:
+        return external(storage)
+    except TypeError as error:
+        raise ValueError(
+            f"external_storage={storage!r} is refused: it must be a jde.stores.Store, "
+            "or a function from a TableConfig to one, as jde.tiers.external takes."
+        ) from error
 
 
 def _admission(strategy: Any, counter: Any, fields: Mapping[str, Any]) -> Admission:

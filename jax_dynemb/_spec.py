@@ -9,13 +9,13 @@ import math
 from typing import Any, Literal, Self
 
 from jax_dynemb import _ffi
+from jax_dynemb._host_tier import HostTier
 from jax_dynemb._removal_options import ring_size
 from jax_dynemb._row_formats import packed_bytes
 from jax_dynemb.admission import Admission, Frequency
 from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim.interface import StateSpec, stored_states
-from jax_dynemb.tiers import HostTier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +56,7 @@ class TableSpec:
       takes_time: whether a lookup brings the time that a table notes.
       block: where in shared arrays the table lies; None if it has its own.
       tier: where the rows lie; None: all in device memory.
+      ring_rows: of a table above a store, evicted rows that a device keeps; 0: none.
       part: of a tiered table, which arrays an ordinary call gets: "whole", "index" or
         "rows" (docs/decisions/tiers.md).
     """
@@ -89,6 +90,7 @@ class TableSpec:
     shards: int = 1
     block: Block | None = None
     tier: HostTier | None = None
+    ring_rows: int = 0
     part: Literal["whole", "index", "rows"] = "whole"
 
     @classmethod
@@ -120,6 +122,7 @@ class TableSpec:
             competes=config.on_full == "compete",
             unseen="admitted" if config.insert else "none",
             tier=config.tier,
+            ring_rows=0 if config.tier is None else config.tier.ring_rows,
         )
 
     @property

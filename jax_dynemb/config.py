@@ -14,8 +14,10 @@ import numpy as np
 
 from jax_dynemb import _ffi, initializers
 from jax_dynemb._dynamicemb_options import table_fields
+from jax_dynemb._host_tier import HostTier
 from jax_dynemb._removal_options import kept_for, logged_keys
 from jax_dynemb._row_formats import ROW_FORMATS, dtype_name
+from jax_dynemb._store_tier import rows_above_store, tier_problem
 from jax_dynemb.admission import Admission
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim.interface import (
@@ -25,7 +27,6 @@ from jax_dynemb.optim.interface import (
     sgd,
     stored_states,
 )
-from jax_dynemb.tiers import HostTier
 
 MAX_DIM = 4096
 _VALUE_TYPES = ("float32", "bfloat16", "float16")
@@ -231,8 +232,8 @@ class TableConfig:
 
     @property
     def num_buckets(self) -> int:
-        """Buckets of 128 slots, see ``buckets_for``."""
-        return buckets_for(self.capacity)
+        """Buckets of 128 slots above any store, see ``buckets_for``."""
+        return buckets_for(rows_above_store(self))
 
     @property
     def num_slots(self) -> int:
@@ -303,7 +304,7 @@ class TableConfig:
             self._fail(f"dim must be 1 to {MAX_DIM}, not {self.dim}")
         if self.capacity < 1:
             self._fail(f"capacity must be 1 or more, not {self.capacity}")
-        if self.num_buckets >= 1 << 32:
+        if buckets_for(self.capacity) >= 1 << 32:
             self._fail(f"capacity {self.capacity} is more than 2**39 rows")
 
     def _check_hash_seed(self) -> None:
@@ -373,14 +374,7 @@ class TableConfig:
         self._set("keep_for", kept)
 
     def _check_tier(self) -> None:
-        if self.tier is None:
-            return
-        if not isinstance(self.tier, HostTier):
-            self._fail(
-                f"tier must be None or jde.tiers.host(...), not {self.tier!r}: write "
-                "tier=jde.tiers.host(hbm_fraction=0.125)"
-            )
-        if problem := self.tier.conflict(self):
+        if problem := tier_problem(self):
             self._fail(problem)
 
     def _resolved_initializer(self) -> Initializer:

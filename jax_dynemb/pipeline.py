@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
 import jax
@@ -58,19 +59,25 @@ def prefetch(
         )
     if not isinstance(size, int) or size < 1:
         raise ValueError(f"prefetch needs a size of 1 batch or more, not {size!r}.")
-    return Prefetched(iterator, size, sharding)
+    return Prefetched(iterator, size, functools.partial(_to_device, sharding))
 
 
 class Prefetched(Generic[T]):
     """Yields the batches of an iterator that runs in a thread; see ``prefetch``."""
 
-    def __init__(self, iterator: Iterable[T], size: int, sharding: Any):
-        """Starts the thread."""
+    def __init__(self, iterator: Iterable[Any], size: int, make: Callable[[Any], T]):
+        """Starts the thread.
+
+        Args:
+          iterator: runs in the thread.
+          size: batches that are ready or in the making.
+          make: runs in the thread, too: what the iterator yields to a batch.
+        """
         self._shared = _Shared(size)
         # The thread must not hold this object: its collection ends the thread.
         thread = threading.Thread(
             target=_produce,
-            args=(iterator, sharding, self._shared),
+            args=(iterator, make, self._shared),
             name="jax_dynemb.prefetch",
             daemon=True,
         )
@@ -118,7 +125,9 @@ class _Shared:
         self.stop = threading.Event()
 
 
-def _produce(iterator: Iterable[Any], sharding: Any, shared: _Shared) -> None:
+def _produce(
+    iterator: Iterable[Any], make: Callable[[Any], Any], shared: _Shared
+) -> None:
     try:
         batches = iter(iterator)
         while True:
@@ -128,8 +137,7 @@ def _produce(iterator: Iterable[Any], sharding: Any, shared: _Shared) -> None:
             batch = next(batches, _END)
             if batch is _END:
                 break
-            _check_integers(batch)
-            shared.ready.put((jax.device_put(batch, sharding), None))
+            shared.ready.put((make(batch), None))
             del batch  # no second reference to what the caller may donate
         shared.ready.put((_END, None))
     except BaseException as error:  # the caller raises it
@@ -145,6 +153,11 @@ def _close(shared: _Shared, thread: threading.Thread) -> None:
     shared.ready.put((_END, None))  # for a caller that waits in another thread
     if thread is not threading.current_thread():
         thread.join(_WAIT_S)
+
+
+def _to_device(sharding: Any, batch: Any) -> Any:
+    _check_integers(batch)
+    return jax.device_put(batch, sharding)
 
 
 def _check_integers(batch: Any) -> None:

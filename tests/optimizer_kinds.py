@@ -54,7 +54,9 @@ KINDS: dict[str, Any] = {
     "rowwise_adagrad_adagradw": OPTIM.rowwise_adagrad(
         0.1, weight_decay=0.05, counter=OPTIM.Counter(None, "adagradw_root")
     ),
-    "adam_caught_up": OPTIM.adam(0.05, weight_decay=0.5, catch_up="decay"),
+    "adam_caught_up": OPTIM.adam(
+        0.05, weight_decay=0.5, catch_up="decay", catch_up_start=3
+    ),
     "adam_smart": OPTIM.adam(
         0.05, weight_decay=0.1, bias_correction="none", catch_up="smart"
     ),

@@ -73,7 +73,8 @@ PYTHON_FLOORS = {
     "initializers": 3,
     "jagged": 3,
     "metrics": 3,
-    "tiers": 3,  # where a row lies is a part of its table's configuration
+    "_host_tier": 3,  # where a row lies is a part of its table's configuration
+    "_store_tier": 3,
     "pipeline": 3,
     "optim": 3,  # how a row is updated is a part of its table's configuration
     "rows": 3,  # rows as data: engines and storage tiers stream them
@@ -92,6 +93,7 @@ PYTHON_FLOORS = {
     "table": 6,
     "planner": 7,
     "lifecycle": 7,
+    "tiers": 7,  # moves rows between tables and stores while they are trained
     "nnx": 8,
     "files.live": 8,
     "files.checkpoint": 8,

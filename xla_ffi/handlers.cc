@@ -17,7 +17,7 @@ std::vector<Registration> registrations() {
           offsets_registration(),        distinct_registration(),     pair_rows_registration(),
           pair_gradients_registration(), promote_registration(),      fetch_registration(),
           write_back_registration(),     swap_rows_registration(),    settle_registration(),
-          tier_rows_registration(),      tier_gather_registration()};
+          tier_rows_registration(),      tier_gather_registration(),  depart_registration()};
 }
 
 size_t scratch_bytes(std::string const& operation, CallShape const& shape) {

@@ -109,16 +109,21 @@ nb::dict constants() {
       "num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
       "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
       "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
-      "sketch_words", "sketch_bits", "ring_size", "keep_for", "part", "halflife", "takes_given");
+      "sketch_words", "sketch_bits", "ring_size", "keep_for", "part", "halflife", "takes_given",
+      "departed_rows");
   result["use"] = kUse;
   result["most_given_score"] = kHighScoreLimit;
   result["table_parts"] = names("whole", "index", "rows");
   result["tier_counters"] =
-      names("hits", "misses", "promoted", "prefetched", "bypassed", "written_back", "updated_home");
+      names("hits", "misses", "promoted", "prefetched", "bypassed", "written_back", "updated_home",
+            "departed", "ring_full", "held");
   result["most_frames"] = kMostFrames;
   result["dirty_frame"] = kDirtyFrame;
   result["owner_mask"] = kOwnerMask;
   result["fresh_place"] = kFreshPlace;
+  result["departure_words"] = kDepartureWords;
+  result["ring_words"] = names("count", "copied", "refused");
+  result["most_held"] = kMostHeld;
   result["promotions"] = names("lookup", "prefetch");
   result["admission_rules"] =
       names("all", "none", "probability", "frequency", "occurrences", "lookups");
@@ -129,8 +134,8 @@ nb::dict constants() {
       names("unused_for", "unused_since", "high_below", "norm_below", "any_suffices");
   result["rule_words"] = int{kNumRuleWords};
   result["part_fields"] = names("size", "first", "owners", "hash_seed");
-  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 25 &&
-                    kNumTierCounters == 7 && kNumFeatureFields == 10 && kNumSumsFields == 7 &&
+  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 26 &&
+                    kNumTierCounters == 10 && kNumFeatureFields == 10 && kNumSumsFields == 7 &&
                     kNumPartFields == 4 && kNumPackedFields == 3 &&
                     static_cast<int>(RowCode::kNumCodes) == 3,
                 "a list above and its enumeration must have the same length");

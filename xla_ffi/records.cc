@@ -49,6 +49,7 @@ constexpr NumberRule kTableRules[] = {
     {"part", 0, kRowsPart},
     {"halflife", 0, kMostInt32},
     {"takes_given", 0, 1},
+    {"departed_rows", 0, kMostInt32 - 1},
 };
 static_assert(std::size(kTableRules) == kNumTableFields);
 

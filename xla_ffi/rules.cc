@@ -78,6 +78,8 @@ constexpr NamedSize kSizes[kNumSizes] = {
     {"rows", 1, kMostInt32},
     {"spill rows", 1, kMostInt32},
     {"1 + keys of a ring", 2, kMostInt32},
+    {"1 + rows of a ring", 2, kMostInt32},
+    {"rows of a ring", 1, kMostInt32},
 };
 
 // What a buffer may be.
@@ -157,6 +159,8 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kOwners, "owners", {{kU32, 2, {kBuckets, kFrames}}, {}}},
     {BufferRule::kTierCounters, "tier counters", {{kU32, 3, {kTierRows, kNumTierCounters, 2}}, {}}},
     {BufferRule::kHomes, "homes", {{kU32, 2, {kTierSlots, kRecordWords}}, {}}},
+    {BufferRule::kRing, "departed rows", {{kU32, 2, {kRingRows, kDepartureWords}}, {}}},
+    {BufferRule::kDepartedRecords, "departed records", {{kU32, 2, {kRingRoom, kRecordWords}}, {}}},
     {BufferRule::kKeysOfSlots, "ids", {{kU32, 2, {kNumSlots, 2}}, {}}},
     {BufferRule::kRound, "round", {{kS32, 1, {1}}, {}}},
     {BufferRule::kSpilled, "spilled", {{kS32, 1, {kSpillRows}}, {}}},

@@ -49,8 +49,10 @@ enum Size : int32_t {
   kTierRows = -26,  // of the counters of a tier
   kSpillRows = -27,
   kRingWords = -28,  // of a ring of removed keys, 64 bits each
+  kRingRows = -29,   // of a ring of departed rows, its header included
+  kRingRoom = -30,   // of a ring of departed rows
 };
-constexpr int kNumSizes = 28;
+constexpr int kNumSizes = 30;
 
 enum class BufferRule : int32_t {
   kIndex = 0,
@@ -111,6 +113,8 @@ enum class BufferRule : int32_t {
   kOwners,
   kTierCounters,
   kHomes,
+  kRing,
+  kDepartedRecords,
   kKeysOfSlots,
   kRound,
   kSpilled,

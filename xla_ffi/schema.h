@@ -36,13 +36,14 @@ enum TableField : int32_t {
   kTablePart,            // TablePart: which arrays the call gets of a tiered table
   kTableHalflife,        // of counts that decay, in lookups
   kTableTakesGiven,      // 1: a lookup brings the table's score, or the time
+  kTableDepartedRows,    // rows in the ring of departed rows; 0: none
   kNumTableFields
 };
 
 // Of a tiered table an ordinary call gets one of two parts (docs/decisions/tiers.md).
 enum TablePart : int64_t {
   kWholeTable = 0,
-  kIndexPart,  // no values, and the places as the only state
+  kIndexPart,  // no values; the places as a state, and holds where there is a ring
   kRowsPart,   // no index: slots are rows of the arrays
 };
 
@@ -101,8 +102,9 @@ enum PartField : int32_t {
 // Then update and reduce take the stamps of the lookup, uint32[num_tables, 4] (core/stamp.h), if
 // attribute "stamped" is 1; lookup returns them before anything else.
 // Buffers of a table, in this order and as far as the call uses them:
-//   index, values, state 0 .. num_states - 1, counters, [sketch], [removed]
-// lookup, erase and erase_rule take the log of removed keys of tables that have one.
+//   index, values, state 0 .. num_states - 1, counters, [sketch], [removed], [departed]
+// lookup, erase and erase_rule take the log of removed keys of tables that have one. lookup takes
+// the ring of departed rows of index parts that have one; their states are places and holds.
 // find has counters if the rows of some table's unknown ids depend on its seed.
 // Tables of one width may lie one after the other in the same arrays; such tables stand together.
 // Buffers of a feature:
@@ -125,7 +127,7 @@ enum PartField : int32_t {
 // prefix is `segments` rows of the array, and those of `inner` prefixes lie side by side.
 //   pair_rows       in: prefix, suffix, starts, of_suffix           out: rows
 //   pair_gradients  in: prefix, suffix, starts, of_suffix, d_rows   out: d_prefix, d_suffix
-// promote, fetch, write_back, tier_rows and tier_gather: docs/decisions/tiers.md. write_back has no
+// promote, fetch, write_back, depart, tier_rows and tier_gather: docs/decisions/tiers.md. write_back has no
 // scratch, which would lie in device memory beside results in host memory.
 // The last operand of every call is a number that is not read (jax_dynemb/ops/_call.py); the last
 // result is scratch memory, uint8[n]; n may be 0.

@@ -42,12 +42,12 @@ void read_packed_values(BufferReader& reader, int64_t const* packed, TableRef& a
 // Arrays of a call, as if one table filled them.
 TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts const& parts,
                      int64_t const* packed, bool aliased, Admission* admission,
-                     Removals* removals) {
+                     Removals* removals, Departures* departures) {
   auto const next = [&](BufferRule rule) {
     return aliased ? reader.next_aliased(rule) : reader.next_arg(rule);
   };
   auto& sizes = reader.sizes();
-  sizes.forget(kBuckets, kArraySlots, kDim, kCounterRows, kSketchWords, kRingWords);
+  sizes.forget(kBuckets, kArraySlots, kDim, kCounterRows, kSketchWords, kRingWords, kRingRows);
   TableRef arrays{};
   auto const part = fields[kTablePart];
   reader.expect((part != kIndexPart || parts.index_part) && (part != kRowsPart || parts.rows_part),
@@ -88,6 +88,16 @@ TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts con
     removals->ring_size = static_cast<uint32_t>(fields[kTableRingSize]);
     reader.expect(dimension(rings, 1) == fields[kTableRingSize] + 1,
                   "rings of removed keys must have the size that the attribute says");
+  }
+  if (departures != nullptr) *departures = {};
+  if (departures != nullptr && fields[kTableDepartedRows] > 0) {
+    *departures = read_ring(next(BufferRule::kRing));
+    reader.expect(departures->room == fields[kTableDepartedRows],
+                  "a ring of departed rows must have the size that the attribute says");
+    // Its kernels read both.
+    reader.expect(part == kIndexPart && arrays.num_states == 2 && arrays.half_states == 0 &&
+                      arrays.state_width[kPlaceState] == 1 && arrays.state_width[kHeldState] == 1,
+                  "a table with a ring is an index part, with places and holds");
   }
   return arrays;
 }
@@ -186,10 +196,12 @@ bool is_one_table(BufferReader& reader, TableAttrs const& attrs) {
 }
 
 void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts, bool aliased,
-                 int32_t count, TableRef* tables, Admission* admissions, Removals* removals) {
+                 int32_t count, TableRef* tables, Admission* admissions, Removals* removals,
+                 Departures* departures) {
   TableRef arrays{};
   Admission of_arrays{};
   Removals removals_of_arrays{};
+  Departures departures_of_arrays{};
   int32_t owner = 0;  // the table that the arrays came with
   for (int32_t t = 0; t < count; ++t) {
     reader.at("table ", t);
@@ -199,7 +211,8 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
     if (!shares) {
       arrays = read_arrays(reader, fields, parts, packed, aliased,
                            admissions == nullptr ? nullptr : &of_arrays,
-                           removals == nullptr ? nullptr : &removals_of_arrays);
+                           removals == nullptr ? nullptr : &removals_of_arrays,
+                           departures == nullptr ? nullptr : &departures_of_arrays);
       owner = t;
     }
     auto& table = tables[t] = arrays;
@@ -212,8 +225,17 @@ void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts
     if (removals != nullptr) {
       removals[t] = read_removals(reader, removals_of_arrays, fields);
     }
+    if (departures != nullptr) {
+      departures[t] = departures_of_arrays;
+      reader.expect(!shares || departures[t].ring == nullptr,
+                    "a table with a ring of departed rows shares its arrays with no other");
+    }
     describe_table(attrs, t, table);
   }
+}
+
+Departures read_ring(ffi::AnyBuffer const& ring) {
+  return {data<uint32_t>(ring), static_cast<uint32_t>(dimension(ring, 0) - 1)};
 }
 
 void take_values(TableRef& table, ffi::AnyBuffer const& values) {

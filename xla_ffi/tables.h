@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/admission.h"
+#include "core/departures.h"
 #include "core/removals.h"
 #include "core/table_ref.h"
 #include "xla_ffi/buffers.h"
@@ -35,9 +36,13 @@ bool is_one_table(BufferReader& reader, TableAttrs const& attrs);
 
 // Reads the buffers of the tables of a call. With `aliased`, each is a result too. `admissions`: of
 // a training lookup, which takes sketches. `removals`: of a call that may remove rows.
+// `departures`: of a training lookup, which takes rings.
 void read_tables(BufferReader& reader, TableAttrs const& attrs, TableParts parts, bool aliased,
                  int32_t count, TableRef* tables, Admission* admissions = nullptr,
-                 Removals* removals = nullptr);
+                 Removals* removals = nullptr, Departures* departures = nullptr);
+
+// A ring of departed rows; it has a header, and room for one row or more.
+Departures read_ring(ffi::AnyBuffer const& ring);
 
 // The rows of a table, and one of its optimizer states.
 void take_values(TableRef& table, ffi::AnyBuffer const& values);

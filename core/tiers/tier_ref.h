@@ -47,6 +47,9 @@ enum TierCounter : int32_t {
   kTierBypassed,     // rows that a lookup or a prefetch found no frame for
   kTierWrittenBack,  // records written home
   kTierUpdatedHome,  // rows updated without a frame
+  kTierDeparted,     // rows that left the table for its ring
+  kTierRingFull,     // claims that were refused since the ring was full
+  kTierHeld,         // ids whose row was held
   kNumTierCounters
 };
 
@@ -72,15 +75,19 @@ DYNEMB_HD int64_t first_spill_row(TierRef const& tier, TableRef const& table) {
   return table.local_buckets * tier.frames;
 }
 
-// The frame that holds the row of a live slot, or -1.
-DYNEMB_HD int frame_of(TierRef const& tier, int32_t slot) {
-  auto const place = tier.place[slot];
+// The frame that holds what a slot had when its place was `place`, or -1.
+DYNEMB_HD int frame_of(TierRef const& tier, int32_t slot, uint32_t place) {
   if (place - 1 >= static_cast<uint32_t>(tier.frames)) return -1;
   auto const frame = static_cast<int>(place - 1);
   auto const row = int64_t{slot} / kBucketCapacity * tier.frames + frame;
   auto const owner = atomic_load(tier.owners + row);  // others may set bits above it
   auto const in_bucket = static_cast<uint32_t>(slot % kBucketCapacity);
   return (owner & kOwnerMask) == in_bucket ? frame : -1;
+}
+
+// The frame that holds the row of a live slot, or -1.
+DYNEMB_HD int frame_of(TierRef const& tier, int32_t slot) {
+  return frame_of(tier, slot, tier.place[slot]);
 }
 
 // The row of the arrays that holds the row of a live slot, or -1: then it is fresh or at home.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <vector>
 
 #include "core/exact_counter.h"
@@ -38,6 +39,7 @@ struct Lookup {
   std::vector<Open> open;  // of each chunk
   bool streams;            // rows past the caches
   Touch use[kMaxTables];
+  std::mutex claims[64];  // of buckets of tables with a ring: bucket b has that of b modulo 64
 
   Lookup(LookupArgs const& a, ThreadPool const& p)
       : args(a),
@@ -218,6 +220,20 @@ struct Lookup {
     return is_frequent(table_of(feature), admission, key);
   }
 
+  // Without a ring claims need no lock. With one, a row must not take a place of the ring and then
+  // stay.
+  Pending claim_one(int32_t t, Key key, uint64_t* evicted) {
+    auto const& table = args.tables[t];
+    auto const& departures = args.departures[t];
+    if (__builtin_expect(departures.ring == nullptr, 1)) {
+      return claim_missing(table, key, use[t], evicted);
+    }
+    auto const bucket = local_bucket_of(table, hash_key(key, table.hash));
+    std::lock_guard<std::mutex> const alone(claims[bucket % 64]);
+    auto const leaving = RowsDepart(table, departures, bucket, table.counters[kLookups]);
+    return claim_missing(table, key, use[t], evicted, leaving);
+  }
+
   void claim_chunk(int64_t index, FeatureChunk const& chunk) {
     auto const& feature = feature_of(chunk);
     auto const& table = table_of(feature);
@@ -231,7 +247,7 @@ struct Lookup {
       auto const key = load_key(feature.ids, feature.id_type, missing[i]);
       auto evicted = kEmptyScore;
       auto const claimed = is_admitted(feature, missing[i])
-                               ? claim_missing(table, key, use[feature.table], &evicted)
+                               ? claim_one(feature.table, key, &evicted)
                                : Pending{kNotAdmittedSlot, kNotWon};
       if (notes && evicted != kEmptyScore) {
         auto const slot = pending(claimed.slot);

@@ -11,6 +11,7 @@
 #include "cpu/loops/isa.h"
 #include "cpu/table_ops.h"
 #include "cpu/tensor_train/floats8.h"
+#include "cpu/tensor_train/wide_suffixes.h"
 
 namespace dynemb::cpu {
 namespace {
@@ -165,7 +166,9 @@ void sum_shares(PairGradientsArgs const& args, Layout const& layout, ThreadPool 
 void pair_gradients(PairGradientsArgs const& args, ThreadPool const& given) {
   auto const& shape = args.shape;
   // Two threads never write one gradient, whatever the starts are.
-  auto const pool = prefixes_share_no_row(shape) ? given : ThreadPool{};
+  auto const each_row_once = prefixes_share_no_row(shape);
+  if (each_row_once && has_wide_suffixes(shape)) return wide_pair_gradients(args, given);
+  auto const pool = each_row_once ? given : ThreadPool{};
   Layout const layout(shape);
   auto const all = static_cast<size_t>(shape.num_suffixes * layout.suffix_size);
   // Fewer shares where the sums would be longer than the rows.

@@ -12,6 +12,7 @@
 #include "cpu/loops/isa.h"
 #include "cpu/table_ops.h"
 #include "cpu/tensor_train/floats8.h"
+#include "cpu/tensor_train/wide_suffixes.h"
 
 namespace dynemb::cpu {
 namespace {
@@ -86,7 +87,9 @@ class Products {
 
 void pair_rows(PairRowsArgs const& args, ThreadPool const& given) {
   // Two threads never write one row, whatever the starts are.
-  auto const pool = prefixes_share_no_row(args.shape) ? given : ThreadPool{};
+  auto const each_row_once = prefixes_share_no_row(args.shape);
+  if (each_row_once && has_wide_suffixes(args.shape)) return wide_pair_rows(args, given);
+  auto const pool = each_row_once ? given : ThreadPool{};
   auto const size = static_cast<size_t>(args.shape.k) * size_t(whole_blocks(args.shape.m));
   for_each_range(pool, args.shape.num_prefixes, kPrefixesOfTask, [&](int64_t begin, int64_t end) {
     Buffer<float> columns(size);

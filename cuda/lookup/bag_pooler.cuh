@@ -16,10 +16,12 @@ namespace dynemb::cuda {
 
 constexpr int kCachedSlots = 128;  // of the bags of a warp; the others are read back
 
-// Rows of a tile that pools: with more there are no registers. Packed rows take fewer, but weights
-// and initial rows need what they leave.
+// Rows of a tile that pools: with more there are no registers, of which packed ones take fewer.
+// Weights and initial rows take some too.
 template <class In, bool kPlain>
-constexpr int kPooledInFlight = !kIsPacked<In> ? 5 : kPlain ? 10 : 4;
+constexpr int kPooledInFlight = !kIsPacked<In> ? 5
+                                : kPlain       ? 10
+                                               : 6;
 
 // Quads of a lane that pools. Those of packed rows are a word each, and rows begin at any word. So
 // the quads of a lane lie a step of the tile apart, and lanes side by side read words side by side.
@@ -248,9 +250,16 @@ struct BagPooler {
     auto const bags = static_cast<int32_t>(last_bag - first_bag);
     if (cached && !missing && feature.weights == nullptr) {
       pool<true>(bags, cache.slots);
+    } else if constexpr (kScaled) {
+      pool_apart(bags, slots);
     } else {
       pool<false>(bags, slots);
     }
+  }
+
+  // Out of line: beside it the plain bags of packed rows would keep registers in memory.
+  __device__ __noinline__ void pool_apart(int32_t bags, int32_t const* slots) const {
+    pool<false>(bags, slots);
   }
 
   // kPlain: slots are in the cache, all ids have rows, none has a weight, as in most warps. What

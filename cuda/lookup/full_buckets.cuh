@@ -215,24 +215,63 @@ class BinWorker {
     }
   };
 
-  // By one lane, for a row that the bucket loses.
-  __device__ __forceinline__ void note_row(BucketId const& of, int place, Key key) const {
-    if constexpr (kSelects) {
-      auto const& removals = removals_.of[of.table];
-      if (!notes_removals(removals)) return;
-      auto const slot = static_cast<int32_t>(of.number) * kBucketCapacity + place;
-      auto const& table = call_.view.tables[of.table];
-      auto const row = Entry{key, *score_at(table, slot)};  // not written over yet
-      if (note_evicted(table, removals, slot, row, call_.uses[of.table].clock)) {
-        rows_left_.add(of.table, 1);
+  // The number of the lookup. Its counter may change while this kernel runs.
+  __device__ __forceinline__ uint64_t lookup_of(int32_t t) const {
+    return call_.counted[t].updates.values[1];
+  }
+
+  // Which rows of a bucket may leave.
+  struct Leaving {
+    TableRef const& table;
+    NotedRemovals<kSelects> const& noted;
+    BucketId of;
+    uint64_t lookup;  // its number
+
+    __device__ __forceinline__ bool stays(int place) const {
+      if constexpr (kSelects) {
+        return noted.departures[of.table].ring != nullptr && is_held(table, slot(place), lookup);
       }
+      return false;
     }
+
+    __device__ __forceinline__ int32_t slot(int place) const {
+      return static_cast<int32_t>(of.number) * kBucketCapacity + place;
+    }
+  };
+
+  // By one lane, for a row that the bucket is about to lose. False: it stays.
+  struct RowNote {
+    static constexpr bool kMayRefuse = kSelects;
+
+    BinWorker const& worker;
+    Leaving const& leaving;
+
+    __device__ __forceinline__ bool operator()(int place, Key key) const {
+      if constexpr (kSelects) return worker.note_row(leaving, place, key);
+      return true;
+    }
+  };
+
+  __device__ __forceinline__ bool note_row(Leaving const& leaving, int place, Key key) const {
+    auto const t = leaving.of.table;
+    auto const& removals = removals_.of[t];
+    auto const& departures = removals_.departures[t];
+    if (!notes_removals(removals) && departures.ring == nullptr) return true;
+    auto const slot = leaving.slot(place);
+    auto const row = Entry{key, *score_at(leaving.table, slot)};  // not written over yet
+    if (departures.ring != nullptr && !note_departure(leaving.table, departures, slot, row)) {
+      return false;
+    }
+    if (note_evicted(leaving.table, removals, slot, row, call_.uses[t].clock)) {
+      rows_left_.add(t, 1);
+    }
+    return true;
   }
 
   // The claims of the lanes that claim, one after the other.
-  __device__ __forceinline__ void claim(FullBucket<WarpGroup>* bucket, BucketId const& of,
+  __device__ __forceinline__ void claim(FullBucket<WarpGroup>* bucket, Leaving const& leaving,
                                         Claimant* now, bool claims, Claimant* earlier) const {
-    auto const note = [&](int place, Key key) { note_row(of, place, key); };
+    auto const note = RowNote{*this, leaving};
     for (auto rest = group_.ballot(claims); rest != 0; rest &= rest - 1) {
       auto const from = lowest_bit(rest);
       auto const taken = bucket->claim(__shfl_sync(kFullWarp, now->mark, from), note);
@@ -251,19 +290,29 @@ class BinWorker {
     auto const where = bucket_at(table, of.number);
     auto const& use = call_.uses[of.table];
     auto const ranking = Ranking(table, use);
-    auto bucket = FullBucket<WarpGroup>(group_, table, where, entries, ranking);
-    claim(&bucket, of, &own, own.is_one, &own);
+    auto const leaving = Leaving{table, removals_, of, lookup_of(of.table)};
+    auto bucket = FullBucket<WarpGroup>(group_, table, where, entries, ranking, leaving);
+    claim(&bucket, leaving, &own, own.is_one, &own);
+    uint32_t kept = 0;
     for (auto base = later.begin; base < later.end; base += 32) {
       auto const other = own_of(later, base);
       auto const id = FullId(call_.view, other.missing);
       auto next = Claimant{id.mark, other.missing.won == kUndecided && is_of(id, of)};
       auto const lowest = bucket.lowest_rank();
-      claim(&bucket, of, &next, next.is_one && rank_of_mark(id.mark) >= lowest, &own);
+      auto const claims = next.is_one && rank_of_mark(id.mark) >= lowest;
+      if (kSelects && bucket.keeps_rows()) {
+        kept += static_cast<uint32_t>(__popc(group_.ballot(next.is_one && !claims)));
+      }
+      claim(&bucket, leaving, &next, claims, &own);
       if (next.is_one) settle(other, id, next.result, false);
       __syncwarp();  // a key that displaces another one is written after it
     }
     if (lane_id() == 0 && bucket.rows_left() != 0) {
       rows_left_.add(of.table, 0, bucket.rows_left());
+    }
+    if constexpr (kSelects) {
+      kept += bucket.kept();
+      if (lane_id() == 0 && kept != 0) count_ring_full(removals_.departures[of.table], kept);
     }
     return own.result;
   }

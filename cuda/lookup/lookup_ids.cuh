@@ -264,7 +264,10 @@ cudaError_t launch_lookup(LookupArgs const& args, LookupScratch const& scratch,
   }
   DYNEMB_CUDA_TRY(launch_rows<Size>(args, scratch.view, begin, ids, stream));
   auto const call = MissingCall{scratch.view, scratch.uses, scratch.counted, missing};
-  auto const notes = std::any_of(args.removals, args.removals + args.num_tables, notes_removals);
+  auto const notes =
+      std::any_of(args.removals, args.removals + args.num_tables, notes_removals) ||
+      std::any_of(args.departures, args.departures + args.num_tables,
+                  [](Departures const& departures) { return departures.ring != nullptr; });
   if (!kSelects && waiting == 0 && !notes) {
     return launch_missing<false>({call, {}, {}}, total_ids(args), stream);
   }

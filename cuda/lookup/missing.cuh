@@ -77,6 +77,7 @@ struct NotedRemovals {};
 template <>
 struct NotedRemovals<true> {
   Removals of[kMaxTables];
+  Departures departures[kMaxTables];
 };
 
 template <bool kSelects>
@@ -163,7 +164,10 @@ Selection<kSelects> selection_of(LookupArgs const& args) {
 template <bool kSelects>
 NotedRemovals<kSelects> removals_of(LookupArgs const& args) {
   NotedRemovals<kSelects> result;
-  if constexpr (kSelects) std::copy_n(args.removals, kMaxTables, result.of);
+  if constexpr (kSelects) {
+    std::copy_n(args.removals, kMaxTables, result.of);
+    std::copy_n(args.departures, kMaxTables, result.departures);
+  }
   return result;
 }
 

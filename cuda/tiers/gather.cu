@@ -5,8 +5,8 @@
 #include "core/slot.h"
 #include "core/tiers/tier_args.h"
 #include "cuda/grid/host.h"
-#include "cuda/grid/initial_rows.cuh"
 #include "cuda/launch.h"
+#include "cuda/tiers/first_row.cuh"
 #include "cuda/tiers/records.cuh"
 
 namespace dynemb::cuda {
@@ -16,29 +16,17 @@ struct TierGatherCall {
   TierGatherArgs args;
   RecordParts stored;
   RecordParts given;
+  bool vectors;  // of the values
 };
 
-// Of a slot that has no record yet.
-__device__ __forceinline__ void draw_row(TierGatherCall const& call, RowTile const& tile, int64_t i,
-                                         int32_t slot) {
-  auto const& table = call.args.table;
-  auto const key = *key_at(table, slot);
-  auto const format = AnyFormat{table.value_type, moves_vectors(call.args.values, table.dim)};
-  auto const drawer = RowDrawer(table, table.initializer);
-  auto* const row = row_pointer(format, call.args.values, i, table.dim);
-  Key const keys[1] = {key};
-  for (auto c = tile.first_column(); c < table.dim; c += tile.step()) {
-    float4 values[1] = {{0, 0, 0, 0}};
-    if (writes_rows(table.initializer.kind)) drawer.draw(format, keys, c, values);
-    store_quad(format, row, c, table.dim, values[0]);
+__device__ __forceinline__ FirstRow stored_at(TierGatherCall const& call, int64_t i) {
+  auto const& args = call.args;
+  FirstRow to{static_cast<char*>(args.values) + i * row_bytes_of(args.table), call.vectors, {}};
+#pragma unroll
+  for (int s = 0; s < kMaxStates; ++s) {
+    if (s < args.table.num_states) to.states[s] = args.states[s] + i * args.table.state_width[s];
   }
-  for (int s = 0; s < table.num_states; ++s) {
-    auto const marks = s == 0 && writes_states_late(table);
-    auto* const state = call.args.states[s] + i * table.state_width[s];
-    for (auto c = tile.rank; c < table.state_width[s]; c += tile.lanes) {
-      state[c] = marks && c == 0 ? kUnwritten : table.state_initial[s];
-    }
-  }
+  return to;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -52,7 +40,7 @@ __global__ void __launch_bounds__(kThreads)
     auto const slot = args.slots[i];
     auto const live = is_live(slot, num_slots(args.table));
     if (live && is_fresh(args.tier, slot)) {
-      draw_row(call, tile, i, slot);
+      draw_row(args.table, tile, *key_at(args.table, slot), stored_at(call, i));
       continue;
     }
     auto const row = live ? cached_row(args.tier, slot) : -1;
@@ -85,7 +73,8 @@ cudaError_t tier_gather(TierGatherArgs const& args, void* /*scratch*/, cudaStrea
   auto result = args.table;
   result.values = args.values;
   for (int s = 0; s < result.num_states; ++s) result.states[s] = args.states[s];
-  TierGatherCall const call{args, record_parts(args.table), record_parts(result)};
+  TierGatherCall const call{args, record_parts(args.table), record_parts(result),
+                            moves_vectors(args.values, args.table.dim)};
   auto const blocks = ceil_div(args.num_slots * lanes_of_record(call.stored), int64_t{kThreads});
   return launch(tier_gather_kernel, persistent_blocks(blocks, 2), stream, call);
 }

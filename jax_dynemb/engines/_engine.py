@@ -191,6 +191,16 @@ class Engine(Protocol):
         """Stores rows in one table."""
         ...
 
+    def hold(
+        self, arrays: TableState, table: str, ids: Any, lookups: int
+    ) -> TableState:
+        """Keeps rows of a table above a store from eviction for some lookups."""
+        ...
+
+    def read_departed(self, rings: Mapping[str, Any], table: str) -> Exported:
+        """Reads the evicted rows of a table; ``rings`` by the names of arrays."""
+        ...
+
     def erase(self, arrays: TableState, table: str, ids: Any) -> TableState:
         """Removes ids from one table."""
         ...

@@ -144,9 +144,7 @@ class Grower:
         if coming.ready is None:
             return not self._ahead
         # Hosts must swap at the same step, however long each of them compiles.
-        return (
-            coming.ready.done() if jax.process_count() == 1 else self._watch.is_check
-        )
+        return coming.ready.done() if jax.process_count() == 1 else self._watch.is_check
 
     def _swap(self, coming: _Next, state: Any) -> Any:
         self._next, growth = None, coming.growth

@@ -6,6 +6,7 @@ from jax_dynemb.ops._bucket_rows import bucket_rows as bucket_rows
 from jax_dynemb.ops._bucket_rows import fullest_buckets as fullest_buckets
 from jax_dynemb.ops._bucket_rows import keys_of_index as keys_of_index
 from jax_dynemb.ops._bucket_rows import scores_of_index as scores_of_index
+from jax_dynemb.ops._departed import hold as hold
 from jax_dynemb.ops._distinct import Distinct as Distinct
 from jax_dynemb.ops._distinct import distinct as distinct
 from jax_dynemb.ops._host import copy_for_host as copy_for_host
@@ -75,6 +76,7 @@ from jax_dynemb.ops._sum_rows import sum_rows as sum_rows
 from jax_dynemb.ops._tier_lookup import find as find
 from jax_dynemb.ops._tier_lookup import lookup as lookup
 from jax_dynemb.ops._tier_lookup import prefetch as prefetch
+from jax_dynemb.ops._tier_state import Ring as Ring
 from jax_dynemb.ops._tier_state import TierState as TierState
 from jax_dynemb.ops._tier_state import with_homes as with_homes
 from jax_dynemb.ops._tiers import flush as flush

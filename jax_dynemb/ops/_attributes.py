@@ -79,6 +79,7 @@ def _table_fields(table: TableSpec) -> dict[str, int]:
         "keep_for": table.keep_for,
         "halflife": table.lfu_halflife or 0,
         "takes_given": int(table.takes_given),
+        "departed_rows": table.ring_rows,
         "part": _ffi.code("table_parts", table.part),
         **_admission(table),
     }

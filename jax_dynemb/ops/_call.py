@@ -17,12 +17,13 @@ from jax_dynemb.ops._attributes import shares_arrays, table_attributes
 from jax_dynemb.ops._packed_rows import refuse_packed
 from jax_dynemb.ops._sizes import largest
 from jax_dynemb.ops._state import TableState, check_state
+from jax_dynemb.ops._tier_state import ring_of, with_notes
 
 ALL = ("index", "values", "optimizer", "counters")
 _READS_PACKED = ("find_packed",)
-# A training lookup also takes the sketch of tables that have one, and whatever removes
-# rows takes their log.
-OF_LOOKUP = (*ALL, "sketch", "removed")
+# A training lookup also takes the sketch and the ring of departed rows of tables that
+# have them, and whatever removes rows takes their log.
+OF_LOOKUP = (*ALL, "sketch", "removed", "departed")
 OF_REMOVAL = ("index", "counters", "removed")
 
 # Stands for a size without a bound, to learn whether scratch depends on it.
@@ -180,6 +181,8 @@ def table_arrays(
     for member in _taken(table, members):
         if member == "optimizer":
             arrays += [state.optimizer[name] for name in table.states]
+        elif member == "departed":
+            arrays.append(ring_of(state).notes)
         else:
             arrays.append(getattr(state, member))
     return arrays
@@ -191,6 +194,7 @@ def _taken(table: TableSpec, members: Sequence[str]) -> list[str]:
         {"index": "values", "rows": "index"}.get(table.part),
         None if table.takes_sketch else "sketch",
         None if table.ring_size else "removed",
+        None if table.part == "index" and table.ring_rows else "departed",
     }
     return [m for m in OF_LOOKUP if m in members and m not in lacking]
 
@@ -214,6 +218,8 @@ def take_table(
     for member in _taken(table, members):
         if member == "optimizer":
             new[member] = {name: next(results) for name in table.states}
+        elif member == "departed":
+            new["tier"] = with_notes(state.tier, next(results))
         else:
             new[member] = next(results)
     return TableState(**new, extra=state.extra)

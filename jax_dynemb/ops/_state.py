@@ -18,7 +18,12 @@ from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._packed_rows import refuse_packed
 from jax_dynemb.ops._removed import empty_log, overwritten_log
-from jax_dynemb.ops._tier_state import TierState, empty_tier, expected_tier
+from jax_dynemb.ops._tier_state import (
+    TierState,
+    empty_tier,
+    expected_tier,
+    given_tier,
+)
 from jax_dynemb.ops._words import add_to_words
 
 
@@ -204,9 +209,7 @@ def check_state(config: TableSpec, state: TableState) -> None:
     if config.tier is not None:
         expected |= expected_tier(config)
     if state.tier is not None:
-        tier = state.tier
-        given |= {"place": tier.place, "owners": tier.owners, "homes": tier.homes}
-        given["tier counters"] = tier.counters
+        given |= given_tier(state.tier)
     if config.ring_size > 0:
         expected["removed"] = ((rows, 1 + config.ring_size, 2), "uint32")
     if state.removed is not None:

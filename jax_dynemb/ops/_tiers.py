@@ -39,12 +39,19 @@ def tier_of(state: TableState) -> TierState:
 
 def index_state(state: TableState) -> TableState:
     """The arrays of the index part: places stand for optimizer states."""
-    return dataclasses.replace(state, optimizer={"place": tier_of(state).place})
+    tier = tier_of(state)
+    places = {"place": tier.place}
+    if tier.held is not None:
+        places["held"] = tier.held
+    return dataclasses.replace(state, optimizer=places)
 
 
 def with_index(state: TableState, index: TableState) -> TableState:
     """Joins the whole state after a call on its index part."""
-    tier = dataclasses.replace(tier_of(state), place=index.optimizer["place"])
+    places = index.optimizer
+    tier = dataclasses.replace(
+        tier_of(index), place=places["place"], held=places.get("held")
+    )
     return dataclasses.replace(index, optimizer=state.optimizer, tier=tier)
 
 
@@ -78,16 +85,13 @@ def _promote(
         _add_moved(call, table, states[table.state_name])
         own = joined[table.name]
         call.operand(own)
-        call.result((_spill_rows(table),), jnp.int32)
-        call.result(own.shape, jnp.int32)
-        call.result(own.shape, jnp.int32)
-        call.result((2,), jnp.int32)
+        for size in (_spill_rows(table), _spill_rows(table), *own.shape, *own.shape, 2):
+            call.result((size,), jnp.int32)
     results, new, lists = call.run(), {}, {}
     for table in tables:
         new[table.state_name] = _take_moved(results, table, states[table.state_name])
-        spilled, arriving, into, counts = (next(results) for _ in range(4))
-        out = (spilled, _spill_numbers(table))
-        lists[table.name] = _Lists(counts, out, (arriving, into))
+        spilled, rows, arriving, into, counts = (next(results) for _ in range(5))
+        lists[table.name] = _Lists(counts, (spilled, rows), (arriving, into))
     return _settled(tables, _send_home(tables, new, lists), lists)
 
 
@@ -276,7 +280,7 @@ def _newer_rows(table: TableSpec, state: TableState) -> tuple[TableState, _Lists
     slots = jnp.where(leaves, slots, -1).reshape(-1)
     rows = jnp.arange(slots.shape[0], dtype=jnp.int32)
     new = dataclasses.replace(tier, owners=tier.owners & ~dirty)
-    new = _counted(new, "written_back", jnp.sum(leaves))
+    new = counted(new, "written_back", jnp.sum(leaves))
     counts = jnp.array([slots.shape[0], 0], jnp.int32)
     return dataclasses.replace(state, tier=new), _Lists(counts, (slots, rows))
 
@@ -295,7 +299,7 @@ def gather_rows(
     tier = tier_of(state)
     for array in (state.index, state.counters, tier.place, tier.owners):
         call.read(array)
-    for array in (state.values, *_states(table, state), tier.homes):
+    for array in (state.values, *state_arrays(table, state), tier.homes):
         call.read(array)
     call.operand(slots)
     call.result((slots.shape[0], table.dim), table.param_dtype)
@@ -345,7 +349,8 @@ def _spill_rows(table: TableSpec) -> int:
     return table.device_rows - table.local_buckets * table.frames
 
 
-def _states(table: TableSpec, state: TableState) -> list[jax.Array]:
+def state_arrays(table: TableSpec, state: TableState) -> list[jax.Array]:
+    """The optimizer states of the rows in device memory, in their order."""
     return [state.optimizer[name] for name in table.states]
 
 
@@ -354,7 +359,7 @@ def _add_moved(call: Call, table: TableSpec, state: TableState) -> None:
     tier = tier_of(state)
     call.read(state.index)
     call.read(state.counters)
-    for array in (tier.place, tier.owners, state.values, *_states(table, state)):
+    for array in (tier.place, tier.owners, state.values, *state_arrays(table, state)):
         call.update(array)
     call.update(tier.counters)
     call.read(tier.homes)
@@ -363,8 +368,9 @@ def _add_moved(call: Call, table: TableSpec, state: TableState) -> None:
 def _take_moved(results: Any, table: TableSpec, state: TableState) -> TableState:
     place, owners, values = next(results), next(results), next(results)
     states = {name: next(results) for name in table.states}
-    counters = next(results)
-    tier = TierState(place, owners, tier_of(state).homes, counters)
+    tier = dataclasses.replace(
+        tier_of(state), place=place, owners=owners, counters=next(results)
+    )
     return dataclasses.replace(state, values=values, optimizer=states, tier=tier)
 
 
@@ -382,7 +388,7 @@ def _send_home(
     for table in tables:
         state, own = states[table.state_name], lists[table.name]
         call.update(tier_of(state).homes)
-        for array in (state.values, *_states(table, state)):
+        for array in (state.values, *state_arrays(table, state)):
             call.read(array)
         for array in (own.counts, *own.leaving, *(own.arriving or ())):
             call.operand(array)
@@ -401,7 +407,7 @@ def _settled(
     call = Call("settle", tables)
     for table in tables:
         state, own = states[table.state_name], lists[table.name]
-        for array in (state.values, *_states(table, state)):
+        for array in (state.values, *state_arrays(table, state)):
             call.update(array)
         call.read(tier_of(state).homes)
         for array in (own.counts, *(own.arriving or ())):
@@ -416,7 +422,8 @@ def _settled(
     return new
 
 
-def _counted(tier: TierState, name: str, events: jax.Array) -> TierState:
+def counted(tier: TierState, name: str, events: jax.Array) -> TierState:
+    """Adds events to a counter of a tier."""
     place = (0, _ffi.code("tier_counters", name))
     words = add_to_words(tier.counters[place], events)
     return dataclasses.replace(tier, counters=tier.counters.at[place].set(words))

@@ -214,6 +214,12 @@ class ReferenceTables:
                 if row is not None:
                     row.pinned = pins
 
+    def hold(self, ids: Arrays, lookups: int) -> None:
+        """Keeps the rows of ids during so many lookups that come."""
+        for name, x in ids.items():
+            for key in as_int64(x).view(np.uint64).reshape(-1):
+                self.tables[name].hold(int(key), lookups)
+
     def erase_where(self, rules: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
         """Removes rows by rule, its fields by table; says how many left."""
         removed = {}
@@ -394,9 +400,7 @@ def _read(
     return np.where(bags.valid[:, None], values[inverse], 0), rows
 
 
-def _due_decays(
-    table: ReferenceTable, bags: Bags, rows: dict[int, Row]
-) -> np.ndarray:
+def _due_decays(table: ReferenceTable, bags: Bags, rows: dict[int, Row]) -> np.ndarray:
     """float64[n, 1], the factor of each id's row; 1 for an id without one."""
     hyper = hyper_parameters(table.config.optimizer, table.step)
     due = {k: due_decay(hyper, table.step + 1, row.state) for k, row in rows.items()}

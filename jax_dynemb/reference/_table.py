@@ -15,7 +15,8 @@ from ._optimizers import State, initial_state
 from ._rounding import round_stochastically, rounding_bits
 
 BUCKET_CAPACITY = 128
-MAX_FREQUENCY = 2**30 - 1
+MAX_GIVEN = 2**30 - 1  # a score of a customized table
+MAX_FREQUENCY = 2**29  # a count that uses have reached
 USE = 256  # what a use counts at the begin of a half-life, where counts decay
 PADDING = 2**64 - 1
 RESERVED = (2**64 - 2, 2**64 - 3, 2**64 - 4)
@@ -29,6 +30,7 @@ class Row:
     state: State
     score: int
     pinned: bool = False
+    held_until: int = 0  # the number of a lookup
 
 
 class ReferenceTable:
@@ -42,6 +44,8 @@ class ReferenceTable:
         step: how many optimizer updates were made.
         counts: inserted, evicted, erased, refused, lost_updates, lookups, ...
         removed: the keys of rows that were removed, in any order within a call.
+        departed: of a table above a store, the rows that were evicted and not taken,
+            in any order within a call; else None.
     """
 
     def __init__(self, config: Any, seed: int):
@@ -57,6 +61,10 @@ class ReferenceTable:
         names += ("erased", "removed_by_rule", "evicted_young")
         self.counts = dict.fromkeys(names, 0)
         self.removed: list[int] = []
+        self.departed: list[tuple[int, Row]] | None = None
+        if config.tier is not None and config.tier.ring_rows > 0:
+            self.departed = []
+            self.counts |= {"departed": 0, "ring_full": 0, "held": 0}
 
     def get(self, key: int) -> Row | None:
         """The row of `key`, if it is stored."""
@@ -107,7 +115,7 @@ class ReferenceTable:
                 count *= self.weight()
             return min(before + count, MAX_FREQUENCY) << 32 | now
         if strategy == "customized":
-            return min(user_score or 0, MAX_FREQUENCY) << 32 | now
+            return min(user_score or 0, MAX_GIVEN) << 32 | now
         return self.clock
 
     def _epoch(self, score: int) -> int:
@@ -191,10 +199,18 @@ class ReferenceTable:
             key=lambda k: hash_rank(k, self.config.hash_seed),
         )
         free = BUCKET_CAPACITY - len(bucket)
+        wanted = min(len(leavers), max(0, len(newcomers) - free))
+        leavers = leavers[: self._room(wanted)]
         accepted = newcomers[: free + len(leavers)]
+        if len(leavers) < wanted:
+            self.counts["ring_full"] += len(newcomers) - len(accepted)
         replaced = leavers[: max(0, len(accepted) - free)]
         for key in replaced:
-            self.counts["evicted_young"] += self._is_young(bucket.pop(key))
+            row = bucket.pop(key)
+            self.counts["evicted_young"] += self._is_young(row)
+            if self.departed is not None:
+                self.departed.append((key, row))
+                self.counts["departed"] += 1
         self.removed += replaced
         for key, values in zip(accepted, self._fresh(accepted), strict=True):
             state = initial_state(self.config.optimizer, self.config.dim)
@@ -205,13 +221,37 @@ class ReferenceTable:
         self.counts["evicted"] += len(replaced)
         return set(newcomers[len(accepted) :])
 
+    def _room(self, rows: int) -> int:
+        """Counts how many of some rows may leave."""
+        if self.departed is None:
+            return rows
+        return min(rows, self.config.tier.ring_rows - len(self.departed))
+
+    def hold(self, key: int, lookups: int) -> None:
+        """Keeps a row, if it is stored, during so many lookups that come."""
+        row = self.get(key)
+        if row is not None:
+            row.held_until = max(row.held_until, self.counts["lookups"] + lookups)
+            self.counts["held"] += 1
+
+    def take_departed(self) -> list[tuple[int, Row]]:
+        """Returns the rows that were evicted since the latest call."""
+        assert self.departed is not None
+        taken, self.departed = self.departed, []
+        return taken
+
     def _leavers(
         self, bucket: dict[int, Row], scores: Mapping[int, int], stays: int | None
     ) -> list[int]:
         """Lists keys in order of eviction: lowest score, then smallest key."""
         if self.config.on_full not in ("evict", "compete"):
             return []
-        leavers = [k for k in bucket if k not in scores and not bucket[k].pinned]
+        number = self.counts["lookups"] + 1  # of this lookup, or of the one to come
+        leavers = [
+            key
+            for key, row in bucket.items()
+            if key not in scores and not row.pinned and row.held_until < number
+        ]
         if stays is not None:
             limit = self.rank(stays)
             leavers = [k for k in leavers if self.rank(bucket[k].score) < limit]

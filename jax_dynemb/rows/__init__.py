@@ -4,6 +4,7 @@
 
 from jax_dynemb.rows._exported import Exported as Exported
 from jax_dynemb.rows._exported import joined as joined
+from jax_dynemb.rows._exported import padded as padded
 from jax_dynemb.rows._exported import part as part
 from jax_dynemb.rows._hash import bucket_of as bucket_of
 from jax_dynemb.rows._hash import fmix64 as fmix64

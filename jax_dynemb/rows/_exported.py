@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jax_dynemb._ids import PADDING
+
 
 class Exported(NamedTuple):
     """Some live rows of a table, in no particular order.
@@ -61,3 +63,20 @@ def joined(chunks: list[Exported]) -> Exported:
 def _joined_pins(chunks: list[Exported]) -> np.ndarray | None:
     pins = [each.pinned for each in chunks if each.pinned is not None]
     return np.concatenate(pins) if len(pins) == len(chunks) else None
+
+
+def padded(chunk: Exported, size: int) -> Exported:
+    """The same rows, followed by padding up to a size; of it the keys are -1."""
+    missing = size - len(chunk.keys)
+
+    def longer(array: np.ndarray, value: int = 0) -> np.ndarray:
+        widths = [(0, missing)] + [(0, 0)] * (array.ndim - 1)
+        return np.pad(array, widths, constant_values=value)
+
+    return Exported(
+        keys=longer(chunk.keys, PADDING),
+        rows=longer(chunk.rows),
+        scores=longer(chunk.scores, 1),
+        optimizer_state={k: longer(v) for k, v in chunk.optimizer_state.items()},
+        pinned=None if chunk.pinned is None else longer(chunk.pinned),
+    )

@@ -7,6 +7,7 @@ from jax_dynemb.rows import Exported as Exported
 from jax_dynemb.table._arguments import batch_of as batch_of
 from jax_dynemb.table._arguments import check_values as check_values
 from jax_dynemb.table._arguments import weights_of as weights_of
+from jax_dynemb.table._chunks import id_arrays as id_arrays
 from jax_dynemb.table._chunks import insert_chunks as insert_chunks
 from jax_dynemb.table._declaration import configs_of as configs_of
 from jax_dynemb.table._growth import Growth as Growth

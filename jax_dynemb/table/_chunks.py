@@ -15,7 +15,7 @@ from jax_dynemb import _ids
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.shard import counter_values, words_of
 from jax_dynemb.ops import TableState
-from jax_dynemb.rows import Exported, joined, part
+from jax_dynemb.rows import Exported, joined, padded, part
 
 if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables
@@ -165,20 +165,4 @@ def _batches(chunks: Iterable[Exported], size: int) -> Iterator[Exported]:
                 yield joined(waiting)
                 waiting, count = [], 0
     if count:
-        yield _padded(joined(waiting), size)
-
-
-def _padded(chunk: Exported, size: int) -> Exported:
-    missing = size - len(chunk.keys)
-
-    def longer(array: np.ndarray, value: int = 0) -> np.ndarray:
-        widths = [(0, missing)] + [(0, 0)] * (array.ndim - 1)
-        return np.pad(array, widths, constant_values=value)
-
-    return Exported(
-        keys=longer(chunk.keys, _ids.PADDING),
-        rows=longer(chunk.rows),
-        scores=longer(chunk.scores, 1),
-        optimizer_state={k: longer(v) for k, v in chunk.optimizer_state.items()},
-        pinned=None if chunk.pinned is None else longer(chunk.pinned),
-    )
+        yield padded(joined(waiting), size)

@@ -1,8 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Declares where the rows of a table lie that is larger than device memory."""
+"""Tables that are larger than device memory: where rows lie, and what moves them."""
 
-from jax_dynemb.tiers._host import HostTier as HostTier
-from jax_dynemb.tiers._host import cached_host_mem as cached_host_mem
-from jax_dynemb.tiers._host import device_only as device_only
-from jax_dynemb.tiers._host import host as host
+from jax_dynemb._host_tier import HostTier as HostTier
+from jax_dynemb._host_tier import cached_host_mem as cached_host_mem
+from jax_dynemb._host_tier import device_only as device_only
+from jax_dynemb._host_tier import host as host
+from jax_dynemb._store_tier import StoreTier as StoreTier
+from jax_dynemb._store_tier import cached_ssd as cached_ssd
+from jax_dynemb._store_tier import external as external
+from jax_dynemb._store_tier import ssd as ssd
+from jax_dynemb.tiers._ahead import Ahead as Ahead
+from jax_dynemb.tiers._ahead import ahead as ahead
+from jax_dynemb.tiers._stores import open_stores as open_stores

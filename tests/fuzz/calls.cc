@@ -12,7 +12,10 @@ using Maker = Call (*)(World&, Random&);
 
 std::map<std::string, Maker> const& makers() {
   static std::map<std::string, Maker> const all = {
-      {"lookup", [](World& w, Random& r) { return make_lookup(w, r, Looks::kTrains); }},
+      {"lookup",
+       [](World& w, Random& r) {
+         return r.one_in(4) ? make_departing_lookup(w, r) : make_lookup(w, r, Looks::kTrains);
+       }},
       {"find", [](World& w, Random& r) { return make_lookup(w, r, Looks::kReads); }},
       {"find_packed", [](World& w, Random& r) { return make_lookup(w, r, Looks::kReadsPacked); }},
       {"update", make_update},
@@ -38,6 +41,7 @@ std::map<std::string, Maker> const& makers() {
       {"settle", make_settle},
       {"tier_rows", make_tier_rows},
       {"tier_gather", make_tier_gather},
+      {"depart", make_depart},
   };
   return all;
 }

@@ -27,6 +27,11 @@ struct Factors {
 Factors add_factors(Call& call, Random& random) {
   Factors f{
       random.between(1, 20), random.between(1, 40), random.between(1, 9), {}, {}, {}, {}, true};
+  if (random.one_in(3)) {  // a suffix larger than its prefix, of whole vectors
+    f.n = random.of<int64_t>({16, 32, 48});
+    f.m = random.between(1, 15);
+    f.k = random.between(1, 16);
+  }
   auto const prefixes = random.of<int64_t>({0, 1, 9, 40}),
              suffixes = random.of<int64_t>({1, 7, 30});
   f.in_order = random.one_in(2);

@@ -189,15 +189,26 @@ void add_promoted(Call& call, Tier const& tier, Random& random) {
   auto const n = batch_size(random);
   auto const slots = call.operand(kS32, {n});
   fill_slots(random, slots, tier.place.count());
-  auto const spilled = call.result(kS32, {tier.spill});
+  auto const spilled = call.result(kS32, {tier.spill}), rows = call.result(kS32, {tier.spill});
   auto const arriving = call.result(kS32, {n}), into = call.result(kS32, {n});
   auto const counts = call.result(kS32, {2});
   if (!tier.sound) return;
-  check_later(call, [tier, spilled, arriving, into, counts, n] {
+  check_later(call, [tier, spilled, rows, arriving, into, counts, n] {
     check_frames(tier);
+    std::set<int32_t> frames;
     for (int64_t i = 0; i < n; ++i) {
-      auto const left = arriving.data<int32_t>()[i] >= 0 || into.data<int32_t>()[i] >= 0;
-      expect(!left, "a CPU leaves no record to another call");
+      auto const slot = arriving.data<int32_t>()[i], row = into.data<int32_t>()[i];
+      auto const comes = i < counts.data<int32_t>()[1];
+      expect((slot >= 0) == comes && (row >= 0) == comes, "lists without a gap");
+      if (!comes) continue;
+      auto const place = tier.place.data<uint32_t>()[slot];
+      auto const frame = slot / kBucketCapacity * tier.frames + int64_t{place} - 1;
+      expect(row == frame && frames.insert(row).second, "a record comes to its own frame");
+    }
+    for (int64_t i = 0; i < tier.spill; ++i) {
+      auto const slot = spilled.data<int32_t>()[i], row = rows.data<int32_t>()[i];
+      auto const is_row = row >= 0 && row < tier.rows();
+      expect(slot >= 0 ? is_row : row == -1, "a row on its way home");
     }
     auto const written = tier.events.data<uint64_t>()[kTierWrittenBack];
     expect(static_cast<uint64_t>(spilled_slots(spilled)) == written, "rows on their way home");
@@ -382,6 +393,54 @@ Call make_tier_gather(World& world, Random& random) {
       if (slot >= 0 && slot < tier.place.count()) continue;
       auto const* const row = values.data<uint8_t>() + static_cast<size_t>(i) * row_bytes;
       for (size_t byte = 0; byte < row_bytes; ++byte) expect(row[byte] == 0, "no row is zeros");
+    }
+  };
+  return call;
+}
+
+// Notes may be anything; where they are rows of the table, their records are as well.
+Call make_depart(World& world, Random& random) {
+  auto [call, tiers] = begin(world, random, 1);
+  auto const& tier = tiers[0];
+  call.operands.push_back(tier.counters);
+  call.operands.push_back(tier.owners);
+  call.operands.push_back(tier.values);
+  for (auto const& state : tier.states) call.operands.push_back(state);
+  call.aliased(tier.events);
+  call.operands.push_back(tier.homes);
+  auto const room = random.of<int64_t>({1, 5, 600});
+  Array const notes(kU32, {1 + room, kDepartureWords}), records(kU32, {room, tier.words()});
+  call.aliased(notes);
+  call.aliased(records);
+  memset(records.memory.get(), 0xff, records.bytes());
+  auto* const ring = notes.data<uint32_t>();
+  for (int64_t i = 0; i < notes.count(); ++i) ring[i] = static_cast<uint32_t>(random.hostile());
+  auto const sound = random.one_in(2);
+  if (sound) ring[kRingCount] = static_cast<uint32_t>(random.below(room + 1));
+  for (uint32_t i = 0; i < room; ++i) {
+    auto& note = *departure_at(ring, i);
+    if (random.one_in(2)) note.slot = static_cast<int32_t>(random.below(tier.place.count()));
+    note.place = random.one_in(2) ? kHomePlace : static_cast<uint32_t>(random.below(70));
+  }
+  auto const count = std::min<uint32_t>(ring[kRingCount], static_cast<uint32_t>(room));
+  auto const copied = std::min(ring[kRingCopied], count);
+  finish(call);
+  call.check = [tier = tier, notes, records, count, copied] {
+    auto* const ring = notes.data<uint32_t>();
+    auto const bytes = records.bytes() / static_cast<size_t>(records.dims[0]);
+    expect(ring[kRingCopied] == count && ring[kRingRefused] == 0, "all records are there");
+    expect(tier.events.data<uint64_t>()[kTierDeparted] == count - copied, "rows are counted");
+    for (int64_t i = 0; i < records.dims[0]; ++i) {
+      auto const* const record = records.data<uint8_t>() + static_cast<size_t>(i) * bytes;
+      auto const& note = *departure_at(ring, static_cast<uint32_t>(i));
+      if (i < copied || i >= count) {
+        expect(record[0] == 0xff && record[bytes - 1] == 0xff, "another record stays");
+      } else if (note.slot < 0 || note.slot >= tier.place.count()) {
+        for (size_t byte = 0; byte < bytes; ++byte) expect(record[byte] == 0, "no row is zeros");
+      } else if (note.place == kHomePlace) {
+        auto const* const home = tier.homes.data<uint8_t>() + static_cast<size_t>(note.slot) * bytes;
+        expect(memcmp(record, home, bytes) == 0, "a row from home");
+      }
     }
   };
   return call;

@@ -21,6 +21,9 @@ SIZES = {
     "few ranks": (9, 11, 16, 8, 8, 60),
     "many rows of a prefix": (2, 300, 8, 16, 2, 500),
     "sums larger than shared memory": (3, 4000, 4, 16, 4, 9000),
+    "suffixes larger than prefixes": (60, 40, 4, 32, 128, 900),
+    "the same, no whole tiles": (25, 9, 5, 13, 48, 90),
+    "the same, one row each": (40, 400, 1, 16, 16, 60),
     "no rows": (3, 2, 1, 1, 1, 0),
 }
 
@@ -105,9 +108,10 @@ def test_rows_and_gradients(platform, sizes, exact):
 
 
 @pytest.mark.parametrize(("outer", "segments"), [(1, 4), (10, 2), (50, 16), (5, 1)])
-def test_prefixes_as_a_product_leaves_them(platform, outer, segments):
+@pytest.mark.parametrize("columns", [4, 48])
+def test_prefixes_as_a_product_leaves_them(platform, outer, segments, columns):
     """In any order of prefixes and their rows: the same bits."""
-    pairs = Pairs.random(*SIZES["as in a table of 64 columns"])
+    pairs = Pairs.random(50, 40, 16, 32, columns, 700)
     given, plain = pairs.operands(outer, segments), pairs.operands()
     how = {"rank": 32, "exact": False}
     rows = ops.pair_rows(*plain, **how)
@@ -120,9 +124,10 @@ def test_prefixes_as_a_product_leaves_them(platform, outer, segments):
     np.testing.assert_array_equal(d_mine, d_suffix)
 
 
-def test_the_same_bits_in_every_run(platform):
-    pairs = Pairs.random(40, 250, 16, 32, 4, 5000)
-    d_rows = jnp.ones((5000, 64))
+@pytest.mark.parametrize(("m", "n"), [(16, 4), (4, 32)])
+def test_the_same_bits_in_every_run(platform, m, n):
+    pairs = Pairs.random(40, 250, m, 32, n, 5000)
+    d_rows = jnp.ones((5000, m * n))
     run = jax.jit(lambda *x: ops.pair_gradients(*x, rank=32, exact=False))
     first = run(*pairs.operands(), d_rows)
     for _ in range(3):
@@ -130,9 +135,10 @@ def test_the_same_bits_in_every_run(platform):
             np.testing.assert_array_equal(mine, other)
 
 
-def test_rows_without_a_suffix_are_zeros(platform):
+@pytest.mark.parametrize(("m", "n"), [(16, 4), (2, 32)])
+def test_rows_without_a_suffix_are_zeros(platform, m, n):
     """An index that data can choose is harmless, and others keep their rows."""
-    pairs = Pairs.random(*SIZES["as in a table of 64 columns"])
+    pairs = Pairs.random(50, 40, m, 32, n, 700)
     prefix, suffix, starts, of_suffix = pairs.operands()
     wrong = np.arange(0, 700, 3)
     foreign = jnp.asarray(np.where(wrong % 2 == 0, 40, -(2**31)), jnp.int32)
@@ -149,8 +155,9 @@ def test_rows_without_a_suffix_are_zeros(platform):
 
 
 @pytest.mark.parametrize("starts", [[-5, 900, 3, 2**31 - 1], [2**31 - 1] * 4, [-1] * 4])
-def test_any_starts_are_harmless(platform, starts):
-    pairs = Pairs.random(3, 40, 16, 8, 4, 100)
+@pytest.mark.parametrize(("m", "n"), [(16, 4), (2, 32)])
+def test_any_starts_are_harmless(platform, starts, m, n):
+    pairs = Pairs.random(3, 40, m, 8, n, 100)
     prefix, suffix, _, of_suffix = pairs.operands()
     given = prefix, suffix, jnp.asarray(starts, jnp.int32), of_suffix
     how = {"rank": 8, "exact": True}

@@ -136,7 +136,7 @@ def test_a_field_that_maps(options, fields):
         ({"bucket_capacity": 1024}, "128 slots"),
         ({"training": False}, "jde.export"),
         ({"caching": True}, "shard them"),
-        ({"external_storage": object}, "checkpoints"),
+        ({"external_storage": object}, "must be a jde.stores.Store"),
         ({"dist_type": "continuous"}, "the hash of an id"),
         ({"admit_strategy": object()}, "admission=... of jde.admission"),
         ({"admit_strategy": FREQUENCY}, "with a KVCounter"),
@@ -149,6 +149,15 @@ def test_a_field_that_maps(options, fields):
 def test_a_field_that_is_refused(options, instead):
     with pytest.raises(ValueError, match=instead):
         of(**options)
+
+
+def test_external_storage_becomes_a_tier():
+    def redis(table):
+        raise NotImplementedError(table)
+
+    config = of(external_storage=redis, caching=True, init_capacity=1000)
+    assert config.tier == jde.tiers.external(redis)
+    assert config.capacity == 1000 and config.max_capacity is None
 
 
 def test_every_field_is_known():

@@ -24,7 +24,7 @@ struct Lookup {
                      : nullptr;
     args.stamps = data<Stamp>(reader.next_ret(BufferRule::kStamps));
     read_tables(reader, attrs, {true, true, true, nullptr, true}, true, args.num_tables,
-                args.tables, args.admissions, args.removals);
+                args.tables, args.admissions, args.removals, args.departures);
     auto call = features_of(features, args);
     call.uses = args.uses;
     read_lookups(reader, call, true);

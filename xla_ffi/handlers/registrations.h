@@ -34,5 +34,6 @@ Registration swap_rows_registration();
 Registration settle_registration();
 Registration tier_rows_registration();
 Registration tier_gather_registration();
+Registration depart_registration();
 
 }  // namespace dynemb

@@ -48,6 +48,10 @@ class TierReader {
 
   void places(bool changes) {
     tier_.place = data<uint32_t>(next(BufferRule::kPlace, changes));
+    owners(changes);
+  }
+
+  void owners(bool changes) {
     auto const owners = next(BufferRule::kOwners, changes);
     tier_.owners = data<uint32_t>(owners);
     tier_.frames = static_cast<int32_t>(dimension(owners, 1));
@@ -168,6 +172,7 @@ struct Promote {
       one.purpose = purpose == 0 ? Promotion::kLookup : Promotion::kPrefetch;
       read_moved(reader, of, one);
       one.spilled = data<int32_t>(reader.next_ret(BufferRule::kSpilled));
+      one.rows = data<int32_t>(reader.next_ret(BufferRule::kSpilled));
       one.arriving = data<int32_t>(reader.next_ret(BufferRule::kSlotsOfRows));
       one.into = data<int32_t>(reader.next_ret(BufferRule::kRowNumbers));
       one.counts = data<int32_t>(reader.next_ret(BufferRule::kListCounts));
@@ -238,9 +243,8 @@ struct WriteBack {
   WriteBackArgs args;
 
   void read(BufferReader& reader, TableAttrs const& attrs) {
-    read_each(reader, attrs, args, [&](WriteBackTable& one, CallTable const& of) {
-      read_write_back(reader, of, one);
-    });
+    read_each(reader, attrs, args,
+              [&](WriteBackTable& one, CallTable const& of) { read_write_back(reader, of, one); });
   }
 };
 
@@ -281,6 +285,35 @@ struct Settle {
   }
 };
 
+bool is_whole_table(BufferReader& reader, TableAttrs const& attrs) {
+  return is_one_table(reader, attrs) &&
+         reader.expect(attrs.tables[kTablePart] == kWholeTable, "the call is about a whole table");
+}
+
+struct Depart {
+  static constexpr auto kTarget = "dynemb_depart";
+  static constexpr auto kRun = &backend::depart;
+  static constexpr auto& scratch_bytes = no_scratch;
+  static auto bind() { return bind_table(); }
+
+  DepartArgs args{};
+
+  void read(BufferReader& reader, TableAttrs const& attrs) {
+    if (!is_whole_table(reader, attrs)) return;
+    TierReader tier(reader, {attrs, 0}, args.table, args.tier);
+    tier.counters();
+    tier.owners(false);
+    tier.rows(false);
+    tier.events();
+    tier.homes();
+    args.departures = read_ring(reader.next_aliased(BufferRule::kRing));
+    auto const records = reader.next_aliased(BufferRule::kDepartedRecords);
+    args.records = data<uint8_t>(records);
+    reader.expect(dimension(records, 0) == args.departures.room,
+                  "a ring must have a record for each departure");
+  }
+};
+
 struct TierRows {
   static constexpr auto kTarget = "dynemb_tier_rows";
   static constexpr auto kRun = &backend::tier_rows;
@@ -318,10 +351,7 @@ struct TierGather {
   TierGatherArgs args{};
 
   void read(BufferReader& reader, TableAttrs const& attrs) {
-    if (!is_one_table(reader, attrs) ||
-        !reader.expect(attrs.tables[kTablePart] == kWholeTable, "the call is about a whole table")) {
-      return;
-    }
+    if (!is_whole_table(reader, attrs)) return;
     TierReader tier(reader, {attrs, 0}, args.table, args.tier);
     tier.index();
     tier.counters();
@@ -353,6 +383,7 @@ Registration fetch_registration() { return registration_of<Fetch>(); }
 Registration write_back_registration() { return registration_of<WriteBack>(); }
 Registration swap_rows_registration() { return registration_of<SwapRows>(); }
 Registration settle_registration() { return registration_of<Settle>(); }
+Registration depart_registration() { return registration_of<Depart>(); }
 Registration tier_rows_registration() { return registration_of<TierRows>(); }
 Registration tier_gather_registration() { return registration_of<TierGather>(); }
 

@@ -275,6 +275,16 @@ class LocalEngine:
         _, given = prepare(self.catalog.table(table), table, ids)
         return shard.set_pins(self.local_spec(table), arrays, given.ids, pins)
 
+    def hold(
+        self, arrays: TableState, table: str, ids: Any, lookups: int
+    ) -> TableState:
+        _, given = prepare(self.catalog.table(table), table, ids)
+        return shard.hold_rows(self.local_spec(table), arrays, given.ids, lookups)
+
+    def read_departed(self, rings: Mapping[str, Any], table: str) -> Exported:
+        own = self.local_spec(table)
+        return shard.read_rings(own, [rings[own.state_name]])
+
     def erase_where(
         self, arrays: TableState, table: str, rule: Rule, dry_run: bool
     ) -> tuple[jax.Array, TableState]:

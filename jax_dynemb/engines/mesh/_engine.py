@@ -218,6 +218,16 @@ class MeshEngine:
         used = {self.state_name(self.catalog.features[f]) for f in ids}
         return new | shard.not_lookups({name: new[name] for name in used}, state)
 
+    def hold(
+        self, arrays: TableState, table: str, ids: Any, lookups: int
+    ) -> TableState:
+        config = self.catalog.table(table)
+        return _maintenance.hold(self.tables, arrays, config, ids, lookups)
+
+    def read_departed(self, rings: Mapping[str, Any], table: str) -> Exported:
+        config = self.catalog.table(table)
+        return _maintenance.read_departed(self.tables, rings, config)
+
     def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
         return _maintenance.prefetch(self.tables, state, ids)
 

@@ -27,6 +27,7 @@ from jax_dynemb.engines.mesh.strategies import my_columns, with_first_column
 from jax_dynemb.engines.shard import NewRows
 from jax_dynemb.ops import (
     FeatureInput,
+    Ring,
     TableState,
     as_words,
     cleared_state,
@@ -38,6 +39,7 @@ from jax_dynemb.ops import (
     padding,
     prepare,
 )
+from jax_dynemb.rows import Exported
 
 States = dict[str, TableState]
 _ALL = PartitionSpec()
@@ -204,6 +206,25 @@ def pin(
     return _by_id(tables, state, table, ids, change)
 
 
+def hold(
+    tables: MeshTables, state: TableState, table: TableConfig, ids: Any, lookups: int
+) -> TableState:
+    """See ``Tables.hold``; of one table."""
+    change = functools.partial(shard.hold_rows, lookups=lookups)
+    return _by_id(tables, state, table, ids, change)
+
+
+def read_departed(
+    tables: MeshTables, rings: Mapping[str, Ring], table: TableConfig
+) -> Exported:
+    """Reads the evicted rows of a table that this process's devices have."""
+    stack = tables.here().stack_of(table.name)
+    leaves, tree = jax.tree.flatten(rings[stack.name])
+    pieces = _own_pieces(stack, table, leaves)
+    own = [jax.tree.unflatten(tree, pieces[n]) for n in sorted(pieces)]
+    return shard.read_rings(dataclasses.replace(stack.local, name=table.name), own)
+
+
 def _by_id(
     tables: MeshTables,
     state: TableState,
@@ -251,13 +272,8 @@ def local_shards(
     """
     stack = tables.here().stack_of(table.name)
     local = dataclasses.replace(stack.local, name=table.name)
-    pieces: dict[int, list[Any]] = {}
     leaves, tree = jax.tree.flatten(dataclasses.replace(state, extra=()))
-    for leaf in leaves:
-        for each in leaf.addressable_shards:
-            number = (each.index[0].start or 0) // each.data.shape[0]
-            if each.replica_id == 0 and number in stack.owners(table.name):
-                pieces.setdefault(number, []).append(each.data)
+    pieces = _own_pieces(stack, table, leaves)
     if stack.sharding == "column_wise" and len(pieces) < stack.shards:
         raise ValueError(
             f"Table '{table.name}' is column-wise over several processes, and this one "
@@ -265,3 +281,16 @@ def local_shards(
             "jde.checkpoint, or restore that into a row-wise table to export it."
         )
     return [(local, jax.tree.unflatten(tree, pieces[n])) for n in sorted(pieces)]
+
+
+def _own_pieces(
+    stack: Stack, table: TableConfig, leaves: Sequence[jax.Array]
+) -> dict[int, list[jax.Array]]:
+    """Cuts arrays into the shards of a table on this process, by their numbers."""
+    pieces: dict[int, list[jax.Array]] = {}
+    for leaf in leaves:
+        for each in leaf.addressable_shards:
+            number = (each.index[0].start or 0) // each.data.shape[0]
+            if each.replica_id == 0 and number in stack.owners(table.name):
+                pieces.setdefault(number, []).append(each.data)
+    return pieces

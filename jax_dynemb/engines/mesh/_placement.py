@@ -20,9 +20,10 @@ from jax.sharding import (
     PartitionSpec,
 )
 
+from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.engines.mesh._stacks import Stack, make_stacks, same_stacks
-from jax_dynemb.ops import FeatureLayout, TableState, TierState
+from jax_dynemb.ops import FeatureLayout, Ring, TableState, TierState
 from jax_dynemb.optim.interface import check_columns
 
 _POOLED = ("auto", "rows", "sums")
@@ -156,7 +157,7 @@ class Placement:
             extra=tuple(PartitionSpec() for _ in leaves),
             sketch=rows if table.sketch_words else None,  # pyright: ignore[reportArgumentType]
             removed=rows if table.ring_size else None,  # pyright: ignore[reportArgumentType]
-            tier=None if table.tier is None else TierState(rows, rows, rows, rows),  # pyright: ignore[reportArgumentType]
+            tier=_tier_spec(table, rows),
         )
 
     def state_specs(self, stacks: Sequence[Stack]) -> dict[str, TableState]:
@@ -324,3 +325,17 @@ def _next_capacity(table: TableConfig, shards: int) -> int:
     needed = 1 << (shards - 1).bit_length()
     buckets = -(-table.num_buckets // needed) * needed
     return buckets * (table.num_slots // table.num_buckets)
+
+
+def _tier_spec(table: TableSpec, rows: Any) -> TierState | None:
+    if table.tier is None:
+        return None
+    below = table.ring_rows > 0
+    return TierState(
+        place=rows,
+        owners=rows,
+        homes=rows,
+        counters=rows,
+        held=rows if below else None,
+        departed=Ring(rows, rows) if below else None,
+    )

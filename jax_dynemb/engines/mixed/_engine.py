@@ -261,6 +261,12 @@ class MixedEngine:
         ordered = OrderedDict((f, rows[f]) for f in ids)
         return ordered, OrderedDict((f, found[f]) for f in ids), state
 
+    def hold(self, arrays: Any, table: str, ids: Any, lookups: int) -> Any:
+        return self._of(table).hold(arrays, table, ids, lookups)
+
+    def read_departed(self, rings: Mapping[str, Any], table: str) -> Exported:
+        return self._of(table).read_departed(rings, table)
+
     def prefetch(self, state: States, ids: Mapping[str, Any]) -> States:
         for engine, mine in self._ids_of(ids):
             state = engine.prefetch(state, mine)

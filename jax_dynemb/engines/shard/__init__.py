@@ -8,6 +8,8 @@ from jax_dynemb.engines.shard._counters import EVENTS as EVENTS
 from jax_dynemb.engines.shard._counters import counter_totals as counter_totals
 from jax_dynemb.engines.shard._counters import counter_values as counter_values
 from jax_dynemb.engines.shard._counters import stats as stats
+from jax_dynemb.engines.shard._departed import hold_rows as hold_rows
+from jax_dynemb.engines.shard._departed import read_rings as read_rings
 from jax_dynemb.engines.shard._due_decay import decays_lookups as decays_lookups
 from jax_dynemb.engines.shard._due_decay import due_factors as due_factors
 from jax_dynemb.engines.shard._due_decay import lookup as lookup

@@ -53,6 +53,9 @@ def tier_stats(
     numbers: dict[str, int | float] = dict(zip(names, sums.tolist(), strict=True))
     hits, misses = numbers.pop("hits"), numbers.pop("misses")
     numbers["hbm_hit_rate"] = hits / max(1, hits + misses)
+    if table.tier is not None and table.tier.ring_rows == 0:
+        for name in ("departed", "ring_full", "held"):
+            del numbers[name]
     return {f"{table.name}/{name}": number for name, number in numbers.items()}
 
 

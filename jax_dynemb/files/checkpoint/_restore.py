@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from jax_dynemb._errors import DamagedFileError
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.files.checkpoint import (
+    _below,
     _checksums,
     _compare,
     _fields,
@@ -32,6 +33,7 @@ from jax_dynemb.files.checkpoint._read_pieces import read_pieces
 from jax_dynemb.files.checkpoint._save import wait
 from jax_dynemb.files.checkpoint._together import together
 from jax_dynemb.ops import TableState, empty_sketch
+from jax_dynemb.stores import Store
 from jax_dynemb.table import Tables
 
 
@@ -57,6 +59,7 @@ def restore(
     tables: Tables | None = None,
     strict: bool = True,
     verify: bool = True,
+    stores: Mapping[str, Store] | None = None,
 ) -> Restored:
     """Reads a checkpoint into a model, or any pytree.
 
@@ -77,9 +80,13 @@ def restore(
       strict: False restores what fits where tables differ: a table that one side
         lacks is passed over, and another optimizer or score strategy starts fresh.
       verify: compare the files with their checksums.
+      stores: by table name, of tables that have a store or had one when they were
+        saved: ``jde.tiers.open_stores(tables)``. The commit of the checkpoint is
+        opened. Rows of a table without a store now are inserted; rows that a smaller
+        table has no room for are put into its store.
 
     Raises:
-      FileNotFoundError: there is no such checkpoint.
+      FileNotFoundError: there is no such checkpoint, or a store has not its commit.
       DamagedFileError: a file is missing, cut off or altered.
       TypeError, ValueError: the step is no whole number of 0 or more, or something
         differs; the sentence names it.
@@ -99,6 +106,7 @@ def restore(
     given = _placed(leaves, places)
     leaves = _tiers.targets(given, places)
     plan = _compare.plan(fields, leaves, places, strict)
+    below = _below.open_commits(fields.get("stores", {}), stores, places)
     for table in plan.again:  # these are filled as they are
         leaves |= _tiers.as_given(given, places[table])
     _tree.check_shared(leaves)
@@ -114,6 +122,8 @@ def restore(
         notes += _read_again(folder, fields, leaves, places[table], table, plan)
     restored = {at: p for at, p in places.items() if at not in plan.again}
     leaves = _tiers.tiered(leaves, given, restored)
+    for table, store in below.items():
+        notes += _with_store(folder, fields, leaves, places[table], table, store, plan)
     return Restored(step, _tree.unflatten(leaves, how), tuple(notes))
 
 
@@ -254,6 +264,30 @@ def _read_again(
     new, notes = _stored.fill(place, given, stored, plan.anew[table])
     leaves |= dict(zip(own, jax.tree.leaves(new), strict=True)) | kept
     return notes
+
+
+def _with_store(
+    folder: FilePath,
+    fields: Mapping[str, Any],
+    leaves: dict[_tree.Path, Any],
+    place: _tree.Place,
+    table: _tree.Path,
+    store: Store,
+    plan: Plan,
+) -> list[str]:
+    """Moves rows where a table has a store now and had none, or the reverse."""
+    own = [path for path in leaves if path[: len(place.arrays)] == place.arrays]
+    arrays = _stored.arrays_of(place, [leaves[path] for path in own])
+    name = place.coll.state_name(place.name)
+    if not _below.has_store(place):
+        new, sentence = _below.bring_up({name: arrays}, place, store)
+        leaves |= dict(zip(own, jax.tree.leaves(new), strict=True))
+        return [sentence]
+    if table not in plan.again:
+        return []
+    where = folder, fields, {name: arrays}
+    sentence = _below.put_left_out(*where, place, "/".join(table), store)
+    return [] if sentence is None else [sentence]
 
 
 def _begun_again(

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jax_dynemb.files.checkpoint import _tiers, _tree
+from jax_dynemb.files.checkpoint import _below, _tiers, _tree
 from jax_dynemb.files.checkpoint._at_exit import before_threads_end
 from jax_dynemb.files.checkpoint._index import index_layout
 from jax_dynemb.files.checkpoint._layout import Directory, latest, resolved, whole_step
@@ -23,6 +23,7 @@ from jax_dynemb.files.checkpoint._pieces import piece_shape
 from jax_dynemb.files.disk import Presence, disk_errors
 from jax_dynemb.files.integrity import FORMAT_VERSION
 from jax_dynemb.table import Tables
+from jax_dynemb.tiers import Ahead
 
 # One orbax manager a directory: it holds the thread that writes.
 _managers: dict[FilePath, tuple[int | None, Any]] = {}
@@ -41,6 +42,7 @@ def save(
     keep: int | None = 3,
     wait: bool = False,
     host_gigabytes: float = 8,
+    feed: Ahead | None = None,
 ) -> None:
     """Writes a checkpoint; returns when training may go on.
 
@@ -61,11 +63,16 @@ def save(
       host_gigabytes: the most that a process keeps in host memory of large arrays of
         GPUs until they are written. Where they have more, ``save`` returns when all but
         so much is on the disk.
+      feed: of tables with a store, ``jde.tiers.ahead``. It puts what has departed into
+        the stores and commits them as "step-<step>" before the checkpoint gets its
+        name. Restore opens that commit.
 
     Raises:
       TypeError: the step is no whole number, such as a bool or a float.
       ValueError: the step is negative or not higher than the latest, a table's config
-        is not known, or an array is one process's own.
+        is not known, or an array is one process's own. Or a table has a store, and
+        there is no feed.
+      RuntimeError: a store has no room for a row.
       OSError: the disk is full or refuses; it names the path.
     """
     from jax_dynemb.files.checkpoint import _orbax
@@ -80,11 +87,15 @@ def save(
     leaves, _ = _tree.flatten(tree)
     _tree.check_shared(leaves)
     places = _tree.find_tables(tree, tables)
+    if feed is not None:
+        _finished(path)  # else a crash could leave a checkpoint whose commit is gone
+    tags = _below.commit(feed, tree, places, step)
     leaves = _tiers.plain(leaves, places)
     fields = {
         "format_version": FORMAT_VERSION,
         "step": step,
         "index": index_layout(),
+        "stores": tags,
         "tables": {
             "/".join(at): place.schema.to_json(secret=True)
             for at, place in places.items()
@@ -108,11 +119,14 @@ def wait(directory: Directory | None = None) -> None:
     Args:
       directory: one of them, or all if None.
     """
-    chosen = list(_managers) if directory is None else [resolved(directory)]
-    for path in chosen:
-        if path in _managers:
-            with _write_errors(path):
-                _managers[path][1].wait_until_finished()
+    for path in list(_managers) if directory is None else [resolved(directory)]:
+        _finished(path)
+
+
+def _finished(path: FilePath) -> None:
+    if path in _managers:
+        with _write_errors(path):
+            _managers[path][1].wait_until_finished()
 
 
 @contextlib.contextmanager

@@ -174,16 +174,21 @@ def _ranges(
 
 def state_of(place: Place, leaves: Sequence[Any]) -> TableState:
     """A table to fill, from the leaves that the user's tree has of it."""
+    given = arrays_of(place, leaves)
+    if all(isinstance(leaf, jax.Array) for leaf in leaves):
+        return clear_table(place.coll, place.name, given)
+    return place.coll.engine.empty(place.name, given)
+
+
+def arrays_of(place: Place, leaves: Sequence[Any]) -> TableState:
+    """Joins the leaves that a tree has of a table's arrays."""
     table = TableSpec.of(place.config)
 
     def make_one(seed: jax.Array, stamp: jax.Array) -> TableState:
         return with_homes(table, empty_state(table, seed, stamp))
 
     abstract = jax.eval_shape(make_one, _no_seed(), _no_seed())
-    given = jax.tree.unflatten(jax.tree.structure(abstract), leaves)
-    if all(isinstance(leaf, jax.Array) for leaf in leaves):
-        return clear_table(place.coll, place.name, given)
-    return place.coll.engine.empty(place.name, given)
+    return jax.tree.unflatten(jax.tree.structure(abstract), leaves)
 
 
 def fill(

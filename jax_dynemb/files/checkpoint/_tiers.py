@@ -16,7 +16,7 @@ import numpy as np
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines import shard
 from jax_dynemb.files.checkpoint._tree import Path, Place
-from jax_dynemb.ops import TableState, TierState
+from jax_dynemb.ops import Ring, TableState, TierState
 
 _SEVERAL = (
     "Table '{name}' has a tier and shares its arrays with other table-wise tables; a "
@@ -123,6 +123,9 @@ def _tiered(
 def _state_of(place: Place, own: Mapping[Path, Any]) -> TableState:
     members = {path[len(place.arrays) :]: leaf for path, leaf in own.items()}
     tier = {path[1]: x for path, x in members.items() if path[0] == "tier"}
+    if "departed" in tier:
+        arrays = ("tier", "departed")
+        tier["departed"] = Ring(members[*arrays, "notes"], members[*arrays, "records"])
     return TableState(
         index=members["index",],
         values=members["values",],

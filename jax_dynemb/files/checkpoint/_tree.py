@@ -76,6 +76,13 @@ def unflatten(leaves: Mapping[Path, Any], how: Any) -> Any:
     return jax.tree.map(_take_state, tree, plain, is_leaf=is_graph_node)
 
 
+def table_states(tree: Any) -> dict[Path, TableState]:
+    """The arrays of all tables of a tree, by path."""
+    plain = jax.tree.map(_state_of, tree, is_leaf=is_graph_node)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(plain, is_leaf=_is_table)
+    return {_path(keys): leaf for keys, leaf in leaves if _is_table(leaf)}
+
+
 def nested(leaves: Mapping[Path, Any]) -> dict[str, Any]:
     """Named leaves as nested dicts."""
     result: dict[str, Any] = {}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from jax_dynemb import _ffi
@@ -28,12 +29,15 @@ class HostTier:
         shards.
       spill_rows: rows of each device on their way home; None: an eighth of its frames,
         but at least 4,096.
+      ring_rows: of a table above a store, evicted rows that each device keeps until
+        ``Tables.take_departed``; 0: evicted rows are lost.
     """
 
     hbm_fraction: float | None = None
     hbm_rows: int | None = None
     hbm_gigabytes: float | None = None
     spill_rows: int | None = None
+    ring_rows: int = 0
 
     def frames(self, table: str, num_buckets: int, row_bytes: int) -> int:
         """Computes the frames of each bucket of 128 slots.
@@ -137,18 +141,34 @@ def host(
         "hbm_rows": hbm_rows,
         "hbm_gigabytes": hbm_gigabytes,
     }
+    check_sizes("tiers.host", sizes, {"spill_rows": spill_rows})
+    return HostTier(hbm_fraction, hbm_rows, hbm_gigabytes, spill_rows)
+
+
+def check_sizes(
+    call: str, sizes: Mapping[str, float | None], others: Mapping[str, float | None]
+) -> None:
+    """Checks the sizes that a user gives a tier.
+
+    Args:
+      call: that takes them, for messages.
+      sizes: by name, of which one may be given; None: not given.
+      others: by name, which may be given beside it.
+
+    Raises:
+      ValueError: more than one size is given, or a number is not above 0.
+    """
     given = {name: size for name, size in sizes.items() if size is not None}
     if len(given) > 1:
+        *first, last = sizes
         raise ValueError(
-            f"tiers.host takes one of hbm_fraction, hbm_rows and hbm_gigabytes, not "
-            f"{sorted(given)}; leave the others out."
+            f"{call} takes one of {', '.join(first)} and {last}, not {sorted(given)}; "
+            "leave the others out."
         )
-    if spill_rows is not None:
-        given["spill_rows"] = spill_rows
+    given |= {name: size for name, size in others.items() if size is not None}
     for name, size in given.items():
         if isinstance(size, bool) or not 0 < size < math.inf:
-            raise ValueError(f"tiers.host: {name} must be above 0, not {size!r}.")
-    return HostTier(hbm_fraction, hbm_rows, hbm_gigabytes, spill_rows)
+            raise ValueError(f"{call}: {name} must be above 0, not {size!r}.")
 
 
 def device_only() -> None:

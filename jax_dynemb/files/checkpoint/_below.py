@@ -1,0 +1,203 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Stores below tables: committed with a checkpoint, and opened with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+
+from jax_dynemb._store_tier import StoreTier
+from jax_dynemb.engines import States
+from jax_dynemb.engines.shard import PACKED, counter_values
+from jax_dynemb.files.checkpoint import _stored, _tree
+from jax_dynemb.files.checkpoint._tree import Path, Place
+from jax_dynemb.files.live import set_counters
+from jax_dynemb.rows import Exported, part
+from jax_dynemb.stores import Layout, Store
+from jax_dynemb.table import Tables, insert_chunks
+from jax_dynemb.tiers import Ahead
+
+_AT_ONCE = 1 << 16
+
+
+def commit(
+    feed: Ahead | None, tree: Any, places: Mapping[Path, Place], step: int
+) -> dict[str, str]:
+    """Commits the stores below the tables of a tree.
+
+    Args:
+      feed: of these tables.
+      tree: that is saved.
+      places: of the tables.
+      step: of the checkpoint.
+
+    Returns:
+      The tag of the commit, by the spelled path of each table with a store.
+
+    Raises:
+      ValueError: there are stores and no feed, or the feed is of other tables.
+    """
+    below = {at: p for at, p in places.items() if has_store(p)}
+    if not below and feed is None:
+        return {}
+    names = sorted(place.name for place in below.values())
+    if feed is None:
+        raise ValueError(
+            f"The tables {names} have rows in a store, which must be of the same step "
+            "as the checkpoint. Pass feed=feed, what jde.tiers.ahead returned."
+        )
+    if names != sorted(feed.stores):
+        raise ValueError(
+            f"The feed has stores for {sorted(feed.stores)}, but the tree has tables "
+            f"with stores {names}. Save all tables of the feed in one tree."
+        )
+    states = _tree.table_states(tree)
+    given = {
+        place.coll.state_name(place.name): states[place.arrays]
+        for place in below.values()
+    }
+    tag = f"step-{step}"
+    feed.commit(given, tag, step)
+    return dict.fromkeys(map("/".join, below), tag)
+
+
+def open_commits(
+    tags: Mapping[str, str],
+    stores: Mapping[str, Store] | None,
+    places: Mapping[Path, Place],
+) -> dict[Path, Store]:
+    """Opens the commits that belong to a checkpoint.
+
+    Args:
+      tags: by the spelled path of a table, see ``commit``.
+      stores: by table name, as given.
+      places: of the tables of the tree.
+
+    Returns:
+      By path, the stores of tables that have one now, or had one in the checkpoint.
+
+    Raises:
+      FileNotFoundError: a store has no such commit.
+      ValueError: a store is missing, or keeps rows that are not the checkpoint's.
+    """
+    result: dict[Path, Store] = {}
+    for at, place in places.items():
+        store, tag = (stores or {}).get(place.name), tags.get("/".join(at))
+        if store is None and (tag is not None or has_store(place)):
+            raise ValueError(
+                f"Table '{place.name}' has rows in a store. Pass stores={{"
+                f"'{place.name}': store}}; jde.tiers.open_stores(coll) opens those of "
+                "the tiers."
+            )
+        if store is None:
+            continue
+        where = f"the store of table '{place.name}'"
+        Layout.of(place.config).check_same(store.layout, where)
+        if tag is not None:
+            store.open(tag)
+        elif len(store.keys()):
+            raise ValueError(
+                f"Table '{place.name}' was saved without a store, but {where} has rows "
+                "of another run. Give it an empty one."
+            )
+        result[at] = store
+    return result
+
+
+def put_left_out(
+    folder: FilePath,
+    fields: Mapping[str, Any],
+    states: States,
+    place: Place,
+    table: str,
+    store: Store,
+) -> str | None:
+    """Puts the rows of a checkpoint into the store that a table had no room for.
+
+    Args:
+      folder: of the checkpoint.
+      fields: the JSON beside its arrays.
+      states: with the filled arrays of the table.
+      place: of the table.
+      table: its spelled path in the checkpoint.
+      store: of the table.
+
+    Returns:
+      A sentence; None if there were none.
+
+    Raises:
+      RuntimeError: the store has no room for them.
+    """
+    held, count = _keys(place.coll, states, place.name), 0
+    for chunk in _stored.open_table(folder, fields, table).chunks():
+        left = part(chunk, ~np.isin(chunk.keys, held))
+        stored = store.put(left.keys, store.layout.pack(left), fields["step"])
+        count += len(left.keys)
+        if not stored.all():
+            raise RuntimeError(
+                f"The store of table '{place.name}' has no room for the rows that the "
+                "table has none for. Raise disk_gigabytes, or the table's capacity."
+            )
+    return (
+        f"Table '{place.name}': {count} of its rows are in its store."
+        if count
+        else None
+    )
+
+
+def bring_up(states: States, place: Place, store: Store) -> tuple[Any, str]:
+    """Inserts all rows of a store into a table that has no store below it now.
+
+    Args:
+      states: with the restored arrays of the table; these are donated.
+      place: of the table.
+      store: that the checkpoint's table had.
+
+    Returns:
+      The new arrays, and a sentence.
+    """
+    coll, name = place.coll, place.name
+    held = _keys(coll, states, name)
+    keys = store.keys()
+    keys = keys[~np.isin(keys, held)]
+    arrays, own = coll.state_name(name), coll.engine.counter_rows(name)
+    clock = counter_values(coll.engine.counted(states, name))["clock"]
+    new = insert_chunks(coll, name, states[arrays], _chunks(store, keys))
+    if _latest(store, keys, place) <= clock:  # no lookup has come since
+        new = set_counters(new, {"clock": clock}, own)
+    there = np.isin(keys, _keys(coll, {arrays: new}, name)).sum()
+    sentence = f"Table '{name}': {there} rows came from its store."
+    if there < len(keys):
+        sentence += (
+            f" {len(keys) - there} found no place in their bucket: raise its capacity."
+        )
+    return new, sentence
+
+
+def _latest(store: Store, keys: np.ndarray, place: Place) -> int:
+    """The latest clock in the scores of rows; a server may have rows of the future."""
+    packed = place.config.score_strategy in PACKED
+    low = np.uint64(2**32 - 1 if packed else 2**64 - 1)
+    scores = (chunk.scores & low for chunk in _chunks(store, keys))
+    return max((int(each.max()) for each in scores), default=0)
+
+
+def _chunks(store: Store, keys: np.ndarray) -> Iterator[Exported]:
+    for begin in range(0, len(keys), _AT_ONCE):
+        some = keys[begin : begin + _AT_ONCE]
+        found, packed = store.get(some)
+        yield store.layout.unpack(some[found], packed[found])
+
+
+def _keys(coll: Tables, states: States, name: str) -> np.ndarray:
+    pieces: Iterable[np.ndarray] = (keys for keys, _ in coll.engine.index(states, name))
+    return np.concatenate([np.empty(0, np.int64), *pieces])
+
+
+def has_store(place: Place) -> bool:
+    """Whether a table has a store in its tier."""
+    return isinstance(getattr(place.config, "tier", None), StoreTier)

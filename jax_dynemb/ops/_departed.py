@@ -1,0 +1,70 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that are evicted from a table above a store, and rows that may not be.
+
+Each function is about one table on one device; docs/decisions/tiers.md has the call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb import _ffi
+from jax_dynemb._spec import TableSpec
+from jax_dynemb.ops._call import Call
+from jax_dynemb.ops._state import TableState, check_state
+from jax_dynemb.ops._tier_state import Ring, ring_of
+from jax_dynemb.ops._tiers import counted, state_arrays, tier_of
+
+
+def depart(table: TableSpec, state: TableState) -> TableState:
+    """Copies the rows that lookups have evicted to the records of the ring.
+
+    Nothing may move a row between the lookups and this call.
+    """
+    check_state(table, state)
+    tier, ring = tier_of(state), ring_of(state)
+    call = Call("depart", [table])
+    for array in (state.counters, tier.owners, state.values):
+        call.read(array)
+    for array in state_arrays(table, state):
+        call.read(array)
+    call.update(tier.counters)
+    call.read(tier.homes)
+    call.update(ring.notes)
+    call.update(ring.records)
+    counters, notes, records = call.run()
+    new = dataclasses.replace(tier, counters=counters, departed=Ring(notes, records))
+    return dataclasses.replace(state, tier=new)
+
+
+def hold(
+    table: TableSpec, state: TableState, slots: jax.Array, lookups: int
+) -> TableState:
+    """Keeps the rows of slots in the table for some lookups to come.
+
+    Args:
+      table: its config.
+      state: its arrays.
+      slots: int32[n]; negative ones are passed over.
+      lookups: static. A longer hold that a row has stays.
+    """
+    tier = tier_of(state)
+    assert tier.held is not None  # check_state
+    most = jnp.uint32(_ffi.constants()["most_held"] - 1)
+    now = state.counters[table.first_row, _ffi.code("counters", "lookups"), 0]
+    there = jnp.where(slots >= 0, slots, tier.held.shape[0])
+    before = tier.held.at[there].get(mode="fill", fill_value=0)
+    before = jax.lax.bitcast_convert_type(before, jnp.uint32)
+    left = before - now  # modulo 2^32, as core/departures.h counts
+    left = jnp.where((before != 0) & (left <= most), left, jnp.uint32(0))
+    until = now + jnp.maximum(left, jnp.uint32(lookups))
+    until = jnp.where(until == 0, jnp.uint32(1), until)  # 0: not held
+    until = jax.lax.bitcast_convert_type(until, jnp.int32)
+    held = tier.held.at[there].set(until, mode="drop")
+    new = dataclasses.replace(tier, held=held)
+    new = counted(new, "held", jnp.sum(slots >= 0, dtype=jnp.uint32))
+    return dataclasses.replace(state, tier=new)

@@ -1,0 +1,180 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The operations of ``Tables`` above stores: rows that stay, and rows that left."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_dynemb import _ffi
+from jax_dynemb.engines import Engine, States
+from jax_dynemb.ops import Ring
+from jax_dynemb.rows import Exported
+from jax_dynemb.table import _arguments
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Departed:
+    """Holds the rows that tables have evicted, on their way to a host.
+
+    Any thread may read it. Its arrays are in no state, so no program changes them.
+
+    Attributes:
+      tables: names of the tables that keep the rows that they evict.
+      rings: the arrays of the rows by the names of arrays in a state.
+    """
+
+    tables: tuple[str, ...]
+    rings: Mapping[str, Ring]
+    _engine: Engine = dataclasses.field(repr=False)
+
+    def start_copy(self) -> None:
+        """Begins to copy the rows to the host, without waiting for the device."""
+        for leaf in jax.tree.leaves(dict(self.rings)):
+            leaf.copy_to_host_async()
+
+    def is_ready(self) -> bool:
+        """Tells whether the programs that evicted the rows have run."""
+        return all(leaf.is_ready() for leaf in jax.tree.leaves(dict(self.rings)))
+
+    def exported(self, table: str) -> Exported:
+        """Reads the rows of a table; waits for the programs that evicted them.
+
+        On a mesh of several processes these are the rows of this process's devices.
+
+        Args:
+          table: its name.
+
+        Returns:
+          Rows in the order in which they left each device. A key that was evicted,
+          inserted and evicted again is there twice; its later row is the newer one.
+
+        Raises:
+          ValueError: the table keeps no evicted rows.
+        """
+        if table not in self.tables:
+            raise ValueError(
+                f"Table '{table}' keeps no rows that it evicts; {list(self.tables)} "
+                "do. Give it a tier with a store."
+            )
+        return self._engine.read_departed(self.rings, table)
+
+
+class Departures:
+    """Keeps rows in tables for coming lookups, and takes those that were evicted.
+
+    Attributes:
+      engine: holds the tables and runs the operations.
+    """
+
+    engine: Engine
+
+    def hold(self, state: States, ids: Mapping[str, Any], *, lookups: int) -> States:
+        """Keeps the rows of some ids in the table during the lookups that come.
+
+        None of them evicts such a row; a bucket of 128 rows that stay refuses new
+        ids. A longer hold stays as it is, and ids that are not stored are passed
+        over. ``insert`` is no lookup: it leaves the rows that the next lookup leaves.
+        ``erase``, ``clear`` and rules remove held rows too. ``pin`` is for rows that
+        stay until ``unpin``.
+
+        Args:
+          state: the tables; donate them.
+          ids: by name of tables with a store, as for ``erase``.
+          lookups: how many, 1 to 65,535; static. Every call of ``lookup`` on the
+            table counts.
+
+        Returns:
+          The new state.
+
+        Raises:
+          TypeError: ``lookups`` is no int.
+          ValueError: it is out of range, or a table keeps no evicted rows.
+        """
+        most = _ffi.constants()["most_held"] - 1
+        if isinstance(lookups, bool) or not isinstance(lookups, int):
+            raise TypeError(f"hold: lookups must be an int, not {lookups!r}.")
+        if not 1 <= lookups <= most:
+            raise ValueError(f"hold: lookups must be from 1 to {most}, not {lookups}.")
+        _arguments.check_states(self.engine, state, "hold")
+        batch, new = _arguments.by_table(self.engine.catalog, ids, "hold"), dict(state)
+        _arguments.check_arrays(self.engine, state, batch, "hold")
+        above = _above_stores(self.engine)
+        for name, each in batch.items():
+            if name not in above:
+                raise ValueError(
+                    f"hold: table '{name}' keeps no rows that it evicts; {above} do. "
+                    "Use pin for it, or give it a tier with a store."
+                )
+            arrays = self.engine.state_name(name)
+            new[arrays] = self.engine.hold(new[arrays], name, each, lookups)
+        return new
+
+    def departed(self, state: States) -> Departed:
+        """Returns the rows that were evicted and not taken, without taking them.
+
+        Args:
+          state: the tables. The result is of no use once these arrays are donated.
+        """
+        above = _above_stores(self.engine)
+        names = {self.engine.state_name(name): None for name in above}
+        rings = {name: state[name].tier.departed for name in names}  # pyright: ignore[reportOptionalMemberAccess]
+        return Departed(tuple(above), rings, self.engine)  # pyright: ignore[reportArgumentType]
+
+    def take_departed(
+        self, state: States, reuse: Departed | None = None
+    ) -> tuple[States, Departed]:
+        """Takes the evicted rows out of a state; it gets empty arrays for others.
+
+        The call waits for nothing and copies nothing. The new state has the shapes and
+        shardings of the old one, so no program is compiled again. Make it between
+        steps, outside of jit. The old state may not be used any more.
+
+        Args:
+          state: the tables.
+          reuse: what an earlier call returned, once nobody reads it any more. Its
+            arrays are used again, and it becomes useless.
+
+        Returns:
+          The new state and the rows.
+        """
+        _arguments.check_states(self.engine, state, "take_departed")
+        taken, new = self.departed(state), dict(state)
+        for name, ring in taken.rings.items():
+            spare = None if reuse is None else reuse.rings[name].records
+            arrays = new[name]
+            assert arrays.tier is not None
+            tier = dataclasses.replace(arrays.tier, departed=_emptied(ring, spare))
+            new[name] = dataclasses.replace(arrays, tier=tier)
+        return new, taken
+
+
+def _above_stores(engine: Engine) -> list[str]:
+    """The tables that keep evicted rows."""
+    tables = engine.catalog.tables.items()
+    tiers = {name: getattr(config, "tier", None) for name, config in tables}
+    return [n for n, tier in tiers.items() if tier is not None and tier.ring_rows > 0]
+
+
+def _emptied(ring: Ring, records: jax.Array | None) -> Ring:
+    """Makes an empty ring like another one; of given records if there are any."""
+    notes = _zeros(ring.notes.shape, ring.notes.sharding)
+    if records is None:
+        records = _zeros(ring.records.shape, ring.records.sharding)
+    return Ring(notes, records)
+
+
+def _zeros(shape: tuple[int, ...], sharding: Any) -> jax.Array:
+    return _maker(shape, sharding)()
+
+
+@functools.lru_cache(maxsize=256)
+def _maker(shape: tuple[int, ...], sharding: Any) -> Any:
+    make = functools.partial(jnp.zeros, shape, jnp.uint32)
+    return jax.jit(make, out_shardings=sharding)

@@ -1,0 +1,122 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of a coming step: their ids as a lookup takes them, and as keys by table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jax_dynemb import _ids
+from jax_dynemb._kind_of import kind_of
+from jax_dynemb.config import TableConfig
+from jax_dynemb.jagged import Jagged
+from jax_dynemb.table import Tables, id_arrays
+
+
+class Batch(NamedTuple):
+    """Describes a batch that waits for its step.
+
+    Attributes:
+      given: what the iterator yielded, with ids that a lookup takes.
+      keys: of tables with a store: distinct keys int64[n], in order.
+      held: of these tables: the same keys as ids on the device, padded.
+    """
+
+    given: Any
+    keys: dict[str, np.ndarray]
+    held: dict[str, list[jax.Array]]
+
+
+def prepared(
+    coll: Tables, tables: Sequence[TableConfig], sharding: Any, batch: Any
+) -> Batch:
+    """Makes a ``Batch`` of what an iterator yields.
+
+    Args:
+      coll: the tables.
+      tables: those with a store.
+      sharding: of ids on a mesh; None: the default device.
+      batch: ids by feature, on the host; or a tuple that begins with them.
+
+    Raises:
+      TypeError: ids are no integers, or no dict.
+      ValueError: an id is reserved, or a feature is not known.
+    """
+    rest = batch[1:] if isinstance(batch, tuple) else None
+    ids = batch[0] if isinstance(batch, tuple) else batch
+    if not isinstance(ids, Mapping):
+        raise TypeError(
+            "ahead takes batches that are ids by feature, or tuples that begin with "
+            f"them; not {kind_of(ids)}. Write {{'feature': ids}}."
+        )
+    on_device = {
+        name: _to_device(coll.config_of(name), each, sharding)
+        for name, each in ids.items()
+    }
+    keys, held = {}, {}
+    for config in tables:
+        own = [ids[name] for name in config.feature_names if name in ids]
+        if own:
+            pieces = [_keys_of(config, each) for each in own]
+            room = sum(len(piece) for piece in pieces)
+            distinct = np.unique(np.concatenate(pieces))
+            keys[config.name] = distinct[distinct != _ids.PADDING]
+            held[config.name] = padded_ids(config, keys[config.name], _room(room))
+    given = on_device if rest is None else (on_device, *rest)
+    return Batch(given, keys, held)
+
+
+def padded_ids(config: TableConfig, keys: np.ndarray, size: int) -> list[jax.Array]:
+    """Keys int64[n] as ids of a table, filled up with padding.
+
+    A table of 32-bit keys may need two arrays, see ``id_arrays``.
+    """
+    padded = np.full(size, _ids.PADDING, np.int64)
+    padded[: len(keys)] = keys
+    return [jax.device_put(ids) for ids in id_arrays(config, padded)]
+
+
+def offered_size(count: int) -> int:
+    """Rounds a number of rows up to 256, 1,024, 4,096, ...: few programs."""
+    size = 256
+    while size < count:
+        size *= 4
+    return size
+
+
+def _room(count: int) -> int:
+    return max(256, 1 << max(0, count - 1).bit_length())
+
+
+def _keys_of(config: TableConfig, ids: Any) -> np.ndarray:
+    """Keys int64[n] of the ids of a feature, padding included."""
+    if isinstance(ids, Jagged):
+        values = np.asarray(ids.values)[: int(np.sum(np.asarray(ids.lengths)))]
+    else:
+        values = np.asarray(ids)
+    wide = config.key_dtype == "int64"
+    if wide and values.dtype == np.uint32 and values.shape[-1:] == (2,):
+        return np.ascontiguousarray(values).view(np.int64).reshape(-1)
+    if values.size == 0:
+        return np.empty(0, np.int64)
+    if not wide and values.dtype == np.uint32:  # its padding is 2**32 - 1
+        keys = values.astype(np.int64)
+        return np.where(keys == np.iinfo(np.uint32).max, -1, keys).reshape(-1)
+    return values.astype(np.int64).reshape(-1)
+
+
+def _to_device(config: Any, ids: Any, sharding: Any) -> Any:
+    if isinstance(ids, Jagged):
+        values = _to_device(config, ids.values, None)
+        return Jagged(values, jax.device_put(np.asarray(ids.lengths)), ids.weights)
+    if isinstance(ids, jax.Array):
+        return ids
+    array = np.asarray(ids)
+    words = array.dtype == np.uint32 and array.shape[-1:] == (2,)
+    if config.key_dtype == "int32" or words:
+        return jax.device_put(array, sharding)
+    return _ids.ids(array, sharding=sharding)

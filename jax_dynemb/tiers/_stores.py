@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The stores below the tables of a collection."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jax_dynemb._store_tier import SsdPlace, StoreTier
+from jax_dynemb.config import TableConfig
+from jax_dynemb.stores import Layout, Log, Store
+from jax_dynemb.table import Tables
+
+
+class OpenStores(dict[str, Store]):
+    """Holds stores by table name, and closes them at the end of a ``with``."""
+
+    def close(self) -> None:
+        """Closes the stores that can be closed; rows since the last commit are gone."""
+        with contextlib.ExitStack() as stack:
+            for store in self.values():
+                stack.callback(getattr(store, "close", lambda: None))
+
+    def __enter__(self) -> OpenStores:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_stores(coll: Tables) -> OpenStores:
+    """Opens the stores that the tiers of some tables name.
+
+    A log begins with its last commit. Pass the result to ``jde.checkpoint.restore``,
+    which opens the commit of the checkpoint, and to ``jde.tiers.ahead``.
+
+    Args:
+      coll: the tables; those whose tier has no store are passed over.
+
+    Returns:
+      Stores by table name; ``close()``, or ``with``, closes them.
+
+    Raises:
+      DamagedFileError: a file is not what was written.
+      RuntimeError: another program writes to a log.
+      TypeError: a function of ``jde.tiers.external`` returned no store.
+      ValueError: a store keeps rows of another table.
+
+    Example:
+      >>> with jde.tiers.open_stores(coll) as stores:  # doctest: +SKIP
+      ...     jde.checkpoint.restore(path, tree, tables=coll, stores=stores)
+    """
+    stores = OpenStores()
+    try:
+        for config in tables_with_stores(coll):
+            stores[config.name] = _opened(config)
+        check_stores(coll, stores)
+    except BaseException:
+        stores.close()
+        raise
+    return stores
+
+
+def tables_with_stores(coll: Tables) -> list[TableConfig]:
+    """Selects the tables whose tier has a store."""
+    dynamic = coll.engine.catalog.dynamic.values()
+    return [config for config in dynamic if isinstance(config.tier, StoreTier)]
+
+
+def check_stores(coll: Tables, stores: Mapping[str, Store]) -> None:
+    """Raises unless there is one store for each table whose tier has one.
+
+    Raises:
+      TypeError: something else than a store.
+      ValueError: a table lacks its store, has none, or a store is for other rows.
+    """
+    expected = {config.name: config for config in tables_with_stores(coll)}
+    if missing := sorted(expected.keys() - stores.keys()):
+        raise ValueError(
+            f"There is no store for the tables {missing}. Give stores={{name: store}} "
+            "for each of them, or leave stores out: jde.tiers.open_stores opens all."
+        )
+    if extra := sorted(stores.keys() - expected.keys()):
+        raise ValueError(
+            f"The tables {extra} have no store in their tier. Give them "
+            "tier=jde.tiers.ssd(...) or jde.tiers.external(...), or leave them out."
+        )
+    for name, store in stores.items():
+        if not isinstance(store, Store):
+            raise TypeError(
+                f"The store of table '{name}' is {store!r}, which lacks methods of "
+                "jde.stores.Store. Return a store from the function that "
+                "jde.tiers.external received."
+            )
+        where = f"the store of table '{name}'"
+        Layout.of(expected[name]).check_same(store.layout, where)
+
+
+def _opened(config: TableConfig) -> Any:
+    tier = config.tier
+    assert isinstance(tier, StoreTier)
+    if isinstance(tier.store, SsdPlace):
+        return Log(
+            Path(tier.store.path) / config.name,
+            config,
+            disk_gigabytes=tier.store.disk_gigabytes,
+            keep=tier.store.keep,
+        )
+    return tier.store if isinstance(tier.store, Store) else tier.store(config)

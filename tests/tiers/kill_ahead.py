@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Kills processes that train a table with a log below it, and looks at what is left.
+
+    LD_PRELOAD=faults.so python kill_ahead.py FOLDER TRIALS SEED
+
+Each process goes on from the latest checkpoint and dies at another call that changes a
+file of the log or of the checkpoints (see tests/stores/faults.c). A process that is not
+killed says what a table with room for every row holds after each step. Prints one line
+of JSON. This process only forks: it never runs a program of JAX itself.
+"""
+
+import ctypes
+import dataclasses
+import json
+import os
+import pickle
+import random
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import jax_dynemb as jde
+from walks import BELOW, PLAIN, TIER, cold_batches, rows_in, rows_of, stepper
+
+KILL, SAVED_EVERY, MOST_STEPS = 1, 4, 12
+SMALL = dataclasses.replace(BELOW, tier=dataclasses.replace(TIER, host_rows=128))
+
+
+def batch(step: int) -> np.ndarray:
+    """The ids of a step, whichever process takes it."""
+    return cold_batches(step, 1, 24)[0]
+
+
+def in_child(work: Callable[[], object], path: Path) -> object | None:
+    """Runs a function in a fork; its result, or None if it was killed."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            result = work()
+            path.write_bytes(pickle.dumps(result))
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return None
+    if os.WEXITSTATUS(status):
+        raise RuntimeError("a process failed; see above")
+    return pickle.loads(path.read_bytes())  # noqa: S301 (written above)
+
+
+def truth(steps: int) -> list[dict[int, bytes]]:
+    """The rows of a table with room for all, after each step."""
+    coll = jde.Tables([PLAIN])
+    state, held = coll.init(3), [{}]
+    for step in range(steps):
+        _, state = stepper(coll)(state, {"cat": jde.ids(batch(step))})
+        held.append(rows_of(coll, state))
+    return held
+
+
+def resumed(folder: Path, coll: jde.Tables, log: jde.stores.Log):
+    """The state of the latest checkpoint, and the step after it."""
+    state = coll.init(3)
+    if jde.checkpoint.latest(folder / "checkpoints") is None:
+        if log.tags():  # of a checkpoint that was not completed
+            log.discard(log.keys())
+        return state, 0
+    back = jde.checkpoint.restore(
+        folder / "checkpoints", state, tables=coll, stores={"cat": log}
+    )
+    return back.tree, back.step
+
+
+def opened(folder: Path) -> jde.stores.Log:
+    """Its segments are small, so they are finished and rewritten often."""
+    return jde.stores.Log(folder / "log", PLAIN, segment_megabytes=1 / 128, keep=4)
+
+
+def train(folder: Path, call: int, said: int) -> int:
+    """Trains and saves, and dies at some call; or returns how many there were."""
+    faults = ctypes.CDLL(None)
+    faults.faults_arm(str(folder).encode(), KILL, ctypes.c_long(call))
+    coll = jde.Tables([SMALL])
+    with opened(folder) as log:
+        state, first = resumed(folder, coll, log)
+        given = ({"cat": batch(step)} for step in range(first, first + MOST_STEPS))
+        with jde.tiers.ahead(coll, given, stores={"cat": log}) as feed:
+            for step in range(first + 1, first + MOST_STEPS + 1):
+                ids, state = feed.next(state)
+                _, state = stepper(coll)(state, ids)
+                if step % SAVED_EVERY == 0:
+                    jde.checkpoint.save(
+                        folder / "checkpoints",
+                        step,
+                        state,
+                        tables=coll,
+                        feed=feed,
+                        keep=2,
+                        wait=step % 8 == 0,
+                    )
+                    if step % 8 == 0:
+                        os.write(said, f"{step}\n".encode())
+            jde.checkpoint.wait()
+    return faults.faults_calls()
+
+
+def check(folder: Path) -> tuple[int, dict[int, bytes], int]:
+    """The step of the latest checkpoint, all its rows, and how many are below."""
+    coll = jde.Tables([SMALL])
+    with opened(folder) as log:
+        state, step = resumed(folder, coll, log)
+        above, below = rows_of(coll, state), rows_in(log)
+        assert not above.keys() & below.keys()
+        assert log.verify() == len(below)
+    return step, above | below, len(below)
+
+
+def main(folder: Path, trials: int, seed: int) -> dict[str, int]:
+    """Kills so many processes, each at a random call."""
+    rng, notes = random.Random(seed), folder / "notes"
+    rows = folder / "rows"
+    rows.mkdir()
+    expected = in_child(lambda: truth(MOST_STEPS * (trials + 1)), notes)
+    calls = in_child(lambda: train(rows, 1 << 40, 2), notes)
+    counts = {"trials": trials, "killed": 0, "calls": calls}
+    promised = 0
+    for _ in range(trials):
+        read, write = os.pipe()
+        at = rng.randint(1, calls)
+        ended = in_child(lambda at=at, write=write: train(rows, at, write), notes)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            promised = max([promised, *map(int, pipe.read().split())])
+        counts["killed"] += ended is None
+        step, held, below = in_child(lambda: check(rows), notes)
+        assert step >= promised, f"{step} is left of {promised}"
+        assert held == expected[step], f"the rows of step {step} differ"
+    return counts | {"last": step, "rows": len(held), "rows_below": below}
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_compilation_cache_dir", sys.argv[1] + "/programs")
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))

@@ -1,0 +1,192 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A checkpoint and the stores below its tables are of one step, always."""
+
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jax_dynemb as jde
+from meshes import mesh_of
+from processes import OFTEN, counts_of
+from stores.conftest import make_store, redis_url  # noqa: F401 (fixtures)
+from stores.test_crashes import faults  # noqa: F401 (fixture)
+from walks import (
+    BELOW,
+    PLAIN,
+    TIER,
+    Walk,
+    cold_batches,
+    rows_in,
+    rows_of,
+    stepper,
+)
+
+KILLER = Path(__file__).parent / "kill_ahead.py"
+
+
+def saved(walk: Walk, path, batches, begin: int, end: int) -> None:
+    """Trains, and saves after the last step."""
+    with walk.feed(batches[begin:end]) as feed:
+        walk.run(feed, batches[begin:end])
+        jde.checkpoint.save(path, end, walk.state, tables=walk.coll, feed=feed)
+
+
+def restored(walk: Walk, path, step: int | None = None) -> int:
+    """Brings the small table and its store to a step."""
+    back = jde.checkpoint.restore(
+        path, walk.coll.init(9), tables=walk.coll, stores=walk.stores, step=step
+    )
+    assert back.notes == ()
+    walk.state = back.tree
+    return back.step
+
+
+@pytest.mark.parametrize("kind", ["Memory", "Log"])
+def test_steps_after_a_save_are_taken_back(tmp_path, kind):
+    log = tmp_path / "log"
+    store = (
+        jde.stores.Memory(PLAIN)
+        if kind == "Memory"
+        else jde.stores.Log(log, PLAIN, segment_megabytes=1 / 64, keep=3)
+    )
+    batches, path = cold_batches(1, 120), tmp_path / "checkpoints"
+    walk = Walk(store)
+    rng = np.random.default_rng(2)
+    for begin in range(0, 120, 30):
+        saved(walk, path, batches, begin, begin + 30)
+        expected = rows_of(walk.plain, walk.whole)
+        lost = cold_batches(100 + begin, int(rng.integers(1, 20)))
+        with walk.feed(lost) as feed:  # steps that a crash takes back
+            for _ in lost:
+                ids, walk.state = feed.next(walk.state)
+                _, walk.state = stepper(walk.coll)(walk.state, ids)
+        assert restored(walk, path) == begin + 30
+        above, below = rows_of(walk.coll, walk.state), rows_in(store)
+        assert above | below == expected and not above.keys() & below.keys()
+    assert restored(walk, path, 90) == 90
+    if kind == "Log":
+        store.close()
+        walk.stores["cat"] = jde.stores.Log(log, PLAIN)
+        assert restored(walk, path, 60) == 60
+        with pytest.raises(FileNotFoundError, match="step-30"):
+            jde.stores.Log(log, PLAIN, read_only=True).open("step-30")
+
+
+def test_training_goes_on_beside_a_save(tmp_path):
+    """A save changes neither the state nor what the feed does next."""
+    batches = cold_batches(3, 60)
+    walk = Walk(jde.stores.Memory(PLAIN))
+    with walk.feed(batches) as feed:
+        for begin in range(0, 60, 20):
+            walk.run(feed, batches[begin : begin + 20])
+            jde.checkpoint.save(
+                tmp_path, begin, walk.state, tables=walk.coll, feed=feed
+            )
+        walk.check(feed)
+    jde.checkpoint.wait(tmp_path)
+
+
+OTHERS = {
+    "no tier": (PLAIN, None),
+    "host tier": (
+        dataclasses.replace(PLAIN, tier=jde.tiers.host(hbm_fraction=0.25)),
+        None,
+    ),
+    "more frames": (
+        dataclasses.replace(BELOW, tier=dataclasses.replace(TIER, hbm_fraction=0.25)),
+        None,
+    ),
+    "fewer rows": (
+        dataclasses.replace(BELOW, tier=dataclasses.replace(TIER, host_rows=128)),
+        None,
+    ),
+    "a mesh": (BELOW, 4),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_into_another_table_and_back(tmp_path, name):
+    batches = cold_batches(4, 90)
+    walk = Walk(jde.stores.Memory(PLAIN))
+    saved(walk, tmp_path / "one", batches, 0, 60)
+    expected = rows_of(walk.plain, walk.whole)
+    config, devices = OTHERS[name]
+    mesh = {} if devices is None else {"mesh": mesh_of(devices), "axis": "data"}
+    other = jde.Tables([config], **mesh)
+    tree = jde.checkpoint.restore(
+        tmp_path / "one", other.init(7), tables=other, stores=walk.stores
+    ).tree
+    above = rows_of(other, tree)
+    has_store = isinstance(config.tier, jde.tiers.StoreTier)
+    below = rows_in(walk.stores["cat"]) if has_store else {}
+    assert above | below == expected and not above.keys() & below.keys()
+
+    empty = walk.stores if has_store else {"cat": jde.stores.Memory(PLAIN)}
+    if has_store:
+        with jde.tiers.ahead(other, [], stores=walk.stores) as feed:
+            jde.checkpoint.save(tmp_path / "two", 60, tree, tables=other, feed=feed)
+    else:
+        jde.checkpoint.save(tmp_path / "two", 60, tree, tables=other)
+    back = Walk(empty["cat"])
+    tree = jde.checkpoint.restore(
+        tmp_path / "two", back.coll.init(7), tables=back.coll, stores=back.stores
+    ).tree
+    above, below = rows_of(back.coll, tree), rows_in(back.stores["cat"])
+    assert above | below == expected and not above.keys() & below.keys()
+    back.state, back.whole = tree, walk.whole
+    with back.feed(batches[60:]) as feed:
+        back.run(feed, batches[60:])
+        back.check(feed)
+
+
+def test_a_server_keeps_the_newest_rows(make_store, tmp_path):  # noqa: F811
+    """Every store serves a restore; those that go back do so exactly."""
+    batches = cold_batches(5, 60)
+    walk = Walk(make_store(table=PLAIN))
+    saved(walk, tmp_path, batches, 0, 60)
+    expected = rows_of(walk.plain, walk.whole)
+    restored(walk, tmp_path)
+    above, below = rows_of(walk.coll, walk.state), rows_in(walk.stores["cat"])
+    assert above | below == expected
+
+
+def test_what_does_not_fit_is_named(tmp_path):
+    batches = cold_batches(6, 60)
+    walk = Walk(jde.stores.Memory(PLAIN))
+    saved(walk, tmp_path, batches, 0, 60)
+    tables = {"tables": walk.coll}
+    with pytest.raises(ValueError, match="Pass stores="):
+        jde.checkpoint.restore(tmp_path, walk.coll.init(0), **tables)
+    with pytest.raises(FileNotFoundError, match="step-60"):
+        other = {"cat": jde.stores.Memory(PLAIN)}
+        jde.checkpoint.restore(tmp_path, walk.coll.init(0), **tables, stores=other)
+    jde.checkpoint.save(tmp_path / "plain", 1, walk.whole, tables=walk.plain, wait=True)
+    with pytest.raises(ValueError, match="rows of another run"):
+        jde.checkpoint.restore(
+            tmp_path / "plain", walk.coll.init(0), **tables, stores=walk.stores
+        )
+
+
+def test_a_new_table_over_old_rows_is_said():
+    batches = cold_batches(7, 60)
+    walk = Walk(jde.stores.Memory(PLAIN))
+    with walk.feed(batches) as feed:
+        walk.run(feed, batches)
+    with walk.feed(batches) as feed, pytest.warns(RuntimeWarning, match="new run"):
+        feed.next(walk.coll.init(0))
+
+
+@pytest.mark.slow
+def test_killed_at_any_call(faults, tmp_path, monkeypatch, capsys):  # noqa: F811
+    """The latest checkpoint, with its commit, has the rows of its step."""
+    monkeypatch.setenv("LD_PRELOAD", str(faults))
+    trials = 8 * OFTEN
+    counts = counts_of(str(KILLER), tmp_path, trials, os.environ.get("SEED", 0))
+    with capsys.disabled():
+        print(f"\nkilled feeds: {counts}")
+    assert counts["killed"] >= trials // 2
+    assert counts["rows"] > counts["rows_below"] > 0

@@ -1,0 +1,280 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Stores that are slow, full or broken, and batches that leave no room."""
+
+import dataclasses
+import time
+
+import jax
+import numpy as np
+import pytest
+
+import jax_dynemb as jde
+from walks import BELOW, PLAIN, TIER, Walk, cold_batches, rows_in, rows_of
+
+
+class Slow(jde.stores.Memory):
+    """Takes long to read."""
+
+    def get(self, keys):
+        """Reads rows."""
+        time.sleep(0.02)
+        return super().get(keys)
+
+
+class Breaks(jde.stores.Memory):
+    """Raises in the middle of the n-th put."""
+
+    left = 12
+
+    def put(self, keys, packed, step=0):
+        """Writes rows, or half of them."""
+        self.left -= 1
+        if self.left:
+            return super().put(keys, packed, step)
+        super().put(keys[::2], packed[::2], step)
+        raise OSError(28, "no space left in the test")
+
+
+class Holds(jde.stores.Memory):
+    """Has room for so many rows, and counts how often a key is read."""
+
+    room = 300
+    read = 0
+
+    def put(self, keys, packed, step=0):
+        """Writes what it has room for."""
+        have = set(self.keys().tolist())
+        fits = np.array(
+            [k in have or len(have | {k}) <= self.room for k in keys.tolist()]
+        )
+        super().put(keys[fits], packed[fits], step)
+        return fits
+
+    def get(self, keys):
+        """Reads rows."""
+        self.read += len(keys)
+        return super().get(keys)
+
+
+def test_a_slow_store_is_waited_for():
+    batches = cold_batches(1, 50)
+    walk = Walk(Slow(PLAIN))
+    with walk.feed(batches) as feed:
+        walk.run(feed, batches)
+        assert feed.stats()["seconds_waited"] > 0.1
+        walk.check(feed)
+
+
+def test_rows_that_a_full_store_refuses_wait_in_memory(tmp_path):
+    batches = cold_batches(2, 80)
+    store = Holds(PLAIN)
+    walk = Walk(store)
+    with walk.feed(batches) as feed:
+        walk.run(feed, batches)  # rows that wait come back, too
+        walk.state = feed.drain(walk.state)
+        assert feed.stats()["cat/waiting"] > 100 and feed.stats()["cat/refused"] > 100
+        with pytest.raises(RuntimeError, match="A commit would lose them"):
+            feed.commit(walk.state, "one")
+        assert not feed.stats()["queue"]  # and the feed lives on
+
+
+def test_rows_that_wait_are_put_once_there_is_room():
+    batches = cold_batches(2, 80)
+    store = Holds(PLAIN)
+    walk = Walk(store)
+    with walk.feed(batches) as feed:
+        walk.run(feed, batches)
+        store.room = 100_000
+        feed.commit(walk.state, "one")
+        walk.check(feed)
+
+
+def test_refused_rows_have_a_bound():
+    batches = cold_batches(2, 80)
+    walk = Walk(Holds(PLAIN))
+    with (
+        pytest.raises(RuntimeError, match="They fill waiting_megabytes"),
+        walk.feed(batches, waiting_megabytes=0.005) as feed,
+    ):
+        walk.run(feed, batches)
+
+
+def test_a_full_log_refuses_and_counts(tmp_path):
+    batches = cold_batches(3, 150)
+    log = jde.stores.Log(tmp_path, PLAIN, disk_gigabytes=7e-5)
+    walk = Walk(log)
+    with walk.feed(batches) as feed:
+        walk.run(feed, batches)
+        walk.state = feed.drain(walk.state)
+        assert log.stats()["refused"] == feed.stats()["cat/refused"] > 0
+
+
+def test_an_error_of_the_store_surfaces_and_the_commit_holds(tmp_path):
+    batches, store = cold_batches(4, 60), Breaks(PLAIN)
+    walk = Walk(store)
+    feed = walk.feed(batches)
+    walk.run(feed, batches[:8])
+    jde.checkpoint.save(tmp_path, 8, walk.state, tables=walk.coll, feed=feed, wait=True)
+    expected = rows_of(walk.plain, walk.whole)
+    with pytest.raises(OSError, match="no space left in the test"):
+        walk.run(feed, batches[8:])
+    with pytest.raises(OSError, match="no space left in the test"):
+        feed.drain(walk.state)
+    feed.close()  # it has been raised
+    restored = jde.checkpoint.restore(
+        tmp_path, walk.coll.init(0), tables=walk.coll, stores=walk.stores
+    )
+    above, below = rows_of(walk.coll, restored.tree), rows_in(store)
+    assert above | below == expected and not above.keys() & below.keys()
+
+
+def test_one_cold_id_fills_the_batch():
+    """It is read once, though three batches on their way have it."""
+    batches = cold_batches(5, 30)
+    store = Holds(PLAIN)
+    store.room = 100_000
+    walk = Walk(store)
+    with walk.feed(batches) as feed:
+        walk.run(feed, batches)
+        walk.state = feed.drain(walk.state)
+    only, before = [np.full(40, store.keys()[0])] * 4, store.read
+    with walk.feed(only) as feed:
+        walk.run(feed, only)
+        assert feed.stats()["cat/returned"] == 1
+        assert store.read == before + 1
+        walk.check_rows(feed)
+
+
+def counted(config: jde.TableConfig) -> jde.TableConfig:
+    """Rows that count their updates."""
+    return dataclasses.replace(
+        config,
+        initializer=jde.initializers.constant(0.0),
+        optimizer=jde.optim.sgd(1.0),
+    )
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+@pytest.mark.parametrize("ring_rows, host_rows", [(256, 128), (8, 256)])
+def test_without_room_ids_are_refused_and_no_row_is_made_twice(
+    depth, ring_rows, host_rows
+):
+    """Batches hold more rows than the table has, or more depart than a ring holds.
+
+    A row that is in the table after a step has the count of all steps after which it
+    was there. So a row that was made a second time would count too little.
+    """
+    tier = dataclasses.replace(TIER, host_rows=host_rows, ring_rows=ring_rows)
+    coll = jde.Tables([counted(dataclasses.replace(BELOW, tier=tier))])
+    store = jde.stores.Memory(coll.tables["cat"])
+
+    @jax.jit
+    def step(state, ids):
+        rows, residual, state = coll.lookup(state, {"cat": ids})
+        state = coll.apply_gradients(state, residual, {"cat": rows["cat"] * 0 + 1})
+        found_rows, found, state = coll.find(state, {"cat": ids})
+        return found_rows["cat"], found["cat"], state
+
+    rng = np.random.default_rng(depth)
+    batches = [rng.choice(1500, 150, replace=False) for _ in range(60)]
+    state, count = coll.init(0), np.zeros(1500)
+    given = ({"cat": ids} for ids in batches)
+    with jde.tiers.ahead(coll, given, stores={"cat": store}, depth=depth) as feed:
+        for ids in batches:
+            on_device, state = feed.next(state)
+            rows, found, state = step(state, on_device["cat"])
+            found = np.asarray(found)
+            count[ids[found]] += 1
+            np.testing.assert_array_equal(rows[found, 0], -count[ids[found]])
+        state = feed.drain(state)
+        stats = coll.stats(state)
+        assert stats["cat/refused"] > 0
+        assert (stats["cat/ring_full"] > 0) == (ring_rows == 8)
+    below = {
+        k: np.frombuffer(v[8:12], np.float32)[0] for k, v in rows_in(store).items()
+    }
+    above = {
+        int(k): row[0]
+        for chunk in coll.export(state, "cat")
+        for k, row in zip(chunk.keys, chunk.rows, strict=True)
+    }
+    assert not above.keys() & below.keys()
+    assert above | below == {k: -n for k, n in enumerate(count) if n}
+
+
+def test_a_lookup_beside_the_feed_is_noticed():
+    """Holds count lookups, so other lookups end them."""
+    batches = cold_batches(6, 40)
+    walk = Walk(jde.stores.Memory(PLAIN))
+    others = cold_batches(7, 400)
+    step = jax.jit(
+        lambda s, ids: walk.coll.lookup(s, {"cat": ids})[2], donate_argnums=0
+    )
+    feed = walk.feed(batches)
+    with pytest.raises(RuntimeError, match="a row that a coming batch needs"):
+        for turn in range(40):
+            _, walk.state = feed.next(walk.state)
+            for ids in others[10 * turn : 10 * turn + 10]:
+                walk.state = step(walk.state, jde.ids(ids))
+    feed.close()
+
+
+@pytest.mark.parametrize(
+    "batch, error, match",
+    [
+        (np.arange(3), TypeError, "ids by feature"),
+        ({"dog": np.arange(3)}, ValueError, "dog"),
+        ({"cat": np.array([-3])}, ValueError, "reserved"),
+        ({"cat": np.array([0.5])}, TypeError, "must be integers"),
+    ],
+)
+def test_bad_batches_are_named(batch, error, match):
+    walk = Walk(jde.stores.Memory(PLAIN))
+    with (
+        jde.tiers.ahead(walk.coll, [batch], stores=walk.stores) as feed,
+        pytest.raises(error, match=match),
+    ):
+        feed.next(walk.state)
+
+
+def test_mistakes_are_named(tmp_path):
+    store = jde.stores.Memory(PLAIN)
+    coll = jde.Tables([BELOW])
+    with pytest.raises(ValueError, match="No table has a store"):
+        jde.tiers.ahead(jde.Tables([PLAIN]), [])
+    with pytest.raises(ValueError, match="depth must be"):
+        jde.tiers.ahead(coll, [], depth=0, stores={"cat": store})
+    with pytest.raises(ValueError, match="no store for the tables"):
+        jde.tiers.ahead(coll, [], stores={})
+    with pytest.raises(ValueError, match="have no store in their tier"):
+        jde.tiers.ahead(coll, [], stores={"cat": store, "dog": store})
+    with pytest.raises(TypeError, match="lacks methods"):
+        jde.tiers.ahead(coll, [], stores={"cat": object()})
+    other = jde.stores.Memory(dataclasses.replace(PLAIN, dim=7))
+    with pytest.raises(ValueError, match="dim 7 there"):
+        jde.tiers.ahead(coll, [], stores={"cat": other})
+    with pytest.raises(TypeError, match="takes a store"):
+        jde.tiers.external(jde.stores.Memory)
+    with pytest.raises(ValueError, match="host_rows and host_gigabytes"):
+        jde.tiers.ssd(tmp_path, host_rows=3, host_gigabytes=3)
+    with pytest.raises(ValueError, match="hbm_rows must be above 0"):
+        jde.tiers.ssd(tmp_path, hbm_rows=-1)
+    with pytest.raises(ValueError, match="path must name a directory"):
+        jde.tiers.ssd("")
+    with pytest.raises(ValueError, match="never evicts"):
+        dataclasses.replace(BELOW, score_strategy="no_eviction", on_full=None)
+    with pytest.raises(ValueError, match="Pass feed="):
+        jde.checkpoint.save(tmp_path, 1, coll.init(0), tables=coll)
+
+
+def test_names_of_other_systems(tmp_path):
+    tier = jde.tiers.cached_ssd(0.001, str(tmp_path), 0.01)
+    config = dataclasses.replace(PLAIN, tier=tier, optimizer=jde.optim.sgd(0.1))
+    assert config.num_slots == 1024  # 10 kB of rows of 12 bytes
+    assert tier.hbm_gigabytes == 1e-6 and jde.tiers.cached_ssd(1, "x").host_rows is None
+    with jde.tiers.open_stores(
+        jde.Tables([dataclasses.replace(BELOW, tier=jde.tiers.ssd(tmp_path))])
+    ) as stores:
+        assert isinstance(stores["cat"], jde.stores.Log)
+    assert (tmp_path / "cat" / "LOCK").exists()
