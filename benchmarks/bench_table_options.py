@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what options of a table cost a training step.
 
-    python benchmarks/bench_table_options.py [--rows 10000000] [--ids 1048576] [--dim 128]
+    python benchmarks/bench_table_options.py [--rows 10000000] [--ids 1048576]
     python benchmarks/bench_table_options.py --options admission --unseen 0.3
     python benchmarks/bench_table_options.py --options scores,removals
 
-Ids follow the power law of the suites. Steps of the options take turns, so that a change
-of clocks hits all of them; the last column is the median over the rounds of a step beside
+Ids follow the power law of the suites. Steps of the options take turns, so a change of
+clocks hits all of them. The last column is the median over the rounds of a step beside
 one of the group's first line. Where all ids have rows, an admission rule may take 3 %
 more than no rule, and a half-life 3 % more than LFU. With ``--unseen``, a share of ids
-without rows is counted in each step and never admitted; without a rule it is found after
-the first step.
+without rows is counted in each step and never admitted. Without a rule it is found
+after the first step.
 """
 
 import argparse

@@ -36,7 +36,7 @@ class _Next:
 
 @dataclasses.dataclass(frozen=True)
 class _Ready:
-    """What is made before a swap, so that the swap takes no longer than its copies.
+    """Holds what a swap needs, so that the swap takes no longer than its copies.
 
     Attributes:
       needed: bytes of the new arrays on a device.

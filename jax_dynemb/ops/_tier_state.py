@@ -75,7 +75,7 @@ class TierState:
 
 @dataclasses.dataclass(frozen=True)
 class _Places:
-    """What an index part has in place of optimizer states.
+    """Stands in an index part in place of optimizer states.
 
     Attributes:
       holds: whether rows may be held.

@@ -314,7 +314,7 @@ def gather_rows(
 
 
 class _Lists(NamedTuple):
-    """What moves between the rows of a table and its homes.
+    """Lists what moves between the rows of a table and its homes.
 
     Attributes:
       counts: int32[2], how many entries of each pair of lists count.

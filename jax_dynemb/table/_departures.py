@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""The operations of ``Tables`` above stores: rows that stay, and rows that left."""
+"""The operations of ``Tables`` above stores: held rows and evicted rows."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ class Departures:
 
         Args:
           state: the tables.
-          reuse: what an earlier call returned, once nobody reads it any more. Its
-            arrays are used again, and it becomes useless.
+          reuse: what an earlier call returned, once no thread reads it. Its arrays
+            are used again, and it becomes useless.
 
         Returns:
           The new state and the rows.
@@ -156,7 +156,7 @@ class Departures:
 
 
 def _above_stores(engine: Engine) -> list[str]:
-    """The tables that keep evicted rows."""
+    """Lists the tables that keep evicted rows."""
     tables = engine.catalog.tables.items()
     tiers = {name: getattr(config, "tier", None) for name, config in tables}
     return [n for n, tier in tiers.items() if tier is not None and tier.ring_rows > 0]

@@ -113,7 +113,7 @@ def check(coll: jde.Tables, state: Any, seen: int) -> dict[str, int | float]:
         assert number["pinned"] <= number["rows"] <= number["capacity"], name
         if name == "logged":
             _, head = coll.take_removed(state, name)
-            # A head begins with the stamp of the table, then counts the keys of each ring.
+            # A head: the stamp of the table, then the count of keys of each ring.
             assert sum(head[-(len(head) - 1) :]) >= left
     return stats
 
