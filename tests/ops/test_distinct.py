@@ -98,4 +98,5 @@ def test_numbers_that_are_none(platform):
     numbers = jnp.arange(9, dtype=jnp.uint32)
     for limit, suffixes in ((-1, 3), (2**32, 3), (9, 0)):
         with pytest.raises(Exception, match="limit|suffixes|bounds|convert"):
-            ops.distinct(numbers, limit=limit, prefixes=3, suffixes=suffixes)
+            found = ops.distinct(numbers, limit=limit, prefixes=3, suffixes=suffixes)
+            jax.block_until_ready(found)
