@@ -17,7 +17,8 @@ namespace dynemb::cuda {
 // The memory of a call with numbers.
 struct DistinctScratch {
   SortLayout layout;
-  int64_t items_of_row, num_rows, num_tiles;
+  int64_t items_of_row, num_rows;
+  int64_t num_tiles;  // of the kernels behind the sort
   SortBuffers<uint32_t> sort;
   uint32_t* counts;  // of each tile
 
@@ -25,7 +26,7 @@ struct DistinctScratch {
       : layout(bits_of(args.limit), args.num_ids),
         items_of_row(cuda::items_of_row(args.num_ids, kNumbersOfRow)),
         num_rows(ceil_div(args.num_ids, items_of_row)),
-        num_tiles(ceil_div(args.num_ids, layout.items_of_tile())),
+        num_tiles(ceil_div(args.num_ids, kRanksTile)),
         sort(layout, args.num_ids, 1, num_rows, scratch),
         counts(scratch.take<uint32_t>(num_tiles)) {}
 };
@@ -39,7 +40,7 @@ inline size_t distinct_bytes(DistinctArgs const& args) {
 inline Segments<1> one_segment(DistinctArgs const& args, DistinctScratch const& scratch) {
   return {1,
           {0, static_cast<uint32_t>(args.num_ids)},
-          {0, static_cast<uint32_t>(scratch.num_tiles)},
+          {0, static_cast<uint32_t>(ceil_div(args.num_ids, scratch.layout.items_of_tile()))},
           {0, static_cast<uint32_t>(scratch.num_rows)}};
 }
 
@@ -74,8 +75,7 @@ inline cudaError_t run_distinct(DistinctArgs const& args, void* memory, cudaStre
                         args.count,
                         args.starts,
                         args.of_suffix};
-  return scratch.layout.items_of_thread == 4 ? rank_numbers<4>(ranks, stream)
-                                             : rank_numbers<16>(ranks, stream);
+  return rank_numbers(ranks, stream);
 }
 
 }  // namespace dynemb::cuda

@@ -31,15 +31,15 @@ struct RanksCall {
   int32_t* of_suffix;
 };
 
-template <int kItems>
-struct RanksTile {
-  static constexpr uint32_t kSize = kItems * kThreads;
+// Few places a thread: it writes to memory in a chain of votes, so many warps hide what one waits.
+constexpr int kPlaces = 4;
+constexpr uint32_t kRanksTile = kPlaces * kThreads;
 
-  // The first of a thread's places; the next ones are 32 apart.
-  static __device__ __forceinline__ uint32_t first_place() {
-    return blockIdx.x * kSize + threadIdx.x / 32 * (32 * kItems) + static_cast<uint32_t>(lane_id());
-  }
-};
+// The first of a thread's places; the next ones are 32 apart.
+__device__ __forceinline__ uint32_t first_place() {
+  return blockIdx.x * kRanksTile + threadIdx.x / 32 * (32 * kPlaces) +
+         static_cast<uint32_t>(lane_id());
+}
 
 // The key at a place, and at the place before; behind the last place there is no number.
 struct KeyPair {
@@ -64,14 +64,13 @@ __device__ __forceinline__ uint32_t sum_of_block(uint32_t value,
   return total;
 }
 
-template <int kItems>
 __global__ void __launch_bounds__(kThreads)
     count_values_kernel(__grid_constant__ RanksCall const call) {
   __shared__ uint32_t of_warps[kWarpsPerBlock];
-  auto const first = RanksTile<kItems>::first_place();
+  auto const first = first_place();
   uint32_t count = 0;
 #pragma unroll
-  for (int u = 0; u < kItems; ++u) {
+  for (int u = 0; u < kPlaces; ++u) {
     count += KeyPair(call, first + static_cast<uint32_t>(u) * 32).begins_value() ? 1 : 0;
   }
   auto const total = sum_of_block(count, of_warps);
@@ -115,12 +114,11 @@ __device__ __forceinline__ void write_place(RanksCall const& call, uint32_t plac
   }
 }
 
-template <int kItems>
 __global__ void __launch_bounds__(kThreads)
     write_ranks_kernel(__grid_constant__ RanksCall const call) {
   __shared__ uint32_t earlier_of_warps[kWarpsPerBlock], all_of_warps[kWarpsPerBlock];
   __shared__ uint32_t own_of_warps[kWarpsPerBlock];
-  auto const first = RanksTile<kItems>::first_place();
+  auto const first = first_place();
   uint32_t earlier = 0, all = 0;
   for (auto t = threadIdx.x; t < call.num_tiles; t += kThreads) {
     auto const count = call.counts[t];
@@ -129,7 +127,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   uint32_t own = 0;  // of the warp
 #pragma unroll
-  for (int u = 0; u < kItems; ++u) {
+  for (int u = 0; u < kPlaces; ++u) {
     auto const keys = KeyPair(call, first + static_cast<uint32_t>(u) * 32);
     own += static_cast<uint32_t>(__popc(__ballot_sync(kFullWarp, keys.begins_value())));
   }
@@ -141,7 +139,7 @@ __global__ void __launch_bounds__(kThreads)
     if (w < threadIdx.x / 32) before += own_of_warps[w];
   }
 #pragma unroll
-  for (int u = 0; u < kItems; ++u) {
+  for (int u = 0; u < kPlaces; ++u) {
     auto const place = first + static_cast<uint32_t>(u) * 32;
     auto const exists = place < call.num_items;
     auto const keys = KeyPair(call, place);
@@ -162,10 +160,9 @@ __global__ void __launch_bounds__(kThreads)
   if (blockIdx.x == 0 && threadIdx.x == 0) call.count[0] = static_cast<int32_t>(total);
 }
 
-template <int kItems>
-cudaError_t rank_numbers(RanksCall call, cudaStream_t stream) {
-  DYNEMB_CUDA_TRY(launch(count_values_kernel<kItems>, call.num_tiles, stream, call));
-  return launch(write_ranks_kernel<kItems>, call.num_tiles, stream, call);
+inline cudaError_t rank_numbers(RanksCall const& call, cudaStream_t stream) {
+  DYNEMB_CUDA_TRY(launch(count_values_kernel, call.num_tiles, stream, call));
+  return launch(write_ranks_kernel, call.num_tiles, stream, call);
 }
 
 }  // namespace dynemb::cuda

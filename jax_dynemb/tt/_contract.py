@@ -69,17 +69,20 @@ def contract(
     return _rows(product, prefix, suffix, starts, of_suffix)
 
 
-def _rows(product: Product, *arrays: jax.Array) -> jax.Array:
-    return ops.pair_rows(*arrays, rank=product.rank, exact=_is_exact(product))
+def _rows(product: Product, *arrays: Any) -> jax.Array:
+    how: Any = {"rank": product.rank, "exact": _is_exact(product)}
+    return ops.pair_rows(*arrays, **how)
 
 
-def _forward(product: Product, *arrays: Any) -> tuple[jax.Array, Any]:
+def _forward(product: Product, *arrays: jax.Array) -> tuple[jax.Array, Any]:
     return _rows(product, *arrays), arrays
 
 
 def _backward(product: Product, arrays: Any, d_rows: Any) -> tuple[Any, ...]:
+    prefix, suffix, starts, of_suffix = arrays
+    how: Any = {"rank": product.rank, "exact": _is_exact(product)}
     d_prefix, d_suffix = ops.pair_gradients(
-        *arrays, d_rows, rank=product.rank, exact=_is_exact(product)
+        prefix, suffix, starts, of_suffix, d_rows, **how
     )
     return d_prefix, d_suffix, None, None
 
