@@ -80,7 +80,7 @@ def test_a_step_has_one_call_of_each_kind(platform):
 @pytest.mark.parametrize("tier", [WIDE, SMALL], ids=["one round", "several rounds"])
 def test_arrays_of_several_tables_stay_in_place(platform, tier):
     configs = [
-        jde.TableConfig(f"t{i}", 4, 1024, optimizer=ADAM, tier=tier) for i in range(3)
+        jde.TableConfig(f"t{i}", 4, 8192, optimizer=ADAM, tier=tier) for i in range(3)
     ]
     coll = jde.Tables(configs)
 
