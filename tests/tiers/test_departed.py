@@ -108,7 +108,7 @@ def test_a_random_walk(platform, optimizer, frames, strategy):
 
 def test_a_full_ring_refuses_newcomers(platform):
     """One bucket, so that who gets the last places is known."""
-    twins = Twins(above_store(20, capacity=128))
+    twins = Twins(above_store(20, capacity=100))
     taken = walk(twins, 9, TOLERANCE)
     twins.check()
     stats = twins.coll.stats(twins.state)
@@ -240,12 +240,12 @@ def test_a_store_packs_departed_rows(platform):
 
 
 def ids_of_one_bucket(count: int) -> np.ndarray:
-    """A table of 128 rows has one bucket."""
+    """A table of 100 rows has one bucket, of 128 slots."""
     return np.arange(count)
 
 
 def test_held_rows_stay_for_so_many_lookups(platform):
-    twins = Twins(above_store(1000, capacity=128))
+    twins = Twins(above_store(1000, capacity=100))
     twins.train({"t": ids_of_one_bucket(128).tolist()}, seed=0)
 
     def hold(ids: list[int], lookups: int) -> None:
@@ -273,7 +273,7 @@ def test_held_rows_stay_for_so_many_lookups(platform):
 
 
 def test_pins_and_holds_do_not_know_of_each_other(platform):
-    twins = Twins(above_store(1000, capacity=128))
+    twins = Twins(above_store(1000, capacity=100))
     twins.train({"t": list(range(128))}, seed=0)
     ids = {"t": jde.ids([3, 4])}
     twins.state = twins.coll.pin(twins.state, ids)
