@@ -64,9 +64,7 @@ def steps_of(fields: dict[str, Any], dim: int, rows: int, ids: np.ndarray) -> An
     """Returns a function that runs some steps and returns milliseconds a step."""
     slots = int(rows / 0.6)
     optimizer = jde.optim.sgd(0.01)
-    coll = jde.Tables(
-        [jde.TableConfig("t", dim, slots, optimizer=optimizer, **fields)]
-    )
+    coll = jde.Tables([jde.TableConfig("t", dim, slots, optimizer=optimizer, **fields)])
     low = jnp.asarray(ids, jnp.uint32)
     batch = jnp.stack([low, jnp.zeros_like(low)], axis=1)
     # Rows enter through insert, which no rule keeps out.

@@ -89,15 +89,27 @@ def draw(case: Case, batch: int, seed: int = 0) -> np.ndarray:
     return ids.reshape(batch, case.bag)
 
 
-def milliseconds(run: Callable[[], Any], seconds: float = 2.0) -> float:
-    """The least time of a call, of as many as fit into some seconds; 3 at least."""
-    jax.block_until_ready(run())
-    times: list[float] = []
-    while len(times) < 3 or (sum(times) < seconds and len(times) < 200):
-        start = time.perf_counter()
+def milliseconds(
+    runs: dict[str, Callable[[], Any]], seconds: float
+) -> dict[str, tuple[float, float]]:
+    """Medians of a call of each, by turns: (elapsed, processor) milliseconds.
+
+    Turns share the load that other programs put on the machine. Where it is high, only
+    the time of the processor says what a program takes; it counts all threads.
+    """
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
+    for run in runs.values():
         jax.block_until_ready(run())
-        times.append(time.perf_counter() - start)
-    return min(times) * 1e3
+    end, turns = time.perf_counter() + seconds * len(runs), 0
+    while turns < 3 or (time.perf_counter() < end and turns < 200):
+        for name, run in runs.items():
+            elapsed, processor = time.perf_counter(), time.process_time()
+            jax.block_until_ready(run())
+            now = time.perf_counter(), time.process_time()
+            times[name].append((now[0] - elapsed, now[1] - processor))
+        turns += 1
+    medians = {name: np.median(pairs, axis=0) * 1e3 for name, pairs in times.items()}
+    return {name: (float(pair[0]), float(pair[1])) for name, pair in medians.items()}
 
 
 def config_of(case: Case, compute_dtype: str) -> jde.TTConfig:
@@ -115,53 +127,78 @@ def config_of(case: Case, compute_dtype: str) -> jde.TTConfig:
     )
 
 
-def measure(case: Case, batch: int, compute_dtype: str) -> dict[str, Any]:
-    """Times forward and step of one case, and counts bytes."""
-    config = config_of(case, compute_dtype)
-    ids = draw(case, batch)
-    words, d_rows = jde.ids(ids), jnp.ones((batch, case.dim), jnp.float32)
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What is timed: a forward pass, an SGD step, and the bytes that the step holds."""
 
-    def step(state: Any, ids: Any, d_rows: Any) -> Any:
+    forward: Callable[[], Any]
+    step: Callable[[], Any]
+    transient_bytes: int | None = None
+
+
+def ours(config: jde.TTConfig, ids: np.ndarray) -> Program:
+    """Compiles the programs of our table, with the kernels of this moment."""
+    words, d_rows = jde.ids(ids), jnp.ones((len(ids), config.dim), jnp.float32)
+
+    def update(state: Any, ids: Any, d_rows: Any) -> Any:
         rows, residual, state = jde.tt.lookup(config, state, ids)
         return rows, jde.tt.apply_gradients(config, state, residual, d_rows)
 
-    state = jde.tt.init(config)
-    forward = jax.jit(lambda cores, ids: jde.tt.find(config, cores, ids))
-    compiled = jax.jit(step, donate_argnums=0).lower(state, words, d_rows).compile()
-    forward_ms = milliseconds(lambda: forward(state.cores, words))
+    def find(cores: Any, ids: Any) -> Any:
+        return jde.tt.find(config, cores, ids)
 
-    def one_step() -> Any:
+    state, cores = jde.tt.init(config), jde.tt.init(config).cores
+    forward = jax.jit(find).lower(cores, words).compile()
+    compiled = jax.jit(update, donate_argnums=0).lower(state, words, d_rows).compile()
+
+    def step() -> Any:
         nonlocal state
         rows, state = compiled(state, words, d_rows)
         return rows
 
     memory = compiled.memory_analysis()
-    return {
-        "case": dataclasses.asdict(case) | {"batch": batch},
-        "compute_dtype": compute_dtype,
-        "distinct_ids": len(np.unique(ids)),
-        "forward_ms": forward_ms,
-        "step_ms": milliseconds(one_step),
-        "core_bytes": 4 * config.num_parameters,
-        "dense_bytes": 4 * NUM_ROWS * case.dim,
-        "transient_bytes": getattr(memory, "temp_size_in_bytes", None),
-    }
+    transient = getattr(memory, "temp_size_in_bytes", None)
+    return Program(lambda: forward(cores, words), step, transient)
 
 
-def beside(case: Case, batch: int, compute_dtype: str) -> dict[str, float]:
-    """Times the peers that run here on the same ids and cores."""
-    config, ids = config_of(case, compute_dtype), draw(case, batch)
+def programs(config: jde.TTConfig, ids: np.ndarray, options: Any) -> dict[str, Program]:
+    """Our table, and what the options put beside it, on the same ids and cores."""
+    found = {"own": ours(config, ids)}
+    if options.xla:
+        with tt_xla_pairs.in_place_of_kernels():
+            found["own_xla"] = ours(config, ids)
     cores = jde.tt.init(config).cores
-    found: dict[str, float] = {}
-    for name, make in tt_peers.PEERS.items():
+    for name, make in tt_peers.PEERS.items() if options.beside else ():
         try:
-            forward, step = make(cores, ids, RATE)
+            found[name] = Program(*make(cores, ids, RATE))
         except ImportError as error:
             print(f"  {name}: left out, {error}", flush=True)
-            continue
-        found[f"{name}_forward_ms"] = milliseconds(forward)
-        found[f"{name}_step_ms"] = milliseconds(step)
     return found
+
+
+def measure(case: Case, batch: int, dtype: str, options: Any) -> dict[str, Any]:
+    """Times forward and step of one case, and counts bytes."""
+    config, ids = config_of(case, dtype), draw(case, batch)
+    every = programs(config, ids, options)
+    record: dict[str, Any] = {
+        "case": dataclasses.asdict(case) | {"batch": batch},
+        "compute_dtype": dtype,
+        "distinct_ids": len(np.unique(ids)),
+        "core_bytes": 4 * config.num_parameters,
+        "optimizer_bytes": _bytes(jde.tt.init(config).optimizer),
+        "dense_bytes": 4 * NUM_ROWS * case.dim,
+        "transient_bytes": every["own"].transient_bytes,
+    }
+    for kind in ("forward", "step"):
+        runs = {name: getattr(program, kind) for name, program in every.items()}
+        for name, pair in milliseconds(runs, options.seconds).items():
+            prefix = "" if name == "own" else f"{name}_"
+            record[f"{prefix}{kind}_ms"], record[f"{prefix}{kind}_cpu_ms"] = pair
+    return record
+
+
+def _bytes(tree: Any) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
 
 
 def show(record: dict[str, Any]) -> None:
@@ -178,11 +215,21 @@ def show(record: dict[str, Any]) -> None:
     for name in [key for key in record if key.endswith("_step_ms")]:
         peer = name.removesuffix("_step_ms")
         forward, step = record[f"{peer}_forward_ms"], record[name]
-        print(f"  {peer + ' here':20} {forward:8.2f} {step:8.2f}")
+        times = step / record["step_ms"]
+        print(f"  {peer + ' here':20} {forward:8.2f} {step:8.2f}, {times:.1f} times")
+    print(
+        "  processor: "
+        + ", ".join(
+            f"{key.removesuffix('_cpu_ms')} {record[key]:.1f} ms"
+            for key in record
+            if key.endswith("_cpu_ms")
+        )
+    )
     transient = record["transient_bytes"]
     print(
         f"  {record['distinct_ids']} distinct ids; cores {record['core_bytes']} bytes, "
         f"{record['dense_bytes'] // record['core_bytes']} times fewer than dense; "
+        f"optimizer {record['optimizer_bytes']} bytes; "
         f"transient {transient} bytes",
         flush=True,
     )
@@ -196,6 +243,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="tensorfloat32,bfloat16")
     parser.add_argument("--beside", action="store_true", help="run peers here too")
     parser.add_argument("--xla", action="store_true", help="run without our kernels")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each program")
     parser.add_argument("--json", type=Path, help="write the figures")
     options = parser.parse_args()
     device = jax.devices()[0]
@@ -205,16 +253,7 @@ def main() -> None:
     for case in (CASES[int(number)] for number in numbers):
         batch = min(case.batch or options.batch, options.batch)
         for compute_dtype in options.dtype.split(","):
-            record = measure(case, batch, compute_dtype)
-            if options.xla:
-                with tt_xla_pairs.in_place_of_kernels():
-                    other = measure(case, batch, compute_dtype)
-                record |= {
-                    "own_xla_forward_ms": other["forward_ms"],
-                    "own_xla_step_ms": other["step_ms"],
-                }
-            if options.beside:
-                record |= beside(case, batch, compute_dtype)
+            record = measure(case, batch, compute_dtype, options)
             show(record)
             records.append(record)
     if options.json:

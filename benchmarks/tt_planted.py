@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -62,12 +63,12 @@ def unplanted(ids: jax.Array) -> jax.Array:
     return jax.vmap(one)(ids)
 
 
-def methods(rows: int) -> dict[str, tuple[Any, int, Any]]:
+def methods(rows: int, ranks: Sequence[int]) -> dict[str, tuple[Any, int, Any]]:
     """By name: a config, its bytes, and what becomes of an id."""
     optimizer = jde.optim.adagrad(RATES[0], initial_accumulator_value=1e-3)
     same = jnp.asarray
     found: dict[str, tuple[Any, int, Any]] = {}
-    for rank in (4, 8, 16):
+    for rank in ranks:
         train = jde.TTConfig(
             "t", DIM, rows, rank, optimizer=optimizer, compute_dtype="float32"
         )
@@ -90,33 +91,39 @@ def methods(rows: int) -> dict[str, tuple[Any, int, Any]]:
     return found
 
 
-def explained(
-    config: Any, of_id: Any, hidden: Any, rows: int, batch: int, steps: int, rate: float
-) -> float:
-    """Trains one table; returns the share of variance that it explains."""
-    coll = jde.Tables([config])
+class Trial:
+    """One table, compiled once for all rates."""
 
-    def step(state: Any, key: jax.Array) -> tuple[Any, None]:
+    def __init__(self, config: Any, of_id: Any, hidden: Any, rows: int, batch: int):
+        self.coll, self.of_id, self.hidden = jde.Tables([config]), of_id, hidden
+        self.rows, self.batch = rows, batch
+        self.train = jax.jit(self._train, donate_argnums=0)
+        self.share = jax.jit(self._share)
+
+    def explained(self, steps: int, rate: float) -> float:
+        """Trains once; returns the share of variance that the table explains."""
+        keys = jax.random.split(jax.random.key(1), steps)
+        state = self.train(self.coll.init(0), keys, jnp.float32(rate))
+        return float(self.share(state, jax.random.key(2)))
+
+    def _train(self, state: Any, keys: jax.Array, rate: jax.Array) -> Any:
+        return jax.lax.scan(functools.partial(self._step, rate), state, keys)[0]
+
+    def _step(self, rate: jax.Array, state: Any, key: jax.Array) -> tuple[Any, None]:
         first, second = jax.random.split(key)
-        ids = draw(first, rows, batch)
-        truth = hidden(ids) + NOISE * jax.random.normal(second, (batch, DIM))
-        got, residual, state = coll.lookup(state, {"t": words(of_id(ids))})
+        ids = draw(first, self.rows, self.batch)
+        noise = jax.random.normal(second, (self.batch, DIM))
+        truth = self.hidden(ids) + NOISE * noise
+        got, residual, state = self.coll.lookup(state, {"t": words(self.of_id(ids))})
         d_rows = {"t": got["t"] - truth}
-        return coll.apply_gradients(state, residual, d_rows, learning_rate=rate), None
+        state = self.coll.apply_gradients(state, residual, d_rows, learning_rate=rate)
+        return state, None
 
-    @functools.partial(jax.jit, donate_argnums=0)
-    def train(state: Any, keys: jax.Array) -> Any:
-        return jax.lax.scan(step, state, keys)[0]
-
-    @jax.jit
-    def share(state: Any, key: jax.Array) -> jax.Array:
-        ids = draw(key, rows, 1 << 17)
-        truth = hidden(ids)
-        got, _, _ = coll.find(state, {"t": words(of_id(ids))})
+    def _share(self, state: Any, key: jax.Array) -> jax.Array:
+        ids = draw(key, self.rows, 1 << 17)
+        truth = self.hidden(ids)
+        got, _, _ = self.coll.find(state, {"t": words(self.of_id(ids))})
         return 1 - jnp.mean((got["t"] - truth) ** 2) / jnp.mean(truth**2)
-
-    state = train(coll.init(0), jax.random.split(jax.random.key(1), steps))
-    return float(share(state, jax.random.key(2)))
 
 
 def main() -> None:
@@ -125,12 +132,14 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--batch", type=int, default=65_536)
     parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--ranks", default="4,8,16")
     options = parser.parse_args()
-    sizes = options.rows, options.batch, options.steps
+    ranks = [int(rank) for rank in options.ranks.split(",")]
     kinds = {"rank 4": planted(options.rows), "random": unplanted}
     for kind, hidden in kinds.items():
-        for name, (config, nbytes, of_id) in methods(options.rows).items():
-            shares = {r: explained(config, of_id, hidden, *sizes, r) for r in RATES}
+        for name, (config, nbytes, of_id) in methods(options.rows, ranks).items():
+            trial = Trial(config, of_id, hidden, options.rows, options.batch)
+            shares = {rate: trial.explained(options.steps, rate) for rate in RATES}
             rate = max(shares, key=lambda r: shares[r])
             line = {"hidden": kind, "table": name, "bytes": nbytes, "rate": rate}
             print(json.dumps(line | {"explained": round(shares[rate], 4)}), flush=True)

@@ -92,4 +92,17 @@ DYNEMB_HD void store_max(uint64_t* address, uint64_t value) {
 #endif
 }
 
+// Replaces what is there, if the value is smaller.
+DYNEMB_HD void store_min(uint64_t* address, uint64_t value) {
+#ifdef __CUDA_ARCH__
+  atomicMin(reinterpret_cast<unsigned long long*>(address), value);
+#else
+  for (auto seen = atomic_load(address); seen > value;) {
+    auto const found = compare_and_swap(address, seen, value);
+    if (found == seen) return;
+    seen = found;
+  }
+#endif
+}
+
 }  // namespace dynemb

@@ -61,6 +61,12 @@ DYNEMB_HD uint64_t without_pin(uint64_t score) { return score & ~kPinBit; }
 // The part above the clock.
 DYNEMB_HD uint64_t high_of(uint64_t score) { return score >> 32 & kHighScoreLimit; }
 
+// A count of uses ends at kMostUses. One addition is at most kMostAdded. So the threads that a
+// device runs at a time, fewer than 2^19, do not reach kPinBit if all of them add before one of
+// them takes off what is too much.
+constexpr uint64_t kMostUses = uint64_t{1} << 29;
+constexpr uint64_t kMostAdded = 1 << 10;
+
 DYNEMB_HD uint64_t pack_score(uint64_t high, uint64_t clock) {
   return (high < kHighScoreLimit ? high : kHighScoreLimit) << 32 | (clock & 0xffffffffu);
 }
@@ -104,7 +110,6 @@ DYNEMB_HD void rescore(uint64_t* address, uint64_t score) {
 // ---- decaying counts ----------------------------------------------------------------------------
 
 constexpr uint32_t kUse = 256;
-constexpr uint64_t kMostAdded = 1024;  // at once: threads that all add so much do not reach bit 63
 
 // What a use counts that comes `passed` lookups after the begin of an epoch: kUse * 2^(passed /
 // halflife), by a parabola through the ends that is at most 0.3 % off.
@@ -158,17 +163,21 @@ DYNEMB_HD Touch touch_of(ScoreRule const& rule, uint64_t clock, uint64_t given) 
 
 // ---- uses ---------------------------------------------------------------------------------------
 
+DYNEMB_HD uint64_t pack_uses(uint64_t count, uint64_t clock) {
+  return pack_score(count < kMostUses ? count : kMostUses, clock);
+}
+
 // What `uses` more occurrences make of a score.
 DYNEMB_HD uint64_t next_score(ScoreRule const& rule, uint64_t score, Touch const& use,
                               uint32_t uses) {
   auto const high = high_of(score);
   auto const pin = score & kPinBit;
-  if (rule.policy == ScorePolicy::kLfu) return pin | pack_score(high + uses, use.clock);
+  if (rule.policy == ScorePolicy::kLfu) return pin | pack_uses(high + uses, use.clock);
   if (rule.policy == ScorePolicy::kDecayingLfu) {
     auto const passed = static_cast<uint32_t>(use.given >> 32);
     auto const epochs = epochs_since(score, use.clock, passed, rule.halflife);
     auto const more = uint64_t{uses} * static_cast<uint32_t>(use.given);
-    return pin | pack_score(halved(high, epochs) + more, use.clock);
+    return pin | pack_uses(halved(high, epochs) + more, use.clock);
   }
   auto const keep = is_touched(rule.policy, score, use.clock) && high > use.given;
   return pin | pack_score(keep ? high : use.given, use.clock);
@@ -191,12 +200,17 @@ DYNEMB_HD void touch(uint64_t* address, ScoreRule const& rule, Touch const& use,
     return;
   }
   for (;;) {
-    // Marked already: only the count moves, and an addition cannot fail, however many meet here.
-    if (rule.policy != ScorePolicy::kCustomized && is_touched(rule.policy, seen, use.clock) &&
-        high_of(seen) < kHighScoreLimit / 2) {
+    if (rule.policy != ScorePolicy::kCustomized && is_touched(rule.policy, seen, use.clock)) {
+      // Marked already: only the count moves. At its limit it stays there, whoever adds meanwhile.
+      if (high_of(seen) >= kMostUses) return;
       auto const more = count_of(rule, use, uses);
       if (more <= kMostAdded) {
-        fetch_add(address, more << 32);
+        // An addition cannot fail, however many meet here. Each one that passes the limit is
+        // followed by a return to it.
+        auto const before = fetch_add(address, more << 32);
+        if (high_of(before) + more > kMostUses) {
+          store_min(address, (before & kPinBit) | pack_uses(kMostUses, use.clock));
+        }
         return;
       }
     }

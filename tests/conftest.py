@@ -89,7 +89,8 @@ def _has_cuda() -> bool:
 @pytest.fixture(autouse=True, scope="module")
 def strict_jax(request: pytest.FixtureRequest) -> Iterator[None]:
     """No silent promotion in the library; optax and flax rely on it elsewhere."""
-    if request.path.parent.name not in ("ops", "table", "jit", "sharding"):
+    strict = ("ops", "table", "jit", "sharding", "lifecycle")
+    if request.path.parent.name not in strict:
         yield
         return
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):

@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// core/tiers/tier_args.h: one plain struct for each operation on tiered tables: what it needs of one
-// table, and OfTables of that. The `index` of a table is that of all its slots, and its `values` and
-// `states` are the rows in device memory: frames, then spill rows (core/tiers/tier_ref.h).
+// core/tiers/tier_args.h: one plain struct for each operation on tiered tables: what it needs of
+// one table, and OfTables of that. The `index` of a table is that of all its slots, and its
+// `values` and `states` are the rows in device memory: frames, then spill rows
+// (core/tiers/tier_ref.h).
 //
 // Slots come from a lookup of the same program, or are any numbers: those that the table does not
 // have (local_buckets * 128 of them) are passed over. So are places and owners that no call has
@@ -33,13 +34,14 @@ enum class Promotion : int32_t { kLookup = 0, kPrefetch = 1 };
 //  - where the policy packs scores (is_packed), a newcomer gets no owned frame if its score is
 //  below
 //    the owner's;
-//  - a dirty owner whose slot is live (its score is not 0) first needs a spill row: the frame is
-//    copied there and the owner's slot is written to `spilled` at that row's number. Without one
-//    left the frame keeps its owner. Spill rows are used from the first on, without a gap;
-//  - then the owner's place becomes home; the newcomer's record is copied into the frame, or its
-//    first values are written where it is fresh (initialize_slot); its place and the frame's owner
-//    are set, dirty where it was fresh. A backend may leave records to the swap_rows that follows:
-//    it lists their slots and frames, mostly in order;
+//  - the slot of a dirty owner that is live (its score is not 0) is written to `spilled`, and its
+//  row
+//    to `rows`: the spill row that the frame was copied to, or the frame itself where nothing is
+//    written there before swap_rows. Where `spilled` is full the frame keeps its owner;
+//  - then the owner's place becomes home. The first values of a fresh newcomer are written into the
+//    frame (initialize_slot); the record of any other is left to swap_rows and settle, so its slot
+//    and the frame are listed, mostly in order. The newcomer's place and the frame's owner are set,
+//    dirty where it was fresh;
 //  - a slot that gets no frame stays as it is.
 // Counts hits and misses of each occurrence (kLookup), and rows.
 struct PromoteTable {
@@ -48,7 +50,8 @@ struct PromoteTable {
   Promotion purpose;
   int64_t num_ids;
   int32_t const* slots;  // [num_ids]
-  int32_t* spilled;      // [spill_rows] the slot whose row the spill row holds; -1: none
+  int32_t* spilled;      // [spill_rows] slots whose rows go home; -1: none
+  int32_t* rows;         // [spill_rows] these rows of the arrays
   int32_t* arriving;     // [num_ids] slots whose records swap_rows copies to frames; -1: none
   int32_t* into;         // [num_ids] the rows that they come to
   int32_t* counts;       // [2] entries of `spilled` and of `arriving`; behind them all are -1
@@ -75,7 +78,7 @@ struct FetchTable {
   // [num_ids] the row of the arrays; -1: none in this round. In round 0 negative slots stay as they
   // are, and of slots that are lost it is kLostPlace. In other rounds, those of spill rows only.
   int32_t* places;
-  int32_t* spilled;  // [spill_rows] as in PromoteTable, ascending
+  int32_t* spilled;  // [spill_rows] the slot whose row the spill row holds, ascending; -1: none
   int32_t* counts;   // [2] entries of `spilled`; distinct slots without a frame, of all rounds
 };
 
@@ -93,12 +96,13 @@ struct DepartArgs {
 
 // write_back: copies rows to their home records. A negative slot, or one that the table does not
 // have, is passed over, and so is a row that the arrays do not have. Slots are distinct, mostly in
-// order. Of the lists only as many entries count as `counts` says. The call's only result is `homes`.
+// order. Of the lists only as many entries count as `counts` says. The call's only result is
+// `homes`.
 //
-// swap_rows: the same, and it copies other records to rows, at the same time, since a bus has two
-// directions. The arrays with these rows are operands, so the rows are there only if XLA has handed
-// over the arrays themselves: it sets a mark beside them, which settle looks for. No slot or row is
-// in both lists.
+// swap_rows: the same, and on a GPU it copies other records to rows, at the same time, since a bus
+// has two directions. The arrays with these rows are operands, so the rows are there only if XLA
+// has handed over the arrays themselves: it sets a mark beside them, which settle looks for. No
+// slot is in both lists, and on a GPU no row.
 struct WriteBackTable {
   TableRef table;         // values and states, no index
   int64_t num_rows;       // of the arrays
@@ -123,8 +127,8 @@ DYNEMB_HD int64_t entries_of(int32_t const* counts, int list, int64_t size) {
   return count < 0 ? 0 : count < size ? count : size;
 }
 
-// settle: copies the records to rows that swap_rows was to bring, unless they are there. The mark
-// says so: promote clears it in the last spill row of each array, and swap_rows sets it.
+// settle: copies the records to rows that swap_rows was to bring, unless they are there. On a GPU
+// the mark says so: promote clears it in the last spill row of each array, and swap_rows sets it.
 struct SettleTable {
   TableRef table;         // values and states, no index
   TierRef tier;           // homes
@@ -149,14 +153,14 @@ struct TierRowsTable {
 struct TierRowsArgs {
   int32_t num_tables;
   int32_t num_features;
-  int32_t serves;                     // 1: of a find
-  uint32_t* done;                     // [1], set to 0: what a later change of the tables waits for
+  int32_t serves;  // 1: of a find
+  uint32_t* done;  // [1], set to 0: what a later change of the tables waits for
   TierRowsTable tables[kMaxTierTables];
   FeatureRef features[kMaxFeatures];  // slots are read
 };
 
-// tier_gather, about one table: rows and states of slots as they are stored (core/tiers/record.h), of a fresh slot
-// its first ones; zeros of a slot that the table does not have.
+// tier_gather, about one table: rows and states of slots as they are stored (core/tiers/record.h),
+// of a fresh slot its first ones; zeros of a slot that the table does not have.
 struct TierGatherArgs {
   TableRef table;
   TierRef tier;

@@ -15,6 +15,7 @@ namespace dynemb::cpu {
 namespace {
 
 constexpr size_t kRowsPerPiece = 64;
+constexpr int kBucketsAhead = 4;
 
 class Promoter {
  public:
@@ -22,20 +23,24 @@ class Promoter {
       : args_(args), table_(args.table), tier_(args.tier), pool_(pool) {}
 
   void run() {
-    std::fill_n(args_.spilled, tier_.spill_rows, -1);
-    // Records are brought here.
-    std::fill_n(args_.arriving, args_.num_ids, -1);
-    std::fill_n(args_.into, args_.num_ids, -1);
     args_.counts[0] = args_.counts[1] = 0;
     auto const newcomers = find_newcomers();
-    if (newcomers.empty()) return;
-    mark_used(newcomers);
-    auto const pieces = cut(newcomers);
-    for_each_chunk(pool_, static_cast<int64_t>(pieces.size()) - 1, [&](int64_t p) {
-      bring(newcomers.data() + pieces[size_t(p)], newcomers.data() + pieces[size_t(p) + 1]);
-    });
-    auto const spilled = next_spill_.load(std::memory_order_relaxed);
-    args_.counts[0] = static_cast<int32_t>(std::min<int64_t>(spilled, tier_.spill_rows));
+    if (!newcomers.empty()) {
+      mark_used(newcomers);
+      auto const pieces = cut(newcomers);
+      for_each_chunk(pool_, static_cast<int64_t>(pieces.size()) - 1, [&](int64_t p) {
+        bring(newcomers.data() + pieces[size_t(p)], newcomers.data() + pieces[size_t(p) + 1]);
+      });
+    }
+    auto const leaving = std::min<int64_t>(leaving_.load(), tier_.spill_rows);
+    auto const arriving = arriving_.load();
+    args_.counts[0] = static_cast<int32_t>(leaving);
+    args_.counts[1] = static_cast<int32_t>(arriving);
+    // What stands behind the lists is not read; it is the same in every run.
+    std::fill(args_.spilled + leaving, args_.spilled + tier_.spill_rows, -1);
+    std::fill(args_.rows + leaving, args_.rows + tier_.spill_rows, -1);
+    std::fill(args_.arriving + arriving, args_.arriving + args_.num_ids, -1);
+    std::fill(args_.into + arriving, args_.into + args_.num_ids, -1);
   }
 
  private:
@@ -105,7 +110,9 @@ class Promoter {
         num_choices = find_choices(bucket, choices);
         unmark(bucket);
         given = 0;
+        look_ahead(slot, end);
       }
+      if (given < num_choices) put_first(choices + given, choices + num_choices);
       auto const brought = given < num_choices && bring_one(*slot, choices[given]);
       given += brought ? 1 : 0;
       brought ? ++promoted : ++bypassed;
@@ -115,7 +122,31 @@ class Promoter {
     count_in_tier(tier_, kTierBypassed, bypassed);
   }
 
-  // In order.
+  // The owners of buckets that come soon, and the places and scores of the next one's owners: each
+  // frame of a bucket costs two loads from memory.
+  void look_ahead(int32_t const* slot, int32_t const* end) const {
+    auto const now = *slot / kBucketCapacity;
+    int64_t next = -1;
+    for (int ahead = 0; ahead < kBucketsAhead && slot != end; ++slot) {
+      auto const bucket = *slot / kBucketCapacity;
+      if (bucket == now || bucket == next) continue;
+      next = bucket;
+      auto const* const owners = tier_.owners + frame_row(tier_, bucket, 0);
+      if (++ahead == kBucketsAhead) return __builtin_prefetch(owners);
+      if (ahead > 1) continue;
+      for (int frame = 0; frame < tier_.frames; ++frame) {
+        auto const owner = bucket * kBucketCapacity + (owners[frame] & kOwnerMask);
+        __builtin_prefetch(tier_.place + owner);
+        __builtin_prefetch(score_at(table_, static_cast<int32_t>(owner)));
+      }
+    }
+  }
+
+  // Few of the choices are needed: they are not sorted.
+  static void put_first(FrameChoice* begin, FrameChoice* end) {
+    std::swap(*begin, *std::min_element(begin, end, goes_before));
+  }
+
   int find_choices(int64_t bucket, FrameChoice* choices) const {
     int count = 0;
     for (int frame = 0; frame < tier_.frames; ++frame) {
@@ -125,17 +156,22 @@ class Promoter {
       auto const score = owner < 0 ? 0 : *score_at(table_, owner);
       choices[count++] = {owner, score, frame};
     }
-    std::sort(choices, choices + count, goes_before);
     return count;
   }
 
   bool bring_one(int32_t slot, FrameChoice const& victim) {
     auto const owned = victim.owner >= 0;
     if (owned && is_packed(table_.policy) && victim.score > *score_at(table_, slot)) return false;
-    if (owned && !send_home(victim)) return false;
     auto const fresh = is_fresh(tier_, slot);
+    if (owned && !send_home(victim, fresh)) return false;
     auto const row = frame_row(tier_, slot / kBucketCapacity, victim.frame);
-    load_row(table_, tier_, slot, table_, row);
+    if (fresh) {
+      initialize_slot(ScalarGroup{}, table_, *key_at(table_, slot), row);
+    } else {
+      auto const number = arriving_.fetch_add(1, std::memory_order_relaxed);
+      args_.arriving[number] = slot;
+      args_.into[number] = static_cast<int32_t>(row);
+    }
     tier_.place[slot] = static_cast<uint32_t>(victim.frame) + 1;
     auto const owner = static_cast<uint32_t>(slot % kBucketCapacity);
     tier_.owners[row] = owner | (fresh ? kDirtyFrame : 0);
@@ -143,13 +179,19 @@ class Promoter {
   }
 
   // The owner of a frame loses it. False where it must be written home and there is no way.
-  bool send_home(FrameChoice const& victim) {
-    auto const row = frame_row(tier_, victim.owner / kBucketCapacity, victim.frame);
+  // `at_once`: the frame is written before swap_rows reads it.
+  bool send_home(FrameChoice const& victim, bool at_once) {
+    auto row = frame_row(tier_, victim.owner / kBucketCapacity, victim.frame);
     if ((tier_.owners[row] & kDirtyFrame) != 0 && *score_at(table_, victim.owner) != kEmptyScore) {
-      auto const spill = next_spill_.fetch_add(1, std::memory_order_relaxed);
-      if (spill >= tier_.spill_rows) return false;
-      copy_row_between(table_, row, table_, first_spill_row(tier_, table_) + spill);
-      args_.spilled[spill] = victim.owner;
+      auto const number = leaving_.fetch_add(1, std::memory_order_relaxed);
+      if (number >= tier_.spill_rows) return false;
+      if (at_once) {
+        auto const spill = first_spill_row(tier_, table_) + number;
+        copy_row_between(table_, row, table_, spill);
+        row = spill;
+      }
+      args_.spilled[number] = victim.owner;
+      args_.rows[number] = static_cast<int32_t>(row);
       count_in_tier(tier_, kTierWrittenBack, 1);
     }
     tier_.place[victim.owner] = kHomePlace;
@@ -160,7 +202,7 @@ class Promoter {
   TableRef const& table_;
   TierRef const& tier_;
   ThreadPool const& pool_;
-  std::atomic<int64_t> next_spill_{0};
+  std::atomic<int64_t> leaving_{0}, arriving_{0};  // entries of the lists
 };
 
 }  // namespace

@@ -21,31 +21,56 @@ void clear_row(TableRef const& table, int64_t row) {
   }
 }
 
-// Those of a list that the arrays have.
-template <class Move>
-void for_each_pair(WriteBackTable const& args, int32_t const* slots, int32_t const* rows,
-                   int64_t count, ThreadPool const& pool, Move const& move) {
-  auto const num_slots = static_cast<uint32_t>(args.num_slots);
-  auto const num_rows = static_cast<uint32_t>(args.num_rows);
-  for_each_range(pool, count, kRowsPerChunk, [&](int64_t begin, int64_t end) {
+// A list of slots and one of rows; those that the table does not have are passed over.
+struct Pairs {
+  int32_t const* slots;
+  int32_t const* rows;
+  int64_t count;
+  int64_t num_slots;
+  int64_t num_rows;
+
+  bool has(int64_t i) const {
+    return i < count && is_live(slots[i], static_cast<uint32_t>(num_slots)) &&
+           is_live(rows[i], static_cast<uint32_t>(num_rows));
+  }
+};
+
+template <class Look, class Move>
+void for_each_pair(Pairs const& pairs, ThreadPool const& pool, Look const& look, Move const& move) {
+  for_each_range(pool, pairs.count, kRowsPerChunk, [&](int64_t begin, int64_t end) {
     for (auto i = begin; i < end; ++i) {
-      if (is_live(slots[i], num_slots) && is_live(rows[i], num_rows)) move(slots[i], rows[i]);
+      auto const ahead = i + kRowsAhead;
+      if (pairs.has(ahead)) look(pairs.slots[ahead], pairs.rows[ahead]);
+      if (pairs.has(i)) move(pairs.slots[i], pairs.rows[i]);
     }
   });
 }
 
 void write_rows(WriteBackTable const& args, ThreadPool const& pool) {
-  auto const count = entries_of(args.counts, 0, args.count);
-  for_each_pair(args, args.slots, args.rows, count, pool, [&](int32_t slot, int32_t row) {
-    record_from_row(args.table, row, args.homes + slot * args.record_bytes);
-  });
+  auto const record = [&](int32_t slot) { return args.homes + slot * args.record_bytes; };
+  for_each_pair(
+      {args.slots, args.rows, entries_of(args.counts, 0, args.count), args.num_slots,
+       args.num_rows},
+      pool,
+      [&](int32_t slot, int32_t row) {
+        prefetch_row<0>(args.table, row);
+        prefetch_bytes<1>(record(slot), args.record_bytes);
+      },
+      [&](int32_t slot, int32_t row) { record_from_row(args.table, row, record(slot)); });
 }
 
-void bring_records(WriteBackTable const& args, ThreadPool const& pool) {
-  auto const count = entries_of(args.counts, 1, args.num_arriving);
-  for_each_pair(args, args.arriving, args.into, count, pool, [&](int32_t slot, int32_t row) {
-    row_from_record(args.table, args.homes + slot * args.record_bytes, row);
-  });
+void bring_records(SettleTable const& args, ThreadPool const& pool) {
+  for_each_pair(
+      {args.arriving, args.into, entries_of(args.counts, 1, args.num_arriving),
+       args.table.local_buckets * kBucketCapacity, args.num_rows},
+      pool,
+      [&](int32_t slot, int32_t row) {
+        prefetch_bytes<0>(record_at(args.tier, slot), args.tier.record_bytes);
+        prefetch_row<1>(args.table, row);
+      },
+      [&](int32_t slot, int32_t row) {
+        row_from_record(args.table, record_at(args.tier, slot), row);
+      });
 }
 
 }  // namespace
@@ -54,14 +79,12 @@ void write_back(WriteBackArgs const& args, ThreadPool const& pool) {
   for (int32_t t = 0; t < args.num_tables; ++t) write_rows(args.tables[t], pool);
 }
 
-void swap_rows(WriteBackArgs const& args, ThreadPool const& pool) {
-  for (int32_t t = 0; t < args.num_tables; ++t) {
-    write_rows(args.tables[t], pool);
-    bring_records(args.tables[t], pool);
-  }
-}
+// Records come in settle, whose results the rows are.
+void swap_rows(WriteBackArgs const& args, ThreadPool const& pool) { write_back(args, pool); }
 
-void settle(SettleArgs const& /*args*/, ThreadPool const& /*pool*/) {}
+void settle(SettleArgs const& args, ThreadPool const& pool) {
+  for (int32_t t = 0; t < args.num_tables; ++t) bring_records(args.tables[t], pool);
+}
 
 void tier_gather(TierGatherArgs const& args, ThreadPool const& pool) {
   auto result = args.table;

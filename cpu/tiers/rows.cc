@@ -8,6 +8,7 @@
 #include "core/tiers/tier_args.h"
 #include "cpu/lookup/probe_rows.h"
 #include "cpu/table_ops.h"
+#include "cpu/tiers/slots.h"
 
 namespace dynemb::cpu {
 namespace {
@@ -45,7 +46,11 @@ void write_rows(TierRowsArgs const& call, FeatureChunk const& chunk, bool stream
   auto const& args = call.tables[feature.table];
   auto const num_rows = first_spill_row(args.tier, args.table) + args.tier.spill_rows;
   std::vector<int32_t> numbers(size_t(chunk.end - chunk.begin));
+  auto const limit = static_cast<uint32_t>(args.table.local_buckets * kBucketCapacity);
   for (auto i = chunk.begin; i < chunk.end; ++i) {
+    if (auto const ahead = i + kPlacesAhead; ahead < chunk.end) {
+      prefetch_place(args.tier, feature.slots[ahead], limit);
+    }
     numbers[size_t(i - chunk.begin)] = number_of(args, num_rows, feature.slots[i]);
   }
   feature.slots = numbers.data() - chunk.begin;

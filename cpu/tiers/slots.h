@@ -30,6 +30,13 @@ inline uint32_t* owner_word(TierRef const& tier, int32_t slot, int frame) {
   return tier.owners + frame_row(tier, slot / kBucketCapacity, frame);
 }
 
+// Where the row of a slot lies; no table has the slots from `limit` on.
+inline void prefetch_place(TierRef const& tier, int32_t slot, uint32_t limit) {
+  if (!is_live(slot, limit)) return;
+  __builtin_prefetch(tier.place + slot);
+  __builtin_prefetch(tier.owners + frame_row(tier, slot / kBucketCapacity, 0));
+}
+
 // Calls look(piece, position) for all positions, and prefetches the places of later ones.
 template <class Look>
 void for_each_slot(TierRef const& tier, int32_t const* slots, int64_t count, uint32_t limit,
@@ -37,10 +44,7 @@ void for_each_slot(TierRef const& tier, int32_t const* slots, int64_t count, uin
   for_each_range(pool, count, kSlotsPerPiece, [&](int64_t begin, int64_t end) {
     for (auto i = begin; i < end; ++i) {
       auto const ahead = i + kPlacesAhead;
-      if (ahead < end && is_live(slots[ahead], limit)) {
-        __builtin_prefetch(tier.place + slots[ahead]);
-        __builtin_prefetch(tier.owners + frame_row(tier, slots[ahead] / kBucketCapacity, 0));
-      }
+      if (ahead < end) prefetch_place(tier, slots[ahead], limit);
       look(size_t(begin / kSlotsPerPiece), i);
     }
   });

@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads)
     set_marks(one.parts, one.mark_row, kNotThere);
     args.counts[0] = args.counts[1] = 0;
   }
-  for (auto i = first; i < args.tier.spill_rows; i += step) args.spilled[i] = -1;
+  for (auto i = first; i < args.tier.spill_rows; i += step) args.spilled[i] = args.rows[i] = -1;
   uint32_t hits = 0, misses = 0;
   for (auto i = first; i < args.num_ids; i += step) {
     args.arriving[i] = args.into[i] = -1;
@@ -117,18 +117,25 @@ class FrameGiver {
       auto const is_one = (__shfl_sync(kFullWarp, word, w) >> lane & 1) != 0;
       place[w] = is_one ? tier_.place[first * kBucketCapacity + w * 32 + lane] : kHomePlace;
     }
+    uint32_t owner[kBucketsOfWarp * kBitWords];  // of the frame that a place names
+#pragma unroll
+    for (int w = 0; w < kBucketsOfWarp * kBitWords; ++w) {
+      auto const names_one = place[w] - 1 < static_cast<uint32_t>(tier_.frames);
+      auto const row = (first + w / kBitWords) * tier_.frames + (place[w] - 1);
+      auto const another = static_cast<uint32_t>(w % kBitWords * 32 + lane) ^ 1;
+      owner[w] = names_one ? tier_.owners[row] : another;
+    }
     uint32_t wanted = 0;
 #pragma unroll
     for (int w = 0; w < kBucketsOfWarp * kBitWords; ++w) {
-      auto wants = (__shfl_sync(kFullWarp, word, w) >> lane & 1) != 0;
-      if (place[w] - 1 < static_cast<uint32_t>(tier_.frames)) {
-        auto const in_bucket = static_cast<uint32_t>(w % kBitWords * 32 + lane);
+      auto const in_bucket = static_cast<uint32_t>(w % kBitWords * 32 + lane);
+      auto const is_one = (__shfl_sync(kFullWarp, word, w) >> lane & 1) != 0;
+      auto const framed = (owner[w] & kOwnerMask) == in_bucket;
+      if (framed && is_one && (owner[w] & kNewFrame) != 0) {
         auto const row = (first + w / kBitWords) * tier_.frames + (place[w] - 1);
-        auto const owner = tier_.owners[row];
-        wants = (owner & kOwnerMask) != in_bucket;
-        if (!wants && (owner & kNewFrame) != 0) tier_.owners[row] = owner & ~kNewFrame;
+        tier_.owners[row] = owner[w] & ~kNewFrame;
       }
-      auto const lanes = __ballot_sync(kFullWarp, wants);
+      auto const lanes = __ballot_sync(kFullWarp, is_one && !framed);
       if (w == lane) wanted = lanes;
     }
     if (lane < kBucketsOfWarp * kBitWords) word_of(given_.wanted, at, lane) = wanted;
@@ -166,7 +173,10 @@ class FrameGiver {
         if (owner >= 0) tier_.place[owner] = kHomePlace;
         tier_.place[slot] = static_cast<uint32_t>(frame) + 1;
         tier_.owners[bucket * tier_.frames + frame] = to | (fresh ? kDirtyFrame | kNewFrame : 0);
-        if (spilling) call_.args.spilled[spill] = owner;
+        if (spilling) {
+          call_.args.spilled[spill] = owner;
+          call_.args.rows[spill] = static_cast<int32_t>(first_spill_row(tier_, table_) + spill);
+        }
       }
       if (allowed && number < call_.args.num_ids) {
         call_.args.arriving[number] = fresh ? -1 : slot;

@@ -267,7 +267,8 @@ cudaError_t launch_tier_rows(TierRowsArgs const& args, cudaStream_t stream) {
   }
   call.first_block[args.num_features] = blocks;
   call.blocks_of_each = 0;
-  auto const kernel = are_floats(args) ? tier_rows_kernel<true, Size> : tier_rows_kernel<false, Size>;
+  auto const kernel =
+      are_floats(args) ? tier_rows_kernel<true, Size> : tier_rows_kernel<false, Size>;
   return launch(kernel, std::max(blocks, 1u), stream, call);
 }
 

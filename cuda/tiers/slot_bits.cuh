@@ -41,8 +41,8 @@ struct SlotBits {
   }
 };
 
-// The sets of the tables of a call and the chain of sums that numbers their slots. They have to be 0
-// at first, and lie side by side.
+// The sets of the tables of a call and the chain of sums that numbers their slots. They have to be
+// 0 at first, and lie side by side.
 struct SlotNumbers {
   SlotBits slots[kMaxTierTables];
   ChainedSum sums;

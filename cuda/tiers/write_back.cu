@@ -112,9 +112,8 @@ __global__ void __launch_bounds__(kThreads)
     set_marks(table.parts, table.num_rows - 1, kThere);
   }
   __syncwarp();
-  for_each_table(call, [&](int32_t t, ListCounts const& counts) {
-    swap_lists(call.tables[t], counts);
-  });
+  for_each_table(call,
+                 [&](int32_t t, ListCounts const& counts) { swap_lists(call.tables[t], counts); });
 }
 
 __global__ void __launch_bounds__(kThreads) settle_kernel(__grid_constant__ SwapCall const call) {
@@ -143,9 +142,18 @@ cudaError_t run_swap(WriteBackArgs const& args, bool marks, cudaStream_t stream)
   SwapCall call{args.num_tables, marks, {}};
   for (int32_t t = 0; t < args.num_tables; ++t) {
     auto const& one = args.tables[t];
-    call.tables[t] = {record_parts(one.table), one.homes,        one.record_bytes, one.num_slots,
-                      one.num_rows,            one.counts,       one.count,        one.slots,
-                      one.rows,                one.num_arriving, one.arriving,     one.into};
+    call.tables[t] = {record_parts(one.table),
+                      one.homes,
+                      one.record_bytes,
+                      one.num_slots,
+                      one.num_rows,
+                      one.counts,
+                      one.count,
+                      one.slots,
+                      one.rows,
+                      one.num_arriving,
+                      one.arriving,
+                      one.into};
   }
   auto const blocks = swap_blocks(call);
   if (blocks == 0) return cudaSuccess;

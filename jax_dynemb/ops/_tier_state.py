@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
+import time
 from typing import Any
 
 import jax
@@ -21,6 +23,9 @@ from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.initializers import Given
 from jax_dynemb.optim.interface import StateSpec
+
+_log = logging.getLogger("jax_dynemb.tiers")
+_SLOW_GIGABYTES = 2  # XLA pins about 2 GB a second where it has not used the memory yet
 
 
 @functools.partial(
@@ -170,10 +175,27 @@ def with_homes(table: TableSpec, state: Any, sharding: Any = None) -> Any:
         sharding = sharding.with_memory_kind("pinned_host")
         parts = state.tier.place.shape[0] // table.local_slots
         whole = (shape[0] * parts, shape[1])
-        # Of make_array_from_callback a program would not know the memory.
-        homes = jax.device_put(np.zeros(whole, np.uint32), sharding)
+        homes = _zeros_on_host(table.name, whole, sharding)
     tier = dataclasses.replace(state.tier, homes=homes)
     return dataclasses.replace(state, tier=tier)
+
+
+def _zeros_on_host(name: str, shape: tuple[int, int], sharding: Any) -> jax.Array:
+    """Makes home records. A large array is pinned page by page, and logged."""
+    gigabytes = 4 * shape[0] * shape[1] / 1e9
+    if gigabytes < _SLOW_GIGABYTES:
+        return _pinned_zeros(shape, sharding)
+    _log.info("Table '%s': pinning %.1f GB of host memory.", name, gigabytes)
+    begin = time.perf_counter()
+    homes = jax.block_until_ready(_pinned_zeros(shape, sharding))
+    seconds = time.perf_counter() - begin
+    _log.info("Table '%s': %.1f GB pinned in %.1f s.", name, gigabytes, seconds)
+    return homes
+
+
+def _pinned_zeros(shape: tuple[int, int], sharding: Any) -> jax.Array:
+    # Of make_array_from_callback a program would not know the memory.
+    return jax.device_put(np.zeros(shape, np.uint32), sharding)
 
 
 def expected_tier(table: TableSpec) -> dict[str, Any]:

@@ -85,16 +85,13 @@ def _promote(
         _add_moved(call, table, states[table.state_name])
         own = joined[table.name]
         call.operand(own)
-        call.result((_spill_rows(table),), jnp.int32)
-        call.result(own.shape, jnp.int32)
-        call.result(own.shape, jnp.int32)
-        call.result((2,), jnp.int32)
+        for size in (_spill_rows(table), _spill_rows(table), *own.shape, *own.shape, 2):
+            call.result((size,), jnp.int32)
     results, new, lists = call.run(), {}, {}
     for table in tables:
         new[table.state_name] = _take_moved(results, table, states[table.state_name])
-        spilled, arriving, into, counts = (next(results) for _ in range(4))
-        out = (spilled, _spill_numbers(table))
-        lists[table.name] = _Lists(counts, out, (arriving, into))
+        spilled, rows, arriving, into, counts = (next(results) for _ in range(5))
+        lists[table.name] = _Lists(counts, (spilled, rows), (arriving, into))
     return _settled(tables, _send_home(tables, new, lists), lists)
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh import by_shape, cut_into_blocks
 from jax_dynemb.planner._options import Option, Options
+from jax_dynemb.planner._rounds import expected_rounds
 from jax_dynemb.planner._topology import Topology
-from jax_dynemb.planner._work import rounds_run
 
 EXCHANGED = ("row_wise", "table_wise")  # one strategy of the mesh engine
 
@@ -137,7 +137,7 @@ def lay_out(
 def _shared(options: Iterable[Option]) -> np.ndarray:
     """Seconds that all tables of a strategy spend together, and on further rounds."""
     chosen = list(options)
-    rounds = rounds_run(max((o.rounds for o in chosen), default=1))
+    rounds = expected_rounds(o.fits for o in chosen)
     calls: dict[str, float] = {}
     again = np.zeros(4)
     for option in chosen:

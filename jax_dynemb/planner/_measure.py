@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import os
@@ -36,7 +37,7 @@ def measure(mesh: Mesh, axis: Any) -> dict[str, Any]:
         link, latency = _line(sent, [_time_exchange(mesh, axes, n) for n in floats])
     rates = _rates(mesh, axes, link)
     numbers = [float(_memory(device, mesh.size)), link, latency]
-    numbers += [x for kind in KINDS for x in rates[kind]]
+    numbers += [x for kind in KINDS for x in dataclasses.astuple(rates[kind])]
     if jax.process_count() > 1:
         from jax.experimental import multihost_utils
 
@@ -44,7 +45,8 @@ def measure(mesh: Mesh, axis: Any) -> dict[str, Any]:
         both = multihost_utils.broadcast_one_to_all(both)
         numbers = np.frombuffer(np.asarray(both).tobytes(), np.float64).tolist()
     cap, link, latency, *rest = numbers
-    known = {kind: Rates(*rest[4 * n : 4 * n + 4]) for n, kind in enumerate(KINDS)}
+    by_kind = np.reshape(rest, (len(KINDS), -1)).tolist()
+    known = {kind: Rates(*some) for kind, some in zip(KINDS, by_kind, strict=True)}
     bandwidth = 1 / max(known["rows"].row_byte, 1e-15)
     local = world // jax.process_count() if world % jax.process_count() == 0 else world
     return {
@@ -94,18 +96,17 @@ def _line(sizes: list[float], seconds: list[float]) -> tuple[float, float]:
     return 1 / slope, max(first - small * slope, 0.0)
 
 
-def _rates(mesh: Mesh, axes: tuple[str, ...], link: float) -> dict[str, list[float]]:
+def _rates(mesh: Mesh, axes: tuple[str, ...], link: float) -> dict[str, Rates]:
     """Fits the constants of every kind of step to the times of its probes."""
     probes = _probes.probes_of(mesh, axes)
-    found: dict[str, list[float]] = {}
+    found: dict[str, Rates] = {}
     for kind in KINDS:
         mine = [probe for probe in probes if probe.kind == kind]
         seconds = []
         for probe in mine:
             taken = probe.fastest(REPEATS)
             seconds.append(max(taken - probe.sent / link, taken / 4))
-        rates = fitted([probe.counted for probe in mine], seconds)
-        found[kind] = [rates.call, rates.table, rates.id_byte, rates.row_byte]
+        found[kind] = fitted([probe.counted for probe in mine], seconds)
     return found
 
 

@@ -26,6 +26,7 @@ from jax_dynemb.planner import _work
 from jax_dynemb.planner._demand import Demand
 from jax_dynemb.planner._distinct import expected_distinct
 from jax_dynemb.planner._errors import PlannerError, PlannerErrorType
+from jax_dynemb.planner._rounds import chances_of_rounds, expected_rounds
 from jax_dynemb.planner._topology import Topology
 
 AXIS = "devices"
@@ -44,7 +45,7 @@ class Option:
       everywhere: seconds on every device, without what strategies share.
       owner: seconds besides, on a device that holds rows.
       sent: bytes of ids, rows and gradients that a device hands to exchanges.
-      rounds: of an exchange, for the ids that differ.
+      fits: the chance that 1, 2, ... rounds are enough for the ids that differ.
       call: seconds of a step of its kind, whatever its tables.
       again: seconds of each further round, on every device, without its call.
     """
@@ -57,7 +58,7 @@ class Option:
     everywhere: np.ndarray
     owner: np.ndarray
     sent: tuple[int, int, int]
-    rounds: int
+    fits: np.ndarray
     call: float
     again: np.ndarray
 
@@ -66,10 +67,10 @@ class Option:
         everywhere, owner = self._sums
         return everywhere + owner * self.width / shards
 
-    @property
-    def own_rounds(self) -> int:
-        """Rounds of a step of this table alone."""
-        return _work.rounds_run(self.rounds)
+    @functools.cached_property
+    def own_rounds(self) -> float:
+        """Expected rounds of a step of this table alone."""
+        return expected_rounds([self.fits])
 
     @functools.cached_property
     def _sums(self) -> tuple[float, float]:
@@ -162,14 +163,15 @@ class Options:
         ids, rows, gradients = (topology.exchange_seconds(n) for n in sent)
 
         def seconds(part: _work.Bytes) -> float:
-            return part.ids * rates.id_byte + part.rows * rates.row_byte
+            scattered = part.ids * rates.id_byte + part.rows * rates.row_byte
+            return scattered + part.arrays * rates.array_byte
 
         forward, backward = map(seconds, counted.everywhere)
         further, backwards = map(seconds, again)
         calls = rates.table / 2
-        rounds = 1
+        fits = np.ones(1)
         if which == "rows":
-            rounds = _work.rounds_needed(self._batch, width, self._room(width))
+            fits = chances_of_rounds(self._batch, width, self._room(width))
         return Option(
             sharding,
             width,
@@ -179,7 +181,7 @@ class Options:
             np.array([forward + calls, ids + rows, backward + calls, gradients]),
             np.array([seconds(counted.owner[0]), 0, seconds(counted.owner[1]), 0]),
             (round(sent[0]), round(sent[1]), round(sent[2])),
-            rounds,
+            fits,
             rates.call,
             np.array([further + calls, ids + rows, backwards + calls, ids + gradients]),
         )

@@ -22,6 +22,7 @@ from jax_dynemb.initializers import zeros
 from jax_dynemb.optim import adagrad
 from jax_dynemb.planner import _work
 from jax_dynemb.planner._rates import KINDS
+from jax_dynemb.planner._rounds import chances_of_rounds, expected_rounds
 from jax_dynemb.table import Tables
 
 STEPS = 4
@@ -39,12 +40,12 @@ class Probe:
 
     Attributes:
       kind: of the step, one of ``KINDS``.
-      counted: calls, tables, bytes of ids and bytes of rows on a device.
+      counted: calls, tables, and bytes of ids, of rows and of arrays on a device.
       sent: bytes that leave a device in exchanges.
     """
 
     kind: str
-    counted: tuple[float, float, float, float]
+    counted: tuple[float, ...]
     sent: float
     _coll: Tables
     _several: Any
@@ -66,14 +67,16 @@ def probes_of(mesh: Mesh, axes: tuple[str, ...]) -> list[Probe]:
     shards = math.prod(mesh.shape[a] for a in axes)
     many, narrow = MANY_ON_CPU if on_cpu else MANY, max(32, 4 * shards)
     sizes = [
-        (1, FEW, narrow, 1.0),
-        (TABLES, FEW, narrow, 1.0),
-        (1, many, narrow, 1.0),
-        (1, many, 4 * narrow, 1.0),
+        _Size(FEW, narrow),
+        _Size(FEW, narrow, tables=TABLES),
+        _Size(many, narrow),
+        _Size(many, 4 * narrow),
+        _Size(many, narrow, bag=4 * BAG),
+        _Size(many, 2 * narrow, bag=2 * BAG, repeats=8),
     ]
-    made = [_made(mesh, axes, kind, *size) for kind in KINDS for size in sizes]
+    made = [_made(mesh, axes, kind, size) for kind in KINDS for size in sizes]
     if shards > 1:  # and in several rounds
-        made.append(_made(mesh, axes, "rows", 1, many, narrow, 0.2))
+        made.append(_made(mesh, axes, "rows", _Size(many, narrow, 1, factor=0.2)))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = list(pool.map(lambda probe: probe._several.compile(), made))
     for probe, program in zip(made, compiled, strict=True):
@@ -81,31 +84,45 @@ def probes_of(mesh: Mesh, axes: tuple[str, ...]) -> list[Probe]:
     return made
 
 
-def _made(
-    mesh: Mesh,
-    axes: tuple[str, ...],
-    kind: str,
-    count: int,
-    ids: int,
-    dim: int,
-    factor: float,
-) -> Probe:
-    """Lowers one probe; an id occurs twice on average."""
+@dataclasses.dataclass(frozen=True)
+class _Size:
+    """Describes the tables of a probe.
+
+    Attributes:
+      ids: of a table on a device.
+      dim: columns.
+      bag: ids of a bag; rows travel without bags if it is ``BAG``.
+      repeats: how often an id occurs on average.
+      tables: how many.
+      factor: ``exchange_factor``.
+    """
+
+    ids: int
+    dim: int
+    bag: int = BAG
+    repeats: int = 2
+    tables: int = 1
+    factor: float = 1.0
+
+
+def _made(mesh: Mesh, axes: tuple[str, ...], kind: str, size: _Size) -> Probe:
+    """Lowers one probe."""
     shards = math.prod(mesh.shape[a] for a in axes)
-    distinct = shards * ids // 2
-    bag = 1 if kind == "rows" else BAG
+    ids, dim, factor = size.ids, size.dim, size.factor
+    distinct = shards * ids // size.repeats
+    bag = 1 if kind == "rows" and size.bag == BAG else size.bag
     tables = [
         TableConfig(
             f"t{n}",
             dim,
             max(2 * distinct, 128 * shards),
             sharding=_SHARDINGS.get(kind, kind),  # pyright: ignore[reportArgumentType]
-            pooling=None if kind == "rows" else "sum",
+            pooling=None if bag == 1 else "sum",
             pooling_factors=(float(bag),),
             initializer=zeros(),
             optimizer=adagrad(0.1),
         )
-        for n in range(count)
+        for n in range(size.tables)
     ]
     pooled = kind if kind in ("rows", "sums") else "auto"
     coll = Tables(
@@ -130,19 +147,15 @@ def _made(
     work, rounds = _work_of(kind, dim, keys, bag, factor)
     planned = coll.plan(dict.fromkeys(batch, ids)).tables
     sent = sum(t.id_bytes + t.row_bytes + t.gradient_bytes for t in planned)
-    counted = (
-        float(rounds),
-        float(count * rounds),
-        count * work.ids,
-        count * work.rows,
-    )
+    touched = (size.tables * number for number in work)
+    counted = (rounds, size.tables * rounds, *touched)
     sent *= rounds * (shards - 1) / shards
     return Probe(kind, counted, sent, coll, lowered)
 
 
 def _work_of(
     kind: str, dim: int, keys: np.ndarray, bag: int, factor: float
-) -> tuple[_work.Bytes, int]:
+) -> tuple[_work.Bytes, float]:
     """Counts what a probe touches on each device by the planner's model; its rounds."""
     shards, ids = keys.shape
     distinct = sum(len(np.unique(some)) for some in keys) / shards
@@ -155,10 +168,7 @@ def _work_of(
     if kind == "sums":
         return _work.sums_work(batch, row, shards).total(), 1
     room = capacity_of(ids, shards, factor)
-    rounds = _work.rounds_run(_work.rounds_needed(batch, shards, room))
-    work = _work.rows_work(batch, row, shards, shards * room).total()
-    for part in _work.round_work(batch, row, shards * room):
-        work = _work.Bytes(
-            work.ids + part.ids * (rounds - 1), work.rows + part.rows * (rounds - 1)
-        )
-    return work, rounds
+    rounds = expected_rounds([chances_of_rounds(batch, shards, room)])
+    first = _work.rows_work(batch, row, shards, shards * room).total()
+    further = np.sum(_work.round_work(batch, row, shards * room), axis=0)
+    return _work.Bytes(*(first + (rounds - 1) * further).tolist()), rounds

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 KINDS = ("rows", "sums", "column_wise", "replicated")
+IN_ORDER = 0.1  # of the time of a byte of scattered rows, where nothing is measured
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +22,14 @@ class Rates:
       table: seconds of each table besides.
       id_byte: seconds of a byte that probes, routes and sorts touch.
       row_byte: seconds of a byte of rows, gradients and optimizer states.
+      array_byte: seconds of a byte of an array that is read or written from end to end.
     """
 
     call: float
     table: float
     id_byte: float
     row_byte: float
+    array_byte: float
 
     def __post_init__(self) -> None:
         """Checks the numbers.
@@ -54,7 +57,11 @@ def derived(bandwidth: float, latency: float, overhead: float) -> dict[str, Rate
     }
     return {
         kind: Rates(
-            overhead + once * latency, each * latency, 1 / bandwidth, 1 / bandwidth
+            overhead + once * latency,
+            each * latency,
+            1 / bandwidth,
+            1 / bandwidth,
+            IN_ORDER / bandwidth,
         )
         for kind, (once, each) in collectives.items()
     }
@@ -64,7 +71,7 @@ def fitted(counted: Sequence[Sequence[float]], seconds: Sequence[float]) -> Rate
     """Finds the rates that explain some steps, with the least relative error.
 
     Args:
-      counted: of each step (calls, tables, bytes of ids, bytes of rows).
+      counted: of each step (calls, tables, bytes of ids, of rows, of arrays).
       seconds: of each step.
     """
     matrix = np.asarray(counted, float) / np.asarray(seconds, float)[:, None]

@@ -9,14 +9,12 @@ Ids are spread evenly over the owners.
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 PROBE = 128  # an id that differs from all others: its digests, key and score
 AGAIN = 32  # an id whose bucket was read before
 ROUTE = 64  # an id on its way to the owner: keys of a sort, number and place
 SORT = 32  # an id in an update
-STREAM = 0.1  # a byte of an array from end to end; one of scattered rows counts 1
 
 
 class Bytes(NamedTuple):
@@ -24,11 +22,13 @@ class Bytes(NamedTuple):
 
     Attributes:
       ids: bytes of probes, routes and sorts.
-      rows: bytes of rows, gradients and optimizer states.
+      rows: bytes of rows, gradients and optimizer states, in any order.
+      arrays: bytes of arrays that are read or written from end to end.
     """
 
     ids: float
     rows: float
+    arrays: float = 0.0
 
 
 class Work(NamedTuple):
@@ -45,7 +45,7 @@ class Work(NamedTuple):
     def total(self) -> Bytes:
         """Adds everything up, for a device that holds rows."""
         parts = [*self.everywhere, *self.owner]
-        return Bytes(sum(p.ids for p in parts), sum(p.rows for p in parts))
+        return Bytes(*(sum(numbers) for numbers in zip(*parts, strict=True)))
 
 
 NOTHING = (Bytes(0.0, 0.0), Bytes(0.0, 0.0))
@@ -108,13 +108,14 @@ def rows_work(batch: Batch, row: Row, width: int, places: float) -> Work:
     wire, out = row.dim * row.wire, row.dim * row.out
     return Work(
         (
-            Bytes(batch.ids * ROUTE, batch.ids * wire + STREAM * batch.bags * out),
-            Bytes(0.0, batch.ids * out + STREAM * batch.distinct * wire),
+            Bytes(batch.ids * ROUTE, batch.ids * wire, batch.bags * out),
+            Bytes(0.0, batch.ids * out, batch.distinct * wire),
         ),
         (
             Bytes(
                 places * 8 + arriving * AGAIN + owned * PROBE,
-                arriving * row.dim * row.param + STREAM * places * wire,
+                arriving * row.dim * row.param,
+                places * wire,
             ),
             Bytes(arriving * SORT, arriving * wire + owned * 2 * row.stored),
         ),
@@ -127,16 +128,17 @@ def sums_work(batch: Batch, row: Row, width: int) -> Work:
     mine, bags = every / width, batch.shards * batch.bags
     owned = batch.distinct_everywhere / width
     wire, out = row.dim * row.wire, row.dim * row.out
-    sums = STREAM * batch.bags * width * wire
+    sums = batch.bags * width * wire
     return Work(
         (
-            Bytes(batch.ids * width * 8, sums + STREAM * batch.bags * out),
-            Bytes(0.0, sums),
+            Bytes(batch.ids * width * 8, 0.0, sums + batch.bags * out),
+            Bytes(0.0, 0.0, sums),
         ),
         (
             Bytes(
                 every * 8 + mine * AGAIN + owned * PROBE,
-                mine * row.dim * row.param + STREAM * bags * wire,
+                mine * row.dim * row.param,
+                bags * wire,
             ),
             Bytes(every * 8 + mine * SORT, mine * wire + owned * 2 * row.stored),
         ),
@@ -146,15 +148,16 @@ def sums_work(batch: Batch, row: Row, width: int) -> Work:
 def columns_work(batch: Batch, row: Row) -> Work:
     """Counts a table whose columns are split."""
     every, part = batch.shards * batch.ids, row.dim / batch.shards
-    returned = STREAM * batch.bags * row.dim * (row.wire + row.out)
+    returned = batch.bags * row.dim * (row.wire + row.out)
     updated = batch.distinct_everywhere * 2 * row.stored / batch.shards
     return Work(
         (
             Bytes(
                 every * (8 + AGAIN) + batch.distinct_everywhere * PROBE,
-                every * part * row.param + returned,
+                every * part * row.param,
+                returned,
             ),
-            Bytes(every * SORT, every * part * row.wire + returned + updated),
+            Bytes(every * SORT, every * part * row.wire + updated, returned),
         ),
         NOTHING,
     )
@@ -178,11 +181,13 @@ def copies_work(batch: Batch, row: Row, slots: int) -> Work:
                 every * (8 + AGAIN)
                 + batch.distinct_everywhere * PROBE
                 + batch.ids * AGAIN,
-                batch.ids * row.dim * row.param + STREAM * batch.bags * out,
+                batch.ids * row.dim * row.param,
+                batch.bags * out,
             ),
             Bytes(
                 batch.ids * ROUTE + places * 8 + sums * (AGAIN + SORT),
-                batch.ids * out + (STREAM * places + sums) * row.dim * 4 + updated,
+                batch.ids * out + sums * row.dim * 4 + updated,
+                places * row.dim * 4,
             ),
         ),
         NOTHING,
@@ -202,24 +207,3 @@ def round_work(batch: Batch, row: Row, places: float) -> tuple[Bytes, Bytes]:
     moved = (batch.ids + places) * row.dim * row.wire
     touched = batch.ids * ROUTE + places * 8
     return Bytes(touched, moved), Bytes(touched, moved)
-
-
-def rounds_needed(batch: Batch, width: int, room: int) -> int:
-    """Counts the rounds of ids: for the fullest pair of a device and an owner.
-
-    What an owner gets of a device varies by the root of its mean. The largest of all
-    pairs lies about three times that above.
-
-    Args:
-      batch: of a step.
-      width: owners.
-      room: places for the ids of a device with one owner.
-    """
-    mean = batch.distinct / width
-    most = min(mean + 3 * math.sqrt(mean * (1 - 1 / width)), batch.ids)
-    return max(1, math.ceil(most / max(1, room)))
-
-
-def rounds_run(needed: int) -> int:
-    """Counts the rounds of a step: owners forget the first one if not all ids fit."""
-    return needed if needed == 1 else needed + 1

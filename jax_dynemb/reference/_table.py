@@ -15,7 +15,8 @@ from ._optimizers import State, initial_state
 from ._rounding import round_stochastically, rounding_bits
 
 BUCKET_CAPACITY = 128
-MAX_FREQUENCY = 2**30 - 1
+MAX_GIVEN = 2**30 - 1  # a score of a customized table
+MAX_FREQUENCY = 2**29  # a count that uses have reached
 USE = 256  # what a use counts at the begin of a half-life, where counts decay
 PADDING = 2**64 - 1
 RESERVED = (2**64 - 2, 2**64 - 3, 2**64 - 4)
@@ -114,7 +115,7 @@ class ReferenceTable:
                 count *= self.weight()
             return min(before + count, MAX_FREQUENCY) << 32 | now
         if strategy == "customized":
-            return min(user_score or 0, MAX_FREQUENCY) << 32 | now
+            return min(user_score or 0, MAX_GIVEN) << 32 | now
         return self.clock
 
     def _epoch(self, score: int) -> int:

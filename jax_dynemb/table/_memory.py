@@ -10,23 +10,39 @@ import os
 from collections.abc import Iterable, Mapping
 
 import jax
+import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh import bytes_of
+from jax_dynemb.tt import TTConfig, core_optimizer
 
 _LIMIT = "XLA_PJRT_GPU_HOST_MEMORY_LIMIT_GB"
 _DEFAULT_GIB = 64
 
 
-def memory(tables: Iterable[TableConfig], shards: int) -> dict[str, dict[str, int]]:
+def memory(
+    tables: Iterable[TableConfig | TTConfig], shards: int
+) -> dict[str, dict[str, int]]:
     """Computes bytes by table, see ``Tables.memory``.
 
     Args:
       tables: the configs.
-      shards: equal parts that row-wise tables are cut into.
+      shards: equal parts that row-wise tables are cut into; each device has all cores.
     """
-    return {table.name: _of_table(table, shards) for table in tables}
+    return {
+        table.name: _of_cores(table, shards)
+        if isinstance(table, TTConfig)
+        else _of_table(table, shards)
+        for table in tables
+    }
+
+
+def _of_cores(table: TTConfig, shards: int) -> dict[str, int]:
+    cores = [jax.ShapeDtypeStruct(s, jnp.float32) for s in table.core_shapes]
+    optimizer = jax.eval_shape(core_optimizer(table.optimizer).init, tuple(cores))
+    sizes = [x.size * x.dtype.itemsize for x in jax.tree.leaves((cores, optimizer))]
+    return {"hbm": shards * sum(sizes), "pinned_host": 0}
 
 
 def _of_table(table: TableConfig, shards: int) -> dict[str, int]:

@@ -118,7 +118,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
             )
         self.engine = _declaration.engine_of(configs, placement, share_arrays, plan)
         if any(config.tier for config in self.engine.catalog.dynamic.values()):
-            self.memory()  # refuses a tier whose size does not suit its table
+            self._dynamic_memory()  # refuses a tier whose size does not suit its table
 
     def with_tables(self, tables: Iterable[TableConfig | TTConfig]) -> Self:
         """Holds other tables on the same devices, those of equal names at their places.
@@ -168,7 +168,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
           States by table name; see ``state_name``.
         """
         _ffi.check_platform()
-        _memory.check_pinned(self.memory(), self._shards)
+        _memory.check_pinned(self._dynamic_memory(), self._shards)
         return self.engine.init(seed_words(seed))
 
     def memory(self) -> dict[str, dict[str, int]]:
@@ -176,15 +176,18 @@ class Tables(Operations, RowOperations, Departures, Replication):
 
         Returns:
           By table the bytes of all its shards. "hbm" counts the index, rows in device
-          memory and their optimizer states. "pinned_host" counts the home records of a
-          tier. Tensor trains, which are small, are left out.
+          memory and their optimizer states; of a tensor train, the cores and their
+          optimizer states on every device. "pinned_host" counts the home records of a
+          tier.
 
         Example:
           >>> of_cat = coll.memory()["cat"]  # doctest: +SKIP
           >>> of_cat["hbm"] / 1e9  # doctest: +SKIP
         """
-        dynamic = self.engine.catalog.dynamic.values()
-        return _memory.memory(dynamic, self._shards)
+        return _memory.memory(self.engine.catalog.configs, self._shards)
+
+    def _dynamic_memory(self) -> dict[str, dict[str, int]]:
+        return _memory.memory(self.engine.catalog.dynamic.values(), self._shards)
 
     @property
     def _shards(self) -> int:

@@ -26,7 +26,8 @@ class Job:
       departed: rows that the tables evicted, see ``Tables.take_departed``.
       number: of the batch that it prepares.
       wanted: distinct keys by table, of that batch.
-      tag: of a commit of all stores; None: no commit.
+      tag: of a commit of all stores, which leaves the rows in the state; None: no
+        commit.
       step: of the training, for the commit.
     """
 
@@ -87,15 +88,15 @@ class Mover:
         for offer in job.confirmed:
             self.traffic[offer.table].confirm(offer)
         if job.departed is not None:
-            self._put(job.departed, job.first)
+            self._put(job.departed, job.first, job.tag is None)
         return {
             name: self.traffic[name].offer(job.number, keys)
             for name, keys in job.wanted.items()
         }
 
-    def _put(self, departed: Any, first: int) -> None:
+    def _put(self, departed: Any, first: int, taken: bool) -> None:
         for name, traffic in self.traffic.items():
-            traffic.put(departed.exported(name), first)
+            traffic.put(departed.exported(name), first, taken)
             if traffic.waiting_bytes > self._most_waiting:
                 raise RuntimeError(
                     f"{_full(name, traffic)} They fill waiting_megabytes."

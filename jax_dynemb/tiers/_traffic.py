@@ -75,12 +75,13 @@ class Traffic:
         """Bytes of the rows that the store refused."""
         return len(self.waiting) * self._store.layout.row_bytes
 
-    def put(self, chunk: Exported, first: int) -> None:
+    def put(self, chunk: Exported, first: int, taken: bool) -> None:
         """Stores departed rows; those that the store refuses wait in memory.
 
         Args:
           chunk: the rows.
           first: the batch whose lookup comes next.
+          taken: out of the state; else they come again, and are counted then.
 
         Raises:
           RuntimeError: a row departed that a coming batch needs.
@@ -95,7 +96,7 @@ class Traffic:
                 "and go on from the last checkpoint."
             )
         self._put(chunk.keys, self._store.layout.pack(chunk), first)
-        self.counts["departed"] += len(chunk.keys)
+        self.counts["departed"] += taken * len(chunk.keys)
 
     def put_waiting(self, step: int) -> None:
         """Puts the rows again that the store has refused."""

@@ -26,6 +26,7 @@ from jax_dynemb.tt._lookup import residual_of as residual_of
 from jax_dynemb.tt._lookup import rows_by_residual as rows_by_residual
 from jax_dynemb.tt._lookup import update_cores as update_cores
 from jax_dynemb.tt._numbers import without_strangers as without_strangers
+from jax_dynemb.tt._optimizers import core_optimizer as core_optimizer
 from jax_dynemb.tt._shapes import suggested_shapes as suggested_shapes
 from jax_dynemb.tt._state import COUNTERS as COUNTERS
 from jax_dynemb.tt._state import TTResidual as TTResidual

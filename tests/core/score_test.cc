@@ -7,6 +7,8 @@
 
 #include <cmath>
 #include <cstdio>
+#include <thread>
+#include <vector>
 
 #include "tests/core/test_table.h"
 
@@ -89,12 +91,36 @@ void uses_commute() {
   for (auto const policy : {ScorePolicy::kLfu, ScorePolicy::kDecayingLfu}) {
     auto const rule = ScoreRule(policy, 3);
     auto const use = touch_of(rule, 8, 0);
-    for (auto const high : {uint64_t{5}, kHighScoreLimit / 2 - 3, kHighScoreLimit - 700}) {
+    for (auto const high : {uint64_t{5}, kMostUses - 700, kMostUses, kHighScoreLimit}) {
       auto forward = pack_score(high, 8), backward = forward;
       uint32_t const uses[] = {1, 0, 2000, 3, 1 << 29, 7};
       for (int i = 0; i < 6; ++i) touch(&forward, rule, use, uses[i]);
       for (int i = 5; i >= 0; --i) touch(&backward, rule, use, uses[i]);
-      CHECK(forward == backward && high_of(forward) <= kHighScoreLimit);
+      CHECK(forward == backward && high_of(forward) == (high > kMostUses ? high : kMostUses));
+    }
+  }
+}
+
+// Threads that pass the limit together end at it, and nothing reaches the bits beside the count.
+void threads_end_at_the_limit() {
+  constexpr uint64_t kThreads = 4, kUses = 20000;
+  for (auto const policy : {ScorePolicy::kLfu, ScorePolicy::kDecayingLfu}) {
+    auto const rule = ScoreRule(policy, 3);
+    auto const use = touch_of(rule, 8, 0);
+    auto const once = count_of(rule, use, 1);
+    for (auto const missing : {uint64_t{1}, 100 * once, kThreads * kUses * once + 5}) {
+      uint64_t score = kPinBit | pack_score(kMostUses - missing, 7);
+      std::vector<std::thread> running;
+      for (uint64_t t = 0; t < kThreads; ++t) {
+        running.emplace_back([&] {
+          for (uint64_t i = 0; i < kUses; ++i) touch(&score, rule, use);
+        });
+      }
+      for (auto& thread : running) thread.join();
+      // The first use of a lookup lets the count decay; the others only add.
+      auto const begun = next_score(rule, pack_score(kMostUses - missing, 7), use, 0);
+      auto const sum = high_of(begun) + kThreads * kUses * once;
+      CHECK(score == (kPinBit | pack_uses(sum, use.clock)));
     }
   }
 }
@@ -108,5 +134,6 @@ int main() {
   dynemb::testing::ages_survive_a_wrap();
   dynemb::testing::pins_survive_uses();
   dynemb::testing::uses_commute();
+  dynemb::testing::threads_end_at_the_limit();
   std::puts("score: ok");
 }

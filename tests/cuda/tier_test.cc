@@ -84,9 +84,8 @@ WriteBackTable write_back_table(World& world, Lists const& lists) {
 // With `swaps` lists that arrive, too.
 void write_back(World& world, Lists& lists, bool swaps) {
   WriteBackArgs args;
-  for_three(args, world, lists, [](WriteBackTable& one, World& of, Lists& own) {
-    one = write_back_table(of, own);
-  });
+  for_three(args, world, lists,
+            [](WriteBackTable& one, World& of, Lists& own) { one = write_back_table(of, own); });
   if (!swaps) {
     CHECK(cuda::write_back(args, nullptr, nullptr) == cudaSuccess);
     neighbours().before.check_all();
@@ -119,14 +118,16 @@ Lists promote(World& world, std::vector<int32_t> const& slots, Promotion purpose
   Lists result;
   PromoteArgs args;
   for_three(args, world, result, [&](PromoteTable& one, World& of, Lists& own) {
-    auto const& ids = &of == &world                ? slots
-                      : &of == &neighbours().after ? none
-                                                   : of_before;
-    own = {std::vector<int32_t>(size_t(of.shape.spill_rows), 7), spill_numbers(of),
-           std::vector<int32_t>(ids.size(), 7), std::vector<int32_t>(ids.size(), 7), {7, 7}};
-    one = {of.table,          of.tier(),           purpose,         static_cast<int64_t>(ids.size()),
-           ids.data(),        own.slots.data(),    own.arriving.data(),
-           own.into.data(),   own.counts.data()};
+    auto const& ids = &of == &world ? slots : &of == &neighbours().after ? none : of_before;
+    std::vector<int32_t> const of_spills(size_t(of.shape.spill_rows), 7);
+    own = {of_spills,
+           of_spills,
+           std::vector<int32_t>(ids.size(), 7),
+           std::vector<int32_t>(ids.size(), 7),
+           {7, 7}};
+    one = {of.table,        of.tier(),        purpose,         static_cast<int64_t>(ids.size()),
+           ids.data(),      own.slots.data(), own.rows.data(), own.arriving.data(),
+           own.into.data(), own.counts.data()};
   });
   ScratchMemory const scratch(cuda::promote_scratch_bytes(args));
   CHECK(cuda::promote(args, scratch.first(), nullptr) == cudaSuccess);
@@ -155,7 +156,8 @@ Fetched fetch(World& world, std::vector<int32_t> const& slots, std::vector<Key> 
     auto const is_it = &of == &world;
     auto const& ids = is_it ? slots : &of == &neighbours().after ? none : of_before;
     auto const* own_keys = keys == nullptr ? nullptr : is_it ? keys->data() : keys_of_others.data();
-    own = {std::vector<int32_t>(size_t(of.shape.spill_rows), 99), spill_numbers(of), {}, {}, {9, 9}};
+    own = {
+        std::vector<int32_t>(size_t(of.shape.spill_rows), 99), spill_numbers(of), {}, {}, {9, 9}};
     one = {of.table,
            of.tier(),
            static_cast<int64_t>(ids.size()),

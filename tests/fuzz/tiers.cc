@@ -189,15 +189,26 @@ void add_promoted(Call& call, Tier const& tier, Random& random) {
   auto const n = batch_size(random);
   auto const slots = call.operand(kS32, {n});
   fill_slots(random, slots, tier.place.count());
-  auto const spilled = call.result(kS32, {tier.spill});
+  auto const spilled = call.result(kS32, {tier.spill}), rows = call.result(kS32, {tier.spill});
   auto const arriving = call.result(kS32, {n}), into = call.result(kS32, {n});
   auto const counts = call.result(kS32, {2});
   if (!tier.sound) return;
-  check_later(call, [tier, spilled, arriving, into, counts, n] {
+  check_later(call, [tier, spilled, rows, arriving, into, counts, n] {
     check_frames(tier);
+    std::set<int32_t> frames;
     for (int64_t i = 0; i < n; ++i) {
-      auto const left = arriving.data<int32_t>()[i] >= 0 || into.data<int32_t>()[i] >= 0;
-      expect(!left, "a CPU leaves no record to another call");
+      auto const slot = arriving.data<int32_t>()[i], row = into.data<int32_t>()[i];
+      auto const comes = i < counts.data<int32_t>()[1];
+      expect((slot >= 0) == comes && (row >= 0) == comes, "lists without a gap");
+      if (!comes) continue;
+      auto const place = tier.place.data<uint32_t>()[slot];
+      auto const frame = slot / kBucketCapacity * tier.frames + int64_t{place} - 1;
+      expect(row == frame && frames.insert(row).second, "a record comes to its own frame");
+    }
+    for (int64_t i = 0; i < tier.spill; ++i) {
+      auto const slot = spilled.data<int32_t>()[i], row = rows.data<int32_t>()[i];
+      auto const is_row = row >= 0 && row < tier.rows();
+      expect(slot >= 0 ? is_row : row == -1, "a row on its way home");
     }
     auto const written = tier.events.data<uint64_t>()[kTierWrittenBack];
     expect(static_cast<uint64_t>(spilled_slots(spilled)) == written, "rows on their way home");

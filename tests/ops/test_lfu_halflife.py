@@ -3,6 +3,7 @@
 """Counts of uses that decay: LFU tables with a half-life."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -118,11 +119,35 @@ def test_rules_read_the_decayed_count(platform):
     ):
         twins.erase_where({"t": rule})
         twins.check()
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        stats = twins.coll.bucket_stats(twins.state)["t"]
+    stats = twins.coll.bucket_stats(twins.state)["t"]
     counts = [int(x) for x in counts_of(twins.coll, twins.state).values()]
     bins = np.bincount([x.bit_length() for x in counts], minlength=65)
     np.testing.assert_array_equal(stats.counts, bins)
+
+
+def test_many_uses_of_one_id_end_at_the_limit(platform):
+    """A million in a lookup, from a count below the limit and from it."""
+    twins = Twins(dataclasses.replace(CONFIG, lfu_halflife=2**31 - 1))
+    high = np.array([2**29 - 256 * 600_000, 2**29], np.uint64) << np.uint64(32)
+    twins.insert({"t": [5, 6]}, {"t": np.zeros((2, 4), "f")}, scores={"t": high})
+    state = _busy(twins.coll, twins.state)
+    assert {k: s >> 32 for k, s in _scores(twins.coll, state).items()} == {
+        5: 2**29,
+        6: 2**29,
+        7: 256 * 2**19,
+    }
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _busy(coll, state):
+    ids = jnp.repeat(jnp.array([5, 6, 7, 5], jnp.uint32), 2**19)
+    words = jnp.stack([ids, jnp.zeros_like(ids)], axis=1)
+    return coll.lookup(state, {"t": words})[2]
+
+
+def _scores(coll, state):
+    (chunk,) = coll.export(state, "t")
+    return dict(zip(chunk.keys.tolist(), chunk.scores.tolist(), strict=True))
 
 
 def test_growth_keeps_counts():

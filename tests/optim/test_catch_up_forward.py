@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Lookups of rows with the decay that is due, beside the oracle; and when decay starts."""
+"""Lookups that read rows with the decay that is due, beside the oracle."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ from meshes import mesh_of
 from support import HostJagged, Twins, compiled, export, gradients
 
 DIM = 16
-DUE = {"catch_up": "decay", "catch_up_forward": True}
+DUE: Any = {"catch_up": "decay", "catch_up_forward": True}
 OPTIMIZERS = {
     "rowwise_adagrad": jde.optim.rowwise_adagrad(0.2, weight_decay=0.5, **DUE),
     "floor": jde.optim.rowwise_adagrad(
@@ -129,7 +131,8 @@ def test_gradients_are_those_of_the_rows_that_were_read(platform):
 def test_what_it_cannot_be_had_with():
     with pytest.raises(ValueError, match=r"catch_up_forward=True.*Leave it out"):
         jde.Tables([table(OPTIMIZERS["adam"])], mesh=mesh_of(2))
-    for option in ({"catch_up_start": 2}, {"catch_up_forward": True}):
+    for name in ("catch_up_start", "catch_up_forward"):
+        option: Any = {name: 1}
         with pytest.raises(ValueError, match="belong to catch_up='decay'"):
             jde.optim.adam(0.1, **option)
         with pytest.raises(ValueError, match="belong to catch_up='decay'"):

@@ -52,7 +52,7 @@ def passes(source: str, limit: float | None) -> int:
     of_row = jnp.ones((N, DIM))
     arguments = ids, jnp.ones((2 * DIM, HIDDEN)), of_row, dict.fromkeys("ab", of_row)
     run = jax.jit(step, donate_argnums=0)
-    text = run.lower(coll.init(0), *arguments).compile().as_text()
+    text = run.lower(coll.init(0), *arguments).compile().as_text() or ""
     entry = text[text.index("ENTRY") :]
     return len([op for op in WRITES.findall(entry) if op not in NO_WORK])
 

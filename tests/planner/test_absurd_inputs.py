@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Absurd inputs of a planner get a sentence, or a plan with finite numbers."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 import jax_dynemb as jde
 from jax_dynemb.planner._distinct import expected_distinct
 from jax_dynemb.planner._rates import Rates, fitted
+from jax_dynemb.planner._rounds import chances_of_rounds, expected_rounds
+from jax_dynemb.planner._work import Batch
 
 Constraints = jde.ParameterConstraints
 SPEEDS = {"hbm_cap": 10**10, "hbm_mem_bw": 2e12, "intra_host_bw": 2e11}
@@ -158,16 +161,37 @@ def test_expected_distinct_ids(keys, skew):
 
 def test_rates_of_steps_that_follow_the_model_are_found_again():
     rng = np.random.default_rng(1)
-    rates = np.array([2e-4, 5e-5, 3e-10, 1e-11])
-    counted = rng.uniform(0, 1, (8, 4)) * [1, 4, 1e6, 1e8]
+    rates = np.array([2e-4, 5e-5, 3e-10, 1e-11, 2e-12])
+    counted = rng.uniform(0, 1, (10, 5)) * [1, 4, 1e6, 1e8, 1e8]
     found = fitted(counted.tolist(), (counted @ rates).tolist())
-    np.testing.assert_allclose(
-        [found.call, found.table, found.id_byte, found.row_byte], rates, rtol=1e-6
-    )
-    flat = fitted([(1, 1, 0, 10), (1, 1, 0, 20)], [2.0, 1.0])  # slower with less
-    assert min(flat.call, flat.table, flat.id_byte, flat.row_byte) >= 0
+    np.testing.assert_allclose(dataclasses.astuple(found), rates, rtol=1e-6)
+    flat = fitted([(1, 1, 0, 10, 0), (1, 1, 0, 20, 0)], [2.0, 1.0])  # slower with less
+    assert min(dataclasses.astuple(flat)) >= 0
     with pytest.raises(ValueError, match="0 or more"):
-        Rates(-1.0, 0.0, 0.0, 0.0)
+        Rates(-1.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("room", [12, 34, 40, 44, 60])
+@pytest.mark.parametrize("shards", [2, 8])
+def test_expected_rounds_are_the_mean_of_many_batches(shards, room):
+    distinct, tables = 32 * shards - 9, 2
+    rng = np.random.default_rng(room)
+    even = np.full(shards, 1 / shards)
+    sizes = rng.multinomial(distinct, even, (2000, tables * shards))
+    needed = -(-sizes.max(axis=(1, 2)) // room)
+    run = needed + (needed > 1)  # owners forget the first one if not all ids fit
+    batch = Batch(distinct, distinct, distinct, shards * distinct, shards)
+    chances = chances_of_rounds(batch, shards, room)
+    assert chances[-1] == 1 and (np.diff(chances) >= 0).all()
+    found = expected_rounds([chances] * tables)
+    assert found == pytest.approx(run.mean(), rel=0.06)
+
+
+def test_rounds_of_one_owner_are_no_chance():
+    batch = Batch(100, 100, 90, 500, 8)
+    rounds = [expected_rounds([chances_of_rounds(batch, 1, n)]) for n in (90, 45, 44)]
+    assert rounds == [1, 3, 4]
+    assert expected_rounds([]) == 1
 
 
 def test_duplicates_make_a_plan_cheaper():

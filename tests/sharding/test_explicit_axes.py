@@ -96,3 +96,14 @@ def test_the_caller_s_arrays_keep_their_types():
     assert lookup[0]["t"].sharding.spec == PartitionSpec(("data", "model"), None)
     odd = jax.eval_shape(coll.lookup, coll.init(0), {"t": jde.ids(np.arange(15))})
     assert odd[0]["t"].shape == (15, 4) and odd[0]["t"].dtype == jnp.float32
+
+
+@pytest.mark.parametrize("sharding", ["row_wise", "table_wise", "replicated"])
+def test_the_clock_is_set_without_a_mesh_context(sharding):
+    mesh = jax.make_mesh((4,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
+    coll = jde.Tables([jde.TableConfig("t", 4, 512, sharding=sharding)], mesh=mesh)
+    _, _, state = coll.lookup(coll.init(0), {"t": jde.ids(np.arange(64))})
+    state = coll.set_score(state, {"t": 77})
+    assert coll.get_score(state) == {"t": 77}
+    _, _, state = coll.lookup(state, {"t": jde.ids(np.arange(64))})
+    assert coll.get_score(state) == {"t": 78} and coll.stats(state)["t/rows"] == 64

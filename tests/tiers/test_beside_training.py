@@ -121,3 +121,17 @@ def test_prefetch_of_a_flax_module_changes_no_bit(platform):
     states = [(m.sparse.coll, m.sparse.get_state()) for m in (tiered, plain)]
     assert_same_rows(*(export(coll, state, "t") for coll, state in states))
     assert tiered.sparse.stats()["t/prefetched"] > 0
+
+
+def test_init_logs_large_homes(platform, caplog, monkeypatch):
+    monkeypatch.setattr("jax_dynemb.ops._tier_state._SLOW_GIGABYTES", 1e-5)
+    with caplog.at_level("INFO", logger="jax_dynemb.tiers"):
+        jde.Tables(
+            [
+                jde.TableConfig("small", 2, 128, tier=TIER),
+                jde.TableConfig("large", 8, 4096, tier=TIER),
+            ]
+        ).init(0)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2 and all("'large'" in text for text in messages)
+    assert "pinning" in messages[0] and " s." in messages[1]

@@ -5,6 +5,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+import pytest
+from jax.sharding import Mesh
 
 import jax_dynemb as jde
 
@@ -46,3 +49,31 @@ def test_a_step_holds_factors_and_rows_alone(platform):
     sums = FLOAT * 132 * 25 * 4 * RANK  # of suffixes, by the blocks of a GPU
     expected = 2 * (rows + prefixes) + 8 * numbers + sums
     assert program.memory_analysis().temp_size_in_bytes <= expected
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "copies", "scalars"),
+    [
+        (None, 1, 0),
+        (jde.optim.sgd(0.1), 1, 0),
+        (jde.optim.adagrad(0.1), 2, 0),
+        (jde.optim.adam(0.1), 3, 1),
+        (optax.sgd(0.1, momentum=0.9), 2, 0),
+    ],
+)
+@pytest.mark.parametrize("devices", [None, 4])
+def test_the_bytes_of_cores_and_their_optimizer(devices, optimizer, copies, scalars):
+    """Before an array is made; each device has all of them."""
+    train = jde.TTConfig("item", 64, 11_000, (32, 32), optimizer=optimizer)
+    tables = [train, jde.TableConfig("user", 8, 1024)]
+    mesh = None
+    if devices is not None:
+        mesh = Mesh(np.array(jax.devices("cpu")[:devices]), ("data",))
+    coll = jde.Tables(tables, mesh=mesh)
+    assert list(coll.memory()) == ["item", "user"]
+    expected = FLOAT * (copies * train.num_parameters + scalars)
+    assert coll.memory()["item"] == {"hbm": (devices or 1) * expected, "pinned_host": 0}
+    state = coll.init(0)["item"]
+    made = jax.tree.leaves((state.cores, state.optimizer))
+    assert sum(x.nbytes for x in made) == expected
+    assert coll.stats(coll.init(0))["item/bytes"] == expected

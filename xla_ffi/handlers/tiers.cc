@@ -172,6 +172,7 @@ struct Promote {
       one.purpose = purpose == 0 ? Promotion::kLookup : Promotion::kPrefetch;
       read_moved(reader, of, one);
       one.spilled = data<int32_t>(reader.next_ret(BufferRule::kSpilled));
+      one.rows = data<int32_t>(reader.next_ret(BufferRule::kSpilled));
       one.arriving = data<int32_t>(reader.next_ret(BufferRule::kSlotsOfRows));
       one.into = data<int32_t>(reader.next_ret(BufferRule::kRowNumbers));
       one.counts = data<int32_t>(reader.next_ret(BufferRule::kListCounts));
@@ -242,9 +243,8 @@ struct WriteBack {
   WriteBackArgs args;
 
   void read(BufferReader& reader, TableAttrs const& attrs) {
-    read_each(reader, attrs, args, [&](WriteBackTable& one, CallTable const& of) {
-      read_write_back(reader, of, one);
-    });
+    read_each(reader, attrs, args,
+              [&](WriteBackTable& one, CallTable const& of) { read_write_back(reader, of, one); });
   }
 };
 

@@ -49,6 +49,7 @@ from jax_dynemb.engines.mesh.exchange._rounds import first_begin as first_begin
 from jax_dynemb.engines.mesh.exchange._rounds import fitting as fitting
 from jax_dynemb.engines.mesh.exchange._rounds import further_rounds as further_rounds
 from jax_dynemb.engines.mesh.exchange._rounds import inputs_of_ids as inputs_of_ids
+from jax_dynemb.engines.mesh.exchange._rounds import kept_if as kept_if
 from jax_dynemb.engines.mesh.exchange._rounds import on_the_wire as on_the_wire
 from jax_dynemb.engines.mesh.exchange._rounds import send_first as send_first
 from jax_dynemb.engines.mesh.exchange._rounds import whole_range as whole_range

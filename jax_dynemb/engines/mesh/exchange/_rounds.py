@@ -18,11 +18,13 @@ import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh.exchange._device_batch import DeviceBatch, Input
+from jax_dynemb.engines.mesh.exchange._exchange_layout import ExchangeLayout
 from jax_dynemb.engines.mesh.exchange._route import Route
 from jax_dynemb.engines.mesh.exchange._send_ids import (
     NO_NUMBERS,
     IdNumbers,
     RoundRange,
+    ids_by_table,
     next_range,
     send_ids_and_uses,
 )
@@ -35,8 +37,8 @@ class FirstRound(NamedTuple):
     """Holds what an owner receives in the first round.
 
     Attributes:
-      ids: of all tables, uint32[shards, places, 2]; padding if not all ids fit.
-      uses: by table, see ``send_ids_and_uses``.
+      ids: of all tables, uint32[shards, places, 2], see ``kept_if``.
+      uses: by table, see ``send_ids_and_uses`` and ``kept_if``.
       others: what travelled with them.
       round_range: of the round, see ``whole_range``.
       fits: bool[], whether one round is enough on every device; the same on all.
@@ -60,7 +62,7 @@ def send_first(
     """Sends as many ids as there is room for, and how many there are.
 
     To ask first whether all fit would be a collective of its own. If they do not,
-    owners forget what they got: then the further rounds take all ids.
+    ``kept_if`` forgets what owners got: then the further rounds take all ids.
     """
     exchange = batch.exchange
     most = _most(batch, id_route).astype(jnp.uint32)
@@ -72,11 +74,31 @@ def send_first(
     )
     peaks = heard.max(axis=0).astype(jnp.int32)
     fits = _fit(batch, peaks)
+    round_range = whole_range(batch, id_route, fits, begin)
+    return FirstRound(ids, uses, rest, round_range, fits, peaks)
+
+
+def kept_if(
+    fits: jax.Array,
+    exchange: ExchangeLayout,
+    ids: jax.Array,
+    uses: dict[int, jax.Array],
+) -> tuple[list[jax.Array], dict[int, jax.Array]]:
+    """Cuts the ids of the first round by table; padding if not all ids fit.
+
+    A program that begins with ids routed by another one has to cut them. As a part of
+    this expression that is no kernel for each table.
+
+    Args:
+      fits: bool[], whether one round is enough.
+      exchange: its sizes.
+      ids: what arrived, uint32[shards, places, 2].
+      uses: likewise, by table.
+    """
     if not exchange.always_fit:
         ids = jnp.where(fits, ids, padding(ids.shape[:2]))
         uses = {t: jnp.where(fits, each, jnp.uint32(0)) for t, each in uses.items()}
-    round_range = whole_range(batch, id_route, fits, begin)
-    return FirstRound(ids, uses, rest, round_range, fits, peaks)
+    return ids_by_table(exchange, ids), uses
 
 
 def fitting(batch: DeviceBatch, id_route: Route) -> jax.Array:

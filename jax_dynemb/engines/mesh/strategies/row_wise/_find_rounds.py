@@ -21,8 +21,8 @@ from jax_dynemb.engines.mesh.exchange import (
     finalize_pooling,
     found_parts,
     further_rounds,
-    ids_by_table,
     inputs_of_ids,
+    kept_if,
     local_found_flags,
     on_the_wire,
     owner_inputs,
@@ -80,7 +80,7 @@ def find(
     sent = send_first(batch, id_route, others=parts_to_owners(bags))
     flags = [jnp.zeros(size, jnp.uint8) for size in exchange.sizes]
     carry = zero_sums(batch), flags, states
-    ids = ids_by_table(exchange, sent.ids)
+    ids, _ = kept_if(sent.fits, exchange, sent.ids, sent.uses)
     first = _round(batch, bags, id_route, sent.round_range, ids, sent.others, *carry)
     no_bags = dataclasses.replace(bags, features=[])
 

@@ -23,6 +23,7 @@ from jax_dynemb.engines.mesh.exchange import (
     further_rounds,
     ids_by_table,
     inputs_of_ids,
+    kept_if,
     on_the_wire,
     owner_inputs,
     owner_residuals,
@@ -90,11 +91,12 @@ def lookup(
     id_route, demand = sent.route, sent.demand
     assert id_route is not None and sent.ids is not None
     assert sent.fits is not None and demand is not None
-    fits, ids = sent.fits[0], ids_by_table(exchange, sent.ids)
+    fits = sent.fits[0]
+    ids, uses = kept_if(fits, exchange, sent.ids, sent.uses)
     round_range = whole_range(batch, id_route, fits, first_begin(batch, id_route))
     inputs = owner_inputs(bags, sent.bags)
     used = [*on_the_wire(batch, tables), *bags.tables]
-    asked = [*inputs_of_ids(tables, ids, _joined(tables, sent.uses, scores)), *inputs]
+    asked = [*inputs_of_ids(tables, ids, _joined(tables, uses, scores)), *inputs]
     wire = wire_of(exchange, [*exchange.rows(), *bags.rows()])
     owned, new, _ = ops.lookup(used, states, asked, _of(scores, used), wire.views)
     of_ids, of_bags = owned[: len(ids)], owned[len(ids) :]

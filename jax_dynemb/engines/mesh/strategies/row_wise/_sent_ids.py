@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, UInt32
+import numpy as np
+from jaxtyping import Array, Bool, Int32, UInt32
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
@@ -23,6 +25,7 @@ from jax_dynemb.engines.mesh.exchange import (
     route,
     send_first,
 )
+from jax_dynemb.ops import RouteTable
 
 
 @jax.tree_util.register_dataclass
@@ -35,7 +38,7 @@ class SentIds:
 
     Attributes:
       bags: what ``parts_to_owners`` sent, for the features whose sums travel.
-      ids: of all tables, those of the first round, uint32[shards, places, 2].
+      ids: of all tables, uint32[shards, places, 2], as they came; see ``kept_if``.
       uses: by table, see ``send_ids_and_uses``.
       route: where the distinct ids of this device go.
       fits: bool[1], whether one round is enough on every device.
@@ -79,20 +82,33 @@ def _repeats(
     The kernels of owners count each id that arrives; of tables in ``counted``, all of
     its uses.
     """
-    exchange = batch.exchange
+    exchange, n = batch.exchange, id_route.first.shape[0]
     result = jnp.zeros((exchange.shards, len(exchange.tables)), jnp.uint32)
-    end, n = 0, id_route.first.shape[0]
-    for part in exchange.parts:
-        begin, end = end, end + part.size
-        table, owner = divmod(part.first, exchange.shards)
-        if table in counted:
-            continue
-        uses = jnp.sum(id_route.unique_of[begin:end] < n, dtype=jnp.int32)
-        starts = id_route.starts
-        distinct = starts[part.first + part.owners] - starts[part.first]
-        repeats = (uses - distinct).astype(jnp.uint32)
-        result = result.at[owner, table].add(repeats)
-    return result
+    of = [divmod(part.first, exchange.shards) for part in exchange.parts]
+    mine = [p for p, (table, _) in enumerate(of) if table not in counted]
+    if not mine:
+        return result
+    tables, owners = np.array([of[p] for p in mine]).T
+    parts = [exchange.parts[p] for p in mine]
+    begin = np.array([part.first for part in parts])
+    end = begin + [part.owners for part in parts]
+    uses = _count_by_part(id_route.unique_of < n, exchange.parts)[np.array(mine)]
+    distinct = id_route.starts[end] - id_route.starts[begin]
+    repeats = (uses - distinct).astype(jnp.uint32)
+    return result.at[owners, tables].add(repeats)
+
+
+def _count_by_part(
+    chosen: Bool[Array, "n"], parts: Sequence[RouteTable]
+) -> Int32[Array, "parts"]:
+    """Counts what is chosen of each part: one kernel for a run of equal sizes."""
+    counts, end = [], 0
+    for size, run in itertools.groupby(part.size for part in parts):
+        number = len(list(run))
+        begin, end = end, end + number * size
+        some = chosen[begin:end].reshape(number, size)
+        counts.append(jnp.sum(some, axis=1, dtype=jnp.int32))
+    return jnp.concatenate(counts)
 
 
 def numbers_of(batch: DeviceBatch) -> IdNumbers:
