@@ -125,8 +125,11 @@ class World {
   }
 
   Content content_of_record(int32_t slot) const {
-    auto const* const record =
-        reinterpret_cast<char const*>(homes.data()) + slot * record_bytes_of(table);
+    return content_of_record(reinterpret_cast<char const*>(homes.data()) +
+                             slot * record_bytes_of(table));
+  }
+
+  Content content_of_record(char const* record) const {
     Content content;
     content.row.assign(record, record + row_bytes_of(table));
     float first;
