@@ -90,6 +90,7 @@ void add_tables(Call& call, std::vector<Table*> const& tables, Parts parts, bool
     }
     if (parts.counters) add(table->counters);
     if (parts.sketch && table->sketch_words > 0) add(table->sketch);
+    if (parts.rings && table->ring_size > 0) add(table->rings);
   }
 }
 

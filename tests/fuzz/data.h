@@ -46,6 +46,7 @@ void finish(Call& call);
 struct Parts {
   bool values, states, counters;
   bool sketch = false;
+  bool rings = false;
 };
 
 void add_tables(Call& call, std::vector<Table*> const& tables, Parts parts, bool aliased);

@@ -35,6 +35,7 @@ void check_counts(std::vector<Table*> const& tables, std::vector<Looked> const& 
   expect(counted_ids(tables) == before, "hits and misses");
   for (auto const* const table : tables) {
     if (counts_keys(table->rule)) table->check_counted_keys();
+    table->check_log();
   }
 }
 
@@ -132,7 +133,7 @@ Call make_lookup(World& world, Random& random, Looks looks) {
     for (auto& table : own) pointers.push_back(&table);
     add_tables(call, pointers, {true, false, seeded}, false);
   } else {
-    add_tables(call, tables, {true, trains, trains || seeded, trains}, trains);
+    add_tables(call, tables, {true, trains, trains || seeded, trains, trains}, trains);
   }
   Attribute features{"features", true, {}, {}, false};
   std::vector<Looked> looked;

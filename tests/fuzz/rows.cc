@@ -105,7 +105,7 @@ Call make_scatter(World& world, Random& random) {
 }
 
 Call make_erase(World& world, Random& random) {
-  auto [call, table] = about_one(world, random, {false, false, true}, true);
+  auto [call, table] = about_one(world, random, {false, false, true, false, true}, true);
   auto const ids = call.operands.emplace_back(ids_of(random, batch_size(random)));
   call.result(kS32, {ids.dims[0]});
   finish(call);
@@ -116,6 +116,7 @@ Call make_erase(World& world, Random& random) {
       expect(has_no_row(key) || table->slot_of(key) < 0, "an id that was erased");
     }
     expect(table->counter(kRows) == static_cast<uint64_t>(table->live()), "live rows");
+    table->check_log();
   };
   return call;
 }
@@ -132,7 +133,7 @@ void fill_hostile_floats(Random& random, Array const& array) {
 
 // Any numbers: digits and limits that no row has, and norms that are none.
 Call make_rule(World& world, Random& random, bool erases) {
-  auto [call, table] = about_one(world, random, {false, false, true}, erases);
+  auto [call, table] = about_one(world, random, {false, false, true, false, erases}, erases);
   auto const words = call.operand(kU32, {kNumRuleWords});
   for (int i = 0; i < kNumRuleWords; ++i) {
     auto const number = random.one_in(2) ? random.bits() : random.below(4) * 0x55555555u;
@@ -150,6 +151,7 @@ Call make_rule(World& world, Random& random, bool erases) {
     if (erases) {
       expect(table->live() == live - counts[0], "rows that a rule removed");
       expect(table->counter(kRows) == static_cast<uint64_t>(table->live()), "live rows");
+      table->check_log();
       return;
     }
     int64_t total = 0;

@@ -27,15 +27,21 @@ Table::Table(Random& random)
                                                        : random.below(2) * 4),
       sketch_bits(random.of<int64_t>({8, 16})),
       keeps_scores(evicts == kRefuses && random.one_in(3) ? 1 : 0),
+      ring_size(buckets % counter_rows == 0 && random.one_in(2)
+                    ? random.of<int64_t>({1, 2, 7, random.between(1, 600)})
+                    : 0),
+      keep_for(random.of<int64_t>({0, 0, 1, 3, -1, INT64_MAX, random.hostile()})),
       dtype(random.of({XLA_FFI_DataType_F32, XLA_FFI_DataType_F32, XLA_FFI_DataType_BF16,
                        XLA_FFI_DataType_F16})),
       index(XLA_FFI_DataType_U32, {buckets, kBucketBytes / 4}),
       values(dtype, {slots(), dim}),
       counters(XLA_FFI_DataType_U32, {counter_rows, kNumCounters, 2}),
-      sketch(XLA_FFI_DataType_U32, {buckets, sketch_words}) {
+      sketch(XLA_FFI_DataType_U32, {buckets, sketch_words}),
+      rings(XLA_FFI_DataType_U32, {counter_rows, ring_size + 1, 2}) {
   memset(index.memory.get(), 0, index.bytes());
   memset(values.memory.get(), 0, values.bytes());
   memset(counters.memory.get(), 0, counters.bytes());
+  memset(rings.memory.get(), 0, rings.bytes());
   for (int64_t slot = 0; slot < slots(); ++slot) const_cast<Entry&>(entry(slot)).key = kEmptyKey;
   empty_sketch();
   for (int s = 0; s < num_states(optimizer); ++s) {
@@ -64,6 +70,8 @@ std::vector<int64_t> Table::fields() const {
   fields[kTableThreshold] = threshold;
   fields[kTableSketchWords] = sketch_words;
   fields[kTableSketchBits] = sketch_bits;
+  fields[kTableRingSize] = ring_size;
+  fields[kTableKeepFor] = keep_for;
   fields[kTableHalflife] = 1 + hash_seed % 7 * (hash_seed % 7);
   fields[kTableTakesGiven] = takes_given() ? 1 : 0;
   return fields;
@@ -93,6 +101,22 @@ void Table::check_counted_keys() const {
   }
 }
 
+// Each removed row has a number in the ring of its part, whatever removed it.
+void Table::check_log() const {
+  expect(counter(kEvictedYoung) <= counter(kEvicted), "young rows that were evicted");
+  if (ring_size == 0) return;
+  uint64_t written = 0;
+  for (int64_t row = 0; row < counter_rows; ++row) {
+    auto const* const ring = rings.data<uint64_t>() + row * (ring_size + 1);
+    written += ring[0];
+    for (uint64_t i = 0; i < std::min(ring[0], static_cast<uint64_t>(ring_size)); ++i) {
+      expect(!is_padding(ring[1 + i]), "a removed key");
+    }
+  }
+  auto const left = counter(kEvicted) + counter(kErased) + counter(kRemovedByRule);
+  expect(written == left, "removed keys that were logged");
+}
+
 Entry const& Table::entry(int64_t slot) const {
   auto const* const bucket = index.data<uint8_t>() + slot / kBucketCapacity * kBucketBytes;
   return reinterpret_cast<Entry const*>(bucket + kEntriesOffset)[slot % kBucketCapacity];
@@ -119,7 +143,7 @@ std::vector<uint8_t> Table::row(int64_t slot) const {
 
 void Table::damage(Random& random) {
   is_sound = false;
-  for (auto const* const array : {&index, &counters, &sketch}) {
+  for (auto const* const array : {&index, &counters, &sketch, &rings}) {
     if (array->bytes() == 0) continue;
     auto const all = random.one_in(4);
     auto const bytes = static_cast<int64_t>(array->bytes());

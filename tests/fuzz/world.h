@@ -48,9 +48,9 @@ struct Table {
   int64_t buckets, dim, counter_rows, policy, initializer, eval_initializer, evicts, parts;
   int64_t skips_nonfinite, hash_seed;
   AdmissionRule rule;
-  int64_t threshold, sketch_words, sketch_bits, keeps_scores;
+  int64_t threshold, sketch_words, sketch_bits, keeps_scores, ring_size, keep_for;
   XLA_FFI_DataType dtype;
-  Array index, values, counters, sketch;
+  Array index, values, counters, sketch, rings;
   std::vector<Array> states;
   bool is_sound = true;  // its index and counters are what calls have made of an empty table
 
@@ -65,6 +65,7 @@ struct Table {
   int64_t slot_of(Key key) const;  // or -1
   std::vector<uint8_t> row(int64_t slot) const;
   void check_counted_keys() const;  // of a rule that counts by key
+  void check_log() const;           // of removed keys
 
   // Random bytes where keys, digests, scores, counters stand.
   void damage(Random& random);

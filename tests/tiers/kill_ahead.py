@@ -25,7 +25,7 @@ import jax
 import numpy as np
 
 import jax_dynemb as jde
-from tiers.walks import BELOW, PLAIN, TIER, cold_batches, rows_in, rows_of, stepper
+from walks import BELOW, PLAIN, TIER, cold_batches, rows_in, rows_of, stepper
 
 KILL, SAVED_EVERY, MOST_STEPS = 1, 4, 12
 SMALL = dataclasses.replace(BELOW, tier=dataclasses.replace(TIER, host_rows=128))

@@ -12,7 +12,7 @@ import pytest
 import jax_dynemb as jde
 from meshes import mesh_of
 from stores.conftest import make_store, redis_url  # noqa: F401 (fixtures)
-from tiers.walks import BELOW, IDS, PLAIN, TIER, Walk, cold_batches, rows_in, rows_of
+from walks import BELOW, IDS, PLAIN, TIER, Walk, cold_batches, rows_in, rows_of
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@
 
 import dataclasses
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,7 @@ from meshes import mesh_of
 from processes import OFTEN, counts_of
 from stores.conftest import make_store, redis_url  # noqa: F401 (fixtures)
 from stores.test_crashes import faults  # noqa: F401 (fixture)
-from tiers import kill_ahead
-from tiers.walks import (
+from walks import (
     BELOW,
     PLAIN,
     TIER,
@@ -24,6 +24,8 @@ from tiers.walks import (
     rows_of,
     stepper,
 )
+
+KILLER = Path(__file__).parent / "kill_ahead.py"
 
 
 def saved(walk: Walk, path, batches, begin: int, end: int) -> None:
@@ -183,7 +185,7 @@ def test_killed_at_any_call(faults, tmp_path, monkeypatch, capsys):  # noqa: F81
     """The latest checkpoint, with its commit, has the rows of its step."""
     monkeypatch.setenv("LD_PRELOAD", str(faults))
     trials = 8 * OFTEN
-    counts = counts_of(kill_ahead.__file__, tmp_path, trials, os.environ.get("SEED", 0))
+    counts = counts_of(str(KILLER), tmp_path, trials, os.environ.get("SEED", 0))
     with capsys.disabled():
         print(f"\nkilled feeds: {counts}")
     assert counts["killed"] >= trials // 2

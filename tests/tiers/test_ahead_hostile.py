@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from tiers.walks import BELOW, PLAIN, TIER, Walk, cold_batches, rows_in, rows_of
+from walks import BELOW, PLAIN, TIER, Walk, cold_batches, rows_in, rows_of
 
 
 class Slow(jde.stores.Memory):

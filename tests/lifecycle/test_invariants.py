@@ -1,0 +1,157 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""What counters add up to under every option, and that a mesh counts as one device."""
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jax_dynemb as jde
+from jax_dynemb.admission import Exact, Frequency, Probability, Sketch
+from jax_dynemb.lifecycle import Rule
+from meshes import mesh_of
+from support import keys_of_bucket
+
+LFU: dict[str, Any] = {"score_strategy": "lfu"}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "step": {},
+    "time": {"score_strategy": "timestamp"},
+    "lfu": LFU,
+    "competes": LFU | {"on_full": "compete"},
+    "fades": LFU | {"lfu_halflife": 3},
+    "given": {"score_strategy": "customized"},
+    "refuses": {"on_full": "refuse"},
+    "coin": {"admission": Probability(0.5)},
+    "sketch": {"admission": Frequency(2, Sketch(1 << 13))},
+    "keys": {"admission": Frequency(3, Exact(1024), counts="lookups")},
+    "logged": {"log_removed": 1 << 15, "keep_for": 2},
+    "frozen": {"insert": False},
+    "copy": {"sharding": "replicated", "keep_for": 1},
+}
+SIZE = 96
+# Two of eight buckets, which hold 256 rows.
+CROWD = np.array(
+    keys_of_bucket(1, 8, 210, start=1) + keys_of_bucket(6, 8, 210, start=1), np.int64
+)
+# Without counts of single ids, a mesh counts repeats of a new id as hits.
+MERGED = {name for name in OPTIONS if name not in ("sketch", "keys", "coin")}
+MERGED -= {name for name, fields in OPTIONS.items() if "lfu" in fields.values()}
+PLACES = {
+    "one device": {},
+    "shared arrays": {"share_arrays": True},
+    "mesh": {"mesh": 8},
+}
+
+
+@functools.cache
+def tables(place: str) -> jde.Tables:
+    where = dict(PLACES[place])
+    if "mesh" in where:
+        where["mesh"] = mesh_of(where["mesh"])
+    sgd = jde.optim.sgd(0.1)
+    configs = [
+        jde.TableConfig(n, 2, 1024, optimizer=sgd, **o) for n, o in OPTIONS.items()
+    ]
+    return jde.Tables(configs, **where)
+
+
+@functools.cache
+def calls(place: str) -> dict[str, Any]:
+    """Jitted, each from (state, ids, numbers) to the state."""
+    coll = tables(place)
+    evicts = [n for n in OPTIONS if n not in ("refuses", "frozen")]
+    rules = {n: Rule(unused_for=2, keep_at_least=40) for n in evicts if n != "time"}
+    rules |= {n: Rule(count_below=2, keep_at_most=200) for n in ("lfu", "fades")}
+
+    def lookup(state, ids, numbers, **flags):
+        scores = {"given": numbers}
+        _, residual, state = coll.lookup(state, ids, scores=scores, **flags)
+        rows = {n: np.ones((SIZE, 2), np.float32) for n in OPTIONS}
+        return coll.apply_gradients(state, residual, rows)
+
+    def few(ids):
+        return {name: each[:24] for name, each in ids.items()}
+
+    return {
+        name: jax.jit(call, donate_argnums=0)
+        for name, call in {
+            "lookup": lookup,
+            "no touch": functools.partial(lookup, touch=False),
+            "no insert": functools.partial(lookup, insert=False),
+            "erase": lambda state, ids, _: coll.erase(state, few(ids)),
+            "rule": lambda state, *_: coll.erase_where(state, rules)[1],
+            "pin": lambda state, ids, _: coll.pin(state, few(ids)),
+            "unpin": lambda state, ids, _: coll.unpin(state, few(ids)),
+            "decay": lambda state, *_: coll.decay(state, {"lfu": 0.5}),
+        }.items()
+    }
+
+
+def check(coll: jde.Tables, state: Any, seen: int) -> dict[str, int | float]:
+    """The sums that hold after each call; ``seen`` ids of training lookups so far."""
+    stats = coll.stats(state)
+    for name in OPTIONS:
+        number = {
+            key.split("/")[1]: n
+            for key, n in stats.items()
+            if key.startswith(f"{name}/")
+        }
+        left = number["evicted"] + number["erased"] + number["removed_by_rule"]
+        assert number["inserted"] == number["rows"] + left, name
+        assert number["hits"] + number["misses"] == seen, name
+        kept_out = number["refused"] + number["not_admitted"]
+        assert (
+            number["inserted"] + (kept_out if name not in MERGED else 0)
+            <= (number["misses"])
+        ), name
+        assert number["evicted_young"] <= number["evicted"], name
+        assert number["pinned"] <= number["rows"] <= number["capacity"], name
+        if name == "logged":
+            _, head = coll.take_removed(state, name)
+            # A head begins with the stamp of the table, then counts the keys of each ring.
+            assert sum(head[-(len(head) - 1) :]) >= left
+    return stats
+
+
+def follow(place: str, steps: list[tuple[str, int]]) -> list[dict[str, int | float]]:
+    """Counters after each step."""
+    coll, state, seen, results = tables(place), tables(place).init(0), 0, []
+    for name, seed in steps:
+        rng = np.random.default_rng(seed)
+        keys = rng.choice(CROWD, SIZE)
+        keys[rng.random(SIZE) < 0.1] = -1
+        ids = dict.fromkeys(OPTIONS, jde.ids(keys))
+        numbers = rng.integers(0, 9, SIZE).astype(np.int32)
+        state = calls(place)[name](state, ids, numbers)
+        if name in ("lookup", "no touch", "no insert"):
+            seen += int((keys != -1).sum())
+        results.append(check(coll, state, seen))
+    return results
+
+
+@pytest.mark.parametrize("place", ["shared arrays", "mesh"])
+@settings(max_examples=6, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["lookup", "lookup", "lookup", *calls("one device")]),
+            st.integers(0, 2**16),
+        ),
+        min_size=8,
+        max_size=14,
+    )
+)
+def test_causes_add_up(place, steps):
+    steps = [("lookup", 1), ("lookup", 2), ("lookup", 3), ("lookup", 4), *steps]
+    alone, other = follow("one device", steps), follow(place, steps)
+    for wanted, got in zip(alone, other, strict=True):
+        for key, number in wanted.items():
+            name, counter = key.split("/")
+            if place == "mesh" and counter in ("hits", "misses") and name in MERGED:
+                continue  # their sum has been compared
+            assert got[key] == number, key
