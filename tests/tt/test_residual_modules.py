@@ -26,7 +26,7 @@ TRAIN = jde.TTConfig(
     pooling="sum",
     compute_dtype="float32",
 )
-HOT = dataclasses.replace(TRAIN, residual=256)
+HOT = dataclasses.replace(TRAIN, residual=1024)
 IDS = np.array([[3, 9], [9, 9], [0, -1], [59, 3], [7, 8], [-1, -1], [3, 0], [11, 2]])
 
 
