@@ -105,18 +105,17 @@ nb::dict constants() {
   result["value_types"] = names("float32", "bfloat16", "float16");
   result["row_codes"] = names("float8_e4m3fn", "int8", "int4");
   result["packed_fields"] = names("code", "dim", "value_type");
-  result["table_fields"] = names(
-      "num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
-      "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
-      "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
-      "sketch_words", "sketch_bits", "ring_size", "keep_for", "part", "halflife", "takes_given",
-      "departed_rows");
+  result["table_fields"] =
+      names("num_states", "num_buckets", "policy", "evicts", "initializer", "eval_initializer",
+            "optimizer", "shares", "first_bucket", "local_buckets", "first_row", "counter_rows",
+            "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
+            "sketch_words", "sketch_bits", "ring_size", "keep_for", "part", "halflife",
+            "takes_given", "departed_rows");
   result["use"] = kUse;
   result["most_given_score"] = kHighScoreLimit;
   result["table_parts"] = names("whole", "index", "rows");
-  result["tier_counters"] =
-      names("hits", "misses", "promoted", "prefetched", "bypassed", "written_back", "updated_home",
-            "departed", "ring_full", "held");
+  result["tier_counters"] = names("hits", "misses", "promoted", "prefetched", "bypassed",
+                                  "written_back", "updated_home", "departed", "ring_full", "held");
   result["most_frames"] = kMostFrames;
   result["dirty_frame"] = kDirtyFrame;
   result["owner_mask"] = kOwnerMask;

@@ -127,9 +127,9 @@ enum PartField : int32_t {
 // prefix is `segments` rows of the array, and those of `inner` prefixes lie side by side.
 //   pair_rows       in: prefix, suffix, starts, of_suffix           out: rows
 //   pair_gradients  in: prefix, suffix, starts, of_suffix, d_rows   out: d_prefix, d_suffix
-// promote, fetch, write_back, depart, tier_rows and tier_gather: docs/decisions/tiers.md. write_back has no
-// scratch, which would lie in device memory beside results in host memory.
-// The last operand of every call is a number that is not read (jax_dynemb/ops/_call.py); the last
+// promote, fetch, write_back, depart, tier_rows and tier_gather: docs/decisions/tiers.md.
+// write_back has no scratch, which would lie in device memory beside results in host memory. The
+// last operand of every call is a number that is not read (jax_dynemb/ops/_call.py); the last
 // result is scratch memory, uint8[n]; n may be 0.
 // Every table buffer of a call that changes the table is both operand and result.
 

@@ -41,8 +41,8 @@ void read_packed_values(BufferReader& reader, int64_t const* packed, TableRef& a
 
 // Arrays of a call, as if one table filled them.
 TableRef read_arrays(BufferReader& reader, int64_t const* fields, TableParts const& parts,
-                     int64_t const* packed, bool aliased, Admission* admission,
-                     Removals* removals, Departures* departures) {
+                     int64_t const* packed, bool aliased, Admission* admission, Removals* removals,
+                     Departures* departures) {
   auto const next = [&](BufferRule rule) {
     return aliased ? reader.next_aliased(rule) : reader.next_arg(rule);
   };

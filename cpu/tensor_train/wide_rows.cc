@@ -52,7 +52,8 @@ template <int kRows>
 void multiply(PairShape const& shape, float const* prefix, float const* suffix, int32_t m,
               float* out) {
   auto const* const from = prefix + prefix_row_offset(shape, m);
-  auto const stride = kRows == 1 ? 0 : prefix_row_offset(shape, m + 1) - prefix_row_offset(shape, m);
+  auto const stride =
+      kRows == 1 ? 0 : prefix_row_offset(shape, m + 1) - prefix_row_offset(shape, m);
   auto* const to = out + int64_t{m} * shape.n;
   std::fill_n(to, int64_t{kRows} * shape.n, 0.0f);
   for (int32_t n = 0; n < shape.n; n += kBlock) {

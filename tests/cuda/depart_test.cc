@@ -3,11 +3,12 @@
 
 // tests/cuda/depart_test.cc: rows that have left a table, by the kernels and by a CPU, beside what
 // each of them was: in a frame, at home, or fresh.
+#include "cuda/tiers/depart.cu"
+
 #include <cstdio>
 
 #include "cpu/table_ops.h"
 #include "cpu/tiers/move_row.h"
-#include "cuda/tiers/depart.cu"
 #include "tests/cuda/tier_world.h"
 
 namespace {
@@ -87,8 +88,8 @@ std::vector<Left> evict(World& world, Ring& ring, size_t rows) {
     if (!world.is_alive(slot) || !slots.insert(slot).second) continue;
     auto const number = ring.words()[kRingCount]++;
     auto const& entry = *entry_at(world.table, slot);
-    *departure_at(ring.words(), number) = {entry.key, entry.score, slot,
-                                           world.place[size_t(slot)], {}};
+    *departure_at(ring.words(), number) = {
+        entry.key, entry.score, slot, world.place[size_t(slot)], {}};
     left.push_back({number, world.truth(slot)});
     world.store_key(slot);
   }

@@ -3,9 +3,10 @@
 
 // tests/fuzz/departures.cc: random lookups in a table whose evicted rows go to a ring. Its header,
 // places and holds may be anything.
+#include "core/departures.h"
+
 #include <algorithm>
 
-#include "core/departures.h"
 #include "tests/fuzz/data.h"
 
 namespace dynemb::fuzz {

@@ -438,7 +438,8 @@ Call make_depart(World& world, Random& random) {
       } else if (note.slot < 0 || note.slot >= tier.place.count()) {
         for (size_t byte = 0; byte < bytes; ++byte) expect(record[byte] == 0, "no row is zeros");
       } else if (note.place == kHomePlace) {
-        auto const* const home = tier.homes.data<uint8_t>() + static_cast<size_t>(note.slot) * bytes;
+        auto const* const home =
+            tier.homes.data<uint8_t>() + static_cast<size_t>(note.slot) * bytes;
         expect(memcmp(record, home, bytes) == 0, "a row from home");
       }
     }
