@@ -59,7 +59,7 @@ class ReferenceTable:
         names = ("inserted", "evicted", "refused", "lost_updates", "lookups")
         names += ("nonfinite", "hits", "misses", "not_admitted")
         names += ("erased", "removed_by_rule", "evicted_young")
-        self.counts = dict.fromkeys(names, 0)
+        self.counts: dict[str, int] = dict.fromkeys(names, 0)
         self.removed: list[int] = []
         self.departed: list[tuple[int, Row]] | None = None
         if config.tier is not None and config.tier.ring_rows > 0:

@@ -155,5 +155,7 @@ def _bit_lengths(low: jax.Array, high: jax.Array) -> jax.Array:
 def _histogram(values: jax.Array, counted: jax.Array, bins: int) -> jax.Array:
     """Counts equal values by comparing with each bin: one read, no atomics."""
     values, counted = jnp.broadcast_arrays(values.reshape(-1), counted.reshape(-1))
-    is_in = (values[:, None] == jnp.arange(bins)[None]) & counted[:, None]
+    is_in = (values[:, None] == jnp.arange(bins, dtype=values.dtype)[None]) & counted[
+        :, None
+    ]
     return jnp.sum(is_in, axis=0, dtype=jnp.int32)
