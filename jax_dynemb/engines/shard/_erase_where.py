@@ -87,7 +87,7 @@ def erase_where(
         limits, removed = _Limits(_everything(), _nothing()), None
     if dry_run:
         if removed is None:
-            removed = jnp.sum(op.bins(_nothing(), jnp.uint32(0))[1])
+            removed = jnp.sum(op.bins(_nothing(), jnp.uint32(0))[1], dtype=jnp.uint32)
         return removed, state
     removed, state = op.erase(limits)
     return group.total(removed), state
@@ -175,7 +175,7 @@ def _comparisons(rule: Rule, high: Any) -> jax.Array:
 def _limits(op: _Op, rule: Rule) -> tuple[_Limits, jax.Array]:
     """Chooses the limits that keep as many rows as the rule says, and counts rows."""
     first = op.bins(_nothing(), jnp.uint32(0))
-    others, selected = jnp.sum(first, axis=1)
+    others, selected = jnp.sum(first, axis=1, dtype=jnp.uint32)
     rows = others + selected
     least = jnp.uint32(0) if rule.keep_at_least is None else rule.keep_at_least
     least = jnp.asarray(least).astype(jnp.uint32)
