@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Jagged tensors as text, in TorchRec's form."""
+"""Jagged tensors as text, in TorchRec's form; long ones cut as by NumPy."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ def jagged_tensor(jt: Any) -> str:
 def keyed_tensor(kt: Any) -> str:
     """Columns by key."""
     inner = ",\n".join(
-        f'    "{key}": {np.asarray(array).tolist()}'
+        f'    "{key}": {_lists(np.asarray(array))}'
         for key, array in kt.to_dict().items()
     )
     return _braces("KeyedTensor", inner)
@@ -49,5 +50,19 @@ def _fields(jt: Any, indent: int) -> str:
     return f'{room}"values": {values},\n{room}"weights": {weights}'
 
 
-def _lists(bags: list[Any]) -> str:
-    return str([bag.tolist() for bag in bags])
+def _lists(bags: Sequence[np.ndarray] | np.ndarray) -> str:
+    """Shows all numbers, or the first and the last ones where there are too many."""
+    options = np.get_printoptions()
+    if sum(bag.size for bag in bags) <= options["threshold"]:
+        return str([bag.tolist() for bag in bags])
+    return _cut(bags, options["edgeitems"])
+
+
+def _cut(items: Any, edge: int) -> str:
+    if isinstance(items, np.generic):
+        return str(items)
+    some = list(items)
+    if len(some) > 2 * edge:
+        some[edge:-edge] = ["..."]
+    shown = [x if isinstance(x, str) else _cut(x, edge) for x in some]
+    return f"[{', '.join(shown)}]"

@@ -207,6 +207,19 @@ def test_mistakes(name):
         call()
 
 
+def test_text_of_long_tensors_is_cut():
+    lengths = np.full(400, 9, np.int32)
+    text = str(KJT(["a"], np.arange(3600), lengths=lengths))
+    assert len(text) < 300
+    assert "[0, 1, 2, ..., 6, 7, 8]" in text and "[3591, 3592, 3593, ..." in text
+    jt = T.JaggedTensor(np.ones((500, 8), np.float32), lengths=np.ones(500, int))
+    assert len(str(jt)) < 600
+    kt = T.KeyedTensor(["a"], [8], np.ones((500, 8), np.float32))
+    assert len(str(kt)) < 600
+    short = T.JaggedTensor(np.arange(5), lengths=np.array([2, 3]))
+    assert str(short) == "JaggedTensor({\n    [[0, 1], [2, 3, 4]]\n})\n"
+
+
 def test_unknown_keys_name_the_nearest():
     tensor = kjt(keys=("user", "item"))
     with pytest.raises(KeyError, match="did you mean 'user'"):
