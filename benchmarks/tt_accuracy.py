@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,10 +116,13 @@ def quotient_remainder(parts: int) -> Method:
     )
 
 
-def tensor_train(rank: int, residual: float = 0.0, scale: float = 1.0) -> Method:
+def tensor_train(
+    rank: int, residual: float = 0.0, scale: float = 1.0, optimizer: Any = None
+) -> Method:
     """Rows are products of three cores; ``residual`` is a share of the rows.
 
-    ``scale`` is that of the initial rows: 1 is the default of ``jde.TTConfig``.
+    ``scale`` is that of the initial rows: 1 is the default of ``jde.TTConfig``. The
+    optimizer is that of the cores, Adagrad if None.
     """
 
     def config(name: str, rows: int) -> jde.TTConfig:
@@ -129,7 +132,7 @@ def tensor_train(rank: int, residual: float = 0.0, scale: float = 1.0) -> Method
             rows,
             rank,
             initializer=jde.tt.tail_normal(scale / math.sqrt(3 * rows)),
-            optimizer=_adagrad(),
+            optimizer=_adagrad() if optimizer is None else optimizer,
             compute_dtype="float32",
             residual=max(1, round(residual * rows)) if residual else None,
         )
@@ -156,6 +159,17 @@ METHODS = [
     *[tensor_train(rank, residual=0.05) for rank in (2, 4, 8, 16)],
     tensor_train(8, scale=110.0),  # FBTT's default at this rank
 ]
+# By its name: methods and learning rates that show what initial values are worth.
+INITIAL_VALUES = {
+    "adagrad": (
+        [tensor_train(rank, scale=s) for rank in (8, 16) for s in (1.0, 13.8 * rank)],
+        (0.02, 0.05, 0.1, 0.2, 0.5),
+    ),
+    "sgd": (
+        [tensor_train(8, scale=s, optimizer=jde.optim.sgd(0.1)) for s in (1.0, 110.0)],
+        (0.001, 0.003, 0.01, 0.03, 0.1),
+    ),
+}
 
 
 def ratings(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -256,14 +270,16 @@ class Trial:
         return auc(np.asarray(scores), data[2][test])
 
 
-def measure(data: Any, seeds: int) -> list[dict[str, Any]]:
-    """Runs every method; prints and returns a line for each."""
+def measure(
+    data: Any, seeds: int, methods: Sequence[Method], rates: Sequence[float]
+) -> list[dict[str, Any]]:
+    """Runs methods; prints and returns a line for each."""
     users, items = (int(column.max()) + 1 for column in data[:2])
     lines, whole = [], 0
-    for method in METHODS:
+    for method in methods:
         trial = Trial(method, users, items)
         whole = whole or trial.bytes
-        results = {r: [trial.run(data, s, r) for s in range(seeds)] for r in RATES}
+        results = {r: [trial.run(data, s, r) for s in range(seeds)] for r in rates}
         rate = max(results, key=lambda r: float(np.mean(results[r])))
         line = {
             "family": method.family,
@@ -314,10 +330,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ratings", type=Path, help="ml-100k.inter")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--initial-values", choices=INITIAL_VALUES)
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    lines = measure(ratings(options.ratings), options.seeds)
+    methods, rates = METHODS, RATES
+    if options.initial_values:
+        methods, rates = INITIAL_VALUES[options.initial_values]
+    lines = measure(ratings(options.ratings), options.seeds, methods, rates)
     if options.picture:
         draw(lines, options.picture)
     if options.json:
