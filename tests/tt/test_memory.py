@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bytes of a training step: cores, optimizer, and what a step needs besides."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,7 +50,8 @@ def test_a_step_holds_factors_and_rows_alone(platform):
     numbers = FLOAT * BAGS * BAG  # of ids, places, ranks and so on
     sums = FLOAT * 132 * 25 * 4 * RANK  # of suffixes, by the blocks of a GPU
     expected = 2 * (rows + prefixes) + 8 * numbers + sums
-    assert program.memory_analysis().temp_size_in_bytes <= expected
+    memory: Any = program.memory_analysis()
+    assert memory.temp_size_in_bytes <= expected
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,7 @@ def test_the_bytes_of_cores_and_their_optimizer(devices, optimizer, copies, scal
     assert list(coll.memory()) == ["item", "user"]
     expected = FLOAT * (copies * train.num_parameters + scalars)
     assert coll.memory()["item"] == {"hbm": (devices or 1) * expected, "pinned_host": 0}
-    state = coll.init(0)["item"]
+    state: Any = coll.init(0)["item"]
     made = jax.tree.leaves((state.cores, state.optimizer))
     assert sum(x.nbytes for x in made) == expected
     assert coll.stats(coll.init(0))["item/bytes"] == expected
