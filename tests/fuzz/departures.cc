@@ -6,6 +6,7 @@
 #include "core/departures.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "tests/fuzz/data.h"
 
@@ -72,10 +73,40 @@ struct Ring {
   }
 };
 
+// Gives an empty table of an eviction policy rows in nearly all of its slots.
+void fill(Table& table, Random& random) {
+  table.evicts = random.between(kEvicts, kCompetes);
+  table.keeps_scores = 0;
+  auto const factors = factors_of_seed(static_cast<uint64_t>(table.hash_seed));
+  auto* const counters = table.counters.data<uint64_t>();
+  for (int64_t row = 0; row < table.counter_rows; ++row) {
+    counters[row * kNumCounters + kClock] = 100;
+  }
+  for (int64_t i = 0; i < 20 * table.slots(); ++i) {
+    auto const key = random.bits() % 1000000 + 5000;  // beside most ids of a batch
+    auto const hash = hash_key(key, factors);
+    auto const buckets = static_cast<uint64_t>(table.buckets * table.parts);
+    auto const bucket = static_cast<int64_t>(bucket_of(hash, buckets)) % table.buckets;
+    auto const slot = bucket * kBucketCapacity + random.below(kBucketCapacity);
+    auto& entry = const_cast<Entry&>(table.entry(slot));
+    if (entry.score != kEmptyScore || table.slot_of(key) >= 0) continue;
+    auto const clock = static_cast<uint64_t>(random.between(1, 100));
+    auto const packed = is_packed(static_cast<ScorePolicy>(table.policy));
+    entry = {key, packed ? pack_score(static_cast<uint64_t>(random.below(3)), clock) : clock};
+    auto* const digests = table.index.data<uint8_t>() + bucket * kBucketBytes;
+    digests[slot % kBucketCapacity] = digest_of(hash);
+    counters[kRows] += 1;
+  }
+}
+
 }  // namespace
 
 Call make_departing_lookup(World& world, Random& random) {
-  auto& table = world[static_cast<size_t>(random.below(static_cast<int64_t>(world.size())))];
+  auto& of_world = world[static_cast<size_t>(random.below(static_cast<int64_t>(world.size())))];
+  auto const own = std::make_shared<Table>(random);
+  auto const fills = random.one_in(2);
+  if (fills) fill(*own, random);
+  auto& table = fills ? *own : of_world;
   Ring const ring(table, random);
   Call call;
   table_attributes(call, {&table});
@@ -111,7 +142,7 @@ Call make_departing_lookup(World& world, Random& random) {
   call.attributes.push_back(features);
   finish(call);
   if (table.is_sound) {
-    call.check = [ring, &table] {
+    call.check = [ring, own, &table] {
       ring.check(table);
       table.check_log();
     };

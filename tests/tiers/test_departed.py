@@ -4,6 +4,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -147,7 +148,7 @@ class Stream:
     def compare(self, steps: int) -> dict[str, float]:
         """Ids come for a while and never again, so a departed row is final."""
         states = [self.coll.init(3), self.large.init(3)]
-        runs = [self.step(self.coll), self.step(self.large)]
+        runs: list[Any] = [self.step(self.coll), self.step(self.large)]
         rng, departed, spent = np.random.default_rng(0), {}, None
         dim = self.coll.tables["t"].dim
         for i in range(steps):
