@@ -5,6 +5,7 @@
 // core/optimizers/.
 #include "cpu/gradients/any_optimizer.h"
 
+#include <type_traits>
 #include <vector>
 
 #include "core/finite.h"
@@ -68,6 +69,12 @@ inline void update_columns(Ftrl const& functor, RowFactors const& factors, RowCo
   update_columns<Ftrl>(by_roots, factors, row);
 }
 
+// Optimizers whose loops GCC 12 leaves without vectors if it sees how their factors come about: it
+// then finds a branch in them.
+template <class Functor>
+constexpr bool kHidesFactors =
+    std::is_same_v<Functor, SmartAdam> || std::is_same_v<Functor, SmartMomentum>;
+
 bool are_finite(RowSums2 const& sums) { return is_finite(sums.a) && is_finite(sums.b); }
 
 // Whether the row was updated: if not, nothing of it has changed.
@@ -75,6 +82,7 @@ template <class Functor>
 bool update_one(Functor const& functor, RowColumns const& row, RowNumbers& numbers, bool skips) {
   RowFactors factors{};
   functor.begin(numbers, factors);
+  if constexpr (kHidesFactors<Functor>) __asm__("" : "+m"(factors));
   auto const dim = static_cast<float>(row.dim);
   auto const stages = functor.stages();
   if (stages > 0) {
