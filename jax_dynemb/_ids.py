@@ -86,11 +86,15 @@ def _refuse_reserved(array: np.ndarray) -> None:
         )
 
 
-def now() -> np.ndarray:
+def now(seconds: float | None = None) -> np.ndarray:
     """Reads the host's time, as lookups of "timestamp" tables take it.
 
     Pass it to a jitted step as an argument: a value that is read while tracing would
     be that of the first step for ever. ``jde.nnx.jit`` passes it by itself.
+
+    Args:
+      seconds: since 1970, of events that are trained later than they happened; the
+        time of this call if None.
 
     Returns:
       uint32[2], the low and the high word of the nanoseconds since 1970.
@@ -99,5 +103,14 @@ def now() -> np.ndarray:
       >>> def step(state, ids, now):
       ...     rows, residual, state = coll.lookup(state, ids, now=now)
       >>> step(state, ids, jde.now())  # doctest: +SKIP
+
+    Raises:
+      ValueError: seconds is no time between 1970 and 2286.
     """
-    return np.array([time.time_ns()], np.uint64).view(np.uint32)
+    if seconds is None:
+        nanoseconds = time.time_ns()
+    elif 0 <= seconds < 1e10:
+        nanoseconds = round(seconds * 1e9)
+    else:
+        raise ValueError(f"seconds must be a time since 1970, not {seconds!r}")
+    return np.array([nanoseconds], np.uint64).view(np.uint32)

@@ -141,6 +141,15 @@ def test_one_time_on_a_mesh():
     check(twins)
 
 
+def test_a_time_of_events():
+    low, high = jde.now(seconds=1_700_000_000.5).tolist()
+    assert (high << 32) + low == 1_700_000_000_500_000_000
+    assert jde.now(0).tolist() == [0, 0]
+    for seconds in (-1, float("nan"), 1e10, 1_700_000_000_000):
+        with pytest.raises(ValueError, match="a time since 1970"):
+            jde.now(seconds)
+
+
 def test_now_is_the_time_of_the_host():
     low, high = jde.now().tolist()
     assert abs((high << 32 | low) - time.time_ns()) < 10**10
