@@ -80,7 +80,8 @@ def trained(state, seed: int):
 
 @pytest.fixture(scope="module")
 def state():
-    return trained(trained(COLL.init(0), 1), 2)
+    # Three updates: `catch_up_start=3` writes `last` from the third one on.
+    return trained(trained(trained(COLL.init(0), 1), 2), 4)
 
 
 @pytest.fixture(scope="module")
