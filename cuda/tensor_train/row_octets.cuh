@@ -6,8 +6,6 @@
 // of its columns. So a lane reads and writes four numbers at once, and no load is in a branch.
 #pragma once
 
-#include <cstdlib>
-
 #include "cuda/grid/host.h"
 #include "cuda/tensor_train/pair_columns.cuh"
 #include "cuda/tensor_train/tile_product.cuh"
@@ -155,49 +153,36 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// Adds 4 * kQuads columns of eight rows. Those without a suffix have zeros as gradients. Columns
-// that share a sector of memory are read together: else each is read twice.
-template <int kSteps, bool kExact, int kQuads>
+// Adds four columns of eight rows. Those without a suffix have zeros as gradients.
+template <int kSteps, bool kExact>
 __device__ __forceinline__ void add_octet(float const* const (&d_rows)[2], bool const (&exists)[2],
                                           float const* const (&suffixes)[2], int32_t n,
                                           float (&sums)[kSteps][4]) {
-  float4 gradients[kQuads][4];
+  float4 gradients[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    auto const* const row = d_rows[i / 2] + left_row(i) * n;
-#pragma unroll
-    for (int quad = 0; quad < kQuads; ++quad) {
-      gradients[quad][i] = kQuads == 1 ? load_four_once(row) : load_four(row + 4 * quad);
-    }
+    gradients[i] = load_four_once(d_rows[i / 2] + left_row(i) * n);
   }
-  constexpr int kInFlight = 4 / kQuads;  // loads of so many steps
-  constexpr int kTogether = kSteps < kInFlight ? kSteps : kInFlight;
+  constexpr int kTogether = kSteps < 4 ? kSteps : 4;  // loads of so many steps are in flight
 #pragma unroll
   for (int first = 0; first < kSteps; first += kTogether) {
-    float4 numbers[kTogether][2][kQuads];
+    float4 numbers[kTogether][2];
 #pragma unroll
     for (int s = 0; s < kTogether; ++s) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        auto const* const rank = suffixes[i] + ((first + s) * 8 + right_column()) * n;
-#pragma unroll
-        for (int quad = 0; quad < kQuads; ++quad) {
-          numbers[s][i][quad] = load_four(rank + 4 * quad);
-        }
+        numbers[s][i] = load_four(suffixes[i] + ((first + s) * 8 + right_column()) * n);
       }
     }
 #pragma unroll
-    for (int column = 0; column < 4 * kQuads; ++column) {
-      auto const quad = column / 4, j = column % 4;
+    for (int j = 0; j < 4; ++j) {
       LeftTile<kExact> left;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        left.set(i, exists[i / 2] ? number_of(gradients[quad][i], j) : 0.0f);
-      }
+      for (int i = 0; i < 4; ++i) left.set(i, exists[i / 2] ? number_of(gradients[i], j) : 0.0f);
 #pragma unroll
       for (int s = 0; s < kTogether; ++s) {
         RightTile<kExact> right;
-        for (int i = 0; i < 2; ++i) right.set(i, number_of(numbers[s][i][quad], j));
+        for (int i = 0; i < 2; ++i) right.set(i, number_of(numbers[s][i], j));
         if constexpr (kExact) {  // tensor cores truncate sums: over many rows that is a bias
           float part[4] = {};
           add_product<kExact>(part, left, right);
@@ -211,21 +196,16 @@ __device__ __forceinline__ void add_octet(float const* const (&d_rows)[2], bool 
   }
 }
 
-// Of a block. Twice as many columns at a time take more registers than 16 warps would have.
-template <int kQuads>
-constexpr int kGradientWarps = kQuads == 1 ? 8 : 4;
-
-template <int kSteps, bool kExact, int kQuads>
-__global__ void __launch_bounds__(32 * kGradientWarps<kQuads>, kQuads == 1 ? 2 : 3)
+template <int kSteps, bool kExact>
+__global__ void __launch_bounds__(kThreads, 2)
     octet_gradients_kernel(__grid_constant__ PairGradientsArgs const args) {
   auto const& shape = args.shape;
   auto const n = shape.n;
-  constexpr int kWarps = kGradientWarps<kQuads>;
-  auto const warps = int64_t{gridDim.x} * kWarps;
+  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
   int64_t const offsets[2] = {prefix_row_offset(shape, sum_row(0)),
                               prefix_row_offset(shape, sum_row(2))};
-  for (auto index = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; index < shape.num_prefixes;
-       index += warps) {
+  for (auto index = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
+       index < shape.num_prefixes; index += warps) {
     auto const rows = rows_of_prefix(shape, index);
     float sums[kSteps][4] = {};
     for (auto begin = rows.begin; begin < rows.end; begin += 32) {
@@ -246,10 +226,10 @@ __global__ void __launch_bounds__(32 * kGradientWarps<kQuads>, kQuads == 1 ? 2 :
           d_rows[i] = d_chunk + min(row, chunk.count - 1) * (kTileRows * n);
           suffixes[i] = args.suffix + int64_t{used} * (kSteps * 8 * n);
         }
-        for (int32_t column = 0; column < n; column += 4 * kQuads) {
-          float const* const d_some[2] = {d_rows[0] + column, d_rows[1] + column};
-          float const* const some[2] = {suffixes[0] + column, suffixes[1] + column};
-          add_octet<kSteps, kExact, kQuads>(d_some, exists, some, n, sums);
+        for (int32_t column = 0; column < n; column += 4) {
+          float const* const d_four[2] = {d_rows[0] + column, d_rows[1] + column};
+          float const* const four[2] = {suffixes[0] + column, suffixes[1] + column};
+          add_octet<kSteps, kExact>(d_four, exists, four, n, sums);
         }
       }
     }
@@ -273,20 +253,10 @@ inline cudaError_t octet_rows(OctetRowsCall const& call, cudaStream_t stream) {
   });
 }
 
-template <int kSteps, bool kExact, int kQuads>
-cudaError_t launch_octet_gradients(PairGradientsArgs const& args, cudaStream_t stream) {
-  constexpr int kWarps = kGradientWarps<kQuads>;
-  return launch(octet_gradients_kernel<kSteps, kExact, kQuads>,
-                blocks_of_prefixes(args.shape, kWarps), stream, args, 0, 32 * kWarps);
-}
-
 inline cudaError_t octet_gradients(PairGradientsArgs const& args, cudaStream_t stream) {
-  // The variable is for measurements.
-  static auto const together = std::getenv("DYNEMB_TT_TOGETHER") != nullptr;
+  auto const blocks = blocks_of_prefixes(args.shape, kWarpsPerBlock);
   return with_steps(args.shape.k, args.shape.exact != 0, [&](auto steps, auto exact) {
-    return args.shape.n % 8 == 0 && together
-               ? launch_octet_gradients<steps(), exact(), 2>(args, stream)
-               : launch_octet_gradients<steps(), exact(), 1>(args, stream);
+    return launch(octet_gradients_kernel<steps(), exact()>, blocks, stream, args);
   });
 }
 

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
 #include <type_traits>
 
 #include "cuda/grid/host.h"
@@ -306,19 +305,12 @@ struct StagedParts {
     if (shape.m != kTileRows || !sizes) return;
     auto const floats = int64_t{shape.k} * shape.n;
     auto const size = int64_t{sizeof(float)} * (floats + 16);
-    if (shape.num_suffixes * floats * int64_t{sizeof(float)} <= first_level()) return;
+    if (shape.num_suffixes * floats * int64_t{sizeof(float)} <= kFirstLevel) return;
     auto const most = (shared_bytes - kOthers) / size;
     if (most <= 0 || ceil_div(shape.num_suffixes, most) > kMost) return;
     parts = static_cast<int32_t>(ceil_div(shape.num_suffixes, most));
     suffixes = static_cast<int32_t>(ceil_div(shape.num_suffixes, parts));
     bytes = suffixes * size;
-  }
-
- private:
-  // The variable is for measurements: 0 stages all suffixes, a large number none.
-  static int64_t first_level() {
-    static auto const* const given = std::getenv("DYNEMB_TT_FIRST_LEVEL");
-    return given == nullptr ? kFirstLevel : std::atoll(given);
   }
 };
 
