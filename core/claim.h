@@ -219,7 +219,8 @@ DYNEMB_HD Claim claim_empty(Bucket const& bucket, Key key, uint64_t hash, int fr
 // Takes the slot of a row that may be evicted, or of a new key with a larger mark. place < 0: the
 // key is refused. Precondition: the lookup of the ranking has touched every row that it uses. A
 // group that has all new keys of the bucket decides for them together: core/full_bucket.h.
-// `leaving`: as AllLeave. Where rows depart, nobody else claims in the bucket: the swap succeeds.
+// `leaving`: as AllLeave. Where rows depart, no other thread claims in the bucket meanwhile: the
+// swap succeeds.
 template <class Leaving = AllLeave>
 DYNEMB_HD Claim claim_full(Ranking const& ranking, HashFactors factors, Bucket const& bucket,
                            Key key, uint64_t hash, Leaving leaving = {}) {

@@ -39,7 +39,7 @@ constexpr int kDepartureWords = sizeof(Departure) / 4;
 // Words of the header, which stands before the first departure.
 enum RingWord : int32_t {
   kRingCount = 0,  // departures that are noted
-  kRingCopied,     // those whose records are there
+  kRingCopied,     // departures whose records are written
   kRingRefused,    // claims that found no place, since the latest depart
 };
 
@@ -90,7 +90,7 @@ struct AllLeave {
   DYNEMB_HD bool leaves(int /*place*/, Entry const& /*row*/) const { return true; }
 };
 
-// Of one claim in one bucket of a table with a ring, while nobody else claims there.
+// Of one claim in one bucket of a table with a ring, while no other thread claims there.
 class RowsDepart {
  public:
   DYNEMB_HD RowsDepart(TableRef const& table, Departures const& departures, int64_t bucket,

@@ -54,7 +54,7 @@ DYNEMB_HD PrefixRange prefixes_at(NumberParts const& parts, bool is_first_place,
           (key == kNoNumber ? parts.num_prefixes : parts.prefix_of(key)) + 1};
 }
 
-// Those that begin behind the last place, whose key is `key`.
+// The prefixes that begin behind the last place of the order, whose key is `key`.
 DYNEMB_HD PrefixRange prefixes_behind(NumberParts const& parts, uint32_t key) {
   if (key == kNoNumber) return {0, 0};
   return {parts.prefix_of(key) + 1, parts.num_prefixes + 1};

@@ -201,7 +201,7 @@ DYNEMB_HD void touch(uint64_t* address, ScoreRule const& rule, Touch const& use,
   }
   for (;;) {
     if (rule.policy != ScorePolicy::kCustomized && is_touched(rule.policy, seen, use.clock)) {
-      // Marked already: only the count moves. At its limit it stays there, whoever adds meanwhile.
+      // Marked already: only the count moves. At its limit it stays, whatever other threads add.
       if (high_of(seen) >= kMostUses) return;
       auto const more = count_of(rule, use, uses);
       if (more <= kMostAdded) {

@@ -25,6 +25,7 @@ from jax_dynemb.ops._layout import FeatureLayout as FeatureLayout
 from jax_dynemb.ops._layout import id_array as id_array
 from jax_dynemb.ops._layout import one_row_each as one_row_each
 from jax_dynemb.ops._layout import prepare as prepare
+from jax_dynemb.ops._layout import slots_only as slots_only
 from jax_dynemb.ops._offsets import count_malformed as count_malformed
 from jax_dynemb.ops._offsets import offsets_of as offsets_of
 from jax_dynemb.ops._packed_rows import pack_rows as pack_rows

@@ -117,6 +117,14 @@ class FeatureInput:
     uses: jax.Array | None = None
 
 
+def slots_only(
+    layout: FeatureLayout, given: FeatureInput
+) -> tuple[FeatureLayout, FeatureInput]:
+    """The ids of a feature, for a call that returns no rows."""
+    alone = one_row_each(layout.feature, layout.table, layout.num_ids, "no_rows")
+    return alone, FeatureInput(given.ids, None, None, uses=given.uses)
+
+
 def prepare(
     config: IdsTable, feature: str, ids: Any, weights: Any = None
 ) -> tuple[FeatureLayout, FeatureInput]:

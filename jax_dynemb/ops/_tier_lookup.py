@@ -17,7 +17,7 @@ from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._call_batches import call_batches
 from jax_dynemb.ops._departed import depart
-from jax_dynemb.ops._layout import FeatureInput, FeatureLayout, one_row_each
+from jax_dynemb.ops._layout import slots_only
 from jax_dynemb.ops._lookup import (
     Inputs,
     Outputs,
@@ -137,7 +137,7 @@ def prefetch(
     """
     tiered = [table for table in tables if table.tier is not None]
     names = {table.name for table in tiered}
-    keys = [_keys_only(*one) for one in inputs if one[0].table in names]
+    keys = [slots_only(*one) for one in inputs if one[0].table in names]
     if not keys:
         return {}
     views: RowViews = [None] * len(keys)
@@ -183,7 +183,7 @@ class _TierSplit:
         return cls(
             tables=[t if t.tier is None else index_part(t) for t in tables],
             inputs=[
-                _keys_only(*one) if is_far else one
+                slots_only(*one) if is_far else one
                 for one, is_far in zip(inputs, far, strict=True)
             ],
             views=[
@@ -310,10 +310,3 @@ class _TierSplit:
             counters = state.counters | done
             new[table.state_name] = dataclasses.replace(state, counters=counters)
         return new
-
-
-def _keys_only(
-    layout: FeatureLayout, given: FeatureInput
-) -> tuple[FeatureLayout, FeatureInput]:
-    alone = one_row_each(layout.feature, layout.table, layout.num_ids, "no_rows")
-    return alone, FeatureInput(given.ids, None, None, uses=given.uses)

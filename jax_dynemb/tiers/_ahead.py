@@ -185,7 +185,7 @@ class Ahead:
         """
         self._check()
         check_values(state, "feed.drain")
-        state, departed = _device.take_departed(self._coll, state, None)
+        state, departed = self._coll.take_departed(state)
         self._result(self._send(Job(self._number, departed=departed)))
         return state
 
@@ -204,7 +204,7 @@ class Ahead:
           Exception: what a store raised.
         """
         self._check()
-        departed = _device.departed(self._coll, state)
+        departed = self._coll.departed(state)
         job = Job(self._number, departed=departed, tag=tag, step=step)
         self._result(self._send(job))
 
@@ -327,7 +327,7 @@ class Ahead:
         reuse = None
         if self._taken and self._taken[0][1].done():
             reuse, _ = self._taken.popleft()
-        state, departed = _device.take_departed(self._coll, state, reuse)
+        state, departed = self._coll.take_departed(state, reuse=reuse)
         return state, departed
 
     def _send(self, job: Job) -> Future[dict[str, Offer]]:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Enqueues holds, empty rings and rows that return, for the main thread."""
+"""Enqueues holds and rows that return, for the main thread."""
 
 from __future__ import annotations
 
@@ -108,19 +108,3 @@ def _same_clock(new: TableState, old: TableState) -> TableState:
     once = (after == ticked).all(axis=-1, keepdims=True)
     counters = new.counters.at[:, clock].set(jnp.where(once, before, after))
     return dataclasses.replace(new, counters=counters)
-
-
-def take_departed(coll: Tables, state: States, reuse: Any) -> tuple[States, Any]:
-    """Takes the departed rows out of the tables, and leaves them empty rings.
-
-    Args:
-      coll: the tables.
-      state: of them.
-      reuse: what an earlier call returned and no thread reads any more, or None.
-    """
-    return coll.take_departed(state, reuse=reuse)
-
-
-def departed(coll: Tables, state: States) -> Any:
-    """Returns the departed rows; they stay in the state."""
-    return coll.departed(state)

@@ -298,6 +298,16 @@ void add_settled(Call& call, Tier const& tier, Random& random) {
   });
 }
 
+// A call whose results lie in host memory: it has no scratch.
+template <class Add>
+Call make_homes_call(World& world, Random& random, Add const& add) {
+  auto [call, tiers] = begin(world, random);
+  for (auto const& tier : tiers) add(call, tier, random);
+  finish(call);
+  call.results.pop_back();
+  return call;
+}
+
 }  // namespace
 
 Call make_promote(World& world, Random& random) {
@@ -321,19 +331,11 @@ Call make_fetch(World& world, Random& random) {
 }
 
 Call make_write_back(World& world, Random& random) {
-  auto [call, tiers] = begin(world, random);
-  for (auto const& tier : tiers) add_written(call, tier, random);
-  finish(call);
-  call.results.pop_back();  // no scratch
-  return call;
+  return make_homes_call(world, random, add_written);
 }
 
 Call make_swap_rows(World& world, Random& random) {
-  auto [call, tiers] = begin(world, random);
-  for (auto const& tier : tiers) add_swapped(call, tier, random);
-  finish(call);
-  call.results.pop_back();  // no scratch
-  return call;
+  return make_homes_call(world, random, add_swapped);
 }
 
 Call make_settle(World& world, Random& random) {

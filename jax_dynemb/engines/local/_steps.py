@@ -102,7 +102,7 @@ def touch(
 ) -> States:
     """See ``Tables.find``: the rows that are found count as used now."""
     inputs = _with_uses(tables, _inputs(tables, ids, {}), given)
-    inputs = [shard.slots_only(x) for x in inputs]
+    inputs = [ops.slots_only(*x) for x in inputs]
     used = [flags.of(table) for table in _used(tables, inputs)]
     numbers = jnp.stack([given.tables[t.name] for t in used])
     _, new, _ = ops.lookup(used, state, inputs, numbers)

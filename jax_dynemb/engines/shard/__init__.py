@@ -28,7 +28,6 @@ from jax_dynemb.engines.shard._insert import checked as checked
 from jax_dynemb.engines.shard._insert import insert as insert
 from jax_dynemb.engines.shard._insert import not_lookups as not_lookups
 from jax_dynemb.engines.shard._insert import same_clock as same_clock
-from jax_dynemb.engines.shard._insert import slots_only as slots_only
 from jax_dynemb.engines.shard._insert import store as store
 from jax_dynemb.engines.shard._pins import set_pins as set_pins
 from jax_dynemb.engines.shard._pins import split_pins as split_pins

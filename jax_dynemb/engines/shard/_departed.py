@@ -11,7 +11,8 @@ import numpy as np
 
 from jax_dynemb import _ffi, ops
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.ops import FeatureInput, Ring, TableState, one_row_each, states_of_rows
+from jax_dynemb.engines.shard._stored_slots import stored_slots
+from jax_dynemb.ops import Ring, TableState, states_of_rows
 from jax_dynemb.rows import Exported, joined
 
 
@@ -26,10 +27,8 @@ def hold_rows(
       ids: flat; those that are not stored are passed over.
       lookups: static, how many lookups to come.
     """
-    layout = one_row_each(table.name, table.name, ids.shape[0], "no_rows")
-    inputs = [(layout, FeatureInput(ids, None, None))]
-    (output,), new = ops.find([table], {table.state_name: state}, inputs)
-    return ops.hold(table, new[table.state_name], output["slots"], lookups)
+    slots, state = stored_slots(table, state, ids)
+    return ops.hold(table, state, slots, lookups)
 
 
 def read_rings(table: TableSpec, rings: Sequence[Ring]) -> Exported:

@@ -95,15 +95,6 @@ def _without_nonfinite(
     return jnp.where(finite.reshape(by_row), ids, padding), new
 
 
-def slots_only(
-    given: tuple[FeatureLayout, FeatureInput],
-) -> tuple[FeatureLayout, FeatureInput]:
-    """The ids of a feature, for a lookup that returns no rows."""
-    layout, arrays = given
-    alone = one_row_each(layout.feature, layout.table, layout.num_ids, "no_rows")
-    return alone, FeatureInput(arrays.ids, None, None, uses=arrays.uses)
-
-
 def not_lookups(
     new: Mapping[str, TableState], old: Mapping[str, TableState]
 ) -> dict[str, TableState]:

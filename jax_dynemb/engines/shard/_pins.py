@@ -12,7 +12,8 @@ import numpy as np
 
 from jax_dynemb import _ffi, ops
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.ops import FeatureInput, TableState, one_row_each
+from jax_dynemb.engines.shard._stored_slots import stored_slots
+from jax_dynemb.ops import TableState
 from jax_dynemb.rows import PIN
 
 _BIT = 30  # of the high word of a score (core/score.h)
@@ -34,11 +35,8 @@ def set_pins(
       ids: flat; those that are not stored are passed over.
       pins: static.
     """
-    layout = one_row_each(table.name, table.name, ids.shape[0], "no_rows")
-    inputs = [(layout, FeatureInput(ids, None, None))]
-    (output,), new = ops.find([table], {table.state_name: state}, inputs)
-    state, slots = new[table.state_name], output["slots"]
-    slots = jnp.sort(slots)
+    found, state = stored_slots(table, state, ids)
+    slots = jnp.sort(found)
     capacity = _ffi.constants()["bucket_capacity"]
     first = 0 if table.block is None else table.block.first_bucket
     bucket = jnp.where(slots >= 0, first + slots // capacity, state.index.shape[0])
