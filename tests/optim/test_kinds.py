@@ -260,5 +260,7 @@ def test_flags_and_scales_are_named_as_they_are_given():
             jde.optim.rmsprop(0.1, **options)
     with pytest.raises(ValueError, match="nesterov must be True or False, not 'yes'"):
         jde.optim.momentum(0.1, nesterov="yes")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="Only the learning rate takes a schedule"):
+        jde.optim.adam(0.1, b1=optax.constant_schedule(0.9))  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="learning_rate must be a number, not True"):
         jde.optim.lion(True)
