@@ -131,15 +131,9 @@ template <class SortKey>
 cudaError_t launch_update(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
                           SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
   auto const rounding = rounding_tables(args);
-#ifdef OPT_HALF
-  if (rounding == args.num_tables && has_formats<HalfFormats>(args)) {
-    return launch_update<HalfFormats, true>(args, scratch, sorted, stream);
-  }
-#else
   if (rounding == args.num_tables && has_formats<BFloat16Formats>(args)) {
     return launch_update<BFloat16Formats, true>(args, scratch, sorted, stream);
   }
-#endif
   if (rounding > 0) return launch_update<AnyFormats, true>(args, scratch, sorted, stream);
   if (has_formats<FloatFormats>(args)) {
     return launch_update<FloatFormats, false>(args, scratch, sorted, stream);
