@@ -111,8 +111,8 @@ struct FunctorRows {
 
  private:
   template <class Format>
-  __device__ __forceinline__ Columns columns_of(Format format, Row const& row,
-                                                Loaded const& loaded, float4 const& sum) const {
+  __device__ __forceinline__ Columns columns_of(Format format, Row const& row, Loaded const& loaded,
+                                                float4 const& sum) const {
     Columns columns;
     auto const w = to_floats(format, loaded.row);
     columns.w[0] = w.x, columns.w[1] = w.y, columns.w[2] = w.z, columns.w[3] = w.w;
@@ -143,8 +143,8 @@ struct FunctorRows {
 
   template <int k>
   __device__ __forceinline__ bool run_stage(Functor const& functor, RowTile const& tile,
-                                            Row const& row, Columns const& own,
-                                            RowNumbers& numbers, RowFactors& factors) const {
+                                            Row const& row, Columns const& own, RowNumbers& numbers,
+                                            RowFactors& factors) const {
     RowSums2 sums{0.0f, 0.0f};
     add_columns<k>(functor, factors, own, sums);
     auto const skips_nonfinite = row.table.skips_nonfinite != 0;

@@ -3,14 +3,13 @@
 
 // cuda/gradients/update_functor.cu: gradients are summed row by row, and a row takes the step of
 // its optimizer (core/optimizers/) where its sum is complete.
-#include "cuda/gradients/update_functor.cuh"
-
 #include <algorithm>
 
 #include "core/optimizers/list.h"
 #include "cuda/gradients/functor_rows.cuh"
 #include "cuda/gradients/order.cuh"
 #include "cuda/gradients/sums.cuh"
+#include "cuda/gradients/update_functor.cuh"
 #include "cuda/grid/prologue.cuh"
 
 namespace dynemb::cuda {
@@ -96,8 +95,7 @@ bool updates_in_sums(UpdateArgs const& args) {
   for (int32_t t = 0; t < args.num_tables; ++t) {
     if (args.optimizers[t] != args.optimizers[0] || !has_short_floats(args.tables[t])) return false;
   }
-  return args.num_tables > 0 && KeyLayout(args).key_bits < 32 &&
-         has_gradients<FloatVectors>(args);
+  return args.num_tables > 0 && KeyLayout(args).key_bits < 32 && has_gradients<FloatVectors>(args);
 }
 
 size_t update_functor_scratch_bytes(UpdateArgs const& args) {
@@ -110,9 +108,8 @@ cudaError_t update_functor(UpdateArgs const& args, void* memory, cudaStream_t st
   if (!is_countable(args)) return cudaErrorInvalidValue;
   Scratch pieces(memory);
   FunctorScratch const scratch(args, pieces);
-  return with_call_size(args.num_tables, args.num_features, [&](auto size) {
-    return run<decltype(size)>(args, scratch, stream);
-  });
+  return with_call_size(args.num_tables, args.num_features,
+                        [&](auto size) { return run<decltype(size)>(args, scratch, stream); });
 }
 
 }  // namespace dynemb::cuda

@@ -67,11 +67,9 @@ def from_fused_params(params: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Returns what a ``fused_params`` dict says, in the core's terms.
 
     Args:
-      params: optimizer (an EmbOptimType or its value), learning_rate, eps, beta1,
-        beta2, momentum, eta, weight_decay, weight_decay_mode (a WeightDecayMode, its
-        value or its name), use_rowwise_bias_correction, ar_alpha, ema_beta,
-        min_shrinkage, gradient_clipping, max_gradient, max_norm, stochastic_rounding,
-        output_dtype.
+      params: optimizer (an EmbOptimType or its value) and its numbers, by FBGEMM's
+        names. weight_decay_mode is a WeightDecayMode, its value or its name. Also
+        gradient_clipping, max_gradient, stochastic_rounding and output_dtype.
 
     Returns:
       The optimizer, and fields for ``to_table(**fields)``.
@@ -130,9 +128,9 @@ def _options(given: dict[str, Any], kind: str) -> dict[str, Any]:
     options = _DECAY_MODES[name]
     if options is None:
         raise ValueError(
-            f"fused_params: weight_decay_mode {name!r} has numbers of its own: give the "
-            "table optimizer=jde.optim.rowwise_adagrad(..., counter=jde.optim.Counter("
-            "...)) or cow_clip=jde.optim.CowClip(...) instead."
+            f"fused_params: weight_decay_mode {name!r} has numbers of its own: give "
+            "the table optimizer=jde.optim.rowwise_adagrad(..., counter=jde.optim."
+            "Counter(...)) or cow_clip=jde.optim.CowClip(...) instead."
         )
     if name == "none" and given.get("weight_decay"):
         raise ValueError(

@@ -352,8 +352,9 @@ void run_rounding() {
 // stands beside every other one: one of four may take the longer way of all.
 void test_words() {
   auto const largest = std::numeric_limits<float>::max();
-  std::vector<float> const edges{0.0f, -0.0f, 1.0f, -1.00390625f, 3.0e-41f, -1.1f, 3.3895314e38f,
-                                 3.3961775e38f, largest, -largest, INFINITY, -INFINITY, NAN, 0.3f};
+  std::vector<float> const edges{0.0f,     -0.0f,         1.0f,          -1.00390625f, 3.0e-41f,
+                                 -1.1f,    3.3895314e38f, 3.3961775e38f, largest,      -largest,
+                                 INFINITY, -INFINITY,     NAN,           0.3f};
   RoundingSeed const seed{0x1234'5678'9abc'def0u, 7, 0, 0};
   for (Key key = 0; key < 300; ++key) {
     for (size_t i = 0; i < edges.size(); ++i) {
