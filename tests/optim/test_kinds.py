@@ -222,10 +222,12 @@ def test_tuned_and_shared_loops_in_one_collection(platform):
         for name, each in singles.items():
             _, own, alone[name] = each.lookup(alone[name], {name: ids[name]})
             alone[name] = each.apply_gradients(alone[name], own, {name: d_rows[name]})
+    # On a GPU tables of several optimizers have another kernel, and another last bit.
     for name, each in singles.items():
         together, apart = export(coll, state, name), export(each, alone[name], name)
         for key, row in apart.items():
-            np.testing.assert_array_equal(together[key].values, row.values)
+            got = together[key].values
+            np.testing.assert_allclose(got, row.values, rtol=2e-6, atol=1e-6)
 
 
 def test_the_shared_loop_agrees_with_the_tuned_ones(platform):
