@@ -82,5 +82,6 @@ from jax_dynemb.ops._tier_state import TierState as TierState
 from jax_dynemb.ops._tier_state import with_homes as with_homes
 from jax_dynemb.ops._tiers import flush as flush
 from jax_dynemb.ops._tiers import gather_rows as gather_rows
+from jax_dynemb.ops._tiers import put_records as put_records
 from jax_dynemb.ops._update import reduce as reduce
 from jax_dynemb.ops._update import update as update

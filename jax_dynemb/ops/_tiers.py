@@ -310,6 +310,33 @@ def gather_rows(
     return values, {name: next(results) for name in table.states}
 
 
+def put_records(
+    table: TableSpec,
+    homes: jax.Array,
+    slots: jax.Array,
+    values: jax.Array,
+    states: Mapping[str, jax.Array],
+) -> jax.Array:
+    """Writes rows to home records.
+
+    Args:
+      table: whose homes they are.
+      homes: as ``TierState`` has them.
+      slots: int32[n], distinct, and fastest in order.
+      values: rows, as ``gather_rows`` returns them.
+      states: of each row, by name.
+    """
+    call = Call("write_back", [table])
+    call.update(homes)
+    call.read(values)
+    for name in table.states:
+        call.read(states[name])
+    rows = jnp.arange(slots.shape[0], dtype=jnp.int32)
+    for array in (jnp.array([slots.shape[0], 0], jnp.int32), slots, rows):
+        call.operand(array)
+    return next(call.run(on_host=True))
+
+
 # ---- the arrays of a call ------------------------------------------------------------
 
 
