@@ -113,7 +113,7 @@ class Feed:
         self._feed.__exit__(*error)
 
     def _of_tables(self) -> Ahead:
-        """The feed, for the tables in their present size."""
+        """Returns the feed, for the tables in their present size."""
         self._feed.use(self._module.coll)
         return self._feed
 

@@ -290,7 +290,7 @@ def _newer_rows(table: TableSpec, state: TableState) -> tuple[TableState, _Lists
 
 
 def _top_bit(counters: jax.Array, kind: str, name: str) -> jax.Array:
-    """The highest bit of a 64-bit count, int32[]: 0, but XLA does not know that."""
+    """Reads the highest bit of a 64-bit count: 0, but XLA does not know that."""
     high = counters[0, _ffi.code(kind, name), 1]
     return (high >> 31).astype(jnp.int32)
 

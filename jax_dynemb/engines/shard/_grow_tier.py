@@ -39,8 +39,8 @@ def with_grown_homes(
       factor: how many times as many buckets it gets.
       before: its arrays, or those of all shards; unchanged.
       after: what ``grown_state`` made of them.
-      move: ``moved_rows`` of these shards, as a program that is given the smaller
-        table, the new homes, which are donated, the first bucket, and how many.
+      move: ``moved_rows`` of these shards, as a program. It takes the smaller table,
+        the new homes, which are donated, the first bucket, and how many.
     """
     new = ops.with_homes(grown_spec(table, factor), after)
     assert new.tier is not None

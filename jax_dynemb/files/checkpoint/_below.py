@@ -24,7 +24,7 @@ _AT_ONCE = 1 << 16
 
 
 class Commits(Protocol):
-    """What has the stores of some tables: a feed, of ``jde.tiers`` or ``jde.nnx``.
+    """Describes a feed, of ``jde.tiers`` or ``jde.nnx``: it has the stores of tables.
 
     Attributes:
       stores: by table name.
