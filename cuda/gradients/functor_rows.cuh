@@ -26,10 +26,7 @@ struct FunctorRows {
   static constexpr int kFirstInt = kWide + Functor::kNumbers;
   static constexpr int kStates = kFirstInt + Functor::kInts;
   static constexpr int kAhead = 2;
-#ifndef OPT_WARPS
-#define OPT_WARPS (kStates > 1 ? 24 : 32)
-#endif
-  static constexpr int kWarps = OPT_WARPS;
+  static constexpr int kWarps = kStates > 1 ? 24 : 32;  // more registers, for more states
   static constexpr bool kRowwise = false;
   static constexpr bool kUpdatesRows = true;
   static constexpr bool kChecksRows = true;

@@ -68,18 +68,6 @@ struct BagPooler {
     return static_cast<int32_t>(min(max(index, int64_t{0}), int64_t{cache.num_ids}));
   }
 
-  // Packed rows are short: a lane asks for the sectors of a whole one, so that all rows of the warp
-  // are on their way before the first is summed.
-  __device__ __forceinline__ void prefetch_row(int32_t slot) const {
-    if (slot < 0) return;
-    auto const& table = rows.here.table;
-    auto const row_bytes = stored_row_bytes(rows.in, table.dim);
-    auto const* const row =
-        nth_row(static_cast<char const*>(table.values), static_cast<uint32_t>(slot), row_bytes);
-    for (uint32_t at = 0; at < row_bytes; at += 32) prefetch_line(row + at);
-    prefetch_line(row + row_bytes - 4);
-  }
-
   // The same of up to kProbed ids for each lane, from `base` on; whether one of this lane's has
   // none.
   template <int kProbed>
@@ -92,7 +80,6 @@ struct BagPooler {
       auto const index = base + i * 32 + lane_id() - begin;
       if (index < kCachedSlots) cache.slots[index] = ids[i].slot;
       missing |= ids[i].slot < kPaddingSlot;
-      if constexpr (kScaled) prefetch_row(ids[i].slot);
       rows.ids.touch(rows.here, ids[i], base + i * 32 + lane_id());
     }
     return missing;
