@@ -33,6 +33,9 @@ from jax_dynemb.torchrec._keyed_jagged_tensor import (
 )
 from jax_dynemb.torchrec._keyed_tensor import KeyedTensor as KeyedTensor
 from jax_dynemb.torchrec._keyed_tensor import KTRegroupAsDict as KTRegroupAsDict
+from jax_dynemb.torchrec._managed_collision import (
+    from_managed_collision as from_managed_collision,
+)
 from jax_dynemb.torchrec._position_weights import (
     FeatureProcessedEmbeddingBagCollection as FeatureProcessedEmbeddingBagCollection,
 )

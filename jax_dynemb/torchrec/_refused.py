@@ -61,7 +61,10 @@ _OPTIMIZER = (
     "jde.nnx.Optimizer, and clipping jde.nnx.clip_by_global_norm."
 )
 _FROZEN = "jde.export.frozen(dtype=...) quantises a table and serves it."
-_CAPACITY = "a dynamic table remaps nothing: its capacity takes the place of zch_size."
+_CAPACITY = (
+    "a dynamic table remaps nothing, and its capacity takes the place of zch_size: "
+    "from_managed_collision(params) gives the fields of the table."
+)
 _EVICTS = "a table evicts by its score_strategy."
 _STALE = (
     "it reads rows before the update before it: call two pure functions in that "
