@@ -13,6 +13,7 @@ from jax_dynemb.planner import ParameterConstraints as ParameterConstraints
 from jax_dynemb.planner import PlannerError as PlannerError
 from jax_dynemb.planner import PlannerErrorType as PlannerErrorType
 from jax_dynemb.planner import ShardingPlan as ShardingPlan
+from jax_dynemb.planner import ShardingType as ShardingType
 from jax_dynemb.planner import StorageReservation as StorageReservation
 from jax_dynemb.planner import Topology as Topology
 from jax_dynemb.torchrec._capacity import Capacity as Capacity

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What does not fit or is refused is said in a sentence with the fix."""
 
+from inspect import ismodule
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -277,6 +280,16 @@ def test_refused_names_say_what_to_use(name):
     with pytest.raises(ImportError, match="is refused: .{20}"):
         getattr(T, name)
     assert not hasattr(T, "no_such_name")
+
+
+def test_the_migration_page_has_every_name():
+    page = (Path(__file__).parents[2] / "docs/concepts/torchrec.md").read_text()
+    refused = page[page.index("## Refused names") :]
+    assert [name for name in NAMES if f"`{name}`" not in refused] == []
+    ours = {name for name in vars(T) if name[0] != "_" and name not in NAMES}
+    ours -= {"annotations"} | {name for name in ours if ismodule(getattr(T, name))}
+    api = (Path(__file__).parents[2] / "docs/api/torchrec.md").read_text()
+    assert [n for n in sorted(ours) if f"jax_dynemb.torchrec.{n}\n" not in api] == []
 
 
 @pytest.mark.parametrize("name", sorted(ATTRIBUTES))
