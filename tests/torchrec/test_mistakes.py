@@ -321,6 +321,10 @@ def test_what_torchrec_does_in_another_way_says_how():
             kind([config])
     with pytest.raises(ValueError, match="write EmbeddingConfig for EmbeddingBagConf"):
         T.EmbeddingCollection([config], rngs=nnx.Rngs(0))
+    with pytest.raises(TypeError, match=r"rngs=nnx.Rngs\(0\)"):
+        T.EmbeddingBagCollection([config], rngs=0)  # pyright: ignore
+    with pytest.raises(TypeError, match=r"write regroup\(\[kt\], groups\)"):
+        T.KeyedTensor.regroup(T.KeyedTensor.from_tensor_list([], []), [])  # pyright: ignore
     with pytest.raises(TypeError, match='write {"\\*": '):
         T.with_optimizer([config], jde.optim.adam(0.1))  # pyright: ignore
     with pytest.raises(TypeError, match=r"to_dict\(\).items\(\)"):
