@@ -99,16 +99,12 @@ def _line(sizes: list[float], seconds: list[float]) -> tuple[float, float]:
 
 def _rates(mesh: Mesh, axes: tuple[str, ...], link: float) -> dict[str, Rates]:
     """Fits the constants of every kind of step to the times of its probes."""
-    probes = _probes.probes_of(mesh, axes)
-    found: dict[str, Rates] = {}
-    for kind in KINDS:
-        mine = [probe for probe in probes if probe.kind == kind]
-        seconds = []
-        for probe in mine:
-            taken = probe.fastest(REPEATS)
-            seconds.append(max(taken - probe.sent / link, taken / 4))
-        found[kind] = fitted([probe.counted for probe in mine], seconds)
-    return found
+    steps = []
+    for probe in _probes.probes_of(mesh, axes):
+        taken = probe.fastest(REPEATS)
+        seconds = max(taken - probe.sent / link, taken / 4)
+        steps.append((probe.kind, probe.counted, seconds))
+    return fitted(steps)
 
 
 def _time_exchange(mesh: Mesh, axes: tuple[str, ...], count: int) -> float:
