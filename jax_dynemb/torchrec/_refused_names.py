@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Names of TorchRec's modules that have no class here, each with what takes its place."""
+"""Names of TorchRec's modules without a class here, and what takes their place."""
 
 _REASONS: dict[str, tuple[str, ...]] = {
     "no wrapper shards a model: give mesh=... to the collection.": (
@@ -74,7 +74,7 @@ _REASONS: dict[str, tuple[str, ...]] = {
     "write warmup_schedule(stages, learning_rate) instead.": ("WarmupOptimizer",),
     "EmbeddingBagCollection is fused always.": ("FusedEmbeddingBagCollection",),
     "EmbeddingCollection is fused always.": ("FusedEmbeddingCollection",),
-    "write EmbeddingBagCollection or EmbeddingCollection, of which there is one each.": (
+    "write EmbeddingBagCollection or EmbeddingCollection; there is one of each.": (
         "EmbeddingBagCollectionInterface",
         "EmbeddingCollectionInterface",
     ),
