@@ -21,7 +21,10 @@ from jax_dynemb.planner._rates import KINDS, Rates, fitted
 
 # That a device sends another. On a CPU large ones leave its caches, and rarely occur.
 FLOATS, FLOATS_ON_CPU = (64, 1 << 18), (64, 1 << 14)
-REPEATS = 7
+REPEATS = 5
+PASSES = (
+    2  # over all steps, so that what slows a machine for a second slows few of them
+)
 STEPS = 8
 
 
@@ -99,9 +102,10 @@ def _line(sizes: list[float], seconds: list[float]) -> tuple[float, float]:
 
 def _rates(mesh: Mesh, axes: tuple[str, ...], link: float) -> dict[str, Rates]:
     """Fits the constants of every kind of step to the times of its probes."""
-    steps = []
-    for probe in _probes.probes_of(mesh, axes):
-        taken = probe.fastest(REPEATS)
+    steps, probes = [], _probes.probes_of(mesh, axes)
+    passes = [[probe.fastest(REPEATS) for probe in probes] for _ in range(PASSES)]
+    for probe, *times in zip(probes, *passes, strict=True):
+        taken = min(times)
         seconds = max(taken - probe.sent / link, taken / 4)
         steps.append((probe.kind, probe.counted, seconds))
     return fitted(steps)

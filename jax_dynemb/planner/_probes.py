@@ -41,7 +41,7 @@ class Probe:
 
     Attributes:
       kind: of the step, one of ``KINDS``.
-      counted: calls, tables, and bytes of ids, of rows and of arrays on a device.
+      counted: of a step, as ``_rates.fitted`` takes it.
       sent: bytes that leave a device in exchanges.
     """
 
@@ -78,8 +78,8 @@ def probes_of(mesh: Mesh, axes: tuple[str, ...]) -> list[Probe]:
         _Size(many, 2 * narrow, bag=2 * BAG, repeats=8),
     ]
     made = [_made(mesh, axes, kind, size) for kind in KINDS for size in sizes]
-    if shards > 1:  # and in several rounds
-        made.append(_made(mesh, axes, "rows", _Size(many, narrow, 1, factor=0.2)))
+    several_rounds = _Size(many, narrow, bag=1, factor=0.2)
+    made.append(_made(mesh, axes, "rows", several_rounds))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = list(pool.map(lambda probe: probe._several.compile(), made))
     for probe, program in zip(made, compiled, strict=True):
@@ -112,7 +112,7 @@ def _made(mesh: Mesh, axes: tuple[str, ...], kind: str, size: _Size) -> Probe:
     """Lowers one probe."""
     shards = math.prod(mesh.shape[a] for a in axes)
     ids, dim, factor, repeats = size.ids, size.dim, size.factor, size.repeats
-    if shards == 1 and kind == "rows":
+    if shards == 1 and kind == "rows" and factor == 1:
         # Room for all ids needs no loop over rounds, and the default has one.
         factor, repeats = EXCHANGE_FACTOR, 2 * repeats
     distinct = shards * ids // repeats
@@ -155,7 +155,7 @@ def _made(mesh: Mesh, axes: tuple[str, ...], kind: str, size: _Size) -> Probe:
     planned = coll.plan(dict.fromkeys(batch, ids)).tables
     sent = sum(t.id_bytes + t.row_bytes + t.gradient_bytes for t in planned)
     touched = (size.tables * number for number in work)
-    counted = (rounds, size.tables * rounds, *touched)
+    counted = (1.0, rounds - 1, size.tables * rounds, *touched)
     sent *= rounds * (shards - 1) / shards
     return Probe(kind, counted, sent, coll, batch, lowered)
 

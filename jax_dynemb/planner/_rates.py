@@ -22,13 +22,15 @@ class Rates:
 
     Attributes:
       call: seconds of a step, whatever its tables.
-      table: seconds of each table besides.
+      again: seconds of each further round of exchanged rows, likewise.
+      table: seconds of each table besides, in each round.
       id_byte: seconds of a byte that probes, routes and sorts touch.
       row_byte: seconds of a byte of rows, gradients and optimizer states.
       array_byte: seconds of a byte of an array that is read or written from end to end.
     """
 
     call: float
+    again: float
     table: float
     id_byte: float
     row_byte: float
@@ -61,6 +63,7 @@ def derived(bandwidth: float, latency: float, overhead: float) -> dict[str, Rate
     return {
         kind: Rates(
             overhead + once * latency,
+            overhead + once * latency,
             each * latency,
             1 / bandwidth,
             1 / bandwidth,
@@ -77,7 +80,8 @@ def fitted(steps: Sequence[tuple[str, Sequence[float], float]]) -> dict[str, Rat
     one kind is drawn a little to what it takes in all of them together.
 
     Args:
-      steps: (kind, (calls, tables, bytes of ids, of rows, of arrays), seconds) of each.
+      steps: of each (kind, (1, further rounds, tables in all rounds, bytes of ids, of
+        rows, of arrays), seconds).
     """
     relative = [np.divide(counted, seconds) for _, counted, seconds in steps]
     together = _together([kind for kind, _, _ in steps], relative)
@@ -97,16 +101,16 @@ def fitted(steps: Sequence[tuple[str, Sequence[float], float]]) -> dict[str, Rat
 def _together(
     kinds: Sequence[str], relative: Sequence[np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Fits all kinds, which differ in seconds of calls and tables only."""
+    """Fits all kinds, which differ in seconds of calls, rounds and tables only."""
     rows = []
-    for kind, (call, table, *byte) in zip(kinds, relative, strict=True):
-        own = np.zeros((len(KINDS), 2))
-        own[KINDS.index(kind)] = call, table
-        rows.append([*own.flat, *byte])
+    for kind, counted in zip(kinds, relative, strict=True):
+        own = np.zeros((len(KINDS), 3))
+        own[KINDS.index(kind)] = counted[:3]
+        rows.append([*own.flat, *counted[3:]])
     scale = _scale(rows)
     found = nnls(rows / scale, np.ones(len(rows)))[0] / scale
-    bytes_of_all = found[2 * len(KINDS) :]
-    own = found[: 2 * len(KINDS)].reshape(-1, 2)
+    own, bytes_of_all = np.split(found, [3 * len(KINDS)])
+    own = own.reshape(-1, 3)
     return {k: np.append(own[n], bytes_of_all) for n, k in enumerate(KINDS)}
 
 

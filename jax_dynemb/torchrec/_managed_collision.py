@@ -121,7 +121,7 @@ def _strategy(policy: Any) -> str:
 def _rule(config: Any) -> Rule:
     """Returns the rule that removes rows after their time to live, in hours."""
     known = config if isinstance(config, Mapping) else getattr(config, "__dict__", {})
-    each = known.get("per_feature_ttl") or [known.get("single_ttl")]
+    each: list[Any] = known.get("per_feature_ttl") or [known.get("single_ttl")]
     if len(set(each)) > 1:
         _fail(
             f"features have the times to live {list(each)}, but a rule is of a table: "

@@ -106,7 +106,7 @@ def check_place(kind: str, device: Any, rngs: nnx.Rngs | None) -> nnx.Rngs:
             f"device={device!r} is refused: tables are made on jax's default device "
             "(with jax.default_device(...)), or on the devices of mesh=..."
         )
-    if not hasattr(rngs, "params"):
+    if rngs is None or not hasattr(rngs, "params"):
         raise TypeError(
             f"{kind} needs rngs, from which it draws the seed of initial rows: write "
             f"{kind}(..., rngs=nnx.Rngs(0))."
