@@ -1,38 +1,35 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""What tables of equal bytes learn of 10 M rows: with a planted low rank, and without.
+"""What tables of equal bytes learn of 10 M rows, with a planted low rank and without.
 
-    python benchmarks/tt_planted.py
+    python benchmarks/tt_planted.py --picture docs/images/tt_planted.svg
 
 Each id has a hidden row of 16 columns. A step draws ids by a power law and shows their
 rows with noise; the tables learn them by Adagrad. The share of the variance that a
-table explains on fresh draws is printed, for hidden rows that are products of cores of
-rank 4, and for random ones.
+table explains on fresh draws is printed. Bytes are those of cores or of rows; the keys
+and scores of a dynamic table come on top.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 import jax_dynemb as jde
-from suite.workloads import power_law_ranks
+from suite.workloads import POWER, power_law_ranks
 
-DIM, NOISE = 16, 0.5
+DIM, NOISE, RANK = 16, 0.5, 4
 RATES = (0.02, 0.1, 0.5)
-
-
-def draw(key: jax.Array, rows: int, batch: int) -> jax.Array:
-    """uint32[batch] by a power law, spread over all rows."""
-    unit = jax.random.uniform(key, (batch,))
-    rank = power_law_ranks(unit, rows).astype(jnp.uint32)
-    return (rank * jnp.uint32(2_654_435_761)) % jnp.uint32(rows)
+CHUNK = 50  # steps of a compiled call
+Hidden = Callable[[jax.Array], jax.Array]
 
 
 def words(ids: jax.Array) -> jax.Array:
@@ -40,13 +37,13 @@ def words(ids: jax.Array) -> jax.Array:
     return jnp.stack([ids, jnp.zeros_like(ids)], -1)
 
 
-def planted(rows: int) -> Any:
-    """Hidden rows of rank 4, with variance 1."""
+def of_cores(rows: int) -> Hidden:
+    """Hidden rows that are products of cores, with variance 1."""
     config = jde.TTConfig(
         "hidden",
         DIM,
         rows,
-        4,
+        RANK,
         initializer=jde.tt.normal(1.0),
         compute_dtype="float32",
     )
@@ -54,95 +51,180 @@ def planted(rows: int) -> Any:
     return lambda ids: jde.tt.find(config, cores, words(ids))
 
 
-def unplanted(ids: jax.Array) -> jax.Array:
-    """Hidden rows that have nothing in common, with variance 1."""
+def _normal(ids: jax.Array, columns: int) -> jax.Array:
+    """Numbers of each id's own, with variance 1."""
 
     def one(id: jax.Array) -> jax.Array:
-        return jax.random.normal(jax.random.fold_in(jax.random.key(7), id), (DIM,))
+        return jax.random.normal(jax.random.fold_in(jax.random.key(7), id), (columns,))
 
     return jax.vmap(one)(ids)
 
 
-def methods(rows: int, ranks: Sequence[int]) -> dict[str, tuple[Any, int, Any]]:
+def of_matrix(ids: jax.Array) -> jax.Array:
+    """Hidden rows that are mixtures of the same few rows: a matrix of low rank."""
+    shared = jax.random.normal(jax.random.key(8), (RANK, DIM))
+    return _normal(ids, RANK) @ shared / RANK**0.5
+
+
+def unrelated(ids: jax.Array) -> jax.Array:
+    """Hidden rows that have nothing in common."""
+    return _normal(ids, DIM)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """What the tables see.
+
+    Attributes:
+      title: of the picture.
+      hidden: the rows of ids.
+      rows: how many ids there are.
+      power: of the power law of the ids.
+      batch: ids of a step.
+    """
+
+    title: str
+    hidden: Hidden
+    rows: int
+    batch: int
+    power: float = POWER
+
+    def ids(self, key: jax.Array, count: int) -> jax.Array:
+        """Draws uint32[count], spread over all rows."""
+        unit = jax.random.uniform(key, (count,))
+        rank = power_law_ranks(unit, self.rows, self.power).astype(jnp.uint32)
+        return (rank * jnp.uint32(2_654_435_761)) % jnp.uint32(self.rows)
+
+
+def streams(rows: int, batch: int) -> list[Stream]:
+    """What is hidden in the rows, and how steep the law of the ids is."""
+    cores = of_cores(rows)
+    return [
+        Stream(f"products of cores of rank {RANK}", cores, rows, batch),
+        Stream(f"a matrix of rank {RANK}", of_matrix, rows, batch),
+        Stream("unrelated rows", unrelated, rows, batch),
+        Stream("unrelated rows, few hot ids", unrelated, rows, batch, power=1.5),
+    ]
+
+
+def methods(rows: int, rank: int) -> dict[str, tuple[Any, int, Any]]:
     """By name: a config, its bytes, and what becomes of an id."""
     optimizer = jde.optim.adagrad(RATES[0], initial_accumulator_value=1e-3)
-    same = jnp.asarray
-    found: dict[str, tuple[Any, int, Any]] = {}
-    for rank in ranks:
-        train = jde.TTConfig(
-            "t", DIM, rows, rank, optimizer=optimizer, compute_dtype="float32"
-        )
-        nbytes = 4 * train.num_parameters
-        found[f"tensor train, rank {rank}"] = (train, nbytes, same)
-        fits = nbytes // (4 * DIM)
-        zeros = jde.initializers.zeros()
-        dynamic = jde.TableConfig(
-            "t", DIM, fits, initializer=zeros, optimizer=optimizer, score_strategy="lfu"
-        )
-        found[f"dynamic, bytes of rank {rank}"] = (dynamic, nbytes, same)
-        hashed = jde.TableConfig(
-            "t", DIM, 2 * fits, initializer=zeros, optimizer=optimizer
-        )
-
-        def remainder(ids: jax.Array, fits: int = fits) -> jax.Array:
-            return ids % jnp.uint32(fits)
-
-        found[f"hashing, bytes of rank {rank}"] = (hashed, nbytes, remainder)
-    return found
+    train = jde.TTConfig(
+        "t", DIM, rows, rank, optimizer=optimizer, compute_dtype="float32"
+    )
+    nbytes = 4 * train.num_parameters
+    fits = nbytes // (4 * DIM)
+    zeros = jde.initializers.zeros()
+    dynamic = jde.TableConfig(
+        "t", DIM, fits, initializer=zeros, optimizer=optimizer, score_strategy="lfu"
+    )
+    shared = jde.TableConfig("t", DIM, 2 * fits, initializer=zeros, optimizer=optimizer)
+    return {
+        "tensor train": (train, nbytes, lambda ids: ids),
+        "dynamic table, LFU": (dynamic, nbytes, lambda ids: ids),
+        "hashing": (shared, nbytes, lambda ids: ids % jnp.uint32(fits)),
+    }
 
 
 class Trial:
     """One table, compiled once for all rates."""
 
-    def __init__(self, config: Any, of_id: Any, hidden: Any, rows: int, batch: int):
-        self.coll, self.of_id, self.hidden = jde.Tables([config]), of_id, hidden
-        self.rows, self.batch = rows, batch
+    def __init__(self, config: Any, of_id: Any, stream: Stream):
+        self.coll, self.of_id, self.stream = jde.Tables([config]), of_id, stream
         self.train = jax.jit(self._train, donate_argnums=0)
         self.share = jax.jit(self._share)
 
     def explained(self, steps: int, rate: float) -> float:
         """Trains once; returns the share of variance that the table explains."""
-        keys = jax.random.split(jax.random.key(1), steps)
-        state = self.train(self.coll.init(0), keys, jnp.float32(rate))
-        return float(self.share(state, jax.random.key(2)))
+        state: Any = self.coll.init(0)
+        for chunk in range(steps // CHUNK):
+            keys = jax.random.split(jax.random.key(chunk), CHUNK)
+            state = self.train(state, keys, jnp.float32(rate))
+        return float(self.share(state, jax.random.key(2**31)))
 
     def _train(self, state: Any, keys: jax.Array, rate: jax.Array) -> Any:
         return jax.lax.scan(functools.partial(self._step, rate), state, keys)[0]
 
     def _step(self, rate: jax.Array, state: Any, key: jax.Array) -> tuple[Any, None]:
         first, second = jax.random.split(key)
-        ids = draw(first, self.rows, self.batch)
-        noise = jax.random.normal(second, (self.batch, DIM))
-        truth = self.hidden(ids) + NOISE * noise
+        ids = self.stream.ids(first, self.stream.batch)
+        noise = jax.random.normal(second, (len(ids), DIM))
+        truth = self.stream.hidden(ids) + NOISE * noise
         got, residual, state = self.coll.lookup(state, {"t": words(self.of_id(ids))})
         d_rows = {"t": got["t"] - truth}
         state = self.coll.apply_gradients(state, residual, d_rows, learning_rate=rate)
         return state, None
 
     def _share(self, state: Any, key: jax.Array) -> jax.Array:
-        ids = draw(key, self.rows, 1 << 17)
-        truth = self.hidden(ids)
+        ids = self.stream.ids(key, 1 << 17)
+        truth = self.stream.hidden(ids)
         got, _, _ = self.coll.find(state, {"t": words(self.of_id(ids))})
         return 1 - jnp.mean((got["t"] - truth) ** 2) / jnp.mean(truth**2)
 
 
+def measure(stream: Stream, ranks: Sequence[int], steps: int) -> list[dict[str, Any]]:
+    """Prints and returns a line for each table, with its best rate."""
+    lines = []
+    for rank in ranks:
+        for name, (config, nbytes, of_id) in methods(stream.rows, rank).items():
+            trial = Trial(config, of_id, stream)
+            # A rate that is best after a quarter of the steps is taken for all of them.
+            early = {r: trial.explained(steps // 4, r) for r in RATES}
+            rate = max(early, key=lambda r: early[r])
+            line = {"hidden": stream.title, "table": name, "rank": rank}
+            line |= {"bytes": nbytes, "rate": rate}
+            line["explained"] = round(trial.explained(steps, rate), 4)
+            print(json.dumps(line), flush=True)
+            lines.append(line)
+    return lines
+
+
+def draw(lines: list[dict[str, Any]], path: Path) -> None:
+    """Draws the share that is explained against bytes, a part for each stream."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    titles = list(dict.fromkeys(line["hidden"] for line in lines))
+    figure, parts = plt.subplots(
+        1, len(titles), figsize=(2.6 * len(titles), 3), sharey=True, squeeze=False
+    )
+    for axes, title in zip(parts[0], titles, strict=True):
+        mine = [line for line in lines if line["hidden"] == title]
+        for table in dict.fromkeys(line["table"] for line in mine):
+            points = [(x["bytes"] / 1024, x) for x in mine if x["table"] == table]
+            shares = [x["explained"] for _, x in points]
+            axes.plot([kib for kib, _ in points], shares, marker="o", label=table)
+        axes.set(xscale="log", xlabel="KiB of the table", ylim=(0, 1.03))
+        axes.set_title(title, fontsize=9)
+        axes.grid(alpha=0.3)
+    parts[0][0].set_ylabel("share of the variance explained")
+    parts[0][-1].legend(fontsize=7, loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
 def main() -> None:
-    """Prints a line for each hidden table, method and its best rate."""
+    """Prints a line for each stream, table and size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--batch", type=int, default=65_536)
+    parser.add_argument("--batch", type=int, default=8192)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--ranks", default="4,8,16")
+    parser.add_argument("--streams", default="0,1,2,3")
+    parser.add_argument("--picture", type=Path)
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     ranks = [int(rank) for rank in options.ranks.split(",")]
-    kinds = {"rank 4": planted(options.rows), "random": unplanted}
-    for kind, hidden in kinds.items():
-        for name, (config, nbytes, of_id) in methods(options.rows, ranks).items():
-            trial = Trial(config, of_id, hidden, options.rows, options.batch)
-            shares = {rate: trial.explained(options.steps, rate) for rate in RATES}
-            rate = max(shares, key=lambda r: shares[r])
-            line = {"hidden": kind, "table": name, "bytes": nbytes, "rate": rate}
-            print(json.dumps(line | {"explained": round(shares[rate], 4)}), flush=True)
+    every = streams(options.rows, options.batch)
+    chosen = [every[int(number)] for number in options.streams.split(",")]
+    lines = [x for stream in chosen for x in measure(stream, ranks, options.steps)]
+    if options.picture:
+        draw(lines, options.picture)
+    if options.json:
+        options.json.write_text(json.dumps(lines, indent=1) + "\n")
 
 
 if __name__ == "__main__":

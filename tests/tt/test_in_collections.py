@@ -326,10 +326,16 @@ def test_without_an_optimizer_the_caller_updates():
 HOT = dataclasses.replace(ITEM, residual=1024)
 
 
-@pytest.mark.parametrize("shards", [None, 4])
-def test_a_residual_adds_rows_that_begin_as_zeros(shards):
+@pytest.mark.parametrize(
+    ("shards", "capacity", "sharding"),
+    [(None, 1024, "row_wise"), (4, 1024, "row_wise"), (8, 100, "replicated")],
+)
+def test_a_residual_adds_rows_that_begin_as_zeros(shards, capacity, sharding):
+    """A table that is too small for equal shares is copied to each device."""
     mesh = None if shards is None else mesh_of(shards)
-    coll, alone = jde.Tables([HOT, USER], mesh=mesh), jde.Tables([ITEM], mesh=mesh)
+    hot = dataclasses.replace(ITEM, residual=capacity)
+    coll, alone = jde.Tables([hot, USER], mesh=mesh), jde.Tables([ITEM], mesh=mesh)
+    assert coll.tables["item_residual"].sharding == sharding
     assert list(coll.tables) == ["item", "user", "item_residual"]
     state, ids = coll.init(1), batch()
     rows, residual, state = coll.lookup(state, on_device(ids))

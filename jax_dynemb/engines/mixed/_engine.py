@@ -47,8 +47,11 @@ class MixedResidual:
         return {f: r for p in parts if p is not None for f, r in p.features.items()}
 
 
-def with_residuals(configs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Adds the residual tables that are not there yet; each pools as its train does."""
+def with_residuals(configs: tuple[Any, ...], shards: int = 1) -> tuple[Any, ...]:
+    """Adds the residual tables that are not there yet; each pools as its train does.
+
+    One that so many devices cannot share equally is copied to each: it is small.
+    """
     trains = {r.name: c for c in configs if (r := getattr(c, "residual", None))}
     listed = {config.name for config in configs}
     own = [
@@ -58,11 +61,20 @@ def with_residuals(configs: tuple[Any, ...]) -> tuple[Any, ...]:
         for c in configs
     ]
     new = [
-        dataclasses.replace(train.residual, pooling=train.pooling)
+        dataclasses.replace(
+            train.residual,
+            pooling=train.pooling,
+            sharding=_sharding_of(train.residual, shards),
+        )
         for name, train in trains.items()
         if name not in listed
     ]
     return (*own, *new)
+
+
+def _sharding_of(residual: TableConfig, shards: int) -> str:
+    cut = residual.sharding == "row_wise" and residual.tier is None
+    return "replicated" if cut and residual.max_shards % shards else residual.sharding
 
 
 def by_kind(catalog: Catalog[Any]) -> tuple[tuple[TableConfig, ...], tuple[Any, ...]]:
