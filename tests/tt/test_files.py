@@ -29,7 +29,8 @@ def trained(item: jde.TTConfig, devices: int | None) -> tuple[jde.Tables, Any]:
     mesh = None if devices is None else mesh_of(devices)
     coll = jde.Tables([item, USER], mesh=mesh)
     state = coll.init(0)
-    ids = {"item": jde.ids(HOT_IDS), "user": jde.ids([5, 2**40, 7, 5])}
+    items = HOT_IDS if item.pooling is None else HOT_IDS[:, None]
+    ids = {"item": jde.ids(items), "user": jde.ids([5, 2**40, 7, 5])}
     rows, residual, state = coll.lookup(state, ids)
     d_rows = jax.tree.map(jnp.ones_like, rows)
     return coll, coll.apply_gradients(state, residual, d_rows)
@@ -102,13 +103,35 @@ def test_frozen_tables_read_the_same_rows(item, devices, dtype):
     assert not jax.tree.leaves(states["item"].optimizer)
 
 
-def test_a_frozen_program_runs_alone():
-    coll, state = trained(HOT, None)
+@pytest.mark.parametrize("shapes", [None, (None, "b, ...")], ids=["static", "any"])
+@pytest.mark.parametrize("pooling", [None, "sum", "mean"])
+def test_a_frozen_program_has_cores_as_arguments(pooling, shapes):
+    """A batch of any size, where shapes have a symbolic dimension."""
+    coll, state = trained(dataclasses.replace(HOT, pooling=pooling), None)
     served, states = jde.export.frozen(coll, state)
 
-    def serve(ids):
+    def serve(states, ids):
         return served.find(states, {"item": ids})[0]["item"]
 
-    ids = jde.ids(np.arange(16))
-    run = jde.export.load_program(jde.export.program(serve, ids))
-    np.testing.assert_allclose(run(ids), rows_of(HOT, state)[:16], atol=1e-6)
+    ids = jde.ids(np.arange(24).reshape(12, 2))
+    limits = [] if shapes is None else ["b <= 512"]
+    data = jde.export.program(serve, states, ids, shapes=shapes, constraints=limits)
+    program = jax.jit(jde.export.load_program(data).call)
+    for size in (12,) if shapes is None else (12, 1, 300):
+        some = jde.ids(np.arange(2 * size).reshape(size, 2) % (ROWS + 3))
+        wanted = coll.find(state, {"item": some})[0]["item"]
+        np.testing.assert_allclose(program(states, some), wanted, atol=1e-6)
+
+
+def test_a_frozen_program_of_jagged_bags():
+    coll, state = trained(dataclasses.replace(ITEM, pooling="sum"), None)
+    served, states = jde.export.frozen(coll, state)
+    bags = jde.Jagged(jde.ids(np.arange(9)), jnp.array([3, 0, 4, 2]))
+    data = jde.export.program(
+        lambda states, bags: served.find(states, {"item": bags})[0]["item"],
+        states,
+        bags,
+    )
+    wanted = coll.find(state, {"item": bags})[0]["item"]
+    got = jde.export.load_program(data).call(states, bags)
+    np.testing.assert_allclose(got, wanted, atol=1e-6)

@@ -29,7 +29,7 @@ from jax_dynemb.ops import (
 )
 from jax_dynemb.optim.interface import sgd
 from jax_dynemb.table import Tables, without_rows
-from jax_dynemb.tt import TTState, core_optimizer
+from jax_dynemb.tt import TTState
 
 Device = Any  # a jax.Device; type checkers can not see that class
 
@@ -107,8 +107,7 @@ def _table_served(table: Any) -> Any:
 
 def _state_served(arrays: Any) -> Any:
     if isinstance(arrays, TTState):
-        unused = core_optimizer(None).init(arrays.cores)
-        return dataclasses.replace(arrays, optimizer=unused)
+        return dataclasses.replace(arrays, optimizer=())
     return dataclasses.replace(
         arrays, optimizer={}, extra=(), sketch=None, removed=None
     )
