@@ -50,7 +50,7 @@ _NOT_HERE = {
     "residual": "write jde.nnx.EmbeddingBagCollection([jde.TTConfig(...)]), whose "
     "tables train through jde.nnx.Optimizer",
 }
-_OPTIONS = ("ids", "compute_dtype", "hash_seed")
+_OPTIONS = ("ids", "compute_dtype", "hash_seed", "key_dtype")
 _UNKNOWN = f"the options are {', '.join(_OPTIONS)}"
 _ARGUMENTS = {
     "rows_shape": "tt_p_shapes",
@@ -81,7 +81,8 @@ class TTEmbeddingBag(nnx.Module):
       mode: "sum" or "mean" of the rows of a bag, or None for a row an id.
       name: of the table; also seeds its cores.
       rngs: the seed of the cores is drawn from ``rngs.params()``.
-      options: ``ids``, ``compute_dtype`` and ``hash_seed`` of ``jde.TTConfig``.
+      options: ``ids``, ``compute_dtype``, ``hash_seed`` and ``key_dtype`` of
+        ``jde.TTConfig``.
 
     Attributes:
       config: ``jde.TTConfig``, static.
@@ -261,10 +262,10 @@ def _check_end(ids: np.ndarray, end: int) -> None:
       ValueError: an id behind the last offset is not padding.
     """
     behind = ids[max(end, 0) :]
-    if behind.dtype == np.uint32:  # pairs of words
+    if behind.dtype == np.uint32 and behind.ndim == 2:  # pairs of words
         left = int((behind != 0xFFFF_FFFF).any(axis=-1).sum())
     else:
-        left = int((behind != -1).sum())
+        left = int((behind != ~behind.dtype.type(0)).sum())
     if left:
         raise ValueError(
             f"offsets end with {end}, but {left} ids come after it. The last offset is "
