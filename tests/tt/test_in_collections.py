@@ -426,7 +426,7 @@ def test_a_residual_needs_a_collection():
 
 @pytest.mark.parametrize("ids", ["index", "hash"])
 def test_ids_of_32_bits(ids):
-    """jax Arrays of int32, in a program and out of it, with a residual beside."""
+    """Ids of int32, in a program and out of it, with a residual beside."""
     wide = dataclasses.replace(HOT, ids=ids)
     narrow = dataclasses.replace(wide, key_dtype="int32", residual=1024)
     both = []
