@@ -15,6 +15,8 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.stores import Layout, Log, Store
 from jax_dynemb.table import Tables
 
+_NO_FOLDER = (NotADirectoryError, PermissionError, FileNotFoundError, FileExistsError)
+
 
 class OpenStores(dict[str, Store]):
     """Holds stores by table name, and closes them at the end of a ``with``."""
@@ -46,6 +48,7 @@ def open_stores(coll: Tables) -> OpenStores:
 
     Raises:
       DamagedFileError: a file is not what was written.
+      OSError: a path of ``jde.tiers.ssd`` is no directory, or refuses.
       RuntimeError: another program writes to a log.
       TypeError: a function of ``jde.tiers.external`` returned no store.
       ValueError: a store keeps rows of another table.
@@ -124,10 +127,18 @@ def _opened(config: TableConfig) -> Any:
     tier = config.tier
     assert isinstance(tier, StoreTier)
     if isinstance(tier.store, SsdPlace):
-        return Log(
-            Path(tier.store.path) / config.name,
-            config,
-            disk_gigabytes=tier.store.disk_gigabytes,
-            keep=tier.store.keep,
-        )
+        return _opened_log(config, tier.store)
     return tier.store if isinstance(tier.store, Store) else tier.store(config)
+
+
+def _opened_log(config: TableConfig, place: SsdPlace) -> Log:
+    folder = Path(place.path) / config.name
+    try:
+        return Log(folder, config, disk_gigabytes=place.disk_gigabytes, keep=place.keep)
+    except _NO_FOLDER as error:
+        raise type(error)(
+            error.errno,
+            f"{error.strerror}. Table '{config.name}' keeps its log there: give "
+            "jde.tiers.ssd a directory that this user may write to",
+            str(folder),
+        ) from error
