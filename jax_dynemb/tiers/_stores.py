@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from jax_dynemb._store_tier import SsdPlace, StoreTier
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines import States
 from jax_dynemb.stores import Layout, Log, Store
 from jax_dynemb.table import Tables
 
@@ -101,6 +102,32 @@ def check_stores(coll: Tables, stores: Mapping[str, Store]) -> None:
             )
         where = f"the store of table '{name}'"
         Layout.of(expected[name]).check_same(store.layout, where)
+
+
+def check_sizes(coll: Tables, stores: Collection[str], state: States) -> None:
+    """Raises unless a state is that of these tables in this size.
+
+    Args:
+      coll: the tables.
+      stores: names of those with a store.
+      state: given for them.
+
+    Raises:
+      ValueError: a table has another size.
+    """
+    for name in stores:
+        arrays = state.get(coll.state_name(name))
+        tier = getattr(arrays, "tier", None)
+        if tier is None:
+            continue  # the next call says what is missing
+        parts = coll.engine.extent(name).get("places", 1)
+        slots, have = coll.tables[name].num_slots, tier.place.shape[0] // parts
+        if have != slots:
+            raise ValueError(
+                f"Table '{name}' has room for {have} rows in this state, and for "
+                f"{slots} in the tables of the feed. Call feed.use(coll) with the "
+                "tables that grow returned."
+            )
 
 
 def warn_of_old_rows(
