@@ -145,11 +145,11 @@ def _narrowed(search: _Search) -> _Search:
     sums = jnp.cumsum(search.counts.bins)
     digit = jnp.argmax(sums >= search.rest)
     here = search.counts.bins[digit]
-    # The last bin of the first window has scores beyond it: they say nothing of bits.
-    is_beyond = search.is_first & (digit == sums.size - 1)
     own_bits = _ffi.constants()["rule_digit_bits"]
     begin = jnp.where(search.free > _HASH_BITS, _HASH_BITS, 0)
     shift = jnp.maximum(search.free - own_bits, begin)
+    # The last bin of the first window has scores beyond it: they say nothing of bits.
+    is_beyond = search.is_first & (digit == (1 << (search.free - shift)) - 1)
     place_in_digit = jnp.clip(places - shift, 0, 31).astype(jnp.uint32)
     digit_bits = digit.astype(jnp.uint32) >> place_in_digit & 1
     is_digit = (places >= shift) & (places < search.free) & ~is_beyond
