@@ -3,6 +3,7 @@
 """The search for the last rank to remove, on ranks that are plain Python integers."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,10 +24,10 @@ DIGIT_BITS = _ffi.constants()["rule_digit_bits"]
 BINS = 1 << DIGIT_BITS
 
 
-def counted(ranks: list[int], prefix: int, free: int) -> RankCounts:
+def counted(ranks: list[int], prefix: int, free: int) -> Any:
     """What core/rule.h says a count returns; all rows are of kind 0."""
-    bins = np.zeros((2, BINS), np.uint32)
-    bits = np.zeros((2, 64), np.uint32)
+    bins: Any = np.zeros((2, BINS), np.uint32)
+    bits: Any = np.zeros((2, 64), np.uint32)
     saturates, free = free >= 256, free % 256
     end = 64 if free > 64 else 0  # a window lies in the score or in the hash
     shift = max(free - DIGIT_BITS, end)
@@ -60,7 +61,9 @@ def count(ranks: np.ndarray, window: Window) -> RankCounts:
     )
 
     def on_host(ranks, prefix, free):
-        each = [sum(int(x) << 32 * w for w, x in enumerate(r[1:])) for r in ranks if r[0]]
+        each = [
+            sum(int(x) << 32 * w for w, x in enumerate(r[1:])) for r in ranks if r[0]
+        ]
         windows.append(int(free))
         return counted(each, of_words(prefix), int(free))
 

@@ -95,7 +95,11 @@ class _Search(NamedTuple):
 
 
 def limit_of(
-    count_rows: Count, first: Window, counts: RankCounts, kind: jax.Array, rows: jax.Array
+    count_rows: Count,
+    first: Window,
+    counts: RankCounts,
+    kind: jax.Array,
+    rows: jax.Array,
 ) -> UInt32[Array, " 4"]:
     """Searches the rank of the last of the rows that rank lowest.
 
