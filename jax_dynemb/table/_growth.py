@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from jax_dynemb.config import MAX_SLOTS, TableConfig
-from jax_dynemb.engines import Engine, States
+from jax_dynemb.engines import Engine, States, StatsFuture
 from jax_dynemb.engines.shard import larger
 from jax_dynemb.ops import TableState
 
@@ -100,6 +100,8 @@ def planned(coll: Tables, capacities: Mapping[str, int]) -> Growth:
 
 def due(engine: Engine, stats: Stats, before: Stats | None) -> dict[str, int]:
     """Finds the tables that shall grow, see ``Tables.growth_due``."""
+    if isinstance(stats, StatsFuture):
+        raise TypeError("growth_due takes numbers: pass stats_async(state).result()")
     result = {}
     for name, config in engine.catalog.dynamic.items():
         try:
