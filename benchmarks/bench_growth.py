@@ -7,7 +7,8 @@
 
 A line for each growth: the median step before and after, the stall, and a plain copy of
 the larger arrays. The stall is what the swap and the first step after it take beyond a
-median step. ``--curve`` writes the time of each step, one line each.
+median step. The last column is the longest step since the growth before: the thread
+that compiles the next size slows some down. ``--curve`` writes the time of each step, one line each.
 """
 
 import argparse
@@ -64,7 +65,13 @@ def train(given: argparse.Namespace) -> tuple[list[Step], dict[int, float]]:
         "t", given.dim, given.rows, max_capacity=most, on_full="refuse"
     )
     coll = jde.Tables([table])
-    grower = jde.lifecycle.Grower(make_step, coll, every=5, ahead=not given.no_ahead)
+    grower = jde.lifecycle.Grower(
+        make_step,
+        coll,
+        every=5,
+        ahead=not given.no_ahead,
+        rehearse=not given.no_rehearsal,
+    )
     state, steps, copies, next_id = coll.init(0), [], {}, 0
     last = None  # steps of the last size go on for a while
     while last is None or len(steps) < last + 20:
@@ -92,16 +99,24 @@ def report(steps: list[Step], copies: dict[int, float]) -> None:
         slots: statistics.median(s.step for s in steps if s.slots == slots)
         for slots in {s.slots for s in steps}
     }
-    print("     slots  before ms  after ms  swap ms  stall ms  copy ms  stall / copy")
+    print(
+        "     slots  before ms  after ms  swap ms  stall ms  copy ms  stall / copy"
+        "  worst step before"
+    )
+    worst, is_first = 0.0, True
     for step, first in zip(steps, steps[1:], strict=False):
+        worst = worst if is_first else max(worst, step.step)
+        is_first = False
         if step.swap == 0:
             continue
         after, copy = medians[first.slots], copies[first.slots]
         stall = step.swap + first.step - after
         print(
             f"{first.slots:10d} {medians[step.slots]:10.3f} {after:9.3f} "
-            f"{step.swap:8.2f} {stall:9.2f} {copy:8.2f} {stall / copy:13.2f}"
+            f"{step.swap:8.2f} {stall:9.2f} {copy:8.2f} {stall / copy:13.2f} "
+            f"{worst:18.2f}"
         )
+        worst, is_first = 0.0, True
 
 
 def main() -> None:
@@ -112,6 +127,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=32)
     parser.add_argument("--batch", type=int, help="new ids a step; rows / 256")
     parser.add_argument("--no-ahead", action="store_true", help="compile where called")
+    parser.add_argument("--no-rehearsal", action="store_true", help="first runs late")
     parser.add_argument("--curve", type=Path, help="a CSV file with all steps")
     given = parser.parse_args()
     given.batch = given.batch or given.rows // 256

@@ -55,7 +55,7 @@ def table_fields(options: Any, given: Mapping[str, Any]) -> dict[str, Any]:
       given: arguments that replace or complete them.
 
     Raises:
-      ValueError: a field has no counterpart, or its value has none; or there is no size.
+      ValueError: a field or its value has no counterpart, or there is no size.
     """
     fields = _translated(options) | given
     if missing := sorted({"dim", "capacity"} - fields.keys()):
