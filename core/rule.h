@@ -35,9 +35,9 @@ enum RuleWord : int32_t {
   kUnusedForWord = 0,
   kUnusedSinceWord = 2,
   kHighBelowWord = 4,
-  kNormBelowWord = 5,  // the bits of a float
-  kPrefixWord = 6,     // Rank
-  kFreeWord = 10,      // see Window
+  kNormBelowWord = 5,       // the bits of a float
+  kPrefixWord = 6,          // Rank
+  kFreeWord = 10,           // see Window
   kSelectedLimitWord = 11,  // Rank
   kOthersLimitWord = 15,    // Rank
   kNumRuleWords = 19
@@ -161,9 +161,10 @@ struct Window {
 // kFreeWord holds `free`, and kRankBits * 2 more if the window saturates.
 DYNEMB_HD Window read_window(uint32_t const* words) {
   auto const word = words[kFreeWord];
-  auto const free = static_cast<int>(word % (2 * kRankBits));
-  return {read_rank(words, kPrefixWord), free < 1 ? 1 : free < kRankBits ? free : kRankBits,
-          word >= 2 * kRankBits};
+  auto free = static_cast<int>(word % (2 * kRankBits));
+  if (free < 1) free = 1;
+  if (free > kRankBits) free = kRankBits;
+  return {read_rank(words, kPrefixWord), free, word >= 2 * kRankBits};
 }
 
 // Some of the buckets of a shard, in turn: after its last one comes its first.

@@ -96,9 +96,9 @@ class Grower:
             grows two reads after it became due, plus the time to compile.
           ahead: False compiles the step of a new size where it is first called.
           rehearse: whether the background thread also runs the next programs once on
-            zeros. First runs take some milliseconds longer. It does so on one GPU with
-            four times the memory that is needed, up to 4 GiB, and a step only if it
-            makes no callbacks.
+            zeros, since first runs take some milliseconds longer. It does so on one GPU
+            that has four times the memory needed, for arrays of up to 4 GiB. A step
+            with callbacks is left out.
         """
         self.coll = coll
         self._make_step, self._ahead, self._rehearses = make_step, ahead, rehearse

@@ -33,9 +33,9 @@ def rehearse(
 ) -> None:
     """Runs the growth, and then a step of the larger tables.
 
-    Nothing happens where it could do harm: where memory is short, on several devices
-    (two threads would start their collectives in different orders), and where a step
-    prints, logs or calls back. Nor does it on a CPU, which loads nothing.
+    Nothing happens where memory is short, on a CPU, which loads nothing, and on several
+    devices: two threads would start their collectives in different orders. A step that
+    prints or calls back is left out.
 
     Args:
       growth: the larger sizes.

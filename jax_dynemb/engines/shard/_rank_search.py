@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Searches the rank up to which a number of rows leaves a table.
+"""Searches the rank up to which rows are removed, for a given number of rows.
 
 A rank has 128 bits: the score of a row, then the hash of its key (core/rule.h). A count
 of all rows tells apart the ranks of one window by their next bits. The search fixes
