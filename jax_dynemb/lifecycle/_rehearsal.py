@@ -33,9 +33,9 @@ def rehearse(
 ) -> None:
     """Runs the growth, and then a step of the larger tables.
 
-    Nothing happens where memory is short, on a CPU, which loads nothing, and on several
-    devices: two threads would start their collectives in different orders. A step that
-    prints or calls back is left out.
+    Nothing happens where memory is short, for rows in host memory, on a CPU, which loads
+    nothing, and on several devices: two threads would start their collectives in
+    different orders. A step that prints or calls back is left out.
 
     Args:
       growth: the larger sizes.
@@ -45,7 +45,7 @@ def rehearse(
       state: types of the tables before the growth.
       args: types of the other arguments of the step, by position and by name.
     """
-    if not _has_room(state, needed + _bytes((state, args))):
+    if growth.has_tier or not _has_room(state, needed + _bytes((state, args))):
         return
     try:
         larger = jax.block_until_ready(growth.apply(_zeros(state)))
