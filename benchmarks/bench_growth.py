@@ -8,7 +8,8 @@
 A line for each growth: the median step before and after, the stall, and a plain copy of
 the larger arrays. The stall is what the swap and the first step after it take beyond a
 median step. The last column is the longest step since the growth before: the thread
-that compiles the next size slows some down. ``--curve`` writes the time of each step, one line each.
+that compiles the next size slows some down. ``--curve`` writes the time of each step,
+one line each.
 """
 
 import argparse

@@ -33,8 +33,8 @@ def rehearse(
 ) -> None:
     """Runs the growth, and then a step of the larger tables.
 
-    Nothing happens where memory is short, for rows in host memory, on a CPU, which loads
-    nothing, and on several devices: two threads would start their collectives in
+    Nothing happens where memory is short, for rows in host memory, on a CPU, which
+    loads nothing, and on several devices: two threads would start their collectives in
     different orders. A step that prints or calls back is left out.
 
     Args:
