@@ -4,6 +4,7 @@
 
     python benchmarks/bench_growth.py --rows 65536 --doublings 3
     python benchmarks/bench_growth.py --rows 1048576 --doublings 7 --curve growth.csv
+    python benchmarks/bench_growth.py --curve growth.csv --picture growth.svg
 
 A line for each growth: the median step before and after, the stall, and a plain copy of
 the larger arrays. The stall is what the swap and the first step after it take beyond a
@@ -120,6 +121,37 @@ def report(steps: list[Step], copies: dict[int, float]) -> None:
         worst, is_first = 0.0, True
 
 
+def draw(curve: Path, path: Path) -> None:
+    """Draws the steps of a file that ``--curve`` wrote: one dot each, and the swaps."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    slots, took, swaps = np.loadtxt(curve, delimiter=",", skiprows=1).T
+    numbers = np.arange(took.size)
+    figure, axes = plt.subplots(figsize=(8, 3.6))
+    axes.semilogy(numbers, took, ".", markersize=2.5, label="step")
+    grown = swaps > 0
+    axes.semilogy(numbers[grown], swaps[grown], "^", color="C3", label="swap after it")
+    for n in np.flatnonzero(grown):
+        larger = int(slots[n + 1]) if n + 1 < slots.size else 2 * int(slots[n])
+        text = f"{larger >> 20} M"
+        axes.annotate(
+            text,
+            (n, swaps[n]),
+            (0, 5),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+        )
+    axes.set(xlabel="step", ylabel="milliseconds")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -130,7 +162,11 @@ def main() -> None:
     parser.add_argument("--no-ahead", action="store_true", help="compile where called")
     parser.add_argument("--no-rehearsal", action="store_true", help="first runs late")
     parser.add_argument("--curve", type=Path, help="a CSV file with all steps")
+    parser.add_argument("--picture", type=Path, help="of the curve, which may exist")
     given = parser.parse_args()
+    if given.picture and given.curve and given.curve.exists():
+        draw(given.curve, given.picture)
+        return
     given.batch = given.batch or given.rows // 256
     print(f"{jax.devices()[0].device_kind}, dim {given.dim}, {2 * given.batch} ids")
     steps, copies = train(given)
@@ -139,6 +175,8 @@ def main() -> None:
         lines = [f"{s.slots},{s.step:.4f},{s.swap:.4f}" for s in steps]
         text = "\n".join(["slots,step_ms,swap_ms", *lines])
         given.curve.write_text(f"{text}\n", encoding="utf-8")
+        if given.picture:
+            draw(given.curve, given.picture)
 
 
 if __name__ == "__main__":
