@@ -131,7 +131,7 @@ def draw(curve: Path, path: Path) -> None:
     slots, took, swaps = np.loadtxt(curve, delimiter=",", skiprows=1).T
     numbers = np.arange(took.size)
     figure, axes = plt.subplots(figsize=(8, 3.6))
-    axes.semilogy(numbers, took, ".", markersize=2.5, label="step")
+    axes.semilogy(numbers, took, linewidth=0.8, label="step")
     grown = swaps > 0
     axes.semilogy(numbers[grown], swaps[grown], "^", color="C3", label="swap after it")
     for n in np.flatnonzero(grown):
