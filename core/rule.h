@@ -85,8 +85,6 @@ struct Rule {
   uint64_t unused_since;
   uint32_t high_below;
   float norm_below;
-
-  DYNEMB_HD bool compares(RuleField field) const { return (fields & field) != 0; }
 };
 
 DYNEMB_HD Rule read_rule(RuleArgs const& args) {
@@ -117,19 +115,18 @@ DYNEMB_HD bool is_high_below(Rule const& rule, uint64_t score) {
   return halved(high, epochs) < uint64_t{rule.high_below} * static_cast<uint32_t>(rule.use);
 }
 
+// Makes all comparisons: branches around those that are not asked for cost a GPU more, since its
+// entries in flight would wait for each other.
 DYNEMB_HD bool is_selected(Rule const& rule, RuleArgs const& args, uint64_t score, int64_t slot) {
-  auto const wanted = rule.fields & kRuleComparisons;
-  if (wanted == 0) return false;
   auto const age = age_of(rule.scores.policy, score, rule.clock);
   uint32_t holds = 0;
-  if (rule.compares(kUnusedFor) && age > rule.unused_for) holds |= kUnusedFor;
-  if (rule.compares(kUnusedSince) && is_used_before(age, rule.clock, rule.unused_since)) {
-    holds |= kUnusedSince;
-  }
-  if (rule.compares(kHighBelow) && is_high_below(rule, score)) holds |= kHighBelow;
+  if (age > rule.unused_for) holds |= kUnusedFor;
+  if (is_used_before(age, rule.clock, rule.unused_since)) holds |= kUnusedSince;
+  if (is_high_below(rule, score)) holds |= kHighBelow;
   if (args.norms != nullptr && args.norms[slot] < rule.norm_below) holds |= kNormBelow;
-  holds &= wanted;
-  return rule.compares(kAnySuffices) ? holds != 0 : holds == wanted;
+  auto const wanted = rule.fields & kRuleComparisons;
+  if ((rule.fields & kAnySuffices) != 0) return (holds & wanted) != 0;
+  return wanted != 0 && (holds & wanted) == wanted;
 }
 
 // Rank::score of a row.
@@ -246,8 +243,8 @@ class RuleErasure {
     Rank const limit{selected ? selected_.score : others_.score,
                      selected ? selected_.hash : others_.hash};
     auto const score = rank_score(rule_, entry.score);
-    if (score != limit.score) return score < limit.score;
-    return hash_key(entry.key, args.table.hash) <= limit.hash;
+    auto const hash = hash_key(entry.key, args.table.hash);
+    return score < limit.score || (score == limit.score && hash <= limit.hash);
   }
 
  private:

@@ -105,6 +105,8 @@ class Grower:
         self._step = make_step(coll)
         self._watch = GrowthWatch(every)
         self._next: _Next | None = None
+        # A GPU takes milliseconds to unload a program, so the next thread does it.
+        self._past: list[Any] = []
         self._too_large: dict[str, int] | None = None
 
     def step(self, state: Any, *args: Any, **kwargs: Any) -> Any:
@@ -120,7 +122,7 @@ class Grower:
         """
         if self._ahead and self._next is not None and self._next.ready is None:
             types = abstract((state, args, kwargs))
-            self._next.ready = _in_background(_compile, self._next, *types)
+            self._next.ready = _in_background(_compile, self._next, self._past, *types)
         return self._step(state, *args, **kwargs)
 
     def maybe_grow(self, state: Any) -> Any:
@@ -164,6 +166,7 @@ class Grower:
         if not fits_in_memory(growth, state, ready.needed):
             self._too_large = coming.due
             return state
+        self._past.append((self._step, coming))
         self.coll, self._step = growth.coll, coming.step
         self._watch.restart()
         return growth.apply(state)
@@ -183,7 +186,10 @@ def _compiled_growth(growth: Growth, state: Any) -> _Ready:
     return _Ready(growth.needed_bytes(programs), (programs, None))
 
 
-def _compile(coming: _Next, state: Any, args: Any, kwargs: Any) -> _Ready:
+def _compile(
+    coming: _Next, past: list[Any], state: Any, args: Any, kwargs: Any
+) -> _Ready:
+    past.clear()
     lower, trace = (getattr(coming.step, name, None) for name in ("lower", "trace"))
     if lower is None:
         raise TypeError(
