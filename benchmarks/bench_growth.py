@@ -28,7 +28,7 @@ import jax_dynemb as jde
 
 
 class Step(NamedTuple):
-    """Times of one step in milliseconds, and the swap after it (0: none)."""
+    """Times of one step with its check, in milliseconds, and of a swap (0: none)."""
 
     slots: int
     step: float
@@ -86,7 +86,8 @@ def train(given: argparse.Namespace) -> tuple[list[Step], dict[int, float]]:
         before = grower.coll
         swap, state = timed(grower.maybe_grow, state)
         grown = grower.coll is not before
-        steps.append(Step(slots, took, swap if grown else 0.0))
+        took, swap = (took, swap) if grown else (took + swap, 0.0)
+        steps.append(Step(slots, took, swap))
         if grown:
             slots = grower.coll.tables["t"].num_slots
             copies[slots] = copy_time(state)

@@ -31,7 +31,7 @@ def rehearse(
     state: Any,
     args: tuple[Any, Any],
 ) -> None:
-    """Runs the growth, and then a step of the larger tables.
+    """Runs the growth, then a check and a step of the larger tables.
 
     Nothing happens where memory is short, for rows in host memory, on a CPU, which
     loads nothing, and on several devices: two threads would start their collectives in
@@ -49,6 +49,7 @@ def rehearse(
         return
     try:
         larger = jax.block_until_ready(growth.apply(_zeros(state)))
+        growth.coll.stats_async(larger)  # the programs of the next check
         if not effects:
             some, named = _zeros(args)
             jax.block_until_ready(step(larger, *some, **named))
