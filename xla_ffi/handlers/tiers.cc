@@ -319,10 +319,11 @@ struct TierRows {
   static constexpr auto kRun = &backend::tier_rows;
   static auto bind() { return bind_features().Attr<int64_t>("serves"); }
 
-  TierRowsArgs args{};
+  TierRowsArgs args;
 
   void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features, int64_t serves) {
     args.serves = serves != 0 ? 1 : 0;
+    args.done = nullptr;
     TableRef tables[kMaxTierTables];
     read_each(reader, attrs, args, [&](TierRowsTable& one, CallTable const& of) {
       TierReader tier(reader, of, one.table, one.tier);
