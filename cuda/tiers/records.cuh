@@ -125,22 +125,48 @@ __device__ __forceinline__ auto* record_at(Homes* homes, int64_t record_bytes, i
   return reinterpret_cast<Piece*>(homes + slot * record_bytes);
 }
 
-// A record comes to a row. By the lanes of a tile.
-__device__ __forceinline__ void bring_record(RecordParts const& parts, RowTile const& tile,
-                                             uint4 const* record, int64_t row) {
+// One record comes in and another row goes home. `to_row` < 0 or `to_record` == null: only one of
+// these. By the lanes of a tile. All loads before all stores, so that both
+// directions of the bus work.
+struct RecordSwap {
+  uint4 const* from_record;
+  int64_t to_row;
+  int64_t from_row;
+  uint4* to_record;
+};
+
+__device__ __forceinline__ void swap_records(RecordParts const& parts, RowTile const& tile,
+                                             RecordSwap const& swap) {
   for (auto base = tile.rank; base < parts.pieces; base += tile.lanes * kPiecesInFlight) {
-    uint4 far[kPiecesInFlight];
+    uint4 far[kPiecesInFlight], near[kPiecesInFlight];
 #pragma unroll
     for (int k = 0; k < kPiecesInFlight; ++k) {
       auto const piece = base + k * tile.lanes;
-      if (piece < parts.pieces) far[k] = record[piece];
+      if (piece < parts.pieces && swap.to_row >= 0) far[k] = swap.from_record[piece];
     }
 #pragma unroll
     for (int k = 0; k < kPiecesInFlight; ++k) {
       auto const piece = base + k * tile.lanes;
-      if (piece < parts.pieces) store_piece(parts, row, piece, far[k]);
+      if (piece < parts.pieces && swap.to_record != nullptr) {
+        near[k] = load_piece(parts, swap.from_row, piece);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kPiecesInFlight; ++k) {
+      auto const piece = base + k * tile.lanes;
+      if (piece < parts.pieces && swap.to_record != nullptr) swap.to_record[piece] = near[k];
+    }
+#pragma unroll
+    for (int k = 0; k < kPiecesInFlight; ++k) {
+      auto const piece = base + k * tile.lanes;
+      if (piece < parts.pieces && swap.to_row >= 0) store_piece(parts, swap.to_row, piece, far[k]);
     }
   }
+}
+
+__device__ __forceinline__ void bring_record(RecordParts const& parts, RowTile const& tile,
+                                             uint4 const* record, int64_t row) {
+  swap_records(parts, tile, {record, row, -1, nullptr});
 }
 
 // Copies a row to another one.

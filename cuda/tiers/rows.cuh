@@ -17,7 +17,6 @@ namespace dynemb::cuda {
 
 constexpr int kTierRowsInFlight = 4;  // of a tile
 constexpr int kBagsOfTile = 2;
-constexpr int kFindBlocks = 1;  // of a multiprocessor
 
 template <class Size>
 struct TierRowsCall {
@@ -195,15 +194,17 @@ __device__ __forceinline__ AnyFormat stored_format(RowSources const& sources) {
   return value_format(sources.table);  // records begin at multiples of 16 bytes
 }
 
-// Piece number `number` of the grid: ids or bags of one feature.
 template <bool kFloats, class Size>
-__device__ __forceinline__ void write_piece(TierRowsCall<Size> const& call, uint32_t number) {
-  auto const f = feature_of_block(call, number);
+__global__ void __launch_bounds__(kThreads)
+    tier_rows_kernel(__grid_constant__ TierRowsCall<Size> const call) {
+  if (blockIdx.x == 0 && threadIdx.x == 0 && call.done != nullptr) *call.done = 0;
+  if (call.num_features == 0 || blockIdx.x >= call.first_block[call.num_features]) return;
+  auto const f = feature_of_block(call, blockIdx.x);
   auto const& feature = call.features[f];
   auto const& sources = call.sources[feature.table];
   auto const dim = sources.table.dim;
-  auto const piece = int64_t{number - call.first_block[f]};
-  auto const warp = piece * kWarpsPerBlock + threadIdx.x / 32;
+  auto const block = int64_t{blockIdx.x - call.first_block[f]};
+  auto const warp = block * kWarpsPerBlock + threadIdx.x / 32;
   auto const run = [&](auto in, auto out) {
     auto const rows = TierRows<decltype(in), decltype(out)>{sources, feature, in, out};
     if (!pools(feature)) {
@@ -222,17 +223,6 @@ __device__ __forceinline__ void write_piece(TierRowsCall<Size> const& call, uint
     run(FloatVectors{}, FloatVectors{});
   } else {
     run(stored_format(sources), AnyFormat{feature.row_type, moves_vectors(feature.rows, dim)});
-  }
-}
-
-template <bool kFloats, class Size>
-__global__ void __launch_bounds__(kThreads)
-    tier_rows_kernel(__grid_constant__ TierRowsCall<Size> const call) {
-  if (blockIdx.x == 0 && threadIdx.x == 0 && call.done != nullptr) *call.done = 0;
-  auto const pieces = call.first_block[call.num_features];
-#pragma unroll 1
-  for (auto piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-    write_piece<kFloats>(call, piece);
   }
 }
 
@@ -279,10 +269,7 @@ cudaError_t launch_tier_rows(TierRowsArgs const& args, cudaStream_t stream) {
   call.blocks_of_each = 0;
   auto const kernel =
       are_floats(args) ? tier_rows_kernel<true, Size> : tier_rows_kernel<false, Size>;
-  // The rows of a find may lie in host memory, far from each other. Few blocks take pieces by turns,
-  // so that the addresses in use stay close together: over a few GiB the bus is slow.
-  auto const places = args.serves != 0 ? persistent_blocks(blocks, kFindBlocks) : int64_t{blocks};
-  return launch(kernel, std::max<int64_t>(places, 1), stream, call);
+  return launch(kernel, std::max(blocks, 1u), stream, call);
 }
 
 }  // namespace dynemb::cuda

@@ -35,10 +35,6 @@ struct SwapCall {
   SwappedTable tables[kMaxTierTables];
 };
 
-struct Entry {
-  int32_t slot, row;  // or -1 each
-};
-
 // Entries of a list that a warp looks at together, a lane each.
 struct Entries {
   int32_t slot, row;
@@ -53,89 +49,9 @@ struct Entries {
     }
     auto const exists = slot >= 0 && slot < args.num_slots && row >= 0 && row < args.num_rows;
     wanted = __ballot_sync(kFullWarp, exists);
-    if (!exists) slot = row = -1;
   }
 
-  // The entry of a lane, by all lanes; none behind the last lane.
-  __device__ __forceinline__ Entry of(int lane) const {
-    auto const its_slot = __shfl_sync(kFullWarp, slot, lane & 31);
-    auto const its_row = __shfl_sync(kFullWarp, row, lane & 31);
-    return lane < 32 ? Entry{its_slot, its_row} : Entry{-1, -1};
-  }
-};
-
-// Up to 32 records in and as many out, by a warp. A tile moves a record, or several narrow ones at
-// once: a lane has kPiecesInFlight pieces on their way in each direction, and with fewer the bus
-// would wait for answers. All loads come before all stores, so that both directions of it work.
-class EntrySwap {
- public:
-  __device__ __forceinline__ EntrySwap(SwappedTable const& table, Entries const& out,
-                                       Entries const& in)
-      : table_(table), out_(out), in_(in), tile_(lanes_of_record(table.parts)) {
-    auto const of_lane = (table.parts.pieces + tile_.lanes - 1) / tile_.lanes;
-    log_pieces_ = of_lane == 1 ? 0 : of_lane == 2 ? 1 : 2;
-  }
-
-  __device__ __forceinline__ void run() const {
-    static_assert(kPiecesInFlight == 4);
-    auto const wanted = out_.wanted | in_.wanted;
-    auto const records = tile_.per_warp * (kPiecesInFlight >> log_pieces_);
-    for (int from = 0; from < 32; from += records) {
-      if ((wanted & lane_mask(from, min(32 - from, records))) == 0) continue;
-      for (int base = 0; base < table_.parts.pieces; base += tile_.lanes << log_pieces_) {
-        move(from, base);
-      }
-    }
-  }
-
- private:
-  // The entry whose piece number k of a lane is.
-  __device__ __forceinline__ int lane_of(int from, int k) const {
-    return from + (k >> log_pieces_) * tile_.per_warp + tile_.index;
-  }
-
-  __device__ __forceinline__ int piece_of(int base, int k) const {
-    return base + (k & ((1 << log_pieces_) - 1)) * tile_.lanes + tile_.rank;
-  }
-
-  // Pieces from `base` on of the records of lanes from `from` on.
-  __device__ __forceinline__ void move(int from, int base) const {
-    auto const& parts = table_.parts;
-    uint4 far[kPiecesInFlight], near[kPiecesInFlight];
-    int32_t to_row[kPiecesInFlight], to_slot[kPiecesInFlight];
-#pragma unroll
-    for (int k = 0; k < kPiecesInFlight; ++k) {
-      auto const piece = piece_of(base, k);
-      auto const entry = in_.of(lane_of(from, k));
-      to_row[k] = piece < parts.pieces ? entry.row : -1;
-      if (to_row[k] >= 0) far[k] = record(entry.slot)[piece];
-    }
-#pragma unroll
-    for (int k = 0; k < kPiecesInFlight; ++k) {
-      auto const piece = piece_of(base, k);
-      auto const entry = out_.of(lane_of(from, k));
-      to_slot[k] = piece < parts.pieces ? entry.slot : -1;
-      if (to_slot[k] >= 0) near[k] = load_piece(parts, entry.row, piece);
-    }
-#pragma unroll
-    for (int k = 0; k < kPiecesInFlight; ++k) {
-      if (to_slot[k] >= 0) record(to_slot[k])[piece_of(base, k)] = near[k];
-    }
-#pragma unroll
-    for (int k = 0; k < kPiecesInFlight; ++k) {
-      if (to_row[k] >= 0) store_piece(parts, to_row[k], piece_of(base, k), far[k]);
-    }
-  }
-
-  __device__ __forceinline__ uint4* record(int32_t slot) const {
-    return record_at(table_.homes, table_.record_bytes, slot);
-  }
-
-  SwappedTable const& table_;
-  Entries const& out_;
-  Entries const& in_;
-  RowTile const tile_;
-  int log_pieces_;  // that a lane moves of one record at once
+  __device__ __forceinline__ bool has(int lane) const { return (wanted >> lane & 1) != 0; }
 };
 
 // How many entries of each list count.
@@ -152,6 +68,7 @@ __device__ __forceinline__ ListCounts counts_of(SwappedTable const& table) {
 // neighbouring addresses: over a few GiB the translation of addresses slows the bus down. A warp
 // looks at its next 32 entries together.
 __device__ __forceinline__ void swap_lists(SwappedTable const& table, ListCounts const& counts) {
+  auto const tile = RowTile(lanes_of_record(table.parts));
   auto const warp = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
   auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
   auto const most = max(counts.out, counts.in);
@@ -159,7 +76,20 @@ __device__ __forceinline__ void swap_lists(SwappedTable const& table, ListCounts
     auto const i = base + lane_id() * warps + warp;
     auto const out = Entries(table, table.slots, table.rows, i, counts.out);
     auto const in = Entries(table, table.arriving, table.into, i, counts.in);
-    EntrySwap(table, out, in).run();
+    auto const wanted = out.wanted | in.wanted;
+    for (int from = 0; from < 32; from += tile.per_warp) {
+      if ((wanted & lane_mask(from, tile.per_warp)) == 0) continue;
+      auto const lane = from + tile.index;
+      auto const leaving = __shfl_sync(kFullWarp, out.slot, lane);
+      auto const from_row = __shfl_sync(kFullWarp, out.row, lane);
+      auto const arriving = __shfl_sync(kFullWarp, in.slot, lane);
+      auto const to_row = __shfl_sync(kFullWarp, in.row, lane);
+      auto* const homes = table.homes;
+      swap_records(table.parts, tile,
+                   {in.has(lane) ? record_at(homes, table.record_bytes, arriving) : nullptr,
+                    in.has(lane) ? to_row : -1, from_row,
+                    out.has(lane) ? record_at(homes, table.record_bytes, leaving) : nullptr});
+    }
   }
 }
 
