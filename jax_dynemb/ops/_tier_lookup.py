@@ -275,8 +275,8 @@ class _TierSplit:
         for table in tables:
             state = states[table.state_name]
             tier = tier_of(state)
-            # What a later change waits for: counters that a lookup returns, or `done` of
-            # a find, whose tables need not be donated.
+            # What a later change waits for: counters that a lookup returns, or `done`
+            # of a find, whose tables need not be donated.
             (call.read if serves else call.update)(state.counters)
             for array in (tier.place, tier.owners, state.values):
                 call.read(array)
