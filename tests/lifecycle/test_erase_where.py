@@ -222,6 +222,19 @@ def test_other_numbers_compile_nothing(platform):
     assert trim._cache_size() == 1
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_other_numbers_compile_nothing_outside_of_jit(compilations, devices):
+    mesh = None if devices == 1 else jax.make_mesh((devices,), ("x",))
+    coll = jde.Tables([jde.TableConfig("t", 2, 256)], mesh=mesh)
+    state = coll.init(0)
+    for most in (50, 20, 3):
+        rules = {"t": Rule(norm_below=most, keep_at_most=most)}
+        coll.erase_where(state, rules, dry_run=True)
+        coll.erase_where(state, rules)
+        assert bool(compilations) == (most == 50)
+        compilations.clear()
+
+
 def test_traced_numbers(platform):
     coll = make().coll
     state = coll.init(0)

@@ -29,6 +29,16 @@ def erase_where(
 ) -> tuple[jax.Array, TableState]:
     """See ``Tables.erase_where``; of one table."""
     placement = tables.here()
+    run = _erasing(placement, table, dry_run, placement.is_inside())
+    return run(state, rule)
+
+
+# One object for each program: outside of jit another one would be compiled again.
+@functools.lru_cache(maxsize=64)
+def _erasing(
+    placement: Placement, table: str, dry_run: bool, is_inside: bool
+) -> Callable[[TableState, Rule], tuple[jax.Array, TableState]]:
+    del is_inside  # it decides what `mapped` returns
     stack = placement.stack_of(table)
 
     def body(state: TableState, rule: Rule) -> tuple[jax.Array, TableState]:
@@ -40,8 +50,7 @@ def erase_where(
         ]
 
     spec = placement.state_spec(stack)
-    run = placement.mapped(body, (spec, _ALL), (_ALL, spec))
-    return run(state, rule)
+    return placement.mapped(body, (spec, _ALL), (_ALL, spec))
 
 
 def _group(placement: Placement, stack: Stack, table: str) -> ShardGroup:
