@@ -16,6 +16,7 @@ import jax_dynemb as jde
 from jax_dynemb import _ffi
 from jax_dynemb.lifecycle import Rule
 from jax_dynemb.testing import assert_in_place
+from meshes import mesh_of
 from support import Twins, export, gradients, keys_of_bucket, stat
 
 STRATEGIES = ["step", "no_eviction", "lfu", "customized"]
@@ -223,15 +224,18 @@ def test_other_numbers_compile_nothing(platform):
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_other_numbers_compile_nothing_outside_of_jit(compilations, devices):
-    mesh = None if devices == 1 else jax.make_mesh((devices,), ("x",))
-    coll = jde.Tables([jde.TableConfig("t", 2, 256)], mesh=mesh)
+def test_calls_outside_of_jit_compile_once(compilations, devices):
+    table = jde.TableConfig("t", 2, 256, score_strategy="lfu")
+    mesh = None if devices == 1 else mesh_of(devices)
+    coll = jde.Tables([table], mesh=mesh)
     state = coll.init(0)
-    for most in (50, 20, 3):
-        rules = {"t": Rule(norm_below=most, keep_at_most=most)}
+    for number in (50, 20, 3):
+        rules = {"t": Rule(norm_below=number, keep_at_most=number)}
         coll.erase_where(state, rules, dry_run=True)
         coll.erase_where(state, rules)
-        assert bool(compilations) == (most == 50)
+        coll.bucket_stats(state)
+        coll.decay(state, {"t": 1 / number})
+        assert bool(compilations) == (number == 50)
         compilations.clear()
 
 

@@ -87,13 +87,21 @@ def _squares_of_columns(
 def bucket_stats(tables: MeshTables, state: TableState, table: str) -> BucketStats:
     """See ``Tables.bucket_stats``; of one table."""
     placement = tables.here()
+    return _describing(placement, table, placement.is_inside())(state)
+
+
+@functools.lru_cache(maxsize=64)
+def _describing(
+    placement: Placement, table: str, is_inside: bool
+) -> Callable[[TableState], BucketStats]:
+    del is_inside
     stack = placement.stack_of(table)
 
     def body(state: TableState) -> BucketStats:
         group = _group(placement, stack, table)
         return shard.bucket_stats(stack.local, state, group)
 
-    return placement.mapped(body, (placement.state_spec(stack),), _ALL)(state)
+    return placement.mapped(body, (placement.state_spec(stack),), _ALL)
 
 
 def decay(
@@ -101,6 +109,14 @@ def decay(
 ) -> TableState:
     """See ``Tables.decay``; of one table."""
     placement = tables.here()
+    return _decaying(placement, table, placement.is_inside())(state, factor)
+
+
+@functools.lru_cache(maxsize=64)
+def _decaying(
+    placement: Placement, table: str, is_inside: bool
+) -> Callable[[TableState, jax.Array], TableState]:
+    del is_inside
     stack = placement.stack_of(table)
 
     def body(state: TableState, factor: jax.Array) -> TableState:
@@ -108,4 +124,4 @@ def decay(
         return ops.decay(stack.local, state, jnp.where(here, factor, 1.0))
 
     spec = placement.state_spec(stack)
-    return placement.mapped(body, (spec, _ALL), spec)(state, factor)
+    return placement.mapped(body, (spec, _ALL), spec)
