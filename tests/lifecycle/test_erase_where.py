@@ -61,6 +61,7 @@ def rules(strategy: str) -> st.SearchStrategy[dict]:
     return st.one_of(st.builds(dict.__or__, some, keeps | trims), trims)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_any_rule(platform, strategy):
     twins = filled(strategy)
