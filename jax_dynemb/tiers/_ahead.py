@@ -75,7 +75,8 @@ def ahead(
 
     Raises:
       NotImplementedError: the tables are on the devices of several processes.
-      ValueError: no table has a store, or the depth is less than 1.
+      ValueError: no table has a store, the depth is less than 1, or the memory is no
+        number from 0 on.
       DamagedFileError, RuntimeError, TypeError: as ``open_stores``.
 
     Example:
@@ -112,7 +113,7 @@ class Ahead:
         waiting_megabytes: float,
     ):
         """Opens stores and starts the threads, see ``jde.tiers.ahead``."""
-        tables = _checked(coll, depth)
+        tables = _checked(coll, depth, waiting_megabytes)
         self._coll, self._depth = coll, depth
         self._opened = open_stores(coll) if stores is None else None
         self.stores: Mapping[str, Store] = self._opened or dict(stores or {})
@@ -421,9 +422,15 @@ class Ahead:
         return self._mover.submit(job)
 
 
-def _checked(coll: Tables, depth: int) -> Any:
+def _checked(coll: Tables, depth: int, waiting_megabytes: float) -> Any:
     if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
         raise ValueError(f"ahead: depth must be a number from 1 on, not {depth!r}")
+    is_number = isinstance(waiting_megabytes, (int, float))
+    if not is_number or not waiting_megabytes >= 0:  # so NaN is none either
+        raise ValueError(
+            "ahead: waiting_megabytes must be a number from 0 on, not "
+            f"{waiting_megabytes!r}"
+        )
     tables = tables_with_stores(coll)
     if not tables:
         raise ValueError(

@@ -265,6 +265,9 @@ def test_mistakes_are_named(tmp_path):
         jde.tiers.ahead(jde.Tables([PLAIN]), [])
     with pytest.raises(ValueError, match="depth must be"):
         jde.tiers.ahead(coll, [], depth=0, stores={"cat": store})
+    for size in (-1, float("nan"), "256"):
+        with pytest.raises(ValueError, match="waiting_megabytes must be a number"):
+            jde.tiers.ahead(coll, [], stores={"cat": store}, waiting_megabytes=size)
     with pytest.raises(ValueError, match="no store for the tables"):
         jde.tiers.ahead(coll, [], stores={})
     with pytest.raises(ValueError, match="have no store in their tier"):
