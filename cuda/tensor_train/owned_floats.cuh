@@ -27,7 +27,7 @@ struct OwnedFloats {
   // The ranks of a lane in the rows lane % 4 + 4 * q of a prefix.
   class Prefix {
    public:
-    __device__ __forceinline__ explicit Prefix(float const* prefix) {
+    __device__ __forceinline__ void load(float const* prefix) {
       using Vector = std::conditional_t<kRankTiles == 1, float2, float4>;
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
@@ -70,31 +70,37 @@ struct OwnedFloats {
     uint32_t numbers_[4][2 * kRankTiles];  // rounded, unless exact
   };
 
-  // Adds a tile of eight columns. With four columns a row two rows share it: `first` and `second`.
-  static __device__ __forceinline__ void add_tile(Prefix const& prefix,
-                                                  StagedTile<float> const& rows,
-                                                  float (&sums)[kRankTiles][4]) {
-    auto const second = kColumns == 4 && lane_id() >= 16;
-    auto const row = second ? rows.second : rows.first;
+  // Eight columns. With four columns a row two rows share them: `first` and `second`.
+  struct Right {
+    RightTile<kExact> tiles[2];
+  };
+
+  static __device__ __forceinline__ Right right_of(StagedTile<float> const& rows) {
+    auto const row = kColumns == 4 && lane_id() >= 16 ? rows.second : rows.first;
     auto const* const from = rows.at(row, kTileRows * kColumns);
     auto const swizzle = (row & 1) * StagedGradients<float>::kSwizzle;
     auto const first = lane_id() % 4 * kColumns + lane_id() / 4 % kColumns;
-    RightTile<kExact> right[2];
+    Right right;
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
-      right[q / 2].set(q % 2, from[(first + 4 * q * kColumns) ^ swizzle]);
+      right.tiles[q / 2].set(q % 2, from[(first + 4 * q * kColumns) ^ swizzle]);
     }
+    return right;
+  }
+
+  static __device__ __forceinline__ void add(Prefix const& prefix, Right const& right,
+                                             float (&sums)[kRankTiles][4]) {
 #pragma unroll
     for (int t = 0; t < kRankTiles; ++t) {
       if constexpr (kExact) {  // tensor cores truncate sums: over many rows that is a bias
         float part[4] = {};
 #pragma unroll
-        for (int s = 0; s < 2; ++s) add_product<kExact>(part, prefix.tile(t, s), right[s]);
+        for (int s = 0; s < 2; ++s) add_product<kExact>(part, prefix.tile(t, s), right.tiles[s]);
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums[t][i] += part[i];
       } else {
 #pragma unroll
-        for (int s = 0; s < 2; ++s) add_product<kExact>(sums[t], prefix.tile(t, s), right[s]);
+        for (int s = 0; s < 2; ++s) add_product<kExact>(sums[t], prefix.tile(t, s), right.tiles[s]);
       }
     }
   }

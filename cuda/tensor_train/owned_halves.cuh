@@ -26,7 +26,7 @@ struct OwnedHalves {
   struct Prefix {
     uint32_t words[kRankTiles][4];
 
-    __device__ __forceinline__ explicit Prefix(BFloat16 const* prefix) {
+    __device__ __forceinline__ void load(BFloat16 const* prefix) {
       auto const row = lane_id() / 16 * 8 + lane_id() % 8;
       auto const* const from = prefix + row * (kRanks + StageLayout::kPad) + lane_id() / 8 % 2 * 8;
 #pragma unroll
@@ -34,19 +34,27 @@ struct OwnedHalves {
     }
   };
 
-  static __device__ __forceinline__ void add_tile(Prefix const& prefix,
-                                                  StagedTile<BFloat16> const& rows,
-                                                  float (&sums)[kRankTiles][4]) {
-    uint32_t right[2];
+  struct Right {
+    uint32_t words[2];
+  };
+
+  static __device__ __forceinline__ Right right_of(StagedTile<BFloat16> const& rows) {
+    Right right;
     if constexpr (kColumns == 8) {
-      load_transposed(right, rows.at(rows.first, kTileRows * 8) + lane_id() % 16 * 8);
+      load_transposed(right.words, rows.at(rows.first, kTileRows * 8) + lane_id() % 16 * 8);
     } else {
-      load_two(rows, right);
+      load_two(rows, right.words);
     }
-#pragma unroll
-    for (int t = 0; t < kRankTiles; ++t) add_half_product(sums[t], prefix.words[t], right);
+    return right;
   }
 
+  static __device__ __forceinline__ void add(Prefix const& prefix, Right const& right,
+                                             float (&sums)[kRankTiles][4]) {
+#pragma unroll
+    for (int t = 0; t < kRankTiles; ++t) add_half_product(sums[t], prefix.words[t], right.words);
+  }
+
+ private:
   // 16 bytes of a row hold four columns at an even m, and then those at the next one. Once they are
   // transposed, the lanes of the first four columns have what is at even ones of both rows, the
   // others what is at odd ones. Each needs both of one row.

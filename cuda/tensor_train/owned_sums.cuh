@@ -42,26 +42,42 @@ class OwnedSums {
     }
   }
 
-  // Adds the rows of a stage that belong to suffixes of this warp.
+  // Adds the rows of a stage that belong to suffixes of this warp, tile by tile.
   __device__ __forceinline__ void add(char const* stage, StagePlan const& plan) {
-    constexpr int kPrefix = kTileRows * (Factors::kRanks + StageLayout::kPad);
     auto const* const prefixes = reinterpret_cast<Number const*>(stage + layout_.prefixes);
-    auto const* const all = reinterpret_cast<Number const*>(stage + layout_.d_rows);
-    auto const* const zeros = reinterpret_cast<Number const*>(stage + layout_.zeros);
-    auto own = own_of(stage, plan.slots[0]);
-    for (int32_t i = 0; i < plan.count; ++i) {
-      auto const now = own;
-      auto const& slot = plan.slots[i];
-      if (i + 1 < plan.count) own = own_of(stage, plan.slots[i + 1]);
-      auto const tile = now * kColumns / kTileColumns;
-      auto const tiles = __reduce_or_sync(kFullWarp, now == kNone ? 0u : 1u << tile);
-      if (tiles == 0) continue;
-      typename Factors::Prefix const prefix(prefixes + i * kPrefix);
-      auto const* const d_rows = all + slot.staged * (kTileRows * kColumns);
+    auto const& last = plan.slots[plan.count - 1];
+    auto const count = last.staged + last.count;
+    typename Factors::Prefix prefix{};
+    auto held = -1;  // the slot of that prefix
+    auto ahead = staged_row(stage, 0, count);
+    for (int32_t base = 0; base < count; base += 32) {
+      auto const row = ahead;
+      ahead = staged_row(stage, base + 32, count);
+      auto left = __ballot_sync(kFullWarp, row.own != kNone);
+      while (left != 0) {
+        auto const lane = __ffs(static_cast<int>(left)) - 1;
+        left &= left - 1;
+        auto const own = __shfl_sync(kFullWarp, row.own, lane);
+        auto const slot = __shfl_sync(kFullWarp, row.slot, lane);
+        StagedTile<Number> rows{base + lane, base + lane,
+                                reinterpret_cast<Number const*>(stage + layout_.d_rows),
+                                reinterpret_cast<Number const*>(stage + layout_.zeros)};
+        if constexpr (kColumns == 4) {  // a tile has two suffixes
+          auto const next = __shfl_sync(kFullWarp, row.own, (lane + 1) % 32);
+          auto const next_slot = __shfl_sync(kFullWarp, row.slot, (lane + 1) % 32);
+          auto const both = own % 2 == 0 && lane < 31 && next == own + 1 && next_slot == slot;
+          if (own % 2 != 0) rows.first = -1;
+          if (own % 2 == 0) rows.second = both ? rows.first + 1 : -1;
+          if (both) left &= left - 1;
+        }
+        if (slot != held) prefix.load(prefixes + slot * kPrefix);
+        held = slot;
+        auto const right = Factors::right_of(rows);
+        auto const tile = static_cast<int>(own * kColumns / kTileColumns);
 #pragma unroll
-      for (int j = 0; j < kTiles; ++j) {
-        if ((tiles >> j & 1) == 0) continue;
-        Factors::add_tile(prefix, tile_of(j, now, d_rows, zeros), sums_[j]);
+        for (int j = 0; j < kTiles; ++j) {
+          if (j == tile) Factors::add(prefix, right, sums_[j]);
+        }
       }
     }
   }
@@ -87,23 +103,23 @@ class OwnedSums {
  private:
   static constexpr uint32_t kNone = ~0u;
 
-  // Which of this warp's suffixes row `lane` of a slot has.
-  __device__ __forceinline__ uint32_t own_of(char const* stage, Slot const& slot) const {
-    auto const* const suffixes = reinterpret_cast<int32_t const*>(stage) + slot.staged;
-    auto const suffix = lane_id() < slot.count ? suffixes[lane_id()] : -1;
-    auto const own = static_cast<uint32_t>(suffix) - static_cast<uint32_t>(first_);
-    return own < count_ ? own : kNone;
-  }
+  static constexpr int kPrefix = kTileRows * (Factors::kRanks + StageLayout::kPad);
 
-  // The rows, in their slot, of the suffixes that tile j has.
-  __device__ __forceinline__ StagedTile<Number> tile_of(int j, uint32_t own, Number const* d_rows,
-                                                        Number const* zeros) const {
-    constexpr int kInTile = kTileColumns / kColumns;  // suffixes
-    auto const row_of = [&](int suffix) {
-      auto const lanes = __ballot_sync(kFullWarp, own == static_cast<uint32_t>(suffix));
-      return __ffs(static_cast<int>(lanes)) - 1;
-    };
-    return {row_of(j * kInTile), row_of(j * kInTile + kInTile - 1), d_rows, zeros};
+  // Of a row of a stage: which of this warp's suffixes it has, and its slot.
+  struct StagedRow {
+    uint32_t own;
+    int32_t slot;
+  };
+
+  // Row `first` + lane of `count`.
+  __device__ __forceinline__ StagedRow staged_row(char const* stage, int32_t first,
+                                                  int32_t count) const {
+    auto const row = first + lane_id();
+    if (row >= count) return {kNone, -1};
+    auto const suffix = reinterpret_cast<int32_t const*>(stage)[row];
+    auto const own = static_cast<uint32_t>(suffix) - static_cast<uint32_t>(first_);
+    return {own < count_ ? own : kNone,
+            reinterpret_cast<int32_t const*>(stage + layout_.slots_of)[row]};
   }
 
   StageLayout const& layout_;

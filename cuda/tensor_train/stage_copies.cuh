@@ -12,29 +12,32 @@
 
 namespace dynemb::cuda {
 
-// Bytes of shared memory: suffixes of the staged rows, prefixes of the slots, gradients of rows.
+// Bytes of shared memory: suffixes of the staged rows, their slots, prefixes of the slots,
+// gradients of rows.
 struct StageLayout {
   static constexpr int32_t kPad = 8;  // numbers: rows of a prefix then lie in different banks
 
-  int32_t slots, rows;                     // of a stage
-  int32_t prefixes, d_rows, zeros, bytes;  // `zeros` are those of a row
+  int32_t slots, rows;                               // of a stage
+  int32_t slots_of, prefixes, d_rows, zeros, bytes;  // `zeros` are those of a row
 
   // Two stages take `all` bytes at most; no slots: that is too little.
   static StageLayout of(PairShape const& shape, int64_t all) {
-    auto const number = int64_t{is_half(shape) ? sizeof(BFloat16) : sizeof(float)};
+    auto const number = static_cast<int64_t>(is_half(shape) ? sizeof(BFloat16) : sizeof(float));
     auto const row_size = number * shape.m * shape.n;
     auto const most = all / 2 - row_size;
     auto const prefix_size = number * shape.m * (shape.k + kPad);
     for (auto slots = kMostSlots; slots > 0; slots /= 2) {
       auto const left = most - slots * prefix_size;
-      auto rows = left / (row_size + int64_t{sizeof(int32_t)}) / 4 * 4;
+      auto rows = left / (row_size + 2 * int64_t{sizeof(int32_t)}) / 4 * 4;
       if (rows > slots * kRowsOfSlot) rows = slots * kRowsOfSlot;
       if (rows < kRowsOfSlot || (slots > 1 && left < most / 2)) continue;
-      auto const prefixes = rows * int64_t{sizeof(int32_t)};
+      auto const slots_of = rows * int64_t{sizeof(int32_t)};
+      auto const prefixes = 2 * slots_of;
       auto const d_rows = prefixes + slots * prefix_size;
       auto const zeros = d_rows + rows * row_size;
       return {slots,
               static_cast<int32_t>(rows),
+              static_cast<int32_t>(slots_of),
               static_cast<int32_t>(prefixes),
               static_cast<int32_t>(d_rows),
               static_cast<int32_t>(zeros),
@@ -61,17 +64,17 @@ struct StagedGradients {
 
   int32_t row_size;  // a multiple of 32
 
-  // Where number `i` of row `row` of a slot is, from the slot's first row on.
+  // Where number `i` of row `row` of a stage is, from the first row on.
   __device__ __forceinline__ int32_t place(int32_t row, int32_t i) const {
     return row * row_size + (i ^ ((row & 1) * kSwizzle));
   }
 };
 
-// The rows of a tile of a warp's sums, in their slot; -1: there is none.
+// The staged rows of a tile of a warp's sums; -1: there is none.
 template <class Number>
 struct StagedTile {
   int32_t first, second;  // of its first and of its last column
-  Number const* d_rows;   // of the slot
+  Number const* d_rows;   // of the stage
   Number const* zeros;
 
   __device__ __forceinline__ Number const* at(int32_t row, int32_t row_size) const {
@@ -122,14 +125,16 @@ class StageCopies {
     if (first_ < slot.count) {
       auto* const suffixes = reinterpret_cast<int32_t*>(stage) + slot.staged;
       begin_copy(suffixes + first_, sources_.shape.of_suffix + slot.first + first_);
+      reinterpret_cast<int32_t*>(stage + layout_.slots_of)[slot.staged + first_] = slot_;
     }
     auto const row_size = gradients_.row_size;
     auto const* const from = sources_.d_rows + int64_t{slot.first} * row_size;
-    auto* const to = reinterpret_cast<Number*>(stage + layout_.d_rows) + slot.staged * row_size;
+    auto* const to = reinterpret_cast<Number*>(stage + layout_.d_rows);
     for (auto i = first_; i < slot.count << chunks_of_row_; i += step_) {
       auto const row = i >> chunks_of_row_;
       auto const at = kOfChunk * i;
-      begin_copy(vector(to + gradients_.place(row, at - row * row_size)), vector(from + at));
+      auto const place = gradients_.place(slot.staged + row, at - row * row_size);
+      begin_copy(vector(to + place), vector(from + at));
     }
   }
 

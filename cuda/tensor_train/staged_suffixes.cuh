@@ -1,10 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/tensor_train/staged_suffixes.cuh: rows whose suffixes do not fit the first-level cache
-// together. A block holds a part of the suffixes in shared memory and makes the rows that have one
-// of them. So a row reads its suffix at the rate of shared memory, where the second-level cache
-// would be the limit.
+// cuda/tensor_train/staged_suffixes.cuh: rows whose suffixes are in shared memory. A block holds a
+// part of the suffixes and makes the rows that have one of them. So a row reads its suffix at the
+// rate of shared memory, where a cache would be the limit.
 //
 // Factors say how both are read and multiplied: StagedFloats or StagedHalves.
 #pragma once
@@ -189,8 +188,7 @@ __global__ void __launch_bounds__(kStagedThreads, 1)
 
 // How the suffixes of a call are divided.
 struct StagedParts {
-  static constexpr int64_t kFirstLevel = 160 * 1024;  // bytes of suffixes that the cache holds
-  static constexpr int64_t kOthers = 4096;            // bytes of shared memory besides suffixes
+  static constexpr int64_t kOthers = 4096;  // bytes of shared memory besides suffixes
   static constexpr int32_t kMost = 4;
 
   int32_t suffixes = 0;  // of a part
@@ -200,8 +198,6 @@ struct StagedParts {
   StagedParts(PairShape const& shape, int64_t suffix_bytes, int64_t shared_bytes) {
     auto const sizes = (shape.k == 32 || shape.k == 64) && (shape.n == 4 || shape.n == 8);
     if (shape.m != kTileRows || !sizes) return;
-    auto const all = shape.num_suffixes * shape.k * shape.n * int64_t{sizeof(float)};
-    if (!is_half(shape) && all <= kFirstLevel) return;
     auto const most = (shared_bytes - kOthers) / suffix_bytes;
     if (most <= 0 || (!is_half(shape) && ceil_div(shape.num_suffixes, most) > kMost)) return;
     parts = static_cast<int32_t>(std::max<int64_t>(1, ceil_div(shape.num_suffixes, most)));
