@@ -35,26 +35,46 @@ struct HalfRow {
   }
 };
 
+// All columns of four rows at m and m + 8: words of two columns.
+template <int kColumns>
+struct HalfGradients {
+  uint32_t words[2][kColumns / 2];
+
+  __device__ __forceinline__ explicit HalfGradients(HalfRow const& row) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      auto const* const from = row.gradients + left_row(i) * kColumns;
+      if constexpr (kColumns == 4) {
+        auto const four = load_once<uint2>(from);
+        put(i, 0, row.exists ? four : uint2{0, 0});
+      } else {
+        auto const eight = load_once<uint4>(from);
+        put(i, 0, row.exists ? uint2{eight.x, eight.y} : uint2{0, 0});
+        put(i, 2, row.exists ? uint2{eight.z, eight.w} : uint2{0, 0});
+      }
+    }
+  }
+
+  __device__ __forceinline__ void put(int i, int first, uint2 const& two) {
+    words[i][first] = two.x;
+    words[i][first + 1] = two.y;
+  }
+};
+
 // Adds four columns of four rows.
 template <int kSteps, int kColumns>
-__device__ __forceinline__ void add_half_rows(HalfRow const& row, int column,
+__device__ __forceinline__ void add_half_rows(HalfRow const& row,
+                                              HalfGradients<kColumns> const& gradients, int column,
                                               float (&sums)[kSteps][4]) {
-  uint2 halves[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    halves[i] = load_four_once(row.gradients + left_row(i) * kColumns + column);
-  }
   float4 suffixes[kSteps];
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
     suffixes[s] = load_four(row.suffix + (s * 8 + right_column()) * kColumns + column);
   }
-  uint32_t left[4];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    left[i] = row.exists ? halves[i].x : 0;
-    left[i + 2] = row.exists ? halves[i].y : 0;
-  }
+  auto const& words = gradients.words;
+  auto const first = column / 2;
+  uint32_t const left[4] = {words[0][first], words[1][first], words[0][first + 1],
+                            words[1][first + 1]};
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
     auto const packed = packed_four(suffixes[s]);
@@ -79,9 +99,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll 2
       for (int32_t first = 0; first < chunk.count; first += kRowsOfProduct) {
         HalfRow const row(args, chunk, begin, first + lane_id() % kRowsOfProduct);
+        HalfGradients<kColumns> const gradients(row);
 #pragma unroll
         for (int column = 0; column < kColumns; column += 4) {
-          add_half_rows<kSteps, kColumns>(row, column, sums);
+          add_half_rows<kSteps, kColumns>(row, gradients, column, sums);
         }
       }
     }

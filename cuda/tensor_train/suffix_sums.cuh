@@ -186,7 +186,11 @@ cudaError_t with_sum_sizes(PairShape const& shape, Body const& body) {
 
 inline cudaError_t launch_sums(SuffixSumsCall<BFloat16> const& call, cudaStream_t stream) {
   return with_sum_sizes(call.from.shape, [&](auto tiles, auto columns) {
-    return launch_suffix_sums<OwnedHalves<tiles(), columns()>>(call, stream);
+    if constexpr (tiles() == 1) {  // rank 16 may not be half
+      return cudaErrorInvalidValue;
+    } else {
+      return launch_suffix_sums<OwnedHalves<tiles(), columns()>>(call, stream);
+    }
   });
 }
 
