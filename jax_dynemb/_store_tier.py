@@ -85,6 +85,19 @@ def rows_above_store(config: Any) -> int:
     return tier.table_rows(config.capacity, row + 4 * states)
 
 
+def with_room(config: Any, rows: int) -> Any:
+    """Makes the config of the same table with room for more rows in memory.
+
+    Args:
+      config: of the table; its tier may be None.
+      rows: at least those that it has room for.
+    """
+    tier, capacity = config.tier, max(rows, config.capacity)
+    if isinstance(tier, StoreTier) and (tier.host_rows or tier.host_gigabytes):
+        tier = dataclasses.replace(tier, host_rows=rows, host_gigabytes=None)
+    return dataclasses.replace(config, capacity=capacity, tier=tier)
+
+
 def tier_problem(config: Any) -> str | None:
     """Says what is wrong with the tier of a table; None if nothing is."""
     if config.tier is None:

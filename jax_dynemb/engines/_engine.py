@@ -81,7 +81,16 @@ class Engine(Protocol):
         ...
 
     def grow(self, arrays: TableState, factors: Mapping[str, int]) -> TableState:
-        """Multiplies the buckets of the tables that lie in some arrays."""
+        """Multiplies the buckets of the tables that lie in some arrays.
+
+        Those of a tiered table are without homes then, see ``grow_homes``.
+        """
+        ...
+
+    def grow_homes(
+        self, before: TableState, after: TableState, factors: Mapping[str, int]
+    ) -> TableState:
+        """Adds the homes of a tiered table to what ``grow`` returned; not in jit."""
         ...
 
     def stats_async(self, state: States) -> StatsFuture:

@@ -5,6 +5,8 @@
 from jax_dynemb.nnx._collection import EmbeddingBagCollection as EmbeddingBagCollection
 from jax_dynemb.nnx._collection import EmbeddingCollection as EmbeddingCollection
 from jax_dynemb.nnx._embed import DynamicEmbed as DynamicEmbed
+from jax_dynemb.nnx._feed import Feed as Feed
+from jax_dynemb.nnx._feed import ahead as ahead
 from jax_dynemb.nnx._grads import Grads as Grads
 from jax_dynemb.nnx._grads import LookupGradients as LookupGradients
 from jax_dynemb.nnx._jit import jit as jit

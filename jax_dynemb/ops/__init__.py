@@ -78,10 +78,11 @@ from jax_dynemb.ops._sum_rows import sum_rows as sum_rows
 from jax_dynemb.ops._tier_lookup import find as find
 from jax_dynemb.ops._tier_lookup import lookup as lookup
 from jax_dynemb.ops._tier_lookup import prefetch as prefetch
+from jax_dynemb.ops._tier_records import gather_rows as gather_rows
+from jax_dynemb.ops._tier_records import put_records as put_records
 from jax_dynemb.ops._tier_state import Ring as Ring
 from jax_dynemb.ops._tier_state import TierState as TierState
 from jax_dynemb.ops._tier_state import with_homes as with_homes
 from jax_dynemb.ops._tiers import flush as flush
-from jax_dynemb.ops._tiers import gather_rows as gather_rows
 from jax_dynemb.ops._update import reduce as reduce
 from jax_dynemb.ops._update import update as update

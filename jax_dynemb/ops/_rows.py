@@ -17,8 +17,9 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._bucket_rows import scores_of_index
 from jax_dynemb.ops._call import OF_REMOVAL, Call
 from jax_dynemb.ops._state import TableState
+from jax_dynemb.ops._tier_records import after_reading, gather_rows
 from jax_dynemb.ops._tier_state import index_part, rows_part
-from jax_dynemb.ops._tiers import gather_rows, in_rounds, index_state, with_index
+from jax_dynemb.ops._tiers import in_rounds, index_state, with_index
 
 _ROWS = ("index", "values", "optimizer")
 
@@ -110,6 +111,7 @@ def _gather_tiered(
     places = jnp.where(is_live, jnp.arange(count, dtype=jnp.int32), -1)
     if count > 0:
         rows, _ = gather(part, given, places)
+        state = after_reading(state, values)
     else:
         rows = {"values": values.astype(jnp.float32), **states}
     low, high = scores_of_index(state.index[jnp.where(is_live, slots, 0) // 128])

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from jax_dynemb._store_tier import with_room
 from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.engines import Engine, States
-from jax_dynemb.engines.shard import larger
+from jax_dynemb.engines.shard import larger, without_homes
 from jax_dynemb.ops import TableState
+from jax_dynemb.table._memory import check_pinned
 
 if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables
@@ -47,10 +49,21 @@ class Growth:
         Returns:
           The state of ``coll``.
         """
-        new = dict(state)
+        self._check_pinned()
+        new, engine = dict(state), self.before.engine
         for arrays, factors in self.factors.items():
-            new[arrays] = grown_arrays(self.before.engine, factors, state[arrays])
+            grown = grown_arrays(engine, factors, state[arrays])
+            new[arrays] = engine.grow_homes(state[arrays], grown, dict(factors))
         return new
+
+    def _check_pinned(self) -> None:
+        """Raises unless the homes of both sizes have room in host memory."""
+        sizes = {f"{name} before": x for name, x in self.before.memory().items()}
+        new = self.coll.memory()
+        for arrays, factors in self.factors.items():
+            sizes |= {f"{arrays} {n}": new[n] for n, f in factors if f > 1}
+        placement = self.before.placement
+        check_pinned(sizes, 1 if placement is None else placement.shards)
 
     def compile(self, state: Any) -> dict[str, Any]:
         """Compiles ``apply``, which then takes no longer than its copies.
@@ -85,7 +98,7 @@ def planned(coll: Tables, capacities: Mapping[str, int]) -> Growth:
     for name, capacity in capacities.items():
         config = larger(engine.catalog.dynamic_table(name, "grow"), capacity)
         for other in engine.growing_together(name):
-            configs[other] = _with_capacity(configs[other], config.capacity)
+            configs[other] = with_room(configs[other], config.num_slots)
     factors = {
         name: configs[name].num_buckets // config.num_buckets
         for name, config in engine.catalog.dynamic.items()
@@ -95,7 +108,9 @@ def planned(coll: Tables, capacities: Mapping[str, int]) -> Growth:
         here = {n: f for n, f in factors.items() if coll.state_name(n) == arrays}
         if max(here.values()) > 1:
             by_arrays[arrays] = tuple(here.items())
-    return Growth(coll, coll.with_tables(configs.values()), by_arrays)
+    new = coll.with_tables(configs.values())
+    new.memory()  # refuses a tier whose size does not suit its table
+    return Growth(coll, new, by_arrays)
 
 
 def due(engine: Engine, stats: Stats, before: Stats | None) -> dict[str, int]:
@@ -142,10 +157,6 @@ def _next_size(config: TableConfig, rows: float, most: float) -> int:
             return config.num_slots
 
 
-def _with_capacity(config: TableConfig, capacity: int) -> TableConfig:
-    return dataclasses.replace(config, capacity=max(capacity, config.capacity))
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def grown_arrays(engine: Engine, factors: Factors, arrays: TableState) -> TableState:
     """Multiplies the buckets of the tables that lie in some arrays."""
@@ -186,10 +197,23 @@ def abstract_after(growth: Growth, state: Any, programs: Mapping[str, Any]) -> A
             ),
             state[arrays],
         )
-        new[arrays] = jax.tree.map(
-            _of_type, shapes, program.output_shardings, state[arrays]
+        before = state[arrays]
+        grown = jax.tree.map(
+            _of_type, shapes, program.output_shardings, without_homes(before)
         )
+        new[arrays] = _with_abstract_homes(grown, before)
     return new
+
+
+def _with_abstract_homes(grown: Any, before: Any) -> Any:
+    """Adds the type of the homes of a tiered table."""
+    if before.tier is None:
+        return grown
+    homes = before.tier.homes
+    shape = (grown.tier.place.shape[0], homes.shape[1])
+    homes = jax.ShapeDtypeStruct(shape, homes.dtype, sharding=homes.sharding)
+    tier = dataclasses.replace(grown.tier, homes=homes)
+    return dataclasses.replace(grown, tier=tier)
 
 
 def _of_type(shape: Any, sharding: Any, before: Any) -> jax.ShapeDtypeStruct:

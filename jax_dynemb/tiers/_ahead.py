@@ -6,22 +6,28 @@ from __future__ import annotations
 
 import functools
 import time
-import warnings
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Self
 
 import jax
+import numpy as np
 
 from jax_dynemb.engines import States
+from jax_dynemb.engines.shard import words_of
 from jax_dynemb.pipeline import Prefetched
 from jax_dynemb.stores import Store
 from jax_dynemb.table import Tables, check_values
 from jax_dynemb.tiers import _device
-from jax_dynemb.tiers._batches import Batch, prepared
-from jax_dynemb.tiers._mover import Job, Mover
-from jax_dynemb.tiers._stores import check_stores, open_stores, tables_with_stores
+from jax_dynemb.tiers._batches import Batch, prepared, table_keys
+from jax_dynemb.tiers._mover import BESIDE, Job, Mover
+from jax_dynemb.tiers._stores import (
+    check_stores,
+    open_stores,
+    tables_with_stores,
+    warn_of_old_rows,
+)
 from jax_dynemb.tiers._traffic import Offer
 
 _COUNTED = (
@@ -150,7 +156,7 @@ class Ahead:
         if not self._coming and not new:
             raise self._unread
         if first:
-            self._warn_of_old_rows(state)
+            warn_of_old_rows(self.stores, self._coll.stats(state))
         rows = {} if first else self._rows_of_next()
         # From here on the state is donated: what can fail stands above.
         for batch in new:
@@ -160,13 +166,90 @@ class Ahead:
         state = self._submit(state, new)
         if first:
             rows = self._rows_of_next()
-        for offer in rows.values():
-            if len(offer.keys):
-                state = _device.insert(self._coll, state, offer)
-                self._inserted.append(offer)
+        state = self._insert(state, rows)
         self._last, _ = self._coming.popleft()
         self._number += 1
         return self._last.given, state
+
+    def insert(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        rows: Mapping[str, Any],
+        *,
+        optimizer_state: Mapping[str, Mapping[str, Any]] | None = None,
+        scores: Mapping[str, np.ndarray] | None = None,
+    ) -> States:
+        """Writes rows as ``Tables.insert``, of ids whose rows are below as well.
+
+        Those come up first, so the result is that of a table with room for every row.
+        Call it between steps. It waits for the device and for the stores.
+
+        Args:
+          state: the tables; donated.
+          ids: by table name, on the host: as a batch has them.
+          rows: as for ``Tables.insert``.
+          optimizer_state: likewise.
+          scores: by table, uint64[...].
+
+        Returns:
+          The new state. An id without room in its bucket is refused, and its row stays
+          below as it was; ``refused`` of ``Tables.stats`` counts it.
+
+        Raises:
+          RuntimeError: the feed is closed.
+          Exception: what a store raised.
+        """
+        keys, on_device = self._keys_of(state, ids, "feed.insert")
+        state, departed = self._coll.take_departed(state)
+        job = Job(self._number, departed=departed, number=BESIDE, wanted=keys)
+        state = self._insert(state, self._result(self._send(job)))
+        words = {name: words_of(each) for name, each in (scores or {}).items()}
+        return _device.write(
+            self._coll,
+            state,
+            on_device,
+            dict(rows),
+            optimizer_state=optimizer_state,
+            scores=words,
+        )
+
+    def erase(self, state: States, ids: Mapping[str, Any]) -> States:
+        """Removes rows as ``Tables.erase``, in the tables and below.
+
+        Call it between steps. It waits for the device and for the stores.
+
+        Args:
+          state: the tables; donated.
+          ids: by table name, on the host: as a batch has them.
+
+        Returns:
+          The new state.
+
+        Raises:
+          RuntimeError: the feed is closed.
+          Exception: what a store raised.
+        """
+        keys, on_device = self._keys_of(state, ids, "feed.erase")
+        state, departed = self._coll.take_departed(state)
+        job = Job(self._number, departed=departed, erased=keys)
+        self._result(self._send(job))
+        return _device.erase(self._coll, state, on_device)
+
+    def use(self, coll: Tables) -> None:
+        """Goes on with the same tables in another size, which ``Tables.grow`` made.
+
+        Args:
+          coll: what ``grow`` returned; give ``next`` its state from now on.
+
+        Raises:
+          ValueError: they are other tables.
+        """
+        if coll is self._coll:
+            return
+        check_stores(coll, self.stores)
+        self._coll = coll
+        self._taken.clear()  # a mesh may cut the larger tables otherwise
 
     def drain(self, state: States) -> States:
         """Puts the rows that have departed into the stores, and waits for it.
@@ -265,22 +348,6 @@ class Ahead:
             self._raised = True
             raise self._mover.error
 
-    def _warn_of_old_rows(self, state: States) -> None:
-        stats = self._coll.stats(state)
-        old = [
-            n
-            for n, s in self.stores.items()
-            if not stats[f"{n}/rows"] and len(s.keys())
-        ]
-        if old:
-            warnings.warn(
-                f"The tables {old} are empty, but their stores have rows, which come "
-                "back as batches need them. For a new run call store.discard("
-                "store.keys()) first; else restore the checkpoint.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-
     def _read(self, count: int) -> list[Batch]:
         """The next batches of the iterator, fewer at its end."""
         new: list[Batch] = []
@@ -306,6 +373,22 @@ class Ahead:
         except BaseException:
             self._raised = self._mover.error is not None
             raise
+
+    def _insert(self, state: States, rows: Mapping[str, Offer]) -> States:
+        """Inserts rows from below that the tables lack."""
+        for offer in rows.values():
+            if len(offer.keys):
+                state = _device.insert(self._coll, state, offer)
+                self._inserted.append(offer)
+        return state
+
+    def _keys_of(
+        self, state: States, ids: Mapping[str, Any], call: str
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Keys of the tables with stores, and all ids as an operation takes them."""
+        self._check()
+        check_values(state, call)
+        return table_keys(self._coll, self.stores, ids)
 
     def _submit(self, state: States, new: list[Batch]) -> States:
         """Sends the thread what has departed, and the keys of the new batches."""

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -63,11 +63,41 @@ def prepared(
         if own:
             pieces = [_keys_of(config, each) for each in own]
             room = sum(len(piece) for piece in pieces)
-            distinct = np.unique(np.concatenate(pieces))
-            keys[config.name] = distinct[distinct != _ids.PADDING]
+            keys[config.name] = _distinct(np.concatenate(pieces))
             held[config.name] = padded_ids(config, keys[config.name], _room(room))
     given = on_device if rest is None else (on_device, *rest)
     return Batch(given, keys, held)
+
+
+def table_keys(
+    coll: Tables, stores: Collection[str], ids: Mapping[str, Any]
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Prepares ids by table for an operation beside the batches.
+
+    Args:
+      coll: the tables.
+      stores: names of those with a store.
+      ids: by table, on the host.
+
+    Returns:
+      Of tables with a store, distinct keys int64[n]; and all ids on the device.
+
+    Raises:
+      ValueError: a table is not known, or an id is reserved.
+    """
+    catalog = coll.engine.catalog
+    configs = {name: catalog.table(name) for name in ids}
+    on_device = {n: _to_device(configs[n], each, None) for n, each in ids.items()}
+    return {
+        name: _distinct(_keys_of(configs[name], ids[name]))
+        for name in ids
+        if name in stores
+    }, on_device
+
+
+def _distinct(keys: np.ndarray) -> np.ndarray:
+    distinct = np.unique(keys)
+    return distinct[distinct != _ids.PADDING]
 
 
 def padded_ids(config: TableConfig, keys: np.ndarray, size: int) -> list[jax.Array]:

@@ -53,6 +53,30 @@ def insert(coll: Tables, state: States, offer: Offer) -> States:
     return new
 
 
+@functools.partial(
+    jax.jit, static_argnums=0, static_argnames="unique_ids", donate_argnums=1
+)
+def write(
+    coll: Tables,
+    state: States,
+    ids: Mapping[str, Any],
+    rows: Mapping[str, Any],
+    *,
+    optimizer_state: Any = None,
+    scores: Any = None,
+    unique_ids: bool = False,
+) -> States:
+    """Inserts in place, see ``Tables.insert``."""
+    given = {"optimizer_state": optimizer_state, "scores": scores}
+    return coll.insert(state, ids, rows, unique_ids=unique_ids, **given)
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+def erase(coll: Tables, state: States, ids: Mapping[str, Any]) -> States:
+    """Erases in place, see ``Tables.erase``."""
+    return coll.erase(state, ids)
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1, 2), donate_argnums=3)
 def _hold(
     coll: Tables, table: str, lookups: int, state: TableState, ids: jax.Array

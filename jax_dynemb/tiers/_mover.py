@@ -15,6 +15,8 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.stores import Store
 from jax_dynemb.tiers._traffic import Offer, Traffic
 
+BESIDE = -1  # the number of rows that are wanted beside the batches
+
 
 @dataclasses.dataclass
 class Job:
@@ -24,6 +26,7 @@ class Job:
       first: the batch whose lookup comes next.
       confirmed: offers whose rows the main thread has inserted.
       departed: rows that the tables evicted, see ``Tables.take_departed``.
+      erased: distinct keys by table, whose rows below are removed.
       number: of the batch that it prepares.
       wanted: distinct keys by table, of that batch.
       tag: of a commit of all stores, which leaves the rows in the state; None: no
@@ -34,6 +37,7 @@ class Job:
     first: int
     confirmed: Sequence[Offer] = ()
     departed: Any = None
+    erased: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     number: int = 0
     wanted: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     tag: str | None = None
@@ -89,6 +93,8 @@ class Mover:
             self.traffic[offer.table].confirm(offer)
         if job.departed is not None:
             self._put(job.departed, job.first, job.tag is None)
+        for name, keys in job.erased.items():
+            self.traffic[name].erase(keys)
         return {
             name: self.traffic[name].offer(job.number, keys)
             for name, keys in job.wanted.items()

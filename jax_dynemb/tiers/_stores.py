@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,26 @@ def check_stores(coll: Tables, stores: Mapping[str, Store]) -> None:
             )
         where = f"the store of table '{name}'"
         Layout.of(expected[name]).check_same(store.layout, where)
+
+
+def warn_of_old_rows(
+    stores: Mapping[str, Store], stats: Mapping[str, int | float]
+) -> None:
+    """Warns of stores with rows below empty tables.
+
+    Args:
+      stores: by table name.
+      stats: of the tables.
+    """
+    old = [n for n, s in stores.items() if not stats[f"{n}/rows"] and len(s.keys())]
+    if old:
+        warnings.warn(
+            f"The tables {old} are empty, but their stores have rows, which come "
+            "back as batches need them. For a new run call store.discard("
+            "store.keys()) first; else restore the checkpoint.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _opened(config: TableConfig) -> Any:

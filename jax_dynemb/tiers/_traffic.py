@@ -159,6 +159,20 @@ class Traffic:
         self.counts["returned"] += len(gone)
         self.counts["no_room"] += int((~present).sum())
 
+    def erase(self, keys: np.ndarray) -> None:
+        """Removes rows, also those that batches on their way have been offered.
+
+        The main thread waits meanwhile, and has inserted none of these offers.
+        """
+        self._store.discard(keys)
+        for key in keys.tolist() if self.waiting else ():
+            self.waiting.pop(key, None)
+        for offer in self._offers.values():
+            stays = ~np.isin(offer.keys, keys)
+            if not stays.all():
+                offer.keys, offer.packed = offer.keys[stays], offer.packed[stays]
+                offer.arrays = self._on_device(offer.keys, offer.packed)
+
     def _on_device(
         self, keys: np.ndarray, packed: np.ndarray
     ) -> list[tuple[jax.Array, Any, dict[str, Any], Any]]:

@@ -120,11 +120,6 @@ def test_sizes_before_anything_is_allocated():
     assert sizes["hbm"] <= device <= sizes["hbm"] + counters
 
 
-def test_growth_is_refused_by_name():
-    with pytest.raises(NotImplementedError, match="restore it into a TableConfig"):
-        COLL.grow(COLL.init(0), {"t": 2048})
-
-
 def test_names_of_oneembedding():
     assert jde.tiers.device_only() is None
     assert jde.tiers.cached_host_mem(cache_budget_mb=5) == jde.tiers.host(

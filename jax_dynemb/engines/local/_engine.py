@@ -147,6 +147,16 @@ class LocalEngine:
     def grow(self, arrays: TableState, factors: Mapping[str, int]) -> TableState:
         return _blocks.grown(self.local_specs(factors), factors, arrays)
 
+    def grow_homes(
+        self, before: TableState, after: TableState, factors: Mapping[str, int]
+    ) -> TableState:
+        (name, factor), *_ = factors.items()
+        table = self.local_spec(name)
+        if table.tier is None:
+            return after
+        move = functools.partial(shard.moved_on_one_device, table, factor)
+        return shard.with_grown_homes(table, factor, before, after, move)
+
     def stats_async(self, state: States) -> StatsFuture:
         names = {spec.state_name for spec in self.placed}
         counters = {name: state[name].counters for name in sorted(names)}

@@ -139,7 +139,16 @@ class MeshEngine:
         def body(state: TableState) -> TableState:
             return grown_state(stack.local, factor, state)
 
-        return placement.mapped(body, (spec,), spec)(arrays)
+        grown = shard.without_homes(spec)
+        return placement.mapped(body, (spec,), grown)(arrays)
+
+    def grow_homes(
+        self, before: TableState, after: TableState, factors: Mapping[str, int]
+    ) -> TableState:
+        placement = self.tables.here()
+        name, factor = next(iter(factors.items()))
+        stack = placement.stack_of(name)
+        return _maintenance.grow_homes(placement, stack, factor, before, after)
 
     def stats_async(self, state: States) -> StatsFuture:
         placement = self.tables.here()

@@ -186,6 +186,9 @@ class MixedEngine:
     def grow(self, arrays: Any, factors: Mapping[str, int]) -> Any:
         return self._of(next(iter(factors))).grow(arrays, factors)
 
+    def grow_homes(self, before: Any, after: Any, factors: Mapping[str, int]) -> Any:
+        return self._of(next(iter(factors))).grow_homes(before, after, factors)
+
     def stats_async(self, state: States) -> StatsFuture:
         futures = [engine.stats_async(state) for engine in self._engines()]
         return StatsFuture.joined(futures)

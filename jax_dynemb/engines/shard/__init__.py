@@ -23,6 +23,11 @@ from jax_dynemb.engines.shard._export import export as export
 from jax_dynemb.engines.shard._export import export_index as export_index
 from jax_dynemb.engines.shard._grow import grown_state as grown_state
 from jax_dynemb.engines.shard._grow import larger as larger
+from jax_dynemb.engines.shard._grow_tier import (
+    moved_on_one_device as moved_on_one_device,
+)
+from jax_dynemb.engines.shard._grow_tier import moved_rows as moved_rows
+from jax_dynemb.engines.shard._grow_tier import with_grown_homes as with_grown_homes
 from jax_dynemb.engines.shard._insert import NewRows as NewRows
 from jax_dynemb.engines.shard._insert import checked as checked
 from jax_dynemb.engines.shard._insert import insert as insert

@@ -17,10 +17,12 @@ from jaxtyping import Array, UInt32
 
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
+from jax_dynemb._store_tier import with_room
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.shard._counters import EVENTS
 from jax_dynemb.ops import (
     TableState,
+    TierState,
     bucket_of,
     check_state,
     empty_index,
@@ -28,6 +30,11 @@ from jax_dynemb.ops import (
     hash_words,
     refuse_packed,
 )
+
+
+def grown_spec(table: TableSpec, factor: int) -> TableSpec:
+    """Makes the spec of a table with ``factor`` times as many buckets."""
+    return dataclasses.replace(table, num_buckets=factor * table.num_buckets)
 
 
 def larger(table: TableConfig, capacity: int) -> TableConfig:
@@ -44,7 +51,7 @@ def larger(table: TableConfig, capacity: int) -> TableConfig:
     while True:
         # The number of buckets is rounded, see buckets_for: not every multiple is one.
         slots = factor * table.num_slots
-        config = dataclasses.replace(table, capacity=slots)
+        config = with_room(table, slots)
         if config.num_slots == slots:
             return config
         factor += 1
@@ -57,31 +64,60 @@ def grown_state(table: TableSpec, factor: int, state: TableState) -> TableState:
       table: before, as the shard sees it.
       factor: 2 or more.
       state: of the shard.
+
+    Returns:
+      The arrays; those of a tiered table have no homes yet, see ``grown_homes``.
     """
     refuse_packed([table], "grow")
-    if table.tier is not None:
-        raise NotImplementedError(
-            f"Table '{table.name}' has a tier and cannot grow: save a checkpoint and "
-            "restore it into a TableConfig of a larger capacity."
-        )
     check_state(table, state)
+    grown = grown_spec(table, factor)
 
     def repeated(rows: jax.Array) -> jax.Array:
-        # In all new buckets of an old one; where a key is not they are never read.
-        size = table.num_slots // table.num_buckets
-        of_buckets = rows.reshape(table.local_buckets, 1, size, *rows.shape[1:])
-        shape = (table.local_buckets, factor, *of_buckets.shape[2:])
-        return jnp.broadcast_to(of_buckets, shape).reshape(-1, *rows.shape[1:])
+        if table.tier is None:
+            return repeated_slots(table, factor, rows)
+        # Frames hold other buckets' rows then, and begin empty.
+        return jnp.zeros((grown.device_rows, *rows.shape[1:]), rows.dtype)
 
-    grown = dataclasses.replace(table, num_buckets=factor * table.num_buckets)
     return dataclasses.replace(
         state,
         index=_split(state.index, table, factor),
         values=repeated(state.values),
         optimizer={name: repeated(x) for name, x in state.optimizer.items()},
         counters=_counters(state.counters, grown.counter_rows),
+        tier=_grown_tier(table, grown, state.tier),
         sketch=_grown_sketch(state.sketch, table, factor),
         removed=grown_log(table, grown, state.removed),
+    )
+
+
+def repeated_slots(table: TableSpec, factor: int, rows: jax.Array) -> jax.Array:
+    """Repeats what slots have in all new buckets of an old one.
+
+    Where a key is not they are never read.
+    """
+    size = table.num_slots // table.num_buckets
+    of_buckets = rows.reshape(table.local_buckets, 1, size, *rows.shape[1:])
+    shape = (table.local_buckets, factor, *of_buckets.shape[2:])
+    return jnp.broadcast_to(of_buckets, shape).reshape(-1, *rows.shape[1:])
+
+
+def _grown_tier(
+    table: TableSpec, grown: TableSpec, tier: TierState | None
+) -> TierState | None:
+    """The arrays of a tier whose frames are empty, without homes."""
+    if tier is None:
+        return None
+    factor = grown.num_buckets // table.num_buckets
+    fresh = jnp.int32(_ffi.constants()["fresh_place"])
+    at_home = jnp.where(tier.place == fresh, fresh, jnp.int32(0))
+    held = tier.held
+    return dataclasses.replace(
+        tier,
+        place=repeated_slots(table, factor, at_home),
+        owners=jnp.zeros((grown.local_buckets, grown.frames), jnp.uint32),
+        homes=None,
+        counters=_of_more_rows(tier.counters, grown.counter_rows),
+        held=None if held is None else repeated_slots(table, factor, held),
     )
 
 
@@ -105,13 +141,9 @@ def _split(
     index: UInt32[Array, "buckets 544"], table: TableSpec, factor: int
 ) -> UInt32[Array, "more 544"]:
     """The index in which each key is in its new bucket, at its old place."""
-    begin, step = (_ffi.constants()[n] for n in ("keys_word", "slot_words"))
-    keys = index[:, begin:].reshape(index.shape[0], -1, step)[..., :2]
-    # Its number in the whole table; the old number is a multiple below.
-    hashes = hash_words(keys, table.hash_seed)
-    bucket = bucket_of(*hashes, table.num_buckets * factor)
+    step = _ffi.constants()["slot_words"]
     child = jnp.arange(factor, dtype=jnp.uint32).reshape(1, -1, 1)
-    mine = (bucket % jnp.uint32(factor))[:, None, :] == child
+    mine = child_of(index, table, factor)[:, None, :] == child
     # A key and its score are four words; digests are bytes, four in a word.
     bytes_kept = jnp.where(mine, jnp.uint8(0xFF), jnp.uint8(0))
     bytes_kept = bytes_kept.reshape(*mine.shape[:2], -1, 4)
@@ -123,14 +155,31 @@ def _split(
     return split.reshape(-1, index.shape[1])
 
 
+def child_of(
+    index: UInt32[Array, "buckets 544"], table: TableSpec, factor: int
+) -> UInt32[Array, "buckets 128"]:
+    """Says in which of the ``factor`` buckets of its old one each key belongs."""
+    begin, step = (_ffi.constants()[n] for n in ("keys_word", "slot_words"))
+    keys = index[:, begin:].reshape(index.shape[0], -1, step)[..., :2]
+    # The bucket's number in the whole table; the old number is a multiple below.
+    hashes = hash_words(keys, table.hash_seed)
+    return bucket_of(*hashes, table.num_buckets * factor) % jnp.uint32(factor)
+
+
 def _counters(counters: jax.Array, rows: int) -> jax.Array:
     """More rows, for a table that may be cut into more shards."""
-    times = rows // counters.shape[0]
     names = _ffi.constants()["counters"]
     is_event = jnp.array([name in EVENTS for name in names])
-    first = (jnp.arange(rows) % times == 0)[:, None]
     # A row's slot has another number from now on, for those who know it from a lookup.
     left = _ffi.code("counters", "left")
     counters = counters.at[:, left].set(jnp.array([1, 0], jnp.uint32))
-    repeated = jnp.repeat(counters, times, axis=0)
-    return jnp.where((is_event[None] & ~first)[:, :, None], jnp.uint32(0), repeated)
+    repeated = jnp.repeat(counters, rows // counters.shape[0], axis=0)
+    counted_once = _of_more_rows(counters, rows)
+    return jnp.where(is_event[None, :, None], counted_once, repeated)
+
+
+def _of_more_rows(counters: jax.Array, rows: int) -> jax.Array:
+    """Each row followed by zeros, so that sums over all rows stay."""
+    times = rows // counters.shape[0]
+    first = (jnp.arange(rows) % times == 0)[:, None, None]
+    return jnp.where(first, jnp.repeat(counters, times, axis=0), jnp.uint32(0))

@@ -103,6 +103,12 @@ class TTEngine:
         del arrays
         _refuse("a capacity to grow", next(iter(factors)))
 
+    def grow_homes(
+        self, before: Any, after: Any, factors: Mapping[str, int]
+    ) -> NoReturn:
+        del before, after
+        _refuse("a capacity to grow", next(iter(factors)))
+
     def stats_async(self, state: States) -> StatsFuture:
         counters = {name: state[name].counters for name in self.catalog.tables}
         arrays = {name: (state[name].cores, state[name].optimizer) for name in counters}

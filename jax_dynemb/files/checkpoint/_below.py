@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,13 +19,27 @@ from jax_dynemb.files.live import set_counters
 from jax_dynemb.rows import Exported, part
 from jax_dynemb.stores import Layout, Store
 from jax_dynemb.table import Tables, insert_chunks
-from jax_dynemb.tiers import Ahead
 
 _AT_ONCE = 1 << 16
 
 
+class Commits(Protocol):
+    """Describes a feed, of ``jde.tiers`` or ``jde.nnx``: it has the stores of tables.
+
+    Attributes:
+      stores: by table name.
+    """
+
+    @property
+    def stores(self) -> Mapping[str, Store]: ...
+
+    def commit(self, state: States, tag: str, step: int | None = None) -> None:
+        """Commits all stores with what has departed from a state."""
+        ...
+
+
 def commit(
-    feed: Ahead | None, tree: Any, places: Mapping[Path, Place], step: int
+    feed: Commits | None, tree: Any, places: Mapping[Path, Place], step: int
 ) -> dict[str, str]:
     """Commits the stores below the tables of a tree.
 

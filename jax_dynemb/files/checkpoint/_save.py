@@ -23,7 +23,6 @@ from jax_dynemb.files.checkpoint._pieces import piece_shape
 from jax_dynemb.files.disk import Presence, disk_errors
 from jax_dynemb.files.integrity import FORMAT_VERSION
 from jax_dynemb.table import Tables
-from jax_dynemb.tiers import Ahead
 
 # One orbax manager a directory: it holds the thread that writes.
 _managers: dict[FilePath, tuple[int | None, Any]] = {}
@@ -42,7 +41,7 @@ def save(
     keep: int | None = 3,
     wait: bool = False,
     host_gigabytes: float = 8,
-    feed: Ahead | None = None,
+    feed: _below.Commits | None = None,
 ) -> None:
     """Writes a checkpoint; returns when training may go on.
 
@@ -63,9 +62,9 @@ def save(
       host_gigabytes: the most that a process keeps in host memory of large arrays of
         GPUs until they are written. Where they have more, ``save`` returns when all but
         so much is on the disk.
-      feed: of tables with a store, ``jde.tiers.ahead``. It puts what has departed into
-        the stores and commits them as "step-<step>" before the checkpoint gets its
-        name. Restore opens that commit.
+      feed: of tables with a store, ``jde.tiers.ahead`` or ``jde.nnx.ahead``. It puts
+        what has departed into the stores and commits them as "step-<step>" before the
+        checkpoint gets its name. Restore opens that commit.
 
     Raises:
       TypeError: the step is no whole number, such as a bool or a float.

@@ -7,7 +7,7 @@ So it restores into a table with another cache, or with none, and the other way 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,13 +18,10 @@ from jax_dynemb.engines import shard
 from jax_dynemb.files.checkpoint._tree import Path, Place
 from jax_dynemb.ops import Ring, TableState, TierState
 
-_SEVERAL = (
-    "Table '{name}' has a tier and shares its arrays with other table-wise tables; a "
-    "checkpoint of it is not possible. Give it sharding='row_wise'."
-)
 _PROCESSES = (
     "Table '{name}' has a tier, and its arrays lie on the devices of several "
-    "processes; a checkpoint of it is not possible. Save it from one process."
+    "processes: a checkpoint of it is not possible. Write its rows with "
+    "jde.export.to_store in each process, or train it in one process."
 )
 
 
@@ -32,18 +29,42 @@ def plain(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> dict[Path
     """Replaces the arrays of tiered tables by those of untiered ones, in NumPy.
 
     Raises:
-      NotImplementedError: a table's arrays are not its own, or of several processes.
+      NotImplementedError: a table's arrays are on devices of several processes.
     """
     result = dict(leaves)
-    for place, own in _tiered(leaves, places):
-        state = _state_of(place, own)
+    for sharing, own in _tiered(leaves, places):
+        state = _state_of(sharing[0], own)
         if not state.index.is_fully_addressable:
-            raise NotImplementedError(_PROCESSES.format(name=place.name))
+            raise NotImplementedError(_PROCESSES.format(name=sharing[0].name))
+        rows, of_rows = _rows_of_all(sharing, state)
+        _replace(result, sharing[0], own, rows, of_rows)
+    return result
+
+
+def _rows_of_all(
+    sharing: Sequence[Place], state: TableState
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Reads the rows of tables that share arrays, as these lie there."""
+    result: tuple[np.ndarray, dict[str, np.ndarray]] | None = None
+    for place in sharing:
         engine: Any = place.coll.engine
         dynamic = getattr(engine, "dynamic", engine)
         states = {place.coll.state_name(place.name): state}
-        rows, of_rows = shard.rows_in_order(dynamic.shards(states, place.name))
-        _replace(result, place, own, rows, of_rows)
+        read = shard.rows_in_order(dynamic.shards(states, place.name))
+        where = dynamic.extent(place.name)
+        if "places" not in where:
+            return read
+        parts = where["places"]
+        if result is None:
+            result = jax.tree.map(
+                lambda x, n=parts: np.zeros((n * len(x), *x.shape[1:]), x.dtype), read
+            )
+        first = where["place"] * len(read[0])
+        for all_rows, own in zip(
+            jax.tree.leaves(result), jax.tree.leaves(read), strict=True
+        ):
+            all_rows[first : first + len(own)] = own
+    assert result is not None
     return result
 
 
@@ -52,8 +73,9 @@ def targets(
 ) -> dict[Path, Any]:
     """Replaces the same arrays by the shapes of those that a checkpoint has."""
     result = dict(leaves)
-    for place, own in _tiered(leaves, places):
+    for (place, *_), own in _tiered(leaves, places):
         table = TableSpec.of(place.config)
+        slots = own[*place.arrays, "tier", "place"].shape[0]
         sharding = jax.sharding.SingleDeviceSharding(
             jax.local_devices()[0], memory_kind="pinned_host"
         )
@@ -63,9 +85,9 @@ def targets(
         ) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct(sizes, dtype, sharding=sharding)
 
-        rows = shape(table.num_slots, table.dim, dtype=table.param_dtype)
+        rows = shape(slots, table.dim, dtype=table.param_dtype)
         states = {
-            name: shape(table.num_slots, *spec.shape, dtype=spec.dtype)
+            name: shape(slots, *spec.shape, dtype=spec.dtype)
             for name, spec in table.states.items()
         }
         _replace(result, place, own, rows, states)
@@ -73,7 +95,7 @@ def targets(
 
 
 def as_given(given: Mapping[Path, Any], place: Place) -> dict[Path, Any]:
-    """Selects the leaves of one tiered table as the tree has them."""
+    """Selects the leaves of a tiered table's arrays as the tree has them."""
     above = place.arrays
     return {p: x for p, x in given.items() if p[: len(above)] == above}
 
@@ -91,7 +113,7 @@ def tiered(
       places: of the tables.
     """
     result = {path: read.get(path, leaf) for path, leaf in given.items()}
-    for place, own in _tiered(given, places):
+    for (place, *_), own in _tiered(given, places):
         table = TableSpec.of(place.config)
         above = place.arrays
         rows = np.asarray(read[*above, "values"])
@@ -110,14 +132,14 @@ def tiered(
 
 def _tiered(
     leaves: Mapping[Path, Any], places: Mapping[Path, Place]
-) -> Iterator[tuple[Place, dict[Path, Any]]]:
-    """Finds tiered tables and their leaves."""
+) -> Iterator[tuple[list[Place], dict[Path, Any]]]:
+    """Finds the arrays of tiered tables, each with the tables that share them."""
+    sharing: dict[Path, list[Place]] = {}
     for place in places.values():
-        if place.config.tier is None:
-            continue
-        if sum(other.arrays == place.arrays for other in places.values()) > 1:
-            raise NotImplementedError(_SEVERAL.format(name=place.name))
-        yield place, as_given(leaves, place)
+        if place.config.tier is not None:
+            sharing.setdefault(place.arrays, []).append(place)
+    for some in sharing.values():
+        yield some, as_given(leaves, some[0])
 
 
 def _state_of(place: Place, own: Mapping[Path, Any]) -> TableState:
