@@ -20,7 +20,7 @@ constexpr int kRowsOfProduct = 4;
 // What a lane reads of one row.
 struct HalfRow {
   BFloat16 const* gradients;
-  float const* suffix;
+  BFloat16 const* suffix;
   bool exists;  // else its gradients are zeros
 
   __device__ __forceinline__ HalfRow(PairGradientsOf<BFloat16> const& args, RowChunk const& chunk,
@@ -66,10 +66,10 @@ template <int kSteps, int kColumns>
 __device__ __forceinline__ void add_half_rows(HalfRow const& row,
                                               HalfGradients<kColumns> const& gradients, int column,
                                               float (&sums)[kSteps][4]) {
-  float4 suffixes[kSteps];
+  uint2 suffixes[kSteps];
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
-    suffixes[s] = load_four(row.suffix + (s * 8 + right_column()) * kColumns + column);
+    suffixes[s] = load_vector<uint2>(row.suffix + (s * 8 + right_column()) * kColumns + column);
   }
   auto const& words = gradients.words;
   auto const first = column / 2;
@@ -77,13 +77,12 @@ __device__ __forceinline__ void add_half_rows(HalfRow const& row,
                             words[1][first + 1]};
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
-    auto const packed = packed_four(suffixes[s]);
-    add_half_product(sums[s], left, {packed.x, packed.y});
+    add_half_product(sums[s], left, {suffixes[s].x, suffixes[s].y});
   }
 }
 
 template <int kSteps, int kColumns>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, kSteps* kColumns <= 16 ? 4 : 2)
     half_gradients_kernel(__grid_constant__ PairGradientsOf<BFloat16> const args) {
   auto const& shape = args.shape;
   auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;

@@ -42,43 +42,16 @@ class OwnedSums {
     }
   }
 
-  // Adds the rows of a stage that belong to suffixes of this warp, tile by tile.
-  __device__ __forceinline__ void add(char const* stage, StagePlan const& plan) {
-    auto const* const prefixes = reinterpret_cast<Number const*>(stage + layout_.prefixes);
+  // Adds the rows of a stage that belong to suffixes of this warp. With `least` rows a slot or
+  // more, slot by slot: its prefix is read once. Slots of few rows have none for most warps, so
+  // those are found row by row. The order of additions is the same.
+  __device__ __forceinline__ void add(char const* stage, StagePlan const& plan, int32_t least) {
     auto const& last = plan.slots[plan.count - 1];
-    auto const count = last.staged + last.count;
-    typename Factors::Prefix prefix{};
-    auto held = -1;  // the slot of that prefix
-    auto ahead = staged_row(stage, 0, count);
-    for (int32_t base = 0; base < count; base += 32) {
-      auto const row = ahead;
-      ahead = staged_row(stage, base + 32, count);
-      auto left = __ballot_sync(kFullWarp, row.own != kNone);
-      while (left != 0) {
-        auto const lane = __ffs(static_cast<int>(left)) - 1;
-        left &= left - 1;
-        auto const own = __shfl_sync(kFullWarp, row.own, lane);
-        auto const slot = __shfl_sync(kFullWarp, row.slot, lane);
-        StagedTile<Number> rows{base + lane, base + lane,
-                                reinterpret_cast<Number const*>(stage + layout_.d_rows),
-                                reinterpret_cast<Number const*>(stage + layout_.zeros)};
-        if constexpr (kColumns == 4) {  // a tile has two suffixes
-          auto const next = __shfl_sync(kFullWarp, row.own, (lane + 1) % 32);
-          auto const next_slot = __shfl_sync(kFullWarp, row.slot, (lane + 1) % 32);
-          auto const both = own % 2 == 0 && lane < 31 && next == own + 1 && next_slot == slot;
-          if (own % 2 != 0) rows.first = -1;
-          if (own % 2 == 0) rows.second = both ? rows.first + 1 : -1;
-          if (both) left &= left - 1;
-        }
-        if (slot != held) prefix.load(prefixes + slot * kPrefix);
-        held = slot;
-        auto const right = Factors::right_of(rows);
-        auto const tile = static_cast<int>(own * kColumns / kTileColumns);
-#pragma unroll
-        for (int j = 0; j < kTiles; ++j) {
-          if (j == tile) Factors::add(prefix, right, sums_[j]);
-        }
-      }
+    auto const rows = last.staged + last.count;
+    if (rows >= least * plan.count) {
+      add_slots(stage, plan);
+    } else {
+      add_rows(stage, rows);
     }
   }
 
@@ -105,17 +78,88 @@ class OwnedSums {
 
   static constexpr int kPrefix = kTileRows * (Factors::kRanks + StageLayout::kPad);
 
+  __device__ __forceinline__ void add_slots(char const* stage, StagePlan const& plan) {
+    auto now = staged_row(stage, plan.slots[0].staged, plan.slots[0].count);
+    for (int32_t i = 0; i < plan.count; ++i) {
+      auto const own = now.own;
+      auto const first = plan.slots[i].staged;
+      if (i + 1 < plan.count) {
+        now = staged_row(stage, plan.slots[i + 1].staged, plan.slots[i + 1].count);
+      }
+      auto const tile = own * kColumns / kTileColumns;
+      auto const tiles = __reduce_or_sync(kFullWarp, own == kNone ? 0u : 1u << tile);
+      if (tiles == 0) continue;
+      typename Factors::Prefix prefix;
+      prefix.load(prefix_at(stage, i));
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+        if ((tiles >> j & 1) == 0) continue;
+        auto const rows = tile_of(stage, first, j, own);
+        Factors::add(prefix, Factors::right_of(rows), sums_[j]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void add_rows(char const* stage, int32_t count) {
+    typename Factors::Prefix prefix{};
+    auto held = -1;  // the slot of that prefix
+    auto ahead = staged_row(stage, 0, count);
+    for (int32_t base = 0; base < count; base += 32) {
+      auto const row = ahead;
+      ahead = staged_row(stage, base + 32, count - base - 32);
+      auto left = __ballot_sync(kFullWarp, row.own != kNone);
+      while (left != 0) {
+        auto const lane = __ffs(static_cast<int>(left)) - 1;
+        left &= left - 1;
+        auto const own = __shfl_sync(kFullWarp, row.own, lane);
+        auto const slot = __shfl_sync(kFullWarp, row.slot, lane);
+        auto const odd = kColumns == 4 && own % 2 != 0;
+        auto const rows =
+            tile_rows(stage, odd ? -1 : base + lane, kColumns == 4 && !odd ? -1 : base + lane);
+        if (slot != held) prefix.load(prefix_at(stage, slot));
+        held = slot;
+        auto const right = Factors::right_of(rows);
+        auto const tile = static_cast<int>(own * kColumns / kTileColumns);
+#pragma unroll
+        for (int j = 0; j < kTiles; ++j) {
+          if (j == tile) Factors::add(prefix, right, sums_[j]);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ Number const* prefix_at(char const* stage, int32_t slot) const {
+    return reinterpret_cast<Number const*>(stage + layout_.prefixes) + slot * kPrefix;
+  }
+
+  __device__ __forceinline__ StagedTile<Number> tile_rows(char const* stage, int32_t first,
+                                                          int32_t second) const {
+    return {first, second, reinterpret_cast<Number const*>(stage + layout_.d_rows),
+            reinterpret_cast<Number const*>(stage + layout_.zeros)};
+  }
+
+  // The rows of a slot whose suffixes tile j has; `begin`: the first one of the slot.
+  __device__ __forceinline__ StagedTile<Number> tile_of(char const* stage, int32_t begin, int j,
+                                                        uint32_t own) const {
+    constexpr int kInTile = kTileColumns / kColumns;  // suffixes
+    auto const row_of = [&](int suffix) {
+      auto const lanes = __ballot_sync(kFullWarp, own == static_cast<uint32_t>(suffix));
+      return lanes == 0 ? -1 : begin + __ffs(static_cast<int>(lanes)) - 1;
+    };
+    return tile_rows(stage, row_of(j * kInTile), row_of(j * kInTile + kInTile - 1));
+  }
+
   // Of a row of a stage: which of this warp's suffixes it has, and its slot.
   struct StagedRow {
     uint32_t own;
     int32_t slot;
   };
 
-  // Row `first` + lane of `count`.
+  // Row `lane` of the `count` from `first` on.
   __device__ __forceinline__ StagedRow staged_row(char const* stage, int32_t first,
                                                   int32_t count) const {
     auto const row = first + lane_id();
-    if (row >= count) return {kNone, -1};
+    if (lane_id() >= count) return {kNone, -1};
     auto const suffix = reinterpret_cast<int32_t const*>(stage)[row];
     auto const own = static_cast<uint32_t>(suffix) - static_cast<uint32_t>(first_);
     return {own < count_ ? own : kNone,
