@@ -41,21 +41,14 @@ __device__ __forceinline__ float4 load_four_once(float const* from) {
 #endif
 }
 
-// The same of 8 or 16 bytes.
-template <class Vector>
-__device__ __forceinline__ Vector load_once(void const* from) {
+// Four numbers of 16 bits, read once only.
+__device__ __forceinline__ uint2 load_four_once(BFloat16 const* from) {
 #ifdef __CUDA_ARCH__
-  Vector x;
-  if constexpr (sizeof(Vector) == 8) {
-    asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(from));
-  } else {
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-        : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-        : "l"(from));
-  }
+  uint2 x;
+  asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(from));
   return x;
 #else
-  return load_vector<Vector>(from);
+  return load_vector<uint2>(from);
 #endif
 }
 

@@ -17,6 +17,7 @@ struct OwnedFloats {
   using Number = float;
   static constexpr int kRankTiles = kOfRankTiles, kColumns = kOfColumns;
   static constexpr int kRanks = 16 * kRankTiles;
+  static constexpr int kRowsOfFullSlot = 4;                  // see OwnedSums::add
   static constexpr int kTogether = kRankTiles == 1 ? 2 : 4;  // consecutive ranks of a lane
 
   // Number `i` of a lane's ranks, where 2 * t + h is at row lane / 4 + 8 * h of tile t.

@@ -17,6 +17,8 @@ struct OwnedHalves {
   static constexpr int kRankTiles = kOfRankTiles, kColumns = kOfColumns;
   static constexpr int kRanks = 16 * kRankTiles;
 
+  static constexpr int kRowsOfFullSlot = 0;  // always row by row: a prefix is two instructions
+
   // Number `i` of a lane's ranks, where 2 * t + h is at row lane / 4 + 8 * h of tile t.
   static __device__ __forceinline__ int32_t rank_of_lane(int i) {
     return i / 2 * 16 + i % 2 * 8 + lane_id() / 4;

@@ -42,17 +42,17 @@ class OwnedSums {
     }
   }
 
-  // Adds the rows of a stage that belong to suffixes of this warp. With `least` rows a slot or
-  // more, slot by slot: its prefix is read once. Slots of few rows have none for most warps, so
-  // those are found row by row. The order of additions is the same.
-  __device__ __forceinline__ void add(char const* stage, StagePlan const& plan, int32_t least) {
+  // Adds the rows of a stage that belong to suffixes of this warp. Where slots have several rows,
+  // slot by slot: a prefix is read once, and the products of a slot do not wait for each other.
+  // Slots of few rows have none for most warps, so rows are found one by one. Either way those of a
+  // suffix are added in order.
+  __device__ __forceinline__ void add(char const* stage, StagePlan const& plan) {
     auto const& last = plan.slots[plan.count - 1];
     auto const rows = last.staged + last.count;
-    if (rows >= least * plan.count) {
-      add_slots(stage, plan);
-    } else {
-      add_rows(stage, rows);
+    if constexpr (Factors::kRowsOfFullSlot > 0) {
+      if (rows >= Factors::kRowsOfFullSlot * plan.count) return add_slots(stage, plan);
     }
+    add_rows(stage, rows);
   }
 
   // As [num_suffixes, k, n].
@@ -79,12 +79,12 @@ class OwnedSums {
   static constexpr int kPrefix = kTileRows * (Factors::kRanks + StageLayout::kPad);
 
   __device__ __forceinline__ void add_slots(char const* stage, StagePlan const& plan) {
-    auto now = staged_row(stage, plan.slots[0].staged, plan.slots[0].count);
+    auto ahead = staged_row(stage, plan.slots[0].staged, plan.slots[0].count);
     for (int32_t i = 0; i < plan.count; ++i) {
-      auto const own = now.own;
+      auto const own = ahead.own;
       auto const first = plan.slots[i].staged;
       if (i + 1 < plan.count) {
-        now = staged_row(stage, plan.slots[i + 1].staged, plan.slots[i + 1].count);
+        ahead = staged_row(stage, plan.slots[i + 1].staged, plan.slots[i + 1].count);
       }
       auto const tile = own * kColumns / kTileColumns;
       auto const tiles = __reduce_or_sync(kFullWarp, own == kNone ? 0u : 1u << tile);
@@ -94,8 +94,7 @@ class OwnedSums {
 #pragma unroll
       for (int j = 0; j < kTiles; ++j) {
         if ((tiles >> j & 1) == 0) continue;
-        auto const rows = tile_of(stage, first, j, own);
-        Factors::add(prefix, Factors::right_of(rows), sums_[j]);
+        Factors::add(prefix, Factors::right_of(tile_of(stage, first, j, own)), sums_[j]);
       }
     }
   }
@@ -113,12 +112,19 @@ class OwnedSums {
         left &= left - 1;
         auto const own = __shfl_sync(kFullWarp, row.own, lane);
         auto const slot = __shfl_sync(kFullWarp, row.slot, lane);
-        auto const odd = kColumns == 4 && own % 2 != 0;
-        auto const rows =
-            tile_rows(stage, odd ? -1 : base + lane, kColumns == 4 && !odd ? -1 : base + lane);
+        auto first = base + lane, second = first;
+        if constexpr (kColumns == 4) {  // a tile has two suffixes
+          auto const next = __shfl_sync(kFullWarp, row.own, (lane + 1) % 32);
+          auto const next_slot = __shfl_sync(kFullWarp, row.slot, (lane + 1) % 32);
+          auto const odd = own % 2 != 0;
+          auto const both = !odd && lane < 31 && next == own + 1 && next_slot == slot;
+          if (!odd) second = both ? first + 1 : -1;
+          if (odd) first = -1;
+          if (both) left &= left - 1;
+        }
         if (slot != held) prefix.load(prefix_at(stage, slot));
         held = slot;
-        auto const right = Factors::right_of(rows);
+        auto const right = Factors::right_of(tile_rows(stage, first, second));
         auto const tile = static_cast<int>(own * kColumns / kTileColumns);
 #pragma unroll
         for (int j = 0; j < kTiles; ++j) {

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
 #include <type_traits>
 
 #include "cuda/grid/host.h"
@@ -22,8 +21,7 @@ struct SuffixSumsCall {
   StageSources<Number> from;
   RowRange32 const* ranges;  // [parts, num_prefixes], or null: one part
   int32_t parts, shares;
-  float* sums;    // [shares, num_suffixes, k, n]
-  int32_t least;  // rows of a slot, see OwnedSums::add
+  float* sums;  // [shares, num_suffixes, k, n]
 };
 
 struct SumSharesCall {
@@ -85,7 +83,7 @@ __global__ void __launch_bounds__(kSumThreads, 1)
     __syncthreads();  // the copies of all threads are there
     if (plans_here) planner.plan(plans[(s + 2) % 3]);
     auto const& plan = plans[s % 3];
-    sums.add(stage_of(s), plan, call.least);
+    sums.add(stage_of(s), plan);
   }
   sums.write(call.sums + share * shape.num_suffixes * shape.k * shape.n);
 }
@@ -223,9 +221,8 @@ cudaError_t suffix_sums(PairGradientsOf<Number> const& args, SumParts const& par
   }
   StageSources<Number> const from{shape, args.prefix, args.d_rows,
                                   StageLayout::of(shape, most - kOfPlans)};
-  SuffixSumsCall<Number> const call{from,        parts.parts > 1 ? ranges : nullptr,
-                                    parts.parts, parts.shares,
-                                    sums,        getenv("TT_LEAST") ? atoi(getenv("TT_LEAST")) : 4};
+  SuffixSumsCall<Number> const call{from, parts.parts > 1 ? ranges : nullptr, parts.parts,
+                                    parts.shares, sums};
   DYNEMB_CUDA_TRY(launch_sums(call, stream));
   auto const size = shape.num_suffixes * shape.k * shape.n;
   return launch(sum_shares_kernel, persistent_blocks(ceil_div(size, kThreads), 8), stream,
