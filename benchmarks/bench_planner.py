@@ -13,6 +13,10 @@ every other one has popular ids (Zipf's law). On one device, where no sharding m
 much, a plan has some of the tables. It prints both times of each plan, their rank
 correlation, and the median error; the last line is JSON.
 
+Every other round is a measurement of its own. The rank correlation of the two says how
+well the measurement itself knows the order of the plans: no model can be expected to
+know it better.
+
 ``--clock cpu`` takes the CPU time of the process, divided by its cores, for all times.
 On a machine that others use too it varies less than the time on the wall.
 """
@@ -26,6 +30,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +45,14 @@ class Result:
       shardings: by sharding, how many tables have it.
       predicted_ms: of a step.
       measured_ms: of a step.
+      halves_ms: the same, of the even rounds and of the odd ones.
       tables: the sharding of each.
     """
 
     shardings: dict[str, int]
     predicted_ms: float
     measured_ms: float
+    halves_ms: tuple[float, float]
     tables: dict[str, str]
 
 
@@ -87,15 +94,14 @@ def main() -> None:
         for step in steps:
             step.run()
     results = [_result(step) for step in steps]
-    _show(results)
     found = {
         "device": jax.devices()[0].device_kind,
         "devices": mesh.size,
         "clock": options.clock,
-        "rank_correlation": _rank_correlation(results),
-        "median_error": float(np.median(_errors(results))),
+        **_compared(results),
         "seconds": time.perf_counter() - begin,
     }
+    _show(results, found)
     if options.json:
         more = {
             "topology": dataclasses.asdict(topology),
@@ -115,7 +121,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=0, help="examples of a device")
     parser.add_argument("--most-rows", type=float, default=0, help="of a table")
     parser.add_argument("--steps", type=int, default=4, help="of a round")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
     parser.add_argument("--cpu", type=int, default=0, help="forced CPU devices")
@@ -215,7 +221,8 @@ class _Step:
 
         import jax_dynemb as jde
 
-        self.plan, self._fastest = plan, [float("inf")] * BATCHES
+        self.plan = plan
+        self._rounds: list[list[float]] = []  # seconds of each batch
         self._coll = coll = jde.Tables(tables, mesh=mesh, plan=plan)
         split = NamedSharding(mesh, PartitionSpec("data"))
         rng = np.random.default_rng(0)
@@ -258,16 +265,23 @@ class _Step:
         for ids in self._batches:  # all rows are there before a clock runs
             state = self._several(state, ids)
         jax.block_until_ready(state)
-        for n, ids in enumerate(self._batches):
+        taken = []
+        for ids in self._batches:
             begin = clock()
             state = jax.block_until_ready(self._several(state, ids))
-            seconds = (clock() - begin) / self._count
-            self._fastest[n] = min(self._fastest[n], seconds)
+            taken.append((clock() - begin) / self._count)
+        self._rounds.append(taken)
 
-    @property
-    def seconds(self) -> float:
-        """Returns the time of a step, the mean over batches."""
-        return sum(self._fastest) / len(self._fastest)
+    def ms(self, first: int = 0, stride: int = 1) -> float:
+        """Returns the time of a step, the mean over batches.
+
+        Args:
+          first: round that counts.
+          stride: from it to the next one that does.
+        """
+        rounds = self._rounds[first::stride]
+        fastest = [min(taken) for taken in zip(*rounds, strict=True)]
+        return 1e3 * sum(fastest) / len(fastest)
 
 
 def _result(step: _Step) -> Result:
@@ -276,32 +290,55 @@ def _result(step: _Step) -> Result:
         shardings[each.sharding] = shardings.get(each.sharding, 0) + 1
     chosen = {each.table: each.sharding for each in step.plan.tables}
     shardings = dict(sorted(shardings.items()))
-    return Result(shardings, step.plan.ms, step.seconds * 1e3, chosen)
+    halves = step.ms(0, 2), step.ms(1, 2)
+    return Result(shardings, step.plan.ms, step.ms(), halves, chosen)
 
 
-def _show(results: list[Result]) -> None:
+def _compared(results: list[Result]) -> dict[str, float]:
+    """Compares both times of all plans, and both measurements with each other."""
     import numpy as np
 
+    measured = [r.measured_ms for r in results]
+    even, odd = zip(*[r.halves_ms for r in results], strict=True)
+    noise = np.abs(np.log(np.divide(even, odd)))
+    return {
+        "rank_correlation": _rank_correlation(
+            [r.predicted_ms for r in results], measured
+        ),
+        "measured_again": _rank_correlation(even, odd),
+        "noise": float(np.median(noise)),
+        "spread": max(measured) / min(measured),
+        "median_error": float(np.median(_errors(results))),
+        "largest_error": max(_errors(results)),
+    }
+
+
+def _show(results: list[Result], found: dict[str, Any]) -> None:
     for each in sorted(results, key=lambda r: r.measured_ms):
         shardings = ", ".join(f"{n} {kind}" for kind, n in each.shardings.items())
         print(f"{each.predicted_ms:10.3f} {each.measured_ms:10.3f} ms  {shardings}")
     ratios = [r.predicted_ms / r.measured_ms for r in results]
     print(f"predicted / measured: {min(ratios):.2f} to {max(ratios):.2f}")
-    print(f"median error: {np.median(_errors(results)):.0%}")
-    print(f"rank correlation: {_rank_correlation(results):.3f}")
+    print(
+        f"error: median {found['median_error']:.0%}, most {found['largest_error']:.0%}"
+    )
+    print(f"rank correlation: {found['rank_correlation']:.3f}")
+    print(
+        f"measured again: {found['measured_again']:.3f}, noise {found['noise']:.1%}, "
+        f"slowest / fastest {found['spread']:.2f}"
+    )
 
 
 def _errors(results: list[Result]) -> list[float]:
     return [abs(r.predicted_ms / r.measured_ms - 1) for r in results]
 
 
-def _rank_correlation(results: list[Result]) -> float:
-    """Spearman's, of predicted and measured times."""
+def _rank_correlation(some: Sequence[float], others: Sequence[float]) -> float:
+    """Spearman's."""
     import numpy as np
 
-    columns = [[r.predicted_ms for r in results], [r.measured_ms for r in results]]
     ranks = []
-    for column in np.round(columns, 9):
+    for column in np.round([some, others], 9):
         _, same, count = np.unique(column, return_inverse=True, return_counts=True)
         ranks.append((np.cumsum(count) - (count - 1) / 2)[same])  # equal ones share
     return float(np.asarray(np.corrcoef(ranks))[0, 1])

@@ -30,6 +30,7 @@ import jax_dynemb as jde
 
 DIM, BATCH, EPOCHS = 16, 1000, 6
 RATES = (0.02, 0.05, 0.2)
+EPOCHS_SHOWN = (1, 2, 4, 6, 12)  # of initial values
 DENSE = optax.adam(2e-3)
 Batch = tuple[jax.Array, jax.Array, jax.Array]
 Configs = list[Any]
@@ -159,7 +160,8 @@ METHODS = [
     *[tensor_train(rank, residual=0.05) for rank in (2, 4, 8, 16)],
     tensor_train(8, scale=110.0),  # FBTT's default at this rank
 ]
-# By its name: methods and learning rates that show what initial values are worth.
+# By its name: pairs of methods, and learning rates, that show what initial values are
+# worth. FBTT's scale is sqrt(prod(R) * 5.746**3) times that of the default here.
 INITIAL_VALUES = {
     "adagrad": (
         [tensor_train(rank, scale=s) for rank in (8, 16) for s in (1.0, 13.8 * rank)],
@@ -255,43 +257,87 @@ class Trial:
         rows, _, _ = self.coll.find(state, ids)
         return logits(weights, self._join(rows, "user"), self._join(rows, "item"))
 
-    def run(self, data: Any, seed: int, rate: float) -> float:
-        """Trains once; returns the AUC of the test."""
+    def run(self, data: Any, seed: int, rate: float, epochs: int) -> list[float]:
+        """Trains once; returns the AUC of the test after each epoch."""
         order = np.random.default_rng(seed).permutation(len(data[0]))
         train, test = order[: len(order) * 4 // 5], order[len(order) * 4 // 5 :]
         weights = initial_dense(jax.random.key(seed))
         carry = self.coll.init(seed), weights, DENSE.init(weights)
-        for epoch in range(EPOCHS):
+        users, items = (jnp.asarray(column[test]) for column in data[:2])
+        aucs = []
+        for epoch in range(epochs):
             shuffled = np.random.default_rng((seed, epoch)).permutation(train)
             whole = shuffled[: len(shuffled) // BATCH * BATCH].reshape(-1, BATCH)
             batches = tuple(jnp.asarray(column[whole]) for column in data)
             carry = self.epoch(carry, batches, jnp.float32(rate))
-        scores = self.predict(carry, *(jnp.asarray(c[test]) for c in data[:2]))
-        return auc(np.asarray(scores), data[2][test])
+            scores = self.predict(carry, users, items)
+            aucs.append(auc(np.asarray(scores), data[2][test]))
+        return aucs
 
 
-def measure(
-    data: Any, seeds: int, methods: Sequence[Method], rates: Sequence[float]
-) -> list[dict[str, Any]]:
-    """Runs methods; prints and returns a line for each."""
+def aucs_of(
+    data: Any, seeds: int, method: Method, rates: Sequence[float], epochs: int
+) -> tuple[int, np.ndarray]:
+    """Returns the bytes of a method, and its AUC [rate, seed, epoch]."""
     users, items = (int(column.max()) + 1 for column in data[:2])
+    trial = Trial(method, users, items)
+    runs = [[trial.run(data, s, r, epochs) for s in range(seeds)] for r in rates]
+    return trial.bytes, np.array(runs)
+
+
+def measure(data: Any, seeds: int) -> list[dict[str, Any]]:
+    """Runs all methods; prints and returns a line for each."""
     lines, whole = [], 0
-    for method in methods:
-        trial = Trial(method, users, items)
-        whole = whole or trial.bytes
-        results = {r: [trial.run(data, s, r) for s in range(seeds)] for r in rates}
-        rate = max(results, key=lambda r: float(np.mean(results[r])))
+    for method in METHODS:
+        nbytes, aucs = aucs_of(data, seeds, method, RATES, EPOCHS)
+        whole = whole or nbytes
+        last = aucs[:, :, -1]
+        best = int(last.mean(1).argmax())
         line = {
             "family": method.family,
             "label": method.label,
-            "bytes": trial.bytes,
-            "smaller": round(whole / trial.bytes, 1),
-            "auc": round(float(np.mean(results[rate])), 4),
-            "std": round(float(np.std(results[rate])), 4),
-            "rate": rate,
+            "bytes": nbytes,
+            "smaller": round(whole / nbytes, 1),
+            "auc": round(float(last[best].mean()), 4),
+            "std": round(float(last[best].std()), 4),
+            "rate": RATES[best],
         }
         print(json.dumps(line), flush=True)
         lines.append(line)
+    return lines
+
+
+def compare_initial_values(data: Any, seeds: int, kind: str) -> list[dict[str, Any]]:
+    """Runs pairs of initial values; prints what the right scale gains, by epoch.
+
+    The runs of a pair have the same ratings, order and MLP for each seed, so their
+    differences are taken seed by seed. Each has its best rate of each epoch.
+    """
+    methods, rates = INITIAL_VALUES[kind]
+    lines = []
+    for right, wrong in zip(methods[::2], methods[1::2], strict=True):
+        both = []
+        for method in (right, wrong):
+            _, aucs = aucs_of(data, seeds, method, rates, max(EPOCHS_SHOWN))
+            both.append(aucs[:, :, [epoch - 1 for epoch in EPOCHS_SHOWN]])
+        for e, epoch in enumerate(EPOCHS_SHOWN):
+            best = [int(aucs[:, :, e].mean(1).argmax()) for aucs in both]
+            mine, theirs = (a[b, :, e] for a, b in zip(both, best, strict=True))
+            gain = mine - theirs
+            line = {
+                "optimizer": kind,
+                "label": right.label,
+                "epochs": epoch,
+                "auc": round(float(mine.mean()), 4),
+                "rate": rates[best[0]],
+                "fbtt_auc": round(float(theirs.mean()), 4),
+                "fbtt_rate": rates[best[1]],
+                "gain": round(float(gain.mean()), 4),
+                "gain_std": round(float(gain.std(ddof=1)), 4),
+                "gain_range": [round(float(x), 4) for x in (gain.min(), gain.max())],
+            }
+            print(json.dumps(line), flush=True)
+            lines.append(line)
     return lines
 
 
@@ -334,10 +380,11 @@ def main() -> None:
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    methods, rates = METHODS, RATES
+    data = ratings(options.ratings)
     if options.initial_values:
-        methods, rates = INITIAL_VALUES[options.initial_values]
-    lines = measure(ratings(options.ratings), options.seeds, methods, rates)
+        lines = compare_initial_values(data, options.seeds, options.initial_values)
+    else:
+        lines = measure(data, options.seeds)
     if options.picture:
         draw(lines, options.picture)
     if options.json:

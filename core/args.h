@@ -125,7 +125,7 @@ struct RuleArgs {
   uint32_t fields;          // of RuleField
   uint32_t const* numbers;  // [kNumRuleWords]
   float const* norms;       // [slots], or null where the rule has none
-  uint32_t* result;         // count_rule: [2, kRankBins]; erase_rule: [1], rows that were removed
+  uint32_t* result;         // count_rule: [kNumCountWords]; erase_rule: [1], rows that were removed
   TableRef table;
   Removals removals{};
 };

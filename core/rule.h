@@ -35,9 +35,9 @@ enum RuleWord : int32_t {
   kUnusedForWord = 0,
   kUnusedSinceWord = 2,
   kHighBelowWord = 4,
-  kNormBelowWord = 5,  // the bits of a float
-  kPrefixWord = 6,     // Rank
-  kDigitWord = 10,
+  kNormBelowWord = 5,       // the bits of a float
+  kPrefixWord = 6,          // Rank
+  kFreeWord = 10,           // see Window
   kSelectedLimitWord = 11,  // Rank
   kOthersLimitWord = 15,    // Rank
   kNumRuleWords = 19
@@ -49,8 +49,15 @@ struct Rank {
   uint64_t hash;
 };
 
-constexpr int kRankDigits = 16;  // bytes, the most significant first
-constexpr int kRankBins = 256;   // values of a digit
+constexpr int kRankBits = 128;  // of a rank: its score, then its hash
+constexpr int kDigitBits = 11;  // of a rank, that a count tells apart
+constexpr int kRankBins = 1 << kDigitBits;
+
+// The result of a count: bins of the rows that are not selected, bins of those that are, and then
+// which bits any of the scores has and which any of them lacks.
+constexpr int kAnyOneWord = 2 * kRankBins;
+constexpr int kAnyZeroWord = kAnyOneWord + 2;
+constexpr int kNumCountWords = kAnyZeroWord + 2;
 
 DYNEMB_HD uint64_t read_words(uint32_t const* words, int at) {
   return uint64_t{words[at + 1]} << 32 | words[at];
@@ -73,6 +80,7 @@ struct Rule {
   uint32_t fields;
   ScoreRule scores;
   uint64_t clock;  // of the latest lookup
+  uint64_t use;    // what one by it weighs, kDecayingLfu only
   uint64_t unused_for;
   uint64_t unused_since;
   uint32_t high_below;
@@ -81,9 +89,13 @@ struct Rule {
 
 DYNEMB_HD Rule read_rule(RuleArgs const& args) {
   auto const* const words = args.numbers;
+  auto const scores = score_rule(args.table);
+  auto const clock = args.table.counters[kClock];
+  auto const decays = scores.policy == ScorePolicy::kDecayingLfu;
   return {args.fields,
-          score_rule(args.table),
-          args.table.counters[kClock],
+          scores,
+          clock,
+          decays ? pack_weight(clock, scores.halflife) : 0,
           read_words(words, kUnusedForWord),
           read_words(words, kUnusedSinceWord),
           words[kHighBelowWord],
@@ -98,12 +110,13 @@ DYNEMB_HD bool is_used_before(uint64_t age, uint64_t clock, uint64_t since) {
 DYNEMB_HD bool is_high_below(Rule const& rule, uint64_t score) {
   auto const high = high_of(score);
   if (rule.scores.policy != ScorePolicy::kDecayingLfu) return high < rule.high_below;
-  auto const use = pack_weight(rule.clock, rule.scores.halflife);
-  auto const epochs =
-      epochs_since(score, rule.clock, static_cast<uint32_t>(use >> 32), rule.scores.halflife);
-  return halved(high, epochs) < uint64_t{rule.high_below} * static_cast<uint32_t>(use);
+  auto const passed = static_cast<uint32_t>(rule.use >> 32);
+  auto const epochs = epochs_since(score, rule.clock, passed, rule.scores.halflife);
+  return halved(high, epochs) < uint64_t{rule.high_below} * static_cast<uint32_t>(rule.use);
 }
 
+// Makes all comparisons: branches around those that are not asked for cost a GPU more, since its
+// entries in flight would wait for each other.
 DYNEMB_HD bool is_selected(Rule const& rule, RuleArgs const& args, uint64_t score, int64_t slot) {
   auto const age = age_of(rule.scores.policy, score, rule.clock);
   uint32_t holds = 0;
@@ -116,57 +129,104 @@ DYNEMB_HD bool is_selected(Rule const& rule, RuleArgs const& args, uint64_t scor
   return wanted != 0 && (holds & wanted) == wanted;
 }
 
-// `clock`: of the latest lookup.
-DYNEMB_HD Rank rank_of(TableRef const& table, Entry const& entry, uint64_t clock) {
-  auto score = entry.score;
-  if (table.policy == ScorePolicy::kDecayingLfu) {
-    score = decaying_rank(score, clock, passed_of(clock, table.halflife), table.halflife);
-  }
-  return {score, hash_key(entry.key, table.hash)};
+// Rank::score of a row.
+DYNEMB_HD uint64_t rank_score(Rule const& rule, uint64_t score) {
+  if (rule.scores.policy != ScorePolicy::kDecayingLfu) return score;
+  auto const passed = static_cast<uint32_t>(rule.use >> 32);
+  return decaying_rank(score, rule.clock, passed, rule.scores.halflife);
 }
 
 DYNEMB_HD bool may_leave(Entry const& entry) {
   return entry.score != kEmptyScore && !is_pinned(entry.score);
 }
 
-DYNEMB_HD bool is_within(Rank const& rank, Rank const& limit) {
-  return rank.score < limit.score || (rank.score == limit.score && rank.hash <= limit.hash);
+DYNEMB_HD uint64_t low_bits(int count) { return count < 64 ? (uint64_t{1} << count) - 1 : ~0ull; }
+
+// The ranks that a count looks at: those that equal a prefix above the lowest `free` bits. They are
+// told apart by the next bits, kDigitBits of them and none beyond the end of the score. So a search
+// tells apart by the score first, then by the hash.
+//
+// A saturating window has all ranks; scores beyond it are in its last bin.
+struct Window {
+  Rank prefix;
+  int free;  // in [1, kRankBits]
+  bool saturates;
+
+  DYNEMB_HD bool is_of_hash() const { return free <= 64; }
+};
+
+// kFreeWord holds `free`, and kRankBits * 2 more if the window saturates.
+DYNEMB_HD Window read_window(uint32_t const* words) {
+  auto const word = words[kFreeWord];
+  auto free = static_cast<int>(word % (2 * kRankBits));
+  if (free < 1) free = 1;
+  if (free > kRankBits) free = kRankBits;
+  return {read_rank(words, kPrefixWord), free, word >= 2 * kRankBits};
 }
 
-DYNEMB_HD uint32_t digit_of(Rank const& rank, int digit) {
-  auto const word = digit < 8 ? rank.score : rank.hash;
-  return static_cast<uint32_t>(word >> (56 - 8 * (digit % 8)) & 0xff);
+// Some of the buckets of a shard, in turn: after its last one comes its first.
+struct BucketRange {
+  int64_t first;
+  int64_t count;
+};
+
+// Where the keys of a window lie: the high bits of a hash choose the bucket.
+DYNEMB_HD BucketRange buckets_of(TableRef const& table, Window const& window) {
+  if (!window.is_of_hash()) return {0, table.local_buckets};
+  auto const low = window.prefix.hash & ~low_bits(window.free);
+  auto const high = low | low_bits(window.free);
+  auto const more = bucket_of(high, table.num_buckets) - bucket_of(low, table.num_buckets);
+  auto const count = static_cast<int64_t>(more) + 1;
+  if (count >= table.local_buckets) return {0, table.local_buckets};
+  return {local_bucket_of(table, low), count};
 }
 
-// Are the first `digits` digits equal?
-DYNEMB_HD bool begins_with(Rank const& rank, Rank const& prefix, int digits) {
-  if (digits == 0) return true;
-  if (digits <= 8) return (rank.score ^ prefix.score) >> (64 - 8 * digits) == 0;
-  return rank.score == prefix.score && (rank.hash ^ prefix.hash) >> (128 - 8 * digits) == 0;
-}
-
-// The bins that a count adds rows to: [selected, digit] of the rows whose rank begins with a
-// prefix.
+// Which bins a count adds rows to.
 class RuleBins {
  public:
   DYNEMB_HD explicit RuleBins(RuleArgs const& args)
-      : rule_(read_rule(args)),
-        prefix_(read_rank(args.numbers, kPrefixWord)),
-        digit_(static_cast<int>(args.numbers[kDigitWord] % kRankDigits)) {}
-
-  // The bin of a slot; -1 where it has none.
-  DYNEMB_HD int32_t of(RuleArgs const& args, Entry const& entry, int64_t slot) const {
-    if (!may_leave(entry)) return -1;
-    auto const rank = rank_of(args.table, entry, rule_.clock);
-    if (!begins_with(rank, prefix_, digit_)) return -1;
-    auto const selected = is_selected(rule_, args, entry.score, slot);
-    return static_cast<int32_t>(digit_of(rank, digit_)) + (selected ? kRankBins : 0);
+      : rule_(read_rule(args)), window_(read_window(args.numbers)) {
+    auto const free = window_.is_of_hash() ? window_.free : window_.free - 64;
+    shift_ = free > kDigitBits ? free - kDigitBits : 0;
+    mask_ = low_bits(free - shift_);
   }
 
+  // The bin of a row and its Rank::score; -1 where it has none.
+  struct Place {
+    int32_t bin;
+    uint64_t score;
+  };
+
+  DYNEMB_HD Place of(RuleArgs const& args, Entry const& entry, int64_t slot) const {
+    if (!may_leave(entry)) return {-1, 0};
+    auto const score = rank_score(rule_, entry.score);
+    auto word = score;
+    if (window_.is_of_hash()) {
+      if (score != window_.prefix.score) return {-1, 0};
+      word = hash_key(entry.key, args.table.hash);
+    }
+    auto digit = word >> shift_;
+    if (window_.saturates) {
+      digit = digit < mask_ ? digit : mask_;
+    } else if (!is_in_window(word)) {
+      return {-1, 0};
+    }
+    auto const bin = static_cast<int32_t>(digit & mask_);
+    return {bin + (is_selected(rule_, args, entry.score, slot) ? kRankBins : 0), score};
+  }
+
+  DYNEMB_HD BucketRange buckets(TableRef const& table) const { return buckets_of(table, window_); }
+
  private:
+  DYNEMB_HD bool is_in_window(uint64_t word) const {
+    auto const prefix = window_.is_of_hash() ? window_.prefix.hash : window_.prefix.score;
+    return (word ^ prefix) >> shift_ <= mask_;
+  }
+
   Rule rule_;
-  Rank prefix_;
-  int digit_;
+  Window window_;
+  int shift_;
+  uint64_t mask_;
 };
 
 // Which slots an erasure vacates.
@@ -182,7 +242,9 @@ class RuleErasure {
     auto const selected = is_selected(rule_, args, entry.score, slot);
     Rank const limit{selected ? selected_.score : others_.score,
                      selected ? selected_.hash : others_.hash};
-    return is_within(rank_of(args.table, entry, rule_.clock), limit);
+    auto const score = rank_score(rule_, entry.score);
+    auto const hash = hash_key(entry.key, args.table.hash);
+    return score < limit.score || (score == limit.score && hash <= limit.hash);
   }
 
  private:

@@ -47,16 +47,27 @@ _MAPPED = {
 }
 
 
-def table_fields(options: Any) -> dict[str, Any]:
+def table_fields(options: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """Translates options to arguments of ``TableConfig``.
 
     Args:
       options: an object with the fields of ``DynamicEmbTableOptions``, or a dict.
+      given: arguments that replace or complete them.
 
     Raises:
-      ValueError: a field has no counterpart, or its value has none.
+      ValueError: a field or its value has no counterpart, or there is no size.
     """
-    given = dict(options) if isinstance(options, Mapping) else dict(vars(options))
+    fields = _translated(options) | given
+    if missing := sorted({"dim", "capacity"} - fields.keys()):
+        raise ValueError(
+            f"the options say no {' and no '.join(missing)}; set dim, and max_capacity "
+            "or init_capacity, in DynamicEmbTableOptions."
+        )
+    return fields
+
+
+def _translated(options: Any) -> dict[str, Any]:
+    given = _as_dict(options)
     known = _MAPPED | _WITHOUT_MEANING.keys()
     if unknown := sorted(given.keys() - known):
         raise ValueError(
@@ -89,6 +100,17 @@ def table_fields(options: Any) -> dict[str, Any]:
         fields["tier"] = _tier(present["external_storage"])
         fields.pop("max_capacity", None)  # the store bounds the rows
     return fields
+
+
+def _as_dict(options: Any) -> dict[str, Any]:
+    if isinstance(options, Mapping):
+        return dict(options)
+    if not hasattr(options, "__dict__"):
+        raise ValueError(
+            f"{options!r} are no DynamicEmbTableOptions: pass the object, or a dict of "
+            "its fields such as {'dim': 16, 'max_capacity': 1_000_000}."
+        )
+    return dict(vars(options))
 
 
 def _tier(storage: Any) -> Any:

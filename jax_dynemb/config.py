@@ -228,7 +228,7 @@ class TableConfig:
         Raises:
           ValueError: an option has no counterpart; the message says what does it here.
         """
-        return cls(name, **(table_fields(options) | fields))
+        return cls(name, **table_fields(options, fields))
 
     @property
     def num_buckets(self) -> int:

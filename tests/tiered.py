@@ -56,3 +56,11 @@ class Both:
 
 def batch(size: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 900, size)
+
+
+def above_store(ring_rows: int, frames: int = 4, **options) -> jde.TableConfig:
+    """A table with a ring of so many departed rows."""
+    fields = {"dim": 6, "capacity": 256, "optimizer": ADAM} | options
+    tier = jde.tiers.host(hbm_fraction=frames / 128, spill_rows=40)
+    tier = dataclasses.replace(tier, ring_rows=ring_rows)
+    return jde.TableConfig("t", tier=tier, **fields)

@@ -132,6 +132,7 @@ nb::dict constants() {
   result["rule_fields"] =
       names("unused_for", "unused_since", "high_below", "norm_below", "any_suffices");
   result["rule_words"] = int{kNumRuleWords};
+  result["rule_digit_bits"] = int{kDigitBits};
   result["part_fields"] = names("size", "first", "owners", "hash_seed");
   static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 26 &&
                     kNumTierCounters == 10 && kNumFeatureFields == 10 && kNumSumsFields == 7 &&

@@ -138,7 +138,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kCount, "count", {{kS32, 1, {1}}, {}}},
     {BufferRule::kRuleNumbers, "rule", {{kU32, 1, {kNumRuleWords}}, {}}},
     {BufferRule::kNorms, "norms", {{kF32, 1, {kNumSlots}}, {}}},
-    {BufferRule::kBins, "bins", {{kU32, 2, {2, kRankBins}}, {}}},
+    {BufferRule::kBins, "bins", {{kU32, 1, {kNumCountWords}}, {}}},
     {BufferRule::kRemoved, "removed", {{kU32, 1, {1}}, {}}},
     {BufferRule::kFactor, "factor", {{kF32, 1, {1}}, {}}},
     {BufferRule::kUniqueOf, "unique_of", {{kS32, 1, {kNumIds}}, {}}},

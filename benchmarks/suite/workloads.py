@@ -163,18 +163,19 @@ def minimum_bytes(
     return (rows + ids + outputs) + (outputs + ids + 2 * rows + 2 * state)
 
 
-def power_law_ranks(uniform: Any, rows: int) -> Any:
+def power_law_ranks(uniform: Any, rows: int, power: float = POWER) -> Any:
     """Turns uniform numbers into ranks of ids, the most frequent one first.
 
     Args:
       uniform: float[...] in [0, 1), of NumPy or JAX.
       rows: how many ids there are.
+      power: the chance of rank r falls as ``r ** -power``; not 1.
 
     Returns:
       float[...] in [0, rows - 1]; a rank is what remains without its fraction.
     """
-    power = 1.0 - POWER
-    rank = (1.0 + uniform * ((rows + 1.0) ** power - 1.0)) ** (1.0 / power)
+    rest = 1.0 - power
+    rank = (1.0 + uniform * ((rows + 1.0) ** rest - 1.0)) ** (1.0 / rest)
     return (rank - 1.0).clip(0, rows - 1)
 
 

@@ -13,33 +13,51 @@
 namespace dynemb::cpu {
 namespace {
 
-constexpr int64_t kBucketsPerChunk = 64;
+constexpr int64_t kBucketsPerChunk = 256;
 
-// Calls function(entry, slot) for the slots of some buckets.
+// Calls function(entry, slot) for the slots of a bucket.
+template <class Function>
+void for_each_slot(TableRef const& table, int64_t bucket, Function const& function) {
+  auto* const entries = bucket_at(table, bucket).entries;
+  auto const slot = bucket * kBucketCapacity;
+  for (int i = 0; i < kBucketCapacity; ++i) function(entries[i], slot + i);
+}
+
+// The same, for the slots of some buckets.
 template <class Function>
 void for_each_slot(TableRef const& table, int64_t begin, int64_t end, Function const& function) {
-  for (auto bucket = begin; bucket < end; ++bucket) {
-    auto* const entries = bucket_at(table, bucket).entries;
-    auto const slot = bucket * kBucketCapacity;
-    for (int i = 0; i < kBucketCapacity; ++i) function(entries[i], slot + i);
-  }
+  for (auto bucket = begin; bucket < end; ++bucket) for_each_slot(table, bucket, function);
+}
+
+void set_bits(uint32_t* words, uint64_t bits) {
+  __atomic_fetch_or(words, static_cast<uint32_t>(bits), __ATOMIC_RELAXED);
+  __atomic_fetch_or(words + 1, static_cast<uint32_t>(bits >> 32), __ATOMIC_RELAXED);
 }
 
 }  // namespace
 
 void count_rule(RuleArgs const& args, ThreadPool const& pool) {
   RuleBins const bins(args);
-  std::fill_n(args.result, 2 * kRankBins, 0u);
-  auto const buckets = args.table.local_buckets;
-  for_each_range(pool, buckets, kBucketsPerChunk, [&](int64_t begin, int64_t end) {
+  std::fill_n(args.result, kNumCountWords, 0u);
+  auto const buckets = bins.buckets(args.table);
+  for_each_range(pool, buckets.count, kBucketsPerChunk, [&](int64_t begin, int64_t end) {
     std::array<uint32_t, size_t{2} * kRankBins> counts{};
-    for_each_slot(args.table, begin, end, [&](Entry const& entry, int64_t slot) {
-      auto const bin = bins.of(args, entry, slot);
-      if (bin >= 0) ++counts[static_cast<size_t>(bin)];
-    });
+    uint64_t any_one = 0, any_zero = 0;
+    for (auto i = begin; i < end; ++i) {
+      auto const bucket = (buckets.first + i) % args.table.local_buckets;
+      for_each_slot(args.table, bucket, [&](Entry const& entry, int64_t slot) {
+        auto const place = bins.of(args, entry, slot);
+        if (place.bin < 0) return;
+        ++counts[static_cast<size_t>(place.bin)];
+        any_one |= place.score;
+        any_zero |= ~place.score;
+      });
+    }
     for (size_t i = 0; i < counts.size(); ++i) {
       if (counts[i] > 0) __atomic_fetch_add(args.result + i, counts[i], __ATOMIC_RELAXED);
     }
+    set_bits(args.result + kAnyOneWord, any_one);
+    set_bits(args.result + kAnyZeroWord, any_zero);
   });
 }
 

@@ -16,24 +16,34 @@ constexpr int kSlotsPerTurn = kThreads * kInFlight;
 constexpr int kBlocksPerMultiprocessor = 4;
 static_assert(kSlotsPerTurn % kBucketCapacity == 0);
 
-// Calls function(entry, slot) for all slots of a table; by all threads of the grid. The lanes of a
-// warp call it together: a table has a multiple of 32 slots. Past the end entries are empty.
+// Calls function(entry, slot) for all slots of some buckets; by all threads of the grid. The lanes
+// of a warp call it together: there are a multiple of 32 slots. Past the end entries are empty.
 template <class Function>
-__device__ __forceinline__ void for_each_slot(TableRef const& table, Function const& function) {
+__device__ __forceinline__ void for_each_slot(TableRef const& table, BucketRange const& buckets,
+                                              Function const& function) {
   auto const slots = table.local_buckets * kBucketCapacity;
+  auto const begin = buckets.first * kBucketCapacity;
+  auto const count = buckets.count * kBucketCapacity;
   auto const step = int64_t{gridDim.x} * kSlotsPerTurn;
-  for (auto first = int64_t{blockIdx.x} * kSlotsPerTurn + threadIdx.x; first < slots;
+  for (auto first = int64_t{blockIdx.x} * kSlotsPerTurn + threadIdx.x; first < count;
        first += step) {
     Entry entries[kInFlight];
+    int64_t at[kInFlight];
 #pragma unroll
     for (int i = 0; i < kInFlight; ++i) {
-      auto const slot = first + i * kThreads;
-      entries[i] = slot < slots ? *entry_at(table, static_cast<int32_t>(slot))
-                                : Entry{kEmptyKey, kEmptyScore};
+      auto const number = first + i * kThreads;
+      at[i] = begin + number - (begin + number < slots ? 0 : slots);
+      entries[i] = number < count ? *entry_at(table, static_cast<int32_t>(at[i]))
+                                  : Entry{kEmptyKey, kEmptyScore};
     }
 #pragma unroll
-    for (int i = 0; i < kInFlight; ++i) function(entries[i], first + i * kThreads);
+    for (int i = 0; i < kInFlight; ++i) function(entries[i], at[i]);
   }
+}
+
+template <class Function>
+__device__ __forceinline__ void for_each_slot(TableRef const& table, Function const& function) {
+  for_each_slot(table, {0, table.local_buckets}, function);
 }
 
 // Adds 1 to a bin; called by whole warps. Often all lanes have the same bin, since scores are
@@ -48,19 +58,33 @@ __device__ __forceinline__ void add_to_bin(uint32_t* bins, int32_t bin) {
   }
 }
 
+__device__ __forceinline__ void set_bits(uint32_t* words, uint64_t bits) {
+  atomicOr(words, static_cast<uint32_t>(bits));
+  atomicOr(words + 1, static_cast<uint32_t>(bits >> 32));
+}
+
 __global__ void __launch_bounds__(kThreads)
     count_rule_kernel(__grid_constant__ RuleArgs const args) {
-  __shared__ uint32_t counts[2 * kRankBins];
-  for (auto i = threadIdx.x; i < 2 * kRankBins; i += kThreads) counts[i] = 0;
+  __shared__ uint32_t counts[kNumCountWords];
+  for (auto i = threadIdx.x; i < kNumCountWords; i += kThreads) counts[i] = 0;
   __syncthreads();
   RuleBins const bins(args);
-  for_each_slot(args.table, [&](Entry const& entry, int64_t slot) {
-    add_to_bin(counts, bins.of(args, entry, slot));
+  uint64_t any_one = 0, any_zero = 0;
+  for_each_slot(args.table, bins.buckets(args.table), [&](Entry const& entry, int64_t slot) {
+    auto const place = bins.of(args, entry, slot);
+    add_to_bin(counts, place.bin);
+    if (place.bin < 0) return;
+    any_one |= place.score;
+    any_zero |= ~place.score;
   });
+  set_bits(counts + kAnyOneWord, any_one);
+  set_bits(counts + kAnyZeroWord, any_zero);
   __syncthreads();
   for (auto i = threadIdx.x; i < 2 * kRankBins; i += kThreads) {
     if (counts[i] > 0) atomicAdd(args.result + i, counts[i]);
   }
+  auto const bits = kAnyOneWord + static_cast<int>(threadIdx.x);
+  if (bits < kNumCountWords && counts[bits] != 0) atomicOr(args.result + bits, counts[bits]);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -90,6 +114,7 @@ __global__ void __launch_bounds__(kThreads) decay_kernel(__grid_constant__ Decay
   });
 }
 
+// For all slots: which ones a count needs only the device knows.
 int64_t blocks_for(TableRef const& table) {
   auto const turns = ceil_div(table.local_buckets * kBucketCapacity, kSlotsPerTurn);
   return persistent_blocks(turns, kBlocksPerMultiprocessor);
@@ -100,7 +125,7 @@ int64_t blocks_for(TableRef const& table) {
 size_t count_rule_scratch_bytes(RuleArgs const& /*args*/) { return 0; }
 
 cudaError_t count_rule(RuleArgs const& args, void* /*scratch*/, cudaStream_t stream) {
-  constexpr size_t kBytes = sizeof(uint32_t) * 2 * kRankBins;
+  constexpr size_t kBytes = sizeof(uint32_t) * kNumCountWords;
   DYNEMB_CUDA_TRY(cudaMemsetAsync(args.result, 0, kBytes, stream));
   return launch(count_rule_kernel, blocks_for(args.table), stream, args);
 }

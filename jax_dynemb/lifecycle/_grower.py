@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from jax_dynemb.lifecycle._memory import fits_in_memory
+from jax_dynemb.lifecycle._rehearsal import rehearse
 from jax_dynemb.lifecycle._watch import GrowthWatch
 from jax_dynemb.table import Growth, Tables, abstract, abstract_after
 
@@ -24,6 +25,7 @@ class _Next:
       due: rows by table, as ``growth_due`` said.
       growth: the next size.
       step: of that size.
+      rehearses: whether both are run ahead.
       ready: what the growth and the step need; None until the arguments of a step are
         known.
     """
@@ -31,6 +33,7 @@ class _Next:
     due: dict[str, int]
     growth: Growth
     step: Callable[..., Any]
+    rehearses: bool
     ready: Future[_Ready] | None = None
 
 
@@ -81,6 +84,7 @@ class Grower:
         *,
         every: int = 100,
         ahead: bool = True,
+        rehearse: bool = True,
     ):
         """Makes the first step; compiles nothing yet.
 
@@ -91,12 +95,18 @@ class Grower:
           every: calls of ``maybe_grow`` between two reads of the counters. A table
             grows two reads after it became due, plus the time to compile.
           ahead: False compiles the step of a new size where it is first called.
+          rehearse: whether the background thread also runs the next programs once on
+            zeros, since first runs take some milliseconds longer. It does so on one GPU
+            that has four times the memory needed, for arrays of up to 4 GiB. A step
+            with callbacks is left out.
         """
         self.coll = coll
-        self._make_step, self._ahead = make_step, ahead
+        self._make_step, self._ahead, self._rehearses = make_step, ahead, rehearse
         self._step = make_step(coll)
         self._watch = GrowthWatch(every)
         self._next: _Next | None = None
+        # A GPU takes milliseconds to unload a program, so the next thread does it.
+        self._past: list[Any] = []
         self._too_large: dict[str, int] | None = None
 
     def step(self, state: Any, *args: Any, **kwargs: Any) -> Any:
@@ -112,7 +122,7 @@ class Grower:
         """
         if self._ahead and self._next is not None and self._next.ready is None:
             types = abstract((state, args, kwargs))
-            self._next.ready = _in_background(_compile, self._next, *types)
+            self._next.ready = _in_background(_compile, self._next, self._past, *types)
         return self._step(state, *args, **kwargs)
 
     def maybe_grow(self, state: Any) -> Any:
@@ -134,7 +144,8 @@ class Grower:
         due = self._watch.due(self.coll, lambda: state)
         if self._next is None and due and due != self._too_large:
             growth = self.coll.plan_growth(due)
-            self._next = _Next(due, growth, self._make_step(growth.coll))
+            step = self._make_step(growth.coll)
+            self._next = _Next(due, growth, step, self._rehearses)
         if self._next is not None and self._is_time(self._next):
             return self._swap(self._next, state)
         return state
@@ -155,6 +166,7 @@ class Grower:
         if not fits_in_memory(growth, state, ready.needed):
             self._too_large = coming.due
             return state
+        self._past.append((self._step, coming))
         self.coll, self._step = growth.coll, coming.step
         self._watch.restart()
         return growth.apply(state)
@@ -174,8 +186,11 @@ def _compiled_growth(growth: Growth, state: Any) -> _Ready:
     return _Ready(growth.needed_bytes(programs), (programs, None))
 
 
-def _compile(coming: _Next, state: Any, args: Any, kwargs: Any) -> _Ready:
-    lower = getattr(coming.step, "lower", None)
+def _compile(
+    coming: _Next, past: list[Any], state: Any, args: Any, kwargs: Any
+) -> _Ready:
+    past.clear()
+    lower, trace = (getattr(coming.step, name, None) for name in ("lower", "trace"))
     if lower is None:
         raise TypeError(
             "jde.lifecycle.Grower compiles steps ahead, so make_step must return a "
@@ -186,5 +201,13 @@ def _compile(coming: _Next, state: Any, args: Any, kwargs: Any) -> _Ready:
     programs, _ = ready.programs
     larger = abstract_after(coming.growth, state, programs)
     # jit finds what lower().compile() made, for arguments of these types.
-    step = lower(larger, *args, **kwargs).compile()
+    if trace is None:  # such as jde.nnx.jit
+        step = lower(larger, *args, **kwargs).compile()
+    else:
+        traced = trace(larger, *args, **kwargs)
+        step = traced.lower().compile()
+        if coming.rehearses:
+            needed = ready.needed + step.memory_analysis().temp_size_in_bytes
+            effects, others = traced.jaxpr.effects, (args, kwargs)
+            rehearse(coming.growth, needed, coming.step, effects, state, others)
     return dataclasses.replace(ready, programs=(programs, step))

@@ -50,6 +50,13 @@ _NOT_HERE = {
     "residual": "write jde.nnx.EmbeddingBagCollection([jde.TTConfig(...)]), whose "
     "tables train through jde.nnx.Optimizer",
 }
+_OPTIONS = ("ids", "compute_dtype", "hash_seed", "key_dtype")
+_UNKNOWN = f"the options are {', '.join(_OPTIONS)}"
+_ARGUMENTS = {
+    "rows_shape": "tt_p_shapes",
+    "dim_shape": "tt_q_shapes",
+    "pooling": "mode",
+}
 
 
 class Counter(nnx.Variable[jax.Array]):
@@ -74,7 +81,8 @@ class TTEmbeddingBag(nnx.Module):
       mode: "sum" or "mean" of the rows of a bag, or None for a row an id.
       name: of the table; also seeds its cores.
       rngs: the seed of the cores is drawn from ``rngs.params()``.
-      options: ``ids``, ``compute_dtype`` and ``hash_seed`` of ``jde.TTConfig``.
+      options: ``ids``, ``compute_dtype``, ``hash_seed`` and ``key_dtype`` of
+        ``jde.TTConfig``.
 
     Attributes:
       config: ``jde.TTConfig``, static.
@@ -108,20 +116,21 @@ class TTEmbeddingBag(nnx.Module):
         rngs: nnx.Rngs,
         **options: Any,
     ):
-        if wrong := [option for option in options if option in _NOT_HERE]:
-            why = "; ".join(f"{option}: {_NOT_HERE[option]}" for option in wrong)
-            raise TypeError(f"TTEmbeddingBag has no argument {wrong}: {why}.")
-        self.config = tt.TTConfig(
-            name,
-            embedding_dim,
-            num_embeddings,
-            tt_ranks,
-            rows_shape=tt_p_shapes,
-            dim_shape=tt_q_shapes,
-            pooling=mode,
-            initializer=_initializer(weight_dist),
-            **options,
-        )
+        _check_options(options)
+        try:
+            self.config = tt.TTConfig(
+                name,
+                embedding_dim,
+                num_embeddings,
+                tt_ranks,
+                rows_shape=tt_p_shapes,
+                dim_shape=tt_q_shapes,
+                pooling=mode,
+                initializer=_initializer(weight_dist),
+                **options,
+            )
+        except ValueError as error:
+            raise ValueError(_in_names_of_fbtt(str(error))) from None
         self.cores = nnx.List([nnx.Param(core) for core in _cores(self.config, rngs)])
         self.out_of_range = Counter(jnp.zeros((), jnp.uint32))
         self.deterministic = False
@@ -145,7 +154,7 @@ class TTEmbeddingBag(nnx.Module):
           float32[bags, dim], or [..., dim].
 
         Raises:
-          ValueError: offsets beside ids that are bags already.
+          ValueError: offsets beside ids that are bags already, or that leave ids out.
         """
         if offsets is not None:
             indices = _bags(indices, offsets)
@@ -162,8 +171,8 @@ class TTEmbeddingBag(nnx.Module):
         Args:
           chunk_rows: the most rows of a chunk.
 
-        Yields:
-          float32[rows, dim].
+        Returns:
+          An iterator over float32[rows, dim].
         """
         return tt.full_weight(self.config, self._arrays(), chunk_rows)
 
@@ -246,6 +255,47 @@ def _initializer(weight_dist: Any) -> Any:
     return _WEIGHT_DISTS[weight_dist]()
 
 
+def _check_end(ids: np.ndarray, end: int) -> None:
+    """Refuses offsets that leave ids out: PyTorch's, which do not say where ids end.
+
+    Raises:
+      ValueError: an id behind the last offset is not padding.
+    """
+    behind = ids[max(end, 0) :]
+    if behind.dtype == np.uint32 and behind.ndim == 2:  # pairs of words
+        left = int((behind != 0xFFFF_FFFF).any(axis=-1).sum())
+    else:
+        left = int((behind != ~behind.dtype.type(0)).sum())
+    if left:
+        raise ValueError(
+            f"offsets end with {end}, but {left} ids come after it. The last offset is "
+            "where the last bag ends, as FBTT takes them: append the number of ids."
+        )
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Refuses what is no option here.
+
+    Raises:
+      TypeError: it says what to write instead, each reason once.
+    """
+    wrong = [option for option in options if option not in _OPTIONS]
+    if not wrong:
+        return
+    reasons: dict[str, list[str]] = {}
+    for option in wrong:
+        reasons.setdefault(_NOT_HERE.get(option, _UNKNOWN), []).append(option)
+    why = "; ".join(f"{', '.join(names)}: {why}" for why, names in reasons.items())
+    raise TypeError(f"TTEmbeddingBag has no argument {wrong}: {why}.")
+
+
+def _in_names_of_fbtt(message: str) -> str:
+    """Says what the user wrote where a config says its own fields."""
+    for field, argument in _ARGUMENTS.items():
+        message = message.replace(field, argument)
+    return message
+
+
 def _bags(indices: Any, offsets: Any) -> Jagged:
     if isinstance(indices, Jagged):
         raise ValueError("a Jagged has its own lengths; leave out offsets")
@@ -262,4 +312,6 @@ def _bags(indices: Any, offsets: Any) -> Jagged:
             f"offsets begin with {int(offsets[0])}, but the first bag begins at id 0: "
             "write offsets - offsets[0], and cut the ids to these bags."
         )
+    if known and not isinstance(indices, Tracer):
+        _check_end(np.asarray(indices), int(offsets[-1]))
     return Jagged(indices, offsets[1:] - offsets[:-1])

@@ -50,10 +50,12 @@ from jax_dynemb.ops._rows import erase as erase
 from jax_dynemb.ops._rows import export_batch as export_batch
 from jax_dynemb.ops._rows import gather as gather
 from jax_dynemb.ops._rows import scatter as scatter
+from jax_dynemb.ops._rules import RankCounts as RankCounts
 from jax_dynemb.ops._rules import count_rule as count_rule
 from jax_dynemb.ops._rules import decay as decay
 from jax_dynemb.ops._rules import erase_rule as erase_rule
 from jax_dynemb.ops._rules import rule_fields as rule_fields
+from jax_dynemb.ops._sizes import is_at_most as is_at_most
 from jax_dynemb.ops._sizes import is_symbolic as is_symbolic
 from jax_dynemb.ops._sizes import largest as largest
 from jax_dynemb.ops._sketch import halved_sketches as halved_sketches

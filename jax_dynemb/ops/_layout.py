@@ -21,7 +21,7 @@ _TRUNCATED = (
     "Feature '{feature}': ids have dtype {dtype} but table '{table}' has 64-bit keys. "
     "JAX truncates int64 arrays when x64 is off, so values above 2**31 may already be "
     "lost. Convert on the host: ids = jde.ids(np_array). If your ids really are "
-    "32-bit, use TableConfig(key_dtype='int32')."
+    "32-bit, give the table's config key_dtype='int32'."
 )
 
 _SYMBOLIC_BAGS = (

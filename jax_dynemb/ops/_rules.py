@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,33 +24,54 @@ def rule_fields(*names: str) -> int:
     return sum(1 << _ffi.code("rule_fields", name) for name in names)
 
 
+class RankCounts(NamedTuple):
+    """Counts rows by a digit of their rank; sums over shards are counts as well.
+
+    Attributes:
+      bins: rows that the comparisons do not select, and those that they do, by digit.
+      any_one: of each bit of the score, not 0 if any of the rows has it.
+      any_zero: the same if any of the rows lacks it.
+    """
+
+    bins: UInt32[Array, "2 bins"]
+    any_one: UInt32[Array, " 64"]
+    any_zero: UInt32[Array, " 64"]
+
+
 def count_rule(
     table: TableSpec,
     state: TableState,
     fields: int,
     numbers: UInt32[Array, " words"],
     norms: Float32[Array, " slots"] | None,
-) -> UInt32[Array, "2 256"]:
+) -> RankCounts:
     """Counts rows by a digit of their rank. Only reads: nothing is aliased.
 
     Args:
       table: its spec.
       state: its arrays.
       fields: of ``rule_fields``.
-      numbers: the words of core/rule.h: comparisons, prefix and digit.
+      numbers: the words of core/rule.h: comparisons and window.
       norms: of the rows, by slot; None if the rule compares none.
 
     Returns:
-      How many ranks begin with the prefix, by value of the next digit: of rows that
-      the comparisons do not select, and of selected ones.
+      The rows whose ranks are in the window.
     """
     call = Call("count_rule", [table], fields=np.int64(fields))
     call.read_tables({table.state_name: state}, _INDEX)
     call.operand(numbers)
     call.operand(norms)
-    call.result((2, 256), jnp.uint32)
-    (bins,) = call.run()
-    return bins
+    bins = 1 << _ffi.constants()["rule_digit_bits"]
+    call.result((2 * bins + 4,), jnp.uint32)
+    (words,) = call.run()
+    one, zero = (_bits(words[at : at + 2]) for at in (2 * bins, 2 * bins + 2))
+    return RankCounts(words[: 2 * bins].reshape(2, bins), one, zero)
+
+
+def _bits(words: UInt32[Array, " 2"]) -> UInt32[Array, " 64"]:
+    """Spreads a number of two words; the lowest bit comes first."""
+    places = jnp.arange(32, dtype=jnp.uint32)
+    return (words[:, None] >> places[None] & 1).reshape(-1)
 
 
 def erase_rule(

@@ -3,6 +3,7 @@
 """Where the tables of a collection should lie on a mesh, predicted before it exists."""
 
 from jax_dynemb.planner._constraints import ParameterConstraints as ParameterConstraints
+from jax_dynemb.planner._constraints import ShardingType as ShardingType
 from jax_dynemb.planner._errors import PlannerError as PlannerError
 from jax_dynemb.planner._errors import PlannerErrorType as PlannerErrorType
 from jax_dynemb.planner._imbalance import Imbalance as Imbalance

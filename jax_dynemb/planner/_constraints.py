@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,6 +13,23 @@ from jax_dynemb.planner._checks import check_number, check_whole
 
 _WHERE = "ParameterConstraints"
 SHARDINGS = ("row_wise", "table_wise", "column_wise", "replicated")
+
+
+class ShardingType(str, enum.Enum):  # noqa: UP042 (str() gives TorchRec's text)
+    """Names ways to place a table, with TorchRec's words; the last three are refused.
+
+    DATA_PARALLEL is the sharding ``"replicated"``.
+    """
+
+    DATA_PARALLEL = "data_parallel"
+    TABLE_WISE = "table_wise"
+    COLUMN_WISE = "column_wise"
+    ROW_WISE = "row_wise"
+    TABLE_ROW_WISE = "table_row_wise"
+    TABLE_COLUMN_WISE = "table_column_wise"
+    GRID_SHARD = "grid_shard"
+
+
 _ONE_AXIS_LESS = {
     "table_row_wise": "axis=('host', 'device') splits rows over hosts and devices, and "
     "'row_wise' over axis='device' alone keeps each table within a host",

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import TableConfig
 from jax_dynemb.planner._constraints import ParameterConstraints
 from jax_dynemb.planner._errors import PlannerError, PlannerErrorType
@@ -43,6 +44,21 @@ class Demand:
     def num_bags(self) -> int:
         """Rows that a lookup returns for all features."""
         return sum(self.bags.values())
+
+
+def core_config(config: Any) -> TableConfig:
+    """Returns a config, made from one of TorchRec's where it is one.
+
+    Raises:
+      TypeError: it is neither.
+    """
+    made = config.to_table() if hasattr(config, "to_table") else config
+    if not isinstance(made, TableConfig):
+        raise TypeError(
+            f"plan takes a list of TableConfig, not {kind_of(made)}. Leave tensor "
+            "trains out: every device has their cores."
+        )
+    return made
 
 
 def demand_of(

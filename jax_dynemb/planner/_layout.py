@@ -142,8 +142,9 @@ def _shared(options: Iterable[Option]) -> np.ndarray:
     again = np.zeros(4)
     for option in chosen:
         name = "row_wise" if option.sharding in EXCHANGED else option.sharding
-        times = rounds if name == "row_wise" else 1
-        calls[name] = max(calls.get(name, 0.0), option.call * times)
+        further = rounds - 1 if name == "row_wise" else 0
+        mine = option.call + option.round * further
+        calls[name] = max(calls.get(name, 0.0), mine)
         if option.exchange == "rows" and name == "row_wise":
             again = again + option.again * (rounds - 1)
     total = sum(calls.values()) / 2

@@ -21,7 +21,10 @@ from jax_dynemb.planner._rates import KINDS, Rates, fitted
 
 # That a device sends another. On a CPU large ones leave its caches, and rarely occur.
 FLOATS, FLOATS_ON_CPU = (64, 1 << 18), (64, 1 << 14)
-REPEATS = 7
+REPEATS = 5
+PASSES = (
+    2  # over all steps, so that what slows a machine for a second slows few of them
+)
 STEPS = 8
 
 
@@ -99,16 +102,13 @@ def _line(sizes: list[float], seconds: list[float]) -> tuple[float, float]:
 
 def _rates(mesh: Mesh, axes: tuple[str, ...], link: float) -> dict[str, Rates]:
     """Fits the constants of every kind of step to the times of its probes."""
-    probes = _probes.probes_of(mesh, axes)
-    found: dict[str, Rates] = {}
-    for kind in KINDS:
-        mine = [probe for probe in probes if probe.kind == kind]
-        seconds = []
-        for probe in mine:
-            taken = probe.fastest(REPEATS)
-            seconds.append(max(taken - probe.sent / link, taken / 4))
-        found[kind] = fitted([probe.counted for probe in mine], seconds)
-    return found
+    steps, probes = [], _probes.probes_of(mesh, axes)
+    passes = [[probe.fastest(REPEATS) for probe in probes] for _ in range(PASSES)]
+    for probe, *times in zip(probes, *passes, strict=True):
+        taken = min(times)
+        seconds = max(taken - probe.sent / link, taken / 4)
+        steps.append((probe.kind, probe.counted, seconds))
+    return fitted(steps)
 
 
 def _time_exchange(mesh: Mesh, axes: tuple[str, ...], count: int) -> float:

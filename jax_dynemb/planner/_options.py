@@ -47,6 +47,7 @@ class Option:
       sent: bytes of ids, rows and gradients that a device hands to exchanges.
       fits: the chance that 1, 2, ... rounds are enough for the ids that differ.
       call: seconds of a step of its kind, whatever its tables.
+      round: seconds of each further round of its kind, whatever its tables.
       again: seconds of each further round, on every device, without its call.
     """
 
@@ -60,6 +61,7 @@ class Option:
     sent: tuple[int, int, int]
     fits: np.ndarray
     call: float
+    round: float
     again: np.ndarray
 
     def mean_seconds(self, shards: int) -> float:
@@ -183,6 +185,7 @@ class Options:
             (round(sent[0]), round(sent[1]), round(sent[2])),
             fits,
             rates.call,
+            rates.again,
             np.array([further + calls, ids + rows, backwards + calls, ids + gradients]),
         )
 

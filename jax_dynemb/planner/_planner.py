@@ -16,7 +16,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh import TablePlan
 from jax_dynemb.planner._checks import check_number, check_whole
 from jax_dynemb.planner._constraints import ParameterConstraints
-from jax_dynemb.planner._demand import demand_of
+from jax_dynemb.planner._demand import core_config, demand_of
 from jax_dynemb.planner._errors import PlannerError, PlannerErrorType
 from jax_dynemb.planner._hashes import described, hash_of
 from jax_dynemb.planner._imbalance import Imbalance
@@ -134,7 +134,7 @@ class EmbeddingShardingPlanner:
           A hash by the name of an input, to be compared by
           ``ShardingPlan.from_json(text, inputs)``.
         """
-        own = [_core(config) for config in tables]
+        own = [core_config(config) for config in tables]
         configs = [dataclasses.replace(t, sharding="row_wise") for t in own]
         devices = self.topology
         return {
@@ -173,7 +173,7 @@ class EmbeddingShardingPlanner:
                 f"plan takes a list of TableConfig, not {kind_of(tables)}: write "
                 "planner.plan([config])."
             )
-        configs = [_core(config) for config in tables]
+        configs = [core_config(config) for config in tables]
         names = [config.name for config in configs]
         if not configs or len(set(names)) < len(names):
             raise ValueError(
@@ -228,17 +228,6 @@ class EmbeddingShardingPlanner:
             self.inputs(configs),
             self.topology.part_at_once,
         )
-
-
-def _core(config: Any) -> TableConfig:
-    """Returns a config, made from one of TorchRec's where it is one."""
-    made = config.to_table() if hasattr(config, "to_table") else config
-    if not isinstance(made, TableConfig):
-        raise TypeError(
-            f"plan takes a list of TableConfig, not {kind_of(made)}. Leave tensor "
-            "trains out: every device has their cores."
-        )
-    return made
 
 
 def _table_plan(

@@ -28,8 +28,9 @@ from jax_dynemb.table import Tables
 STEPS = 4
 TABLES = 4
 BAG = 4
+EXCHANGE_FACTOR = 0.5  # the default of Tables
 # Ids of a device: few, so that calls are what takes time, and many.
-FEW, MANY_ON_CPU, MANY = 256, 4096, 65_536
+FEW, MANY_ON_CPU, MANY = 256, 4096, 262_144
 clock = time.perf_counter
 _SHARDINGS = {"rows": "row_wise", "sums": "row_wise"}
 
@@ -40,7 +41,7 @@ class Probe:
 
     Attributes:
       kind: of the step, one of ``KINDS``.
-      counted: calls, tables, and bytes of ids, of rows and of arrays on a device.
+      counted: of a step, as ``_rates.fitted`` takes it.
       sent: bytes that leave a device in exchanges.
     """
 
@@ -48,15 +49,17 @@ class Probe:
     counted: tuple[float, ...]
     sent: float
     _coll: Tables
+    _batch: Any
     _several: Any
 
     def fastest(self, repeats: int) -> float:
         """Returns the seconds of a step, the least of some rounds."""
-        state = jax.block_until_ready(self._several(self._coll.init(0)))
+        state = self._several(self._coll.init(0), self._batch)
+        jax.block_until_ready(state)
         least = math.inf
         for _ in range(repeats):
             begin = clock()
-            state = jax.block_until_ready(self._several(state))
+            state = jax.block_until_ready(self._several(state, self._batch))
             least = min(least, clock() - begin)
         return least / STEPS
 
@@ -75,8 +78,8 @@ def probes_of(mesh: Mesh, axes: tuple[str, ...]) -> list[Probe]:
         _Size(many, 2 * narrow, bag=2 * BAG, repeats=8),
     ]
     made = [_made(mesh, axes, kind, size) for kind in KINDS for size in sizes]
-    if shards > 1:  # and in several rounds
-        made.append(_made(mesh, axes, "rows", _Size(many, narrow, 1, factor=0.2)))
+    several_rounds = _Size(many, narrow, bag=1, factor=0.2)
+    made.append(_made(mesh, axes, "rows", several_rounds))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         compiled = list(pool.map(lambda probe: probe._several.compile(), made))
     for probe, program in zip(made, compiled, strict=True):
@@ -108,8 +111,11 @@ class _Size:
 def _made(mesh: Mesh, axes: tuple[str, ...], kind: str, size: _Size) -> Probe:
     """Lowers one probe."""
     shards = math.prod(mesh.shape[a] for a in axes)
-    ids, dim, factor = size.ids, size.dim, size.factor
-    distinct = shards * ids // size.repeats
+    ids, dim, factor, repeats = size.ids, size.dim, size.factor, size.repeats
+    if shards == 1 and kind == "rows" and factor == 1:
+        # Room for all ids needs no loop over rounds, and the default has one.
+        factor, repeats = EXCHANGE_FACTOR, 2 * repeats
+    distinct = shards * ids // repeats
     bag = 1 if kind == "rows" and size.bag == BAG else size.bag
     tables = [
         TableConfig(
@@ -134,23 +140,24 @@ def _made(mesh: Mesh, axes: tuple[str, ...], kind: str, size: _Size) -> Probe:
     given = jax.device_put(make_ids(keys.reshape(shape)), split)
     batch = {t.name: given for t in tables}
 
-    def step(_: Any, state: Any) -> Any:
-        rows, residual, state = coll.lookup(state, batch)
-        return coll.apply_gradients(state, residual, rows)
+    def several(state: Any, batch: Any) -> Any:
+        def step(_: Any, state: Any) -> Any:
+            rows, residual, state = coll.lookup(state, batch)
+            return coll.apply_gradients(state, residual, rows)
 
-    def several(state: Any) -> Any:
         return jax.lax.fori_loop(0, STEPS, step, state)
 
+    # Ids are an argument: XLA would compute in advance with constants.
     lowered = jax.jit(several, donate_argnums=0).lower(
-        jax.eval_shape(lambda: coll.init(0))
+        jax.eval_shape(lambda: coll.init(0)), batch
     )
     work, rounds = _work_of(kind, dim, keys, bag, factor)
     planned = coll.plan(dict.fromkeys(batch, ids)).tables
     sent = sum(t.id_bytes + t.row_bytes + t.gradient_bytes for t in planned)
     touched = (size.tables * number for number in work)
-    counted = (rounds, size.tables * rounds, *touched)
+    counted = (1.0, rounds - 1, size.tables * rounds, *touched)
     sent *= rounds * (shards - 1) / shards
-    return Probe(kind, counted, sent, coll, lowered)
+    return Probe(kind, counted, sent, coll, batch, lowered)
 
 
 def _work_of(

@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from scipy.optimize import nnls
 
 KINDS = ("rows", "sums", "column_wise", "replicated")
+DRAWN = 0.1  # weight of the rates of all kinds together, that of a step being 1
 IN_ORDER = 0.1  # of the time of a byte of scattered rows, where nothing is measured
 
 
@@ -19,13 +22,15 @@ class Rates:
 
     Attributes:
       call: seconds of a step, whatever its tables.
-      table: seconds of each table besides.
+      again: seconds of each further round of exchanged rows, likewise.
+      table: seconds of each table besides, in each round.
       id_byte: seconds of a byte that probes, routes and sorts touch.
       row_byte: seconds of a byte of rows, gradients and optimizer states.
       array_byte: seconds of a byte of an array that is read or written from end to end.
     """
 
     call: float
+    again: float
     table: float
     id_byte: float
     row_byte: float
@@ -58,6 +63,7 @@ def derived(bandwidth: float, latency: float, overhead: float) -> dict[str, Rate
     return {
         kind: Rates(
             overhead + once * latency,
+            overhead + once * latency,
             each * latency,
             1 / bandwidth,
             1 / bandwidth,
@@ -67,32 +73,50 @@ def derived(bandwidth: float, latency: float, overhead: float) -> dict[str, Rate
     }
 
 
-def fitted(counted: Sequence[Sequence[float]], seconds: Sequence[float]) -> Rates:
+def fitted(steps: Sequence[tuple[str, Sequence[float], float]]) -> dict[str, Rates]:
     """Finds the rates that explain some steps, with the least relative error.
 
+    A kind has few steps, and each is measured with some error. So what a byte takes in
+    one kind is drawn a little to what it takes in all of them together.
+
     Args:
-      counted: of each step (calls, tables, bytes of ids, of rows, of arrays).
-      seconds: of each step.
+      steps: of each (kind, (1, further rounds, tables in all rounds, bytes of ids, of
+        rows, of arrays), seconds).
     """
-    matrix = np.asarray(counted, float) / np.asarray(seconds, float)[:, None]
-    scale = np.abs(matrix).max(axis=0)
-    scale[scale == 0] = 1.0
-    solution = _nonnegative(matrix / scale, np.ones(len(seconds))) / scale
-    return Rates(*solution.tolist())
+    relative = [np.divide(counted, seconds) for _, counted, seconds in steps]
+    together = _together([kind for kind, _, _ in steps], relative)
+    found = {}
+    for kind in KINDS:
+        mine = [
+            each for (one, *_), each in zip(steps, relative, strict=True) if one == kind
+        ]
+        scale = _scale(mine)
+        drawn = np.sqrt(DRAWN) * np.eye(len(scale))
+        matrix = np.vstack([mine / scale, drawn])
+        wanted = np.append(np.ones(len(mine)), drawn @ (together[kind] * scale))
+        found[kind] = Rates(*(nnls(matrix, wanted)[0] / scale).tolist())
+    return found
 
 
-def _nonnegative(matrix: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Solves least squares without negative numbers, by trying every support."""
-    count = matrix.shape[1]
-    best, least = np.zeros(count), np.inf
-    for mask in range(1, 1 << count):
-        some = [n for n in range(count) if mask >> n & 1]
-        found = np.linalg.lstsq(matrix[:, some], wanted, rcond=None)[0]
-        error = float(((matrix[:, some] @ found - wanted) ** 2).sum())
-        if (found >= 0).all() and error < least - 1e-12:
-            best, least = np.zeros(count), error
-            best[some] = found
-    return best
+def _together(
+    kinds: Sequence[str], relative: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Fits all kinds, which differ in seconds of calls, rounds and tables only."""
+    rows = []
+    for kind, counted in zip(kinds, relative, strict=True):
+        own = np.zeros((len(KINDS), 3))
+        own[KINDS.index(kind)] = counted[:3]
+        rows.append([*own.flat, *counted[3:]])
+    scale = _scale(rows)
+    found = nnls(rows / scale, np.ones(len(rows)))[0] / scale
+    own, bytes_of_all = np.split(found, [3 * len(KINDS)])
+    own = own.reshape(-1, 3)
+    return {k: np.append(own[n], bytes_of_all) for n, k in enumerate(KINDS)}
+
+
+def _scale(rows: Any) -> np.ndarray:
+    largest = np.abs(np.asarray(rows)).max(axis=0)
+    return np.where(largest > 0, largest, 1.0)
 
 
 def rates_of(given: Mapping[str, Rates] | None) -> Mapping[str, Rates] | None:

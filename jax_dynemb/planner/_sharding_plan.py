@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh import Plan, TablePlan
+from jax_dynemb.planner._demand import core_config
 from jax_dynemb.planner._imbalance import Imbalance
 from jax_dynemb.planner._report import text_of
 
@@ -104,6 +106,19 @@ class ShardingPlan(Plan):
         """
         loads = [device.ms for device in self.devices]
         return max(max(loads) * self.at_once, sum(loads) / len(loads))
+
+    def apply(self, configs: Sequence[Any]) -> tuple[TableConfig, ...]:
+        """Returns the tables with the shardings of the plan.
+
+        Args:
+          configs: one a table; those of ``jde.torchrec`` too. Tables that the plan does
+            not name stay as they are.
+
+        Raises:
+          TypeError: something else than a config.
+          ValueError: the plan names a table that is not there.
+        """
+        return super().apply([core_config(config) for config in configs])
 
     def __str__(self) -> str:
         """A report for people."""

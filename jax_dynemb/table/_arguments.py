@@ -246,9 +246,10 @@ def _check_mapping(ids: Any, what: str, key: str, known: Iterable[str]) -> None:
     if isinstance(ids, Mapping):
         return
     names = list(known)
+    value = what.rsplit(" ", 1)[-1]  # such as "erase_where: rules"
     raise TypeError(
         f"{what} must be a dict by {key}, not {kind_of(ids)}: write "
-        f"{{'{names[0]}': ids}}. The {key}s of these tables are {names}."
+        f"{{'{names[0]}': {value}}}. The {key}s of these tables are {names}."
     )
 
 

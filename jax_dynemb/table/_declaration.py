@@ -109,7 +109,8 @@ def engine_of(
     plan: Plan | None,
 ) -> Engine:
     """Chooses the engine of a collection, or one for each kind of table."""
-    catalog = Catalog(with_residuals(configs))
+    shards = 1 if placement is None else placement.shards
+    catalog = Catalog(with_residuals(configs, shards))
     dynamic, others = by_kind(catalog)
     engine = None
     if dynamic and placement is None:

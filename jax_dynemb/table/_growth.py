@@ -13,7 +13,7 @@ import jax
 
 from jax_dynemb._store_tier import with_room
 from jax_dynemb.config import MAX_SLOTS, TableConfig
-from jax_dynemb.engines import Engine, States
+from jax_dynemb.engines import Engine, States, StatsFuture
 from jax_dynemb.engines.shard import larger, without_homes
 from jax_dynemb.ops import TableState
 from jax_dynemb.table._memory import check_pinned
@@ -49,12 +49,21 @@ class Growth:
         Returns:
           The state of ``coll``.
         """
-        self._check_pinned()
+        if self.has_tier:  # otherwise the sizes of many tables take a part of the swap
+            self._check_pinned()
         new, engine = dict(state), self.before.engine
         for arrays, factors in self.factors.items():
             grown = grown_arrays(engine, factors, state[arrays])
             new[arrays] = engine.grow_homes(state[arrays], grown, dict(factors))
         return new
+
+    @property
+    def has_tier(self) -> bool:
+        """Whether rows of some table lie in host memory."""
+        return any(
+            config.tier is not None
+            for config in self.before.engine.catalog.dynamic.values()
+        )
 
     def _check_pinned(self) -> None:
         """Raises unless the homes of both sizes have room in host memory."""
@@ -115,6 +124,8 @@ def planned(coll: Tables, capacities: Mapping[str, int]) -> Growth:
 
 def due(engine: Engine, stats: Stats, before: Stats | None) -> dict[str, int]:
     """Finds the tables that shall grow, see ``Tables.growth_due``."""
+    if isinstance(stats, StatsFuture):
+        raise TypeError("growth_due takes numbers: pass stats_async(state).result()")
     result = {}
     for name, config in engine.catalog.dynamic.items():
         try:

@@ -53,6 +53,7 @@ class Replication:
           parts. ``export(known_keys=...)`` finds the keys in that case.
 
         Raises:
+          TypeError: ``since_head`` is no head.
           ValueError: the table has no log.
 
         Example:
@@ -195,6 +196,11 @@ def _read_log(
     stamp = shard.counter_values(coll.engine.counted(state, name))["stamp"]
     log = coll.engine.removed_log(state, name)
     this = (stamp, log.shape[1] - 1)
+    if not isinstance(since_head, Iterable | None):
+        raise TypeError(
+            f"since_head must be what an earlier take_removed returned, not "
+            f"{since_head!r}; None reads the whole log."
+        )
     since = None if since_head is None else tuple(since_head)
     heads = None if since is None else np.array(since[2:], np.uint64)
     keys, now = read_log(log, heads)

@@ -290,6 +290,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
           What ``grow`` takes: by table, how many rows there shall be room for.
 
         Raises:
+          TypeError: ``stats`` is a future.
           ValueError: the numbers are of other tables.
 
         Example:

@@ -23,6 +23,7 @@ from jax_dynemb.tiers import _device
 from jax_dynemb.tiers._batches import Batch, prepared, table_keys
 from jax_dynemb.tiers._mover import BESIDE, Job, Mover
 from jax_dynemb.tiers._stores import (
+    check_sizes,
     check_stores,
     open_stores,
     tables_with_stores,
@@ -145,12 +146,14 @@ class Ahead:
         Raises:
           StopIteration: there are no more batches; the state is as it was.
           RuntimeError: the feed is closed, or a store has no room for rows.
+          ValueError: the state is of tables in another size, see ``use``.
           Exception: what the iterator or a store raised. The state is as it was, but
             at the first call. After an error of a store go on from a checkpoint: rows
             that had departed may not be in the store.
         """
         self._check()
         check_values(state, "feed.next")
+        check_sizes(self._coll, self.stores, state)
         first = self._number == 0
         new = self._read(self._depth + 1 if first else 1)
         if not self._coming and not new:

@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from jax_dynemb._store_tier import SsdPlace, StoreTier
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines import States
 from jax_dynemb.stores import Layout, Log, Store
 from jax_dynemb.table import Tables
+
+_NO_FOLDER = (NotADirectoryError, PermissionError, FileNotFoundError, FileExistsError)
 
 
 class OpenStores(dict[str, Store]):
@@ -46,6 +49,7 @@ def open_stores(coll: Tables) -> OpenStores:
 
     Raises:
       DamagedFileError: a file is not what was written.
+      OSError: a path of ``jde.tiers.ssd`` is no directory, or refuses.
       RuntimeError: another program writes to a log.
       TypeError: a function of ``jde.tiers.external`` returned no store.
       ValueError: a store keeps rows of another table.
@@ -100,6 +104,32 @@ def check_stores(coll: Tables, stores: Mapping[str, Store]) -> None:
         Layout.of(expected[name]).check_same(store.layout, where)
 
 
+def check_sizes(coll: Tables, stores: Collection[str], state: States) -> None:
+    """Raises unless a state is that of these tables in this size.
+
+    Args:
+      coll: the tables.
+      stores: names of those with a store.
+      state: given for them.
+
+    Raises:
+      ValueError: a table has another size.
+    """
+    for name in stores:
+        arrays = state.get(coll.state_name(name))
+        tier = getattr(arrays, "tier", None)
+        if tier is None:
+            continue  # the next call says what is missing
+        parts = coll.engine.extent(name).get("places", 1)
+        slots, have = coll.tables[name].num_slots, tier.place.shape[0] // parts
+        if have != slots:
+            raise ValueError(
+                f"Table '{name}' has room for {have} rows in this state, and for "
+                f"{slots} in the tables of the feed. Call feed.use(coll) with the "
+                "tables that grow returned."
+            )
+
+
 def warn_of_old_rows(
     stores: Mapping[str, Store], stats: Mapping[str, int | float]
 ) -> None:
@@ -124,10 +154,18 @@ def _opened(config: TableConfig) -> Any:
     tier = config.tier
     assert isinstance(tier, StoreTier)
     if isinstance(tier.store, SsdPlace):
-        return Log(
-            Path(tier.store.path) / config.name,
-            config,
-            disk_gigabytes=tier.store.disk_gigabytes,
-            keep=tier.store.keep,
-        )
+        return _opened_log(config, tier.store)
     return tier.store if isinstance(tier.store, Store) else tier.store(config)
+
+
+def _opened_log(config: TableConfig, place: SsdPlace) -> Log:
+    folder = Path(place.path) / config.name
+    try:
+        return Log(folder, config, disk_gigabytes=place.disk_gigabytes, keep=place.keep)
+    except _NO_FOLDER as error:
+        raise type(error)(
+            error.errno,
+            f"{error.strerror}. Table '{config.name}' keeps its log there: give "
+            "jde.tiers.ssd a directory that this user may write to",
+            str(folder),
+        ) from error

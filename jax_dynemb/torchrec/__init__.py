@@ -13,6 +13,7 @@ from jax_dynemb.planner import ParameterConstraints as ParameterConstraints
 from jax_dynemb.planner import PlannerError as PlannerError
 from jax_dynemb.planner import PlannerErrorType as PlannerErrorType
 from jax_dynemb.planner import ShardingPlan as ShardingPlan
+from jax_dynemb.planner import ShardingType as ShardingType
 from jax_dynemb.planner import StorageReservation as StorageReservation
 from jax_dynemb.planner import Topology as Topology
 from jax_dynemb.torchrec._capacity import Capacity as Capacity
@@ -33,6 +34,9 @@ from jax_dynemb.torchrec._keyed_jagged_tensor import (
 )
 from jax_dynemb.torchrec._keyed_tensor import KeyedTensor as KeyedTensor
 from jax_dynemb.torchrec._keyed_tensor import KTRegroupAsDict as KTRegroupAsDict
+from jax_dynemb.torchrec._managed_collision import (
+    from_managed_collision as from_managed_collision,
+)
 from jax_dynemb.torchrec._position_weights import (
     FeatureProcessedEmbeddingBagCollection as FeatureProcessedEmbeddingBagCollection,
 )

@@ -159,7 +159,12 @@ class KeyedTensor:
 
         Raises:
           KeyError: no tensor has a key.
+          TypeError: a single tensor, or none of this class.
         """
+        if isinstance(keyed_tensors, KeyedTensor):
+            raise TypeError(
+                "regroup takes a list of KeyedTensors: write regroup([kt], groups)."
+            )
         found: dict[str, Any] = {}
         for tensor in keyed_tensors:
             found = tensor.to_dict() | found

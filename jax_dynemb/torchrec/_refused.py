@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 
 from flax import nnx
 
+from jax_dynemb.torchrec._refused_names import NAMES
+
 _PLACE = "JAX places arrays from outside: write jax.device_put(x, device_or_sharding)."
 _STREAM = "XLA orders its own streams, so arrays need no stream to be recorded on."
 _PINNED = "jax.device_put copies from any host memory: leave pin_memory out."
@@ -53,58 +55,6 @@ MEMBERS = {
     "device": _PLACE,
     "to": _PLACE,
     "cuda": _PLACE,
-}
-
-_NO_WRAPPER = "no wrapper shards a model: give mesh=... to the collection."
-_OPTIMIZER = (
-    "tables have their own optimizer, see with_optimizer; dense parameters use "
-    "jde.nnx.Optimizer, and clipping jde.nnx.clip_by_global_norm."
-)
-_FROZEN = "jde.export.frozen(dtype=...) quantises a table and serves it."
-_CAPACITY = "a dynamic table remaps nothing: its capacity takes the place of zch_size."
-_EVICTS = "a table evicts by its score_strategy."
-_STALE = (
-    "it reads rows before the update before it: call two pure functions in that "
-    "order where stale rows are wanted."
-)
-_JIT = "jax.jit compiles the step, so there is no stage to build by hand."
-_HASHED = "ids are hash keys of 64 bits, so nothing is pruned or pooled beside tables."
-NAMES = {
-    "DistributedModelParallel": _NO_WRAPPER,
-    "DMPCollection": _NO_WRAPPER + " An axis left out of axis=... replicates.",
-    "apply_optimizer_in_backward": "write with_optimizer(tables, {...}) instead.",
-    "KeyedOptimizer": _OPTIMIZER,
-    "CombinedOptimizer": _OPTIMIZER,
-    "KeyedOptimizerWrapper": _OPTIMIZER,
-    "WarmupOptimizer": "write warmup_schedule(stages, learning_rate) instead.",
-    "GradientClippingOptimizer": _OPTIMIZER,
-    "FusedEmbeddingBagCollection": "EmbeddingBagCollection is fused always.",
-    "FusedEmbeddingCollection": "EmbeddingCollection is fused always.",
-    "quantize_inference_model": _FROZEN,
-    "shard_quant_model": _FROZEN,
-    "ManagedCollisionModule": _CAPACITY,
-    "ManagedCollisionCollection": _CAPACITY,
-    "ManagedCollisionEmbeddingCollection": _CAPACITY,
-    "ManagedCollisionEmbeddingBagCollection": _CAPACITY,
-    "MCHManagedCollisionModule": _CAPACITY,
-    "HashZchManagedCollisionModule": _CAPACITY,
-    "LFU_EvictionPolicy": _EVICTS,
-    "LRU_EvictionPolicy": _EVICTS,
-    "DistanceLFU_EvictionPolicy": _EVICTS,
-    "ITEPEmbeddingBagCollection": _HASHED,
-    "TensorPool": _HASHED,
-    "KeyedJaggedTensorPool": _HASHED,
-    "EmbeddingTower": _NO_WRAPPER,
-    "EmbeddingTowerCollection": _NO_WRAPPER,
-    "TrainPipelineBase": "a for loop over prefetched batches is the pipeline.",
-    "TrainPipelineSparseDist": "collection.route(kjt) sends a batch ahead: one jitted "
-    "step looks up what was routed, and routes the next batch.",
-    "TrainPipelineSemiSync": _STALE,
-    "TrainPipelineFusedSparseDist": _STALE,
-    "StagedTrainPipeline": _JIT,
-    "TrainPipelinePT2": _JIT,
-    "EvalPipelineSparseDist": _JIT,
-    "ModelDeltaTracker": "jde.Tables.export(since=...) streams what changed.",
 }
 
 
@@ -156,7 +106,7 @@ def check_place(kind: str, device: Any, rngs: nnx.Rngs | None) -> nnx.Rngs:
             f"device={device!r} is refused: tables are made on jax's default device "
             "(with jax.default_device(...)), or on the devices of mesh=..."
         )
-    if rngs is None:
+    if rngs is None or not hasattr(rngs, "params"):
         raise TypeError(
             f"{kind} needs rngs, from which it draws the seed of initial rows: write "
             f"{kind}(..., rngs=nnx.Rngs(0))."

@@ -57,6 +57,7 @@ class TTConfig:
         table that evicts the ids of fewest lookups. Or write a ``jde.TableConfig``
         without features and pooling, whose rows begin as zeros. ``jde.Tables`` and its
         modules hold it as a table of its own: ``<name>_residual``, or its own name.
+      key_dtype: "int64", or "int32" for ids that are 32-bit jax Arrays.
     """
 
     name: str
@@ -73,6 +74,7 @@ class TTConfig:
     compute_dtype: Literal["float32", "tensorfloat32", "bfloat16"] = "tensorfloat32"
     hash_seed: int = dataclasses.field(default=0, repr=False)
     residual: TableConfig | int | None = None
+    key_dtype: Literal["int64", "int32"] = "int64"
 
     def __post_init__(self) -> None:
         """Checks every field and brings it into its one form."""
@@ -89,6 +91,7 @@ class TTConfig:
         self._set_shapes()
         self._choose("ids", ("index", "hash"))
         self._choose("pooling", (None, "sum", "mean"))
+        self._choose("key_dtype", ("int64", "int32"))
         self._choose("compute_dtype", _COMPUTE)
         self._check_initializer()
         self._check_optimizer()
@@ -130,11 +133,6 @@ class TTConfig:
         """``dim_shape`` as resolved."""
         assert self.dim_shape is not None
         return tuple(self.dim_shape)
-
-    @property
-    def key_dtype(self) -> str:
-        """Ids have 64 bits, as in a table with the default ``key_dtype``."""
-        return "int64"
 
     @property
     def _ranks(self) -> tuple[int, ...]:
@@ -244,12 +242,14 @@ class TTConfig:
                 self._whole("residual", residual),
                 initializer=zeros(),
                 score_strategy="lfu",
+                key_dtype=self.key_dtype,
                 **({"optimizer": self.optimizer} if fused else {}),
             )
-        if residual.dim != self.dim or residual.key_dtype != "int64":
+        if residual.dim != self.dim or residual.key_dtype != self.key_dtype:
             self._fail(
                 f"residual '{residual.name}' has dim {residual.dim} and key_dtype "
-                f"{residual.key_dtype!r}, but must have dim {self.dim} and 'int64'"
+                f"{residual.key_dtype!r}, but must have dim {self.dim} and "
+                f"{self.key_dtype!r}"
             )
         if residual.feature_names != (residual.name,) or residual.pooling is not None:
             self._fail(

@@ -27,9 +27,23 @@ def full_weight(
       cores: its arrays.
       chunk_rows: the most rows of a chunk.
 
-    Yields:
-      float32[rows, dim].
+    Returns:
+      An iterator over float32[rows, dim].
+
+    Raises:
+      ValueError: a chunk of no rows.
     """
+    if chunk_rows < 1:
+        raise ValueError(
+            f"Table '{config.name}': chunk_rows must be 1 or more, not {chunk_rows}; "
+            "the default is 2**20"
+        )
+    return _chunks(config, cores, chunk_rows)
+
+
+def _chunks(
+    config: TTConfig, cores: Sequence[jax.Array], chunk_rows: int
+) -> Iterator[np.ndarray]:
     size = min(chunk_rows, config.num_embeddings)
     make = jax.jit(functools.partial(_some, config.compute_dtype, size))
     for begin in range(0, config.num_embeddings, size):

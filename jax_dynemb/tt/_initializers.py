@@ -161,7 +161,7 @@ class FromDense(CoreInitializer):
       table: float[num_embeddings, dim].
     """
 
-    table: Any = None
+    table: Any = dataclasses.field(default=None, repr=False)
 
     def check(self, config: TTConfig) -> None:
         """Raises ValueError if the dense table has another shape."""
@@ -170,6 +170,16 @@ class FromDense(CoreInitializer):
             raise ValueError(
                 f"Table '{config.name}': from_dense needs a table of shape {wanted}, "
                 f"not {np.shape(self.table)}"
+            )
+        if config.ids == "hash":
+            raise ValueError(
+                f"Table '{config.name}': from_dense has a row for each id, but "
+                "ids='hash' gives ids other rows. Write ids='index'."
+            )
+        if not np.isfinite(np.asarray(self.table)).all():
+            raise ValueError(
+                f"Table '{config.name}': the table of from_dense has numbers that are "
+                "not finite, which have no decomposition. Replace them first."
             )
 
     def cores(self, config: TTConfig, key: jax.Array) -> tuple[jax.Array, ...]:

@@ -43,9 +43,9 @@ class _Split(NamedTuple):
     def makes_all(self, n: int) -> bool:
         """Whether a call of ``n`` ids makes all prefixes, in one large product.
 
-        Where they are more than twice the ids, those that occur are made one by one.
+        Where they may be more than twice the ids, those that occur are made one by one.
         """
-        return self.prefixes <= 2 * n
+        return ops.is_at_most(self.prefixes - 2 * n, 0)
 
 
 def distinct_of(shapes: Sequence[tuple[int, ...]], numbers: jax.Array) -> Distinct:
@@ -109,14 +109,31 @@ def _prefixes_that_occur(
         [core.shape for core in before], jnp.where(live, numbers, jnp.uint32(NO_ROW))
     )
     prefix = rows_of(before, prefixes, compute_dtype)
-    # Rows are in order of their prefix. Unrolled: a GPU takes one kernel, not one for
-    # each step of the search.
-    starts = jnp.searchsorted(
-        jnp.where(live, prefixes.inverse, n),
-        jnp.arange(n + 1, dtype=jnp.int32),
-        method="scan_unrolled",
+    starts = _starts(jnp.where(live, prefixes.inverse, n), some.count)
+    # Both shapes have the same bytes. A call's attributes tell how many prefixes are in
+    # the third axis, so a number that is not known is in the first.
+    shaped = prefix[:, None, None] if ops.is_symbolic(n) else prefix[None, None]
+    return shaped, starts.astype(jnp.int32)
+
+
+def _starts(ranks: jax.Array, count: jax.Array) -> jax.Array:
+    """Finds the first row of each prefix.
+
+    Args:
+      ranks: int32[n], of the prefix of each row, ascending; n behind the last row.
+      count: int32[1], of rows.
+
+    Returns:
+      [n + 1]; behind the last prefix the number of rows.
+    """
+    n = ranks.shape[0]
+    if ops.is_symbolic(n):  # a search has as many steps as n has bits
+        ends = jnp.broadcast_to(count, (n + 1,))
+        return ends.at[ranks].min(jnp.arange(n, dtype=jnp.int32))
+    # Unrolled: a GPU takes one kernel, not one for each step of the search.
+    return jnp.searchsorted(
+        ranks, jnp.arange(n + 1, dtype=jnp.int32), method="scan_unrolled"
     )
-    return prefix[None, None], starts.astype(jnp.int32)
 
 
 def _may_be_half(cores: Sequence[jax.Array], split: _Split) -> bool:

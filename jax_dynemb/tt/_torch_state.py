@@ -23,7 +23,8 @@ def to_torch(
     ``TTEmbeddingBag.load("item.npz")`` reads that file.
 
     Args:
-      config: of the table.
+      config: of the table. The rows of its residual are not among the arrays: export
+        them as those of any dynamic table.
       state: its arrays, or the cores alone.
 
     Returns:

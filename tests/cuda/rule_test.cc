@@ -46,9 +46,11 @@ std::vector<uint32_t> numbers_of(uint64_t round) {
   words[kHighBelowWord] = static_cast<uint32_t>(random_at(round + 2) % 6);
   auto const norm = static_cast<float>(random_at(round + 3) % 10);
   std::memcpy(&words[kNormBelowWord], &norm, 4);
-  // Prefixes and limits of the scores that rows have.
+  // Prefixes and limits of the scores that rows have; windows of any width, and some past the end.
   put_words(words, kPrefixWord, random_at(round + 4) % 42);
-  words[kDigitWord] = static_cast<uint32_t>(random_at(round + 5) % 20);
+  put_words(words, kPrefixWord + 2, random_at(round + 10));
+  words[kFreeWord] = static_cast<uint32_t>(random_at(round + 5) % 140);
+  if (round % 5 == 0) words[kFreeWord] += 2 * kRankBits;
   put_words(words, kSelectedLimitWord, random_at(round + 6) % 6 << 32 | random_at(round) % 42);
   put_words(words, kSelectedLimitWord + 2, random_at(round + 7));
   put_words(words, kOthersLimitWord, random_at(round + 8) % 42);
@@ -78,7 +80,7 @@ void test_round(ScorePolicy policy, uint64_t round) {
   auto const norms = norms_of(round);
   auto const fields = static_cast<uint32_t>(random_at(round + 11) % 32);
   auto const* const used_norms = (fields & kNormBelow) != 0 ? norms.data() : nullptr;
-  std::vector<uint32_t> bins(2 * kRankBins, 9), expected(2 * kRankBins, 9);
+  std::vector<uint32_t> bins(kNumCountWords, 9), expected(kNumCountWords, 9);
   RuleArgs args{fields, numbers.data(), used_norms, bins.data(), ours.ref};
   RuleArgs same{fields, numbers.data(), used_norms, expected.data(), truth.ref};
   CHECK(cuda::count_rule(args, nullptr, nullptr) == cudaSuccess);
@@ -104,10 +106,48 @@ void test_equal_scores() {
   for (int32_t slot = 0; slot < kBuckets * kBucketCapacity; ++slot) {
     *entry_at(table.ref, slot) = {static_cast<Key>(slot), 7};
   }
-  std::vector<uint32_t> numbers(kNumRuleWords), bins(2 * kRankBins);
+  std::vector<uint32_t> numbers(kNumRuleWords), bins(kNumCountWords);
+  numbers[kFreeWord] = 3 * kRankBits;
   CHECK(cuda::count_rule({kUnusedFor, numbers.data(), nullptr, bins.data(), table.ref}, nullptr,
                          nullptr) == cudaSuccess);
   CHECK(bins[0] == kBuckets * kBucketCapacity);
+}
+
+// A search of the score and then of the hash, as Python makes it, finds each row by its bins.
+void test_windows_of_hash() {
+  TestTable table(kBuckets, 1, ScorePolicy::kStep, true);
+  std::vector<int> rows(kBuckets);
+  for (uint64_t number = 0; number < kBuckets * kBucketCapacity * 7 / 8; ++number) {
+    auto const key = random_at(number);
+    auto const bucket = local_bucket_of(table.ref, hash_key(key, table.ref.hash));
+    auto& taken = rows[static_cast<size_t>(bucket)];
+    if (taken == kBucketCapacity) continue;
+    bucket_at(table.ref, bucket).entries[taken++] = {key, 1 + number % 3};
+  }
+  for (int32_t slot = 0; slot < kBuckets * kBucketCapacity; slot += 97) {
+    auto const& entry = *entry_at(table.ref, slot);
+    if (entry.score == kEmptyScore) continue;
+    auto const hash = hash_key(entry.key, table.ref.hash);
+    std::vector<uint32_t> numbers(kNumRuleWords), bins(kNumCountWords);
+    put_words(numbers, kPrefixWord, entry.score);
+    put_words(numbers, kPrefixWord + 2, hash);
+    for (auto const free : {64, 53, 42, 11, 3}) {
+      numbers[kFreeWord] = static_cast<uint32_t>(free);
+      CHECK(cuda::count_rule({0, numbers.data(), nullptr, bins.data(), table.ref}, nullptr,
+                             nullptr) == cudaSuccess);
+      std::vector<uint32_t> expected(kNumCountWords);
+      for (int32_t other = 0; other < kBuckets * kBucketCapacity; ++other) {
+        auto const& row = *entry_at(table.ref, other);
+        auto const its = hash_key(row.key, table.ref.hash);
+        if (row.score != entry.score || (free < 64 && (its ^ hash) >> free != 0)) continue;
+        auto const shift = free > kDigitBits ? free - kDigitBits : 0;
+        ++expected[(its >> shift) % (uint64_t{1} << (free - shift))];
+      }
+      bins.resize(2 * kRankBins), expected.resize(2 * kRankBins);
+      CHECK(bins == expected);
+      bins.resize(kNumCountWords);
+    }
+  }
 }
 
 }  // namespace
@@ -120,5 +160,6 @@ int main() {
     }
   });
   test_equal_scores();
+  test_windows_of_hash();
   return 0;
 }

@@ -141,7 +141,7 @@ Call make_rule(World& world, Random& random, bool erases) {
   }
   auto const fields = random.below(32);
   if ((fields & kNormBelow) != 0) fill_hostile_floats(random, call.operand(kF32, {table->slots()}));
-  auto const result = erases ? call.result(kU32, {1}) : call.result(kU32, {2, kRankBins});
+  auto const result = erases ? call.result(kU32, {1}) : call.result(kU32, {kNumCountWords});
   scalar(call, "fields", fields);
   finish(call);
   if (!table->is_sound) return call;

@@ -331,7 +331,7 @@ def test_comparisons_that_a_table_cannot_answer(strategy, rule, message):
 def test_other_mistakes():
     coll = jde.Tables([jde.TableConfig("t", 4, 256)])
     state = coll.init(0)
-    with pytest.raises(TypeError, match="rules must be a dict by table"):
+    with pytest.raises(TypeError, match="rules must be a dict by table.*{'t': rules}"):
         coll.erase_where(state, Rule(keep_at_most=1))
     with pytest.raises(TypeError, match="jde.lifecycle.Rule"):
         coll.erase_where(state, {"t": {"keep_at_most": 1}})

@@ -1,13 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rule.from_policy: eviction policies of FBGEMM and TorchRec, by names of fields."""
+"""Rule.from_policy: eviction policies of other libraries, by names of fields."""
 
 import dataclasses
 import datetime
 from typing import Any
 
+import jax.numpy as jnp
 import pytest
 
+import jax_dynemb as jde
 from jax_dynemb.lifecycle import Rule, TimeMarks
 
 DAY = 24 * 60
@@ -41,6 +43,8 @@ def test_lists_of_fbgemm_are_by_table():
         (fbgemm(5, training_id_keep_count=[900]), "keep_at_most", 3600),
         ({"eviction_threshold": 15, "decay_rate": 0.99}, "count_below", 15),
         ({"eviction_threshold": 0.25}, "norm_below", 0.25),
+        ({"steps_to_live": 4000}, "unused_for", 4000),
+        ({"l2_weight_threshold": 0.75}, "norm_below", 0.75),
         ({"eviction_ttl_mins": DAY}, "unused_for", DAY * NANOSECONDS),
         (
             {"training_id_keep_count": 50, "eviction_ttl_mins": 0},
@@ -72,6 +76,9 @@ def test_policies_that_remove_nothing():
         Rule.from_policy({"eviction_trigger_mode": 0, "eviction_strategy": 0}) is None
     )
     assert Rule.from_policy({"eviction_ttl_mins": 0}) is None
+    assert Rule.from_policy({"steps_to_live": None}) is None
+    assert Rule.from_policy({"l2_weight_threshold": -1.0}) is None
+    assert Rule.from_policy({"delete_threshold": 0}) is None
     off = fbgemm(
         5,
         training_id_keep_count=[9],
@@ -107,8 +114,29 @@ def test_inference_fields_and_marks():
     assert rule is not None and rule.keep_at_most == 20 and rule.score_below == 3
 
 
+def test_limits_of_paddle():
+    """A row leaves if its score is below the threshold, or by its days unseen."""
+    marks, now = TimeMarks(), datetime.datetime.now().timestamp()
+    marks.add(31, now - 40 * 86400)
+    marks.add(77, now - 31 * 86400)
+    marks.add(900, now)
+    policy = {"delete_threshold": 0.8, "delete_after_unseen_days": 30}
+    rule = Rule.from_policy(policy | {"show_click_decay_rate": 0.98}, marks=marks)
+    assert rule is not None and rule.combine == "any"
+    assert rule.score_below == 1 and number(rule.unused_since) == 77
+    coll = jde.Tables([jde.TableConfig("t", 4, 128, score_strategy="customized")])
+    state = coll.init(0)
+    for score, key in enumerate([5, 6, 7]):
+        ids, scores = {"t": jde.ids([key])}, {"t": jnp.uint32(score)}
+        _, _, state = coll.lookup(state, ids, scores=scores)
+    rule = Rule.from_policy({"delete_threshold": 0.8})
+    assert rule is not None
+    removed, state = coll.erase_where(state, {"t": rule})
+    assert int(removed["t"]) == 1 and coll.stats(state)["t/rows"] == 2
+
+
 def test_strangers():
-    with pytest.raises(TypeError, match="no eviction policy of FBGEMM or TorchRec"):
+    with pytest.raises(TypeError, match="no eviction policy of FBGEMM, TorchRec, Deep"):
         Rule.from_policy(5)
     with pytest.raises(ValueError, match="takes its time when it runs"):
         Rule.from_policy(fbgemm(4, ttls_in_mins=[1]))

@@ -297,6 +297,12 @@ def test_a_table_without_a_log_says_so():
         coll.take_removed(coll.init(), "t")
 
 
+def test_a_head_that_is_none():
+    coll = jde.Tables([config()])
+    with pytest.raises(TypeError, match="an earlier take_removed returned, not 3"):
+        coll.take_removed(coll.init(), "t", 3)
+
+
 def test_a_state_of_another_log_is_refused():
     with_log = jde.Tables([config()])
     without = jde.Tables([dataclasses.replace(config(), log_removed=0)])

@@ -205,10 +205,28 @@ def test_reset_parameters_draws_the_law_again(law):
         ({"sparse": False}, "nnx.Optimizer"),
         ({"dim_shape": (1, 2)}, "tt_q_shapes"),
         ({"num_tables": 2}, "one TTEmbeddingBag a table"),
+        ({"dtype": jnp.bfloat16}, r"\['dtype'\].*options are ids, compute_dtype"),
+        (
+            {"optimizer": "SGD", "learning_rate": 0.1, "use_cache": False},
+            "argument .*: optimizer, learning_rate: the cores .*; use_cache: every",
+        ),
     ],
 )
 def test_arguments_that_have_another_form_here(option, fix):
     with pytest.raises(TypeError, match=fix):
+        make(**option)
+
+
+@pytest.mark.parametrize(
+    ("option", "fix"),
+    [
+        ({"mode": "max"}, "mode must be one of"),
+        ({"tt_p_shapes": [9, 9, 9]}, "tt_p_shapes .* has 729 rows"),
+        ({"tt_q_shapes": [2, 2, 2]}, "tt_q_shapes .* has the product"),
+    ],
+)
+def test_values_that_do_not_fit_are_named_as_they_were_written(option, fix):
+    with pytest.raises(ValueError, match=fix):
         make(**option)
 
 
@@ -237,3 +255,18 @@ def test_pytorch_pools_the_same_rows(monkeypatch, ids, mode):
 def test_offsets_that_begin_later_are_refused():
     with pytest.raises(ValueError, match="offsets begin with 1.*write offsets"):
         make()(jde.ids(np.arange(6)), [1, 2, 6])
+
+
+@pytest.mark.parametrize("ids", [jde.ids(np.arange(5)), np.arange(5)])
+def test_offsets_without_the_last_are_refused(ids):
+    """PyTorch leaves it out; a padded tail is in no bag and does not matter."""
+    bag = make()
+    with pytest.raises(ValueError, match="end with 2, but 3 ids .* append the number"):
+        bag(ids, [0, 2])
+    padded = np.array([0, 1, 2, 3, 4, -1, -1])
+    np.testing.assert_array_equal(bag(jde.ids(padded), [0, 2, 5]), bag(ids, [0, 2, 5]))
+
+
+def test_chunks_of_no_rows_are_refused():
+    with pytest.raises(ValueError, match="chunk_rows must be 1 or more, not 0"):
+        make().full_weight(0)

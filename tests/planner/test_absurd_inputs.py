@@ -12,7 +12,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.planner._distinct import expected_distinct
-from jax_dynemb.planner._rates import Rates, fitted
+from jax_dynemb.planner._rates import KINDS, Rates, fitted
 from jax_dynemb.planner._rounds import chances_of_rounds, expected_rounds
 from jax_dynemb.planner._work import Batch
 
@@ -161,14 +161,24 @@ def test_expected_distinct_ids(keys, skew):
 
 def test_rates_of_steps_that_follow_the_model_are_found_again():
     rng = np.random.default_rng(1)
-    rates = np.array([2e-4, 5e-5, 3e-10, 1e-11, 2e-12])
-    counted = rng.uniform(0, 1, (10, 5)) * [1, 4, 1e6, 1e8, 1e8]
-    found = fitted(counted.tolist(), (counted @ rates).tolist())
-    np.testing.assert_allclose(dataclasses.astuple(found), rates, rtol=1e-6)
-    flat = fitted([(1, 1, 0, 10, 0), (1, 1, 0, 20, 0)], [2.0, 1.0])  # slower with less
-    assert min(dataclasses.astuple(flat)) >= 0
+    rates = np.array([2e-4, 3e-4, 5e-5, 3e-10, 1e-11, 2e-12])
+    own = {kind: rates * [n, n, 2 * n, 1, 1, 1] for n, kind in enumerate(KINDS, 1)}
+    steps = []
+    for kind in KINDS:
+        counted = rng.uniform(0, 1, (10, 6)) * [1, 2, 4, 1e6, 1e8, 1e8]
+        steps += [(kind, each.tolist(), float(each @ own[kind])) for each in counted]
+    for kind, found in fitted(steps).items():
+        np.testing.assert_allclose(dataclasses.astuple(found), own[kind], rtol=1e-6)
+    # The small steps of one kind say nothing of its bytes: they cost what others do.
+    few = [(k, c if k != "sums" else [1, 0, 1, 9, 9, 9], s) for k, c, s in steps]
+    found = dataclasses.astuple(fitted(few)["sums"])
+    np.testing.assert_allclose(found[3:], rates[3:], rtol=0.2)
+    flat = [("rows", (1, 0, 1, 0, 10, 0), 2.0), ("rows", (1, 0, 1, 0, 20, 0), 1.0)]
+    more = [(kind, (1, 0, 1, 1, 1, 1), 1.0) for kind in KINDS]
+    falling = fitted(flat + more)["rows"]  # slower with less
+    assert min(dataclasses.astuple(falling)) >= 0
     with pytest.raises(ValueError, match="0 or more"):
-        Rates(-1.0, 0.0, 0.0, 0.0, 0.0)
+        Rates(-1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("room", [12, 34, 40, 44, 60])

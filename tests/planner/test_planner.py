@@ -258,6 +258,10 @@ def test_min_partition_keeps_columns_together():
 
 def test_torchrec_names_of_sharding_types():
     given = Constraints(sharding_types=["DATA_PARALLEL", "ROW_WISE"])
+    kinds = jde.torchrec.ShardingType
+    assert given == Constraints(sharding_types=[kinds.DATA_PARALLEL, kinds.ROW_WISE])
+    with pytest.raises(ValueError, match="same locality"):
+        Constraints(sharding_types=[kinds.TABLE_COLUMN_WISE])
     assert given.allowed == ("row_wise", "replicated")
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.admission import Frequency, Probability, Sketch
+from jax_dynemb.admission import Exact, Frequency, Probability, Sketch
 from meshes import mesh_of
-from support import Twins, export
+from support import Twins, export, keys_of_bucket
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 # Small: keys share counters, which must be the same ones on every mesh.
@@ -70,6 +70,48 @@ def test_a_batch_in_several_rounds():
         twins.train({"t": rng.integers(0, 900, 1600)}, seed=seed)
     twins.check(TOLERANCE)
     assert twins.coll.stats(twins.state)["t/exchange_overflows"] > 0
+
+
+CROWD = keys_of_bucket(3, 8, 400)  # for one bucket of 128 slots, on one device
+
+
+def crowd(seed: int) -> np.ndarray:
+    """At most 120 different ids, of which some have rows; others have to leave."""
+    return np.random.default_rng(seed).choice(CROWD[70 * seed :][:120], 600)
+
+
+def crowded() -> jde.TableConfig:
+    rule = Frequency(2, Exact(capacity=8192))
+    return jde.TableConfig("t", dim=4, capacity=1024, admission=rule)
+
+
+def test_a_crowded_bucket_with_room_for_all_ids():
+    """As many places as devices hold any batch, so this bucket has one round too."""
+    twins = Twins(crowded(), mesh=mesh_of(2), exchange_factor=2.0)
+    for seed in range(3):
+        twins.train({"t": crowd(seed)}, seed=seed)
+    twins.check(TOLERANCE)
+
+
+def test_a_crowded_bucket_in_several_rounds():
+    """Earlier rounds come first, so other ids may get the slots; no count is off."""
+    coll = jde.Tables([crowded()], mesh=mesh_of(2), exchange_factor=0.05)
+    state = coll.init(0)
+
+    @jax.jit
+    def step(state, ids):
+        rows, residual, state = coll.lookup(state, {"t": ids})
+        return coll.apply_gradients(state, residual, rows)
+
+    for seed in range(3):
+        state = step(state, jde.ids(crowd(seed)))
+    numbers = {n.removeprefix("t/"): x for n, x in coll.stats(state).items()}
+    assert numbers["exchange_overflows"] == 3
+    assert numbers["rows"] == numbers["fullest_bucket"] == 128
+    assert numbers["inserted"] == numbers["rows"] + numbers["evicted"]
+    assert numbers["hits"] + numbers["misses"] == 3 * 600
+    assert numbers["evicted"] > 0 and numbers["lost_updates"] == 0
+    assert set(export(coll, state, "t")) < set(CROWD)
 
 
 def test_sketches_are_the_same_array_on_every_mesh():

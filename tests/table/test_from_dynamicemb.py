@@ -166,6 +166,13 @@ def test_every_field_is_known():
         jde.TableConfig.from_dynamicemb({name: value} | sizes, "t")
 
 
+def test_options_without_a_size():
+    with pytest.raises(ValueError, match="no capacity and no dim; set dim, and max_"):
+        jde.TableConfig.from_dynamicemb({}, "t")
+    with pytest.raises(ValueError, match="None are no DynamicEmbTableOptions"):
+        jde.TableConfig.from_dynamicemb(None, "t")
+
+
 def test_fields_beside_the_options():
     config = jde.TableConfig.from_dynamicemb(
         {"dim": 8, "max_capacity": 256}, "t", capacity=1024, max_capacity=4096

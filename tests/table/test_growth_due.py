@@ -72,6 +72,9 @@ def test_tables_that_grow_together_have_the_smallest_bound():
 
 
 def test_mistakes():
+    coll = jde.Tables([table()])
+    with pytest.raises(TypeError, match=r"stats_async\(state\).result\(\)"):
+        coll.growth_due(coll.stats_async(coll.init(0)))
     with pytest.raises(ValueError, match="coll.stats_async"):
         jde.Tables([table()]).growth_due({"u/rows": 1})
     for share in (0, 1.5, "a", True):

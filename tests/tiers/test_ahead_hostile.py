@@ -238,6 +238,26 @@ def test_bad_batches_are_named(batch, error, match):
         feed.next(walk.state)
 
 
+def test_several_processes_are_refused(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    store = jde.stores.Memory(PLAIN)
+    with pytest.raises(NotImplementedError, match="in one process"):
+        jde.tiers.ahead(jde.Tables([BELOW]), [], stores={"cat": store})
+
+
+def test_a_feed_of_the_size_before_is_named():
+    """And the state is as it was."""
+    walk, batches = Walk(jde.stores.Memory(PLAIN)), cold_batches(8, 4)
+    with walk.feed(batches) as feed:
+        walk.run(feed, batches[:2])
+        larger, grown = walk.coll.grow(walk.state, {"cat": 1024})
+        with pytest.raises(ValueError, match=r"Call feed.use\(coll\)"):
+            feed.next(grown)
+        feed.use(larger)
+        walk.coll, walk.state = larger, grown
+        walk.run(feed, batches[2:])
+
+
 def test_mistakes_are_named(tmp_path):
     store = jde.stores.Memory(PLAIN)
     coll = jde.Tables([BELOW])

@@ -17,20 +17,13 @@ from jax_dynemb.stores import Layout
 from jax_dynemb.testing import assert_in_place
 from meshes import keys_of_shard, mesh_of
 from support import HostRow, Twins, assert_same_rows, export, gradients
-from tiered import ADAM
+from tiered import ADAM, above_store
 
 OPTIMIZERS = {
     "sgd": jde.optim.sgd(0.1),
     "adam": ADAM,
     "rowwise_adagrad": jde.optim.rowwise_adagrad(0.1),
 }
-
-
-def above_store(ring_rows: int, frames: int = 4, **options) -> jde.TableConfig:
-    fields = {"dim": 6, "capacity": 256, "optimizer": ADAM} | options
-    tier = jde.tiers.host(hbm_fraction=frames / 128, spill_rows=40)
-    tier = dataclasses.replace(tier, ring_rows=ring_rows)
-    return jde.TableConfig("t", tier=tier, **fields)
 
 
 def host_rows(rows: Exported) -> list[tuple[int, HostRow]]:

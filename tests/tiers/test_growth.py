@@ -56,6 +56,10 @@ def test_rows_move_in_chunks(platform, monkeypatch, tier):
     after = larger.stats(grown)
     assert after["t/capacity"] == 1024 and after["t/misses"] == kept["t/misses"]
     assert after["t/written_back"] == kept["t/written_back"] > 0
+    record = 4 * grown["t"].tier.homes.shape[1]  # bytes
+    assert after["t/bus_gigabytes_out"] == pytest.approx(
+        1e-9 * record * after["t/written_back"]
+    )
     homes = grown["t"].tier.homes
     assert homes.shape[0] == 1024 and homes.sharding.memory_kind == "pinned_host"
 

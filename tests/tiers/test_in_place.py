@@ -11,7 +11,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.testing import assert_in_place
-from tiers.test_departed import above_store
+from tiered import above_store
 
 COLL = jde.Tables([above_store(64, capacity=8192)])
 SLOTS = jnp.arange(64, dtype=jnp.int32)

@@ -212,6 +212,8 @@ def test_a_plan_takes_configs_of_torchrec():
     plan = planner.plan(configs)
     assert [t.table for t in plan.tables] == ["t3", "t4000"]
     assert plan == planner.plan([config.to_table() for config in configs])
+    own = [t.sharding for t in plan.apply(configs)]
+    assert own == [t.sharding for t in plan.tables]
     ours = T.EmbeddingBagCollection(
         configs, rngs=nnx.Rngs(0), mesh=mesh_of(8), plan=plan
     )
@@ -241,16 +243,25 @@ def test_what_has_no_room_is_in_the_stats():
     assert stats["t2/dropped"] == 2 * (counts["b"] - 1) > 0
 
 
-def test_a_variable_batch_has_its_own_rows_for_each_key():
+@DEVICES
+def test_a_variable_batch_has_its_own_rows_for_each_key(devices):
     kjt = T.KeyedJaggedTensor.from_lengths_sync(
         KEYS,
         np.arange(7),
         np.array([2, 1, 3, 0, 1, 0]),
         stride_per_key_per_rank=[[2], [1], [3]],
     )
-    model = T.EmbeddingBagCollection(tables("sum"), rngs=nnx.Rngs(0))
+    model = T.EmbeddingBagCollection(
+        tables("sum"), rngs=nnx.Rngs(0), mesh=mesh(devices)
+    )
     out = model(kjt)
     assert [out[key].shape for key in KEYS] == [(2, 4), (1, 4), (3, 4)]
+    one = {key: [[k] for k in range(7)] for key in KEYS}  # bags of one id
+    rows = model({k: jde.ids(np.array(v)) for k, v in one.items()}, train=False)
+    bags = {"a": [[0, 1], [2]], "b": [[3, 4, 5]], "c": [[], [6], []]}
+    for key, ids in bags.items():
+        sums = [np.asarray(rows[key])[each].sum(axis=0) for each in ids]
+        np.testing.assert_allclose(out[key], sums, rtol=1e-6, atol=1e-7)
     with pytest.raises(ValueError, match="inverse_indices"):
         out.values()
     rows = T.EmbeddingCollection(tables(None), rngs=nnx.Rngs(0))

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What does not fit or is refused is said in a sentence with the fix."""
 
+from inspect import ismodule
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -279,6 +282,16 @@ def test_refused_names_say_what_to_use(name):
     assert not hasattr(T, "no_such_name")
 
 
+def test_the_migration_page_has_every_name():
+    page = (Path(__file__).parents[2] / "docs/concepts/torchrec.md").read_text()
+    refused = page[page.index("## Refused names") :]
+    assert [name for name in NAMES if f"`{name}`" not in refused] == []
+    ours = {name for name in vars(T) if name[0] != "_" and name not in NAMES}
+    ours -= {"annotations"} | {name for name in ours if ismodule(getattr(T, name))}
+    api = (Path(__file__).parents[2] / "docs/api/torchrec.md").read_text()
+    assert [n for n in sorted(ours) if f"jax_dynemb.torchrec.{n}\n" not in api] == []
+
+
 @pytest.mark.parametrize("name", sorted(ATTRIBUTES))
 def test_refused_methods_say_what_to_use(name):
     for thing in (kjt(), kjt()["a"], T.KeyedTensor.from_tensor_list([], [])):
@@ -308,6 +321,10 @@ def test_what_torchrec_does_in_another_way_says_how():
             kind([config])
     with pytest.raises(ValueError, match="write EmbeddingConfig for EmbeddingBagConf"):
         T.EmbeddingCollection([config], rngs=nnx.Rngs(0))
+    with pytest.raises(TypeError, match=r"rngs=nnx.Rngs\(0\)"):
+        T.EmbeddingBagCollection([config], rngs=0)  # pyright: ignore
+    with pytest.raises(TypeError, match=r"write regroup\(\[kt\], groups\)"):
+        T.KeyedTensor.regroup(T.KeyedTensor.from_tensor_list([], []), [])  # pyright: ignore
     with pytest.raises(TypeError, match='write {"\\*": '):
         T.with_optimizer([config], jde.optim.adam(0.1))  # pyright: ignore
     with pytest.raises(TypeError, match=r"to_dict\(\).items\(\)"):

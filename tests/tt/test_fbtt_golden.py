@@ -31,14 +31,10 @@ def arrays() -> dict[str, np.ndarray]:
         return dict(file)
 
 
-@pytest.mark.parametrize("case", FILE["cases"], ids=lambda case: case["name"])
-def test_a_step_of_fbtt(platform, case):
-    def array(field: str) -> np.ndarray:
-        return arrays()[f"{case['name']}.{field}"]
-
+def config_of(case: Any) -> jde.TTConfig:
     make = OPTIMIZERS[case["mode"]]
     options = {"eps": case["eps"]} if case["mode"] == "adagrad" else {}
-    config = jde.TTConfig(
+    return jde.TTConfig(
         "t",
         case["dim"],
         case["num_embeddings"],
@@ -49,16 +45,27 @@ def test_a_step_of_fbtt(platform, case):
         compute_dtype="float32",
         optimizer=make and make(case["learning_rate"], **options),
     )
-    shapes = config.core_shapes
-    cores = tuple(
-        jnp.asarray(array(f"core{t}").reshape(shape)) for t, shape in enumerate(shapes)
+
+
+def cores_of(case: Any, config: jde.TTConfig) -> tuple[jax.Array, ...]:
+    return tuple(
+        jnp.asarray(arrays()[f"{case['name']}.core{t}"].reshape(shape))
+        for t, shape in enumerate(config.core_shapes)
     )
-    fresh = jde.tt.init(config, 0)
-    state = dataclasses.replace(fresh, cores=cores)
+
+
+@pytest.mark.parametrize("case", FILE["cases"], ids=lambda case: case["name"])
+def test_a_step_of_fbtt(platform, case):
+    def array(field: str) -> np.ndarray:
+        return arrays()[f"{case['name']}.{field}"]
+
+    config = config_of(case)
+    shapes = config.core_shapes
+    state = dataclasses.replace(jde.tt.init(config, 0), cores=cores_of(case, config))
     ids = jde.Jagged(jde.ids(array("ids")), np.diff(array("offsets")))
     rows, residual, state = jitted("lookup")(config, state, ids)
     np.testing.assert_allclose(rows, array("output"), rtol=1e-5, atol=1e-6)
-    if make is None:
+    if config.optimizer is None:
         found = jitted("core_gradients")(config, state, residual, array("d_output"))
         name = "d_core"
     else:
@@ -70,6 +77,19 @@ def test_a_step_of_fbtt(platform, case):
         theirs = array(f"{name}{t}").reshape(shapes[t])
         scale = np.abs(theirs).max()
         np.testing.assert_allclose(mine / scale, theirs / scale, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in FILE["cases"] if c["mode"] == "dense"], ids=lambda c: c["name"]
+)
+def test_the_first_rows_of_fbtts_full_weight(platform, case):
+    """The file has them of five of the seven shapes."""
+    wanted = arrays().get(f"{case['name']}.full_weight_rows")
+    if wanted is None:
+        pytest.skip("FBTT gave no full weight of these shapes")
+    config = config_of(case)
+    chunk = next(jde.tt.full_weight(config, cores_of(case, config), len(wanted)))
+    np.testing.assert_allclose(chunk, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_suggested_shapes_of_fbtt():

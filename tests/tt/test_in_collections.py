@@ -326,10 +326,16 @@ def test_without_an_optimizer_the_caller_updates():
 HOT = dataclasses.replace(ITEM, residual=1024)
 
 
-@pytest.mark.parametrize("shards", [None, 4])
-def test_a_residual_adds_rows_that_begin_as_zeros(shards):
+@pytest.mark.parametrize(
+    ("shards", "capacity", "sharding"),
+    [(None, 1024, "row_wise"), (4, 1024, "row_wise"), (8, 100, "replicated")],
+)
+def test_a_residual_adds_rows_that_begin_as_zeros(shards, capacity, sharding):
+    """A table that is too small for equal shares is copied to each device."""
     mesh = None if shards is None else mesh_of(shards)
-    coll, alone = jde.Tables([HOT, USER], mesh=mesh), jde.Tables([ITEM], mesh=mesh)
+    hot = dataclasses.replace(ITEM, residual=capacity)
+    coll, alone = jde.Tables([hot, USER], mesh=mesh), jde.Tables([ITEM], mesh=mesh)
+    assert coll.tables["item_residual"].sharding == sharding
     assert list(coll.tables) == ["item", "user", "item_residual"]
     state, ids = coll.init(1), batch()
     rows, residual, state = coll.lookup(state, on_device(ids))
@@ -416,3 +422,27 @@ def test_residuals_that_do_not_fit(options, fix):
 def test_a_residual_needs_a_collection():
     with pytest.raises(ValueError, match=r"jde\.Tables\(\[config\]\)"):
         jde.tt.init(HOT, 0)
+
+
+@pytest.mark.parametrize("ids", ["index", "hash"])
+def test_ids_of_32_bits(ids):
+    """Ids of int32, in a program and out of it, with a residual beside."""
+    wide = dataclasses.replace(HOT, ids=ids)
+    narrow = dataclasses.replace(wide, key_dtype="int32", residual=1024)
+    both = []
+    for config, make in ((wide, jde.ids), (narrow, lambda x: jnp.asarray(x, "int32"))):
+        coll = jde.Tables([config])
+        state = coll.init(0)
+        for seed in range(2):
+            item = make(batch(seed)["item"])
+            rows, residual, state = coll.lookup(state, {"item": item})
+            state = coll.apply_gradients(state, residual, rows)
+        both.append((rows["item"], *state["item"].cores))
+        assert coll.tables["item_residual"].key_dtype == config.key_dtype
+    for mine, theirs in zip(*both, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_ids_of_32_bits_where_64_are_expected():
+    with pytest.raises(TypeError, match="the table's config key_dtype='int32'"):
+        jde.tt.find(ITEM, jde.tt.init(ITEM, 0).cores, jnp.array([[1, 2]]))

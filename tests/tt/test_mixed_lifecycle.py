@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensor trains with residuals beside shared arrays: growth, erase, checkpoints."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -34,9 +35,10 @@ DYNAMIC = [
 ]
 
 
-def collection(shards: int | None) -> jde.Tables:
+def collection(shards: int | None, residual: int = 1024) -> jde.Tables:
     mesh = None if shards is None else mesh_of(shards)
-    return jde.Tables([HOT, *DYNAMIC], mesh=mesh)
+    train = dataclasses.replace(HOT, residual=residual)
+    return jde.Tables([train, *DYNAMIC], mesh=mesh)
 
 
 def batch(seed: int) -> dict[str, Any]:
@@ -88,9 +90,9 @@ def assert_near(mine: Any, theirs: Any) -> None:
             )
 
 
-@pytest.mark.parametrize("shards", [None, 8])
-def test_growth_changes_no_row_and_no_later_step(shards):
-    coll = collection(shards)
+@pytest.mark.parametrize(("shards", "residual"), [(None, 1024), (8, 1024), (8, 100)])
+def test_growth_changes_no_row_and_no_later_step(shards, residual):
+    coll = collection(shards, residual)
     start = steps(coll, coll.init(3), [0, 1])
     larger, grown = coll.grow(start, {"user": 2048, "item_residual": 2048})
     assert larger.tables["user"].capacity == 2048
@@ -120,9 +122,13 @@ def test_erase_and_clear(shards):
     assert_near((coll, steps(coll, cleared, [0, 1])), (coll, state))
 
 
+@pytest.mark.parametrize("residual", [100, 1024])
 @pytest.mark.parametrize(("saved", "restored"), [(None, 8), (8, None)])
-def test_checkpoints_of_both_kinds_move_between_layouts(tmp_path, saved, restored):
-    coll, other = collection(saved), collection(restored)
+def test_checkpoints_of_both_kinds_move_between_layouts(
+    tmp_path, saved, restored, residual
+):
+    """Eight devices cut the residual of 1,024 rows, and each has a copy of 100."""
+    coll, other = collection(saved, residual), collection(restored, residual)
     state = steps(coll, coll.init(3), [0, 1])
     jde.checkpoint.save(tmp_path, 1, state, tables=coll)
     tree = jde.checkpoint.restore(tmp_path, other.init(9), tables=other).tree

@@ -79,6 +79,14 @@ def test_sizes():
             {"initializer": jde.tt.from_dense(np.zeros((3, 3)))},
             r"of shape \(1000, 16\)",
         ),
+        (
+            {"initializer": jde.tt.from_dense(np.full((1000, 16), np.nan))},
+            "not finite",
+        ),
+        (
+            {"initializer": jde.tt.from_dense(np.zeros((1000, 16))), "ids": "hash"},
+            "ids='index'",
+        ),
         ({"initializer": jde.tt.orthogonal(), "ranks": (99, 4)}, "use a lower rank"),
         ({"optimizer": jde.optim.rowwise_adagrad(0.1)}, "has a state for each row"),
         ({"optimizer": "adam"}, "an optax transformation"),
@@ -125,6 +133,11 @@ def test_an_optax_transformation_moves_the_cores():
     # Adam's first step is the learning rate, whatever the gradient.
     change = np.abs(np.asarray(after.cores[2] - state.cores[2]))
     assert np.isclose(change[change > 0], 0.01, rtol=1e-3).all() and change.any()
+
+
+def test_a_dense_table_is_not_printed():
+    law = jde.tt.from_dense(np.zeros((100, 8)))
+    assert "0." not in repr(jde.TTConfig("t", 8, 100, 2, initializer=law))
 
 
 def test_a_rank_in_numpy():

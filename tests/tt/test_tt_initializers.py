@@ -79,6 +79,34 @@ def test_kurtosis(cores):
     assert abs(means["approx_uniform"] - 1.8) < 0.05
 
 
+@pytest.mark.parametrize("rank", [8, 16, 32])
+def test_the_scale_of_fbtts_default(rank):
+    """FBTT draws normal numbers beyond 2, times (3 N)**(-1/6), whatever the ranks.
+
+    Its table is sqrt(prod(R) * 5.746**3) times too large: 110 times at rank 8, 220 at
+    16, 441 at 32. ``tail_normal`` with so large a standard deviation has its law.
+    """
+    rows, columns = (12, 12, 12), (2, 2, 4)
+    total, rng = math.prod(rows), np.random.default_rng(0)
+
+    def fbtt(*shape: int) -> np.ndarray:
+        draws = rng.normal(size=(30 * math.prod(shape),))
+        return draws[np.abs(draws) > 2][: math.prod(shape)].reshape(shape)
+
+    shapes = list(zip(rows, (1, rank, rank), columns, (rank, rank, 1), strict=True))
+    tables = [
+        tt_table([(3 * total) ** (-1 / 6) * fbtt(*shape) for shape in shapes])
+        for _ in range(4)
+    ]
+    spread = math.sqrt(np.mean([np.mean(table**2) for table in tables]))
+    factor = spread * math.sqrt(3 * total)
+    assert abs(factor / (rank * 5.7464**1.5) - 1) < 0.05
+    law = jde.tt.tail_normal(spread)
+    config = jde.TTConfig("t", 16, total, rank, rows, columns, initializer=law)
+    mine = [np.asarray(core) for core in init(config, jnp.uint32(0)).cores]
+    assert abs(tt_table(mine).std() / spread - 1) < 0.08
+
+
 @pytest.mark.parametrize("law", LAWS)
 def test_a_function_of_seed_and_name(law):
     first = table_of(LAWS[law](), 3)

@@ -47,8 +47,11 @@ class MixedResidual:
         return {f: r for p in parts if p is not None for f, r in p.features.items()}
 
 
-def with_residuals(configs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Adds the residual tables that are not there yet; each pools as its train does."""
+def with_residuals(configs: tuple[Any, ...], shards: int = 1) -> tuple[Any, ...]:
+    """Adds the residual tables that are not there yet; each pools as its train does.
+
+    One that so many devices cannot share equally is copied to each: it is small.
+    """
     trains = {r.name: c for c in configs if (r := getattr(c, "residual", None))}
     listed = {config.name for config in configs}
     own = [
@@ -58,11 +61,20 @@ def with_residuals(configs: tuple[Any, ...]) -> tuple[Any, ...]:
         for c in configs
     ]
     new = [
-        dataclasses.replace(train.residual, pooling=train.pooling)
+        dataclasses.replace(
+            train.residual,
+            pooling=train.pooling,
+            sharding=_sharding_of(train.residual, shards),
+        )
         for name, train in trains.items()
         if name not in listed
     ]
     return (*own, *new)
+
+
+def _sharding_of(residual: TableConfig, shards: int) -> str:
+    cut = residual.sharding == "row_wise" and residual.tier is None
+    return "replicated" if cut and residual.max_shards % shards else residual.sharding
 
 
 def by_kind(catalog: Catalog[Any]) -> tuple[tuple[TableConfig, ...], tuple[Any, ...]]:
@@ -194,7 +206,17 @@ class MixedEngine:
         return StatsFuture.joined(futures)
 
     def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:
-        return self._of(table).export(state, table, query)
+        chunks = self._of(table).export(state, table, query)
+        residual = getattr(self.catalog.table(table), "residual", None)
+        if residual is None or self.dynamic is None:
+            return chunks
+        if not state[self.state_name(residual.name)].values.is_fully_addressable:
+            raise ValueError(
+                f"Rows of '{table}' are sums with those of '{residual.name}', which "
+                "lies on the devices of several processes. Save a checkpoint with "
+                "jde.checkpoint.save, restore it in one process, and export there."
+            )
+        return _corrected(chunks, self.dynamic.export(state, residual.name, Query()))
 
     def index(
         self, state: States, table: str
@@ -369,6 +391,20 @@ class MixedEngine:
 
     def decay(self, arrays: Any, table: str, factor: jax.Array) -> Any:
         return self._of(table).decay(arrays, table, factor)
+
+
+def _corrected(
+    chunks: Iterator[Exported], residual: Iterator[Exported]
+) -> Iterator[Exported]:
+    """Adds the rows of a residual to those of the cores: what a lookup reads."""
+    parts = [(part.keys, part.rows) for part in residual]
+    for chunk in chunks:
+        rows = np.array(chunk.rows)
+        first = int(chunk.keys[0])  # keys of a chunk are in order, without gaps
+        for keys, corrections in parts:
+            here = (keys >= first) & (keys < first + len(rows))
+            rows[keys[here] - first] += corrections[here]
+        yield chunk._replace(rows=rows)
 
 
 def _added(a: dict[str, jax.Array], b: Mapping[str, jax.Array]) -> dict[str, jax.Array]:

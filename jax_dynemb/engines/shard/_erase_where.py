@@ -9,17 +9,27 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float32, UInt32
+from jaxtyping import Array, Float32, UInt32
 
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
+from jax_dynemb.config import ScoreStrategy
+from jax_dynemb.engines.shard._rank_search import (
+    Window,
+    everything,
+    first_window,
+    limit_of,
+    nothing,
+)
 from jax_dynemb.engines.shard._rule import Rule
-from jax_dynemb.ops import TableState, count_rule, erase_rule, gather_rows, rule_fields
-
-_DIGITS = 16  # bytes of a rank: score, then hash
-_ALL_ONES = 0xFFFFFFFF
-# The words of a prefix are those of a score and of a hash, the low one first.
-_WORD_OF_DIGIT = (1, 1, 1, 1, 0, 0, 0, 0, 3, 3, 3, 3, 2, 2, 2, 2)
+from jax_dynemb.ops import (
+    RankCounts,
+    TableState,
+    count_rule,
+    erase_rule,
+    gather_rows,
+    rule_fields,
+)
 
 
 def squared_norms(table: TableSpec, state: TableState) -> Float32[Array, " slots"]:
@@ -84,10 +94,11 @@ def erase_where(
     if rule.keeps:
         limits, removed = _limits(op, rule)
     else:
-        limits, removed = _Limits(_everything(), _nothing()), None
+        limits, removed = _Limits(everything(), nothing()), None
     if dry_run:
         if removed is None:
-            removed = jnp.sum(op.bins(_nothing(), jnp.uint32(0))[1], dtype=jnp.uint32)
+            counts = op.counts(op.first_window())
+            removed = jnp.sum(counts.bins[1], dtype=jnp.uint32)
         return removed, state
     removed, state = op.erase(limits)
     return group.total(removed), state
@@ -136,11 +147,25 @@ class _Op(NamedTuple):
         rest = _ffi.constants()["rule_words"] - words.shape[0]
         return jnp.pad(words, (0, rest))
 
-    def bins(self, prefix: jax.Array, digit: jax.Array) -> UInt32[Array, "2 256"]:
-        """Counts the rows of all shards by a digit of their rank."""
-        words = self._words(prefix, digit.reshape(1))
-        bins = count_rule(self.table, self.state, self.fields, words, self.norms)
-        return self.group.total(jnp.where(self.group.here, bins, 0))
+    def first_window(self) -> Window:
+        """Returns the window of the first count; the same on all shards."""
+        clock = _ffi.code("counters", "clock")
+        low, high = self.state.counters[self.table.first_row, clock]
+        bits = jnp.where(high > 0, 64 - jax.lax.clz(high), 32 - jax.lax.clz(low))
+        # A shard without rows of the table has another clock.
+        here = jnp.asarray(self.group.here).astype(jnp.int32)
+        bits = self.group.total(here * bits.astype(jnp.int32))
+        bits = bits // jnp.maximum(self.group.total(here), 1)
+        return first_window(ScoreStrategy(self.table.score_strategy), bits)
+
+    def counts(self, window: Window) -> RankCounts:
+        """Counts the rows of all shards by the ranks of a window."""
+        words = self._words(window.prefix, window.free.reshape(1))
+        counts = count_rule(self.table, self.state, self.fields, words, self.norms)
+        here = jnp.asarray(self.group.here)
+        return self.group.total(
+            jax.tree.map(lambda numbers: jnp.where(here, numbers, 0), counts)
+        )
 
     def erase(self, limits: _Limits) -> tuple[jax.Array, TableState]:
         """Removes the rows of this shard that are within the limits."""
@@ -148,14 +173,6 @@ class _Op(NamedTuple):
         ranks = [jnp.where(here, limit, 0) for limit in limits]
         words = self._words(jnp.zeros(5, jnp.uint32), *ranks)
         return erase_rule(self.table, self.state, self.fields, words, self.norms)
-
-
-def _nothing() -> jax.Array:
-    return jnp.zeros(4, jnp.uint32)
-
-
-def _everything() -> jax.Array:
-    return jnp.full(4, _ALL_ONES, jnp.uint32)
 
 
 def _comparisons(rule: Rule, high: Any) -> jax.Array:
@@ -174,8 +191,9 @@ def _comparisons(rule: Rule, high: Any) -> jax.Array:
 
 def _limits(op: _Op, rule: Rule) -> tuple[_Limits, jax.Array]:
     """Chooses the limits that keep as many rows as the rule says, and counts rows."""
-    first = op.bins(_nothing(), jnp.uint32(0))
-    others, selected = jnp.sum(first, axis=1, dtype=jnp.uint32)
+    window = op.first_window()
+    counts = op.counts(window)
+    others, selected = jnp.sum(counts.bins, axis=1, dtype=jnp.uint32)
     rows = others + selected
     least = jnp.uint32(0) if rule.keep_at_least is None else rule.keep_at_least
     least = jnp.asarray(least).astype(jnp.uint32)
@@ -188,76 +206,9 @@ def _limits(op: _Op, rule: Rule) -> tuple[_Limits, jax.Array]:
     # Either some selected rows stay, or other rows are removed too; never both.
     is_short = leaving < selected
     count = jnp.where(is_short, leaving, extra)
-    limit = _limit(op, is_short, count, first)
+    limit = limit_of(op.counts, window, counts, is_short.astype(jnp.int32), count)
     limits = _Limits(
-        jnp.where(is_short, limit, _everything()),
-        jnp.where(is_short, _nothing(), limit),
+        jnp.where(is_short, limit, everything()),
+        jnp.where(is_short, nothing(), limit),
     )
     return limits, leaving + extra
-
-
-class _Search(NamedTuple):
-    """Holds the state of the search for a limit.
-
-    Attributes:
-      digit: of the bins.
-      rest: rows to remove among those that the bins count.
-      limit: the digits found so far, then zeros.
-      bins: rows of the wanted kind by the next digit.
-      is_found: whether the limit is complete.
-    """
-
-    digit: UInt32[Array, ""]
-    rest: UInt32[Array, ""]
-    limit: UInt32[Array, " 4"]
-    bins: UInt32[Array, " 256"]
-    is_found: Bool[Array, ""]
-
-
-def _limit(
-    op: _Op, is_selected: jax.Array, count: jax.Array, first: jax.Array
-) -> UInt32[Array, " 4"]:
-    """Searches the rank of the last of the ``count`` rows that rank lowest.
-
-    Digit by digit: each step counts rows that begin as the limit does, over all
-    shards. It ends as soon as all of them are to remove, so rarely after sixteen steps.
-
-    Args:
-      op: the rule.
-      is_selected: whether it is about selected rows, or about the others.
-      count: rows to remove; 0: the limit is that of no row.
-      first: the bins of the first digit.
-    """
-    kind = is_selected.astype(jnp.int32)
-
-    def step(search: _Search) -> _Search:
-        sums = jnp.cumsum(search.bins)
-        value = jnp.argmax(sums >= search.rest)
-        here = search.bins[value]
-        rest = search.rest - (sums[value] - here)
-        limit = _with_digit(search.limit, search.digit, value.astype(jnp.uint32))
-        next_digit = search.digit + 1
-        is_found = (rest == here) | (next_digit == _DIGITS)
-        bins = jax.lax.cond(
-            is_found,
-            lambda: search.bins,
-            lambda: op.bins(limit, next_digit)[kind],
-        )
-        return _Search(next_digit, rest, limit, bins, is_found)
-
-    start = _Search(jnp.uint32(0), count, _nothing(), first[kind], count == 0)
-    end = jax.lax.while_loop(lambda search: ~search.is_found, step, start)
-    return jnp.where(count == 0, _nothing(), _filled(end.limit, end.digit))
-
-
-def _with_digit(limit: jax.Array, digit: jax.Array, value: jax.Array) -> jax.Array:
-    word = jnp.array(_WORD_OF_DIGIT)[digit]
-    return limit.at[word].add(value << (24 - 8 * (digit % 4)))
-
-
-def _filled(limit: jax.Array, digits: jax.Array) -> jax.Array:
-    """The limit with the highest values for all digits after the first ones."""
-    for digit, word in enumerate(_WORD_OF_DIGIT):
-        fill = jnp.uint32(0xFF << (24 - 8 * (digit % 4)))
-        limit = limit.at[word].add(jnp.where(digit < digits, jnp.uint32(0), fill))
-    return limit

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Rules from the eviction policies of FBGEMM and TorchRec, by names of fields."""
+"""Rules from the eviction policies of other libraries, by names of fields."""
 
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from jax_dynemb._kind_of import kind_of
 
 # FBGEMM's numbers of strategies.
 _TIMESTAMP, _COUNTER, _MIXED, _NORM, _THRESHOLD, _SCORE = range(6)
+_DEEPREC = {"steps_to_live", "l2_weight_threshold"}
+_PADDLE = {"delete_threshold", "delete_after_unseen_days"}
 
 
 def rule_arguments(
@@ -21,6 +24,10 @@ def rule_arguments(
     fields = _fields(policy)
     if "eviction_strategy" in fields:
         chosen = _of_fbgemm(fields, table)
+    elif _DEEPREC & fields.keys():
+        chosen = _of_deeprec(fields)
+    elif _PADDLE & fields.keys():
+        chosen = _of_paddle(fields)
     else:
         chosen = _of_torchrec(fields, policy, inference)
     if chosen is None:
@@ -81,6 +88,24 @@ def _of_fbgemm(fields: Mapping[str, Any], table: int) -> dict[str, Any] | None:
     )
 
 
+def _of_deeprec(fields: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Translates a ``GlobalStepEvict`` or ``L2WeightEvict``; a step is a lookup."""
+    steps, norm = (fields.get(n) for n in ("steps_to_live", "l2_weight_threshold"))
+    if steps:
+        return {"unused_for": int(steps)}
+    return {"norm_below": norm} if norm is not None and norm > 0 else None  # -1: off
+
+
+def _of_paddle(fields: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Translates the limits of a ``CtrAccessorParam``, of which one suffices."""
+    chosen: dict[str, Any] = {}
+    if least := fields.get("delete_threshold"):
+        chosen["score_below"] = math.ceil(least)  # scores are whole numbers here
+    if (days := fields.get("delete_after_unseen_days")) is not None:
+        chosen["minutes"] = 24 * 60 * days
+    return chosen | {"combine": "any"} if chosen else None
+
+
 def _of_torchrec(
     fields: Mapping[str, Any], policy: Any, inference: bool
 ) -> dict[str, Any] | None:
@@ -106,9 +131,10 @@ def _of_torchrec(
     if "eviction_ttl_mins" in fields:
         return _unless_zero(minutes=get("eviction_ttl_mins"))
     raise TypeError(
-        f"{kind_of(policy)} is no eviction policy of FBGEMM or TorchRec: it has "
-        "neither eviction_strategy nor eviction_threshold, eviction_ttl_mins or "
-        "training_id_keep_count. Write a jde.lifecycle.Rule."
+        f"{kind_of(policy)} is no eviction policy of FBGEMM, TorchRec, DeepRec or "
+        "Paddle: it has neither eviction_strategy nor eviction_threshold, "
+        "eviction_ttl_mins, training_id_keep_count, "
+        f"{', '.join(sorted(_DEEPREC | _PADDLE))}. Write a jde.lifecycle.Rule."
     )
 
 

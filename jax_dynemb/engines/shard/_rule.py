@@ -140,11 +140,13 @@ class Rule:
         inference: bool = False,
         ranks: int = 1,
     ) -> Self | None:
-        """Reads an eviction policy of FBGEMM or TorchRec, without their packages.
+        """Reads an eviction policy of another library, without its package.
 
         Known by their fields are FBGEMM's ``EvictionPolicy`` and TorchRec's policies
         of virtual tables: ``CountBased``, ``TimestampBased``, ``CountTimestampMixed``,
-        ``FeatureL2NormBased``, ``FeatureScoreBased`` and ``NoEvictionPolicy``. The
+        ``FeatureL2NormBased``, ``FeatureScoreBased`` and ``NoEvictionPolicy``. So are
+        DeepRec's ``GlobalStepEvict`` and ``L2WeightEvict``, for tables that count
+        lookups, and the deletion of Paddle's ``CtrAccessorParam``, with ``marks``. The
         caller chooses when to remove rows, so triggers are not read. A ``decay_rate``
         is the factor of ``Tables.decay``, to be called before.
 

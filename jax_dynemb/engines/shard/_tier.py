@@ -53,6 +53,10 @@ def tier_stats(
     numbers: dict[str, int | float] = dict(zip(names, sums.tolist(), strict=True))
     hits, misses = numbers.pop("hits"), numbers.pop("misses")
     numbers["hbm_hit_rate"] = hits / max(1, hits + misses)
+    record = 4e-9 * TableSpec.of(table).record_words
+    read = ("promoted", "prefetched", "bypassed", "updated_home")
+    numbers["bus_gigabytes_in"] = record * sum(numbers[name] for name in read)
+    numbers["bus_gigabytes_out"] = record * numbers["written_back"]
     if table.tier is not None and table.tier.ring_rows == 0:
         for name in ("departed", "ring_full", "held"):
             del numbers[name]

@@ -20,8 +20,8 @@ from jax_dynemb.ops import Ring, TableState, TierState
 
 _PROCESSES = (
     "Table '{name}' has a tier, and its arrays lie on the devices of several "
-    "processes: a checkpoint of it is not possible. Write its rows with "
-    "jde.export.to_store in each process, or train it in one process."
+    "processes: a checkpoint of it is not possible. Write the rows "
+    "that Tables.export yields in each process, or train it in one process."
 )
 
 

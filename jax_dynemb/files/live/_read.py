@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values
 from jax_dynemb.rows import Schema, StoredTable
@@ -17,9 +20,12 @@ def live_table(coll: Tables, state: States, name: str) -> StoredTable:
       ValueError: other processes hold a part of it.
     """
     check_whole(coll, state, name)
+    config: Any = coll.tables[name]
+    if not isinstance(config, TableConfig):
+        return _tensor_train(coll, state, config)
     counters = counter_values(coll.engine.counted(state, name))
     return StoredTable(
-        schema=Schema.of(coll.tables[name], counters["step"]),
+        schema=Schema.of(config, counters["step"]),
         rows=counters["rows"],
         counters=counters,
         chunks=lambda: coll.export(state, name),
@@ -28,8 +34,29 @@ def live_table(coll: Tables, state: States, name: str) -> StoredTable:
     )
 
 
+def _tensor_train(coll: Tables, state: States, config: Any) -> StoredTable:
+    """The rows that the cores stand for, by id: they have neither counts nor states."""
+    name = config.name
+    fields = {"num_embeddings": config.num_embeddings, "pooling": config.pooling}
+    return StoredTable(
+        schema=Schema(name, config.dim, config=fields),
+        rows=config.num_embeddings,
+        counters={},
+        chunks=lambda: coll.export(state, name),
+        index=lambda: coll.engine.index(state, name),
+    )
+
+
 def check_whole(coll: Tables, state: States, name: str) -> None:
-    """Raises unless this process sees the whole table."""
+    """Raises unless this process sees the whole table.
+
+    Every process has all cores of a tensor train; only its residual may be elsewhere.
+    """
+    config: Any = coll.tables[name]
+    if not isinstance(config, TableConfig):
+        if config.residual is None:
+            return
+        name = config.residual.name
     if not state[coll.state_name(name)].values.is_fully_addressable:
         raise ValueError(
             f"Table '{name}' lies on the devices of several processes, and this one "

@@ -18,6 +18,7 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.mesh import MeshEngine, Stack
+from jax_dynemb.engines.mixed import MixedEngine
 from jax_dynemb.engines.shard import Rule, Shards
 from jax_dynemb.ops import (
     FeatureInput,
@@ -28,6 +29,7 @@ from jax_dynemb.ops import (
 )
 from jax_dynemb.optim.interface import sgd
 from jax_dynemb.table import Tables, without_rows
+from jax_dynemb.tt import TTState
 
 Device = Any  # a jax.Device; type checkers can not see that class
 
@@ -62,7 +64,7 @@ def frozen(
       dtype: of packed rows: ``"float8_e4m3fn"``, ``"int8"`` or ``"int4"``; None: rows
         stay as they are. The scale of a row is its largest magnitude over 448, 127 or
         7. A row of a column-wise table that stays on the mesh has a scale on each
-        device. Tensor-train tables stay as they are.
+        device. The cores of tensor trains stay float32.
       where: by table, a rule; rows that ``erase_where`` would remove by it are left
         out. The tables keep them, and their indexes are copied.
 
@@ -79,19 +81,9 @@ def frozen(
     packed = None if dtype is None else row_format_of(dtype)
     if where:
         state = without_rows(coll, state, dict(where))
-    tables = [
-        dataclasses.replace(
-            t, optimizer=sgd(0.0), admission=None, log_removed=0, keep_for=None
-        )
-        for t in coll.tables.values()
-    ]
+    tables = [_table_served(table) for table in coll.tables.values()]
     served = coll.with_tables(tables)
-    states = {
-        name: dataclasses.replace(
-            arrays, optimizer={}, extra=(), sketch=None, removed=None
-        )
-        for name, arrays in state.items()
-    }
+    states = {name: _state_served(arrays) for name, arrays in state.items()}
     if coll.placement is not None and not on_mesh:
         return _on_one_device(served, states, device, packed)
     if device is not None:
@@ -105,12 +97,35 @@ def frozen(
     return coll.with_tables(_with_format(tables, packed)), states
 
 
-def _with_format(tables: Iterable[TableConfig], packed: str) -> list[TableConfig]:
-    return [dataclasses.replace(table, row_format=packed) for table in tables]
+def _table_served(table: Any) -> Any:
+    if not isinstance(table, TableConfig):
+        return dataclasses.replace(table, optimizer=None)
+    return dataclasses.replace(
+        table, optimizer=sgd(0.0), admission=None, log_removed=0, keep_for=None
+    )
 
 
-def _packed(state: TableState, row_format: str) -> TableState:
-    """Packs the rows where they lie, each device its own."""
+def _state_served(arrays: Any) -> Any:
+    if isinstance(arrays, TTState):
+        return dataclasses.replace(arrays, optimizer=())
+    return dataclasses.replace(
+        arrays, optimizer={}, extra=(), sketch=None, removed=None
+    )
+
+
+def _with_format(tables: Iterable[Any], packed: str) -> list[Any]:
+    return [
+        dataclasses.replace(table, row_format=packed)
+        if isinstance(table, TableConfig)
+        else table
+        for table in tables
+    ]
+
+
+def _packed(state: Any, row_format: str) -> Any:
+    """Packs the rows where they lie, each device its own; cores stay as they are."""
+    if isinstance(state, TTState):
+        return state
     values = jax.jit(
         functools.partial(pack_rows, row_format=row_format),
         out_shardings=state.values.sharding,
@@ -122,14 +137,23 @@ def _on_one_device(
     coll: Tables, state: States, device: Device | None, packed: str | None
 ) -> tuple[Tables, States]:
     """Tables of a mesh without optimizer states, on one of its devices or another."""
-    engine = coll.engine
-    assert isinstance(engine, MeshEngine)  # see frozen
-    placement = engine.placement.here()
+    assert coll.placement is not None  # see frozen
+    placement = coll.placement.here()
     if device is None:
         assert isinstance(placement.mesh, jax.sharding.Mesh)  # outside of shard_map
         device = placement.mesh.devices.flat[0]
+    engine = coll.engine
+    if isinstance(engine, MixedEngine):
+        engine = engine.dynamic
     states = {}
     for name, table in coll.tables.items():
+        if not isinstance(table, TableConfig):
+            states[name] = jax.tree.map(
+                lambda array: jax.device_put(array.addressable_data(0), device),
+                state[name],
+            )
+            continue
+        assert isinstance(engine, MeshEngine)
         stack = placement.stack_of(name)
         shards = engine.shards(state, name)
         _check_all_here(table, stack, len(shards))

@@ -18,17 +18,26 @@ from jax_dynemb.files.integrity import file_bytes
 from jax_dynemb.files.program import _program_bytes
 from jax_dynemb.jagged import Jagged
 from jax_dynemb.ops import TableState, is_symbolic, largest
+from jax_dynemb.tt import TTState
 
-# What a lookup of frozen tables calls, on one device and on a mesh. jax.export keeps a
-# list of the custom calls that JAX itself promises to keep; others have to be named.
+# What a lookup of frozen tables and of cores calls, on one device and on a mesh.
+# jax.export keeps a list of the custom calls that JAX itself promises to keep; others
+# have to be named.
 _CUSTOM_CALLS = (
+    "dynemb_distinct",
     "dynemb_find",
     "dynemb_find_packed",
     "dynemb_offsets",
+    "dynemb_pair_rows",
     "dynemb_route",
+    "dynemb_sum_rows",
 )
 
-for _type, _name in ((TableState, "TableState"), (Jagged, "Jagged")):
+for _type, _name in (
+    (TableState, "TableState"),
+    (TTState, "TTState"),
+    (Jagged, "Jagged"),
+):
     jax.export.register_pytree_node_serialization(
         _type,
         serialized_name=f"jax_dynemb.{_name}",

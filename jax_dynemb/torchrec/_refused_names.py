@@ -1,0 +1,209 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""Names of TorchRec's modules without a class here, and what takes their place."""
+
+_REASONS: dict[str, tuple[str, ...]] = {
+    "no wrapper shards a model: give mesh=... to the collection.": (
+        "DistributedModelParallel",
+        "EmbeddingTower",
+        "EmbeddingTowerCollection",
+        "ShardingEnv",
+        "ModuleSharder",
+        "ShardedModule",
+        "ShardedTensor",
+        "sharded_model_copy",
+        "get_unsharded_module_names",
+    ),
+    "no wrapper shards a model: give mesh=... to the collection. An axis left out of "
+    "axis=... replicates.": ("DMPCollection",),
+    "nothing shards a module: give plan=... to the collection, which a planner or "
+    "jde.Plan makes.": (
+        "EmbeddingBagCollectionSharder",
+        "EmbeddingCollectionSharder",
+        "FusedEmbeddingBagCollectionSharder",
+        "FusedEmbeddingCollectionSharder",
+        "ParameterSharding",
+        "ShardingPlanner",
+        "construct_module_sharding_plan",
+        "get_default_sharders",
+        "sharder_name",
+    ),
+    "lookups and updates are always fused: leave compute_kernels out.": (
+        "EmbeddingComputeKernel",
+    ),
+    "write StorageReservation(percentage, dense), or its for_model.": (
+        "FixedPercentageStorageReservation",
+        "HeuristicalStorageReservation",
+    ),
+    "write jax.process_index() and jax.local_device_count().": (
+        "get_local_rank",
+        "get_local_size",
+    ),
+    "results of jax are asynchronous as they are: use them as arrays.": (
+        "Awaitable",
+        "LazyAwaitable",
+        "NoWait",
+    ),
+    "write with_optimizer(tables, {...}) instead.": (
+        "apply_optimizer_in_backward",
+        "apply_overlapped_optimizer",
+        "FusedOptimizer",
+        "FusedOptimizerModule",
+    ),
+    "tables have their own optimizer, see with_optimizer; dense parameters use "
+    "jde.nnx.Optimizer, and clipping jde.nnx.clip_by_global_norm.": (
+        "KeyedOptimizer",
+        "CombinedOptimizer",
+        "KeyedOptimizerWrapper",
+        "OptimizerWrapper",
+        "GradientClipping",
+        "GradientClippingOptimizer",
+    ),
+    "write jde.optim.sgd, adagrad, adam, lamb, lars_sgd, rowwise_adagrad, "
+    "partial_rowwise_adam or partial_rowwise_lamb; optax has those of dense "
+    "parameters.": (
+        "SGD",
+        "Adagrad",
+        "Adam",
+        "LAMB",
+        "LarsSGD",
+        "PartialRowWiseAdam",
+        "PartialRowWiseLAMB",
+        "RowWiseAdagrad",
+    ),
+    "write warmup_schedule(stages, learning_rate) instead.": ("WarmupOptimizer",),
+    "EmbeddingBagCollection is fused always.": ("FusedEmbeddingBagCollection",),
+    "EmbeddingCollection is fused always.": ("FusedEmbeddingCollection",),
+    "write EmbeddingBagCollection or EmbeddingCollection; there is one of each.": (
+        "EmbeddingBagCollectionInterface",
+        "EmbeddingCollectionInterface",
+    ),
+    "write validate(kjt); host constructors check already.": (
+        "validate_keyed_jagged_tensor",
+    ),
+    "write kjt.to_dict().": ("ComputeKJTToJTDict",),
+    "write KeyedJaggedTensor.from_jt_dict(jt_dict).": ("ComputeJTDictToKJT",),
+    "write PositionWeightedModuleCollection, or any callable from KeyedJaggedTensor to "
+    "one with weights.": (
+        "FeatureProcessorsCollection",
+        "PositionWeightedProcessor",
+        "PositionWeightsAttacher",
+        "BaseFeatureProcessor",
+    ),
+    "jde.export.frozen(dtype=...) quantises a table and serves it.": (
+        "quantize_inference_model",
+        "quantize_embeddings",
+        "shard_quant_model",
+    ),
+    "a dynamic table remaps nothing, and its capacity takes the place of zch_size: "
+    "from_managed_collision(params) gives the fields of the table.": (
+        "ManagedCollisionModule",
+        "ManagedCollisionCollection",
+        "ManagedCollisionEmbeddingCollection",
+        "ManagedCollisionEmbeddingBagCollection",
+        "MCHManagedCollisionModule",
+        "HashZchManagedCollisionModule",
+        "HashZchEvictionConfig",
+        "HashZchEvictionPolicyName",
+    ),
+    "a table evicts by its score_strategy, which from_managed_collision sets from the "
+    "name of the policy.": (
+        "MCHEvictionPolicy",
+        "LFU_EvictionPolicy",
+        "LRU_EvictionPolicy",
+        "DistanceLFU_EvictionPolicy",
+    ),
+    "an admission rule decides which ids get a row: to_table(admission="
+    "jde.admission.Frequency(...)) or Probability.": (
+        "average_threshold_filter",
+        "dynamic_threshold_filter",
+        "probabilistic_threshold_filter",
+    ),
+    "write virtual_table_eviction_policy={...} with its fields, a dict.": (
+        "VirtualTableEvictionPolicy",
+        "CountBasedEvictionPolicy",
+        "TimestampBasedEvictionPolicy",
+        "CountTimestampMixedEvictionPolicy",
+        "FeatureL2NormBasedEvictionPolicy",
+        "FeatureScoreBasedEvictionPolicy",
+    ),
+    "write to_table(score_strategy='no_eviction').": ("NoEvictionPolicy",),
+    "ids are hash keys of 64 bits, so nothing is pruned or pooled beside tables.": (
+        "GenericITEPModule",
+        "ITEPEmbeddingBagCollection",
+        "ITEPEmbeddingCollection",
+        "TensorPool",
+        "KeyedJaggedTensorPool",
+    ),
+    "a for loop over prefetched batches is the pipeline: jde.pipeline.prefetch.": (
+        "TrainPipeline",
+        "TrainPipelineBase",
+        "TrainPipelineContext",
+        "DataLoadingThread",
+    ),
+    "collection.route(kjt) sends a batch ahead: one jitted step looks up what was "
+    "routed, and routes the next batch.": ("TrainPipelineSparseDist",),
+    "it fills a cache ahead: jde.Tables.prefetch does, for tables with a tier.": (
+        "PrefetchTrainPipelineSparseDist",
+    ),
+    "it reads rows before the update before it: call two pure functions in that "
+    "order where stale rows are wanted.": (
+        "TrainPipelineSemiSync",
+        "TrainPipelineFusedSparseDist",
+    ),
+    "jax.jit compiles the step, so there is no stage to build by hand.": (
+        "StagedTrainPipeline",
+        "TrainPipelinePT2",
+        "TrainPipelineSparseDistCompAutograd",
+        "EvalPipelineSparseDist",
+    ),
+    "jde.Tables.export(since=...) streams what changed.": ("ModelDeltaTracker",),
+    "dense layers are those of Flax; examples/train_torchrec.py has a DLRM.": (
+        "MLP",
+        "Perceptron",
+        "SwishLayerNorm",
+        "CrossNet",
+        "LowRankCrossNet",
+        "VectorCrossNet",
+        "LowRankMixtureCrossNet",
+        "DeepFM",
+        "FactorizationMachine",
+        "SimpleDeepFMNN",
+        "DLRM",
+        "DLRMTrain",
+        "DLRM_DCN",
+        "DLRM_Projection",
+        "LazyModuleExtensionMixin",
+    ),
+    "jde.metrics has NE, Calibration, CTR, LogLoss and AUC; google-metrax has the "
+    "others.": (
+        "RecMetric",
+        "RecMetricModule",
+        "NEMetric",
+        "CalibrationMetric",
+        "CTRMetric",
+        "AUCMetric",
+        "AUPRCMetric",
+        "MSEMetric",
+        "MAEMetric",
+        "NDCGMetric",
+    ),
+    "any iterator of batches will do: draw ids with NumPy.": (
+        "RandomRecDataset",
+        "InMemoryBinaryCriteoIterDataPipe",
+    ),
+    "jax traces functions as they are.": ("Tracer", "symbolic_trace"),
+    "all names are those of jax_dynemb.torchrec itself; metrics are in jde.metrics.": (
+        "datasets",
+        "distributed",
+        "inference",
+        "metrics",
+        "models",
+        "modules",
+        "optim",
+        "quant",
+        "sparse",
+    ),
+}
+
+NAMES = {name: reason for reason, names in _REASONS.items() for name in names}
