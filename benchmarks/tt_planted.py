@@ -7,7 +7,8 @@
 Each id has a hidden row of 16 columns. A step draws ids by a power law and shows their
 rows with noise; the tables learn them by Adagrad. The share of the variance that a
 table explains on fresh draws is printed, for the best learning rate. Bytes are those of
-cores or of rows; the keys and scores of a dynamic table come on top.
+cores or of rows; the keys and scores of a dynamic table come on top. One with admission
+has as much memory as the tensor train, everything counted.
 """
 
 from __future__ import annotations
@@ -124,8 +125,26 @@ def methods(rows: int, rank: int) -> dict[str, tuple[Any, int, Any]]:
     return {
         "tensor train": (train, nbytes, lambda ids: ids),
         "dynamic table, LFU": (dynamic, nbytes, lambda ids: ids),
+        "dynamic table, admission": (_admitting(dynamic, train), nbytes, lambda i: i),
         "hashing": (shared, nbytes, lambda ids: ids % jnp.uint32(fits)),
     }
+
+
+def _admitting(table: jde.TableConfig, train: jde.TTConfig) -> jde.TableConfig:
+    """The largest table that takes frequent ids only and the memory of a tensor train.
+
+    This counts all arrays: cores and optimizer there; rows, keys, scores, optimizer
+    and the sketch of the counts here.
+    """
+    counts = jde.admission.Sketch(bytes=1 << 15)
+    rule = jde.admission.Frequency(8, counts, halve_every=8)
+    most = jde.Tables([train]).memory()["t"]["hbm"]
+    capacity = table.capacity // 128 * 128
+    while True:
+        config = dataclasses.replace(table, capacity=capacity, admission=rule)
+        if jde.Tables([config]).memory()["t"]["hbm"] <= most:
+            return config
+        capacity -= 128
 
 
 class Trial:
@@ -203,7 +222,7 @@ def draw(lines: list[dict[str, Any]], path: Path) -> None:
         axes.set_title(title, fontsize=9)
         axes.grid(alpha=0.3)
     parts[0][0].set_ylabel("share of the variance")
-    parts[0][0].legend(fontsize=7, loc="lower right")
+    parts[0][-1].legend(fontsize=7, loc="lower right")
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
@@ -216,13 +235,17 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--rank", type=int, default=8, help="of the tensor train")
     parser.add_argument("--streams", default="0,1,2,3")
+    parser.add_argument("--tables", help="by name, with semicolons; all if left out")
     parser.add_argument("--threads", type=int, default=4, help="that compile")
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     every = streams(options.rows, options.batch)
     chosen = [every[int(number)] for number in options.streams.split(",")]
-    pairs = [(n, s) for s in chosen for n in methods(options.rows, options.rank)]
+    names = list(methods(options.rows, options.rank))
+    if options.tables:
+        names = [name.strip() for name in options.tables.split(";")]
+    pairs = [(name, stream) for stream in chosen for name in names]
     with concurrent.futures.ThreadPoolExecutor(options.threads) as pool:
         trials = pool.map(lambda pair: Trial(pair[0], options.rank, pair[1]), pairs)
         lines = [trial.measure(options.steps) for trial in trials]

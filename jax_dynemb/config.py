@@ -396,8 +396,8 @@ class TableConfig:
     def _resolved_optimizer(self) -> Any:
         optimizer = as_optimizer(self.optimizer)
         if isinstance(optimizer, type) or not hasattr(optimizer, "states"):
-            what = "optimizer must be one of jde.optim (sgd, adagrad, rowwise_adagrad, "
-            what += "adam) or a row-local optax transformation"
+            what = "optimizer must be one of jde.optim or a row-local optax "
+            what += "transformation"
             name = getattr(optimizer, "__name__", None)
             if callable(optimizer) and name:
                 self._fail(f"{what}, not the function {name}: call it, {name}(0.01)")

@@ -4,6 +4,7 @@
 
 import functools
 import gc
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,12 +67,29 @@ def pytest_report_header() -> str:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leaves out what needs a GPU where none can be used."""
-    if _has_cuda():
-        return
-    left_out = [item for item in items if item.get_closest_marker("gpu")]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    """Leaves out what needs a GPU where none can be used; begins with slow tests."""
+    if not _has_cuda():
+        left_out = {item for item in items if item.get_closest_marker("gpu")}
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    items[:] = _slow_ones_first(items, workers)
+
+
+def _slow_ones_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Deals the slow tests to the workers, each of which begins with its own.
+
+    Worker i of n gets the next 1/(n - i) of those left, as pytest-xdist's worksteal
+    shares them out. A slow test that came last would keep one worker busy alone.
+    """
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    rest = iter([item for item in items if not item.get_closest_marker("slow")])
+    dealt: list[pytest.Item] = []
+    for i in range(workers):
+        own = slow[i::workers]
+        share = (len(items) - len(dealt)) // (workers - i)
+        dealt += [*own, *itertools.islice(rest, max(0, share - len(own)))]
+    return [*dealt, *rest]
 
 
 @functools.cache

@@ -154,7 +154,7 @@ struct TierRowsArgs {
   int32_t num_tables;
   int32_t num_features;
   int32_t serves;  // 1: of a find
-  uint32_t* done;  // [1], set to 0: what a later change of the tables waits for
+  uint32_t* done;  // of a find [1], set to 0: what a later change of the tables waits for; or null
   TierRowsTable tables[kMaxTierTables];
   FeatureRef features[kMaxFeatures];  // slots are read
 };

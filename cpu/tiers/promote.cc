@@ -15,7 +15,7 @@ namespace dynemb::cpu {
 namespace {
 
 constexpr size_t kRowsPerPiece = 64;
-constexpr int kBucketsAhead = 4;
+constexpr int kBucketsAhead = 4, kScoresAhead = 2;
 
 class Promoter {
  public:
@@ -49,14 +49,18 @@ class Promoter {
     for_each_slot(tier_, args_.slots, args_.num_ids, num_slots(table_), pool_, look);
   }
 
-  // Distinct slots without a frame, in order. Counts hits and misses.
+  // Distinct slots without a frame, in order. Counts hits and misses. `into` says of each position
+  // which frame its slot has, until rows arrive.
   std::vector<int32_t> find_newcomers() {
     auto pieces = pieces_for(args_.num_ids);
     std::vector<uint64_t> hits(pieces.size(), 0);
     each_slot([&](size_t piece, int64_t i) {
       auto const slot = args_.slots[i];
+      args_.into[i] = -1;
       if (!is_live(slot, num_slots(table_))) return;
-      frame_of(tier_, slot) >= 0 ? static_cast<void>(++hits[piece]) : pieces[piece].push_back(slot);
+      auto const row = cached_row(tier_, slot);
+      args_.into[i] = static_cast<int32_t>(row);
+      row >= 0 ? static_cast<void>(++hits[piece]) : pieces[piece].push_back(slot);
     });
     if (args_.purpose == Promotion::kLookup) {
       uint64_t hit = 0, missed = 0;
@@ -74,11 +78,9 @@ class Promoter {
     for (auto const slot : newcomers) changes[size_t(slot / kBucketCapacity)] = 1;
     for_each_range(pool_, args_.num_ids, kSlotsPerPiece, [&](int64_t begin, int64_t end) {
       for (auto i = begin; i < end; ++i) {
-        auto const slot = args_.slots[i];
-        if (!is_live(slot, num_slots(table_))) continue;
-        if (changes[size_t(slot / kBucketCapacity)] == 0) continue;
-        auto const frame = frame_of(tier_, slot);
-        if (frame >= 0) set_bits(owner_word(tier_, slot, frame), kTakenFrame);
+        auto const row = args_.into[i];
+        if (row < 0 || changes[size_t(args_.slots[i] / kBucketCapacity)] == 0) continue;
+        set_bits(tier_.owners + row, kTakenFrame);
       }
     });
   }
@@ -122,8 +124,8 @@ class Promoter {
     count_in_tier(tier_, kTierBypassed, bypassed);
   }
 
-  // The owners of buckets that come soon, and the places and scores of the next one's owners: each
-  // frame of a bucket costs two loads from memory.
+  // The owners and places of a bucket that comes soon, and the scores of the owners of one that
+  // comes sooner: each frame of a bucket costs two loads from memory.
   void look_ahead(int32_t const* slot, int32_t const* end) const {
     auto const now = *slot / kBucketCapacity;
     int64_t next = -1;
@@ -132,11 +134,13 @@ class Promoter {
       if (bucket == now || bucket == next) continue;
       next = bucket;
       auto const* const owners = tier_.owners + frame_row(tier_, bucket, 0);
-      if (++ahead == kBucketsAhead) return __builtin_prefetch(owners);
-      if (ahead > 1) continue;
+      if (++ahead == kBucketsAhead) {
+        __builtin_prefetch(owners);
+        return prefetch_bytes<0>(tier_.place + bucket * kBucketCapacity, 4 * kBucketCapacity);
+      }
+      if (ahead != kScoresAhead) continue;
       for (int frame = 0; frame < tier_.frames; ++frame) {
         auto const owner = bucket * kBucketCapacity + (owners[frame] & kOwnerMask);
-        __builtin_prefetch(tier_.place + owner);
         __builtin_prefetch(score_at(table_, static_cast<int32_t>(owner)));
       }
     }

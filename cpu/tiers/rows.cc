@@ -90,7 +90,7 @@ void tier_rows(TierRowsArgs const& args, ThreadPool const& pool) {
   auto const past_caches = streams(args);
   for_each(pool, cut_bags(args.features, args.num_features, kIdsPerChunk),
            [&](int64_t, FeatureChunk const& chunk) { write_rows(args, chunk, past_caches); });
-  *args.done = 0;
+  if (args.done != nullptr) *args.done = 0;
 }
 
 }  // namespace dynemb::cpu

@@ -17,6 +17,7 @@
 #include "core/optimizers/list.h"
 #include "core/row.h"
 #include "core/slot.h"
+#include "cuda/gradients/functor_step.cuh"
 #include "cuda/gradients/sink.cuh"
 #include "cuda/grid/host.h"
 #include "cuda/grid/rounding.cuh"
@@ -49,14 +50,7 @@ struct AnyCall {
   AnyTable tables[kMaxTables];
 };
 
-// Four columns of a row. Those past its end are zeros, and add nothing to a sum.
-template <int kWide>
-struct AnyColumns {
-  float w[4], g[4];
-  float wide[4][2];
-};
-
-// The same as they were loaded: nothing has waited for them yet.
+// Four columns of a row as they were loaded: nothing has waited for them yet.
 struct RawColumns {
   RawQuad w, g, wide[2];
 };
@@ -104,7 +98,7 @@ class AnyRow {
     auto const mark = late ? load_mark() : 0.0f;
     auto numbers = load_numbers();
     is_new_ = late && mark == unwritten_mark();
-    if (is_new_) numbers = first_numbers();
+    if (is_new_) numbers = first_numbers<Functor>(table_.state_initial);
     __syncwarp(tile_.mask());  // every lane has the mark and the numbers before one is written
     Columns own{};
     if (has_columns) own = columns_of(raw, tile_.first_column());
@@ -115,10 +109,7 @@ class AnyRow {
     if (stages > 0 && !run_stage<0>(own, numbers, factors)) return skip();
     if (stages > 1 && !run_stage<1>(own, numbers, factors)) return skip();
     for_columns(own, [&](Columns& columns, int32_t column) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        columns.w[i] = functor_.update(factors, columns.w[i], columns.g[i], columns.wide[i]);
-      }
+      update_columns(functor_, factors, columns);
       if (column < table_.dim) store(columns, column);
     });
     if (tile_.rank != 0) return;
@@ -181,16 +172,6 @@ class AnyRow {
     for (int s = 0; s < Functor::kNumbers; ++s) numbers.of[s] = *number(Functor::kWide + s);
 #pragma unroll
     for (int s = 0; s < Functor::kInts; ++s) numbers.ints[s] = float_bits(*number(kFirstInt + s));
-    return numbers;
-  }
-
-  __device__ __forceinline__ RowNumbers first_numbers() const {
-    RowNumbers numbers{};
-    auto const* const initial = table_.state_initial;
-#pragma unroll
-    for (int s = 0; s < Functor::kNumbers; ++s) numbers.of[s] = initial[Functor::kWide + s];
-#pragma unroll
-    for (int s = 0; s < Functor::kInts; ++s) numbers.ints[s] = float_bits(initial[kFirstInt + s]);
     return numbers;
   }
 
@@ -304,15 +285,10 @@ class AnyRow {
                                             RowFactors& factors) const {
     RowSums2 sums{0.0f, 0.0f};
     for_columns(own, [&](Columns const& columns, int32_t) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        functor_.template add<k>(factors, columns.w[i], columns.g[i], columns.wide[i], sums);
-      }
+      add_columns<k>(functor_, factors, columns, sums);
     });
-    sums = {sum_of_tile(tile_, sums.a), sum_of_tile(tile_, sums.b)};
-    if (table_.skips_nonfinite && !(is_finite(sums.a) && is_finite(sums.b))) return false;
-    functor_.template finish<k>(sums, static_cast<float>(table_.dim), numbers, factors);
-    return true;
+    return finish_stage<k>(functor_, tile_, table_.dim, table_.skips_nonfinite, sums, numbers,
+                           factors);
   }
 
   __device__ __forceinline__ void skip() const {

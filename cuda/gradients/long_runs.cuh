@@ -156,6 +156,17 @@ struct LongRunAdder {
         Row{table,           piece_end.values,        piece_end,  table.dim,
             piece_end.table, piece_end.learning_rate, piece.slot, sorted.items[piece.run_start],
             piece_end.is_new};
+    if constexpr (Sink::kUpdatesRows) {
+      finish_at_once(format, row, rows);
+    } else {
+      finish_row(format, row, rows);
+    }
+  }
+
+  template <class Format>
+  __device__ __forceinline__ void finish_row(Format format, Row const& row,
+                                             Rows const& rows) const {
+    auto const& table = row.table;
     if constexpr (kMinimizesLatency) {
       if (table.dim <= tile.step()) return finish_at_once(format, row, rows);
     }
@@ -196,7 +207,11 @@ struct LongRunAdder {
     } else if (Sink::kChecksRows && !all_of_tile(tile, are_finite(sum))) {
       if (sink.skips(row.table, tile.rank == 0)) return;
     }
-    if (mine) sink.store(format, row, column, loaded, sum, rate);
+    if constexpr (Sink::kUpdatesRows) {
+      sink.update(tile, format, row, column, loaded, sum);
+    } else if (mine) {
+      sink.store(format, row, column, loaded, sum, rate);
+    }
   }
 };
 

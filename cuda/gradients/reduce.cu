@@ -46,6 +46,7 @@ struct ReduceRows {
   static constexpr int kStates = 0;
   static constexpr bool kRowwise = false;
   static constexpr bool kChecksRows = false;
+  static constexpr bool kUpdatesRows = false;
   static constexpr bool kTakesOrders = true;
 
   CallView view;

@@ -15,6 +15,8 @@
 //   store(format, row, column, loaded, sum, rate)
 //   any_needs_squares()              the same of any row
 //   kChecksRows                      whether sums without a rate are checked before they are stored
+//   kUpdatesRows                     instead of store(): update(tile, format, row, column, loaded,
+//                                    sum), by all lanes of the tile that has the whole row
 //   looks_ahead()                    whether rows of several steps have a walk for that, or for
 //                                    squares
 //   skips(table, counts)             whether rows whose sums are not finite stay as they are; the

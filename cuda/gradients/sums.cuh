@@ -140,12 +140,15 @@ struct PieceSummer {
         return;
       }
       auto const& sink = me.call.sink;
-      if (!kFindsRates && sink.needs_squares(row)) {
-        rate = me.template rate<kOneStep>(piece, row, loaded, column, sum);
-        if (is_no_rate(rate)) return;
-      }
-      if (column < row.dim) {
-        sink.store(format_of<Formats>(row.table), row, column, loaded, sum, rate);
+      auto const format = format_of<Formats>(row.table);
+      if constexpr (Sink::kUpdatesRows) {
+        sink.update(me.tile, format, row, column, loaded, sum);
+      } else {
+        if (!kFindsRates && sink.needs_squares(row)) {
+          rate = me.template rate<kOneStep>(piece, row, loaded, column, sum);
+          if (is_no_rate(rate)) return;
+        }
+        if (column < row.dim) sink.store(format, row, column, loaded, sum, rate);
       }
     }
   };

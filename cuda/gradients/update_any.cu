@@ -1,15 +1,17 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/gradients/update_any.cu: gradients are summed row by row into scratch memory (reduce.cu);
-// then each row takes a step of its optimizer.
+// cuda/gradients/update_any.cu: the update of any optimizers. Most calls run in
+// cuda/gradients/update_functor.cu. For all others gradients are summed row by row into scratch
+// memory (reduce.cu), and then each row takes a step of its optimizer.
 //
-// The sums cross the memory twice more than in update.cu. In return there is one kernel for each
+// The sums cross the memory twice more than there. In return there is one kernel for each
 // optimizer, instead of one for each with each shape of a block.
 #include <algorithm>
 #include <memory>
 
 #include "cuda/gradients/any_rows.cuh"
+#include "cuda/gradients/update_functor.cuh"
 #include "cuda/grid/host.h"
 #include "cuda/launch.h"
 
@@ -84,13 +86,6 @@ std::unique_ptr<ReduceArgs> reduction_of(UpdateArgs const& args, AnyScratch cons
   return reduce;
 }
 
-PrepareCall preparation_of(UpdateArgs const& args, AnyScratch const& scratch) {
-  PrepareCall call{args.num_tables, args.hyper, scratch.optimizers, {}, {}};
-  for (int32_t t = 0; t < args.num_tables; ++t) call.counters[t] = args.tables[t].counters;
-  std::copy_n(args.optimizers, args.num_tables, call.kinds);
-  return call;
-}
-
 // Do the rows of all tables of the call lie as vectors of float32?
 bool has_float_vectors(AnyCall const& call) {
   return std::all_of(call.tables, call.tables + call.num_tables, [](AnyTable const& table) {
@@ -146,20 +141,30 @@ cudaError_t update_kind(OptimizerKind kind, AnyCall const& call, int64_t blocks,
 
 }  // namespace
 
+cudaError_t prepare_optimizers(UpdateArgs const& args, AnyOptimizer* optimizers,
+                               cudaStream_t stream) {
+  PrepareCall call{args.num_tables, args.hyper, optimizers, {}, {}};
+  for (int32_t t = 0; t < args.num_tables; ++t) call.counters[t] = args.tables[t].counters;
+  std::copy_n(args.optimizers, args.num_tables, call.kinds);
+  return launch(prepare_kernel, 1, stream, call, 0, kMaxTables);
+}
+
 size_t update_any_scratch_bytes(UpdateArgs const& args) {
+  // Which of the two a call takes follows from formats, which are not known here.
   Scratch scratch(nullptr);
   AnyScratch const own(args, scratch);
-  return scratch.used() + reduce_scratch_bytes(*reduction_of(args, own));
+  return std::max(scratch.used() + reduce_scratch_bytes(*reduction_of(args, own)),
+                  update_functor_scratch_bytes(args));
 }
 
 cudaError_t update_any(UpdateArgs const& args, void* memory, cudaStream_t stream) {
+  if (updates_in_sums(args)) return update_functor(args, memory, stream);
   Scratch pieces(memory);
   AnyScratch const scratch(args, pieces);
   auto const reduction = reduction_of(args, scratch);
   DYNEMB_CUDA_TRY(reduce(*reduction, static_cast<char*>(memory) + pieces.used(), stream));
   if (scratch.ids == 0) return cudaSuccess;
-  auto const preparation = preparation_of(args, scratch);
-  DYNEMB_CUDA_TRY(launch(prepare_kernel, 1, stream, preparation, 0, kMaxTables));
+  DYNEMB_CUDA_TRY(prepare_optimizers(args, scratch.optimizers, stream));
   for (int kind = 0; kind < static_cast<int>(OptimizerKind::kNumKinds); ++kind) {
     AnyCall call{};
     auto const wanted = static_cast<OptimizerKind>(kind);

@@ -56,6 +56,7 @@ struct UpdateRows {
   using Row = SummedRow<kStates>;
 
   static constexpr bool kChecksRows = !kRowwise;
+  static constexpr bool kUpdatesRows = false;
   static constexpr bool kTakesOrders = false;
 
   Optimizer const* optimizers;
@@ -111,15 +112,17 @@ struct UpdateRows {
     return row.table.rounds_stochastically != 0 && format.type != ValueType::kFloat32;
   }
 
-  // As 16 bits hold it.
   template <class Format>
-  __device__ __forceinline__ float4 rounded(Format format, Row const& row, int32_t column,
-                                            Loaded const& loaded, float4 const& w) const {
-    if (!rounds(format, row)) return w;
+  __device__ __forceinline__ void store_rounded(Format format, Row const& row, int32_t column,
+                                                Loaded const& loaded, float4 const& w) const {
     auto const& seed = seeds[row.table_index];
     auto const quad = static_cast<uint32_t>(column) / 4;
-    if constexpr (kKind != kAnyKind) return rounded_quad<BFloat16>(seed, loaded.key, quad, w);
-    return rounded_quad(seed, loaded.key, quad, format.type, w);
+    if constexpr (kKind != kAnyKind) {
+      store_vector<false>(row.values + column * 2, rounded_halves(seed, loaded.key, quad, w));
+    } else {
+      auto const halves = rounded_quad(seed, loaded.key, quad, format.type, w);
+      store_quad(format, row.values, column, row.dim, halves);
+    }
   }
 
   template <class Format>
@@ -217,7 +220,9 @@ struct UpdateRows {
       default:
         break;  // see any_rows.cuh
     }
-    if constexpr (kRounds) w = rounded(format, row, column, loaded, w);
+    if constexpr (kRounds) {
+      if (rounds(format, row)) return store_rounded(format, row, column, loaded, w);
+    }
     store_quad(format, row.values, column, row.dim, w);
   }
 };

@@ -28,6 +28,31 @@ __device__ __forceinline__ float4 rounded_quad(RoundingSeed const& seed, Key key
           rounded_to<V>(v.w, r[3])};
 }
 
+// The same as the words that are stored. Added to all of its bits, the random ones round a finite
+// number as they would its magnitude: a carry out of it would mean infinity. Such a number, and any
+// that is not finite, is rare, and takes the longer way.
+__device__ __forceinline__ uint2 rounded_halves(RoundingSeed const& seed, Key key, uint32_t quad,
+                                                float4 const& v) {
+  uint32_t r[4];
+  rounding_bits(seed, key, quad, r);
+  float const values[4] = {v.x, v.y, v.z, v.w};
+  uint32_t sums[4], largest = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    sums[i] = float_bits(values[i]) + r[i];
+    largest = max(largest, (float_bits(values[i]) & 0x7fffffffu) + r[i]);
+  }
+  if (largest >= 0x7f800000u) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      BFloat16 half;
+      round_stochastically(values[i], r[i], &half);
+      sums[i] = uint32_t{half.bits} << 16;
+    }
+  }
+  return {sums[0] >> 16 | (sums[1] & 0xffff0000u), sums[2] >> 16 | (sums[3] & 0xffff0000u)};
+}
+
 // One function, not a part of each optimizer's loop. Precondition: type is one of 16 bits.
 inline __device__ __noinline__ float4 rounded_quad(RoundingSeed const& seed, Key key, uint32_t quad,
                                                    ValueType type, float4 v) {

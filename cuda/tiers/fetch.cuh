@@ -35,6 +35,7 @@ struct FetchCall {
   TableBlocks of_ids;     // of the first kernel, and of the last one behind bring_blocks
   TableBlocks numbering;  // of the second kernel
   ChainedSum numbers;
+  uint32_t* any;          // 1: a slot has no frame; else only the first kernel has work
   uint32_t bring_blocks;  // of the last kernel, the first ones
   FetchedTable tables[kMaxTierTables];
 };
@@ -84,9 +85,13 @@ __global__ void __launch_bounds__(kThreads)
   auto const checks_keys = args.keys != nullptr && !keeps_slots(args.table);
   if (first == 0) args.counts[0] = args.counts[1] = 0;
   for (auto i = first; i < args.tier.spill_rows; i += step) args.spilled[i] = -1;
+  auto homeless = false;
   for (auto i = first; i < args.num_ids; i += step) {
-    args.places[i] = note_id(one, i, checks_keys, in_first);
+    auto const place = note_id(one, i, checks_keys, in_first);
+    args.places[i] = place;
+    homeless |= place == kNumberedPlace;
   }
+  if (__any_sync(kFullWarp, homeless) && lane_id() == 0) *call.any = 1;
 }
 
 // How many slots have no frame, and how many of their rows come in this round.
@@ -100,6 +105,7 @@ __device__ __forceinline__ void note_counts(FetchTable const& args, uint32_t hom
 // A thread a bucket.
 __global__ void __launch_bounds__(kThreads)
     number_homeless_kernel(__grid_constant__ FetchCall const call) {
+  if (*call.any == 0) return;
   __shared__ uint32_t of_warps[kWarpsPerBlock];
   __shared__ uint32_t before_block;
   auto const number_of_all = call.numbers.number_of_block();
@@ -194,6 +200,7 @@ __device__ __forceinline__ void place_ids(FetchedTable const& call, int64_t firs
 
 __global__ void __launch_bounds__(kThreads)
     bring_rows_kernel(__grid_constant__ FetchCall const call) {
+  if (*call.any == 0) return;
   if (blockIdx.x < call.bring_blocks) {
     for (int32_t t = 0; t < call.of_ids.tables; ++t) bring_rows(call.tables[t], call.bring_blocks);
     return;
@@ -211,8 +218,9 @@ struct FetchScratch {
   SlotNumbers numbers;
 
   FetchScratch(FetchArgs const& args, Scratch& scratch)
-      : call{}, numbers(args, count_blocks(args), scratch) {
+      : call{}, numbers(args, count_blocks(args), 1, scratch) {
     call.numbers = numbers.sums;
+    call.any = numbers.any;
     int64_t useful = 0;
     for (int32_t t = 0; t < args.num_tables; ++t) {
       auto const& one = args.tables[t];

@@ -3,8 +3,9 @@
 
 // cuda/tiers/promote.cuh: which rows get frames, and their way there.
 //
-// Two kernels: every id notes its slot; a warp a bucket gives frames to the slots that have none,
-// copies dirty rows aside, draws new ones, and lists what has to come, in order of slot.
+// Two kernels: every id notes its slot, and whether that has a frame; a warp a bucket gives frames
+// to the slots that have none, copies dirty rows aside, draws new ones, and lists what has to come,
+// in order of slot. The second kernel ends at once where every slot has a frame.
 // swap_rows copies the records later, both ways at once. They are listed in order,
 // since host memory answers three times as fast where places follow each other.
 #pragma once
@@ -38,8 +39,14 @@ struct PromoteCall {
   TableBlocks of_ids;      // of the first kernel
   TableBlocks of_buckets;  // of the second
   ChainedSum moves_and_spills;
+  int64_t to_wanted;  // words from the set of all slots of a table to that of those without a frame
+  uint32_t* any;      // 1: a table has such a slot
   PromotedTable tables[kMaxTierTables];
 };
+
+__device__ __forceinline__ SlotBits wanted_of(PromoteCall const& call, PromotedTable const& table) {
+  return {table.touched.words + call.to_wanted};
+}
 
 // ---- every id notes its slot --------------------------------------------------------------------
 
@@ -57,6 +64,19 @@ __device__ __forceinline__ void count_of_block(TierRef const& tier, uint32_t hit
   if (threadIdx.x != 0) return;
   count_in_tier(tier, kTierHits, of_block[0]);
   count_in_tier(tier, kTierMisses, of_block[1]);
+}
+
+// Whether a live slot has a frame. A frame whose row was new at an earlier promotion is not any
+// more.
+__device__ __forceinline__ bool meet_frame(TierRef const& tier, int32_t slot) {
+  auto const frame = tier.place[slot] - 1;
+  if (frame >= static_cast<uint32_t>(tier.frames)) return false;
+  auto const row = frame_row(tier, slot / kBucketCapacity, static_cast<int>(frame));
+  auto* const owner = tier.owners + row;
+  auto const word = __ldcg(owner);
+  if ((word & kOwnerMask) != static_cast<uint32_t>(slot % kBucketCapacity)) return false;
+  if ((word & kNewFrame) != 0) atomicAnd(owner, ~kNewFrame);
+  return true;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -78,11 +98,12 @@ __global__ void __launch_bounds__(kThreads)
     auto const slot = args.slots[i];
     if (!is_live(slot, limit)) continue;
     one.touched.add(slot);
-    if (args.purpose != Promotion::kLookup) continue;
-    auto const framed = frame_of(args.tier, slot) >= 0;
+    auto const framed = meet_frame(args.tier, slot);
     hits += framed ? 1 : 0;
     misses += framed ? 0 : 1;
+    if (!framed) wanted_of(call, one).add(slot);
   }
+  if (__any_sync(kFullWarp, misses != 0) && lane_id() == 0) *call.any = 1;
   if (args.purpose == Promotion::kLookup) count_of_block(args.tier, hits, misses);
 }
 
@@ -100,45 +121,24 @@ struct GivenFrames {
 
 class FrameGiver {
  public:
-  __device__ __forceinline__ FrameGiver(PromotedTable const& call, GivenFrames& given)
-      : call_(call), tier_(call.args.tier), table_(call.args.table), given_(given) {}
+  __device__ __forceinline__ FrameGiver(PromoteCall const& all, PromotedTable const& call,
+                                        GivenFrames& given)
+      : all_(all), call_(call), tier_(call.args.tier), table_(call.args.table), given_(given) {}
 
   // What the buckets of a warp want: those from `first` on, the first of them number `at` of the
-  // block. All loads of one kind together, since each waits for the one before it.
+  // block.
   __device__ __forceinline__ void look(int64_t first, int at) const {
     auto const lane = lane_id();
     auto const buckets = min(table_.local_buckets - first, int64_t{kBucketsOfWarp});
-    uint32_t word = 0;
-    if (lane < buckets * kBitWords) word = call_.touched.words[first * kBitWords + lane];
-    if (lane < kBucketsOfWarp * kBitWords) word_of(given_.touched, at, lane) = word;
-    uint32_t place[kBucketsOfWarp * kBitWords];
-#pragma unroll
-    for (int w = 0; w < kBucketsOfWarp * kBitWords; ++w) {
-      auto const is_one = (__shfl_sync(kFullWarp, word, w) >> lane & 1) != 0;
-      place[w] = is_one ? tier_.place[first * kBucketCapacity + w * 32 + lane] : kHomePlace;
+    auto const exists = lane < buckets * kBitWords;
+    auto const word = first * kBitWords + lane;
+    auto const wanted = exists ? wanted_of(all_, call_).words[word] : 0;
+    auto const any = __any_sync(kFullWarp, wanted != 0);
+    auto const touched = exists && any ? call_.touched.words[word] : 0;
+    if (lane < kBucketsOfWarp * kBitWords) {
+      word_of(given_.wanted, at, lane) = wanted;
+      word_of(given_.touched, at, lane) = touched;
     }
-    uint32_t owner[kBucketsOfWarp * kBitWords];  // of the frame that a place names
-#pragma unroll
-    for (int w = 0; w < kBucketsOfWarp * kBitWords; ++w) {
-      auto const names_one = place[w] - 1 < static_cast<uint32_t>(tier_.frames);
-      auto const row = (first + w / kBitWords) * tier_.frames + (place[w] - 1);
-      auto const another = static_cast<uint32_t>(w % kBitWords * 32 + lane) ^ 1;
-      owner[w] = names_one ? tier_.owners[row] : another;
-    }
-    uint32_t wanted = 0;
-#pragma unroll
-    for (int w = 0; w < kBucketsOfWarp * kBitWords; ++w) {
-      auto const in_bucket = static_cast<uint32_t>(w % kBitWords * 32 + lane);
-      auto const is_one = (__shfl_sync(kFullWarp, word, w) >> lane & 1) != 0;
-      auto const framed = (owner[w] & kOwnerMask) == in_bucket;
-      if (framed && is_one && (owner[w] & kNewFrame) != 0) {
-        auto const row = (first + w / kBitWords) * tier_.frames + (place[w] - 1);
-        tier_.owners[row] = owner[w] & ~kNewFrame;
-      }
-      auto const lanes = __ballot_sync(kFullWarp, is_one && !framed);
-      if (w == lane) wanted = lanes;
-    }
-    if (lane < kBucketsOfWarp * kBitWords) word_of(given_.wanted, at, lane) = wanted;
     __syncwarp();
   }
 
@@ -309,6 +309,7 @@ class FrameGiver {
     return -1;
   }
 
+  PromoteCall const& all_;
   PromotedTable const& call_;
   TierRef const& tier_;
   TableRef const& table_;
@@ -345,13 +346,14 @@ __device__ __forceinline__ void note_counts(PromoteTable const& args, CountPair 
 
 __global__ void __launch_bounds__(kThreads, 4)
     give_frames_kernel(__grid_constant__ PromoteCall const call) {
+  if (*call.any == 0) return;
   __shared__ GivenFrames given;
   if (threadIdx.x == 0) given.bypassed = given.spilled = given.moved = 0;
   auto const number = call.moves_and_spills.number_of_block();
   auto const t = call.of_buckets.table_of(number);
   auto const block = number - call.of_buckets.first[t];
   auto const& one = call.tables[t];
-  auto const giver = FrameGiver(one, given);
+  auto const giver = FrameGiver(call, one, given);
   auto const first_at = static_cast<int>(threadIdx.x / 32) * kBucketsOfWarp;
   auto const first = int64_t{block} * kBucketsOfBlock;
   giver.look(first + first_at, first_at);
@@ -388,8 +390,10 @@ struct PromoteScratch {
   SlotNumbers numbers;
 
   PromoteScratch(PromoteArgs const& args, Scratch& scratch)
-      : call{}, numbers(args, count_blocks(args), scratch) {
+      : call{}, numbers(args, count_blocks(args), 2, scratch) {
     call.moves_and_spills = numbers.sums;
+    call.to_wanted = numbers.words;
+    call.any = numbers.any;
     for (int32_t t = 0; t < args.num_tables; ++t) {
       auto const& one = args.tables[t];
       call.tables[t] = {one, record_parts(one.table), numbers.slots[t],

@@ -197,7 +197,7 @@ __device__ __forceinline__ AnyFormat stored_format(RowSources const& sources) {
 template <bool kFloats, class Size>
 __global__ void __launch_bounds__(kThreads)
     tier_rows_kernel(__grid_constant__ TierRowsCall<Size> const call) {
-  if (blockIdx.x == 0 && threadIdx.x == 0) *call.done = 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0 && call.done != nullptr) *call.done = 0;
   if (call.num_features == 0 || blockIdx.x >= call.first_block[call.num_features]) return;
   auto const f = feature_of_block(call, blockIdx.x);
   auto const& feature = call.features[f];

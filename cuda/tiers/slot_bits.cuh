@@ -45,21 +45,23 @@ struct SlotBits {
 // 0 at first, and lie side by side.
 struct SlotNumbers {
   SlotBits slots[kMaxTierTables];
+  int64_t words;  // of a set of every table: the second ones follow the first ones
   ChainedSum sums;
+  uint32_t* any;  // set to 1 where later kernels have something to do
   size_t bytes;
 
-  // `blocks`: of the kernel that adds up.
+  // `blocks`: of the kernel that adds up. `sets`: of each table.
   template <class Args>
-  SlotNumbers(Args const& args, int64_t blocks, Scratch& scratch) {
-    int64_t words = 0;
+  SlotNumbers(Args const& args, int64_t blocks, int64_t sets, Scratch& scratch) : words(0) {
     for (int32_t t = 0; t < args.num_tables; ++t) {
       words += args.tables[t].table.local_buckets * kBitWords;  // 16 bytes a bucket
     }
-    auto const ticket = words + 2 * blocks;
+    auto const ticket = sets * words + 2 * blocks;
     bytes = static_cast<size_t>(4 * (ticket + 2));
     auto* const first = scratch.take<uint64_t>(ceil_div(static_cast<int64_t>(bytes), 8));
     auto* next = reinterpret_cast<uint32_t*>(first);
-    sums = {first + words / 2, next + ticket};
+    sums = {first + sets * words / 2, next + ticket};
+    any = next + ticket + 1;
     for (int32_t t = 0; t < args.num_tables; ++t) {
       slots[t] = {next};
       next += args.tables[t].table.local_buckets * kBitWords;

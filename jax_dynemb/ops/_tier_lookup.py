@@ -275,7 +275,10 @@ class _TierSplit:
         for table in tables:
             state = states[table.state_name]
             tier = tier_of(state)
-            for array in (state.counters, tier.place, tier.owners, state.values):
+            # What a later change waits for: counters that a lookup returns, or `done`
+            # of a find, whose tables need not be donated.
+            (call.read if serves else call.update)(state.counters)
+            for array in (tier.place, tier.owners, state.values):
                 call.read(array)
             call.read(tier.homes)
         dims = {table.name: (table.dim, table.dtype) for table in tables}
@@ -292,8 +295,10 @@ class _TierSplit:
                 arrays.add_result(call, used, where)
             if layout.pooling == "mean":
                 call.result((layout.num_bags,), jnp.float32)
-        call.result((1,), jnp.uint32)
+        if serves:
+            call.result((1,), jnp.uint32)
         results = call.run()
+        counters = {} if serves else {t.name: next(results) for t in tables}
         used = set()
         for i, where in zip(own, views, strict=True):
             if where is None:
@@ -303,10 +308,12 @@ class _TierSplit:
                 used.add(where.array)
             if self.given[i][0].pooling == "mean":
                 outputs[i]["scale"] = next(results)
-        done = next(results)[0]
-        new = {}
-        for table in tables:
-            state = states[table.state_name]
-            counters = state.counters | done
-            new[table.state_name] = dataclasses.replace(state, counters=counters)
-        return new
+        if serves:
+            done = next(results)[0]
+            counters = {t.name: states[t.state_name].counters | done for t in tables}
+        return {
+            table.state_name: dataclasses.replace(
+                states[table.state_name], counters=counters[table.name]
+            )
+            for table in tables
+        }

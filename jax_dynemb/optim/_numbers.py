@@ -31,6 +31,8 @@ _AT_LEAST_ZERO = (
     "clip_row_norm",
     "floor",
     "start",
+    "catch_up_floor",
+    "catch_up_start",
     "ar_alpha",
     "min_shrinkage",
     "half_life",
@@ -69,7 +71,9 @@ def check_number(owner: str, field: str, x: Any) -> None:
         return
     number = known_number(x)
     if number is None:
-        raise TypeError(f"{owner}: {field} must be a number, not {x!r}{_hint(field)}")
+        raise TypeError(
+            f"{owner}: {field} must be a number, not {x!r}{_hint(field, x)}"
+        )
     if not math.isfinite(number):
         raise ValueError(f"{owner}: {field} must be finite, not {number}")
     if abs(number) > _LARGEST:
@@ -106,5 +110,12 @@ def constant_number(owner: str, field: str, x: Any) -> float | None:
     return known_number(x)
 
 
-def _hint(field: str) -> str:
-    return ", e.g. 0.01" if field == "learning_rate" else ""
+def _hint(field: str, x: Any) -> str:
+    if field == "learning_rate":
+        return ", e.g. 0.01"
+    if not callable(x):
+        return ""
+    return (
+        ". Only the learning rate takes a schedule; a number that changes goes to "
+        f"apply_gradients(..., hyper={{table: {{'{field}': ...}}}})"
+    )

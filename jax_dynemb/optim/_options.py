@@ -12,6 +12,7 @@ from jax_dynemb.optim._numbers import check_number
 
 Optimizer = Fused | Functor
 Numbers = tuple[tuple[str, float], ...]
+_LAST_START = 2**24  # a hyper-parameter is a float32
 LAST = ("last", 0.0)  # the table's update in which the row had its last one
 
 
@@ -58,7 +59,19 @@ class Decay:
 
     def check(self, kind: str, is_used: bool) -> None:
         """Refuses options that say nothing without ``catch_up="decay"``."""
-        is_set = any_set(kind, ("floor", self.floor), ("start", self.start))
+        is_set = any_set(
+            kind, ("catch_up_floor", self.floor), ("catch_up_start", self.start)
+        )
+        if self.floor > 1:
+            raise ValueError(
+                f"jde.optim.{kind}: catch_up_floor is the least factor of a decay, at "
+                f"most 1, not {self.floor}"
+            )
+        if self.start != int(self.start) or self.start > _LAST_START:
+            raise ValueError(
+                f"jde.optim.{kind}: catch_up_start is the number of an update, at most "
+                f"2**24, not {self.start}"
+            )
         flag(kind, "catch_up_forward", self.forward)
         if (is_set or self.forward) and not is_used:
             raise ValueError(

@@ -76,6 +76,11 @@ def rowwise_rmsprop(
     states = (("nu", 0.0),)
     shrinks = (("ar_alpha", ar_alpha), ("min_shrinkage", min_shrinkage))
     any_set("rowwise_rmsprop", *shrinks)
+    if min_shrinkage > 1:
+        raise ValueError(
+            "jde.optim.rowwise_rmsprop: min_shrinkage is the least factor of a row, at "
+            f"most 1, not {min_shrinkage}"
+        )
     if not ar_alpha:
         return Functor("rowwise_rmsprop", learning_rate, numbers, states)
     numbers += shrinks

@@ -39,6 +39,11 @@ def checked_state_dtypes(
       ValueError: an optimizer, a state or a dtype that cannot be had, or a state that
         does not learn in bfloat16 with rounding to nearest.
     """
+    if isinstance(given, str):
+        raise ValueError(
+            f"state_dtype names the states that it is for: write {{'mu': {given!r}}}, "
+            f"not {given!r}"
+        )
     pairs = dict(given.items() if isinstance(given, Mapping) else given)
     if not pairs:
         return ()

@@ -250,7 +250,7 @@ def _stored(coll: Tables, state: States, name: str, keys: np.ndarray) -> np.ndar
     feature = coll.tables[name].feature_names[0]
     for start in range(0, len(keys), size):
         some = keys[start : start + size]
-        padded = np.full(1 << max(7, (len(some) - 1).bit_length()), PADDING, np.int64)
+        padded = np.full(1 << max(10, (len(some) - 1).bit_length()), PADDING, np.int64)
         padded[: len(some)] = some
         for ids in _chunks.id_arrays(coll.tables[name], padded):
             found = on_host(_found(coll.engine, feature, state, ids))

@@ -7,6 +7,7 @@
 // bits that are rounded stochastically have the bits of core/stochastic.h.
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -347,9 +348,36 @@ void run_rounding() {
   run_all<FewItems, kKind, BFloat16Formats, true>(kNarrow);
 }
 
+// The words that a tuned kernel stores, beside the rounding of each number. Every number of `edges`
+// stands beside every other one: one of four may take the longer way of all.
+void test_words() {
+  auto const largest = std::numeric_limits<float>::max();
+  std::vector<float> const edges{0.0f,     -0.0f,         1.0f,          -1.00390625f, 3.0e-41f,
+                                 -1.1f,    3.3895314e38f, 3.3961775e38f, largest,      -largest,
+                                 INFINITY, -INFINITY,     NAN,           0.3f};
+  RoundingSeed const seed{0x1234'5678'9abc'def0u, 7, 0, 0};
+  for (Key key = 0; key < 300; ++key) {
+    for (size_t i = 0; i < edges.size(); ++i) {
+      auto const at = [&](size_t step) { return edges[(i + step * (key % 5 + 1)) % edges.size()]; };
+      float const values[4] = {at(0), at(1), at(2), at(3)};
+      auto const quad = static_cast<uint32_t>(key % 3);
+      auto const words = rounded_halves(seed, key, quad, {at(0), at(1), at(2), at(3)});
+      uint32_t random[4];
+      rounding_bits(seed, key, quad, random);
+      for (int c = 0; c < 4; ++c) {
+        BFloat16 want;
+        round_stochastically(values[c], random[c], &want);
+        auto const word = c < 2 ? words.x : words.y;
+        CHECK(static_cast<uint16_t>(word >> c % 2 * 16) == want.bits);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
+  test_words();
   run_shapes<static_cast<int>(OptimizerKind::kSgd)>();
   run_shapes<static_cast<int>(OptimizerKind::kAdagrad)>();
   run_shapes<static_cast<int>(OptimizerKind::kRowwiseAdagrad)>();

@@ -41,6 +41,12 @@ inline Neighbours& neighbours() {
   return both;
 }
 
+// Often empty: then a call may have nothing to do.
+inline std::vector<int32_t> batch_of_before(World& world) {
+  auto const most = world.random() % 2 == 0 ? 1 : 100;
+  return neighbours().before.batch(world.random() % most);
+}
+
 // Calls use(table of the call, its world, its lists), the second with those given.
 template <class Args, class Use>
 void for_three(Args& args, World& world, Lists& lists, Use const& use) {
@@ -100,7 +106,7 @@ inline void write_back(World& world, Lists& lists, bool swaps) {
 }
 
 inline Lists promote(World& world, std::vector<int32_t> const& slots, Promotion purpose) {
-  auto const of_before = neighbours().before.batch(world.random() % 100);
+  auto const of_before = batch_of_before(world);
   std::vector<int32_t> const none;
   Lists result;
   PromoteArgs args;
@@ -128,7 +134,7 @@ struct Fetched {
 
 inline Fetched fetch(World& world, std::vector<int32_t> const& slots, std::vector<Key> const* keys,
                      int32_t round) {
-  auto const of_before = neighbours().before.batch(world.random() % 100);
+  auto const of_before = batch_of_before(world);
   std::vector<int32_t> const none;
   std::vector<int32_t> places_of_others(of_before.size());
   Fetched result{{}, std::vector<int32_t>(slots.size(), 99)};

@@ -84,12 +84,13 @@ struct Tier {
   }
 
   // As the handlers take them.
-  void add(Call& call, bool index, bool with_states, bool changes, bool with_events) const {
+  void add(Call& call, bool index, bool with_states, bool changes, bool with_events,
+           bool counts = false) const {
     auto const next = [&](Array const& array) {
       changes ? call.aliased(array) : call.operands.push_back(array);
     };
     if (index) call.operands.push_back(table->index);
-    call.operands.push_back(counters);
+    counts ? call.aliased(counters) : call.operands.push_back(counters);
     next(place);
     next(owners);
     next(values);
@@ -347,8 +348,9 @@ Call make_settle(World& world, Random& random) {
 
 Call make_tier_rows(World& world, Random& random) {
   auto [call, tiers] = begin(world, random);
-  scalar(call, "serves", random.below(2));
-  for (auto const& tier : tiers) tier.add(call, false, false, false, false);
+  auto const serves = random.one_in(2);
+  scalar(call, "serves", serves ? 1 : 0);
+  for (auto const& tier : tiers) tier.add(call, false, false, false, false, !serves);
   Attribute features{"features", true, {}, {}, false};
   for (auto count = random.below(4); count > 0; --count) {
     auto const pooling = random.below(3);
@@ -368,6 +370,10 @@ Call make_tier_rows(World& world, Random& random) {
     if (pooling == 2) call.result(kF32, {bags});
   }
   call.attributes.push_back(features);
+  if (!serves) {
+    finish(call);
+    return call;
+  }
   auto const done = call.result(kU32, {1});
   finish(call);
   call.check = [done] { expect(done.data<uint32_t>()[0] == 0, "what a later change waits for"); };

@@ -16,6 +16,7 @@ import jax_dynemb as jde
 from jax_dynemb import _ffi
 from jax_dynemb.lifecycle import Rule
 from jax_dynemb.testing import assert_in_place
+from meshes import mesh_of
 from support import Twins, export, gradients, keys_of_bucket, stat
 
 STRATEGIES = ["step", "no_eviction", "lfu", "customized"]
@@ -60,6 +61,7 @@ def rules(strategy: str) -> st.SearchStrategy[dict]:
     return st.one_of(st.builds(dict.__or__, some, keeps | trims), trims)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_any_rule(platform, strategy):
     twins = filled(strategy)
@@ -220,6 +222,22 @@ def test_other_numbers_compile_nothing(platform):
             removed, _ = trim(state, rule)
             assert int(removed["t"]) == 100 - most
     assert trim._cache_size() == 1
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_calls_outside_of_jit_compile_once(compilations, devices):
+    table = jde.TableConfig("t", 2, 256, score_strategy="lfu")
+    mesh = None if devices == 1 else mesh_of(devices)
+    coll = jde.Tables([table], mesh=mesh)
+    state = coll.init(0)
+    for number in (50, 20, 3):
+        rules = {"t": Rule(norm_below=number, keep_at_most=number)}
+        coll.erase_where(state, rules, dry_run=True)
+        coll.erase_where(state, rules)
+        coll.bucket_stats(state)
+        coll.decay(state, {"t": 1 / number})
+        assert bool(compilations) == (number == 50)
+        compilations.clear()
 
 
 def test_traced_numbers(platform):

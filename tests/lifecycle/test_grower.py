@@ -4,8 +4,6 @@
 
 import functools
 import re
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -19,7 +17,6 @@ from meshes import mesh_of
 from support import export
 
 STEPS = 24
-COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 def configs(capacity: int, **options: Any) -> list[jde.TableConfig]:
@@ -88,22 +85,6 @@ def train(grower: jde.lifecycle.Grower, state: Any, steps: int = STEPS):
         losses.append(float(loss))
         sizes.append(grower.coll.tables["a"].num_slots)
     return state, losses, sizes
-
-
-@pytest.fixture
-def compilations() -> Iterator[list[str]]:
-    """Names the functions that the main thread compiles."""
-    names: list[str] = []
-
-    def listen(event: str, duration_secs: float, **options: Any) -> None:
-        del duration_secs
-        on_main = threading.current_thread() is threading.main_thread()
-        if event == COMPILED and on_main:
-            names.append(options["fun_name"])
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    yield names
-    jax.monitoring.unregister_event_duration_listener(listen)
 
 
 @pytest.mark.parametrize(("devices", "ahead"), [(1, True), (1, False), (8, True)])

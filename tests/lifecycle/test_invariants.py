@@ -132,6 +132,7 @@ def follow(place: str, steps: list[tuple[str, int]]) -> list[dict[str, int | flo
     return results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["shared arrays", "mesh"])
 @settings(max_examples=6, deadline=None)
 @given(

@@ -215,6 +215,7 @@ MESH_TABLES = [
 ]
 
 
+@pytest.mark.slow
 def test_on_a_mesh_as_on_one_device():
     twins = Twins(*MESH_TABLES, mesh=mesh_of(8))
     followed = [Followed(twins, name) for name in twins.coll.tables]

@@ -156,6 +156,15 @@ def test_options_that_exclude_each_other():
         adagrad(0.1, max_norm=1.0, cow_clip=jde.optim.CowClip(0.1))
     with pytest.raises(ValueError, match="half_life must be above 0"):
         jde.optim.CowClip(0.1, half_life=0)
+    for options, sentence in (
+        ({"catch_up_floor": -0.5}, "catch_up_floor must not be negative"),
+        ({"catch_up_floor": 1.5}, "catch_up_floor is the least factor of a decay"),
+        ({"catch_up_start": 2.5}, "catch_up_start is the number of an update"),
+        ({"catch_up_start": 2**24 + 1}, r"at most 2\*\*24, not 16777217"),
+    ):
+        for make in (adam, adagrad):
+            with pytest.raises(ValueError, match=sentence):
+                make(0.1, weight_decay=0.1, catch_up="decay", **options)
     with pytest.raises(ValueError, match="learning_rate must be a float32"):
         jde.optim.sgd(1e40)
 

@@ -91,6 +91,10 @@ def test_what_tables_do_not_have_is_named_with_what_they_have(name):
         ),
         (lambda: jde.optim.lion(0.1, b1=float("inf")), "b1 must be finite"),
         (lambda: jde.optim.rowwise_rmsprop(0.1, eps=-1), "eps must not be negative"),
+        (
+            lambda: jde.optim.rowwise_rmsprop(0.1, ar_alpha=0.1, min_shrinkage=2.0),
+            "min_shrinkage is the least factor of a row, at most 1, not 2.0",
+        ),
     ],
 )
 def test_numbers_out_of_range(make, message):

@@ -222,10 +222,12 @@ def test_tuned_and_shared_loops_in_one_collection(platform):
         for name, each in singles.items():
             _, own, alone[name] = each.lookup(alone[name], {name: ids[name]})
             alone[name] = each.apply_gradients(alone[name], own, {name: d_rows[name]})
+    # On a GPU tables of several optimizers have another kernel, and another last bit.
     for name, each in singles.items():
         together, apart = export(coll, state, name), export(each, alone[name], name)
         for key, row in apart.items():
-            np.testing.assert_array_equal(together[key].values, row.values)
+            got = together[key].values
+            np.testing.assert_allclose(got, row.values, rtol=2e-6, atol=1e-6)
 
 
 def test_the_shared_loop_agrees_with_the_tuned_ones(platform):
@@ -260,5 +262,7 @@ def test_flags_and_scales_are_named_as_they_are_given():
             jde.optim.rmsprop(0.1, **options)
     with pytest.raises(ValueError, match="nesterov must be True or False, not 'yes'"):
         jde.optim.momentum(0.1, nesterov="yes")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="Only the learning rate takes a schedule"):
+        jde.optim.adam(0.1, b1=optax.constant_schedule(0.9))  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="learning_rate must be a number, not True"):
         jde.optim.lion(True)

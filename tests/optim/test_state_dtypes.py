@@ -235,6 +235,7 @@ def test_eight_devices_store_what_one_does(sharding, name):
         (OPTIM.rowwise_adagrad(0.1), {"sum_of_squares": "bfloat16"}, "one number"),
         (OPTIM.lion(0.1), {"mu": "float16"}, "'float32' or 'bfloat16'"),
         (optax.adam(0.1), {"mu": "bfloat16"}, "Leave state_dtype out"),
+        (OPTIM.adam(0.1), "bfloat16", "names the states that it is for: write {'mu'"),
     ],
 )
 def test_what_cannot_be_had_is_refused(optimizer, dtypes, sentence):

@@ -56,6 +56,7 @@ def vocabularies(draw: st.DrawFn) -> np.ndarray:
     return np.concatenate(others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "pooled"),
     [(1, "rows"), (2, "rows"), (4, "rows"), (8, "rows"), (2, "sums"), (8, "sums")],

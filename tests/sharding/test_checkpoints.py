@@ -59,6 +59,7 @@ def assert_equal(coll, state, other, expected) -> None:
             assert ours[key] == theirs[key], key
 
 
+@pytest.mark.slow
 def test_eight_devices_two_one_four(tmp_path):
     alone = collection(None)
     expected = alone.init(0)

@@ -122,6 +122,7 @@ def test_a_checkpoint_goes_on_where_it_was(tmp_path, state, rows):
         assert_same_rows(*(export(COLL, each, name) for each in both))
 
 
+@pytest.mark.slow
 def test_growth_keeps_every_state(state, rows):
     larger, grown = COLL.grow(state, dict.fromkeys(NAMES, 1_000))
     assert_all_same(larger, grown, rows)

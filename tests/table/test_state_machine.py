@@ -176,6 +176,7 @@ class TableMachine(RuleBasedStateMachine):
         self.twins.check(TOLERANCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [str(s.value) for s in jde.ScoreStrategy])
 def test_any_sequence_of_operations(platform, strategy):
     machine = type(TableMachine.__name__, (TableMachine,), {"strategy": strategy})

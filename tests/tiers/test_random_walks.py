@@ -210,6 +210,7 @@ else:
     CASES = [(4, False, None), (8, True, None), (64, True, 8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frames, below, devices", CASES)
 def test_a_random_walk(frames, below, devices):
     walk(frames, below, devices, seed=0, rounds=min(4, OFTEN))

@@ -3,7 +3,9 @@
 """TorchRec's classes with numbers measured on TorchRec, and on FBGEMM's operators.
 
 Not replayed: ``dist*`` and ``block_bucketize`` (inside the exchange), ``bounds_check``
-(no id is out of bounds), quantisation (``jde.export``).
+(no id is out of bounds), quantisation (``jde.export``). Of misc.json neither
+``rw_shards`` and ``cw_shards`` (a device has whole buckets, or an equal part of the
+columns) nor ``planner`` (it follows the constants of other hardware).
 """
 
 from collections.abc import Callable

@@ -173,6 +173,48 @@ def test_fused_embedding_bag_collection(name):
         np.testing.assert_allclose(got, rows, **TOLERANCE)
 
 
+ROWWISE = {"optimizer": "exact_row_wise_adagrad", "weight_decay": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("params", "optimizer"),
+    [
+        ({"optimizer": "lars_sgd", "eta": 0.1}, jde.optim.lars(0.01, eta=0.1)),
+        ({"optimizer": "none"}, jde.optim.none()),
+        (
+            {"optimizer": "rowwise_rmsprop_ar", "ar_alpha": 0.1, "ema_beta": 0.9},
+            jde.optim.rowwise_rmsprop(0.01, 0.9, ar_alpha=0.1),
+        ),
+        (
+            {"optimizer": "adam", "use_rowwise_bias_correction": True},
+            jde.optim.adam(0.01, bias_correction="row"),
+        ),
+        (
+            ROWWISE | {"weight_decay_mode": 1},
+            jde.optim.rowwise_adagrad(0.01, weight_decay=0.1, weight_decay_mode="l2"),
+        ),
+        (
+            ROWWISE | {"weight_decay_mode": "DECOUPLE"},
+            jde.optim.rowwise_adagrad(0.01, weight_decay=0.1),
+        ),
+        (
+            ROWWISE | {"weight_decay_mode": 5},
+            jde.optim.rowwise_adagrad(0.01, weight_decay=0.1, catch_up="decay"),
+        ),
+        (ROWWISE | {"weight_decay_mode": 0}, None),
+        (ROWWISE, None),
+        (ROWWISE | {"weight_decay_mode": "cowclip"}, None),
+    ],
+)
+def test_optimizers_of_fbgemm_in_fused_params(params, optimizer):
+    """A decay that FBGEMM would ignore, or has more numbers for, is refused."""
+    if optimizer is None:
+        with pytest.raises(ValueError, match="weight_decay_mode"):
+            T.from_fused_params(params)
+    else:
+        assert T.from_fused_params(params) == (optimizer, {})
+
+
 def test_fused_params_that_are_of_the_table():
     params = {"stochastic_rounding": True, "gradient_clipping": True}
     _, fields = T.from_fused_params(params | {"max_gradient": 0.5})

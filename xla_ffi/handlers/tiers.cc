@@ -39,8 +39,8 @@ class TierReader {
 
   void index() { table_.index = data<uint8_t>(reader_.next_arg(BufferRule::kIndex)); }
 
-  void counters() {
-    auto const counters = reader_.next_arg(BufferRule::kCounters);
+  void counters(bool changes = false) {
+    auto const counters = next(BufferRule::kCounters, changes);
     table_.counters = data<uint64_t>(counters);
     table_.counter_rows = static_cast<int32_t>(dimension(counters, 0));
     reader_.expect(table_.counter_rows > 0, "a table must have rows of counters");
@@ -323,10 +323,11 @@ struct TierRows {
 
   void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features, int64_t serves) {
     args.serves = serves != 0 ? 1 : 0;
+    args.done = nullptr;
     TableRef tables[kMaxTierTables];
     read_each(reader, attrs, args, [&](TierRowsTable& one, CallTable const& of) {
       TierReader tier(reader, of, one.table, one.tier);
-      tier.counters();
+      tier.counters(serves == 0);
       tier.places(false);
       tier.rows(false, false);
       tier.homes(false);
@@ -337,7 +338,7 @@ struct TierRows {
     args.num_features = count_rows(features, kNumFeatureFields);
     if (!reader.expect(args.num_features <= kMaxFeatures, "too many features in one call")) return;
     read_tier_rows(reader, {features, args.features, args.num_features, tables, args.num_tables});
-    args.done = data<uint32_t>(reader.next_ret(BufferRule::kDone));
+    if (serves != 0) args.done = data<uint32_t>(reader.next_ret(BufferRule::kDone));
   }
 
   static constexpr auto& scratch_bytes = no_scratch;

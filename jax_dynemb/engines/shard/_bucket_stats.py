@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.shard._decaying import whole_uses
-from jax_dynemb.engines.shard._erase_where import ShardGroup
+from jax_dynemb.engines.shard._erase_where import ALONE, ShardGroup
 from jax_dynemb.engines.shard._scores import PACKED
 from jax_dynemb.ops import TableState, bucket_rows, scores_of_index
 
@@ -95,6 +96,18 @@ def bucket_stats(table: TableSpec, state: TableState, group: ShardGroup) -> Buck
       state: its arrays.
       group: the shards that hold rows of the table.
     """
+    if group is ALONE:
+        return _describe_alone(table, state)
+    return _describe(table, state, group)
+
+
+# One program for all calls outside of jit; inside it the operations are the caller's.
+@functools.partial(jax.jit, static_argnums=0, inline=True)
+def _describe_alone(table: TableSpec, state: TableState) -> BucketStats:
+    return _describe(table, state, ALONE)
+
+
+def _describe(table: TableSpec, state: TableState, group: ShardGroup) -> BucketStats:
     first = 0 if table.block is None else table.block.first_bucket
     index = state.index[first : first + table.local_buckets]
     low, marked = scores_of_index(index)

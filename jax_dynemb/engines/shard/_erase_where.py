@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -90,6 +91,14 @@ def erase_where(
     Returns:
       The rows removed from all shards, or those that would be; and the new state.
     """
+    if group is ALONE:
+        return _erase_alone(table, state, rule, dry_run)
+    return _erase(table, state, rule, dry_run, group)
+
+
+def _erase(
+    table: TableSpec, state: TableState, rule: Rule, dry_run: bool, group: ShardGroup
+) -> tuple[jax.Array, TableState]:
     op = _Op.of(table, state, rule, group)
     if rule.keeps:
         limits, removed = _limits(op, rule)
@@ -102,6 +111,14 @@ def erase_where(
         return removed, state
     removed, state = op.erase(limits)
     return group.total(removed), state
+
+
+# Outside of jit each call would compile its loops again.
+@functools.partial(jax.jit, static_argnums=(0, 3), inline=True)
+def _erase_alone(
+    table: TableSpec, state: TableState, rule: Rule, dry_run: bool
+) -> tuple[jax.Array, TableState]:
+    return _erase(table, state, rule, dry_run, ALONE)
 
 
 class _Limits(NamedTuple):
