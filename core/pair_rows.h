@@ -22,6 +22,46 @@ struct RowRange {
   int64_t begin, end;
 };
 
+// PairShape::exact of factors of bfloat16: prefixes, rows and the gradients of both.
+constexpr int32_t kHalfFactors = 2;
+
+DYNEMB_HD bool is_half(PairShape const& shape) { return shape.exact == kHalfFactors; }
+
+// A call with numbers of a known type: float, or BFloat16 if the shape is half.
+template <class Number>
+struct PairRowsOf {
+  PairShape shape;
+  Number const* prefix;
+  float const* suffix;
+  Number* rows;
+};
+
+template <class Number>
+struct PairGradientsOf {
+  PairShape shape;
+  Number const* prefix;
+  float const* suffix;
+  Number const* d_rows;
+  Number* d_prefix;
+  float* d_suffix;
+};
+
+template <class Number>
+PairRowsOf<Number> numbers_of(PairRowsArgs const& args) {
+  return {args.shape, reinterpret_cast<Number const*>(args.prefix), args.suffix,
+          reinterpret_cast<Number*>(args.rows)};
+}
+
+template <class Number>
+PairGradientsOf<Number> numbers_of(PairGradientsArgs const& args) {
+  return {args.shape,
+          reinterpret_cast<Number const*>(args.prefix),
+          args.suffix,
+          reinterpret_cast<Number const*>(args.d_rows),
+          reinterpret_cast<Number*>(args.d_prefix),
+          args.d_suffix};
+}
+
 DYNEMB_HD RowRange clamped_rows(PairShape const& shape, int64_t begin, int64_t end) {
   return {begin < 0 ? 0 : begin, end < shape.num_rows ? end : shape.num_rows};
 }
@@ -55,6 +95,13 @@ DYNEMB_HD int64_t prefix_row_offset(PairShape const& shape, int32_t m) {
 
 DYNEMB_HD bool has_suffix(PairShape const& shape, int64_t row) {
   return static_cast<uint32_t>(shape.of_suffix[row]) < static_cast<uint64_t>(shape.num_suffixes);
+}
+
+// The sizes that factors of bfloat16 may have: those of the kernels that read them. The same rule
+// is in jax_dynemb/ops/_pair_rows.py.
+DYNEMB_HD bool may_be_half(PairShape const& shape) {
+  return shape.m == 16 && (shape.k == 32 || shape.k == 64) && (shape.n == 4 || shape.n == 8) &&
+         shape.num_suffixes <= 2048;
 }
 
 // The first prefix that the share `share` of `shares` has. Shares have about as many rows each, and

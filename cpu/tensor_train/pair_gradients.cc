@@ -35,7 +35,7 @@ struct Layout {
 class ShareGradients {
  public:
   // `memory` holds two prefixes; `sums` is zeros.
-  ShareGradients(PairGradientsArgs const& args, Layout const& layout, float const* suffixes,
+  ShareGradients(PairGradientsOf<float> const& args, Layout const& layout, float const* suffixes,
                  float* sums, float* memory)
       : args_(args),
         shape_(args.shape),
@@ -114,7 +114,7 @@ class ShareGradients {
     }
   }
 
-  PairGradientsArgs const& args_;
+  PairGradientsOf<float> const& args_;
   PairShape const& shape_;
   Layout const& layout_;
   float const* suffixes_;  // [num_suffixes, n, padded]
@@ -124,8 +124,8 @@ class ShareGradients {
 };
 
 // Suffixes with their ranks side by side, zeros behind them.
-void transpose_suffixes(PairGradientsArgs const& args, Layout const& layout, ThreadPool const& pool,
-                        float* to) {
+void transpose_suffixes(PairGradientsOf<float> const& args, Layout const& layout,
+                        ThreadPool const& pool, float* to) {
   auto const& shape = args.shape;
   for_each_range(pool, shape.num_suffixes, kSuffixesOfTask, [&](int64_t begin, int64_t end) {
     std::fill(to + begin * layout.suffix_size, to + end * layout.suffix_size, 0.0f);
@@ -141,7 +141,7 @@ void transpose_suffixes(PairGradientsArgs const& args, Layout const& layout, Thr
   });
 }
 
-void sum_shares(PairGradientsArgs const& args, Layout const& layout, ThreadPool const& pool,
+void sum_shares(PairGradientsOf<float> const& args, Layout const& layout, ThreadPool const& pool,
                 float const* sums, int64_t shares) {
   auto const& shape = args.shape;
   auto const stride = shape.num_suffixes * layout.suffix_size;
@@ -163,7 +163,7 @@ void sum_shares(PairGradientsArgs const& args, Layout const& layout, ThreadPool 
 
 }  // namespace
 
-void pair_gradients(PairGradientsArgs const& args, ThreadPool const& given) {
+void float_pair_gradients(PairGradientsOf<float> const& args, ThreadPool const& given) {
   auto const& shape = args.shape;
   // Two threads never write one gradient, whatever the starts are.
   auto const each_row_once = prefixes_share_no_row(shape);

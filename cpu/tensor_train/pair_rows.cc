@@ -21,7 +21,7 @@ constexpr int64_t kPrefixesOfTask = 32;
 
 class Products {
  public:
-  Products(PairRowsArgs const& args, float* columns)
+  Products(PairRowsOf<float> const& args, float* columns)
       : args_(args), shape_(args.shape), padded_(whole_blocks(shape_.m)), columns_(columns) {}
 
   void rows_of(int64_t prefix) const {
@@ -77,7 +77,7 @@ class Products {
     }
   }
 
-  PairRowsArgs const& args_;
+  PairRowsOf<float> const& args_;
   PairShape const& shape_;
   int32_t padded_;
   float* columns_;  // [k, padded]: the prefix, zeros behind it
@@ -85,7 +85,7 @@ class Products {
 
 }  // namespace
 
-void pair_rows(PairRowsArgs const& args, ThreadPool const& given) {
+void float_pair_rows(PairRowsOf<float> const& args, ThreadPool const& given) {
   // Two threads never write one row, whatever the starts are.
   auto const each_row_once = prefixes_share_no_row(args.shape);
   if (each_row_once && has_wide_suffixes(args.shape)) return wide_pair_rows(args, given);

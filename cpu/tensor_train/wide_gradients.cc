@@ -19,7 +19,8 @@ constexpr int64_t kPrefixesOfTask = 64;
 class SuffixGradients {
  public:
   // `to_prefix` is [num_rows, m, padded]: what each row adds to its prefix.
-  SuffixGradients(PairGradientsArgs const& args, RowsOfSuffixes const& groups, float* to_prefix)
+  SuffixGradients(PairGradientsOf<float> const& args, RowsOfSuffixes const& groups,
+                  float* to_prefix)
       : args_(args),
         shape_(args.shape),
         groups_(groups),
@@ -108,7 +109,7 @@ class SuffixGradients {
     }
   }
 
-  PairGradientsArgs const& args_;
+  PairGradientsOf<float> const& args_;
   PairShape const& shape_;
   RowsOfSuffixes const& groups_;
   int32_t padded_;
@@ -120,7 +121,8 @@ class SuffixGradients {
   float* columns_;     // [kRowsAtOnce, m, kBlock]: some columns of the rows' gradients
 };
 
-void sum_prefixes(PairGradientsArgs const& args, ThreadPool const& pool, float const* to_prefix) {
+void sum_prefixes(PairGradientsOf<float> const& args, ThreadPool const& pool,
+                  float const* to_prefix) {
   auto const& shape = args.shape;
   auto const padded = int64_t{whole_blocks(shape.k)};
   for_each_range(pool, shape.num_prefixes, kPrefixesOfTask, [&](int64_t begin, int64_t end) {
@@ -141,7 +143,7 @@ void sum_prefixes(PairGradientsArgs const& args, ThreadPool const& pool, float c
 
 }  // namespace
 
-void wide_pair_gradients(PairGradientsArgs const& args, ThreadPool const& pool) {
+void wide_pair_gradients(PairGradientsOf<float> const& args, ThreadPool const& pool) {
   auto const& shape = args.shape;
   RowsOfSuffixes const groups(shape);
   auto const width = int64_t{shape.m} * whole_blocks(shape.k);

@@ -37,7 +37,7 @@ namespace {
 
 constexpr int64_t kRowsOfTask = 256;
 
-void zero_rows_without_suffix(PairRowsArgs const& args, ThreadPool const& pool) {
+void zero_rows_without_suffix(PairRowsOf<float> const& args, ThreadPool const& pool) {
   auto const& shape = args.shape;
   auto const width = int64_t{shape.m} * shape.n;
   for_each_range(pool, shape.num_rows, kRowsOfTask, [&](int64_t begin, int64_t end) {
@@ -61,7 +61,7 @@ void multiply(PairShape const& shape, float const* prefix, float const* suffix, 
   }
 }
 
-void row_of(PairRowsArgs const& args, int64_t row, int64_t prefix, float const* suffix) {
+void row_of(PairRowsOf<float> const& args, int64_t row, int64_t prefix, float const* suffix) {
   auto const& shape = args.shape;
   auto const* const factor = args.prefix + prefix_offset(shape, prefix);
   auto* const out = args.rows + row * shape.m * shape.n;
@@ -77,7 +77,7 @@ void row_of(PairRowsArgs const& args, int64_t row, int64_t prefix, float const* 
 
 }  // namespace
 
-void wide_pair_rows(PairRowsArgs const& args, ThreadPool const& pool) {
+void wide_pair_rows(PairRowsOf<float> const& args, ThreadPool const& pool) {
   RowsOfSuffixes const groups(args.shape);
   zero_rows_without_suffix(args, pool);
   for_each_range(

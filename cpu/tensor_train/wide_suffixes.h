@@ -64,7 +64,12 @@ inline void add_block(float const* a, int64_t a_row, int64_t a_term, float const
   }
 }
 
-void wide_pair_rows(PairRowsArgs const& args, ThreadPool const& pool);
-void wide_pair_gradients(PairGradientsArgs const& args, ThreadPool const& pool);
+// Of any sizes (cpu/tensor_train/pair_rows.cc, pair_gradients.cc).
+void float_pair_rows(PairRowsOf<float> const& args, ThreadPool const& pool);
+void float_pair_gradients(PairGradientsOf<float> const& args, ThreadPool const& pool);
+
+// Of wide suffixes.
+void wide_pair_rows(PairRowsOf<float> const& args, ThreadPool const& pool);
+void wide_pair_gradients(PairGradientsOf<float> const& args, ThreadPool const& pool);
 
 }  // namespace dynemb::cpu

@@ -4,18 +4,27 @@
 // cuda/tensor_train/pair_gradients.cu: gradients of both factors of rows, without atomics.
 #include "cuda/grid/host.h"
 #include "cuda/launch.h"
+#include "cuda/tensor_train/half_gradients.cuh"
 #include "cuda/tensor_train/prefix_gradients.cuh"
 #include "cuda/tensor_train/suffix_gradients.cuh"
 
 namespace dynemb::cuda {
 
 size_t pair_gradients_scratch_bytes(PairGradientsArgs const& args) {
-  return suffix_gradients_scratch_bytes(args);
+  return suffix_gradients_scratch_bytes(args.shape);
 }
 
 cudaError_t pair_gradients(PairGradientsArgs const& args, void* scratch, cudaStream_t stream) {
-  DYNEMB_CUDA_TRY(prefix_gradients(args, stream));
-  return args.shape.num_suffixes > 0 ? suffix_gradients(args, scratch, stream) : cudaSuccess;
+  auto const& shape = args.shape;
+  if (is_half(shape)) {
+    auto const half = numbers_of<BFloat16>(args);
+    if (shape.num_prefixes > 0) DYNEMB_CUDA_TRY(half_prefix_gradients(half, stream));
+    return shape.num_suffixes > 0 ? suffix_sums(half, SumParts(shape), scratch, stream)
+                                  : cudaSuccess;
+  }
+  auto const whole = numbers_of<float>(args);
+  DYNEMB_CUDA_TRY(prefix_gradients(whole, stream));
+  return shape.num_suffixes > 0 ? suffix_gradients(whole, scratch, stream) : cudaSuccess;
 }
 
 }  // namespace dynemb::cuda

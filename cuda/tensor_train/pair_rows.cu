@@ -14,15 +14,17 @@ size_t pair_rows_scratch_bytes(PairRowsArgs const& /*args*/) { return 0; }
 cudaError_t pair_rows(PairRowsArgs const& args, void* /*scratch*/, cudaStream_t stream) {
   auto const& shape = args.shape;
   if (shape.num_rows == 0 || shape.num_prefixes == 0) return cudaSuccess;
+  int device = 0, most = 0;
+  DYNEMB_CUDA_TRY(cudaGetDevice(&device));
+  DYNEMB_CUDA_TRY(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  if (is_half(shape)) return staged_rows(numbers_of<BFloat16>(args), most, stream);
+  auto const rows = numbers_of<float>(args);
   if (shape.num_suffixes > 0 && has_octets(shape)) {
-    OctetRowsCall const call{shape, args.prefix, args.suffix, args.rows};
-    int device = 0, most = 0;
-    DYNEMB_CUDA_TRY(cudaGetDevice(&device));
-    DYNEMB_CUDA_TRY(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    StagedParts const parts(shape, most);
-    return parts.parts > 0 ? staged_rows(call, parts, stream) : octet_rows(call, stream);
+    auto staged = false;
+    DYNEMB_CUDA_TRY(staged_rows(rows, most, stream, &staged));
+    return staged ? cudaSuccess : octet_rows(rows, stream);
   }
-  ProductsCall const call{shape, args.prefix, shape.m, shape.k, args.suffix, args.rows};
+  ProductsCall const call{shape, rows.prefix, shape.m, shape.k, rows.suffix, rows.rows};
   return launch_products<false>(call, stream);
 }
 

@@ -18,8 +18,9 @@ struct GradientColumn {
   float const* suffix = nullptr;
 
   // `d_rows` are of the chunk. All lanes are here.
-  __device__ __forceinline__ GradientColumn(PairGradientsArgs const& args, PairChunk const& chunk,
-                                            float const* d_rows, uint32_t column) {
+  __device__ __forceinline__ GradientColumn(PairGradientsOf<float> const& args,
+                                            PairChunk const& chunk, float const* d_rows,
+                                            uint32_t column) {
     auto const& shape = args.shape;
     auto const place = chunk.at(column);
     auto const number = chunk.suffix_of(place);
@@ -30,7 +31,7 @@ struct GradientColumn {
 };
 
 template <int kSteps, bool kExact>
-__device__ __forceinline__ void add_columns(PairGradientsArgs const& args,
+__device__ __forceinline__ void add_columns(PairGradientsOf<float> const& args,
                                             GradientColumn const (&columns)[2], int32_t m0,
                                             int32_t k0, float (&sums)[kSteps][4]) {
   auto const& shape = args.shape;
@@ -85,7 +86,7 @@ __device__ __forceinline__ void store_gradient(PairShape const& shape, float* ou
 
 template <int kSteps, bool kExact>
 __global__ void __launch_bounds__(kThreads)
-    prefix_gradients_kernel(__grid_constant__ PairGradientsArgs const args) {
+    prefix_gradients_kernel(__grid_constant__ PairGradientsOf<float> const args) {
   auto const& shape = args.shape;
   auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
   for (auto prefix = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-inline cudaError_t prefix_gradients(PairGradientsArgs const& args, cudaStream_t stream) {
+inline cudaError_t prefix_gradients(PairGradientsOf<float> const& args, cudaStream_t stream) {
   auto const& shape = args.shape;
   if (shape.num_prefixes == 0) return cudaSuccess;
   if (shape.num_suffixes > 0 && has_octets(shape)) return octet_gradients(args, stream);

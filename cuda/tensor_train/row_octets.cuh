@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cuda/grid/host.h"
+#include "cuda/tensor_train/numbers.cuh"
 #include "cuda/tensor_train/pair_columns.cuh"
 #include "cuda/tensor_train/tile_product.cuh"
 
@@ -17,31 +18,6 @@ constexpr int kOctet = 8;
 inline bool has_octets(PairShape const& shape) {
   auto const ranks = shape.k == 8 || shape.k == 16 || shape.k == 32 || shape.k == 64;
   return shape.m == kTileRows && ranks && shape.n % 4 == 0;
-}
-
-__device__ __forceinline__ float4 load_four(float const* from) {
-#ifdef __CUDA_ARCH__
-  return __ldg(reinterpret_cast<float4 const*>(from));
-#else
-  return *reinterpret_cast<float4 const*>(from);
-#endif
-}
-
-// Read once only: it should not push out what is read again.
-__device__ __forceinline__ float4 load_four_once(float const* from) {
-#ifdef __CUDA_ARCH__
-  float4 x;
-  asm("ld.global.nc.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
-      : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-      : "l"(from));
-  return x;
-#else
-  return load_four(from);
-#endif
-}
-
-__device__ __forceinline__ float number_of(float4 const& four, int i) {
-  return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w;
 }
 
 // Up to 32 rows of a prefix. Their suffixes' numbers are in the lanes.
@@ -80,13 +56,6 @@ struct HeldPrefix {
   }
 };
 
-struct OctetRowsCall {
-  PairShape shape;
-  float const* prefix;
-  float const* suffix;
-  float* rows;
-};
-
 // Four columns of eight rows.
 template <int kSteps, bool kExact>
 __device__ __forceinline__ void multiply_octet(HeldPrefix<kSteps, kExact> const& prefix,
@@ -117,7 +86,7 @@ __device__ __forceinline__ void multiply_octet(HeldPrefix<kSteps, kExact> const&
 
 template <int kSteps, bool kExact>
 __global__ void __launch_bounds__(kThreads, 2)
-    octet_rows_kernel(__grid_constant__ OctetRowsCall const call) {
+    octet_rows_kernel(__grid_constant__ PairRowsOf<float> const call) {
   auto const& shape = call.shape;
   auto const n = shape.n;
   auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
@@ -198,7 +167,7 @@ __device__ __forceinline__ void add_octet(float const* const (&d_rows)[2], bool 
 
 template <int kSteps, bool kExact>
 __global__ void __launch_bounds__(kThreads, 2)
-    octet_gradients_kernel(__grid_constant__ PairGradientsArgs const args) {
+    octet_gradients_kernel(__grid_constant__ PairGradientsOf<float> const args) {
   auto const& shape = args.shape;
   auto const n = shape.n;
   auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
@@ -246,14 +215,14 @@ __global__ void __launch_bounds__(kThreads, 2)
 }
 
 // `shape` has octets, prefixes and suffixes.
-inline cudaError_t octet_rows(OctetRowsCall const& call, cudaStream_t stream) {
+inline cudaError_t octet_rows(PairRowsOf<float> const& call, cudaStream_t stream) {
   auto const blocks = blocks_of_prefixes(call.shape, kWarpsPerBlock);
   return with_steps(call.shape.k, call.shape.exact != 0, [&](auto steps, auto exact) {
     return launch(octet_rows_kernel<steps(), exact()>, blocks, stream, call);
   });
 }
 
-inline cudaError_t octet_gradients(PairGradientsArgs const& args, cudaStream_t stream) {
+inline cudaError_t octet_gradients(PairGradientsOf<float> const& args, cudaStream_t stream) {
   auto const blocks = blocks_of_prefixes(args.shape, kWarpsPerBlock);
   return with_steps(args.shape.k, args.shape.exact != 0, [&](auto steps, auto exact) {
     return launch(octet_gradients_kernel<steps(), exact()>, blocks, stream, args);

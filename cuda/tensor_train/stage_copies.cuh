@@ -5,33 +5,40 @@
 // lie there, and how the warps of a block copy them.
 #pragma once
 
+#include "core/value_type.h"
 #include "cuda/grid/async_copy.cuh"
 #include "cuda/tensor_train/staged_rows.cuh"
+#include "cuda/tensor_train/tile_product.cuh"
 
 namespace dynemb::cuda {
 
-// Floats of shared memory: suffixes of the staged rows, prefixes of the slots, gradients of rows.
+// Bytes of shared memory: suffixes of the staged rows, their slots, prefixes of the slots,
+// gradients of rows.
 struct StageLayout {
-  static constexpr int32_t kPad = 8;  // so that four rows of a prefix lie in different banks
+  static constexpr int32_t kPad = 8;  // numbers: rows of a prefix then lie in different banks
 
-  int32_t slots, rows;                      // of a stage
-  int32_t prefixes, d_rows, zeros, floats;  // `zeros` are those of a row
+  int32_t slots, rows;                               // of a stage
+  int32_t slots_of, prefixes, d_rows, zeros, bytes;  // `zeros` are those of a row
 
-  // Two stages take `bytes` at most; no slots: that is too little.
-  static StageLayout of(PairShape const& shape, int64_t bytes) {
-    auto const row_size = int64_t{shape.m} * shape.n;
-    auto const most = bytes / 2 / int64_t{sizeof(float)} - row_size;
-    auto const prefix_size = int64_t{shape.m} * (shape.k + kPad);
+  // Two stages take `all` bytes at most; no slots: that is too little.
+  static StageLayout of(PairShape const& shape, int64_t all) {
+    auto const number = static_cast<int64_t>(is_half(shape) ? sizeof(BFloat16) : sizeof(float));
+    auto const row_size = number * shape.m * shape.n;
+    auto const most = all / 2 - row_size;
+    auto const prefix_size = number * shape.m * (shape.k + kPad);
     for (auto slots = kMostSlots; slots > 0; slots /= 2) {
       auto const left = most - slots * prefix_size;
-      auto rows = left / (row_size + 1) / 4 * 4;
+      auto rows = left / (row_size + 2 * int64_t{sizeof(int32_t)}) / 4 * 4;
       if (rows > slots * kRowsOfSlot) rows = slots * kRowsOfSlot;
       if (rows < kRowsOfSlot || (slots > 1 && left < most / 2)) continue;
-      auto const d_rows = rows + slots * prefix_size;
+      auto const slots_of = rows * int64_t{sizeof(int32_t)};
+      auto const prefixes = 2 * slots_of;
+      auto const d_rows = prefixes + slots * prefix_size;
       auto const zeros = d_rows + rows * row_size;
       return {slots,
               static_cast<int32_t>(rows),
-              static_cast<int32_t>(rows),
+              static_cast<int32_t>(slots_of),
+              static_cast<int32_t>(prefixes),
               static_cast<int32_t>(d_rows),
               static_cast<int32_t>(zeros),
               static_cast<int32_t>(zeros + row_size)};
@@ -41,29 +48,53 @@ struct StageLayout {
 };
 
 // What stages are copied from.
+template <class Number>
 struct StageSources {
   PairShape shape;  // m, k and n are powers of two
-  float const* prefix;
-  float const* d_rows;
+  Number const* prefix;
+  Number const* d_rows;
   StageLayout layout;
 };
 
-// Gradients of rows are swizzled: those of rows side by side lie in other banks.
+// Gradients of rows are swizzled where single numbers are read: those of rows side by side lie in
+// other banks.
+template <class Number>
 struct StagedGradients {
-  static constexpr int32_t kSwizzle = 16;
+  static constexpr int32_t kSwizzle = sizeof(Number) == 4 ? 16 : 0;
 
   int32_t row_size;  // a multiple of 32
 
-  // Where number `i` of row `row` of a slot is, from the slot's first row on.
+  // Where number `i` of row `row` of a stage is, from the first row on.
   __device__ __forceinline__ int32_t place(int32_t row, int32_t i) const {
     return row * row_size + (i ^ ((row & 1) * kSwizzle));
   }
 };
 
+// The staged rows of a tile of a warp's sums; -1: there is none.
+template <class Number>
+struct StagedTile {
+  int32_t first, second;  // of its first and of its last column
+  Number const* d_rows;   // of the stage
+  Number const* zeros;
+
+  __device__ __forceinline__ Number const* at(int32_t row, int32_t row_size) const {
+    return row >= 0 ? d_rows + row * row_size : zeros;
+  }
+};
+
+// Where row m of a prefix is, of rows of bfloat16 with four columns: even ones first, since 16
+// bytes of a row of the table hold one of either kind (cuda/tensor_train/owned_halves.cuh).
+template <class Number>
+__device__ __forceinline__ int32_t staged_place(PairShape const& shape, int32_t m) {
+  if (sizeof(Number) == 4 || shape.n != 4) return m;
+  return m % 2 * (kTileRows / 2) + m / 2;
+}
+
 // What all threads of a block copy: a slot, or a part of one, each warp.
+template <class Number>
 class StageCopies {
  public:
-  __device__ StageCopies(StageSources const& sources, int64_t* row_offsets)
+  __device__ StageCopies(StageSources<Number> const& sources, int64_t* row_offsets)
       : sources_(sources),
         layout_(sources.layout),
         row_offsets_(row_offsets),
@@ -75,12 +106,12 @@ class StageCopies {
     slot_ = warp % layout_.slots;
     first_ = lane_id() + warp / layout_.slots * 32;
     step_ = warps / layout_.slots * 32;
-    chunks_of_row_ = 31 - __clz(gradients_.row_size) - 2;
-    chunks_of_ranks_ = 31 - __clz(sources.shape.k) - 2;
+    chunks_of_row_ = 31 - __clz(gradients_.row_size / kOfChunk);
+    chunks_of_ranks_ = 31 - __clz(sources.shape.k / kOfChunk);
   }
 
   // The offsets of rows are there.
-  __device__ __forceinline__ void begin(StagePlan const& plan, float* stage) const {
+  __device__ __forceinline__ void begin(StagePlan const& plan, char* stage) const {
     if (slot_ >= plan.count) return;
     auto const slot = plan.slots[slot_];
     copy_rows(slot, stage);
@@ -88,41 +119,47 @@ class StageCopies {
   }
 
  private:
-  __device__ __forceinline__ void copy_rows(Slot const& slot, float* stage) const {
+  static constexpr int32_t kOfChunk = 16 / sizeof(Number);
+
+  __device__ __forceinline__ void copy_rows(Slot const& slot, char* stage) const {
     if (first_ < slot.count) {
       auto* const suffixes = reinterpret_cast<int32_t*>(stage) + slot.staged;
       begin_copy(suffixes + first_, sources_.shape.of_suffix + slot.first + first_);
+      reinterpret_cast<int32_t*>(stage + layout_.slots_of)[slot.staged + first_] = slot_;
     }
     auto const row_size = gradients_.row_size;
     auto const* const from = sources_.d_rows + int64_t{slot.first} * row_size;
-    auto* const to = stage + layout_.d_rows + slot.staged * row_size;
+    auto* const to = reinterpret_cast<Number*>(stage + layout_.d_rows);
     for (auto i = first_; i < slot.count << chunks_of_row_; i += step_) {
       auto const row = i >> chunks_of_row_;
-      begin_copy(vector(to + gradients_.place(row, 4 * i - row * row_size)), vector(from + 4 * i));
+      auto const at = kOfChunk * i;
+      auto const place = gradients_.place(slot.staged + row, at - row * row_size);
+      begin_copy(vector(to + place), vector(from + at));
     }
   }
 
-  __device__ __forceinline__ void copy_prefix(Slot const& slot, float* stage) const {
+  __device__ __forceinline__ void copy_prefix(Slot const& slot, char* stage) const {
     auto const& shape = sources_.shape;
     auto const stride = shape.k + StageLayout::kPad;
     auto const* const from = sources_.prefix + prefix_offset(shape, slot.prefix);
-    auto* const to = stage + layout_.prefixes + slot_ * shape.m * stride;
+    auto* const to = reinterpret_cast<Number*>(stage + layout_.prefixes) + slot_ * shape.m * stride;
     for (auto i = first_; i < shape.m << chunks_of_ranks_; i += step_) {
       auto const m = i >> chunks_of_ranks_;
-      auto const rank = 4 * i - m * shape.k;
-      begin_copy(vector(to + m * stride + rank), vector(from + row_offsets_[m] + rank));
+      auto const rank = kOfChunk * i - m * shape.k;
+      auto* const row = to + staged_place<Number>(shape, m) * stride;
+      begin_copy(vector(row + rank), vector(from + row_offsets_[m] + rank));
     }
   }
 
-  static __device__ uint4* vector(float* at) { return reinterpret_cast<uint4*>(at); }
-  static __device__ uint4 const* vector(float const* at) {
+  static __device__ uint4* vector(Number* at) { return reinterpret_cast<uint4*>(at); }
+  static __device__ uint4 const* vector(Number const* at) {
     return reinterpret_cast<uint4 const*>(at);
   }
 
-  StageSources const& sources_;
+  StageSources<Number> const& sources_;
   StageLayout const& layout_;
   int64_t const* row_offsets_;
-  StagedGradients gradients_;
+  StagedGradients<Number> gradients_;
   int32_t slot_, first_, step_;
   int chunks_of_row_, chunks_of_ranks_;  // powers of two
 };

@@ -16,11 +16,18 @@
 
 namespace dynemb::cuda {
 
+template <class Number>
 struct SuffixSumsCall {
-  StageSources from;
+  StageSources<Number> from;
   RowRange32 const* ranges;  // [parts, num_prefixes], or null: one part
   int32_t parts, shares;
   float* sums;  // [shares, num_suffixes, k, n]
+};
+
+struct SumSharesCall {
+  int64_t size;  // of the sums of a share
+  int32_t shares;
+  float const* sums;
   float* d_suffix;
 };
 
@@ -30,9 +37,9 @@ struct PartRangesCall {
   RowRange32* ranges;  // [parts, num_prefixes]
 };
 
-template <int kRankTiles, int kColumns, bool kExact>
+template <class Factors>
 __global__ void __launch_bounds__(kSumThreads, 1)
-    suffix_sums_kernel(__grid_constant__ SuffixSumsCall const call) {
+    suffix_sums_kernel(__grid_constant__ SuffixSumsCall<typename Factors::Number> const call) {
 #ifdef __CUDACC__
   extern __shared__ uint4 memory[];
 #else
@@ -40,6 +47,7 @@ __global__ void __launch_bounds__(kSumThreads, 1)
 #endif
   __shared__ StagePlan plans[3];
   __shared__ int64_t row_offsets[kTileRows];
+  using Number = typename Factors::Number;
   auto const& shape = call.from.shape;
   auto const& layout = call.from.layout;
   auto const part = static_cast<int32_t>(blockIdx.x) % call.parts;
@@ -51,14 +59,16 @@ __global__ void __launch_bounds__(kSumThreads, 1)
   auto const* const ranges =
       call.ranges == nullptr ? nullptr : call.ranges + part * shape.num_prefixes;
   StagePlanner planner(shape, ranges, layout.slots, layout.rows, first, last);
-  StageCopies const copies(call.from, row_offsets);
-  OwnedSums<kRankTiles, kColumns, kExact> sums(shape, layout, part);
+  StageCopies<Number> const copies(call.from, row_offsets);
+  OwnedSums<Factors> sums(shape, layout, part);
   auto const stage_of = [&](int32_t s) {
-    return reinterpret_cast<float*>(memory) + s % 2 * layout.floats;
+    return reinterpret_cast<char*>(memory) + s % 2 * layout.bytes;
   };
   auto const thread = static_cast<int32_t>(threadIdx.x);
-  if (thread < kTileRows * kColumns) {
-    for (int32_t s = 0; s < 2; ++s) stage_of(s)[layout.zeros + thread] = 0.0f;
+  if (thread < kTileRows * Factors::kColumns) {
+    for (int32_t s = 0; s < 2; ++s) {
+      reinterpret_cast<Number*>(stage_of(s) + layout.zeros)[thread] = Number{};
+    }
   }
   if (plans_here) planner.plan(plans[0]);
   __syncthreads();
@@ -105,14 +115,12 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    sum_shares_kernel(__grid_constant__ SuffixSumsCall const call) {
-  auto const& shape = call.from.shape;
-  auto const size = shape.num_suffixes * shape.k * shape.n;
+    sum_shares_kernel(__grid_constant__ SumSharesCall const call) {
   auto const step = int64_t{gridDim.x} * kThreads;
-  for (auto i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += step) {
+  for (auto i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < call.size; i += step) {
     float sum = 0;
 #pragma unroll 12
-    for (int32_t share = 0; share < call.shares; ++share) sum += call.sums[share * size + i];
+    for (int32_t share = 0; share < call.shares; ++share) sum += call.sums[share * call.size + i];
     call.d_suffix[i] = sum;
   }
 }
@@ -154,18 +162,50 @@ struct SumParts {
   }
 };
 
-template <int kRankTiles, int kColumns, bool kExact>
-cudaError_t launch_suffix_sums(SuffixSumsCall const& call, cudaStream_t stream) {
-  auto const bytes = 2 * sizeof(float) * static_cast<size_t>(call.from.layout.floats);
-  auto* const kernel = suffix_sums_kernel<kRankTiles, kColumns, kExact>;
+template <class Factors>
+cudaError_t launch_suffix_sums(SuffixSumsCall<typename Factors::Number> const& call,
+                               cudaStream_t stream) {
+  auto const bytes = 2 * static_cast<size_t>(call.from.layout.bytes);
+  auto* const kernel = suffix_sums_kernel<Factors>;
   DYNEMB_CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        static_cast<int>(bytes)));
   return launch(kernel, int64_t{call.parts} * call.shares, stream, call, bytes, kSumThreads);
 }
 
+// Calls body(tiles, columns), constants, of 1, 2 or 4 tiles of ranks and 4 or 8 columns.
+template <class Body>
+cudaError_t with_sum_sizes(PairShape const& shape, Body const& body) {
+  auto const with_columns = [&](auto tiles) {
+    if (shape.n == 4) return body(tiles, std::integral_constant<int, 4>{});
+    return body(tiles, std::integral_constant<int, 8>{});
+  };
+  if (shape.k == 16) return with_columns(std::integral_constant<int, 1>{});
+  if (shape.k == 32) return with_columns(std::integral_constant<int, 2>{});
+  return with_columns(std::integral_constant<int, 4>{});
+}
+
+inline cudaError_t launch_sums(SuffixSumsCall<BFloat16> const& call, cudaStream_t stream) {
+  return with_sum_sizes(call.from.shape, [&](auto tiles, auto columns) {
+    if constexpr (tiles() == 1) {  // rank 16 may not be half
+      return cudaErrorInvalidValue;
+    } else {
+      return launch_suffix_sums<OwnedHalves<tiles(), columns()>>(call, stream);
+    }
+  });
+}
+
+inline cudaError_t launch_sums(SuffixSumsCall<float> const& call, cudaStream_t stream) {
+  return with_sum_sizes(call.from.shape, [&](auto tiles, auto columns) {
+    return call.from.shape.exact != 0
+               ? launch_suffix_sums<OwnedFloats<tiles(), columns(), true>>(call, stream)
+               : launch_suffix_sums<OwnedFloats<tiles(), columns(), false>>(call, stream);
+  });
+}
+
 // `parts` are not 0.
-inline cudaError_t suffix_sums(PairGradientsArgs const& args, SumParts const& parts, void* memory,
-                               cudaStream_t stream) {
+template <class Number>
+cudaError_t suffix_sums(PairGradientsOf<Number> const& args, SumParts const& parts, void* memory,
+                        cudaStream_t stream) {
   auto const& shape = args.shape;
   int device = 0, most = 0;
   DYNEMB_CUDA_TRY(cudaGetDevice(&device));
@@ -179,25 +219,14 @@ inline cudaError_t suffix_sums(PairGradientsArgs const& args, SumParts const& pa
     PartRangesCall const call{shape, parts.suffixes, parts.parts, ranges};
     if (blocks > 0) DYNEMB_CUDA_TRY(launch(part_ranges_kernel, blocks, stream, call));
   }
-  StageSources const from{shape, args.prefix, args.d_rows, StageLayout::of(shape, most - kOfPlans)};
-  SuffixSumsCall const call{
-      from, parts.parts > 1 ? ranges : nullptr, parts.parts, parts.shares, sums, args.d_suffix};
-  auto const with = [&](auto tiles, auto columns) {
-    return shape.exact != 0 ? launch_suffix_sums<tiles(), columns(), true>(call, stream)
-                            : launch_suffix_sums<tiles(), columns(), false>(call, stream);
-  };
-  auto const with_columns = [&](auto tiles) {
-    if (shape.n == 4) return with(tiles, std::integral_constant<int, 4>{});
-    return with(tiles, std::integral_constant<int, 8>{});
-  };
-  auto const launched = [&] {
-    if (shape.k == 16) return with_columns(std::integral_constant<int, 1>{});
-    if (shape.k == 32) return with_columns(std::integral_constant<int, 2>{});
-    return with_columns(std::integral_constant<int, 4>{});
-  };
-  DYNEMB_CUDA_TRY(launched());
+  StageSources<Number> const from{shape, args.prefix, args.d_rows,
+                                  StageLayout::of(shape, most - kOfPlans)};
+  SuffixSumsCall<Number> const call{from, parts.parts > 1 ? ranges : nullptr, parts.parts,
+                                    parts.shares, sums};
+  DYNEMB_CUDA_TRY(launch_sums(call, stream));
   auto const size = shape.num_suffixes * shape.k * shape.n;
-  return launch(sum_shares_kernel, persistent_blocks(ceil_div(size, kThreads), 8), stream, call);
+  return launch(sum_shares_kernel, persistent_blocks(ceil_div(size, kThreads), 8), stream,
+                SumSharesCall{size, parts.shares, sums, args.d_suffix});
 }
 
 }  // namespace dynemb::cuda

@@ -30,6 +30,7 @@ from jax_dynemb.ops._offsets import count_malformed as count_malformed
 from jax_dynemb.ops._offsets import offsets_of as offsets_of
 from jax_dynemb.ops._packed_rows import pack_rows as pack_rows
 from jax_dynemb.ops._packed_rows import refuse_packed as refuse_packed
+from jax_dynemb.ops._pair_rows import may_be_half as may_be_half
 from jax_dynemb.ops._pair_rows import pair_gradients as pair_gradients
 from jax_dynemb.ops._pair_rows import pair_rows as pair_rows
 from jax_dynemb.ops._per_id import join_uses as join_uses

@@ -23,8 +23,9 @@ def pair_rows(
     """Multiplies the factors of each row.
 
     Args:
-      prefix: float32[A0, M0, A1, M1 * rank], as a product of two cores leaves it. Of
-        prefix a0 * A1 + a1 it holds row m0 * M1 + m1.
+      prefix: float32 or bfloat16 [A0, M0, A1, M1 * rank], as a product of two cores
+        leaves it. Of prefix a0 * A1 + a1 it holds row m0 * M1 + m1. bfloat16 only where
+        ``may_be_half``.
       suffix: float32[B, rank * N].
       starts: int32[A0 * A1 + 1]; prefix a has the rows from ``starts[a]`` to
         ``starts[a + 1]``.
@@ -33,13 +34,14 @@ def pair_rows(
       exact: float32 on every platform; False: a GPU may round factors to TF32.
 
     Returns:
-      float32[n, M0 * M1 * N]. Rows behind the last of ``starts`` are undefined.
+      [n, M0 * M1 * N] in the dtype of the prefixes, summed in float32. Rows behind the
+      last of ``starts`` are undefined.
     """
     call = _call("pair_rows", (), prefix, rank, exact)
     for array in (_segments(prefix), suffix, starts, of_suffix):
         call.operand(array)
     columns = prefix.shape[1] * (prefix.shape[3] // rank) * (suffix.shape[1] // rank)
-    call.result((of_suffix.shape[0], columns), jnp.float32)
+    call.result((of_suffix.shape[0], columns), prefix.dtype)
     return next(call.run())
 
 
@@ -61,12 +63,13 @@ def pair_gradients(
       starts: likewise.
       of_suffix: likewise; rows behind the last of ``starts`` must have none, and no two
         rows of a prefix the same.
-      d_rows: float32[n, M0 * M1 * N], gradients of the rows.
+      d_rows: [n, M0 * M1 * N] in the dtype of the prefixes, gradients of the rows.
       rank: columns of a prefix's matrix.
       exact: as for ``pair_rows``.
 
     Returns:
-      float32[A0, M0, A1, M1 * rank] and float32[B, rank * N].
+      [A0, M0, A1, M1 * rank] in the dtype of the prefixes, and float32[B, rank * N].
+      Sums are in float32.
     """
     segments = _segments(prefix)
     outer, segments_m, inner, width = prefix.shape
@@ -75,10 +78,22 @@ def pair_gradients(
     call = _call("pair_gradients", sizes, prefix, rank, exact)
     for array in (segments, suffix, starts, of_suffix, d_rows):
         call.operand(array)
-    call.result(segments.shape, jnp.float32)
+    call.result(segments.shape, prefix.dtype)
     call.result(suffix.shape, jnp.float32)
     d_prefix, d_suffix = call.run()
     return d_prefix.reshape(prefix.shape), d_suffix
+
+
+def may_be_half(m: int, rank: int, n: int, suffixes: int) -> bool:
+    """Whether prefixes and rows may be bfloat16: a GPU has kernels for these sizes.
+
+    Args:
+      m: rows of a prefix's matrix.
+      rank: its columns.
+      n: columns of a suffix's matrix.
+      suffixes: how many there are.
+    """
+    return m == 16 and rank in (32, 64) and n in (4, 8) and suffixes <= 2048
 
 
 def _segments(prefix: jax.Array) -> jax.Array:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +34,7 @@ def sum_rows(
     features: Sequence[FeatureGradient],
     views: RowViews = (),
     order: tuple[jax.Array, jax.Array] | None = None,
+    dtype: Any = jnp.float32,
 ) -> list[jax.Array]:
     """Sums the rows of each group.
 
@@ -45,9 +47,11 @@ def sum_rows(
       order: of one feature, where it is known; a GPU need not sort then. int32[n], its
         slots in ascending order, negative ones last. int32[n], their positions; those
         of equal slots ascend.
+      dtype: of sums with an array of their own: float32, or a type of 16 bits to which
+        a sum is rounded once.
 
     Returns:
-      For each table float32[groups, dim], or the array that it shares. What stands in
+      For each table dtype[groups, dim], or the array that it shares. What stands in
       the sum of a group without rows is undefined.
     """
     views, arrays = views or [None] * len(tables), RowBuffers()
@@ -69,7 +73,7 @@ def sum_rows(
         for t in some:
             where = views[t]
             if where is None:
-                call.result((groups[t], scratch[t].dim), jnp.float32)
+                call.result((groups[t], scratch[t].dim), dtype)
                 new.append(t)
             elif arrays.add_result(call, there, where):
                 new.append(t)

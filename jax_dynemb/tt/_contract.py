@@ -44,6 +44,43 @@ def einsum(formula: str, compute_dtype: str, *arrays: jax.Array) -> jax.Array:
     )
 
 
+@jax.custom_vjp
+def half_prefixes(left: jax.Array, right: jax.Array) -> jax.Array:
+    """Multiplies prefixes out in bfloat16, and sums in float32.
+
+    Gradients of both factors are float32: autodiff would round them to the dtype of the
+    product.
+
+    Args:
+      left: float32[A0, M0, rank].
+      right: float32[rank, A1, M1 * K].
+
+    Returns:
+      bfloat16[A0, M0, A1, M1 * K].
+    """
+    return _half_product("aqk,kbs->aqbs", left, right, jnp.bfloat16)
+
+
+def _half_forward(left: jax.Array, right: jax.Array) -> tuple[jax.Array, Any]:
+    return half_prefixes(left, right), (left, right)
+
+
+def _half_backward(factors: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    left, right = factors
+    return (
+        _half_product("aqbs,kbs->aqk", gradient, right, jnp.float32),
+        _half_product("aqk,aqbs->kbs", left, gradient, jnp.float32),
+    )
+
+
+def _half_product(formula: str, a: jax.Array, b: jax.Array, dtype: Any) -> jax.Array:
+    a, b = a.astype(jnp.bfloat16), b.astype(jnp.bfloat16)
+    return jnp.einsum(formula, a, b, preferred_element_type=dtype)
+
+
+half_prefixes.defvjp(_half_forward, _half_backward)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def contract(
     product: Product,
@@ -56,7 +93,7 @@ def contract(
 
     Args:
       product: its static part.
-      prefix: float32[A0, M0, A1, M1 * K], see ``ops.pair_rows``.
+      prefix: float32 or bfloat16 [A0, M0, A1, M1 * K], see ``ops.pair_rows``.
       suffix: float32[B, K * N].
       starts: int32[A0 * A1 + 1], the first row of each prefix; rows behind the last are
         undefined.
@@ -64,7 +101,7 @@ def contract(
         occurs twice.
 
     Returns:
-      float32[rows, M0 * M1 * N].
+      [rows, M0 * M1 * N] in the dtype of the prefixes.
     """
     return _rows(product, prefix, suffix, starts, of_suffix)
 

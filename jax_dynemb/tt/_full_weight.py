@@ -58,4 +58,4 @@ def _some(
 ) -> jax.Array:
     numbers = first + jnp.arange(size, dtype=jnp.uint32)
     some = distinct_of([core.shape for core in cores], numbers)
-    return rows_of(cores, some, compute_dtype)
+    return rows_of(cores, some, compute_dtype).astype(jnp.float32)

@@ -27,7 +27,7 @@ def pool(
 
     Args:
       layout: of the feature.
-      rows: float32[n, dim], of distinct ids.
+      rows: float32 or bfloat16 [n, dim], of distinct ids; sums are in float32.
       some: of the ids' numbers: the row of each id.
       offsets: int32[num_bags + 1] where bags differ in length.
       weights: float32[num_ids], or None.
@@ -50,7 +50,7 @@ def _backward(layout: FeatureLayout, arrays: Any, d_bags: jax.Array) -> tuple[An
     gradient = FeatureGradient(
         layout, d_bags, inverse, inverse, offsets, weights, scale
     )
-    d_rows = sum_gradients(gradient, rows.shape[0], (some.ranks, some.positions))
+    d_rows = sum_gradients(gradient, rows, (some.ranks, some.positions))
     d_weights = None
     if weights is not None:
         scaled = d_bags if scale is None else d_bags * scale[:, None]
@@ -65,7 +65,8 @@ pool.defvjp(_forward, _backward)
 def _per_id(
     rows: jax.Array, inverse: jax.Array, weights: jax.Array | None
 ) -> jax.Array:
-    found = jnp.where(inverse[:, None] < 0, 0.0, rows[jnp.maximum(inverse, 0)])
+    own = rows[jnp.maximum(inverse, 0)].astype(jnp.float32)
+    found = jnp.where(inverse[:, None] < 0, 0.0, own)
     return found if weights is None else found * weights[:, None]
 
 

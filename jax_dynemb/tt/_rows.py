@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from jax_dynemb import ops
 from jax_dynemb.ops import Distinct
-from jax_dynemb.tt._contract import Product, contract, einsum
+from jax_dynemb.tt._contract import Product, contract, einsum, half_prefixes
 from jax_dynemb.tt._numbers import NO_ROW
 
 # Columns of a prefix: those of one tile of a tensor core's product.
@@ -76,7 +76,8 @@ def rows_of(
       compute_dtype: see ``TTConfig``.
 
     Returns:
-      float32[n, prod(q) * R_T].
+      [n, prod(q) * R_T]: bfloat16 if the products are and a GPU has kernels for these
+      sizes, else float32.
     """
     if len(cores) == 1:
         (core,) = cores
@@ -85,10 +86,12 @@ def rows_of(
     suffix = dense(cores[split.cut :], compute_dtype)
     suffix = suffix.reshape(suffix.shape[0], -1)
     product = Product(cores[split.cut].shape[1], compute_dtype)
+    half = compute_dtype == "bfloat16" and _may_be_half(cores, split)
     if split.makes_all(some.values.shape[0]):
-        prefix = _every_prefix(cores[: split.cut], compute_dtype)
+        prefix = _every_prefix(cores[: split.cut], compute_dtype, half)
         return contract(product, prefix, suffix, some.starts, some.of_suffix)
     prefix, starts = _prefixes_that_occur(cores, split, some, compute_dtype)
+    prefix = prefix.astype(jnp.bfloat16 if half else jnp.float32)
     live = jnp.arange(some.values.shape[0], dtype=jnp.int32) < some.count
     own = (some.values % jnp.uint32(split.suffixes)).astype(jnp.int32)
     return contract(product, prefix, suffix, starts, jnp.where(live, own, -1))
@@ -133,20 +136,32 @@ def _starts(ranks: jax.Array, count: jax.Array) -> jax.Array:
     )
 
 
-def _every_prefix(cores: Sequence[jax.Array], compute_dtype: str) -> jax.Array:
+def _may_be_half(cores: Sequence[jax.Array], split: _Split) -> bool:
+    m = math.prod(core.shape[2] for core in cores[: split.cut])
+    n = math.prod(core.shape[2] for core in cores[split.cut :]) * cores[-1].shape[3]
+    return ops.may_be_half(m, cores[split.cut].shape[1], n, split.suffixes)
+
+
+def _every_prefix(
+    cores: Sequence[jax.Array], compute_dtype: str, half: bool
+) -> jax.Array:
     """Multiplies all prefixes out, in the order that a product of matrices has.
 
     Returns:
-      float32[A0, M0, A1, M1 * K], where A1 and M1 are of the last core.
+      [A0, M0, A1, M1 * K], where A1 and M1 are of the last core; bfloat16 if ``half``,
+      else float32.
     """
     *before, last = cores
     p, rank, *_ = last.shape
     if not before:
-        return last.reshape(1, 1, p, -1)
+        prefix = last.reshape(1, 1, p, -1)
+        return prefix.astype(jnp.bfloat16) if half else prefix
     left = dense(before, compute_dtype)
     left = left.reshape(left.shape[0], -1, rank)
     # The second factor with its rank in front: so XLA transposes it, not the product.
     right = last.reshape(p, rank, -1).swapaxes(0, 1)
+    if half:
+        return half_prefixes(left, right)
     return einsum("aqk,kbs->aqbs", compute_dtype, left, right)
 
 

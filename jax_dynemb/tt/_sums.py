@@ -19,24 +19,26 @@ _NAME = "rows"
 
 
 def sum_gradients(
-    feature: FeatureGradient, count: int, order: tuple[jax.Array, jax.Array]
+    feature: FeatureGradient,
+    rows: jax.Array,
+    order: tuple[jax.Array, jax.Array],
 ) -> jax.Array:
     """Sums the gradients of bags for each distinct row that they pooled.
 
     Args:
       feature: gradients [num_bags, width]; its slots are numbers of distinct rows.
-      count: of distinct rows.
+      rows: the distinct rows, of which the shape and the dtype matter.
       order: of its slots, see ``sum_rows``.
 
     Returns:
-      float32[count, width]; undefined for rows of no bag.
+      As the rows, summed in float32; undefined for rows of no bag.
     """
     blocks = []
     for begin in range(0, feature.gradients.shape[-1], MAX_DIM):
         block = feature.gradients[:, begin : begin + MAX_DIM]
         part = dataclasses.replace(feature, gradients=block)
         spec = _spec(feature.layout.table, block.shape[1])
-        blocks += sum_rows([spec], [count], [part], order=order)
+        blocks += sum_rows([spec], [len(rows)], [part], order=order, dtype=rows.dtype)
     return blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks, axis=1)
 
 

@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "cuda/tensor_train/half_gradients.cuh"
 #include "cuda/tensor_train/prefix_gradients.cuh"
 #include "cuda/tensor_train/products.cuh"
 #include "cuda/tensor_train/staged_suffixes.cuh"
@@ -66,7 +67,7 @@ struct Pairs {
   ProductsCall added_call() {
     return {shape, prefix.data(), shape.k, shape.m, d_rows.data(), added.data()};
   }
-  PairGradientsArgs gradients_args() {
+  PairGradientsOf<float> gradients_args() {
     return {shape, prefix.data(), suffix.data(), d_rows.data(), d_prefix.data(), d_suffix.data()};
   }
 };
@@ -78,56 +79,47 @@ void check_close(std::vector<float> const& found, std::vector<double> const& tru
 }
 
 // False: these sizes are not summed in registers.
-bool sum_suffixes(Pairs& pairs) {
-  SumParts const parts(pairs.shape);
+template <class Number>
+bool sum_suffixes(PairGradientsOf<Number> const& args) {
+  SumParts const parts(args.shape);
   if (parts.parts == 0) return false;
   Scratch measured(nullptr);
-  measured.take<float>(parts.sums(pairs.shape));
-  measured.take<RowRange32>(parts.ranges(pairs.shape));
+  measured.take<float>(parts.sums(args.shape));
+  measured.take<RowRange32>(parts.ranges(args.shape));
   std::vector<char> memory(measured.used() + kScratchAlignment);
   auto const past = reinterpret_cast<uintptr_t>(memory.data()) % kScratchAlignment;
   auto* const aligned = memory.data() + (kScratchAlignment - past);
-  CHECK(suffix_sums(pairs.gradients_args(), parts, aligned, nullptr) == cudaSuccess);
+  CHECK(suffix_sums(args, parts, aligned, nullptr) == cudaSuccess);
   return true;
 }
 
 // Rows whose suffixes are in shared memory; none where these sizes have other kernels.
 std::vector<float> stage_suffixes_of(Pairs& pairs) {
-  StagedParts const parts(pairs.shape, 164 * 1024);
-  if (parts.parts == 0) return {};
   std::vector<float> rows(pairs.rows.size(), NAN);
-  CHECK(staged_rows({pairs.shape, pairs.prefix.data(), pairs.suffix.data(), rows.data()}, parts,
-                    nullptr) == cudaSuccess);
-  return rows;
+  auto staged = false;
+  PairRowsOf<float> const args{pairs.shape, pairs.prefix.data(), pairs.suffix.data(), rows.data()};
+  CHECK(staged_rows(args, 164 * 1024, nullptr, &staged) == cudaSuccess);
+  return staged ? rows : std::vector<float>{};
 }
 
-void check(Sizes const& sizes, bool exact) {
-  std::mt19937 random(7);
-  Pairs pairs(sizes, exact, random);
-  CHECK(launch_products<false>(pairs.rows_call(), nullptr) == cudaSuccess);
-  if (has_octets(pairs.shape)) {
-    std::fill(pairs.rows.begin(), pairs.rows.end(), NAN);
-    auto const& shape = pairs.shape;
-    CHECK(octet_rows({shape, pairs.prefix.data(), pairs.suffix.data(), pairs.rows.data()},
-                     nullptr) == cudaSuccess);
-  }
-  auto const staged = stage_suffixes_of(pairs);
-  CHECK(launch_products<true>(pairs.added_call(), nullptr) == cudaSuccess);
-  CHECK(prefix_gradients(pairs.gradients_args(), nullptr) == cudaSuccess);
-  auto const summed = sum_suffixes(pairs);
-  CHECK(summed == sizes.summed);
+// Sums in double precision.
+struct Truth {
+  std::vector<double> rows, d_prefix, d_suffix, added;
+};
 
+Truth truth_of(Pairs const& pairs) {
   auto const& shape = pairs.shape;
-  auto const m_count = sizes.m, k_count = sizes.k, n_count = sizes.n;
+  auto const m_count = shape.m, k_count = shape.k, n_count = shape.n;
   std::vector<double> rows(pairs.rows.size()), d_prefix(pairs.prefix.size()),
       d_suffix(pairs.suffix.size()), added(pairs.added.size());
-  for (int p = 0; p < sizes.prefixes; ++p) {
+  auto const inner = static_cast<int>(shape.inner_prefixes);
+  for (int p = 0; p < shape.num_prefixes; ++p) {
     for (auto i = pairs.starts[size_t(p)]; i < pairs.starts[size_t(p) + 1]; ++i) {
       auto const s = pairs.of_suffix[size_t(i)];
       for (int m = 0; m < m_count; ++m) {
         auto const segment = m / shape.inner_m, in_segment = m % shape.inner_m;
-        auto const line = (p / sizes.inner * sizes.segments + segment) * sizes.inner;
-        auto const from = ((line + p % sizes.inner) * shape.inner_m + in_segment) * k_count;
+        auto const line = (p / inner * shape.segments + segment) * inner;
+        auto const from = ((line + p % inner) * shape.inner_m + in_segment) * k_count;
         for (int n = 0; n < n_count; ++n) {
           auto const at = size_t((i * m_count + m) * n_count + n);
           for (int k = 0; k < k_count; ++k) {
@@ -144,12 +136,69 @@ void check(Sizes const& sizes, bool exact) {
       }
     }
   }
+  return {rows, d_prefix, d_suffix, added};
+}
+
+void check(Sizes const& sizes, bool exact) {
+  std::mt19937 random(7);
+  Pairs pairs(sizes, exact, random);
+  CHECK(launch_products<false>(pairs.rows_call(), nullptr) == cudaSuccess);
+  if (has_octets(pairs.shape)) {
+    std::fill(pairs.rows.begin(), pairs.rows.end(), NAN);
+    auto const& shape = pairs.shape;
+    CHECK(octet_rows({shape, pairs.prefix.data(), pairs.suffix.data(), pairs.rows.data()},
+                     nullptr) == cudaSuccess);
+  }
+  auto const staged = stage_suffixes_of(pairs);
+  CHECK(launch_products<true>(pairs.added_call(), nullptr) == cudaSuccess);
+  CHECK(prefix_gradients(pairs.gradients_args(), nullptr) == cudaSuccess);
+  auto const summed = sum_suffixes(pairs.gradients_args());
+  CHECK(summed == sizes.summed);
+
+  auto const truth = truth_of(pairs);
   auto const error = exact ? 1e-6 : 2e-3;
-  check_close(pairs.rows, rows, error);
-  if (!staged.empty()) check_close(staged, rows, error);
-  check_close(pairs.d_prefix, d_prefix, 5 * error);
-  check_close(pairs.added, added, error);
-  if (summed) check_close(pairs.d_suffix, d_suffix, 5 * error);
+  check_close(pairs.rows, truth.rows, error);
+  if (!staged.empty()) check_close(staged, truth.rows, error);
+  check_close(pairs.d_prefix, truth.d_prefix, 5 * error);
+  check_close(pairs.added, truth.added, error);
+  if (summed) check_close(pairs.d_suffix, truth.d_suffix, 5 * error);
+}
+
+std::vector<BFloat16> narrowed(std::vector<float> const& numbers) {
+  std::vector<BFloat16> half(numbers.size());
+  for (size_t i = 0; i < half.size(); ++i) from_float(numbers[i], &half[i]);
+  return half;
+}
+
+std::vector<float> widened(std::vector<BFloat16> const& half) {
+  std::vector<float> numbers(half.size());
+  for (size_t i = 0; i < half.size(); ++i) numbers[i] = to_float(half[i]);
+  return numbers;
+}
+
+// Prefixes, rows and their gradients of bfloat16. `memory`: shared, of a block; little of it makes
+// many parts of the suffixes.
+void check_halves(Sizes const& sizes, int64_t memory) {
+  std::mt19937 random(8);
+  Pairs pairs(sizes, false, random);
+  pairs.shape.exact = kHalfFactors;
+  CHECK(may_be_half(pairs.shape));
+  for (auto* numbers : {&pairs.prefix, &pairs.suffix, &pairs.d_rows}) {
+    *numbers = widened(narrowed(*numbers));
+  }
+  auto const truth = truth_of(pairs);
+  auto const prefix = narrowed(pairs.prefix), d_rows = narrowed(pairs.d_rows);
+  auto const nothing = narrowed({NAN})[0];
+  std::vector<BFloat16> rows(pairs.rows.size(), nothing), d_prefix(prefix.size(), nothing);
+  CHECK(staged_rows({pairs.shape, prefix.data(), pairs.suffix.data(), rows.data()}, memory,
+                    nullptr) == cudaSuccess);
+  PairGradientsOf<BFloat16> const args{pairs.shape,   prefix.data(),   pairs.suffix.data(),
+                                       d_rows.data(), d_prefix.data(), pairs.d_suffix.data()};
+  CHECK(half_prefix_gradients(args, nullptr) == cudaSuccess);
+  CHECK(sum_suffixes(args));
+  check_close(widened(rows), truth.rows, 4e-3);  // results are rounded once
+  check_close(widened(d_prefix), truth.d_prefix, 4e-3);
+  check_close(pairs.d_suffix, truth.d_suffix, 1e-6);
 }
 
 }  // namespace
@@ -184,6 +233,16 @@ int main() {
   };
   for (auto const& sizes : all) {
     for (auto const exact : {true, false}) check(sizes, exact);
+  }
+  Sizes const halves[] = {
+      {20, 30, 16, 32, 4, 0.4, 4, 5},    {6, 40, 16, 64, 8, 0.3, 2, 6},
+      {3, 170, 16, 32, 8, 0.9, 2, 3},    {5, 400, 16, 32, 4, 0.4, 4, 5},
+      {40, 170, 16, 64, 4, 0.02},        {30, 4, 16, 32, 4, 0.0},
+      {11, 250, 16, 64, 8, 0.15, 4, 11},
+  };
+  for (auto const& sizes : halves) {
+    check_halves(sizes, 164 * 1024);
+    if (sizes.suffixes >= 170) check_halves(sizes, 40 * 1024);
   }
   std::puts("tensor_train_test: ok");
   return 0;

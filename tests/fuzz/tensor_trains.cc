@@ -15,6 +15,7 @@ struct Factors {
   Array prefix, suffix, starts, of_suffix;
   bool in_order;
   int64_t segments = 1, inner = 1;
+  XLA_FFI_DataType dtype = kF32;  // of prefixes, rows and their gradients
 
   // Of prefix p, in an array [p / inner, segments, inner, m / segments, k].
   int64_t prefix_at(int64_t p, int64_t row, int64_t column) const {
@@ -32,12 +33,18 @@ Factors add_factors(Call& call, Random& random) {
     f.m = random.between(1, 15);
     f.k = random.between(1, 16);
   }
+  if (random.one_in(5)) {  // sizes that may be bfloat16, whose numbers may be anything
+    f.m = 16;
+    f.k = random.of<int64_t>({32, 64});
+    f.n = random.of<int64_t>({4, 8});
+    f.dtype = random.one_in(4) ? kF32 : XLA_FFI_DataType_BF16;
+  }
   auto const prefixes = random.of<int64_t>({0, 1, 9, 40}),
              suffixes = random.of<int64_t>({1, 7, 30});
   f.in_order = random.one_in(2);
   if (f.m % 2 == 0) f.segments = random.of<int64_t>({1, 2, f.m});
   f.inner = prefixes % 3 == 0 ? random.of<int64_t>({1, 3}) : random.of<int64_t>({1, prefixes});
-  f.prefix = call.operand(kF32, {prefixes * f.segments, f.m / f.segments * f.k});
+  f.prefix = call.operand(f.dtype, {prefixes * f.segments, f.m / f.segments * f.k});
   f.suffix = call.operand(kF32, {suffixes, f.k * f.n});
   fill_floats(random, f.prefix);
   fill_floats(random, f.suffix);
@@ -112,9 +119,9 @@ Call make_distinct(World&, Random& random) {
 Call make_pair_rows(World&, Random& random) {
   Call call;
   auto const f = add_factors(call, random);
-  auto const rows = call.result(kF32, {f.of_suffix.dims[0], f.m * f.n});
+  auto const rows = call.result(f.dtype, {f.of_suffix.dims[0], f.m * f.n});
   finish(call);
-  if (!f.in_order) return call;
+  if (!f.in_order || f.dtype != kF32) return call;
   call.check = [f, rows] {
     for (int64_t p = 0; p + 1 < f.starts.dims[0]; ++p) {
       for (int64_t i = f.starts.data<int32_t>()[p]; i < f.starts.data<int32_t>()[p + 1]; ++i) {
@@ -139,12 +146,12 @@ Call make_pair_rows(World&, Random& random) {
 Call make_pair_gradients(World&, Random& random) {
   Call call;
   auto const f = add_factors(call, random);
-  auto const d_rows = call.operand(kF32, {f.of_suffix.dims[0], f.m * f.n});
+  auto const d_rows = call.operand(f.dtype, {f.of_suffix.dims[0], f.m * f.n});
   fill_floats(random, d_rows);
-  auto const d_prefix = call.result(kF32, f.prefix.dims),
+  auto const d_prefix = call.result(f.dtype, f.prefix.dims),
              d_suffix = call.result(kF32, f.suffix.dims);
   finish(call);
-  if (!f.in_order) return call;
+  if (!f.in_order || f.dtype != kF32) return call;
   call.check = [f, d_rows, d_prefix, d_suffix] {
     // <gradient, factor> is <gradient of rows, rows>, of each factor.
     double rows = 0, of_prefix = 0, of_suffix = 0, scale = 0;

@@ -107,6 +107,72 @@ def test_rows_and_gradients(platform, sizes, exact):
         assert_close(mine, truth, 5 * tolerance)  # sums of many rows
 
 
+HALF_SIZES = {
+    "as in a table of 64 columns": (50, 40, 16, 32, 4, 700),
+    "wide suffixes": (30, 25, 16, 64, 8, 400),
+    "suffixes of several blocks": (12, 300, 16, 64, 8, 900),
+    "32 ranks of 8 columns": (9, 60, 16, 32, 8, 300),
+    "64 ranks of 4 columns": (7, 70, 16, 64, 4, 200),
+}
+
+
+def rounded(array):
+    return np.asarray(jnp.asarray(array).astype(jnp.bfloat16).astype(jnp.float32))
+
+
+@pytest.mark.parametrize("sizes", HALF_SIZES.values(), ids=HALF_SIZES.keys())
+def test_factors_of_bfloat16(platform, sizes):
+    """Sums are float32: only what is given and the results are rounded, once each."""
+    pairs = Pairs.random(*sizes)
+    pairs = dataclasses.replace(
+        pairs, prefix=rounded(pairs.prefix), suffix=rounded(pairs.suffix)
+    )
+    prefix, *others = pairs.operands(outer=1, segments=4)
+    half = prefix.astype(jnp.bfloat16), *others
+    rows = ops.pair_rows(*half, rank=pairs.k, exact=False)
+    assert rows.dtype == jnp.bfloat16
+    assert_close(np.asarray(rows, np.float32), pairs.rows(), 4e-3)
+    d_rows = rounded(np.random.default_rng(1).normal(size=rows.shape))
+    run = jax.jit(lambda *x: ops.pair_gradients(*x, rank=pairs.k, exact=False))
+    d_prefix, d_suffix = run(*half, jnp.asarray(d_rows, jnp.bfloat16))
+    want_prefix, want_suffix = pairs.gradients(d_rows)
+    assert d_prefix.dtype == jnp.bfloat16 and d_suffix.dtype == jnp.float32
+    found = np.asarray(d_prefix, np.float32).swapaxes(1, 2)
+    assert_close(found.reshape(want_prefix.shape), want_prefix, 4e-3)
+    assert_close(d_suffix, want_suffix, 1e-5)
+    again = run(*half, jnp.asarray(d_rows, jnp.bfloat16))
+    for mine, other in zip(again, (d_prefix, d_suffix), strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_factors_of_bfloat16_without_a_suffix(platform):
+    """An index that data can choose is harmless, as for float32."""
+    pairs = Pairs.random(50, 40, 16, 32, 4, 700)
+    prefix, suffix, starts, of_suffix = pairs.operands()
+    wrong = np.arange(0, 700, 3)
+    foreign = jnp.asarray(np.where(wrong % 2 == 0, 40, -(2**31)), jnp.int32)
+    given = (
+        prefix.astype(jnp.bfloat16),
+        suffix,
+        starts,
+        of_suffix.at[wrong].set(foreign),
+    )
+    rows = ops.pair_rows(*given, rank=32, exact=False)
+    assert not np.any(np.asarray(rows, np.float32)[wrong])
+    d_rows = jnp.full(rows.shape, jnp.nan, jnp.bfloat16).at[1::3].set(1).at[2::3].set(1)
+    for gradient in ops.pair_gradients(*given, d_rows, rank=32, exact=False):
+        assert np.isfinite(np.asarray(gradient, np.float32)).all()
+
+
+def test_factors_of_bfloat16_of_other_sizes_are_refused(platform):
+    assert not ops.may_be_half(8, 32, 4, 40)
+    prefix, *others = Pairs.random(50, 40, 8, 32, 4, 700).operands()
+    with pytest.raises(Exception, match="factors of bfloat16 must have 16 rows"):
+        jax.block_until_ready(
+            ops.pair_rows(prefix.astype(jnp.bfloat16), *others, rank=32, exact=False)
+        )
+
+
 @pytest.mark.parametrize(("outer", "segments"), [(1, 4), (10, 2), (50, 16), (5, 1)])
 @pytest.mark.parametrize("columns", [4, 48])
 def test_prefixes_as_a_product_leaves_them(platform, outer, segments, columns):

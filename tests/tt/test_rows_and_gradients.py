@@ -30,6 +30,7 @@ SHAPES = {
     "long_end": ((3, 4, 50), (2, 2, 13), (6, 5)),
     "four": ((5, 3, 4, 6), (2, 1, 3, 2), (4, 6, 5)),
     "five": ((3, 2, 4, 3, 2), (2, 1, 2, 1, 3), (2, 5, 3, 4)),
+    "tiles": ((9, 10, 11), (4, 4, 4), (8, 32)),  # whole ones of tensor cores
 }
 
 
@@ -232,10 +233,17 @@ def test_gradients_by_jax(platform):
 @pytest.mark.parametrize(
     ("dtype", "error"), [("tensorfloat32", 1e-3), ("bfloat16", 1e-2)]
 )
-def test_rounded_products(platform, dtype, error):
-    config = config_of("three", pooling="sum", compute_dtype=dtype)
-    ids = np.random.default_rng(9).integers(0, 987, (64, 8))
+@pytest.mark.parametrize("shape", ["three", "tiles"])
+@pytest.mark.parametrize("pooling", [None, "sum"])
+def test_rounded_products(platform, dtype, error, shape, pooling):
+    config = config_of(shape, pooling=pooling, compute_dtype=dtype)
+    rng = np.random.default_rng(9)
+    ids = rng.integers(0, 987, (64, 8))
     check(config, ids, tolerance=error)
+    if pooling:
+        check(config, ids, rng.random(ids.shape), tolerance=error)
+    few = rng.integers(0, 987, (5, 4))  # prefixes that occur are made one by one
+    check(config, few, tolerance=error)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // xla_ffi/handlers/pair_rows.cc: rows that are products of two factors, and their gradients.
+#include "core/pair_rows.h"
+
 #include "core/args.h"
 #include "xla_ffi/handlers/operation.h"
 #include "xla_ffi/handlers/registrations.h"
@@ -22,6 +24,10 @@ auto bind_pairs() {
 struct PairAttributes {
   int64_t rank, segments, inner, exact;
 };
+
+bool is_bfloat16(ffi::AnyBuffer const& buffer) {
+  return value_type_of(buffer) == ValueType::kBFloat16;
+}
 
 // What both calls begin with.
 template <class Args>
@@ -54,7 +60,7 @@ void read_factors(BufferReader& reader, Args& args, PairAttributes const& given)
   // A prefix may have all rows, and their columns are counted.
   auto const counted = rows <= kMostIds / n;
   if (!reader.expect(counted, "the suffixes of all rows must have below 2^30 columns")) return;
-  args.prefix = data<float>(prefix);
+  args.prefix = static_cast<float const*>(prefix.untyped_data());
   args.suffix = data<float>(suffix);
   args.shape = {prefixes,
                 sizes.get(kNumSuffixes),
@@ -65,9 +71,22 @@ void read_factors(BufferReader& reader, Args& args, PairAttributes const& given)
                 inner,
                 static_cast<int32_t>(segments),
                 static_cast<int32_t>(inner_m),
-                exact != 0 ? 1 : 0,
+                is_bfloat16(prefix) ? kHalfFactors
+                : exact != 0        ? 1
+                                    : 0,
                 data<int32_t>(starts),
                 data<int32_t>(of_suffix)};
+  reader.expect(!is_half(args.shape) || may_be_half(args.shape),
+                "factors of bfloat16 must have 16 rows, rank 32 or 64, 4 or 8 columns and at most "
+                "2048 suffixes");
+}
+
+// Gradients and rows have the type of their prefixes, which the shape tells.
+template <class Args>
+float* pair_data(BufferReader& reader, Args const& args, ffi::AnyBuffer const& buffer) {
+  reader.expect(is_bfloat16(buffer) == is_half(args.shape),
+                "prefixes, rows and their gradients must have one type");
+  return static_cast<float*>(buffer.untyped_data());
 }
 
 struct PairRows {
@@ -80,7 +99,7 @@ struct PairRows {
 
   void read(BufferReader& reader, int64_t rank, int64_t segments, int64_t inner, int64_t exact) {
     read_factors(reader, args, {rank, segments, inner, exact});
-    args.rows = data<float>(reader.next_ret(BufferRule::kPairRows));
+    args.rows = pair_data(reader, args, reader.next_ret(BufferRule::kPairRows));
   }
 };
 
@@ -93,8 +112,8 @@ struct PairGradients {
 
   void read(BufferReader& reader, int64_t rank, int64_t segments, int64_t inner, int64_t exact) {
     read_factors(reader, args, {rank, segments, inner, exact});
-    args.d_rows = data<float>(reader.next_arg(BufferRule::kPairRows));
-    args.d_prefix = data<float>(reader.next_ret(BufferRule::kPrefix));
+    args.d_rows = pair_data(reader, args, reader.next_arg(BufferRule::kPairRows));
+    args.d_prefix = pair_data(reader, args, reader.next_ret(BufferRule::kPrefix));
     args.d_suffix = data<float>(reader.next_ret(BufferRule::kSuffix));
   }
 

@@ -347,6 +347,49 @@ inline void add_product_on_host(float (&sums)[4], uint32_t const (&left)[4],
   }
 }
 
+// mma.m16n8k16 of bfloat16: each lane gives 4 words of the left tile and 2 of the right one.
+inline void add_half_product_on_host(float (&sums)[4], uint32_t const (&left)[4],
+                                     uint32_t const (&right)[2]) {
+  using dynemb::testing::Block;
+  float a[16][16], b[16][8];
+  for (unsigned pair = 0; pair < 3; ++pair) {
+    auto const* const two = pair < 2 ? left + 2 * pair : right;
+    auto const* const words = Block::current().meet(~0u, two[0] | uint64_t{two[1]} << 32);
+    for (unsigned lane = 0; lane < 32; ++lane) {
+      for (unsigned i = 0; i < 4; ++i) {  // halves of both words
+        auto const bits = static_cast<uint32_t>(words[lane] >> (16 * i)) << 16;
+        auto const number = dynemb::testing::from_word<float>(bits);
+        auto const inner = lane % 4 * 2 + i % 2;
+        if (pair < 2) {
+          a[lane / 4 + 8 * (i / 2)][inner + 8 * pair] = number;
+        } else {
+          b[inner + 8 * (i / 2)][lane / 4] = number;
+        }
+      }
+    }
+  }
+  for (unsigned i = 0; i < 4; ++i) {
+    auto const row = threadIdx.x % 32 / 4 + i / 2 * 8, column = threadIdx.x % 4 * 2 + i % 2;
+    for (unsigned k = 0; k < 16; ++k) sums[i] += a[row][k] * b[k][column];
+  }
+}
+
+// ldmatrix.trans: lane 8 * i + r gives row r of tile i.
+inline void load_transposed_on_host(uint32_t* words, int tiles, void const* row) {
+  if (reinterpret_cast<uintptr_t>(row) % 16 != 0) dynemb::testing::fail("a row is not aligned");
+  auto const* const rows =
+      dynemb::testing::Block::current().meet(~0u, reinterpret_cast<uintptr_t>(row));
+  auto const lane = threadIdx.x % 32;
+  for (int i = 0; i < tiles; ++i) {
+    words[i] = 0;
+    for (unsigned half = 0; half < 2; ++half) {
+      auto const from = rows[8 * static_cast<unsigned>(i) + lane % 4 * 2 + half];
+      auto const number = reinterpret_cast<uint16_t const*>(from)[lane / 4];
+      words[i] |= uint32_t{number} << (16 * half);
+    }
+  }
+}
+
 inline uint32_t atomicAdd(uint32_t* to, uint32_t value) { return std::exchange(*to, *to + value); }
 inline uint32_t atomicOr(uint32_t* to, uint32_t value) { return std::exchange(*to, *to | value); }
 inline uint32_t atomicAnd(uint32_t* to, uint32_t value) { return std::exchange(*to, *to & value); }

@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/tensor_train/half_gradients.cuh: the gradient of each prefix where prefixes and rows are
+// bfloat16. A warp sums over the rows of a prefix in registers, in float32. Four rows of four
+// columns are the inner dimension of one product: a lane has four columns of a row as they lie in
+// memory.
+#pragma once
+
+#include <type_traits>
+
+#include "cuda/grid/host.h"
+#include "cuda/tensor_train/numbers.cuh"
+#include "cuda/tensor_train/row_octets.cuh"
+
+namespace dynemb::cuda {
+
+constexpr int kRowsOfProduct = 4;
+
+// What a lane reads of one row.
+struct HalfRow {
+  BFloat16 const* gradients;
+  float const* suffix;
+  bool exists;  // else its gradients are zeros
+
+  __device__ __forceinline__ HalfRow(PairGradientsOf<BFloat16> const& args, RowChunk const& chunk,
+                                     int64_t begin, int32_t row) {
+    auto const& shape = args.shape;
+    auto const number = chunk.suffix_of(row);
+    exists = number >= 0;
+    // A suffix that the prefix has anyway: zeros times what is not finite are not zeros.
+    auto const used = exists ? number : chunk.fallback;
+    gradients = args.d_rows + (begin + min(row, chunk.count - 1)) * (kTileRows * shape.n);
+    suffix = args.suffix + int64_t{used} * (shape.k * shape.n);
+  }
+};
+
+// Adds four columns of four rows.
+template <int kSteps, int kColumns>
+__device__ __forceinline__ void add_half_rows(HalfRow const& row, int column,
+                                              float (&sums)[kSteps][4]) {
+  uint2 halves[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    halves[i] = load_four_once(row.gradients + left_row(i) * kColumns + column);
+  }
+  float4 suffixes[kSteps];
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    suffixes[s] = load_four(row.suffix + (s * 8 + right_column()) * kColumns + column);
+  }
+  uint32_t left[4];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    left[i] = row.exists ? halves[i].x : 0;
+    left[i + 2] = row.exists ? halves[i].y : 0;
+  }
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    auto const packed = packed_four(suffixes[s]);
+    add_half_product(sums[s], left, {packed.x, packed.y});
+  }
+}
+
+template <int kSteps, int kColumns>
+__global__ void __launch_bounds__(kThreads, 2)
+    half_gradients_kernel(__grid_constant__ PairGradientsOf<BFloat16> const args) {
+  auto const& shape = args.shape;
+  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
+  int64_t const offsets[2] = {prefix_row_offset(shape, sum_row(0)),
+                              prefix_row_offset(shape, sum_row(2))};
+  for (auto index = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
+       index < shape.num_prefixes; index += warps) {
+    auto const rows = rows_of_prefix(shape, index);
+    float sums[kSteps][4] = {};
+    for (auto begin = rows.begin; begin < rows.end; begin += 32) {
+      RowChunk const chunk(shape, begin, rows.end);
+      if (chunk.fallback < 0) continue;
+#pragma unroll 2
+      for (int32_t first = 0; first < chunk.count; first += kRowsOfProduct) {
+        HalfRow const row(args, chunk, begin, first + lane_id() % kRowsOfProduct);
+#pragma unroll
+        for (int column = 0; column < kColumns; column += 4) {
+          add_half_rows<kSteps, kColumns>(row, column, sums);
+        }
+      }
+    }
+    auto* const out = args.d_prefix + prefix_offset(shape, index) + sum_column(0);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        *reinterpret_cast<uint32_t*>(out + offsets[half] + s * 8) =
+            packed_halves(sums[s][2 * half], sums[s][2 * half + 1]);
+      }
+    }
+  }
+}
+
+// The sizes may be half (core/pair_rows.h), and there are prefixes and suffixes.
+inline cudaError_t half_prefix_gradients(PairGradientsOf<BFloat16> const& args,
+                                         cudaStream_t stream) {
+  auto const blocks = blocks_of_prefixes(args.shape, kWarpsPerBlock);
+  auto const with = [&](auto steps, auto columns) {
+    return launch(half_gradients_kernel<steps(), columns()>, blocks, stream, args);
+  };
+  auto const with_columns = [&](auto steps) {
+    return args.shape.n == 4 ? with(steps, std::integral_constant<int, 4>{})
+                             : with(steps, std::integral_constant<int, 8>{});
+  };
+  return args.shape.k == 32 ? with_columns(std::integral_constant<int, 4>{})
+                            : with_columns(std::integral_constant<int, 8>{});
+}
+
+}  // namespace dynemb::cuda

@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/tensor_train/owned_floats.cuh: what a warp adds to the gradients of its suffixes
+// (cuda/tensor_train/owned_sums.cuh), from prefixes and gradients of float32.
+#pragma once
+
+#include <type_traits>
+
+#include "cuda/tensor_train/stage_copies.cuh"
+#include "cuda/tensor_train/tile_product.cuh"
+
+namespace dynemb::cuda {
+
+template <int kOfRankTiles, int kOfColumns, bool kExact>
+struct OwnedFloats {
+  using Number = float;
+  static constexpr int kRankTiles = kOfRankTiles, kColumns = kOfColumns;
+  static constexpr int kRanks = 16 * kRankTiles;
+  static constexpr int kRowsOfFullSlot = 4;                  // see OwnedSums::add
+  static constexpr int kTogether = kRankTiles == 1 ? 2 : 4;  // consecutive ranks of a lane
+
+  // Number `i` of a lane's ranks, where 2 * t + h is at row lane / 4 + 8 * h of tile t.
+  static __device__ __forceinline__ int32_t rank_of_lane(int i) {
+    return lane_id() / 4 * kTogether + i % kTogether + i / kTogether * 32;
+  }
+
+  // The ranks of a lane in the rows lane % 4 + 4 * q of a prefix.
+  class Prefix {
+   public:
+    __device__ __forceinline__ void load(float const* prefix) {
+      using Vector = std::conditional_t<kRankTiles == 1, float2, float4>;
+#pragma unroll
+      for (int q = 0; q < 4; ++q) {
+        auto const m = lane_id() % 4 + 4 * q;
+        auto const* const row = prefix + m * (kRanks + StageLayout::kPad);
+#pragma unroll
+        for (int i = 0; i < 2 * kRankTiles; i += kTogether) {
+          put(q, i, *reinterpret_cast<Vector const*>(row + rank_of_lane(i)));
+        }
+      }
+    }
+
+    __device__ __forceinline__ LeftTile<kExact> tile(int t, int step) const {
+      LeftTile<kExact> tile;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        auto const bits = numbers_[2 * step + i / 2][2 * t + i % 2];
+        if constexpr (kExact) {
+          tile.set(i, __uint_as_float(bits));
+        } else {
+          tile.high[i] = bits;
+        }
+      }
+      return tile;
+    }
+
+   private:
+    __device__ __forceinline__ void put(int q, int i, float x) {
+      numbers_[q][i] = kExact ? __float_as_uint(x) : rounded_to_tf32(x);
+    }
+    __device__ __forceinline__ void put(int q, int i, float2 const& two) {
+      put(q, i, two.x);
+      put(q, i + 1, two.y);
+    }
+    __device__ __forceinline__ void put(int q, int i, float4 const& four) {
+      put(q, i, float2{four.x, four.y});
+      put(q, i + 2, float2{four.z, four.w});
+    }
+
+    uint32_t numbers_[4][2 * kRankTiles];  // rounded, unless exact
+  };
+
+  // Eight columns. With four columns a row two rows share them: `first` and `second`.
+  struct Right {
+    RightTile<kExact> tiles[2];
+  };
+
+  static __device__ __forceinline__ Right right_of(StagedTile<float> const& rows) {
+    auto const row = kColumns == 4 && lane_id() >= 16 ? rows.second : rows.first;
+    auto const* const from = rows.at(row, kTileRows * kColumns);
+    auto const swizzle = (row & 1) * StagedGradients<float>::kSwizzle;
+    auto const first = lane_id() % 4 * kColumns + lane_id() / 4 % kColumns;
+    Right right;
+#pragma unroll
+    for (int q = 0; q < 4; ++q) {
+      right.tiles[q / 2].set(q % 2, from[(first + 4 * q * kColumns) ^ swizzle]);
+    }
+    return right;
+  }
+
+  static __device__ __forceinline__ void add(Prefix const& prefix, Right const& right,
+                                             float (&sums)[kRankTiles][4]) {
+#pragma unroll
+    for (int t = 0; t < kRankTiles; ++t) {
+      if constexpr (kExact) {  // tensor cores truncate sums: over many rows that is a bias
+        float part[4] = {};
+#pragma unroll
+        for (int s = 0; s < 2; ++s) add_product<kExact>(part, prefix.tile(t, s), right.tiles[s]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[t][i] += part[i];
+      } else {
+#pragma unroll
+        for (int s = 0; s < 2; ++s) add_product<kExact>(sums[t], prefix.tile(t, s), right.tiles[s]);
+      }
+    }
+  }
+};
+
+}  // namespace dynemb::cuda

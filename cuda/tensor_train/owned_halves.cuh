@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+// SPDX-License-Identifier: Apache-2.0
+
+// cuda/tensor_train/owned_halves.cuh: what a warp adds to the gradients of its suffixes
+// (cuda/tensor_train/owned_sums.cuh), from prefixes and gradients of bfloat16. Both are transposed
+// when they are read from shared memory.
+#pragma once
+
+#include "cuda/tensor_train/half_product.cuh"
+#include "cuda/tensor_train/stage_copies.cuh"
+
+namespace dynemb::cuda {
+
+template <int kOfRankTiles, int kOfColumns>
+struct OwnedHalves {
+  using Number = BFloat16;
+  static constexpr int kRankTiles = kOfRankTiles, kColumns = kOfColumns;
+  static constexpr int kRanks = 16 * kRankTiles;
+
+  static constexpr int kRowsOfFullSlot = 0;  // always row by row: a prefix is two instructions
+
+  // Number `i` of a lane's ranks, where 2 * t + h is at row lane / 4 + 8 * h of tile t.
+  static __device__ __forceinline__ int32_t rank_of_lane(int i) {
+    return i / 2 * 16 + i % 2 * 8 + lane_id() / 4;
+  }
+
+  // All ranks of all rows, as they are staged.
+  struct Prefix {
+    uint32_t words[kRankTiles][4];
+
+    __device__ __forceinline__ void load(BFloat16 const* prefix) {
+      auto const row = lane_id() / 16 * 8 + lane_id() % 8;
+      auto const* const from = prefix + row * (kRanks + StageLayout::kPad) + lane_id() / 8 % 2 * 8;
+#pragma unroll
+      for (int t = 0; t < kRankTiles; ++t) load_transposed(words[t], from + 16 * t);
+    }
+  };
+
+  struct Right {
+    uint32_t words[2];
+  };
+
+  static __device__ __forceinline__ Right right_of(StagedTile<BFloat16> const& rows) {
+    Right right;
+    if constexpr (kColumns == 8) {
+      load_transposed(right.words, rows.at(rows.first, kTileRows * 8) + lane_id() % 16 * 8);
+    } else {
+      load_two(rows, right.words);
+    }
+    return right;
+  }
+
+  static __device__ __forceinline__ void add(Prefix const& prefix, Right const& right,
+                                             float (&sums)[kRankTiles][4]) {
+#pragma unroll
+    for (int t = 0; t < kRankTiles; ++t) add_half_product(sums[t], prefix.words[t], right.words);
+  }
+
+ private:
+  // 16 bytes of a row hold four columns at an even m, and then those at the next one. Once they are
+  // transposed, the lanes of the first four columns have what is at even ones of both rows, the
+  // others what is at odd ones. Each needs both of one row.
+  static __device__ __forceinline__ void load_two(StagedTile<BFloat16> const& rows,
+                                                  uint32_t (&right)[2]) {
+    auto const row = (lane_id() & 8) != 0 ? rows.second : rows.first;
+    uint32_t words[2];
+    load_transposed(words, rows.at(row, kTileRows * 4) + lane_id() % 8 * 8);
+    auto const odd = lane_id() >= 16;
+    auto const got = __shfl_xor_sync(kFullWarp, odd ? words[0] : words[1], 16);
+    right[0] = odd ? got : words[0];
+    right[1] = odd ? words[1] : got;
+  }
+};
+
+}  // namespace dynemb::cuda
