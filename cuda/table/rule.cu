@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kInFlight = 4;  // entries that a thread loads before it looks at the first
 constexpr int kSlotsPerTurn = kThreads * kInFlight;
-constexpr int kBlocksPerMultiprocessor = 4;
+constexpr int kBlocksPerMultiprocessor = 4;  // so a thread has at most 64 registers
 static_assert(kSlotsPerTurn % kBucketCapacity == 0);
 
 // Calls function(entry, slot) for all slots of some buckets; by all threads of the grid. The lanes
@@ -63,7 +63,7 @@ __device__ __forceinline__ void set_bits(uint32_t* words, uint64_t bits) {
   atomicOr(words + 1, static_cast<uint32_t>(bits >> 32));
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     count_rule_kernel(__grid_constant__ RuleArgs const args) {
   __shared__ uint32_t counts[kNumCountWords];
   for (auto i = threadIdx.x; i < kNumCountWords; i += kThreads) counts[i] = 0;
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
   if (bits < kNumCountWords && counts[bits] != 0) atomicOr(args.result + bits, counts[bits]);
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     erase_rule_kernel(__grid_constant__ RuleArgs const args) {
   __shared__ uint32_t removed;
   if (threadIdx.x == 0) removed = 0;
