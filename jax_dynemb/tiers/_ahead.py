@@ -123,6 +123,7 @@ class Ahead:
         self._batches: Prefetched[Batch] = Prefetched(batches, 1, make)
         self._coming: deque[tuple[Batch, Future[dict[str, Offer]]]] = deque()
         self._taken: deque[tuple[Any, Future[Any]]] = deque()  # rings to use again
+        self._new: list[Batch] = []  # read, and not yet on their way
         self._last: Batch | None = None
         self._inserted: list[Offer] = []  # and the thread does not know of it yet
         self._number = 0  # of the batch that comes next
@@ -156,13 +157,14 @@ class Ahead:
         check_values(state, "feed.next")
         check_sizes(self._coll, self.stores, state)
         first = self._number == 0
-        new = self._read(self._depth + 1 if first else 1)
-        if not self._coming and not new:
+        self._read(self._depth + 1 if first else 1)
+        if not self._coming and not self._new:
             raise self._unread
         if first:
             warn_of_old_rows(self.stores, self._coll.stats(state))
         rows = {} if first else self._rows_of_next()
         # From here on the state is donated: what can fail stands above.
+        new, self._new = self._new, []
         for batch in new:
             state = _device.hold(self._coll, state, batch.held, self._depth + 1)
         if self._last is not None:  # the lookup has made rows since they were held
@@ -202,21 +204,22 @@ class Ahead:
 
         Raises:
           RuntimeError: the feed is closed.
+          TypeError, ValueError: as ``Tables.insert``; the state is as it was.
           Exception: what a store raised.
         """
         keys, on_device = self._keys_of(state, ids, "feed.insert")
+        words = {name: words_of(each) for name, each in (scores or {}).items()}
+        write = functools.partial(
+            _device.write, optimizer_state=optimizer_state, scores=words
+        )
+        # Raises what is wrong before the state is donated.
+        jax.eval_shape(
+            functools.partial(write, self._coll), state, on_device, dict(rows)
+        )
         state, departed = self._coll.take_departed(state)
         job = Job(self._number, departed=departed, number=BESIDE, wanted=keys)
         state = self._insert(state, self._result(self._send(job)))
-        words = {name: words_of(each) for name, each in (scores or {}).items()}
-        return _device.write(
-            self._coll,
-            state,
-            on_device,
-            dict(rows),
-            optimizer_state=optimizer_state,
-            scores=words,
-        )
+        return write(self._coll, state, on_device, dict(rows))
 
     def erase(self, state: States, ids: Mapping[str, Any]) -> States:
         """Removes rows as ``Tables.erase``, in the tables and below.
@@ -352,17 +355,18 @@ class Ahead:
             self._raised = True
             raise self._mover.error
 
-    def _read(self, count: int) -> list[Batch]:
-        """The next batches of the iterator, fewer at its end."""
-        new: list[Batch] = []
-        while len(new) < count and not self._ended:
+    def _read(self, count: int) -> None:
+        """Reads until there are so many new batches, or the iterator ends.
+
+        A call that fails leaves them to the next one.
+        """
+        while len(self._new) < count and not self._ended:
             try:
-                new.append(next(self._batches))
+                self._new.append(next(self._batches))
             except StopIteration:
                 self._ended = True
             except Exception as error:  # raised where its batch would have come
                 self._ended, self._unread = True, error
-        return new
 
     def _rows_of_next(self) -> dict[str, Offer]:
         _, future = self._coming[0]
