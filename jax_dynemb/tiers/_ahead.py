@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from jax_dynemb._kind_of import kind_of
 from jax_dynemb.stores import Store
 from jax_dynemb.table import Tables
 from jax_dynemb.tiers._feed import Ahead
@@ -49,6 +50,7 @@ def ahead(
       NotImplementedError: the tables are on the devices of several processes.
       ValueError: no table has a store, the depth is less than 1, or the memory is no
         number from 0 on.
+      TypeError: ``batches`` is no iterator.
       DamagedFileError, RuntimeError, TypeError: as ``open_stores``.
 
     Example:
@@ -57,6 +59,11 @@ def ahead(
       ...         ids, state = feed.next(state)
       ...         state = step(state, ids)
     """
+    if not isinstance(batches, Iterable):
+        raise TypeError(
+            f"ahead takes an iterator of batches, not {kind_of(batches)}: call the "
+            "generator function, or write iter(...)."
+        )
     _check(coll, depth, waiting_megabytes)
     return Ahead(
         coll,

@@ -93,8 +93,9 @@ def from_fused_params(params: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
             "row-local optax transformation."
         )
     taken = inspect.signature(make).parameters
-    if "learning_rate" in taken:
-        given.setdefault("learning_rate", 0.01)
+    for name, value in (("learning_rate", 0.01), ("eps", _DEFAULTS["eps"])):
+        if name in taken:  # FBGEMM's default; that of jde.optim may be another
+            given.setdefault(name, value)
     numbers = _options(given, make.__name__)
     for name, value in given.items():
         _check_name(name)

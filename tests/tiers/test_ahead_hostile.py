@@ -329,6 +329,8 @@ def test_mistakes_are_named(tmp_path):
     coll = jde.Tables([BELOW])
     with pytest.raises(ValueError, match="No table has a store"):
         jde.tiers.ahead(jde.Tables([PLAIN]), [])
+    with pytest.raises(TypeError, match="call the generator function"):
+        jde.tiers.ahead(coll, lambda: [], stores={"cat": store})  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="depth must be"):
         jde.tiers.ahead(coll, [], depth=0, stores={"cat": store})
     for size in (-1, float("nan"), "256"):

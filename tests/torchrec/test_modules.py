@@ -181,6 +181,11 @@ ROWWISE = {"optimizer": "exact_row_wise_adagrad", "weight_decay": 0.1}
     [
         ({"optimizer": "lars_sgd", "eta": 0.1}, jde.optim.lars(0.01, eta=0.1)),
         ({"optimizer": "none"}, jde.optim.none()),
+        ({"optimizer": "lamb"}, jde.optim.lamb(0.01, eps=1e-8)),  # optax has 1e-6
+        (
+            {"optimizer": "partial_row_wise_lamb", "eps": 1e-5},
+            jde.optim.partial_rowwise_lamb(0.01, eps=1e-5),
+        ),
         (
             {"optimizer": "rowwise_rmsprop_ar", "ar_alpha": 0.1, "ema_beta": 0.9},
             jde.optim.rowwise_rmsprop(0.01, 0.9, ar_alpha=0.1),
