@@ -25,7 +25,17 @@ COLLECTIONS = {
         jde.TableConfig("u", 4, ROWS, sharding="table_wise"),
     ],
     "column_wise": [jde.TableConfig("t", 8, ROWS, ("f",), sharding="column_wise")],
-    "replicated": [jde.TableConfig("t", 4, ROWS, ("f",), sharding="replicated")],
+    "replicated": [
+        jde.TableConfig(
+            "t",
+            4,
+            ROWS,
+            ("f",),
+            sharding="replicated",
+            score_strategy="lfu",
+            lfu_halflife=8,
+        )
+    ],
     "sketched": [
         jde.TableConfig("t", 4, ROWS, ("f",), score_strategy="lfu", admission=FREQUENCY)
     ],
