@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls outside of jit: each compiles its programs once, however often it is made."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.admission import Frequency, Sketch
+from jax_dynemb.lifecycle import Rule
 from meshes import mesh_of
 
 IDS, ROWS = 32, 512
@@ -49,51 +52,53 @@ COLLECTIONS = {
 def calls_of(coll: jde.Tables, state: Any) -> dict[str, Callable[[], Any]]:
     """The calls that a notebook would make, by name, on a state with rows."""
     keys = np.arange(IDS, dtype=np.int64)
-    dynamic = not isinstance(coll.tables["t"], jde.TTConfig)
-    ids = {"f": jde.ids(keys)}
+    ids: dict[str, Any] = {"f": jde.ids(keys)}
     weights = {}
     if coll.tables["t"].pooling:
         ids["bag"] = jde.Jagged(jde.ids(keys), jnp.full(IDS // 4, 4, jnp.int32))
         weights = {"bag": jnp.ones(IDS)}
     rows, residual, state = coll.lookup(state, ids, weights)
     ones = jax.tree.map(jnp.ones_like, rows)
-    by_table = {"t": ids["f"]}
     calls = {
+        "init": lambda: coll.init(1),
         "lookup": lambda: coll.lookup(state, ids, weights),
         "lookup, stats": lambda: coll.lookup(state, ids, weights, stats=True),
         "lookup, insert=False": lambda: coll.lookup(state, ids, weights, insert=False),
         "find": lambda: coll.find(state, ids, weights),
+        "route": lambda: coll.lookup(state, coll.route(ids, weights)),
         "apply_gradients": lambda: coll.apply_gradients(
             state, residual, ones, learning_rate=0.1
         ),
         "reduce_gradients": lambda: coll.reduce_gradients(state, residual, ones),
-        "stats": lambda: coll.stats(state),
-        "clear": lambda: coll.clear(state),
-        "init": lambda: coll.init(1),
         "prefetch": lambda: coll.prefetch(state, ids),
         "flush": lambda: coll.flush(state),
-        "route": lambda: coll.lookup(state, coll.route(ids, weights)),
+        "stats": lambda: coll.stats(state),
+        "clear": lambda: coll.clear(state),
     }
     if weights:
         calls["weight_gradients"] = lambda: coll.weight_gradients(state, residual, ones)
-    if not dynamic:
+    if isinstance(coll.tables["t"], jde.TTConfig):
         return calls
-    slots = {
-        n: x.slots for n, x in coll.reduce_gradients(state, residual, ones)[0].items()
-    }
+    calls["find, touch"] = lambda: coll.find(state, ids, weights, touch=True)
+    return calls | of_rows(coll, state, ids["f"], residual, ones)
+
+
+def of_rows(
+    coll: jde.Tables, state: Any, ids: jax.Array, residual: Any, d_rows: Any
+) -> dict[str, Callable[[], Any]]:
+    """Calls on single rows, which tensor trains do not have."""
+    reduced, _ = coll.reduce_gradients(state, residual, d_rows)
+    slots = {name: each.slots for name, each in reduced.items()}
     read, _ = coll.gather(state, slots)
-    values = {"t": jnp.ones((IDS, coll.tables["t"].dim))}
-    return calls | {
-        "find, touch": lambda: coll.find(state, ids, weights, touch=True),
+    keys, values = {"t": ids}, {"t": jnp.ones((IDS, coll.tables["t"].dim))}
+    return {
         "gather": lambda: coll.gather(state, slots),
         "scatter": lambda: coll.scatter(state, slots, read),
-        "insert": lambda: coll.insert(state, by_table, values),
-        "erase": lambda: coll.erase(state, by_table),
-        "pin": lambda: coll.pin(state, by_table),
-        "unpin": lambda: coll.unpin(state, by_table),
-        "erase_where": lambda: coll.erase_where(
-            state, {"t": jde.lifecycle.Rule(keep_at_most=9)}
-        ),
+        "insert": lambda: coll.insert(state, keys, values),
+        "erase": lambda: coll.erase(state, keys),
+        "pin": lambda: coll.pin(state, keys),
+        "unpin": lambda: coll.unpin(state, keys),
+        "erase_where": lambda: coll.erase_where(state, {"t": Rule(keep_at_most=9)}),
         "bucket_stats": lambda: coll.bucket_stats(state),
         "export": lambda: list(coll.export(state, "t")),
         "get_score": lambda: coll.get_score(state),
@@ -111,5 +116,34 @@ def test_second_call_compiles_nothing(compilations, kind, devices):
         jax.block_until_ready(call())
         if compilations:
             again[name] = list(compilations)
-    print(kind, devices, again)
     assert again == {}
+
+
+def test_another_captured_value_is_another_program():
+    placement = jde.Tables(COLLECTIONS["plain"], mesh=mesh_of(2)).placement
+    assert placement is not None
+
+    def times(factor: Any) -> jax.Array:
+        def body(x: jax.Array) -> jax.Array:
+            return x * factor
+
+        split = placement.split
+        return placement.mapped(body, (split,), split)(jnp.arange(4, dtype=jnp.int32))
+
+    three, four = jnp.int32(3), jnp.int32(4)  # arrays have no hash
+    for factor in (2, 5, 2, three, four):
+        np.testing.assert_array_equal(times(factor), np.arange(4) * int(factor))
+
+
+def test_programs_keep_no_batch():
+    coll = jde.Tables(COLLECTIONS["plain"], mesh=mesh_of(2))
+    weights = jnp.ones(IDS)
+    ids = jde.Jagged(jde.ids(np.arange(IDS)), jnp.full(IDS // 4, 4, jnp.int32))
+    batch, factors = {"bag": ids}, {"bag": weights}
+    rows, residual, state = coll.lookup(coll.init(0), batch, factors)
+    coll.find(state, batch, factors)
+    coll.apply_gradients(state, residual, rows)
+    alive = [weakref.ref(x) for x in (ids.values, weights, state["t"].values)]
+    del ids, weights, batch, factors, rows, residual, state
+    gc.collect()
+    assert [each() for each in alive] == [None, None, None]
