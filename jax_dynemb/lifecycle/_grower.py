@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from jax_dynemb.lifecycle._memory import fits_in_memory
-from jax_dynemb.lifecycle._rehearsal import rehearse
+from jax_dynemb.lifecycle._rehearsal import rehearse, rehearse_check
 from jax_dynemb.lifecycle._watch import GrowthWatch
 from jax_dynemb.table import Growth, Tables, abstract, abstract_after
 
@@ -200,6 +200,7 @@ def _compile(
     ready = _compiled_growth(coming.growth, state)
     programs, _ = ready.programs
     larger = abstract_after(coming.growth, state, programs)
+    rehearse_check(coming.growth, larger)
     # jit finds what lower().compile() made, for arguments of these types.
     if trace is None:  # such as jde.nnx.jit
         step = lower(larger, *args, **kwargs).compile()

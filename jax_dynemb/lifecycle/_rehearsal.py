@@ -8,6 +8,7 @@ tables that takes longer than the copies of a swap.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_dynemb.lifecycle import _memory
+from jax_dynemb.ops import TableState
 from jax_dynemb.table import Growth
 
 _log = logging.getLogger("jax_dynemb.lifecycle")
@@ -31,7 +33,7 @@ def rehearse(
     state: Any,
     args: tuple[Any, Any],
 ) -> None:
-    """Runs the growth, then a check and a step of the larger tables.
+    """Runs the growth, then a step of the larger tables.
 
     Nothing happens where memory is short, for rows in host memory, on a CPU, which
     loads nothing, and on several devices: two threads would start their collectives in
@@ -49,12 +51,50 @@ def rehearse(
         return
     try:
         larger = jax.block_until_ready(growth.apply(_zeros(state)))
-        growth.coll.stats_async(larger)  # the programs of the next check
         if not effects:
             some, named = _zeros(args)
             jax.block_until_ready(step(larger, *some, **named))
     except Exception as error:  # training goes on without it
         _log.debug("the programs of the next size were not run ahead: %s", error)
+
+
+def rehearse_check(growth: Growth, larger: Any) -> None:
+    """Runs the first check of the larger tables, whose programs depend on their size.
+
+    It reads indexes and counters, so it makes no other arrays. Nothing happens where
+    the memory of a device is too small for that, nor on several devices.
+
+    Args:
+      growth: the larger sizes.
+      larger: types of the tables after the growth.
+    """
+    read = {name: _of_check(arrays) for name, arrays in larger.items()}
+    devices, bytes_read = _devices(larger), _bytes(read)
+    free = _memory.free_bytes(next(iter(devices)))
+    if len(devices) != 1 or (free is not None and free < 4 * bytes_read):
+        return
+    try:
+        zeros = {name: _zeros(some) for name, some in read.items()}
+        tables = {name: _with(larger[name], some) for name, some in zeros.items()}
+        growth.coll.engine.stats_async(tables)
+    except Exception as error:  # the first check compiles them
+        _log.debug("the next check of counters was not run ahead: %s", error)
+
+
+def _of_check(arrays: Any) -> dict[str, Any]:
+    """Selects what a check reads of the arrays of one name."""
+    if not isinstance(arrays, TableState):
+        return {}
+    read = {"index": arrays.index, "counters": arrays.counters}
+    return read if arrays.tier is None else read | {"tier": arrays.tier.counters}
+
+
+def _with(arrays: Any, read: dict[str, Any]) -> Any:
+    """Replaces types by what ``_of_check`` selected."""
+    if "tier" in read:
+        tier = dataclasses.replace(arrays.tier, counters=read["tier"])
+        read = read | {"tier": tier}
+    return dataclasses.replace(arrays, **read) if read else arrays
 
 
 def _has_room(state: Any, needed: int) -> bool:

@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
+import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
+from jax.extend.core import take_current_trace
 
 from jax_dynemb.nnx._variable import TraceMark
 from jax_dynemb.table import Tables
@@ -89,8 +91,17 @@ def attach(module: Any, tables: Tables, residual: Any, rows: Rows) -> Rows:
     tape = _current.get()
     if tape is None:
         _without_tape.add(module.coll)
+        if _is_differentiated():
+            kind = type(module).__name__
+            warnings.warn(_NO_TAPE.format(kind=kind), stacklevel=_CALLER)
         return rows
     return tape.attach(module, tables, residual, rows)
+
+
+def _is_differentiated() -> bool:
+    """Returns whether ``jax.grad`` or a relative of it runs this code, not jit."""
+    with take_current_trace() as trace:
+        return type(trace).__name__ in _DIFFERENTIATING
 
 
 def without_gradients(collections: Iterable[Tables]) -> bool:
@@ -106,6 +117,20 @@ def without_gradients(collections: Iterable[Tables]) -> bool:
         _on_tape.discard(tables)
     return result
 
+
+# Traces of jax.jvp and of jax.linearize, which jax.grad and nnx.grad are made of.
+_DIFFERENTIATING = ("JVPTrace", "LinearizeTrace")
+
+# Frames from ``attach`` to the code that calls a module of this package.
+_CALLER = 5
+
+_NO_TAPE = (
+    "{kind}: plain nnx.grad or nnx.value_and_grad differentiates this training lookup. "
+    "It sees the rows as constants, so no gradient reaches the tables and nothing "
+    "trains them. Write loss, grads = jde.nnx.value_and_grad(loss_fn)(model, batch), "
+    "and jde.nnx.Optimizer in place of nnx.Optimizer. To train the dense part alone, "
+    "look up with train=False or call model.eval() first."
+)
 
 _INNER_TRANSFORM = (
     "{kind}: this lookup runs inside a transformation (jit, scan, cond, vmap, remat or "

@@ -3,7 +3,7 @@
 """Tables that grow during training, against tables that were large from the start."""
 
 import functools
-import re
+import threading
 from typing import Any
 
 import jax
@@ -136,9 +136,7 @@ def test_the_next_step_is_compiled_on_another_thread(
             assert any("step" in name for name in compilations)
             compilations.clear()
     assert len(sizes) >= 2
-    # Counters of a new size have small programs of their own.
-    counting = {name for name in compilations if re.search("copies|fullest|body", name)}
-    assert counting == set(compilations) and not (rehearsed and counting)
+    assert not compilations
 
 
 @pytest.mark.parametrize("calls_back", [False, True])

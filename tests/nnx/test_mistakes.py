@@ -136,19 +136,69 @@ def test_tables_among_the_dense_parameters(wrt):
 # ---- gradients without rows ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("jit", [lambda f: f, nnx.jit, jde.nnx.jit])
-def test_plain_gradients_never_train_the_tables(jit):
-    @jit
-    def step(model, optimizer, ids):
-        _, grads = nnx.value_and_grad(loss_fn)(model, ids)
-        optimizer.update(model, grads)
+CONSTANT_ROWS = (
+    r"DynamicEmbed: plain nnx\.grad .*jde\.nnx\.value_and_grad\(loss_fn\)"
+    r".*jde\.nnx\.Optimizer.*train=False"
+)
+JITS = [lambda f: f, nnx.jit, jde.nnx.jit]
 
+
+def plain_step(model, optimizer, ids):
+    _, grads = nnx.value_and_grad(loss_fn)(model, ids)
+    optimizer.update(model, grads)
+
+
+@pytest.mark.parametrize("jit", JITS)
+def test_plain_nnx_warns_that_it_trains_no_table(jit):
+    model = Small()
+    optimizer = nnx.Optimizer(model, optax.sgd(0.1), wrt=nnx.Param)
+    before = np.asarray(model.embed(IDS))
+    kernel = np.asarray(model.top.kernel[...])
+    with pytest.warns(UserWarning, match=CONSTANT_ROWS) as noted:
+        jit(plain_step)(model, optimizer, IDS)
+    assert {each.filename for each in noted} == {__file__}  # the line of the lookup
+    np.testing.assert_array_equal(model.embed(IDS), before)
+    assert np.any(kernel != model.top.kernel[...])
+
+
+def test_every_way_to_differentiate_warns():
+    model = Small()
+    params, rest = nnx.state(model, nnx.Param), nnx.state(model, jde.nnx.Table)
+    graph = nnx.graphdef(model)
+
+    def of_params(params):
+        return nnx.merge(graph, params, rest, copy=True)(IDS)
+
+    for differentiate in (
+        jax.grad(of_params),
+        jax.jit(jax.grad(of_params)),
+        lambda params: jax.jvp(of_params, (params,), (params,)),
+        lambda params: jax.linearize(of_params, params),
+    ):
+        with pytest.warns(UserWarning, match=CONSTANT_ROWS):
+            differentiate(params)
+
+
+def test_lookups_that_no_gradient_needs_do_not_warn():
+    model = Small()  # pytest turns a warning into an error
+    optimizer = jde.nnx.Optimizer(model, optax.sgd(0.1))
+    for jit in JITS:
+        jit(loss_fn)(model, IDS)
+        jit(update)(model, optimizer, IDS)
+        jit(nnx.grad(lambda model, ids: model(ids, train=False)))(model, IDS)
+
+
+@pytest.mark.filterwarnings("ignore:DynamicEmbed. plain nnx")
+@pytest.mark.parametrize("jit", JITS)
+def test_plain_gradients_never_train_the_tables(jit):
+    step = jit(plain_step)
     model = Small()
     fix = r"never be trained.*jde\.nnx\.value_and_grad\(loss_fn\).*train=False"
     with pytest.raises(ValueError, match=fix):
         step(model, jde.nnx.Optimizer(model, optax.sgd(0.1)), IDS)
 
 
+@pytest.mark.filterwarnings("ignore:DynamicEmbed. plain nnx")
 def test_plain_gradients_made_in_another_program():
     model = Small()
     optimizer = jde.nnx.Optimizer(model, optax.sgd(0.1))

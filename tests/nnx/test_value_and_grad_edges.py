@@ -25,6 +25,7 @@ def test_a_model_without_tables_gets_plain_nnx(kit):
     kit.assert_close(ours, theirs)
 
 
+@pytest.mark.filterwarnings("ignore:.* plain nnx.grad")
 def test_plain_nnx_differentiates_the_dense_part(kit):
     model, batch = kit.model(), kit.batch(0)
     _, grads = jde.nnx.value_and_grad(kit.loss)(model, batch)

@@ -48,6 +48,7 @@ def test_equals_the_fused_pooling(pooling, train):
     np.testing.assert_allclose(rows["a"], expected["a"], **CLOSE)
 
 
+@pytest.mark.filterwarnings("ignore:.* plain nnx.grad")
 @pytest.mark.parametrize("pooling", ["sum", "mean"])
 def test_gradients_equal_a_dense_table(platform, pooling):
     class Attention(nnx.Module):
