@@ -61,7 +61,8 @@ class StagePlanner {
     auto begin = static_cast<int32_t>(range.begin);
     auto const end = static_cast<int32_t>(range.end);
     if (lane_id() == 0) begin = max(begin, resumed_);
-    auto const wanted = max(0, min(end - begin, kRowsOfSlot * kMostSlots));
+    // Numbers in `starts` may be any: the difference of a falling range may have no int32.
+    auto const wanted = begin < end ? min(end - begin, kRowsOfSlot * kMostSlots) : 0;
     auto const slots = slots_of(wanted);
     auto const both = static_cast<uint32_t>(slots) << 16 | static_cast<uint32_t>(wanted);
     auto const up_to_lane = sum_up_to_lane(both);

@@ -98,7 +98,7 @@ def rules_by_table(tables: Catalog[Any], rules: Any) -> dict[str, Rule]:
 
     Raises:
       TypeError: something else than a dict of rules.
-      ValueError: a table does not keep what a rule compares.
+      ValueError: a table does not keep what a rule compares, or is too large for it.
     """
     _check_mapping(rules, "erase_where: rules", "table", tables.tables)
     for name, rule in rules.items():
@@ -109,6 +109,12 @@ def rules_by_table(tables: Catalog[Any], rules: Any) -> dict[str, Rule]:
                 f"{{'{name}': jde.lifecycle.Rule(unused_for=...)}}."
             )
         check_rule(config, rule)
+        if rule.keeps and config.num_slots >= 2**32:  # only a mesh has room for them
+            raise ValueError(
+                f"erase_where: table '{name}' has {config.num_slots} slots, but "
+                "keep_at_least and keep_at_most count rows in 32 bits. Leave them out, "
+                "or divide the table."
+            )
     return dict(rules)
 
 

@@ -10,6 +10,6 @@ from jax_dynemb._store_tier import StoreTier as StoreTier
 from jax_dynemb._store_tier import cached_ssd as cached_ssd
 from jax_dynemb._store_tier import external as external
 from jax_dynemb._store_tier import ssd as ssd
-from jax_dynemb.tiers._ahead import Ahead as Ahead
 from jax_dynemb.tiers._ahead import ahead as ahead
+from jax_dynemb.tiers._feed import Ahead as Ahead
 from jax_dynemb.tiers._stores import open_stores as open_stores

@@ -146,7 +146,21 @@ def _to_device(config: Any, ids: Any, sharding: Any) -> Any:
     if isinstance(ids, jax.Array):
         return ids
     array = np.asarray(ids)
-    words = array.dtype == np.uint32 and array.shape[-1:] == (2,)
-    if config.key_dtype == "int32" or words:
+    if config.key_dtype == "int32":
+        return jax.device_put(_narrow(config, array), sharding)
+    if array.dtype == np.uint32 and array.shape[-1:] == (2,):
         return jax.device_put(array, sharding)
     return _ids.ids(array, sharding=sharding)
+
+
+def _narrow(config: Any, array: np.ndarray) -> np.ndarray:
+    """Ids of a table of 32-bit keys; ``device_put`` would cut wider ones unasked."""
+    if array.dtype.kind not in "iu" or array.dtype in (np.int32, np.uint32):
+        return array  # a lookup says what is wrong with other kinds
+    bounds = np.iinfo(np.int32)
+    if array.size and (array.min() < bounds.min or array.max() > bounds.max):
+        raise ValueError(
+            f"Table '{config.name}' has key_dtype='int32', but ids are beyond int32. "
+            "Pass uint32 ids, or drop key_dtype."
+        )
+    return array.astype(np.int32)

@@ -167,11 +167,16 @@ class Traffic:
         self._store.discard(keys)
         for key in keys.tolist() if self.waiting else ():
             self.waiting.pop(key, None)
-        for offer in self._offers.values():
+        for number, offer in list(self._offers.items()):
             stays = ~np.isin(offer.keys, keys)
-            if not stays.all():
-                offer.keys, offer.packed = offer.keys[stays], offer.packed[stays]
+            if stays.all():
+                continue
+            offer.keys, offer.packed = offer.keys[stays], offer.packed[stays]
+            if len(offer.keys):
                 offer.arrays = self._on_device(offer.keys, offer.packed)
+            else:  # it will not be inserted, so nothing confirms it
+                offer.arrays = []
+                del self._offers[number]
 
     def _on_device(
         self, keys: np.ndarray, packed: np.ndarray

@@ -89,8 +89,8 @@ def from_managed_collision(
                 "lfu_halflife, the lookups after which a use shall count half."
             )
         fields["lfu_halflife"] = lfu_halflife
-    percent = given.pop("opt_in_prob", -1)
-    if percent >= 0:
+    percent = given.pop("opt_in_prob", None)
+    if percent is not None and percent >= 0:  # TorchRec's default is -1
         fields["admission"] = Probability(percent / 100)
     for name, value in given.items():
         if name not in _REFUSED:

@@ -5,7 +5,9 @@
 // prefixes, and what each row adds to its suffix, beside sums in double precision: whole tiles and
 // not, prefixes in any order.
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <iterator>
 #include <random>
 #include <vector>
 
@@ -201,6 +203,25 @@ void check_halves(Sizes const& sizes, int64_t memory) {
   check_close(pairs.d_suffix, truth.d_suffix, 1e-6);
 }
 
+// Where rows of prefixes begin may be any numbers: nothing is read or written beyond the arrays.
+void check_any_starts(Sizes const& sizes) {
+  std::mt19937 random(9);
+  Pairs pairs(sizes, false, random);
+  auto const rows = pairs.starts.back();
+  int32_t const some[] = {INT32_MIN, INT32_MIN + 1, -1, 0, rows - 1, rows, rows + 1, INT32_MAX};
+  for (auto& start : pairs.starts) start = some[random() % std::size(some)];
+  pairs.starts[0] = INT32_MAX;  // and the rows of this prefix end far below zero
+  pairs.starts[1] = INT32_MIN;
+  auto const& shape = pairs.shape;
+  CHECK(octet_rows({shape, pairs.prefix.data(), pairs.suffix.data(), pairs.rows.data()}, nullptr) ==
+        cudaSuccess);
+  CHECK(!stage_suffixes_of(pairs).empty());
+  CHECK(prefix_gradients(pairs.gradients_args(), nullptr) == cudaSuccess);
+  CHECK(sum_suffixes(pairs.gradients_args()));
+  for (auto const x : pairs.d_prefix) CHECK(std::isfinite(x));
+  for (auto const x : pairs.d_suffix) CHECK(std::isfinite(x));
+}
+
 }  // namespace
 
 int main() {
@@ -244,6 +265,8 @@ int main() {
     check_halves(sizes, 164 * 1024);
     if (sizes.suffixes >= 170) check_halves(sizes, 40 * 1024);
   }
+  check_any_starts({20, 30, 16, 32, 4, 0.4, 1, 1, true});
+  check_any_starts({11, 250, 16, 64, 8, 0.15, 4, 11, true});  // several parts
   std::puts("tensor_train_test: ok");
   return 0;
 }

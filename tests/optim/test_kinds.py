@@ -223,11 +223,12 @@ def test_tuned_and_shared_loops_in_one_collection(platform):
             _, own, alone[name] = each.lookup(alone[name], {name: ids[name]})
             alone[name] = each.apply_gradients(alone[name], own, {name: d_rows[name]})
     # On a GPU tables of several optimizers have another kernel, and another last bit.
+    limits = [0.0, 0.0] if platform == "cpu" else [2e-6, 1e-6]
     for name, each in singles.items():
         together, apart = export(coll, state, name), export(each, alone[name], name)
         for key, row in apart.items():
             got = together[key].values
-            np.testing.assert_allclose(got, row.values, rtol=2e-6, atol=1e-6)
+            np.testing.assert_allclose(got, row.values, *limits)
 
 
 def test_the_shared_loop_agrees_with_the_tuned_ones(platform):

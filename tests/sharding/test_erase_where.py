@@ -197,3 +197,14 @@ def test_only_counts_travel():
     text = jax.jit(coll.erase_where).lower(state, rule).compile().as_text()
     always, in_loops = collectives(text)
     assert set(always) <= {"all-reduce"} and not in_loops
+
+
+def test_limits_of_rows_that_32_bits_do_not_count_are_refused():
+    coll = jde.Tables([config("t", "row_wise", capacity=2**33)], mesh=mesh_of(8))
+
+    def removed(rule: Rule):
+        return jax.eval_shape(lambda: coll.erase_where(coll.init(0), {"t": rule})[0])
+
+    assert removed(Rule(unused_for=10))["t"].dtype == np.uint32
+    with pytest.raises(ValueError, match="count rows in 32 bits. Leave them out"):
+        removed(Rule(keep_at_most=10))

@@ -4,13 +4,14 @@
 
 import dataclasses
 import time
+import warnings
 
 import jax
 import numpy as np
 import pytest
 
 import jax_dynemb as jde
-from walks import BELOW, PLAIN, TIER, Walk, cold_batches, rows_in, rows_of
+from walks import BELOW, PLAIN, TIER, Walk, cold_batches, rows_in, rows_of, stepper
 
 
 class Slow(jde.stores.Memory):
@@ -236,6 +237,71 @@ def test_bad_batches_are_named(batch, error, match):
         pytest.raises(error, match=match),
     ):
         feed.next(walk.state)
+
+
+def test_a_call_that_raises_loses_no_batch():
+    """Rows below an empty table are warned of; where warnings are errors too."""
+    batches = cold_batches(9, 80)
+    walk = Walk(jde.stores.Memory(PLAIN))
+    with walk.feed(batches) as feed:
+        walk.run(feed, batches)
+        walk.state = feed.drain(walk.state)
+    state = walk.coll.init(3)
+    with walk.feed(batches[:6]) as feed:
+        with (
+            pytest.raises(RuntimeWarning, match="stores have rows"),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("error")
+            feed.next(state)
+        with pytest.warns(RuntimeWarning, match="stores have rows"):
+            for batch in batches[:6]:
+                given, state = feed.next(state)
+                np.testing.assert_array_equal(given["cat"], jde.ids(batch))
+                _, state = stepper(walk.coll)(state, given)
+        with pytest.raises(StopIteration):
+            feed.next(state)
+
+
+def test_rows_of_a_wrong_shape_leave_the_state():
+    batches = cold_batches(9, 80)
+    walk = Walk(jde.stores.Memory(PLAIN))
+    with walk.feed(batches) as feed:
+        walk.run(feed, batches[:60])
+        walk.state = feed.drain(walk.state)
+        below = {"cat": walk.stores["cat"].keys()[:5]}
+        with pytest.raises(ValueError, match=r"'values' has shape \(5, 4\)"):
+            feed.insert(walk.state, below, {"cat": np.zeros((5, 4), np.float32)})
+        walk.run(feed, batches[60:])
+        walk.check(feed)
+
+
+def test_offers_of_erased_rows_are_dropped():
+    """Each would hold arrays on the device for ever."""
+    batches = cold_batches(9, 60)
+    walk = Walk(jde.stores.Memory(PLAIN))
+    with walk.feed(batches, depth=3) as feed:
+        for turn in range(60):
+            given, walk.state = feed.next(walk.state)
+            _, walk.state = stepper(walk.coll)(walk.state, given)
+            if turn > 40:
+                coming = np.concatenate([[-1], *batches[turn + 1 : turn + 5]])
+                walk.state = feed.erase(walk.state, {"cat": coming})
+        stats = feed.stats()
+        assert stats["cat/hits"] > stats["cat/returned"]
+        assert not feed._mover.traffic["cat"]._offers
+
+
+def test_wide_ids_of_a_table_of_narrow_keys_are_refused():
+    config = dataclasses.replace(BELOW, key_dtype="int32")
+    coll = jde.Tables([config])
+    stores = {"cat": jde.stores.Memory(config)}
+    given = [{"cat": np.array([5, 2**31 - 1])}, {"cat": np.array([5, 2**32 + 5])}]
+    with jde.tiers.ahead(coll, given, stores=stores) as feed:
+        ids, state = feed.next(coll.init(0))
+        assert ids["cat"].dtype == np.int32 and ids["cat"].tolist() == [5, 2**31 - 1]
+        with pytest.raises(ValueError, match="beyond int32. Pass uint32 ids"):
+            feed.next(state)
 
 
 def test_several_processes_are_refused(monkeypatch):

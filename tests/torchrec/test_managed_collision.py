@@ -96,6 +96,7 @@ def test_arguments_become_fields_and_a_rule():
 
 def test_policies_become_score_strategies():
     assert fields(zch_size=7) == {"capacity": 7, "score_strategy": "no_eviction"}
+    assert fields(opt_in_prob=-1) == fields(opt_in_prob=None) == fields()
     assert fields(eviction_policy="LRU_EvictionPolicy") == {"score_strategy": "step"}
     assert fields(eviction_policy_name="LRU_EVICTION") == {"score_strategy": "step"}
     policy = {"eviction_policy": DistanceLFU_EvictionPolicy(), "mch_size": None}

@@ -1,0 +1,374 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""The feed that moves rows between tables and their stores while steps run."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, Self
+
+import jax
+import numpy as np
+
+from jax_dynemb.engines import States
+from jax_dynemb.engines.shard import words_of
+from jax_dynemb.pipeline import Prefetched
+from jax_dynemb.stores import Store
+from jax_dynemb.table import Tables, check_values
+from jax_dynemb.tiers import _device
+from jax_dynemb.tiers._batches import Batch, prepared, table_keys
+from jax_dynemb.tiers._mover import BESIDE, Job, Mover
+from jax_dynemb.tiers._stores import (
+    check_sizes,
+    check_stores,
+    open_stores,
+    tables_with_stores,
+    warn_of_old_rows,
+)
+from jax_dynemb.tiers._traffic import Offer
+
+_COUNTED = (
+    "departed",
+    "returned",
+    "wanted",
+    "hits",
+    "no_room",
+    "refused",
+    "bytes_down",
+    "bytes_up",
+)
+
+
+class Ahead:
+    """Yields batches whose rows are in their tables; ``jde.tiers.ahead`` makes it.
+
+    Attributes:
+      stores: by table name.
+    """
+
+    def __init__(
+        self,
+        coll: Tables,
+        batches: Iterable[Any],
+        *,
+        depth: int,
+        stores: Mapping[str, Store] | None,
+        sharding: Any,
+        waiting_megabytes: float,
+    ):
+        """Opens stores and starts the threads; ``ahead`` has checked the arguments."""
+        tables = tables_with_stores(coll)
+        self._coll, self._depth = coll, depth
+        self._opened = open_stores(coll) if stores is None else None
+        self.stores: Mapping[str, Store] = self._opened or dict(stores or {})
+        check_stores(coll, self.stores)
+        self._mover = Mover(tables, self.stores, waiting_megabytes * 1e6)
+        make = functools.partial(prepared, coll, tables, sharding)
+        self._batches: Prefetched[Batch] = Prefetched(batches, 1, make)
+        self._coming: deque[tuple[Batch, Future[dict[str, Offer]]]] = deque()
+        self._taken: deque[tuple[Any, Future[Any]]] = deque()  # rings to use again
+        self._new: list[Batch] = []  # read, and not yet on their way
+        self._last: Batch | None = None
+        self._inserted: list[Offer] = []  # and the thread does not know of it yet
+        self._number = 0  # of the batch that comes next
+        self._ended = self._closed = False
+        self._raised = False  # whether a call has raised the thread's error
+        self._unread: Exception = StopIteration()  # what follows the last batch
+        self._waited = 0.0
+
+    def next(self, state: States) -> tuple[Any, States]:
+        """Brings the rows of the next batch into the tables.
+
+        Call ``lookup`` once with the ids before the next call. It waits for the device
+        and for the stores only if they are slower than the steps.
+
+        Args:
+          state: the tables; donated.
+
+        Returns:
+          The ids as a lookup takes them (or the tuple that begins with them), and the
+          new state.
+
+        Raises:
+          StopIteration: there are no more batches; the state is as it was.
+          RuntimeError: the feed is closed, or a store has no room for rows.
+          ValueError: the state is of tables in another size, see ``use``.
+          Exception: what the iterator or a store raised. The state is as it was, but
+            at the first call. After an error of a store go on from a checkpoint: rows
+            that had departed may not be in the store.
+        """
+        self._check()
+        check_values(state, "feed.next")
+        check_sizes(self._coll, self.stores, state)
+        first = self._number == 0
+        self._read(self._depth + 1 if first else 1)
+        if not self._coming and not self._new:
+            raise self._unread
+        if first:
+            warn_of_old_rows(self.stores, self._coll.stats(state))
+        rows = {} if first else self._rows_of_next()
+        # From here on the state is donated: what can fail stands above.
+        new, self._new = self._new, []
+        for batch in new:
+            state = _device.hold(self._coll, state, batch.held, self._depth + 1)
+        if self._last is not None:  # the lookup has made rows since they were held
+            state = _device.hold(self._coll, state, self._last.held, self._depth)
+        state = self._submit(state, new)
+        if first:
+            rows = self._rows_of_next()
+        state = self._insert(state, rows)
+        self._last, _ = self._coming.popleft()
+        self._number += 1
+        return self._last.given, state
+
+    def insert(
+        self,
+        state: States,
+        ids: Mapping[str, Any],
+        rows: Mapping[str, Any],
+        *,
+        optimizer_state: Mapping[str, Mapping[str, Any]] | None = None,
+        scores: Mapping[str, np.ndarray] | None = None,
+    ) -> States:
+        """Writes rows as ``Tables.insert``, of ids whose rows are below as well.
+
+        Those come up first, so the result is that of a table with room for every row.
+        Call it between steps. It waits for the device and for the stores.
+
+        Args:
+          state: the tables; donated.
+          ids: by table name, on the host: as a batch has them.
+          rows: as for ``Tables.insert``.
+          optimizer_state: likewise.
+          scores: by table, uint64[...].
+
+        Returns:
+          The new state. An id without room in its bucket is refused, and its row stays
+          below as it was; ``refused`` of ``Tables.stats`` counts it.
+
+        Raises:
+          RuntimeError: the feed is closed.
+          TypeError, ValueError: as ``Tables.insert``; the state is as it was.
+          Exception: what a store raised.
+        """
+        keys, on_device = self._keys_of(state, ids, "feed.insert")
+        words = {name: words_of(each) for name, each in (scores or {}).items()}
+        write = functools.partial(
+            _device.write, optimizer_state=optimizer_state, scores=words
+        )
+        # Raises what is wrong before the state is donated.
+        jax.eval_shape(
+            functools.partial(write, self._coll), state, on_device, dict(rows)
+        )
+        state, departed = self._coll.take_departed(state)
+        job = Job(self._number, departed=departed, number=BESIDE, wanted=keys)
+        state = self._insert(state, self._result(self._send(job)))
+        return write(self._coll, state, on_device, dict(rows))
+
+    def erase(self, state: States, ids: Mapping[str, Any]) -> States:
+        """Removes rows as ``Tables.erase``, in the tables and below.
+
+        Call it between steps. It waits for the device and for the stores.
+
+        Args:
+          state: the tables; donated.
+          ids: by table name, on the host: as a batch has them.
+
+        Returns:
+          The new state.
+
+        Raises:
+          RuntimeError: the feed is closed.
+          Exception: what a store raised.
+        """
+        keys, on_device = self._keys_of(state, ids, "feed.erase")
+        state, departed = self._coll.take_departed(state)
+        job = Job(self._number, departed=departed, erased=keys)
+        self._result(self._send(job))
+        return _device.erase(self._coll, state, on_device)
+
+    def use(self, coll: Tables) -> None:
+        """Goes on with the same tables in another size, which ``Tables.grow`` made.
+
+        Args:
+          coll: what ``grow`` returned; give ``next`` its state from now on.
+
+        Raises:
+          ValueError: they are other tables.
+        """
+        if coll is self._coll:
+            return
+        check_stores(coll, self.stores)
+        self._coll = coll
+        self._taken.clear()  # a mesh may cut the larger tables otherwise
+
+    def drain(self, state: States) -> States:
+        """Puts the rows that have departed into the stores, and waits for it.
+
+        Every row is in a table or in its store then.
+
+        Args:
+          state: the tables.
+
+        Returns:
+          The new state.
+
+        Raises:
+          RuntimeError: the feed is closed.
+          Exception: what a store raised.
+        """
+        self._check()
+        check_values(state, "feed.drain")
+        state, departed = self._coll.take_departed(state)
+        self._result(self._send(Job(self._number, departed=departed)))
+        return state
+
+    def commit(self, state: States, tag: str, step: int | None = None) -> None:
+        """Commits every store, with the rows that have departed so far.
+
+        ``jde.checkpoint.save(..., feed=feed)`` calls it.
+
+        Args:
+          state: the tables; they stay as they are.
+          tag: of the commit.
+          step: of the training.
+
+        Raises:
+          RuntimeError: the feed is closed, or a store has no room for a row.
+          Exception: what a store raised.
+        """
+        self._check()
+        departed = self._coll.departed(state)
+        job = Job(self._number, departed=departed, tag=tag, step=step)
+        self._result(self._send(job))
+
+    def stats(self) -> dict[str, int | float]:
+        """Counts what has moved; waits for nothing.
+
+        By "table/name", since the start: rows ``departed`` into the store and
+        ``returned``. Distinct ids ``wanted`` by batches, and ``hits``, those with a row
+        below. Rows that found ``no_room`` in their bucket, and stayed in the store.
+        Puts of rows that the store ``refused``. ``bytes_down`` and ``bytes_up``.
+
+        Now: rows ``waiting`` in memory, and ``queue``, batches whose rows are on their
+        way. ``seconds_waited`` is the time that ``next`` has waited for the thread.
+        """
+        result: dict[str, int | float] = {}
+        for name, traffic in self._mover.traffic.items():
+            result |= {f"{name}/{what}": traffic.counts[what] for what in _COUNTED}
+            result[f"{name}/waiting"] = len(traffic.waiting)
+        queue = sum(not future.done() for _, future in self._coming)
+        return result | {"queue": queue, "seconds_waited": self._waited}
+
+    def close(self) -> None:
+        """Ends the threads, once the rows that were taken are in the stores.
+
+        Rows that have departed since the last ``next`` stay in the state. A new feed
+        with the same stores takes them from there.
+
+        Raises:
+          Exception: what a store raised and no call has raised yet.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._batches.close()
+        last = self._send(Job(self._number))
+        self._mover.close()
+        if self._opened is not None:
+            self._opened.close()
+        if not self._raised:
+            last.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        try:
+            self.close()
+        except BaseException:
+            if kind is None:  # else the first error says more
+                raise
+
+    def _check(self) -> None:
+        if self._closed:
+            raise RuntimeError(
+                "this feed is closed; make another one, or call it within `with`."
+            )
+        if self._mover.error is not None:
+            self._raised = True
+            raise self._mover.error
+
+    def _read(self, count: int) -> None:
+        """Reads until there are so many new batches, or the iterator ends.
+
+        A call that fails leaves them to the next one.
+        """
+        while len(self._new) < count and not self._ended:
+            try:
+                self._new.append(next(self._batches))
+            except StopIteration:
+                self._ended = True
+            except Exception as error:  # raised where its batch would have come
+                self._ended, self._unread = True, error
+
+    def _rows_of_next(self) -> dict[str, Offer]:
+        _, future = self._coming[0]
+        begin = time.perf_counter()
+        rows = self._result(future)
+        self._waited += time.perf_counter() - begin
+        return rows
+
+    def _result(self, future: Future[dict[str, Offer]]) -> dict[str, Offer]:
+        try:
+            return future.result()
+        except BaseException:
+            self._raised = self._mover.error is not None
+            raise
+
+    def _insert(self, state: States, rows: Mapping[str, Offer]) -> States:
+        """Inserts rows from below that the tables lack."""
+        for offer in rows.values():
+            if len(offer.keys):
+                state = _device.insert(self._coll, state, offer)
+                self._inserted.append(offer)
+        return state
+
+    def _keys_of(
+        self, state: States, ids: Mapping[str, Any], call: str
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Keys of the tables with stores, and all ids as an operation takes them."""
+        self._check()
+        check_values(state, call)
+        return table_keys(self._coll, self.stores, ids)
+
+    def _submit(self, state: States, new: list[Batch]) -> States:
+        """Sends the thread what has departed, and the keys of the new batches."""
+        state, departed = self._take(state)
+        for batch in new or [None]:
+            wanted = {} if batch is None else batch.keys
+            number = self._number + len(self._coming)
+            job = Job(self._number, departed=departed, number=number, wanted=wanted)
+            future = self._send(job)
+            if departed is not None:
+                self._taken.append((departed, future))
+            if batch is not None:
+                self._coming.append((batch, future))
+            departed = None
+        return state
+
+    def _take(self, state: States) -> tuple[States, Any]:
+        """Swaps the rings for others, that the thread has read before if there are."""
+        reuse = None
+        if self._taken and self._taken[0][1].done():
+            reuse, _ = self._taken.popleft()
+        state, departed = self._coll.take_departed(state, reuse=reuse)
+        return state, departed
+
+    def _send(self, job: Job) -> Future[dict[str, Offer]]:
+        job.confirmed, self._inserted = self._inserted, []
+        return self._mover.submit(job)
