@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -162,6 +163,8 @@ def scatter(
     return call.take_tables(call.run(), states, members)[table.state_name]
 
 
+# One program for all calls outside of jit, where a loop is else compiled again.
+@functools.partial(jax.jit, static_argnums=(0, 4), inline=True)
 def _scatter_tiered(
     table: TableSpec,
     state: TableState,

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
 
 import jax
@@ -50,6 +51,8 @@ def halved_sketches(
     return new
 
 
+# One program for all calls outside of jit; inside it the operations are the caller's.
+@functools.partial(jax.jit, static_argnums=(2, 3, 4), inline=True)
 def _halved_if(
     due: jax.Array,
     sketch: UInt32[Array, "buckets words"] | None,

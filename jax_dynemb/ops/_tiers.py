@@ -276,7 +276,7 @@ def _newer_rows(table: TableSpec, state: TableState) -> tuple[TableState, _Lists
     bucket = jnp.arange(table.local_buckets, dtype=jnp.int32)[:, None]
     slots = bucket * capacity + in_bucket
     frame = jnp.arange(1, table.frames + 1, dtype=jnp.int32)
-    leaves = (tier.place[slots] == frame) & ((tier.owners & dirty) != 0)
+    leaves = (tier.place[slots] == frame[None]) & ((tier.owners & dirty) != 0)
     slots = jnp.where(leaves, slots, -1).reshape(-1)
     rows = jnp.arange(slots.shape[0], dtype=jnp.int32)
     new = dataclasses.replace(tier, owners=tier.owners & ~dirty)

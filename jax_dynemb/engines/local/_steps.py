@@ -123,10 +123,27 @@ def apply_gradients(
     hyper: Mapping[str, Mapping[str, Any]],
 ) -> States:
     """See ``Tables.apply_gradients``."""
+    if not any(config.tier for config in tables.catalog.configs):
+        return _update(tables, state, residual, d_rows, hyper)
+    pairs = pair_lookups(Residual, residual, d_rows)
+    residuals, gradients = [one for one, _ in pairs], [dict(d) for _, d in pairs]
+    _checked_stamps(tables, state, residuals, "apply_gradients")
+    numbers = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), dict(hyper))
+    return _update_tiered(tables, state, residuals, gradients, numbers)
+
+
+def _update(
+    tables: Placed, state: States, residual: Any, d_rows: Any, hyper: Any
+) -> States:
     features = _gradients(tables, residual, d_rows)
     used = tables.local_specs({f.layout.table for f in features})
     stamps = _checked_stamps(tables, state, residual, "apply_gradients")
     return shard.update_rows(used, state, features, hyper, stamps)
+
+
+# One program for all calls outside of jit, where a loop over rounds is else compiled
+# again. Inside it the operations are the caller's.
+_update_tiered = jax.jit(_update, static_argnums=0, inline=True)
 
 
 def reduce_gradients(

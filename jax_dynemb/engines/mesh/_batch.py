@@ -23,6 +23,58 @@ Inputs = list[tuple[FeatureLayout, FeatureInput]]
 T = TypeVar("T")
 
 
+@dataclasses.dataclass(frozen=True)
+class BatchLayout:
+    """Describes a batch without its arrays: what a function in shard_map may capture.
+
+    Attributes:
+      placement: of the collection.
+      configs: pairs of a feature and its table, in the order of the call.
+      splits: pairs of a feature and how devices share it; none inside a shard_map.
+      inside: whether the call is in a shard_map already.
+    """
+
+    placement: Placement
+    configs: tuple[tuple[str, Any], ...]
+    splits: tuple[tuple[str, BatchSplit], ...]
+    inside: bool
+
+    def local(
+        self,
+        ids: Mapping[str, Any],
+        weights: Mapping[str, Any],
+        own: Given | None = None,
+    ) -> Inputs:
+        """Prepares the features that this device looks up."""
+        inputs, splits = [], dict(self.splits)
+        for name, config in self.configs:
+            mine, factor = LocalIds(ids[name]), weights.get(name)
+            if not self.inside:
+                mine = _inputs.local_ids(self.placement, splits[name], ids[name])
+            if factor is not None:
+                factor = mine.numbers(factor)
+            layout, given = prepare(config, name, mine.ids, factor)
+            malformed = mine.malformed
+            if self.inside and given.malformed is not None:
+                malformed = jax.lax.psum(given.malformed, self.placement.axes)
+            given = dataclasses.replace(given, malformed=malformed)
+            if own is not None and own.is_per_id:
+                counts, scores = (
+                    None if x is None else mine.numbers(x)
+                    for x in (own.counts.get(name), own.scores.get(name))
+                )
+                strategy, of_table = config.score_strategy, own.tables[config.name]
+                given = with_uses(strategy, layout, given, counts, scores, of_table)
+            inputs.append((layout, given))
+        return inputs
+
+    def whole(self, offsets: jax.Array | None, per_id: jax.Array) -> jax.Array:
+        """Returns one number per id, as it leaves shard_map."""
+        if self.inside:
+            return per_id
+        return _inputs.global_numbers(self.placement, offsets, per_id)
+
+
 class MeshBatch:
     """Holds the ids and weights of one call, as shard_map takes them.
 
@@ -32,6 +84,7 @@ class MeshBatch:
       ids: by feature, ready to be split.
       weights: by feature, likewise.
       given: numbers that move scores, likewise.
+      layout: what is static of it.
     """
 
     def __init__(
@@ -68,6 +121,8 @@ class MeshBatch:
                 self._split(self.given.counts),
                 self._split(self.given.scores),
             )
+        pairs = tuple(self.configs.items()), tuple(self.splits.items())
+        self.layout = BatchLayout(placement, *pairs, self._inside)
 
     def _split(self, numbers: Mapping[str, Any]) -> dict[str, jax.Array]:
         return {
@@ -98,41 +153,6 @@ class MeshBatch:
             {name: specs.get(name) for name in self.given.counts},
             {name: specs.get(name) for name in self.given.scores},
         )
-
-    def local(
-        self,
-        ids: Mapping[str, Any],
-        weights: Mapping[str, Any],
-        own: Given | None = None,
-    ) -> Inputs:
-        """Prepares the features that this device looks up."""
-        inputs = []
-        for name, config in self.configs.items():
-            mine, factor = LocalIds(ids[name]), weights.get(name)
-            if not self._inside:
-                mine = _inputs.local_ids(self.placement, self.splits[name], ids[name])
-            if factor is not None:
-                factor = mine.numbers(factor)
-            layout, given = prepare(config, name, mine.ids, factor)
-            malformed = mine.malformed
-            if self._inside and given.malformed is not None:
-                malformed = jax.lax.psum(given.malformed, self.placement.axes)
-            given = dataclasses.replace(given, malformed=malformed)
-            if own is not None and own.is_per_id:
-                counts, scores = (
-                    None if x is None else mine.numbers(x)
-                    for x in (own.counts.get(name), own.scores.get(name))
-                )
-                strategy, of_table = config.score_strategy, own.tables[config.name]
-                given = with_uses(strategy, layout, given, counts, scores, of_table)
-            inputs.append((layout, given))
-        return inputs
-
-    def whole(self, offsets: jax.Array | None, per_id: jax.Array) -> jax.Array:
-        """Returns one number per id, as it leaves shard_map."""
-        if self._inside:
-            return per_id
-        return _inputs.global_numbers(self.placement, offsets, per_id)
 
     def restored(self, name: str, per_id: jax.Array) -> jax.Array:
         """Returns one number per id, in the shape of the ids."""

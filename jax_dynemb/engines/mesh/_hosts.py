@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,7 +87,10 @@ def count_rows(placement: Placement, state: Mapping[str, TableState]) -> jax.Arr
       int32[shards, arrays, 2] on the devices: the rows of each shard, and those of its
       fullest bucket. Arrays are in order of their names.
     """
-    return _counts(placement)({name: each.index for name, each in state.items()})
+    specs = placement.state_specs(placement.stacks)
+    of_indexes = {name: spec.index for name, spec in specs.items()}
+    run = placement.mapped(_counts, (of_indexes,), placement.split)
+    return run({name: each.index for name, each in state.items()})
 
 
 def by_stack(placement: Placement, counts: np.ndarray) -> dict[str, np.ndarray]:
@@ -97,16 +99,9 @@ def by_stack(placement: Placement, counts: np.ndarray) -> dict[str, np.ndarray]:
     return dict(zip(names, counts.transpose(1, 0, 2), strict=True))
 
 
-@functools.lru_cache(maxsize=64)
-def _counts(placement: Placement):
-    specs = placement.state_specs(placement.stacks)
-
-    def body(indexes):
-        counts = []
-        for name in sorted(indexes):
-            rows = bucket_rows(indexes[name])
-            counts.append(jnp.stack([rows.sum(), rows.max()]))
-        return jnp.stack(counts)[None]
-
-    of_indexes = {name: spec.index for name, spec in specs.items()}
-    return jax.jit(placement.mapped(body, (of_indexes,), placement.split))
+def _counts(indexes: Mapping[str, jax.Array]) -> jax.Array:
+    counts = []
+    for name in sorted(indexes):
+        rows = bucket_rows(indexes[name])
+        counts.append(jnp.stack([rows.sum(), rows.max()]))
+    return jnp.stack(counts)[None]

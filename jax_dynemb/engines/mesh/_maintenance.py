@@ -55,21 +55,15 @@ def init(
         return {
             s.name: ops.with_homes(s.local, state[s.name]) for s in placement.stacks
         }
-    state = _init(tables, names)(seed, stamp)
-    return state | {
-        s.name: ops.with_homes(s.local, state[s.name])
-        for s in placement.stacks
-        if s.name in state and s.local.tier is not None
-    }
-
-
-@functools.lru_cache(maxsize=32)
-def _init(tables: MeshTables, names: tuple[str, ...] | None) -> Any:
-    placement = tables.here()
     used = [s for s in placement.stacks if names is None or s.name in names]
     make = functools.partial(_all_empty, placement, used)
     specs = {n: shard.without_homes(s) for n, s in placement.state_specs(used).items()}
-    return jax.jit(placement.mapped(make, (_ALL, _ALL), specs))
+    state = placement.mapped(make, (_ALL, _ALL), specs)(seed, stamp)
+    return state | {
+        s.name: ops.with_homes(s.local, state[s.name])
+        for s in used
+        if s.local.tier is not None
+    }
 
 
 def _all_empty(
@@ -153,7 +147,7 @@ def insert(
     placement = tables.here()
     stack = placement.stack_of(table.name)
     layout, prepared = prepare(table, table.name, new.ids)
-    written = shard.checked(table, layout, new)
+    written, unique_ids = shard.checked(table, layout, new), new.unique_ids
 
     def body(state, ids, written):
         mine = _owned(placement, stack, table, ids)
@@ -162,7 +156,7 @@ def insert(
             written = {
                 n: x if n == "scores" else columns(x) for n, x in written.items()
             }
-        after = shard.store(stack.local, state, mine, written, new.unique_ids)
+        after = shard.store(stack.local, state, mine, written, unique_ids)
         if "scores" in written and stack.sharding == "row_wise":
             here = owns_any(placement, stack, [table.name])
             after = shard.same_clock(after, placement.axes, here)

@@ -22,6 +22,7 @@ from jax.sharding import (
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import MAX_SLOTS, TableConfig
+from jax_dynemb.engines.mesh._programs import program
 from jax_dynemb.engines.mesh._stacks import Stack, make_stacks, same_stacks
 from jax_dynemb.ops import FeatureLayout, Ring, TableState, TierState
 from jax_dynemb.optim.interface import check_columns
@@ -184,20 +185,15 @@ class Placement:
         return bool(inside)
 
     def mapped(self, function: Callable[..., Any], in_specs: Any, out_specs: Any):
-        """Returns the function run once a shard; itself where it already runs there."""
+        """Returns the function run once a shard; itself where it already runs there.
+
+        Outside of jit, equal calls share one compiled program: see ``program``. So the
+        function must not capture arrays.
+        """
         if self.is_inside():
             return function
         assert self.mesh is not None  # see here()
-        # As one program: outside of jit a shard_map compiles each of its operations.
-        run = jax.jit(
-            jax.shard_map(
-                function,
-                mesh=self.mesh,
-                in_specs=in_specs,
-                out_specs=out_specs,
-                check_vma=False,
-            )
-        )
+        run = program(function, self.mesh, in_specs, out_specs)
         if not self.is_explicit:
             return run
 

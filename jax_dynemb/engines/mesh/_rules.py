@@ -29,16 +29,6 @@ def erase_where(
 ) -> tuple[jax.Array, TableState]:
     """See ``Tables.erase_where``; of one table."""
     placement = tables.here()
-    run = _erasing(placement, table, dry_run, placement.is_inside())
-    return run(state, rule)
-
-
-# One object for each program: outside of jit another one would be compiled again.
-@functools.lru_cache(maxsize=64)
-def _erasing(
-    placement: Placement, table: str, dry_run: bool, is_inside: bool
-) -> Callable[[TableState, Rule], tuple[jax.Array, TableState]]:
-    del is_inside  # it decides what `mapped` returns
     stack = placement.stack_of(table)
 
     def body(state: TableState, rule: Rule) -> tuple[jax.Array, TableState]:
@@ -50,7 +40,7 @@ def _erasing(
         ]
 
     spec = placement.state_spec(stack)
-    return placement.mapped(body, (spec, _ALL), (_ALL, spec))
+    return placement.mapped(body, (spec, _ALL), (_ALL, spec))(state, rule)
 
 
 def _group(placement: Placement, stack: Stack, table: str) -> ShardGroup:
@@ -87,21 +77,13 @@ def _squares_of_columns(
 def bucket_stats(tables: MeshTables, state: TableState, table: str) -> BucketStats:
     """See ``Tables.bucket_stats``; of one table."""
     placement = tables.here()
-    return _describing(placement, table, placement.is_inside())(state)
-
-
-@functools.lru_cache(maxsize=64)
-def _describing(
-    placement: Placement, table: str, is_inside: bool
-) -> Callable[[TableState], BucketStats]:
-    del is_inside
     stack = placement.stack_of(table)
 
     def body(state: TableState) -> BucketStats:
         group = _group(placement, stack, table)
         return shard.bucket_stats(stack.local, state, group)
 
-    return placement.mapped(body, (placement.state_spec(stack),), _ALL)
+    return placement.mapped(body, (placement.state_spec(stack),), _ALL)(state)
 
 
 def decay(
@@ -109,14 +91,6 @@ def decay(
 ) -> TableState:
     """See ``Tables.decay``; of one table."""
     placement = tables.here()
-    return _decaying(placement, table, placement.is_inside())(state, factor)
-
-
-@functools.lru_cache(maxsize=64)
-def _decaying(
-    placement: Placement, table: str, is_inside: bool
-) -> Callable[[TableState, jax.Array], TableState]:
-    del is_inside
     stack = placement.stack_of(table)
 
     def body(state: TableState, factor: jax.Array) -> TableState:
@@ -124,4 +98,4 @@ def _decaying(
         return ops.decay(stack.local, state, jnp.where(here, factor, 1.0))
 
     spec = placement.state_spec(stack)
-    return placement.mapped(body, (spec, _ALL), spec)
+    return placement.mapped(body, (spec, _ALL), spec)(state, factor)

@@ -18,7 +18,12 @@ from jax_dynemb.engines.mesh import _inputs
 from jax_dynemb.engines.mesh._gradients import zip_lookups
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
-from jax_dynemb.engines.mesh._stack_batch import Inputs, StackBatch, inputs_of
+from jax_dynemb.engines.mesh._stack_batch import (
+    Inputs,
+    StackBatch,
+    inputs_of,
+    local_inputs,
+)
 from jax_dynemb.engines.mesh._stacks import states_of
 from jax_dynemb.engines.mesh.strategies import by_strategy
 from jax_dynemb.ops import TableState
@@ -36,17 +41,17 @@ def find(
     """See ``Tables.find``."""
     placement = tables.here()
     batch = StackBatch(tables, ids, weights)
+    layout, local = batch.layout, [s.local for s in batch.used]
 
     def body(state, ids, weights):
-        inputs = batch.local(ids, weights)
-        local = [s.local for s in batch.used]
+        inputs = local_inputs(layout, ids, weights)
         rows, found, new = _local_find(placement, local, inputs, state)
         shaped, flags = {}, {}
-        for layout, given in inputs:
-            name = layout.feature
-            shaped[name] = rows[name].reshape(*layout.rows_shape, -1)
-            flag = layout.shaped_as_given(found[name])
-            flags[name] = batch.whole(given.offsets, flag)
+        for each, given in inputs:
+            name = each.feature
+            shaped[name] = rows[name].reshape(*each.rows_shape, -1)
+            flag = each.shaped_as_given(found[name])
+            flags[name] = layout.whole(given.offsets, flag)
         return shaped, flags, new
 
     specs = placement.state_specs(batch.used)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines._given import Given
-from jax_dynemb.engines.mesh._batch import Inputs, MeshBatch
+from jax_dynemb.engines.mesh._batch import BatchLayout, Inputs, MeshBatch
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.ops import TableState, add_to_counter
 
@@ -44,41 +44,39 @@ class StackBatch(MeshBatch):
         self.names = {config.name for config in self.configs.values()}
         self.used = self.placement.stacks_of(self.names)
 
-    def local(
-        self,
-        ids: Mapping[str, Any],
-        weights: Mapping[str, Any],
-        own: Given | None = None,
-    ) -> Inputs:
-        """Prepares the features that this device looks up, by the names of arrays."""
-        return [
-            (dataclasses.replace(layout, table=self._arrays_of(layout.table)), given)
-            for layout, given in super().local(ids, weights, own)
-        ]
 
-    def _arrays_of(self, table: str) -> str:
-        return self.placement.stack_of(table).name
+def local_inputs(
+    layout: BatchLayout,
+    ids: Mapping[str, Any],
+    weights: Mapping[str, Any],
+    own: Given | None = None,
+) -> Inputs:
+    """Prepares the features that this device looks up, by the names of arrays."""
+    stack_of = layout.placement.stack_of
+    return [
+        (dataclasses.replace(feature, table=stack_of(feature.table).name), given)
+        for feature, given in layout.local(ids, weights, own)
+    ]
 
-    def count_malformed(
-        self, inputs: Inputs, states: Mapping[str, TableState]
-    ) -> dict[str, TableState]:
-        """Counts the bags that a training lookup had to cut.
 
-        The number is that of all devices. One shard of the table counts it, or each
-        that holds a copy of the table's keys.
-        """
-        new = dict(states)
-        for layout, given in inputs:
-            if given.malformed is None:
-                continue
-            config = self.configs[layout.feature]
-            stack = self.placement.stack_of(config.name)
-            count = given.malformed[0]
-            if stack.sharding == "row_wise":
-                first = stack.owners(config.name)[0]
-                here = jax.lax.axis_index(self.placement.axes) == first
-                count = jnp.where(here, count, jnp.uint32(0))
-            new[stack.name] = add_to_counter(
-                new[stack.name], 0, "malformed_lengths", count
-            )
-        return new
+def count_malformed(
+    layout: BatchLayout, inputs: Inputs, states: Mapping[str, TableState]
+) -> dict[str, TableState]:
+    """Counts the bags that a training lookup had to cut.
+
+    The number is that of all devices. One shard of the table counts it, or each
+    that holds a copy of the table's keys.
+    """
+    new, configs, placement = dict(states), dict(layout.configs), layout.placement
+    for feature, given in inputs:
+        if given.malformed is None:
+            continue
+        config = configs[feature.feature]
+        stack = placement.stack_of(config.name)
+        count = given.malformed[0]
+        if stack.sharding == "row_wise":
+            first = stack.owners(config.name)[0]
+            here = jax.lax.axis_index(placement.axes) == first
+            count = jnp.where(here, count, jnp.uint32(0))
+        new[stack.name] = add_to_counter(new[stack.name], 0, "malformed_lengths", count)
+    return new

@@ -31,7 +31,13 @@ from jax_dynemb.engines.mesh._members import (
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._residual import ShardedResidual
-from jax_dynemb.engines.mesh._stack_batch import Inputs, StackBatch, inputs_of
+from jax_dynemb.engines.mesh._stack_batch import (
+    Inputs,
+    StackBatch,
+    count_malformed,
+    inputs_of,
+    local_inputs,
+)
 from jax_dynemb.engines.mesh._stacks import Stack, states_of
 from jax_dynemb.engines.mesh.strategies import Update, by_strategy, strategy_of
 from jax_dynemb.engines.shard import RowGradients, row_gradients, update_rows
@@ -62,22 +68,22 @@ def lookup(
     """See ``Tables.lookup``."""
     placement = tables.here()
     batch = StackBatch(tables, ids, weights, given)
+    layout, used, names = batch.layout, batch.used, batch.names
 
     def body(state, ids, weights, given, sent):
-        inputs = batch.local(ids, weights, given)
-        mine = {s.name: select_member(placement, s, given.tables) for s in batch.used}
-        specs = [flags.of(s.local) for s in batch.used]
+        inputs = local_inputs(layout, ids, weights, given)
+        mine = {s.name: select_member(placement, s, given.tables) for s in used}
+        specs = [flags.of(s.local) for s in used]
         halved = dict(state) | halved_sketches(specs, state)
         rows, residual, new = _local_lookup(
             placement, specs, inputs, halved, mine, sent
         )
-        new = batch.count_malformed(inputs, new)
-        new = restore_untouched(placement, batch.used, batch.names, state, new)
-        stamps = _stamps_of([s.name for s in batch.used], new)
+        new = count_malformed(layout, inputs, new)
+        new = restore_untouched(placement, used, names, state, new)
+        stamps = _stamps_of([s.name for s in used], new)
         return rows, dataclasses.replace(residual, stamps=stamps), new
 
-    specs = placement.state_specs(batch.used)
-    split = placement.split
+    specs, split = placement.state_specs(used), placement.split
     run = placement.mapped(
         body,
         (
@@ -90,7 +96,7 @@ def lookup(
         (dict.fromkeys(ids, split), split, specs),
     )
     rows, residual, new = run(
-        states_of(state, batch.used), batch.ids, batch.weights, batch.given, sent or {}
+        states_of(state, used), batch.ids, batch.weights, batch.given, sent or {}
     )
     return batch.rows(rows), residual, dict(state) | new
 
@@ -101,10 +107,10 @@ def route(
     """See ``Tables.route``; returns by strategy what it has sent."""
     placement = tables.here()
     batch = StackBatch(tables, ids, weights)
-    specs = [s.local for s in batch.used]
+    layout, specs = batch.layout, [s.local for s in batch.used]
 
     def body(ids, weights):
-        inputs = batch.local(ids, weights)
+        inputs = local_inputs(layout, ids, weights)
         return {
             name: strategy.route(placement, mine, inputs_of(inputs, mine))
             for name, strategy, mine in by_strategy(placement, specs)

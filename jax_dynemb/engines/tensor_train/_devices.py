@@ -8,13 +8,14 @@ batch is then summed over the devices.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import PartitionSpec
 
 from jax_dynemb.engines.mesh import (
     MeshBatch,
@@ -89,6 +90,7 @@ class WholeBatch:
         weights: Mapping[str, Any],
     ):
         self.configs, self.ids, self.weights = dict(configs), dict(ids), dict(weights)
+        self.layout = self
 
     def local(self, ids: Mapping[str, Any], weights: Mapping[str, Any]) -> Inputs:
         """Prepares the features."""
@@ -112,16 +114,22 @@ class WholeBatch:
         return per_id
 
 
+@dataclasses.dataclass(frozen=True)
 class OnMesh:
     """Runs a function once a device, with its part of the batch.
 
     Attributes:
       placement: the mesh; inside a shard_map its own.
+      inside: whether the caller is in a shard_map.
     """
 
-    def __init__(self, placement: Placement):
-        self.placement = placement.here()
-        self._inside = self.placement.is_inside()  # the shard_map of the caller
+    placement: Placement
+    inside: bool
+
+    @classmethod
+    def here(cls, placement: Placement) -> Self:
+        """Returns the devices of the running code."""
+        return cls(placement.here(), placement.is_inside())
 
     def batch(
         self,
@@ -148,13 +156,13 @@ class OnMesh:
 
     def padded(self, layout: FeatureLayout, stacked: int, gradient: Any) -> jax.Array:
         """Returns a gradient with as many rows as the devices looked up."""
-        if self._inside:
+        if self.inside:
             return jnp.asarray(gradient)
         return padded_gradient(self.placement, layout, stacked, gradient)
 
     def whole(self, offsets: jax.Array | None, per_id: jax.Array) -> jax.Array:
         """Returns one number an id, as it leaves shard_map."""
-        if self._inside:
+        if self.inside:
             return per_id
         return global_numbers(self.placement, offsets, per_id)
 
@@ -164,17 +172,13 @@ class OnMesh:
 
     def cut(self, per_id: jax.Array, rows: int) -> jax.Array:
         """Drops what was padded."""
-        if self._inside or per_id.shape[0] == rows:
+        if self.inside or per_id.shape[0] == rows:
             return per_id
         return self.placement.gathered(per_id)[:rows]
 
     def replicated(self, make: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Returns a function whose results are on every device."""
-        if self._inside:
-            return make
-        mesh = self.placement.mesh
-        assert mesh is not None  # see Placement.here
-        return jax.jit(make, out_shardings=NamedSharding(mesh, ALL))
+        return self.run(make, (ALL,), ALL)
 
 
 Devices = OneDevice | OnMesh

@@ -47,7 +47,7 @@ class TTEngine:
         return dataclasses.replace(self, catalog=Catalog(tuple(configs)))
 
     def _devices(self) -> Devices:
-        return OneDevice() if self.placement is None else OnMesh(self.placement)
+        return OneDevice() if self.placement is None else OnMesh.here(self.placement)
 
     # ---- where arrays are --------------------------------------------------------
 
@@ -185,16 +185,17 @@ class TTEngine:
         devices, tables = self._devices(), self.catalog
         configs = _training.configs_by_feature(tables, ids)
         batch = devices.batch(configs, ids, weights)
+        layout = batch.layout
 
         def body(states: States, ids: Any, weights: Any) -> Any:
             rows, found = {}, {}
-            for layout, given in batch.local(ids, weights):
-                feature, config = layout.feature, tables.table(layout.table)
-                one, numbers = tt.residual_of(config, layout, given)
+            for each, given in layout.local(ids, weights):
+                feature, config = each.feature, tables.table(each.table)
+                one, numbers = tt.residual_of(config, each, given)
                 cores = states[config.name].cores
                 rows[feature] = tt.rows_by_residual(config, cores, one, one.weights)
-                flags = layout.shaped_as_given(numbers.found.astype("uint8"))
-                found[feature] = batch.whole(given.offsets, flags)
+                flags = each.shaped_as_given(numbers.found.astype("uint8"))
+                found[feature] = layout.whole(given.offsets, flags)
             return rows, found
 
         own = _training.states_of(tables, state, ids)

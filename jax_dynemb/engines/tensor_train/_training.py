@@ -59,12 +59,13 @@ def lookup(
 ) -> tuple[dict[str, jax.Array], TTResiduals, States]:
     """See ``Tables.lookup``."""
     batch = devices.batch(configs_by_feature(tables, ids), ids, weights)
+    layout = batch.layout
 
     def body(states: States, ids: Any, weights: Any) -> Any:
         rows, residuals, new = {}, {}, dict(states)
-        for layout, given in batch.local(ids, weights):
-            feature, config = layout.feature, tables.table(layout.table)
-            one, numbers = tt.residual_of(config, layout, given)
+        for each, given in layout.local(ids, weights):
+            feature, config = each.feature, tables.table(each.table)
+            one, numbers = tt.residual_of(config, each, given)
             cores = states[config.name].cores
             rows[feature] = tt.rows_by_residual(config, cores, one, one.weights)
             residuals[feature] = one
