@@ -103,7 +103,10 @@ struct FunctorRows {
     if (stages > 1 && !run_stage<1>(functor, tile, row, own, numbers, factors)) return;
     update_columns(functor, factors, own);
     if (has_columns) store(format, row, column, own);
-    if (tile.rank == 0) store_numbers(row, numbers);
+    if constexpr (Functor::kNumbers + Functor::kInts > 0) {
+      __syncwarp(tile.mask());  // every lane has loaded the numbers before one writes them
+      if (tile.rank == 0) store_numbers(row, numbers);
+    }
   }
 
  private:
