@@ -135,7 +135,8 @@ def limit_of(
         _of_kind(counts, kind),
     )
     end = jax.lax.while_loop(lambda search: ~search.is_found, step, start)
-    filled = jnp.where(jnp.arange(_RANK_BITS) < end.free, jnp.uint32(1), end.limit)
+    places = jnp.arange(_RANK_BITS, dtype=jnp.int32)
+    filled = jnp.where(places < end.free, jnp.uint32(1), end.limit)
     return jnp.where(rows == 0, nothing(), _words(filled))
 
 
@@ -145,9 +146,9 @@ def _of_kind(counts: RankCounts, kind: jax.Array) -> RankCounts:
 
 def _narrowed(search: _Search) -> _Search:
     """Fixes the bits that the counts tell."""
-    places = jnp.arange(_RANK_BITS)
-    sums = jnp.cumsum(search.counts.bins)
-    digit = jnp.argmax(sums >= search.rest)
+    places = jnp.arange(_RANK_BITS, dtype=jnp.int32)
+    sums = jnp.cumsum(search.counts.bins, dtype=jnp.uint32)
+    digit = jnp.argmax(sums >= search.rest).astype(jnp.int32)
     here = search.counts.bins[digit]
     own_bits = _ffi.constants()["rule_digit_bits"]
     begin = jnp.where(search.free > _HASH_BITS, _HASH_BITS, 0)
