@@ -57,7 +57,7 @@ def table_fields(options: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       ValueError: a field or its value has no counterpart, or there is no size.
     """
-    fields = _translated(options) | given
+    fields = {**_translated(options), **given}
     if missing := sorted({"dim", "capacity"} - fields.keys()):
         raise ValueError(
             f"the options say no {' and no '.join(missing)}; set dim, and max_capacity "
