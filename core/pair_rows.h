@@ -97,8 +97,7 @@ DYNEMB_HD bool has_suffix(PairShape const& shape, int64_t row) {
   return static_cast<uint32_t>(shape.of_suffix[row]) < static_cast<uint64_t>(shape.num_suffixes);
 }
 
-// The sizes that factors of bfloat16 may have: those of the kernels that read them. The same rule
-// is in jax_dynemb/ops/_pair_rows.py.
+// The sizes that factors of bfloat16 may have: those of the kernels that read them.
 DYNEMB_HD bool may_be_half(PairShape const& shape) {
   return shape.m == 16 && (shape.k == 32 || shape.k == 64) && (shape.n == 4 || shape.n == 8) &&
          shape.num_suffixes <= 2048;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/args.h"
+#include "core/pair_rows.h"
 #include "core/row.h"
 #include "core/rule.h"
 #include "core/slot.h"
@@ -153,6 +154,11 @@ NB_MODULE(DYNEMB_MODULE, m) {
   m.def("hash_factors", [](uint64_t seed) {
     auto const [first, second] = dynemb::factors_of_seed(seed);
     return std::pair(first, second);
+  });
+  m.def("may_be_half", [](int32_t rows, int32_t rank, int32_t columns, int64_t suffixes) {
+    dynemb::PairShape shape{};
+    shape.m = rows, shape.k = rank, shape.n = columns, shape.num_suffixes = suffixes;
+    return dynemb::may_be_half(shape);
   });
   dynemb::add_hash_ids(m);
   dynemb::add_log(m);

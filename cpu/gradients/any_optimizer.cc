@@ -69,8 +69,8 @@ inline void update_columns(Ftrl const& functor, RowFactors const& factors, RowCo
   update_columns<Ftrl>(by_roots, factors, row);
 }
 
-// Optimizers whose loops GCC 12 leaves without vectors if it sees how their factors come about: it
-// then finds a branch in them.
+// Optimizers whose loops GCC 12 does not vectorise where it sees how their factors are computed: a
+// branch of that computation ends up in the loop.
 template <class Functor>
 constexpr bool kHidesFactors =
     std::is_same_v<Functor, SmartAdam> || std::is_same_v<Functor, SmartMomentum>;

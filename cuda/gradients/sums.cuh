@@ -399,6 +399,16 @@ __global__ void __launch_bounds__(Shape::threads, kBlocksAtOnce<Shape, Sink>)
 
 // ---- host ---------------------------------------------------------------------------------------
 
+// Whether the rows of a table have this format, and its wide states can be moved as vectors.
+template <class Format>
+bool is_stored_as(TableRef const& table) {
+  auto fits = is_format<Format>(table.value_type, table.values, table.dim);
+  for (int s = 0; s < table.num_states; ++s) {
+    fits &= table.state_width[s] != table.dim || moves_vectors(table.states[s], table.dim);
+  }
+  return fits;
+}
+
 template <class Format, class Args>
 bool has_gradients(Args const& args) {
   for (int32_t f = 0; f < args.num_features; ++f) {

@@ -57,12 +57,7 @@ struct UpdateScratch {
 template <class Formats>
 bool has_formats(UpdateArgs const& args) {
   for (int32_t t = 0; t < args.num_tables; ++t) {
-    auto const& table = args.tables[t];
-    auto known = is_format<typename Formats::Stored>(table.value_type, table.values, table.dim);
-    for (int s = 0; s < table.num_states; ++s) {
-      known &= table.state_width[s] != table.dim || moves_vectors(table.states[s], table.dim);
-    }
-    if (!known) return false;
+    if (!is_stored_as<typename Formats::Stored>(args.tables[t])) return false;
   }
   return has_gradients<typename Formats::Row>(args);
 }

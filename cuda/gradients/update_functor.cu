@@ -65,12 +65,7 @@ cudaError_t launch_functor(FunctorScratch const& scratch, SortedGradients<SortKe
 }
 
 bool has_short_floats(TableRef const& table) {
-  auto fits = is_format<FloatVectors>(table.value_type, table.values, table.dim) &&
-              table.half_states == 0 && table.dim <= kColumnsOfWarp;
-  for (int s = 0; s < table.num_states; ++s) {
-    fits &= table.state_width[s] != table.dim || moves_vectors(table.states[s], table.dim);
-  }
-  return fits;
+  return is_stored_as<FloatVectors>(table) && table.half_states == 0 && table.dim <= kColumnsOfWarp;
 }
 
 template <class Size>

@@ -66,8 +66,7 @@ __device__ __forceinline__ void count_of_block(TierRef const& tier, uint32_t hit
   count_in_tier(tier, kTierMisses, of_block[1]);
 }
 
-// Whether a live slot has a frame. A frame whose row was new at an earlier promotion is not any
-// more.
+// Whether a live slot has a frame. Clears the mark of a frame whose row an earlier promotion made.
 __device__ __forceinline__ bool meet_frame(TierRef const& tier, int32_t slot) {
   auto const frame = tier.place[slot] - 1;
   if (frame >= static_cast<uint32_t>(tier.frames)) return false;

@@ -47,7 +47,8 @@ def rehearse(
       state: types of the tables before the growth.
       args: types of the other arguments of the step, by position and by name.
     """
-    if growth.has_tier or not _has_room(state, needed + _bytes((state, args))):
+    needed += _bytes((state, args))
+    if growth.has_tier or needed > _MOST_BYTES or not _has_room(state, needed):
         return
     try:
         larger = jax.block_until_ready(growth.apply(_zeros(state)))
@@ -69,9 +70,7 @@ def rehearse_check(growth: Growth, larger: Any) -> None:
       larger: types of the tables after the growth.
     """
     read = {name: _of_check(arrays) for name, arrays in larger.items()}
-    devices, bytes_read = _devices(larger), _bytes(read)
-    free = _memory.free_bytes(next(iter(devices)))
-    if len(devices) != 1 or (free is not None and free < 4 * bytes_read):
+    if _has_room(larger, _bytes(read)) is False:
         return
     try:
         zeros = {name: _zeros(some) for name, some in read.items()}
@@ -97,13 +96,16 @@ def _with(arrays: Any, read: dict[str, Any]) -> Any:
     return dataclasses.replace(arrays, **read) if read else arrays
 
 
-def _has_room(state: Any, needed: int) -> bool:
-    """Whether the tables lie on one device, which has far more room than they need."""
+def _has_room(state: Any, needed: int) -> bool | None:
+    """Whether the tables lie on one device, which has far more room than needed.
+
+    None if the device does not say how much is free, as a CPU.
+    """
     devices = _devices(state)
-    if len(devices) != 1 or needed > _MOST_BYTES:
+    if len(devices) != 1:
         return False
     free = _memory.free_bytes(devices.pop())
-    return free is not None and free > 4 * needed
+    return None if free is None else free > 4 * needed
 
 
 def _bytes(tree: Any) -> int:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb import _ffi
 from jax_dynemb.ops._call import Call
 
 
@@ -93,7 +94,7 @@ def may_be_half(m: int, rank: int, n: int, suffixes: int) -> bool:
       n: columns of a suffix's matrix.
       suffixes: how many there are.
     """
-    return m == 16 and rank in (32, 64) and n in (4, 8) and suffixes <= 2048
+    return _ffi.cpu_module().may_be_half(m, rank, n, suffixes)
 
 
 def _segments(prefix: jax.Array) -> jax.Array:

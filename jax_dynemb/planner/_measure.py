@@ -22,9 +22,8 @@ from jax_dynemb.planner._rates import KINDS, Rates, fitted
 # That a device sends another. On a CPU large ones leave its caches, and rarely occur.
 FLOATS, FLOATS_ON_CPU = (64, 1 << 18), (64, 1 << 14)
 REPEATS = 5
-PASSES = (
-    2  # over all steps, so that what slows a machine for a second slows few of them
-)
+# Over all steps: other work of the machine that takes a second then delays few of them.
+PASSES = 2
 STEPS = 8
 
 

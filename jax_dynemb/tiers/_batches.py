@@ -154,7 +154,7 @@ def _to_device(config: Any, ids: Any, sharding: Any) -> Any:
 
 
 def _narrow(config: Any, array: np.ndarray) -> np.ndarray:
-    """Ids of a table of 32-bit keys; ``device_put`` would cut wider ones unasked."""
+    """Ids of a table of 32-bit keys; ``device_put`` would truncate wider ones."""
     if array.dtype.kind not in "iu" or array.dtype in (np.int32, np.uint32):
         return array  # a lookup says what is wrong with other kinds
     bounds = np.iinfo(np.int32)

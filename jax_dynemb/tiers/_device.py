@@ -53,9 +53,7 @@ def insert(coll: Tables, state: States, offer: Offer) -> States:
     return new
 
 
-@functools.partial(
-    jax.jit, static_argnums=0, static_argnames="unique_ids", donate_argnums=1
-)
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
 def write(
     coll: Tables,
     state: States,
@@ -64,11 +62,9 @@ def write(
     *,
     optimizer_state: Any = None,
     scores: Any = None,
-    unique_ids: bool = False,
 ) -> States:
     """Inserts in place, see ``Tables.insert``."""
-    given = {"optimizer_state": optimizer_state, "scores": scores}
-    return coll.insert(state, ids, rows, unique_ids=unique_ids, **given)
+    return coll.insert(state, ids, rows, optimizer_state=optimizer_state, scores=scores)
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)

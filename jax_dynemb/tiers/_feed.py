@@ -158,16 +158,14 @@ class Ahead:
         keys, on_device = self._keys_of(state, ids, "feed.insert")
         words = {name: words_of(each) for name, each in (scores or {}).items()}
         write = functools.partial(
-            _device.write, optimizer_state=optimizer_state, scores=words
+            _device.write, self._coll, optimizer_state=optimizer_state, scores=words
         )
         # Raises what is wrong before the state is donated.
-        jax.eval_shape(
-            functools.partial(write, self._coll), state, on_device, dict(rows)
-        )
+        jax.eval_shape(write, state, on_device, dict(rows))
         state, departed = self._coll.take_departed(state)
         job = Job(self._number, departed=departed, number=BESIDE, wanted=keys)
         state = self._insert(state, self._result(self._send(job)))
-        return write(self._coll, state, on_device, dict(rows))
+        return write(state, on_device, dict(rows))
 
     def erase(self, state: States, ids: Mapping[str, Any]) -> States:
         """Removes rows as ``Tables.erase``, in the tables and below.

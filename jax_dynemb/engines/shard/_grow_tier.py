@@ -9,7 +9,6 @@ together while it grows.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -86,14 +85,4 @@ def moved_rows(
     return ops.put_records(grown_spec(table, factor), homes, new, values, states)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 5), donate_argnums=3)
-def moved_on_one_device(
-    table: TableSpec,
-    factor: int,
-    before: TableState,
-    homes: jax.Array,
-    first: jax.Array,
-    count: int,
-) -> jax.Array:
-    """See ``moved_rows``."""
-    return moved_rows(table, factor, before, homes, first, count)
+moved_on_one_device = jax.jit(moved_rows, static_argnums=(0, 1, 5), donate_argnums=3)
