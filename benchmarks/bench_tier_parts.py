@@ -9,7 +9,8 @@ Tables and ids are those of `bench_tiers.py`. Each part prints a line of JSON:
 
 - `kernels`: one training step with and without a tier, microseconds by kernel, from a
   trace of JAX's profiler. A CPU has no kernels.
-- `framed`: a step whose ids all have frames, beside the same step without a tier.
+- `framed`: a step whose ids all have frames, beside the same step without a tier:
+  milliseconds, and kernels as above.
 - `flush`: rows that are newer than their homes, and how fast they go there.
 - `find`: a lookup of uniform ids, three quarters of the rows of 64 floats at home.
 """
@@ -81,19 +82,13 @@ class _Parts:
 
     def kernels(self) -> dict[str, Any]:
         """Traces steps with and without a tier."""
-        from suite.busy import trace
-
         found: dict[str, Any] = {}
         for name, tiered in (("untiered", False), ("tiered", True)):
             training = self._trained(tiered, self._stream, self._given.share)
             batches = self._timed(training, self._stream)
             half = max(1, len(batches) // 2)
-            first, last = batches[:half], batches[half:]
-            found[name] = {"ms": training.run(first)}
-            busy = trace(functools.partial(training.run, last), len(last))
-            if busy is not None:
-                found[name] |= {"busy_ms": busy.ms, "count": busy.kernels}
-                found[name]["microseconds"] = busy.by_name
+            found[name] = {"ms": training.run(batches[:half])}
+            found[name] |= _traced(training, batches[half:])
         return found
 
     def framed(self) -> dict[str, Any]:
@@ -102,15 +97,20 @@ class _Parts:
 
         few = dataclasses.replace(self._case, rows=self._case.rows // 4)
         stream = Stream(few, "zipf")
-        ms = {}
+        found: dict[str, Any] = {}
         for name, tiered in (("untiered", False), ("tiered", True)):
             training = self._trained(tiered, stream, 0.5)
             batches = self._timed(training, stream)
             figures = training.measure(batches, min(5, len(batches)))
-            ms[name] = figures.ms
+            found[name] = {"ms": figures.ms, "enqueued_ms": training.enqueue(batches)}
+            found[name] |= _traced(training, batches)
             if tiered:
-                ms["hit_rate"] = figures.events["hit_rate"]
-        return ms | {"times": ms["tiered"] / ms["untiered"]}
+                found["hit_rate"] = figures.events["hit_rate"]
+        times = {"times": found["tiered"]["ms"] / found["untiered"]["ms"]}
+        if "busy_ms" in found["tiered"]:
+            busy = (found[name]["busy_ms"] for name in ("tiered", "untiered"))
+            times["times_busy"] = next(busy) / next(busy)
+        return found | times
 
     def flush(self) -> dict[str, Any]:
         """Writes all rows home that are newer there."""
@@ -141,6 +141,17 @@ class _Parts:
         training = self._trained(True, stream, 0.25, case)
         ms = training.find(self._timed(training, stream))
         return {"ms": ms, "ids_per_second": case.num_ids / ms * 1e3}
+
+
+def _traced(training: Any, batches: Sequence[Any]) -> dict[str, Any]:
+    """What a GPU did in a step; nothing on a CPU."""
+    from suite.busy import trace
+
+    busy = trace(functools.partial(training.run, batches), len(batches))
+    if busy is None:
+        return {}
+    found = {"busy_ms": busy.ms, "count": busy.kernels}
+    return found | {"microseconds": busy.by_name}
 
 
 if __name__ == "__main__":

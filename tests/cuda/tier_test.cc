@@ -249,6 +249,19 @@ bool is_new(World& world, int32_t slot, bool serves) {
   return world.new_rows.count(slot) != 0;
 }
 
+// The second feature becomes two of the same table.
+void cut_in_two(TierRowsArgs& args, std::vector<uint64_t> const& ids, std::vector<float>& rows,
+                std::vector<int32_t>& slots, int32_t dim) {
+  auto const half = args.features[1].num_ids / 3;
+  args.features[0] = args.features[1];
+  args.features[0].num_ids = args.features[0].num_bags = half;
+  auto& second = args.features[1];
+  second.num_ids = second.num_bags = second.num_ids - half;
+  second.ids = ids.data() + half;
+  second.slots = slots.data() + half;
+  second.rows = rows.data() + half * dim;
+}
+
 void check_rows(World& world, std::vector<int32_t> slots, Pooling pooling, int64_t bag_size,
                 bool weighted) {
   auto const dim = world.table.dim;
@@ -271,7 +284,8 @@ void check_rows(World& world, std::vector<int32_t> slots, Pooling pooling, int64
   own.table.index = nullptr;
   own.table.num_states = 0;
   args->num_features = 2;
-  args->serves = static_cast<int32_t>(world.random() % 2);
+  auto const is_large = pooling == Pooling::kNone && bags >= cuda::kLeastOrderedIds;
+  args->serves = is_large ? 1 : static_cast<int32_t>(world.random() % 2);
   args->done = args->serves != 0 ? &done : nullptr;
   auto& feature = args->features[1];
   args->features[0].pooling = Pooling::kNoRows;
@@ -288,10 +302,14 @@ void check_rows(World& world, std::vector<int32_t> slots, Pooling pooling, int64
   feature.row_type = ValueType::kFloat32;
   feature.rows = rows.data();
   feature.slots = slots.data();
-  CHECK(cuda::tier_rows(*args, nullptr, nullptr) == cudaSuccess);
+  if (is_large) cut_in_two(*args, ids, rows, slots, dim);
+  ScratchMemory const scratch(cuda::tier_rows_scratch_bytes(*args));
+  CHECK((cuda::tier_rows_scratch_bytes(*args) != 0) == is_large);
+  CHECK(cuda::tier_rows(*args, scratch.first(), nullptr) == cudaSuccess);
   CHECK(done == (args->serves != 0 ? 0 : 5));
   for (int64_t bag = 0; bag < bags; ++bag) {
     int32_t used = 0;
+    auto known = true;
     std::vector<float> sum(size_t(dim), 0.0f);
     // Rows that there are, then first ones.
     for (auto const initial : {false, true}) {
@@ -299,7 +317,8 @@ void check_rows(World& world, std::vector<int32_t> slots, Pooling pooling, int64
         auto const slot = slots[i];
         if (initial) used += slot == kPaddingSlot ? 0 : 1;
         if (slot == kPaddingSlot || slot >= world.num_slots) continue;
-        if (slot >= 0 && !world.is_alive(slot)) return;  // its row is anything
+        known &= slot < 0 || world.is_alive(slot);  // else its row is anything
+        if (!known) break;
         if (is_new(world, slot, args->serves != 0) != initial) continue;
         for (int32_t c = 0; c < dim; ++c) {
           auto const value = slot < 0 ? 0.5f : element(world, world.truth(slot).row, c);
@@ -307,6 +326,7 @@ void check_rows(World& world, std::vector<int32_t> slots, Pooling pooling, int64
         }
       }
     }
+    if (!known) continue;
     auto const factor = pooling != Pooling::kMean ? 1.0f
                         : used == 0               ? 0.0f
                                                   : 1.0f / static_cast<float>(used);
@@ -368,6 +388,11 @@ void walk(Shape const& shape, int steps) {
                     world.random() % 3 != 0 ? Promotion::kLookup : Promotion::kPrefetch);
     if (step % 3 == 0) check_framed(world, slots, Promotion::kLookup);
     check_rows(world, slots, Pooling::kNone, 1, false);
+    if (step % 4 == 3) {
+      auto many = world.batch(cuda::kLeastOrderedIds / 8);
+      while (many.size() < cuda::kLeastOrderedIds) many.insert(many.end(), many.begin(), many.end());
+      check_rows(world, many, Pooling::kNone, 1, false);
+    }
     check_rows(world, slots, Pooling::kSum, 1 + step % 40, step % 2 == 0);
     check_rows(world, slots, Pooling::kMean, 1 + step % 7, step % 3 == 0);
     check_update(world, slots);
