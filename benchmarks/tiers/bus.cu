@@ -25,19 +25,19 @@ constexpr int kThreads = 256;
 constexpr int kSlotsOfBucket = 128;
 constexpr int kBlocks[] = {8, 16, 33, 66, 132, 264};
 
-#define CHECK(call)                                                          \
-  do {                                                                       \
-    if (auto const error = (call); error != cudaSuccess) {                   \
-      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error));    \
-      std::exit(1);                                                          \
-    }                                                                        \
+#define CHECK(call)                                                       \
+  do {                                                                    \
+    if (auto const error = (call); error != cudaSuccess) {                \
+      std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error)); \
+      std::exit(1);                                                       \
+    }                                                                     \
   } while (false)
 
 struct Swap {
   uint4* homes;
-  uint4* rows;       // in device memory
-  int32_t pieces;    // of a record, 16 bytes each
-  int64_t count;     // of either list
+  uint4* rows;     // in device memory
+  int32_t pieces;  // of a record, 16 bytes each
+  int64_t count;   // of either list
   int32_t const* arriving;
   int32_t const* leaving;
   bool in, out;
@@ -120,8 +120,8 @@ void draw(int64_t slots, int64_t spacing, Order order, std::vector<int32_t>& arr
     }
   }
   if (order == Order::kRandom) std::shuffle(arriving.begin(), arriving.end(), random);
-  for (auto const slot : arriving) leaving.push_back(slot / kSlotsOfBucket * kSlotsOfBucket +
-                                                     (slot * 7 + 3) % kSlotsOfBucket);
+  for (auto const slot : arriving)
+    leaving.push_back(slot / kSlotsOfBucket * kSlotsOfBucket + (slot * 7 + 3) % kSlotsOfBucket);
 }
 
 template <class T>
@@ -147,8 +147,11 @@ void measure(uint4* homes, int64_t bytes, int32_t record, int64_t spacing, Order
     auto const best =
         fastest({homes, rows, record / 16, count, in, out, (way & 1) != 0, (way & 2) != 0});
     auto const rate = static_cast<double>(count) / best.ms / 1e3;  // millions a second
-    std::printf(", \"%s\": [%.1f, %.1f, %d]", way == 1 ? "in" : way == 2 ? "out" : "both", rate,
-                rate * record / 1e3, best.blocks);
+    std::printf(", \"%s\": [%.1f, %.1f, %d]",
+                way == 1   ? "in"
+                : way == 2 ? "out"
+                           : "both",
+                rate, rate * record / 1e3, best.blocks);
   }
   std::printf("}\n");
   std::fflush(stdout);
@@ -164,9 +167,9 @@ int main(int argc, char** argv) {
   uint4* homes = nullptr;
   CHECK(cudaHostAlloc(&homes, static_cast<size_t>(bytes), cudaHostAllocPortable));
   // Rows of 64 floats, of 128 floats, with two states. Of a find of uniform ids one of 46 slots is
-  // read; of a step of bench_tiers.py one of 280 moves.
+  // read; of a step of bench_tiers.py one of 280 moves, and with fewer places in device memory more of them.
   for (auto const record : {256, 512, 1536}) {
-    for (auto const spacing : {46, 280}) {
+    for (auto const spacing : {46, 140, 280}) {
       for (auto const order : {Order::kSorted, Order::kBuckets, Order::kRandom}) {
         measure(homes, bytes, record, spacing, order);
       }

@@ -13,8 +13,8 @@
 
 #include "cuda/grid/call.cuh"
 #include "cuda/grid/host.h"
-#include "cuda/tiers/row_source.cuh"
 #include "cuda/tiers/records.cuh"
+#include "cuda/tiers/row_source.cuh"
 
 namespace dynemb::cuda {
 
@@ -24,7 +24,7 @@ constexpr uint32_t kNotAside = ~0u;
 
 // Ids that are set aside. Buckets are counted over all tables, items over all features.
 struct HomeOrder {
-  uint32_t* counts;  // [buckets] 0 at first; then where the ids of a bucket begin in the list
+  uint32_t* counts;   // [buckets] 0 at first; then where the ids of a bucket begin in the list
   uint32_t* arrived;  // [1] blocks at a barrier, 0 at first
   uint32_t* any;      // [1] 0 at first: no id is set aside
   uint32_t* sums;     // [blocks]
