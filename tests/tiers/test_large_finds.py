@@ -25,7 +25,9 @@ def test_rows_of_a_large_find(platform, dtypes, pooling):
     """Three features of two tables of different dims; most rows are at home."""
     kinds = {"param_dtype": dtypes[0], "dtype": dtypes[1], "optimizer": ADAM}
     both = Both(
-        jde.TableConfig("a", 6, 512, feature_names=("a", "c"), pooling=pooling, **kinds),
+        jde.TableConfig(
+            "a", 6, 512, feature_names=("a", "c"), pooling=pooling, **kinds
+        ),
         jde.TableConfig("b", 72, 1024, pooling=pooling, **kinds),
     )
     dims, shape = {"a": 6, "b": 72, "c": 6}, (400,) if pooling is None else (200, 2)

@@ -114,7 +114,8 @@ def touch(
 def prefetch(tables: Placed, state: States, ids: Mapping[str, Any]) -> States:
     """See ``Tables.prefetch``."""
     inputs = _inputs(tables, ids, {})
-    return state | ops.prefetch(_used(tables, inputs), state, inputs)
+    used = _used(tables, inputs)
+    return state | ops.prefetch(used, state, copied_batch(used, state, inputs))
 
 
 def apply_gradients(
