@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-# Records in order of their homes, both ways at once, each way, one slot of 280: measured
-# on an H100 with PCIe Gen5 x16 by `tiers/bus.cu`. Small records are limited by their
-# number, large ones by their bytes.
+# Records in order of their homes, one slot of 280, both ways at once, each way: measured
+# by `bus.cu` on an H100 with PCIe Gen5 x16. Small records are limited by their number,
+# large ones by their bytes.
 BUS_RECORDS_PER_SECOND = 40e6
 BUS_BYTES_PER_SECOND = 40e9
 MOST_OVER_BYTES = 1.25  # a tiered step may take untiered + 1.25 x bytes / bus
