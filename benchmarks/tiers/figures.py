@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-# Records in order of their homes, one slot of 280, both ways at once, each way: measured
+# Records in order, one slot of 280, both ways at once, each way a second: measured
 # by `bus.cu` on an H100 with PCIe Gen5 x16. Small records are limited by their number,
 # large ones by their bytes.
 BUS_RECORDS_PER_SECOND = 40e6
