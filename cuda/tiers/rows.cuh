@@ -289,10 +289,11 @@ cudaError_t launch_ordered_rows(TierRowsCall<Size> const& from, int32_t num_tabl
   std::copy_n(from.first_bucket, num_tables + 1, call.first_bucket);
   std::copy_n(from.features, from.num_features, call.features);
   std::copy_n(from.first_item, from.num_features + 1, call.first_item);
+  auto const items = ceil_div(call.order.items, int64_t{kThreads});
+  DYNEMB_CUDA_TRY(launch(begin_buckets_kernel, bucket_blocks(call.order), stream, call.order));
+  DYNEMB_CUDA_TRY(launch(list_items_kernel<Size>, items, stream, call));
   auto* const kernel = floats ? ordered_rows_kernel<true, Size> : ordered_rows_kernel<false, Size>;
-  // No more blocks than this GPU has room for at the same time, since they wait for each other.
-  auto const room = std::max<int64_t>(1, blocks_side_by_side(kernel, 0));
-  return launch(kernel, std::min(ordered_blocks(), room), stream, call);
+  return launch(kernel, 2 * bus_blocks(items), stream, call);
 }
 
 template <class Size>
