@@ -23,7 +23,7 @@ import functools
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 PARTS = ("kernels", "framed", "flush", "find")
@@ -88,7 +88,8 @@ class _Parts:
             batches = self._timed(training, self._stream)
             half = max(1, len(batches) // 2)
             found[name] = {"ms": training.run(batches[:half])}
-            found[name] |= _traced(training, batches[half:])
+            last = batches[half:]
+            found[name] |= _traced(functools.partial(training.run, last), len(last))
         return found
 
     def framed(self) -> dict[str, Any]:
@@ -103,7 +104,8 @@ class _Parts:
             batches = self._timed(training, stream)
             figures = training.measure(batches, min(5, len(batches)))
             found[name] = {"ms": figures.ms, "enqueued_ms": training.enqueue(batches)}
-            found[name] |= _traced(training, batches)
+            run = functools.partial(training.run, batches)
+            found[name] |= _traced(run, len(batches))
             if tiered:
                 found["hit_rate"] = figures.events["hit_rate"]
         times = {"times": found["tiered"]["ms"] / found["untiered"]["ms"]}
@@ -139,15 +141,18 @@ class _Parts:
         case = dataclasses.replace(self._case, dim=64)
         stream = Stream(case, "uniform")
         training = self._trained(True, stream, 0.25, case)
-        ms = training.find(self._timed(training, stream))
-        return {"ms": ms, "ids_per_second": case.num_ids / ms * 1e3}
+        batches = self._timed(training, stream)
+        ms = training.find(batches)
+        found = {"ms": ms, "ids_per_second": case.num_ids / ms * 1e3}
+        finds = functools.partial(training.find, batches)
+        return found | _traced(finds, len(batches) + 1)  # one find more, to compile
 
 
-def _traced(training: Any, batches: Sequence[Any]) -> dict[str, Any]:
+def _traced(run: Callable[[], Any], steps: int) -> dict[str, Any]:
     """What a GPU did in a step; nothing on a CPU."""
     from suite.busy import trace
 
-    busy = trace(functools.partial(training.run, batches), len(batches))
+    busy = trace(run, steps)
     if busy is None:
         return {}
     found = {"busy_ms": busy.ms, "count": busy.kernels}

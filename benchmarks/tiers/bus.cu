@@ -167,7 +167,8 @@ int main(int argc, char** argv) {
   uint4* homes = nullptr;
   CHECK(cudaHostAlloc(&homes, static_cast<size_t>(bytes), cudaHostAllocPortable));
   // Rows of 64 floats, of 128 floats, with two states. Of a find of uniform ids one of 46 slots is
-  // read; of a step of bench_tiers.py one of 280 moves, and with fewer places in device memory more of them.
+  // read; of a step of bench_tiers.py one of 280 moves, and with fewer places in device memory more
+  // of them.
   for (auto const record : {256, 512, 1536}) {
     for (auto const spacing : {46, 140, 280}) {
       for (auto const order : {Order::kSorted, Order::kBuckets, Order::kRandom}) {
