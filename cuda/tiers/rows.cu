@@ -7,17 +7,11 @@
 
 namespace dynemb::cuda {
 
-size_t tier_rows_scratch_bytes(TierRowsArgs const& args) {
-  Scratch scratch(nullptr);
-  take_home_order(args, scratch);
-  return scratch.used();
-}
+size_t tier_rows_scratch_bytes(TierRowsArgs const& /*args*/) { return 0; }
 
-cudaError_t tier_rows(TierRowsArgs const& args, void* memory, cudaStream_t stream) {
-  Scratch scratch(memory);
-  return with_call_size(args.num_tables, args.num_features, [&](auto size) {
-    return launch_tier_rows<decltype(size)>(args, scratch, stream);
-  });
+cudaError_t tier_rows(TierRowsArgs const& args, void* /*scratch*/, cudaStream_t stream) {
+  return with_call_size(args.num_tables, args.num_features,
+                        [&](auto size) { return launch_tier_rows<decltype(size)>(args, stream); });
 }
 
 }  // namespace dynemb::cuda

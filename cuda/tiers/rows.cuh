@@ -3,8 +3,7 @@
 
 // cuda/tiers/rows.cuh: the rows of a lookup, given its slots: one for each id, by a warp for 32 of
 // them, or one for each bag, by a tile of lanes. Sums have the order of cuda/lookup/bag_pooler.cuh:
-// first the rows that there were before the lookup, then initial ones. A large find sets the ids
-// aside whose rows are at home, for a second kernel (cuda/tiers/ordered_rows.cuh).
+// first the rows that there were before the lookup, then initial ones.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +11,6 @@
 
 #include "cuda/grid/call.cuh"
 #include "cuda/lookup/bag_pooler.cuh"
-#include "cuda/tiers/ordered_rows.cuh"
 #include "cuda/tiers/row_source.cuh"
 
 namespace dynemb::cuda {
@@ -28,27 +26,6 @@ struct TierRowsCall {
   uint32_t blocks_of_each;  // feature, if all have as many; else 0
   FeatureRef features[Size::features];
   uint32_t first_block[Size::features + 1];
-  HomeOrder order;
-  uint32_t first_bucket[kMaxTierTables + 1];  // of each table, in that order
-  uint32_t first_item[Size::features + 1];    // of each feature
-};
-
-// What sets the ids of a feature aside; or nothing does.
-struct Aside {
-  HomeOrder const& order;
-  uint32_t* counts;  // of the buckets of the table
-  uint32_t* ranks;   // of the items of the feature
-
-  // Whether id `i` is set aside. By all lanes; `active`: there is such an id.
-  __device__ __forceinline__ bool take(RowSources const& sources, RowSource const& source,
-                                       int32_t const* slots, int64_t i, bool active) const {
-    if (!order.exists()) return false;
-    auto const far = active && is_home(sources, source);
-    auto const rank = far ? atomicAdd(counts + slots[i] / kBucketCapacity, 1u) : kNotAside;
-    if (active) ranks[i] = rank;
-    if (__any_sync(kFullWarp, far) && lane_id() == 0) *order.any = 1;
-    return far;
-  }
 };
 
 template <class In, class Out>
@@ -59,7 +36,6 @@ struct TierRows {
   FeatureRef const& feature;
   In in;
   Out out;
-  Aside aside;
 
   __device__ __forceinline__ void store(int64_t row, int32_t column, float4 const& values) const {
     auto const dim = sources.table.dim;
@@ -82,10 +58,7 @@ struct TierRows {
   // Of the ids from `first` on, `count` <= 32. By a warp.
   __device__ __forceinline__ void copy(int64_t first, int32_t count) const {
     auto const active = lane_id() < count;
-    auto const i = first + lane_id();
-    auto own = active ? source_of(sources, feature.slots[i]) : RowSource{0};
-    auto const missing = __ballot_sync(kFullWarp, active && own.is_initial());
-    if (aside.take(sources, own, feature.slots, i, active)) own = {RowSource::kMissing};
+    auto const own = active ? source_of(sources, feature.slots[first + lane_id()]) : RowSource{0};
     auto const tile = RowTile::of_row(sources.table.dim);
     for (auto c = tile.first_column(); __any_sync(kFullWarp, c < sources.table.dim);
          c += tile.step()) {
@@ -93,6 +66,7 @@ struct TierRows {
         copy_some(tile, first, count, base, c, own);
       }
     }
+    auto const missing = __ballot_sync(kFullWarp, active && own.is_initial());
     if (missing != 0) write_initial(tile, first, missing, own);
   }
 
@@ -231,10 +205,8 @@ __global__ void __launch_bounds__(kThreads)
   auto const dim = sources.table.dim;
   auto const block = int64_t{blockIdx.x - call.first_block[f]};
   auto const warp = block * kWarpsPerBlock + threadIdx.x / 32;
-  auto const aside = Aside{call.order, call.order.counts + call.first_bucket[feature.table],
-                           call.order.ranks + call.first_item[f]};
   auto const run = [&](auto in, auto out) {
-    auto const rows = TierRows<decltype(in), decltype(out)>{sources, feature, in, out, aside};
+    auto const rows = TierRows<decltype(in), decltype(out)>{sources, feature, in, out};
     if (!pools(feature)) {
       auto const first = warp * 32;
       auto const count = min(feature.num_ids - first, int64_t{32});
@@ -279,54 +251,25 @@ inline bool are_floats(TierRowsArgs const& args) {
 }
 
 template <class Size>
-cudaError_t launch_ordered_rows(TierRowsCall<Size> const& from, int32_t num_tables, bool floats,
-                                cudaStream_t stream) {
-  OrderedCall<Size> call;
-  call.order = from.order;
-  call.num_tables = num_tables;
-  call.num_features = from.num_features;
-  std::copy_n(from.sources, num_tables, call.sources);
-  std::copy_n(from.first_bucket, num_tables + 1, call.first_bucket);
-  std::copy_n(from.features, from.num_features, call.features);
-  std::copy_n(from.first_item, from.num_features + 1, call.first_item);
-  auto const items = ceil_div(call.order.items, int64_t{kThreads});
-  DYNEMB_CUDA_TRY(launch(begin_buckets_kernel, bucket_blocks(call.order), stream, call.order));
-  DYNEMB_CUDA_TRY(launch(list_items_kernel<Size>, items, stream, call));
-  auto* const kernel = floats ? ordered_rows_kernel<true, Size> : ordered_rows_kernel<false, Size>;
-  return launch(kernel, 2 * bus_blocks(items), stream, call);
-}
-
-template <class Size>
-cudaError_t launch_tier_rows(TierRowsArgs const& args, Scratch& scratch, cudaStream_t stream) {
+cudaError_t launch_tier_rows(TierRowsArgs const& args, cudaStream_t stream) {
   TierRowsCall<Size> call;
-  call.order = take_home_order(args, scratch);
-  uint32_t buckets = 0;
   for (int32_t t = 0; t < args.num_tables; ++t) {
     call.sources[t] = {args.tables[t], args.serves != 0};
-    call.first_bucket[t] = buckets;
-    buckets += static_cast<uint32_t>(args.tables[t].table.local_buckets);
   }
-  call.first_bucket[args.num_tables] = buckets;
   call.done = args.done;
   call.num_features = args.num_features;
-  uint32_t blocks = 0, items = 0;
+  uint32_t blocks = 0;
   for (int32_t f = 0; f < args.num_features; ++f) {
     auto const& feature = args.features[f];
     call.features[f] = feature;
     call.first_block[f] = blocks;
-    call.first_item[f] = items;
     blocks += static_cast<uint32_t>(tier_rows_blocks(feature, dim_of(args, feature)));
-    items += static_cast<uint32_t>(feature.num_ids);
   }
   call.first_block[args.num_features] = blocks;
-  call.first_item[args.num_features] = items;
   call.blocks_of_each = 0;
-  auto const floats = are_floats(args);
-  auto const kernel = floats ? tier_rows_kernel<true, Size> : tier_rows_kernel<false, Size>;
-  if (call.order.exists()) DYNEMB_CUDA_TRY(call.order.clear(stream));
-  DYNEMB_CUDA_TRY(launch(kernel, std::max(blocks, 1u), stream, call));
-  if (!call.order.exists()) return cudaSuccess;
-  return launch_ordered_rows(call, args.num_tables, floats, stream);
+  auto const kernel =
+      are_floats(args) ? tier_rows_kernel<true, Size> : tier_rows_kernel<false, Size>;
+  return launch(kernel, std::max(blocks, 1u), stream, call);
 }
 
 }  // namespace dynemb::cuda

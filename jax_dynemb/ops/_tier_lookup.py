@@ -268,7 +268,7 @@ class _TierSplit:
         call = Call(
             "tier_rows",
             tables,
-            [self.given[i][0].num_ids for i in own] if serves else [],
+            [self.given[i][0].num_ids for i in own],
             features=feature_attribute(rows),
             serves=np.int64(serves),
         )

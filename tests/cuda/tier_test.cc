@@ -253,19 +253,6 @@ bool is_new(World& world, int32_t slot, bool serves) {
   return world.new_rows.count(slot) != 0;
 }
 
-// The second feature becomes two of the same table.
-void cut_in_two(TierRowsArgs& args, std::vector<uint64_t> const& ids, std::vector<float>& rows,
-                std::vector<int32_t>& slots, int32_t dim) {
-  auto const half = args.features[1].num_ids / 3;
-  args.features[0] = args.features[1];
-  args.features[0].num_ids = args.features[0].num_bags = half;
-  auto& second = args.features[1];
-  second.num_ids = second.num_bags = second.num_ids - half;
-  second.ids = ids.data() + half;
-  second.slots = slots.data() + half;
-  second.rows = rows.data() + half * dim;
-}
-
 void check_rows(World& world, std::vector<int32_t> slots, Pooling pooling, int64_t bag_size,
                 bool weighted) {
   auto const dim = world.table.dim;
@@ -288,8 +275,7 @@ void check_rows(World& world, std::vector<int32_t> slots, Pooling pooling, int64
   own.table.index = nullptr;
   own.table.num_states = 0;
   args->num_features = 2;
-  auto const is_large = pooling == Pooling::kNone && bags >= cuda::kLeastOrderedIds;
-  args->serves = is_large ? 1 : static_cast<int32_t>(world.random() % 2);
+  args->serves = static_cast<int32_t>(world.random() % 2);
   args->done = args->serves != 0 ? &done : nullptr;
   auto& feature = args->features[1];
   args->features[0].pooling = Pooling::kNoRows;
@@ -306,10 +292,7 @@ void check_rows(World& world, std::vector<int32_t> slots, Pooling pooling, int64
   feature.row_type = ValueType::kFloat32;
   feature.rows = rows.data();
   feature.slots = slots.data();
-  if (is_large) cut_in_two(*args, ids, rows, slots, dim);
-  ScratchMemory const scratch(cuda::tier_rows_scratch_bytes(*args));
-  CHECK((cuda::tier_rows_scratch_bytes(*args) != 0) == is_large);
-  CHECK(cuda::tier_rows(*args, scratch.first(), nullptr) == cudaSuccess);
+  CHECK(cuda::tier_rows(*args, nullptr, nullptr) == cudaSuccess);
   CHECK(done == (args->serves != 0 ? 0 : 5));
   for (int64_t bag = 0; bag < bags; ++bag) {
     int32_t used = 0;
@@ -392,12 +375,6 @@ void walk(Shape const& shape, int steps) {
                     world.random() % 3 != 0 ? Promotion::kLookup : Promotion::kPrefetch);
     if (step % 3 == 0) check_framed(world, slots, Promotion::kLookup);
     check_rows(world, slots, Pooling::kNone, 1, false);
-    if (step % 4 == 3) {
-      auto many = world.batch(cuda::kLeastOrderedIds / 8);
-      while (many.size() < cuda::kLeastOrderedIds)
-        many.insert(many.end(), many.begin(), many.end());
-      check_rows(world, many, Pooling::kNone, 1, false);
-    }
     check_rows(world, slots, Pooling::kSum, 1 + step % 40, step % 2 == 0);
     check_rows(world, slots, Pooling::kMean, 1 + step % 7, step % 3 == 0);
     check_update(world, slots);

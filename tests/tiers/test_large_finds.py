@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Finds of so many ids that a GPU reads their rows at home in order of address."""
+"""Finds of many ids, most of whose rows are at home."""
 
 import jax
 import numpy as np
@@ -10,7 +10,7 @@ import jax_dynemb as jde
 from support import gradients
 from tiered import ADAM, Both, batch
 
-MANY = 40_000  # more than kLeastOrderedIds of cuda/tiers/ordered_rows.cuh
+MANY = 40_000
 
 
 @pytest.mark.parametrize(

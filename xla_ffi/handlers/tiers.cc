@@ -341,20 +341,7 @@ struct TierRows {
     if (serves != 0) args.done = data<uint32_t>(reader.next_ret(BufferRule::kDone));
   }
 
-  // Of a find, whose `ids` are those of its features; a lookup gives none.
-  static size_t scratch_bytes(CallShape const& shape) {
-    TierRowsArgs args{};
-    auto const features = shape.ids.size();
-    if (shape.buckets.size() > kMaxTierTables || features > kMaxFeatures || features == 0) return 0;
-    args.serves = 1;
-    args.num_tables = static_cast<int32_t>(shape.buckets.size());
-    args.num_features = static_cast<int32_t>(features);
-    for (size_t t = 0; t < shape.buckets.size(); ++t) {
-      args.tables[t].table.local_buckets = shape.buckets[t];
-    }
-    for (size_t f = 0; f < features; ++f) args.features[f].num_ids = shape.ids[f];
-    return backend::tier_rows_scratch_bytes(args);
-  }
+  static constexpr auto& scratch_bytes = no_scratch;
 };
 
 struct TierGather {
