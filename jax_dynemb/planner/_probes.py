@@ -30,8 +30,8 @@ BATCHES, TURNS = 3, 2
 TABLES = 4
 BAG = 4
 EXCHANGE_FACTOR = 0.5  # the default of Tables
-# Ids of a device: few, so that calls are what takes time, and many. Fewer than 8,192
-# take special kernels on a GPU, which batches of training do not have.
+# Ids of a device: few, so that calls are what takes time, and many. On a GPU 256 ids
+# take less than the line through larger batches says.
 FEW_ON_CPU, MANY_ON_CPU = 256, 4096
 FEW, MANY = 8192, 262_144
 clock = time.perf_counter
