@@ -43,12 +43,12 @@ class _Ready:
 
     Attributes:
       needed: bytes of the new arrays on a device.
-      programs: the compiled growth, and the step or None. ``jit`` finds them while they
-        are kept.
+      programs: the compiled growth, and those of the step and of a check, if they are
+        compiled ahead. ``jit`` finds them while they are kept.
     """
 
     needed: int
-    programs: tuple[Any, Any]
+    programs: tuple[Any, ...]
 
 
 class Grower:
@@ -183,7 +183,7 @@ def _in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
 
 def _compiled_growth(growth: Growth, state: Any) -> _Ready:
     programs = growth.compile(state)
-    return _Ready(growth.needed_bytes(programs), (programs, None))
+    return _Ready(growth.needed_bytes(programs), (programs,))
 
 
 def _compile(
@@ -198,8 +198,10 @@ def _compile(
             "any function will do."
         )
     ready = _compiled_growth(coming.growth, state)
-    programs, _ = ready.programs
+    (programs,) = ready.programs
     larger = abstract_after(coming.growth, state, programs)
+    # On several devices too: to compile needs no collective, only to run does.
+    checks = coming.growth.coll.engine.compile_stats(larger)
     rehearse_check(coming.growth, larger)
     # jit finds what lower().compile() made, for arguments of these types.
     if trace is None:  # such as jde.nnx.jit
@@ -211,4 +213,4 @@ def _compile(
             needed = ready.needed + step.memory_analysis().temp_size_in_bytes
             effects, others = traced.jaxpr.effects, (args, kwargs)
             rehearse(coming.growth, needed, coming.step, effects, state, others)
-    return dataclasses.replace(ready, programs=(programs, step))
+    return dataclasses.replace(ready, programs=(programs, step, checks))

@@ -117,14 +117,14 @@ def test_as_tables_that_were_large_from_the_start(devices, ahead):
 # The strict modes of the other tests are contexts of their thread, see Grower.
 @jax.numpy_dtype_promotion("standard")
 @jax.numpy_rank_promotion("allow")
-@pytest.mark.parametrize("rehearsed", [False, True])
+@pytest.mark.parametrize(("devices", "rehearsed"), [(1, False), (1, True), (8, False)])
 def test_the_next_step_is_compiled_on_another_thread(
-    compilations, rehearsed, monkeypatch
+    compilations, devices, rehearsed, monkeypatch
 ):
-    """Steps, swaps and first steps of a new size compile nothing."""
+    """Steps, checks, swaps and first steps of a new size compile nothing."""
     if rehearsed:  # as on a GPU
         monkeypatch.setattr(_memory, "free_bytes", lambda device: 1 << 40)
-    coll = tables(1024, 1)
+    coll = tables(1024, devices)
     grower, sizes = jde.lifecycle.Grower(make_step, coll, every=1), set()
     state, weight = coll.init(0), jnp.float32(1)
     for n in range(40):

@@ -94,13 +94,13 @@ def clear(
 
 
 def fullest_buckets_of(
-    placed: Iterable[TableSpec], state: Mapping[str, TableState]
+    placed: Iterable[TableSpec], indexes: Mapping[str, jax.Array]
 ) -> jax.Array:
     """Counts the rows of the fullest bucket of each table, see ``by_table``.
 
     Args:
       placed: the tables with their blocks.
-      state: the tables.
+      indexes: by the name of the arrays.
 
     Returns:
       int32[tables], on the device.
@@ -111,7 +111,7 @@ def fullest_buckets_of(
             first = 0 if table.block is None else table.block.first_bucket
             ranges.setdefault(arrays, []).append((first, first + table.num_buckets))
     static = tuple((arrays, tuple(some)) for arrays, some in ranges.items())
-    return fullest_buckets(static, {arrays: state[arrays].index for arrays in ranges})
+    return fullest_buckets(static, {arrays: indexes[arrays] for arrays in ranges})
 
 
 def by_table(placed: Iterable[TableSpec], numbers: np.ndarray) -> dict[str, int]:
