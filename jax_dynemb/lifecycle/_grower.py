@@ -141,14 +141,21 @@ class Grower:
         Raises:
           RuntimeError: a table with ``on_full="error"`` has refused ids.
         """
+        self._watch.count()
+        # A swap drops the numbers of a check, so it does without one.
+        if self._next is None or not self._is_time(self._next):
+            self._check(state)
+        if self._next is not None and self._is_time(self._next):
+            return self._swap(self._next, state)
+        return state
+
+    def _check(self, state: Any) -> None:
+        """Plans the next size if it is time to check, and tables are due."""
         due = self._watch.due(self.coll, lambda: state)
         if self._next is None and due and due != self._too_large:
             growth = self.coll.plan_growth(due)
             step = self._make_step(growth.coll)
             self._next = _Next(due, growth, step, self._rehearses)
-        if self._next is not None and self._is_time(self._next):
-            return self._swap(self._next, state)
-        return state
 
     def _is_time(self, coming: _Next) -> bool:
         """Whether the next step is compiled, or shall be awaited now."""

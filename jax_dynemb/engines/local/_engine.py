@@ -158,21 +158,18 @@ class LocalEngine:
         return shard.with_grown_homes(table, factor, before, after, move)
 
     def stats_async(self, state: States) -> StatsFuture:
-        return StatsFuture.of(self, self._read(state), self._stats)
+        return StatsFuture.of(self._counts, self._read(state), self._stats)
 
     def compile_stats(self, types: States) -> list[Any]:
-        return compile_counts(self, self._read(types))
+        return compile_counts(self._counts, self._read(types))
+
+    @functools.cached_property
+    def _counts(self) -> _blocks.Counts:
+        return _blocks.Counts.of(self.placed)
 
     def _read(self, state: States) -> dict[str, shard.CountedArrays]:
         names = {spec.state_name for spec in self.placed}
         return {name: shard.CountedArrays.of(state[name]) for name in sorted(names)}
-
-    def count(self, arrays: Mapping[str, shard.CountedArrays]) -> Any:
-        """See ``Counts``: counters, the fullest buckets, counters of tiers."""
-        counters = {name: each.counters for name, each in arrays.items()}
-        indexes = {name: each.index for name, each in arrays.items()}
-        tiers = {name: each.tier for name, each in arrays.items()}
-        return counters, _blocks.fullest_buckets_of(self.placed, indexes), tiers
 
     def _stats(self, copied: Any) -> dict[str, int | float]:
         counters, most, tiers = copied
