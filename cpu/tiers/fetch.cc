@@ -64,7 +64,10 @@ class Fetcher {
   void look_ahead(int64_t i, int64_t end) const {
     auto const limit = num_slots(table_);
     if (i + kPlacesAhead < end) prefetch_place(tier_, args_.slots[i + kPlacesAhead], limit);
-    if (i + kOwnersAhead < end) prefetch_owner(tier_, args_.slots[i + kOwnersAhead], limit);
+    if (i + kOwnersAhead >= end) return;
+    auto const soon = args_.slots[i + kOwnersAhead];
+    prefetch_owner(tier_, soon, limit);
+    if (checks_ && is_live(soon, limit)) __builtin_prefetch(key_at(table_, soon));
   }
 
   int32_t near_place(int64_t i) const {
