@@ -68,6 +68,7 @@ class Fetcher {
     auto const soon = args_.slots[i + kOwnersAhead];
     prefetch_owner(tier_, soon, limit);
     if (checks_ && is_live(soon, limit)) __builtin_prefetch(key_at(table_, soon));
+    keep_prefetches();
   }
 
   int32_t near_place(int64_t i) const {

@@ -146,12 +146,14 @@ class Promoter {
       auto const* const owners = tier_.owners + frame_row(tier_, bucket, 0);
       if (++ahead == kBucketsAhead) {
         __builtin_prefetch(owners);
+        keep_prefetches();
         return prefetch_bytes<0>(tier_.place + bucket * kBucketCapacity, 4 * kBucketCapacity);
       }
       if (ahead != kScoresAhead) continue;
       for (int frame = 0; frame < tier_.frames; ++frame) {
         auto const owner = bucket * kBucketCapacity + (owners[frame] & kOwnerMask);
         __builtin_prefetch(score_at(table_, static_cast<int32_t>(owner)));
+        keep_prefetches();
       }
     }
   }

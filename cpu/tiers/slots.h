@@ -11,6 +11,7 @@
 #include "core/atomic.h"
 #include "core/slot.h"
 #include "core/tiers/tier_ref.h"
+#include "cpu/loops/row_ops.h"
 #include "cpu/loops/thread_pool.h"
 
 namespace dynemb::cpu {
@@ -42,12 +43,14 @@ inline int64_t placed_row(TierRef const& tier, int32_t slot) {
 // No table has the slots from `limit` on.
 inline void prefetch_place(TierRef const& tier, int32_t slot, uint32_t limit) {
   if (is_live(slot, limit)) __builtin_prefetch(tier.place + slot);
+  keep_prefetches();
 }
 
 // Once the place is there. A bucket has up to four lines of owners.
 inline void prefetch_owner(TierRef const& tier, int32_t slot, uint32_t limit) {
   if (!is_live(slot, limit)) return;
   if (auto const row = placed_row(tier, slot); row >= 0) __builtin_prefetch(tier.owners + row);
+  keep_prefetches();
 }
 
 // Of each kSlotsPerPiece positions the slots that have no frame.
