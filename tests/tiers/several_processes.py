@@ -51,11 +51,10 @@ def main(tier: str) -> None:
         keys = np.random.default_rng(number).integers(0, 600, BATCH)[mine]
         state = stepper(coll)(state, jde.ids(keys, sharding=split))
     rows = {str(key): row.hex() for key, row in rows_of(coll, state, "t").items()}
-    refused, given = [], {"tables": coll}
-    path, last = sys.argv[3], jax.process_count()
+    refused, path, last = [], sys.argv[3], jax.process_count()
     for run in (
-        lambda: jde.checkpoint.save(path, last, state, wait=True, **given),
-        lambda: jde.checkpoint.restore(path, state, **given),
+        lambda: jde.checkpoint.save(path, last, state, tables=coll, wait=True),
+        lambda: jde.checkpoint.restore(path, state, tables=coll),
     ):
         try:
             run()
