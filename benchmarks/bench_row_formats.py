@@ -8,8 +8,8 @@
 
 With uniform ids nearly every row comes from memory: this is where the bytes of rows
 decide. Ids of a power law find most of their rows in caches. A bag sums ``--bag``
-rows; with 1 a row is copied for each id. The bytes are those of ids, rows (with scales) and
-outputs; the index is not counted, and neither is a row that a cache has.
+rows; with 1 a row is copied for each id. The bytes are those of ids, rows (with scales)
+and outputs, whether or not a cache has them. The index is not counted.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def standard(bits):
 
 
 def in_bounds(sums, count):
-    """Whether sums of so many products or numbers of variance 1 are as chance has it."""
+    """Checks sums of so many numbers, or products, of variance 1."""
     assert np.abs(sums).max() < DEVIATIONS * np.sqrt(count)
 
 
