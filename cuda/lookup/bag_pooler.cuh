@@ -257,8 +257,8 @@ struct BagPooler {
     }
   }
 
-  // Out of line: beside it the plain bags of packed rows would keep registers in memory. A copy: its
-  // address is that of memory, into which all warps would write this, to no use.
+  // Out of line: beside it the plain bags of packed rows would keep registers in memory. By value:
+  // for an address all warps would write the pooler to memory, and few make this call.
   static __device__ __noinline__ void pool_apart(BagPooler const pooler, int32_t bags,
                                                  int32_t const* slots) {
     pooler.pool<false>(bags, slots);

@@ -90,8 +90,9 @@ def test_other_updates_seeds_and_arrays_have_other_bits(other):
 def test_sums_over_updates_wander_like_a_walk():
     """A row that takes the same step for long: its error grows by the root of time."""
     keys, steps = KEYS[:512], 1_000
-    walk = sum(standard(draw(step, keys=keys)) for step in range(1, steps + 1))
-    assert isinstance(walk, np.ndarray)
+    walk = np.zeros((len(keys), DIM))
+    for step in range(1, steps + 1):
+        walk += standard(draw(step, keys=keys))
     in_bounds(walk, steps)
     freedom = walk.size
     spread = (walk**2).sum() / steps
