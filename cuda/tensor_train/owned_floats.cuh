@@ -17,7 +17,6 @@ struct OwnedFloats {
   using Number = float;
   static constexpr int kRankTiles = kOfRankTiles, kColumns = kOfColumns;
   static constexpr int kRanks = 16 * kRankTiles;
-  static constexpr int kRowsOfFullSlot = 4;                  // see OwnedSums::add
   static constexpr int kTogether = kRankTiles == 1 ? 2 : 4;  // consecutive ranks of a lane
 
   // Number `i` of a lane's ranks, where 2 * t + h is at row lane / 4 + 8 * h of tile t.
@@ -71,14 +70,19 @@ struct OwnedFloats {
     uint32_t numbers_[4][2 * kRankTiles];  // rounded, unless exact
   };
 
-  // Eight columns. With four columns a row two rows share them: `first` and `second`.
+  // Of the suffixes of a tile, the one whose row a lane reads.
+  static __device__ __forceinline__ int suffix_of_lane() {
+    return kColumns == 4 ? lane_id() / 16 : 0;
+  }
+
+  // Eight columns: of one row, or of two with four columns each.
   struct Right {
     RightTile<kExact> tiles[2];
   };
 
-  static __device__ __forceinline__ Right right_of(StagedTile<float> const& rows) {
-    auto const row = kColumns == 4 && lane_id() >= 16 ? rows.second : rows.first;
-    auto const* const from = rows.at(row, kTileRows * kColumns);
+  // `row`: that of this lane, among the staged ones.
+  static __device__ __forceinline__ Right right_of(float const* d_rows, int32_t row) {
+    auto const* const from = d_rows + row * (kTileRows * kColumns);
     auto const swizzle = (row & 1) * StagedGradients<float>::kSwizzle;
     auto const first = lane_id() % 4 * kColumns + lane_id() / 4 % kColumns;
     Right right;
