@@ -81,30 +81,34 @@ __device__ __forceinline__ void add_half_rows(HalfRow const& row,
   }
 }
 
+// Blocks of a multiprocessor: more of them hide what a warp waits for, where registers allow it.
 template <int kSteps, int kColumns>
-__global__ void __launch_bounds__(kThreads, kSteps* kColumns <= 16 ? 4 : 2)
+constexpr int kHalfBlocks = kSteps * kColumns <= 16 ? 4 : 2;
+
+template <int kSteps, int kColumns>
+__global__ void __launch_bounds__(kThreads, kHalfBlocks<kSteps, kColumns>)
     half_gradients_kernel(__grid_constant__ PairGradientsOf<BFloat16> const args) {
   auto const& shape = args.shape;
-  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
   int64_t const offsets[2] = {prefix_row_offset(shape, sum_row(0)),
                               prefix_row_offset(shape, sum_row(2))};
-  for (auto index = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
-       index < shape.num_prefixes; index += warps) {
-    auto const rows = rows_of_prefix(shape, index);
-    float sums[kSteps][4] = {};
-    for (auto begin = rows.begin; begin < rows.end; begin += 32) {
-      RowChunk const chunk(shape, begin, rows.end);
-      if (chunk.fallback < 0) continue;
+  auto const add_chunk = [&](int64_t begin, RowChunk const& chunk, float (&sums)[kSteps][4]) {
+    if (chunk.fallback < 0) return;
 #pragma unroll 2
-      for (int32_t first = 0; first < chunk.count; first += kRowsOfProduct) {
-        HalfRow const row(args, chunk, begin, first + lane_id() % kRowsOfProduct);
-        HalfGradients<kColumns> const gradients(row);
+    for (int32_t first = 0; first < chunk.count; first += kRowsOfProduct) {
+      HalfRow const row(args, chunk, begin, first + lane_id() % kRowsOfProduct);
+      HalfGradients<kColumns> const gradients(row);
 #pragma unroll
-        for (int column = 0; column < kColumns; column += 4) {
-          add_half_rows<kSteps, kColumns>(row, gradients, column, sums);
-        }
+      for (int column = 0; column < kColumns; column += 4) {
+        add_half_rows<kSteps, kColumns>(row, gradients, column, sums);
       }
     }
+  };
+  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
+  auto const own = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
+  for_prefixes(shape, own, warps, [&](int64_t index, AheadRows const& ahead) {
+    float sums[kSteps][4] = {};
+    for_chunks(shape, ahead,
+               [&](int64_t begin, RowChunk const& chunk) { add_chunk(begin, chunk, sums); });
     auto* const out = args.d_prefix + prefix_offset(shape, index) + sum_column(0);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -114,14 +118,15 @@ __global__ void __launch_bounds__(kThreads, kSteps* kColumns <= 16 ? 4 : 2)
             packed_halves(sums[s][2 * half], sums[s][2 * half + 1]);
       }
     }
-  }
+  });
 }
 
 // The sizes may be half (core/pair_rows.h), and there are prefixes and suffixes.
 inline cudaError_t half_prefix_gradients(PairGradientsOf<BFloat16> const& args,
                                          cudaStream_t stream) {
-  auto const blocks = blocks_of_prefixes(args.shape, kWarpsPerBlock);
+  auto const useful = blocks_of_prefixes(args.shape, kWarpsPerBlock);
   auto const with = [&](auto steps, auto columns) {
+    auto const blocks = persistent_blocks(useful, kHalfBlocks<steps(), columns()>);
     return launch(half_gradients_kernel<steps(), columns()>, blocks, stream, args);
   };
   auto const with_columns = [&](auto steps) {

@@ -25,11 +25,13 @@ struct StageLayout {
     auto const row_size = number * shape.m * shape.n;
     auto const most = all / 2 - row_size;
     auto const prefix_size = number * shape.m * (shape.k + kPad);
-    for (auto slots = kMostSlots; slots > 0; slots /= 2) {
+    auto const few = shape.num_rows < 4 * shape.num_prefixes;  // rows of a prefix
+    for (auto slots = few ? kMostSlots : kMostSlots / 2; slots > 0; slots /= 2) {
       auto const left = most - slots * prefix_size;
       auto rows = left / (row_size + int64_t{sizeof(int32_t)}) / 4 * 4;
       if (rows > slots * kRowsOfSlot) rows = slots * kRowsOfSlot;
-      if (rows < kRowsOfSlot || (slots > 1 && left < most / 2)) continue;
+      auto const enough = few ? rows >= 2 * slots : left >= most / 2;
+      if (rows < kRowsOfSlot || (slots > 1 && !enough)) continue;
       auto const prefixes = rows * int64_t{sizeof(int32_t)};
       auto const d_rows = prefixes + slots * prefix_size;
       return {slots, static_cast<int32_t>(rows), static_cast<int32_t>(prefixes),
@@ -70,7 +72,7 @@ __device__ __forceinline__ int32_t staged_place(PairShape const& shape, int32_t 
   return m % 2 * (kTileRows / 2) + m / 2;
 }
 
-// What all threads of a block copy: a slot, or a part of one, each warp.
+// What all threads of a block copy: some slots, or a part of one, each warp.
 template <class Number>
 class StageCopies {
  public:
@@ -85,20 +87,26 @@ class StageCopies {
     auto const warp = static_cast<int32_t>(threadIdx.x) / 32;
     slot_ = warp % layout_.slots;
     first_ = lane_id() + warp / layout_.slots * 32;
-    step_ = warps / layout_.slots * 32;
+    step_ = max(warps / layout_.slots, 1) * 32;
+    slots_step_ = warps;
     chunks_of_row_ = 31 - __clz(gradients_.row_size / kOfChunk);
     chunks_of_ranks_ = 31 - __clz(sources.shape.k / kOfChunk);
   }
 
-  // The slot whose suffixes this warp copies; -1: it copies none.
-  __device__ __forceinline__ int32_t slot_of_suffixes() const { return first_ < 32 ? slot_ : -1; }
+  // Calls body(slot) for the slots whose suffixes this warp copies.
+  template <class Body>
+  __device__ __forceinline__ void for_slots_of_suffixes(Body const& body) const {
+    if (first_ >= 32) return;
+    for (auto slot = slot_; slot < layout_.slots; slot += slots_step_) body(slot);
+  }
 
   // The offsets of rows are there.
   __device__ __forceinline__ void begin(StagePlan const& plan, char* stage) const {
-    if (slot_ >= plan.count) return;
-    auto const slot = plan.slots[slot_];
-    copy_rows(slot, stage);
-    copy_prefix(slot, stage);
+    for (auto i = slot_; i < plan.count; i += slots_step_) {
+      auto const slot = plan.slots[i];
+      copy_rows(slot, stage);
+      copy_prefix(i, slot, stage);
+    }
   }
 
  private:
@@ -120,11 +128,11 @@ class StageCopies {
     }
   }
 
-  __device__ __forceinline__ void copy_prefix(Slot const& slot, char* stage) const {
+  __device__ __forceinline__ void copy_prefix(int32_t index, Slot const& slot, char* stage) const {
     auto const& shape = sources_.shape;
     auto const stride = shape.k + StageLayout::kPad;
     auto const* const from = sources_.prefix + prefix_offset(shape, slot.prefix);
-    auto* const to = reinterpret_cast<Number*>(stage + layout_.prefixes) + slot_ * shape.m * stride;
+    auto* const to = reinterpret_cast<Number*>(stage + layout_.prefixes) + index * shape.m * stride;
     for (auto i = first_; i < shape.m << chunks_of_ranks_; i += step_) {
       auto const m = i >> chunks_of_ranks_;
       auto const rank = kOfChunk * i - m * shape.k;
@@ -142,7 +150,7 @@ class StageCopies {
   StageLayout const& layout_;
   int64_t const* row_offsets_;
   StagedGradients<Number> gradients_;
-  int32_t slot_, first_, step_;
+  int32_t slot_, slots_step_, first_, step_;
   int chunks_of_row_, chunks_of_ranks_;  // powers of two
 };
 
