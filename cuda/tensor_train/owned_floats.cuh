@@ -7,6 +7,7 @@
 
 #include <type_traits>
 
+#include "cuda/tensor_train/shared_place.cuh"
 #include "cuda/tensor_train/stage_copies.cuh"
 #include "cuda/tensor_train/tile_product.cuh"
 
@@ -15,8 +16,12 @@ namespace dynemb::cuda {
 template <int kOfRankTiles, int kOfColumns, bool kExact>
 struct OwnedFloats {
   using Number = float;
+  using Rows = SharedPlace;
+  static constexpr bool kRoundsPrefixes = !kExact;
   static constexpr int kRankTiles = kOfRankTiles, kColumns = kOfColumns;
   static constexpr int kRanks = 16 * kRankTiles;
+  static constexpr int kSwizzle = StagedGradients<float>::kSwizzle * 4;  // bytes
+  static constexpr int kOfStep = 4 * kColumns * 4;           // bytes of four rows of a prefix
   static constexpr int kTogether = kRankTiles == 1 ? 2 : 4;  // consecutive ranks of a lane
 
   // Number `i` of a lane's ranks, where 2 * t + h is at row lane / 4 + 8 * h of tile t.
@@ -56,7 +61,7 @@ struct OwnedFloats {
 
    private:
     __device__ __forceinline__ void put(int q, int i, float x) {
-      numbers_[q][i] = kExact ? __float_as_uint(x) : rounded_to_tf32(x);
+      numbers_[q][i] = __float_as_uint(x);
     }
     __device__ __forceinline__ void put(int q, int i, float2 const& two) {
       put(q, i, two.x);
@@ -67,7 +72,7 @@ struct OwnedFloats {
       put(q, i + 2, float2{four.z, four.w});
     }
 
-    uint32_t numbers_[4][2 * kRankTiles];  // rounded, unless exact
+    uint32_t numbers_[4][2 * kRankTiles];  // rounded already, unless exact
   };
 
   // Of the suffixes of a tile, the one whose row a lane reads.
@@ -80,15 +85,21 @@ struct OwnedFloats {
     RightTile<kExact> tiles[2];
   };
 
-  // `row`: that of this lane, among the staged ones.
-  static __device__ __forceinline__ Right right_of(float const* d_rows, int32_t row) {
-    auto const* const from = d_rows + row * (kTileRows * kColumns);
-    auto const swizzle = (row & 1) * StagedGradients<float>::kSwizzle;
-    auto const first = lane_id() % 4 * kColumns + lane_id() / 4 % kColumns;
+  // Where a staged row begins, in bytes, and its swizzle (StagedGradients).
+  static __device__ __forceinline__ int32_t place_of(int32_t row) {
+    return row * (kTileRows * kColumns * 4) + (row & 1) * kSwizzle;
+  }
+
+  // `place`: of the row of this lane.
+  static __device__ __forceinline__ Right right_of(SharedPlace const& d_rows, int32_t place) {
+    auto const first = (lane_id() % 4 * kColumns + lane_id() / 4 % kColumns) * 4;
+    auto const even = place ^ first;
+    // Of four columns, steps of one row are as far from each other as swizzled numbers.
+    auto const odd = kColumns == 4 ? even + kSwizzle - 2 * (place & kSwizzle) : even + kOfStep;
     Right right;
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
-      right.tiles[q / 2].set(q % 2, from[(first + 4 * q * kColumns) ^ swizzle]);
+      right.tiles[q / 2].set(q % 2, d_rows.load((q % 2 == 0 ? even : odd) + q / 2 * 2 * kOfStep));
     }
     return right;
   }

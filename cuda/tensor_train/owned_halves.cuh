@@ -14,6 +14,8 @@ namespace dynemb::cuda {
 template <int kOfRankTiles, int kOfColumns>
 struct OwnedHalves {
   using Number = BFloat16;
+  using Rows = BFloat16 const*;
+  static constexpr bool kRoundsPrefixes = false;
   static constexpr int kRankTiles = kOfRankTiles, kColumns = kOfColumns;
   static constexpr int kRanks = 16 * kRankTiles;
 
@@ -44,9 +46,14 @@ struct OwnedHalves {
     uint32_t words[2];
   };
 
-  // `row`: that of this lane, among the staged ones.
-  static __device__ __forceinline__ Right right_of(BFloat16 const* d_rows, int32_t row) {
-    auto const* const from = d_rows + row * (kTileRows * kColumns);
+  // Where a staged row begins.
+  static __device__ __forceinline__ int32_t place_of(int32_t row) {
+    return row * (kTileRows * kColumns);
+  }
+
+  // `place`: of the row of this lane.
+  static __device__ __forceinline__ Right right_of(BFloat16 const* d_rows, int32_t place) {
+    auto const* const from = d_rows + place;
     Right right;
     if constexpr (kColumns == 8) {
       load_transposed(right.words, from + lane_id() % 16 * 8);

@@ -42,19 +42,21 @@ class OwnedSums {
   // suffix are added in order.
   __device__ __forceinline__ void add(char const* stage, StagePlan const& plan) {
     auto const* const prefixes = reinterpret_cast<Number const*>(stage + layout_.prefixes);
-    auto const* const d_rows = reinterpret_cast<Number const*>(stage + layout_.d_rows);
+    typename Factors::Rows const d_rows(reinterpret_cast<Number const*>(stage + layout_.d_rows));
     auto const of_lane = rows_.suffixes_of_lane(plan.count);
     for (auto left = __ballot_sync(kFullWarp, of_lane != 0); left != 0; left &= left - 1) {
       auto const slot = __ffs(static_cast<int>(left)) - 1;
       auto const suffixes = __shfl_sync(kFullWarp, of_lane, slot);
-      auto const rows = rows_.row_of_lane(slot, plan.slots[slot].staged, suffixes, layout_.rows);
+      auto const row = rows_.row_of_lane(slot, plan.slots[slot].staged, suffixes, layout_.rows);
+      auto const places = Factors::place_of(row);
       typename Factors::Prefix prefix;
       prefix.load(prefixes + slot * kPrefix);
 #pragma unroll
       for (int j = 0; j < kTiles; ++j) {
         if ((suffixes >> (j * kInTile) & ((1u << kInTile) - 1)) == 0) continue;
-        auto const row = __shfl_sync(kFullWarp, rows, j * kInTile + Factors::suffix_of_lane());
-        Factors::add(prefix, Factors::right_of(d_rows, row), sums_[j]);
+        auto const from = j * kInTile + Factors::suffix_of_lane();
+        auto const place = __shfl_sync(kFullWarp, places, from);
+        Factors::add(prefix, Factors::right_of(d_rows, place), sums_[j]);
       }
     }
   }

@@ -109,8 +109,22 @@ class StageCopies {
     }
   }
 
+  // Rounds the prefixes that this thread has copied, float32, to TF32: each is read by many warps.
+  __device__ __forceinline__ void round_prefixes(StagePlan const& plan, char* stage) const {
+    for (auto i = slot_; i < plan.count; i += slots_step_) {
+      for_chunks_of_prefix(i, stage, [&](Number* place, int32_t, int32_t) {
+        auto& four = *reinterpret_cast<float4*>(place);
+        four = {rounded(four.x), rounded(four.y), rounded(four.z), rounded(four.w)};
+      });
+    }
+  }
+
  private:
   static constexpr int32_t kOfChunk = 16 / sizeof(Number);
+
+  static __device__ __forceinline__ float rounded(float x) {
+    return __uint_as_float(rounded_to_tf32(x));
+  }
 
   __device__ __forceinline__ void copy_rows(Slot const& slot, char* stage) const {
     if (first_ < slot.count) {
@@ -130,14 +144,23 @@ class StageCopies {
 
   __device__ __forceinline__ void copy_prefix(int32_t index, Slot const& slot, char* stage) const {
     auto const& shape = sources_.shape;
-    auto const stride = shape.k + StageLayout::kPad;
     auto const* const from = sources_.prefix + prefix_offset(shape, slot.prefix);
+    for_chunks_of_prefix(index, stage, [&](Number* to, int32_t m, int32_t rank) {
+      begin_copy(vector(to), vector(from + row_offsets_[m] + rank));
+    });
+  }
+
+  // Calls body(place, m, rank) for the chunks of a staged prefix that this thread copies.
+  template <class Body>
+  __device__ __forceinline__ void for_chunks_of_prefix(int32_t index, char* stage,
+                                                       Body const& body) const {
+    auto const& shape = sources_.shape;
+    auto const stride = shape.k + StageLayout::kPad;
     auto* const to = reinterpret_cast<Number*>(stage + layout_.prefixes) + index * shape.m * stride;
     for (auto i = first_; i < shape.m << chunks_of_ranks_; i += step_) {
       auto const m = i >> chunks_of_ranks_;
       auto const rank = kOfChunk * i - m * shape.k;
-      auto* const row = to + staged_place<Number>(shape, m) * stride;
-      begin_copy(vector(row + rank), vector(from + row_offsets_[m] + rank));
+      body(to + staged_place<Number>(shape, m) * stride + rank, m, rank);
     }
   }
 

@@ -85,6 +85,7 @@ __global__ void __launch_bounds__(kSumThreads, 1)
     end_copies();
     wait_for_copies_before();
     auto const& plan = plans[s % 3];
+    if constexpr (Factors::kRoundsPrefixes) copies.round_prefixes(plan, stage_of(s));
     copies.for_slots_of_suffixes([&](int32_t slot) {
       rows.note(plan, slot, reinterpret_cast<int32_t const*>(stage_of(s)));
     });
