@@ -5,8 +5,6 @@
 // (cuda/tensor_train/owned_sums.cuh), from prefixes and gradients of float32.
 #pragma once
 
-#include <type_traits>
-
 #include "cuda/tensor_train/shared_place.cuh"
 #include "cuda/tensor_train/stage_copies.cuh"
 #include "cuda/tensor_train/tile_product.cuh"
@@ -21,26 +19,26 @@ struct OwnedFloats {
   static constexpr int kRankTiles = kOfRankTiles, kColumns = kOfColumns;
   static constexpr int kRanks = 16 * kRankTiles;
   static constexpr int kSwizzle = StagedGradients<float>::kSwizzle * 4;  // bytes
-  static constexpr int kOfStep = 4 * kColumns * 4;           // bytes of four rows of a prefix
-  static constexpr int kTogether = kRankTiles == 1 ? 2 : 4;  // consecutive ranks of a lane
+  static constexpr int kOfStep = 4 * kColumns * 4;  // bytes of four rows of a prefix
 
   // Number `i` of a lane's ranks, where 2 * t + h is at row lane / 4 + 8 * h of tile t.
   static __device__ __forceinline__ int32_t rank_of_lane(int i) {
-    return lane_id() / 4 * kTogether + i % kTogether + i / kTogether * 32;
+    return lane_id() / 4 * 2 + i % 2 + i / 2 * 16;
   }
 
   // The ranks of a lane in the rows lane % 4 + 4 * q of a prefix.
   class Prefix {
    public:
     __device__ __forceinline__ void load(float const* prefix) {
-      using Vector = std::conditional_t<kRankTiles == 1, float2, float4>;
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
         auto const m = lane_id() % 4 + 4 * q;
         auto const* const row = prefix + m * (kRanks + StageLayout::kPad);
 #pragma unroll
-        for (int i = 0; i < 2 * kRankTiles; i += kTogether) {
-          put(q, i, *reinterpret_cast<Vector const*>(row + rank_of_lane(i)));
+        for (int t = 0; t < kRankTiles; ++t) {
+          auto const two = *reinterpret_cast<float2 const*>(row + rank_of_lane(2 * t));
+          numbers_[q][2 * t] = __float_as_uint(two.x);
+          numbers_[q][2 * t + 1] = __float_as_uint(two.y);
         }
       }
     }
@@ -60,18 +58,6 @@ struct OwnedFloats {
     }
 
    private:
-    __device__ __forceinline__ void put(int q, int i, float x) {
-      numbers_[q][i] = __float_as_uint(x);
-    }
-    __device__ __forceinline__ void put(int q, int i, float2 const& two) {
-      put(q, i, two.x);
-      put(q, i + 1, two.y);
-    }
-    __device__ __forceinline__ void put(int q, int i, float4 const& four) {
-      put(q, i, float2{four.x, four.y});
-      put(q, i + 2, float2{four.z, four.w});
-    }
-
     uint32_t numbers_[4][2 * kRankTiles];  // rounded already, unless exact
   };
 
