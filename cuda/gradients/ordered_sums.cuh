@@ -49,13 +49,14 @@ struct OrderedKeys {
   }
 };
 
+// Past what the caches hold of the gradients, which many positions read.
 template <ValueType kType>
 __device__ __forceinline__ void store_group(OrderedSumsCall const& call, int32_t group,
                                             int32_t column, float4 const& sum) {
   constexpr uint32_t kBytes = kType == ValueType::kFloat32 ? 4 : 2;
   auto* const row = nth_row(static_cast<char*>(call.sums), static_cast<uint32_t>(group),
                             static_cast<uint32_t>(call.dim) * kBytes);
-  store_quad(Vectors<kType>{}, row, column, call.dim, sum);
+  store_quad<true>(Vectors<kType>{}, row, column, call.dim, sum);
 }
 
 __device__ __forceinline__ float4* partial_sum(OrderedSumsCall const& call, int64_t block,
@@ -68,7 +69,8 @@ __device__ __forceinline__ float4* partial_sum(OrderedSumsCall const& call, int6
 template <int kLanes, ValueType kType>
 struct OrderedBlock {
   static constexpr int kTiles = kOrderedSpan / kLanes;
-  static constexpr int kAhead = 8;  // rows of a tile in flight
+  static constexpr int kAhead = kLanes == 32 ? 8 : 4;   // rows of a tile in flight
+  static constexpr int kBlocks = kLanes == 32 ? 3 : 5;  // of a multiprocessor
   static constexpr uint32_t kOwn = kFullWarp >> (32 - kLanes);
 
   struct Memory {
@@ -187,7 +189,7 @@ struct OrderedBlock {
 };
 
 template <int kLanes, ValueType kType>
-__global__ void __launch_bounds__(kOrderedSpan, 3)
+__global__ void __launch_bounds__(kOrderedSpan, (OrderedBlock<kLanes, kType>::kBlocks))
     ordered_sums_kernel(__grid_constant__ OrderedSumsCall const call) {
   using Block = OrderedBlock<kLanes, kType>;
   __shared__ typename Block::Memory memory;
@@ -201,9 +203,9 @@ __global__ void __launch_bounds__(kOrderedSpan, 3)
 // it have of the run that goes on there; if there are many, all warps of a block add them together.
 template <int kLanes, ValueType kType>
 struct OrderedRuns {
-  static constexpr int kTiles = 32 / kLanes;      // of a warp
-  static constexpr int kAhead = 8;                // rows of a tile in flight
-  static constexpr int64_t kMostOfWarp = 4 * 32;  // blocks behind the first one
+  static constexpr int kTiles = 32 / kLanes;  // of a warp
+  static constexpr int kAhead = 8;            // rows of a tile in flight
+  static constexpr int64_t kMostOfWarp = 32;  // blocks behind the first one
 
   struct Memory {
     int64_t first[kOrderedWarps], count[kOrderedWarps];  // of each warp's run

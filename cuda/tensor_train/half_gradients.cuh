@@ -124,9 +124,8 @@ __global__ void __launch_bounds__(kThreads, kHalfBlocks<kSteps, kColumns>)
 // The sizes may be half (core/pair_rows.h), and there are prefixes and suffixes.
 inline cudaError_t half_prefix_gradients(PairGradientsOf<BFloat16> const& args,
                                          cudaStream_t stream) {
-  auto const useful = blocks_of_prefixes(args.shape, kWarpsPerBlock);
   auto const with = [&](auto steps, auto columns) {
-    auto const blocks = persistent_blocks(useful, kHalfBlocks<steps(), columns()>);
+    auto const blocks = blocks_of_gradients(args.shape, kHalfBlocks<steps(), columns()>);
     return launch(half_gradients_kernel<steps(), columns()>, blocks, stream, args);
   };
   auto const with_columns = [&](auto steps) {

@@ -15,7 +15,7 @@ template <int kOfRankTiles, int kOfColumns, bool kExact>
 struct OwnedFloats {
   using Number = float;
   using Rows = SharedPlace;
-  static constexpr bool kRoundsPrefixes = !kExact;
+  static constexpr bool kRoundsPrefix = !kExact;
   static constexpr int kRankTiles = kOfRankTiles, kColumns = kOfColumns;
   static constexpr int kRanks = 16 * kRankTiles;
   static constexpr int kSwizzle = StagedGradients<float>::kSwizzle * 4;  // bytes

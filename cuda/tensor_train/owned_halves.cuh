@@ -15,7 +15,7 @@ template <int kOfRankTiles, int kOfColumns>
 struct OwnedHalves {
   using Number = BFloat16;
   using Rows = BFloat16 const*;
-  static constexpr bool kRoundsPrefixes = false;
+  static constexpr bool kRoundsPrefix = false;
   static constexpr int kRankTiles = kOfRankTiles, kColumns = kOfColumns;
   static constexpr int kRanks = 16 * kRankTiles;
 

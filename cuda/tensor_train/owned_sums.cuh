@@ -40,14 +40,14 @@ class OwnedSums {
 
   // Adds the rows of a stage that belong to suffixes of this warp, slot by slot: so those of a
   // suffix are added in order.
-  __device__ __forceinline__ void add(char const* stage, StagePlan const& plan) {
+  __device__ __forceinline__ void add(char const* stage, int32_t slots) {
     auto const* const prefixes = reinterpret_cast<Number const*>(stage + layout_.prefixes);
     typename Factors::Rows const d_rows(reinterpret_cast<Number const*>(stage + layout_.d_rows));
-    auto const of_lane = rows_.suffixes_of_lane(plan.count);
+    auto const of_lane = rows_.suffixes_of_lane(slots);
     for (auto left = __ballot_sync(kFullWarp, of_lane != 0); left != 0; left &= left - 1) {
       auto const slot = __ffs(static_cast<int>(left)) - 1;
       auto const suffixes = __shfl_sync(kFullWarp, of_lane, slot);
-      auto const row = rows_.row_of_lane(slot, plan.slots[slot].staged, suffixes, layout_.rows);
+      auto const row = rows_.row_of_lane(slot, suffixes, layout_.rows);
       auto const places = Factors::place_of(row);
       typename Factors::Prefix prefix;
       prefix.load(prefixes + slot * kPrefix);

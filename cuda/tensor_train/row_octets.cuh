@@ -13,10 +13,6 @@
 
 namespace dynemb::cuda {
 
-#ifndef TT_BLOCKS
-#define TT_BLOCKS 3
-#define TT_TOGETHER 2
-#endif
 constexpr int kOctet = 8;
 
 inline bool has_octets(PairShape const& shape) {
@@ -193,8 +189,7 @@ __device__ __forceinline__ void add_octet(float const* const (&d_rows)[2], bool 
   for (int i = 0; i < 4; ++i) {
     gradients[i] = load_four_once(d_rows[i / 2] + left_row(i) * n);
   }
-  constexpr int kMost = kExact ? 4 : TT_TOGETHER;
-  constexpr int kTogether = kSteps < kMost ? kSteps : kMost;  // loads of so many are in flight
+  constexpr int kTogether = kSteps < 4 ? kSteps : 4;  // loads of so many steps are in flight
 #pragma unroll
   for (int first = 0; first < kSteps; first += kTogether) {
     float4 numbers[kTogether][2];
@@ -227,12 +222,8 @@ __device__ __forceinline__ void add_octet(float const* const (&d_rows)[2], bool 
   }
 }
 
-// Blocks of a multiprocessor: more of them hide what a warp waits for, where registers allow it.
 template <int kSteps, bool kExact>
-constexpr int kGradientBlocks = kSteps <= 4 && !kExact ? TT_BLOCKS : 2;
-
-template <int kSteps, bool kExact>
-__global__ void __launch_bounds__(kThreads, kGradientBlocks<kSteps, kExact>)
+__global__ void __launch_bounds__(kThreads, 2)
     octet_gradients_kernel(__grid_constant__ PairGradientsOf<float> const args) {
   auto const& shape = args.shape;
   auto const n = shape.n;
@@ -280,6 +271,13 @@ __global__ void __launch_bounds__(kThreads, kGradientBlocks<kSteps, kExact>)
   });
 }
 
+// Blocks of a kernel that looks ahead; `at_once` are on a multiprocessor. Those that come later
+// even out that some prefixes have many rows.
+inline int64_t blocks_of_gradients(PairShape const& shape, int at_once) {
+  constexpr int kLater = 4;
+  return persistent_blocks(blocks_of_prefixes(shape, kWarpsPerBlock), kLater * at_once);
+}
+
 // `shape` has octets, prefixes and suffixes.
 inline cudaError_t octet_rows(PairRowsOf<float> const& call, cudaStream_t stream) {
   auto const blocks = blocks_of_prefixes(call.shape, kWarpsPerBlock);
@@ -289,9 +287,8 @@ inline cudaError_t octet_rows(PairRowsOf<float> const& call, cudaStream_t stream
 }
 
 inline cudaError_t octet_gradients(PairGradientsOf<float> const& args, cudaStream_t stream) {
-  auto const useful = blocks_of_prefixes(args.shape, kWarpsPerBlock);
+  auto const blocks = blocks_of_gradients(args.shape, 2);
   return with_steps(args.shape.k, args.shape.exact != 0, [&](auto steps, auto exact) {
-    auto const blocks = persistent_blocks(useful, kGradientBlocks<steps(), exact()>);
     return launch(octet_gradients_kernel<steps(), exact()>, blocks, stream, args);
   });
 }

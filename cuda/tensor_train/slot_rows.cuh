@@ -22,8 +22,8 @@ class SlotRows {
   static_assert(kSuffixes <= 16, "bits of a warp, and lanes");
 
   struct Memory {
-    uint32_t suffixes[kMostSlots][kSumWarps];         // bits, of each warp
-    uint8_t rows[kMostSlots][kSumWarps * kSuffixes];  // of the slot; undefined without the bit
+    uint32_t suffixes[kMostSlots][kSumWarps];          // bits, of each warp
+    uint16_t rows[kMostSlots][kSumWarps * kSuffixes];  // staged; undefined without the bit
   };
 
   __device__ __forceinline__ SlotRows(PairShape const& shape, Memory& memory, int32_t part)
@@ -44,7 +44,7 @@ class SlotRows {
     auto const row = rows.staged + lane_id();
     auto const suffix = static_cast<uint32_t>(suffixes[row]) - static_cast<uint32_t>(first_);
     if (suffix >= count_) return;
-    memory_.rows[slot][suffix] = static_cast<uint8_t>(lane_id());
+    memory_.rows[slot][suffix] = static_cast<uint16_t>(row);
     atomicOr(&own[suffix / kSuffixes], 1u << suffix % kSuffixes);
   }
 
@@ -53,11 +53,11 @@ class SlotRows {
     return lane_id() < count ? memory_.suffixes[lane_id()][warp()] : 0;
   }
 
-  // In lane i the staged row of this warp's suffix i, or `none`. `staged`: the first of the slot.
-  __device__ __forceinline__ int32_t row_of_lane(int32_t slot, int32_t staged, uint32_t suffixes,
+  // In lane i the staged row of this warp's suffix i, or `none`.
+  __device__ __forceinline__ int32_t row_of_lane(int32_t slot, uint32_t suffixes,
                                                  int32_t none) const {
     auto const row = memory_.rows[slot][warp() * kSuffixes + lane_id() % kSuffixes];
-    return (suffixes >> lane_id() % kSuffixes & 1) != 0 ? staged + row : none;
+    return (suffixes >> lane_id() % kSuffixes & 1) != 0 ? int32_t{row} : none;
   }
 
   // The first of this warp's suffixes, and how many there are.

@@ -25,13 +25,11 @@ struct StageLayout {
     auto const row_size = number * shape.m * shape.n;
     auto const most = all / 2 - row_size;
     auto const prefix_size = number * shape.m * (shape.k + kPad);
-    auto const few = shape.num_rows < 4 * shape.num_prefixes;  // rows of a prefix
-    for (auto slots = few ? kMostSlots : kMostSlots / 2; slots > 0; slots /= 2) {
+    for (auto slots = kMostSlots; slots > 0; slots /= 2) {
       auto const left = most - slots * prefix_size;
       auto rows = left / (row_size + int64_t{sizeof(int32_t)}) / 4 * 4;
       if (rows > slots * kRowsOfSlot) rows = slots * kRowsOfSlot;
-      auto const enough = few ? rows >= 2 * slots : left >= most / 2;
-      if (rows < kRowsOfSlot || (slots > 1 && !enough)) continue;
+      if (rows < kRowsOfSlot || (slots > 1 && left < most / 2)) continue;
       auto const prefixes = rows * int64_t{sizeof(int32_t)};
       auto const d_rows = prefixes + slots * prefix_size;
       return {slots, static_cast<int32_t>(rows), static_cast<int32_t>(prefixes),
@@ -72,7 +70,7 @@ __device__ __forceinline__ int32_t staged_place(PairShape const& shape, int32_t 
   return m % 2 * (kTileRows / 2) + m / 2;
 }
 
-// What all threads of a block copy: some slots, or a part of one, each warp.
+// What all threads of a block copy: a slot, or a part of one, each warp.
 template <class Number>
 class StageCopies {
  public:
@@ -87,36 +85,29 @@ class StageCopies {
     auto const warp = static_cast<int32_t>(threadIdx.x) / 32;
     slot_ = warp % layout_.slots;
     first_ = lane_id() + warp / layout_.slots * 32;
-    step_ = max(warps / layout_.slots, 1) * 32;
-    slots_step_ = warps;
+    step_ = warps / layout_.slots * 32;
     chunks_of_row_ = 31 - __clz(gradients_.row_size / kOfChunk);
     chunks_of_ranks_ = 31 - __clz(sources.shape.k / kOfChunk);
   }
 
-  // Calls body(slot) for the slots whose suffixes this warp copies.
-  template <class Body>
-  __device__ __forceinline__ void for_slots_of_suffixes(Body const& body) const {
-    if (first_ >= 32) return;
-    for (auto slot = slot_; slot < layout_.slots; slot += slots_step_) body(slot);
-  }
+  // The slot whose suffixes this warp copies; -1: it copies none.
+  __device__ __forceinline__ int32_t slot_of_suffixes() const { return first_ < 32 ? slot_ : -1; }
 
   // The offsets of rows are there.
   __device__ __forceinline__ void begin(StagePlan const& plan, char* stage) const {
-    for (auto i = slot_; i < plan.count; i += slots_step_) {
-      auto const slot = plan.slots[i];
-      copy_rows(slot, stage);
-      copy_prefix(i, slot, stage);
-    }
+    if (slot_ >= plan.count) return;
+    auto const slot = plan.slots[slot_];
+    copy_rows(slot, stage);
+    copy_prefix(slot, stage);
   }
 
-  // Rounds the prefixes that this thread has copied, float32, to TF32: each is read by many warps.
-  __device__ __forceinline__ void round_prefixes(StagePlan const& plan, char* stage) const {
-    for (auto i = slot_; i < plan.count; i += slots_step_) {
-      for_chunks_of_prefix(i, stage, [&](Number* place, int32_t, int32_t) {
-        auto& four = *reinterpret_cast<float4*>(place);
-        four = {rounded(four.x), rounded(four.y), rounded(four.z), rounded(four.w)};
-      });
-    }
+  // Rounds what this thread has copied of a prefix, float32, to TF32: many warps read it.
+  __device__ __forceinline__ void round_prefix(StagePlan const& plan, char* stage) const {
+    if (slot_ >= plan.count) return;
+    for_chunks_of_prefix(stage, [&](Number* place, int32_t, int32_t) {
+      auto& four = *reinterpret_cast<float4*>(place);
+      four = {rounded(four.x), rounded(four.y), rounded(four.z), rounded(four.w)};
+    });
   }
 
  private:
@@ -142,21 +133,20 @@ class StageCopies {
     }
   }
 
-  __device__ __forceinline__ void copy_prefix(int32_t index, Slot const& slot, char* stage) const {
+  __device__ __forceinline__ void copy_prefix(Slot const& slot, char* stage) const {
     auto const& shape = sources_.shape;
     auto const* const from = sources_.prefix + prefix_offset(shape, slot.prefix);
-    for_chunks_of_prefix(index, stage, [&](Number* to, int32_t m, int32_t rank) {
+    for_chunks_of_prefix(stage, [&](Number* to, int32_t m, int32_t rank) {
       begin_copy(vector(to), vector(from + row_offsets_[m] + rank));
     });
   }
 
-  // Calls body(place, m, rank) for the chunks of a staged prefix that this thread copies.
+  // Calls body(place, m, rank) for the chunks of its slot's prefix that this thread copies.
   template <class Body>
-  __device__ __forceinline__ void for_chunks_of_prefix(int32_t index, char* stage,
-                                                       Body const& body) const {
+  __device__ __forceinline__ void for_chunks_of_prefix(char* stage, Body const& body) const {
     auto const& shape = sources_.shape;
     auto const stride = shape.k + StageLayout::kPad;
-    auto* const to = reinterpret_cast<Number*>(stage + layout_.prefixes) + index * shape.m * stride;
+    auto* const to = reinterpret_cast<Number*>(stage + layout_.prefixes) + slot_ * shape.m * stride;
     for (auto i = first_; i < shape.m << chunks_of_ranks_; i += step_) {
       auto const m = i >> chunks_of_ranks_;
       auto const rank = kOfChunk * i - m * shape.k;
@@ -173,7 +163,7 @@ class StageCopies {
   StageLayout const& layout_;
   int64_t const* row_offsets_;
   StagedGradients<Number> gradients_;
-  int32_t slot_, slots_step_, first_, step_;
+  int32_t slot_, first_, step_;
   int chunks_of_row_, chunks_of_ranks_;  // powers of two
 };
 

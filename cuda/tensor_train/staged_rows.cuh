@@ -10,7 +10,7 @@
 
 namespace dynemb::cuda {
 
-constexpr int kMostSlots = 32;
+constexpr int kMostSlots = 16;
 constexpr int kRowsOfSlot = 32;
 constexpr int64_t kRowsAPrefix = 8;  // the time that a prefix takes besides its rows, in rows
 

@@ -67,6 +67,7 @@ __global__ void __launch_bounds__(kSumThreads, 1)
   auto const stage_of = [&](int32_t s) {
     return reinterpret_cast<char*>(memory) + s % 2 * layout.bytes;
   };
+  auto const slot = copies.slot_of_suffixes();
   auto const thread = static_cast<int32_t>(threadIdx.x);
   if (thread < kTileRows * Factors::kColumns) {
     for (int32_t s = 0; s < 2; ++s) {
@@ -85,13 +86,11 @@ __global__ void __launch_bounds__(kSumThreads, 1)
     end_copies();
     wait_for_copies_before();
     auto const& plan = plans[s % 3];
-    if constexpr (Factors::kRoundsPrefixes) copies.round_prefixes(plan, stage_of(s));
-    copies.for_slots_of_suffixes([&](int32_t slot) {
-      rows.note(plan, slot, reinterpret_cast<int32_t const*>(stage_of(s)));
-    });
+    if constexpr (Factors::kRoundsPrefix) copies.round_prefix(plan, stage_of(s));
+    if (slot >= 0) rows.note(plan, slot, reinterpret_cast<int32_t const*>(stage_of(s)));
     __syncthreads();  // the copies of all threads are there
     if (plans_here) planner.plan(plans[(s + 2) % 3]);
-    sums.add(stage_of(s), plan);
+    sums.add(stage_of(s), plan.count);
   }
   sums.write(call.sums + share * shape.num_suffixes * shape.k * shape.n);
 }
