@@ -15,7 +15,7 @@ struct Factors {
   Array prefix, suffix, starts, of_suffix;
   bool in_order;
   int64_t segments = 1, inner = 1;
-  XLA_FFI_DataType dtype = kF32;  // of prefixes, rows and their gradients
+  XLA_FFI_DataType dtype = kF32;  // of factors, rows and their gradients
 
   // Of prefix p, in an array [p / inner, segments, inner, m / segments, k].
   int64_t prefix_at(int64_t p, int64_t row, int64_t column) const {
