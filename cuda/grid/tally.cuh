@@ -25,8 +25,16 @@ struct Tally {
     __syncthreads();
   }
 
+  // An event for an id or a row. Their sum has room: a device has fewer than 2^31 slots, and a call
+  // fewer than 2^30 ids (xla_ffi/limits.h).
   __device__ void add(int32_t table, int kind, uint32_t events = 1) const {
     atomicAdd(&counts[table][kind], events);
+  }
+
+  // Any number of events: the sum has 64 bits, of which the kind `carries` has the upper half.
+  __device__ void add_many(int32_t table, int kind, int carries, uint32_t events) const {
+    auto const before = atomicAdd(&counts[table][kind], events);
+    if (before + events < before) atomicAdd(&counts[table][carries], 1u);
   }
 
   // The total of each table is there when all threads of the block have arrived.

@@ -172,17 +172,18 @@ struct LookupIds {
     if (fills) id->slot = claimed.slot;  // the others stay missing
   }
 
-  // Those that ids stand for beside themselves.
+  // Those that ids stand for beside themselves; an id that stands for none counts as one less. Any
+  // 32 numbers of 32 bits: the sums of their halves cannot wrap.
   __device__ __forceinline__ void count_further_uses(Here const& here, int64_t position,
                                                      bool is_id) const {
     auto const* const uses = selection.uses[here.feature_index];
     if (uses == nullptr) return;
-    auto const further = is_id ? uses[position] - 1 : 0;
-    auto const all = __shfl_sync(kFullWarp, sum_up_to_lane(further), 31);
-    // An id that stands for none counts as one less.
-    if (lane_id() == 0 && all != 0) {
-      count_beside(here.table, kHits, static_cast<uint64_t>(int64_t{static_cast<int32_t>(all)}));
-    }
+    auto const own = is_id ? uses[position] : 0;
+    auto const ids = __popc(__ballot_sync(kFullWarp, is_id));
+    auto const low = sum_of_warp(own & 0xffff);
+    auto const high = sum_of_warp(own >> 16);
+    auto const further = (uint64_t{high} << 16) + low - static_cast<uint64_t>(ids);
+    if (lane_id() == 0 && further != 0) count_beside(here.table, kHits, further);
   }
 
   __device__ __forceinline__ void touch(Here const& here, Probed const& id,

@@ -38,13 +38,28 @@ __device__ __forceinline__ Missing missing_id(MissingList const& list, MissingCo
   return list.ids[counts.ids - 1 - i];
 }
 
+// What a block counts. Ids stand for any number of uses, so the sums of those have two words.
+enum Event : int {
+  kNewRow,
+  kNoRow,
+  kMissed,
+  kMissedHigh,
+  kKeptOut,
+  kKeptOutHigh,
+  kNumEvents,
+};
+
+DYNEMB_HD uint64_t sum_of(uint32_t const (&events)[kNumEvents], Event low, Event high) {
+  return uint64_t{events[high]} << 32 | events[low];
+}
+
 // A lane an id; then the warp writes first values where they are not written yet.
 template <bool kSelects>
 __device__ __forceinline__ void resolve_all(SelectingCall<kSelects> const& selecting,
                                             MissingCounts const& counts) {
   auto const& call = selecting.call;
-  __shared__ Tally<4>::Counts events;  // inserted, refused, missing, not admitted
-  auto const tally = Tally<4>{events};
+  __shared__ Tally<kNumEvents>::Counts events;
+  auto const tally = Tally<kNumEvents>{events};
   tally.clear();
   auto const total = counts.ids + counts.full;
   auto const step = threads_of_grid();
@@ -67,14 +82,14 @@ __device__ __forceinline__ void resolve_all(SelectingCall<kSelects> const& selec
         now = resolve(id.table, id.key, {slot, missing.won}, call.uses[t]);
       }
       if (slot != now.slot) slot = now.slot;
-      if (now.is_new) tally.add(t, 0);
-      if (now.slot == kRefusedSlot) tally.add(t, 1);
+      if (now.is_new) tally.add(t, kNewRow);
+      if (now.slot == kRefusedSlot) tally.add(t, kNoRow);
       if constexpr (kSelects) {
         auto const uses = uses_at(selecting.selection.uses[missing.feature], id.position);
-        tally.add(t, 2, uses);
-        if (now.slot == kNotAdmittedSlot) tally.add(t, 3, uses);
+        tally.add_many(t, kMissed, kMissedHigh, uses);
+        if (now.slot == kNotAdmittedSlot) tally.add_many(t, kKeptOut, kKeptOutHigh, uses);
       } else {
-        tally.add(t, 2);
+        tally.add(t, kMissed);
       }
     }
     auto const rows = __ballot_sync(kFullWarp, now.is_new && !missing.has_row);
@@ -85,19 +100,21 @@ __device__ __forceinline__ void resolve_all(SelectingCall<kSelects> const& selec
       rest &= ~same;
     }
   }
-  tally.for_each_table(call.view.num_tables, [&](int32_t table, uint32_t const(&events)[4]) {
-    auto* const counters = call.view.tables[table].counters;
-    if (events[0] != 0) {
-      fetch_add(counters + kInserted, events[0]);
-      fetch_add(counters + kRows, events[0]);
-    }
-    if (events[1] != 0) fetch_add(counters + kRefused, events[1]);
-    if (events[2] != 0) {
-      fetch_add(counters + kMisses, events[2]);
-      fetch_add(counters + kHits, ~uint64_t{events[2]} + 1);  // every position was counted there
-    }
-    if (events[3] != 0) fetch_add(counters + kNotAdmitted, events[3]);
-  });
+  tally.for_each_table(
+      call.view.num_tables, [&](int32_t table, uint32_t const(&events)[kNumEvents]) {
+        auto* const counters = call.view.tables[table].counters;
+        if (events[kNewRow] != 0) {
+          fetch_add(counters + kInserted, events[kNewRow]);
+          fetch_add(counters + kRows, events[kNewRow]);
+        }
+        if (events[kNoRow] != 0) fetch_add(counters + kRefused, events[kNoRow]);
+        if (auto const missed = sum_of(events, kMissed, kMissedHigh)) {
+          fetch_add(counters + kMisses, missed);
+          fetch_add(counters + kHits, ~missed + 1);  // every position was counted there
+        }
+        auto const kept_out = sum_of(events, kKeptOut, kKeptOutHigh);
+        if (kept_out != 0) fetch_add(counters + kNotAdmitted, kept_out);
+      });
 }
 
 __device__ __forceinline__ void count_lookup(MissingCall const& call) {

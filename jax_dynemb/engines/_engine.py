@@ -97,6 +97,10 @@ class Engine(Protocol):
         """Starts to copy counters to the host: numbers by "table/name"."""
         ...
 
+    def compile_stats(self, types: States) -> list[Any]:
+        """Compiles what ``stats_async`` runs for arrays of these types."""
+        ...
+
     def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:
         """Streams the live rows of a table to the host."""
         ...

@@ -4,32 +4,53 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import jax
+import jax.numpy as jnp
 
-from jax_dynemb.ops import copy_for_host, on_host
+from jax_dynemb.ops import compile_to_host, on_host, start_to_host
 
 Stats = dict[str, int | float]
+
+
+class Counts(Protocol):
+    """Computes small arrays that ``Tables.stats`` needs; static and hashable."""
+
+    def count(self, arrays: Any) -> Any:
+        """Returns them; ``arrays`` are some of a state, and tracers."""
+        ...
 
 
 class StatsFuture:
     """The numbers of ``Tables.stats`` that are still on their way to the host.
 
-    The copy has buffers of its own, so a later step may donate the tables. The
+    They have buffers of their own, so a later step may donate the tables. The
     numbers are those of the state that ``stats_async`` was called with.
     """
 
     def __init__(self, arrays: Any, finish: Callable[[Any], Stats]):
-        """Starts the copy; waits for nothing.
+        """Takes arrays that are on their way.
 
         Args:
-          arrays: small arrays of a state, any pytree.
+          arrays: of ``start_to_host``, any pytree.
           finish: computes the numbers from the same pytree of NumPy arrays.
         """
-        self._arrays = copy_for_host(arrays)
+        self._arrays = arrays
         self._finish = finish
+
+    @classmethod
+    def of(cls, counts: Counts, arrays: Any, finish: Callable[[Any], Stats]) -> Self:
+        """Starts to count and to copy; waits for nothing.
+
+        Args:
+          counts: what to count.
+          arrays: for ``counts.count``.
+          finish: computes the numbers from the pytree that it returns, of NumPy arrays.
+        """
+        return cls(start_to_host(_counted(counts, arrays)), finish)
 
     def done(self) -> bool:
         """Returns whether ``result`` has its numbers without a wait for the device."""
@@ -48,12 +69,34 @@ class StatsFuture:
     @classmethod
     def joined(cls, futures: Sequence[StatsFuture]) -> Self:
         """Joins futures whose numbers have different names."""
-        both = cls((), lambda _: {})
-        both._arrays = [future._arrays for future in futures]
 
         def finish(arrays: Any) -> Stats:
             pairs = zip(futures, arrays, strict=True)
             return {k: v for one, mine in pairs for k, v in one._finish(mine).items()}
 
-        both._finish = finish
-        return both
+        return cls([future._arrays for future in futures], finish)
+
+
+def compile_counts(counts: Counts, types: Any) -> list[Any]:
+    """Compiles what ``StatsFuture.of`` runs, and runs nothing.
+
+    Args:
+      counts: what to count.
+      types: ``jax.ShapeDtypeStruct`` for its arrays.
+
+    Returns:
+      ``jax.stages.Compiled``. ``jit`` finds them while they are kept.
+    """
+    program = _counted.lower(counts, types).compile()
+    results = jax.tree.map(
+        lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+        jax.eval_shape(functools.partial(_counted, counts), types),
+        program.output_shardings,
+    )
+    return [program, *compile_to_host(results)]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _counted(counts: Counts, arrays: Any) -> Any:
+    # jit returns an argument itself where nothing is computed, hence the copy.
+    return jax.tree.map(jnp.copy, counts.count(arrays))

@@ -43,12 +43,12 @@ class _Ready:
 
     Attributes:
       needed: bytes of the new arrays on a device.
-      programs: the compiled growth, and the step or None. ``jit`` finds them while they
-        are kept.
+      programs: the compiled growth, and those of the step and of a check, if they are
+        compiled ahead. ``jit`` finds them while they are kept.
     """
 
     needed: int
-    programs: tuple[Any, Any]
+    programs: tuple[Any, ...]
 
 
 class Grower:
@@ -141,14 +141,21 @@ class Grower:
         Raises:
           RuntimeError: a table with ``on_full="error"`` has refused ids.
         """
+        self._watch.count()
+        # A swap drops the numbers of a check, so it does without one.
+        if self._next is None or not self._is_time(self._next):
+            self._check(state)
+        if self._next is not None and self._is_time(self._next):
+            return self._swap(self._next, state)
+        return state
+
+    def _check(self, state: Any) -> None:
+        """Plans the next size if it is time to check, and tables are due."""
         due = self._watch.due(self.coll, lambda: state)
         if self._next is None and due and due != self._too_large:
             growth = self.coll.plan_growth(due)
             step = self._make_step(growth.coll)
             self._next = _Next(due, growth, step, self._rehearses)
-        if self._next is not None and self._is_time(self._next):
-            return self._swap(self._next, state)
-        return state
 
     def _is_time(self, coming: _Next) -> bool:
         """Whether the next step is compiled, or shall be awaited now."""
@@ -183,7 +190,7 @@ def _in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
 
 def _compiled_growth(growth: Growth, state: Any) -> _Ready:
     programs = growth.compile(state)
-    return _Ready(growth.needed_bytes(programs), (programs, None))
+    return _Ready(growth.needed_bytes(programs), (programs,))
 
 
 def _compile(
@@ -198,8 +205,10 @@ def _compile(
             "any function will do."
         )
     ready = _compiled_growth(coming.growth, state)
-    programs, _ = ready.programs
+    (programs,) = ready.programs
     larger = abstract_after(coming.growth, state, programs)
+    # On several devices too: to compile needs no collective, only to run does.
+    checks = coming.growth.coll.engine.compile_stats(larger)
     rehearse_check(coming.growth, larger)
     # jit finds what lower().compile() made, for arguments of these types.
     if trace is None:  # such as jde.nnx.jit
@@ -211,4 +220,4 @@ def _compile(
             needed = ready.needed + step.memory_analysis().temp_size_in_bytes
             effects, others = traced.jaxpr.effects, (args, kwargs)
             rehearse(coming.growth, needed, coming.step, effects, state, others)
-    return dataclasses.replace(ready, programs=(programs, step))
+    return dataclasses.replace(ready, programs=(programs, step, checks))

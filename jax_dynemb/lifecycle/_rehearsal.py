@@ -60,7 +60,7 @@ def rehearse(
 
 
 def rehearse_check(growth: Growth, larger: Any) -> None:
-    """Runs the first check of the larger tables, whose programs depend on their size.
+    """Runs the first check of the larger tables.
 
     It reads indexes and counters, so it makes no other arrays. Nothing happens where
     the memory of a device is too small for that, nor on several devices.

@@ -45,8 +45,12 @@ class GrowthWatch:
         self._is_settling = False
         self._at_most: set[str] = set()
 
+    def count(self) -> None:
+        """Counts a step; call it once after each."""
+        self._steps += 1
+
     def due(self, coll: Tables, state: Callable[[], Any]) -> dict[str, int]:
-        """Counts a step; call it once after each.
+        """Checks if it is time to; call it after ``count``.
 
         Args:
           coll: the tables.
@@ -58,7 +62,6 @@ class GrowthWatch:
         Raises:
           RuntimeError: a table with ``on_full="error"`` has refused ids.
         """
-        self._steps += 1
         if not self.is_check:
             return {}
         arrived, self._coming = self._coming, coll.stats_async(state())

@@ -32,6 +32,7 @@ def growth_now(module: Any, every: int) -> Growth | None:
     own = _watched.get(module)
     if own is None or own.watch.every != every:
         own = _watched[module] = _Watched(GrowthWatch(every))
+    own.watch.count()
     due = own.watch.due(module.coll, module.get_state)
     if not due or due == own.too_large:
         return None

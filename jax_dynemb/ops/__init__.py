@@ -9,8 +9,9 @@ from jax_dynemb.ops._bucket_rows import scores_of_index as scores_of_index
 from jax_dynemb.ops._departed import hold as hold
 from jax_dynemb.ops._distinct import Distinct as Distinct
 from jax_dynemb.ops._distinct import distinct as distinct
-from jax_dynemb.ops._host import copy_for_host as copy_for_host
+from jax_dynemb.ops._host import compile_to_host as compile_to_host
 from jax_dynemb.ops._host import on_host as on_host
+from jax_dynemb.ops._host import start_to_host as start_to_host
 from jax_dynemb.ops._keys import as_words as as_words
 from jax_dynemb.ops._keys import bucket_of as bucket_of
 from jax_dynemb.ops._keys import hash_by as hash_by

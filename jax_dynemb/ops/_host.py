@@ -8,7 +8,6 @@ import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -20,18 +19,32 @@ def on_host(array: Any) -> np.ndarray:
     return np.asarray(_on_every_process(array))
 
 
-def copy_for_host(arrays: Any) -> Any:
+def start_to_host(arrays: Any) -> Any:
     """Starts to copy small arrays to the host; waits for nothing.
 
     Args:
-      arrays: a pytree of arrays. They may be donated to a later program.
+      arrays: a pytree of arrays, which no later program may donate.
 
     Returns:
-      Arrays of the same values in buffers of their own, for ``on_host``.
+      Arrays for ``on_host``.
     """
-    if not jax.tree.leaves(arrays):
-        return arrays
-    return jax.tree.map(_started, _copies(arrays))
+    return jax.tree.map(_started, arrays)
+
+
+def compile_to_host(types: Any) -> list[Any]:
+    """Compiles what ``start_to_host`` runs, and runs nothing.
+
+    Args:
+      types: a pytree of ``jax.ShapeDtypeStruct`` with shardings.
+
+    Returns:
+      ``jax.stages.Compiled``, one for each array that no process can read whole.
+    """
+    return [
+        replicate.lower(leaf).compile()
+        for leaf in jax.tree.leaves(types)
+        if (replicate := _replication(leaf.sharding)) is not None
+    ]
 
 
 def _started(array: jax.Array) -> jax.Array:
@@ -42,17 +55,17 @@ def _started(array: jax.Array) -> jax.Array:
 
 def _on_every_process(array: jax.Array) -> jax.Array:
     """Replicates an array that this process cannot read whole; others stay."""
-    if array.is_fully_addressable or array.is_fully_replicated:
-        return array
-    mesh = getattr(array.sharding, "mesh", None)
+    replicate = _replication(array.sharding)
+    return array if replicate is None else replicate(array)
+
+
+def _replication(sharding: Any) -> Any:
+    """The program that replicates an array; None where this process can read it."""
+    if sharding.is_fully_addressable or sharding.is_fully_replicated:
+        return None
+    mesh = getattr(sharding, "mesh", None)
     assert mesh is not None  # arrays of several processes lie on a mesh
-    return _identity(NamedSharding(mesh, PartitionSpec()))(array)
-
-
-@jax.jit
-def _copies(arrays: Any) -> Any:
-    # jit returns an argument itself where nothing is computed, hence the copy.
-    return jax.tree.map(jnp.copy, arrays)
+    return _identity(NamedSharding(mesh, PartitionSpec()))
 
 
 @functools.lru_cache(maxsize=8)

@@ -19,8 +19,9 @@ from jax_dynemb._kind_of import kind_of
 from jax_dynemb.planner import _probes
 from jax_dynemb.planner._rates import KINDS, Rates, fitted
 
-# That a device sends another. On a CPU large ones leave its caches, and rarely occur.
-FLOATS, FLOATS_ON_CPU = (64, 1 << 18), (64, 1 << 14)
+# That a device sends another. 1 MiB takes a link of GPUs less time than a collective
+# varies by. On a CPU large ones leave its caches, and rarely occur.
+FLOATS, FLOATS_ON_CPU = (64, 1 << 22), (64, 1 << 14)
 REPEATS = 5
 # Over all steps: other work of the machine that takes a second then delays few of them.
 PASSES = 2

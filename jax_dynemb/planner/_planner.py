@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import jax.numpy as jnp
 
@@ -122,6 +122,22 @@ class EmbeddingShardingPlanner:
         layout = Search(options, self.topology, room).best()
         return self._planned(configs, options, layout, room)
 
+    def __getattr__(self, name: str) -> NoReturn:
+        """Says what takes the place of TorchRec's methods.
+
+        Raises:
+          AttributeError: always.
+        """
+        if name == "collective_plan":
+            raise AttributeError(
+                "EmbeddingShardingPlanner.collective_plan is refused: write "
+                "planner.plan(tables) with the configs of the collection; every "
+                "process finds the same plan."
+            )
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}"
+        )
+
     def inputs(self, tables: Iterable[TableConfig]) -> dict[str, str]:
         """Hashes what a plan of these tables depends on.
 
@@ -171,7 +187,8 @@ class EmbeddingShardingPlanner:
         ):
             raise TypeError(
                 f"plan takes a list of TableConfig, not {kind_of(tables)}: write "
-                "planner.plan([config])."
+                "planner.plan([config]), or give the configs of a collection: "
+                "embedding_bag_configs() or embedding_configs()."
             )
         configs = [core_config(config) for config in tables]
         names = [config.name for config in configs]

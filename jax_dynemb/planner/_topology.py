@@ -121,9 +121,9 @@ class Topology:
 
     @classmethod
     def measure(cls, mesh: Mesh, axis: Any = None) -> Topology:
-        """Measures the devices of a mesh; takes half a minute to two.
+        """Measures the devices of a mesh; takes a quarter of a minute to two.
 
-        Exchanges of two sizes run on all devices at once, and four steps of each kind:
+        Exchanges of two sizes run on all devices at once, and six steps of each kind:
         rows travel, sums travel, column-wise, replicated. Memory is what JAX may use
         of a device, or on a CPU an equal part of the machine's. Every process returns
         the numbers of process 0.

@@ -115,6 +115,11 @@ class _Outcome:
     def of(cls, config: Any, name: str, ids: Any, found: jax.Array) -> _Outcome:
         _, given = prepare(config, name, ids)
         words = as_words(given.ids)
+        if words.shape[0] >= 2**31:  # only the devices of a mesh have room for them
+            raise ValueError(
+                f"feature_stats counts ids in int32, but feature '{name}' has "
+                f"{words.shape[0]} in one batch: leave out stats=True."
+            )
         padding = is_padding(words)
         hits = jnp.zeros(padding.shape, bool)
         if found.size:  # bags without ids have become padding

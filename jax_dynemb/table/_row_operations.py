@@ -181,7 +181,8 @@ class RowOperations:
           dry_run: True removes nothing, and counts the rows that would leave.
 
         Returns:
-          By table the number of removed rows, uint32[]; and the new state.
+          By table the number of removed rows, uint32[], at most 2**32 - 1; and the new
+          state.
 
         Raises:
           TypeError: something else than a dict of rules.

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from jax_dynemb import nnx as jde_nnx
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import StatsFuture
-from jax_dynemb.torchrec._configs import Table, tables_of
+from jax_dynemb.torchrec._configs import EmbeddingConfig, Table, tables_of
 from jax_dynemb.torchrec._jagged_tensor import JaggedTensor
 from jax_dynemb.torchrec._keyed_jagged_tensor import KeyedJaggedTensor
 from jax_dynemb.torchrec._keyed_tensor import KeyedTensor
@@ -77,6 +77,9 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
       axis: the mesh axis for it, or several; all axes if None.
       options: of ``jde.nnx.EmbeddingBagCollection``.
 
+    Raises:
+      ValueError: a table is an ``EmbeddingConfig``, which does not pool.
+
     Example:
       >>> t1 = jde.torchrec.EmbeddingBagConfig(100, 8, "t1", feature_names=["f1"])
       >>> ebc = jde.torchrec.EmbeddingBagCollection([t1], rngs=nnx.Rngs(0))
@@ -99,7 +102,13 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         **options: Any,
     ):
         rngs = check_place("EmbeddingBagCollection", device, rngs)
+        tables = list(tables) if isinstance(tables, Iterator) else tables
         self._configs = tables_of(tables, mesh, axis, options.get("plan"))
+        if plain := [t.name for t in tables if isinstance(t, EmbeddingConfig)]:
+            raise ValueError(
+                f"EmbeddingBagCollection pools, but tables {plain} do not: write "
+                "EmbeddingBagConfig for EmbeddingConfig, or use EmbeddingCollection."
+            )
         self.routes, named = routed(self._configs)
         self._is_weighted = is_weighted
         super().__init__(named, rngs=rngs, mesh=mesh, axis=axis, **options)
@@ -251,6 +260,13 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
     def embedding_dim(self) -> int:
         """Returns the width of all rows."""
         return self._dim
+
+    def embedding_names_by_table(self) -> list[list[str]]:
+        """Returns by table the keys of its outputs."""
+        return [
+            [route.alias for route in self.routes if route.table == table.name]
+            for table in self._configs
+        ]
 
     def need_indices(self) -> bool:
         """Returns whether ids come as the weights of the output."""

@@ -31,6 +31,38 @@ _REASONS: dict[str, tuple[str, ...]] = {
     "lookups and updates are always fused: leave compute_kernels out.": (
         "EmbeddingComputeKernel",
     ),
+    "no cache and no key-value store is behind a shard: give tier=jde.tiers.host(...) "
+    "to to_table.": ("CacheAlgorithm", "CacheParams", "KeyValueParams"),
+    "no id is out of bounds, since ids are hash keys: leave it out.": (
+        "BoundsCheckMode",
+    ),
+    "write jde.optim.adagrad(...) and its like, or the name as a str in "
+    "from_fused_params.": ("EmbOptimType", "OptimType"),
+    "write to_table(...) of the config; DataType and PoolingType are enums of str.": (
+        "BaseEmbeddingConfig",
+        "data_type_to_dtype",
+        "dtype_to_data_type",
+        "pooling_type_to_str",
+    ),
+    "EmbeddingShardingPlanner searches and estimates by itself; plan.choices, "
+    "plan.devices and print(plan) show what it found.": (
+        "EmbeddingEnumerator",
+        "EmbeddingOffloadStats",
+        "EmbeddingPerfEstimator",
+        "EmbeddingStats",
+        "EmbeddingStorageEstimator",
+        "DynamicProgrammingProposer",
+        "GreedyPerfPartitioner",
+        "GreedyProposer",
+        "GridSearchProposer",
+        "MemoryBalancedPartitioner",
+        "NoopStats",
+        "Perf",
+        "Shard",
+        "ShardingOption",
+        "Storage",
+        "UniformProposer",
+    ),
     "write StorageReservation(percentage, dense), or its for_model.": (
         "FixedPercentageStorageReservation",
         "HeuristicalStorageReservation",
@@ -91,6 +123,8 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "BaseFeatureProcessor",
     ),
     "jde.export.frozen(dtype=...) quantises a table and serves it.": (
+        "QuantEmbeddingBagCollection",
+        "QuantEmbeddingCollection",
         "quantize_inference_model",
         "quantize_embeddings",
         "shard_quant_model",
@@ -173,6 +207,10 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "DLRMTrain",
         "DLRM_DCN",
         "DLRM_Projection",
+        "DenseArch",
+        "InteractionArch",
+        "OverArch",
+        "SparseArch",
         "LazyModuleExtensionMixin",
     ),
     "jde.metrics has NE, Calibration, CTR, LogLoss and AUC; google-metrax has the "
@@ -187,6 +225,15 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "MSEMetric",
         "MAEMetric",
         "NDCGMetric",
+        "MetricsConfig",
+        "RecTaskInfo",
+        "ThroughputMetric",
+        "generate_metric_module",
+    ),
+    "a batch is any pytree, as a dict of a KeyedJaggedTensor and arrays.": (
+        "Batch",
+        "Multistreamable",
+        "Pipelineable",
     ),
     "any iterator of batches will do: draw ids with NumPy.": (
         "RandomRecDataset",

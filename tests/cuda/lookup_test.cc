@@ -91,9 +91,12 @@ struct Feature {
            slots.data()};
   }
 
-  // Each id stands for 0 to 4.
+  // Each id stands for 0 to 3, or for so many that the sum of two has more than 32 bits.
   void set_uses() {
-    for (auto const id : ids) uses.push_back(static_cast<uint32_t>(random_at(id) % 5));
+    for (auto const id : ids) {
+      auto const random = static_cast<uint32_t>(random_at(id));
+      uses.push_back(random % 5 < 4 ? random % 5 : 0xffffffffu - random % 64);
+    }
   }
 
   static Key id_at(uint64_t seed) {

@@ -117,26 +117,38 @@ def test_as_tables_that_were_large_from_the_start(devices, ahead):
 # The strict modes of the other tests are contexts of their thread, see Grower.
 @jax.numpy_dtype_promotion("standard")
 @jax.numpy_rank_promotion("allow")
-@pytest.mark.parametrize("rehearsed", [False, True])
+@pytest.mark.parametrize(("devices", "rehearsed"), [(1, False), (1, True), (8, False)])
 def test_the_next_step_is_compiled_on_another_thread(
-    compilations, rehearsed, monkeypatch
+    compilations, devices, rehearsed, monkeypatch
 ):
-    """Steps, swaps and first steps of a new size compile nothing."""
+    """Steps, checks, swaps and first steps of a new size compile nothing.
+
+    A swap makes no check, whose numbers it would drop.
+    """
+    checks, check = [], jde.Tables.stats_async
+    monkeypatch.setattr(
+        jde.Tables,
+        "stats_async",
+        lambda coll, state: checks.append(coll) or check(coll, state),
+    )
     if rehearsed:  # as on a GPU
         monkeypatch.setattr(_memory, "free_bytes", lambda device: 1 << 40)
-    coll = tables(1024, 1)
-    grower, sizes = jde.lifecycle.Grower(make_step, coll, every=1), set()
+    coll = tables(1024, devices)
+    grower, sizes, swaps = jde.lifecycle.Grower(make_step, coll, every=1), set(), 0
     state, weight = coll.init(0), jnp.float32(1)
     for n in range(40):
         state, weight, _ = grower.step(state, weight, ids_of(n))
         await_compilation(grower)
+        before = grower.coll
         state = jax.block_until_ready(grower.maybe_grow(state))
+        swaps += grower.coll is not before
         sizes.add(grower.coll.tables["a"].num_slots)
         if n == 3:
             assert any("step" in name for name in compilations)
             compilations.clear()
     assert len(sizes) >= 2
     assert not compilations
+    assert len(checks) == 40 - swaps
 
 
 @pytest.mark.parametrize("calls_back", [False, True])

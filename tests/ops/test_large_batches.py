@@ -4,10 +4,13 @@
 
 On a GPU gradients of 2^18 ids by the widest row: up to 64 columns, up to 128, more;
 their order by the bits of a slot, in one pass or several; and bags of 2^21 ids, of
-which a warp gets twice as many.
+which a warp gets twice as many. A CPU has one loop for all sizes, so it runs some of
+the combinations.
 """
 
 import functools
+import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +28,12 @@ OPTIMIZERS = {
 }
 
 
+def on_platforms(every: list[tuple], some: list[tuple]) -> list[Any]:
+    """All combinations on a GPU, some of them on a CPU: a platform in front of each."""
+    on_gpu = [pytest.param("cuda", *case, marks=pytest.mark.gpu) for case in every]
+    return [pytest.param("cpu", *case) for case in some] + on_gpu
+
+
 def skewed_ids(seed: int) -> np.ndarray:
     """Some ids thousands of times, most of them once; some padding."""
     rng = np.random.default_rng(seed)
@@ -40,9 +49,15 @@ def table(name: str, dim: int, optimizer: str) -> jde.TableConfig:
     )
 
 
-@pytest.mark.parametrize("dim", DIMS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_one_table(platform, dim, optimizer):
+@pytest.mark.parametrize(
+    ("platform", "optimizer", "dim"),
+    on_platforms(
+        list(itertools.product(OPTIMIZERS, DIMS)),
+        list(zip(OPTIMIZERS, DIMS, strict=True)),
+    ),
+    indirect=["platform"],
+)
+def test_one_table(platform, optimizer, dim):
     twins = Twins(table("t", dim, optimizer))
     for step in range(2 if optimizer == "adam" else 1):
         rows, residuals = twins.lookup({"t": skewed_ids(step)})
@@ -90,10 +105,15 @@ def test_order_by_slots(platform, capacity):
         assert present.sum() == coll.stats(state)[f"{table}/rows"]
 
 
-@pytest.mark.parametrize("bag", [10, 70])
-@pytest.mark.parametrize("dim", [16, 64, 128])
-@pytest.mark.parametrize("param_dtype", ["float32", "bfloat16"])
-def test_many_bags(platform, dim, bag, param_dtype):
+@pytest.mark.parametrize(
+    ("platform", "param_dtype", "dim", "bag"),
+    on_platforms(
+        list(itertools.product(["float32", "bfloat16"], [16, 64, 128], [10, 70])),
+        [("float32", 16, 70), ("bfloat16", 64, 10)],
+    ),
+    indirect=["platform"],
+)
+def test_many_bags(platform, param_dtype, dim, bag):
     initializer = jde.initializers.uniform(-1.0, 1.0)
     config = jde.TableConfig(
         "t",

@@ -336,6 +336,11 @@ def test_mistakes_are_named():
         planner().plan([table("a"), table("a")])
     with pytest.raises(TypeError, match="Leave tensor trains out"):
         planner().plan([jde.TTConfig("tt", 16, 64, (4, 4))])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"or give the configs of a collection: emb"):
+        planner().plan({"a": table("a")})  # pyright: ignore[reportArgumentType]
+    with pytest.raises(AttributeError, match=r"write planner.plan\(tables\)"):
+        planner().collective_plan(None, [])  # pyright: ignore
+    assert not hasattr(planner(), "no_such_name")
     with pytest.raises(ValueError, match="Topology.measure"):
         topology(hbm_cap=0)
     with pytest.raises(ValueError, match="whole hosts"):

@@ -309,6 +309,15 @@ def test_refused_members_of_collections_say_what_to_use(name):
         assert not hasattr(module, "no_such_name")
 
 
+def test_names_of_outputs_by_table():
+    configs = [
+        T.EmbeddingConfig(8, 4, "t", feature_names=["a", "b"]),
+        T.EmbeddingConfig(8, 4, "u", feature_names=["b"]),
+    ]
+    collection = T.EmbeddingCollection(configs, rngs=nnx.Rngs(0))
+    assert collection.embedding_names_by_table() == [["a", "b@t"], ["b@u"]]
+
+
 def test_what_torchrec_does_in_another_way_says_how():
     config = T.EmbeddingBagConfig(8, 4, "t")
     for kind in (T.EmbeddingBagCollection, T.EmbeddingCollection):
@@ -316,6 +325,10 @@ def test_what_torchrec_does_in_another_way_says_how():
             kind([config])
     with pytest.raises(ValueError, match="write EmbeddingConfig for EmbeddingBagConf"):
         T.EmbeddingCollection([config], rngs=nnx.Rngs(0))
+    plain = T.EmbeddingConfig(8, 4, "t")
+    for tables in ([plain], iter([config, plain])):
+        with pytest.raises(ValueError, match="write EmbeddingBagConfig for Embedd"):
+            T.EmbeddingBagCollection(tables, rngs=nnx.Rngs(0))
     with pytest.raises(TypeError, match=r"rngs=nnx.Rngs\(0\)"):
         T.EmbeddingBagCollection([config], rngs=0)  # pyright: ignore
     with pytest.raises(TypeError, match=r"write regroup\(\[kt\], groups\)"):

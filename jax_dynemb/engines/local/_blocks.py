@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ from jax_dynemb._seed import table_seed
 from jax_dynemb._spec import Block, TableSpec
 from jax_dynemb.config import MAX_SLOTS
 from jax_dynemb.engines._engine import States
-from jax_dynemb.engines.shard import grown_state
+from jax_dynemb.engines.shard import CountedArrays, grown_state
 from jax_dynemb.ops import (
     TableState,
     check_state,
@@ -93,29 +94,44 @@ def clear(
     return new
 
 
-def fullest_buckets_of(
-    placed: Iterable[TableSpec], state: Mapping[str, TableState]
-) -> jax.Array:
-    """Counts the rows of the fullest bucket of each table, see ``by_table``.
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """Counts for ``stats``; equal for tables that lie alike, whatever their options.
 
-    Args:
-      placed: the tables with their blocks.
-      state: the tables.
-
-    Returns:
-      int32[tables], on the device.
+    Attributes:
+      ranges: of the buckets of each table, see ``fullest_buckets``.
     """
-    ranges: dict[str, list[tuple[int, int]]] = {}
-    for arrays, tables in by_arrays(placed).items():
-        for table in tables:
-            first = 0 if table.block is None else table.block.first_bucket
-            ranges.setdefault(arrays, []).append((first, first + table.num_buckets))
-    static = tuple((arrays, tuple(some)) for arrays, some in ranges.items())
-    return fullest_buckets(static, {arrays: state[arrays].index for arrays in ranges})
+
+    ranges: tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
+
+    @classmethod
+    def of(cls, placed: Iterable[TableSpec]) -> Self:
+        """Finds the buckets of tables.
+
+        Args:
+          placed: the tables with their blocks.
+        """
+        ranges: dict[str, list[tuple[int, int]]] = {}
+        for arrays, tables in by_arrays(placed).items():
+            for table in tables:
+                first = 0 if table.block is None else table.block.first_bucket
+                ranges.setdefault(arrays, []).append((first, first + table.num_buckets))
+        return cls(tuple((arrays, tuple(some)) for arrays, some in ranges.items()))
+
+    def count(self, arrays: Mapping[str, CountedArrays]) -> tuple[Any, ...]:
+        """Returns counters, the fullest bucket of each table, and counters of tiers.
+
+        Args:
+          arrays: by the name of the arrays.
+        """
+        counters = {name: each.counters for name, each in arrays.items()}
+        indexes = {name: each.index for name, each in arrays.items()}
+        tiers = {name: each.tier for name, each in arrays.items()}
+        return counters, fullest_buckets(self.ranges, indexes), tiers
 
 
 def by_table(placed: Iterable[TableSpec], numbers: np.ndarray) -> dict[str, int]:
-    """Names the numbers that ``fullest_buckets_of`` has counted."""
+    """Names the numbers of the fullest buckets that ``Counts`` has counted."""
     tables = [t.name for some in by_arrays(placed).values() for t in some]
     return dict(zip(tables, numbers.tolist(), strict=True))
 

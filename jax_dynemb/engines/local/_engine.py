@@ -22,7 +22,7 @@ from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
 from jax_dynemb.engines._flags import TOUCHING, TRAINING, LookupFlags
 from jax_dynemb.engines._given import Given
-from jax_dynemb.engines._stats_future import StatsFuture
+from jax_dynemb.engines._stats_future import StatsFuture, compile_counts
 from jax_dynemb.engines.local import _blocks, _steps
 from jax_dynemb.engines.shard import BucketStats, NewRows, Query, RowGradients, Rule
 from jax_dynemb.ops import (
@@ -158,11 +158,18 @@ class LocalEngine:
         return shard.with_grown_homes(table, factor, before, after, move)
 
     def stats_async(self, state: States) -> StatsFuture:
+        return StatsFuture.of(self._counts, self._read(state), self._stats)
+
+    def compile_stats(self, types: States) -> list[Any]:
+        return compile_counts(self._counts, self._read(types))
+
+    @functools.cached_property
+    def _counts(self) -> _blocks.Counts:
+        return _blocks.Counts.of(self.placed)
+
+    def _read(self, state: States) -> dict[str, shard.CountedArrays]:
         names = {spec.state_name for spec in self.placed}
-        counters = {name: state[name].counters for name in sorted(names)}
-        fullest = _blocks.fullest_buckets_of(self.placed, state)
-        tiers = shard.tier_counters(state)
-        return StatsFuture((counters, fullest, tiers), self._stats)
+        return {name: shard.CountedArrays.of(state[name]) for name in sorted(names)}
 
     def _stats(self, copied: Any) -> dict[str, int | float]:
         counters, most, tiers = copied

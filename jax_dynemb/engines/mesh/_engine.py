@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Self
 
@@ -19,7 +18,7 @@ from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States
 from jax_dynemb.engines._flags import TOUCHING, TRAINING, LookupFlags
 from jax_dynemb.engines._given import Given
-from jax_dynemb.engines._stats_future import StatsFuture
+from jax_dynemb.engines._stats_future import StatsFuture, compile_counts
 from jax_dynemb.engines.mesh import (
     _columns,
     _hosts,
@@ -151,15 +150,24 @@ class MeshEngine:
         return _maintenance.grow_homes(placement, stack, factor, before, after)
 
     def stats_async(self, state: States) -> StatsFuture:
-        placement = self.tables.here()
-        own = states_of(state, placement.stacks)
-        counters = {name: each.counters for name, each in own.items()}
-        rows = _hosts.count_rows(placement, own)
-        arrays = (counters, rows, shard.tier_counters(own))
-        return StatsFuture(arrays, functools.partial(self._stats, placement))
+        return StatsFuture.of(self, self._read(state), self._stats)
 
-    def _stats(self, placement: Placement, copied: Any) -> dict[str, int | float]:
-        words, rows, tiers = copied
+    def compile_stats(self, types: States) -> list[Any]:
+        return compile_counts(self, self._read(types))
+
+    def _read(self, state: States) -> dict[str, shard.CountedArrays]:
+        own = states_of(state, self.tables.here().stacks)
+        return {name: shard.CountedArrays.of(each) for name, each in own.items()}
+
+    def count(self, arrays: Mapping[str, shard.CountedArrays]) -> Any:
+        """See ``Counts``: counters, rows of shards and buckets, counters of tiers."""
+        counters = {name: each.counters for name, each in arrays.items()}
+        indexes = {name: each.index for name, each in arrays.items()}
+        tiers = {name: each.tier for name, each in arrays.items()}
+        return counters, _hosts.count_rows(self.tables.here(), indexes), tiers
+
+    def _stats(self, copied: Any) -> dict[str, int | float]:
+        placement, (words, rows, tiers) = self.tables.here(), copied
         counted = _hosts.by_stack(placement, rows)
         fullest = _hosts.fullest_buckets(placement, counted)
         result: dict[str, int | float] = {}

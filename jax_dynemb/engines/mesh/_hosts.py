@@ -76,12 +76,12 @@ def exchange_stats(
     return {f"{table.name}/{name}": value for name, value in result.items()}
 
 
-def count_rows(placement: Placement, state: Mapping[str, TableState]) -> jax.Array:
+def count_rows(placement: Placement, indexes: Mapping[str, jax.Array]) -> jax.Array:
     """Counts rows in the index, so that it is right after a restore too.
 
     Args:
       placement: of the collection.
-      state: the tables.
+      indexes: by the name of the arrays.
 
     Returns:
       int32[shards, arrays, 2] on the devices: the rows of each shard, and those of its
@@ -90,7 +90,7 @@ def count_rows(placement: Placement, state: Mapping[str, TableState]) -> jax.Arr
     specs = placement.state_specs(placement.stacks)
     of_indexes = {name: spec.index for name, spec in specs.items()}
     run = placement.mapped(_counts, (of_indexes,), placement.split)
-    return run({name: each.index for name, each in state.items()})
+    return run(dict(indexes))
 
 
 def by_stack(placement: Placement, counts: np.ndarray) -> dict[str, np.ndarray]:

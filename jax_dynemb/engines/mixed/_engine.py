@@ -205,6 +205,9 @@ class MixedEngine:
         futures = [engine.stats_async(state) for engine in self._engines()]
         return StatsFuture.joined(futures)
 
+    def compile_stats(self, types: States) -> list[Any]:
+        return [p for engine in self._engines() for p in engine.compile_stats(types)]
+
     def export(self, state: States, table: str, query: Query) -> Iterator[Exported]:
         chunks = self._of(table).export(state, table, query)
         residual = getattr(self.catalog.table(table), "residual", None)

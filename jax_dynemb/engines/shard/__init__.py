@@ -5,6 +5,7 @@
 from jax_dynemb.engines.shard._bucket_stats import BucketStats as BucketStats
 from jax_dynemb.engines.shard._bucket_stats import bucket_stats as bucket_stats
 from jax_dynemb.engines.shard._counters import EVENTS as EVENTS
+from jax_dynemb.engines.shard._counters import CountedArrays as CountedArrays
 from jax_dynemb.engines.shard._counters import counter_totals as counter_totals
 from jax_dynemb.engines.shard._counters import counter_values as counter_values
 from jax_dynemb.engines.shard._counters import stats as stats
@@ -47,7 +48,6 @@ from jax_dynemb.engines.shard._scores import used_since as used_since
 from jax_dynemb.engines.shard._scores import words_of as words_of
 from jax_dynemb.engines.shard._tier import records_of as records_of
 from jax_dynemb.engines.shard._tier import rows_in_order as rows_in_order
-from jax_dynemb.engines.shard._tier import tier_counters as tier_counters
 from jax_dynemb.engines.shard._tier import tier_stats as tier_stats
 from jax_dynemb.engines.shard._tier import without_homes as without_homes
 from jax_dynemb.engines.shard._update import RowGradients as RowGradients

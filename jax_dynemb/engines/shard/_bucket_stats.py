@@ -18,17 +18,20 @@ from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.shard._decaying import whole_uses
 from jax_dynemb.engines.shard._erase_where import ALONE, ShardGroup
 from jax_dynemb.engines.shard._scores import PACKED
+from jax_dynemb.engines.shard._totals import saturating_total
 from jax_dynemb.ops import TableState, bucket_rows, scores_of_index
 
 _BINS = 65  # bit lengths of a 64-bit number
 _DIGESTS = 129  # rows that a bucket may have
+_MOST = 2**31 - 1  # that a bin can say
 
 
 class BucketStats(NamedTuple):
     """Describes the rows of a table by histograms.
 
     Bin ``n`` of ``ages`` and ``counts`` has the rows whose number has ``n`` binary
-    digits: bin 0 those with 0, bin 3 those from 4 to 7.
+    digits: bin 0 those with 0, bin 3 those from 4 to 7. A bin of a table on a mesh that
+    would have more says 2**31 - 1.
 
     Attributes:
       occupancy: int32[129], buckets by their number of rows.
@@ -57,7 +60,7 @@ class BucketStats(NamedTuple):
           The highest age of the bin that holds the quantile; 0 for an empty table.
 
         Raises:
-          ValueError: the share is out of range.
+          ValueError: the share is out of range, or a bin has reached its limit.
         """
         return _quantile(np.asarray(self.ages), share)
 
@@ -81,6 +84,11 @@ class BucketStats(NamedTuple):
 def _quantile(bins: np.ndarray, share: float) -> int:
     if not 0 <= share <= 1:
         raise ValueError(f"share must be from 0 to 1, not {share!r}")
+    if bins.max() == _MOST:
+        raise ValueError(
+            "a bin has 2**31 - 1 rows or more, so shares of all rows are not known. "
+            "Read the bins."
+        )
     sums = np.cumsum(bins.astype(np.int64))
     if sums[-1] == 0:
         return 0
@@ -125,8 +133,11 @@ def _describe(table: TableSpec, state: TableState, group: ShardGroup) -> BucketS
             counts = whole_uses(low, high, clock, table.lfu_halflife)
         lengths = _bit_lengths(counts, jnp.zeros_like(high))
         histograms.append(_histogram(lengths, is_live, _BINS))
+    # A shard has fewer than 2**31 slots; a mesh may have more.
     here = [jnp.where(group.here, bins, 0) for bins in histograms]
-    occupancy, ages, *counts = group.total(here)
+    occupancy, ages, *counts = (
+        saturating_total(group.total, bins, _MOST).astype(jnp.int32) for bins in here
+    )
     return _described(occupancy, ages, counts[0] if counts else None)
 
 

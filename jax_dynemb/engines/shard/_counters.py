@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -31,6 +32,30 @@ EVENTS = (
     "evicted_young",
 )
 _SHOWN = (*EVENTS[1:], "step", "lookups")
+
+
+class CountedArrays(NamedTuple):
+    """The arrays of some tables that ``Tables.stats`` reads.
+
+    Attributes:
+      index: holds the rows, which are counted.
+      counters: of the tables.
+      tier: counters of the tier, None without one.
+    """
+
+    index: Any
+    counters: Any
+    tier: Any
+
+    @classmethod
+    def of(cls, state: TableState) -> Self:
+        """Selects them.
+
+        Args:
+          state: of some tables: arrays, or their types.
+        """
+        tier = None if state.tier is None else state.tier.counters
+        return cls(state.index, state.counters, tier)
 
 
 def stats(

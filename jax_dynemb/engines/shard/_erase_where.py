@@ -23,6 +23,7 @@ from jax_dynemb.engines.shard._rank_search import (
     nothing,
 )
 from jax_dynemb.engines.shard._rule import Rule
+from jax_dynemb.engines.shard._totals import saturating_total
 from jax_dynemb.ops import (
     RankCounts,
     TableState,
@@ -89,7 +90,8 @@ def erase_where(
       group: how this shard and the others decide alike.
 
     Returns:
-      The rows removed from all shards, or those that would be; and the new state.
+      The rows removed from all shards, or those that would be, at most 2**32 - 1; and
+      the new state.
     """
     if group is ALONE:
         return _erase_alone(table, state, rule, dry_run)
@@ -106,11 +108,12 @@ def _erase(
         limits, removed = _Limits(everything(), nothing()), None
     if dry_run:
         if removed is None:
-            counts = op.counts(op.first_window())
+            counts = op.counts_here(op.first_window())
             removed = jnp.sum(counts.bins[1], dtype=jnp.uint32)
+            removed = saturating_total(group.total, removed)
         return removed, state
     removed, state = op.erase(limits)
-    return group.total(removed), state
+    return saturating_total(group.total, removed), state
 
 
 # Outside of jit each call would compile its loops again.
@@ -176,13 +179,18 @@ class _Op(NamedTuple):
         return first_window(ScoreStrategy(self.table.score_strategy), bits)
 
     def counts(self, window: Window) -> RankCounts:
-        """Counts the rows of all shards by the ranks of a window."""
+        """Counts the rows of all shards by the ranks of a window.
+
+        The table has fewer than 2**32 slots, so no sum wraps.
+        """
+        return self.group.total(self.counts_here(window))
+
+    def counts_here(self, window: Window) -> RankCounts:
+        """Counts the rows of this shard, which has fewer than 2**31 slots."""
         words = self._words(window.prefix, window.free.reshape(1))
         counts = count_rule(self.table, self.state, self.fields, words, self.norms)
         here = jnp.asarray(self.group.here)
-        return self.group.total(
-            jax.tree.map(lambda numbers: jnp.where(here, numbers, 0), counts)
-        )
+        return jax.tree.map(lambda numbers: jnp.where(here, numbers, 0), counts)
 
     def erase(self, limits: _Limits) -> tuple[jax.Array, TableState]:
         """Removes the rows of this shard that are within the limits."""

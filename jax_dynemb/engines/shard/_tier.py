@@ -26,15 +26,6 @@ def without_homes(state: TableState) -> TableState:
     return dataclasses.replace(state, tier=tier)
 
 
-def tier_counters(state: Mapping[str, TableState]) -> dict[str, jax.Array]:
-    """Selects the counters of tiered tables by the name of their arrays."""
-    return {
-        name: each.tier.counters
-        for name, each in state.items()
-        if isinstance(each, TableState) and each.tier is not None
-    }
-
-
 def tier_stats(
     table: TableConfig, counters: np.ndarray | None, rows: slice = slice(None)
 ) -> dict[str, int | float]:

@@ -18,7 +18,7 @@ from jax_dynemb import tt
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._flags import TOUCHING, TRAINING, LookupFlags
 from jax_dynemb.engines._given import Given
-from jax_dynemb.engines._stats_future import StatsFuture
+from jax_dynemb.engines._stats_future import StatsFuture, compile_counts
 from jax_dynemb.engines.mesh import Placement
 from jax_dynemb.engines.shard import NewRows, Query, Rule
 from jax_dynemb.engines.tensor_train import _training
@@ -111,13 +111,23 @@ class TTEngine:
         _refuse("a capacity to grow", next(iter(factors)))
 
     def stats_async(self, state: States) -> StatsFuture:
-        counters = {name: state[name].counters for name in self.catalog.tables}
+        counters = self._read(state)
         arrays = {name: (state[name].cores, state[name].optimizer) for name in counters}
         nbytes = {
             name: sum(array.nbytes for array in jax.tree.leaves(some))
             for name, some in arrays.items()
         }
-        return StatsFuture(counters, functools.partial(self._stats, nbytes))
+        return StatsFuture.of(self, counters, functools.partial(self._stats, nbytes))
+
+    def compile_stats(self, types: States) -> list[Any]:
+        return compile_counts(self, self._read(types))
+
+    def _read(self, state: States) -> dict[str, jax.Array]:
+        return {name: state[name].counters for name in self.catalog.tables}
+
+    def count(self, arrays: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        """See ``Counts``: the counters themselves."""
+        return arrays
 
     def _stats(
         self, nbytes: Mapping[str, int], counters: Mapping[str, np.ndarray]

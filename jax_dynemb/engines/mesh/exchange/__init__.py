@@ -62,6 +62,9 @@ from jax_dynemb.engines.mesh.exchange._send_ids import (
 )
 from jax_dynemb.engines.mesh.exchange._send_ids import ids_by_table as ids_by_table
 from jax_dynemb.engines.mesh.exchange._send_ids import places_of as places_of
+from jax_dynemb.engines.mesh.exchange._send_ids import (
+    saturating_sums as saturating_sums,
+)
 from jax_dynemb.engines.mesh.exchange._send_ids import send_ids as send_ids
 from jax_dynemb.engines.mesh.exchange._send_ids import (
     send_ids_and_uses as send_ids_and_uses,

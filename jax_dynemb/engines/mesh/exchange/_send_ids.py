@@ -149,8 +149,10 @@ def send_ids_and_uses(
     parts = [fill[positions]]
     counted, counts, scored, scores = numbers
     if counted:
-        one = jnp.uint32(1) if counts is None else counts
-        uses = _of_unique(route).at[route.unique_of].add(one)
+        if counts is None:
+            uses = _of_unique(route).at[route.unique_of].add(jnp.uint32(1))
+        else:
+            uses = saturating_sums(route.unique_of, counts)
         cut = _cut(exchange, _at(route, positions, uses))
         parts += [cut[t] for t in counted]
     if scored:
@@ -164,6 +166,33 @@ def send_ids_and_uses(
     for t, best in zip(scored, rest[len(counted) :], strict=True):
         of_tables[t] = jnp.stack([of_tables[t], best])
     return received, of_tables, others
+
+
+def saturating_sums(
+    place_of: Int32[Array, " n"], numbers: UInt32[Array, " n"]
+) -> UInt32[Array, " n+1"]:
+    """Adds numbers up by place; a sum that 32 bits do not hold says 2**32 - 1.
+
+    Digits are added apart, of so few bits that n of them cannot wrap. A sum of digits
+    and what the one below carries is at most n * 2**bits.
+
+    Args:
+      place_of: of each number, up to n.
+      numbers: fewer than 2**30.
+    """
+    n = numbers.shape[0]
+    bits = min(32 - n.bit_length(), 16)
+    digit = jnp.uint32((1 << bits) - 1)
+    shifts = np.arange(0, 32, bits, dtype=np.uint32)
+    parts = numbers[:, None] >> shifts[None] & digit
+    sums = jnp.zeros((n + 1, shifts.size), jnp.uint32).at[place_of].add(parts)
+    result = carry = jnp.zeros(n + 1, jnp.uint32)
+    for d, shift in enumerate(shifts):
+        value = sums[:, d] + carry
+        result |= (value & digit) << shift
+        carry = value >> bits
+    is_over = value >> (32 - shifts[-1]) > 0
+    return jnp.where(is_over, jnp.uint32(2**32 - 1), result)
 
 
 def _of_unique(route: Route) -> jax.Array:

@@ -116,9 +116,8 @@ def lookup(
     _, (total, new) = further_rounds(batch, id_route, fits, (total, new), one)
     for t, table in enumerate(tables):
         capacity = exchange.capacities[t]
-        peak, repeats = demand[:, t]
         new[table.name] = count_exchange(
-            new[table.name], capacity, peak, repeats, ~fits
+            new[table.name], capacity, demand[0, t], demand[1:, t], ~fits
         )
     for (layout, _), result in zip(
         batch.inputs, finalize_pooling(batch, total), strict=True

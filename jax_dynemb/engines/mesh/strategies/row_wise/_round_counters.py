@@ -28,19 +28,19 @@ def count_exchange(
     Args:
       state: after the lookup.
       capacity: of a section.
-      peak: int32[], the most ids that a device had for one owner.
-      repeats: int32[], ids that did not travel, since their device sent them already:
-        hits of this shard, in its first row.
+      peak: uint32[], the most ids that a device had for one owner.
+      repeats: uint32[2], the words of how many ids did not travel, since their device
+        sent them already: hits of this shard, in its first row.
       overflow: bool[], whether there were further rounds.
     """
     counters = state.counters
     hits = code("counters", "hits")
-    more = repeats.astype(jnp.uint32)
+    more, high = repeats
     carry = (counters[0, hits, 0] + more < more).astype(jnp.uint32)
     # One element-wise expression: a kernel for all tables, not three for each.
     change = {
         "capacity": jnp.full_like(counters, capacity),
-        "peak": jnp.maximum(counters, peak.astype(jnp.uint32)),
+        "peak": jnp.maximum(counters, peak),
         "overflows": counters + overflow.astype(jnp.uint32),
     }
     shape = counters.shape[1:]
@@ -48,7 +48,7 @@ def count_exchange(
         here = np.zeros(shape, bool)
         here[code("counters", f"exchange_{name}"), 0] = True
         counters = jnp.where(here, changed, counters)
-    for word, change in enumerate((more, carry)):
+    for word, change in enumerate((more, high + carry)):
         here = np.zeros(counters.shape, bool)
         here[0, hits, word] = True
         counters = jnp.where(here, counters + change, counters)

@@ -42,8 +42,9 @@ class SentIds:
       uses: by table, see ``send_ids_and_uses``.
       route: where the distinct ids of this device go.
       fits: bool[1], whether one round is enough on every device.
-      demand: int32[2, tables]: the most ids that a device has for one owner. Then ids
-        for this owner to count, which did not travel as others like them did.
+      demand: uint32[3, tables]: the most ids that a device has for one owner. Then the
+        words of how many ids this owner counts that did not travel, as others like
+        them did.
     """
 
     bags: list[jax.Array]
@@ -70,7 +71,7 @@ def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
     repeats = _repeats(batch, id_route, numbers.counted)
     first = send_first(batch, id_route, numbers, (repeats, *parts))
     heard, *rest = first.others
-    demand = jnp.stack([first.peaks, heard.sum(axis=0).astype(jnp.int32)])
+    demand = jnp.stack([first.peaks.astype(jnp.uint32), *sum_in_words(heard)])
     return SentIds(rest, first.ids, first.uses, id_route, first.fits[None], demand)
 
 
@@ -96,6 +97,15 @@ def _repeats(
     distinct = id_route.starts[end] - id_route.starts[begin]
     repeats = (uses - distinct).astype(jnp.uint32)
     return result.at[owners, tables].add(repeats)
+
+
+def sum_in_words(
+    numbers: UInt32[Array, "shards tables"],
+) -> tuple[UInt32[Array, " tables"], UInt32[Array, " tables"]]:
+    """Adds up over at most 2**16 shards: the low and the high word of each sum."""
+    low = jnp.sum(numbers & jnp.uint32(0xFFFF), axis=0, dtype=jnp.uint32)
+    high = jnp.sum(numbers >> 16, axis=0, dtype=jnp.uint32) + (low >> 16)
+    return high << 16 | low & jnp.uint32(0xFFFF), high >> 16
 
 
 def _count_by_part(
