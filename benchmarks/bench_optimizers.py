@@ -11,11 +11,17 @@ A step looks up ids that follow a power law, and applies gradients to their rows
 bytes are those of the distinct rows: values and states read and written, and one row
 and one gradient for each id. "times adam" is the time of a byte beside Adam's. The
 processor time of all threads, ``--clock cpu``, is steadier where other programs run.
+
+First comes a lookup alone, which all steps have. "beyond lookup" is the time of a step
+without it. On a CPU glibc returns arrays of 32 MiB and more to the operating system, so
+that each step pays for new pages, unless MALLOC_MMAP_THRESHOLD_ and
+MALLOC_TRIM_THRESHOLD_ are above.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -63,19 +69,32 @@ def draw(rows: int, count: int) -> np.ndarray:
     return workloads.draw("zipf", count, rows, np.random.default_rng(0))
 
 
+def look_up(coll: jde.Tables, state: Any, ids: Any, d_rows: Any) -> tuple[Any, Any]:
+    """Does a lookup alone."""
+    rows, _, state = coll.lookup(state, ids)
+    return (rows, d_rows[0, 0]), state
+
+
+def train(coll: jde.Tables, state: Any, ids: Any, d_rows: Any) -> tuple[Any, Any]:
+    """Looks up, and updates."""
+    rows, residual, state = coll.lookup(state, ids)
+    return rows, coll.apply_gradients(state, residual, {"t": d_rows})
+
+
 def step_ms(
-    config: jde.TableConfig, ids: np.ndarray, now: Callable[[], float], repeats: int
+    config: jde.TableConfig,
+    ids: np.ndarray,
+    now: Callable[[], float],
+    repeats: int,
+    step: Callable[..., tuple[Any, Any]] = train,
 ) -> tuple[float, int]:
     """Times a step, and counts the bytes of a row and its states."""
     coll, dim = jde.Tables([config]), config.dim
-
-    def step(state: Any, ids: Any, d_rows: Any) -> tuple[Any, Any]:
-        rows, residual, state = coll.lookup(state, ids)
-        return rows, coll.apply_gradients(state, residual, {"t": d_rows})
-
     words, d_rows = {"t": jde.ids(ids)}, jnp.full((len(ids), dim), 1e-3, config.dtype)
     options = jde.compiler_options()
-    run = jax.jit(step, donate_argnums=0, compiler_options=options)
+    run = jax.jit(
+        functools.partial(step, coll), donate_argnums=0, compiler_options=options
+    )
     state = coll.init(0)
     arrays = [state["t"].values, *jax.tree.leaves(state["t"].optimizer)]
     row_bytes = sum(x.dtype.itemsize * x[0].size for x in arrays)
@@ -112,23 +131,31 @@ def main() -> None:
     print(f"{jax.devices()[0].device_kind}, {distinct} distinct rows of {len(ids)} ids")
     lines = []
     adam = 0.0
-    for name in chosen:
+
+    def timed(optimizer: Any, step: Callable[..., tuple[Any, Any]]) -> Any:
         config = jde.TableConfig(
             "t",
             options.dim,
             options.rows,
-            optimizer=OPTIMIZERS[name],
+            optimizer=optimizer,
             param_dtype=options.param_dtype,
             dtype=options.dtype,
             rounding=options.rounding,
         )
-        ms, row_bytes = step_ms(config, ids, CLOCKS[options.clock], options.repeats)
+        return step_ms(config, ids, CLOCKS[options.clock], options.repeats, step)
+
+    lookup_ms, _ = timed(jde.optim.none(), look_up)
+    lines.append({"optimizer": None, "ms": round(lookup_ms, 3)})
+    print(json.dumps(lines[-1]), flush=True)
+    for name in chosen:
+        ms, row_bytes = timed(OPTIMIZERS[name], train)
         item = jnp.dtype(options.dtype).itemsize
         moved = 2 * row_bytes * distinct + 2 * item * options.dim * len(ids)
         adam = adam or ms / moved
         line = {"optimizer": name, "ms": round(ms, 3), "megabytes": moved // 10**6}
         line["gigabytes_per_second"] = round(moved / ms / 1e6)
         line["times_adam"] = round(ms / moved / adam, 2)
+        line["beyond_lookup_ms"] = round(ms - lookup_ms, 3)
         print(json.dumps(line), flush=True)
         lines.append(line)
     if options.json:

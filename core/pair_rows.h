@@ -22,7 +22,8 @@ struct RowRange {
   int64_t begin, end;
 };
 
-// PairShape::exact of factors of bfloat16: prefixes, rows and the gradients of both.
+// PairShape::exact of factors of bfloat16: both factors, rows and their gradients, and gradients of
+// prefixes. Those of suffixes, sums of many rows, are float32.
 constexpr int32_t kHalfFactors = 2;
 
 DYNEMB_HD bool is_half(PairShape const& shape) { return shape.exact == kHalfFactors; }
@@ -32,7 +33,7 @@ template <class Number>
 struct PairRowsOf {
   PairShape shape;
   Number const* prefix;
-  float const* suffix;
+  Number const* suffix;
   Number* rows;
 };
 
@@ -40,7 +41,7 @@ template <class Number>
 struct PairGradientsOf {
   PairShape shape;
   Number const* prefix;
-  float const* suffix;
+  Number const* suffix;
   Number const* d_rows;
   Number* d_prefix;
   float* d_suffix;
@@ -48,15 +49,15 @@ struct PairGradientsOf {
 
 template <class Number>
 PairRowsOf<Number> numbers_of(PairRowsArgs const& args) {
-  return {args.shape, reinterpret_cast<Number const*>(args.prefix), args.suffix,
-          reinterpret_cast<Number*>(args.rows)};
+  return {args.shape, reinterpret_cast<Number const*>(args.prefix),
+          reinterpret_cast<Number const*>(args.suffix), reinterpret_cast<Number*>(args.rows)};
 }
 
 template <class Number>
 PairGradientsOf<Number> numbers_of(PairGradientsArgs const& args) {
   return {args.shape,
           reinterpret_cast<Number const*>(args.prefix),
-          args.suffix,
+          reinterpret_cast<Number const*>(args.suffix),
           reinterpret_cast<Number const*>(args.d_rows),
           reinterpret_cast<Number*>(args.d_prefix),
           args.d_suffix};

@@ -19,6 +19,8 @@
 namespace dynemb {
 
 constexpr int kColumnsOfBlock = 8;  // 16 random bits each
+// Every update draws for every column of its rows, and of a draw only the mean matters.
+constexpr int kRoundingRounds = kLeastPhiloxRounds;
 // Tells these numbers from those of initial rows, whose counter may be the same.
 constexpr uint32_t kRoundingWord = 0x53524e44u;
 
@@ -56,7 +58,7 @@ DYNEMB_HD void rounding_bits(RoundingSeed const& seed, Key key, uint32_t quad,
                              uint32_t (&random)[4]) {
   auto const place = seed.first_quad + quad;
   PhiloxBlock blocks[1] = {rounding_counter(seed, key, place / 2)};
-  philox(blocks, rounding_key0(seed), rounding_key1(seed));
+  philox<kRoundingRounds>(blocks, rounding_key0(seed), rounding_key1(seed));
   auto const second = place % 2 != 0;
   auto const low = second ? blocks[0].word[2] : blocks[0].word[0];
   auto const high = second ? blocks[0].word[3] : blocks[0].word[1];

@@ -152,7 +152,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kRanks, "ranks", {{kS32, 1, {kNumIds}}, {}}},
     {BufferRule::kPositions, "positions", {{kS32, 1, {kNumIds}}, {}}},
     {BufferRule::kPrefix, "prefix", {{kStates, 2, {kNumSegments, kPrefixWidth}}, {}}},
-    {BufferRule::kSuffix, "suffix", {{kF32, 2, {kNumSuffixes, kSuffixWidth}}, {}}},
+    {BufferRule::kSuffix, "suffix", {{kStates, 2, {kNumSuffixes, kSuffixWidth}}, {}}},
     {BufferRule::kOfSuffix, "of_suffix", {{kS32, 1, {kNumIds}}, {}}},
     {BufferRule::kPairRows, "rows", {{kStates, 2, {kNumIds, kPairWidth}}, {}}},
     {BufferRule::kPlace, "place", {{kS32, 1, {kTierSlots}}, {}}},

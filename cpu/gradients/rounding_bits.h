@@ -72,7 +72,7 @@ class RoundingBits {
       word3[i] = static_cast<uint32_t>(seed.step);
     }
     auto key0 = rounding_key0(seed), key1 = rounding_key1(seed);
-    for (int round = 0; round < 10; ++round) {
+    for (int round = 0; round < kRoundingRounds; ++round) {
       for (size_t i = 0; i < kLanes; ++i) {
         auto const product0 = uint64_t{word0[i]} * 0xD2511F53u;
         auto const product1 = uint64_t{word2[i]} * 0xCD9E8D57u;

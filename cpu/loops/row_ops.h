@@ -21,7 +21,7 @@ constexpr int64_t kLineBytes = 64;
 
 inline int64_t bytes_of(ValueType type) { return type == ValueType::kFloat32 ? 4 : 2; }
 
-// GCC removes a loop of nothing but prefetches as empty, unless this stands in it.
+// GCC removes a loop or function of nothing but prefetches as empty, unless this stands in it.
 inline void keep_prefetches() { __asm__ volatile(""); }
 
 // Into which cache a line is brought.

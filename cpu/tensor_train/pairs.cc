@@ -28,10 +28,11 @@ void narrow(float const* from, int64_t count, ThreadPool const& pool, BFloat16* 
 
 // Numbers of all prefixes and of all rows.
 struct Counts {
-  int64_t prefixes, rows;
+  int64_t prefixes, suffixes, rows;
 
   explicit Counts(PairShape const& shape)
       : prefixes(shape.num_prefixes * shape.m * shape.k),
+        suffixes(shape.num_suffixes * shape.k * shape.n),
         rows(shape.num_rows * shape.m * shape.n) {}
 };
 
@@ -43,8 +44,10 @@ void pair_rows(PairRowsArgs const& args, ThreadPool const& pool) {
   auto const half = numbers_of<BFloat16>(args);
   Counts const count(shape);
   Buffer<float> prefix(static_cast<size_t>(count.prefixes)), rows(static_cast<size_t>(count.rows));
+  Buffer<float> suffix(static_cast<size_t>(count.suffixes));
   widen(half.prefix, count.prefixes, pool, prefix.data());
-  float_pair_rows({shape, prefix.data(), args.suffix, rows.data()}, pool);
+  widen(half.suffix, count.suffixes, pool, suffix.data());
+  float_pair_rows({shape, prefix.data(), suffix.data(), rows.data()}, pool);
   narrow(rows.data(), count.rows, pool, half.rows);
 }
 
@@ -56,9 +59,11 @@ void pair_gradients(PairGradientsArgs const& args, ThreadPool const& pool) {
   auto const of_prefixes = static_cast<size_t>(count.prefixes);
   Buffer<float> prefix(of_prefixes), d_prefix(of_prefixes), d_rows(static_cast<size_t>(count.rows));
   widen(half.prefix, count.prefixes, pool, prefix.data());
+  Buffer<float> suffix(static_cast<size_t>(count.suffixes));
+  widen(half.suffix, count.suffixes, pool, suffix.data());
   widen(half.d_rows, count.rows, pool, d_rows.data());
   float_pair_gradients(
-      {shape, prefix.data(), args.suffix, d_rows.data(), d_prefix.data(), args.d_suffix}, pool);
+      {shape, prefix.data(), suffix.data(), d_rows.data(), d_prefix.data(), args.d_suffix}, pool);
   narrow(d_prefix.data(), count.prefixes, pool, half.d_prefix);
 }
 

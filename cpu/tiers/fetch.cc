@@ -10,6 +10,7 @@
 #include "cpu/table_ops.h"
 #include "cpu/tiers/move_row.h"
 #include "cpu/tiers/slots.h"
+#include "cpu/tiers/tables.h"
 
 namespace dynemb::cpu {
 namespace {
@@ -49,12 +50,25 @@ class Fetcher {
   // Distinct slots whose row is in no frame, in order. All other places are known after this.
   std::vector<int32_t> find_far() {
     auto pieces = pieces_for(args_.num_ids);
-    for_each_slot(tier_, args_.slots, args_.num_ids, num_slots(table_), pool_,
-                  [&](size_t piece, int64_t i) {
-                    args_.places[i] = near_place(i);
-                    if (args_.places[i] == kWaits) pieces[piece].push_back(args_.slots[i]);
-                  });
+    for_each_range(pool_, args_.num_ids, kSlotsPerPiece, [&](int64_t begin, int64_t end) {
+      auto& far = pieces[size_t(begin / kSlotsPerPiece)];
+      for (auto i = begin; i < end; ++i) {
+        look_ahead(i, end);
+        args_.places[i] = near_place(i);
+        if (args_.places[i] == kWaits) far.push_back(args_.slots[i]);
+      }
+    });
     return distinct(pieces);
+  }
+
+  void look_ahead(int64_t i, int64_t end) const {
+    auto const limit = num_slots(table_);
+    if (i + kPlacesAhead < end) prefetch_place(tier_, args_.slots[i + kPlacesAhead], limit);
+    if (i + kOwnersAhead >= end) return;
+    auto const soon = args_.slots[i + kOwnersAhead];
+    prefetch_owner(tier_, soon, limit);
+    if (checks_ && is_live(soon, limit)) __builtin_prefetch(key_at(table_, soon));
+    keep_prefetches();
   }
 
   int32_t near_place(int64_t i) const {
@@ -100,7 +114,9 @@ class Fetcher {
 }  // namespace
 
 void fetch(FetchArgs const& args, ThreadPool const& pool) {
-  for (int32_t t = 0; t < args.num_tables; ++t) Fetcher(args.tables[t], pool).run();
+  for_each_table(args, pool, [](FetchTable const& table, ThreadPool const& threads) {
+    Fetcher(table, threads).run();
+  });
 }
 
 }  // namespace dynemb::cpu

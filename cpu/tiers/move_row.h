@@ -12,6 +12,7 @@
 #include "core/row.h"
 #include "core/tiers/record.h"
 #include "core/tiers/tier_ref.h"
+#include "cpu/loops/row_ops.h"
 
 namespace dynemb::cpu {
 
@@ -44,6 +45,7 @@ template <int kWrites>
 void prefetch_bytes(void const* first, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 64) {
     __builtin_prefetch(static_cast<char const*>(first) + at, kWrites);
+    keep_prefetches();
   }
 }
 

@@ -9,7 +9,9 @@
 #include "core/tiers/tier_args.h"
 #include "cpu/table_ops.h"
 #include "cpu/tiers/move_row.h"
+#include "cpu/tiers/pages.h"
 #include "cpu/tiers/slots.h"
+#include "cpu/tiers/tables.h"
 
 namespace dynemb::cpu {
 namespace {
@@ -44,32 +46,40 @@ class Promoter {
   }
 
  private:
-  template <class Look>
-  void each_slot(Look const& look) const {
-    for_each_slot(tier_, args_.slots, args_.num_ids, num_slots(table_), pool_, look);
-  }
-
   // Distinct slots without a frame, in order. Counts hits and misses. `into` says of each position
   // which frame its slot has, until rows arrive.
   std::vector<int32_t> find_newcomers() {
     auto pieces = pieces_for(args_.num_ids);
-    std::vector<uint64_t> hits(pieces.size(), 0);
-    each_slot([&](size_t piece, int64_t i) {
-      auto const slot = args_.slots[i];
-      args_.into[i] = -1;
-      if (!is_live(slot, num_slots(table_))) return;
-      auto const row = cached_row(tier_, slot);
-      args_.into[i] = static_cast<int32_t>(row);
-      row >= 0 ? static_cast<void>(++hits[piece]) : pieces[piece].push_back(slot);
+    std::atomic<uint64_t> hits{0}, misses{0};
+    for_each_range(pool_, args_.num_ids, kSlotsPerPiece, [&](int64_t begin, int64_t end) {
+      auto& homeless = pieces[size_t(begin / kSlotsPerPiece)];
+      hits += find_rows(begin, end, homeless);
+      misses += homeless.size();
     });
     if (args_.purpose == Promotion::kLookup) {
-      uint64_t hit = 0, missed = 0;
-      for (auto const count : hits) hit += count;
-      for (auto const& each : pieces) missed += each.size();
-      count_in_tier(tier_, kTierHits, hit);
-      count_in_tier(tier_, kTierMisses, missed);
+      count_in_tier(tier_, kTierHits, hits);
+      count_in_tier(tier_, kTierMisses, misses);
     }
     return distinct(pieces);
+  }
+
+  // Returns how many of these positions have a frame, and adds the slots of the others.
+  uint64_t find_rows(int64_t begin, int64_t end, std::vector<int32_t>& homeless) const {
+    auto const limit = num_slots(table_);
+    uint64_t hits = 0;
+    for (auto i = begin; i < end; ++i) {
+      if (i + kPlacesAhead < end) prefetch_place(tier_, args_.slots[i + kPlacesAhead], limit);
+      auto const slot = args_.slots[i];
+      auto const live = is_live(slot, limit);
+      auto const row = live ? placed_row(tier_, slot) : -1;
+      args_.into[i] = static_cast<int32_t>(row);
+      if (row >= 0) {
+        ++hits;
+      } else if (live) {
+        homeless.push_back(slot);
+      }
+    }
+    return hits;
   }
 
   // Frames of the call's own rows keep their owners: marks them in the buckets of newcomers.
@@ -136,12 +146,14 @@ class Promoter {
       auto const* const owners = tier_.owners + frame_row(tier_, bucket, 0);
       if (++ahead == kBucketsAhead) {
         __builtin_prefetch(owners);
+        keep_prefetches();
         return prefetch_bytes<0>(tier_.place + bucket * kBucketCapacity, 4 * kBucketCapacity);
       }
       if (ahead != kScoresAhead) continue;
       for (int frame = 0; frame < tier_.frames; ++frame) {
         auto const owner = bucket * kBucketCapacity + (owners[frame] & kOwnerMask);
         __builtin_prefetch(score_at(table_, static_cast<int32_t>(owner)));
+        keep_prefetches();
       }
     }
   }
@@ -212,7 +224,10 @@ class Promoter {
 }  // namespace
 
 void promote(PromoteArgs const& args, ThreadPool const& pool) {
-  for (int32_t t = 0; t < args.num_tables; ++t) Promoter(args.tables[t], pool).run();
+  prefer_pages(args);
+  for_each_table(args, pool, [](PromoteTable const& table, ThreadPool const& threads) {
+    Promoter(table, threads).run();
+  });
 }
 
 }  // namespace dynemb::cpu

@@ -8,6 +8,7 @@
 #include "core/tiers/tier_args.h"
 #include "cpu/lookup/probe_rows.h"
 #include "cpu/table_ops.h"
+#include "cpu/tiers/pages.h"
 #include "cpu/tiers/slots.h"
 
 namespace dynemb::cpu {
@@ -36,7 +37,7 @@ int32_t number_of(TierRowsTable const& args, int64_t num_rows, int32_t slot) {
   if (slot < 0) return std::max(slot, kNotAdmittedSlot);
   auto const limit = args.table.local_buckets * kBucketCapacity;  // there is no index
   if (!is_live(slot, static_cast<uint32_t>(limit))) return kPaddingSlot;
-  auto const row = cached_row(args.tier, slot);
+  auto const row = placed_row(args.tier, slot);
   if (row >= 0) return static_cast<int32_t>(row);
   return is_fresh(args.tier, slot) ? kFreshSlot : static_cast<int32_t>(num_rows + slot);
 }
@@ -87,6 +88,7 @@ bool streams(TierRowsArgs const& args) {
 }  // namespace
 
 void tier_rows(TierRowsArgs const& args, ThreadPool const& pool) {
+  if (args.serves != 0) prefer_pages(args);  // a lookup has promoted rows before
   auto const past_caches = streams(args);
   for_each(pool, cut_bags(args.features, args.num_features, kIdsPerChunk),
            [&](int64_t, FeatureChunk const& chunk) { write_rows(args, chunk, past_caches); });

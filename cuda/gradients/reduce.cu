@@ -5,6 +5,7 @@
 #include "core/slot.h"
 #include "cuda/gradients/given_order.cuh"
 #include "cuda/gradients/order.cuh"
+#include "cuda/gradients/ordered_sums.cuh"
 #include "cuda/gradients/sums.cuh"
 #include "cuda/grid/prologue.cuh"
 #include "cuda/launch.h"
@@ -172,6 +173,10 @@ cudaError_t reduce(ReduceArgs const& args, void* memory, cudaStream_t stream) {
     using SortKey = decltype(key);
     Scratch pieces(memory);
     ReduceScratch<SortKey> const scratch(args, pieces);
+    auto const& long_runs = scratch.long_runs;
+    if (has_ordered_sums(args, long_runs.num_rows)) {
+      return ordered_sums(args, long_runs.partial, stream);
+    }
     return with_call_size(args.num_tables, args.num_features, [&](auto size) {
       return run<decltype(size), SortKey>(args, scratch, stream);
     });

@@ -251,15 +251,17 @@ struct BagPooler {
     if (cached && !missing && feature.weights == nullptr) {
       pool<true>(bags, cache.slots);
     } else if constexpr (kScaled) {
-      pool_apart(bags, slots);
+      pool_apart(*this, bags, slots);
     } else {
       pool<false>(bags, slots);
     }
   }
 
-  // Out of line: beside it the plain bags of packed rows would keep registers in memory.
-  __device__ __noinline__ void pool_apart(int32_t bags, int32_t const* slots) const {
-    pool<false>(bags, slots);
+  // Out of line: beside it the plain bags of packed rows would keep registers in memory. By value:
+  // for an address all warps would write the pooler to memory, and few make this call.
+  static __device__ __noinline__ void pool_apart(BagPooler const pooler, int32_t bags,
+                                                 int32_t const* slots) {
+    pooler.pool<false>(bags, slots);
   }
 
   // kPlain: slots are in the cache, all ids have rows, none has a weight, as in most warps. What

@@ -61,7 +61,10 @@ __device__ __forceinline__ void rows_of_warp(In in, Out out, Here const& here, I
   if constexpr (kPools) pool_of_warp(rows, share, cache);
 }
 
-constexpr int kWarpsAtOnce = 32;  // of a multiprocessor
+// Warps of a multiprocessor. Where packed rows are pooled fewer leave registers for ten rows in
+// flight, with hardly any in memory.
+template <class Formats, bool kPools>
+constexpr int kWarpsAtOnce = Formats::kPacked && kPools ? 28 : 32;
 
 // From here on a warp may have twice as many ids, and there still are enough warps that the last
 // ones do not count.
@@ -83,7 +86,7 @@ __device__ __noinline__ void prologue_apart(Prologue<Size, Op> const& p, Share c
 
 // kPools: some feature pools.
 template <class Formats, bool kPools, class Size, class Ids>
-__global__ void __launch_bounds__(Ids::kBlock, kWarpsAtOnce * 32 / Ids::kBlock)
+__global__ void __launch_bounds__(Ids::kBlock, kWarpsAtOnce<Formats, kPools> * 32 / Ids::kBlock)
     rows_kernel(__grid_constant__ RowsCall<Size, Ids> const p) {
   constexpr int kWarps = Ids::kBlock / 32;
   __shared__ BagCache caches[kPools ? kWarps : 1];

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 // SPDX-License-Identifier: Apache-2.0
 
-// cuda/tensor_train/half_gradients.cuh: the gradient of each prefix where prefixes and rows are
+// cuda/tensor_train/half_gradients.cuh: the gradient of each prefix where factors and rows are
 // bfloat16. A warp sums over the rows of a prefix in registers, in float32. Four rows of four
 // columns are the inner dimension of one product: a lane has four columns of a row as they lie in
 // memory.
@@ -20,7 +20,7 @@ constexpr int kRowsOfProduct = 4;
 // What a lane reads of one row.
 struct HalfRow {
   BFloat16 const* gradients;
-  float const* suffix;
+  BFloat16 const* suffix;
   bool exists;  // else its gradients are zeros
 
   __device__ __forceinline__ HalfRow(PairGradientsOf<BFloat16> const& args, RowChunk const& chunk,
@@ -35,56 +35,80 @@ struct HalfRow {
   }
 };
 
+// All columns of four rows at m and m + 8: words of two columns.
+template <int kColumns>
+struct HalfGradients {
+  uint32_t words[2][kColumns / 2];
+
+  __device__ __forceinline__ explicit HalfGradients(HalfRow const& row) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      auto const* const from = row.gradients + left_row(i) * kColumns;
+      if constexpr (kColumns == 4) {
+        auto const four = load_once<uint2>(from);
+        put(i, 0, row.exists ? four : uint2{0, 0});
+      } else {
+        auto const eight = load_once<uint4>(from);
+        put(i, 0, row.exists ? uint2{eight.x, eight.y} : uint2{0, 0});
+        put(i, 2, row.exists ? uint2{eight.z, eight.w} : uint2{0, 0});
+      }
+    }
+  }
+
+  __device__ __forceinline__ void put(int i, int first, uint2 const& two) {
+    words[i][first] = two.x;
+    words[i][first + 1] = two.y;
+  }
+};
+
 // Adds four columns of four rows.
 template <int kSteps, int kColumns>
-__device__ __forceinline__ void add_half_rows(HalfRow const& row, int column,
+__device__ __forceinline__ void add_half_rows(HalfRow const& row,
+                                              HalfGradients<kColumns> const& gradients, int column,
                                               float (&sums)[kSteps][4]) {
-  uint2 halves[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    halves[i] = load_four_once(row.gradients + left_row(i) * kColumns + column);
-  }
-  float4 suffixes[kSteps];
+  uint2 suffixes[kSteps];
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
-    suffixes[s] = load_four(row.suffix + (s * 8 + right_column()) * kColumns + column);
+    suffixes[s] = load_vector<uint2>(row.suffix + (s * 8 + right_column()) * kColumns + column);
   }
-  uint32_t left[4];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    left[i] = row.exists ? halves[i].x : 0;
-    left[i + 2] = row.exists ? halves[i].y : 0;
-  }
+  auto const& words = gradients.words;
+  auto const first = column / 2;
+  uint32_t const left[4] = {words[0][first], words[1][first], words[0][first + 1],
+                            words[1][first + 1]};
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
-    auto const packed = packed_four(suffixes[s]);
-    add_half_product(sums[s], left, {packed.x, packed.y});
+    add_half_product(sums[s], left, {suffixes[s].x, suffixes[s].y});
   }
 }
 
+// Blocks of a multiprocessor: more of them hide what a warp waits for, where registers allow it.
 template <int kSteps, int kColumns>
-__global__ void __launch_bounds__(kThreads, 2)
+constexpr int kHalfBlocks = kSteps * kColumns <= 16 ? 4 : 2;
+
+template <int kSteps, int kColumns>
+__global__ void __launch_bounds__(kThreads, kHalfBlocks<kSteps, kColumns>)
     half_gradients_kernel(__grid_constant__ PairGradientsOf<BFloat16> const args) {
   auto const& shape = args.shape;
-  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
   int64_t const offsets[2] = {prefix_row_offset(shape, sum_row(0)),
                               prefix_row_offset(shape, sum_row(2))};
-  for (auto index = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
-       index < shape.num_prefixes; index += warps) {
-    auto const rows = rows_of_prefix(shape, index);
-    float sums[kSteps][4] = {};
-    for (auto begin = rows.begin; begin < rows.end; begin += 32) {
-      RowChunk const chunk(shape, begin, rows.end);
-      if (chunk.fallback < 0) continue;
+  auto const add_chunk = [&](int64_t begin, RowChunk const& chunk, float (&sums)[kSteps][4]) {
+    if (chunk.fallback < 0) return;
 #pragma unroll 2
-      for (int32_t first = 0; first < chunk.count; first += kRowsOfProduct) {
-        HalfRow const row(args, chunk, begin, first + lane_id() % kRowsOfProduct);
+    for (int32_t first = 0; first < chunk.count; first += kRowsOfProduct) {
+      HalfRow const row(args, chunk, begin, first + lane_id() % kRowsOfProduct);
+      HalfGradients<kColumns> const gradients(row);
 #pragma unroll
-        for (int column = 0; column < kColumns; column += 4) {
-          add_half_rows<kSteps, kColumns>(row, column, sums);
-        }
+      for (int column = 0; column < kColumns; column += 4) {
+        add_half_rows<kSteps, kColumns>(row, gradients, column, sums);
       }
     }
+  };
+  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
+  auto const own = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
+  for_prefixes(shape, own, warps, [&](int64_t index, AheadRows const& ahead) {
+    float sums[kSteps][4] = {};
+    for_chunks(shape, ahead,
+               [&](int64_t begin, RowChunk const& chunk) { add_chunk(begin, chunk, sums); });
     auto* const out = args.d_prefix + prefix_offset(shape, index) + sum_column(0);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -94,14 +118,14 @@ __global__ void __launch_bounds__(kThreads, 2)
             packed_halves(sums[s][2 * half], sums[s][2 * half + 1]);
       }
     }
-  }
+  });
 }
 
 // The sizes may be half (core/pair_rows.h), and there are prefixes and suffixes.
 inline cudaError_t half_prefix_gradients(PairGradientsOf<BFloat16> const& args,
                                          cudaStream_t stream) {
-  auto const blocks = blocks_of_prefixes(args.shape, kWarpsPerBlock);
   auto const with = [&](auto steps, auto columns) {
+    auto const blocks = blocks_of_gradients(args.shape, kHalfBlocks<steps(), columns()>);
     return launch(half_gradients_kernel<steps(), columns()>, blocks, stream, args);
   };
   auto const with_columns = [&](auto steps) {

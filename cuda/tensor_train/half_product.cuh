@@ -30,6 +30,14 @@ __device__ __forceinline__ uint32_t packed_halves(float first, float second) {
 #endif
 }
 
+// Of two words the first halves, and the second ones.
+__device__ __forceinline__ uint32_t low_halves(uint32_t a, uint32_t b) {
+  return (a & 0xffffu) | b << 16;
+}
+__device__ __forceinline__ uint32_t high_halves(uint32_t a, uint32_t b) {
+  return a >> 16 | (b & 0xffff0000u);
+}
+
 // sums += left @ right, by all lanes of a warp.
 __device__ __forceinline__ void add_half_product(float (&sums)[4], uint32_t const (&left)[4],
                                                  uint32_t const (&right)[2]) {

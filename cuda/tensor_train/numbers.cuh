@@ -41,14 +41,21 @@ __device__ __forceinline__ float4 load_four_once(float const* from) {
 #endif
 }
 
-// Four numbers of 16 bits, read once only.
-__device__ __forceinline__ uint2 load_four_once(BFloat16 const* from) {
+// The same of 8 or 16 bytes.
+template <class Vector>
+__device__ __forceinline__ Vector load_once(void const* from) {
 #ifdef __CUDA_ARCH__
-  uint2 x;
-  asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(from));
+  Vector x;
+  if constexpr (sizeof(Vector) == 8) {
+    asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(x.x), "=r"(x.y) : "l"(from));
+  } else {
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+        : "l"(from));
+  }
   return x;
 #else
-  return load_vector<uint2>(from);
+  return load_vector<Vector>(from);
 #endif
 }
 

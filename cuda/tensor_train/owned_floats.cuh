@@ -5,8 +5,7 @@
 // (cuda/tensor_train/owned_sums.cuh), from prefixes and gradients of float32.
 #pragma once
 
-#include <type_traits>
-
+#include "cuda/tensor_train/shared_place.cuh"
 #include "cuda/tensor_train/stage_copies.cuh"
 #include "cuda/tensor_train/tile_product.cuh"
 
@@ -15,28 +14,31 @@ namespace dynemb::cuda {
 template <int kOfRankTiles, int kOfColumns, bool kExact>
 struct OwnedFloats {
   using Number = float;
+  using Rows = SharedPlace;
+  static constexpr bool kRoundsPrefix = !kExact;
   static constexpr int kRankTiles = kOfRankTiles, kColumns = kOfColumns;
   static constexpr int kRanks = 16 * kRankTiles;
-  static constexpr int kRowsOfFullSlot = 4;                  // see OwnedSums::add
-  static constexpr int kTogether = kRankTiles == 1 ? 2 : 4;  // consecutive ranks of a lane
+  static constexpr int kSwizzle = StagedGradients<float>::kSwizzle * 4;  // bytes
+  static constexpr int kOfStep = 4 * kColumns * 4;  // bytes of four rows of a prefix
 
   // Number `i` of a lane's ranks, where 2 * t + h is at row lane / 4 + 8 * h of tile t.
   static __device__ __forceinline__ int32_t rank_of_lane(int i) {
-    return lane_id() / 4 * kTogether + i % kTogether + i / kTogether * 32;
+    return lane_id() / 4 * 2 + i % 2 + i / 2 * 16;
   }
 
   // The ranks of a lane in the rows lane % 4 + 4 * q of a prefix.
   class Prefix {
    public:
     __device__ __forceinline__ void load(float const* prefix) {
-      using Vector = std::conditional_t<kRankTiles == 1, float2, float4>;
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
         auto const m = lane_id() % 4 + 4 * q;
         auto const* const row = prefix + m * (kRanks + StageLayout::kPad);
 #pragma unroll
-        for (int i = 0; i < 2 * kRankTiles; i += kTogether) {
-          put(q, i, *reinterpret_cast<Vector const*>(row + rank_of_lane(i)));
+        for (int t = 0; t < kRankTiles; ++t) {
+          auto const two = *reinterpret_cast<float2 const*>(row + rank_of_lane(2 * t));
+          numbers_[q][2 * t] = __float_as_uint(two.x);
+          numbers_[q][2 * t + 1] = __float_as_uint(two.y);
         }
       }
     }
@@ -56,35 +58,34 @@ struct OwnedFloats {
     }
 
    private:
-    __device__ __forceinline__ void put(int q, int i, float x) {
-      numbers_[q][i] = kExact ? __float_as_uint(x) : rounded_to_tf32(x);
-    }
-    __device__ __forceinline__ void put(int q, int i, float2 const& two) {
-      put(q, i, two.x);
-      put(q, i + 1, two.y);
-    }
-    __device__ __forceinline__ void put(int q, int i, float4 const& four) {
-      put(q, i, float2{four.x, four.y});
-      put(q, i + 2, float2{four.z, four.w});
-    }
-
-    uint32_t numbers_[4][2 * kRankTiles];  // rounded, unless exact
+    uint32_t numbers_[4][2 * kRankTiles];  // rounded already, unless exact
   };
 
-  // Eight columns. With four columns a row two rows share them: `first` and `second`.
+  // Of the suffixes of a tile, the one whose row a lane reads.
+  static __device__ __forceinline__ int suffix_of_lane() {
+    return kColumns == 4 ? lane_id() / 16 : 0;
+  }
+
+  // Eight columns: of one row, or of two with four columns each.
   struct Right {
     RightTile<kExact> tiles[2];
   };
 
-  static __device__ __forceinline__ Right right_of(StagedTile<float> const& rows) {
-    auto const row = kColumns == 4 && lane_id() >= 16 ? rows.second : rows.first;
-    auto const* const from = rows.at(row, kTileRows * kColumns);
-    auto const swizzle = (row & 1) * StagedGradients<float>::kSwizzle;
-    auto const first = lane_id() % 4 * kColumns + lane_id() / 4 % kColumns;
+  // Where a staged row begins, in bytes, and its swizzle (StagedGradients).
+  static __device__ __forceinline__ int32_t place_of(int32_t row) {
+    return row * (kTileRows * kColumns * 4) + (row & 1) * kSwizzle;
+  }
+
+  // `place`: of the row of this lane.
+  static __device__ __forceinline__ Right right_of(SharedPlace const& d_rows, int32_t place) {
+    auto const first = (lane_id() % 4 * kColumns + lane_id() / 4 % kColumns) * 4;
+    auto const even = place ^ first;
+    // Of four columns, steps of one row are as far from each other as swizzled numbers.
+    auto const odd = kColumns == 4 ? even + kSwizzle - 2 * (place & kSwizzle) : even + kOfStep;
     Right right;
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
-      right.tiles[q / 2].set(q % 2, from[(first + 4 * q * kColumns) ^ swizzle]);
+      right.tiles[q / 2].set(q % 2, d_rows.load((q % 2 == 0 ? even : odd) + q / 2 * 2 * kOfStep));
     }
     return right;
   }

@@ -14,10 +14,10 @@ namespace dynemb::cuda {
 template <int kOfRankTiles, int kOfColumns>
 struct OwnedHalves {
   using Number = BFloat16;
+  using Rows = BFloat16 const*;
+  static constexpr bool kRoundsPrefix = false;
   static constexpr int kRankTiles = kOfRankTiles, kColumns = kOfColumns;
   static constexpr int kRanks = 16 * kRankTiles;
-
-  static constexpr int kRowsOfFullSlot = 0;  // always row by row: a prefix is two instructions
 
   // Number `i` of a lane's ranks, where 2 * t + h is at row lane / 4 + 8 * h of tile t.
   static __device__ __forceinline__ int32_t rank_of_lane(int i) {
@@ -36,16 +36,29 @@ struct OwnedHalves {
     }
   };
 
+  // Of the suffixes of a tile, the one whose row a lane reads.
+  static __device__ __forceinline__ int suffix_of_lane() {
+    return kColumns == 4 ? lane_id() / 8 % 2 : 0;
+  }
+
+  // Eight columns: of one row, or of two with four columns each.
   struct Right {
     uint32_t words[2];
   };
 
-  static __device__ __forceinline__ Right right_of(StagedTile<BFloat16> const& rows) {
+  // Where a staged row begins.
+  static __device__ __forceinline__ int32_t place_of(int32_t row) {
+    return row * (kTileRows * kColumns);
+  }
+
+  // `place`: of the row of this lane.
+  static __device__ __forceinline__ Right right_of(BFloat16 const* d_rows, int32_t place) {
+    auto const* const from = d_rows + place;
     Right right;
     if constexpr (kColumns == 8) {
-      load_transposed(right.words, rows.at(rows.first, kTileRows * 8) + lane_id() % 16 * 8);
+      load_transposed(right.words, from + lane_id() % 16 * 8);
     } else {
-      load_two(rows, right.words);
+      load_two(from, right.words);
     }
     return right;
   }
@@ -60,11 +73,9 @@ struct OwnedHalves {
   // 16 bytes of a row hold four columns at an even m, and then those at the next one. Once they are
   // transposed, the lanes of the first four columns have what is at even ones of both rows, the
   // others what is at odd ones. Each needs both of one row.
-  static __device__ __forceinline__ void load_two(StagedTile<BFloat16> const& rows,
-                                                  uint32_t (&right)[2]) {
-    auto const row = (lane_id() & 8) != 0 ? rows.second : rows.first;
+  static __device__ __forceinline__ void load_two(BFloat16 const* from, uint32_t (&right)[2]) {
     uint32_t words[2];
-    load_transposed(words, rows.at(row, kTileRows * 4) + lane_id() % 8 * 8);
+    load_transposed(words, from + lane_id() % 8 * 8);
     auto const odd = lane_id() >= 16;
     auto const got = __shfl_xor_sync(kFullWarp, odd ? words[0] : words[1], 16);
     right[0] = odd ? got : words[0];

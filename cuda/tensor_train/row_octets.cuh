@@ -20,16 +20,57 @@ inline bool has_octets(PairShape const& shape) {
   return shape.m == kTileRows && ranks && shape.n % 4 == 0;
 }
 
+// The rows of a prefix, and the suffixes of the first 32 of them, loaded ahead.
+struct AheadRows {
+  int32_t begin = 0, end = 0;
+  int32_t suffix = -1;  // of row `lane`, as it is given
+
+  __device__ __forceinline__ void load_rows(PairShape const& shape, int64_t prefix) {
+    auto const exists = prefix < shape.num_prefixes;
+    auto const rows = exists ? rows_of_prefix(shape, prefix) : RowRange{0, 0};
+    end = static_cast<int32_t>(rows.end);
+    begin = min(static_cast<int32_t>(rows.begin), end);
+  }
+  __device__ __forceinline__ void load_suffixes(PairShape const& shape) {
+    suffix = suffix_of_lane(shape, begin);
+  }
+  __device__ __forceinline__ int32_t suffix_of_lane(PairShape const& shape, int32_t first) const {
+    return lane_id() < end - first ? shape.of_suffix[int64_t{first} + lane_id()] : -1;
+  }
+};
+
+// Calls body(prefix, rows) for the prefixes of a warp: `first` and every `step`-th from there. What
+// the next ones need is on its way meanwhile.
+template <class Body>
+__device__ __forceinline__ void for_prefixes(PairShape const& shape, int64_t first, int64_t step,
+                                             Body const& body) {
+  AheadRows now, next;
+  now.load_rows(shape, first);
+  next.load_rows(shape, first + step);
+  now.load_suffixes(shape);
+#pragma unroll 1
+  for (auto prefix = first; prefix < shape.num_prefixes; prefix += step) {
+    next.load_suffixes(shape);
+    AheadRows after;
+    after.load_rows(shape, prefix + 2 * step);
+    body(prefix, now);
+    now = next;
+    next = after;
+  }
+}
+
 // Up to 32 rows of a prefix. Their suffixes' numbers are in the lanes.
 struct RowChunk {
   int32_t count;
   int32_t suffix;    // of row `lane`; -1: there is none
   int32_t fallback;  // a suffix of one of the rows; -1: there is none
 
-  __device__ __forceinline__ RowChunk(PairShape const& shape, int64_t begin, int64_t end) {
-    count = end - begin < 32 ? static_cast<int32_t>(end - begin) : 32;
-    auto const exists = lane_id() < count && has_suffix(shape, begin + lane_id());
-    suffix = exists ? shape.of_suffix[begin + lane_id()] : -1;
+  // `given`: the suffix of row `lane`, as it is given.
+  __device__ __forceinline__ RowChunk(PairShape const& shape, int32_t rows, int32_t given)
+      : count(min(rows, 32)) {
+    auto const exists = lane_id() < count &&
+                        static_cast<uint32_t>(given) < static_cast<uint64_t>(shape.num_suffixes);
+    suffix = exists ? given : -1;
     auto const some = __ballot_sync(kFullWarp, exists);
     fallback = __shfl_sync(kFullWarp, suffix, some == 0 ? 0 : __ffs(static_cast<int>(some)) - 1);
   }
@@ -39,6 +80,19 @@ struct RowChunk {
     return __shfl_sync(kFullWarp, suffix, row);
   }
 };
+
+// Calls body(begin, chunk) for all rows of a prefix.
+template <class Body>
+__device__ __forceinline__ void for_chunks(PairShape const& shape, AheadRows const& ahead,
+                                           Body const& body) {
+  auto given = ahead.suffix;
+  for (auto begin = ahead.begin; begin < ahead.end;) {
+    body(int64_t{begin}, RowChunk(shape, ahead.end - begin, given));
+    if (ahead.end - begin <= 32) return;
+    begin += 32;
+    given = ahead.suffix_of_lane(shape, begin);
+  }
+}
 
 // A prefix as the left matrix of a product, 16 x 8 * kSteps.
 template <int kSteps, bool kExact>
@@ -98,21 +152,24 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (rows.begin >= rows.end) continue;
     HeldPrefix<kSteps, kExact> const prefix(call.prefix + prefix_offset(shape, index), low, high);
     for (auto begin = rows.begin; begin < rows.end; begin += 32) {
-      RowChunk const chunk(shape, begin, rows.end);
+      auto const row = begin + lane_id();
+      auto const left = static_cast<int32_t>(rows.end - begin);
+      RowChunk const chunk(shape, left, row < rows.end ? shape.of_suffix[row] : -1);
       auto* const out = call.rows + begin * (kTileRows * n);
       for (int32_t first = 0; first < chunk.count; first += kOctet) {
         auto const number = max(0, chunk.suffix_of(first + right_column()));
         auto const* const suffix = call.suffix + int64_t{number} * (kSteps * 8 * n);
-        int32_t const row[2] = {first + sum_column(0), first + sum_column(1)};
-        bool const exists[2] = {chunk.suffix_of(row[0]) >= 0, chunk.suffix_of(row[1]) >= 0};
+        int32_t const rows_of_lane[2] = {first + sum_column(0), first + sum_column(1)};
+        bool const exists[2] = {chunk.suffix_of(rows_of_lane[0]) >= 0,
+                                chunk.suffix_of(rows_of_lane[1]) >= 0};
         for (int32_t column = 0; column < n; column += 4) {
           float sums[4][4] = {};
           multiply_octet(prefix, suffix + column, n, sums);
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            if (row[i % 2] >= chunk.count) continue;
+            if (rows_of_lane[i % 2] >= chunk.count) continue;
             auto const own = exists[i % 2];
-            auto* const to = out + (row[i % 2] * kTileRows + sum_row(i)) * n + column;
+            auto* const to = out + (rows_of_lane[i % 2] * kTileRows + sum_row(i)) * n + column;
             *reinterpret_cast<float4*>(to) = {own ? sums[0][i] : 0.0f, own ? sums[1][i] : 0.0f,
                                               own ? sums[2][i] : 0.0f, own ? sums[3][i] : 0.0f};
           }
@@ -170,38 +227,38 @@ __global__ void __launch_bounds__(kThreads, 2)
     octet_gradients_kernel(__grid_constant__ PairGradientsOf<float> const args) {
   auto const& shape = args.shape;
   auto const n = shape.n;
-  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
   int64_t const offsets[2] = {prefix_row_offset(shape, sum_row(0)),
                               prefix_row_offset(shape, sum_row(2))};
-  for (auto index = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
-       index < shape.num_prefixes; index += warps) {
-    auto const rows = rows_of_prefix(shape, index);
-    float sums[kSteps][4] = {};
-    for (auto begin = rows.begin; begin < rows.end; begin += 32) {
-      RowChunk const chunk(shape, begin, rows.end);
-      if (chunk.fallback < 0) continue;
-      auto const* const d_chunk = args.d_rows + begin * (kTileRows * n);
-      for (int32_t first = 0; first < chunk.count; first += kOctet) {
-        float const* d_rows[2];
-        float const* suffixes[2];
-        bool exists[2];
+  auto const add_chunk = [&](int64_t begin, RowChunk const& chunk, float (&sums)[kSteps][4]) {
+    if (chunk.fallback < 0) return;
+    auto const* const d_chunk = args.d_rows + begin * (kTileRows * n);
+    for (int32_t first = 0; first < chunk.count; first += kOctet) {
+      float const* d_rows[2];
+      float const* suffixes[2];
+      bool exists[2];
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          auto const row = first + right_row(i);
-          auto const number = chunk.suffix_of(row);
-          exists[i] = number >= 0;
-          // A suffix that the prefix has anyway: zeros times what is not finite are not zeros.
-          auto const used = exists[i] ? number : chunk.fallback;
-          d_rows[i] = d_chunk + min(row, chunk.count - 1) * (kTileRows * n);
-          suffixes[i] = args.suffix + int64_t{used} * (kSteps * 8 * n);
-        }
-        for (int32_t column = 0; column < n; column += 4) {
-          float const* const d_four[2] = {d_rows[0] + column, d_rows[1] + column};
-          float const* const four[2] = {suffixes[0] + column, suffixes[1] + column};
-          add_octet<kSteps, kExact>(d_four, exists, four, n, sums);
-        }
+      for (int i = 0; i < 2; ++i) {
+        auto const row = first + right_row(i);
+        auto const number = chunk.suffix_of(row);
+        exists[i] = number >= 0;
+        // A suffix that the prefix has anyway: zeros times what is not finite are not zeros.
+        auto const used = exists[i] ? number : chunk.fallback;
+        d_rows[i] = d_chunk + min(row, chunk.count - 1) * (kTileRows * n);
+        suffixes[i] = args.suffix + int64_t{used} * (kSteps * 8 * n);
+      }
+      for (int32_t column = 0; column < n; column += 4) {
+        float const* const d_four[2] = {d_rows[0] + column, d_rows[1] + column};
+        float const* const four[2] = {suffixes[0] + column, suffixes[1] + column};
+        add_octet<kSteps, kExact>(d_four, exists, four, n, sums);
       }
     }
+  };
+  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
+  auto const own = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
+  for_prefixes(shape, own, warps, [&](int64_t index, AheadRows const& ahead) {
+    float sums[kSteps][4] = {};
+    for_chunks(shape, ahead,
+               [&](int64_t begin, RowChunk const& chunk) { add_chunk(begin, chunk, sums); });
     auto* const out = args.d_prefix + prefix_offset(shape, index) + sum_column(0);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -211,7 +268,14 @@ __global__ void __launch_bounds__(kThreads, 2)
                                                                    sums[s][2 * half + 1]};
       }
     }
-  }
+  });
+}
+
+// Blocks of a kernel that looks ahead; `at_once` are on a multiprocessor. Those that come later
+// even out that some prefixes have many rows.
+inline int64_t blocks_of_gradients(PairShape const& shape, int at_once) {
+  constexpr int kLater = 4;
+  return persistent_blocks(blocks_of_prefixes(shape, kWarpsPerBlock), kLater * at_once);
 }
 
 // `shape` has octets, prefixes and suffixes.
@@ -223,7 +287,7 @@ inline cudaError_t octet_rows(PairRowsOf<float> const& call, cudaStream_t stream
 }
 
 inline cudaError_t octet_gradients(PairGradientsOf<float> const& args, cudaStream_t stream) {
-  auto const blocks = blocks_of_prefixes(args.shape, kWarpsPerBlock);
+  auto const blocks = blocks_of_gradients(args.shape, 2);
   return with_steps(args.shape.k, args.shape.exact != 0, [&](auto steps, auto exact) {
     return launch(octet_gradients_kernel<steps(), exact()>, blocks, stream, args);
   });

@@ -12,13 +12,12 @@
 
 namespace dynemb::cuda {
 
-// Bytes of shared memory: suffixes of the staged rows, their slots, prefixes of the slots,
-// gradients of rows.
+// Bytes of shared memory: suffixes of the staged rows, prefixes of the slots, gradients of rows.
 struct StageLayout {
   static constexpr int32_t kPad = 8;  // numbers: rows of a prefix then lie in different banks
 
-  int32_t slots, rows;                               // of a stage
-  int32_t slots_of, prefixes, d_rows, zeros, bytes;  // `zeros` are those of a row
+  int32_t slots, rows;              // of a stage; behind the last row there is one of zeros
+  int32_t prefixes, d_rows, bytes;  //
 
   // Two stages take `all` bytes at most; no slots: that is too little.
   static StageLayout of(PairShape const& shape, int64_t all) {
@@ -28,20 +27,13 @@ struct StageLayout {
     auto const prefix_size = number * shape.m * (shape.k + kPad);
     for (auto slots = kMostSlots; slots > 0; slots /= 2) {
       auto const left = most - slots * prefix_size;
-      auto rows = left / (row_size + 2 * int64_t{sizeof(int32_t)}) / 4 * 4;
+      auto rows = left / (row_size + int64_t{sizeof(int32_t)}) / 4 * 4;
       if (rows > slots * kRowsOfSlot) rows = slots * kRowsOfSlot;
       if (rows < kRowsOfSlot || (slots > 1 && left < most / 2)) continue;
-      auto const slots_of = rows * int64_t{sizeof(int32_t)};
-      auto const prefixes = 2 * slots_of;
+      auto const prefixes = rows * int64_t{sizeof(int32_t)};
       auto const d_rows = prefixes + slots * prefix_size;
-      auto const zeros = d_rows + rows * row_size;
-      return {slots,
-              static_cast<int32_t>(rows),
-              static_cast<int32_t>(slots_of),
-              static_cast<int32_t>(prefixes),
-              static_cast<int32_t>(d_rows),
-              static_cast<int32_t>(zeros),
-              static_cast<int32_t>(zeros + row_size)};
+      return {slots, static_cast<int32_t>(rows), static_cast<int32_t>(prefixes),
+              static_cast<int32_t>(d_rows), static_cast<int32_t>(d_rows + (rows + 1) * row_size)};
     }
     return {};
   }
@@ -67,18 +59,6 @@ struct StagedGradients {
   // Where number `i` of row `row` of a stage is, from the first row on.
   __device__ __forceinline__ int32_t place(int32_t row, int32_t i) const {
     return row * row_size + (i ^ ((row & 1) * kSwizzle));
-  }
-};
-
-// The staged rows of a tile of a warp's sums; -1: there is none.
-template <class Number>
-struct StagedTile {
-  int32_t first, second;  // of its first and of its last column
-  Number const* d_rows;   // of the stage
-  Number const* zeros;
-
-  __device__ __forceinline__ Number const* at(int32_t row, int32_t row_size) const {
-    return row >= 0 ? d_rows + row * row_size : zeros;
   }
 };
 
@@ -110,6 +90,9 @@ class StageCopies {
     chunks_of_ranks_ = 31 - __clz(sources.shape.k / kOfChunk);
   }
 
+  // The slot whose suffixes this warp copies; -1: it copies none.
+  __device__ __forceinline__ int32_t slot_of_suffixes() const { return first_ < 32 ? slot_ : -1; }
+
   // The offsets of rows are there.
   __device__ __forceinline__ void begin(StagePlan const& plan, char* stage) const {
     if (slot_ >= plan.count) return;
@@ -118,14 +101,26 @@ class StageCopies {
     copy_prefix(slot, stage);
   }
 
+  // Rounds what this thread has copied of a prefix, float32, to TF32: many warps read it.
+  __device__ __forceinline__ void round_prefix(StagePlan const& plan, char* stage) const {
+    if (slot_ >= plan.count) return;
+    for_chunks_of_prefix(stage, [&](Number* place, int32_t, int32_t) {
+      auto& four = *reinterpret_cast<float4*>(place);
+      four = {rounded(four.x), rounded(four.y), rounded(four.z), rounded(four.w)};
+    });
+  }
+
  private:
   static constexpr int32_t kOfChunk = 16 / sizeof(Number);
+
+  static __device__ __forceinline__ float rounded(float x) {
+    return __uint_as_float(rounded_to_tf32(x));
+  }
 
   __device__ __forceinline__ void copy_rows(Slot const& slot, char* stage) const {
     if (first_ < slot.count) {
       auto* const suffixes = reinterpret_cast<int32_t*>(stage) + slot.staged;
       begin_copy(suffixes + first_, sources_.shape.of_suffix + slot.first + first_);
-      reinterpret_cast<int32_t*>(stage + layout_.slots_of)[slot.staged + first_] = slot_;
     }
     auto const row_size = gradients_.row_size;
     auto const* const from = sources_.d_rows + int64_t{slot.first} * row_size;
@@ -140,14 +135,22 @@ class StageCopies {
 
   __device__ __forceinline__ void copy_prefix(Slot const& slot, char* stage) const {
     auto const& shape = sources_.shape;
-    auto const stride = shape.k + StageLayout::kPad;
     auto const* const from = sources_.prefix + prefix_offset(shape, slot.prefix);
+    for_chunks_of_prefix(stage, [&](Number* to, int32_t m, int32_t rank) {
+      begin_copy(vector(to), vector(from + row_offsets_[m] + rank));
+    });
+  }
+
+  // Calls body(place, m, rank) for the chunks of its slot's prefix that this thread copies.
+  template <class Body>
+  __device__ __forceinline__ void for_chunks_of_prefix(char* stage, Body const& body) const {
+    auto const& shape = sources_.shape;
+    auto const stride = shape.k + StageLayout::kPad;
     auto* const to = reinterpret_cast<Number*>(stage + layout_.prefixes) + slot_ * shape.m * stride;
     for (auto i = first_; i < shape.m << chunks_of_ranks_; i += step_) {
       auto const m = i >> chunks_of_ranks_;
       auto const rank = kOfChunk * i - m * shape.k;
-      auto* const row = to + staged_place<Number>(shape, m) * stride;
-      begin_copy(vector(row + rank), vector(from + row_offsets_[m] + rank));
+      body(to + staged_place<Number>(shape, m) * stride + rank, m, rank);
     }
   }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuda/tensor_train/staged_halves.cuh: factors of bfloat16 of rows whose suffixes are in shared
-// memory (cuda/tensor_train/staged_suffixes.cuh). Suffixes are rounded when they are copied there.
+// memory (cuda/tensor_train/staged_suffixes.cuh).
 //
 // A lane reads four ranks at once: in a block of 16 ranks, lane q of four has 4 * q and the next
 // three. They are numbers 2 * q, 2 * q + 1, 2 * q + 8 and 2 * q + 9 of the product.
@@ -29,7 +29,7 @@ struct StagedHalves {
   }
 
   // Some suffixes, by all threads of a block.
-  static __device__ __forceinline__ void stage(float const* from, int32_t count, char* memory) {
+  static __device__ __forceinline__ void stage(BFloat16 const* from, int32_t count, char* memory) {
     auto const step = static_cast<int32_t>(blockDim.x);
     for (auto i = static_cast<int32_t>(threadIdx.x); i < count * kPieces; i += step) {
       auto const suffix = i / kPieces, piece = i % kPieces;
@@ -37,12 +37,12 @@ struct StagedHalves {
       auto const block = piece / 8 % kBlocks, quad = piece / 8 / kBlocks;
       auto const* const own = from + int64_t{suffix} * (kRanks * kColumns) +
                               (16 * block + 4 * lane) * kColumns + 4 * quad + 2 * pair;
-      float2 two[4];
+      uint32_t two[4];  // columns, of each rank
 #pragma unroll
-      for (int r = 0; r < 4; ++r) two[r] = load_vector<float2>(own + r * kColumns);
+      for (int r = 0; r < 4; ++r) two[r] = load_vector<uint32_t>(own + r * kColumns);
       *reinterpret_cast<uint4*>(memory + suffix * kBytes + 16 * piece) = {
-          packed_halves(two[0].x, two[1].x), packed_halves(two[2].x, two[3].x),
-          packed_halves(two[0].y, two[1].y), packed_halves(two[2].y, two[3].y)};
+          low_halves(two[0], two[1]), low_halves(two[2], two[3]), high_halves(two[0], two[1]),
+          high_halves(two[2], two[3])};
     }
   }
 

@@ -34,20 +34,6 @@ __device__ __forceinline__ void prefetch_to_l2([[maybe_unused]] void const* from
 #endif
 }
 
-// The rows of a prefix, and the suffixes of the first 32 of them, loaded ahead.
-struct AheadRows {
-  RowRange rows{0, 0};
-  int32_t suffix = -1;  // of row `lane`, as it is given
-
-  __device__ __forceinline__ void load_rows(PairShape const& shape, int64_t prefix) {
-    rows = prefix < shape.num_prefixes ? rows_of_prefix(shape, prefix) : RowRange{0, 0};
-  }
-  __device__ __forceinline__ void load_suffixes(PairShape const& shape) {
-    auto const row = rows.begin + lane_id();
-    suffix = row < rows.end ? shape.of_suffix[row] : -1;
-  }
-};
-
 template <class Factors>
 class StagedRows {
  public:
@@ -64,19 +50,10 @@ class StagedRows {
   }
 
   __device__ __forceinline__ void run(int64_t first, int64_t step) {
-    AheadRows now, next;
-    now.load_rows(shape_, first);
-    next.load_rows(shape_, first + step);
-    now.load_suffixes(shape_);
-    for (auto prefix = first; prefix < shape_.num_prefixes; prefix += step) {
-      next.load_suffixes(shape_);
+    for_prefixes(shape_, first, step, [&](int64_t prefix, AheadRows const& ahead) {
       prefetch(prefix + step);
-      AheadRows after;
-      after.load_rows(shape_, prefix + 2 * step);
-      make(prefix, now);
-      now = next;
-      next = after;
-    }
+      make(prefix, ahead);
+    });
   }
 
  private:
@@ -94,14 +71,12 @@ class StagedRows {
   }
 
   __device__ __forceinline__ void make(int64_t prefix, AheadRows const& ahead) {
-    auto const [begin, end] = ahead.rows;
+    auto const begin = ahead.begin, end = ahead.end;
     if (begin >= end) return;
     Prefix const held(at(prefix), low_, high_);
     auto suffix = ahead.suffix;
     for (auto base = begin; base < end; base += 32) {
-      if (base > begin) {
-        suffix = base + lane_id() < end ? shape_.of_suffix[base + lane_id()] : -1;
-      }
+      if (base > begin) suffix = ahead.suffix_of_lane(shape_, base);
       make_chunk(held, base, base + lane_id() < end, suffix);
     }
   }

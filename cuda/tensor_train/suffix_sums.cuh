@@ -47,6 +47,8 @@ __global__ void __launch_bounds__(kSumThreads, 1)
 #endif
   __shared__ StagePlan plans[3];
   __shared__ int64_t row_offsets[kTileRows];
+  using Sums = OwnedSums<Factors>;
+  __shared__ typename Sums::Rows::Memory of_slots;
   using Number = typename Factors::Number;
   auto const& shape = call.from.shape;
   auto const& layout = call.from.layout;
@@ -60,14 +62,17 @@ __global__ void __launch_bounds__(kSumThreads, 1)
       call.ranges == nullptr ? nullptr : call.ranges + part * shape.num_prefixes;
   StagePlanner planner(shape, ranges, layout.slots, layout.rows, first, last);
   StageCopies<Number> const copies(call.from, row_offsets);
-  OwnedSums<Factors> sums(shape, layout, part);
+  typename Sums::Rows const rows(shape, of_slots, part);
+  Sums sums(layout, rows);
   auto const stage_of = [&](int32_t s) {
     return reinterpret_cast<char*>(memory) + s % 2 * layout.bytes;
   };
+  auto const slot = copies.slot_of_suffixes();
   auto const thread = static_cast<int32_t>(threadIdx.x);
   if (thread < kTileRows * Factors::kColumns) {
     for (int32_t s = 0; s < 2; ++s) {
-      reinterpret_cast<Number*>(stage_of(s) + layout.zeros)[thread] = Number{};
+      auto* const d_rows = reinterpret_cast<Number*>(stage_of(s) + layout.d_rows);
+      d_rows[layout.rows * (kTileRows * Factors::kColumns) + thread] = Number{};
     }
   }
   if (plans_here) planner.plan(plans[0]);
@@ -80,10 +85,12 @@ __global__ void __launch_bounds__(kSumThreads, 1)
     copies.begin(plans[(s + 1) % 3], stage_of(s + 1));
     end_copies();
     wait_for_copies_before();
+    auto const& plan = plans[s % 3];
+    if constexpr (Factors::kRoundsPrefix) copies.round_prefix(plan, stage_of(s));
+    if (slot >= 0) rows.note(plan, slot, reinterpret_cast<int32_t const*>(stage_of(s)));
     __syncthreads();  // the copies of all threads are there
     if (plans_here) planner.plan(plans[(s + 2) % 3]);
-    auto const& plan = plans[s % 3];
-    sums.add(stage_of(s), plan);
+    sums.add(stage_of(s), plan.count);
   }
   sums.write(call.sums + share * shape.num_suffixes * shape.k * shape.n);
 }
@@ -155,7 +162,7 @@ struct SumParts {
 
  private:
   static bool fits(PairShape const& shape) {
-    constexpr int64_t kLeastMemory = 96 * 1024;  // of a block, on all GPUs from Ampere on
+    constexpr int64_t kLeastMemory = 87 * 1024;  // of a block, on all GPUs from Ampere on
     auto const ranks = shape.k == 16 || shape.k == 32 || shape.k == 64;
     return shape.m == kTileRows && ranks && (shape.n == 4 || shape.n == 8) &&
            StageLayout::of(shape, kLeastMemory).slots > 0;
@@ -210,7 +217,7 @@ cudaError_t suffix_sums(PairGradientsOf<Number> const& args, SumParts const& par
   int device = 0, most = 0;
   DYNEMB_CUDA_TRY(cudaGetDevice(&device));
   DYNEMB_CUDA_TRY(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  constexpr int64_t kOfPlans = 2048;
+  constexpr int64_t kOfOthers = 12 * 1024;  // plans, and rows of slots
   Scratch scratch(memory);
   auto* const sums = scratch.take<float>(parts.sums(shape));
   auto* const ranges = scratch.take<RowRange32>(parts.ranges(shape));
@@ -220,7 +227,7 @@ cudaError_t suffix_sums(PairGradientsOf<Number> const& args, SumParts const& par
     if (blocks > 0) DYNEMB_CUDA_TRY(launch(part_ranges_kernel, blocks, stream, call));
   }
   StageSources<Number> const from{shape, args.prefix, args.d_rows,
-                                  StageLayout::of(shape, most - kOfPlans)};
+                                  StageLayout::of(shape, most - kOfOthers)};
   SuffixSumsCall<Number> const call{from, parts.parts > 1 ? ranges : nullptr, parts.parts,
                                     parts.shares, sums};
   DYNEMB_CUDA_TRY(launch_sums(call, stream));

@@ -27,7 +27,7 @@ def pair_rows(
       prefix: float32 or bfloat16 [A0, M0, A1, M1 * rank], as a product of two cores
         leaves it. Of prefix a0 * A1 + a1 it holds row m0 * M1 + m1. bfloat16 only where
         ``may_be_half``.
-      suffix: float32[B, rank * N].
+      suffix: [B, rank * N] in the dtype of the prefixes.
       starts: int32[A0 * A1 + 1]; prefix a has the rows from ``starts[a]`` to
         ``starts[a + 1]``.
       of_suffix: int32[n], the suffix of each row; without one (-1) it is zeros.
@@ -86,7 +86,7 @@ def pair_gradients(
 
 
 def may_be_half(m: int, rank: int, n: int, suffixes: int) -> bool:
-    """Whether prefixes and rows may be bfloat16: a GPU has kernels for these sizes.
+    """Whether factors and rows may be bfloat16: a GPU has kernels for these sizes.
 
     Args:
       m: rows of a prefix's matrix.

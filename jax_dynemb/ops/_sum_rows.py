@@ -44,9 +44,10 @@ def sum_rows(
       features: gradients, whose slots are the numbers of groups, or negative; their ids
         are not read.
       views: of the sums of each table, if some share arrays.
-      order: of one feature, where it is known; a GPU need not sort then. int32[n], its
-        slots in ascending order, negative ones last. int32[n], their positions; those
-        of equal slots ascend.
+      order: of one feature, where it is known; a GPU need not sort then. It may add the
+        rows of a group in another order than without. int32[n], its slots in ascending
+        order, negative ones last. int32[n], their positions; those of equal slots
+        ascend.
       dtype: of sums with an array of their own: float32, or a type of 16 bits to which
         a sum is rounded once.
 

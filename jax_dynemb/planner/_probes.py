@@ -67,8 +67,8 @@ def timed_rounds(
     """Returns the seconds of a call, the mean of a round, for some rounds.
 
     Calls follow each other as in training: batches take turns, and nothing waits before
-    the end of a round. The time between a result and the next call of a program that
-    waits is no part of a step, and differs from table to table.
+    the end of a round. Time between a result and the next call is no part of a step,
+    and differs from table to table.
 
     Args:
       several: compiled; takes the state, which is donated, and a batch.

@@ -49,7 +49,7 @@ class TTConfig:
       feature_names: features that look up this table; ``(name,)`` if empty.
       pooling: "sum" or "mean" over the last axis of the ids, or None for a row an id.
       compute_dtype: of products: "float32", "tensorfloat32" (float32 where a device has
-        no such units) or "bfloat16". Sums are in float32. With "bfloat16" prefixes and
+        no such units) or "bfloat16". Sums are in float32. With "bfloat16" factors and
         the rows of a batch may have 16 bits too, where a GPU has kernels for them.
       hash_seed: a secret in the hash of ids; see ``jde.TableConfig``.
       residual: a dynamic table whose rows are added to those of the cores. Hot ids then

@@ -94,7 +94,7 @@ def contract(
     Args:
       product: its static part.
       prefix: float32 or bfloat16 [A0, M0, A1, M1 * K], see ``ops.pair_rows``.
-      suffix: float32[B, K * N].
+      suffix: float32[B, K * N]; rounded to the dtype of the prefixes.
       starts: int32[A0 * A1 + 1], the first row of each prefix; rows behind the last are
         undefined.
       of_suffix: int32[rows], below B, or -1 where there is no row; no pair of factors
@@ -106,9 +106,9 @@ def contract(
     return _rows(product, prefix, suffix, starts, of_suffix)
 
 
-def _rows(product: Product, *arrays: Any) -> jax.Array:
+def _rows(product: Product, prefix: jax.Array, suffix: Any, *others: Any) -> jax.Array:
     how: Any = {"rank": product.rank, "exact": _is_exact(product)}
-    return ops.pair_rows(*arrays, **how)
+    return ops.pair_rows(prefix, suffix.astype(prefix.dtype), *others, **how)
 
 
 def _forward(product: Product, *arrays: jax.Array) -> tuple[jax.Array, Any]:
@@ -119,7 +119,7 @@ def _backward(product: Product, arrays: Any, d_rows: Any) -> tuple[Any, ...]:
     prefix, suffix, starts, of_suffix = arrays
     how: Any = {"rank": product.rank, "exact": _is_exact(product)}
     d_prefix, d_suffix = ops.pair_gradients(
-        prefix, suffix, starts, of_suffix, d_rows, **how
+        prefix, suffix.astype(prefix.dtype), starts, of_suffix, d_rows, **how
     )
     return d_prefix, d_suffix, None, None
 

@@ -189,12 +189,13 @@ void check_halves(Sizes const& sizes, int64_t memory) {
     *numbers = widened(narrowed(*numbers));
   }
   auto const truth = truth_of(pairs);
-  auto const prefix = narrowed(pairs.prefix), d_rows = narrowed(pairs.d_rows);
+  auto const prefix = narrowed(pairs.prefix), suffix = narrowed(pairs.suffix);
+  auto const d_rows = narrowed(pairs.d_rows);
   auto const nothing = narrowed({NAN})[0];
   std::vector<BFloat16> rows(pairs.rows.size(), nothing), d_prefix(prefix.size(), nothing);
-  CHECK(staged_rows({pairs.shape, prefix.data(), pairs.suffix.data(), rows.data()}, memory,
-                    nullptr) == cudaSuccess);
-  PairGradientsOf<BFloat16> const args{pairs.shape,   prefix.data(),   pairs.suffix.data(),
+  CHECK(staged_rows({pairs.shape, prefix.data(), suffix.data(), rows.data()}, memory, nullptr) ==
+        cudaSuccess);
+  PairGradientsOf<BFloat16> const args{pairs.shape,   prefix.data(),   suffix.data(),
                                        d_rows.data(), d_prefix.data(), pairs.d_suffix.data()};
   CHECK(half_prefix_gradients(args, nullptr) == cudaSuccess);
   CHECK(sum_suffixes(args));

@@ -27,4 +27,7 @@ def test_a_twentieth_of_the_rows_in_memory(capsys, tmp_path):
     assert rows == plain.stats["item/rows"] and on_disk.stats["item/refused"] == 0
     assert on_disk.stats["item/departed"] > on_disk.stats["item/returned"] > 0
     larger.report(plain, tiered, on_disk)
-    assert "hbm_hit_rate" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["AUC", *[f"{plain.auc:.6f}"] * 3]
+    returned = f"{on_disk.stats['item/returned']:,}"
+    assert f"rows that came back {0:>36} {0:>13} {returned:>13}" in lines

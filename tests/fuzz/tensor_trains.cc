@@ -15,7 +15,7 @@ struct Factors {
   Array prefix, suffix, starts, of_suffix;
   bool in_order;
   int64_t segments = 1, inner = 1;
-  XLA_FFI_DataType dtype = kF32;  // of prefixes, rows and their gradients
+  XLA_FFI_DataType dtype = kF32;  // of factors, rows and their gradients
 
   // Of prefix p, in an array [p / inner, segments, inner, m / segments, k].
   int64_t prefix_at(int64_t p, int64_t row, int64_t column) const {
@@ -45,7 +45,7 @@ Factors add_factors(Call& call, Random& random) {
   if (f.m % 2 == 0) f.segments = random.of<int64_t>({1, 2, f.m});
   f.inner = prefixes % 3 == 0 ? random.of<int64_t>({1, 3}) : random.of<int64_t>({1, prefixes});
   f.prefix = call.operand(f.dtype, {prefixes * f.segments, f.m / f.segments * f.k});
-  f.suffix = call.operand(kF32, {suffixes, f.k * f.n});
+  f.suffix = call.operand(f.dtype, {suffixes, f.k * f.n});
   fill_floats(random, f.prefix);
   fill_floats(random, f.suffix);
   f.starts = call.operand(kS32, {prefixes + 1});

@@ -116,6 +116,11 @@ HALF_SIZES = {
 }
 
 
+def halves(operands):
+    prefix, suffix, *others = operands
+    return prefix.astype(jnp.bfloat16), suffix.astype(jnp.bfloat16), *others
+
+
 def rounded(array):
     return np.asarray(jnp.asarray(array).astype(jnp.bfloat16).astype(jnp.float32))
 
@@ -127,8 +132,7 @@ def test_factors_of_bfloat16(platform, sizes):
     pairs = dataclasses.replace(
         pairs, prefix=rounded(pairs.prefix), suffix=rounded(pairs.suffix)
     )
-    prefix, *others = pairs.operands(outer=1, segments=4)
-    half = prefix.astype(jnp.bfloat16), *others
+    half = halves(pairs.operands(outer=1, segments=4))
     rows = ops.pair_rows(*half, rank=pairs.k, exact=False)
     assert rows.dtype == jnp.bfloat16
     assert_close(np.asarray(rows, np.float32), pairs.rows(), 4e-3)
@@ -151,12 +155,7 @@ def test_factors_of_bfloat16_without_a_suffix(platform):
     prefix, suffix, starts, of_suffix = pairs.operands()
     wrong = np.arange(0, 700, 3)
     foreign = jnp.asarray(np.where(wrong % 2 == 0, 40, -(2**31)), jnp.int32)
-    given = (
-        prefix.astype(jnp.bfloat16),
-        suffix,
-        starts,
-        of_suffix.at[wrong].set(foreign),
-    )
+    given = halves((prefix, suffix, starts, of_suffix.at[wrong].set(foreign)))
     rows = ops.pair_rows(*given, rank=32, exact=False)
     assert not np.any(np.asarray(rows, np.float32)[wrong])
     d_rows = jnp.full(rows.shape, jnp.nan, jnp.bfloat16).at[1::3].set(1).at[2::3].set(1)
@@ -166,11 +165,16 @@ def test_factors_of_bfloat16_without_a_suffix(platform):
 
 def test_factors_of_bfloat16_of_other_sizes_are_refused(platform):
     assert not ops.may_be_half(8, 32, 4, 40)
-    prefix, *others = Pairs.random(50, 40, 8, 32, 4, 700).operands()
+    given = halves(Pairs.random(50, 40, 8, 32, 4, 700).operands())
     with pytest.raises(Exception, match="factors of bfloat16 must have 16 rows"):
-        jax.block_until_ready(
-            ops.pair_rows(prefix.astype(jnp.bfloat16), *others, rank=32, exact=False)
-        )
+        jax.block_until_ready(ops.pair_rows(*given, rank=32, exact=False))
+
+
+def test_factors_of_two_types_are_refused(platform):
+    prefix, *others = Pairs.random(50, 40, 16, 32, 4, 700).operands()
+    given = prefix.astype(jnp.bfloat16), *others
+    with pytest.raises(Exception, match="both factors must have one type"):
+        jax.block_until_ready(ops.pair_rows(*given, rank=32, exact=False))
 
 
 @pytest.mark.parametrize(("outer", "segments"), [(1, 4), (10, 2), (50, 16), (5, 1)])

@@ -112,10 +112,33 @@ def test_a_given_order_changes_no_bit(platform, ids):
     np.testing.assert_array_equal(np.asarray(got)[there], np.asarray(want)[there])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dim", [20, 64, 128])
+@pytest.mark.parametrize("ids", [200, 30_000, 300_000])
+def test_sums_in_a_given_order(platform, ids, dim, dtype):
+    """A GPU has kernels for these widths, which add in an order of their own."""
+    groups = max(1, ids // 3)
+    table, feature, order = one_feature(ids, groups, dim, seed=ids)
+    got, again = (
+        np.asarray(sums, np.float32)
+        for _ in range(2)
+        for sums in sum_rows([table], [groups], [feature], order=order, dtype=dtype)
+    )
+    slots, rows = np.asarray(feature.slots), np.asarray(feature.gradients, np.float64)
+    sums, sizes = np.zeros((groups, dim)), np.zeros((groups, dim))
+    np.add.at(sums, slots[slots >= 0], rows[slots >= 0])
+    np.add.at(sizes, slots[slots >= 0], np.abs(rows[slots >= 0]))
+    there = np.unique(slots[slots >= 0])
+    error = 1e-6 * sizes + (np.abs(sums) / 256 if dtype == "bfloat16" else 0)
+    assert np.all(np.abs(got[there] - sums[there]) <= error[there])
+    np.testing.assert_array_equal(again[there], got[there])
+
+
+@pytest.mark.parametrize("dim", [8, 64])
 @pytest.mark.parametrize("ids", [900, 30_000, 300_000])
-def test_any_order_is_harmless(platform, ids):
+def test_any_order_is_harmless(platform, ids, dim):
     """Positions and groups that do not exist, and runs whose parts lie apart."""
-    table, feature, _ = one_feature(ids, 50, 8, seed=1)
+    table, feature, _ = one_feature(ids, 50, dim, seed=1)
     rng = np.random.default_rng(2)
     some = rng.integers(-(2**31), 2**31, (2, ids))
     near = rng.integers(-2, 60, (2, ids))
@@ -124,5 +147,5 @@ def test_any_order_is_harmless(platform, ids):
         order = jnp.asarray(slots, jnp.int32), jnp.asarray(positions, jnp.int32)
         order = jnp.resize(order[0], ids), order[1]
         (sums,) = sum_rows([table], [50], [feature], order=order)
-        assert sums.shape == (50, 8)
+        assert sums.shape == (50, dim)
         assert np.asarray(sums) is not None

@@ -4,8 +4,8 @@
 
     python several_processes.py TIER PROCESSES FOLDER
 
-Says the rows of this process's devices after the table has grown, and what a checkpoint
-says. TIER is "none" or "host".
+Says the rows of this process's devices after the table has grown, and what refuses a
+checkpoint and its restore. TIER is "none" or "host".
 """
 
 import functools
@@ -50,12 +50,16 @@ def main(tier: str) -> None:
             coll, state = coll.grow(state, {"t": 1024})
         keys = np.random.default_rng(number).integers(0, 600, BATCH)[mine]
         state = stepper(coll)(state, jde.ids(keys, sharding=split))
-    refused = ""
-    try:
-        jde.checkpoint.save(sys.argv[3], 1, state, tables=coll, wait=True)
-    except NotImplementedError as error:
-        refused = str(error)
     rows = {str(key): row.hex() for key, row in rows_of(coll, state, "t").items()}
+    refused, path, last = [], sys.argv[3], jax.process_count()
+    for run in (
+        lambda: jde.checkpoint.save(path, last, state, tables=coll, wait=True),
+        lambda: jde.checkpoint.restore(path, state, tables=coll),
+    ):
+        try:
+            run()
+        except NotImplementedError as error:
+            refused.append(str(error))
     print("RESULT " + json.dumps({"rows": rows, "refused": refused}))
 
 

@@ -102,6 +102,7 @@ def test_refused_rows_have_a_bound():
 
 
 def test_a_full_log_refuses_and_counts(tmp_path):
+    """What it refuses waits in memory: no row is lost, and none is an older one."""
     batches = cold_batches(3, 150)
     log = jde.stores.Log(tmp_path, PLAIN, disk_gigabytes=7e-5)
     walk = Walk(log)
@@ -109,6 +110,11 @@ def test_a_full_log_refuses_and_counts(tmp_path):
         walk.run(feed, batches)
         walk.state = feed.drain(walk.state)
         assert log.stats()["refused"] == feed.stats()["cat/refused"] > 0
+        waiting = feed._mover.traffic["cat"].waiting
+        kept = {key: row.tobytes() for key, row in waiting.items()}
+        assert len(kept) == feed.stats()["cat/waiting"] > 0
+        above, below = rows_of(walk.coll, walk.state), rows_in(log)
+        assert above | below | kept == rows_of(walk.plain, walk.whole)
 
 
 def test_an_error_of_the_store_surfaces_and_the_commit_holds(tmp_path):

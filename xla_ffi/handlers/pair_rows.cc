@@ -61,7 +61,7 @@ void read_factors(BufferReader& reader, Args& args, PairAttributes const& given)
   auto const counted = rows <= kMostIds / n;
   if (!reader.expect(counted, "the suffixes of all rows must have below 2^30 columns")) return;
   args.prefix = static_cast<float const*>(prefix.untyped_data());
-  args.suffix = data<float>(suffix);
+  args.suffix = static_cast<float const*>(suffix.untyped_data());
   args.shape = {prefixes,
                 sizes.get(kNumSuffixes),
                 rows,
@@ -76,6 +76,7 @@ void read_factors(BufferReader& reader, Args& args, PairAttributes const& given)
                                     : 0,
                 data<int32_t>(starts),
                 data<int32_t>(of_suffix)};
+  reader.expect(is_bfloat16(suffix) == is_bfloat16(prefix), "both factors must have one type");
   reader.expect(!is_half(args.shape) || may_be_half(args.shape),
                 "factors of bfloat16 must have 16 rows, rank 32 or 64, 4 or 8 columns and at most "
                 "2048 suffixes");
@@ -114,7 +115,9 @@ struct PairGradients {
     read_factors(reader, args, {rank, segments, inner, exact});
     args.d_rows = pair_data(reader, args, reader.next_arg(BufferRule::kPairRows));
     args.d_prefix = pair_data(reader, args, reader.next_ret(BufferRule::kPrefix));
-    args.d_suffix = data<float>(reader.next_ret(BufferRule::kSuffix));
+    auto const d_suffix = reader.next_ret(BufferRule::kSuffix);
+    reader.expect(!is_bfloat16(d_suffix), "gradients of suffixes must be float32");
+    args.d_suffix = static_cast<float*>(d_suffix.untyped_data());
   }
 
   // Of a call with ids {prefixes, suffixes, m, k, n, rows}.

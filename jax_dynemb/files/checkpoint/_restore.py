@@ -90,6 +90,7 @@ def restore(
       DamagedFileError: a file is missing, cut off or altered.
       TypeError, ValueError: the step is no whole number of 0 or more, or something
         differs; the sentence names it.
+      NotImplementedError: a table with a tier is on devices of several processes.
     """
     path = _layout.resolved(directory)
     step = None if step is None else _layout.whole_step(step)

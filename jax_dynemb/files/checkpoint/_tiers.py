@@ -18,10 +18,14 @@ from jax_dynemb.engines import shard
 from jax_dynemb.files.checkpoint._tree import Path, Place
 from jax_dynemb.ops import Ring, TableState, TierState
 
-_PROCESSES = (
-    "Table '{name}' has a tier, and its arrays lie on the devices of several "
+_SEVERAL = "Table '{name}' has a tier, and its arrays lie on the devices of several "
+_SAVED = _SEVERAL + (
     "processes: a checkpoint of it is not possible. Write the rows "
     "that Tables.export yields in each process, or train it in one process."
+)
+_RESTORED = _SEVERAL + (
+    "processes: a checkpoint cannot be restored into it. Restore into the same table "
+    "without a tier, or in one process."
 )
 
 
@@ -35,7 +39,7 @@ def plain(leaves: Mapping[Path, Any], places: Mapping[Path, Place]) -> dict[Path
     for sharing, own in _tiered(leaves, places):
         state = _state_of(sharing[0], own)
         if not state.index.is_fully_addressable:
-            raise NotImplementedError(_PROCESSES.format(name=sharing[0].name))
+            raise NotImplementedError(_SAVED.format(name=sharing[0].name))
         rows, of_rows = _rows_of_all(sharing, state)
         _replace(result, sharing[0], own, rows, of_rows)
     return result
@@ -71,11 +75,17 @@ def _rows_of_all(
 def targets(
     leaves: Mapping[Path, Any], places: Mapping[Path, Place]
 ) -> dict[Path, Any]:
-    """Replaces the same arrays by the shapes of those that a checkpoint has."""
+    """Replaces the same arrays by the shapes of those that a checkpoint has.
+
+    Raises:
+      NotImplementedError: a table's arrays are on devices of several processes.
+    """
     result = dict(leaves)
     for (place, *_), own in _tiered(leaves, places):
-        table = TableSpec.of(place.config)
-        slots = own[*place.arrays, "tier", "place"].shape[0]
+        table, where = TableSpec.of(place.config), own[*place.arrays, "tier", "place"]
+        if not getattr(where.sharding, "is_fully_addressable", True):
+            raise NotImplementedError(_RESTORED.format(name=place.name))
+        slots = where.shape[0]
         sharding = jax.sharding.SingleDeviceSharding(
             jax.local_devices()[0], memory_kind="pinned_host"
         )
