@@ -9,7 +9,8 @@ Tables and ids are those of `bench_tiers.py`. Each part prints a line of JSON:
 
 - `kernels`: one training step with and without a tier, microseconds by kernel, from a
   trace of JAX's profiler. A CPU has no kernels.
-- `framed`: a step whose ids all have frames, beside the same step without a tier.
+- `framed`: a step whose ids all have frames, beside the same step without a tier:
+  milliseconds, and kernels as above.
 - `flush`: rows that are newer than their homes, and how fast they go there.
 - `find`: a lookup of uniform ids, three quarters of the rows of 64 floats at home.
 """
@@ -22,7 +23,7 @@ import functools
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 PARTS = ("kernels", "framed", "flush", "find")
@@ -81,19 +82,14 @@ class _Parts:
 
     def kernels(self) -> dict[str, Any]:
         """Traces steps with and without a tier."""
-        from suite.busy import trace
-
         found: dict[str, Any] = {}
         for name, tiered in (("untiered", False), ("tiered", True)):
             training = self._trained(tiered, self._stream, self._given.share)
             batches = self._timed(training, self._stream)
             half = max(1, len(batches) // 2)
-            first, last = batches[:half], batches[half:]
-            found[name] = {"ms": training.run(first)}
-            busy = trace(functools.partial(training.run, last), len(last))
-            if busy is not None:
-                found[name] |= {"busy_ms": busy.ms, "count": busy.kernels}
-                found[name]["microseconds"] = busy.by_name
+            found[name] = {"ms": training.run(batches[:half])}
+            last = batches[half:]
+            found[name] |= _traced(functools.partial(training.run, last), len(last))
         return found
 
     def framed(self) -> dict[str, Any]:
@@ -102,15 +98,21 @@ class _Parts:
 
         few = dataclasses.replace(self._case, rows=self._case.rows // 4)
         stream = Stream(few, "zipf")
-        ms = {}
+        found: dict[str, Any] = {}
         for name, tiered in (("untiered", False), ("tiered", True)):
             training = self._trained(tiered, stream, 0.5)
             batches = self._timed(training, stream)
             figures = training.measure(batches, min(5, len(batches)))
-            ms[name] = figures.ms
+            found[name] = {"ms": figures.ms, "enqueued_ms": training.enqueue(batches)}
+            run = functools.partial(training.run, batches)
+            found[name] |= _traced(run, len(batches))
             if tiered:
-                ms["hit_rate"] = figures.events["hit_rate"]
-        return ms | {"times": ms["tiered"] / ms["untiered"]}
+                found["hit_rate"] = figures.events["hit_rate"]
+        times = {"times": found["tiered"]["ms"] / found["untiered"]["ms"]}
+        if "busy_ms" in found["tiered"]:
+            busy = (found[name]["busy_ms"] for name in ("tiered", "untiered"))
+            times["times_busy"] = next(busy) / next(busy)
+        return found | times
 
     def flush(self) -> dict[str, Any]:
         """Writes all rows home that are newer there."""
@@ -139,8 +141,22 @@ class _Parts:
         case = dataclasses.replace(self._case, dim=64)
         stream = Stream(case, "uniform")
         training = self._trained(True, stream, 0.25, case)
-        ms = training.find(self._timed(training, stream))
-        return {"ms": ms, "ids_per_second": case.num_ids / ms * 1e3}
+        batches = self._timed(training, stream)
+        ms = training.find(batches)
+        found = {"ms": ms, "ids_per_second": case.num_ids / ms * 1e3}
+        finds = functools.partial(training.find, batches)
+        return found | _traced(finds, len(batches) + 1)  # one find more, to compile
+
+
+def _traced(run: Callable[[], Any], steps: int) -> dict[str, Any]:
+    """What a GPU did in a step; nothing on a CPU."""
+    from suite.busy import trace
+
+    busy = trace(run, steps)
+    if busy is None:
+        return {}
+    found = {"busy_ms": busy.ms, "count": busy.kernels}
+    return found | {"microseconds": busy.by_name}
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
-# Rows in order of their homes, both ways at once, each way: bytes a second, measured on
-# an H200 with PCIe Gen5 x16.
-BUS_BYTES_PER_SECOND = 42e9
+# Records in order, one slot of 280, both ways at once, each way a second: measured
+# by `bus.cu` on an H100 with PCIe Gen5 x16. Small records are limited by their number,
+# large ones by their bytes.
+BUS_RECORDS_PER_SECOND = 40e6
+BUS_BYTES_PER_SECOND = 40e9
 MOST_OVER_BYTES = 1.25  # a tiered step may take untiered + 1.25 x bytes / bus
 MOST_OVER_UNTIERED = 1.10  # where every row has a frame
 # Milliseconds of a step of workload t with 19 % of the rows in HBM, without prefetch.
@@ -25,13 +27,21 @@ PEERS = {
 }
 
 
-def longest_allowed(untiered_ms: float, bytes_in: float, bytes_out: float) -> float:
-    """Milliseconds that a tiered step may take for the bytes that it moves.
+def bus_ms(records: float, record_bytes: int) -> float:
+    """Milliseconds of the bus for so many records each way."""
+    seconds = max(
+        records / BUS_RECORDS_PER_SECOND, records * record_bytes / BUS_BYTES_PER_SECOND
+    )
+    return 1e3 * seconds
+
+
+def longest_allowed(untiered_ms: float, records: float, record_bytes: int) -> float:
+    """Milliseconds that a tiered step may take for the records that it moves.
 
     Args:
       untiered_ms: the same step, where all rows are in HBM.
-      bytes_in: of a step, from homes.
-      bytes_out: of a step, to homes.
+      records: of a step, each way.
+      record_bytes: of each.
     """
-    bus = 1e3 * max(bytes_in, bytes_out) / BUS_BYTES_PER_SECOND
+    bus = bus_ms(records, record_bytes)
     return max(MOST_OVER_UNTIERED * untiered_ms, untiered_ms + MOST_OVER_BYTES * bus)

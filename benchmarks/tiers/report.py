@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from suite.workloads import Case, state_floats
-from tiers.figures import PEERS, TARGETS, longest_allowed
+from tiers.figures import PEERS, TARGETS, bus_ms, longest_allowed
 from tiers.training import Figures
 
 
@@ -46,15 +46,17 @@ def line_of(
     record = 4 * (case.dim + state_floats(optimizer, case.dim))
     moved = {name: figures.events.get(name, 0.0) for name in ("promoted", "bypassed")}
     moved["written_back"] = figures.events.get("written_back", 0.0)
-    bytes_in = record * (moved["promoted"] + moved["bypassed"])
-    bytes_out = record * (moved["written_back"] + moved["bypassed"])
-    allowed = longest_allowed(untiered_ms, bytes_in, bytes_out)
+    rows_in = moved["promoted"] + moved["bypassed"]
+    rows_out = moved["written_back"] + moved["bypassed"]
+    bytes_in, bytes_out = record * rows_in, record * rows_out
+    allowed = longest_allowed(untiered_ms, max(rows_in, rows_out), record)
     line |= {name: round(value) for name, value in moved.items()}
     line |= {
         "hit_rate": round(figures.events["hit_rate"], 4),
         "times_untiered": round(figures.ms / untiered_ms, 3),
         "megabytes_in": round(bytes_in / 1e6, 1),
         "megabytes_out": round(bytes_out / 1e6, 1),
+        "bus_ms": round(bus_ms(max(rows_in, rows_out), record), 3),
         "allowed_ms": round(allowed, 3),
         "events": {name: round(value, 2) for name, value in figures.events.items()},
     }

@@ -35,13 +35,13 @@ enum class Promotion : int32_t { kLookup = 0, kPrefetch = 1 };
 //  below
 //    the owner's;
 //  - the slot of a dirty owner that is live (its score is not 0) is written to `spilled`, and its
-//  row
-//    to `rows`: the spill row that the frame was copied to, or the frame itself where nothing is
-//    written there before swap_rows. Where `spilled` is full the frame keeps its owner;
+//    row to `rows`: the frame itself, or where a fresh newcomer is written there now, the spill row
+//    that the frame was copied to. Where spill rows run out the frame keeps its owner;
 //  - then the owner's place becomes home. The first values of a fresh newcomer are written into the
 //    frame (initialize_slot); the record of any other is left to swap_rows and settle, so its slot
-//    and the frame are listed, mostly in order. The newcomer's place and the frame's owner are set,
-//    dirty where it was fresh;
+//    and the frame are listed, mostly in order. A row that leaves its frame for such a record
+//    stands at the same place of its list on a GPU. The newcomer's place and the frame's owner are
+//    set, dirty where it was fresh;
 //  - a slot that gets no frame stays as it is.
 // Counts hits and misses of each occurrence (kLookup), and rows.
 struct PromoteTable {
@@ -50,11 +50,11 @@ struct PromoteTable {
   Promotion purpose;
   int64_t num_ids;
   int32_t const* slots;  // [num_ids]
-  int32_t* spilled;      // [spill_rows] slots whose rows go home; -1: none
-  int32_t* rows;         // [spill_rows] these rows of the arrays
+  int32_t* spilled;      // [num_ids] slots whose rows go home; -1: none
+  int32_t* rows;         // [num_ids] these rows of the arrays
   int32_t* arriving;     // [num_ids] slots whose records swap_rows copies to frames; -1: none
   int32_t* into;         // [num_ids] the rows that they come to
-  int32_t* counts;       // [2] entries of `spilled` and of `arriving`; behind them all are -1
+  int32_t* counts;       // [2] entries of `spilled` and of `arriving`; what follows is anything
 };
 
 using PromoteArgs = OfTables<PromoteTable>;
@@ -78,7 +78,7 @@ struct FetchTable {
   // [num_ids] the row of the arrays; -1: none in this round. In round 0 negative slots stay as they
   // are, and of slots that are lost it is kLostPlace. In other rounds, those of spill rows only.
   int32_t* places;
-  int32_t* spilled;  // [spill_rows] the slot whose row the spill row holds, ascending; -1: none
+  int32_t* spilled;  // [spill_rows] the slot whose row the spill row holds, ascending
   int32_t* counts;   // [2] entries of `spilled`; distinct slots without a frame, of all rounds
 };
 
@@ -102,7 +102,7 @@ struct DepartArgs {
 // swap_rows: the same, and on a GPU it copies other records to rows, at the same time, since a bus
 // has two directions. The arrays with these rows are operands, so the rows are there only if XLA
 // has handed over the arrays themselves: it sets a mark beside them, which settle looks for. No
-// slot is in both lists, and on a GPU no row.
+// slot is in both lists, and on a GPU a row only at the same place of both.
 struct WriteBackTable {
   TableRef table;         // values and states, no index
   int64_t num_rows;       // of the arrays

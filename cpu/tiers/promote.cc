@@ -39,8 +39,8 @@ class Promoter {
     args_.counts[0] = static_cast<int32_t>(leaving);
     args_.counts[1] = static_cast<int32_t>(arriving);
     // What stands behind the lists is not read; it is the same in every run.
-    std::fill(args_.spilled + leaving, args_.spilled + tier_.spill_rows, -1);
-    std::fill(args_.rows + leaving, args_.rows + tier_.spill_rows, -1);
+    std::fill(args_.spilled + leaving, args_.spilled + args_.num_ids, -1);
+    std::fill(args_.rows + leaving, args_.rows + args_.num_ids, -1);
     std::fill(args_.arriving + arriving, args_.arriving + args_.num_ids, -1);
     std::fill(args_.into + arriving, args_.into + args_.num_ids, -1);
   }

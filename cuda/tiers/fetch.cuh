@@ -84,7 +84,6 @@ __global__ void __launch_bounds__(kThreads)
   auto const in_first = *args.round == 0;
   auto const checks_keys = args.keys != nullptr && !keeps_slots(args.table);
   if (first == 0) args.counts[0] = args.counts[1] = 0;
-  for (auto i = first; i < args.tier.spill_rows; i += step) args.spilled[i] = -1;
   auto homeless = false;
   for (auto i = first; i < args.num_ids; i += step) {
     auto const place = note_id(one, i, checks_keys, in_first);

@@ -21,6 +21,7 @@ cudaError_t promote(PromoteArgs const& args, void* memory, cudaStream_t stream) 
   DYNEMB_CUDA_TRY(scratch.numbers.clear(stream));
   DYNEMB_CUDA_TRY(launch(note_slots_kernel, call.of_ids.total(), stream, call));
   if (call.of_buckets.total() == 0) return cudaSuccess;
+  DYNEMB_CUDA_TRY(launch(note_touched_kernel, call.of_ids.total(), stream, call));
   return launch(give_frames_kernel, call.of_buckets.total(), stream, call);
 }
 

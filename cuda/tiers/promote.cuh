@@ -3,9 +3,9 @@
 
 // cuda/tiers/promote.cuh: which rows get frames, and their way there.
 //
-// Two kernels: every id notes its slot, and whether that has a frame; a warp a bucket gives frames
-// to the slots that have none, copies dirty rows aside, draws new ones, and lists what has to come,
-// in order of slot. The second kernel ends at once where every slot has a frame.
+// Three kernels: every id notes its slot if that has no frame; then all slots are noted, which keep
+// their frames; a warp a bucket gives frames to the slots that have none, draws new rows, and lists
+// what has to come and go, in order of slot. The first kernel is all where every slot has a frame.
 // swap_rows copies the records later, both ways at once. They are listed in order,
 // since host memory answers three times as fast where places follow each other.
 #pragma once
@@ -23,7 +23,7 @@
 
 namespace dynemb::cuda {
 
-constexpr int kBucketsOfWarp = 4;
+constexpr int kBucketsOfWarp = 8;  // a lane each of their words
 constexpr int kBucketsOfBlock = kBucketsOfWarp * kWarpsPerBlock;
 constexpr int kFramesOfLane = kMostFrames / 32;
 constexpr uint8_t kNotGiven = 0xff;  // a frame that keeps its owner
@@ -36,9 +36,9 @@ struct PromotedTable {
 };
 
 struct PromoteCall {
-  TableBlocks of_ids;      // of the first kernel
-  TableBlocks of_buckets;  // of the second
-  ChainedSum moves_and_spills;
+  TableBlocks of_ids;      // of the first two kernels
+  TableBlocks of_buckets;  // of the third
+  ChainedSum moves_and_copies;
   int64_t to_wanted;  // words from the set of all slots of a table to that of those without a frame
   uint32_t* any;      // 1: a table has such a slot
   PromotedTable tables[kMaxTierTables];
@@ -49,6 +49,19 @@ __device__ __forceinline__ SlotBits wanted_of(PromoteCall const& call, PromotedT
 }
 
 // ---- every id notes its slot --------------------------------------------------------------------
+
+// Calls note(slot) with each slot of the table that a block works on.
+template <class Note>
+__device__ __forceinline__ void for_each_slot(PromoteCall const& call, PromotedTable const& one,
+                                              int32_t t, Note const& note) {
+  auto const limit = num_slots(one.args.table);
+  auto const step = int64_t{call.of_ids.of(t)} * kThreads;
+  auto const first = int64_t{blockIdx.x - call.of_ids.first[t]} * kThreads + threadIdx.x;
+  for (auto i = first; i < one.args.num_ids; i += step) {
+    auto const slot = one.args.slots[i];
+    if (is_live(slot, limit)) note(slot);
+  }
+}
 
 // Adds up what the threads of a block count: one addition in memory for each block.
 __device__ __forceinline__ void count_of_block(TierRef const& tier, uint32_t hits,
@@ -83,27 +96,27 @@ __global__ void __launch_bounds__(kThreads)
   auto const t = call.of_ids.table_of(blockIdx.x);
   auto const& one = call.tables[t];
   auto const& args = one.args;
-  auto const limit = num_slots(args.table);
-  auto const step = int64_t{call.of_ids.of(t)} * kThreads;
-  auto const first = int64_t{blockIdx.x - call.of_ids.first[t]} * kThreads + threadIdx.x;
-  if (first == 0) {
+  if (blockIdx.x == call.of_ids.first[t] && threadIdx.x == 0) {
     set_marks(one.parts, one.mark_row, kNotThere);
     args.counts[0] = args.counts[1] = 0;
   }
-  for (auto i = first; i < args.tier.spill_rows; i += step) args.spilled[i] = args.rows[i] = -1;
   uint32_t hits = 0, misses = 0;
-  for (auto i = first; i < args.num_ids; i += step) {
-    args.arriving[i] = args.into[i] = -1;
-    auto const slot = args.slots[i];
-    if (!is_live(slot, limit)) continue;
-    one.touched.add(slot);
+  for_each_slot(call, one, t, [&](int32_t slot) {
     auto const framed = meet_frame(args.tier, slot);
     hits += framed ? 1 : 0;
     misses += framed ? 0 : 1;
     if (!framed) wanted_of(call, one).add(slot);
-  }
+  });
   if (__any_sync(kFullWarp, misses != 0) && lane_id() == 0) *call.any = 1;
   if (args.purpose == Promotion::kLookup) count_of_block(args.tier, hits, misses);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    note_touched_kernel(__grid_constant__ PromoteCall const call) {
+  if (*call.any == 0) return;
+  auto const t = call.of_ids.table_of(blockIdx.x);
+  auto const& one = call.tables[t];
+  for_each_slot(call, one, t, [&](int32_t slot) { one.touched.add(slot); });
 }
 
 // ---- a warp a bucket gives frames ---------------------------------------------------------------
@@ -111,10 +124,11 @@ __global__ void __launch_bounds__(kThreads)
 // Of one block.
 struct GivenFrames {
   uint8_t to[kBucketsOfBlock][kMostFrames];  // the slot in the bucket that gets a frame
-  uint64_t spills[kBucketsOfBlock];          // frames whose row goes to a spill row first
+  uint64_t leaves[kBucketsOfBlock];          // frames whose row goes home
+  uint64_t copies[kBucketsOfBlock];          // those of them that a new row is written to
   uint4 touched[kBucketsOfBlock];            // slots of the batch
   uint4 wanted[kBucketsOfBlock];             // those without a frame
-  CountPair counts[kBucketsOfBlock];         // of moves and spills; then those before the bucket
+  CountPair counts[kBucketsOfBlock];         // of moves and copies; then those before the bucket
   uint32_t bypassed, spilled, moved;
 };
 
@@ -143,27 +157,27 @@ class FrameGiver {
 
   // What one of them gives.
   __device__ __forceinline__ void decide(int64_t bucket, int at) const {
-    uint32_t moves = 0, spills = 0;
+    CountPair counts{0, 0};
     auto const wanted = given_.wanted[at];
-    if ((wanted.x | wanted.y | wanted.z | wanted.w) != 0) give(bucket, at, &moves, &spills);
-    if (lane_id() == 0) given_.counts[at] = {moves, spills};
+    if ((wanted.x | wanted.y | wanted.z | wanted.w) != 0) counts = give(bucket, at);
+    if (lane_id() == 0) given_.counts[at] = counts;
   }
 
-  // Carries it out. `before`: moves and spills of the buckets before this one.
+  // Carries it out. `before`: moves and copies of the buckets before this one.
   __device__ __forceinline__ void hand_out(int64_t bucket, int at, CountPair before) const {
-    auto const spills = given_.spills[at];
     for (int j = 0; j < kFramesOfLane; ++j) {
       auto const frame = lane_id() + 32 * j;
       auto const to = frame < tier_.frames ? given_.to[at][frame] : kNotGiven;
       auto const gives = to != kNotGiven;
-      auto const spilling = (spills >> frame & 1) != 0;
       auto const giving = __ballot_sync(kFullWarp, gives);
       if (giving == 0) continue;
-      auto const spill_lanes = static_cast<uint32_t>(spills >> (32 * j));
-      auto const spill = before.b + static_cast<uint32_t>(__popc(spill_lanes & lanes_below()));
+      auto const copy_lanes = static_cast<uint32_t>(given_.copies[at] >> (32 * j));
+      auto const copied = before.b + static_cast<uint32_t>(__popc(copy_lanes & lanes_below()));
       auto const number = before.a + static_cast<uint32_t>(__popc(giving & lanes_below()));
+      auto const copies = (copy_lanes >> lane_id() & 1) != 0;
       auto const allowed =
-          gives && (!spilling || spill < static_cast<uint32_t>(tier_.spill_rows - 1));
+          gives && (!copies || copied < static_cast<uint32_t>(tier_.spill_rows - 1));
+      auto const leaves = allowed && (given_.leaves[at] >> frame & 1) != 0;
       auto const owner = allowed ? owner_of(tier_, bucket, frame) : -1;
       auto const slot = static_cast<int32_t>(bucket * kBucketCapacity + (gives ? to : 0));
       auto const fresh = allowed && is_fresh(tier_, slot);
@@ -172,22 +186,22 @@ class FrameGiver {
         if (owner >= 0) tier_.place[owner] = kHomePlace;
         tier_.place[slot] = static_cast<uint32_t>(frame) + 1;
         tier_.owners[bucket * tier_.frames + frame] = to | (fresh ? kDirtyFrame | kNewFrame : 0);
-        if (spilling) {
-          call_.args.spilled[spill] = owner;
-          call_.args.rows[spill] = static_cast<int32_t>(first_spill_row(tier_, table_) + spill);
-        }
       }
-      if (allowed && number < call_.args.num_ids) {
-        call_.args.arriving[number] = fresh ? -1 : slot;
-        call_.args.into[number] = static_cast<int32_t>(frame_row(tier_, bucket, frame));
+      if (gives && number < call_.args.num_ids) {
+        auto const row = static_cast<int32_t>(frame_row(tier_, bucket, frame));
+        auto const spill = static_cast<int32_t>(first_spill_row(tier_, table_) + copied);
+        call_.args.arriving[number] = allowed && !fresh ? slot : -1;
+        call_.args.into[number] = row;
+        call_.args.spilled[number] = leaves ? owner : -1;
+        call_.args.rows[number] = copies ? spill : row;
       }
       move_rows(frame_row(tier_, bucket, 32 * j), __ballot_sync(kFullWarp, allowed),
-                {allowed && spilling ? static_cast<int32_t>(spill) : -1, fresh ? slot : -1});
+                {allowed && copies ? static_cast<int32_t>(copied) : -1, fresh ? slot : -1});
       count(gives && !allowed, &given_.bypassed);
       count(allowed, &given_.moved);
-      count(allowed && spilling, &given_.spilled);
+      count(leaves, &given_.spilled);
       before.a += static_cast<uint32_t>(__popc(giving));
-      before.b += static_cast<uint32_t>(__popc(spill_lanes));
+      before.b += static_cast<uint32_t>(__popc(copy_lanes));
     }
   }
 
@@ -234,14 +248,14 @@ class FrameGiver {
   }
 
   __device__ __forceinline__ uint64_t rank_of(int64_t bucket, int frame, uint4 const& touched,
-                                              bool* spills) const {
+                                              bool* leaves) const {
     if (frame >= tier_.frames) return kNever;
     auto const owner = owner_of(tier_, bucket, frame);
     if (owner < 0) return 0;
     if (SlotBits::has(touched, static_cast<uint32_t>(owner % kBucketCapacity))) return kNever;
     auto const score = *score_at(table_, owner);
     auto const word = tier_.owners[bucket * tier_.frames + frame];
-    *spills = score != kEmptyScore && (word & kDirtyFrame) != 0;
+    *leaves = score != kEmptyScore && (word & kDirtyFrame) != 0;
     return rank_of_score(score);
   }
 
@@ -249,16 +263,15 @@ class FrameGiver {
     return reinterpret_cast<uint32_t*>(buckets + at)[word];
   }
 
-  __device__ __forceinline__ void give(int64_t bucket, int at, uint32_t* moves,
-                                       uint32_t* num_spills) const {
+  __device__ __forceinline__ CountPair give(int64_t bucket, int at) const {
     auto const touched = given_.touched[at];
     auto const first_slot = static_cast<int32_t>(bucket * kBucketCapacity);
-    uint64_t rank[kFramesOfLane], spills = 0;
+    uint64_t rank[kFramesOfLane], leaves = 0;
 #pragma unroll
     for (int j = 0; j < kFramesOfLane; ++j) {
-      auto spilling = false;
-      rank[j] = rank_of(bucket, lane_id() + 32 * j, touched, &spilling);
-      spills |= uint64_t{__ballot_sync(kFullWarp, spilling)} << (32 * j);
+      auto leaving = false;
+      rank[j] = rank_of(bucket, lane_id() + 32 * j, touched, &leaving);
+      leaves |= uint64_t{__ballot_sync(kFullWarp, leaving)} << (32 * j);
       given_.to[at][lane_id() + 32 * j] = kNotGiven;
     }
     __syncwarp();
@@ -276,12 +289,28 @@ class FrameGiver {
         if (lane_id() == 0) given_.to[at][frame] = static_cast<uint8_t>(in_bucket);
       }
     }
-    spills &= given;
-    *moves = static_cast<uint32_t>(count_bits(given));
-    *num_spills = static_cast<uint32_t>(count_bits(spills));
-    if (lane_id() != 0) return;
-    given_.spills[at] = spills;
-    if (bypassed != 0) atomicAdd(&given_.bypassed, bypassed);
+    leaves &= given;
+    auto const copies = leaves & fresh_of(first_slot, at, leaves);
+    if (lane_id() == 0) {
+      given_.leaves[at] = leaves;
+      given_.copies[at] = copies;
+      if (bypassed != 0) atomicAdd(&given_.bypassed, bypassed);
+    }
+    return {static_cast<uint32_t>(count_bits(given)), static_cast<uint32_t>(count_bits(copies))};
+  }
+
+  // Which of some frames were given to new rows.
+  __device__ __forceinline__ uint64_t fresh_of(int32_t first_slot, int at, uint64_t frames) const {
+    __syncwarp();  // all frames are given
+    uint64_t result = 0;
+#pragma unroll
+    for (int j = 0; j < kFramesOfLane; ++j) {
+      auto const frame = lane_id() + 32 * j;
+      auto const is_one =
+          (frames >> frame & 1) != 0 && is_fresh(tier_, first_slot + given_.to[at][frame]);
+      result |= uint64_t{__ballot_sync(kFullWarp, is_one)} << (32 * j);
+    }
+    return result;
   }
 
   static __device__ __forceinline__ int count_bits(uint64_t bits) {
@@ -336,11 +365,9 @@ __device__ __forceinline__ CountPair add_up_buckets(ChainedSum const& chain, Giv
   return {before.a + total.a, before.b + total.b};
 }
 
-// How long the lists of a table are: the last spill row holds a mark, and no row.
+// How long the lists of a table are.
 __device__ __forceinline__ void note_counts(PromoteTable const& args, CountPair const& total) {
-  auto const spills = min(total.b, static_cast<uint32_t>(args.tier.spill_rows - 1));
-  args.counts[0] = static_cast<int32_t>(spills);
-  args.counts[1] = static_cast<int32_t>(min(int64_t{total.a}, args.num_ids));
+  args.counts[0] = args.counts[1] = static_cast<int32_t>(min(int64_t{total.a}, args.num_ids));
 }
 
 __global__ void __launch_bounds__(kThreads, 4)
@@ -348,7 +375,7 @@ __global__ void __launch_bounds__(kThreads, 4)
   if (*call.any == 0) return;
   __shared__ GivenFrames given;
   if (threadIdx.x == 0) given.bypassed = given.spilled = given.moved = 0;
-  auto const number = call.moves_and_spills.number_of_block();
+  auto const number = call.moves_and_copies.number_of_block();
   auto const t = call.of_buckets.table_of(number);
   auto const block = number - call.of_buckets.first[t];
   auto const& one = call.tables[t];
@@ -364,7 +391,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     gives |= (given.counts[first_at + i].a != 0 ? 1u : 0) << i;
   __syncthreads();
   if (threadIdx.x < 32) {
-    auto const chain = call.moves_and_spills.from(call.of_buckets.first[t]);
+    auto const chain = call.moves_and_copies.from(call.of_buckets.first[t]);
     auto const total = add_up_buckets(chain, given, block);
     if (threadIdx.x == 0 && block + 1 == call.of_buckets.of(t)) note_counts(one.args, total);
   }
@@ -390,7 +417,7 @@ struct PromoteScratch {
 
   PromoteScratch(PromoteArgs const& args, Scratch& scratch)
       : call{}, numbers(args, count_blocks(args), 2, scratch) {
-    call.moves_and_spills = numbers.sums;
+    call.moves_and_copies = numbers.sums;
     call.to_wanted = numbers.words;
     call.any = numbers.any;
     for (int32_t t = 0; t < args.num_tables; ++t) {

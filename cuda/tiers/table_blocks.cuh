@@ -35,11 +35,10 @@ struct TableBlocks {
   }
 };
 
-// Of a kernel with a thread for each id, which also clears a list of spill rows.
+// Of a kernel with a thread for each id.
 template <class OfTable>
 int64_t blocks_of_ids(OfTable const& table) {
-  auto const most = std::max<int64_t>(table.num_ids, table.tier.spill_rows);
-  return persistent_blocks(ceil_div(most, kThreads), 8);
+  return persistent_blocks(ceil_div(table.num_ids, kThreads), 8);
 }
 
 }  // namespace dynemb::cuda

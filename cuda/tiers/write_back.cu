@@ -68,10 +68,11 @@ __device__ __forceinline__ ListCounts counts_of(SwappedTable const& table) {
 // neighbouring addresses: over a few GiB the translation of addresses slows the bus down. A warp
 // looks at its next 32 entries together.
 __device__ __forceinline__ void swap_lists(SwappedTable const& table, ListCounts const& counts) {
+  auto const most = max(counts.out, counts.in);
+  if (most == 0) return;
   auto const tile = RowTile(lanes_of_record(table.parts));
   auto const warp = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
   auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
-  auto const most = max(counts.out, counts.in);
   for (int64_t base = 0; base < most; base += 32 * warps) {
     auto const i = base + lane_id() * warps + warp;
     auto const out = Entries(table, table.slots, table.rows, i, counts.out);

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One Python function around one FFI call, for every operation of core/."""
 
+from jax_dynemb.ops._batch_copy import copied_batch as copied_batch
 from jax_dynemb.ops._bucket_rows import bucket_rows as bucket_rows
 from jax_dynemb.ops._bucket_rows import fullest_buckets as fullest_buckets
 from jax_dynemb.ops._bucket_rows import keys_of_index as keys_of_index

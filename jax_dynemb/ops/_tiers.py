@@ -85,7 +85,7 @@ def _promote(
         _add_moved(call, table, states[table.state_name])
         own = joined[table.name]
         call.operand(own)
-        for size in (_spill_rows(table), _spill_rows(table), *own.shape, *own.shape, 2):
+        for size in (*own.shape, *own.shape, *own.shape, *own.shape, 2):
             call.result((size,), jnp.int32)
     results, new, lists = call.run(), {}, {}
     for table in tables:

@@ -112,12 +112,8 @@ inline Lists promote(World& world, std::vector<int32_t> const& slots, Promotion 
   PromoteArgs args;
   for_three(args, world, result, [&](PromoteTable& one, World& of, Lists& own) {
     auto const& ids = &of == &world ? slots : &of == &neighbours().after ? none : of_before;
-    std::vector<int32_t> const of_spills(size_t(of.shape.spill_rows), 7);
-    own = {of_spills,
-           of_spills,
-           std::vector<int32_t>(ids.size(), 7),
-           std::vector<int32_t>(ids.size(), 7),
-           {7, 7}};
+    std::vector<int32_t> const list(ids.size(), 7);
+    own = {list, list, list, list, {7, 7}};
     one = {of.table,        of.tier(),        purpose,         static_cast<int64_t>(ids.size()),
            ids.data(),      own.slots.data(), own.rows.data(), own.arriving.data(),
            own.into.data(), own.counts.data()};

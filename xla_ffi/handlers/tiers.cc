@@ -171,8 +171,8 @@ struct Promote {
     read_each(reader, attrs, args, [&](PromoteTable& one, CallTable const& of) {
       one.purpose = purpose == 0 ? Promotion::kLookup : Promotion::kPrefetch;
       read_moved(reader, of, one);
-      one.spilled = data<int32_t>(reader.next_ret(BufferRule::kSpilled));
-      one.rows = data<int32_t>(reader.next_ret(BufferRule::kSpilled));
+      one.spilled = data<int32_t>(reader.next_ret(BufferRule::kSlotsOfRows));
+      one.rows = data<int32_t>(reader.next_ret(BufferRule::kRowNumbers));
       one.arriving = data<int32_t>(reader.next_ret(BufferRule::kSlotsOfRows));
       one.into = data<int32_t>(reader.next_ret(BufferRule::kRowNumbers));
       one.counts = data<int32_t>(reader.next_ret(BufferRule::kListCounts));

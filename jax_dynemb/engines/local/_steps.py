@@ -29,6 +29,7 @@ from jax_dynemb.ops import (
     StampsOf,
     check_residual,
     check_stamps,
+    copied_batch,
     count_malformed,
     halved_sketches,
     join_gradient,
@@ -63,6 +64,7 @@ def lookup(
     """See ``Tables.lookup``."""
     inputs = _with_uses(tables, _inputs(tables, ids, weights), given)
     used = [flags.of(table) for table in _used(tables, inputs)]
+    inputs = copied_batch(used, state, inputs)
     numbers = jnp.stack([given.tables[t.name] for t in used])
     state = state | halved_sketches(used, state)
     outputs, new, stamps = shard.lookup(used, state, inputs, numbers)
@@ -112,7 +114,8 @@ def touch(
 def prefetch(tables: Placed, state: States, ids: Mapping[str, Any]) -> States:
     """See ``Tables.prefetch``."""
     inputs = _inputs(tables, ids, {})
-    return state | ops.prefetch(_used(tables, inputs), state, inputs)
+    used = _used(tables, inputs)
+    return state | ops.prefetch(used, state, copied_batch(used, state, inputs))
 
 
 def apply_gradients(
