@@ -145,10 +145,16 @@ def test_a_plan_trains():
 def test_a_thousand_tables_on_64_devices():
     tables = many_tables(1000)
     with_64 = planner(devices=topology(64, hbm_cap=8 * 10**10), batch_size=512)
-    with_64.plan(tables[:10])
-    begin = time.process_time()
+
+    def seconds(count: int) -> float:
+        begin = time.process_time()
+        with_64.plan(tables[:count])
+        return time.process_time() - begin
+
+    # Whatever the machine: time grows as the tables do, not as their pairs.
+    seconds(10)
+    assert seconds(1000) < 25 * min(seconds(100) for _ in range(3))
     plan = with_64.plan(tables)
-    assert time.process_time() - begin < 2
     assert [each.table for each in plan.tables] == [t.name for t in tables]
     assert plan == with_64.plan(tables)
     # The mesh engine accepts it, with arrays of as many bytes.
