@@ -94,8 +94,13 @@ DYNEMB_HD int64_t prefix_row_offset(PairShape const& shape, int32_t m) {
   return (outer * shape.inner_prefixes * shape.inner_m + inner) * shape.k;
 }
 
+// Any number may be given as the suffix of a row.
+DYNEMB_HD bool is_suffix(PairShape const& shape, int32_t number) {
+  return static_cast<uint32_t>(number) < static_cast<uint64_t>(shape.num_suffixes);
+}
+
 DYNEMB_HD bool has_suffix(PairShape const& shape, int64_t row) {
-  return static_cast<uint32_t>(shape.of_suffix[row]) < static_cast<uint64_t>(shape.num_suffixes);
+  return is_suffix(shape, shape.of_suffix[row]);
 }
 
 // The sizes that factors of bfloat16 may have: those of the kernels that read them.

@@ -50,11 +50,11 @@ struct PromoteTable {
   Promotion purpose;
   int64_t num_ids;
   int32_t const* slots;  // [num_ids]
-  int32_t* spilled;      // [num_ids] slots whose rows go home; -1: none
+  int32_t* spilled;      // [num_ids] slots whose rows are written home; -1: none
   int32_t* rows;         // [num_ids] these rows of the arrays
   int32_t* arriving;     // [num_ids] slots whose records swap_rows copies to frames; -1: none
   int32_t* into;         // [num_ids] the rows that they come to
-  int32_t* counts;       // [2] entries of `spilled` and of `arriving`; what follows is anything
+  int32_t* counts;       // [2] entries of `spilled` and of `arriving`; what follows is undefined
 };
 
 using PromoteArgs = OfTables<PromoteTable>;

@@ -88,9 +88,6 @@ constexpr int kHalfBlocks = kSteps * kColumns <= 16 ? 4 : 2;
 template <int kSteps, int kColumns>
 __global__ void __launch_bounds__(kThreads, kHalfBlocks<kSteps, kColumns>)
     half_gradients_kernel(__grid_constant__ PairGradientsOf<BFloat16> const args) {
-  auto const& shape = args.shape;
-  int64_t const offsets[2] = {prefix_row_offset(shape, sum_row(0)),
-                              prefix_row_offset(shape, sum_row(2))};
   auto const add_chunk = [&](int64_t begin, RowChunk const& chunk, float (&sums)[kSteps][4]) {
     if (chunk.fallback < 0) return;
 #pragma unroll 2
@@ -103,21 +100,8 @@ __global__ void __launch_bounds__(kThreads, kHalfBlocks<kSteps, kColumns>)
       }
     }
   };
-  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
-  auto const own = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
-  for_prefixes(shape, own, warps, [&](int64_t index, AheadRows const& ahead) {
-    float sums[kSteps][4] = {};
-    for_chunks(shape, ahead,
-               [&](int64_t begin, RowChunk const& chunk) { add_chunk(begin, chunk, sums); });
-    auto* const out = args.d_prefix + prefix_offset(shape, index) + sum_column(0);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        *reinterpret_cast<uint32_t*>(out + offsets[half] + s * 8) =
-            packed_halves(sums[s][2 * half], sums[s][2 * half + 1]);
-      }
-    }
+  sum_over_rows<kSteps>(args.shape, add_chunk, [&](int64_t at, float first, float second) {
+    *reinterpret_cast<uint32_t*>(args.d_prefix + at) = packed_halves(first, second);
   });
 }
 

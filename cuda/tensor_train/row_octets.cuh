@@ -68,8 +68,7 @@ struct RowChunk {
   // `given`: the suffix of row `lane`, as it is given.
   __device__ __forceinline__ RowChunk(PairShape const& shape, int32_t rows, int32_t given)
       : count(min(rows, 32)) {
-    auto const exists = lane_id() < count &&
-                        static_cast<uint32_t>(given) < static_cast<uint64_t>(shape.num_suffixes);
+    auto const exists = lane_id() < count && is_suffix(shape, given);
     suffix = exists ? given : -1;
     auto const some = __ballot_sync(kFullWarp, exists);
     fallback = __shfl_sync(kFullWarp, suffix, some == 0 ? 0 : __ffs(static_cast<int>(some)) - 1);
@@ -92,6 +91,31 @@ __device__ __forceinline__ void for_chunks(PairShape const& shape, AheadRows con
     begin += 32;
     given = ahead.suffix_of_lane(shape, begin);
   }
+}
+
+// Sums over the rows of each prefix, by a warp in registers: 16 x 8 * kSteps numbers as the results
+// of products lie. Calls add(begin, chunk, sums) for all rows, then write(at, first, second) for
+// two numbers side by side of the array of prefixes.
+template <int kSteps, class Add, class Write>
+__device__ __forceinline__ void sum_over_rows(PairShape const& shape, Add const& add,
+                                              Write const& write) {
+  int64_t const offsets[2] = {prefix_row_offset(shape, sum_row(0)),
+                              prefix_row_offset(shape, sum_row(2))};
+  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
+  auto const own = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
+  for_prefixes(shape, own, warps, [&](int64_t index, AheadRows const& ahead) {
+    float sums[kSteps][4] = {};
+    for_chunks(shape, ahead,
+               [&](int64_t begin, RowChunk const& chunk) { add(begin, chunk, sums); });
+    auto const out = prefix_offset(shape, index) + sum_column(0);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        write(out + offsets[half] + s * 8, sums[s][2 * half], sums[s][2 * half + 1]);
+      }
+    }
+  });
 }
 
 // A prefix as the left matrix of a product, 16 x 8 * kSteps.
@@ -225,10 +249,7 @@ __device__ __forceinline__ void add_octet(float const* const (&d_rows)[2], bool 
 template <int kSteps, bool kExact>
 __global__ void __launch_bounds__(kThreads, 2)
     octet_gradients_kernel(__grid_constant__ PairGradientsOf<float> const args) {
-  auto const& shape = args.shape;
-  auto const n = shape.n;
-  int64_t const offsets[2] = {prefix_row_offset(shape, sum_row(0)),
-                              prefix_row_offset(shape, sum_row(2))};
+  auto const n = args.shape.n;
   auto const add_chunk = [&](int64_t begin, RowChunk const& chunk, float (&sums)[kSteps][4]) {
     if (chunk.fallback < 0) return;
     auto const* const d_chunk = args.d_rows + begin * (kTileRows * n);
@@ -253,21 +274,8 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
     }
   };
-  auto const warps = int64_t{gridDim.x} * kWarpsPerBlock;
-  auto const own = int64_t{blockIdx.x} * kWarpsPerBlock + threadIdx.x / 32;
-  for_prefixes(shape, own, warps, [&](int64_t index, AheadRows const& ahead) {
-    float sums[kSteps][4] = {};
-    for_chunks(shape, ahead,
-               [&](int64_t begin, RowChunk const& chunk) { add_chunk(begin, chunk, sums); });
-    auto* const out = args.d_prefix + prefix_offset(shape, index) + sum_column(0);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        *reinterpret_cast<float2*>(out + offsets[half] + s * 8) = {sums[s][2 * half],
-                                                                   sums[s][2 * half + 1]};
-      }
-    }
+  sum_over_rows<kSteps>(args.shape, add_chunk, [&](int64_t at, float first, float second) {
+    *reinterpret_cast<float2*>(args.d_prefix + at) = {first, second};
   });
 }
 

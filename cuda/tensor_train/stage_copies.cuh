@@ -17,7 +17,7 @@ struct StageLayout {
   static constexpr int32_t kPad = 8;  // numbers: rows of a prefix then lie in different banks
 
   int32_t slots, rows;              // of a stage; behind the last row there is one of zeros
-  int32_t prefixes, d_rows, bytes;  //
+  int32_t prefixes, d_rows, bytes;  // where they begin; of all
 
   // Two stages take `all` bytes at most; no slots: that is too little.
   static StageLayout of(PairShape const& shape, int64_t all) {

@@ -86,9 +86,7 @@ class StagedRows {
                                              int32_t suffix) {
     auto const own = static_cast<uint32_t>(suffix) - static_cast<uint32_t>(first_);
     auto const has_own = is_row && own < count_;
-    auto const has_none =
-        part_ == 0 && is_row &&
-        static_cast<uint32_t>(suffix) >= static_cast<uint64_t>(shape_.num_suffixes);
+    auto const has_none = part_ == 0 && is_row && !is_suffix(shape_, suffix);
     auto const lanes = __ballot_sync(kFullWarp, has_own || has_none);
     if (lanes == 0) return;
     auto const count = __popc(lanes);

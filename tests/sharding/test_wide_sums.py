@@ -11,9 +11,8 @@ import pytest
 
 import jax_dynemb as jde
 from jax_dynemb.engines.mesh.exchange import saturating_sums
-from jax_dynemb.engines.mesh.strategies.row_wise._sent_ids import sum_in_words
 from jax_dynemb.engines.shard._bucket_stats import _quantile
-from jax_dynemb.engines.shard._totals import saturating_total
+from jax_dynemb.engines.shard._totals import saturating_total, total_in_words
 from meshes import mesh_of
 from support import export
 
@@ -45,7 +44,9 @@ def test_counts_of_equal_ids_end_at_their_limit(n):
 
 def test_repeats_of_all_devices_have_two_words():
     numbers = np.random.default_rng(2).choice(EDGES, (64, 30))
-    low, high = (np.asarray(x, np.uint64) for x in sum_in_words(jnp.asarray(numbers)))
+    total = functools.partial(jnp.sum, axis=1, dtype=jnp.uint32)
+    words = total_in_words(total, jnp.asarray(numbers))
+    low, high = (np.asarray(word, np.uint64) for word in words)
     np.testing.assert_array_equal(
         high << 32 | low, numbers.astype(np.uint64).sum(axis=0)
     )

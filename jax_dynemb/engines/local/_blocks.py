@@ -118,16 +118,10 @@ class Counts:
                 ranges.setdefault(arrays, []).append((first, first + table.num_buckets))
         return cls(tuple((arrays, tuple(some)) for arrays, some in ranges.items()))
 
-    def count(self, arrays: Mapping[str, CountedArrays]) -> tuple[Any, ...]:
-        """Returns counters, the fullest bucket of each table, and counters of tiers.
-
-        Args:
-          arrays: by the name of the arrays.
-        """
-        counters = {name: each.counters for name, each in arrays.items()}
-        indexes = {name: each.index for name, each in arrays.items()}
-        tiers = {name: each.tier for name, each in arrays.items()}
-        return counters, fullest_buckets(self.ranges, indexes), tiers
+    def count(self, arrays: CountedArrays) -> tuple[Any, ...]:
+        """Returns counters, the fullest bucket of each table, and counters of tiers."""
+        fullest = fullest_buckets(self.ranges, arrays.index)
+        return arrays.counters, fullest, arrays.tier
 
 
 def by_table(placed: Iterable[TableSpec], numbers: np.ndarray) -> dict[str, int]:

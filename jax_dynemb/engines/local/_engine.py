@@ -167,9 +167,9 @@ class LocalEngine:
     def _counts(self) -> _blocks.Counts:
         return _blocks.Counts.of(self.placed)
 
-    def _read(self, state: States) -> dict[str, shard.CountedArrays]:
+    def _read(self, state: States) -> shard.CountedArrays:
         names = {spec.state_name for spec in self.placed}
-        return {name: shard.CountedArrays.of(state[name]) for name in sorted(names)}
+        return shard.CountedArrays.of({name: state[name] for name in sorted(names)})
 
     def _stats(self, copied: Any) -> dict[str, int | float]:
         counters, most, tiers = copied

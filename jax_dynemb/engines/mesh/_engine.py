@@ -155,16 +155,13 @@ class MeshEngine:
     def compile_stats(self, types: States) -> list[Any]:
         return compile_counts(self, self._read(types))
 
-    def _read(self, state: States) -> dict[str, shard.CountedArrays]:
-        own = states_of(state, self.tables.here().stacks)
-        return {name: shard.CountedArrays.of(each) for name, each in own.items()}
+    def _read(self, state: States) -> shard.CountedArrays:
+        return shard.CountedArrays.of(states_of(state, self.tables.here().stacks))
 
-    def count(self, arrays: Mapping[str, shard.CountedArrays]) -> Any:
+    def count(self, arrays: shard.CountedArrays) -> Any:
         """See ``Counts``: counters, rows of shards and buckets, counters of tiers."""
-        counters = {name: each.counters for name, each in arrays.items()}
-        indexes = {name: each.index for name, each in arrays.items()}
-        tiers = {name: each.tier for name, each in arrays.items()}
-        return counters, _hosts.count_rows(self.tables.here(), indexes), tiers
+        rows = _hosts.count_rows(self.tables.here(), arrays.index)
+        return arrays.counters, rows, arrays.tier
 
     def _stats(self, copied: Any) -> dict[str, int | float]:
         placement, (words, rows, tiers) = self.tables.here(), copied

@@ -50,6 +50,7 @@ from jax_dynemb.engines.shard._tier import records_of as records_of
 from jax_dynemb.engines.shard._tier import rows_in_order as rows_in_order
 from jax_dynemb.engines.shard._tier import tier_stats as tier_stats
 from jax_dynemb.engines.shard._tier import without_homes as without_homes
+from jax_dynemb.engines.shard._totals import total_in_words as total_in_words
 from jax_dynemb.engines.shard._update import RowGradients as RowGradients
 from jax_dynemb.engines.shard._update import check_table as check_table
 from jax_dynemb.engines.shard._update import pair_lookups as pair_lookups

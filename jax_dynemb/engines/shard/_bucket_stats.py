@@ -23,15 +23,15 @@ from jax_dynemb.ops import TableState, bucket_rows, scores_of_index
 
 _BINS = 65  # bit lengths of a 64-bit number
 _DIGESTS = 129  # rows that a bucket may have
-_MOST = 2**31 - 1  # that a bin can say
+_MOST = 2**31 - 1  # the limit of a bin
 
 
 class BucketStats(NamedTuple):
     """Describes the rows of a table by histograms.
 
     Bin ``n`` of ``ages`` and ``counts`` has the rows whose number has ``n`` binary
-    digits: bin 0 those with 0, bin 3 those from 4 to 7. A bin of a table on a mesh that
-    would have more says 2**31 - 1.
+    digits: bin 0 those with 0, bin 3 those from 4 to 7. On a mesh a bin ends at its
+    limit, 2**31 - 1.
 
     Attributes:
       occupancy: int32[129], buckets by their number of rows.

@@ -35,27 +35,31 @@ _SHOWN = (*EVENTS[1:], "step", "lookups")
 
 
 class CountedArrays(NamedTuple):
-    """The arrays of some tables that ``Tables.stats`` reads.
+    """Holds what ``Tables.stats`` reads of a state, by the name of the arrays.
 
     Attributes:
-      index: holds the rows, which are counted.
+      index: the rows, which are counted.
       counters: of the tables.
-      tier: counters of the tier, None without one.
+      tier: counters of tiers, None without one.
     """
 
-    index: Any
-    counters: Any
-    tier: Any
+    index: dict[str, Any]
+    counters: dict[str, Any]
+    tier: dict[str, Any]
 
     @classmethod
-    def of(cls, state: TableState) -> Self:
+    def of(cls, state: Mapping[str, TableState]) -> Self:
         """Selects them.
 
         Args:
-          state: of some tables: arrays, or their types.
+          state: some tables: arrays, or their types.
         """
-        tier = None if state.tier is None else state.tier.counters
-        return cls(state.index, state.counters, tier)
+        tiers = {name: each.tier for name, each in state.items()}
+        return cls(
+            {name: each.index for name, each in state.items()},
+            {name: each.counters for name, each in state.items()},
+            {name: tier and tier.counters for name, tier in tiers.items()},
+        )
 
 
 def stats(

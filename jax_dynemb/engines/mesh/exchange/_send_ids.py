@@ -171,7 +171,7 @@ def send_ids_and_uses(
 def saturating_sums(
     place_of: Int32[Array, " n"], numbers: UInt32[Array, " n"]
 ) -> UInt32[Array, " n+1"]:
-    """Adds numbers up by place; a sum that 32 bits do not hold says 2**32 - 1.
+    """Adds numbers up by place; a sum that 32 bits do not hold is 2**32 - 1.
 
     Digits are added apart, of so few bits that n of them cannot wrap. A sum of digits
     and what the one below carries is at most n * 2**bits.

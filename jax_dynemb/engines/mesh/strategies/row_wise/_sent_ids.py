@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -25,6 +26,7 @@ from jax_dynemb.engines.mesh.exchange import (
     route,
     send_first,
 )
+from jax_dynemb.engines.shard import total_in_words
 from jax_dynemb.ops import RouteTable
 
 
@@ -71,7 +73,9 @@ def send(batch: DeviceBatch | None, bags: PooledBatch) -> SentIds:
     repeats = _repeats(batch, id_route, numbers.counted)
     first = send_first(batch, id_route, numbers, (repeats, *parts))
     heard, *rest = first.others
-    demand = jnp.stack([first.peaks.astype(jnp.uint32), *sum_in_words(heard)])
+    over_shards = functools.partial(jnp.sum, axis=1, dtype=jnp.uint32)
+    repeats_heard = total_in_words(over_shards, heard)
+    demand = jnp.stack([first.peaks.astype(jnp.uint32), *repeats_heard])
     return SentIds(rest, first.ids, first.uses, id_route, first.fits[None], demand)
 
 
@@ -97,15 +101,6 @@ def _repeats(
     distinct = id_route.starts[end] - id_route.starts[begin]
     repeats = (uses - distinct).astype(jnp.uint32)
     return result.at[owners, tables].add(repeats)
-
-
-def sum_in_words(
-    numbers: UInt32[Array, "shards tables"],
-) -> tuple[UInt32[Array, " tables"], UInt32[Array, " tables"]]:
-    """Adds up over at most 2**16 shards: the low and the high word of each sum."""
-    low = jnp.sum(numbers & jnp.uint32(0xFFFF), axis=0, dtype=jnp.uint32)
-    high = jnp.sum(numbers >> 16, axis=0, dtype=jnp.uint32) + (low >> 16)
-    return high << 16 | low & jnp.uint32(0xFFFF), high >> 16
 
 
 def _count_by_part(
