@@ -190,7 +190,7 @@ void add_promoted(Call& call, Tier const& tier, Random& random) {
   auto const n = batch_size(random);
   auto const slots = call.operand(kS32, {n});
   fill_slots(random, slots, tier.place.count());
-  auto const spilled = call.result(kS32, {tier.spill}), rows = call.result(kS32, {tier.spill});
+  auto const spilled = call.result(kS32, {n}), rows = call.result(kS32, {n});
   auto const arriving = call.result(kS32, {n}), into = call.result(kS32, {n});
   auto const counts = call.result(kS32, {2});
   if (!tier.sound) return;
@@ -206,7 +206,7 @@ void add_promoted(Call& call, Tier const& tier, Random& random) {
       auto const frame = slot / kBucketCapacity * tier.frames + int64_t{place} - 1;
       expect(row == frame && frames.insert(row).second, "a record comes to its own frame");
     }
-    for (int64_t i = 0; i < tier.spill; ++i) {
+    for (int64_t i = 0; i < n; ++i) {
       auto const slot = spilled.data<int32_t>()[i], row = rows.data<int32_t>()[i];
       auto const is_row = row >= 0 && row < tier.rows();
       expect(slot >= 0 ? is_row : row == -1, "a row on its way home");
