@@ -94,9 +94,14 @@ class TableSpec:
     part: Literal["whole", "index", "rows"] = "whole"
 
     @classmethod
-    def of(cls, config: TableConfig) -> Self:
-        """Derives the spec of a table that has arrays of its own on one device."""
-        return cls(
+    def of(cls, config: TableConfig, **changes: Any) -> Self:
+        """Derives the spec of a table that has arrays of its own on one device.
+
+        Args:
+          config: the table.
+          changes: fields of the spec that differ, such as those of a part of a table.
+        """
+        fields: dict[str, Any] = dict(
             name=config.name,
             dim=config.dim,
             num_buckets=config.num_buckets,
@@ -124,6 +129,7 @@ class TableSpec:
             tier=config.tier,
             ring_rows=0 if config.tier is None else config.tier.ring_rows,
         )
+        return cls(**fields | changes)
 
     @property
     def sketch_words(self) -> int:

@@ -79,11 +79,12 @@ def demand_of(
     sizes = _numbers(config, features, "batch_sizes", constraints, (batch_size,))
     bags = [round(size * n) for size, n in zip(sizes, poolings, strict=True)]
     ids = [round(n * factor) for n, factor in zip(bags, factors, strict=True)]
-    effective = dataclasses.replace(
-        config,
-        pooling_factors=tuple(factors),
-        dtype=constraints.output_dtype or config.dtype,
-    )
+    changes: dict[str, Any] = {}
+    if constraints.pooling_factors:
+        changes["pooling_factors"] = tuple(factors)
+    if constraints.output_dtype is not None:
+        changes["dtype"] = constraints.output_dtype
+    effective = dataclasses.replace(config, **changes) if changes else config
     returned = ids if config.pooling is None else bags
     by_feature = dict(zip(features, ids, strict=True))
     return Demand(

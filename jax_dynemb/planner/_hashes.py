@@ -14,7 +14,7 @@ from jax_dynemb.config import TableConfig
 def described(config: TableConfig) -> dict[str, Any]:
     """Returns what of a table decides its bytes and its work."""
     fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    for name in ("hash_seed", "max_capacity", "grow_at"):
+    for name in ("hash_seed", "max_capacity", "grow_at", "sharding"):
         del fields[name]
     fields["optimizer"] = sorted((k, v.shape) for k, v in config.states.items())
     return {name: str(value) for name, value in fields.items()}

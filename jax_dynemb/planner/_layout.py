@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh import by_shape, cut_into_blocks
-from jax_dynemb.planner._options import Option, Options
+from jax_dynemb.planner._options import Option, Options, Seconds
 from jax_dynemb.planner._rounds import expected_rounds
 from jax_dynemb.planner._topology import Topology
 
@@ -71,18 +72,25 @@ class Groups:
 
     def __init__(self, options: Mapping[str, Options]):
         """Compares the shapes of the tables that may be table-wise."""
-        able = [
-            dataclasses.replace(o.demand.config, sharding="table_wise")
-            for o in options.values()
-            if "table_wise" in o.allowed
-        ]
+        able = [o.demand.config for o in options.values() if "table_wise" in o.allowed]
         self._configs = {t.name: t for t in able}
         groups = [[t.name for t in some] for some in by_shape(able)]
 
         def seconds(name: str) -> float:
-            return -float(options[name].of("table_wise", 1).owner.sum())
+            return -sum(options[name].of("table_wise", 1).owner)
 
         self.names = [sorted(some, key=lambda n: (seconds(n), n)) for some in groups]
+        self._place = {
+            name: (number, place)
+            for number, some in enumerate(self.names)
+            for place, name in enumerate(some)
+        }
+
+    def among(self, names: Iterable[str]) -> Iterator[list[str]]:
+        """Groups some of the tables; the order is that of all of them."""
+        ordered = sorted(names, key=self._place.__getitem__)
+        for _, some in itertools.groupby(ordered, lambda name: self._place[name][0]):
+            yield list(some)
 
     def cut(self, names: Sequence[str], shards: int) -> list[tuple[list[str], int]]:
         """Cuts tables of one shape into stacks, each with its number of places."""
@@ -107,31 +115,31 @@ def lay_out(
     """
     shards = topology.world_size
     everyone = tuple(range(shards))
-    layout = Layout({}, {}, np.zeros((shards, 4)), 0, 0, topology.part_at_once)
-    chosen, where, loads, arrays = layout.options, layout.shards, layout.seconds, 0
-    common = np.zeros(4)  # of every device
+    chosen: dict[str, Option] = {}
+    where: dict[str, tuple[int, ...]] = {}
+    loads, arrays = np.zeros((shards, 4)), 0
+    common: list[Seconds] = []  # of every device
     for name, sharding in choice.items():
         if sharding != "table_wise":
             option = options[name].of(sharding)
             chosen[name], where[name] = option, everyone
-            common = common + option.everywhere + option.owner
+            common += option.everywhere, option.owner
             arrays += option.arrays
-    for group in groups.names:
-        mine = [name for name in group if choice[name] == "table_wise"]
-        for some, places in groups.cut(mine, shards) if mine else ():
+    for names in groups.among({n for n in choice if choice[n] == "table_wise"}):
+        for some, places in groups.cut(names, shards):
             width = shards // places
             by_place = loads.reshape(places, width, 4)
             least = np.argsort(by_place.sum(axis=(1, 2))[: len(some)], kind="stable")
-            for name, place in zip(some, least.tolist(), strict=True):
-                option = options[name].of("table_wise", width)
+            mine = [options[name].of("table_wise", width) for name in some]
+            for name, option, place in zip(some, mine, least.tolist(), strict=True):
                 chosen[name] = option
                 where[name] = everyone[place * width : (place + 1) * width]
-                common = common + option.everywhere
-                by_place[place] += option.owner
-            arrays += max(chosen[name].arrays for name in some)
-    loads += common + _shared(chosen.values())
+            common += (option.everywhere for option in mine)
+            by_place[least] += np.array([option.owner for option in mine])[:, None]
+            arrays += max(option.arrays for option in mine)
+    loads += np.sum(common, axis=0) + _shared(chosen.values())
     rooms = sum(option.rooms for option in chosen.values())
-    return dataclasses.replace(layout, arrays=arrays, rooms=rooms)
+    return Layout(chosen, where, loads, arrays, rooms, topology.part_at_once)
 
 
 def _shared(options: Iterable[Option]) -> np.ndarray:
@@ -139,13 +147,11 @@ def _shared(options: Iterable[Option]) -> np.ndarray:
     chosen = list(options)
     rounds = expected_rounds(o.fits for o in chosen)
     calls: dict[str, float] = {}
-    again = np.zeros(4)
     for option in chosen:
         name = "row_wise" if option.sharding in EXCHANGED else option.sharding
         further = rounds - 1 if name == "row_wise" else 0
         mine = option.call + option.round * further
         calls[name] = max(calls.get(name, 0.0), mine)
-        if option.exchange == "rows" and name == "row_wise":
-            again = again + option.again * (rounds - 1)
     total = sum(calls.values()) / 2
-    return again + np.array([total, 0.0, total, 0.0])
+    again = np.array([option.again for option in chosen]) * (rounds - 1)
+    return again.sum(axis=0) + np.array([total, 0.0, total, 0.0])

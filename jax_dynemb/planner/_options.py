@@ -26,15 +26,17 @@ from jax_dynemb.planner import _work
 from jax_dynemb.planner._demand import Demand
 from jax_dynemb.planner._distinct import expected_distinct
 from jax_dynemb.planner._errors import PlannerError, PlannerErrorType
-from jax_dynemb.planner._rounds import chances_of_rounds, expected_rounds
+from jax_dynemb.planner._rounds import ONE_ROUND, chances_of_rounds, expected_rounds
 from jax_dynemb.planner._topology import Topology
 
 AXIS = "devices"
+Seconds = tuple[float, float, float, float]  # forward, its exchange, backward, its
+NOTHING: Seconds = (0.0, 0.0, 0.0, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One way to place a table. Seconds are (forward, its exchange, backward, its).
+    """One way to place a table.
 
     Attributes:
       sharding: of the table.
@@ -56,13 +58,13 @@ class Option:
     exchange: str
     arrays: int
     rooms: int
-    everywhere: np.ndarray
-    owner: np.ndarray
+    everywhere: Seconds
+    owner: Seconds
     sent: tuple[int, int, int]
     fits: np.ndarray
     call: float
     round: float
-    again: np.ndarray
+    again: Seconds
 
     def mean_seconds(self, shards: int) -> float:
         """Computes the seconds of a device, if tables lie evenly."""
@@ -76,8 +78,8 @@ class Option:
 
     @functools.cached_property
     def _sums(self) -> tuple[float, float]:
-        further = self.again.sum() * (self.own_rounds - 1)
-        return float(self.everywhere.sum() + further), float(self.owner.sum())
+        further = sum(self.again) * (self.own_rounds - 1)
+        return sum(self.everywhere) + further, sum(self.owner)
 
     def mean_bytes(self, shards: int) -> float:
         """Computes the bytes of a device, if tables lie evenly."""
@@ -154,8 +156,7 @@ class Options:
         places = shards // width
         kind = "row_wise" if sharding == "table_wise" else sharding
         stack = Stack((config,), kind, places, shards)
-        placement = dataclasses.replace(self._placement, stacks=(stack,))
-        exchange, cost = exchange_of(placement, stack, config, demand.ids)
+        exchange, cost = exchange_of(self._placement, stack, config, demand.ids)
         sent = [n / places for n in cost]
         if exchange == "sums" and demand.constraints.is_weighted:
             sent[0] += shards * demand.num_ids * 4 / places
@@ -169,24 +170,25 @@ class Options:
             return scattered + part.arrays * rates.array_byte
 
         forward, backward = map(seconds, counted.everywhere)
-        further, backwards = map(seconds, again)
         calls = rates.table / 2
-        fits = np.ones(1)
+        fits, further = ONE_ROUND, NOTHING
         if which == "rows":
             fits = chances_of_rounds(self._batch, width, self._room(width))
+            out, home = map(seconds, again)
+            further = out + calls, ids + rows, home + calls, ids + gradients
         return Option(
             sharding,
             width,
             exchange if any(sent) else "",
             arrays_bytes(stack.local),
             self._rooms() + round(sum(sent)),
-            np.array([forward + calls, ids + rows, backward + calls, gradients]),
-            np.array([seconds(counted.owner[0]), 0, seconds(counted.owner[1]), 0]),
+            (forward + calls, ids + rows, backward + calls, gradients),
+            (seconds(counted.owner[0]), 0.0, seconds(counted.owner[1]), 0.0),
             (round(sent[0]), round(sent[1]), round(sent[2])),
             fits,
             rates.call,
             rates.again,
-            np.array([further + calls, ids + rows, backwards + calls, ids + gradients]),
+            further,
         )
 
     @property

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
@@ -150,8 +151,7 @@ class EmbeddingShardingPlanner:
           A hash by the name of an input, to be compared by
           ``ShardingPlan.from_json(text, inputs)``.
         """
-        own = [core_config(config) for config in tables]
-        configs = [dataclasses.replace(t, sharding="row_wise") for t in own]
+        configs = [core_config(config) for config in tables]
         devices = self.topology
         return {
             "tables": hash_of([described(config) for config in configs]),
@@ -234,7 +234,7 @@ class EmbeddingShardingPlanner:
             option, shards = layout.options[config.name], layout.shards[config.name]
             plans.append(_table_plan(config, options[config.name], option, shards))
             choices.append(_choice(options[config.name], option, world))
-        devices = tuple(_device(n, layout) for n in range(world))
+        devices = _devices(layout)
         return ShardingPlan(
             tuple(plans),
             (layout.arrays,) * world,
@@ -280,7 +280,7 @@ def _choice(options: Options, option: Option, world: int) -> TableChoice:
     return TableChoice(
         demand.name,
         option.sharding,
-        float(option.everywhere.sum() + option.owner.sum()) * 1e3,
+        (sum(option.everywhere) + sum(option.owner)) * 1e3,
         demand.num_ids / max(1, demand.num_bags),
         demand.config.dim,
         demand.config.num_slots,
@@ -288,23 +288,24 @@ def _choice(options: Options, option: Option, world: int) -> TableChoice:
     )
 
 
-def _device(number: int, layout: Layout) -> DeviceLoad:
-    forward, there, backward, back = (layout.seconds[number] * 1e3).tolist()
-    tables: dict[str, int] = {}
+def _devices(layout: Layout) -> tuple[DeviceLoad, ...]:
+    tables = [collections.Counter[str]() for _ in layout.seconds]
     for name, option in layout.options.items():
-        if number in layout.shards[name]:
-            tables[option.sharding] = tables.get(option.sharding, 0) + 1
+        for number in layout.shards[name]:
+            tables[number][option.sharding] += 1
     sent = [option.sent for option in layout.options.values()]
     ids, rows, _ = (sum(n) for n in zip(*sent, strict=True))
-    return DeviceLoad(
-        number,
-        layout.arrays,
-        layout.rooms,
-        forward,
-        there,
-        backward,
-        back,
-        ids,
-        rows,
-        dict(sorted(tables.items())),
+    return tuple(
+        DeviceLoad(
+            number,
+            layout.arrays,
+            layout.rooms,
+            *ms,
+            ids,
+            rows,
+            dict(sorted(own.items())),
+        )
+        for number, (ms, own) in enumerate(
+            zip((layout.seconds * 1e3).tolist(), tables, strict=True)
+        )
     )

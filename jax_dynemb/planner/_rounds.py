@@ -12,6 +12,7 @@ from scipy.special import betainc
 
 from jax_dynemb.planner._work import Batch
 
+ONE_ROUND = np.ones(1)  # chances of what never takes a further one
 FAR = 8.0  # roots of the mean; no pair of a device and an owner is as far above it
 
 
@@ -51,12 +52,16 @@ def expected_rounds(chances: Iterable[np.ndarray]) -> float:
     Args:
       chances: by table, what ``chances_of_rounds`` returns.
     """
-    joint = np.ones(1)
+    joint = ONE_ROUND
     for each in chances:
         if len(each) > 1:
             longer, shorter = (each, joint) if len(each) > len(joint) else (joint, each)
             joint = longer.copy()
             joint[: len(shorter)] *= shorter
+    if len(joint) == 1:
+        return 1.0
     needed = np.arange(1, len(joint) + 1)
     run = needed + (needed > 1)
-    return float((np.diff(joint, prepend=0.0) * run).sum())
+    exactly = joint.copy()
+    exactly[1:] -= joint[:-1]
+    return float((exactly * run).sum())

@@ -130,7 +130,7 @@ class Placement:
 
     def block_of(self, layout: FeatureLayout) -> int:
         """Returns the block that the table of a feature has in its stack."""
-        return self._by_name[layout.table].block_of_feature.get(layout.feature, 0)
+        return self._by_name[layout.table].block_of_feature(layout.feature)
 
     def my_block(self, stack: Stack) -> jax.Array:
         """Returns the block that this shard holds; inside shard_map."""

@@ -186,7 +186,7 @@ def exchange_of(
     """Returns what travels for a table, "rows" or "sums", and how many bytes.
 
     Args:
-      placement: of the collection.
+      placement: of the collection; its stacks are not read.
       stack: the arrays that hold the table; their idle blocks count as its own.
       table: the table.
       ids: by feature, of a device.
@@ -213,7 +213,7 @@ def _split(
         for feature, factor in _factors(t)
         if ids.get(feature)
     ]
-    exchange, cost = cost_of(placement, stack.local, layouts)
+    exchange, cost = cost_of(placement, stack, stack.local, layouts)
     blocks = 1
     if table.name == stack.tables[0].name:  # idle blocks are in the section too
         blocks += stack.blocks - len(stack.tables)
@@ -221,23 +221,23 @@ def _split(
 
 
 def _replicated(
-    placement: Placement, _: Stack, table: TableConfig, ids: Mapping[str, int]
+    _: Placement, stack: Stack, table: TableConfig, ids: Mapping[str, int]
 ) -> tuple[str, Cost]:
     """Copies look up for themselves; ids go to all of them, and gradients too."""
-    count, shards = _count(table, ids), placement.shards
+    count, shards = _count(table, ids), stack.shards
     room = shards * min(count, table.num_slots)
     return "rows", Cost(count * shards * 8, 0, room * (table.dim * 4 + 8))
 
 
 def _column_wise(
-    placement: Placement, _: Stack, table: TableConfig, ids: Mapping[str, int]
+    placement: Placement, stack: Stack, table: TableConfig, ids: Mapping[str, int]
 ) -> tuple[str, Cost]:
     """Ids go to all shards; a bag's columns come from each of them."""
     bags = sum(ids.get(feature, 0) / factor for feature, factor in _factors(table))
     width = itemsize(placement.exchange_dtype or table.dtype)
     moved = round(bags * table.dim * width)
     exchange = "rows" if table.pooling is None else "sums"
-    return exchange, Cost(_count(table, ids) * placement.shards * 8, moved, moved)
+    return exchange, Cost(_count(table, ids) * stack.shards * 8, moved, moved)
 
 
 def _factors(table: TableConfig) -> list[tuple[str, float]]:

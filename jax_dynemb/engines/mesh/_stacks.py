@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -51,8 +52,8 @@ class Stack:
     @functools.cached_property
     def local(self) -> TableSpec:
         """Describes the arrays of a shard as the table that they are to a kernel."""
-        first = TableSpec.of(self.tables[0])
-        return dataclasses.replace(
+        first = self.tables[0]
+        return TableSpec.of(
             first,
             name=self.name,
             dim=first.dim // (self.shards if self.sharding == "column_wise" else 1),
@@ -61,10 +62,13 @@ class Stack:
         )
 
     @functools.cached_property
-    def block_of_feature(self) -> dict[str, int]:
-        """Maps each feature to the block of its table."""
+    def _blocks_of_features(self) -> dict[str, int]:
         pairs = enumerate(self.tables)
         return {f: block for block, t in pairs for f in t.feature_names}
+
+    def block_of_feature(self, feature: str) -> int:
+        """Returns the block of a feature's table; 0 where ids are of no feature."""
+        return self._blocks_of_features.get(feature, 0)
 
     def block_of(self, table: str) -> int:
         """Returns the block of a table."""
@@ -144,6 +148,22 @@ def cost(table: TableConfig) -> float:
     return table.ids_per_example * (table.dim + numbers)
 
 
+# Fields that may differ between tables that share arrays; slots stand for capacities.
+_OWN = {
+    "name",
+    "feature_names",
+    "capacity",
+    "pooling",
+    "pooling_factors",
+    "sharding",
+    "max_capacity",
+    "grow_at",
+}
+_shared_fields = operator.attrgetter(
+    *(f.name for f in dataclasses.fields(TableConfig) if f.name not in _OWN)
+)
+
+
 def by_shape(tables: Sequence[TableConfig]) -> Iterator[list[TableConfig]]:
     """Groups tables that may share arrays, costly ones first.
 
@@ -162,16 +182,7 @@ def _shape(table: TableConfig) -> object:
     extra = getattr(table.optimizer, "extra", None)
     if extra is not None and extra(table.dim):
         return table.name  # what it stores once would be that of all tables
-    return dataclasses.replace(
-        table,
-        name="shape",
-        feature_names=(),
-        capacity=table.num_slots,
-        pooling=None,
-        pooling_factors=(),
-        max_capacity=None,
-        grow_at=1.0,
-    )
+    return table.num_slots, _shared_fields(table)
 
 
 def cut_into_blocks(

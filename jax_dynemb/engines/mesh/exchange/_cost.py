@@ -10,6 +10,7 @@ from typing import NamedTuple
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh._stacks import Stack
 from jax_dynemb.engines.mesh.exchange._buffers import BufferField
 from jax_dynemb.engines.mesh.exchange._device_batch import wire_dtype
 from jax_dynemb.engines.mesh.exchange._exchange_layout import capacity_of
@@ -33,22 +34,23 @@ def itemsize(dtype: str) -> int:
     return {"float32": 4, "uint8": 1}.get(dtype, 2)
 
 
-def cost_of_rows(placement: Placement, table: TableSpec, sizes: Sequence[int]) -> Cost:
+def cost_of_rows(
+    placement: Placement, stack: Stack, table: TableSpec, sizes: Sequence[int]
+) -> Cost:
     """Counts the bytes of a stack whose distinct rows travel.
 
     Args:
       placement: of the collection.
+      stack: the arrays.
       table: the stack, as a shard sees it.
       sizes: by block, ids of a device.
     """
-    width = placement.stack(table.name).width
-    factor = placement.exchange_factor
-    room = max(capacity_of(n, width, factor) for n in sizes)
+    room = capacity_of(max(sizes), stack.width, placement.exchange_factor)
     per_id = 12 if table.score_strategy is ScoreStrategy.LFU else 8
     dtypes = wire_dtype(placement, table), placement.exchange_dtype or "float32"
     pieces = [BufferField(table.name, room, table.dim, dtype).bytes for dtype in dtypes]
     ids = room * per_id + 8  # and how many a device has, of which so many are repeats
-    return Cost(*(placement.shards * n for n in (ids, *pieces)))
+    return Cost(*(stack.shards * n for n in (ids, *pieces)))
 
 
 def cost_of_sums(placement: Placement, features: Sequence[PooledFeature]) -> Cost:
@@ -64,23 +66,27 @@ def cost_of_sums(placement: Placement, features: Sequence[PooledFeature]) -> Cos
 
 
 def cost_of(
-    placement: Placement, table: TableSpec, layouts: Sequence[FeatureLayout]
+    placement: Placement,
+    stack: Stack,
+    table: TableSpec,
+    layouts: Sequence[FeatureLayout],
 ) -> tuple[str, Cost]:
     """Chooses what travels for the features of a stack, "rows" or "sums".
 
     Args:
-      placement: of the collection.
+      placement: of the collection; its stacks are not read.
+      stack: the arrays.
       table: the stack, as a shard sees it.
       layouts: of its features on a device.
     """
-    sizes = [0] * placement.stack(table.name).blocks
+    sizes = [0] * stack.blocks
     for layout in layouts:
-        sizes[placement.block_of(layout)] += layout.num_ids
-    rows = cost_of_rows(placement, table, sizes)
+        sizes[stack.block_of_feature(layout.feature)] += layout.num_ids
+    rows = cost_of_rows(placement, stack, table, sizes)
     pooled = all(layout.pooling in ("sum", "mean") for layout in layouts)
     if not pooled or placement.exchange_pooled == "rows":
         return "rows", rows
-    sums = cost_of_sums(placement, pooled_features_of(placement, table, layouts))
+    sums = cost_of_sums(placement, pooled_features_of(stack, table, layouts))
     if placement.exchange_pooled == "sums" or sum(sums) < sum(rows):
         return "sums", sums
     return "rows", rows

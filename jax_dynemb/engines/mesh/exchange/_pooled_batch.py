@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
+from jax_dynemb.engines.mesh._stacks import Stack
 from jax_dynemb.engines.mesh.exchange._buffers import BufferField, ExchangeBuffers
 from jax_dynemb.ops import FeatureInput, FeatureLayout
 
@@ -117,14 +118,19 @@ class PooledBatch:
 
 
 def pooled_features_of(
-    placement: Placement, table: TableSpec, layouts: Sequence[FeatureLayout]
+    stack: Stack, table: TableSpec, layouts: Sequence[FeatureLayout]
 ) -> list[PooledFeature]:
-    """Groups the features of a stack: the n-th feature of each table."""
-    stack = placement.stack(table.name)
+    """Groups the features of a stack: the n-th feature of each table.
+
+    Args:
+      stack: the arrays.
+      table: the stack, as a shard sees it.
+      layouts: of features on a device; those of other stacks are left out.
+    """
     by_block: list[list[FeatureLayout]] = [[] for _ in range(stack.blocks)]
     for layout in layouts:
         if layout.table == table.name:
-            by_block[placement.block_of(layout)].append(layout)
+            by_block[stack.block_of_feature(layout.feature)].append(layout)
     rows = itertools.zip_longest(*by_block)  # the n-th feature of each table
     return [PooledFeature(table, row, stack.width) for row in rows]
 
@@ -136,6 +142,10 @@ def make_pooled_batch(
     inputs: Mapping[str, FeatureInput],
 ) -> PooledBatch:
     """Groups the features of these stacks, as a shard sees them."""
-    features = [s for t in tables for s in pooled_features_of(placement, t, layouts)]
+    features = [
+        feature
+        for table in tables
+        for feature in pooled_features_of(placement.stack(table.name), table, layouts)
+    ]
     dtype = placement.exchange_dtype or "float32"
     return PooledBatch(features, inputs, dtype, placement.shards, placement.axes)

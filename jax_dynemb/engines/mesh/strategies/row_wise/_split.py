@@ -34,7 +34,8 @@ def split_batch(
 
     def sums_travel(table: TableSpec) -> bool:
         mine = [layout for layout in layouts if layout.table == table.name]
-        cheaper = cost_of(placement, table, mine)[0] == "sums"
+        stack = placement.stack(table.name)
+        cheaper = cost_of(placement, stack, table, mine)[0] == "sums"
         return cheaper and table.name not in with_uses
 
     sums = [t for t in tables if sums_travel(t)]
