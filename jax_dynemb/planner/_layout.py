@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh import by_shape, cut_into_blocks
 from jax_dynemb.planner._options import Option, Options, Seconds
 from jax_dynemb.planner._rounds import expected_rounds
@@ -74,6 +73,7 @@ class Groups:
         """Compares the shapes of the tables that may be table-wise."""
         able = [o.demand.config for o in options.values() if "table_wise" in o.allowed]
         self._configs = {t.name: t for t in able}
+        self._cut: dict[tuple[tuple[str, ...], int], list[tuple[list[str], int]]] = {}
         groups = [[t.name for t in some] for some in by_shape(able)]
 
         def seconds(name: str) -> float:
@@ -94,9 +94,11 @@ class Groups:
 
     def cut(self, names: Sequence[str], shards: int) -> list[tuple[list[str], int]]:
         """Cuts tables of one shape into stacks, each with its number of places."""
-        configs: list[TableConfig] = [self._configs[name] for name in names]
-        cut = cut_into_blocks(configs, shards)
-        return [([t.name for t in some], places) for some, places in cut]
+        key = tuple(names), shards
+        if key not in self._cut:  # layouts of a search differ by few tables
+            cut = cut_into_blocks([self._configs[name] for name in names], shards)
+            self._cut[key] = [([t.name for t in some], n) for some, n in cut]
+        return self._cut[key]
 
 
 def lay_out(
