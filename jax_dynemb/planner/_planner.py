@@ -295,17 +295,19 @@ def _devices(layout: Layout) -> tuple[DeviceLoad, ...]:
             tables[number][option.sharding] += 1
     sent = [option.sent for option in layout.options.values()]
     ids, rows, _ = (sum(n) for n in zip(*sent, strict=True))
+    times = (layout.seconds * 1e3).tolist()
     return tuple(
         DeviceLoad(
             number,
             layout.arrays,
             layout.rooms,
-            *ms,
+            forward,
+            there,
+            backward,
+            back,
             ids,
             rows,
-            dict(sorted(own.items())),
+            dict(sorted(tables[number].items())),
         )
-        for number, (ms, own) in enumerate(
-            zip((layout.seconds * 1e3).tolist(), tables, strict=True)
-        )
+        for number, (forward, there, backward, back) in enumerate(times)
     )
