@@ -39,7 +39,7 @@ NO_GRAD = (
     "{op} cannot be differentiated: a table is no argument of jax.grad, and a gradient "
     "of its size would never fit. Look up before, differentiate the loss with respect "
     "to the rows, d_rows = jax.grad(loss)(rows), and call coll.apply_gradients(state, "
-    "residual, d_rows)."
+    "residual, d_rows). Gradients of weights are those of coll.weight_gradients."
 )
 # Calls that read no table; tensor trains use them.
 _WITHOUT_TABLES = ("distinct", "pair_rows", "pair_gradients", "sum_rows")

@@ -289,6 +289,8 @@ class TableConfig:
         names = self.feature_names
         if isinstance(names, str):
             self._fail(f"feature_names must be a tuple: write ({names!r},)")
+        if not isinstance(names, (tuple, list)):
+            self._fail(f"feature_names must be a tuple of names, not {names!r}")
         names = tuple(names) or (self.name,)
         if len(set(names)) != len(names):
             self._fail(f"feature_names {names} has a name twice; give each once")

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from jax_dynemb import tt
 from jax_dynemb.jagged import Jagged
+from jax_dynemb.nnx._table_module import drawn_seed
 from jax_dynemb.nnx.fast_path import writable
 
 # FBTT's names of initialisers. Each has the law that its name says, at the right scale.
@@ -232,7 +233,7 @@ class TTEmbeddingBag(nnx.Module):
 
 
 def _cores(config: tt.TTConfig, rngs: nnx.Rngs) -> tuple[jax.Array, ...]:
-    seed = jax.random.bits(rngs.params(), (), jnp.uint32)
+    seed = drawn_seed("TTEmbeddingBag", rngs)
     if getattr(config.initializer, "table", None) is not None:
         return tt.init(config, seed).cores  # else jit's cache would keep the table
     return _drawn(config, seed)

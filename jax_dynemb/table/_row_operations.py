@@ -97,10 +97,9 @@ class RowOperations:
         batch = _arguments.by_table(self.engine.catalog, ids, "insert")
         new = dict(state)
         _arguments.check_arrays(self.engine, state, batch, "insert")
+        _arguments.check_rows(self.engine.catalog, batch, rows, optimizer_state, scores)
         for name, each in batch.items():
             arrays = self.engine.state_name(name)
-            if name not in rows:
-                raise ValueError(f"insert: rows of table '{name}' are missing")
             states = (optimizer_state or {}).get(name, {})
             score = (scores or {}).get(name)
             given = NewRows(each, rows[name], states, score, unique_ids)

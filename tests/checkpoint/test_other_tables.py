@@ -380,6 +380,19 @@ def test_other_leaves_are_named(tmp_path):
         jde.checkpoint.restore(tmp_path, {"w": jnp.ones((2, 3)), "b": jnp.ones(1)})
 
 
+def test_arrays_that_the_tree_lacks_are_noted(tmp_path):
+    coll = jde.Tables([CONFIG])
+    tree = {"tables": coll.init(0), "w": jnp.ones(2), "b": {"c": jnp.ones(2)}}
+    jde.checkpoint.save(tmp_path, 0, tree, tables=coll, wait=True)
+    some = {"tables": coll.init(0), "w": jnp.zeros(2)}
+    notes = jde.checkpoint.restore(tmp_path, some, tables=coll).notes
+    assert notes == (
+        "The checkpoint has 1 arrays that this tree lacks, such as 'b/c': they were "
+        "passed over.",
+    )
+    assert jde.checkpoint.restore(tmp_path, tree, tables=coll).notes == ()
+
+
 def test_a_table_of_a_version_with_fewer_counters(tmp_path, monkeypatch):
     coll = jde.Tables([CONFIG])
     state = trained(coll)

@@ -28,6 +28,7 @@ GOOD = {"name": "t", "dim": 8, "capacity": 1000}
         ({"name": "a/b"}, "name"),
         ({"feature_names": ("a", "a")}, "a"),
         ({"feature_names": "abc"}, "feature_names"),
+        ({"feature_names": None}, "feature_names must be a tuple"),
         ({"score_strategy": "lru"}, "step"),
         ({"on_full": "explode"}, "refuse"),
         ({"pooling": "max"}, "mean"),
