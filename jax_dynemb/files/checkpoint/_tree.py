@@ -169,6 +169,8 @@ def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
 def _check_config(coll: Tables, path: Path, state: TableState) -> None:
     """Checks that arrays have the sizes of a collection, such as after a growth.
 
+    Counters are left out: a later version has more of them.
+
     Raises:
       ValueError: they belong to other tables.
     """
@@ -177,7 +179,7 @@ def _check_config(coll: Tables, path: Path, state: TableState) -> None:
         {jax.tree_util.keystr(keys): (tuple(x.shape), x.dtype.name) for keys, x in of}
         for of in map(jax.tree_util.tree_leaves_with_path, (state, made))
     )
-    for name in found.keys() | expected.keys():
+    for name in (found.keys() | expected.keys()) - {".counters"}:
         if found.get(name) != expected.get(name):
             raise ValueError(
                 f"The table at '{'/'.join(path)}' belongs to other tables than "
