@@ -29,7 +29,7 @@ _COUNTS = ("occurrences", "lookups")
 
 
 class Admission:
-    """Base of all rules; make one with the classes below."""
+    """Decides which unseen ids get a row; make one with the classes below."""
 
     def kernel_rule(self) -> str:
         """Returns the name of the rule in core/admission.h."""

@@ -81,7 +81,7 @@ def most_shards(num_buckets: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class TableConfig:
-    """One embedding table.
+    """Declares one embedding table: its size, its rows, its optimizer, its eviction.
 
     Attributes:
       name: of the table; also seeds its rows, so renaming a table changes them.

@@ -61,11 +61,11 @@ _ARGUMENTS = {
 
 
 class Counter(nnx.Variable[jax.Array]):
-    """A number that lookups count; no parameter, so optimizers skip it."""
+    """Holds a number that lookups count; optimizers skip it, as no parameter."""
 
 
 class TTEmbeddingBag(nnx.Module):
-    """A table of which only small cores are stored, with FBTT-Embedding's arguments.
+    """Stores only small cores of a table; takes FBTT-Embedding's arguments.
 
     The cores are ``nnx.Param``: ``nnx.grad`` and optax train them like any dense
     parameter. See ``jde.TTConfig`` for what the arguments mean.

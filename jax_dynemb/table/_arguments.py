@@ -28,7 +28,7 @@ from jax_dynemb.tt import TTConfig
 
 
 def flags_of(call: str, touch: Any, insert: Any, now: Any = None) -> LookupFlags:
-    """The static flags of a lookup.
+    """Checks the static flags of a lookup.
 
     Raises:
       TypeError: one is no bool; a traced one would need both programs.

@@ -51,7 +51,12 @@ def test_messages_say_what_to_write(options, fix):
     "make",
     [
         lambda: jde.initializers.uniform(1.0, -1.0),
+        lambda: jde.initializers.uniform(-1.0, float("inf")),
         lambda: jde.initializers.normal(stddev=-1.0),
+        lambda: jde.initializers.normal(stddev=float("inf")),
+        lambda: jde.initializers.normal(mean=float("nan")),
+        lambda: jde.initializers.constant(float("nan")),
+        lambda: jde.initializers.constant(1e39),
         lambda: jde.initializers.truncated_normal(stddev=0.0),
         lambda: jde.initializers.truncated_normal(lower=2.0, upper=1.0),
     ],
