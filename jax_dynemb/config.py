@@ -322,7 +322,8 @@ class TableConfig:
 
     def _check_updates(self) -> None:
         limit = self.max_gradient
-        if limit is not None and (isinstance(limit, bool) or not 0 < limit < math.inf):
+        is_number = isinstance(limit, (int, float, np.number)) and limit is not True
+        if limit is not None and not (is_number and 0 < limit < math.inf):
             self._fail(
                 f"max_gradient must be a number above 0, not {limit!r}; "
                 "None leaves gradients as they are"

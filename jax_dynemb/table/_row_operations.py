@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from jax_dynemb._kind_of import kind_of
 from jax_dynemb.engines import Engine, States
 from jax_dynemb.engines.shard import BucketStats, NewRows, Rule
 from jax_dynemb.ops import TableState
@@ -40,8 +41,10 @@ class RowOperations:
           state, to be carried on.
 
         Raises:
+          TypeError: something else than a dict of slots.
           ValueError: slots of another dtype or number of axes.
         """
+        self._check_slots("gather", state, slots)
         return self.engine.gather(state, slots)
 
     def scatter(
@@ -59,10 +62,30 @@ class RowOperations:
           rows: arrays by table and name, in the shapes that ``gather`` returns.
 
         Raises:
+          TypeError: something else than dicts of slots and of rows.
           ValueError: slots of another dtype or number of axes, or rows of other names
-            or shapes.
+            or shapes, or of other tables than the slots.
         """
+        self._check_slots("scatter", state, slots)
+        tables = self.engine.catalog.tables
+        _arguments.check_mapping(rows, "scatter: rows", "table", tables)
+        if other := sorted(set(rows) ^ set(slots)):
+            raise ValueError(
+                f"scatter: slots and rows must be of the same tables; {other} are in "
+                "one of them only."
+            )
+        for table, each in rows.items():
+            if not isinstance(each, Mapping):
+                raise TypeError(
+                    f"scatter: rows of '{table}' must be a dict as gather returns it, "
+                    f"not {kind_of(each)}: write {{'values': rows}}."
+                )
         return self.engine.scatter(state, slots, rows)
+
+    def _check_slots(self, call: str, state: States, slots: Any) -> None:
+        _arguments.check_states(self.engine, state, call)
+        tables = self.engine.catalog.tables
+        _arguments.check_mapping(slots, f"{call}: slots", "table", tables)
 
     def insert(
         self,
@@ -251,4 +274,5 @@ class RowOperations:
         Args:
           state: the tables.
         """
+        _arguments.check_states(self.engine, state, "clear")
         return self.engine.clear(state, tuple(self.engine.catalog.tables))

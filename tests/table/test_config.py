@@ -29,6 +29,7 @@ GOOD = {"name": "t", "dim": 8, "capacity": 1000}
         ({"feature_names": ("a", "a")}, "a"),
         ({"feature_names": "abc"}, "feature_names"),
         ({"feature_names": None}, "feature_names must be a tuple"),
+        ({"max_gradient": "x"}, "max_gradient must be a number"),
         ({"score_strategy": "lru"}, "step"),
         ({"on_full": "explode"}, "refuse"),
         ({"pooling": "max"}, "mean"),

@@ -119,6 +119,12 @@ def test_a_state_that_was_donated(coll, state, call):
         (lambda c, s: c.lookup(s, {"x": IDS}, counts=3), r"counts must be a dict by f"),
         (lambda c, s: c.insert(s, {"t": IDS}, None), r"insert: rows must be a dict by"),
         (lambda c, s: c.erase_where(s, 3), r"The tables here are \['t'\]"),
+        (lambda c, s: c.gather(s, IDS), r"gather: slots must be a dict by table"),
+        (lambda c, s: c.scatter(s, {}, 3), r"scatter: rows must be a dict by table"),
+        (lambda c, s: c.scatter(s, {"t": [1]}, {"t": 1}), r"\{'values': rows\}"),
+        (lambda c, s: c.clear(None), r"clear: state must be the dict of TableState"),
+        (lambda c, s: c.export_delta(s, "x"), r"since must be a dict by table"),
+        (lambda c, s: jde.Tables([CONFIG], share_arrays="yes"), r"share_arrays must"),
     ],
 )
 def test_numbers_that_are_no_dict(coll, state, call, fix):
@@ -136,6 +142,9 @@ def test_rows_of_other_tables_than_the_ids():
         coll.insert(state, {"t": IDS}, {"t": rows}, scores=scores)
     with pytest.raises(ValueError, match=r"rows of \['u'\] are missing"):
         coll.insert(state, {"t": IDS, "u": IDS}, {"t": rows})
+    with pytest.raises(ValueError, match=r"of the same tables; \['u'\] are in one"):
+        slots = np.zeros(2, np.int32)
+        coll.scatter(state, {"t": slots}, {"t": {"values": rows}, "u": {}})
 
 
 @pytest.mark.parametrize(
