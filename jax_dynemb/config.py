@@ -48,7 +48,7 @@ class ScoreStrategy(enum.StrEnum):
 
     STEP: the lookup that used the row last. TIMESTAMP: its time in nanoseconds.
     LFU: how often the row was used, then how recently. CUSTOMIZED: given with each
-    lookup. NO_EVICTION: rows never leave; a key that finds no place is refused.
+    lookup. NO_EVICTION: rows stay; a key that finds no place is refused.
     """
 
     STEP = "step"

@@ -174,7 +174,7 @@ class TableModule(ObservedModule):
 
         Args:
           rules: by table name.
-          dry_run: True removes nothing, and counts the rows that would leave.
+          dry_run: True removes nothing, and counts what it would remove.
 
         Returns:
           By table the number of removed rows, uint32[].

@@ -200,7 +200,7 @@ class RowOperations:
         Args:
           state: the tables.
           rules: by table name, ``jde.lifecycle.Rule``.
-          dry_run: True removes nothing, and counts the rows that would leave.
+          dry_run: True removes nothing, and counts what it would remove.
 
         Returns:
           By table the number of removed rows, uint32[], at most 2**32 - 1; and the new
