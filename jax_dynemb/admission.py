@@ -49,7 +49,7 @@ class Admission:
 class Probability(Admission):
     """Admits an unseen id with a fixed chance at each lookup; keeps no state.
 
-    The random number is a function of the table's seed, the id and the number of the lookup.
+    Chance is a function of the table's seed, the id and the number of the lookup.
     Duplicates in a lookup share it. After k lookups the chance is 1 - (1 - p)^k.
 
     Attributes:
