@@ -115,6 +115,13 @@ class RowOperations:
             the keys of a table or of ``jnp.unique``. It skips the search
             for the last row of an id. Of an id that does occur twice, the stored row
             may have columns of either.
+
+        Returns:
+          The new state.
+
+        Raises:
+          TypeError: ids as for ``lookup``, or something else than dicts by table.
+          ValueError: rows or states of another shape, or of other tables than the ids.
         """
         _arguments.check_states(self.engine, state, "insert")
         batch = _arguments.by_table(self.engine.catalog, ids, "insert")
@@ -134,7 +141,14 @@ class RowOperations:
 
         Args:
           state: the tables.
-          ids: by table name.
+          ids: by table name, in any form that ``lookup`` takes.
+
+        Returns:
+          The new state.
+
+        Raises:
+          TypeError: ids as for ``lookup``, or something else than a dict by table.
+          ValueError: there is no such table, or it is a tensor train.
         """
         return self._change(state, ids, "erase", self.engine.erase)
 
