@@ -331,8 +331,8 @@ class Operations:
 
         Raises:
           TypeError: the residual, the gradients or a number are of another kind.
-          ValueError: a gradient is missing, is None or has another shape than its rows;
-            outside of jit also a state that is older than the lookup, or of another
+          ValueError: a gradient is missing, is None or has another shape than its rows.
+            Or, outside of jit, the state is older than the lookup or of another
             ``init``.
           RuntimeError: the state was donated to an earlier call.
         """
