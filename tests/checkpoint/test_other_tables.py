@@ -387,8 +387,7 @@ def test_arrays_that_the_tree_lacks_are_noted(tmp_path):
     some = {"tables": coll.init(0), "w": jnp.zeros(2)}
     notes = jde.checkpoint.restore(tmp_path, some, tables=coll).notes
     assert notes == (
-        "The checkpoint has 1 arrays that this tree lacks, such as 'b/c': they were "
-        "passed over.",
+        "Arrays of the checkpoint that this tree lacks were passed over: b/c.",
     )
     assert jde.checkpoint.restore(tmp_path, tree, tables=coll).notes == ()
 

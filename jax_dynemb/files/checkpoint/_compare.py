@@ -127,9 +127,9 @@ def _note_passed_over(
         if path not in leaves and not any(path[: len(t)] == t for t in tables)
     ]
     if rest:
+        some = ", ".join(rest[:3]) + (", ..." if len(rest) > 3 else "")
         result.notes.append(
-            f"The checkpoint has {len(rest)} arrays that this tree lacks, such as "
-            f"'{rest[0]}': they were passed over."
+            f"Arrays of the checkpoint that this tree lacks were passed over: {some}."
         )
 
 

@@ -150,6 +150,7 @@ def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
     places = dict(_tables_of_modules(tree))
     plain = jax.tree.map(_state_of, tree, is_leaf=is_graph_node)
     leaves, _ = jax.tree_util.tree_flatten_with_path(plain, is_leaf=_is_table)
+    made = None
     for keys, leaf in leaves:
         path = _path(keys)
         if not _is_table(leaf) or any(path == p.arrays for p in places.values()):
@@ -161,23 +162,28 @@ def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
                 "tables=coll, the jde.Tables that made the state, and keep the state "
                 "by table name as it returns it."
             )
-        _check_config(tables, path, leaf)
+        made = made or jax.eval_shape(tables.init, np.uint32(0))
+        _check_config(made, path, leaf)
         places |= known
     return places
 
 
-def _check_config(coll: Tables, path: Path, state: TableState) -> None:
+def _check_config(made: Mapping[str, Any], path: Path, state: TableState) -> None:
     """Checks that arrays have the sizes of a collection, such as after a growth.
 
     Counters are left out: a later version has more of them.
 
+    Args:
+      made: the types of what the collection makes.
+      path: of the arrays.
+      state: the arrays.
+
     Raises:
       ValueError: they belong to other tables.
     """
-    made = jax.eval_shape(coll.init, np.uint32(0))[path[-1]]
     found, expected = (
         {jax.tree_util.keystr(keys): (tuple(x.shape), x.dtype.name) for keys, x in of}
-        for of in map(jax.tree_util.tree_leaves_with_path, (state, made))
+        for of in map(jax.tree_util.tree_leaves_with_path, (state, made[path[-1]]))
     )
     for name in (found.keys() | expected.keys()) - {".counters"}:
         if found.get(name) != expected.get(name):
