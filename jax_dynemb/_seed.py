@@ -38,7 +38,7 @@ def seed_words(seed: Any) -> UInt32[Array, "2"]:
         whole = int(seed) & _MASK
         return jnp.asarray(np.array([whole & 0xFFFFFFFF, whole >> 32], np.uint32))
     dtype, shape = getattr(seed, "dtype", None), getattr(seed, "shape", None)
-    if shape != () or not jnp.issubdtype(dtype, jnp.integer):
+    if dtype is None or shape != () or not jnp.issubdtype(dtype, jnp.integer):
         raise TypeError(
             f"seed must be an int or an integer scalar, not {kind_of(seed)}. Of a key "
             "of jax.random, jax.random.bits(key) makes one."

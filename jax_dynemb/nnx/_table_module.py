@@ -67,7 +67,7 @@ class TableModule(ObservedModule):
         self,
         tables: Iterable[Any],
         *,
-        rngs: nnx.Rngs | None,
+        rngs: nnx.Rngs,
         mesh: Mesh | None = None,
         axis: str | tuple[str, ...] | None = None,
         **options: Any,

@@ -21,7 +21,7 @@ from jax_dynemb.torchrec._configs import EmbeddingConfig, Table, tables_of
 from jax_dynemb.torchrec._jagged_tensor import JaggedTensor
 from jax_dynemb.torchrec._keyed_jagged_tensor import KeyedJaggedTensor
 from jax_dynemb.torchrec._keyed_tensor import KeyedTensor
-from jax_dynemb.torchrec._refused import check_device, refused_member
+from jax_dynemb.torchrec._refused import check_place, refused_member
 from jax_dynemb.torchrec._routes import (
     Dropped,
     Features,
@@ -101,7 +101,7 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         axis: str | tuple[str, ...] | None = None,
         **options: Any,
     ):
-        check_device(device)
+        rngs = check_place("EmbeddingBagCollection", device, rngs)
         tables = list(tables) if isinstance(tables, Iterator) else tables
         self._configs = tables_of(tables, mesh, axis, options.get("plan"))
         if plain := [t.name for t in tables if isinstance(t, EmbeddingConfig)]:
@@ -233,7 +233,7 @@ class EmbeddingCollection(_Counting, jde_nnx.EmbeddingCollection):
         axis: str | tuple[str, ...] | None = None,
         **options: Any,
     ):
-        check_device(device)
+        rngs = check_place("EmbeddingCollection", device, rngs)
         self._configs = tables_of(tables, mesh, axis, options.get("plan"))
         if pooled := [t.name for t in self._configs if t.pooling is not None]:
             raise ValueError(

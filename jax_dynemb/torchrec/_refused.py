@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from flax import nnx
+
 from jax_dynemb.torchrec._refused_names import NAMES
 
 _PLACE = "JAX places arrays from outside: write jax.device_put(x, device_or_sharding)."
@@ -92,10 +94,11 @@ def refused_member(self: Any, name: str) -> NoReturn:
     raise AttributeError(f"{kind!r} object has no attribute {name!r}")
 
 
-def check_device(device: Any) -> None:
-    """Refuses the device of a collection.
+def check_place(kind: str, device: Any, rngs: nnx.Rngs | None) -> nnx.Rngs:
+    """Refuses the device of a collection, and one without a source of seeds.
 
     Raises:
+      TypeError: there are no ``rngs``.
       ValueError: a device is given.
     """
     if device is not None:
@@ -103,3 +106,9 @@ def check_device(device: Any) -> None:
             f"device={device!r} is refused: tables are made on jax's default device "
             "(with jax.default_device(...)), or on the devices of mesh=..."
         )
+    if rngs is None or not hasattr(rngs, "params"):
+        raise TypeError(
+            f"{kind} needs rngs, from which it draws the seed of initial rows: write "
+            f"{kind}(..., rngs=nnx.Rngs(0))."
+        )
+    return rngs

@@ -319,13 +319,13 @@ def test_names_of_outputs_by_table():
 
 
 def test_what_torchrec_does_in_another_way_says_how():
-    config, plain = T.EmbeddingBagConfig(8, 4, "t"), T.EmbeddingConfig(8, 4, "t")
-    with pytest.raises(TypeError, match=r"rngs=nnx.Rngs\(0\)"):
-        T.EmbeddingBagCollection([config])
-    with pytest.raises(TypeError, match=r"rngs=nnx.Rngs\(0\)"):
-        T.EmbeddingCollection([plain])
+    config = T.EmbeddingBagConfig(8, 4, "t")
+    for kind in (T.EmbeddingBagCollection, T.EmbeddingCollection):
+        with pytest.raises(TypeError, match=r"rngs=nnx.Rngs\(0\)"):
+            kind([config])
     with pytest.raises(ValueError, match="write EmbeddingConfig for EmbeddingBagConf"):
         T.EmbeddingCollection([config], rngs=nnx.Rngs(0))
+    plain = T.EmbeddingConfig(8, 4, "t")
     for tables in ([plain], iter([config, plain])):
         with pytest.raises(ValueError, match="write EmbeddingBagConfig for Embedd"):
             T.EmbeddingBagCollection(tables, rngs=nnx.Rngs(0))
