@@ -39,7 +39,7 @@ NO_GRAD = (
     "{op} cannot be differentiated: a table is no argument of jax.grad, and a gradient "
     "of its size would never fit. Look up before, differentiate the loss with respect "
     "to the rows, d_rows = jax.grad(loss)(rows), and call coll.apply_gradients(state, "
-    "residual, d_rows)."
+    "residual, d_rows). Gradients of weights are those of coll.weight_gradients."
 )
 # Calls that read no table; tensor trains use them.
 _WITHOUT_TABLES = ("distinct", "pair_rows", "pair_gradients", "sum_rows")
@@ -77,7 +77,7 @@ def _load() -> dict[str, ModuleType | ImportError]:
 
 
 def loaded() -> dict[str, str | None]:
-    """Where each backend was loaded from; None where it is not installed."""
+    """Says where each backend was loaded from; None where it is not installed."""
     return {
         platform: getattr(module, "__file__", None)
         for platform, module in _load().items()
@@ -86,26 +86,26 @@ def loaded() -> dict[str, str | None]:
 
 @functools.cache
 def constants() -> dict[str, Any]:
-    """The numbers and lists of names that C++ and Python must agree on."""
+    """Returns the numbers and lists of names that C++ and Python must agree on."""
     module = _load()["cpu"]
     assert isinstance(module, ModuleType)  # _load raises otherwise
     return module.constants()
 
 
 def cpu_module() -> Any:
-    """The module of the CPU, which is part of every installation."""
+    """Returns the module of the CPU, which is part of every installation."""
     return _load()["cpu"]
 
 
 @functools.cache
 def code(kind: str, name: str) -> int:
-    """The number of an enumerator, e.g. ``code("optimizers", "adam")``."""
+    """Returns the number of an enumerator, e.g. ``code("optimizers", "adam")``."""
     return constants()[kind].index(name)
 
 
 @functools.cache
 def hash_factors(seed: int) -> tuple[int, int]:
-    """The two multipliers of the hash that a table with this ``hash_seed`` has."""
+    """Returns the two multipliers of the hash of a table with this ``hash_seed``."""
     module = _load()["cpu"]
     assert isinstance(module, ModuleType)  # _load raises otherwise
     return module.hash_factors(seed)
@@ -114,7 +114,7 @@ def hash_factors(seed: int) -> tuple[int, int]:
 def scratch_bytes(
     op: str, buckets: Sequence[int], dims: Sequence[int], ids: Sequence[int]
 ) -> int:
-    """Scratch memory that a call needs on the platform that needs most.
+    """Computes the scratch memory of a call, on the platform that needs most.
 
     The platform is not known while a program is traced. A CPU leaves the memory
     untouched, so it costs nothing there.

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 PADDING = -1
 _RESERVED = (-2, -3, -4)
@@ -60,17 +61,50 @@ def words_of(x: Any) -> np.ndarray:
             "already have truncated 64-bit values. Call jde.ids on the numpy array; a "
             "64-bit jax Array can be given to a lookup as it is."
         )
-    array = np.asarray(x)
+    array = array_of(x)
     if array.size == 0 and array.dtype.kind == "f":  # np.asarray([]) is float64
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":
-        raise TypeError(
-            f"ids must be integers, not {array.dtype}. Hash strings and other values "
-            "to 64-bit ids with jde.hash_ids."
-        )
+        raise TypeError(f"ids must be integers, not {array.dtype}. {_fix_of(array)}")
     _refuse_reserved(array)
     words = np.ascontiguousarray(array.astype(np.int64, copy=False))
     return words.view(np.uint32).reshape(*array.shape, 2)
+
+
+def array_of(x: Any) -> np.ndarray:
+    """Makes a NumPy array of ids; they may be nested lists.
+
+    Raises:
+      TypeError: they are lists that ``jit`` took apart.
+      ValueError: they are lists of unequal lengths.
+    """
+    if not hasattr(x, "dtype") and any(
+        isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)
+    ):
+        raise TypeError(
+            "ids are lists whose numbers jit traces one by one. Pass one array: "
+            "jde.ids(ids), outside of jit."
+        )
+    try:
+        return np.asarray(x)
+    except ValueError as error:  # NumPy makes no array of lists of unequal lengths
+        raise ValueError(
+            "ids are nested lists of unequal lengths. Pad them with -1, or give the "
+            "lookup jde.Jagged.from_lists(bags)."
+        ) from error
+
+
+def _fix_of(array: np.ndarray) -> str:
+    """Says how values that are no integers become ids."""
+    if array.dtype.kind == "f":
+        return (
+            "A float holds integers up to 2**53 only. Replace missing values by -1, "
+            "and convert with .astype('int64')."
+        )
+    hashed = "Hash strings and other values to 64-bit ids with jde.hash_ids."
+    if array.dtype.kind == "O":
+        return f"Convert Python ints with .astype('int64'). {hashed}"
+    return hashed
 
 
 def _refuse_reserved(array: np.ndarray) -> None:
@@ -105,10 +139,13 @@ def now(seconds: float | None = None) -> np.ndarray:
       >>> step(state, ids, jde.now())  # doctest: +SKIP
 
     Raises:
+      TypeError: seconds is no number.
       ValueError: seconds is no time between 1970 and 2286.
     """
     if seconds is None:
         nanoseconds = time.time_ns()
+    elif not isinstance(seconds, (int, float, np.number)):
+        raise TypeError(f"seconds must be a number, not {seconds!r}: time.time()")
     elif 0 <= seconds < 1e10:
         nanoseconds = round(seconds * 1e9)
     else:

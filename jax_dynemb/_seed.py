@@ -11,12 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, UInt32
 
+from jax_dynemb._kind_of import kind_of
+
 _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def name_hash(name: str) -> int:
-    """FNV-1a of the name's UTF-8 bytes, 64 bits."""
+    """Hashes the name's UTF-8 bytes by FNV-1a, 64 bits."""
     value = 0xCBF29CE484222325
     for byte in name.encode():
         value = (value ^ byte) * 0x100000001B3 & _MASK
@@ -24,20 +26,29 @@ def name_hash(name: str) -> int:
 
 
 def seed_words(seed: Any) -> UInt32[Array, "2"]:
-    """The user's seed as (low, high) words.
+    """Splits the user's seed into (low, high) words.
 
     Args:
       seed: a Python int, or a 32-bit integer scalar, traced or not.
+
+    Raises:
+      TypeError: something else, such as a key of ``jax.random``.
     """
     if isinstance(seed, (int, np.integer)):
         whole = int(seed) & _MASK
         return jnp.asarray(np.array([whole & 0xFFFFFFFF, whole >> 32], np.uint32))
+    dtype, shape = getattr(seed, "dtype", None), getattr(seed, "shape", None)
+    if dtype is None or shape != () or not jnp.issubdtype(dtype, jnp.integer):
+        raise TypeError(
+            f"seed must be an int or an integer scalar, not {kind_of(seed)}. Of a key "
+            "of jax.random, jax.random.bits(key) makes one."
+        )
     low = jnp.asarray(seed).astype(jnp.uint32).reshape(())
     return jnp.stack([low, jnp.zeros((), jnp.uint32)])
 
 
 def table_seed(words: UInt32[Array, "2"], name: str) -> UInt32[Array, "2"]:
-    """The 64-bit seed of one table as (low, high) words.
+    """Derives the 64-bit seed of one table, as (low, high) words.
 
     A row then depends on the table's name, not on its place among the tables.
 

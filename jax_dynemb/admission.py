@@ -29,7 +29,7 @@ _COUNTS = ("occurrences", "lookups")
 
 
 class Admission:
-    """Base of all rules; make one with the classes below."""
+    """Decides which unseen ids get a row; make one with the classes below."""
 
     def kernel_rule(self) -> str:
         """Returns the name of the rule in core/admission.h."""
@@ -49,7 +49,7 @@ class Admission:
 class Probability(Admission):
     """Admits an unseen id with a fixed chance at each lookup; keeps no state.
 
-    The coin is a function of the table's seed, the id and the number of the lookup.
+    Chance is a function of the table's seed, the id and the number of the lookup.
     Duplicates in a lookup share it. After k lookups the chance is 1 - (1 - p)^k.
 
     Attributes:

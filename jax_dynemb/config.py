@@ -48,7 +48,7 @@ class ScoreStrategy(enum.StrEnum):
 
     STEP: the lookup that used the row last. TIMESTAMP: its time in nanoseconds.
     LFU: how often the row was used, then how recently. CUSTOMIZED: given with each
-    lookup. NO_EVICTION: rows never leave; a key that finds no place is refused.
+    lookup. NO_EVICTION: rows stay; a key that finds no place is refused.
     """
 
     STEP = "step"
@@ -81,7 +81,7 @@ def most_shards(num_buckets: int) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class TableConfig:
-    """One embedding table.
+    """Declares one embedding table: its size, its rows, its optimizer, its eviction.
 
     Attributes:
       name: of the table; also seeds its rows, so renaming a table changes them.
@@ -289,6 +289,8 @@ class TableConfig:
         names = self.feature_names
         if isinstance(names, str):
             self._fail(f"feature_names must be a tuple: write ({names!r},)")
+        if not isinstance(names, (tuple, list)):
+            self._fail(f"feature_names must be a tuple of names, not {names!r}")
         names = tuple(names) or (self.name,)
         if len(set(names)) != len(names):
             self._fail(f"feature_names {names} has a name twice; give each once")
@@ -320,7 +322,8 @@ class TableConfig:
 
     def _check_updates(self) -> None:
         limit = self.max_gradient
-        if limit is not None and (isinstance(limit, bool) or not 0 < limit < math.inf):
+        is_number = isinstance(limit, (int, float, np.number)) and limit is not True
+        if limit is not None and not (is_number and 0 < limit < math.inf):
             self._fail(
                 f"max_gradient must be a number above 0, not {limit!r}; "
                 "None leaves gradients as they are"

@@ -20,7 +20,7 @@ _STANDARD_NORMAL = statistics.NormalDist()
 
 @dataclasses.dataclass(frozen=True)
 class Initializer:
-    """Base of all initialisers; make one with the functions below."""
+    """Describes the first values of rows; make one with the functions below."""
 
     kind: ClassVar[str] = ""
     kernel: ClassVar[str] = ""
@@ -30,9 +30,18 @@ class Initializer:
         return ()
 
 
+def _check_finite(kind: str, **numbers: float) -> None:
+    for name, number in numbers.items():
+        if not np.abs(number) <= np.finfo(np.float32).max:
+            raise ValueError(
+                f"{kind}: {name} must be a finite float32, not {number}: every row "
+                "would begin with it."
+            )
+
+
 @dataclasses.dataclass(frozen=True)
 class Uniform(Initializer):
-    """Uniform in [lo, hi)."""
+    """Draws columns evenly from [lo, hi)."""
 
     kind: ClassVar[str] = "uniform"
     kernel: ClassVar[str] = "uniform"
@@ -41,6 +50,7 @@ class Uniform(Initializer):
 
     def __post_init__(self) -> None:
         """Checks the bounds."""
+        _check_finite("uniform", lo=self.lo, hi=self.hi)
         if not self.lo <= self.hi:
             raise ValueError(f"uniform needs lo <= hi, not {self.lo} and {self.hi}")
 
@@ -52,7 +62,7 @@ class Uniform(Initializer):
 
 @dataclasses.dataclass(frozen=True)
 class Normal(Initializer):
-    """Normal."""
+    """Draws columns from a normal distribution."""
 
     kind: ClassVar[str] = "normal"
     kernel: ClassVar[str] = "normal"
@@ -60,18 +70,19 @@ class Normal(Initializer):
     mean: float
 
     def __post_init__(self) -> None:
-        """Checks the standard deviation."""
+        """Checks the numbers."""
+        _check_finite(self.kind, stddev=self.stddev, mean=self.mean)
         if not self.stddev > 0.0:
             raise ValueError(f"stddev must be positive, not {self.stddev}")
 
     def kernel_parameters(self) -> tuple[float, ...]:
-        """Truncation to everything."""
+        """Returns mean, deviation, and a truncation to everything."""
         return self.mean, self.stddev, 0.0, 1.0, -math.inf, math.inf
 
 
 @dataclasses.dataclass(frozen=True)
 class TruncatedNormal(Normal):
-    """Normal, conditioned on [lower, upper]."""
+    """Draws columns from a normal distribution, within [lower, upper]."""
 
     kind: ClassVar[str] = "truncated_normal"
     lower: float
@@ -87,7 +98,7 @@ class TruncatedNormal(Normal):
             )
 
     def kernel_parameters(self) -> tuple[float, ...]:
-        """The probabilities below and between the bounds, and the bounds."""
+        """Returns mean, deviation, the probabilities that the bounds cut, and both."""
         p_lo, p_hi = (
             np.float32(_STANDARD_NORMAL.cdf((bound - self.mean) / self.stddev))
             for bound in (self.lower, self.upper)
@@ -98,11 +109,15 @@ class TruncatedNormal(Normal):
 
 @dataclasses.dataclass(frozen=True)
 class Constant(Initializer):
-    """Every column is ``value``."""
+    """Makes every column ``value``."""
 
     kind: ClassVar[str] = "constant"
     kernel: ClassVar[str] = "constant"
     value: float
+
+    def __post_init__(self) -> None:
+        """Checks the value."""
+        _check_finite("constant", value=self.value)
 
     def kernel_parameters(self) -> tuple[float, ...]:
         """Returns the value."""
@@ -111,7 +126,7 @@ class Constant(Initializer):
 
 @dataclasses.dataclass(frozen=True)
 class Debug(Initializer):
-    """Every column is the key modulo 100000."""
+    """Makes every column the key modulo 100000."""
 
     kind: ClassVar[str] = "debug"
     kernel: ClassVar[str] = "debug"
@@ -119,7 +134,7 @@ class Debug(Initializer):
 
 @dataclasses.dataclass(frozen=True)
 class Given(Initializer):
-    """No values: the call that follows writes the rows. Not for users."""
+    """Gives no values: the call that follows writes the rows. Not for users."""
 
     kind: ClassVar[str] = "given"
     kernel: ClassVar[str] = "given"
@@ -127,7 +142,7 @@ class Given(Initializer):
 
 @dataclasses.dataclass(frozen=True)
 class DefaultUniform:
-    """Uniform in ±1/sqrt(capacity), once a table says its capacity."""
+    """Draws evenly within ±1/sqrt(capacity), once a table says its capacity."""
 
     def for_capacity(self, capacity: int) -> Uniform:
         """Makes the initialiser of a table with this capacity."""
@@ -138,9 +153,17 @@ class DefaultUniform:
 def uniform(
     lo: float | None = None, hi: float | None = None
 ) -> Uniform | DefaultUniform:
-    """Uniform in [lo, hi); ±1/sqrt(capacity) if neither is given.
+    """Draws each column evenly from [lo, hi); ±1/sqrt(capacity) if neither is given.
 
     The default is that of TorchRec and DynamicEmb.
+
+    Args:
+      lo: the lower bound.
+      hi: the upper bound.
+
+    Raises:
+      ValueError: only one of them is given, they are in the wrong order, or one is
+        not finite.
     """
     if lo is None and hi is None:
         return DefaultUniform()
@@ -150,7 +173,15 @@ def uniform(
 
 
 def normal(stddev: float = 1.0, mean: float = 0.0) -> Normal:
-    """Normal with this standard deviation and mean."""
+    """Draws each column from a normal distribution.
+
+    Args:
+      stddev: its standard deviation.
+      mean: its mean.
+
+    Raises:
+      ValueError: the standard deviation is not above 0, or a number is not finite.
+    """
     return Normal(float(stddev), float(mean))
 
 
@@ -160,22 +191,32 @@ def truncated_normal(
     lower: float | None = None,
     upper: float | None = None,
 ) -> TruncatedNormal:
-    """Normal, conditioned on [lower, upper]; two standard deviations by default."""
+    """Draws each column from a normal distribution, within [lower, upper].
+
+    Args:
+      stddev: its standard deviation.
+      mean: its mean.
+      lower: the lower bound; two standard deviations below the mean if None.
+      upper: the upper bound; two standard deviations above the mean if None.
+
+    Raises:
+      ValueError: the standard deviation is not above 0, or the bounds are reversed.
+    """
     lower = mean - 2.0 * stddev if lower is None else lower
     upper = mean + 2.0 * stddev if upper is None else upper
     return TruncatedNormal(float(stddev), float(mean), float(lower), float(upper))
 
 
 def constant(value: float) -> Constant:
-    """Every column is ``value``."""
+    """Makes every column ``value``."""
     return Constant(float(value))
 
 
 def zeros() -> Constant:
-    """Every column is 0."""
+    """Makes every column 0."""
     return Constant(0.0)
 
 
 def debug() -> Debug:
-    """Every column is the key modulo 100000: shows which key a row belongs to."""
+    """Makes every column the key modulo 100000, which shows whose row it is."""
     return Debug()

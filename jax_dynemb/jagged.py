@@ -17,7 +17,7 @@ from jax.core import Tracer
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Jagged:
-    """Bags one after the other, like a feature of a KeyedJaggedTensor.
+    """Holds bags of any length one after the other, as a KeyedJaggedTensor does.
 
     Lengths in NumPy, or in lists, are checked here. Those of a jax Array are checked
     in a lookup outside of ``jit``, where that needs no transfer from a GPU. Lengths

@@ -103,6 +103,11 @@ class Catalog(Generic[C]):
           ValueError: no table has the feature.
         """
         name = self.features.get(feature)
+        if name is None and feature in self.tables:
+            raise ValueError(
+                f"'{feature}' is a table, but this call takes ids by feature. Its "
+                f"features are {list(self.tables[feature].feature_names)}."
+            )
         if name is None:
             raise ValueError(_unknown("Feature", feature, self.features))
         return self.tables[name]

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from jax_dynemb._kind_of import kind_of
 from jax_dynemb.lifecycle._memory import fits_in_memory
 from jax_dynemb.lifecycle._rehearsal import rehearse, rehearse_check
 from jax_dynemb.lifecycle._watch import GrowthWatch
@@ -99,7 +100,17 @@ class Grower:
             zeros, since first runs take some milliseconds longer. It does so on one GPU
             that has four times the memory needed, for arrays of up to 4 GiB. A step
             with callbacks is left out.
+
+        Raises:
+          TypeError: ``make_step`` is no function of ``Tables`` that returns a function.
+          ValueError: ``every`` is less than 1.
         """
+        if not isinstance(coll, Tables) or not callable(make_step):
+            raise TypeError(
+                "Grower takes a function that returns the step of some Tables, and "
+                f"the Tables: Grower(make_step, coll), not {kind_of(make_step)} and "
+                f"{kind_of(coll)}."
+            )
         self.coll = coll
         self._make_step, self._ahead, self._rehearses = make_step, ahead, rehearse
         self._step = make_step(coll)

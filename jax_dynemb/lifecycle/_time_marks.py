@@ -14,7 +14,7 @@ import numpy as np
 
 
 class TimeMarks:
-    """Pairs of a time and the clock of a table, on the host.
+    """Keeps pairs of a time and the clock of a table, on the host.
 
     Tables count lookups. A log of marks turns "not used for a day" into a clock for
     ``Rule(unused_since=...)``. The marks are plain numbers: ``to_json`` gives what a

@@ -20,7 +20,7 @@ from jax_dynemb.tt import TTConfig
 
 
 class EmbeddingBagCollection(TableModule):
-    """Dynamic embedding tables whose rows are pooled into one vector a bag of ids.
+    """Looks up dynamic tables, and pools the rows of each bag of ids into one.
 
     Args:
       tables: the tables; one that says nothing about pooling gets "sum".
@@ -109,7 +109,7 @@ class EmbeddingBagCollection(TableModule):
 
 
 class EmbeddingCollection(TableModule):
-    """Dynamic embedding tables that return one row an id.
+    """Looks up dynamic tables, and returns one row for each id.
 
     Args:
       tables: the tables, without pooling.

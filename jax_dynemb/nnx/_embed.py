@@ -19,7 +19,7 @@ from jax_dynemb.nnx._table_module import Ids, TableModule
 
 
 class DynamicEmbed(TableModule):
-    """An ``nnx.Embed`` for ids of any value: rows appear when an id is first seen.
+    """Embeds ids of any value, as ``nnx.Embed``; an unseen id gets a row.
 
     All arguments are keywords, since ``nnx.Embed`` has its sizes in another order.
 

@@ -16,7 +16,7 @@ from jax_dynemb.table import Tables
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class LookupGradients:
-    """The row gradients of one lookup.
+    """Holds the row gradients of one lookup.
 
     Attributes:
       path: where the collection is in the model; static.
@@ -34,7 +34,7 @@ class LookupGradients:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Grads:
-    """Gradients of a model with tables; a pytree of ordinary arrays.
+    """Holds the gradients of a model with tables: a pytree of ordinary arrays.
 
     Micro-batches can be applied one after the other, each with its own
     ``optimizer.update``, or put together and applied once: ``(a + b) * 0.5``. In the

@@ -41,7 +41,7 @@ def jit(
     fun: None = None, **options: Any
 ) -> Callable[[Callable[P, R_co]], Jitted[P, R_co]]: ...
 def jit(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """nnx.jit that donates the arguments which hold tables or optimizer state.
+    """Compiles as ``nnx.jit``, and donates what holds tables or optimizer state.
 
     A table is updated in place only when its old value is donated. So every argument
     that holds a ``jde.nnx.Table`` or an ``nnx.OptState`` is donated: the model

@@ -28,7 +28,7 @@ _Rate = float | jax.Array | Mapping[str, float | jax.Array] | None
 
 
 class Optimizer(nnx.Optimizer):
-    """nnx.Optimizer whose update also updates the tables.
+    """Optimizes dense parameters as ``nnx.Optimizer``, and updates the tables too.
 
     Dense parameters go through ``tx``; every table is updated by the optimizer of its
     ``TableConfig``, whose state lives in the table beside the rows.

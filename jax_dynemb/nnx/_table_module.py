@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
+from jax_dynemb._kind_of import kind_of
 from jax_dynemb.engines import Routed, StatsFuture
 from jax_dynemb.engines.shard import Rule
 from jax_dynemb.jagged import Jagged
@@ -39,6 +40,20 @@ Ids = jax.Array | Jagged
 Batch = Mapping[str, Ids] | Routed
 
 
+def drawn_seed(module: str, rngs: Any) -> jax.Array:
+    """Draws the seed of a module's initial values, uint32[].
+
+    Raises:
+      TypeError: ``rngs`` have no stream for parameters.
+    """
+    if not hasattr(rngs, "params"):
+        raise TypeError(
+            f"{module} needs rngs, from which it draws the seed of initial rows: write "
+            f"{module}(..., rngs=nnx.Rngs(0)), not {kind_of(rngs)}."
+        )
+    return jax.random.bits(rngs.params(), (), jnp.uint32)
+
+
 class TableModule(ObservedModule):
     """Holds the tables and turns ids into rows; the modules users build are below.
 
@@ -58,7 +73,7 @@ class TableModule(ObservedModule):
         **options: Any,
     ):
         self.coll = Tables(tuple(tables), mesh=mesh, axis=axis, **options)
-        seed = jax.random.bits(rngs.params(), (), jnp.uint32)
+        seed = drawn_seed(type(self).__name__, rngs)
         state = self.coll.init(seed)
         self.tables = nnx.data({name: Table(state[name]) for name in state})
         self.deterministic = False
@@ -159,7 +174,7 @@ class TableModule(ObservedModule):
 
         Args:
           rules: by table name.
-          dry_run: True removes nothing, and counts the rows that would leave.
+          dry_run: True removes nothing, and counts what it would remove.
 
         Returns:
           By table the number of removed rows, uint32[].

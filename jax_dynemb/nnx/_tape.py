@@ -92,6 +92,7 @@ def attach(module: Any, tables: Tables, residual: Any, rows: Rows) -> Rows:
     if tape is None:
         _without_tape.add(module.coll)
         if _is_differentiated():
+            _on_tape.discard(module.coll)  # an earlier step's, perhaps one that failed
             kind = type(module).__name__
             warnings.warn(_NO_TAPE.format(kind=kind), stacklevel=_CALLER)
         return rows

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from jax_dynemb import tt
 from jax_dynemb.jagged import Jagged
+from jax_dynemb.nnx._table_module import drawn_seed
 from jax_dynemb.nnx.fast_path import writable
 
 # FBTT's names of initialisers. Each has the law that its name says, at the right scale.
@@ -60,11 +61,11 @@ _ARGUMENTS = {
 
 
 class Counter(nnx.Variable[jax.Array]):
-    """A number that lookups count; no parameter, so optimizers skip it."""
+    """Holds a number that lookups count; optimizers skip it, as no parameter."""
 
 
 class TTEmbeddingBag(nnx.Module):
-    """A table of which only small cores are stored, with FBTT-Embedding's arguments.
+    """Stores only small cores of a table; takes FBTT-Embedding's arguments.
 
     The cores are ``nnx.Param``: ``nnx.grad`` and optax train them like any dense
     parameter. See ``jde.TTConfig`` for what the arguments mean.
@@ -232,7 +233,7 @@ class TTEmbeddingBag(nnx.Module):
 
 
 def _cores(config: tt.TTConfig, rngs: nnx.Rngs) -> tuple[jax.Array, ...]:
-    seed = jax.random.bits(rngs.params(), (), jnp.uint32)
+    seed = drawn_seed("TTEmbeddingBag", rngs)
     if getattr(config.initializer, "table", None) is not None:
         return tt.init(config, seed).cores  # else jit's cache would keep the table
     return _drawn(config, seed)

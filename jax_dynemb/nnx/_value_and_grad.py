@@ -38,7 +38,7 @@ def value_and_grad(
     has_aux: bool = False,
     **options: Any,
 ) -> Callable[..., Any]:
-    """nnx.value_and_grad that also returns the gradients of looked-up rows.
+    """Differentiates as ``nnx.value_and_grad``, looked-up rows included.
 
     The loss is traced twice: once abstractly, on a copy of the modules, to learn the
     shape of every lookup, then for real. Lookups insert unseen ids once.

@@ -11,7 +11,7 @@ from jax_dynemb.ops import TableState
 
 
 class Table(nnx.Variable[TableState]):
-    """One table: its value is the ``TableState`` pytree of plain arrays.
+    """Holds one table; its value is the ``TableState`` pytree of plain arrays.
 
     It is not an ``nnx.Param``, so ``nnx.Optimizer(wrt=nnx.Param)`` and ``nnx.grad``
     skip it, while ``nnx.state``, ``nnx.split`` and orbax see it like any other

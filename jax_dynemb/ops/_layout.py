@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb._ids import array_of
 from jax_dynemb._ids import ids as make_ids
 from jax_dynemb.jagged import Jagged
 from jax_dynemb.ops._offsets import offsets_of_given
@@ -199,7 +200,7 @@ def id_array(
     """The ids as a jax Array, and their shape without the axis of words."""
     narrow = config.key_dtype == "int32"
     if not hasattr(ids, "dtype"):
-        ids = np.asarray(ids)
+        ids = array_of(ids)
     if isinstance(ids, np.ndarray) and ids.dtype in (np.int64, np.uint64):
         if narrow:
             raise TypeError(_too_wide(config, feature, ids.dtype))

@@ -72,6 +72,8 @@ def pair_gradients(
       [A0, M0, A1, M1 * rank] in the dtype of the prefixes, and float32[B, rank * N].
       Sums are in float32.
     """
+    if of_suffix.shape[0] == 0:  # an empty batch may have no prefixes to divide
+        return jnp.zeros_like(prefix), jnp.zeros(suffix.shape, jnp.float32)
     segments = _segments(prefix)
     outer, segments_m, inner, width = prefix.shape
     factors = (segments_m * (width // rank), rank, suffix.shape[1] // rank)

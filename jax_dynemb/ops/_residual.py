@@ -156,6 +156,11 @@ def join_gradient(
     check_residual(residual)
     layout = residual.layout
     stacked = residual.slots.shape[:-1]
+    if gradient is None:
+        raise ValueError(
+            f"Feature '{layout.feature}': its gradient is None; pass zeros in the "
+            "shape of its rows."
+        )
     gradient = jnp.asarray(gradient)
     expected = (*stacked, *layout.rows_shape, dim)
     if gradient.shape != expected:

@@ -43,7 +43,7 @@ from jax_dynemb.ops._words import add_to_words
 )
 @dataclasses.dataclass(frozen=True)
 class TableState:
-    """One table: ordinary arrays, to be donated and never to be reshaped or sliced.
+    """Holds one table: ordinary arrays, to be donated, never reshaped or sliced.
 
     Attributes:
       index: uint32[num_buckets, 544]; a bucket is 128 digests (bytes, 0 = empty), 128

@@ -20,7 +20,7 @@ _VARIANTS += ("counter_",)
 
 @dataclasses.dataclass(frozen=True)
 class Functor:
-    """A fused optimizer that the loop for all optimizers runs.
+    """Declares a fused optimizer that the loop for all optimizers runs.
 
     Make one with a function of ``jde.optim``; a hyper-parameter is an attribute too,
     ``jde.optim.lion(0.1).b1``.

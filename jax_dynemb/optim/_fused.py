@@ -20,7 +20,7 @@ from jax_dynemb.optim._numbers import LearningRate, constant_number
 
 @dataclasses.dataclass(frozen=True)
 class Fused:
-    """A fused optimizer; make one with the functions below.
+    """Declares a fused optimizer; make one with the functions below.
 
     Attributes:
       kind: its name in core/optimizer.h.

@@ -30,7 +30,7 @@ from jax_dynemb.optim._row_local import check_row_local, optax_rules
 
 @dataclasses.dataclass(frozen=True)
 class OptaxOptimizer:
-    """A row-local optax transformation as the optimizer of a table.
+    """Runs a row-local optax transformation as the optimizer of a table.
 
     Given as ``TableConfig(optimizer=optax.adamw(1e-3))``, which wraps it. The
     meaning is the lazy one. The rows a batch touches are updated with the sum of their

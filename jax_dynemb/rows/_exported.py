@@ -12,7 +12,7 @@ from jax_dynemb._ids import PADDING
 
 
 class Exported(NamedTuple):
-    """Some live rows of a table, in no particular order.
+    """Holds some live rows of a table, in no particular order.
 
     Attributes:
       keys: int64[n].
@@ -34,7 +34,7 @@ class Exported(NamedTuple):
 
 
 def part(chunk: Exported, which: Any) -> Exported:
-    """Some rows of a chunk; ``which`` indexes its arrays."""
+    """Selects rows of a chunk; ``which`` indexes its arrays."""
     return Exported(
         keys=chunk.keys[which],
         rows=chunk.rows[which],
@@ -66,7 +66,7 @@ def _joined_pins(chunks: list[Exported]) -> np.ndarray | None:
 
 
 def padded(chunk: Exported, size: int) -> Exported:
-    """The same rows, followed by padding up to a size; of it the keys are -1."""
+    """Fills a chunk up to a size with padding, whose keys are -1."""
     missing = size - len(chunk.keys)
 
     def longer(array: np.ndarray, value: int = 0) -> np.ndarray:

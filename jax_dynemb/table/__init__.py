@@ -5,6 +5,7 @@
 from jax_dynemb.engines.shard import RowGradients as RowGradients
 from jax_dynemb.rows import Exported as Exported
 from jax_dynemb.table._arguments import batch_of as batch_of
+from jax_dynemb.table._arguments import check_not_donated as check_not_donated
 from jax_dynemb.table._arguments import check_values as check_values
 from jax_dynemb.table._arguments import weights_of as weights_of
 from jax_dynemb.table._chunks import id_arrays as id_arrays

@@ -28,7 +28,7 @@ from jax_dynemb.tt import TTConfig
 
 
 def flags_of(call: str, touch: Any, insert: Any, now: Any = None) -> LookupFlags:
-    """The static flags of a lookup.
+    """Checks the static flags of a lookup.
 
     Raises:
       TypeError: one is no bool; a traced one would need both programs.
@@ -55,8 +55,9 @@ def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
     """
     if hasattr(ids, "jagged_by_feature"):
         ids = ids.jagged_by_feature()
-    _check_mapping(ids, "ids", "feature", tables.features)
-    for feature in ids:
+    check_mapping(ids, "ids", "feature", tables.features)
+    for feature, each in ids.items():
+        _refuse_state(feature, each)
         tables.config_of(feature)
     if not ids:
         raise ValueError("ids must have one feature or more")
@@ -86,11 +87,34 @@ def by_table(tables: Catalog[Any], ids: Any, call: str) -> dict[str, Any]:
     Raises:
       TypeError: something else than a dict of ids.
     """
-    _check_mapping(ids, f"{call}: ids", "table", tables.tables)
+    check_mapping(ids, f"{call}: ids", "table", tables.tables)
     for name, each in ids.items():
         if name in tables.tables:
             check_ids(tables.dynamic_table(name, call), name, each)
     return dict(ids)
+
+
+def check_rows(
+    tables: Catalog[Any], ids: Mapping[str, Any], rows: Any, states: Any, scores: Any
+) -> None:
+    """Refuses rows of an insert without ids, and ids without rows.
+
+    Raises:
+      TypeError: something else than dicts by table.
+      ValueError: they are of other tables than the ids.
+    """
+    given = {"rows": rows, "optimizer_state": states or {}, "scores": scores or {}}
+    for what, each in given.items():
+        check_mapping(each, f"insert: {what}", "table", tables.tables)
+        if unknown := sorted(set(each) - set(ids)):
+            raise ValueError(
+                f"insert: {what} of {unknown}, but no ids for them. Tables with ids: "
+                f"{sorted(ids)}."
+            )
+    if missing := sorted(set(ids) - set(rows)):
+        raise ValueError(
+            f"insert: rows of {missing} are missing: give a row for each of their ids."
+        )
 
 
 def rules_by_table(tables: Catalog[Any], rules: Any) -> dict[str, Rule]:
@@ -100,7 +124,7 @@ def rules_by_table(tables: Catalog[Any], rules: Any) -> dict[str, Rule]:
       TypeError: something else than a dict of rules.
       ValueError: a table does not keep what a rule compares, or is too large for it.
     """
-    _check_mapping(rules, "erase_where: rules", "table", tables.tables)
+    check_mapping(rules, "erase_where: rules", "table", tables.tables)
     for name, rule in rules.items():
         config = tables.dynamic_table(name, "erase_where")
         if not isinstance(rule, Rule):
@@ -125,7 +149,7 @@ def factors_by_table(tables: Catalog[Any], factors: Any) -> dict[str, jax.Array]
       TypeError: something else than a dict of numbers.
       ValueError: a number is out of range, or a table counts no uses.
     """
-    _check_mapping(factors, "decay: factors", "table", tables.tables)
+    check_mapping(factors, "decay: factors", "table", tables.tables)
     result = {}
     for name, factor in factors.items():
         config = tables.dynamic_table(name, "decay")
@@ -162,11 +186,7 @@ def check_ids(config: TableConfig | TTConfig, feature: str, ids: Any) -> None:
     Raises:
       TypeError: with what to write.
     """
-    if isinstance(ids, TableState):
-        raise TypeError(
-            f"'{feature}' of ids is a TableState: the state comes first, "
-            "coll.lookup(state, ids)."
-        )
+    _refuse_state(feature, ids)
     if isinstance(ids, Mapping):
         raise TypeError(
             f"ids of '{feature}' are a dict, but must be an array of ids or a Jagged: "
@@ -184,10 +204,19 @@ def check_ids(config: TableConfig | TTConfig, feature: str, ids: Any) -> None:
         )
 
 
+def _refuse_state(feature: str, ids: Any) -> None:
+    if isinstance(ids, TableState):
+        raise TypeError(
+            f"'{feature}' of ids is a TableState: the state comes first, "
+            "coll.lookup(state, ids)."
+        )
+
+
 def check_states(engine: Engine, state: Any, call: str) -> None:
-    """Refuses a state that is no dict of tables.
+    """Refuses a state that is no dict of tables, or whose arrays were donated.
 
     Raises:
+      RuntimeError: an array was donated to an earlier call.
       TypeError: with what to write.
     """
     if isinstance(state, tuple):
@@ -214,6 +243,7 @@ def check_states(engine: Engine, state: Any, call: str) -> None:
             f"tables are {sorted(arrays)}. The state comes before the ids: "
             "coll.lookup(state, ids)."
         )
+    check_not_donated(state, call)
 
 
 def check_arrays(engine: Engine, state: Any, tables: Iterable[str], call: str) -> None:
@@ -234,6 +264,20 @@ def check_arrays(engine: Engine, state: Any, tables: Iterable[str], call: str) -
         )
 
 
+def check_not_donated(state: Any, call: str) -> None:
+    """Refuses arrays that an earlier call was given with ``donate_argnums``.
+
+    Raises:
+      RuntimeError: with which state to pass; it is JAX's type for a deleted array.
+    """
+    arrays = [x for x in jax.tree.leaves(state) if isinstance(x, jax.Array)]
+    if any(x.is_deleted() for x in arrays if not isinstance(x, Tracer)):
+        raise RuntimeError(
+            f"{call}: this state was donated to an earlier call, which deleted its "
+            "arrays. Pass the state that the call returned: state = step(state, ids)."
+        )
+
+
 def check_values(state: Any, call: str) -> None:
     """Refuses tracers where a call reads numbers on the host.
 
@@ -248,14 +292,25 @@ def check_values(state: Any, call: str) -> None:
         )
 
 
-def _check_mapping(ids: Any, what: str, key: str, known: Iterable[str]) -> None:
-    if isinstance(ids, Mapping):
+def check_mapping(given: Any, what: str, key: str, known: Iterable[str]) -> None:
+    """Refuses what is no dict by table or by feature.
+
+    Args:
+      given: what the caller passed.
+      what: its name, after that of the call, such as "erase_where: rules".
+      key: "table" or "feature".
+      known: the names that the tables have.
+
+    Raises:
+      TypeError: with what to write.
+    """
+    if isinstance(given, Mapping):
         return
     names = list(known)
-    value = what.rsplit(" ", 1)[-1]  # such as "erase_where: rules"
+    value = what.rsplit(" ", 1)[-1]
     raise TypeError(
-        f"{what} must be a dict by {key}, not {kind_of(ids)}: write "
-        f"{{'{names[0]}': {value}}}. The {key}s of these tables are {names}."
+        f"{what} must be a dict by {key}, not {kind_of(given)}: write "
+        f"{{'{names[0]}': {value}}}. The {key}s here are {names}."
     )
 
 
@@ -265,9 +320,13 @@ def weights_of(
     """Returns the weights of a lookup, checked.
 
     Raises:
+      TypeError: something else than a dict of weights.
       ValueError: they belong to no ids, or their table does not pool.
     """
-    weights = {k: w for k, w in (weights or {}).items() if w is not None}
+    if weights is None:
+        return {}
+    check_mapping(weights, "weights", "feature", tables.features)
+    weights = {k: w for k, w in weights.items() if w is not None}
     if unknown := sorted(set(weights) - set(ids)):
         raise ValueError(
             f"weights for {unknown}, but no ids for them. Features with ids: "

@@ -57,13 +57,17 @@ def check_mesh(mesh: Any, axis: Any, axis_name: Any, share_arrays: bool | None) 
     """Refuses what contradicts itself, and a second table where the mesh belongs.
 
     Raises:
-      TypeError: it is no mesh.
+      TypeError: it is no mesh, or ``share_arrays`` is neither a bool nor None.
       ValueError: an axis without a mesh, or a mesh beside what is for one device.
     """
     if mesh is not None and not hasattr(mesh, "axis_names"):
         raise TypeError(
             f"mesh must be a jax.sharding.Mesh, not {kind_of(mesh)}. All tables go "
             "into one list: jde.Tables([first, second], mesh=...)."
+        )
+    if share_arrays not in (None, True, False):
+        raise TypeError(
+            f"share_arrays must be True, False or None, not {share_arrays!r}."
         )
     if mesh is None and axis is not None:
         raise ValueError(

@@ -16,6 +16,7 @@ from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import Catalog, Given
 from jax_dynemb.engines.shard import MAX_CUSTOMIZED, customized
 from jax_dynemb.jagged import Jagged
+from jax_dynemb.table._arguments import check_mapping
 
 ByName = Mapping[str, Any]
 
@@ -37,11 +38,14 @@ def given_of(
       now: the words of the time.
 
     Raises:
-      TypeError: numbers that are no integers, or a time that is no pair of words.
+      TypeError: something else than dicts, numbers that are no integers, or a time
+        that is no pair of words.
       ValueError: a table does not use them, a shape does not fit, or a number is out
         of range.
     """
-    scores = scores or {}
+    scores, counts = scores or {}, counts or {}
+    check_mapping(scores, "scores", "table", tables.tables)
+    check_mapping(counts, "counts", "feature", tables.features)
     by_table = {name: x for name, x in scores.items() if np.shape(x) == ()}
     by_feature = {name: x for name, x in scores.items() if name not in by_table}
     for name in by_table:
@@ -63,7 +67,7 @@ def given_of(
             )
         of_ids[feature] = _per_id(tables, ids, "scores", feature, x)
     uses = {}
-    for feature, x in (counts or {}).items():
+    for feature, x in counts.items():
         _check_counts(tables.config_of(feature))
         uses[feature] = _per_id(tables, ids, "counts", feature, x)
     return _filled(tables, ids, Given(words, uses, of_ids))

@@ -16,6 +16,7 @@ from jax_dynemb.config import MAX_SLOTS, TableConfig
 from jax_dynemb.engines import Engine, States, StatsFuture
 from jax_dynemb.engines.shard import larger, without_homes
 from jax_dynemb.ops import TableState
+from jax_dynemb.table._arguments import check_mapping
 from jax_dynemb.table._memory import check_pinned
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class Growth:
 def planned(coll: Tables, capacities: Mapping[str, int]) -> Growth:
     """Chooses the new sizes, see ``Tables.grow``."""
     engine, configs = coll.engine, dict(coll.tables)
+    check_mapping(capacities, "grow: capacities", "table", configs)
     for name, capacity in capacities.items():
         config = larger(engine.catalog.dynamic_table(name, "grow"), capacity)
         for other in engine.growing_together(name):

@@ -18,7 +18,7 @@ Head = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """A point in the life of a table, at which one delta ends and the next begins.
+    """Marks where one delta of a table ends and the next begins.
 
     Attributes:
       clock: of the next lookup, as ``get_score`` says.

@@ -80,3 +80,32 @@ def check_pinned(sizes: Mapping[str, Mapping[str, int]], shards: int) -> None:
         f"process, but XLA's pool has {limit >> 30}. Set {_LIMIT}={gib} in the "
         "environment before JAX starts."
     )
+
+
+def check_host(sizes: Mapping[str, Mapping[str, int]], shards: int) -> None:
+    """Compares what tables take on CPU devices with the memory of the machine.
+
+    XLA's CPU client reports an allocation that failed when an array is read. Reading
+    another array of the same program may wait forever.
+
+    Args:
+      sizes: as ``memory`` returns them.
+      shards: equal parts of the tables.
+
+    Raises:
+      ValueError: it is more than the machine has.
+    """
+    if jax.default_backend() != "cpu":
+        return
+    here = min(shards, jax.local_device_count()) / shards
+    need = {name: here * sum(size.values()) for name, size in sizes.items()}
+    has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if sum(need.values()) <= has:
+        return
+    largest = max(need, key=lambda name: need[name])
+    raise ValueError(
+        f"The tables take {sum(need.values()) / 1e9:.1f} GB, but this machine has "
+        f"{has / 1e9:.1f} GB of memory. Give the largest, table '{largest}' "
+        f"({need[largest] / 1e9:.1f} GB), a lower capacity or dim, or a tier with a "
+        "store: tier=jde.tiers.ssd(path, host_rows=...)."
+    )

@@ -118,6 +118,7 @@ class Operations:
           the order of ``ids``; jit and grad keep it.
 
         Raises:
+          RuntimeError: the state was donated to an earlier call.
           TypeError: 32-bit ids for a table with 64-bit keys, or not a dict of ids, or
             a flag that is no bool.
           ValueError: unknown feature or table, a shape does not fit, a score is out of
@@ -327,6 +328,13 @@ class Operations:
 
         Returns:
           The new state.
+
+        Raises:
+          TypeError: the residual, the gradients or a number are of another kind.
+          ValueError: a gradient is missing, is None or has another shape than its rows.
+            Or, outside of jit, the state is older than the lookup or of another
+            ``init``.
+          RuntimeError: the state was donated to an earlier call.
         """
         _arguments.check_states(self.engine, state, "apply_gradients")
         numbers = _arguments.hyper_of(self.engine.catalog, learning_rate, hyper)
@@ -346,6 +354,10 @@ class Operations:
         Returns:
           Slots and sums by table; on a mesh by the name of its arrays, see
           ``state_name``; and the state, to be carried on.
+
+        Raises:
+          TypeError: as ``apply_gradients``.
+          ValueError: as ``apply_gradients``.
         """
         _arguments.check_states(self.engine, state, "reduce_gradients")
         return self.engine.reduce_gradients(state, plain_residual(residual), d_rows)
@@ -365,6 +377,10 @@ class Operations:
         Returns:
           By feature that had weights, float32 in the shape of the ids; and the state,
           to be carried on.
+
+        Raises:
+          TypeError: as ``apply_gradients``.
+          ValueError: the lookup had no weights; or as ``apply_gradients``.
         """
         _arguments.check_states(self.engine, state, "weight_gradients")
         return self.engine.weight_gradients(state, plain_residual(residual), d_rows)

@@ -114,6 +114,10 @@ class Replication:
         _arguments.check_states(self.engine, state, "export_delta")
         _arguments.check_values(state, "export_delta")
         dynamic = self.engine.catalog.dynamic
+        for what, each in {"since": since, "known_keys": known_keys}.items():
+            if each is not None:
+                name = f"export_delta: {what}"
+                _arguments.check_mapping(each, name, "table", dynamic)
         names = list(dynamic if tables is None else tables)
         clocks = coll.get_score(state)
         deltas = {}

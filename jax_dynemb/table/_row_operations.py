@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from jax_dynemb._kind_of import kind_of
 from jax_dynemb.engines import Engine, States
 from jax_dynemb.engines.shard import BucketStats, NewRows, Rule
 from jax_dynemb.ops import TableState
@@ -40,8 +41,10 @@ class RowOperations:
           state, to be carried on.
 
         Raises:
+          TypeError: something else than a dict of slots.
           ValueError: slots of another dtype or number of axes.
         """
+        self._check_slots("gather", state, slots)
         return self.engine.gather(state, slots)
 
     def scatter(
@@ -59,10 +62,30 @@ class RowOperations:
           rows: arrays by table and name, in the shapes that ``gather`` returns.
 
         Raises:
+          TypeError: something else than dicts of slots and of rows.
           ValueError: slots of another dtype or number of axes, or rows of other names
-            or shapes.
+            or shapes, or of other tables than the slots.
         """
+        self._check_slots("scatter", state, slots)
+        tables = self.engine.catalog.tables
+        _arguments.check_mapping(rows, "scatter: rows", "table", tables)
+        if other := sorted(set(rows) ^ set(slots)):
+            raise ValueError(
+                f"scatter: slots and rows must be of the same tables; {other} are in "
+                "one of them only."
+            )
+        for table, each in rows.items():
+            if not isinstance(each, Mapping):
+                raise TypeError(
+                    f"scatter: rows of '{table}' must be a dict as gather returns it, "
+                    f"not {kind_of(each)}: write {{'values': rows}}."
+                )
         return self.engine.scatter(state, slots, rows)
+
+    def _check_slots(self, call: str, state: States, slots: Any) -> None:
+        _arguments.check_states(self.engine, state, call)
+        tables = self.engine.catalog.tables
+        _arguments.check_mapping(slots, f"{call}: slots", "table", tables)
 
     def insert(
         self,
@@ -92,15 +115,21 @@ class RowOperations:
             the keys of a table or of ``jnp.unique``. It skips the search
             for the last row of an id. Of an id that does occur twice, the stored row
             may have columns of either.
+
+        Returns:
+          The new state.
+
+        Raises:
+          TypeError: ids as for ``lookup``, or something else than dicts by table.
+          ValueError: rows or states of another shape, or of other tables than the ids.
         """
         _arguments.check_states(self.engine, state, "insert")
         batch = _arguments.by_table(self.engine.catalog, ids, "insert")
         new = dict(state)
         _arguments.check_arrays(self.engine, state, batch, "insert")
+        _arguments.check_rows(self.engine.catalog, batch, rows, optimizer_state, scores)
         for name, each in batch.items():
             arrays = self.engine.state_name(name)
-            if name not in rows:
-                raise ValueError(f"insert: rows of table '{name}' are missing")
             states = (optimizer_state or {}).get(name, {})
             score = (scores or {}).get(name)
             given = NewRows(each, rows[name], states, score, unique_ids)
@@ -112,7 +141,14 @@ class RowOperations:
 
         Args:
           state: the tables.
-          ids: by table name.
+          ids: by table name, in any form that ``lookup`` takes.
+
+        Returns:
+          The new state.
+
+        Raises:
+          TypeError: ids as for ``lookup``, or something else than a dict by table.
+          ValueError: there is no such table, or it is a tensor train.
         """
         return self._change(state, ids, "erase", self.engine.erase)
 
@@ -178,7 +214,7 @@ class RowOperations:
         Args:
           state: the tables.
           rules: by table name, ``jde.lifecycle.Rule``.
-          dry_run: True removes nothing, and counts the rows that would leave.
+          dry_run: True removes nothing, and counts what it would remove.
 
         Returns:
           By table the number of removed rows, uint32[], at most 2**32 - 1; and the new
@@ -252,4 +288,5 @@ class RowOperations:
         Args:
           state: the tables.
         """
+        _arguments.check_states(self.engine, state, "clear")
         return self.engine.clear(state, tuple(self.engine.catalog.tables))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import Mesh
 
 from jax_dynemb import _ffi
@@ -166,10 +167,17 @@ class Tables(Operations, RowOperations, Departures, Replication):
 
         Returns:
           States by table name; see ``state_name``.
+
+        Raises:
+          TypeError: another seed, such as a key of ``jax.random``.
+          ValueError: on a CPU, the tables are larger than the machine's memory.
         """
         _ffi.check_platform()
         _memory.check_pinned(self._dynamic_memory(), self._shards)
-        return self.engine.init(seed_words(seed))
+        words = seed_words(seed)
+        if not isinstance(words, Tracer):  # a traced init may describe other machines
+            _memory.check_host(self.memory(), self._shards)
+        return self.engine.init(words)
 
     def memory(self) -> dict[str, dict[str, int]]:
         """Computes what the tables take, before anything is allocated.
@@ -254,6 +262,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
           >>> if coll.stats(state)["cat/load_factor"] > 0.75:  # doctest: +SKIP
           ...     coll, state = coll.grow(state, {"cat": 4_000_000})
         """
+        _arguments.check_states(self.engine, state, "grow")
         _arguments.check_values(state, "grow")
         growth = _growth.planned(self, capacities)
         return growth.coll, growth.apply(state)
@@ -399,16 +408,16 @@ class Tables(Operations, RowOperations, Departures, Replication):
         Raises:
           ValueError: the table has another clock, or it is ahead already.
         """
+        _arguments.check_states(self.engine, state, "set_score")
         _arguments.check_values(state, "set_score")
+        _arguments.check_mapping(scores, "set_score: scores", "table", self.tables)
         engine, new = self.engine, dict(state)
         for name, score in scores.items():
             config = engine.catalog.dynamic_table(name, "set_score")
             refuse_packed([config], "set_score")
             arrays = self.state_name(name)
             counted, rows = engine.counted(new, name), engine.counter_rows(name)
-            new[arrays] = shard.set_score(
-                config, counted, new[arrays], rows, int(score)
-            )
+            new[arrays] = shard.set_score(config, counted, new[arrays], rows, score)
         return new
 
     def use_counts(self, state: States, table: str, scores: np.ndarray) -> np.ndarray:
@@ -428,6 +437,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
         Raises:
           ValueError: the table counts no uses.
         """
+        _arguments.check_states(self.engine, state, "use_counts")
         _arguments.check_values(state, "use_counts")
         config = self.engine.catalog.dynamic_table(table, "use_counts")
         if config.score_strategy is not ScoreStrategy.LFU:

@@ -32,7 +32,7 @@ _NOISE = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class CoreInitializer:
-    """Base of all initialisers of cores; make one with the functions below.
+    """Describes the first values of cores; make one with the functions below.
 
     Attributes:
       stddev: standard deviation of the table's entries; None: 1/sqrt(3 * rows), that
@@ -190,7 +190,7 @@ class FromDense(CoreInitializer):
 
 
 def tail_normal(stddev: float | None = None) -> TailNormal:
-    """Normal numbers beyond two standard deviations, scaled; the default.
+    """Draws normal numbers beyond two standard deviations, scaled; the default.
 
     The "sampled Gaussian" of TT-Rec (Yin et al., MLSys 2021): the table's entries are
     near normal, where products of plain normal numbers pile up near 0.
@@ -199,12 +199,12 @@ def tail_normal(stddev: float | None = None) -> TailNormal:
 
 
 def normal(stddev: float | None = None) -> NormalCores:
-    """Normal cores; the kurtosis of the table's entries is 3 * prod(1 + 2 / R)."""
+    """Draws normal cores; the entries' kurtosis is 3 * prod(1 + 2 / R)."""
     return NormalCores(stddev)
 
 
 def uniform(stddev: float | None = None) -> UniformCores:
-    """Uniform cores in ±sqrt(3) * s."""
+    """Draws uniform cores in ±sqrt(3) * s."""
     return UniformCores(stddev)
 
 
@@ -223,7 +223,7 @@ def orthogonal(stddev: float | None = None) -> Orthogonal:
 
 
 def from_dense(table: Any) -> FromDense:
-    """The nearest cores to a dense table that truncated SVDs give; see ``decompose``.
+    """Takes the nearest cores to a dense table, by truncated SVDs; see ``decompose``.
 
     Args:
       table: float[num_embeddings, dim], on the host.

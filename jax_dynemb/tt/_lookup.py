@@ -252,7 +252,8 @@ def _mean_scale(
     if layout.pooling != "mean":
         return None
     if given.offsets is None:
-        count = live.reshape(layout.num_bags, -1).sum(axis=1, dtype=jnp.int32)
+        bags = live.reshape(layout.num_bags, layout.bag_size)
+        count = bags.sum(axis=1, dtype=jnp.int32)
     else:
         before = jnp.cumsum(live, dtype=jnp.int32)
         before = jnp.concatenate([jnp.zeros(1, jnp.int32), before])

@@ -77,7 +77,8 @@ def _sums(
         return sum_bags(per_id, offsets)
     if layout.bag_size == 1:
         return per_id
-    return per_id.reshape(layout.num_bags, layout.bag_size, -1).sum(axis=1)
+    shape = (layout.num_bags, layout.bag_size, per_id.shape[1])
+    return per_id.reshape(shape).sum(axis=1)
 
 
 def _of_ids(

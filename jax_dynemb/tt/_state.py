@@ -20,7 +20,7 @@ COUNTERS = ("out_of_range", "malformed_lengths", "nonfinite")
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TTState:
-    """The arrays of a table.
+    """Holds the arrays of a tensor-train table.
 
     Attributes:
       cores: float32[p_t, R_t, q_t, R_{t+1}].

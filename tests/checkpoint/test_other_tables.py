@@ -380,6 +380,18 @@ def test_other_leaves_are_named(tmp_path):
         jde.checkpoint.restore(tmp_path, {"w": jnp.ones((2, 3)), "b": jnp.ones(1)})
 
 
+def test_arrays_that_the_tree_lacks_are_noted(tmp_path):
+    coll = jde.Tables([CONFIG])
+    tree = {"tables": coll.init(0), "w": jnp.ones(2), "b": {"c": jnp.ones(2)}}
+    jde.checkpoint.save(tmp_path, 0, tree, tables=coll, wait=True)
+    some = {"tables": coll.init(0), "w": jnp.zeros(2)}
+    notes = jde.checkpoint.restore(tmp_path, some, tables=coll).notes
+    assert notes == (
+        "Arrays of the checkpoint that this tree lacks were passed over: b/c.",
+    )
+    assert jde.checkpoint.restore(tmp_path, tree, tables=coll).notes == ()
+
+
 def test_a_table_of_a_version_with_fewer_counters(tmp_path, monkeypatch):
     coll = jde.Tables([CONFIG])
     state = trained(coll)

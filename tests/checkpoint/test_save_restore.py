@@ -148,6 +148,38 @@ def test_old_checkpoints_are_deleted_and_steps_only_grow(tmp_path):
         jde.checkpoint.restore(tmp_path, tree, step=7)
 
 
+@pytest.mark.parametrize("keep", [0, -1, 1.5, True])
+def test_a_save_keeps_its_own_checkpoint(tmp_path, keep):
+    with pytest.raises(ValueError, match=r"keep must be .* 1 or more.*None keeps all"):
+        jde.checkpoint.save(tmp_path, 1, {"x": jnp.ones(3)}, keep=keep)
+
+
+def test_what_can_not_be_saved(tmp_path):
+    coll = jde.Tables([jde.TableConfig("cat", dim=4, capacity=300)])
+    state = coll.init(0)
+    for nothing in (None, {}, []):
+        with pytest.raises(ValueError, match=r"The tree has no arrays\. Pass what to"):
+            jde.checkpoint.save(tmp_path, 1, nothing)
+    with pytest.raises(TypeError, match=r"tables must be the jde\.Tables that made"):
+        jde.checkpoint.save(tmp_path, 1, state, tables=[coll])  # pyright: ignore
+    with pytest.raises(TypeError, match=r"cannot stand inside jax\.jit"):
+        jax.jit(lambda s: jde.checkpoint.save(tmp_path, 1, s, tables=coll))(state)
+
+
+def test_tables_of_before_a_growth_are_refused(tmp_path):
+    coll = jde.Tables([jde.TableConfig("cat", dim=4, capacity=300)])
+    _, _, state = coll.lookup(coll.init(0), {"cat": jde.ids(IDS)})
+    grown, state = coll.grow(state, {"cat": 2_000})
+    fix = r"'cat' belongs to other tables than tables=: .*grow returns new ones"
+    with pytest.raises(ValueError, match=fix):
+        jde.checkpoint.save(tmp_path, 1, state, tables=coll)
+    jde.checkpoint.save(tmp_path, 1, state, tables=grown, wait=True)
+    with pytest.raises(ValueError, match=fix):
+        jde.checkpoint.restore(tmp_path, grown.init(0), tables=coll)
+    restored = jde.checkpoint.restore(tmp_path, grown.init(0), tables=grown)
+    assert_same(restored.tree, state)
+
+
 # Python 3.12.0 to 3.12.2 start no threads when a program ends (cpython#113964).
 NO_THREADS = (3, 12) <= sys.version_info < (3, 12, 3)
 SCRIPT = """

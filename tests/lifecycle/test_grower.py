@@ -234,6 +234,9 @@ def test_mistakes():
     coll = tables(1024, 1)
     with pytest.raises(ValueError, match="every must be a number of steps"):
         jde.lifecycle.Grower(make_step, coll, every=0)
+    for wrong in ((coll, make_step), (3, coll), (make_step, [coll])):
+        with pytest.raises(TypeError, match=r"Grower\(make_step, coll\), not"):
+            jde.lifecycle.Grower(*wrong)  # pyright: ignore
     grower = jde.lifecycle.Grower(
         lambda coll: lambda state, ids: coll.lookup(state, ids)[2], coll, every=1
     )

@@ -78,6 +78,15 @@ def test_one_table_in_place_of_a_list():
             kind(table, rngs=nnx.Rngs(0))
 
 
+@pytest.mark.parametrize("rngs", [0, None, jax.random.key(0), nnx.Rngs(dropout=0)])
+def test_what_has_no_seed_for_rows(rngs):
+    table, fix = jde.TableConfig("t", 4, 256, pooling="sum"), r"rngs=nnx\.Rngs\(0\)"
+    with pytest.raises(TypeError, match=rf"EmbeddingBagCollection needs rngs.*{fix}"):
+        jde.nnx.EmbeddingBagCollection([table], rngs=rngs)
+    with pytest.raises(TypeError, match=rf"TTEmbeddingBag needs rngs.*{fix}"):
+        jde.TTEmbeddingBag(100, 4, [2, 2], rngs=rngs)
+
+
 def test_an_array_in_place_of_a_dict_and_the_reverse():
     table = jde.TableConfig("t", 4, 256)
     sparse = jde.nnx.EmbeddingCollection([table], rngs=nnx.Rngs(0))
@@ -196,6 +205,15 @@ def test_plain_gradients_never_train_the_tables(jit):
     fix = r"never be trained.*jde\.nnx\.value_and_grad\(loss_fn\).*train=False"
     with pytest.raises(ValueError, match=fix):
         step(model, jde.nnx.Optimizer(model, optax.sgd(0.1)), IDS)
+
+
+@pytest.mark.filterwarnings("ignore:DynamicEmbed. plain nnx")
+def test_plain_gradients_after_gradients_that_no_update_took():
+    model = Small()
+    optimizer = jde.nnx.Optimizer(model, optax.sgd(0.1))
+    jde.nnx.value_and_grad(loss_fn)(model, IDS)
+    with pytest.raises(ValueError, match=r"never be trained"):
+        plain_step(model, optimizer, IDS)
 
 
 @pytest.mark.filterwarnings("ignore:DynamicEmbed. plain nnx")

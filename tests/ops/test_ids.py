@@ -43,7 +43,37 @@ def test_reserved_values_are_refused(reserved):
         jde.ids(np.array([reserved]).astype(np.int64).view(np.uint64))
 
 
-@pytest.mark.parametrize("ids", [[0.5], ["a"], np.zeros(2, bool)])
-def test_other_types_are_refused(ids):
-    with pytest.raises(TypeError, match="hash_ids|integers"):
+@pytest.mark.parametrize(
+    "ids, fix",
+    [
+        ([0.5], r"missing values by -1, and convert with \.astype\('int64'\)"),
+        (["a"], r"jde\.hash_ids"),
+        (np.zeros(2, bool), r"jde\.hash_ids"),
+        ([None, 1], r"astype\('int64'\).*jde\.hash_ids"),
+        ([2**64], r"jde\.hash_ids"),
+    ],
+)
+def test_other_types_are_refused(ids, fix):
+    with pytest.raises(TypeError, match=rf"ids must be integers, not .*{fix}"):
         jde.ids(ids)
+
+
+def test_lists_that_are_no_array(coll_of_one):
+    coll, state = coll_of_one
+    for call in (jde.ids, lambda bags: coll.lookup(state, {"t": bags})):
+        with pytest.raises(ValueError, match=r"Pad them with -1.*Jagged\.from_lists"):
+            call([[1, 2], [3]])
+    with pytest.raises(TypeError, match=r"jit traces one by one.*jde\.ids\(ids\)"):
+        jax.jit(coll.lookup)(state, {"t": [1, 2]})
+
+
+@pytest.fixture
+def coll_of_one():
+    coll = jde.Tables([jde.TableConfig("t", 4, 256)])
+    return coll, coll.init(0)
+
+
+@pytest.mark.parametrize("seconds", ["1", None.__class__, [1.0]])
+def test_a_time_is_a_number(seconds):
+    with pytest.raises(TypeError, match=r"seconds must be a number"):
+        jde.now(seconds)

@@ -73,6 +73,96 @@ def test_state_and_ids_in_the_wrong_places(coll, state):
         coll.lookup({"x": IDS}, state)
     with pytest.raises(TypeError, match=r"'x' of ids is a TableState"):
         coll.lookup(state, {"x": state["t"]})
+    with pytest.raises(TypeError, match=r"'t' of ids is a TableState: the state comes"):
+        coll.lookup({"t": IDS}, state)
+
+
+def test_a_table_in_place_of_a_feature(coll, state):
+    with pytest.raises(ValueError, match=r"'t' is a table.*features are \['x', 'y'\]"):
+        coll.lookup(state, {"t": IDS})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda coll, state: coll.lookup(state, {"x": IDS}),
+        lambda coll, state: coll.find(state, {"x": IDS}),
+        lambda coll, state: coll.insert(state, {"t": IDS}, {"t": np.zeros((2, 4))}),
+        lambda coll, state: coll.stats(state),
+        lambda coll, state: coll.stats_async(state),
+        lambda coll, state: coll.export(state, "t"),
+        lambda coll, state: coll.grow(state, {"t": 1024}),
+        lambda coll, state: coll.get_score(state),
+        lambda coll, state: coll.set_score(state, {"t": 5}),
+        lambda coll, state: jde.export.frozen(coll, state),
+        lambda coll, state: jde.export.safetensors("absent", coll, state),
+        lambda coll, state: jde.export.dynamicemb("absent", coll, state),
+        lambda coll, state: jde.checkpoint.save("absent", 1, state, tables=coll),
+    ],
+)
+def test_a_state_that_was_donated(coll, state, call):
+    step = jax.jit(lambda s: coll.lookup(s, {"x": IDS})[2], donate_argnums=0)
+    step(state)
+    with pytest.raises(RuntimeError, match=r"was donated.*state = step\(state, ids\)"):
+        call(coll, state)
+
+
+@pytest.mark.parametrize(
+    "call, fix",
+    [
+        (lambda c, s: c.grow(s, 4096), r"grow: capacities must be a dict by table"),
+        (lambda c, s: c.grow(s, {"t": "x"}), r"capacity of table 't' must be an int"),
+        (lambda c, s: c.set_score(s, 5), r"scores must be a dict by table"),
+        (lambda c, s: c.set_score(s, {"t": 1.5}), r"must be a whole number, not 1\.5"),
+        (lambda c, s: c.lookup(s, {"x": IDS}, IDS), r"weights must be a dict by feat"),
+        (lambda c, s: c.lookup(s, {"x": IDS}, scores=3), r"scores must be a dict by t"),
+        (lambda c, s: c.lookup(s, {"x": IDS}, counts=3), r"counts must be a dict by f"),
+        (lambda c, s: c.insert(s, {"t": IDS}, None), r"insert: rows must be a dict by"),
+        (lambda c, s: c.erase_where(s, 3), r"The tables here are \['t'\]"),
+        (lambda c, s: c.gather(s, IDS), r"gather: slots must be a dict by table"),
+        (lambda c, s: c.scatter(s, {}, 3), r"scatter: rows must be a dict by table"),
+        (lambda c, s: c.scatter(s, {"t": [1]}, {"t": 1}), r"\{'values': rows\}"),
+        (lambda c, s: c.clear(None), r"clear: state must be the dict of TableState"),
+        (lambda c, s: c.export_delta(s, "x"), r"since must be a dict by table"),
+        (lambda c, s: jde.Tables([CONFIG], share_arrays="yes"), r"share_arrays must"),
+    ],
+)
+def test_numbers_that_are_no_dict(coll, state, call, fix):
+    with pytest.raises(TypeError, match=fix):
+        call(coll, state)
+
+
+def test_rows_of_other_tables_than_the_ids():
+    coll = jde.Tables([CONFIG, jde.TableConfig("u", 4, 256)])
+    state, rows = coll.init(0), np.zeros((2, 4))
+    with pytest.raises(ValueError, match=r"rows of \['u'\], but no ids for them"):
+        coll.insert(state, {"t": IDS}, {"t": rows, "u": rows})
+    with pytest.raises(ValueError, match=r"scores of \['u'\], but no ids for them"):
+        scores = {"u": np.zeros(2, np.uint64)}
+        coll.insert(state, {"t": IDS}, {"t": rows}, scores=scores)
+    with pytest.raises(ValueError, match=r"rows of \['u'\] are missing"):
+        coll.insert(state, {"t": IDS, "u": IDS}, {"t": rows})
+    with pytest.raises(ValueError, match=r"of the same tables; \['u'\] are in one"):
+        slots = np.zeros(2, np.int32)
+        coll.scatter(state, {"t": slots}, {"t": {"values": rows}, "u": {}})
+
+
+@pytest.mark.parametrize(
+    "seed", [None, "0", 1.5, jax.random.key(0), jax.random.PRNGKey(0), np.zeros(2, int)]
+)
+def test_what_is_no_seed(coll, seed):
+    with pytest.raises(TypeError, match=r"seed must be an int.*jax\.random\.bits\(key"):
+        coll.init(seed)
+
+
+def test_tables_that_the_machine_has_no_room_for():
+    coll = jde.Tables([CONFIG, jde.TableConfig("large", 4096, 2**30)])
+    if jax.default_backend() == "cpu":
+        with pytest.raises(
+            ValueError, match=r"Give the largest, table 'large' .*tier="
+        ):
+            coll.init(0)
+    jax.eval_shape(coll.init, 0)  # may describe another machine
 
 
 def test_what_is_no_state(coll, state):
@@ -95,6 +185,8 @@ def test_gradients_that_are_no_dict(coll, state):
         TypeError, match=r"d_rows must be a dict by feature.*\{feature: gr"
     ):
         coll.apply_gradients(state, residual, rows["x"])
+    with pytest.raises(ValueError, match=r"'x': its gradient is None; pass zeros"):
+        coll.apply_gradients(state, residual, {"x": None})
 
 
 @pytest.mark.parametrize(

@@ -291,6 +291,24 @@ def test_gradients_of_no_bags(pooling):
     assert not np.any(d_weights) and not any(np.any(core) for core in d_cores)
 
 
+@pytest.mark.parametrize("pooling", ["sum", "mean", None])
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0, 0)])
+def test_a_batch_without_ids(platform, pooling, shape):
+    config = config_of("three", pooling=pooling, optimizer=jde.optim.sgd(0.1))
+
+    @jax.jit
+    def step(state, ids):
+        rows, residual, state = jde.tt.lookup(config, state, ids)
+        return rows, jde.tt.apply_gradients(config, state, residual, rows + 1)
+
+    before = jde.tt.init(config, 3)
+    rows, after = step(before, jde.ids(np.zeros(shape, np.int64)))
+    axes = shape if pooling is None else shape[:1]
+    assert rows.shape == (*axes, config.dim) and not np.any(rows)
+    for old, new in zip(before.cores, after.cores, strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
 def test_cores_of_another_table_are_refused():
     config = config_of("three")
     cores = jde.tt.init(config, 3).cores

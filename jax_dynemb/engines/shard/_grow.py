@@ -13,6 +13,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, UInt32
 
 from jax_dynemb import _ffi
@@ -39,6 +40,11 @@ def grown_spec(table: TableSpec, factor: int) -> TableSpec:
 
 def larger(table: TableConfig, capacity: int) -> TableConfig:
     """The config with the fewest times as many buckets that hold ``capacity`` rows."""
+    if isinstance(capacity, bool) or not isinstance(capacity, (int, np.integer)):
+        raise TypeError(
+            f"grow: the capacity of table '{table.name}' must be an int, not "
+            f"{capacity!r}."
+        )
     if capacity < table.num_slots:
         raise ValueError(
             f"Table '{table.name}' has {table.num_slots} rows already; grow takes the "

@@ -100,7 +100,11 @@ def set_score(
             "is not a step. Leave it alone; a customized table takes its scores with "
             "each lookup: lookup(..., scores={table: score})."
         )
-    least = next_score(counted)
+    if isinstance(score, bool) or not isinstance(score, (int, np.integer)):
+        raise TypeError(
+            f"Table '{table.name}': a score must be a whole number, not {score!r}."
+        )
+    score, least = int(score), next_score(counted)
     if not least <= score < (1 << 62) - (1 << 32):
         raise ValueError(
             f"Table '{table.name}': score {score} is not in [{least}, 2**62 - 2**32): "

@@ -109,7 +109,28 @@ def plan(
         else:
             _compare_leaf(path, leaf, fields["leaves"], result)
             result.donated.append(path)
+    _note_passed_over(saved, leaves, fields, result)
     return result
+
+
+def _note_passed_over(
+    saved: Mapping[Path, Schema],
+    leaves: Mapping[Path, Any],
+    fields: Mapping[str, Any],
+    result: Plan,
+) -> None:
+    """Notes arrays beside the tables that were saved, but are not in the tree."""
+    tables = [(*path[:-1], schema.arrays or path[-1]) for path, schema in saved.items()]
+    rest = [
+        "/".join(path)
+        for path in (tuple(name.split("/")) for name in fields["leaves"])
+        if path not in leaves and not any(path[: len(t)] == t for t in tables)
+    ]
+    if rest:
+        some = ", ".join(rest[:3]) + (", ..." if len(rest) > 3 else "")
+        result.notes.append(
+            f"Arrays of the checkpoint that this tree lacks were passed over: {some}."
+        )
 
 
 def _tables_of_one_side(

@@ -41,7 +41,7 @@ def resolved(directory: Directory) -> Path:
 
 
 def steps(directory: Directory) -> list[int]:
-    """The steps of the complete checkpoints of a directory, in order."""
+    """Lists the steps of the complete checkpoints of a directory, in order."""
     path = resolved(directory)
     if not path.is_dir():
         return []
@@ -58,7 +58,7 @@ def latest(directory: Directory) -> int | None:
 
 
 def robbed(directory: Directory) -> list[int]:
-    """The steps that have lost their checksums, in order.
+    """Lists the steps that have lost their checksums, in order.
 
     A checkpoint gets its name together with them, so they were there.
     """
@@ -75,7 +75,7 @@ def robbed(directory: Directory) -> list[int]:
 
 
 def whole_step(step: Any) -> int:
-    """A step as an int.
+    """Converts a step to an int.
 
     Raises:
       TypeError: it is no whole number: a bool, a float, a string.

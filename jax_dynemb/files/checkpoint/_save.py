@@ -67,16 +67,19 @@ def save(
         checkpoint gets its name. Restore opens that commit.
 
     Raises:
-      TypeError: the step is no whole number, such as a bool or a float.
-      ValueError: the step is negative or not higher than the latest, a table's config
-        is not known, or an array is one process's own. Or a table has a store, and
-        there is no feed.
-      RuntimeError: a store has no room for a row.
+      TypeError: the step is no whole number, such as a bool or a float; ``tables`` are
+        no ``Tables``; or it is called inside jit.
+      ValueError: the step is negative or not higher than the latest, ``keep`` is below
+        1, the tree is empty, or an array is one process's own. Or a table's config is
+        not known or not that of its arrays. Or a table has a store, and there is no
+        feed.
+      RuntimeError: a store has no room for a row, or an array was donated.
       OSError: the disk is full or refuses; it names the path.
     """
     from jax_dynemb.files.checkpoint import _orbax
 
     path, step = resolved(directory), whole_step(step)
+    _check_keep(keep)
     newest = latest(path)
     if newest is not None and step <= newest:
         raise ValueError(
@@ -84,6 +87,7 @@ def save(
             "be saved there. Give a higher step, or another directory."
         )
     leaves, _ = _tree.flatten(tree)
+    _tree.check_arrays(leaves)
     _tree.check_shared(leaves)
     places = _tree.find_tables(tree, tables)
     if feed is not None:
@@ -110,6 +114,16 @@ def save(
         _orbax.save(manager, step, tree, fields, host_bytes=room)
         if wait:
             manager.wait_until_finished()
+
+
+def _check_keep(keep: Any) -> None:
+    if keep is None:
+        return
+    if isinstance(keep, bool) or not isinstance(keep, (int, np.integer)) or keep < 1:
+        raise ValueError(
+            f"keep must be a whole number of 1 or more, not {keep!r}: so many of the "
+            "newest checkpoints stay. None keeps all."
+        )
 
 
 def wait(directory: Directory | None = None) -> None:

@@ -13,13 +13,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 from flax import nnx
 
+from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import TableConfig
 from jax_dynemb.nnx.interface import TableModule, is_graph_node
 from jax_dynemb.ops import TableState, refuse_packed
 from jax_dynemb.rows import Schema
-from jax_dynemb.table import Tables
+from jax_dynemb.table import Tables, check_not_donated, check_values
 
 Path = tuple[str, ...]
 
@@ -94,6 +96,23 @@ def nested(leaves: Mapping[Path, Any]) -> dict[str, Any]:
     return result
 
 
+def check_arrays(leaves: Mapping[Path, Any]) -> None:
+    """Checks that there is something to save, and that it can be read now.
+
+    Raises:
+      RuntimeError: an array was donated to an earlier call.
+      TypeError: an array has no numbers yet.
+      ValueError: there is nothing.
+    """
+    if not leaves:
+        raise ValueError(
+            "The tree has no arrays. Pass what to save: a module, a state of "
+            "jde.Tables, or a dict of these."
+        )
+    check_values(leaves, "save")
+    check_not_donated(leaves, "save")
+
+
 def check_shared(leaves: Mapping[Path, Any]) -> None:
     """Checks that each of several processes has a part in every array.
 
@@ -121,11 +140,17 @@ def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
         under their names; modules know theirs.
 
     Raises:
-      ValueError: a table whose config is not known.
+      TypeError: ``tables`` are no ``Tables``.
+      ValueError: a table whose config is not known, or not that of its arrays.
     """
+    if tables is not None and not isinstance(tables, Tables):
+        raise TypeError(
+            f"tables must be the jde.Tables that made the state, not {kind_of(tables)}."
+        )
     places = dict(_tables_of_modules(tree))
     plain = jax.tree.map(_state_of, tree, is_leaf=is_graph_node)
     leaves, _ = jax.tree_util.tree_flatten_with_path(plain, is_leaf=_is_table)
+    made = None
     for keys, leaf in leaves:
         path = _path(keys)
         if not _is_table(leaf) or any(path == p.arrays for p in places.values()):
@@ -137,8 +162,37 @@ def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
                 "tables=coll, the jde.Tables that made the state, and keep the state "
                 "by table name as it returns it."
             )
+        made = made or jax.eval_shape(tables.init, np.uint32(0))
+        _check_config(made, path, leaf)
         places |= known
     return places
+
+
+def _check_config(made: Mapping[str, Any], path: Path, state: TableState) -> None:
+    """Checks that arrays have the sizes of a collection, such as after a growth.
+
+    Counters are left out: a later version has more of them.
+
+    Args:
+      made: the types of what the collection makes.
+      path: of the arrays.
+      state: the arrays.
+
+    Raises:
+      ValueError: they belong to other tables.
+    """
+    found, expected = (
+        {jax.tree_util.keystr(keys): (tuple(x.shape), x.dtype.name) for keys, x in of}
+        for of in map(jax.tree_util.tree_leaves_with_path, (state, made[path[-1]]))
+    )
+    for name in (found.keys() | expected.keys()) - {".counters"}:
+        if found.get(name) != expected.get(name):
+            raise ValueError(
+                f"The table at '{'/'.join(path)}' belongs to other tables than "
+                f"tables=: '{name.lstrip('.')}' is {found.get(name)}, expected "
+                f"{expected.get(name)}. Pass the jde.Tables that the state is of now; "
+                "grow returns new ones."
+            )
 
 
 def _of_arrays(coll: Tables, path: Path) -> dict[Path, Place]:

@@ -16,7 +16,7 @@ from jax_dynemb.engines import States
 from jax_dynemb.files.disk import new_directory, progress_bar, write_side_file
 from jax_dynemb.files.dynamicemb._format import OPTIMIZERS
 from jax_dynemb.files.dynamicemb._write_table import DynamicEmbReport, TableWriter
-from jax_dynemb.files.live import live_table
+from jax_dynemb.files.live import check_collection, live_table
 from jax_dynemb.rows import StoredTable
 from jax_dynemb.table import Tables
 
@@ -67,8 +67,11 @@ def dynamicemb(
 
     Raises:
       FileExistsError: the path is there already.
+      RuntimeError: the state was donated to an earlier call.
+      TypeError: ``coll`` is no ``Tables``.
       ValueError: DynamicEmb could not read it; the sentence says why.
     """
+    check_collection("dynamicemb", coll, state)
     tables = {name: live_table(coll, state, name) for name in coll.tables}
     return write_dynamicemb(
         Path(path),

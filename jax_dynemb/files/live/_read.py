@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values
 from jax_dynemb.rows import Schema, StoredTable
-from jax_dynemb.table import Tables, log_head
+from jax_dynemb.table import Tables, check_not_donated, log_head
 
 
 def live_table(coll: Tables, state: States, name: str) -> StoredTable:
@@ -45,6 +46,21 @@ def _tensor_train(coll: Tables, state: States, config: Any) -> StoredTable:
         chunks=lambda: coll.export(state, name),
         index=lambda: coll.engine.index(state, name),
     )
+
+
+def check_collection(call: str, coll: Any, state: Any) -> None:
+    """Refuses arguments of an export in another order, and donated arrays.
+
+    Raises:
+      RuntimeError: an array was donated to an earlier call.
+      TypeError: ``coll`` is no ``Tables``.
+    """
+    if not isinstance(coll, Tables):
+        raise TypeError(
+            f"{call} takes the jde.Tables before their state, but got "
+            f"{kind_of(coll)} in place of the Tables: {call}(..., coll, state)."
+        )
+    check_not_donated(state, call)
 
 
 def check_whole(coll: Tables, state: States, name: str) -> None:

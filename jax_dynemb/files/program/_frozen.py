@@ -20,6 +20,7 @@ from jax_dynemb.engines import States
 from jax_dynemb.engines.mesh import MeshEngine, Stack
 from jax_dynemb.engines.mixed import MixedEngine
 from jax_dynemb.engines.shard import Rule, Shards
+from jax_dynemb.files.live import check_collection
 from jax_dynemb.ops import (
     FeatureInput,
     TableState,
@@ -73,10 +74,13 @@ def frozen(
       tables that were moved, else under the names of ``state``.
 
     Raises:
+      RuntimeError: the state was donated to an earlier call.
+      TypeError: ``coll`` is no ``Tables``.
       ValueError: ``device`` is given, but nothing is to be moved. Another process
         holds rows of the tables. Rows are not packed in ``dtype``, or they are packed
         already.
     """
+    check_collection("frozen", coll, state)
     refuse_packed(coll.engine.catalog.dynamic.values(), "frozen")
     packed = None if dtype is None else row_format_of(dtype)
     if where:

@@ -14,7 +14,7 @@ import numpy as np
 from jax_dynemb.engines import States
 from jax_dynemb.files.disk import new_directory, progress_bar
 from jax_dynemb.files.integrity import FORMAT_VERSION
-from jax_dynemb.files.live import live_table
+from jax_dynemb.files.live import check_collection, live_table
 from jax_dynemb.files.safetensors._manifest import write_manifest
 from jax_dynemb.files.safetensors._perfect_hash import MIXED, perfect_hash
 from jax_dynemb.files.safetensors._row_formats import RowFormat, row_format
@@ -71,8 +71,11 @@ def safetensors(
 
     Raises:
       FileExistsError: the path is there already.
+      RuntimeError: the state was donated to an earlier call.
+      TypeError: ``coll`` is no ``Tables``.
       ValueError: unknown ids have no single row, or an unknown dtype or table.
     """
+    check_collection("safetensors", coll, state)
     names = coll.tables if tables is None else tables
     if unknown := sorted(set(names) - set(coll.tables)):
         raise ValueError(f"tables {unknown} are not among {sorted(coll.tables)}")
