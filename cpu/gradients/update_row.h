@@ -100,17 +100,27 @@ struct RowUpdates {
   float const* gradients[kRowsTogether];
   float squares[kRowsTogether];  // means over the columns, where the optimizer has a rate for a row
 
-  // Drops the rows whose gradients are not finite (core/finite.h); returns how many.
-  int drop_nonfinite(Optimizer const& optimizer, int32_t dim) {
+  // Drops the rows of which keep(i) does not hold; returns how many.
+  template <class Keep>
+  int keep_if(Keep const& keep) {
     auto const all = count;
     count = 0;
     for (int i = 0; i < all; ++i) {
       slots[count] = slots[i];
       gradients[count] = gradients[i];
       squares[count] = squares[i];
-      count += is_rowwise(optimizer.kind) ? is_finite(squares[i]) : all_finite(gradients[i], dim);
+      count += keep(i);
     }
     return all - count;
+  }
+
+  // Drops the rows whose gradients are not finite (core/finite.h); returns how many.
+  int drop_nonfinite(int32_t dim) {
+    return keep_if([&](int i) { return all_finite(gradients[i], dim); });
+  }
+  int drop_nonfinite(Optimizer const& optimizer, int32_t dim) {
+    if (!is_rowwise(optimizer.kind)) return drop_nonfinite(dim);
+    return keep_if([&](int i) { return is_finite(squares[i]); });
   }
 };
 
@@ -121,15 +131,17 @@ inline void find_squares(RowUpdates& rows, int32_t dim) {
 }
 
 // Whether all gradients are finite for sure; one look at all rows together.
-inline bool surely_finite(Optimizer const& optimizer, RowUpdates const& rows, int32_t dim) {
-  if (is_rowwise(optimizer.kind)) {
-    auto sum = 0.0f;
-    for (int i = 0; i < rows.count; ++i) sum += rows.squares[i];
-    return is_finite(sum);
-  }
+inline bool surely_finite(RowUpdates const& rows, int32_t dim) {
   auto large = false;
   for (int i = 0; i < rows.count; ++i) large |= any_is_large(rows.gradients[i], dim);
   return !large;
+}
+
+inline bool surely_finite(Optimizer const& optimizer, RowUpdates const& rows, int32_t dim) {
+  if (!is_rowwise(optimizer.kind)) return surely_finite(rows, dim);
+  auto sum = 0.0f;
+  for (int i = 0; i < rows.count; ++i) sum += rows.squares[i];
+  return is_finite(sum);
 }
 
 template <class V>
