@@ -61,8 +61,8 @@ struct PhiloxLanes {
 };
 
 #ifdef DYNEMB_X86
-// A word has 64 bits of a vector, the upper 32 of which mean nothing: a product reads the lower ones
-// alone. So its halves need no shuffle.
+// A word has 64 bits of a vector, the upper 32 of which mean nothing: a product reads the lower
+// ones alone. So its halves need no shuffle.
 template <>
 struct PhiloxLanes<Isa::kAvx2> {
   DYNEMB_AVX2 static void draw(PhiloxSeed const& seed, Key const* keys, uint64_t const* places,
