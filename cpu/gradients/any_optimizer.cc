@@ -120,7 +120,7 @@ class DrawnBits {
 int drop_nonfinite(TableRef const& table, RowUpdates& rows) {
   int dropped = 0;
   with_isa([&](auto) {
-    if (!surely_finite(rows, table.dim)) dropped = rows.drop_nonfinite(table.dim);
+    if (!surely_finite(rows, table.dim)) dropped = rows.drop_nonfinite(false, table.dim);
   });
   return dropped;
 }

@@ -100,27 +100,18 @@ struct RowUpdates {
   float const* gradients[kRowsTogether];
   float squares[kRowsTogether];  // means over the columns, where the optimizer has a rate for a row
 
-  // Drops the rows of which keep(i) does not hold; returns how many.
-  template <class Keep>
-  int keep_if(Keep const& keep) {
+  // Drops the rows whose gradients are not finite (core/finite.h), which means of squares show if
+  // there are any; returns how many.
+  int drop_nonfinite(bool has_squares, int32_t dim) {
     auto const all = count;
     count = 0;
     for (int i = 0; i < all; ++i) {
       slots[count] = slots[i];
       gradients[count] = gradients[i];
       squares[count] = squares[i];
-      count += keep(i);
+      count += has_squares ? is_finite(squares[i]) : all_finite(gradients[i], dim);
     }
     return all - count;
-  }
-
-  // Drops the rows whose gradients are not finite (core/finite.h); returns how many.
-  int drop_nonfinite(int32_t dim) {
-    return keep_if([&](int i) { return all_finite(gradients[i], dim); });
-  }
-  int drop_nonfinite(Optimizer const& optimizer, int32_t dim) {
-    if (!is_rowwise(optimizer.kind)) return drop_nonfinite(dim);
-    return keep_if([&](int i) { return is_finite(squares[i]); });
   }
 };
 
@@ -161,7 +152,7 @@ template <class V>
 int update_rows(TableRef const& table, Optimizer const& optimizer, RowUpdates& rows) {
   if (is_rowwise(optimizer.kind)) find_squares(rows, table.dim);
   auto const checks = table.skips_nonfinite != 0 && !surely_finite(optimizer, rows, table.dim);
-  auto const skipped = checks ? rows.drop_nonfinite(optimizer, table.dim) : 0;
+  auto const skipped = checks ? rows.drop_nonfinite(is_rowwise(optimizer.kind), table.dim) : 0;
   for (int i = 0; i < rows.count; ++i) {
     auto const slot = rows.slots[i];
     if (has_unwritten_states(table, slot)) initialize_states(ScalarGroup{}, table, slot);
