@@ -15,6 +15,6 @@ namespace dynemb::cpu {
 
 // Returns how many rows it skipped, since their gradients, or the sums that the optimizer needs of
 // them, are not finite.
-int update_by_any(TableRef const& table, AnyOptimizer const& optimizer, RowUpdates const& rows);
+int update_by_any(TableRef const& table, AnyOptimizer const& optimizer, RowUpdates& rows);
 
 }  // namespace dynemb::cpu

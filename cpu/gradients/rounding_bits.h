@@ -7,13 +7,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
-#include "core/macros.h"
 #include "core/stochastic.h"
 #include "core/table_ref.h"
+#include "cpu/gradients/philox_lanes.h"
 #include "cpu/gradients/update_row.h"
+#include "cpu/loops/isa.h"
 
 namespace dynemb::cpu {
 
@@ -27,6 +27,7 @@ class RoundingBits {
   }
 
   // Of all rows together: narrow ones have one block each, a sixteenth of a vector.
+  template <Isa isa>
   void draw(TableRef const& table, RowUpdates const& rows, int array) {
     auto seed = rounding_seed(table.counters);
     seed.array = static_cast<uint32_t>(array);
@@ -40,10 +41,15 @@ class RoundingBits {
       auto const key = *key_at(table, static_cast<int32_t>(rows.slots[r]));
       for (uint32_t b = 0; b < blocks_; ++b, ++at) {
         keys_[at] = key;
-        places_[at] = seed.first_quad / 2 + b;
+        places_[at] = uint64_t{seed.first_quad} / 2 + b;
       }
     }
-    for (size_t begin = 0; begin < count; begin += kLanes) draw_some(seed, begin);
+    PhiloxSeed const own{static_cast<uint32_t>(seed.step), rounding_key0(seed),
+                         rounding_key1(seed)};
+    for (size_t begin = 0; begin < count; begin += kLanes) {
+      PhiloxLanes<isa>::draw(own, keys_.data() + begin, places_.data() + begin,
+                             bits_.data() + begin * kColumnsOfBlock);
+    }
   }
 
   // Of the columns of row `r`, 16 bits each.
@@ -52,7 +58,7 @@ class RoundingBits {
   }
 
  private:
-  static constexpr size_t kLanes = 16;
+  static constexpr size_t kLanes = kPhiloxLanes;
 
   void reserve(size_t blocks) {
     if (keys_.size() >= blocks) return;
@@ -61,47 +67,9 @@ class RoundingBits {
     bits_.resize(blocks * kColumnsOfBlock);
   }
 
-  // The rounds of core/philox.h, with the words of 16 blocks side by side.
-  void draw_some(RoundingSeed const& seed, size_t begin) {
-    uint32_t word0[kLanes], word1[kLanes], word2[kLanes], word3[kLanes];
-    for (size_t i = 0; i < kLanes; ++i) {
-      auto const key = keys_[begin + i];
-      word0[i] = static_cast<uint32_t>(key);
-      word1[i] = static_cast<uint32_t>(key >> 32);
-      word2[i] = places_[begin + i];
-      word3[i] = static_cast<uint32_t>(seed.step);
-    }
-    auto key0 = rounding_key0(seed), key1 = rounding_key1(seed);
-    for (int round = 0; round < kRoundingRounds; ++round) {
-      for (size_t i = 0; i < kLanes; ++i) {
-        auto const product0 = uint64_t{word0[i]} * 0xD2511F53u;
-        auto const product1 = uint64_t{word2[i]} * 0xCD9E8D57u;
-        word0[i] = static_cast<uint32_t>(product1 >> 32) ^ word1[i] ^ key0;
-        word1[i] = static_cast<uint32_t>(product1);
-        word2[i] = static_cast<uint32_t>(product0 >> 32) ^ word3[i] ^ key1;
-        word3[i] = static_cast<uint32_t>(product0);
-      }
-      key0 += 0x9E3779B9u;
-      key1 += 0xBB67AE85u;
-    }
-    uint32_t words[kLanes * 4];
-    for (size_t i = 0; i < kLanes; ++i) {
-      words[4 * i] = word0[i];
-      words[4 * i + 1] = word1[i];
-      words[4 * i + 2] = word2[i];
-      words[4 * i + 3] = word3[i];
-    }
-    // The low half of a word is that of the lower column.
-    auto* const out = bits_.data() + begin * kColumnsOfBlock;
-    for (size_t i = 0; i < kLanes * 4; ++i) {
-      out[2 * i] = static_cast<uint16_t>(words[i]);
-      out[2 * i + 1] = static_cast<uint16_t>(words[i] >> 16);
-    }
-  }
-
   uint32_t first_column_ = 0, blocks_ = 0;
   std::vector<Key> keys_;         // [blocks] of the row
-  std::vector<uint32_t> places_;  // [blocks] of the row's columns
+  std::vector<uint64_t> places_;  // [blocks] of the row's columns
   std::vector<uint16_t> bits_;    // [blocks, columns of a block]
 };
 

@@ -100,15 +100,16 @@ struct RowUpdates {
   float const* gradients[kRowsTogether];
   float squares[kRowsTogether];  // means over the columns, where the optimizer has a rate for a row
 
-  // Drops the rows whose gradients are not finite (core/finite.h); returns how many.
-  int drop_nonfinite(Optimizer const& optimizer, int32_t dim) {
+  // Drops the rows whose gradients are not finite (core/finite.h), which means of squares show if
+  // there are any; returns how many.
+  int drop_nonfinite(bool has_squares, int32_t dim) {
     auto const all = count;
     count = 0;
     for (int i = 0; i < all; ++i) {
       slots[count] = slots[i];
       gradients[count] = gradients[i];
       squares[count] = squares[i];
-      count += is_rowwise(optimizer.kind) ? is_finite(squares[i]) : all_finite(gradients[i], dim);
+      count += has_squares ? is_finite(squares[i]) : all_finite(gradients[i], dim);
     }
     return all - count;
   }
@@ -121,15 +122,17 @@ inline void find_squares(RowUpdates& rows, int32_t dim) {
 }
 
 // Whether all gradients are finite for sure; one look at all rows together.
-inline bool surely_finite(Optimizer const& optimizer, RowUpdates const& rows, int32_t dim) {
-  if (is_rowwise(optimizer.kind)) {
-    auto sum = 0.0f;
-    for (int i = 0; i < rows.count; ++i) sum += rows.squares[i];
-    return is_finite(sum);
-  }
+inline bool surely_finite(RowUpdates const& rows, int32_t dim) {
   auto large = false;
   for (int i = 0; i < rows.count; ++i) large |= any_is_large(rows.gradients[i], dim);
   return !large;
+}
+
+inline bool surely_finite(Optimizer const& optimizer, RowUpdates const& rows, int32_t dim) {
+  if (!is_rowwise(optimizer.kind)) return surely_finite(rows, dim);
+  auto sum = 0.0f;
+  for (int i = 0; i < rows.count; ++i) sum += rows.squares[i];
+  return is_finite(sum);
 }
 
 template <class V>
@@ -149,7 +152,7 @@ template <class V>
 int update_rows(TableRef const& table, Optimizer const& optimizer, RowUpdates& rows) {
   if (is_rowwise(optimizer.kind)) find_squares(rows, table.dim);
   auto const checks = table.skips_nonfinite != 0 && !surely_finite(optimizer, rows, table.dim);
-  auto const skipped = checks ? rows.drop_nonfinite(optimizer, table.dim) : 0;
+  auto const skipped = checks ? rows.drop_nonfinite(is_rowwise(optimizer.kind), table.dim) : 0;
   for (int i = 0; i < rows.count; ++i) {
     auto const slot = rows.slots[i];
     if (has_unwritten_states(table, slot)) initialize_states(ScalarGroup{}, table, slot);
