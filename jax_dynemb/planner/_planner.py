@@ -97,12 +97,13 @@ class EmbeddingShardingPlanner:
                 f"'sums', not {self.exchange_pooled!r}."
             )
 
-    def plan(self, tables: Iterable[TableConfig]) -> ShardingPlan:
+    def plan(self, tables: Iterable[TableConfig], *sharders: object) -> ShardingPlan:
         """Plans the tables of a collection.
 
         Args:
           tables: one config each, whose own ``sharding`` is not read; those of
             ``jde.torchrec`` too.
+          *sharders: none; TorchRec's are refused.
 
         Returns:
           The plan; every table stands in it once, in the order given.
@@ -110,9 +111,14 @@ class EmbeddingShardingPlanner:
         Raises:
           PlannerError: the tables do not fit (INSUFFICIENT_STORAGE), or a constraint
             leaves a table without a sharding (STRICT_CONSTRAINTS).
-          TypeError: something else than a list of ``TableConfig``.
+          TypeError: something else than a list of ``TableConfig``, or sharders.
           ValueError: a table occurs twice, or there is none.
         """
+        if sharders:
+            raise TypeError(
+                "plan takes no sharders: write planner.plan(tables) with the configs "
+                "of the collection. ParameterConstraints limit the shardings of a table."
+            )
         configs = self._checked(tables)
         given = self.constraints or {}
         options = {

@@ -344,6 +344,8 @@ def test_mistakes_are_named():
         planner().plan([jde.TTConfig("tt", 16, 64, (4, 4))])  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match=r"or give the configs of a collection: emb"):
         planner().plan({"a": table("a")})  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"no sharders: write planner.plan\(tables\)"):
+        planner().plan([table("a")], [])
     with pytest.raises(AttributeError, match=r"write planner.plan\(tables\)"):
         planner().collective_plan(None, [])  # pyright: ignore
     assert not hasattr(planner(), "no_such_name")
