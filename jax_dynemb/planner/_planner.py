@@ -117,7 +117,7 @@ class EmbeddingShardingPlanner:
         if sharders:
             raise TypeError(
                 "plan takes no sharders: write planner.plan(tables) with the configs "
-                "of the collection. ParameterConstraints limit the shardings of a table."
+                "of a collection. ParameterConstraints limit the shardings of a table."
             )
         configs = self._checked(tables)
         given = self.constraints or {}
