@@ -112,11 +112,13 @@ $(INSTALLED): $(VENV)/.build-tools $(PACKAGE_FILES)
 #   make build PY=... CUDA=ON ARCHS=90               and _dynemb_cuda*.so
 #   make ctest PY=... SANITIZE=address,undefined     C++ tests under sanitizers (or SANITIZE=thread)
 #
+# FOLDERS='core;cuda;fuzz' names the folders of tests/ to build and run.
 # Under sanitizers the CPU loops are compiled for the portable instruction set alone: the others take minutes each.
 
 ARCHS ?=
 SANITIZE ?=
 ISAS ?= $(if $(SANITIZE),portable)
+FOLDERS ?= core;cuda;fuzz
 TAG = $(shell $(PY) -c 'import sys; print(sys.implementation.cache_tag)')
 CTEST_DIR = build/ctest$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
 
@@ -127,7 +129,7 @@ build: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile into the checkout (see 
 	$(WITH_TOOLS) cmake --install build/$(TAG) --prefix . > /dev/null
 
 CONFIGURE_CTEST = cmake -S . -B $(CTEST_DIR) -G Ninja -DDYNEMB_PYTHON=OFF -DDYNEMB_CUDA=OFF \
-	-DDYNEMB_TESTS=ON "-DDYNEMB_SANITIZE=$(SANITIZE)" $(if $(ISAS),"-DDYNEMB_ISAS=$(ISAS)") --log-level=WARNING
+	-DDYNEMB_TESTS=ON "-DDYNEMB_TEST_FOLDERS=$(FOLDERS)" "-DDYNEMB_SANITIZE=$(SANITIZE)" $(if $(ISAS),"-DDYNEMB_ISAS=$(ISAS)") --log-level=WARNING
 
 ctest: $(if $(OWN_VENV),$(VENV)/.build-tools) ## the C++ tests of core/, and kernels on the host
 	$(WITH_TOOLS) $(CONFIGURE_CTEST)

@@ -29,10 +29,14 @@ def compile_quickly() -> None:
     are not compiled by XLA, so they run as always. Processes that a test starts inherit
     the flags, but do not keep their programs.
     """
-    flags = (
-        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    )
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
+    flags = [
+        "--xla_backend_optimization_level=0",
+        "--xla_llvm_disable_expensive_passes=true",
+        "--xla_cpu_parallel_codegen_split_count=1",
+    ]
+    if jax.__version_info__ < (0, 11):  # XLA ends the process over a flag it lacks
+        flags.append("--xla_cpu_use_fusion_emitters=false")
+    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     jax.config.update(
