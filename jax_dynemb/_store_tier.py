@@ -207,7 +207,8 @@ def external(
     if isinstance(store, type) or not (is_store or callable(store)):
         raise TypeError(
             f"tiers.external takes a store, such as jde.stores.Redis(url, table), or a "
-            f"function from a TableConfig to one; not {store!r}."
+            f"function from a TableConfig to one, such as lambda table: "
+            f"jde.stores.Memory(table); not {store!r}."
         )
     return _tier(
         "tiers.external",

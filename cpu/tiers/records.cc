@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cpu/tiers/records.cc: rows to their home records, and rows of slots wherever they lie.
+#include <algorithm>
 #include <cstring>
 
 #include "core/slot.h"
@@ -12,7 +13,7 @@
 namespace dynemb::cpu {
 namespace {
 
-constexpr int64_t kRowsPerChunk = 256;
+constexpr int64_t kRowsPerChunk = 128;
 
 void clear_row(TableRef const& table, int64_t row) {
   memset(row_bytes_at(table, row), 0, size_t(row_bytes_of(table)));
@@ -35,23 +36,50 @@ struct Pairs {
   }
 };
 
-template <class Look, class Move>
-void for_each_pair(Pairs const& pairs, ThreadPool const& pool, Look const& look, Move const& move) {
-  for_each_range(pool, pairs.count, kRowsPerChunk, [&](int64_t begin, int64_t end) {
-    for (auto i = begin; i < end; ++i) {
-      auto const ahead = i + kRowsAhead;
-      if (pairs.has(ahead)) look(pairs.slots[ahead], pairs.rows[ahead]);
-      if (pairs.has(i)) move(pairs.slots[i], pairs.rows[i]);
-    }
+// Calls each(table, its pairs, begin, end) for parts of the lists of all tables, in one loop: a
+// loop for each table would wake the other threads as often, and each wait for the slowest.
+template <class Args, class PairsOf, class Each>
+void for_each_part(Args const& args, ThreadPool const& pool, PairsOf const& pairs_of,
+                   Each const& each) {
+  Pairs pairs[kMaxTierTables];
+  int64_t first[kMaxTierTables + 1] = {0};  // part of each table
+  for (int32_t t = 0; t < args.num_tables; ++t) {
+    pairs[t] = pairs_of(args.tables[t]);
+    first[t + 1] = first[t] + (pairs[t].count + kRowsPerChunk - 1) / kRowsPerChunk;
+  }
+  for_each_chunk(pool, first[args.num_tables], [&](int64_t part) {
+    auto const t = std::upper_bound(first + 1, first + args.num_tables, part) - first - 1;
+    auto const begin = (part - first[t]) * kRowsPerChunk;
+    each(args.tables[t], pairs[t], begin, std::min(begin + kRowsPerChunk, pairs[t].count));
   });
 }
 
-void write_rows(WriteBackTable const& args, ThreadPool const& pool) {
+// Calls move(slot, row) for the pairs of a part; before it look(slot, row), some pairs ahead.
+template <class Look, class Move>
+void for_each_pair(Pairs const& pairs, int64_t begin, int64_t end, Look const& look,
+                   Move const& move) {
+  for (auto i = begin; i < end; ++i) {
+    auto const ahead = i + kRowsAhead;
+    if (pairs.has(ahead)) look(pairs.slots[ahead], pairs.rows[ahead]);
+    if (pairs.has(i)) move(pairs.slots[i], pairs.rows[i]);
+  }
+}
+
+Pairs leaving_pairs(WriteBackTable const& args) {
+  auto const count = entries_of(args.counts, 0, args.count);
+  return {args.slots, args.rows, count, args.num_slots, args.num_rows};
+}
+
+Pairs arriving_pairs(SettleTable const& args) {
+  auto const count = entries_of(args.counts, 1, args.num_arriving);
+  auto const num_slots = args.table.local_buckets * kBucketCapacity;
+  return {args.arriving, args.into, count, num_slots, args.num_rows};
+}
+
+void write_rows(WriteBackTable const& args, Pairs const& pairs, int64_t begin, int64_t end) {
   auto const record = [&](int32_t slot) { return args.homes + slot * args.record_bytes; };
   for_each_pair(
-      {args.slots, args.rows, entries_of(args.counts, 0, args.count), args.num_slots,
-       args.num_rows},
-      pool,
+      pairs, begin, end,
       [&](int32_t slot, int32_t row) {
         prefetch_row<0>(args.table, row);
         prefetch_bytes<1>(record(slot), args.record_bytes);
@@ -59,11 +87,9 @@ void write_rows(WriteBackTable const& args, ThreadPool const& pool) {
       [&](int32_t slot, int32_t row) { record_from_row(args.table, row, record(slot)); });
 }
 
-void bring_records(SettleTable const& args, ThreadPool const& pool) {
+void bring_records(SettleTable const& args, Pairs const& pairs, int64_t begin, int64_t end) {
   for_each_pair(
-      {args.arriving, args.into, entries_of(args.counts, 1, args.num_arriving),
-       args.table.local_buckets * kBucketCapacity, args.num_rows},
-      pool,
+      pairs, begin, end,
       [&](int32_t slot, int32_t row) {
         prefetch_bytes<0>(record_at(args.tier, slot), args.tier.record_bytes);
         prefetch_row<1>(args.table, row);
@@ -76,14 +102,14 @@ void bring_records(SettleTable const& args, ThreadPool const& pool) {
 }  // namespace
 
 void write_back(WriteBackArgs const& args, ThreadPool const& pool) {
-  for (int32_t t = 0; t < args.num_tables; ++t) write_rows(args.tables[t], pool);
+  for_each_part(args, pool, leaving_pairs, write_rows);
 }
 
 // Records come in settle, whose results the rows are.
 void swap_rows(WriteBackArgs const& args, ThreadPool const& pool) { write_back(args, pool); }
 
 void settle(SettleArgs const& args, ThreadPool const& pool) {
-  for (int32_t t = 0; t < args.num_tables; ++t) bring_records(args.tables[t], pool);
+  for_each_part(args, pool, arriving_pairs, bring_records);
 }
 
 void tier_gather(TierGatherArgs const& args, ThreadPool const& pool) {

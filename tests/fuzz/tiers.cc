@@ -4,154 +4,14 @@
 // tests/fuzz/tiers.cc: random calls about tiered tables; places and owners may be anything.
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <set>
 
-#include "core/tiers/record.h"
 #include "core/tiers/tier_args.h"
-#include "tests/fuzz/data.h"
+#include "tests/fuzz/tier.h"
 
 namespace dynemb::fuzz {
 namespace {
-
-// The arrays of a tier over the index of a table of the world. Where `sound`, places and owners
-// agree; else they are any numbers.
-struct Tier {
-  Table* table;
-  bool sound;
-  int64_t frames, spill;
-  Array place, owners, values, events, homes, counters;
-  std::vector<Array> states;
-
-  Tier(Table& of, Random& random)
-      : table(&of),
-        sound(random.one_in(2)),
-        frames(random.between(1, kMostFrames)),
-        spill(random.of<int64_t>({1, 7, 200})),
-        place(kS32, {of.slots()}),
-        owners(kU32, {of.buckets, frames}),
-        values(of.dtype, {rows(), of.dim}),
-        events(kU32, {of.counter_rows, kNumTierCounters, 2}),
-        homes(kU32, {of.slots(), words()}),
-        counters(of.counters.copy()) {
-    for (auto const& state : of.states) {
-      auto dims = state.dims;
-      dims[0] = rows();
-      states.emplace_back(state.dtype, dims);
-      memset(states.back().memory.get(), 0, states.back().bytes());
-    }
-    fill_floats(random, values);
-    memset(events.memory.get(), 0, events.bytes());
-    for (int64_t i = 0; i < homes.count(); ++i) homes.data<uint32_t>()[i] = uint32_t(i);
-    sound ? settle(random) : damage(random);
-  }
-
-  int64_t rows() const { return table->buckets * frames + spill; }
-
-  int64_t words() const {
-    TableRef shape{};
-    shape.dim = static_cast<int32_t>(table->dim);
-    shape.value_type = table->dtype == kF32 ? ValueType::kFloat32 : ValueType::kFloat16;
-    shape.num_states = static_cast<int32_t>(table->states.size());
-    for (size_t s = 0; s < table->states.size(); ++s) {
-      auto const& dims = table->states[s].dims;
-      shape.state_width[s] = dims.size() > 1 ? static_cast<int32_t>(dims[1]) : 1;
-    }
-    return record_bytes_of(shape) / 4;
-  }
-
-  void settle(Random& random) {
-    for (int64_t i = 0; i < place.count(); ++i) {
-      place.data<uint32_t>()[i] = random.one_in(5) ? kFreshPlace : kHomePlace;
-    }
-    for (int64_t b = 0; b < table->buckets; ++b) {
-      for (int64_t f = 0; f < frames; ++f) {
-        auto const owner = static_cast<uint32_t>(random.below(kBucketCapacity));
-        auto& of_owner = place.data<uint32_t>()[b * kBucketCapacity + owner];
-        owners.data<uint32_t>()[b * frames + f] = owner | (random.one_in(2) ? kDirtyFrame : 0);
-        if (of_owner == kHomePlace) of_owner = static_cast<uint32_t>(f) + 1;
-      }
-    }
-  }
-
-  void damage(Random& random) {
-    for (int64_t i = 0; i < place.count(); ++i) {
-      auto const any = random.one_in(2) ? random.hostile() : random.below(frames + 2);
-      place.data<int32_t>()[i] = static_cast<int32_t>(any);
-    }
-    for (int64_t i = 0; i < owners.count(); ++i) {
-      owners.data<uint32_t>()[i] = static_cast<uint32_t>(random.bits());
-    }
-  }
-
-  // As the handlers take them.
-  void add(Call& call, bool index, bool with_states, bool changes, bool with_events,
-           bool counts = false) const {
-    auto const next = [&](Array const& array) {
-      changes ? call.aliased(array) : call.operands.push_back(array);
-    };
-    if (index) call.operands.push_back(table->index);
-    counts ? call.aliased(counters) : call.operands.push_back(counters);
-    next(place);
-    next(owners);
-    next(values);
-    for (auto const& state : states) {
-      if (with_states) next(state);
-    }
-    if (with_events) call.aliased(events);
-    call.operands.push_back(homes);
-  }
-};
-
-struct Begun {
-  Call call;
-  std::vector<Tier> tiers;
-};
-
-// A call about some tables, up to `most` of them.
-Begun begin(World& world, Random& random, int64_t most = 3) {
-  Begun begun;
-  std::vector<Table*> tables;
-  for (auto count = random.between(1, most); count > 0; --count) {
-    tables.push_back(&world[static_cast<size_t>(random.below(static_cast<int64_t>(world.size())))]);
-    begun.tiers.emplace_back(*tables.back(), random);
-  }
-  table_attributes(begun.call, tables);
-  return begun;
-}
-
-// Adds to what is checked after a call.
-template <class Check>
-void check_later(Call& call, Check const& check) {
-  call.check = [before = call.check, check] {
-    if (before) before();
-    check();
-  };
-}
-
-int64_t spilled_slots(Array const& spilled) {
-  int64_t count = 0;
-  for (int64_t i = 0; i < spilled.count(); ++i) count += spilled.data<int32_t>()[i] >= 0 ? 1 : 0;
-  return count;
-}
-
-// Every row of a frame has one owner, whose place names it.
-void check_frames(Tier const& tier) {
-  for (int64_t slot = 0; slot < tier.place.count(); ++slot) {
-    auto const place = tier.place.data<uint32_t>()[slot];
-    if (place == kHomePlace || place == kFreshPlace) continue;
-    expect(place <= static_cast<uint32_t>(tier.frames), "a place names a frame");
-    auto const row = slot / kBucketCapacity * tier.frames + int64_t{place} - 1;
-    auto const owner = tier.owners.data<uint32_t>()[row];
-    expect((owner & kOwnerMask) == static_cast<uint32_t>(slot % kBucketCapacity),
-           "the frame names its owner");
-    expect((owner & kTakenFrame) == 0, "no frame is marked after a call");
-  }
-}
-
-// Slots are distinct in each list.
-struct RowList {
-  Array slots, rows;
-};
 
 // How many entries of two lists count: often all, else any number.
 Array add_counts(Call& call, Random& random) {
@@ -163,14 +23,10 @@ Array add_counts(Call& call, Random& random) {
   return counts;
 }
 
-bool counts_entry(Array const& counts, int list, int64_t i) {
-  return i < counts.data<int32_t>()[list];
-}
-
 RowList add_list(Call& call, Tier const& tier, Random& random) {
   auto const n = random.below(200);
   RowList list{call.operand(kS32, {n}), call.operand(kS32, {n})};
-  fill_slots(random, list.slots, tier.place.count());
+  fill_slots(random, list.slots, tier.slots());
   fill_slots(random, list.rows, tier.rows());
   for (auto const& array : {list.slots, list.rows}) {
     std::set<int32_t> seen;
@@ -181,63 +37,28 @@ RowList add_list(Call& call, Tier const& tier, Random& random) {
   return list;
 }
 
-}  // namespace
-
-namespace {
-
-void add_promoted(Call& call, Tier const& tier, Random& random) {
-  tier.add(call, true, true, true, true);
-  auto const n = batch_size(random);
-  auto const slots = call.operand(kS32, {n});
-  fill_slots(random, slots, tier.place.count());
-  auto const spilled = call.result(kS32, {n}), rows = call.result(kS32, {n});
-  auto const arriving = call.result(kS32, {n}), into = call.result(kS32, {n});
-  auto const counts = call.result(kS32, {2});
-  if (!tier.sound) return;
-  check_later(call, [tier, spilled, rows, arriving, into, counts, n] {
-    check_frames(tier);
-    std::set<int32_t> frames;
-    for (int64_t i = 0; i < n; ++i) {
-      auto const slot = arriving.data<int32_t>()[i], row = into.data<int32_t>()[i];
-      auto const comes = i < counts.data<int32_t>()[1];
-      expect((slot >= 0) == comes && (row >= 0) == comes, "lists without a gap");
-      if (!comes) continue;
-      auto const place = tier.place.data<uint32_t>()[slot];
-      auto const frame = slot / kBucketCapacity * tier.frames + int64_t{place} - 1;
-      expect(row == frame && frames.insert(row).second, "a record comes to its own frame");
-    }
-    for (int64_t i = 0; i < n; ++i) {
-      auto const slot = spilled.data<int32_t>()[i], row = rows.data<int32_t>()[i];
-      auto const is_row = row >= 0 && row < tier.rows();
-      expect(slot >= 0 ? is_row : row == -1, "a row on its way home");
-    }
-    auto const written = tier.events.data<uint64_t>()[kTierWrittenBack];
-    expect(static_cast<uint64_t>(spilled_slots(spilled)) == written, "rows on their way home");
-    expect(static_cast<uint64_t>(counts.data<int32_t>()[0]) == written, "and their number");
-  });
+// Slots and rows of the entries that count, and that the table has.
+std::map<int64_t, int64_t> pairs_of(Tier const& tier, RowList const& list, int32_t entries) {
+  std::map<int64_t, int64_t> pairs;
+  for (int64_t i = 0; i < std::min<int64_t>(entries, list.slots.count()); ++i) {
+    if (tier.has(list.slot(i)) && tier.has_row(list.row(i))) pairs[list.slot(i)] = list.row(i);
+  }
+  return pairs;
 }
 
-void add_fetched(Call& call, Tier const& tier, bool has_keys, bool first, Random& random) {
-  tier.add(call, true, true, true, true);
-  auto const n = batch_size(random);
-  auto const slots = call.operand(kS32, {n});
-  fill_slots(random, slots, tier.place.count());
-  if (has_keys) {
-    auto const keys = call.operand(kU32, {n, 2});
-    for (int64_t i = 0; i < n; ++i) keys.data<uint64_t>()[i] = random.bits() % 2000;
+// As promote makes them: no slot is in both lists, and a row only at the same place of both.
+void part_lists(RowList const& leaving, RowList const& arriving) {
+  std::set<int32_t> slots;
+  std::map<int32_t, int64_t> rows;
+  for (int64_t i = 0; i < leaving.slots.count(); ++i) {
+    slots.insert(leaving.slot(i));
+    rows[leaving.row(i)] = i;
   }
-  auto const places = call.result(kS32, {n});
-  auto const spilled = call.result(kS32, {tier.spill});
-  auto const counts = call.result(kS32, {2});
-  check_later(call, [tier, places, spilled, counts, first] {
-    for (int64_t i = 0; i < places.count(); ++i) {
-      auto const row = places.data<int32_t>()[i];
-      expect(row < tier.rows() || (first && row == kLostPlace), "a place is a row");
-    }
-    auto const here = spilled_slots(spilled), all = int64_t{counts.data<int32_t>()[1]};
-    expect(here == counts.data<int32_t>()[0], "rows that were fetched");
-    expect(!first || here == std::min<int64_t>(tier.spill, all), "as many as there is room for");
-  });
+  for (int64_t i = 0; i < arriving.slots.count(); ++i) {
+    auto const other = rows.find(arriving.row(i));
+    auto const both = slots.count(arriving.slot(i)) > 0;
+    if (both || (other != rows.end() && other->second != i)) arriving.slots.data<int32_t>()[i] = -1;
+  }
 }
 
 void add_homes_and_rows(Call& call, Tier const& tier) {
@@ -246,42 +67,45 @@ void add_homes_and_rows(Call& call, Tier const& tier) {
   for (auto const& state : tier.states) call.operands.push_back(state);
 }
 
+// Each slot of the list has the row as it was before, and all other records stay.
+void check_written(Tier const& before, Tier const& after,
+                   std::map<int64_t, int64_t> const& leaving) {
+  auto const bytes = static_cast<size_t>(after.words()) * 4;
+  for (int64_t slot = 0; slot < after.slots(); ++slot) {
+    auto const found = leaving.find(slot);
+    auto const* const record = after.record(slot);
+    expect(found != leaving.end() ? before.equals_record(found->second, record)
+                                  : memcmp(record, before.record(slot), bytes) == 0,
+           "a row in its record, and other records as they were");
+  }
+}
+
 void add_written(Call& call, Tier const& tier, Random& random) {
   add_homes_and_rows(call, tier);
   auto const counts = add_counts(call, random);
-  auto const [slots, rows] = add_list(call, tier, random);
-  check_later(call, [tier, counts, slots = slots, rows = rows] {
-    auto const row_bytes = tier.values.bytes() / static_cast<size_t>(tier.rows());
-    auto const record_bytes = tier.homes.bytes() / static_cast<size_t>(tier.place.count());
-    for (int64_t i = 0; i < slots.count() && counts_entry(counts, 0, i); ++i) {
-      auto const slot = slots.data<int32_t>()[i], row = rows.data<int32_t>()[i];
-      if (slot < 0 || slot >= tier.place.count() || row < 0 || row >= tier.rows()) continue;
-      expect(memcmp(tier.homes.data<uint8_t>() + static_cast<size_t>(slot) * record_bytes,
-                    tier.values.data<uint8_t>() + static_cast<size_t>(row) * row_bytes,
-                    row_bytes) == 0,
-             "a row in its record");
-    }
+  auto const list = add_list(call, tier, random);
+  check_later(call, [tier, before = tier.copy(), counts, list] {
+    check_written(before, tier, pairs_of(tier, list, counts.data<int32_t>()[0]));
   });
 }
 
 void add_swapped(Call& call, Tier const& tier, Random& random) {
   add_homes_and_rows(call, tier);
   auto const counts = add_counts(call, random);
-  add_list(call, tier, random);
-  auto const [slots, into] = add_list(call, tier, random);
-  auto const before = tier.values.copy();
-  check_later(call, [tier, counts, into = into, before] {
-    std::set<int64_t> changed;
-    for (int64_t i = 0; i < into.count() && counts_entry(counts, 1, i); ++i) {
-      changed.insert(into.data<int32_t>()[i]);
-    }
-    auto const bytes = before.bytes() / static_cast<size_t>(tier.rows());
+  auto const leaving = add_list(call, tier, random);
+  auto const arriving = add_list(call, tier, random);
+  auto const apart = random.one_in(2);
+  if (apart) part_lists(leaving, arriving);
+  check_later(call, [tier, before = tier.copy(), counts, leaving, arriving, apart] {
+    auto const* const entries = counts.data<int32_t>();
+    if (apart) check_written(before, tier, pairs_of(tier, leaving, entries[0]));
+    std::map<int64_t, int64_t> comes;  // by row
+    for (auto const& [slot, row] : pairs_of(tier, arriving, entries[1])) comes[row] = slot;
     for (int64_t row = 0; row + 1 < tier.rows(); ++row) {  // the last one holds a mark
-      if (changed.count(row) > 0) continue;
-      auto const first = static_cast<size_t>(row) * bytes;
-      expect(
-          memcmp(tier.values.data<uint8_t>() + first, before.data<uint8_t>() + first, bytes) == 0,
-          "a row that no record goes to");
+      if (tier.equals(row, before, row)) continue;
+      auto const slot = comes.find(row);
+      expect(slot != comes.end(), "a row that no record goes to");
+      expect(!apart || tier.equals_record(row, before.record(slot->second)), "a record that comes");
     }
   });
 }
@@ -290,19 +114,27 @@ void add_settled(Call& call, Tier const& tier, Random& random) {
   call.aliased(tier.values);
   for (auto const& state : tier.states) call.aliased(state);
   call.operands.push_back(tier.homes);
-  add_counts(call, random);
-  add_list(call, tier, random);
-  auto const before = tier.homes.copy();
-  check_later(call, [homes = tier.homes, before] {
-    expect(memcmp(homes.data<uint8_t>(), before.data<uint8_t>(), homes.bytes()) == 0,
-           "homes stay as they are");
+  auto const counts = add_counts(call, random);
+  auto const list = add_list(call, tier, random);
+  check_later(call, [tier, before = tier.copy(), counts, list] {
+    check_written(before, tier, {});
+    std::map<int64_t, int64_t> comes;  // by row
+    for (auto const& [slot, row] : pairs_of(tier, list, counts.data<int32_t>()[1])) {
+      comes[row] = slot;
+    }
+    for (int64_t row = 0; row < tier.rows(); ++row) {
+      auto const slot = comes.find(row);
+      expect(slot != comes.end() ? tier.equals_record(row, before.record(slot->second))
+                                 : tier.equals(row, before, row),
+             "a record in its row, and other rows as they were");
+    }
   });
 }
 
 // A call whose results lie in host memory: it has no scratch.
 template <class Add>
 Call make_homes_call(World& world, Random& random, Add const& add) {
-  auto [call, tiers] = begin(world, random);
+  auto [call, tiers] = begin_tier_call(world, random);
   for (auto const& tier : tiers) add(call, tier, random);
   finish(call);
   call.results.pop_back();
@@ -310,26 +142,6 @@ Call make_homes_call(World& world, Random& random, Add const& add) {
 }
 
 }  // namespace
-
-Call make_promote(World& world, Random& random) {
-  auto [call, tiers] = begin(world, random);
-  scalar(call, "purpose", random.below(2));
-  for (auto const& tier : tiers) add_promoted(call, tier, random);
-  finish(call);
-  return call;
-}
-
-Call make_fetch(World& world, Random& random) {
-  auto [call, tiers] = begin(world, random);
-  auto const has_keys = random.one_in(2);
-  scalar(call, "has_keys", has_keys ? 1 : 0);
-  auto const round = call.operand(kS32, {1});
-  auto const number = static_cast<int32_t>(random.one_in(3) ? random.hostile() : 0);
-  round.data<int32_t>()[0] = number;
-  for (auto const& tier : tiers) add_fetched(call, tier, has_keys, number == 0, random);
-  finish(call);
-  return call;
-}
 
 Call make_write_back(World& world, Random& random) {
   return make_homes_call(world, random, add_written);
@@ -340,14 +152,14 @@ Call make_swap_rows(World& world, Random& random) {
 }
 
 Call make_settle(World& world, Random& random) {
-  auto [call, tiers] = begin(world, random);
+  auto [call, tiers] = begin_tier_call(world, random);
   for (auto const& tier : tiers) add_settled(call, tier, random);
   finish(call);
   return call;
 }
 
 Call make_tier_rows(World& world, Random& random) {
-  auto [call, tiers] = begin(world, random);
+  auto [call, tiers] = begin_tier_call(world, random);
   auto const serves = random.one_in(2);
   scalar(call, "serves", serves ? 1 : 0);
   for (auto const& tier : tiers) tier.add(call, false, false, false, false, !serves);
@@ -365,7 +177,7 @@ Call make_tier_rows(World& world, Random& random) {
     fields[kFeatureRows + kRowsArray] = -1;
     features.integers.insert(features.integers.end(), fields.begin(), fields.end());
     call.operands.push_back(ids_of(random, n));
-    fill_slots(random, call.operand(kS32, {n}), tier.place.count());
+    fill_slots(random, call.operand(kS32, {n}), tier.slots());
     call.result(kF32, {bags, tier.table->dim});
     if (pooling == 2) call.result(kF32, {bags});
   }
@@ -380,35 +192,42 @@ Call make_tier_rows(World& world, Random& random) {
   return call;
 }
 
+// Row `i` of what was found is that of the slot: in its frame or at home; or zeros.
+void check_gathered(Tier const& tier, Tier const& found, int64_t slot, int64_t i) {
+  if (!tier.has(slot)) {
+    std::vector<uint8_t> const zeros(static_cast<size_t>(tier.words()) * 4, 0);
+    return expect(found.equals_record(i, zeros.data()), "no row is zeros");
+  }
+  if (auto const row = tier.frame_of(slot); row >= 0) {
+    expect(tier.equals(row, found, i), "a row in its frame");
+  } else if (!tier.is_fresh(slot)) {
+    expect(found.equals_record(i, tier.record(slot)), "a row at home");
+  }
+}
+
 Call make_tier_gather(World& world, Random& random) {
-  auto [call, tiers] = begin(world, random, 1);
+  auto [call, tiers] = begin_tier_call(world, random, 1);
   auto const& tier = tiers[0];
   tier.add(call, true, true, false, false);
   auto const n = batch_size(random);
   auto const slots = call.operand(kS32, {n});
-  fill_slots(random, slots, tier.place.count());
-  auto const values = call.result(tier.values.dtype, {n, tier.table->dim});
-  for (auto const& state : tier.states) {
-    auto dims = state.dims;
-    dims[0] = n;
-    call.result(state.dtype, dims);
+  fill_slots(random, slots, tier.slots());
+  auto found = tier;  // with a row for each slot
+  found.values = call.result(tier.values.dtype, {n, tier.table->dim});
+  for (auto& state : found.states) {
+    state.dims[0] = n;
+    state = call.result(state.dtype, state.dims);
   }
   finish(call);
-  call.check = [tier = tier, slots, values, n] {
-    auto const row_bytes = values.bytes() / static_cast<size_t>(std::max<int64_t>(n, 1));
-    for (int64_t i = 0; i < n; ++i) {
-      auto const slot = slots.data<int32_t>()[i];
-      if (slot >= 0 && slot < tier.place.count()) continue;
-      auto const* const row = values.data<uint8_t>() + static_cast<size_t>(i) * row_bytes;
-      for (size_t byte = 0; byte < row_bytes; ++byte) expect(row[byte] == 0, "no row is zeros");
-    }
+  call.check = [tier = tier, found, slots, n] {
+    for (int64_t i = 0; i < n; ++i) check_gathered(tier, found, slots.data<int32_t>()[i], i);
   };
   return call;
 }
 
 // Notes may be anything; where they are rows of the table, their records are as well.
 Call make_depart(World& world, Random& random) {
-  auto [call, tiers] = begin(world, random, 1);
+  auto [call, tiers] = begin_tier_call(world, random, 1);
   auto const& tier = tiers[0];
   call.operands.push_back(tier.counters);
   call.operands.push_back(tier.owners);
@@ -427,7 +246,7 @@ Call make_depart(World& world, Random& random) {
   if (sound) ring[kRingCount] = static_cast<uint32_t>(random.below(room + 1));
   for (uint32_t i = 0; i < room; ++i) {
     auto& note = *departure_at(ring, i);
-    if (random.one_in(2)) note.slot = static_cast<int32_t>(random.below(tier.place.count()));
+    if (random.one_in(2)) note.slot = static_cast<int32_t>(random.below(tier.slots()));
     note.place = random.one_in(2) ? kHomePlace : static_cast<uint32_t>(random.below(70));
   }
   auto const count = std::min<uint32_t>(ring[kRingCount], static_cast<uint32_t>(room));
@@ -443,12 +262,12 @@ Call make_depart(World& world, Random& random) {
       auto const& note = *departure_at(ring, static_cast<uint32_t>(i));
       if (i < copied || i >= count) {
         expect(record[0] == 0xff && record[bytes - 1] == 0xff, "another record stays");
-      } else if (note.slot < 0 || note.slot >= tier.place.count()) {
+      } else if (note.slot < 0 || note.slot >= tier.slots()) {
         for (size_t byte = 0; byte < bytes; ++byte) expect(record[byte] == 0, "no row is zeros");
-      } else if (note.place == kHomePlace) {
-        auto const* const home =
-            tier.homes.data<uint8_t>() + static_cast<size_t>(note.slot) * bytes;
-        expect(memcmp(record, home, bytes) == 0, "a row from home");
+      } else if (auto const row = tier.frame_at(note.slot, note.place); row >= 0) {
+        expect(tier.equals_record(row, record), "a row from its frame");
+      } else if (note.place != kFreshPlace) {
+        expect(memcmp(record, tier.record(note.slot), bytes) == 0, "a row from home");
       }
     }
   };

@@ -351,7 +351,7 @@ def test_mistakes_are_named(tmp_path):
     other = jde.stores.Memory(dataclasses.replace(PLAIN, dim=7))
     with pytest.raises(ValueError, match="dim 7 there"):
         jde.tiers.ahead(coll, [], stores={"cat": other})
-    with pytest.raises(TypeError, match="takes a store"):
+    with pytest.raises(TypeError, match="takes a store.*lambda table"):
         jde.tiers.external(jde.stores.Memory)
     with pytest.raises(ValueError, match="host_rows and host_gigabytes"):
         jde.tiers.ssd(tmp_path, host_rows=3, host_gigabytes=3)

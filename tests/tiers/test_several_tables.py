@@ -31,6 +31,16 @@ def train(both, widths, count, seeds):
     both.check()
 
 
+def tiered_as(configs, tiers):
+    """Both, with a tier for each table by name."""
+    both = Both(*configs)
+    given = [dataclasses.replace(c, tier=tiers[c.name]) for c in configs]
+    both.colls[1] = jde.Tables(given)
+    both.states[1] = both.colls[1].init(3)
+    both.steps[1] = both.compile(both.colls[1])
+    return both
+
+
 def test_more_tables_than_one_call_takes(platform):
     widths = {f"t{i}": 2 + i % 3 for i in range(35)}
     configs = [
@@ -40,6 +50,33 @@ def test_more_tables_than_one_call_takes(platform):
     train(Both(*configs), widths, 40, range(3))
 
 
+def test_threads_share_the_lists_of_all_tables(platform):
+    """Some tables have several parts of a list, another has none."""
+    widths = {"wide": 64, "none": 16, "odd": 65, "narrow": 64}
+    adagrad = jde.optim.rowwise_adagrad(0.1)
+    configs = [
+        jde.TableConfig(name, dim, 16_384 if dim > 16 else 256, optimizer=optimizer)
+        for (name, dim), optimizer in zip(
+            widths.items(), [ADAM, ADAM, ADAM, adagrad], strict=True
+        )
+    ]
+    both = tiered_as(configs, dict.fromkeys(widths, WIDE))
+    for seed in range(5):
+        ids = {
+            name: np.random.default_rng(seed).integers(0, 6_000, 1_500)
+            if dim > 16
+            else batch(64, seed)
+            for name, dim in widths.items()
+        }
+        d_rows = {
+            name: jnp.asarray(gradients((len(ids[name]), dim), seed))
+            for name, dim in widths.items()
+        }
+        both.train(ids, d_rows)
+    both.check()
+    assert both.colls[1].stats(both.states[1])["wide/written_back"] > 300
+
+
 def test_tables_of_one_round_and_of_several(platform):
     """Some tables are ready after one round, others take three; one has no tier."""
     tiers = {"short": WIDE, "long": SMALL, "longer": SMALL, "none": None}
@@ -47,11 +84,7 @@ def test_tables_of_one_round_and_of_several(platform):
     configs = [
         jde.TableConfig(name, dim, 256, optimizer=ADAM) for name, dim in widths.items()
     ]
-    both = Both(*configs)
-    given = [dataclasses.replace(c, tier=tiers[c.name]) for c in configs]
-    both.colls[1] = jde.Tables(given)
-    both.states[1] = both.colls[1].init(3)
-    both.steps[1] = both.compile(both.colls[1])
+    both = tiered_as(configs, tiers)
     train(both, widths, 64, range(4))
     stats = both.colls[1].stats(both.states[1])
     assert stats["long/updated_home"] > 4 * 20  # more than one round a step
