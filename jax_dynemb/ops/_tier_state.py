@@ -154,7 +154,7 @@ def with_notes(tier: TierState | None, notes: jax.Array) -> TierState:
     return dataclasses.replace(tier, departed=Ring(notes, tier.departed.records))
 
 
-def with_homes(table: TableSpec, state: Any, sharding: Any = None) -> Any:
+def with_homes(table: TableSpec, state: Any) -> Any:
     """Adds the home records to the arrays of a tiered table.
 
     Large ones never pass through device memory. Inside a program they do, since XLA
@@ -163,19 +163,15 @@ def with_homes(table: TableSpec, state: Any, sharding: Any = None) -> Any:
     Args:
       table: its config, that of a shard where the state is one.
       state: a ``TableState`` whose tier has no homes; others are returned as they are.
-      sharding: of whole homes on a mesh; None: those of one device.
     """
     if table.tier is None or state.tier.homes is not None:
         return state
-    shape = (table.local_slots, table.record_words)
+    shape = (state.tier.place.shape[0], table.record_words)
     if isinstance(state.tier.place, Tracer):
         homes = jax.device_put(jnp.zeros(shape, jnp.uint32), jax.memory.Space.Host)
     else:
-        sharding = sharding or state.tier.place.sharding
-        sharding = sharding.with_memory_kind("pinned_host")
-        parts = state.tier.place.shape[0] // table.local_slots
-        whole = (shape[0] * parts, shape[1])
-        homes = _zeros_on_host(table.name, whole, sharding)
+        where = state.tier.place.sharding.with_memory_kind("pinned_host")
+        homes = _zeros_on_host(table.name, shape, where)
     tier = dataclasses.replace(state.tier, homes=homes)
     return dataclasses.replace(state, tier=tier)
 

@@ -11,7 +11,7 @@ import pytest
 import jax_dynemb as jde
 from meshes import mesh_of
 from support import assert_same_rows, export, gradients
-from tiered import ADAM, Both, batch
+from tiered import ADAM, TIER, Both, batch
 
 # Shardy crashes there on the loop of rounds within shard_map (concepts/tiers.md).
 pytestmark = pytest.mark.skipif(
@@ -62,3 +62,19 @@ def test_checkpoints_of_tables_that_share_arrays(tmp_path):
     back = jde.checkpoint.restore(tmp_path / "1", plain.init(5), tables=plain).tree
     for name in "abc":
         assert_same_rows(export(one, there, name), export(plain, back, name))
+
+
+def test_init_inside_of_jit_makes_whole_homes():
+    """A traced init has shapes and shardings of one outside of jit."""
+    fields = {"optimizer": ADAM, "tier": TIER}
+    coll = jde.Tables([jde.TableConfig("t", 4, 1024, **fields)], mesh=mesh_of(4))
+    outside, inside = coll.init(3), jax.jit(coll.init)(3)
+    traced = jax.eval_shape(coll.init, 3)
+    homes = outside["t"].tier.homes
+    assert inside["t"].tier.homes.sharding == homes.sharding
+    for other in (inside, traced):
+        assert other["t"].tier.homes.shape == homes.shape
+    ids = {"t": batch(200, 1)}
+    for state in (outside, inside):
+        rows, residual, state = coll.lookup(state, ids)
+        coll.apply_gradients(state, residual, rows)

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import PartitionSpec
 
 from jax_dynemb import ops
@@ -57,13 +58,18 @@ def init(
         }
     used = [s for s in placement.stacks if names is None or s.name in names]
     make = functools.partial(_all_empty, placement, used)
-    specs = {n: shard.without_homes(s) for n, s in placement.state_specs(used).items()}
-    state = placement.mapped(make, (_ALL, _ALL), specs)(seed, stamp)
-    return state | {
-        s.name: ops.with_homes(s.local, state[s.name])
-        for s in used
-        if s.local.tier is not None
-    }
+    specs = placement.state_specs(used)
+    no_homes = {name: shard.without_homes(spec) for name, spec in specs.items()}
+    state = placement.mapped(make, (_ALL, _ALL), no_homes)(seed, stamp)
+
+    def with_homes(stack: Stack) -> TableState:
+        name, local = stack.name, stack.local
+        if not isinstance(state[name].index, Tracer):
+            return ops.with_homes(local, state[name])
+        add = functools.partial(ops.with_homes, local)  # a traced array is a shard's
+        return placement.mapped(add, (no_homes[name],), specs[name])(state[name])
+
+    return state | {s.name: with_homes(s) for s in used if s.local.tier is not None}
 
 
 def _all_empty(
