@@ -10,7 +10,7 @@ DEFAULT_FIX = "Write it anew, or copy it again from where it is whole."
 
 
 class DamagedFileError(ValueError):
-    """A file is not what it was when it was written, or not of this library.
+    """Says that a file is not what was written, or not of this library.
 
     Every reader raises only this for the content of a file, such as wrong checksums
     or sizes, a missing part, a later version. A file that does not
