@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import numpy as np
+from jax_dynemb._is_whole import is_whole
 
 _MOST_LOGGED = 1 << 30
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -22,7 +22,7 @@ def logged_keys(given: Any, fail: Callable[[str], NoReturn]) -> int:
       given: by the user.
       fail: raises with the name of the table.
     """
-    if isinstance(given, bool) or not isinstance(given, (int, np.integer)):
+    if not is_whole(given):
         fail(f"log_removed must be an int, not {given!r}; 0 keeps no log")
     if not 0 <= given <= _MOST_LOGGED:
         fail(f"log_removed must be 0 to 2**30 keys, not {given}; 0 keeps no log")
@@ -49,7 +49,7 @@ def kept_for(
                 "number of lookups, or score_strategy='timestamp'"
             )
         given = given // _MICROSECOND * 1000
-    if isinstance(given, bool) or not isinstance(given, (int, np.integer)):
+    if not is_whole(given):
         fail(f"keep_for must be a number of lookups or None, not {given!r}")
     if not 0 < given < 1 << 62:
         fail(f"keep_for must be 1 or more, not {given}; None counts no rows")

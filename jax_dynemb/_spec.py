@@ -12,8 +12,9 @@ from jax_dynemb import _ffi
 from jax_dynemb._host_tier import HostTier
 from jax_dynemb._removal_options import ring_size
 from jax_dynemb._row_formats import packed_bytes
+from jax_dynemb._table_sizes import most_shards
 from jax_dynemb.admission import Admission, Frequency
-from jax_dynemb.config import ScoreStrategy, TableConfig, most_shards
+from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim.interface import StateSpec, stored_states
 

@@ -13,7 +13,7 @@ import dataclasses
 import math
 from typing import Any, Literal
 
-import numpy as np
+from jax_dynemb._is_whole import is_whole
 
 # Counters of 8 bits saturate at 255, those of 16 bits at 65,535.
 _MOST_OF_8_BITS = 200
@@ -103,8 +103,7 @@ class Sketch:
         Raises:
           ValueError: it is no whole number above 0.
         """
-        whole = isinstance(self.bytes, (int, np.integer))
-        if not whole or isinstance(self.bytes, bool) or self.bytes < 1:
+        if not is_whole(self.bytes) or self.bytes < 1:
             raise ValueError(
                 f"Sketch needs a number of bytes above 0, not {self.bytes!r}; 4 bytes "
                 "for each id that is seen between two halvings keep it accurate"
@@ -123,7 +122,7 @@ class Sketch:
         Raises:
           ValueError: a number is out of range.
         """
-        if not _is_whole(n) or n < 1:
+        if not is_whole(n) or n < 1:
             raise ValueError(f"Sketch.for_keys needs 1 or more ids, not {n!r}")
         if not _is_number(error) or not 0 < error < 1:
             raise ValueError(
@@ -171,7 +170,7 @@ class Exact:
         Raises:
           ValueError: it is no whole number above 0.
         """
-        if not _is_whole(self.capacity) or self.capacity < 1:
+        if not is_whole(self.capacity) or self.capacity < 1:
             raise ValueError(
                 f"Exact needs room for 1 id or more, not {self.capacity!r}; count the "
                 "ids without a row that occur until one of them is admitted"
@@ -235,7 +234,7 @@ class Frequency(Admission):
                 "Frequency(5, jde.admission.Sketch(bytes=1 << 24))"
             )
         most = 2**31 - 1 if self.counts_keys else _MOST_THRESHOLD
-        if not _is_whole(self.threshold) or not 0 <= self.threshold <= most:
+        if not is_whole(self.threshold) or not 0 <= self.threshold <= most:
             raise ValueError(
                 f"Frequency needs a threshold from 0 to {most}, not "
                 f"{self.threshold!r}; its counters hold no more"
@@ -248,7 +247,7 @@ class Frequency(Admission):
                 "does not keep; give Frequency a counter Exact(capacity)"
             )
         every = self.halve_every
-        if every is not None and (not _is_whole(every) or not 1 <= every < 2**31):
+        if every is not None and (not is_whole(every) or not 1 <= every < 2**31):
             raise ValueError(
                 f"halve_every must be 1 or more lookups, not {every!r}; None never "
                 "halves the counts"
@@ -293,7 +292,3 @@ def _bits(threshold: int) -> int:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -15,9 +15,11 @@ import numpy as np
 from jax_dynemb import _ffi, initializers
 from jax_dynemb._dynamicemb_options import table_fields
 from jax_dynemb._host_tier import HostTier
+from jax_dynemb._is_whole import is_whole
 from jax_dynemb._removal_options import kept_for, logged_keys
 from jax_dynemb._row_formats import ROW_FORMATS, dtype_name
 from jax_dynemb._store_tier import rows_above_store, tier_problem
+from jax_dynemb._table_sizes import buckets_for, most_shards
 from jax_dynemb.admission import Admission
 from jax_dynemb.initializers import Initializer
 from jax_dynemb.optim.interface import (
@@ -36,8 +38,6 @@ _SHARDINGS = ("row_wise", "table_wise", "column_wise", "replicated")
 _ON_FULL = ("evict", "compete", "refuse", "warn", "error")
 _NONFINITE = ("skip", "propagate")
 _ROUNDINGS = ("nearest", "stochastic")
-# A shard's slots are numbered by int32, and claims use a few values below zero.
-MAX_SLOTS = 2**31 - 1024
 
 
 Strategy = Literal["step", "timestamp", "lfu", "customized", "no_eviction"]
@@ -59,24 +59,6 @@ class ScoreStrategy(enum.StrEnum):
 
 
 _COMPETING = (ScoreStrategy.LFU, ScoreStrategy.CUSTOMIZED)
-
-
-def buckets_for(capacity: int) -> int:
-    """Computes the buckets of 128 slots of a table with so many rows.
-
-    Two at least: core/claim.h relies on it. A power of two, a multiple of 8, or of 64
-    from 1,024 buckets on: so the same arrays can be cut into equal parts for any usual
-    number of devices.
-    """
-    needed = max(2, -(-capacity // _ffi.constants()["bucket_capacity"]))
-    few = min(8, 1 << (needed - 1).bit_length())
-    unit = 64 if needed >= 1024 else few
-    return -(-needed // unit) * unit
-
-
-def most_shards(num_buckets: int) -> int:
-    """Computes the most shards that buckets may be cut into, a power of two."""
-    return math.gcd(num_buckets, 64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -299,7 +281,7 @@ class TableConfig:
     def _check_size(self) -> None:
         for field in ("dim", "capacity"):
             value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            if not is_whole(value):
                 self._fail(f"{field} must be an int, not {value!r}")
             self._set(field, int(value))
         if not 1 <= self.dim <= MAX_DIM:
@@ -311,7 +293,7 @@ class TableConfig:
 
     def _check_hash_seed(self) -> None:
         seed = self.hash_seed
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        if not is_whole(seed):
             self._fail(f"hash_seed must be an int, not {seed!r}")
         if not 0 <= seed < 1 << 64:
             self._fail(
@@ -361,7 +343,7 @@ class TableConfig:
         most = self.max_capacity
         if most is None:
             return
-        if isinstance(most, bool) or not isinstance(most, (int, np.integer)):
+        if not is_whole(most):
             self._fail(f"max_capacity must be an int or None, not {most!r}")
         self._set("max_capacity", int(most))
         if self.max_slots < self.num_slots:
@@ -423,7 +405,7 @@ class TableConfig:
         lookups = self.lfu_halflife
         if lookups is None:
             return
-        if isinstance(lookups, bool) or not isinstance(lookups, (int, np.integer)):
+        if not is_whole(lookups):
             self._fail(f"lfu_halflife must be an int or None, not {lookups!r}")
         if not 1 <= lookups < 1 << 31:
             self._fail(

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jax_dynemb._is_whole import is_whole
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Jagged:
                     "static: write to_padded(20)."
                 )
             size = int(np.diff(np.asarray(offsets)).max(initial=0))
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
+        if not is_whole(size):
             raise TypeError(f"to_padded takes the ids of each bag, not {size!r}.")
         if size < 0:
             raise ValueError(f"to_padded needs a length of 0 or more, not {size}.")
@@ -115,7 +117,7 @@ class Jagged:
         lengths = np.array([len(bag) for bag in bags], np.int32)
         flat = [i for bag in bags for i in bag]
         for i in flat:
-            if isinstance(i, bool) or not isinstance(i, (int, np.integer)):
+            if not is_whole(i):
                 raise TypeError(
                     f"ids must be integers, not {type(i).__name__}. Hash strings and "
                     "other values to 64-bit ids with jde.hash_ids."

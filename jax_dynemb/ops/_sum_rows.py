@@ -19,7 +19,7 @@ import numpy as np
 
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.config import buckets_for
+from jax_dynemb._table_sizes import buckets_for
 from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._call_batches import call_batches
 from jax_dynemb.ops._layout import one_row_each

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from jax_dynemb._store_tier import with_room
-from jax_dynemb.config import MAX_SLOTS, TableConfig
+from jax_dynemb._table_sizes import MAX_SLOTS
+from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import Engine, States, StatsFuture
 from jax_dynemb.engines.shard import larger, without_homes
 from jax_dynemb.ops import TableState

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-import numpy as np
+from jax_dynemb._is_whole import is_whole
 
 
 class Capacity:
@@ -132,7 +132,7 @@ def _whole(size: Any) -> int:
     Raises:
       TypeError: it is no whole number.
     """
-    if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
+    if not is_whole(size):
         raise TypeError(
             f"capacity is {size!r}: give a whole number for every key, a dict or list "
             "of them by key, or a jde.torchrec.Capacity(), which grows by itself."

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
-import numpy as np
 from jax.sharding import Mesh
 
 from jax_dynemb import initializers, lifecycle, tt
+from jax_dynemb._is_whole import is_whole
 from jax_dynemb.config import TableConfig
 from jax_dynemb.optim import sgd
 from jax_dynemb.torchrec._policies import scores_for
@@ -159,8 +159,7 @@ class _Config:
     def _check_sizes(self) -> None:
         for field in ("num_embeddings", "embedding_dim"):
             size = getattr(self, field)
-            whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
-            if not whole or size < 1:
+            if not is_whole(size) or size < 1:
                 raise ValueError(
                     f"table '{self.name}': {field} must be an int of 1 or more, not "
                     f"{size!r}."

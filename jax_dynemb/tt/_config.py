@@ -12,6 +12,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import optax
 
+from jax_dynemb._is_whole import is_whole
 from jax_dynemb.config import TableConfig
 from jax_dynemb.initializers import zeros
 from jax_dynemb.optim.interface import Functor, Fused, NoUpdate
@@ -146,8 +147,7 @@ class TTConfig:
         raise ValueError(f"Table '{self.name}': {message}")
 
     def _whole(self, field: str, value: Any) -> int:
-        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-        if not whole or value < 1:
+        if not is_whole(value) or value < 1:
             self._fail(f"{field} must be an int of 1 or more, not {value!r}")
         return int(value)
 
@@ -217,8 +217,7 @@ class TTConfig:
 
     def _check_hash_seed(self) -> None:
         seed = self.hash_seed
-        whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
-        if not whole:
+        if not is_whole(seed):
             self._fail(f"hash_seed must be an int, not {seed!r}")
         if not 0 <= seed < 1 << 64:
             self._fail(f"hash_seed must be 0 to 2**64 - 1, not {seed}")

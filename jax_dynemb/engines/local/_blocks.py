@@ -20,7 +20,7 @@ import numpy as np
 from jax_dynemb import _ffi
 from jax_dynemb._seed import table_seed
 from jax_dynemb._spec import Block, TableSpec
-from jax_dynemb.config import MAX_SLOTS
+from jax_dynemb._table_sizes import MAX_SLOTS
 from jax_dynemb.engines._engine import States
 from jax_dynemb.engines.shard import CountedArrays, grown_state
 from jax_dynemb.ops import (

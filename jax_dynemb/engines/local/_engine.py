@@ -16,7 +16,8 @@ import numpy as np
 
 from jax_dynemb import ops
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.config import MAX_SLOTS, TableConfig
+from jax_dynemb._table_sizes import MAX_SLOTS
+from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import shard
 from jax_dynemb.engines._catalog import Catalog
 from jax_dynemb.engines._engine import States

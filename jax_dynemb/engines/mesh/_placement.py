@@ -21,7 +21,8 @@ from jax.sharding import (
 )
 
 from jax_dynemb._spec import TableSpec
-from jax_dynemb.config import MAX_SLOTS, TableConfig
+from jax_dynemb._table_sizes import MAX_SLOTS
+from jax_dynemb.config import TableConfig
 from jax_dynemb.engines.mesh._programs import program
 from jax_dynemb.engines.mesh._stacks import Stack, make_stacks, same_stacks
 from jax_dynemb.ops import FeatureLayout, Ring, TableState, TierState

@@ -13,10 +13,10 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, UInt32
 
 from jax_dynemb import _ffi
+from jax_dynemb._is_whole import is_whole
 from jax_dynemb._spec import TableSpec
 from jax_dynemb._store_tier import with_room
 from jax_dynemb.config import TableConfig
@@ -40,7 +40,7 @@ def grown_spec(table: TableSpec, factor: int) -> TableSpec:
 
 def larger(table: TableConfig, capacity: int) -> TableConfig:
     """The config with the fewest times as many buckets that hold ``capacity`` rows."""
-    if isinstance(capacity, bool) or not isinstance(capacity, (int, np.integer)):
+    if not is_whole(capacity):
         raise TypeError(
             f"grow: the capacity of table '{table.name}' must be an int, not "
             f"{capacity!r}."

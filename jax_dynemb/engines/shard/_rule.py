@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_dynemb._is_whole import is_whole
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines.shard._policies import rule_arguments
 
@@ -202,7 +203,7 @@ class Rule:
 def _whole(name: str, given: Any) -> Any:
     """A whole number as uint32[2] or uint32[]."""
     words = _WORDS[name]
-    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+    if is_whole(given):
         limit = 1 << (32 * words)
         if not 0 <= given < limit:
             raise ValueError(f"{name}={given} is not in [0, 2**{32 * words})")

@@ -13,6 +13,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jax_dynemb import _ffi
+from jax_dynemb._is_whole import is_whole
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines.shard._counters import counter_values
@@ -100,7 +101,7 @@ def set_score(
             "is not a step. Leave it alone; a customized table takes its scores with "
             "each lookup: lookup(..., scores={table: score})."
         )
-    if isinstance(score, bool) or not isinstance(score, (int, np.integer)):
+    if not is_whole(score):
         raise TypeError(
             f"Table '{table.name}': a score must be a whole number, not {score!r}."
         )

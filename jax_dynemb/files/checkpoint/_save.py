@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jax_dynemb._is_whole import is_whole
 from jax_dynemb.files.checkpoint import _below, _tiers, _tree
 from jax_dynemb.files.checkpoint._at_exit import before_threads_end
 from jax_dynemb.files.checkpoint._index import index_layout
@@ -119,7 +120,7 @@ def save(
 def _check_keep(keep: Any) -> None:
     if keep is None:
         return
-    if isinstance(keep, bool) or not isinstance(keep, (int, np.integer)) or keep < 1:
+    if not is_whole(keep) or keep < 1:
         raise ValueError(
             f"keep must be a whole number of 1 or more, not {keep!r}: so many of the "
             "newest checkpoints stay. None keeps all."
