@@ -218,5 +218,5 @@ def zeros() -> Constant:
 
 
 def debug() -> Debug:
-    """Makes every column the key modulo 100000, which shows whose row it is."""
+    """Makes every column the key modulo 100000, so that a row tells its key."""
     return Debug()

@@ -34,8 +34,9 @@ float fold(float* sums) {
   return fold<kHalf>(sums);
 }
 
-// Like sum_of_squares: 16 sums whose order counts from the row's own start. The loop over the sums
-// is the outer one, so a compiler that vectorises it keeps vectors of sums in registers.
+// Like sum_of_squares: 16 sums; column i is added to number i % 16, wherever the row lies. The loop
+// over the sums is the outer one, so a compiler that vectorises it keeps vectors of them in
+// registers.
 template <int k, class Functor>
 RowSums2 sum_columns(Functor const functor, RowFactors const factors, RowColumns const row) {
   constexpr int kSums = 16;

@@ -66,7 +66,7 @@ def _joined_pins(chunks: list[Exported]) -> np.ndarray | None:
 
 
 def padded(chunk: Exported, size: int) -> Exported:
-    """Fills a chunk up to a size with padding, whose keys are -1."""
+    """Pads a chunk to a size; the keys of padding are -1."""
     missing = size - len(chunk.keys)
 
     def longer(array: np.ndarray, value: int = 0) -> np.ndarray:

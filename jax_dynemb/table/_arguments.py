@@ -213,7 +213,7 @@ def _refuse_state(feature: str, ids: Any) -> None:
 
 
 def check_states(engine: Engine, state: Any, call: str) -> None:
-    """Refuses a state that is no dict of tables, or whose arrays were donated.
+    """Checks that a state is a dict of tables, and that no array was donated.
 
     Raises:
       RuntimeError: an array was donated to an earlier call.

@@ -27,7 +27,7 @@ MAX_ROWS = 2**32 - 1
 
 @dataclasses.dataclass(frozen=True)
 class TTConfig:
-    """Declares one table whose rows are products of small cores.
+    """Declares one tensor-train table: its rows are products of small cores.
 
     Row ``(i0 * p1 + i1) * p2 + i2`` is a product: slice ``i0`` of the first core times
     slice ``i1`` of the second, and so on. Source: Oseledets, "Tensor-train

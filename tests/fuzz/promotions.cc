@@ -16,7 +16,7 @@
 namespace dynemb::fuzz {
 namespace {
 
-// The frames that a promotion should give away, if there are spill rows enough.
+// The frames that a promotion should assign, if there are spill rows enough.
 struct Promoted {
   std::map<int64_t, int64_t> frame_of;  // of each slot that comes
   std::map<int64_t, int64_t> left;      // of each slot that loses a frame
@@ -82,7 +82,7 @@ struct Lists {
   int64_t arrive() const { return counts.data<int32_t>()[1]; }
 };
 
-// Every row of a frame has one owner, whose place names it.
+// Where a place names a frame, that frame names the slot as its owner.
 void check_frames(Tier const& tier) {
   for (int64_t slot = 0; slot < tier.slots(); ++slot) {
     auto const place = tier.place_of(slot);

@@ -46,6 +46,13 @@ std::map<int64_t, int64_t> pairs_of(Tier const& tier, RowList const& list, int32
   return pairs;
 }
 
+// The same by row: the slot whose record comes there.
+std::map<int64_t, int64_t> slots_by_row(std::map<int64_t, int64_t> const& pairs) {
+  std::map<int64_t, int64_t> slots;
+  for (auto const& [slot, row] : pairs) slots[row] = slot;
+  return slots;
+}
+
 // As promote makes them: no slot is in both lists, and a row only at the same place of both.
 void part_lists(RowList const& leaving, RowList const& arriving) {
   std::set<int32_t> slots;
@@ -99,8 +106,7 @@ void add_swapped(Call& call, Tier const& tier, Random& random) {
   check_later(call, [tier, before = tier.copy(), counts, leaving, arriving, apart] {
     auto const* const entries = counts.data<int32_t>();
     if (apart) check_written(before, tier, pairs_of(tier, leaving, entries[0]));
-    std::map<int64_t, int64_t> comes;  // by row
-    for (auto const& [slot, row] : pairs_of(tier, arriving, entries[1])) comes[row] = slot;
+    auto const comes = slots_by_row(pairs_of(tier, arriving, entries[1]));
     for (int64_t row = 0; row + 1 < tier.rows(); ++row) {  // the last one holds a mark
       if (tier.equals(row, before, row)) continue;
       auto const slot = comes.find(row);
@@ -118,10 +124,7 @@ void add_settled(Call& call, Tier const& tier, Random& random) {
   auto const list = add_list(call, tier, random);
   check_later(call, [tier, before = tier.copy(), counts, list] {
     check_written(before, tier, {});
-    std::map<int64_t, int64_t> comes;  // by row
-    for (auto const& [slot, row] : pairs_of(tier, list, counts.data<int32_t>()[1])) {
-      comes[row] = slot;
-    }
+    auto const comes = slots_by_row(pairs_of(tier, list, counts.data<int32_t>()[1]));
     for (int64_t row = 0; row < tier.rows(); ++row) {
       auto const slot = comes.find(row);
       expect(slot != comes.end() ? tier.equals_record(row, before.record(slot->second))

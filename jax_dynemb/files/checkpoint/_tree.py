@@ -141,7 +141,7 @@ def find_tables(tree: Any, tables: Tables | None) -> dict[Path, Place]:
 
     Raises:
       TypeError: ``tables`` are no ``Tables``.
-      ValueError: a table whose config is not known, or not that of its arrays.
+      ValueError: a table has no known config, or its arrays have other sizes.
     """
     if tables is not None and not isinstance(tables, Tables):
         raise TypeError(
