@@ -155,9 +155,7 @@ class Options:
             self._known[key] = self._computed(*key[:2], stacked or (self.demand,))
         return self._known[key]
 
-    def _computed(
-        self, sharding: str, width: int, stacked: Sequence[Demand]
-    ) -> Option:
+    def _computed(self, sharding: str, width: int, stacked: Sequence[Demand]) -> Option:
         demand, topology, shards = self.demand, self._topology, self._shards
         config = demand.config
         places = shards // width
