@@ -106,6 +106,21 @@ def check_plan(plan: Any, mesh: Any, axis_name: Any) -> None:
         )
 
 
+def check_devices(plan: Plan, placement: Placement) -> None:
+    """Refuses a plan that a planner made for another number of devices.
+
+    Raises:
+      ValueError: it was.
+    """
+    planned = len(getattr(plan, "devices", ()))
+    if planned not in (0, placement.shards):
+        raise ValueError(
+            f"plan=... was made for {planned} devices, and its tables would lie on "
+            f"{placement.shards}: plan again, with a Topology of {placement.shards} "
+            "devices."
+        )
+
+
 def engine_of(
     configs: tuple[Any, ...],
     placement: Placement | None,

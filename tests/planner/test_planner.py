@@ -153,6 +153,14 @@ def test_tables_in_one_stack_share_its_exchange(factors, count):
             assert getattr(mine[theirs.table], field) == getattr(theirs, field), field
 
 
+def test_a_plan_is_for_as_many_devices_as_its_topology_has():
+    tables = [table(name) for name in "ab"]
+    plan = planner().plan(tables)
+    jde.Tables(tables, mesh=mesh_of(8), plan=plan)
+    with pytest.raises(ValueError, match=r"made for 8 devices.* on 4: plan again"):
+        jde.Tables(tables, mesh=mesh_of(4), plan=plan)
+
+
 def test_a_plan_trains():
     tables = [table(f"t{n}", pooling="sum") for n in range(9)]
     plan = planner().plan(tables)
