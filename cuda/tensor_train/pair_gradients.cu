@@ -16,15 +16,17 @@ size_t pair_gradients_scratch_bytes(PairGradientsArgs const& args) {
 
 cudaError_t pair_gradients(PairGradientsArgs const& args, void* scratch, cudaStream_t stream) {
   auto const& shape = args.shape;
+  // Gradients of prefixes last: what is read next is in the second-level cache then.
   if (is_half(shape)) {
     auto const half = numbers_of<BFloat16>(args);
-    if (shape.num_prefixes > 0) DYNEMB_CUDA_TRY(half_prefix_gradients(half, stream));
-    return shape.num_suffixes > 0 ? suffix_sums(half, SumParts(shape), scratch, stream)
-                                  : cudaSuccess;
+    if (shape.num_suffixes > 0) {
+      DYNEMB_CUDA_TRY(suffix_sums(half, SumParts(shape), scratch, stream));
+    }
+    return shape.num_prefixes > 0 ? half_prefix_gradients(half, stream) : cudaSuccess;
   }
   auto const whole = numbers_of<float>(args);
-  DYNEMB_CUDA_TRY(prefix_gradients(whole, stream));
-  return shape.num_suffixes > 0 ? suffix_gradients(whole, scratch, stream) : cudaSuccess;
+  if (shape.num_suffixes > 0) DYNEMB_CUDA_TRY(suffix_gradients(whole, scratch, stream));
+  return prefix_gradients(whole, stream);
 }
 
 }  // namespace dynemb::cuda
