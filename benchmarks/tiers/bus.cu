@@ -96,16 +96,17 @@ Times times_of(Swap const& call) {
 enum class Order { kSorted, kBuckets, kRandom };
 constexpr char const* kOrders[] = {"sorted", "by bucket", "random"};
 
-// Distinct slots, about one of `spacing`: arrivals, and beside each a slot of its bucket that
-// leaves.
+// Random slots, about one of `spacing`, as in a step: arrivals, and beside each a slot of its
+// bucket that leaves.
 void draw(int64_t slots, int64_t spacing, Order order, std::vector<int32_t>& arriving,
           std::vector<int32_t>& leaving) {
   std::mt19937_64 random(1);
   arriving.clear();
   leaving.clear();
-  for (int64_t first = 0; first + spacing <= slots; first += spacing) {
-    arriving.push_back(static_cast<int32_t>(first + static_cast<int64_t>(random() % spacing)));
+  for (int64_t i = 0; i < slots / spacing; ++i) {
+    arriving.push_back(static_cast<int32_t>(random() % static_cast<uint64_t>(slots)));
   }
+  std::sort(arriving.begin(), arriving.end());
   if (order == Order::kBuckets) {
     for (size_t i = 0; i < arriving.size();) {
       auto j = i;

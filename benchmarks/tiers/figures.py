@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 # Records in order, one slot of 280, both ways at once, each way a second: measured
-# by `bus.cu` on an H100 with PCIe Gen5 x16. Small records are limited by their number,
-# large ones by their bytes.
+# by `bus.cu` with PCIe Gen5 x16. Small records are limited by their number, large ones
+# by their bytes: random slots as in a step, on an H100 and on an H200.
 BUS_RECORDS_PER_SECOND = 40e6
-BUS_BYTES_PER_SECOND = 40e9
+BUS_BYTES_PER_SECOND = 38.4e9
 MOST_OVER_BYTES = 1.25  # a tiered step may take untiered + 1.25 x bytes / bus
 MOST_OVER_UNTIERED = 1.10  # where every row has a frame
 # Milliseconds of a step of workload t with 19 % of the rows in HBM, without prefetch.

@@ -123,12 +123,13 @@ __global__ void __launch_bounds__(kThreads)
 
 // Of one block.
 struct GivenFrames {
-  uint8_t to[kBucketsOfBlock][kMostFrames];  // the slot in the bucket that gets a frame
-  uint64_t leaves[kBucketsOfBlock];          // frames whose row goes home
-  uint64_t copies[kBucketsOfBlock];          // those of them that a new row is written to
-  uint4 touched[kBucketsOfBlock];            // slots of the batch
-  uint4 wanted[kBucketsOfBlock];             // those without a frame
-  CountPair counts[kBucketsOfBlock];         // of moves and copies; then those before the bucket
+  uint8_t to[kBucketsOfBlock][kMostFrames];     // the slot in the bucket that gets a frame
+  uint8_t order[kBucketsOfBlock][kMostFrames];  // how many of the bucket get one before it
+  uint64_t leaves[kBucketsOfBlock];             // frames whose row goes home
+  uint64_t copies[kBucketsOfBlock];             // those of them that a new row is written to
+  uint4 touched[kBucketsOfBlock];               // slots of the batch
+  uint4 wanted[kBucketsOfBlock];                // those without a frame
+  CountPair counts[kBucketsOfBlock];            // of moves and copies; then those before the bucket
   uint32_t bypassed, spilled, moved;
 };
 
@@ -153,13 +154,13 @@ class FrameGiver {
       word_of(given_.touched, at, lane) = touched;
     }
     __syncwarp();
+    if (any) prefetch(first, at);
   }
 
   // What one of them gives.
   __device__ __forceinline__ void decide(int64_t bucket, int at) const {
     CountPair counts{0, 0};
-    auto const wanted = given_.wanted[at];
-    if ((wanted.x | wanted.y | wanted.z | wanted.w) != 0) counts = give(bucket, at);
+    if (wants(at)) counts = give(bucket, at);
     if (lane_id() == 0) given_.counts[at] = counts;
   }
 
@@ -173,7 +174,7 @@ class FrameGiver {
       if (giving == 0) continue;
       auto const copy_lanes = static_cast<uint32_t>(given_.copies[at] >> (32 * j));
       auto const copied = before.b + static_cast<uint32_t>(__popc(copy_lanes & lanes_below()));
-      auto const number = before.a + static_cast<uint32_t>(__popc(giving & lanes_below()));
+      auto const number = before.a + (gives ? given_.order[at][frame] : 0u);
       auto const copies = (copy_lanes >> lane_id() & 1) != 0;
       auto const allowed =
           gives && (!copies || copied < static_cast<uint32_t>(tier_.spill_rows - 1));
@@ -200,13 +201,35 @@ class FrameGiver {
       count(gives && !allowed, &given_.bypassed);
       count(allowed, &given_.moved);
       count(leaves, &given_.spilled);
-      before.a += static_cast<uint32_t>(__popc(giving));
       before.b += static_cast<uint32_t>(__popc(copy_lanes));
     }
   }
 
  private:
   static constexpr uint64_t kNever = ~uint64_t{0};
+
+  // Asks for what decide() reads of the owners of frames, of all buckets of a warp at once: one
+  // after the other, each bucket would wait for memory three times.
+  __device__ __forceinline__ void prefetch(int64_t first, int at) const {
+    uint32_t owners[kBucketsOfWarp] = {};
+    auto const frame = min(lane_id(), tier_.frames - 1);
+#pragma unroll
+    for (int i = 0; i < kBucketsOfWarp; ++i) {
+      if (wants(at + i)) owners[i] = tier_.owners[(first + i) * tier_.frames + frame];
+    }
+#pragma unroll
+    for (int i = 0; i < kBucketsOfWarp; ++i) {
+      if (!wants(at + i)) continue;
+      auto const slot = (first + i) * kBucketCapacity + (owners[i] & kOwnerMask);
+      prefetch_line(tier_.place + slot);
+      prefetch_line(score_at(table_, slot));
+    }
+  }
+
+  __device__ __forceinline__ bool wants(int at) const {
+    auto const wanted = given_.wanted[at];
+    return (wanted.x | wanted.y | wanted.z | wanted.w) != 0;
+  }
 
   // What reassigning a frame costs within device memory.
   struct Move {
@@ -276,7 +299,7 @@ class FrameGiver {
     }
     __syncwarp();
     uint64_t given = 0;
-    uint32_t bypassed = 0;
+    uint32_t frames = 0, bypassed = 0;
     for (int w = 0; w < kBitWords; ++w) {
       for (auto rest = word_of(given_.wanted, at, w); rest != 0; rest &= rest - 1) {
         auto const in_bucket = w * 32 + __ffs(static_cast<int>(rest)) - 1;
@@ -286,7 +309,11 @@ class FrameGiver {
           continue;
         }
         given |= uint64_t{1} << frame;
-        if (lane_id() == 0) given_.to[at][frame] = static_cast<uint8_t>(in_bucket);
+        if (lane_id() == 0) {
+          given_.to[at][frame] = static_cast<uint8_t>(in_bucket);
+          given_.order[at][frame] = static_cast<uint8_t>(frames);
+        }
+        ++frames;
       }
     }
     leaves &= given;
@@ -296,7 +323,7 @@ class FrameGiver {
       given_.copies[at] = copies;
       if (bypassed != 0) atomicAdd(&given_.bypassed, bypassed);
     }
-    return {static_cast<uint32_t>(count_bits(given)), static_cast<uint32_t>(count_bits(copies))};
+    return {frames, static_cast<uint32_t>(count_bits(copies))};
   }
 
   // Which of some frames were given to new rows.

@@ -216,10 +216,10 @@ inline RecordParts record_parts(TableRef const& table) {
   return parts;
 }
 
-// Blocks of a kernel that moves records over the bus: one for every second multiprocessor is more
-// than the bus needs. With more of them the addresses in use would be further apart.
+// Blocks of a kernel that moves records over the bus: one for every fourth multiprocessor is what
+// the bus needs. With more of them the addresses in use would be further apart.
 inline int64_t bus_blocks(int64_t most_useful) {
-  return std::max<int64_t>(1, std::min(most_useful, multiprocessors() / 2));
+  return std::max<int64_t>(1, std::min(most_useful, multiprocessors() / 4));
 }
 
 }  // namespace dynemb::cuda

@@ -54,6 +54,12 @@ __device__ __forceinline__ RowSource source_of(RowSources const& args, int32_t s
   return {reinterpret_cast<uint64_t>(from)};
 }
 
+__device__ __forceinline__ bool is_at_home(RowSources const& args, RowSource const& source) {
+  auto const slots = static_cast<uint64_t>(args.table.local_buckets) * kBucketCapacity;
+  auto const bytes = slots * static_cast<uint64_t>(args.tier.record_bytes);
+  return source.word - reinterpret_cast<uint64_t>(args.tier.homes) < bytes;
+}
+
 // Four columns of an initial row.
 template <class Format>
 __device__ __forceinline__ float4 draw_initial(RowSources const& args, Format format,

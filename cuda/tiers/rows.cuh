@@ -250,26 +250,23 @@ inline bool are_floats(TierRowsArgs const& args) {
   return std::all_of(args.features, args.features + args.num_features, is_one);
 }
 
-template <class Size>
-cudaError_t launch_tier_rows(TierRowsArgs const& args, cudaStream_t stream) {
-  TierRowsCall<Size> call;
+// Which blocks work on which feature: `blocks_of(feature)` of them. Returns their number.
+template <class Size, class BlocksOf>
+int64_t fill_call(TierRowsArgs const& args, BlocksOf const& blocks_of, TierRowsCall<Size>* call) {
   for (int32_t t = 0; t < args.num_tables; ++t) {
-    call.sources[t] = {args.tables[t], args.serves != 0};
+    call->sources[t] = {args.tables[t], args.serves != 0};
   }
-  call.done = args.done;
-  call.num_features = args.num_features;
+  call->done = args.done;
+  call->num_features = args.num_features;
+  call->blocks_of_each = 0;
   uint32_t blocks = 0;
   for (int32_t f = 0; f < args.num_features; ++f) {
-    auto const& feature = args.features[f];
-    call.features[f] = feature;
-    call.first_block[f] = blocks;
-    blocks += static_cast<uint32_t>(tier_rows_blocks(feature, dim_of(args, feature)));
+    call->features[f] = args.features[f];
+    call->first_block[f] = blocks;
+    blocks += static_cast<uint32_t>(blocks_of(args.features[f]));
   }
-  call.first_block[args.num_features] = blocks;
-  call.blocks_of_each = 0;
-  auto const kernel =
-      are_floats(args) ? tier_rows_kernel<true, Size> : tier_rows_kernel<false, Size>;
-  return launch(kernel, std::max(blocks, 1u), stream, call);
+  call->first_block[args.num_features] = blocks;
+  return blocks;
 }
 
 }  // namespace dynemb::cuda

@@ -132,7 +132,7 @@ def lay_out(
             width = shards // places
             by_place = loads.reshape(places, width, 4)
             least = np.argsort(by_place.sum(axis=(1, 2))[: len(some)], kind="stable")
-            mine = [options[name].of("table_wise", width) for name in some]
+            mine = _stacked([options[name] for name in some], width)
             for name, option, place in zip(some, mine, least.tolist(), strict=True):
                 chosen[name] = option
                 where[name] = everyone[place * width : (place + 1) * width]
@@ -142,6 +142,16 @@ def lay_out(
     loads += np.sum(common, axis=0) + _shared(chosen.values())
     rooms = sum(option.rooms for option in chosen.values())
     return Layout(chosen, where, loads, arrays, rooms, topology.part_at_once)
+
+
+def _stacked(tables: Sequence[Options], width: int) -> list[Option]:
+    """Returns the costs of tables that share arrays, and so an exchange."""
+    alone = [each.of("table_wise", width) for each in tables]
+    pairs = zip(tables, alone, strict=True)
+    if len({(t.demand.num_ids, option.exchange) for t, option in pairs}) == 1:
+        return alone  # the exchange of each is as large
+    demands = [each.demand for each in tables]
+    return [each.of("table_wise", width, demands) for each in tables]
 
 
 def _shared(options: Iterable[Option]) -> np.ndarray:

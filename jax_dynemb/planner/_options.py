@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -104,7 +105,7 @@ class Options:
         self.demand = demand
         self._topology = topology
         self._placement = exchange
-        self._known: dict[tuple[str, int], Option] = {}
+        self._known: dict[tuple[str, int, tuple[str, ...]], Option] = {}
         self.reasons: dict[str, str] = {}
         for sharding in ("row_wise", "table_wise", "column_wise", "replicated"):
             if sharding not in demand.constraints.allowed:
@@ -138,31 +139,39 @@ class Options:
                 return "the optimizer mixes columns"
         return ""
 
-    def of(self, sharding: str, width: int = 0) -> Option:
+    def of(
+        self, sharding: str, width: int = 0, stacked: Sequence[Demand] = ()
+    ) -> Option:
         """Returns the cost of a sharding.
 
         Args:
           sharding: one of them.
           width: owners of a table-wise table; all devices if 0.
+          stacked: the tables that share its arrays, itself among them, if there are
+            others. One exchange serves all of them, with room for the largest batch.
         """
-        key = sharding, width or self._shards
+        key = sharding, width or self._shards, tuple(d.name for d in stacked)
         if key not in self._known:
-            self._known[key] = self._computed(*key)
+            self._known[key] = self._computed(*key[:2], stacked or (self.demand,))
         return self._known[key]
 
-    def _computed(self, sharding: str, width: int) -> Option:
+    def _computed(self, sharding: str, width: int, stacked: Sequence[Demand]) -> Option:
         demand, topology, shards = self.demand, self._topology, self._shards
         config = demand.config
         places = shards // width
         kind = "row_wise" if sharding == "table_wise" else sharding
-        stack = Stack((config,), kind, places, shards)
-        exchange, cost = exchange_of(self._placement, stack, config, demand.ids)
-        sent = [n / places for n in cost]
+        stack = Stack(tuple(d.config for d in stacked), kind, places, shards)
+        batch = {feature: n for d in stacked for feature, n in d.ids.items()}
+        exchange, cost = exchange_of(self._placement, stack, config, batch)
+        idle = places - len(stacked) if config.name == stack.tables[0].name else 0
+        sent = [n / (1 + idle) for n in cost]
         if exchange == "sums" and demand.constraints.is_weighted:
             sent[0] += shards * demand.num_ids * 4 / places
         which = exchange if kind == "row_wise" else kind
         rates = topology.known_rates[which]
-        counted, again = self._work(which, width)
+        most = max(d.num_ids for d in stacked)
+        room = max(1, capacity_of(most, width, self._placement.exchange_factor))
+        counted, again = self._work(which, width, room)
         ids, rows, gradients = (topology.exchange_seconds(n) for n in sent)
 
         def seconds(part: _work.Bytes) -> float:
@@ -173,7 +182,7 @@ class Options:
         calls = rates.table / 2
         fits, further = ONE_ROUND, NOTHING
         if which == "rows":
-            fits = chances_of_rounds(self._batch, width, self._room(width))
+            fits = chances_of_rounds(self._batch, width, room)
             out, home = map(seconds, again)
             further = out + calls, ids + rows, home + calls, ids + gradients
         return Option(
@@ -196,7 +205,7 @@ class Options:
         return self._topology.world_size
 
     def _work(
-        self, which: str, width: int
+        self, which: str, width: int, room: int
     ) -> tuple[_work.Work, tuple[_work.Bytes, _work.Bytes]]:
         """Counts a step, and each further round of it."""
         batch, row, slots = self._batch, self._row, self.demand.config.num_slots
@@ -206,14 +215,9 @@ class Options:
             return _work.copies_work(batch, row, slots), _work.NOTHING
         if which == "sums":
             return _work.sums_work(batch, row, width), _work.NOTHING
-        places = batch.shards * self._room(width)
+        places = batch.shards * room
         again = _work.round_work(batch, row, places)
         return _work.rows_work(batch, row, width, places), again
-
-    def _room(self, width: int) -> int:
-        """Places for the ids of a device with one owner."""
-        factor = self._placement.exchange_factor
-        return max(1, capacity_of(self.demand.num_ids, width, factor))
 
     @functools.cached_property
     def _batch(self) -> _work.Batch:

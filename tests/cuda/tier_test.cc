@@ -112,11 +112,12 @@ void check_promotion(World& world, std::vector<int32_t> const& slots, Promotion 
   }
   auto lists = promote(world, slots, purpose);
   CHECK(lists.counts[0] == lists.counts[1]);
-  std::vector<int32_t> spilled;
+  std::vector<int32_t> spilled, arriving;
   int copies = 0;
   for (size_t i = 0; i < size_t(lists.counts[0]); ++i) {
     auto const slot = lists.slots[i], row = lists.rows[i];
     CHECK(slot >= -1 && lists.arriving[i] >= -1);
+    if (lists.arriving[i] >= 0) arriving.push_back(lists.arriving[i]);
     if (slot < 0) continue;
     spilled.push_back(slot);
     // Aside where a new row was written to its frame; else a record comes there.
@@ -127,6 +128,7 @@ void check_promotion(World& world, std::vector<int32_t> const& slots, Promotion 
     CHECK(found != was.owner.end() && was.dirty[size_t(found - was.owner.begin())]);
     CHECK(used.count(slot) == 0 && world.place[size_t(slot)] == kHomePlace);
   }
+  CHECK(std::is_sorted(arriving.begin(), arriving.end()));
   CHECK(std::is_sorted(spilled.begin(), spilled.end(),
                        [](int a, int b) { return a / kBucketCapacity < b / kBucketCapacity; }));
   write_back(world, lists, true);
@@ -292,7 +294,9 @@ void check_rows(World& world, std::vector<int32_t> slots, Pooling pooling, int64
   feature.row_type = ValueType::kFloat32;
   feature.rows = rows.data();
   feature.slots = slots.data();
+  testing::multiprocessors = static_cast<int>(world.random() % 4);
   CHECK(cuda::tier_rows(*args, nullptr, nullptr) == cudaSuccess);
+  testing::multiprocessors = 0;
   CHECK(done == (args->serves != 0 ? 0 : 5));
   for (int64_t bag = 0; bag < bags; ++bag) {
     int32_t used = 0;
@@ -374,7 +378,10 @@ void walk(Shape const& shape, int steps) {
     check_promotion(world, slots,
                     world.random() % 3 != 0 ? Promotion::kLookup : Promotion::kPrefetch);
     if (step % 3 == 0) check_framed(world, slots, Promotion::kLookup);
-    check_rows(world, slots, Pooling::kNone, 1, false);
+    auto const large = step == 0;  // of several chunks, each as large as may be
+    if (step % 8 == 0) {
+      check_rows(world, large ? world.batch(9000) : slots, Pooling::kNone, 1, false);
+    }
     check_rows(world, slots, Pooling::kSum, 1 + step % 40, step % 2 == 0);
     check_rows(world, slots, Pooling::kMean, 1 + step % 7, step % 3 == 0);
     check_update(world, slots);

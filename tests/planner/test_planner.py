@@ -129,6 +129,30 @@ def test_exchanged_bytes_are_those_of_the_mesh(sharding, pooling):
             assert getattr(mine, field) == getattr(theirs, field), field
 
 
+@pytest.mark.parametrize("factors", [(None, 16.0), (2.0, 16.0), (16.0, 16.0)])
+@pytest.mark.parametrize("count", [2, 8])
+def test_tables_in_one_stack_share_its_exchange(factors, count):
+    """One exchange serves all tables of a stack, whatever each would have alone."""
+    of_table = [factors[n % 2] for n in range(count)]
+    tables = [
+        table(
+            f"t{n}",
+            dim=64,
+            pooling=factor and "sum",
+            pooling_factors=(factor or 1.0,),
+        )
+        for n, factor in enumerate(of_table)
+    ]
+    names = [t.name for t in tables]
+    plan = planner(batch_size=40, constraints=only("table_wise", *names)).plan(tables)
+    coll = jde.Tables(tables, mesh=mesh_of(8), plan=plan)
+    batch = {n: round(40 * (f or 1.0)) for n, f in zip(names, of_table, strict=True)}
+    mine = {t.table: t for t in plan.tables}
+    for theirs in coll.plan(batch).tables:
+        for field in ("exchange", "id_bytes", "row_bytes", "gradient_bytes"):
+            assert getattr(mine[theirs.table], field) == getattr(theirs, field), field
+
+
 def test_a_plan_trains():
     tables = [table(f"t{n}", pooling="sum") for n in range(9)]
     plan = planner().plan(tables)
