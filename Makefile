@@ -56,6 +56,7 @@ nightly: install ## what takes hours: all instruction sets under sanitizers, lon
 	$(NIGHTLY_FUZZ)
 	$(MAKE) ctest SANITIZE=thread ISAS="$(ALL_ISAS)"
 	$(VENV)/bin/python tests/files/mutate.py --count 6500 --seed $(SEED)
+	$(VENV)/bin/python tests/files/mutate.py --count 2000 --seed $(SEED) --unchecked
 	DYNEMB_DEPARTURES=$(DEPARTURES) $(VENV)/bin/python -P -m pytest -q tests/stores/test_tables.py -k "nothing_is_lost and Log"
 	DYNEMB_DEPARTURES=$(DEPARTURES) $(VENV)/bin/python -P -m pytest -q tests/tiers/test_ahead_departures.py -k Log
 	HYPOTHESIS_PROFILE=nightly $(VENV)/bin/python -P -m pytest $(PYTEST_ARGS)
@@ -110,12 +111,14 @@ $(INSTALLED): $(VENV)/.build-tools $(PACKAGE_FILES)
 #
 #   make build PY=/path/to/env/bin/python            _dynemb_cpu*.so into jax_dynemb/
 #   make build PY=... CUDA=ON ARCHS=90               and _dynemb_cuda*.so
+#   make cuda FAST_COMPILE=1                         do the kernels compile? they run slowly
 #   make ctest PY=... SANITIZE=address,undefined     C++ tests under sanitizers (or SANITIZE=thread)
 #
 # FOLDERS='core;cuda;fuzz' names the folders of tests/ to build and run.
 # Under sanitizers the CPU loops are compiled for the portable instruction set alone: the others take minutes each.
 
 ARCHS ?=
+FAST_COMPILE ?=
 SANITIZE ?=
 ISAS ?= $(if $(SANITIZE),portable)
 FOLDERS ?= core;cuda;fuzz
@@ -140,10 +143,11 @@ loops: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile compare_loops, and the 
 	$(WITH_TOOLS) $(CONFIGURE_CTEST)
 	$(WITH_TOOLS) cmake --build $(CTEST_DIR) --target step_loops compare_loops
 
+cuda: CUDA_DIR = build/cuda$(if $(FAST_COMPILE),-fast-compile)
 cuda: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile the CUDA module and step_kernels, without installing them
-	$(WITH_TOOLS) cmake -S . -B build/cuda -G Ninja -DPython_EXECUTABLE="$(abspath $(PY))" \
-	  -DDYNEMB_CUDA=ON $(if $(ARCHS),"-DCMAKE_CUDA_ARCHITECTURES=$(ARCHS)") --log-level=WARNING
-	$(WITH_TOOLS) cmake --build build/cuda --target _dynemb_cuda step_kernels
+	$(WITH_TOOLS) cmake -S . -B $(CUDA_DIR) -G Ninja -DPython_EXECUTABLE="$(abspath $(PY))" -DDYNEMB_CUDA=ON \
+	  -DDYNEMB_FAST_COMPILE=$(if $(FAST_COMPILE),ON,OFF) $(if $(ARCHS),"-DCMAKE_CUDA_ARCHITECTURES=$(ARCHS)") --log-level=WARNING
+	$(WITH_TOOLS) cmake --build $(CUDA_DIR) --target _dynemb_cuda step_kernels
 
 # ---- checks that run nothing: they need make install EXTRAS=dev, or EXTRAS=dev,docs --------------
 

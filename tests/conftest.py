@@ -6,8 +6,10 @@ import functools
 import gc
 import itertools
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import jax
@@ -46,9 +48,29 @@ def compile_quickly() -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+def reuse_ir_contexts() -> None:
+    """Lets JAX 0.10 lower ten programs in one MLIR context, as later versions do.
+
+    A context takes longer to make than a small program takes to trace.
+    """
+    from jax._src.interpreters import mlir
+
+    make, local = mlir.make_ir_context, threading.local()
+
+    def reused() -> Any:
+        local.uses = getattr(local, "uses", -1) + 1
+        if local.uses % 10 == 0:
+            local.context = make()
+        return local.context
+
+    mlir.make_ir_context = reused
+
+
 # A GPU's programs are those of users, and so are all in a nightly run.
 if PROFILE == "ci" and not Path("/proc/driver/nvidia").exists():
     compile_quickly()
+    if jax.__version_info__ < (0, 11):
+        reuse_ir_contexts()
 
 # The helpers assert too: their failures should show values.
 pytest.register_assert_rewrite("support", "golden_replay")
@@ -66,6 +88,13 @@ hypothesis.settings.load_profile(PROFILE)
 def pytest_report_header() -> str:
     """Says whether this run reaches a GPU."""
     return f"platforms: cpu{', cuda' if _has_cuda() else ' (no CUDA)'}"
+
+
+def pytest_collection_finish() -> None:
+    """Leaves modules and collected tests out of garbage collections."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def pytest_collection_modifyitems(

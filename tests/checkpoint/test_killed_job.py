@@ -8,9 +8,10 @@ import pytest
 
 import jax_dynemb as jde
 from checkpoint import kill_job
-from processes import OFTEN, counts_of
+from processes import NIGHTLY, counts_of
 
-RUNS = 10 * OFTEN  # in every other one process is killed, in the others both are
+# In every other run one process is killed, in the others both are.
+RUNS = 100 if NIGHTLY else 6
 
 
 @pytest.mark.slow

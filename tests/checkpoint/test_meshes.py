@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).with_name("meshes.py")
 
 
+@pytest.mark.slow
 def test_eight_devices_two_one_four(tmp_path):
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(sys.path),

@@ -81,6 +81,7 @@ def test_a_missing_path_is_one_sentence(tmp_path):
         train_ctr.main(["--data", str(tmp_path / "nowhere")])
 
 
+@pytest.mark.slow
 def test_a_mesh_learns_the_same(tmp_path):
     options = ["--rows", "21000", "--epochs", "1", "--capacity", "8192"]
     options += ["--batch-size", "512", "--out", str(tmp_path)]

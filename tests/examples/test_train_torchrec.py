@@ -29,6 +29,7 @@ def test_learns_what_the_nnx_example_learns(tmp_path):
     assert ours[-1].auc > 0.55
 
 
+@pytest.mark.slow
 def test_a_mesh_learns_the_same():
     shorter = ["--rows", "14000", "--epochs", "1", "--capacity", "8192"]
     alone, shared = (

@@ -57,6 +57,7 @@ def test_a_dump_and_its_import_are_streamed(tmp_path, small_pieces):
     assert table <= written < table + 1000
 
 
+@pytest.mark.slow
 def test_resident_memory_does_not_grow_with_the_table(tmp_path):
     """As the system counts it: what JAX and the allocator hold too."""
     script = Path(__file__).with_name("resident_memory.py")

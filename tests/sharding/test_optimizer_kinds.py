@@ -57,6 +57,7 @@ def step(coll, state, ids, d_rows):
     return coll.apply_gradients(state, residual, d_rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sharding", ["row_wise", "table_wise", "replicated", "column_wise"]
 )

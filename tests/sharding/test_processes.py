@@ -14,6 +14,7 @@ from processes import LAUNCHERS, run_job
 SCRIPT = Path(__file__).with_name("two_processes.py")
 
 
+@pytest.mark.slow
 def test_two_processes_agree_with_one():
     (alone,) = run_job(SCRIPT, 1, 8)
     both = run_job(SCRIPT, 2, 4)

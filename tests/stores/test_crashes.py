@@ -26,6 +26,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mode, trials",
     [("kill", 1000), ("power", 1000), ("nospace", 300), ("slow", 3)],

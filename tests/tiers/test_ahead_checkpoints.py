@@ -11,7 +11,7 @@ import pytest
 
 import jax_dynemb as jde
 from meshes import mesh_of
-from processes import OFTEN, counts_of
+from processes import NIGHTLY, counts_of
 from stores.conftest import make_store, redis_url  # noqa: F401 (fixtures)
 from stores.test_crashes import faults  # noqa: F401 (fixture)
 from walks import (
@@ -184,7 +184,7 @@ def test_a_new_table_over_old_rows_is_said():
 def test_killed_at_any_call(faults, tmp_path, monkeypatch, capsys):  # noqa: F811
     """The latest checkpoint, with its commit, has the rows of its step."""
     monkeypatch.setenv("LD_PRELOAD", str(faults))
-    trials = 8 * OFTEN
+    trials = 80 if NIGHTLY else 5
     counts = counts_of(str(KILLER), tmp_path, trials, os.environ.get("SEED", 0))
     with capsys.disabled():
         print(f"\nkilled feeds: {counts}")

@@ -191,7 +191,7 @@ def test_without_room_ids_are_refused_and_no_row_is_made_twice(
         for ids in batches:
             on_device, state = feed.next(state)
             rows, found, state = step(state, on_device["cat"])
-            found = np.asarray(found)
+            rows, found = np.asarray(rows), np.asarray(found)
             count[ids[found]] += 1
             np.testing.assert_array_equal(rows[found, 0], -count[ids[found]])
         state = feed.drain(state)

@@ -17,7 +17,7 @@ import pytest
 import jax_dynemb as jde
 from growth import grow
 from meshes import mesh_of
-from processes import OFTEN
+from processes import NIGHTLY
 from support import Twins
 from walks import rows_in, rows_of, unopened
 
@@ -204,7 +204,7 @@ def walk(frames: int, below: bool, devices: int | None, seed: int, rounds: int) 
         jde.checkpoint.wait()
 
 
-if OFTEN > 1:  # by night
+if NIGHTLY:
     CASES = list(itertools.product([4, 8, 64], [False, True], [None, 8]))
 else:
     CASES = [(4, False, None), (8, True, None), (64, True, 8)]
@@ -213,4 +213,4 @@ else:
 @pytest.mark.slow
 @pytest.mark.parametrize("frames, below, devices", CASES)
 def test_a_random_walk(frames, below, devices):
-    walk(frames, below, devices, seed=0, rounds=min(4, OFTEN))
+    walk(frames, below, devices, seed=0, rounds=4 if NIGHTLY else 1)

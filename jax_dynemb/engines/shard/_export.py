@@ -14,9 +14,12 @@ import numpy as np
 
 from jax_dynemb import _ffi, ops
 from jax_dynemb._spec import TableSpec
+from jax_dynemb.config import ScoreStrategy
 from jax_dynemb.engines.shard._pins import split_pins
 from jax_dynemb.engines.shard._scores import used_since, words_of
+from jax_dynemb.initializers import zeros
 from jax_dynemb.ops import TableState, check_state, states_of_rows
+from jax_dynemb.optim import none
 from jax_dynemb.rows import PIN, Exported
 
 _CHUNK_BYTES = 1 << 28
@@ -97,19 +100,46 @@ def _live(
     table: TableSpec, state: TableState, chunk_buckets: int | None, min_score: int
 ) -> Iterator[_Live]:
     """Keys, scores and slots, range by range; the next range is read ahead."""
+    ops.refuse_packed([table], "export")
     buckets = max(1, min(chunk_buckets or _default_chunk(table), table.local_buckets))
     threshold = jnp.asarray(words_of([min_score])[0])
+    index_only = _index_only(table)
     started = None
     for first in [*range(0, table.local_buckets, buckets), None]:
         previous, started = started, None
         if first is not None:
             place = jnp.array([first], jnp.int32)
-            started = _index_range(table, buckets, state.index, place, threshold)
+            started = _index_range(index_only, buckets, state.index, place, threshold)
         if previous is not None:
             keys, scores, slots, count = jax.device_get(previous)
             n = int(count[0])
             scores, pinned = split_pins(_words(scores)[:n])
             yield _Live(_words(keys)[:n].view(np.int64), scores, slots[:n], pinned)
+
+
+def _index_only(table: TableSpec) -> TableSpec:
+    """Returns a spec that tells where the index of a table lies, and nothing else.
+
+    It is equal for all tables of a size: these share one compiled program.
+    """
+    return TableSpec(
+        name="",
+        dim=1,
+        num_buckets=table.num_buckets,
+        initializer=zeros(),
+        eval_initializer=zeros(),
+        optimizer=none(),
+        score_strategy=ScoreStrategy.STEP,
+        evicts=False,
+        pooling=None,
+        param_dtype="float32",
+        dtype="float32",
+        key_dtype="int64",
+        nonfinite="propagate",
+        hash_seed=0,
+        shards=table.shards,
+        block=table.block,
+    )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -129,7 +159,8 @@ def _rows_of(table: TableSpec, state: TableState, live: _Live) -> Exported:
     padded = np.zeros(1 << max(7, (n - 1).bit_length()), np.int32)
     padded[:n] = live.slots + np.int32(table.first_slot)
     if table.tier is None:
-        taken = _take(state.values, state.optimizer, padded)
+        arrays = {name: _take(array, padded) for name, array in state.optimizer.items()}
+        taken = _take(state.values, padded), arrays
     else:
         taken = _take_tiered(table, state, padded)
     rows, states = jax.device_get(taken)
@@ -146,10 +177,9 @@ def _rows_of(table: TableSpec, state: TableState, live: _Live) -> Exported:
 
 
 @jax.jit
-def _take(
-    values: jax.Array, optimizer: dict[str, jax.Array], slots: jax.Array
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    return values[slots], {name: array[slots] for name, array in optimizer.items()}
+def _take(array: jax.Array, slots: jax.Array | np.ndarray) -> jax.Array:
+    """Reads rows of one array: a program of its shape serves all tables and states."""
+    return array[slots]
 
 
 @functools.partial(jax.jit, static_argnums=0)
