@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Plans: every table once, real bytes, the best choice, and constraints that hold."""
+"""Plans: every table once, the best choice, constraints that hold, errors, reports."""
 
 import dataclasses
 import itertools
@@ -16,160 +16,14 @@ import pytest
 import jax_dynemb as jde
 from jax_dynemb.planner import _layout, _measure, _options
 from meshes import mesh_of
-
-UNIFORM = jde.initializers.uniform(-0.1, 0.1)
-SHARDINGS = ("row_wise", "table_wise", "column_wise", "replicated")
-Constraints = jde.ParameterConstraints
-
-
-def table(name, **options):
-    common = {"dim": 32, "capacity": 1024, "initializer": UNIFORM}
-    return jde.TableConfig(name, **{**common, **options})
-
-
-def topology(world_size=8, **options):
-    common = {
-        "hbm_cap": 10**10,
-        "hbm_mem_bw": 2e12,
-        "intra_host_bw": 2e11,
-        "collective_latency": 2e-5,
-        "step_overhead": 5e-5,
-    }
-    return jde.Topology(world_size, **{**common, **options})
-
-
-def only(sharding, *names):
-    return {name: Constraints(sharding_types=[sharding]) for name in names}
-
-
-def planner(world_size=8, batch_size=64, constraints=None, **options):
-    devices = options.pop("devices", None) or topology(world_size)
-    return jde.EmbeddingShardingPlanner(devices, batch_size, constraints, **options)
-
-
-def many_tables(count, seed=0):
-    rng = np.random.default_rng(seed)
-    return [
-        table(
-            f"t{n}",
-            dim=int(rng.choice([16, 32, 64, 128, 256])),
-            capacity=int(10 ** rng.uniform(2, 7)),
-            pooling="sum" if n % 2 else None,
-            pooling_factors=(float(rng.integers(1, 20)),),
-            optimizer=jde.optim.adam(0.1),
-        )
-        for n in range(count)
-    ]
-
-
-def bytes_by_device(state):
-    total = {}
-    for array in jax.tree.leaves(state):
-        for part in array.addressable_shards:
-            total[part.device] = total.get(part.device, 0) + part.data.nbytes
-    return set(total.values())
-
-
-# ---- storage -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sharding", SHARDINGS)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"optimizer": jde.optim.adam(0.1), "capacity": 5000},
-        {"optimizer": optax.adam(0.1)},
-        {"param_dtype": "bfloat16", "dim": 64},
-        {"optimizer": jde.optim.rowwise_adagrad(0.1), "capacity": 130_000},
-    ],
+from planner.inputs import (
+    Constraints,
+    many_tables,
+    only,
+    planner,
+    table,
+    topology,
 )
-def test_storage_is_that_of_the_arrays(sharding, options):
-    tables = [table(name, **options) for name in "abc"]
-    plan = planner(constraints=only(sharding, *"abc")).plan(tables)
-    assert {each.sharding for each in plan.tables} == {sharding}
-    state = jde.Tables(tables, mesh=mesh_of(8), plan=plan).init(0)
-    assert bytes_by_device(state) == set(plan.bytes_by_shard)
-
-
-def test_storage_of_a_mixed_plan_and_where_its_tables_lie():
-    tables = [table(f"t{n}", dim=8 + 24 * (n % 2)) for n in range(21)]
-    wanted = {f"t{n}": Constraints(sharding_types=[SHARDINGS[n % 4]]) for n in range(8)}
-    wanted |= only("table_wise", *(f"t{n}" for n in range(8, 21)))
-    plan = planner(constraints=wanted).plan(
-        [t if t.dim > 8 else dataclasses.replace(t, dim=64) for t in tables]
-    )
-    coll = jde.Tables(
-        [t if t.dim > 8 else dataclasses.replace(t, dim=64) for t in tables],
-        mesh=mesh_of(8),
-        plan=plan,
-    )
-    assert bytes_by_device(coll.init(0)) == set(plan.bytes_by_shard)
-    lies = {t.table: (t.sharding, t.shards, t.rows, t.columns) for t in plan.tables}
-    real = coll.plan().tables
-    assert lies == {t.table: (t.sharding, t.shards, t.rows, t.columns) for t in real}
-
-
-@pytest.mark.parametrize("sharding", SHARDINGS)
-@pytest.mark.parametrize("pooling", [None, "sum"])
-def test_exchanged_bytes_are_those_of_the_mesh(sharding, pooling):
-    factor = 4.0 if pooling else 1.0
-    tables = [
-        table(f"t{n}", pooling=pooling, pooling_factors=(factor,)) for n in range(8)
-    ]
-    names = [t.name for t in tables]
-    plan = planner(
-        batch_size=40, constraints=only(sharding, *names), exchange_factor=1.0
-    ).plan(tables)
-    coll = jde.Tables(tables, mesh=mesh_of(8), plan=plan, exchange_factor=1.0)
-    real = coll.plan(dict.fromkeys(names, round(40 * factor)))
-    fields = ("exchange", "ids", "id_bytes", "row_bytes", "gradient_bytes")
-    for mine, theirs in zip(plan.tables, real.tables, strict=True):
-        for field in fields:
-            assert getattr(mine, field) == getattr(theirs, field), field
-
-
-@pytest.mark.parametrize("factors", [(None, 16.0), (2.0, 16.0), (16.0, 16.0)])
-@pytest.mark.parametrize("count", [2, 8])
-def test_tables_in_one_stack_share_its_exchange(factors, count):
-    """One exchange serves all tables of a stack, whatever each would have alone."""
-    of_table = [factors[n % 2] for n in range(count)]
-    tables = [
-        table(
-            f"t{n}",
-            dim=64,
-            pooling=factor and "sum",
-            pooling_factors=(factor or 1.0,),
-        )
-        for n, factor in enumerate(of_table)
-    ]
-    names = [t.name for t in tables]
-    plan = planner(batch_size=40, constraints=only("table_wise", *names)).plan(tables)
-    coll = jde.Tables(tables, mesh=mesh_of(8), plan=plan)
-    batch = {n: round(40 * (f or 1.0)) for n, f in zip(names, of_table, strict=True)}
-    mine = {t.table: t for t in plan.tables}
-    for theirs in coll.plan(batch).tables:
-        for field in ("exchange", "id_bytes", "row_bytes", "gradient_bytes"):
-            assert getattr(mine[theirs.table], field) == getattr(theirs, field), field
-
-
-def test_a_plan_is_for_as_many_devices_as_its_topology_has():
-    tables = [table(name) for name in "ab"]
-    plan = planner().plan(tables)
-    jde.Tables(tables, mesh=mesh_of(8), plan=plan)
-    with pytest.raises(ValueError, match=r"made for 8 devices.* on 4: plan again"):
-        jde.Tables(tables, mesh=mesh_of(4), plan=plan)
-
-
-def test_a_plan_trains():
-    tables = [table(f"t{n}", pooling="sum") for n in range(9)]
-    plan = planner().plan(tables)
-    coll = jde.Tables(tables, mesh=mesh_of(8), plan=plan)
-    ids = {t.name: jde.ids(np.arange(32).reshape(16, 2)) for t in tables}
-    rows, residual, state = jax.jit(coll.lookup)(coll.init(0), ids)
-    state = jax.jit(coll.apply_gradients)(state, residual, rows)
-    assert all(coll.stats(state)[f"{t.name}/rows"] == 32 for t in tables)
-
 
 # ---- the search --------------------------------------------------------------------
 
