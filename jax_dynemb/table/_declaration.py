@@ -106,7 +106,7 @@ def check_plan(plan: Any, mesh: Any, axis_name: Any) -> None:
         )
 
 
-def check_devices(plan: Plan, placement: Placement) -> None:
+def _check_devices(plan: Plan, placement: Placement) -> None:
     """Refuses a plan that a planner made for another number of devices.
 
     Raises:
@@ -135,6 +135,8 @@ def engine_of(
     if dynamic and placement is None:
         engine = LocalEngine.of(Catalog(dynamic), share_arrays)
     elif dynamic and placement is not None:
+        if plan is not None:
+            _check_devices(plan, placement)
         engine = MeshEngine.of(Catalog(dynamic), placement, plan)
     if engine is not None and not others:
         return engine

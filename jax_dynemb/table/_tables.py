@@ -117,8 +117,6 @@ class Tables(Operations, RowOperations, Departures, Replication):
             placement = make_placement(
                 mesh, axes, exchange_factor, exchange_dtype, exchange_pooled
             )
-            if plan is not None:
-                _declaration.check_devices(plan, placement)
         self.engine = _declaration.engine_of(configs, placement, share_arrays, plan)
         if any(config.tier for config in self.engine.catalog.dynamic.values()):
             self._dynamic_memory()  # refuses a tier whose size does not suit its table

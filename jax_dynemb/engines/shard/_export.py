@@ -158,11 +158,12 @@ def _rows_of(table: TableSpec, state: TableState, live: _Live) -> Exported:
     n = len(live.slots)
     padded = np.zeros(1 << max(7, (n - 1).bit_length()), np.int32)
     padded[:n] = live.slots + np.int32(table.first_slot)
+    slots = jnp.asarray(padded)
     if table.tier is None:
-        arrays = {name: _take(array, padded) for name, array in state.optimizer.items()}
-        taken = _take(state.values, padded), arrays
+        arrays = {name: _take(array, slots) for name, array in state.optimizer.items()}
+        taken = _take(state.values, slots), arrays
     else:
-        taken = _take_tiered(table, state, padded)
+        taken = _take_tiered(table, state, slots)
     rows, states = jax.device_get(taken)
     return Exported(
         keys=live.keys,
@@ -177,7 +178,7 @@ def _rows_of(table: TableSpec, state: TableState, live: _Live) -> Exported:
 
 
 @jax.jit
-def _take(array: jax.Array, slots: jax.Array | np.ndarray) -> jax.Array:
+def _take(array: jax.Array, slots: jax.Array) -> jax.Array:
     """Reads rows of one array: a program of its shape serves all tables and states."""
     return array[slots]
 
