@@ -82,7 +82,7 @@ def array_of(x: Any) -> np.ndarray:
         isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)
     ):
         raise TypeError(
-            "ids are lists, whose numbers jit traces one by one. Pass one array: "
+            "ids are lists of numbers that jit traces one by one. Pass one array: "
             "jde.ids(ids), outside of jit."
         )
     try:

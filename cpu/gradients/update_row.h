@@ -100,8 +100,8 @@ struct RowUpdates {
   float const* gradients[kRowsTogether];
   float squares[kRowsTogether];  // means over the columns, where the optimizer has a rate for a row
 
-  // Drops the rows whose gradients are not finite (core/finite.h); returns how many. With
-  // `has_squares` it tests their means of squares, which are not finite either then.
+  // Skips rows with gradients that are not finite (core/finite.h); returns how many. With
+  // `has_squares` it tests the means of squares: a mean is finite only if all its columns are.
   int drop_nonfinite(bool has_squares, int32_t dim) {
     auto const all = count;
     count = 0;

@@ -78,7 +78,7 @@ class ChunkSorter {
     return k * kOrderThreads + static_cast<int32_t>(threadIdx.x);
   }
 
-  // Ids without a slot have any bin: they must not wait for each other.
+  // Ids without a slot are spread over the bins, so that their atomic additions do not collide.
   __device__ __forceinline__ uint32_t bin_of(int32_t slot, int32_t i) const {
     if (slot < 0) return static_cast<uint32_t>(i) % kSlotBins;
     return min(static_cast<uint32_t>(slot) >> shift_, uint32_t{kSlotBins - 1});

@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kThreads)
 struct GivenFrames {
   uint8_t to[kBucketsOfBlock][kMostFrames];     // the slot in the bucket that gets a frame
   uint8_t order[kBucketsOfBlock][kMostFrames];  // how many of the bucket get one before it
-  uint64_t leaves[kBucketsOfBlock];             // frames whose row goes home
+  uint64_t leaves[kBucketsOfBlock];             // frames with a row to write home
   uint64_t copies[kBucketsOfBlock];             // those of them that a new row is written to
   uint4 touched[kBucketsOfBlock];               // slots of the batch
   uint4 wanted[kBucketsOfBlock];                // those without a frame
@@ -208,8 +208,8 @@ class FrameGiver {
  private:
   static constexpr uint64_t kNever = ~uint64_t{0};
 
-  // Asks for what decide() reads of the owners of frames, of all buckets of a warp at once: one
-  // after the other, each bucket would wait for memory three times.
+  // Prefetches what decide() reads of the owners of frames, for all buckets of a warp at once.
+  // Bucket by bucket, each would wait for memory three times.
   __device__ __forceinline__ void prefetch(int64_t first, int at) const {
     uint32_t owners[kBucketsOfWarp] = {};
     auto const frame = min(lane_id(), tier_.frames - 1);

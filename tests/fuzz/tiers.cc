@@ -46,7 +46,7 @@ std::map<int64_t, int64_t> pairs_of(Tier const& tier, RowList const& list, int32
   return pairs;
 }
 
-// The same by row: the slot whose record comes there.
+// By row of the arrays: the slot of the record that is copied to it.
 std::map<int64_t, int64_t> slots_by_row(std::map<int64_t, int64_t> const& pairs) {
   std::map<int64_t, int64_t> slots;
   for (auto const& [slot, row] : pairs) slots[row] = slot;
