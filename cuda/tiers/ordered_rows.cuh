@@ -9,7 +9,6 @@
 // feature have about as many ids, so all blocks read the same part of one table at a time.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "cuda/tiers/rows.cuh"
@@ -225,9 +224,6 @@ __global__ void __launch_bounds__(kOrderThreads)
 inline bool copies_in_order(TierRowsArgs const& args, FeatureRef const& feature) {
   return args.serves != 0 && feature.pooling != Pooling::kNoRows && !pools(feature);
 }
-
-// Blocks that there are at most.
-inline int64_t bus_readers() { return std::max<int64_t>(1, multiprocessors()); }
 
 // As many for each block, where a feature has ids for all blocks: then all work on one feature.
 inline int64_t chunks_of(FeatureRef const& feature, int64_t blocks) {

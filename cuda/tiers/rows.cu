@@ -18,13 +18,13 @@ cudaError_t launch_in_order(TierRowsArgs const& args, TierRowsCall<Size> const& 
   auto const kernel =
       are_floats(args) ? ordered_rows_kernel<true, Size> : ordered_rows_kernel<false, Size>;
   auto const chunks = int64_t{call.first_block[args.num_features]};
-  return launch(kernel, std::min(chunks, bus_readers()), stream, call, 0, kOrderThreads);
+  return launch(kernel, persistent_blocks(chunks, 1), stream, call, 0, kOrderThreads);
 }
 
 template <class Size>
 cudaError_t launch_tier_rows(TierRowsArgs const& args, cudaStream_t stream) {
   TierRowsCall<Size> call;
-  auto const most = bus_readers();
+  auto const most = persistent_blocks(total_ids(args), 1);
   auto const chunks = fill_call(
       args, [&](auto& one) { return copies_in_order(args, one) ? chunks_of(one, most) : 0; },
       &call);
