@@ -26,6 +26,7 @@ from jax_dynemb.optim.interface import (
     StateSpec,
     as_optimizer,
     checked_state_dtypes,
+    known_number,
     sgd,
     stored_states,
 )
@@ -304,14 +305,18 @@ class TableConfig:
 
     def _check_updates(self) -> None:
         limit = self.max_gradient
-        is_number = isinstance(limit, (int, float, np.number)) and limit is not True
-        if limit is not None and not (is_number and 0 < limit < math.inf):
-            self._fail(
-                f"max_gradient must be a number above 0, not {limit!r}; "
-                "None leaves gradients as they are"
-            )
-        self._choose("trainable", (True, False))
-        self._choose("insert", (True, False))
+        if limit is not None:
+            number = known_number(limit)
+            # A kernel takes it as a float32, in which 0 would clip all to nothing.
+            if number is None or not 0 < np.float32(number) < math.inf:
+                self._fail(
+                    f"max_gradient must be a number above 0, not {limit!r}; "
+                    "None leaves gradients as they are"
+                )
+            self._set("max_gradient", number)
+        for field in ("trainable", "insert"):
+            self._choose(field, (True, False))
+            self._set(field, bool(getattr(self, field)))
 
     def _check_rounding(self) -> None:
         self._choose("rounding", _ROUNDINGS)

@@ -108,6 +108,7 @@ def update_tables(model: Any, grads: Grads, *, learning_rate: _Rate = None) -> N
         dict by table. For ``jde.optim`` optimizers only.
     """
     _check_row_gradients("update_tables", grads)
+    _check_names(model, learning_rate)
     for module, rows in _by_collection(model, grads.rows):
         residuals, d_rows = [r.residual for r in rows], [r.d_rows for r in rows]
         rate = learning_rate
@@ -185,6 +186,7 @@ def _check_gradients(model: Any, grads: Any, table_learning_rate: _Rate) -> None
             "this model: optimizer.update(model, grads)."
         )
     modules = [m for _, m in nnx.iter_graph(model) if isinstance(m, TableModule)]
+    _check_names(model, table_learning_rate)
     forgotten = without_gradients(module.coll for module in modules)
     if isinstance(grads, Grads):
         return
@@ -192,6 +194,18 @@ def _check_gradients(model: Any, grads: Any, table_learning_rate: _Rate) -> None
         raise ValueError(_PLAIN_GRADIENTS)
     if modules and table_learning_rate is not None:
         _check_row_gradients("table_learning_rate", grads)
+
+
+def _check_names(model: Any, learning_rate: _Rate) -> None:
+    """Refuses a rate for a table that no collection of the model has."""
+    if not isinstance(learning_rate, Mapping):
+        return
+    modules = [m for _, m in nnx.iter_graph(model) if isinstance(m, TableModule)]
+    known = [name for module in modules for name in module.coll.tables]
+    if unknown := [name for name in learning_rate if name not in known]:
+        raise ValueError(
+            f"learning rates of {unknown}, but the tables of this model are {known}."
+        )
 
 
 def _check_row_gradients(call: str, grads: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 from jax_dynemb.optim._counter import Counter
 from jax_dynemb.optim._functor import Functor
 from jax_dynemb.optim._fused import Fused
-from jax_dynemb.optim._numbers import LearningRate, check_number
+from jax_dynemb.optim._numbers import LearningRate, constant_number
 from jax_dynemb.optim._options import (
     LAST,
     Clip,
@@ -44,13 +44,17 @@ class CowClip:
     def __post_init__(self) -> None:
         """Checks the three numbers."""
         for name in ("coefficient", "lower_bound"):
-            check_number("jde.optim.CowClip", name, getattr(self, name))
+            self._keep_number(name)
         if self.half_life is not None:
-            check_number("jde.optim.CowClip", "half_life", self.half_life)
+            self._keep_number("half_life")
         if self.half_life == 0:
             raise ValueError(
                 "jde.optim.CowClip: half_life must be above 0; None forgets nothing"
             )
+
+    def _keep_number(self, name: str) -> None:
+        number = constant_number("jde.optim.CowClip", name, getattr(self, name))
+        object.__setattr__(self, name, number)
 
     @property
     def numbers(self) -> Numbers:
@@ -86,7 +90,7 @@ def adagrad(
     clip = Clip(clip_row_value, clip_row_norm)
     if not clip.is_set("adagrad"):
         return Fused("adagrad", learning_rate, eps=eps, initial_accumulator_value=start)
-    check_number("jde.optim.adagrad", "initial_accumulator_value", start)
+    start = constant_number("jde.optim.adagrad", "initial_accumulator_value", start)
     numbers = (("eps", eps), *clip.numbers)
     return Functor("adagrad", learning_rate, numbers, (("sum_of_squares", start),))
 
@@ -152,11 +156,13 @@ def rowwise_adagrad(
     options = (("weight_decay", weight_decay), ("max_norm", max_norm), *clip.numbers)
     due = Decay(catch_up_floor, catch_up_start, catch_up_forward)
     due.check(kind, catch_up == "decay")
+    _check_kind("cow_clip", cow_clip, CowClip)
+    _check_kind("counter", counter, Counter)
     others = (catch_up, cow_clip, counter)
     is_plain = not any_set(kind, *options) and all(x is None for x in others)
     if is_plain:
         return Fused(kind, learning_rate, eps=eps, initial_accumulator_value=start)
-    check_number(f"jde.optim.{kind}", "initial_accumulator_value", start)
+    start = constant_number(f"jde.optim.{kind}", "initial_accumulator_value", start)
     is_l2 = weight_decay_mode == "l2"
     numbers = (
         ("eps", eps),
@@ -196,6 +202,14 @@ def rowwise_adagrad(
     numbers += due.numbers
     kind, initial = f"caught_up_{kind}", (*states, LAST)
     return Functor(kind, learning_rate, numbers, initial, due.forward)
+
+
+def _check_kind(name: str, given: object, wanted: type) -> None:
+    if given is not None and not isinstance(given, wanted):
+        raise TypeError(
+            f"jde.optim.rowwise_adagrad: {name} must be a jde.optim.{wanted.__name__} "
+            f"or None, not {given!r}"
+        )
 
 
 def ftrl(

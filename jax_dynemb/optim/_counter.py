@@ -7,8 +7,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from jax_dynemb.optim._numbers import check_number
-from jax_dynemb.optim._options import Numbers, check_choice
+from jax_dynemb.optim._numbers import constant_number
+from jax_dynemb.optim._options import Numbers, check_choice, check_start
 
 # In the order of the numbers in core/optimizers/counter.h.
 _DECAYS = ("none", "l2", "decoupled", "adagradw_root", "adagradw_capped")
@@ -53,9 +53,10 @@ class Counter:
         """Checks the choices, the numbers, and that they go together."""
         owner = "jde.optim.Counter"
         for name in ("start", "bound", "threshold", "max_count"):
-            check_number(owner, name, getattr(self, name))
+            self._keep_number(name)
         if self.half_life is not None:
-            check_number(owner, "half_life", self.half_life)
+            self._keep_number("half_life")
+        check_start("Counter", "start", self.start)
         check_choice("Counter", "decay", self.decay, _DECAYS)
         check_choice("Counter", "step", self.step, _STEPS)
         forever = self.half_life is None
@@ -70,6 +71,10 @@ class Counter:
                 f"{owner}: decay={self.decay!r} counts all updates of a row; set "
                 "half_life=None"
             )
+
+    def _keep_number(self, name: str) -> None:
+        number = constant_number("jde.optim.Counter", name, getattr(self, name))
+        object.__setattr__(self, name, number)
 
     @property
     def numbers(self) -> Numbers:

@@ -56,6 +56,8 @@ class Functor:
             object.__setattr__(self, "learning_rate", rate)
         numbers = tuple((n, constant_number(owner, n, x)) for n, x in self.numbers)
         object.__setattr__(self, "numbers", numbers)
+        initial = tuple((n, float(x)) for n, x in self.initial)  # checked by then
+        object.__setattr__(self, "initial", initial)
 
     def __getattr__(self, name: str) -> Any:
         """Finds a hyper-parameter by its name."""

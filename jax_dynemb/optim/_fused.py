@@ -73,6 +73,12 @@ class Fused:
             return {"mu": StateSpec((dim,), 0.0), "nu": StateSpec((dim,), 0.0)}
         return {}
 
+    @property
+    def known_numbers(self) -> tuple[str, ...]:
+        """Names the hyper-parameters that its formula has."""
+        by_kind = {"sgd": _NUMBERS[:1], "adam": _NUMBERS[:5]}
+        return by_kind.get(self.kind, _NUMBERS[:2])
+
     def hyper_parameters(self, count: jax.Array) -> dict[str, Any]:
         """Returns what the kernel takes; a schedule is evaluated at ``count``."""
         rate = self.learning_rate

@@ -38,6 +38,9 @@ _AT_LEAST_ZERO = (
     "half_life",
     "coefficient",
     "lower_bound",
+    "bound",
+    "threshold",
+    "max_count",
 )
 _LARGEST = float(np.finfo(np.float32).max)
 _AT_MOST_ZERO = ("lr_power",)
@@ -49,7 +52,10 @@ def known_number(x: Any) -> float | None:
     if isinstance(x, (bool, np.bool_, Tracer)):
         return None
     if isinstance(x, numbers.Real):
-        return float(x)
+        try:
+            return float(x)
+        except OverflowError:  # an int with more digits than a float can count
+            return math.inf if x > 0 else -math.inf
     if isinstance(x, (np.ndarray, jax.Array)) and x.shape == ():
         return float(x) if x.dtype.kind in "iuf" or x.dtype.name == "bfloat16" else None
     return None
@@ -88,7 +94,7 @@ def check_number(owner: str, field: str, x: Any) -> None:
         raise ValueError(f"{owner}: {field} must lie in [0, 1), but is {number}")
 
 
-def constant_number(owner: str, field: str, x: Any) -> float | None:
+def constant_number(owner: str, field: str, x: Any) -> float:
     """Returns a hyper-parameter of an optimizer, which is made outside of jit.
 
     Args:
@@ -107,7 +113,9 @@ def constant_number(owner: str, field: str, x: Any) -> float | None:
             f"apply_gradients(..., hyper={{table: {{'{field}': ...}}}})."
         )
     check_number(owner, field, x)
-    return known_number(x)
+    number = known_number(x)
+    assert number is not None  # or check_number had refused it
+    return number
 
 
 def _hint(field: str, x: Any) -> str:

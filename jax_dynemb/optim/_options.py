@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
+
+import numpy as np
 
 from jax_dynemb.optim._functor import Functor
 from jax_dynemb.optim._fused import Fused
-from jax_dynemb.optim._numbers import check_number
+from jax_dynemb.optim._numbers import constant_number, known_number
 
 Optimizer = Fused | Functor
 Numbers = tuple[tuple[str, float], ...]
@@ -67,11 +70,7 @@ class Decay:
                 f"jde.optim.{kind}: catch_up_floor is the least factor of a decay, at "
                 f"most 1, not {self.floor}"
             )
-        if self.start != int(self.start) or self.start > _LAST_START:
-            raise ValueError(
-                f"jde.optim.{kind}: catch_up_start is the number of an update, at most "
-                f"2**24, not {self.start}"
-            )
+        check_start(kind, "catch_up_start", self.start)
         flag(kind, "catch_up_forward", self.forward)
         if (is_set or self.forward) and not is_used:
             raise ValueError(
@@ -83,9 +82,16 @@ class Decay:
 
 def any_set(kind: str, *numbers: tuple[str, float]) -> bool:
     """Tells whether an option differs from 0, after a check of each."""
-    for name, number in numbers:
-        check_number(f"jde.optim.{kind}", name, number)
-    return any(number for _, number in numbers)
+    return any([constant_number(f"jde.optim.{kind}", n, x) for n, x in numbers])
+
+
+def check_start(kind: str, name: str, start: float) -> None:
+    """Refuses what is not the number of an update that a float32 can hold."""
+    if start != int(start) or start > _LAST_START:
+        raise ValueError(
+            f"jde.optim.{kind}: {name} is the number of an update, at most 2**24, not "
+            f"{start}"
+        )
 
 
 def check_choice(kind: str, name: str, given: object, allowed: tuple[str, ...]) -> None:
@@ -96,9 +102,10 @@ def check_choice(kind: str, name: str, given: object, allowed: tuple[str, ...]) 
         )
 
 
-def flag(kind: str, name: str, given: object) -> tuple[str, float]:
+def flag(kind: str, name: str, given: Any) -> tuple[str, float]:
     """Makes a number of a flag, as kernels take it."""
-    if given not in (False, True):
+    is_flag = isinstance(given, (bool, np.bool_)) or known_number(given) in (0, 1)
+    if not is_flag:
         raise ValueError(
             f"jde.optim.{kind}: {name} must be True or False, not {given!r}"
         )

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from jax_dynemb.optim._functor import Functor
-from jax_dynemb.optim._numbers import LearningRate, check_number
+from jax_dynemb.optim._numbers import LearningRate, constant_number
 from jax_dynemb.optim._options import LAST, Clip, any_set, flag
 
 
@@ -33,14 +33,14 @@ def rmsprop(
       clip_row_value: see ``sgd``.
       clip_row_norm: see ``sgd``.
     """
-    check_number("jde.optim.rmsprop", "initial_scale", initial_scale)
+    first = constant_number("jde.optim.rmsprop", "initial_scale", initial_scale)
     numbers = (
         ("decay", decay),
         ("eps", eps),
         flag("rmsprop", "eps_in_sqrt", eps_in_sqrt),
     )
     numbers += Clip(clip_row_value, clip_row_norm).numbers
-    return Functor("rmsprop", learning_rate, numbers, (("nu", initial_scale),))
+    return Functor("rmsprop", learning_rate, numbers, (("nu", first),))
 
 
 def rowwise_rmsprop(

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jax_dynemb._row_formats import dtype_name
 from jax_dynemb.optim._base import StateSpec
 from jax_dynemb.optim._functor import Functor
 from jax_dynemb.optim._fused import Fused
@@ -39,12 +40,14 @@ def checked_state_dtypes(
       ValueError: an optimizer, a state or a dtype that cannot be had, or a state that
         does not learn in bfloat16 with rounding to nearest.
     """
-    if isinstance(given, str):
+    if given is None:
+        return ()
+    pairs = dict(given) if isinstance(given, Mapping) else _pairs(given)
+    if pairs is None:
         raise ValueError(
-            f"state_dtype names the states that it is for: write {{'mu': {given!r}}}, "
+            "state_dtype names the states that it is for: write {'mu': 'bfloat16'}, "
             f"not {given!r}"
         )
-    pairs = dict(given.items() if isinstance(given, Mapping) else given)
     if not pairs:
         return ()
     if not isinstance(optimizer, (Fused, Functor)):
@@ -54,20 +57,30 @@ def checked_state_dtypes(
         )
     known = optimizer.states(dim)
     wide = [name for name, spec in known.items() if spec.shape]
-    for name, dtype in pairs.items():
+    names = {name: dtype_name(dtype) for name, dtype in pairs.items()}
+    for name, dtype in names.items():
         if name not in wide:
             raise ValueError(
                 f"state_dtype has no state {name!r}: those with a number for each "
                 f"column are {wide}. States of one number a row are always float32 or "
                 "int32"
             )
-        if str(dtype) not in ("float32", "bfloat16"):
+        if dtype not in ("float32", "bfloat16") or pairs[name] is None:
             raise ValueError(
-                f"state_dtype[{name!r}] must be 'float32' or 'bfloat16', not {dtype!r}"
+                f"state_dtype[{name!r}] must be 'float32' or 'bfloat16', not "
+                f"{pairs[name]!r}"
             )
-        if str(dtype) == "bfloat16" and name not in _FORGETFUL:
+        if dtype == "bfloat16" and name not in _FORGETFUL:
             _check_rounding(name, rounding)
-    return tuple(sorted((n, str(d)) for n, d in pairs.items() if str(d) != "float32"))
+    return tuple(sorted((n, d) for n, d in names.items() if d != "float32"))
+
+
+def _pairs(given: Any) -> dict[Any, Any] | None:
+    """Makes a dict of (name, dtype) pairs; None of anything else."""
+    if not isinstance(given, (tuple, list)):
+        return None
+    whole = all(isinstance(x, (tuple, list)) and len(x) == 2 for x in given)
+    return dict(given) if whole else None
 
 
 def _check_rounding(name: str, rounding: str) -> None:

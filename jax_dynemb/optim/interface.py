@@ -12,6 +12,7 @@ from jax_dynemb.optim._columns import check_columns as check_columns
 from jax_dynemb.optim._functor import Functor as Functor
 from jax_dynemb.optim._fused import Fused as Fused
 from jax_dynemb.optim._numbers import check_number as check_number
+from jax_dynemb.optim._numbers import known_number as known_number
 from jax_dynemb.optim._optax import as_optimizer as as_optimizer
 from jax_dynemb.optim._row_local import optax_rules as optax_rules
 from jax_dynemb.optim._state_dtypes import checked_state_dtypes as checked_state_dtypes

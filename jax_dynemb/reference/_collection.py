@@ -323,6 +323,9 @@ class ReferenceTables:
         learning_rate: float | None,
     ) -> None:
         hyper = hyper_parameters(table.config.optimizer, table.step)
+        if "initial_accumulator_value" in hyper:  # as the array of `n` holds it
+            first = table.config.states["n"].initial
+            hyper["initial_accumulator_value"] = first
         if learning_rate is not None:
             hyper["learning_rate"] = learning_rate
         table.step += 1

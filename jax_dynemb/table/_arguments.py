@@ -371,6 +371,14 @@ def hyper_of(
       TypeError: the learning rate is a schedule.
       ValueError: a table has an optax optimizer, or a number is out of range.
     """
+    check_mapping(hyper or {}, "apply_gradients: hyper", "table", tables.tables)
+    for name, numbers in (hyper or {}).items():
+        if not isinstance(numbers, Mapping):
+            raise TypeError(
+                f"apply_gradients: hyper of table '{name}' must be a dict by "
+                f"hyper-parameter, not {kind_of(numbers)}: write {{'{name}': "
+                "{'learning_rate': 0.1}}."
+            )
     merged = {name: dict(numbers) for name, numbers in (hyper or {}).items()}
     if callable(learning_rate):
         raise TypeError(

@@ -173,12 +173,18 @@ def test_a_late_row_takes_a_first_step_of_its_own(platform):
     assert steps["table"] < 0.09 or steps["table"] > 0.11
 
 
-def test_a_consistent_row_goes_on_from_where_it_is(platform):
+@pytest.mark.parametrize("halves", [(), ("n",), ("z", "n")])
+def test_a_consistent_row_goes_on_from_where_it_is(platform, halves):
     """Zero gradients leave warm rows of FTRL where they are, and z_init="zero" not."""
-    moved = {}
+    moved, options = {}, {"rounding": "stochastic"} if halves else {}
     for mode in ("zero", "consistent"):
         optimizer = jde.optim.ftrl(0.1, beta=1.0, z_init=mode)
-        twins = Twins(jde.TableConfig("t", 8, 256, optimizer=optimizer))
+        dtypes = dict.fromkeys(halves, "bfloat16")
+        twins = Twins(
+            jde.TableConfig(
+                "t", 8, 256, optimizer=optimizer, state_dtype=dtypes, **options
+            )
+        )
         before, residuals = twins.lookup({"t": [1, 2]})
         twins.apply(residuals, {"t": np.zeros((2, 8))})
         after, _ = twins.find({"t": [1, 2]})

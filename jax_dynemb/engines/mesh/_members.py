@@ -13,8 +13,9 @@ import numpy as np
 
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._stacks import Stack
-from jax_dynemb.engines.shard import step_of
+from jax_dynemb.engines.shard import check_hyper, step_of
 from jax_dynemb.ops import TableState
+from jax_dynemb.optim.interface import NoUpdate
 
 States = Mapping[str, TableState]
 
@@ -48,7 +49,12 @@ def select_hyper(
     given: Mapping[str, Mapping[str, jax.Array]],
 ) -> dict[str, jax.Array]:
     """Selects the hyper-parameters of the table that this shard has, by name."""
+    if isinstance(stack.local.optimizer, NoUpdate):
+        return {}
     by_table = {t.name: dict(given.get(t.name, {})) for t in stack.tables}
+    for table in stack.tables:
+        if hasattr(table.optimizer, "kind"):
+            check_hyper(table, by_table[table.name])
     names = {name for numbers in by_table.values() for name in numbers}
     if len(stack.tables) > 1 and names:
         step = step_of(states[stack.name])

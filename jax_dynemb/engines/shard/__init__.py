@@ -52,6 +52,7 @@ from jax_dynemb.engines.shard._tier import tier_stats as tier_stats
 from jax_dynemb.engines.shard._tier import without_homes as without_homes
 from jax_dynemb.engines.shard._totals import total_in_words as total_in_words
 from jax_dynemb.engines.shard._update import RowGradients as RowGradients
+from jax_dynemb.engines.shard._update import check_hyper as check_hyper
 from jax_dynemb.engines.shard._update import check_table as check_table
 from jax_dynemb.engines.shard._update import pair_lookups as pair_lookups
 from jax_dynemb.engines.shard._update import row_gradients as row_gradients

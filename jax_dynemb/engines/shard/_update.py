@@ -203,19 +203,47 @@ def _hyper_parameters(
 ) -> Float[Array, "tables hyper"]:
     rows = []
     for table in tables:
-        names = hyper_names(table)
         row = table.first_row
         step = step_of(states[table.state_name], row)
-        numbers = table.optimizer.hyper_parameters(step)
-        numbers |= given.get(table.name, {})
-        unknown = set(numbers) - {*names, *_ffi.constants()["row_hyper"]}
-        if unknown:
-            raise ValueError(
-                f"Table '{table.name}': {sorted(unknown)} are not hyper-parameters; "
-                f"known ones are {list(names)}."
-            )
-        rows.append(_operand_row(table, numbers))
+        own = given.get(table.name, {})
+        check_hyper(table, own)
+        rows.append(_operand_row(table, _own_numbers(table, step) | own))
     return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def check_hyper(table: TableSpec, given: Mapping[str, Any]) -> None:
+    """Refuses numbers of a call that the table's optimizer would not use.
+
+    Args:
+      table: its optimizer is a fused one.
+      given: by name, instead of the optimizer's own.
+
+    Raises:
+      ValueError: the formula has no such number, or its loop clips no rows.
+    """
+    clips, names = _ffi.constants()["row_hyper"], hyper_names(table)
+    kind = table.optimizer.kind
+    if _is_tuned(table) and (lost := sorted({*given} & {*clips})):
+        raise ValueError(
+            f"Table '{table.name}': the loop of jde.optim.{kind} clips no rows, so "
+            f"{lost} cannot be given to a call. Make the optimizer with a limit, "
+            f"jde.optim.{kind}(..., {lost[0]}=1e30), and give calls another one."
+        )
+    if unknown := sorted({*given} - {*names, *clips}):
+        raise ValueError(
+            f"Table '{table.name}': {unknown} are not hyper-parameters; known ones are "
+            f"{list(names)}."
+        )
+
+
+def _own_numbers(table: TableSpec, step: jax.Array) -> dict[str, Any]:
+    """The numbers of the optimizer, the first value of a state as it is stored.
+
+    FTRL knows a row without an update by it, also where the state is bfloat16.
+    """
+    numbers = table.optimizer.hyper_parameters(step)
+    first = "initial_accumulator_value"
+    return numbers | ({first: table.states["n"].initial} if first in numbers else {})
 
 
 def by_loop(tables: Sequence[TableSpec]) -> list[list[TableSpec]]:
@@ -231,10 +259,9 @@ def _is_tuned(table: TableSpec) -> bool:
 
 def hyper_names(table: TableSpec) -> tuple[str, ...]:
     """The hyper-parameters of a table's fused optimizer, as a user gives them."""
-    constants = _ffi.constants()
     if isinstance(table.optimizer, Fused):
-        return tuple(constants["hyper_parameters"])
-    return tuple(constants["optimizer_hyper"][table.optimizer.kind])
+        return table.optimizer.known_numbers
+    return tuple(_ffi.constants()["optimizer_hyper"][table.optimizer.kind])
 
 
 def _operand_row(table: TableSpec, numbers: Mapping[str, Any]) -> list[jax.Array]:

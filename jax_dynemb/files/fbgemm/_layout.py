@@ -9,6 +9,8 @@ with the low bits.
 
 from __future__ import annotations
 
+from jax_dynemb._is_whole import is_whole
+
 _BITS = (8, 4, 2)
 
 
@@ -18,7 +20,7 @@ def check_bits(bits: int) -> None:
     Raises:
       ValueError: it is not 8, 4 or 2.
     """
-    if isinstance(bits, bool) or bits not in _BITS:
+    if not is_whole(bits) or bits not in _BITS:
         raise ValueError(f"bits must be one of {_BITS}, not {bits!r}")
 
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
-from jax_dynemb.engines.shard import step_of
+from jax_dynemb.engines.shard import check_hyper, step_of
 from jax_dynemb.ops import TableState
 from jax_dynemb.optim.interface import StateSpec
 
@@ -70,9 +70,19 @@ def for_update(
       table: as a shard sees it.
       state: before the update.
       hyper: hyper-parameters of this step that are not the optimizer's own.
+
+    Raises:
+      ValueError: a number that pieces of rows cannot use.
     """
+    if "clip_row_norm" in hyper:
+        raise ValueError(
+            f"Table '{table.name}' is column-wise, so no device has a whole row, but "
+            "clip_row_norm is about the norm of one. Leave it out, clip columns by "
+            "clip_row_value, or use sharding='row_wise'."
+        )
     if getattr(table.optimizer, "kind", None) != "rowwise_adagrad":
         return table
+    check_hyper(table, hyper)
     numbers = table.optimizer.hyper_parameters(step_of(state)) | dict(hyper)
     columns = table.dim * placement.shards
     whole = _RowwiseAdagrad(table.optimizer, placement.axes, columns, numbers)
