@@ -11,7 +11,7 @@ import jax
 
 from jax_dynemb import _ffi
 from jax_dynemb.optim._base import StateSpec, not_optax
-from jax_dynemb.optim._numbers import LearningRate, constant_number
+from jax_dynemb.optim._numbers import LearningRate, constant_number, rate_at
 
 # Before the name of the function whose option makes the kind.
 _VARIANTS = ("row_counted_", "caught_up_", "smart_", "shrinking_", "cow_clip_")
@@ -93,6 +93,5 @@ class Functor:
 
     def hyper_parameters(self, count: jax.Array) -> dict[str, Any]:
         """Returns what the kernel takes; a schedule is evaluated at ``count``."""
-        rate: Any = self.learning_rate
-        rate = rate(count) if callable(rate) else rate
+        rate = rate_at(f"jde.optim.{self.name}", self.learning_rate, count)
         return {"learning_rate": rate} | dict(self.numbers)

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 from jax_dynemb.optim._base import StateSpec, not_optax
-from jax_dynemb.optim._numbers import LearningRate, constant_number
+from jax_dynemb.optim._numbers import LearningRate, constant_number, rate_at
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,9 +81,10 @@ class Fused:
 
     def hyper_parameters(self, count: jax.Array) -> dict[str, Any]:
         """Returns what the kernel takes; a schedule is evaluated at ``count``."""
-        rate = self.learning_rate
         return {
-            "learning_rate": rate(count) if callable(rate) else rate,
+            "learning_rate": rate_at(
+                f"jde.optim.{self.kind}", self.learning_rate, count
+            ),
             "eps": self.eps,
             "b1": self.b1,
             "b2": self.b2,

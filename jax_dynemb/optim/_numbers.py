@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -116,6 +117,31 @@ def constant_number(owner: str, field: str, x: Any) -> float:
     number = known_number(x)
     assert number is not None  # or check_number had refused it
     return number
+
+
+def rate_at(owner: str, rate: LearningRate, count: Any) -> Any:
+    """Returns the learning rate of an update, of a schedule what it gives there.
+
+    Only shape and dtype are looked at: to read the number would wait for a device.
+
+    Args:
+      owner: the optimizer.
+      rate: a number or a schedule.
+      count: updates so far.
+
+    Raises:
+      TypeError: a schedule gives something else than one number.
+    """
+    if not callable(rate):
+        return rate
+    given = rate(count)
+    array = given if isinstance(given, jax.Array) else np.asarray(given)
+    if array.shape != () or not jnp.issubdtype(array.dtype, jnp.number):
+        raise TypeError(
+            f"{owner}: the schedule of its learning rate must give one number, not "
+            f"{given!r}"
+        )
+    return given
 
 
 def _hint(field: str, x: Any) -> str:

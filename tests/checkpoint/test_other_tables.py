@@ -186,6 +186,23 @@ def test_training_goes_on_in_the_same_way_after_growth(tmp_path):
     assert_same_rows(export(coll, again, "cat"), export(before, state, "cat"))
 
 
+@pytest.mark.parametrize("now, told", [("adam", ()), ("lamb", ("adam", "lamb"))])
+def test_states_that_another_optimizer_takes_over_are_told(tmp_path, now, told):
+    """Their names and shapes are the same, what they hold may not be."""
+    configs = [
+        dataclasses.replace(CONFIG, optimizer=getattr(jde.optim, name)(0.1))
+        for name in ("adam", now)
+    ]
+    before, after = (jde.Tables([config]) for config in configs)
+    jde.checkpoint.save(
+        tmp_path, 1, {"tables": before.init(0)}, tables=before, wait=True
+    )
+    fresh = {"tables": after.init(1)}
+    notes = jde.checkpoint.restore(tmp_path, fresh, tables=after).notes
+    assert len(notes) == bool(told)
+    assert all(f"optimizer {told[0]}, " in note and told[1] in note for note in notes)
+
+
 def test_what_an_optax_optimizer_stores_once_comes_along(tmp_path):
     config = dataclasses.replace(CONFIG, optimizer=optax.adam(0.1))
     _, state = saved(tmp_path, config)

@@ -103,6 +103,11 @@ def test_learning_rate_of_the_tables(kit):
     optimizer.update(model, grads, table_learning_rate={"cat": 0.0})
     moved = rows_of(model, batch) != before
     assert not moved[:, :8].any() and moved[:, 8:].any()
+    before = rows_of(model, batch)
+    for rates in ({"cat": 0.1, "typo": 0.1}, {"typo": 0.1}):
+        with pytest.raises(ValueError, match=r"learning rates of \['typo'\]"):
+            optimizer.update(model, grads, table_learning_rate=rates)
+    np.testing.assert_array_equal(rows_of(model, batch), before)
 
 
 def test_clip_by_global_norm(kit):

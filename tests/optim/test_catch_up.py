@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows that were absent: what they make up for, against dense training."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ import optax
 import pytest
 
 import jax_dynemb as jde
+from jax_dynemb import _ffi
 from optimizer_kinds import LOOSE
 from support import Twins, export
 
@@ -122,6 +125,28 @@ def test_counts_are_exact_beyond_what_float32_counts(platform):
     row = export(twins.coll, twins.state, "t")[1]
     assert row.state["count"].dtype == np.int32
     assert row.state["count"] == 2**24 + 1
+
+
+@pytest.mark.parametrize("first", [2**24, 2**32 - 2])
+@pytest.mark.parametrize("name", ["momentum", "adam"])
+def test_steps_of_a_table_that_float32_does_not_count(platform, name, first):
+    """A row that misses one update makes up for one, also where `last` wraps."""
+    options = {"bias_correction": "none"} if name == "adam" else {}
+    optimizer = getattr(jde.optim, name)(0.1, catch_up="smart", **options)
+    rows = []
+    for start in (first, 8):
+        coll = jde.Tables([table(optimizer)])
+        state = coll.init(0)
+        words = jnp.array([start & 0xFFFFFFFF, start >> 32], jnp.uint32)
+        place = _ffi.code("counters", "step")
+        counters = state["t"].counters.at[:, place].set(words)
+        state["t"] = dataclasses.replace(state["t"], counters=counters)
+        for keys in ([1, 2], [1], [1, 2]):
+            _, residual, state = coll.lookup(state, {"t": jde.ids(keys)})
+            d_rows = {"t": jnp.ones((len(keys), DIM))}
+            state = coll.apply_gradients(state, residual, d_rows)
+        rows.append(coll.find(state, {"t": jde.ids([1, 2])})[0]["t"])
+    np.testing.assert_allclose(*rows, rtol=1e-6)
 
 
 def test_integers_survive_a_checkpoint_and_growth(tmp_path, platform):

@@ -95,3 +95,16 @@ def test_a_counter_takes_no_negative_bound():
     optimizer = OPTIM.rowwise_adagrad(0.1, counter=counter)
     with pytest.raises(ValueError, match="bound must not be negative"):
         rows_after(optimizer, hyper={"a": {"bound": -1.0}})
+
+
+@pytest.mark.parametrize("given", [None, "x", np.ones(2), jnp.ones(2)])
+@pytest.mark.parametrize("make", [OPTIM.sgd, OPTIM.lion])
+def test_a_schedule_gives_one_number(make, given):
+    with pytest.raises(TypeError, match="schedule of its learning rate must give one"):
+        rows_after(make(lambda _: given))
+
+
+@pytest.mark.parametrize("given", [1, np.float64(1), jnp.bfloat16(1), jnp.float16(1)])
+def test_a_schedule_gives_any_kind_of_number(given):
+    got = rows_after(OPTIM.lion(lambda _: given))
+    np.testing.assert_array_equal(got, rows_after(OPTIM.lion(1.0)))

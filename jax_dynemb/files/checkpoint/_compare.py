@@ -172,6 +172,12 @@ def _compare_table(
             strict,
             result,
         )
+    elif _changes_its_kind(saved, now):
+        result.notes.append(
+            f"Table '{name}' was saved with the optimizer {saved.optimizer['kind']}, "
+            f"but this model has {now.optimizer['kind']}, whose states have the same "
+            "names and shapes: they are kept as they are."
+        )
     if _unit(saved) != _unit(now):
         anew.add("scores")
         _only_if_not_strict(
@@ -205,6 +211,12 @@ def _compare_table(
         return
     result.again.append(path)
     result.anew[path] = anew
+
+
+def _changes_its_kind(saved: Schema, now: Schema) -> bool:
+    """Tells whether states go from one known optimizer to another."""
+    kinds = {schema.optimizer.get("kind", "") for schema in (saved, now)}
+    return len(kinds) == 2 and "" not in kinds and bool(_kept(now))
 
 
 def _place(schema: Schema) -> Any:
