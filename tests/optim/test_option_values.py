@@ -3,6 +3,7 @@
 """Options of optimizers and their tables: every kind of number, and what is none."""
 
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ WITH_NUMBERS = {
 }
 
 
-def table(optimizer, **options) -> jde.TableConfig:
+def table(optimizer: Any, **options: Any) -> jde.TableConfig:
     return jde.TableConfig("t", 8, 256, optimizer=optimizer, **options)
 
 
@@ -43,9 +44,10 @@ def test_numbers_of_arrays_make_the_optimizer_of_plain_ones(name):
 
 
 def test_a_checkpoint_takes_numbers_of_numpy(tmp_path):
+    half: Any = np.float32(0.5)
     config = table(
-        OPTIM.ftrl(np.float32(0.1), initial_accumulator_value=np.float32(0.5)),
-        max_gradient=np.float32(1.5),
+        OPTIM.ftrl(half, initial_accumulator_value=half),
+        max_gradient=half,
         trainable=np.bool_(True),
         insert=np.bool_(True),
     )
@@ -88,8 +90,9 @@ def test_a_traced_flag_is_refused():
 
 @pytest.mark.parametrize("field", ["bound", "threshold", "max_count"])
 def test_a_counter_refuses_what_would_make_nans(field):
+    wrong: Any = {field: -1.0}
     with pytest.raises(ValueError, match=f"Counter: {field} must not be negative"):
-        OPTIM.Counter(step="sgd", **{field: -1.0})
+        OPTIM.Counter(step="sgd", **wrong)
 
 
 @pytest.mark.parametrize("start", [2.5, 2**24 + 1])
@@ -105,8 +108,9 @@ def test_digits_without_end_are_no_number():
 
 @pytest.mark.parametrize("option", ["cow_clip", "counter"])
 def test_an_option_of_another_type_is_named(option):
+    wrong: Any = {option: 1.0}
     with pytest.raises(TypeError, match=f"{option} must be a jde.optim.Co"):
-        OPTIM.rowwise_adagrad(0.1, **{option: 1.0})
+        OPTIM.rowwise_adagrad(0.1, **wrong)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.dtype("bfloat16"), "bfloat16"])
