@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from jax_dynemb.rows import Exported
@@ -60,7 +60,10 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True)
 class Delta:
-    """Holds what changed in a table between two marks; iterate over it once.
+    """Holds what changed in a table between two marks, for any number of replicas.
+
+    Each iteration reads the table anew. So use it before the state is donated, or keep
+    ``list(delta)`` as its chunks.
 
     Attributes:
       table: its name.
@@ -77,6 +80,21 @@ class Delta:
     def __iter__(self) -> Iterator[Exported]:
         """Streams the chunks."""
         return iter(self.chunks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """Streams chunks from the first one on at each iteration.
+
+    Attributes:
+      begin: starts a new iteration.
+    """
+
+    begin: Callable[[], Iterator[Exported]]
+
+    def __iter__(self) -> Iterator[Exported]:
+        """Starts anew."""
+        return self.begin()
 
 
 def check_continues(table: str, delta: Delta, at: Mark | None) -> None:

@@ -18,7 +18,7 @@ from jax_dynemb.engines.shard import Rule
 from jax_dynemb.ops import on_host, read_log
 from jax_dynemb.rows import Exported
 from jax_dynemb.table import _arguments, _chunks
-from jax_dynemb.table._marks import Delta, Head, Mark, check_continues
+from jax_dynemb.table._marks import Delta, Head, Mark, Stream, check_continues
 
 if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables
@@ -69,7 +69,7 @@ class Replication:
                 "TableConfig(log_removed=n), or pass export the known_keys."
             )
         name = config.name
-        _arguments.check_arrays(self.engine, state, [name], "take_removed")
+        _arguments.check_sizes(self.engine, state, [name], "take_removed")
         keys, head = _read_log(coll, state, name, since_head)
         if keys is not None:
             keys = keys[~_stored(coll, state, name, keys)]
@@ -87,8 +87,8 @@ class Replication:
 
         All marks and rows are of this one state. A row counts as changed if a lookup
         or an insert used it, so call this between an update and the next lookup.
-        ``scatter`` and ``decay`` use no row. Removed keys come from the log where the
-        table has one that reaches back to the mark.
+        ``scatter``, ``decay`` and lookups with ``touch=False`` use no row. Removed keys
+        come from the log where the table has one that reaches back to the mark.
 
         Store the marks with each checkpoint of the tables. Deltas after a restore then
         go on from there, and a replica that is ahead refuses them.
@@ -102,7 +102,8 @@ class Replication:
           tables: only these; all hash tables if None.
 
         Returns:
-          A delta by table, each a stream to be read once; and the mark at its end.
+          A delta by table, which reads the state whenever it is iterated over; and the
+          mark at its end.
 
         Raises:
           ValueError: a mark is ahead of its table, or nothing says which keys are gone.
@@ -119,6 +120,7 @@ class Replication:
                 name = f"export_delta: {what}"
                 _arguments.check_mapping(each, name, "table", dynamic)
         names = list(dynamic if tables is None else tables)
+        _arguments.check_sizes(self.engine, state, names, "export_delta")
         clocks = coll.get_score(state)
         deltas = {}
         for name in names:
@@ -159,7 +161,8 @@ class Replication:
         if isinstance(delta, Delta):
             check_continues(name, delta, at)
         arrays = self.engine.state_name(name)
-        _arguments.check_arrays(self.engine, state, [name], "apply_delta")
+        _arguments.check_states(self.engine, state, "apply_delta")
+        _arguments.check_sizes(self.engine, state, [name], "apply_delta")
         new = state[arrays]
         for chunk in delta:
             if chunk.removed is not None:
@@ -226,17 +229,19 @@ def _delta(
         removed, head = coll.take_removed(state, name, since.head)
     until = Mark.after(since, name, clock, head)
     if since is None:
-        return Delta(name, None, until, coll.export(state, name))
+        return Delta(name, None, until, Stream(lambda: coll.export(state, name)))
     if since.clock > clock:
         raise ValueError(
             f"Table '{name}': the mark is at clock {since.clock}, but the table at "
-            f"{clock}: it was cleared or restored since. Export it whole: leave it out "
-            "of since=."
+            f"{clock}: an older checkpoint was restored since. Export it whole: leave "
+            "it out of since=."
         )
+    clock = since.clock
     if removed is not None:
-        chunks = with_removed(coll, state, name, since.clock, removed)
+        gone = removed
+        stream = Stream(lambda: with_removed(coll, state, name, clock, gone))
     elif known is not None:
-        chunks = coll.export(state, name, since=since.clock, known_keys=known)
+        stream = Stream(lambda: coll.export(state, name, since=clock, known_keys=known))
     else:
         raise ValueError(
             f"Table '{name}': nothing says which keys it has lost since the mark: it "
@@ -244,7 +249,7 @@ def _delta(
             "reach back. Pass known_keys=, the keys of the replica; or export the "
             "table whole, without its mark, and raise log_removed."
         )
-    return Delta(name, since, until, chunks)
+    return Delta(name, since, until, stream)
 
 
 def _stored(coll: Tables, state: States, name: str, keys: np.ndarray) -> np.ndarray:

@@ -265,6 +265,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
         _arguments.check_states(self.engine, state, "grow")
         _arguments.check_values(state, "grow")
         growth = _growth.planned(self, capacities)
+        _arguments.check_sizes(self.engine, state, capacities, "grow")
         return growth.coll, growth.apply(state)
 
     def plan_growth(self, capacities: Mapping[str, int]) -> Growth:
@@ -377,7 +378,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
         _arguments.check_states(self.engine, state, "counted")
         _arguments.check_values(state, "counted")
         config = self.engine.catalog.dynamic_table(table, "counted")
-        _arguments.check_arrays(self.engine, state, [config.name], "counted")
+        _arguments.check_sizes(self.engine, state, [config.name], "counted")
         arrays = self.state_name(config.name)
         return _counted.counted(self.engine, state, arrays, config)
 
@@ -394,6 +395,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
         _arguments.check_states(self.engine, state, "get_score")
         _arguments.check_arrays(self.engine, state, self.tables, "get_score")
         _arguments.check_values(state, "get_score")
+        _arguments.check_sizes(self.engine, state, self.tables, "get_score")
         dynamic = self.engine.catalog.dynamic
         counted = {name: self.engine.counted(state, name) for name in dynamic}
         return {name: shard.next_score(each) for name, each in counted.items()}
@@ -411,6 +413,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
         _arguments.check_states(self.engine, state, "set_score")
         _arguments.check_values(state, "set_score")
         _arguments.check_mapping(scores, "set_score: scores", "table", self.tables)
+        _arguments.check_sizes(self.engine, state, scores, "set_score")
         engine, new = self.engine, dict(state)
         for name, score in scores.items():
             config = engine.catalog.dynamic_table(name, "set_score")
@@ -445,6 +448,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
                 f"use_counts: table '{config.name}' counts no uses. Give it "
                 "score_strategy='lfu', or read its scores as they are."
             )
+        _arguments.check_sizes(self.engine, state, [config.name], "use_counts")
         clock = shard.next_score(self.engine.counted(state, config.name)) - 1
         return use_counts(np.asarray(scores), config.lfu_halflife or 0, clock)
 
@@ -466,6 +470,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
         _arguments.check_states(self.engine, state, "stats")
         _arguments.check_arrays(self.engine, state, self.tables, "stats")
         _arguments.check_values(state, "stats")
+        _arguments.check_sizes(self.engine, state, self.tables, "stats")
         return self.engine.stats_async(state).result()
 
     def stats_async(self, state: States) -> StatsFuture:
@@ -492,6 +497,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
         _arguments.check_states(self.engine, state, "stats_async")
         _arguments.check_arrays(self.engine, state, self.tables, "stats_async")
         _arguments.check_values(state, "stats_async")
+        _arguments.check_sizes(self.engine, state, self.tables, "stats_async")
         return self.engine.stats_async(state)
 
 

@@ -5,6 +5,7 @@
 import dataclasses
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -167,11 +168,53 @@ def test_a_replica_ahead_of_a_restored_table_refuses(tmp_path):
         REPLICA.apply_delta(replica, "t", deltas["t"], at=at)
 
 
-def test_a_mark_ahead_of_its_table_is_refused():
-    state = step(COLL, step(COLL, COLL.init(0), 0), 1)
-    _, marks = COLL.export_delta(state)
-    with pytest.raises(ValueError, match="cleared or restored since"):
-        COLL.export_delta(COLL.clear(state), marks)
+def test_a_mark_ahead_of_its_table_is_refused(tmp_path):
+    state = step(COLL, COLL.init(0), 0)
+    jde.checkpoint.save(tmp_path, 1, state, tables=COLL)
+    _, marks = COLL.export_delta(step(COLL, state, 1))
+    state = jde.checkpoint.restore(tmp_path, COLL.init(3), tables=COLL).tree
+    with pytest.raises(ValueError, match="an older checkpoint was restored since"):
+        COLL.export_delta(state, marks)
+
+
+@pytest.mark.parametrize("log_removed", [0, 800])
+@pytest.mark.parametrize("mesh", [None, mesh_of(2)], ids=["one", "mesh"])
+def test_a_cleared_table_is_followed(mesh, log_removed):
+    """Rows of before are gone; those used again have other values."""
+    coll = jde.Tables([dataclasses.replace(CONFIG, log_removed=log_removed)], mesh)
+    state = step(coll, coll.init(0), 0)
+    deltas, marks = coll.export_delta(state)
+    replica, at = follow(REPLICA.init(), state, deltas, None, coll)
+    clock = coll.get_score(state)["t"]
+    state = jax.jit(coll.clear, donate_argnums=0)(state)
+    assert coll.get_score(state)["t"] == clock
+    with pytest.raises(ValueError, match="Pass known_keys="):
+        coll.export_delta(state, marks)
+    state = step(coll, state, 0)  # the ids of before
+    for seed in range(1, 4):
+        state = step(coll, state, seed)
+    known = {"t": np.array(list(export(REPLICA, replica, "t")), np.int64)}
+    deltas, _ = coll.export_delta(state, marks, known_keys=known)
+    follow(replica, state, deltas, at, coll)
+
+
+@pytest.mark.parametrize("coll", [COLL, REPLICA], ids=["log", "known keys"])
+def test_several_replicas_follow_one_delta(coll):
+    state = step(coll, coll.init(0), 0)
+    deltas, marks = coll.export_delta(state)
+    replicas = [follow(REPLICA.init(), state, deltas, None, coll)[0] for _ in range(2)]
+    later = step(coll, state, 1)
+    deltas, _ = coll.export_delta(later, marks, known_keys={"t": CROWD})
+    for replica in replicas:
+        follow(replica, later, deltas, marks["t"], coll)
+
+
+def test_a_delta_of_a_donated_state_says_so():
+    state = step(COLL, COLL.init(0), 0)
+    deltas, _ = COLL.export_delta(state)
+    step(COLL, state, 1)
+    with pytest.raises(RuntimeError, match="was donated to an earlier call"):
+        REPLICA.apply_delta(REPLICA.init(), "t", deltas["t"])
 
 
 def test_some_tables_only():
