@@ -62,7 +62,7 @@ class Mark:
 class Delta:
     """Holds what changed in a table between two marks, for any number of replicas.
 
-    Each iteration reads the table anew. So use it before the state is donated, or keep
+    Each iteration reads the table again. So use it before the state is donated, or keep
     ``list(delta)`` as its chunks.
 
     Attributes:
@@ -93,7 +93,7 @@ class Stream:
     begin: Callable[[], Iterator[Exported]]
 
     def __iter__(self) -> Iterator[Exported]:
-        """Starts anew."""
+        """Starts again."""
         return self.begin()
 
 
