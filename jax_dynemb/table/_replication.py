@@ -13,12 +13,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb._ids import PADDING
+from jax_dynemb._is_whole import is_whole
+from jax_dynemb._kind_of import kind_of
 from jax_dynemb.engines import Engine, States, shard
 from jax_dynemb.engines.shard import Rule
 from jax_dynemb.ops import on_host, read_log
 from jax_dynemb.rows import Exported
 from jax_dynemb.table import _arguments, _chunks
-from jax_dynemb.table._marks import Delta, Head, Mark, Stream, check_continues
+from jax_dynemb.table._marks import (
+    Delta,
+    Head,
+    Mark,
+    Stream,
+    check_continues,
+    check_mark,
+)
 
 if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables
@@ -106,6 +115,7 @@ class Replication:
           mark at its end.
 
         Raises:
+          TypeError: a mark is no ``jde.Mark``, or known keys are no whole numbers.
           ValueError: a mark is ahead of its table, or nothing says which keys are gone.
 
         Example:
@@ -119,6 +129,10 @@ class Replication:
             if each is not None:
                 name = f"export_delta: {what}"
                 _arguments.check_mapping(each, name, "table", dynamic)
+                for table in each:
+                    self.engine.catalog.dynamic_table(table, name)
+        for table, mark in (since or {}).items():
+            check_mark(mark, f"export_delta: the mark of table '{table}'")
         names = list(dynamic if tables is None else tables)
         _arguments.check_sizes(self.engine, state, names, "export_delta")
         clocks = coll.get_score(state)
@@ -153,22 +167,43 @@ class Replication:
             rows. Compared with a delta of ``export_delta`` before anything changes.
 
         Raises:
+          TypeError: ``at`` is no mark, or the delta does not consist of exported rows.
           ValueError: a delta is missing before this one, or it is out of order.
         """
         coll = cast("Tables", self)
+        _arguments.check_states(self.engine, state, "apply_delta")
         _arguments.check_values(state, "apply_delta")
         name = self.engine.catalog.dynamic_table(table, "apply_delta").name
+        if at is not None:
+            check_mark(at, "apply_delta: at")
         if isinstance(delta, Delta):
             check_continues(name, delta, at)
         arrays = self.engine.state_name(name)
-        _arguments.check_states(self.engine, state, "apply_delta")
         _arguments.check_sizes(self.engine, state, [name], "apply_delta")
         new = state[arrays]
-        for chunk in delta:
+        for chunk in _chunks_of(name, delta):
             if chunk.removed is not None:
                 new = _chunks.erase_keys(coll, name, new, chunk.removed)
             new = _chunks.insert_chunks(coll, name, new, [chunk])
         return state | {arrays: new}
+
+
+def _chunks_of(table: str, delta: Any) -> Iterator[Exported]:
+    """Streams the chunks of a delta, and refuses what is none before any is applied."""
+    is_dict = isinstance(delta, Mapping) or not isinstance(delta, Iterable)
+    if is_dict or isinstance(delta, (Exported, str)):
+        raise TypeError(
+            f"apply_delta takes what export_delta returned for table '{table}', "
+            f"deltas['{table}'], or a list of what export streams, not "
+            f"{kind_of(delta)}."
+        )
+    for chunk in delta:
+        if not isinstance(chunk, Exported):
+            raise TypeError(
+                f"apply_delta: a chunk of table '{table}' is {kind_of(chunk)}, not "
+                "what export or export_delta streams."
+            )
+        yield chunk
 
 
 def log_head(coll: Tables, state: States, name: str) -> Head | None:
@@ -203,12 +238,14 @@ def _read_log(
     stamp = shard.counter_values(coll.engine.counted(state, name))["stamp"]
     log = coll.engine.removed_log(state, name)
     this = (stamp, log.shape[1] - 1)
-    if not isinstance(since_head, Iterable | None):
-        raise TypeError(
-            f"since_head must be what an earlier take_removed returned, not "
-            f"{since_head!r}; None reads the whole log."
-        )
-    since = None if since_head is None else tuple(since_head)
+    since = None
+    if since_head is not None:
+        since = tuple(since_head) if isinstance(since_head, Iterable) else (None,)
+        if not all(is_whole(number) and 0 <= number < 1 << 64 for number in since):
+            raise TypeError(
+                f"since_head must be what an earlier take_removed returned, not "
+                f"{since_head!r}; None reads the whole log."
+            )
     heads = None if since is None else np.array(since[2:], np.uint64)
     keys, now = read_log(log, heads)
     if since is not None and since[:2] != this:

@@ -22,7 +22,7 @@ from jax_dynemb.engines.mesh import (
     make_plan,
 )
 from jax_dynemb.engines.mixed import MixedEngine
-from jax_dynemb.engines.shard import Query, Rule
+from jax_dynemb.engines.shard import Rule
 from jax_dynemb.ops import refuse_packed
 from jax_dynemb.rows import Exported, use_counts
 from jax_dynemb.table import (
@@ -35,6 +35,7 @@ from jax_dynemb.table import (
 from jax_dynemb.table._departures import Departures
 from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
+from jax_dynemb.table._query import query_of
 from jax_dynemb.table._replication import Replication, without_rows
 from jax_dynemb.table._row_operations import RowOperations
 from jax_dynemb.tt import TTConfig
@@ -355,9 +356,9 @@ class Tables(Operations, RowOperations, Departures, Replication):
                 "bound. Leave min_score out, and compare use_counts(state, table, "
                 "scores) of what is exported."
             )
+        query = query_of(min_score, since, known_keys, chunk_buckets)
         if where is not None:
             state = without_rows(self, state, {name: where})
-        query = Query(min_score, since, known_keys, chunk_buckets)
         return self.engine.export(state, name, query)
 
     def counted(self, state: States, table: str) -> tuple[np.ndarray, np.ndarray]:

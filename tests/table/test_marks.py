@@ -223,3 +223,84 @@ def test_some_tables_only():
     assert list(deltas) == list(marks) == ["u"]
     with pytest.raises(ValueError, match="nothere"):
         two.export_delta(two.init(), tables=["nothere"])
+
+
+MARK = COLL.export_delta(COLL.init())[1]["t"]
+NO_MARKS = [5, "x", None, MARK.to_json(), {"t": MARK}]
+
+
+@pytest.mark.parametrize("mark", NO_MARKS)
+def test_what_is_no_mark(mark):
+    with pytest.raises(TypeError, match=r"must be a jde\.Mark.*jde\.Mark\.from_json"):
+        COLL.export_delta(COLL.init(), {"t": mark})
+    if mark is not None:
+        with pytest.raises(TypeError, match=r"at must be a jde\.Mark"):
+            COLL.apply_delta(COLL.init(), "t", [], at=mark)
+    if mark != MARK.to_json():
+        with pytest.raises(TypeError, match=r"what mark\.to_json\(\) returned"):
+            jde.Mark.from_json(mark)
+
+
+def test_names_of_no_table():
+    for given in ({"since": {"nothere": MARK}}, {"known_keys": {"nothere": [1]}}):
+        with pytest.raises(ValueError, match="nothere"):
+            COLL.export_delta(COLL.init(), **given)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        np.arange(3.0),  # 2**53 + 1 would be 2**53
+        jde.ids([1, 2]),  # pairs of words
+        np.zeros((2, 2), np.int64),
+        np.array(["1"]),
+        {1, 2},
+        7,
+    ],
+    ids=["floats", "words", "matrix", "text", "set", "scalar"],
+)
+def test_keys_that_are_no_row_of_whole_numbers(keys):
+    state = step(REPLICA, REPLICA.init(0), 0)
+    with pytest.raises(TypeError, match=r"known_keys must be the ids .* int64\[n\]"):
+        REPLICA.export(state, "t", since=1, known_keys=keys)
+    with pytest.raises(TypeError, match=r"known_keys must be the ids .* int64\[n\]"):
+        deltas, _ = REPLICA.export_delta(state, {"t": MARK}, known_keys={"t": keys})
+        list(deltas["t"])
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int32, list])
+def test_keys_of_any_whole_type(dtype):
+    state = step(REPLICA, REPLICA.init(0), 0)
+    held = [1, 2, 3] if dtype in (list, np.int32) else [1, 2, 2**63 - 5]
+    given = held if dtype is list else np.array(held, dtype)
+    first, *_ = REPLICA.export(state, "t", since=1, known_keys=given)
+    present = export(REPLICA, state, "t")
+    assert set(first.removed.tolist()) == set(held) - set(present)
+
+
+@pytest.mark.parametrize(
+    "numbers, error",
+    [
+        ({"since": 1.5}, TypeError),
+        ({"since": {"t": 1}}, TypeError),
+        ({"since": -1}, ValueError),
+        ({"min_score": -5}, ValueError),
+        ({"min_score": True}, TypeError),
+    ],
+)
+def test_numbers_of_an_export(numbers, error):
+    (name,) = numbers
+    with pytest.raises(error, match=f"export: {name} must be"):
+        COLL.export(COLL.init(), "t", **numbers)
+
+
+def test_what_is_no_delta():
+    state = step(COLL, COLL.init(0), 0)
+    deltas, _ = COLL.export_delta(state)
+    chunk = next(iter(deltas["t"]))
+    for delta in (deltas, None, chunk, "t", 5):
+        with pytest.raises(TypeError, match=r"apply_delta takes what export_delta"):
+            REPLICA.apply_delta(REPLICA.init(), "t", delta)
+    for delta in ([chunk.keys], np.zeros(3), [None]):
+        with pytest.raises(TypeError, match="a chunk of table 't' is"):
+            REPLICA.apply_delta(REPLICA.init(), "t", delta)
