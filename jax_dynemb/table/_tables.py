@@ -364,7 +364,8 @@ class Tables(Operations, RowOperations, Departures, Replication):
     def counted(self, state: States, table: str) -> tuple[np.ndarray, np.ndarray]:
         """Reads the ids without a row that ``Exact`` counts. Not for use inside jit.
 
-        On several hosts each process reads the ids of its own devices.
+        On several hosts each process reads the ids of its own devices. An id that
+        ``insert`` gave a row stays counted as it was.
 
         Args:
           state: the tables.
