@@ -151,7 +151,7 @@ def _gathered(
         ids = jnp.concatenate([ids, lost[None]])
         ids, sums = (jax.lax.all_gather(x, axes) for x in (ids, sums))
         name = table.state_name
-        lost = jnp.sum(ids[:, -1, 0])
+        lost = _same_on_all(jnp.sum(ids[:, -1, 0]), axes)
         states |= {name: add_to_counter(states[name], 0, "lost_updates", lost)}
         ids, sums = ids[:, :-1].reshape(-1, 2), sums.reshape(-1, table.dim)
         slots, states = slots_of(table, states, ids)
@@ -177,3 +177,15 @@ def _lost_here(
     lost = new[place][0] - old[place][0]  # wraps
     kept = dataclasses.replace(after[name], counters=old)
     return jnp.stack([lost, jnp.zeros_like(lost)]), {**after, name: kept}
+
+
+def _same_on_all(number: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+    """Tells a ``shard_map`` that checks varying axes that devices have one number.
+
+    Only there does it cost a collective. Results of kernels need none: JAX takes them
+    for equal.
+    """
+    axis_type = getattr(jax.typeof(number), "mat", None)  # absent in other versions
+    if axis_type is not None and not axis_type.varying:
+        return number
+    return jax.lax.pmax(number, axes)
