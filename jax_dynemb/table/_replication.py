@@ -238,19 +238,27 @@ def _read_log(
     stamp = shard.counter_values(coll.engine.counted(state, name))["stamp"]
     log = coll.engine.removed_log(state, name)
     this = (stamp, log.shape[1] - 1)
-    since = None
-    if since_head is not None:
-        since = tuple(since_head) if isinstance(since_head, Iterable) else (None,)
-        if not all(is_whole(number) and 0 <= number < 1 << 64 for number in since):
-            raise TypeError(
-                f"since_head must be what an earlier take_removed returned, not "
-                f"{since_head!r}; None reads the whole log."
-            )
+    since = None if since_head is None else _numbers_of(since_head)
     heads = None if since is None else np.array(since[2:], np.uint64)
     keys, now = read_log(log, heads)
     if since is not None and since[:2] != this:
         keys = None
     return keys, (*this, *now.tolist())
+
+
+def _numbers_of(head: Any) -> Head:
+    """Returns a head as its numbers.
+
+    Raises:
+      TypeError: it is none.
+    """
+    numbers = tuple(head) if isinstance(head, Iterable) else ("",)
+    if not all(is_whole(n) and 0 <= n < 1 << 64 for n in numbers):
+        raise TypeError(
+            f"since_head must be what an earlier take_removed returned, not {head!r}; "
+            "None reads the whole log."
+        )
+    return numbers
 
 
 def _delta(

@@ -63,7 +63,7 @@ def _of_fbgemm(fields: Mapping[str, Any], table: int) -> dict[str, Any] | None:
     """Translates an ``EvictionPolicy``, whose lists have a number for each table."""
 
     def number(name: str) -> Any:
-        numbers = fields.get(name)
+        numbers: Any = fields.get(name)
         is_list = hasattr(numbers, "__len__") and not isinstance(numbers, str)
         if not is_list or not 0 <= table < len(numbers):
             raise ValueError(
