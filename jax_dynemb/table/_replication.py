@@ -252,7 +252,7 @@ def _numbers_of(head: Any) -> Head:
     Raises:
       TypeError: it is none.
     """
-    numbers = tuple(head) if isinstance(head, Iterable) else ("",)
+    numbers: tuple[Any, ...] = tuple(head) if isinstance(head, Iterable) else ("",)
     if not all(is_whole(n) and 0 <= n < 1 << 64 for n in numbers):
         raise TypeError(
             f"since_head must be what an earlier take_removed returned, not {head!r}; "
