@@ -3,6 +3,7 @@
 """Checkpoints of models with tables: a thin layer over orbax."""
 
 from jax_dynemb.files.checkpoint import Restored as Restored
+from jax_dynemb.files.checkpoint import capacities as capacities
 from jax_dynemb.files.checkpoint import latest as latest
 from jax_dynemb.files.checkpoint import restore as restore
 from jax_dynemb.files.checkpoint import save as save

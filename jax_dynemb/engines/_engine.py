@@ -46,6 +46,10 @@ class Engine(Protocol):
         """Names the arrays of a state that hold the table."""
         ...
 
+    def buckets(self, table: str) -> int | None:
+        """Counts the buckets in the arrays of a table; None: only a device knows."""
+        ...
+
     def extent(self, table: str) -> Mapping[str, Any]:
         """Describes the table's part of its arrays by fields of ``rows.Schema``."""
         ...

@@ -6,11 +6,17 @@ from __future__ import annotations
 
 import bisect
 import datetime
+import math
 import time
 from collections.abc import Iterable
 from typing import Self
 
 import numpy as np
+
+from jax_dynemb._is_whole import is_whole
+from jax_dynemb._kind_of import kind_of
+
+_MOST_HOURS = 24 * 365 * 1000
 
 
 class TimeMarks:
@@ -53,17 +59,23 @@ class TimeMarks:
     def add(self, clock: int, seconds: float | None = None) -> None:
         """Notes the clock of the next lookup, as ``Tables.get_score`` returns it.
 
-        A clock that runs backwards means that the table was cleared or restored:
-        marks of the lookups that it no longer knows are dropped.
+        A clock that runs backwards means that an older checkpoint was restored:
+        marks of the lookups that the table no longer knows are dropped.
 
         Args:
           clock: of the table.
           seconds: since the epoch; now if None.
 
         Raises:
-          ValueError: the time is before that of the last mark.
+          TypeError: the clock is no whole number.
+          ValueError: the time is before that of the last mark, or no number.
         """
-        now = time.time() if seconds is None else float(seconds)
+        now = _seconds(seconds)
+        if not is_whole(clock) or clock < 0:
+            raise TypeError(
+                f"clock must be a whole number from 0 on, not {kind_of(clock)}: write "
+                "marks.add(coll.get_score(state)[table]), with marks for each table."
+            )
         clock = int(clock)
         keep = bisect.bisect_right(self._clocks, clock)
         del self._clocks[keep:], self._seconds[keep:]
@@ -103,8 +115,17 @@ class TimeMarks:
           hours: of the age, added.
           minutes: of the age, added.
           seconds: the present time since the epoch; now if None.
+
+        Raises:
+          ValueError: the age is below 0, or no number.
         """
-        now = time.time() if seconds is None else float(seconds)
+        now = _seconds(seconds)
+        hours_in_all = 24 * days + hours + minutes / 60
+        if not 0 <= hours_in_all < _MOST_HOURS:
+            raise ValueError(
+                f"days={days}, hours={hours}, minutes={minutes} are no age from 0 on: "
+                "write marks.before(hours=24)."
+            )
         age = datetime.timedelta(days=days, hours=hours, minutes=minutes)
         place = bisect.bisect_right(self._seconds, now - age.total_seconds())
         return self._clocks[place - 1] if place else 0
@@ -123,9 +144,24 @@ class TimeMarks:
           limit: marks to remember.
 
         Raises:
-          ValueError: the times are not in order, or a mark is no pair.
+          TypeError: something else than a list of pairs.
+          ValueError: the times are not in order.
         """
         new = cls(limit)
-        for seconds, clock in marks:
-            new.add(int(clock), seconds)
+        pairs = list(marks) if isinstance(marks, Iterable) else [None]
+        for pair in pairs:
+            if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+                raise TypeError(
+                    "from_json takes the pairs of seconds and clock that to_json "
+                    f"returned, json.loads of their text; not {kind_of(marks)}."
+                )
+            new.add(int(pair[1]), pair[0])
         return new
+
+
+def _seconds(given: float | None) -> float:
+    """Returns a time since the epoch; now if None."""
+    now = time.time() if given is None else float(given)
+    if not math.isfinite(now):
+        raise ValueError(f"seconds={given} is no time: give seconds since the epoch.")
+    return now

@@ -9,7 +9,7 @@ import weakref
 from typing import Any
 
 from jax_dynemb.lifecycle import Growth, GrowthWatch, fits_in_memory
-from jax_dynemb.table import abstract
+from jax_dynemb.table import abstract, check_values
 
 
 @dataclasses.dataclass
@@ -29,6 +29,8 @@ def growth_now(module: Any, every: int) -> Growth | None:
       module: the collection.
       every: steps between two checks.
     """
+    one_table = next(iter(module.tables.values())).get_value()
+    check_values(one_table, "maybe_grow")  # inside jit it would count once and not grow
     own = _watched.get(module)
     if own is None or own.watch.every != every:
         own = _watched[module] = _Watched(GrowthWatch(every))

@@ -121,18 +121,20 @@ def empty_arrays(
 
 
 def cleared_state(config: TableSpec, state: TableState) -> TableState:
-    """Removes the rows of a table; its seed and its columns stay.
+    """Removes the rows of a table; its seed, its columns and its clock stay.
 
     Rows and optimizer states may keep what they hold: a slot gets its first values
     when a key is stored in it. So only the index is new. The table counts as one that
-    has evicted, so an update by an earlier lookup compares keys.
+    has evicted, so an update by an earlier lookup compares keys. Later lookups are
+    later than any mark, so a delta since a mark has all rows that they stored.
     """
     refuse_packed([config], "clear")
-    names = ("seed", "first_column", "left", "stamp")
-    seed, column, left, stamp = (_ffi.code("counters", n) for n in names)
+    names = ("seed", "first_column", "left", "stamp", "clock")
+    seed, column, left, stamp, clock = (_ffi.code("counters", n) for n in names)
     old = state.counters[config.own_counters]
     counters = _first_counters(config, old[0, seed], old[0, stamp])
     counters = counters.at[:, column].set(old[:, column])
+    counters = counters.at[:, clock].set(old[:, clock])
     counters = counters.at[:, left].set(jnp.array([1, 0], jnp.uint32))
     index = empty_index(config.local_buckets)
     sketch = empty_sketch(config, config.local_buckets)

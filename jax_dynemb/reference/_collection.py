@@ -230,8 +230,11 @@ class ReferenceTables:
         return removed
 
     def clear(self) -> None:
-        """Empties everything and keeps the seed."""
+        """Empties everything and keeps the seed and the clocks."""
+        clocks = {name: table.clock for name, table in self.tables.items()}
         self.init(self.seed)
+        for name, clock in clocks.items():
+            self.tables[name].clock = clock
 
     def grow(self, tables: Iterable[Any]) -> None:
         """Takes the larger tables' `TableConfig` objects for those of their names."""

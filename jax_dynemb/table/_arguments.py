@@ -33,13 +33,22 @@ def flags_of(call: str, touch: Any, insert: Any, now: Any = None) -> LookupFlags
     Raises:
       TypeError: one is no bool; a traced one would need both programs.
     """
-    for name, flag in (("touch", touch), ("insert", insert)):
-        if not isinstance(flag, bool):
-            raise TypeError(
-                f"{call}: {name} must be True or False, not {kind_of(flag)}: it is "
-                "static. Choose between two jitted functions on the host."
-            )
+    check_flag(call, "touch", touch)
+    check_flag(call, "insert", insert)
     return LookupFlags(touch, insert, timed=now is not None)
+
+
+def check_flag(call: str, name: str, flag: Any) -> None:
+    """Checks a static flag of a call.
+
+    Raises:
+      TypeError: it is no bool; a traced one would need both programs.
+    """
+    if not isinstance(flag, bool):
+        raise TypeError(
+            f"{call}: {name} must be True or False, not {kind_of(flag)}: it is "
+            "static. Choose between two jitted functions on the host."
+        )
 
 
 def by_feature(tables: Catalog[Any], ids: Any) -> dict[str, Any]:
@@ -262,6 +271,27 @@ def check_arrays(engine: Engine, state: Any, tables: Iterable[str], call: str) -
             f"coll.state_name('{name}'). Pass the state that coll.init returns; "
             "share_arrays=False keeps the arrays of each table apart."
         )
+
+
+def check_sizes(engine: Engine, state: Any, tables: Iterable[str], call: str) -> None:
+    """Refuses arrays that are missing, or that hold more or fewer buckets.
+
+    A state of larger tables has the names of these. Read with these sizes, it would
+    look like a table that lost half of its rows.
+
+    Raises:
+      ValueError: with the Tables to take.
+    """
+    names = [name for name in tables if name in engine.catalog.dynamic]
+    check_arrays(engine, state, names, call)
+    for name in names:
+        found, expected = state[engine.state_name(name)].index, engine.buckets(name)
+        if expected is not None and found.shape[0] != expected:
+            raise ValueError(
+                f"{call}: the arrays of table '{name}' have {found.shape[0]} buckets, "
+                f"but those of these Tables {expected}. Tables that grew are others: "
+                "take the ones that grow returned, or coll of the Grower."
+            )
 
 
 def check_not_donated(state: Any, call: str) -> None:

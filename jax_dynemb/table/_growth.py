@@ -17,7 +17,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import Engine, States, StatsFuture
 from jax_dynemb.engines.shard import larger, without_homes
 from jax_dynemb.ops import TableState
-from jax_dynemb.table._arguments import check_mapping
+from jax_dynemb.table._arguments import check_mapping, check_not_donated
 from jax_dynemb.table._memory import check_pinned
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Growth:
         Returns:
           The state of ``coll``.
         """
+        check_not_donated(state, "grow")
         if self.has_tier:  # otherwise the sizes of many tables take a part of the swap
             self._check_pinned()
         new, engine = dict(state), self.before.engine
@@ -129,6 +130,7 @@ def due(engine: Engine, stats: Stats, before: Stats | None) -> dict[str, int]:
     """Finds the tables that shall grow, see ``Tables.growth_due``."""
     if isinstance(stats, StatsFuture):
         raise TypeError("growth_due takes numbers: pass stats_async(state).result()")
+    check_mapping(stats, "growth_due: stats", "name", ["table/rows"])
     result = {}
     for name, config in engine.catalog.dynamic.items():
         try:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
+from jax_dynemb._kind_of import kind_of
 from jax_dynemb.rows import Exported
 
 # Of the log of removed keys: the stamp of its table, the size of a ring, and then how
@@ -52,15 +53,41 @@ class Mark:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Reads what ``to_json`` returned, or a JSON file made of it."""
+        """Reads what ``to_json`` returned, or a JSON file made of it.
+
+        Raises:
+          TypeError: something else.
+        """
+        names = {field.name for field in dataclasses.fields(cls)}
+        if not isinstance(fields, Mapping) or not names <= fields.keys():
+            raise TypeError(
+                f"Mark.from_json takes what mark.to_json() returned, a dict with "
+                f"{sorted(names)}, not {fields!r}."
+            )
         head = fields["head"]
         head = None if head is None else tuple(int(n) for n in head)
         return cls(int(fields["clock"]), head, str(fields["chain"]))
 
 
+def check_mark(given: Any, what: str) -> None:
+    """Refuses what is no mark.
+
+    Raises:
+      TypeError: with what to write.
+    """
+    if not isinstance(given, Mark):
+        raise TypeError(
+            f"{what} must be a jde.Mark, not {kind_of(given)}: pass what export_delta "
+            "returned, or jde.Mark.from_json(fields) of what was stored."
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Delta:
-    """Holds what changed in a table between two marks; iterate over it once.
+    """Holds what changed in a table between two marks, for any number of replicas.
+
+    Each iteration reads the table again. So use it before the state is donated, or keep
+    ``list(delta)`` as its chunks.
 
     Attributes:
       table: its name.
@@ -77,6 +104,21 @@ class Delta:
     def __iter__(self) -> Iterator[Exported]:
         """Streams the chunks."""
         return iter(self.chunks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """Streams chunks from the first one on at each iteration.
+
+    Attributes:
+      begin: starts a new iteration.
+    """
+
+    begin: Callable[[], Iterator[Exported]]
+
+    def __iter__(self) -> Iterator[Exported]:
+        """Starts again."""
+        return self.begin()
 
 
 def check_continues(table: str, delta: Delta, at: Mark | None) -> None:

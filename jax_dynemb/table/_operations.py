@@ -131,6 +131,7 @@ class Operations:
         else:
             _arguments.check_routed(self.engine, ids, weights)
         self._check_features(state, ids.given, "lookup")
+        _arguments.check_flag("lookup", "stats", stats)
         batch, flags = ids.ids, _arguments.flags_of("lookup", touch, insert, now)
         given = given_of(self.engine.catalog, batch, scores, counts, now)
         if given.is_per_id and ids.sent:
@@ -253,6 +254,7 @@ class Operations:
         _arguments.check_states(self.engine, state, "find")
         ids, weights = _arguments.batch_of(self.engine.catalog, ids, weights)
         self._check_features(state, ids, "find")
+        _arguments.check_flag("find", "promote", promote)
         if promote:
             state = self.engine.prefetch(state, ids)
         rows, found, state = self.engine.find(state, ids, weights)

@@ -13,12 +13,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_dynemb._ids import PADDING
+from jax_dynemb._is_whole import is_whole
+from jax_dynemb._kind_of import kind_of
 from jax_dynemb.engines import Engine, States, shard
 from jax_dynemb.engines.shard import Rule
 from jax_dynemb.ops import on_host, read_log
 from jax_dynemb.rows import Exported
 from jax_dynemb.table import _arguments, _chunks
-from jax_dynemb.table._marks import Delta, Head, Mark, check_continues
+from jax_dynemb.table._marks import (
+    Delta,
+    Head,
+    Mark,
+    Stream,
+    check_continues,
+    check_mark,
+)
 
 if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables
@@ -69,7 +78,7 @@ class Replication:
                 "TableConfig(log_removed=n), or pass export the known_keys."
             )
         name = config.name
-        _arguments.check_arrays(self.engine, state, [name], "take_removed")
+        _arguments.check_sizes(self.engine, state, [name], "take_removed")
         keys, head = _read_log(coll, state, name, since_head)
         if keys is not None:
             keys = keys[~_stored(coll, state, name, keys)]
@@ -87,8 +96,8 @@ class Replication:
 
         All marks and rows are of this one state. A row counts as changed if a lookup
         or an insert used it, so call this between an update and the next lookup.
-        ``scatter`` and ``decay`` use no row. Removed keys come from the log where the
-        table has one that reaches back to the mark.
+        ``scatter``, ``decay`` and lookups with ``touch=False`` use no row. Removed keys
+        come from the log where the table has one that reaches back to the mark.
 
         Store the marks with each checkpoint of the tables. Deltas after a restore then
         go on from there, and a replica that is ahead refuses them.
@@ -102,9 +111,11 @@ class Replication:
           tables: only these; all hash tables if None.
 
         Returns:
-          A delta by table, each a stream to be read once; and the mark at its end.
+          A delta by table, which reads the state whenever it is iterated over; and the
+          mark at its end.
 
         Raises:
+          TypeError: a mark is no ``jde.Mark``, or known keys are no whole numbers.
           ValueError: a mark is ahead of its table, or nothing says which keys are gone.
 
         Example:
@@ -118,7 +129,12 @@ class Replication:
             if each is not None:
                 name = f"export_delta: {what}"
                 _arguments.check_mapping(each, name, "table", dynamic)
+                for table in each:
+                    self.engine.catalog.dynamic_table(table, name)
+        for table, mark in (since or {}).items():
+            check_mark(mark, f"export_delta: the mark of table '{table}'")
         names = list(dynamic if tables is None else tables)
+        _arguments.check_sizes(self.engine, state, names, "export_delta")
         clocks = coll.get_score(state)
         deltas = {}
         for name in names:
@@ -151,21 +167,43 @@ class Replication:
             rows. Compared with a delta of ``export_delta`` before anything changes.
 
         Raises:
+          TypeError: ``at`` is no mark, or the delta does not consist of exported rows.
           ValueError: a delta is missing before this one, or it is out of order.
         """
         coll = cast("Tables", self)
+        _arguments.check_states(self.engine, state, "apply_delta")
         _arguments.check_values(state, "apply_delta")
         name = self.engine.catalog.dynamic_table(table, "apply_delta").name
+        if at is not None:
+            check_mark(at, "apply_delta: at")
         if isinstance(delta, Delta):
             check_continues(name, delta, at)
         arrays = self.engine.state_name(name)
-        _arguments.check_arrays(self.engine, state, [name], "apply_delta")
+        _arguments.check_sizes(self.engine, state, [name], "apply_delta")
         new = state[arrays]
-        for chunk in delta:
+        for chunk in _chunks_of(name, delta):
             if chunk.removed is not None:
                 new = _chunks.erase_keys(coll, name, new, chunk.removed)
             new = _chunks.insert_chunks(coll, name, new, [chunk])
         return state | {arrays: new}
+
+
+def _chunks_of(table: str, delta: Any) -> Iterator[Exported]:
+    """Streams the chunks of a delta, and refuses what is none before any is applied."""
+    is_dict = isinstance(delta, Mapping) or not isinstance(delta, Iterable)
+    if is_dict or isinstance(delta, (Exported, str)):
+        raise TypeError(
+            f"apply_delta takes what export_delta returned for table '{table}', "
+            f"deltas['{table}'], or a list of what export streams, not "
+            f"{kind_of(delta)}."
+        )
+    for chunk in delta:
+        if not isinstance(chunk, Exported):
+            raise TypeError(
+                f"apply_delta: a chunk of table '{table}' is {kind_of(chunk)}, not "
+                "what export or export_delta streams."
+            )
+        yield chunk
 
 
 def log_head(coll: Tables, state: States, name: str) -> Head | None:
@@ -200,17 +238,27 @@ def _read_log(
     stamp = shard.counter_values(coll.engine.counted(state, name))["stamp"]
     log = coll.engine.removed_log(state, name)
     this = (stamp, log.shape[1] - 1)
-    if not isinstance(since_head, Iterable | None):
-        raise TypeError(
-            f"since_head must be what an earlier take_removed returned, not "
-            f"{since_head!r}; None reads the whole log."
-        )
-    since = None if since_head is None else tuple(since_head)
+    since = None if since_head is None else _numbers_of(since_head)
     heads = None if since is None else np.array(since[2:], np.uint64)
     keys, now = read_log(log, heads)
     if since is not None and since[:2] != this:
         keys = None
     return keys, (*this, *now.tolist())
+
+
+def _numbers_of(head: Any) -> Head:
+    """Returns a head as its numbers.
+
+    Raises:
+      TypeError: it is none.
+    """
+    numbers: tuple[Any, ...] = tuple(head) if isinstance(head, Iterable) else ("",)
+    if not all(is_whole(n) and 0 <= n < 1 << 64 for n in numbers):
+        raise TypeError(
+            f"since_head must be what an earlier take_removed returned, not {head!r}; "
+            "None reads the whole log."
+        )
+    return numbers
 
 
 def _delta(
@@ -226,17 +274,19 @@ def _delta(
         removed, head = coll.take_removed(state, name, since.head)
     until = Mark.after(since, name, clock, head)
     if since is None:
-        return Delta(name, None, until, coll.export(state, name))
+        return Delta(name, None, until, Stream(lambda: coll.export(state, name)))
     if since.clock > clock:
         raise ValueError(
             f"Table '{name}': the mark is at clock {since.clock}, but the table at "
-            f"{clock}: it was cleared or restored since. Export it whole: leave it out "
-            "of since=."
+            f"{clock}: an older checkpoint was restored since. Export it whole: leave "
+            "it out of since=."
         )
+    clock = since.clock
     if removed is not None:
-        chunks = with_removed(coll, state, name, since.clock, removed)
+        gone = removed
+        stream = Stream(lambda: with_removed(coll, state, name, clock, gone))
     elif known is not None:
-        chunks = coll.export(state, name, since=since.clock, known_keys=known)
+        stream = Stream(lambda: coll.export(state, name, since=clock, known_keys=known))
     else:
         raise ValueError(
             f"Table '{name}': nothing says which keys it has lost since the mark: it "
@@ -244,7 +294,7 @@ def _delta(
             "reach back. Pass known_keys=, the keys of the replica; or export the "
             "table whole, without its mark, and raise log_removed."
         )
-    return Delta(name, since, until, chunks)
+    return Delta(name, since, until, stream)
 
 
 def _stored(coll: Tables, state: States, name: str, keys: np.ndarray) -> np.ndarray:

@@ -230,6 +230,8 @@ class RowOperations:
         """
         _arguments.check_states(self.engine, state, "erase_where")
         given = _arguments.rules_by_table(self.engine.catalog, rules)
+        _arguments.check_flag("erase_where", "dry_run", dry_run)
+        _arguments.check_sizes(self.engine, state, given, "erase_where")
         removed, new = {}, dict(state)
         for name, rule in given.items():
             arrays = self.engine.state_name(name)
@@ -254,9 +256,11 @@ class RowOperations:
           >>> coll.bucket_stats(state)["cat"].age_quantile(0.9)  # doctest: +SKIP
         """
         _arguments.check_states(self.engine, state, "bucket_stats")
+        dynamic = self.engine.catalog.dynamic
+        _arguments.check_sizes(self.engine, state, dynamic, "bucket_stats")
         return {
             name: self.engine.bucket_stats(state[self.engine.state_name(name)], name)
-            for name in self.engine.catalog.dynamic
+            for name in dynamic
         }
 
     def decay(self, state: States, factors: Mapping[str, Any]) -> States:
@@ -276,6 +280,7 @@ class RowOperations:
         """
         _arguments.check_states(self.engine, state, "decay")
         given = _arguments.factors_by_table(self.engine.catalog, factors)
+        _arguments.check_sizes(self.engine, state, given, "decay")
         new = dict(state)
         for name, factor in given.items():
             arrays = self.engine.state_name(name)
@@ -283,10 +288,13 @@ class RowOperations:
         return new
 
     def clear(self, state: States) -> States:
-        """Removes all rows; counters start again, seeds stay.
+        """Removes all rows; counters start again, seeds and clocks stay.
 
         Args:
           state: the tables.
         """
         _arguments.check_states(self.engine, state, "clear")
+        _arguments.check_arrays(self.engine, state, self.engine.catalog.tables, "clear")
+        dynamic = self.engine.catalog.dynamic
+        _arguments.check_sizes(self.engine, state, dynamic, "clear")
         return self.engine.clear(state, tuple(self.engine.catalog.tables))

@@ -22,7 +22,7 @@ from jax_dynemb.engines.mesh import (
     make_plan,
 )
 from jax_dynemb.engines.mixed import MixedEngine
-from jax_dynemb.engines.shard import Query, Rule
+from jax_dynemb.engines.shard import Rule
 from jax_dynemb.ops import refuse_packed
 from jax_dynemb.rows import Exported, use_counts
 from jax_dynemb.table import (
@@ -35,6 +35,7 @@ from jax_dynemb.table import (
 from jax_dynemb.table._departures import Departures
 from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
+from jax_dynemb.table._query import query_of
 from jax_dynemb.table._replication import Replication, without_rows
 from jax_dynemb.table._row_operations import RowOperations
 from jax_dynemb.tt import TTConfig
@@ -265,6 +266,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
         _arguments.check_states(self.engine, state, "grow")
         _arguments.check_values(state, "grow")
         growth = _growth.planned(self, capacities)
+        _arguments.check_sizes(self.engine, state, capacities, "grow")
         return growth.coll, growth.apply(state)
 
     def plan_growth(self, capacities: Mapping[str, int]) -> Growth:
@@ -354,15 +356,16 @@ class Tables(Operations, RowOperations, Departures, Replication):
                 "bound. Leave min_score out, and compare use_counts(state, table, "
                 "scores) of what is exported."
             )
+        query = query_of(min_score, since, known_keys, chunk_buckets)
         if where is not None:
             state = without_rows(self, state, {name: where})
-        query = Query(min_score, since, known_keys, chunk_buckets)
         return self.engine.export(state, name, query)
 
     def counted(self, state: States, table: str) -> tuple[np.ndarray, np.ndarray]:
         """Reads the ids without a row that ``Exact`` counts. Not for use inside jit.
 
-        On several hosts each process reads the ids of its own devices.
+        On several hosts each process reads the ids of its own devices. An id that
+        ``insert`` gave a row stays counted as it was.
 
         Args:
           state: the tables.
@@ -377,7 +380,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
         _arguments.check_states(self.engine, state, "counted")
         _arguments.check_values(state, "counted")
         config = self.engine.catalog.dynamic_table(table, "counted")
-        _arguments.check_arrays(self.engine, state, [config.name], "counted")
+        _arguments.check_sizes(self.engine, state, [config.name], "counted")
         arrays = self.state_name(config.name)
         return _counted.counted(self.engine, state, arrays, config)
 
@@ -394,6 +397,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
         _arguments.check_states(self.engine, state, "get_score")
         _arguments.check_arrays(self.engine, state, self.tables, "get_score")
         _arguments.check_values(state, "get_score")
+        _arguments.check_sizes(self.engine, state, self.tables, "get_score")
         dynamic = self.engine.catalog.dynamic
         counted = {name: self.engine.counted(state, name) for name in dynamic}
         return {name: shard.next_score(each) for name, each in counted.items()}
@@ -411,6 +415,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
         _arguments.check_states(self.engine, state, "set_score")
         _arguments.check_values(state, "set_score")
         _arguments.check_mapping(scores, "set_score: scores", "table", self.tables)
+        _arguments.check_sizes(self.engine, state, scores, "set_score")
         engine, new = self.engine, dict(state)
         for name, score in scores.items():
             config = engine.catalog.dynamic_table(name, "set_score")
@@ -445,6 +450,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
                 f"use_counts: table '{config.name}' counts no uses. Give it "
                 "score_strategy='lfu', or read its scores as they are."
             )
+        _arguments.check_sizes(self.engine, state, [config.name], "use_counts")
         clock = shard.next_score(self.engine.counted(state, config.name)) - 1
         return use_counts(np.asarray(scores), config.lfu_halflife or 0, clock)
 
@@ -466,6 +472,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
         _arguments.check_states(self.engine, state, "stats")
         _arguments.check_arrays(self.engine, state, self.tables, "stats")
         _arguments.check_values(state, "stats")
+        _arguments.check_sizes(self.engine, state, self.tables, "stats")
         return self.engine.stats_async(state).result()
 
     def stats_async(self, state: States) -> StatsFuture:
@@ -492,6 +499,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
         _arguments.check_states(self.engine, state, "stats_async")
         _arguments.check_arrays(self.engine, state, self.tables, "stats_async")
         _arguments.check_values(state, "stats_async")
+        _arguments.check_sizes(self.engine, state, self.tables, "stats_async")
         return self.engine.stats_async(state)
 
 

@@ -135,6 +135,22 @@ def test_limits_of_paddle():
     assert int(removed["t"]) == 1 and coll.stats(state)["t/rows"] == 2
 
 
+def test_numbers_of_the_caller():
+    scores = fbgemm(5, training_id_keep_count=[10, 20])
+    for ranks in (0, -1, 2.0, True):  # none must empty the table
+        with pytest.raises(ValueError, match="ranks must be 1 or more"):
+            Rule.from_policy(scores, ranks=ranks)
+    with pytest.raises(TypeError, match=r"write marks=marks\[name\]"):
+        Rule.from_policy(fbgemm(0, ttls_in_mins=[5]), marks={"t": TimeMarks()})
+    with pytest.raises(ValueError, match="no ttls_in_mins for table 0"):
+        Rule.from_policy(fbgemm(0, ttls_in_mins=5))
+    enabled = "enable_eviction_for_feature_score_eviction_policy"
+    with pytest.raises(ValueError, match=f"no {enabled} for table 1"):
+        Rule.from_policy(scores | {enabled: [True]}, table=1)
+    assert Rule.from_policy(scores | {enabled: [True, False]}, table=1) is None
+    assert Rule.from_policy(fbgemm(5, training_id_keep_count=[0])) is None
+
+
 def test_strangers():
     with pytest.raises(TypeError, match="no eviction policy of FBGEMM, TorchRec, Deep"):
         Rule.from_policy(5)

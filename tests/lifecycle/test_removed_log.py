@@ -300,8 +300,13 @@ def test_a_table_without_a_log_says_so():
 
 def test_a_head_that_is_none():
     coll = jde.Tables([config()])
-    with pytest.raises(TypeError, match="an earlier take_removed returned, not 3"):
-        coll.take_removed(coll.init(), "t", 3)
+    state = coll.init()
+    _, head = coll.take_removed(state, "t")
+    for other in (3, "head", (*head[:2], -1), [float(n) for n in head], (2**64,)):
+        with pytest.raises(TypeError, match="an earlier take_removed returned, not"):
+            coll.take_removed(state, "t", other)
+    for other in ((), head[:2], (*head, 0), [n + 9 for n in head]):
+        assert coll.take_removed(state, "t", other)[0] is None
 
 
 def test_a_state_of_another_log_is_refused():

@@ -55,9 +55,23 @@ def test_old_marks_are_thinned_out():
 def test_mistakes():
     marks = TimeMarks()
     marks.add(5, 100.0)
-    for seconds in (99.0, float("nan")):
-        with pytest.raises(ValueError, match="order of time"):
+    with pytest.raises(ValueError, match="order of time"):
+        marks.add(6, 99.0)
+    for seconds in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="is no time"):
             marks.add(6, seconds)
+        with pytest.raises(ValueError, match="is no time"):
+            marks.before(hours=1, seconds=seconds)
+    for clock in (-1, 1.5, "7", {"t": 7}, None, True):
+        with pytest.raises(TypeError, match=r"write marks.add\(coll.get_score"):
+            marks.add(clock)
+    for hours in (-1, float("nan"), float("inf"), 1e300):
+        with pytest.raises(ValueError, match="are no age from 0 on"):
+            marks.before(hours=hours)
+    for text in ("[[1, 2]]", None, [[1]], [5], 3):
+        with pytest.raises(TypeError, match="pairs of seconds and clock that to_json"):
+            TimeMarks.from_json(text)
+    assert marks.to_json() == [[100.0, 5]]
     for limit in (1, 2.5, True):
         with pytest.raises(ValueError, match="from 2 on"):
             TimeMarks(limit)

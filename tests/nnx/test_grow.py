@@ -4,6 +4,7 @@
 
 import numpy as np
 import optax
+import pytest
 from flax import nnx
 
 import jax_dynemb as jde
@@ -60,3 +61,11 @@ def test_tables_grow_by_their_counters(kit):
     assert before.keys() == after.keys()
     for key, row in before.items():
         np.testing.assert_array_equal(row.values, after[key].values)
+
+
+def test_not_inside_jit(kit):
+    """There it would count one step, when it is traced, and never grow a table."""
+    model = kit.model()
+    with pytest.raises(TypeError, match="maybe_grow reads the tables on the host"):
+        jde.nnx.jit(lambda model: model.sparse.maybe_grow())(model)
+    assert model.sparse.maybe_grow() == {}

@@ -75,6 +75,8 @@ def test_mistakes():
     coll = jde.Tables([table()])
     with pytest.raises(TypeError, match=r"stats_async\(state\).result\(\)"):
         coll.growth_due(coll.stats_async(coll.init(0)))
+    with pytest.raises(TypeError, match="stats must be a dict"):
+        jde.Tables([table()]).growth_due(None)
     with pytest.raises(ValueError, match="coll.stats_async"):
         jde.Tables([table()]).growth_due({"u/rows": 1})
     for share in (0, 1.5, "a", True):

@@ -5,6 +5,7 @@
 import dataclasses
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -167,11 +168,53 @@ def test_a_replica_ahead_of_a_restored_table_refuses(tmp_path):
         REPLICA.apply_delta(replica, "t", deltas["t"], at=at)
 
 
-def test_a_mark_ahead_of_its_table_is_refused():
-    state = step(COLL, step(COLL, COLL.init(0), 0), 1)
-    _, marks = COLL.export_delta(state)
-    with pytest.raises(ValueError, match="cleared or restored since"):
-        COLL.export_delta(COLL.clear(state), marks)
+def test_a_mark_ahead_of_its_table_is_refused(tmp_path):
+    state = step(COLL, COLL.init(0), 0)
+    jde.checkpoint.save(tmp_path, 1, state, tables=COLL)
+    _, marks = COLL.export_delta(step(COLL, state, 1))
+    state = jde.checkpoint.restore(tmp_path, COLL.init(3), tables=COLL).tree
+    with pytest.raises(ValueError, match="an older checkpoint was restored since"):
+        COLL.export_delta(state, marks)
+
+
+@pytest.mark.parametrize("log_removed", [0, 800])
+@pytest.mark.parametrize("mesh", [None, mesh_of(2)], ids=["one", "mesh"])
+def test_a_cleared_table_is_followed(mesh, log_removed):
+    """Rows of before are gone; those used again have other values."""
+    coll = jde.Tables([dataclasses.replace(CONFIG, log_removed=log_removed)], mesh)
+    state = step(coll, coll.init(0), 0)
+    deltas, marks = coll.export_delta(state)
+    replica, at = follow(REPLICA.init(), state, deltas, None, coll)
+    clock = coll.get_score(state)["t"]
+    state = jax.jit(coll.clear, donate_argnums=0)(state)
+    assert coll.get_score(state)["t"] == clock
+    with pytest.raises(ValueError, match="Pass known_keys="):
+        coll.export_delta(state, marks)
+    state = step(coll, state, 0)  # the ids of before
+    for seed in range(1, 4):
+        state = step(coll, state, seed)
+    known = {"t": np.array(list(export(REPLICA, replica, "t")), np.int64)}
+    deltas, _ = coll.export_delta(state, marks, known_keys=known)
+    follow(replica, state, deltas, at, coll)
+
+
+@pytest.mark.parametrize("coll", [COLL, REPLICA], ids=["log", "known keys"])
+def test_several_replicas_follow_one_delta(coll):
+    state = step(coll, coll.init(0), 0)
+    deltas, marks = coll.export_delta(state)
+    replicas = [follow(REPLICA.init(), state, deltas, None, coll)[0] for _ in range(2)]
+    later = step(coll, state, 1)
+    deltas, _ = coll.export_delta(later, marks, known_keys={"t": CROWD})
+    for replica in replicas:
+        follow(replica, later, deltas, marks["t"], coll)
+
+
+def test_a_delta_of_a_donated_state_says_so():
+    state = step(COLL, COLL.init(0), 0)
+    deltas, _ = COLL.export_delta(state)
+    step(COLL, state, 1)
+    with pytest.raises(RuntimeError, match="was donated to an earlier call"):
+        REPLICA.apply_delta(REPLICA.init(), "t", deltas["t"])
 
 
 def test_some_tables_only():
@@ -180,3 +223,84 @@ def test_some_tables_only():
     assert list(deltas) == list(marks) == ["u"]
     with pytest.raises(ValueError, match="nothere"):
         two.export_delta(two.init(), tables=["nothere"])
+
+
+MARK = COLL.export_delta(COLL.init())[1]["t"]
+NO_MARKS = [5, "x", None, MARK.to_json(), {"t": MARK}]
+
+
+@pytest.mark.parametrize("mark", NO_MARKS)
+def test_what_is_no_mark(mark):
+    with pytest.raises(TypeError, match=r"must be a jde\.Mark.*jde\.Mark\.from_json"):
+        COLL.export_delta(COLL.init(), {"t": mark})
+    if mark is not None:
+        with pytest.raises(TypeError, match=r"at must be a jde\.Mark"):
+            COLL.apply_delta(COLL.init(), "t", [], at=mark)
+    if mark != MARK.to_json():
+        with pytest.raises(TypeError, match=r"what mark\.to_json\(\) returned"):
+            jde.Mark.from_json(mark)
+
+
+def test_names_of_no_table():
+    for given in ({"since": {"nothere": MARK}}, {"known_keys": {"nothere": [1]}}):
+        with pytest.raises(ValueError, match="nothere"):
+            COLL.export_delta(COLL.init(), **given)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        np.arange(3.0),  # 2**53 + 1 would be 2**53
+        jde.ids([1, 2]),  # pairs of words
+        np.zeros((2, 2), np.int64),
+        np.array(["1"]),
+        {1, 2},
+        7,
+    ],
+    ids=["floats", "words", "matrix", "text", "set", "scalar"],
+)
+def test_keys_that_are_no_row_of_whole_numbers(keys):
+    state = step(REPLICA, REPLICA.init(0), 0)
+    with pytest.raises(TypeError, match=r"known_keys must be the ids .* int64\[n\]"):
+        REPLICA.export(state, "t", since=1, known_keys=keys)
+    with pytest.raises(TypeError, match=r"known_keys must be the ids .* int64\[n\]"):
+        deltas, _ = REPLICA.export_delta(state, {"t": MARK}, known_keys={"t": keys})
+        list(deltas["t"])
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int32, list])
+def test_keys_of_any_whole_type(dtype):
+    state = step(REPLICA, REPLICA.init(0), 0)
+    held = [1, 2, 3] if dtype in (list, np.int32) else [1, 2, 2**63 - 5]
+    given = held if dtype is list else np.array(held, dtype)
+    first, *_ = REPLICA.export(state, "t", since=1, known_keys=given)
+    present = export(REPLICA, state, "t")
+    assert set(first.removed.tolist()) == set(held) - set(present)
+
+
+@pytest.mark.parametrize(
+    "numbers, error",
+    [
+        ({"since": 1.5}, TypeError),
+        ({"since": {"t": 1}}, TypeError),
+        ({"since": -1}, ValueError),
+        ({"min_score": -5}, ValueError),
+        ({"min_score": True}, TypeError),
+    ],
+)
+def test_numbers_of_an_export(numbers, error):
+    (name,) = numbers
+    with pytest.raises(error, match=f"export: {name} must be"):
+        COLL.export(COLL.init(), "t", **numbers)
+
+
+def test_what_is_no_delta():
+    state = step(COLL, COLL.init(0), 0)
+    deltas, _ = COLL.export_delta(state)
+    chunk = next(iter(deltas["t"]))
+    for delta in (deltas, None, chunk, "t", 5):
+        with pytest.raises(TypeError, match=r"apply_delta takes what export_delta"):
+            REPLICA.apply_delta(REPLICA.init(), "t", delta)
+    for delta in ([chunk.keys], np.zeros(3), [None]):
+        with pytest.raises(TypeError, match="a chunk of table 't' is"):
+            REPLICA.apply_delta(REPLICA.init(), "t", delta)

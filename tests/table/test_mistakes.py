@@ -3,6 +3,7 @@
 """Likely mistakes with jde.Tables: each raises a sentence that says what to write."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,9 @@ import optax
 import pytest
 
 import jax_dynemb as jde
+from jax_dynemb.admission import Exact, Frequency
+from jax_dynemb.lifecycle import Rule
+from meshes import mesh_of
 
 CONFIG = jde.TableConfig("t", 4, 256, feature_names=("x", "y"))
 IDS = jde.ids([1, 2])
@@ -130,6 +134,73 @@ def test_a_state_that_was_donated(coll, state, call):
 def test_numbers_that_are_no_dict(coll, state, call, fix):
     with pytest.raises(TypeError, match=fix):
         call(coll, state)
+
+
+OLD_CALLS = {
+    "stats": lambda coll, state: coll.stats(state),
+    "stats_async": lambda coll, state: coll.stats_async(state),
+    "bucket_stats": lambda coll, state: coll.bucket_stats(state),
+    "get_score": lambda coll, state: coll.get_score(state),
+    "set_score": lambda coll, state: coll.set_score(state, {"a": 50}),
+    "export_delta": lambda coll, state: coll.export_delta(state),
+    "apply_delta": lambda coll, state: coll.apply_delta(state, "a", []),
+    "take_removed": lambda coll, state: coll.take_removed(state, "logged"),
+    "counted": lambda coll, state: coll.counted(state, "counts"),
+    "erase_where": lambda coll, state: coll.erase_where(
+        state, {"a": Rule(unused_for=3)}
+    ),
+    "decay": lambda coll, state: coll.decay(state, {"counts": 0.5}),
+    "clear": lambda coll, state: coll.clear(state),
+    "grow": lambda coll, state: coll.grow(state, {"a": 4096}),
+}
+
+
+@functools.cache
+def grown(place: str) -> tuple[jde.Tables, dict, dict]:
+    """Tables, a state of them after they grew, and one without some arrays."""
+    where = (
+        {"mesh": mesh_of(8)} if place == "mesh" else {"share_arrays": place == "one"}
+    )
+    counter = Frequency(2, Exact(1024))
+    coll = jde.Tables(
+        [
+            jde.TableConfig("a", 4, 1024),
+            jde.TableConfig("b", 4, 1024),
+            jde.TableConfig("logged", 4, 1024, log_removed=64),
+            jde.TableConfig("counts", 4, 1024, score_strategy="lfu", admission=counter),
+        ],
+        **where,
+    )
+    state = coll.init(0)
+    _, larger = coll.grow(state, dict.fromkeys(coll.tables, 2048))
+    return coll, larger, {"logged": state["logged"]}
+
+
+@pytest.mark.parametrize("place", ["one", "apart", "mesh"])
+@pytest.mark.parametrize("call", OLD_CALLS)
+def test_tables_of_before_a_growth(place, call):
+    """They would read a half of each table, or the rows of another one."""
+    coll, larger, part = grown(place)
+    with pytest.raises(ValueError, match=f"{call}: .* buckets, but .* take the ones"):
+        OLD_CALLS[call](coll, larger)
+    if call != "take_removed":
+        with pytest.raises(ValueError, match=f"{call}: state has .*but not"):
+            OLD_CALLS[call](coll, part)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c, s, flag: c.erase_where(s, {"t": Rule(unused_for=1)}, dry_run=flag),
+        lambda c, s, flag: c.lookup(s, {"x": IDS}, stats=flag),
+        lambda c, s, flag: c.find(s, {"x": IDS}, promote=flag),
+    ],
+    ids=["dry_run", "stats", "promote"],
+)
+def test_flags_are_static(coll, state, call):
+    for flag in ("yes", 1, None, jnp.bool_(True)):
+        with pytest.raises(TypeError, match=r"must be True or False.* it is static"):
+            call(coll, state, flag)
 
 
 def test_rows_of_other_tables_than_the_ids():

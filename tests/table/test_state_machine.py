@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 import jax_dynemb as jde
 from growth import grow
 from strategies import crowd, crowded_batch
-from support import Twins, assert_stats, gradients
+from support import Twins, assert_stats, gradients, to_device
 
 # Gradients pile up over many steps of float32 here and of float64 there.
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-4}
@@ -71,16 +71,20 @@ class TableMachine(RuleBasedStateMachine):
         self.lookup(300, seed, 3)
 
     @rule(size=st.sampled_from(SIZES), seed=SEEDS, score=st.integers(0, 7))
-    def lookup(self, size, seed, score):
+    def lookup(self, size, seed, score, **flags):
         a, b, *pairs = (crowded_batch(seed + i, size) for i in range(4))
         ids = {"a": a, "b": b, "second": np.stack(pairs, axis=1)}
         scores = None
         if self.strategy == "customized":
             scores = dict.fromkeys(("first", "second"), jnp.uint32(score))
         weights = {"second": gradients((size, 2), seed)}
-        rows, residuals = self.twins.lookup(ids, weights, scores)
+        rows, residuals = self.twins.lookup(ids, weights, scores, **flags)
         self.pending = (*residuals, {f: x.shape for f, x in rows.items()})
         self.lookups += 1
+
+    @rule(seed=SEEDS, flags=st.sampled_from([{"touch": False}, {"insert": False}]))
+    def lookup_with_flags(self, seed, flags):
+        self.lookup(64, seed, 3, **flags)
 
     @rule(size=st.sampled_from(SIZES), seed=SEEDS, score=st.integers(0, 7))
     def train(self, size, seed, score):
@@ -128,6 +132,21 @@ class TableMachine(RuleBasedStateMachine):
     def erase(self, seed):
         first, second = (crowded_batch(seed + i, 64) for i in range(2))
         self.twins.erase({"first": first, "second": second})
+
+    @rule(seed=SEEDS, pins=st.booleans())
+    def pin(self, seed, pins):
+        twins, ids = self.twins, {"first": crowded_batch(seed, 64)}
+        change = twins.coll.pin if pins else twins.coll.unpin
+        twins.state = change(twins.state, {"first": to_device(ids["first"])})
+        twins.oracle.pin(ids, pins)
+
+    @precondition(lambda self: self.lookups > 8)
+    @rule()
+    def clear(self):
+        """Late, when the buckets are full; clocks go on."""
+        self.twins.state = self.twins.coll.clear(self.twins.state)
+        self.twins.oracle.clear()
+        self.lookups = 0
 
     @rule()
     def erase_all(self):

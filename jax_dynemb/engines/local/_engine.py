@@ -97,6 +97,10 @@ class LocalEngine:
     def state_name(self, table: str) -> str:
         return self.local_spec(table).state_name
 
+    def buckets(self, table: str) -> int:
+        own = self.local_spec(table)
+        return own.local_buckets if own.block is None else own.block.num_buckets
+
     def extent(self, table: str) -> Mapping[str, Any]:
         block = self.local_spec(table).block
         if block is None:

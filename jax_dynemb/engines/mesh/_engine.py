@@ -90,6 +90,15 @@ class MeshEngine:
     def state_name(self, table: str) -> str:
         return self.placement.stack_of(self.catalog.table(table).name).name
 
+    def buckets(self, table: str) -> int | None:
+        placement, stack = self.placement, self.placement.stack_of(table)
+        is_part = placement.is_inside()
+        if placement.mesh is None and not is_part:
+            return None
+        here = placement.here().stack_of(table)
+        copies = is_part or stack.sharding == "replicated"
+        return here.local.local_buckets * (1 if copies else placement.shards)
+
     def extent(self, table: str) -> Mapping[str, Any]:
         stack = self.placement.stack_of(table)
         if stack.sharding == "column_wise":

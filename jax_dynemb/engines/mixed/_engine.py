@@ -166,6 +166,9 @@ class MixedEngine:
     def state_name(self, table: str) -> str:
         return self._of(table).state_name(table)
 
+    def buckets(self, table: str) -> int | None:
+        return self._of(table).buckets(table)
+
     def extent(self, table: str) -> Mapping[str, Any]:
         return self._of(table).extent(table)
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from jax_dynemb._is_whole import is_whole
 from jax_dynemb._kind_of import kind_of
 
 # FBGEMM's numbers of strategies.
@@ -21,6 +22,14 @@ def rule_arguments(
     policy: Any, table: int, marks: Any, inference: bool, ranks: int
 ) -> dict[str, Any] | None:
     """Returns the arguments of ``Rule``, see ``Rule.from_policy``; None: no rule."""
+    if not is_whole(ranks) or ranks < 1:
+        raise ValueError(f"ranks must be 1 or more processes, not {ranks!r}")
+    if marks is not None and not hasattr(marks, "before"):
+        raise TypeError(
+            f"marks must be the jde.lifecycle.TimeMarks of one table, not "
+            f"{kind_of(marks)}: write marks=marks[name], or leave them out for a table "
+            "with score_strategy='timestamp'."
+        )
     fields = _fields(policy)
     if "eviction_strategy" in fields:
         chosen = _of_fbgemm(fields, table)
@@ -54,11 +63,12 @@ def _of_fbgemm(fields: Mapping[str, Any], table: int) -> dict[str, Any] | None:
     """Translates an ``EvictionPolicy``, whose lists have a number for each table."""
 
     def number(name: str) -> Any:
-        numbers = fields.get(name)
-        if numbers is None or not 0 <= table < len(numbers):
+        numbers: Any = fields.get(name)
+        is_list = hasattr(numbers, "__len__") and not isinstance(numbers, str)
+        if not is_list or not 0 <= table < len(numbers):
             raise ValueError(
                 f"the policy has no {name} for table {table}, which eviction_strategy="
-                f"{strategy} needs: set it, or choose another table."
+                f"{strategy} needs: set the list, or choose another table."
             )
         return numbers[table]
 
@@ -76,10 +86,10 @@ def _of_fbgemm(fields: Mapping[str, Any], table: int) -> dict[str, Any] | None:
     if strategy == _NORM:
         return _unless_zero(norm_below=number("l2_weight_thresholds"))
     if strategy == _SCORE:
-        enabled = fields.get("enable_eviction_for_feature_score_eviction_policy")
-        if enabled is not None and not enabled[table]:
+        enabled = "enable_eviction_for_feature_score_eviction_policy"
+        if fields.get(enabled) is not None and not number(enabled):
             return None
-        return {"keep_at_most": number("training_id_keep_count")}
+        return _unless_zero(keep_at_most=number("training_id_keep_count"))
     raise ValueError(
         f"eviction_strategy={strategy} takes its time when it runs: write "
         "jde.lifecycle.Rule(unused_since=...)."

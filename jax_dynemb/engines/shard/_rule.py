@@ -240,7 +240,8 @@ def _real(given: Any) -> Any:
     if isinstance(given, (int, float, np.number)) and not isinstance(given, bool):
         if not given >= 0:
             raise ValueError(f"norm_below={given} must be 0 or more")
-        return np.asarray(given, np.float32)
+        with np.errstate(over="ignore"):  # beyond float32, all norms are smaller
+            return np.asarray(given, np.float32)
     dtype, shape = getattr(given, "dtype", None), getattr(given, "shape", None)
     if shape == () and dtype is not None and jnp.issubdtype(dtype, jnp.floating):
         return jnp.asarray(given).astype(jnp.float32)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of models with tables: a thin layer over orbax."""
 
+from jax_dynemb.files.checkpoint._capacities import capacities as capacities
 from jax_dynemb.files.checkpoint._layout import latest as latest
 from jax_dynemb.files.checkpoint._layout import steps as steps
 from jax_dynemb.files.checkpoint._open import find_checkpoint as find_checkpoint

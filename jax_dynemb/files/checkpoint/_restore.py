@@ -95,7 +95,7 @@ def restore(
     path = _layout.resolved(directory)
     step = None if step is None else _layout.whole_step(step)
     wait(path)
-    step = together(functools.partial(_chosen_step, path, step))
+    step = together(functools.partial(chosen_step, path, step))
     folder = path / str(step)
     item = folder / _layout.ITEM
     if verify:
@@ -128,7 +128,13 @@ def restore(
     return Restored(step, _tree.unflatten(leaves, how), tuple(notes))
 
 
-def _chosen_step(path: FilePath, step: int | None) -> int:
+def chosen_step(path: FilePath, step: int | None) -> int:
+    """Finds a complete checkpoint, the latest if ``step`` is None.
+
+    Raises:
+      DamagedFileError: it has lost its checksums.
+      FileNotFoundError: there is none.
+    """
     there, robbed = _layout.steps(path), _layout.robbed(path)
     chosen = max([*there, *robbed], default=None) if step is None else step
     if chosen in robbed:

@@ -222,7 +222,8 @@ def fill(
     if left:
         notes.append(
             f"Table '{place.name}': {left} of {stored.rows} rows found no place in "
-            "their bucket, those with the lowest scores."
+            "their bucket, those with the lowest scores. To keep them, grow the table "
+            "first: coll.grow(coll.init(), jde.checkpoint.capacities(directory))."
         )
     return set_counters(state, carried, coll.engine.counter_rows(name)), notes
 

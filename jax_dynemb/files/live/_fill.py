@@ -17,12 +17,16 @@ from jax_dynemb.table import Tables
 
 
 def clear_table(coll: Tables, name: str, state: TableState) -> TableState:
-    """Removes all rows of a table, in the same memory; ``state`` is donated."""
+    """Removes all rows of a table, in the same memory; ``state`` is donated.
+
+    Rows of another run follow, so the clock starts again and takes theirs.
+    """
     places = jax.tree.map(lambda array: array.sharding, state)
     clear = jax.jit(
         _cleared, static_argnums=(0, 1), donate_argnums=2, out_shardings=places
     )
-    return clear(coll, name, state)
+    rows = coll.engine.counter_rows(name)
+    return set_counters(clear(coll, name, state), {"clock": 0}, rows)
 
 
 def _cleared(coll: Tables, name: str, state: TableState) -> TableState:

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_dynemb import ops
+from jax_dynemb import _ffi, ops
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh.exchange import Input, mean_scale
@@ -31,6 +31,7 @@ from jax_dynemb.ops import (
     FeatureInput,
     FeatureResidual,
     TableState,
+    add_to_counter,
     as_words,
     one_row_each,
 )
@@ -134,9 +135,11 @@ def _gathered(
     states: States,
 ) -> tuple[list[FeatureGradient], dict[str, TableState]]:
     """Gathers each table's gradients of all devices, summed by row on each device."""
-    reduced, states = ops.reduce(tables, states, features, counts_step=False)
+    before = states
+    reduced, states = ops.reduce(tables, states, features, counts_step=True)
     result = []
     for table in tables:
+        lost, states = _lost_here(table, before, states)
         slots, sums = reduced[table.name]
         mine = [f for f in features if f.layout.table == table.name]
         ids = jnp.concatenate([as_words(f.ids) for f in mine])
@@ -145,7 +148,44 @@ def _gathered(
         (live,) = jnp.nonzero(slots >= 0, size=room, fill_value=slots.shape[0])
         ids = jnp.take(ids, live, axis=0, mode="fill", fill_value=0xFFFFFFFF)
         sums = jnp.take(sums, live, axis=0, mode="fill", fill_value=0)
-        ids, sums = (jax.lax.all_gather(x, axes, tiled=True) for x in (ids, sums))
+        ids = jnp.concatenate([ids, lost[None]])
+        ids, sums = (jax.lax.all_gather(x, axes) for x in (ids, sums))
+        name = table.state_name
+        lost = _same_on_all(jnp.sum(ids[:, -1, 0]), axes)
+        states |= {name: add_to_counter(states[name], 0, "lost_updates", lost)}
+        ids, sums = ids[:, :-1].reshape(-1, 2), sums.reshape(-1, table.dim)
         slots, states = slots_of(table, states, ids)
         result.append(of_rows(table, ids, slots, sums))
     return result, states
+
+
+def _lost_here(
+    table: TableSpec,
+    before: Mapping[str, TableState],
+    after: Mapping[str, TableState],
+) -> tuple[jax.Array, dict[str, TableState]]:
+    """Reads how many gradients of this device have lost their row.
+
+    Copies are equal in every number, so each of them counts the gradients of all
+    devices. The number travels as one more id.
+
+    Returns:
+      uint32[2], and the states with the counters of before: the update counts the step.
+    """
+    name, place = table.state_name, (0, _ffi.code("counters", "lost_updates"))
+    old, new = (states[name].counters for states in (before, after))
+    lost = new[place][0] - old[place][0]  # wraps
+    kept = dataclasses.replace(after[name], counters=old)
+    return jnp.stack([lost, jnp.zeros_like(lost)]), {**after, name: kept}
+
+
+def _same_on_all(number: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+    """Tells a ``shard_map`` that checks varying axes that devices have one number.
+
+    Only there does it cost a collective. Results of kernels need none: JAX takes them
+    for equal.
+    """
+    axis_type = getattr(jax.typeof(number), "mat", None)  # absent in other versions
+    if axis_type is not None and not axis_type.varying:
+        return number
+    return jax.lax.pmax(number, axes)

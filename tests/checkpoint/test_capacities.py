@@ -1,0 +1,109 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A run whose tables grew goes on in a new process, which begins with small ones."""
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+import jax_dynemb as jde
+from jax_dynemb.admission import Exact, Frequency
+from meshes import mesh_of
+from support import assert_same_rows, compiled, export, gradients
+
+ZEROS = jde.initializers.zeros()
+
+
+def tables(place: str) -> jde.Tables:
+    configs = [
+        jde.TableConfig("a", 4, 1024, score_strategy="no_eviction", initializer=ZEROS),
+        jde.TableConfig("b", 4, 1024, log_removed=500, initializer=ZEROS),
+        jde.TableConfig(
+            "c",
+            4,
+            1024,
+            sharding="replicated",
+            admission=Frequency(2, Exact(2048)),
+            initializer=ZEROS,
+        ),
+    ]
+    if place == "mesh":
+        return jde.Tables(configs, mesh=mesh_of(8))
+    return jde.Tables(configs, share_arrays=place == "shared")
+
+
+def step(coll: jde.Tables, state, seed: int):
+    rng, jit = np.random.default_rng(seed), compiled(coll)
+    ids = {name: jde.ids(rng.integers(0, 5000, 800)) for name in coll.tables}
+    rows, residual, state = jit.lookup(state, ids, None, None)
+    d_rows = {name: gradients(x.shape, seed) for name, x in rows.items()}
+    return jit.apply_gradients(state, residual, d_rows, None)
+
+
+@pytest.mark.parametrize("place", ["one", "shared", "mesh"])
+def test_a_grown_run_goes_on(place, tmp_path):
+    small = tables(place)
+    state = step(small, small.init(0), 0)
+    coll, state = small.grow(state, {"a": 4096, "b": 2048, "c": 2048})
+    for seed in range(1, 5):
+        state = step(coll, state, seed)
+    jde.checkpoint.save(tmp_path, 7, state, tables=coll, wait=True)
+
+    sizes = jde.checkpoint.capacities(tmp_path)
+    assert sizes == {"a": 4096, "b": 2048, "c": 2048}
+    assert jde.checkpoint.capacities(tmp_path, 7) == sizes
+    again, new = small.grow(small.init(5), sizes)
+    assert again == coll
+    restored = jde.checkpoint.restore(tmp_path, new, tables=again)
+    assert restored.notes == ()
+    for name in coll.tables:
+        rows = export(coll, state, name)
+        assert_same_rows(export(coll, restored.tree, name), rows)
+    assert len(export(coll, state, "a")) > 1024
+    for x, y in zip(
+        jax.tree.leaves(step(coll, restored.tree, 9)),
+        jax.tree.leaves(step(coll, state, 9)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_without_growth_the_note_says_what_to_do(tmp_path):
+    small = tables("one")
+    coll, state = small.grow(small.init(0), {"a": 4096})
+    for seed in range(4):
+        state = step(coll, state, seed)
+    jde.checkpoint.save(tmp_path, 1, state, tables=coll, wait=True)
+    restored = jde.checkpoint.restore(tmp_path, small.init(1), tables=small)
+    assert any("jde.checkpoint.capacities(directory)" in n for n in restored.notes)
+
+
+def test_a_flax_model_goes_on(tmp_path):
+    config = jde.TableConfig("cat", 4, 256, initializer=ZEROS)
+    models = [jde.nnx.EmbeddingCollection([config], rngs=nnx.Rngs(s)) for s in (0, 1)]
+    models[0].grow({"cat": 2048})
+    rows = models[0]({"cat": jde.ids(np.arange(1000))})
+    jde.checkpoint.save(tmp_path, 3, models[0], wait=True)
+    models[1].grow(jde.checkpoint.capacities(tmp_path))
+    assert jde.checkpoint.restore(tmp_path, models[1]).notes == ()
+    models[1].eval()
+    np.testing.assert_array_equal(
+        models[1]({"cat": jde.ids(np.arange(1000))})["cat"], rows["cat"]
+    )
+    assert models[1].stats()["cat/rows"] == 1000
+
+
+def test_mistakes(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no complete checkpoint in"):
+        jde.checkpoint.capacities(tmp_path)
+    coll = tables("one")
+    jde.checkpoint.save(tmp_path, 2, coll.init(0), tables=coll, wait=True)
+    with pytest.raises(FileNotFoundError, match="of step 5"):
+        jde.checkpoint.capacities(tmp_path, 5)
+    with pytest.raises((TypeError, ValueError), match="step"):
+        jde.checkpoint.capacities(tmp_path, -1)
+    two = {"x": coll.init(0), "y": coll.init(0)}
+    jde.checkpoint.save(tmp_path, 3, two, tables=coll, wait=True)
+    with pytest.raises(ValueError, match="two models of this checkpoint"):
+        jde.checkpoint.capacities(tmp_path)
