@@ -17,6 +17,7 @@ struct CowClipRowwiseAdagrad : NoStages {
       "learning_rate", "eps", "l2", "weight_decay", "half_life", "coefficient", "lower_bound"};
   static constexpr int kNumbers = 2;  // sum_of_squares, count
   static constexpr int kInts = 1;     // last
+  static constexpr int kSums = 2;
 
   float learning_rate, epsilon, l2, weight_decay, log_half, coefficient, lower_bound;
   uint32_t step;

@@ -9,6 +9,7 @@
 //   prepare(hyper, step) the struct, once a table and update; the first update is step 1
 //   begin(row, f)        once a row, before the sums
 //   stages()             passes over the row that sums need: 0 to 2
+//   kSums                sums of such a pass: 1, which is `a`, or 2
 //   add<k>(...)          what one column adds to the sums of pass k
 //   finish<k>(...)       once a row: what follows from the sums
 //   update(...)          one column: changes its states and returns the new value
@@ -48,6 +49,7 @@ struct NoStages {
   static constexpr int kWide = 0;
   static constexpr int kNumbers = 0;
   static constexpr int kInts = 0;
+  static constexpr int kSums = 1;
   DYNEMB_HD int stages() const { return 0; }
   DYNEMB_HD void begin(RowNumbers&, RowFactors&) const {}
   template <int k>

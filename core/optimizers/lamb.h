@@ -12,6 +12,7 @@ namespace dynemb {
 struct Lamb : AdamNumbers<Lamb> {
   static constexpr char const* kName = "lamb";
   static constexpr int kWide = 2;  // mu, nu
+  static constexpr int kSums = 2;
 
   DYNEMB_HD int stages() const { return 1; }
 
@@ -43,6 +44,7 @@ struct PartialRowwiseLamb : AdamNumbers<PartialRowwiseLamb> {
   static constexpr char const* kName = "partial_rowwise_lamb";
   static constexpr int kWide = 1;     // mu
   static constexpr int kNumbers = 1;  // nu
+  static constexpr int kSums = 2;
 
   DYNEMB_HD int stages() const { return 2; }
 

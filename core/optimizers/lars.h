@@ -12,6 +12,7 @@ struct Lars : NoStages {
   static constexpr char const* kName = "lars";
   static constexpr char const* kHyper[] = {"learning_rate", "eta", "momentum", "weight_decay"};
   static constexpr int kWide = 1;  // trace
+  static constexpr int kSums = 2;
 
   float learning_rate, eta, momentum, weight_decay;
 

@@ -40,20 +40,23 @@ __attribute__((noinline)) void round_to_nearest(float const* floats, int32_t dim
 // Most rows have no number of magnitude 2 or more. Where the compiler knows that all are finite, it
 // leaves out half of the rule of core/stochastic.h.
 template <class V>
+void round_columns(float const* floats, uint16_t const* random, int32_t dim, V* columns) {
+  if (any_is_large(floats, dim)) {
+    DYNEMB_INDEPENDENT
+    for (int32_t i = 0; i < dim; ++i) round_stochastically(floats[i], random[i], columns + i);
+    return;
+  }
+  DYNEMB_INDEPENDENT
+  for (int32_t i = 0; i < dim; ++i) {
+    if (!is_finite(floats[i])) __builtin_unreachable();
+    round_stochastically(floats[i], random[i], columns + i);
+  }
+}
+
+template <class V>
 __attribute__((noinline)) void round_at_random(float const* floats, uint16_t const* random,
                                                int32_t dim, V* columns) {
-  with_isa([&](auto) {
-    if (any_is_large(floats, dim)) {
-      DYNEMB_INDEPENDENT
-      for (int32_t i = 0; i < dim; ++i) round_stochastically(floats[i], random[i], columns + i);
-      return;
-    }
-    DYNEMB_INDEPENDENT
-    for (int32_t i = 0; i < dim; ++i) {
-      if (!is_finite(floats[i])) __builtin_unreachable();
-      round_stochastically(floats[i], random[i], columns + i);
-    }
-  });
+  with_isa([&](auto) { round_columns(floats, random, dim, columns); });
 }
 
 // Arrays of a table with a number for each column are counted as in RoundingSeed: the rows, then

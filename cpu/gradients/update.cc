@@ -149,8 +149,8 @@ size_t sums_of(TableRef const& table) {
 void update_kinds(UpdateArgs const& args, ThreadPool const& pool, bool by_any) {
   Optimizer tuned[kMaxTables];
   std::vector<AnyOptimizer> any(size_t(args.num_tables));
-  auto const is_tuned = [&](TableRef const& table) {  // the tuned loops round to nearest only
-    return !by_any && table.rounds_stochastically == 0;
+  auto const is_tuned = [&](int32_t t) {  // other tuned loops round to nearest only
+    return !by_any && (args.tables[t].rounds_stochastically == 0 || is_rowwise(args.optimizers[t]));
   };
   for (int32_t t = 0; t < args.num_tables; ++t) {
     auto const* const stamp = args.stamps == nullptr ? nullptr : args.stamps + t;
@@ -158,7 +158,7 @@ void update_kinds(UpdateArgs const& args, ThreadPool const& pool, bool by_any) {
     auto const count = next_step(args.tables[t], stamp);
     set_in_each_row(args.tables[t], kStep, count);
     auto const* const hyper = args.hyper + t * (by_any ? int{kNumAnyHyper} : kNumHyperParameters);
-    if (is_tuned(args.tables[t])) {
+    if (is_tuned(t)) {
       tuned[t] = make_optimizer(kind, hyper, count);
     } else {
       any[size_t(t)] =
@@ -172,7 +172,7 @@ void update_kinds(UpdateArgs const& args, ThreadPool const& pool, bool by_any) {
       gradients, pool, [&](auto const& partitions, int64_t partition, auto const& rows) {
         auto const t = partitions.table_of(partition);
         auto const& table = args.tables[t];
-        OptimizerOfTable const optimizer{tuned + t, is_tuned(table) ? nullptr : &any[size_t(t)]};
+        OptimizerOfTable const optimizer{tuned + t, is_tuned(t) ? nullptr : &any[size_t(t)]};
         std::vector<float> sums(sums_of(table));
         auto const first_slot = partitions.first_slot(partition);
         with_value_type(table.value_type, [&](auto stored) {

@@ -12,6 +12,7 @@
 #include "core/optimizer.h"
 #include "core/row.h"
 #include "core/table_ref.h"
+#include "cpu/gradients/rounded_rows.h"
 
 namespace dynemb::cpu {
 
@@ -141,6 +142,9 @@ void update_rowwise(TableRef const& table, Optimizer const& optimizer, RowUpdate
   for (int i = 0; i < rows.count; ++i) {
     auto* const state = state_at(table, 0, rows.slots[i]);
     rates[i] = rowwise_adagrad_rate(optimizer, rows.squares[i], state);
+  }
+  if (sizeof(V) == 2 && table.rounds_stochastically != 0) {
+    return subtract_rounded(table, rows, rates);
   }
   for (int i = 0; i < rows.count; ++i) {
     subtract(rates[i], rows.gradients[i], table.dim, row_at<V>(table, rows.slots[i]));

@@ -26,7 +26,7 @@ struct FunctorRows {
   static constexpr int kFirstInt = kWide + Functor::kNumbers;
   static constexpr int kStates = kFirstInt + Functor::kInts;
   static constexpr int kAhead = 2;
-  static constexpr int kWarps = kStates > 1 ? 24 : 32;  // more registers, for more states
+  static constexpr int kWarps = kWide > 0 && kStates > 1 ? 24 : 32;  // quads take registers
   static constexpr bool kRowwise = false;
   static constexpr bool kUpdatesRows = true;
   static constexpr bool kChecksRows = true;
@@ -88,7 +88,8 @@ struct FunctorRows {
   __device__ __forceinline__ void update(RowTile const& tile, Format format, Row const& row,
                                          int32_t column, Loaded const& loaded,
                                          float4 const& sum) const {
-    auto const& optimizer = optimizers[row.table_index];
+    // The whole struct at once: read number by number, each branch would wait for its own load.
+    auto const optimizer = optimizers[row.table_index];
     auto const functor = optimizer.template as<Functor>();
     auto const has_columns = column < row.dim;
     Columns own{};

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
 #include "core/finite.h"
 #include "cuda/gradients/long_runs.cuh"
@@ -29,8 +28,6 @@ template <class Formats>
 __device__ __forceinline__ auto format_of(GradientRow const& row) {
   if constexpr (!Formats::kKnown) {
     return row.format();
-  } else if constexpr (std::is_same_v<typename Formats::Row, EitherVectors>) {
-    return EitherVectors{row.format().type};
   } else {
     return typename Formats::Row{};
   }

@@ -126,8 +126,11 @@ template <class SortKey>
 cudaError_t launch_update(UpdateArgs const& args, UpdateScratch<SortKey> const& scratch,
                           SortedGradients<SortKey> const& sorted, cudaStream_t stream) {
   auto const rounding = rounding_tables(args);
-  if (rounding == args.num_tables && has_formats<BFloat16Formats>(args)) {
-    return launch_update<BFloat16Formats, true>(args, scratch, sorted, stream);
+  if (rounding == args.num_tables && has_formats<HalfFormats>(args)) {
+    return launch_update<HalfFormats, true>(args, scratch, sorted, stream);
+  }
+  if (rounding == args.num_tables && has_formats<MixedFormats>(args)) {
+    return launch_update<MixedFormats, true>(args, scratch, sorted, stream);
   }
   if (rounding > 0) return launch_update<AnyFormats, true>(args, scratch, sorted, stream);
   if (has_formats<FloatFormats>(args)) {

@@ -5,7 +5,6 @@
 // states take one optimizer step where the sum of their gradients is complete.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -46,9 +45,7 @@ struct RowKey {
 template <int kKind, bool kRounds = false>
 struct UpdateRows {
   static constexpr int kAhead = kKind == kAnyKind ? 2 : kAheadOf[kKind];
-  static constexpr int kWarps = kKind == kAnyKind ? 16
-                                : kRounds         ? std::min(kWarpsOf[kKind], 32)
-                                                  : kWarpsOf[kKind];
+  static constexpr int kWarps = kKind == kAnyKind ? 16 : kWarpsOf[kKind];
   static constexpr auto kCommon = static_cast<OptimizerKind>(kKind);  // none if kAnyKind
   static constexpr int kStates = kKind == kAnyKind ? 2 : num_states(kCommon);
   static constexpr bool kRowwise = is_rowwise(kCommon);

@@ -5,6 +5,7 @@
 // store them is exact then.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/stochastic.h"
@@ -28,21 +29,39 @@ __device__ __forceinline__ float4 rounded_quad(RoundingSeed const& seed, Key key
           rounded_to<V>(v.w, r[3])};
 }
 
+// The largest magnitude to which 16 random bits can be added without a carry into infinity.
+constexpr uint32_t kLargestRounded = 0x7f7f0000u;
+
+// Of all four; NaN if one is NaN.
+__device__ __forceinline__ float largest_magnitude(float4 const& v) {
+#ifdef __CUDA_ARCH__
+  float largest;
+  asm("{\n .reg .f32 a, b, c, d;\n abs.f32 a, %1;\n abs.f32 b, %2;\n abs.f32 c, %3;\n"
+      " abs.f32 d, %4;\n max.NaN.f32 a, a, b;\n max.NaN.f32 c, c, d;\n max.NaN.f32 %0, a, c;\n}"
+      : "=f"(largest)
+      : "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w));
+  return largest;
+#else
+  uint32_t largest = 0;  // the bits of a NaN are above those of all numbers
+  for (auto const value : {v.x, v.y, v.z, v.w}) {
+    largest = std::max(largest, float_bits(value) & 0x7fffffffu);
+  }
+  return float_from_bits(largest);
+#endif
+}
+
 // The same as the words that are stored. Added to all of its bits, the random ones round a finite
-// number as they would its magnitude: a carry out of it would mean infinity. Such a number, and any
-// that is not finite, is rare, and takes the longer way.
+// number as they would its magnitude: a carry out of it would mean infinity. So large a number, and
+// any that is not finite, is rare, and takes the longer way.
 __device__ __forceinline__ uint2 rounded_halves(RoundingSeed const& seed, Key key, uint32_t quad,
                                                 float4 const& v) {
   uint32_t r[4];
   rounding_bits(seed, key, quad, r);
   float const values[4] = {v.x, v.y, v.z, v.w};
-  uint32_t sums[4], largest = 0;
+  uint32_t sums[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    sums[i] = float_bits(values[i]) + r[i];
-    largest = max(largest, (float_bits(values[i]) & 0x7fffffffu) + r[i]);
-  }
-  if (largest >= 0x7f800000u) {
+  for (int i = 0; i < 4; ++i) sums[i] = float_bits(values[i]) + r[i];
+  if (!(largest_magnitude(v) <= float_from_bits(kLargestRounded))) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       BFloat16 half;

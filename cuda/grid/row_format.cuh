@@ -46,20 +46,6 @@ using FloatFormats = KnownFormats<ValueType::kFloat32, ValueType::kFloat32>;
 using HalfFormats = KnownFormats<ValueType::kBFloat16, ValueType::kBFloat16>;
 using MixedFormats = KnownFormats<ValueType::kBFloat16, ValueType::kFloat32>;
 
-// Rows of float32 or bfloat16, of which one is known only at run time; vectors move them.
-struct EitherVectors {
-  ValueType type;
-  static constexpr bool vector = true;
-};
-
-// Tables of bfloat16. A kernel for each type of their gradients would be twice as many.
-struct BFloat16Formats {
-  static constexpr bool kKnown = true;
-  static constexpr bool kPacked = false;
-  using Stored = Vectors<ValueType::kBFloat16>;
-  using Row = EitherVectors;
-};
-
 struct RawQuad {
   uint32_t word[4];
 };
@@ -86,10 +72,6 @@ __host__ __device__ __forceinline__ bool moves_vectors(void const* rows, int32_t
 template <class Format>
 bool is_format(ValueType type, void const* rows, int32_t dim) {
   return type == Format::type && moves_vectors(rows, dim);
-}
-template <>
-inline bool is_format<EitherVectors>(ValueType type, void const* rows, int32_t dim) {
-  return type != ValueType::kFloat16 && moves_vectors(rows, dim);
 }
 
 template <class Format>
@@ -190,27 +172,6 @@ __device__ __forceinline__ RawQuad load_quad_if(bool wanted, Vectors<kType> form
   return quad;
 }
 
-__device__ __forceinline__ RawQuad load_quad_if(bool wanted, EitherVectors format, char const* row,
-                                                int32_t column, int32_t dim) {
-  auto const is_float = format.type == ValueType::kFloat32;
-  RawQuad quad{{0, 0, 0, 0}};
-#ifdef __CUDA_ARCH__
-  auto* const w = quad.word;
-  auto const* const from = row + column * (is_float ? 4 : 2);
-  asm volatile(
-      "{\n .reg .pred p, q;\n setp.ne.s32 p, %5, 0;\n setp.ne.s32 q, %6, 0;\n"
-      " @p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n @q ld.global.v2.u32 {%0, %1}, [%4];\n}"
-      : "+r"(w[0]), "+r"(w[1]), "+r"(w[2]), "+r"(w[3])
-      : "l"(from), "r"(static_cast<int>(wanted && is_float)),
-        "r"(static_cast<int>(wanted && !is_float)));
-#else
-  if (!wanted) return quad;
-  quad = is_float ? load_quad(FloatVectors{}, row, column, dim)
-                  : load_quad(Vectors<ValueType::kBFloat16>{}, row, column, dim);
-#endif
-  return quad;
-}
-
 template <class Word>
 __device__ __forceinline__ RawQuad load_scalars(char const* row, int32_t column, int32_t dim) {
   auto const* const from = reinterpret_cast<Word const*>(row) + column;
@@ -253,11 +214,6 @@ __device__ __forceinline__ float4 to_floats(Vectors<kType>, RawQuad const& quad)
     return {half_to_float(kType, w[0]), half_to_float(kType, w[0] >> 16),
             half_to_float(kType, w[1]), half_to_float(kType, w[1] >> 16)};
   }
-}
-
-__device__ __forceinline__ float4 to_floats(EitherVectors format, RawQuad const& quad) {
-  if (format.type == ValueType::kFloat32) return to_floats(FloatVectors{}, quad);
-  return to_floats(Vectors<ValueType::kBFloat16>{}, quad);
 }
 
 // Two elements lie in one word if the format moves vectors, else each in its own.
