@@ -27,7 +27,7 @@ WITH_TOOLS = PATH="$(abspath $(dir $(PY))):$$PATH"
 PACKAGE_FILES := pyproject.toml CMakeLists.txt README.md LICENSE $(shell find \
 	core cpu cuda xla_ffi third_party jax_dynemb -type f ! -name '*.pyc' ! -name '*.so' 2>/dev/null)
 
-.PHONY: demo test nightly info install pytest torch-test torch-interop ctest loops build cuda lint format docs clean help
+.PHONY: demo test nightly info install pytest torch-test torch-interop ctest-build ctest loops build cuda lint format docs clean help
 .DEFAULT_GOAL := help
 
 help: ## say what can be made
@@ -134,9 +134,11 @@ build: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile into the checkout (see 
 CONFIGURE_CTEST = cmake -S . -B $(CTEST_DIR) -G Ninja -DDYNEMB_PYTHON=OFF -DDYNEMB_CUDA=OFF \
 	-DDYNEMB_TESTS=ON "-DDYNEMB_TEST_FOLDERS=$(FOLDERS)" "-DDYNEMB_SANITIZE=$(SANITIZE)" $(if $(ISAS),"-DDYNEMB_ISAS=$(ISAS)") --log-level=WARNING
 
-ctest: $(if $(OWN_VENV),$(VENV)/.build-tools) ## the C++ tests of core/, and kernels on the host
+ctest-build: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile the C++ tests
 	$(WITH_TOOLS) $(CONFIGURE_CTEST)
 	$(WITH_TOOLS) cmake --build $(CTEST_DIR)
+
+ctest: ctest-build ## the C++ tests of core/, and kernels on the host
 	$(WITH_TOOLS) ctest --test-dir $(CTEST_DIR) --output-on-failure --parallel 2
 
 loops: $(if $(OWN_VENV),$(VENV)/.build-tools) ## compile compare_loops, and the CPU loops for it

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 KINDS = ("rows", "sums", "column_wise", "replicated")
 DRAWN = 0.1  # weight of the rates of all kinds together, that of a step being 1
@@ -73,6 +72,12 @@ def derived(bandwidth: float, latency: float, overhead: float) -> dict[str, Rate
     }
 
 
+def _nnls(rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    from scipy.optimize import nnls  # not earlier: most processes never plan
+
+    return nnls(rows, wanted)[0]
+
+
 def fitted(steps: Sequence[tuple[str, Sequence[float], float]]) -> dict[str, Rates]:
     """Finds the rates that explain some steps, with the least relative error.
 
@@ -94,7 +99,7 @@ def fitted(steps: Sequence[tuple[str, Sequence[float], float]]) -> dict[str, Rat
         drawn = np.sqrt(DRAWN) * np.eye(len(scale))
         matrix = np.vstack([mine / scale, drawn])
         wanted = np.append(np.ones(len(mine)), drawn @ (together[kind] * scale))
-        found[kind] = Rates(*(nnls(matrix, wanted)[0] / scale).tolist())
+        found[kind] = Rates(*(_nnls(matrix, wanted) / scale).tolist())
     return found
 
 
@@ -108,7 +113,7 @@ def _together(
         own[KINDS.index(kind)] = counted[:3]
         rows.append([*own.flat, *counted[3:]])
     scale = _scale(rows)
-    found = nnls(rows / scale, np.ones(len(rows)))[0] / scale
+    found = _nnls(rows / scale, np.ones(len(rows))) / scale
     own, bytes_of_all = np.split(found, [3 * len(KINDS)])
     own = own.reshape(-1, 3)
     return {k: np.append(own[n], bytes_of_all) for n, k in enumerate(KINDS)}

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
-from scipy.special import betainc
 
 from jax_dynemb.planner._work import Batch
 
@@ -30,6 +29,8 @@ def chances_of_rounds(batch: Batch, width: int, room: int) -> np.ndarray:
     Returns:
       [n], rising to 1.
     """
+    from scipy.special import betainc  # not earlier: most processes never plan
+
     share = 1 / width
     mean = batch.distinct * share
     most = min(mean + FAR * math.sqrt(mean) + FAR, batch.ids)

@@ -5,6 +5,7 @@
 // blocks, beside sums in double precision. Rows of one position and of thousands, rows that have
 // left, padding, new rows, widths that fill a warp, a part of it, or take several steps. Rows of 16
 // bits that are rounded stochastically have the bits of core/stochastic.h.
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -51,19 +52,37 @@ struct Table {
   FeatureRef feature{};
 };
 
+// Random numbers are drawn once: a table takes some that follow each other.
+struct Drawn {
+  std::array<float, 65536> normal, positive;
+
+  Drawn() {
+    std::mt19937 random(5);
+    std::normal_distribution<float> normals;
+    std::uniform_real_distribution<float> uniform(0.1f, 1.0f);
+    for (auto& number : normal) number = normals(random);
+    for (auto& number : positive) number = uniform(random);
+  }
+};
+
+Drawn const& drawn() {
+  static Drawn const once;
+  return once;
+}
+
 void make_table(Table& table, int dim, int items, OptimizerKind kind, Scenario const& scenario,
                 std::mt19937& random) {
-  std::normal_distribution<float> normal;
   std::uniform_real_distribution<float> uniform(0.1f, 1.0f);
-  auto const draw = [&](std::vector<float>& array, size_t size, auto& distribution) {
+  auto const draw = [&](std::vector<float>& array, size_t size, auto const& numbers) {
     array.resize(size);
-    for (auto& value : array) value = distribution(random);
+    auto next = random();
+    for (auto& value : array) value = numbers[next++ % numbers.size()];
   };
   auto const width = is_rowwise(kind) ? 1 : dim;
-  draw(table.values, size_t(kSlots * dim), normal);
-  draw(table.state[0], size_t(kSlots * width), uniform);
-  draw(table.state[1], size_t(kSlots * width), uniform);
-  draw(table.gradients, size_t(items * dim), normal);
+  draw(table.values, size_t(kSlots * dim), drawn().normal);
+  draw(table.state[0], size_t(kSlots * width), drawn().positive);
+  draw(table.state[1], size_t(kSlots * width), drawn().positive);
+  draw(table.gradients, size_t(items * dim), drawn().normal);
   for (int bad = 0; bad < items / 40; ++bad) {
     table.gradients[random() % table.gradients.size()] = bad % 2 == 0 ? NAN : -INFINITY;
   }

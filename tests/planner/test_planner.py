@@ -14,7 +14,7 @@ import optax
 import pytest
 
 import jax_dynemb as jde
-from jax_dynemb.planner import _layout, _measure, _options
+from jax_dynemb.planner import _layout, _measure, _options, _probes
 from meshes import mesh_of
 from planner.inputs import (
     Constraints,
@@ -352,8 +352,13 @@ def test_reserved_memory():
 @pytest.mark.slow
 def test_measured_devices(monkeypatch):
     # Repeats make the numbers precise; how precise is no question here.
-    monkeypatch.setattr(_measure, "REPEATS", 1)
-    monkeypatch.setattr(_measure, "PASSES", 1)
+    for module, name in (
+        (_measure, "REPEATS"),
+        (_measure, "PASSES"),
+        (_probes, "STEPS"),
+        (_probes, "TURNS"),
+    ):
+        monkeypatch.setattr(module, name, 1)
     devices = jde.Topology.measure(mesh_of(2))
     assert devices.world_size == 2 and devices.compute_device == "cpu"
     assert devices.hbm_mem_bw > 1e7 and devices.intra_host_bw > 1e7

@@ -107,7 +107,7 @@ class Block {
 
   void run(int threads, std::function<void()> const& body) {
     body_ = &body;
-    meetings_.clear();
+    of_some_.clear();
     arrived_ = turns_ = 0;
     blockDim.x = static_cast<unsigned>(threads);
     if (threads_.size() < blockDim.x) threads_.resize(blockDim.x);
@@ -137,7 +137,8 @@ class Block {
   uint64_t const* meet(unsigned mask, uint64_t value) {
     auto const lane = threadIdx.x % 32;
     if ((mask >> lane & 1) == 0) fail("a mask without its own lane");
-    auto& meeting = meetings_[{threadIdx.x / 32, mask}];
+    auto const warp = threadIdx.x / 32;
+    auto& meeting = mask == ~0u ? of_whole_[warp] : of_some_[{warp, mask}];
     auto const number = meeting.number;
     auto* const values = meeting.values[number % 2];
     values[lane] = value;
@@ -180,7 +181,7 @@ class Block {
   DYNEMB_CHANGES_STACK void run_thread() {
     if (__builtin_setjmp(scheduler_.words) != 0) return;
     if (now_->stack) jump_to(now_->place);
-    now_->stack = std::make_unique<char[]>(kStackBytes);
+    now_->stack = std::make_unique_for_overwrite<char[]>(kStackBytes);  // most is never touched
     ucontext_t context;
     getcontext(&context);
     context.uc_stack.ss_sp = now_->stack.get();
@@ -197,7 +198,9 @@ class Block {
   DYNEMB_CHANGES_STACK static void jump_to(Place& place) { __builtin_longjmp(place.words, 1); }
 
   std::function<void()> const* body_ = nullptr;
-  std::map<std::pair<unsigned, unsigned>, Meeting> meetings_;
+  // Of all lanes of a warp, under way nowhere where a block ends; and of some, by their mask.
+  Meeting of_whole_[32];
+  std::map<std::pair<unsigned, unsigned>, Meeting> of_some_;
   unsigned arrived_ = 0, barriers_ = 0;
   int64_t turns_ = 0;
   std::vector<Thread> threads_;
@@ -325,29 +328,34 @@ T __shfl_up_sync(unsigned mask, T value, unsigned distance) {
   return dynemb::testing::value_of_lane(mask, value, lane < distance ? lane : lane - distance);
 }
 
-// mma.m16n8k8 of 32-bit numbers: each lane gives 4 of the left tile and 2 of the right one.
+inline float __uint_as_float(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+inline uint32_t __float_as_uint(float value) { return __builtin_bit_cast(uint32_t, value); }
+
+// mma.m16n8k8 of 32-bit numbers: each lane gives 4 of the left tile and 2 of the right one. It
+// takes what its own sums need of the others: two rows of the left tile, two columns of the right.
 inline void add_product_on_host(float (&sums)[4], uint32_t const (&left)[4],
                                 uint32_t const (&right)[2]) {
   using dynemb::testing::Block;
-  float a[16][8], b[8][8];
+  auto const lane = threadIdx.x % 32;
+  float a[2][8], b[8][2];
   for (unsigned pair = 0; pair < 3; ++pair) {
     auto const* const two = pair < 2 ? left + 2 * pair : right;
     auto const* const words = Block::current().meet(~0u, two[0] | uint64_t{two[1]} << 32);
-    for (unsigned lane = 0; lane < 32; ++lane) {
-      for (unsigned i = 0; i < 2; ++i) {
-        auto const bits = static_cast<uint32_t>(words[lane] >> (32 * i));
-        auto const number = dynemb::testing::from_word<float>(bits);
-        if (pair < 2) {
-          a[lane / 4 + 8 * i][lane % 4 + 4 * pair] = number;
-        } else {
-          b[lane % 4 + 4 * i][lane / 4] = number;
-        }
+    for (unsigned i = 0; i < 8; ++i) {
+      auto const half = i % 2, inner = i / 2;
+      if (pair < 2) {
+        auto const from = lane / 4 * 4 + inner;
+        a[half][inner + 4 * pair] =
+            __uint_as_float(static_cast<uint32_t>(words[from] >> 32 * half));
+      } else {
+        auto const word = words[(lane % 4 * 2 + half) * 4 + inner];
+        b[inner][half] = __uint_as_float(static_cast<uint32_t>(word));
+        b[inner + 4][half] = __uint_as_float(static_cast<uint32_t>(word >> 32));
       }
     }
   }
   for (unsigned i = 0; i < 4; ++i) {
-    auto const row = threadIdx.x % 32 / 4 + i / 2 * 8, column = threadIdx.x % 4 * 2 + i % 2;
-    for (unsigned k = 0; k < 8; ++k) sums[i] += a[row][k] * b[k][column];
+    for (unsigned k = 0; k < 8; ++k) sums[i] += a[i / 2][k] * b[k][i % 2];
   }
 }
 
@@ -355,26 +363,29 @@ inline void add_product_on_host(float (&sums)[4], uint32_t const (&left)[4],
 inline void add_half_product_on_host(float (&sums)[4], uint32_t const (&left)[4],
                                      uint32_t const (&right)[2]) {
   using dynemb::testing::Block;
-  float a[16][16], b[16][8];
+  auto const lane = threadIdx.x % 32;
+  auto const quarter = [](uint64_t word, unsigned i) {
+    return __uint_as_float(static_cast<uint32_t>(word >> 16 * i) << 16);
+  };
+  float a[2][16], b[16][2];
   for (unsigned pair = 0; pair < 3; ++pair) {
     auto const* const two = pair < 2 ? left + 2 * pair : right;
     auto const* const words = Block::current().meet(~0u, two[0] | uint64_t{two[1]} << 32);
-    for (unsigned lane = 0; lane < 32; ++lane) {
-      for (unsigned i = 0; i < 4; ++i) {  // halves of both words
-        auto const bits = static_cast<uint32_t>(words[lane] >> (16 * i)) << 16;
-        auto const number = dynemb::testing::from_word<float>(bits);
-        auto const inner = lane % 4 * 2 + i % 2;
-        if (pair < 2) {
-          a[lane / 4 + 8 * (i / 2)][inner + 8 * pair] = number;
-        } else {
-          b[inner + 8 * (i / 2)][lane / 4] = number;
+    for (unsigned i = 0; i < 16; ++i) {
+      auto const part = i % 4, from = i / 4;
+      auto const inner = from * 2 + part % 2;
+      if (pair < 2) {
+        a[part / 2][inner + 8 * pair] = quarter(words[lane / 4 * 4 + from], part);
+      } else {
+        for (unsigned column = 0; column < 2; ++column) {
+          auto const word = words[(lane % 4 * 2 + column) * 4 + from];
+          b[inner + 8 * (part / 2)][column] = quarter(word, part);
         }
       }
     }
   }
   for (unsigned i = 0; i < 4; ++i) {
-    auto const row = threadIdx.x % 32 / 4 + i / 2 * 8, column = threadIdx.x % 4 * 2 + i % 2;
-    for (unsigned k = 0; k < 16; ++k) sums[i] += a[row][k] * b[k][column];
+    for (unsigned k = 0; k < 16; ++k) sums[i] += a[i / 2][k] * b[k][i % 2];
   }
 }
 
@@ -421,7 +432,3 @@ inline int __ffs(int bits) { return __builtin_ffs(bits); }
 inline int __ffsll(long long bits) { return __builtin_ffsll(bits); }
 inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(static_cast<unsigned>(bits)); }
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
-inline float __uint_as_float(uint32_t bits) { return dynemb::testing::from_word<float>(bits); }
-inline uint32_t __float_as_uint(float value) {
-  return static_cast<uint32_t>(dynemb::testing::to_word(value));
-}
