@@ -237,6 +237,12 @@ class RuleErasure {
         selected_(read_rank(args.numbers, kSelectedLimitWord)),
         others_(read_rank(args.numbers, kOthersLimitWord)) {}
 
+  // Whether no row is within its limit, so that none has to be read.
+  DYNEMB_HD bool removes_none() const {
+    auto const selects = (rule_.fields & kRuleComparisons) != 0;
+    return is_none(others_) && (!selects || is_none(selected_));
+  }
+
   DYNEMB_HD bool removes(RuleArgs const& args, Entry const& entry, int64_t slot) const {
     if (!may_leave(entry)) return false;
     auto const selected = is_selected(rule_, args, entry.score, slot);
@@ -248,9 +254,13 @@ class RuleErasure {
   }
 
  private:
+  DYNEMB_HD static bool is_none(Rank const& limit) { return (limit.score | limit.hash) == 0; }
+
   Rule rule_;
-  Rank selected_;  // the last one of the selected rows that leaves
-  Rank others_;    // the same of the other rows; all zeros, which no row has: none
+  // The last one that leaves, of the selected rows and of the others. All zeros, which no row has:
+  // none.
+  Rank selected_;
+  Rank others_;
 };
 
 // A count of uses that is scaled: never below 1, so that 1 still means seen once.

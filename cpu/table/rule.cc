@@ -65,6 +65,7 @@ void erase_rule(RuleArgs const& args, ThreadPool const& pool) {
   RuleErasure const erasure(args);
   auto const buckets = args.table.local_buckets;
   *args.result = 0;
+  if (erasure.removes_none()) return;
   for_each_range(pool, buckets, kBucketsPerChunk, [&](int64_t begin, int64_t end) {
     uint32_t removed = 0;
     for_each_slot(args.table, begin, end, [&](Entry const& entry, int64_t slot) {

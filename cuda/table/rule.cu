@@ -90,9 +90,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     erase_rule_kernel(__grid_constant__ RuleArgs const args) {
   __shared__ uint32_t removed;
+  RuleErasure const erasure(args);
+  if (erasure.removes_none()) return;
   if (threadIdx.x == 0) removed = 0;
   __syncthreads();
-  RuleErasure const erasure(args);
   uint32_t mine = 0;
   for_each_slot(args.table, [&](Entry const& entry, int64_t slot) {
     if (!erasure.removes(args, entry, slot)) return;

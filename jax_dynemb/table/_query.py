@@ -13,12 +13,14 @@ from jax_dynemb._kind_of import kind_of
 from jax_dynemb.engines.shard import Query
 
 
-def query_of(min_score: Any, since: Any, known_keys: Any, chunk_buckets: Any) -> Query:
+def query_of(
+    config: Any, min_score: Any, since: Any, known_keys: Any, chunk_buckets: Any
+) -> Query:
     """Returns the arguments of ``Tables.export``, checked.
 
     Raises:
       TypeError: a number is no whole number, or the keys are no list of ids.
-      ValueError: a number is below 0.
+      ValueError: a number is below 0, or the scores of the table have no bound.
     """
     for name, given in {"min_score": min_score, "since": since}.items():
         if given is None:
@@ -30,6 +32,12 @@ def query_of(min_score: Any, since: Any, known_keys: Any, chunk_buckets: Any) ->
             )
         if given < 0:
             raise ValueError(f"export: {name} must be 0 or more, not {given}")
+    if min_score and getattr(config, "lfu_halflife", None):
+        raise ValueError(
+            f"export: the counts of table '{config.name}' decay, so no score is their "
+            "bound. Leave min_score out, and compare use_counts(state, table, "
+            "scores) of what is exported."
+        )
     if known_keys is not None:
         known_keys = keys_of(known_keys)
     return Query(min_score, since, known_keys, chunk_buckets)

@@ -350,13 +350,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
         config = self.engine.catalog.table(table)
         name = config.name
         _arguments.check_arrays(self.engine, state, [name], "export")
-        if min_score and getattr(config, "lfu_halflife", None):
-            raise ValueError(
-                f"export: the counts of table '{name}' decay, so no score is their "
-                "bound. Leave min_score out, and compare use_counts(state, table, "
-                "scores) of what is exported."
-            )
-        query = query_of(min_score, since, known_keys, chunk_buckets)
+        query = query_of(config, min_score, since, known_keys, chunk_buckets)
         if where is not None:
             state = without_rows(self, state, {name: where})
         return self.engine.export(state, name, query)
