@@ -115,18 +115,26 @@ DYNEMB_HD bool is_high_below(Rule const& rule, uint64_t score) {
   return halved(high, epochs) < uint64_t{rule.high_below} * static_cast<uint32_t>(rule.use);
 }
 
-// Makes all comparisons, also those that the rule does not use. They take less time than the load
-// of an entry, and branches around them gained nothing on a GPU.
-DYNEMB_HD bool is_selected(Rule const& rule, RuleArgs const& args, uint64_t score, int64_t slot) {
-  auto const age = age_of(rule.scores.policy, score, rule.clock);
+// Which of the comparisons hold, of those that the rule makes. All threads of a GPU take the same
+// branches here: with all comparisons the kernel takes longer than the loads of the entries.
+DYNEMB_HD uint32_t comparisons_that_hold(Rule const& rule, RuleArgs const& args, uint64_t score,
+                                         int64_t slot) {
   uint32_t holds = 0;
-  if (age > rule.unused_for) holds |= kUnusedFor;
-  if (is_used_before(age, rule.clock, rule.unused_since)) holds |= kUnusedSince;
-  if (is_high_below(rule, score)) holds |= kHighBelow;
+  if ((rule.fields & (kUnusedFor | kUnusedSince)) != 0) {
+    auto const age = age_of(rule.scores.policy, score, rule.clock);
+    if (age > rule.unused_for) holds |= kUnusedFor;
+    if (is_used_before(age, rule.clock, rule.unused_since)) holds |= kUnusedSince;
+  }
+  if ((rule.fields & kHighBelow) != 0 && is_high_below(rule, score)) holds |= kHighBelow;
   if (args.norms != nullptr && args.norms[slot] < rule.norm_below) holds |= kNormBelow;
+  return holds & rule.fields & kRuleComparisons;
+}
+
+DYNEMB_HD bool is_selected(Rule const& rule, RuleArgs const& args, uint64_t score, int64_t slot) {
   auto const wanted = rule.fields & kRuleComparisons;
-  if ((rule.fields & kAnySuffices) != 0) return (holds & wanted) != 0;
-  return wanted != 0 && (holds & wanted) == wanted;
+  auto const holds = comparisons_that_hold(rule, args, score, slot);
+  if ((rule.fields & kAnySuffices) != 0) return holds != 0;
+  return wanted != 0 && holds == wanted;
 }
 
 // Rank::score of a row.
@@ -249,8 +257,8 @@ class RuleErasure {
     Rank const limit{selected ? selected_.score : others_.score,
                      selected ? selected_.hash : others_.hash};
     auto const score = rank_score(rule_, entry.score);
-    auto const hash = hash_key(entry.key, args.table.hash);
-    return score < limit.score || (score == limit.score && hash <= limit.hash);
+    if (score != limit.score) return score < limit.score;  // so few rows are hashed
+    return hash_key(entry.key, args.table.hash) <= limit.hash;
   }
 
  private:
