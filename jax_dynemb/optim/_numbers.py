@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -56,7 +56,7 @@ def known_number(x: Any) -> float | None:
         try:
             return float(x)
         except OverflowError:  # an int with more digits than a float can count
-            return math.inf if x > 0 else -math.inf
+            return math.inf if cast(int, x) > 0 else -math.inf
     if isinstance(x, (np.ndarray, jax.Array)) and x.shape == ():
         return float(x) if x.dtype.kind in "iuf" or x.dtype.name == "bfloat16" else None
     return None

@@ -205,13 +205,13 @@ def _hyper_parameters(
     for table in tables:
         row = table.first_row
         step = step_of(states[table.state_name], row)
-        own = given.get(table.name, {})
+        own = dict(given.get(table.name, {}))
         check_hyper(table, own)
         rows.append(_operand_row(table, _own_numbers(table, step) | own))
     return jnp.stack([jnp.stack(row) for row in rows])
 
 
-def check_hyper(table: TableSpec, given: Mapping[str, Any]) -> None:
+def check_hyper(table: AnyTable, given: Mapping[str, Any]) -> None:
     """Refuses numbers of a call that the table's optimizer would not use.
 
     Args:
@@ -253,11 +253,11 @@ def by_loop(tables: Sequence[TableSpec]) -> list[list[TableSpec]]:
     return [some for some in (tuned, others) if some]
 
 
-def _is_tuned(table: TableSpec) -> bool:
+def _is_tuned(table: AnyTable) -> bool:
     return isinstance(table.optimizer, Fused) and not table.state_dtype
 
 
-def hyper_names(table: TableSpec) -> tuple[str, ...]:
+def hyper_names(table: AnyTable) -> tuple[str, ...]:
     """The hyper-parameters of a table's fused optimizer, as a user gives them."""
     if isinstance(table.optimizer, Fused):
         return table.optimizer.known_numbers
