@@ -388,10 +388,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
         Args:
           state: the tables.
         """
-        _arguments.check_states(self.engine, state, "get_score")
-        _arguments.check_arrays(self.engine, state, self.tables, "get_score")
-        _arguments.check_values(state, "get_score")
-        _arguments.check_sizes(self.engine, state, self.tables, "get_score")
+        self._check_counters(state, "get_score")
         dynamic = self.engine.catalog.dynamic
         counted = {name: self.engine.counted(state, name) for name in dynamic}
         return {name: shard.next_score(each) for name, each in counted.items()}
@@ -463,10 +460,7 @@ class Tables(Operations, RowOperations, Departures, Replication):
           RuntimeError: a table with ``on_full="error"`` has refused ids.
           TypeError: inside jit, where there are no numbers yet.
         """
-        _arguments.check_states(self.engine, state, "stats")
-        _arguments.check_arrays(self.engine, state, self.tables, "stats")
-        _arguments.check_values(state, "stats")
-        _arguments.check_sizes(self.engine, state, self.tables, "stats")
+        self._check_counters(state, "stats")
         return self.engine.stats_async(state).result()
 
     def stats_async(self, state: States) -> StatsFuture:
@@ -490,11 +484,14 @@ class Tables(Operations, RowOperations, Departures, Replication):
           >>> state = step(state, batch)  # doctest: +SKIP
           >>> future.result()["cat/rows"]  # doctest: +SKIP
         """
-        _arguments.check_states(self.engine, state, "stats_async")
-        _arguments.check_arrays(self.engine, state, self.tables, "stats_async")
-        _arguments.check_values(state, "stats_async")
-        _arguments.check_sizes(self.engine, state, self.tables, "stats_async")
+        self._check_counters(state, "stats_async")
         return self.engine.stats_async(state)
+
+    def _check_counters(self, state: States, call: str) -> None:
+        _arguments.check_states(self.engine, state, call)
+        _arguments.check_arrays(self.engine, state, self.tables, call)
+        _arguments.check_values(state, call)
+        _arguments.check_sizes(self.engine, state, self.tables, call)
 
 
 def _rows_of(config: TableConfig | TTConfig) -> int:
