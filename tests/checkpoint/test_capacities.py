@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""A run whose tables grew goes on in a new process, which begins with small ones."""
+"""Grown tables are restored by a process that starts from the configured sizes."""
 
 import jax
 import numpy as np

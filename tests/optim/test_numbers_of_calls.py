@@ -41,7 +41,7 @@ def test_a_limit_that_no_loop_would_use_is_refused(name):
     given = {"a": {"clip_row_norm": 0.5}}
     with pytest.raises(ValueError, match=r"clips no rows.*clip_row_norm=1e30"):
         rows_after(getattr(OPTIM, name)(0.1), hyper=given)
-    # With the room that the message asks for, a call has the rows of that limit.
+    # An optimizer made with a limit, as the message says, takes the limit of a call.
     make = getattr(OPTIM, name)
     got = rows_after(make(0.1, clip_row_norm=1e30), hyper=given)
     np.testing.assert_array_equal(got[0], rows_after(make(0.1, clip_row_norm=0.5))[0])

@@ -175,8 +175,8 @@ def _compare_table(
     elif _changes_its_kind(saved, now):
         result.notes.append(
             f"Table '{name}' was saved with the optimizer {saved.optimizer['kind']}, "
-            f"but this model has {now.optimizer['kind']}, whose states have the same "
-            "names and shapes: they are kept as they are."
+            f"but this model has {now.optimizer['kind']}. The states of both have the "
+            "same names and shapes: they are kept as they are."
         )
     if _unit(saved) != _unit(now):
         anew.add("scores")
