@@ -234,7 +234,8 @@ class Operations:
           ids: as for ``lookup``.
           weights: as for ``lookup``.
           touch: static. True gives the rows that are found the score of a use now, so
-            that serving keeps them in the table. It takes a second probe.
+            that serving keeps them in the table. It takes a second probe, and
+            on a mesh a second exchange of ids. No counter and no row changes.
           promote: static. True first brings the rows of tables with tiers into device
             memory, as ``prefetch`` does, so that the next find of them is fast. It
             takes a second probe, and changes no result.

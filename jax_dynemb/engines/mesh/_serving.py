@@ -14,8 +14,11 @@ from jax.sharding import PartitionSpec
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines import shard
+from jax_dynemb.engines._flags import LookupFlags
+from jax_dynemb.engines._given import Given
 from jax_dynemb.engines.mesh import _inputs
 from jax_dynemb.engines.mesh._gradients import zip_lookups
+from jax_dynemb.engines.mesh._members import restore_untouched, select_member
 from jax_dynemb.engines.mesh._mesh_tables import MeshTables
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh._stack_batch import (
@@ -76,6 +79,34 @@ def _local_find(
         found |= result.found
         new |= result.states
     return rows, found, new
+
+
+def touch(
+    tables: MeshTables,
+    state: States,
+    ids: Mapping[str, Any],
+    given: Given,
+    flags: LookupFlags,
+) -> States:
+    """See ``Tables.find``: the rows that are found count as used now."""
+    placement = tables.here()
+    batch = StackBatch(tables, ids, {}, given)
+    layout, used, names = batch.layout, batch.used, batch.names
+
+    def body(state, ids, given):
+        inputs = local_inputs(layout, ids, {}, given)
+        numbers = {s.name: select_member(placement, s, given.tables) for s in used}
+        local, new = [flags.of(s.local) for s in used], dict(state)
+        for _, strategy, mine in by_strategy(placement, local):
+            own = inputs_of(inputs, mine)
+            new |= strategy.touch(placement, mine, own, new, numbers)
+        new = shard.not_lookups(new, state)
+        return restore_untouched(placement, used, names, state, new)
+
+    specs = placement.state_specs(used)
+    in_specs = (specs, batch.ids_specs, batch.given_specs)
+    run = placement.mapped(body, in_specs, specs)
+    return dict(state) | run(states_of(state, used), batch.ids, batch.given)
 
 
 def weight_gradients(

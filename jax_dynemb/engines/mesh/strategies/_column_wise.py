@@ -97,6 +97,19 @@ def find(
     return FindResult(_by_feature(inputs, rows), _by_feature(inputs, found), new)
 
 
+def touch(
+    placement: Placement,
+    tables: Sequence[TableSpec],
+    inputs: Sequence[Input],
+    states: States,
+    scores: Mapping[str, jax.Array],
+) -> dict[str, TableState]:
+    """See ``Strategy``: each device has all keys."""
+    everywhere = [ops.slots_only(*_everywhere(placement, *each)) for each in inputs]
+    given = jnp.stack([scores[t.name] for t in tables])
+    return ops.lookup(tables, states, everywhere, given)[1]
+
+
 def apply_gradients(
     placement: Placement,
     tables: Sequence[TableSpec],

@@ -56,14 +56,7 @@ def lookup(
 ) -> LookupResult:
     """See ``Strategy``: every copy inserts the unseen ids of all devices."""
     del sent
-    everywhere = []
-    for layout, given in inputs:
-        ids = jax.lax.all_gather(as_words(given.ids), placement.axes, tiled=True)
-        slots_only = one_row_each(layout.feature, layout.table, ids.shape[0], "no_rows")
-        uses = _gathered_uses(placement, given)
-        everywhere.append((slots_only, FeatureInput(ids, None, None, uses=uses)))
-    given = jnp.stack([scores[t.name] for t in tables])
-    _, states, _ = ops.lookup(tables, states, everywhere, given)
+    states = touch(placement, tables, inputs, states, scores)
     # A refused id has its initial row, as in any lookup.
     reading = [dataclasses.replace(t, eval_initializer=t.initializer) for t in tables]
     outputs, states = ops.find(reading, states, inputs)
@@ -102,6 +95,25 @@ def find(
         {name: output["found"] for name, output in by_feature.items()},
         states,
     )
+
+
+def touch(
+    placement: Placement,
+    tables: Sequence[TableSpec],
+    inputs: Sequence[Input],
+    states: States,
+    scores: Mapping[str, jax.Array],
+) -> dict[str, TableState]:
+    """See ``Strategy``: every copy sees the ids of all devices."""
+    everywhere = []
+    for layout, given in inputs:
+        ids = jax.lax.all_gather(as_words(given.ids), placement.axes, tiled=True)
+        slots_only = one_row_each(layout.feature, layout.table, ids.shape[0], "no_rows")
+        uses = _gathered_uses(placement, given)
+        everywhere.append((slots_only, FeatureInput(ids, None, None, uses=uses)))
+    given = jnp.stack([scores[t.name] for t in tables])
+    _, new, _ = ops.lookup(tables, states, everywhere, given)
+    return {**states, **new}
 
 
 def apply_gradients(

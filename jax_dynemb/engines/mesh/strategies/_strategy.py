@@ -124,6 +124,25 @@ class Strategy(Protocol):
         """Looks up rows without insertion."""
         ...
 
+    def touch(
+        self,
+        placement: Placement,
+        tables: Sequence[TableSpec],
+        inputs: Sequence[Input],
+        states: States,
+        scores: Mapping[str, jax.Array],
+    ) -> dict[str, TableState]:
+        """Gives rows that are stored the score of a use now; no rows travel.
+
+        Args:
+          placement: of the collection.
+          tables: those of the features, which insert nothing.
+          inputs: the features of this device.
+          states: of this device.
+          scores: one for each table.
+        """
+        ...
+
     def apply_gradients(
         self,
         placement: Placement,

@@ -16,13 +16,17 @@ import jax.numpy as jnp
 
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
-from jax_dynemb.engines.mesh.exchange import Input
+from jax_dynemb.engines.mesh.exchange import Input, make_batch
 from jax_dynemb.engines.mesh.strategies._strategy import (
     FindResult,
     LookupResult,
     States,
 )
-from jax_dynemb.engines.mesh.strategies.row_wise import _find_rounds, _lookup_rounds
+from jax_dynemb.engines.mesh.strategies.row_wise import (
+    _find_rounds,
+    _lookup_rounds,
+    _touch_rounds,
+)
 from jax_dynemb.engines.mesh.strategies.row_wise._exchange_residual import (
     ExchangeResidual,
 )
@@ -83,6 +87,17 @@ def find(
     """See ``Strategy``."""
     batch, bags = split_batch(placement, tables, inputs)
     return FindResult(*_find_rounds.find(batch, bags, states))
+
+
+def touch(
+    placement: Placement,
+    tables: Sequence[TableSpec],
+    inputs: Sequence[Input],
+    states: States,
+    scores: Mapping[str, jax.Array],
+) -> dict[str, TableState]:
+    """See ``Strategy``."""
+    return _touch_rounds.touch(make_batch(placement, tables, inputs), states, scores)
 
 
 def for_update(

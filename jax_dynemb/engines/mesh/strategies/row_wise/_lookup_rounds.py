@@ -96,9 +96,9 @@ def lookup(
     round_range = whole_range(batch, id_route, fits, first_begin(batch, id_route))
     inputs = owner_inputs(bags, sent.bags)
     used = [*on_the_wire(batch, tables), *bags.tables]
-    asked = [*inputs_of_ids(tables, ids, _joined(tables, uses, scores)), *inputs]
+    asked = [*inputs_of_ids(tables, ids, joined_uses(tables, uses, scores)), *inputs]
     wire = wire_of(exchange, [*exchange.rows(), *bags.rows()])
-    owned, new, _ = ops.lookup(used, states, asked, _of(scores, used), wire.views)
+    owned, new, _ = ops.lookup(used, states, asked, scores_of(scores, used), wire.views)
     of_ids, of_bags = owned[: len(ids)], owned[len(ids) :]
     slots = [o["slots"] for o in of_ids]
     new = dict(states) | new
@@ -133,7 +133,9 @@ def _sums_alone(
     """Looks up features whose sums travel, where there are no others."""
     inputs = owner_inputs(bags, sent.bags)
     wire, tables = bags.wire(), bags.tables
-    owned, new, _ = ops.lookup(tables, states, inputs, _of(scores, tables), wire.views)
+    owned, new, _ = ops.lookup(
+        tables, states, inputs, scores_of(scores, tables), wire.views
+    )
     sums = wire.exchange([o["rows"] for o in owned])
     kept = owner_residuals(inputs, [o["slots"] for o in owned])
     results = pooled_outputs(bags, [wire.part(n, x) for n, x in enumerate(sums)])
@@ -158,19 +160,24 @@ def _later_round(
     before = states | {name: state for name, (_, state) in pairs.items()}
     configs = on_the_wire(batch, [config for config, _ in pairs.values()])
     wire = wire_of(exchange, exchange.rows())
-    asked = inputs_of_ids(configs, ids, _joined(configs, uses, scores))
-    owned, new, _ = ops.lookup(configs, before, asked, _of(scores, configs), wire.views)
+    asked = inputs_of_ids(configs, ids, joined_uses(configs, uses, scores))
+    owned, new, _ = ops.lookup(
+        configs, before, asked, scores_of(scores, configs), wire.views
+    )
     new = before | new
     rows = wire.exchange([o["rows"] for o in owned])
     places = places_of(exchange, id_route, round_range)
     return add_rows(batch, total, wire, rows, places), new
 
 
-def _of(scores: Mapping[str, jax.Array], tables: Sequence[TableSpec]) -> jax.Array:
+def scores_of(
+    scores: Mapping[str, jax.Array], tables: Sequence[TableSpec]
+) -> jax.Array:
+    """Lists what scores are, in the order of the tables."""
     return jnp.stack([scores[t.name] for t in tables])
 
 
-def _joined(
+def joined_uses(
     tables: Sequence[TableSpec],
     uses: Mapping[int, jax.Array],
     scores: Mapping[str, jax.Array],
