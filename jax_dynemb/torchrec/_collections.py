@@ -46,7 +46,10 @@ class _Counting:
     def _count(self, features: Features, train: bool) -> None:
         dropped = dropped_of(self.routes, features)
         if dropped is not None and train:
-            self.dropped.set_value(self.dropped.get_value() + dropped)
+            before = self.dropped.get_value()
+            total = before + dropped
+            most = jnp.uint32(2**32 - 1)  # a count that is full stays full
+            self.dropped.set_value(jnp.where(total < before, most, total))
 
     def _stats_future(self) -> StatsFuture:
         """Adds ``"<table>/dropped"``: entries that had no room."""
