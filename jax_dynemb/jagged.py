@@ -32,8 +32,8 @@ class Jagged:
         a 32-bit table). The capacity is static; ids from ``sum(lengths)`` on are
         ignored.
       lengths: integers [bags], the number of ids of each bag.
-      weights: float[capacity], factors of the rows of a table that pools; or None. A
-        lookup takes them as those of its argument ``weights``.
+      weights: float[capacity], factors of the rows of a table that pools; or None.
+        Every lookup takes them as those of its argument ``weights``, and refuses both.
 
     Raises:
       ValueError: lengths on the host are no integers, one is negative, or they add up

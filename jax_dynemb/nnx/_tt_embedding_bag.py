@@ -149,13 +149,15 @@ class TTEmbeddingBag(nnx.Module):
             ``jde.Jagged``; with ``offsets`` all ids one after the other.
           offsets: integers [bags + 1]: where each bag begins, and where the last one
             ends, as FBTT takes them.
-          per_sample_weights: one number an id; differentiable.
+          per_sample_weights: one number an id; differentiable. A ``jde.Jagged`` may
+            have them instead.
 
         Returns:
           float32[bags, dim], or [..., dim].
 
         Raises:
-          ValueError: offsets beside ids that are bags already, or that leave ids out.
+          ValueError: offsets beside ids that are bags already, or that leave ids out;
+            or weights come twice.
         """
         if offsets is not None:
             indices = _bags(indices, offsets)

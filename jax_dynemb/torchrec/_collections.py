@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 from jax_dynemb import nnx as jde_nnx
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import StatsFuture
+from jax_dynemb.jagged import split_weights
 from jax_dynemb.torchrec._configs import EmbeddingConfig, Table, tables_of
 from jax_dynemb.torchrec._jagged_tensor import JaggedTensor
 from jax_dynemb.torchrec._keyed_jagged_tensor import KeyedJaggedTensor
@@ -45,7 +46,10 @@ class _Counting:
     def _count(self, features: Features, train: bool) -> None:
         dropped = dropped_of(self.routes, features)
         if dropped is not None and train:
-            self.dropped.set_value(self.dropped.get_value() + dropped)
+            before = self.dropped.get_value()
+            total = before + dropped
+            most = jnp.uint32(2**32 - 1)  # a count that is full stays full
+            self.dropped.set_value(jnp.where(total < before, most, total))
 
     def _stats_future(self) -> StatsFuture:
         """Adds ``"<table>/dropped"``: entries that had no room."""
@@ -134,7 +138,8 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
         Args:
           features: a KeyedJaggedTensor with the features of all tables, or a dict of
             ids by feature. Or what ``route`` returned.
-          weights: by feature, with a dict of ids; a KeyedJaggedTensor has its own.
+          weights: by feature, with a dict of ids. A KeyedJaggedTensor has its own, and
+            a JaggedTensor or a ``jde.Jagged`` may have.
           train: True inserts unseen ids; False reads only. Default: True until
             ``model.eval()``.
 
@@ -144,13 +149,15 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
 
         Raises:
           KeyError: a feature is missing.
-          ValueError: ``is_weighted``, and the input has no weights.
+          ValueError: ``is_weighted``, and the input has no weights, or has them twice;
+            or weights without ``is_weighted``.
         """
         given, sent = split_routed(features)
         ids, bags = inputs_of(self.routes, given)
+        ids, own = split_weights(ids, None)
         train = (not self.deterministic) if train is None else train
         self._count(given, train)
-        factors = self._factors(bags, weights)
+        factors = self._factors(bags, own or {}, weights or {})
         rows = self._lookup(ids if sent is None else sent, factors, None, train)
         out = [self._expanded(given, route, rows) for route in self.routes]
         return KeyedTensor.from_tensor_list([r.alias for r in self.routes], out)
@@ -170,20 +177,38 @@ class EmbeddingBagCollection(_Counting, jde_nnx.EmbeddingBagCollection):
           A pytree to call this Module with. The result is that of the features, bit
           for bit.
         """
-        ids, _ = inputs_of(self.routes, features)
+        ids, bags = inputs_of(self.routes, features)
+        ids, own = split_weights(ids, None)
+        if own:
+            self._factors(bags, own, {})  # refuses them where they would not count
         weighted = ids if self._is_weighted else ()
         return RoutedFeatures(features, self._route(ids, None, weighted))
 
     def _factors(
-        self, bags: Mapping[str, JaggedTensor], weights: Mapping[str, Any] | None
+        self,
+        bags: Mapping[str, JaggedTensor],
+        own: Mapping[str, Any],
+        weights: Mapping[str, Any],
     ) -> dict[str, Any] | None:
+        """Returns the weights by alias.
+
+        Args:
+          bags: by feature, those that are JaggedTensors.
+          own: by alias, of ``jde.Jagged``.
+          weights: by feature, as given apart.
+        """
         if not self._is_weighted:
-            if weights:
+            if weights or own:
                 raise ValueError("weights are for is_weighted=True; leave them out.")
             return None
-        by_feature = {key: jt.weights_or_none() for key, jt in bags.items()} | dict(
-            weights or {}
-        )
+        inside = {key: jt.weights_or_none() for key, jt in bags.items()}
+        inside |= {r.feature: own[r.alias] for r in self.routes if r.alias in own}
+        if twice := [f for f in weights if inside.get(f) is not None]:
+            raise ValueError(
+                f"features {sorted(twice)} have weights of their own and in "
+                "weights=...: give them once."
+            )
+        by_feature = inside | dict(weights)
         for route in self.routes:
             if by_feature.get(route.feature) is None:
                 raise ValueError(

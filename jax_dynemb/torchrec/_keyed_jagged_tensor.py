@@ -174,7 +174,8 @@ class KeyedJaggedTensor(Accessors):
 
         Returns:
           One whose ``dropped``, uint32[F], says how many entries of each key had no
-          room. Its lengths are those of the entries that it has.
+          room. Its lengths are those of the entries that it has. A negative length
+          counts as one entry, and 3e9 entries and more as 2**32 - 1.
         """
         others = (stride, stride_per_key_per_rank, inverse_indices)
         given = _construct.Given.of(keys, values, lengths, None, weights, *others)

@@ -12,15 +12,16 @@ import numpy as np
 from jax_dynemb.torchrec._arrays import padding_like, taken, xp
 from jax_dynemb.torchrec._layout import Layout, starts
 
+# Sums above it may not fit into 32 bits; those below do, for all that floats round.
+_WRAPS = 3e9
+
 
 def counts_of(lengths: Any, strides: Sequence[int]) -> Any:
     """Entries of each key; int32[F]."""
     bags = starts(strides)
     if len(set(strides)) == 1 and strides[0]:
         return lengths.reshape(len(strides), -1).sum(axis=1, dtype=np.int32)
-    module = xp(lengths)
-    total = module.cumsum(lengths, dtype=np.int32)
-    total = module.concatenate([module.zeros(1, np.int32), total])
+    total = _from_zero(lengths, np.int32)
     return total[bags[1:]] - total[bags[:-1]]
 
 
@@ -35,6 +36,36 @@ def copied(array: np.ndarray, counts: np.ndarray, layout: Layout) -> np.ndarray:
     return room
 
 
+def _offsets(lengths: Any, entries: int) -> Any:
+    """Where each bag begins and the last one ends; none behind ``entries``, int32."""
+    module = xp(lengths)
+    exact, near = _sums(module.maximum(lengths, 0))
+    inside = module.minimum(exact, np.uint32(entries))
+    return module.where(near > _WRAPS, np.uint32(entries), inside).astype(np.int32)
+
+
+def _sums(lengths: Any) -> tuple[Any, Any]:
+    """Sums of all lengths before each bag: words, which wrap, and floats, which tell.
+
+    Args:
+      lengths: integers [bags], 0 or more.
+
+    Returns:
+      uint32[bags + 1] and floats [bags + 1].
+    """
+    module = xp(lengths)
+    if lengths.dtype.itemsize == 8:
+        lengths = module.minimum(lengths, 2**32 - 1)
+    words, floats = lengths.astype(np.uint32), lengths.astype(np.float32)
+    return _from_zero(words, np.uint32), _from_zero(floats, np.float32)
+
+
+def _from_zero(x: Any, dtype: Any) -> Any:
+    module = xp(x)
+    total = module.cumsum(x, dtype=dtype)
+    return module.concatenate([module.zeros(1, dtype), total])
+
+
 def gathered(
     arrays: Sequence[Any], lengths: Any, layout: Layout
 ) -> tuple[list[Any], Any, Any]:
@@ -42,30 +73,31 @@ def gathered(
 
     Args:
       arrays: [n, ...], entries of all keys one after the other.
-      lengths: int[bags]; negative ones count as 0.
+      lengths: integers [bags]; negative ones count as 0.
       layout: the regions.
 
     Returns:
       The arrays in regions; the lengths, cut to what is there; and uint32[F], how many
-      entries of each key did not fit.
+      entries of each key did not fit. A negative length counts as one; 3e9 entries
+      and more count as 2**32 - 1.
     """
-    module = xp(lengths, *arrays)
-    lengths = module.maximum(lengths, 0).astype(np.int32)
-    counts = counts_of(lengths, layout.strides)
-    begins = module.concatenate([module.zeros(1, np.int32), module.cumsum(counts)])
-    entries = arrays[0].shape[0]
-    there = module.clip(entries - begins[:-1], 0, counts)
-    kept = module.minimum(there, np.asarray(layout.capacities, np.int32))
+    module, bags = xp(lengths, *arrays), layout.bag_starts
+    offsets = _offsets(lengths, arrays[0].shape[0])
+    begins, ends = offsets[bags[:-1]], offsets[bags[1:]]
+    kept = module.minimum(ends - begins, np.asarray(layout.capacities, np.int32))
     region = np.repeat(np.arange(len(layout.keys)), layout.capacities)
     place = np.arange(layout.starts[-1]) - layout.starts[region]
     place = place.astype(np.int32)
     index, live = begins[region] + place, place < kept[region]
     moved = [taken(array, index, live, padding_like(array)) for array in arrays]
     own = np.repeat(np.arange(len(layout.keys)), layout.strides)
-    ends = module.cumsum(lengths) - begins[own]
-    cut = module.minimum(ends, kept[own])
-    before = module.minimum(ends - lengths, kept[own])
-    return moved, (cut - before).astype(np.int32), (counts - kept).astype(np.uint32)
+    cut = module.minimum(offsets[1:] - begins[own], kept[own])
+    before = module.minimum(offsets[:-1] - begins[own], kept[own])
+    claimed, near = _sums(module.where(lengths < 0, 1, lengths))
+    missing = claimed[bags[1:]] - claimed[bags[:-1]] - kept.astype(np.uint32)
+    wraps = near[bags[1:]] - near[bags[:-1]] > _WRAPS
+    missing = module.where(wraps, np.uint32(2**32 - 1), missing)
+    return moved, (cut - before).astype(np.int32), missing
 
 
 def packed(arrays: Sequence[Any], lengths: Any, layout: Layout) -> list[Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -28,6 +29,12 @@ _TAIL = 2.0  # in standard deviations
 # The variance of a standard normal number beyond this bound: 1 + 2 phi(2) / Phi(-2).
 _TAIL_VARIANCE = 5.7464310
 _NOISE = 0.01
+_MISSING = (
+    "Table '{table}': from_dense was given rows 0 to {given} - 1, but rows_shape {shape} "
+    "makes {rows}. The {missing} from {given} on count as zeros, which takes accuracy "
+    "from the others. Append rows that suit the table: "
+    "from_dense(np.resize(table, ({rows}, table.shape[1]))) repeats it."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +165,7 @@ class FromDense(CoreInitializer):
     """See ``from_dense``.
 
     Attributes:
-      table: float[num_embeddings, dim].
+      table: float[num_embeddings, dim] or float[num_rows, dim].
     """
 
     table: Any = dataclasses.field(default=None, repr=False)
@@ -166,7 +173,7 @@ class FromDense(CoreInitializer):
     def check(self, config: TTConfig) -> None:
         """Raises ValueError if the dense table has another shape."""
         wanted = (config.num_embeddings, config.dim)
-        if np.shape(self.table) != wanted:
+        if np.shape(self.table) not in (wanted, (config.num_rows, config.dim)):
             raise ValueError(
                 f"Table '{config.name}': from_dense needs a table of shape {wanted}, "
                 f"not {np.shape(self.table)}"
@@ -183,8 +190,15 @@ class FromDense(CoreInitializer):
             )
 
     def cores(self, config: TTConfig, key: jax.Array) -> tuple[jax.Array, ...]:
-        """Decomposes the table; ``key`` is not read."""
+        """Decomposes the table, and warns of rows that it lacks; ``key`` is not read."""
         del key
+        given, rows = len(self.table), config.num_rows
+        if given < rows:
+            shape, missing = config.rows_shape, rows - given
+            message = _MISSING.format(
+                table=config.name, given=given, rows=rows, shape=shape, missing=missing
+            )
+            warnings.warn(message, stacklevel=2)
         cores, _ = decompose(self.table, config.core_shapes)
         return tuple(jnp.asarray(core, jnp.float32) for core in cores)
 
@@ -225,7 +239,11 @@ def orthogonal(stddev: float | None = None) -> Orthogonal:
 def from_dense(table: Any) -> FromDense:
     """Takes the nearest cores to a dense table, by truncated SVDs; see ``decompose``.
 
+    The cores have a row for each of ``prod(rows_shape)`` numbers. Those that the table
+    lacks count as zeros, which takes accuracy from the others: ``init`` warns and says
+    which ones they are.
+
     Args:
-      table: float[num_embeddings, dim], on the host.
+      table: float[num_embeddings, dim] or float[prod(rows_shape), dim], on the host.
     """
     return FromDense(None, table)

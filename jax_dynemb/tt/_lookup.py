@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from jax_dynemb._seed import seed_words, table_seed
+from jax_dynemb.jagged import split_weights
 from jax_dynemb.ops import FeatureInput, FeatureLayout, prepare
 from jax_dynemb.tt._config import TTConfig
 from jax_dynemb.tt._numbers import NO_ROW, Numbers, numbers_of
@@ -62,11 +63,14 @@ def lookup(
       config: of the table.
       state: its arrays.
       ids: ``jde.ids`` of shape [...], padded with -1, or ``jde.Jagged``.
-      weights: one number for each id, or None.
+      weights: one number for each id, or None; a ``Jagged`` may have them instead.
 
     Returns:
       Rows, float32[..., dim] without pooling, else one a bag; what ``core_gradients``
       and ``apply_gradients`` need; and the state with out-of-range ids counted.
+
+    Raises:
+      ValueError: weights come twice, or a shape does not fit.
     """
     layout, given = _prepared(config, ids, weights)
     residual, numbers = residual_of(config, layout, given)
@@ -242,7 +246,9 @@ def _in_bags(rows: jax.Array, offsets: jax.Array | None) -> jax.Array:
 def _prepared(
     config: TTConfig, ids: Any, weights: Any
 ) -> tuple[FeatureLayout, FeatureInput]:
-    return prepare(config, config.feature_names[0], ids, weights)
+    feature = config.feature_names[0]
+    by_feature, factors = split_weights({feature: ids}, {feature: weights})
+    return prepare(config, feature, by_feature[feature], (factors or {}).get(feature))
 
 
 def _mean_scale(

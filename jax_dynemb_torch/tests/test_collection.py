@@ -43,6 +43,7 @@ class Jagged:
 
     values: torch.Tensor
     lengths: torch.Tensor
+    weights: torch.Tensor | None = None
 
 
 def random_keyed(bags: int, weighted: bool) -> Keyed:
@@ -141,6 +142,31 @@ def test_weights_for_some_features():
     bag = DynamicEmbeddingBag(FOLDER, "items")
     torch.testing.assert_close(rows["clicked"], bag(ids))
     torch.testing.assert_close(rows["bought"], bag(ids, per_sample_weights=weights))
+
+
+def test_weights_inside_are_weights_given_apart():
+    collection = EmbeddingBagCollection(FOLDER)
+    ids, lengths = torch.tensor(mixed_ids(9, seed=3)), torch.tensor([2, 0, 1, 0, 3, 0])
+    weights, bare = torch.rand(9), Jagged(ids, lengths)
+    inside = Jagged(ids, lengths, weights)
+    got = collection({"clicked": inside, "bought": bare})
+    want = collection({"clicked": bare, "bought": bare}, {"clicked": weights})
+    for name in ("clicked", "bought"):
+        torch.testing.assert_close(got[name], want[name])
+    with pytest.raises(ValueError, match="give them once"):
+        collection({"clicked": inside}, {"clicked": weights})
+
+
+def test_weights_beside_a_keyed_jagged_tensor():
+    collection = EmbeddingBagCollection(FOLDER)
+    keyed, bare = random_keyed(5, weighted=True), random_keyed(5, weighted=False)
+    sizes = keyed.sizes.reshape(3, -1).sum(dim=1).tolist()
+    apart = dict(zip(FEATURES, keyed.factors.split(sizes), strict=True))
+    got, want = collection(bare, apart), collection(keyed)
+    for name in FEATURES:
+        torch.testing.assert_close(got[name], want[name])
+    with pytest.raises(ValueError, match="give them once"):
+        collection(keyed, apart)
 
 
 def test_some_tables_and_other_features():

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -207,7 +208,56 @@ def test_negative_lengths_under_jit_count_as_zero():
     assert as_ids(kjt["a"].values()) == [1, -1, -1]
     assert as_ids(kjt["b"].values()) == [2, 3, -1]
     np.testing.assert_array_equal(kjt.lengths(), [0, 1, 1, 1])
-    np.testing.assert_array_equal(kjt.dropped, [0, 8])
+    np.testing.assert_array_equal(kjt.dropped, [1, 8])
+
+
+OVERFLOWS = {
+    "the sum wraps to 1": [2**31 - 1, 2**31 - 1, 3, 0],
+    "the sum of a key wraps to 0": [1, 2**31 - 1, 2**31 - 1, 2],
+    "the last length": [1, 0, 1, 2**31 - 1],
+    "all": [2**31 - 1] * 4,
+}
+
+
+@pytest.mark.parametrize("ranks", [None, [[1], [3]]], ids=["fixed", "variable"])
+@pytest.mark.parametrize("case", OVERFLOWS)
+def test_lengths_that_overflow_are_cut_and_counted(case, ranks):
+    lengths, bags = OVERFLOWS[case], 2 if ranks is None else 1
+
+    @jax.jit
+    def place(values, lengths):
+        return KJT.from_lengths(
+            ["a", "b"],
+            values,
+            lengths,
+            stride_per_key_per_rank=ranks,
+            capacities=3,
+        )
+
+    kjt = place(jde.ids([1, 2, 3]), jnp.array(lengths, jnp.int32))
+    ends = np.minimum(np.cumsum(np.array(lengths, np.int64)), 3)
+    held = np.diff(ends, prepend=0)
+    np.testing.assert_array_equal(kjt.lengths(), held)
+    for key, own in (("a", slice(None, bags)), ("b", slice(bags, None))):
+        end = int(held[: own.stop or 4].sum())
+        wanted = list(range(end - int(held[own].sum()) + 1, end + 1))
+        assert as_ids(kjt[key].values()) == wanted + [-1] * (3 - len(wanted))
+        missing = sum(lengths[own]) - int(held[own].sum())
+        counted = int(kjt.dropped[0 if key == "a" else 1])
+        assert counted == (2**32 - 1 if sum(lengths[own]) > 3e9 else missing)
+
+
+def test_the_count_of_dropped_entries_does_not_wrap():
+    table = jde.TableConfig("t", 4, 256, feature_names=("a",), pooling="sum")
+    module = jde.torchrec.EmbeddingBagCollection([table], rngs=nnx.Rngs(0))
+
+    @jde.nnx.jit
+    def step(module, values, lengths):
+        return module(KJT.from_lengths(["a"], values, lengths, capacities=3))
+
+    for _ in range(2):
+        step(module, jde.ids([1, 2, 3]), jnp.full(3, 2**31 - 1, jnp.int32))
+    assert module.stats()["t/dropped"] == 2**32 - 1
 
 
 @pytest.mark.parametrize("weighted", [False, True])

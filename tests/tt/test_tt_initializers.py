@@ -122,11 +122,9 @@ def test_orthogonal_cores():
         np.testing.assert_allclose(columns.T @ columns, np.eye(8), atol=1e-5)
 
 
-def test_a_table_of_low_rank_is_found_again():
-    config = jde.TTConfig("t", 16, 950, (6, 5), rows_shape=(10, 10, 10))
-    state = jde.tt.init(config, 0)
-    dense = np.concatenate(list(jde.tt.full_weight(config, state.cores)))
-    other = jde.TTConfig(
+def found_again(dense: np.ndarray) -> np.ndarray:
+    """The first 950 rows of the cores that were made from a dense table."""
+    config = jde.TTConfig(
         "t",
         16,
         950,
@@ -134,10 +132,23 @@ def test_a_table_of_low_rank_is_found_again():
         rows_shape=(10, 10, 10),
         initializer=jde.tt.from_dense(dense),
     )
-    again = jde.tt.init(other, 1)
-    found = np.concatenate(list(jde.tt.full_weight(other, again.cores)))
+    again = jde.tt.init(config, 1)
+    return np.concatenate(list(jde.tt.full_weight(config, again.cores)))
+
+
+def test_a_table_of_low_rank_is_found_again_and_missing_rows_are_named():
+    whole = jde.TTConfig("t", 16, 1000, (6, 5), rows_shape=(10, 10, 10))
+    state = jde.tt.init(whole, 0)
+    dense = np.concatenate(list(jde.tt.full_weight(whole, state.cores)))
+    largest = np.abs(dense).max()
+    assert np.abs(found_again(dense) - dense[:950]).max() < 1e-5 * largest
+    with pytest.warns(UserWarning, match="rows 0 to 950 - 1.* 50 from 950 on") as said:
+        found = found_again(dense[:950])
     # The missing 50 rows count as 0, which no table of these ranks has there.
-    assert np.abs(found - dense).max() < 0.5 * np.abs(dense).max()
+    assert np.abs(found - dense[:950]).max() < 0.5 * largest
+    assert "np.resize(table, (1000, table.shape[1]))" in str(said[0].message)
+    repeated = found_again(np.resize(dense[:950], (1000, 16)))  # what it advises
+    assert np.abs(repeated - dense[:950]).max() < 0.5 * largest
 
 
 @pytest.mark.parametrize("cores", SHAPES)

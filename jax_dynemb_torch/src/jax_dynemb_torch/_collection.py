@@ -65,18 +65,19 @@ class EmbeddingBagCollection(nn.Module):
             with -1, or a JaggedTensor-like object (``values``, ``lengths``). Or a
             KeyedJaggedTensor-like object: ``keys``, ``values``, ``lengths`` and
             optionally ``weights``, as attributes or methods.
-          weights: by feature, float32 in the shape of the ids.
+          weights: by feature, float32 in the shape of the ids. An object with
+            ``weights`` has its own.
 
         Returns:
           float32[bags, dim] by feature, in the order of the input.
           ``torch.cat(list(result.values()), 1)`` is what TorchRec's KeyedTensor holds.
 
         Raises:
-          ValueError: no table has a feature.
+          ValueError: no table has a feature, or a feature has weights twice.
         """
         if not isinstance(features, Mapping):
-            features, weights = _split_keyed(features)
-        bags = {f: _bags(x, (weights or {}).get(f)) for f, x in features.items()}
+            features = _split_keyed(features)
+        bags = {f: _bags(f, x, (weights or {}).get(f)) for f, x in features.items()}
         if unknown := sorted(bags.keys() - self._table_of.keys()):
             raise ValueError(
                 f"features {unknown} are in no table; known: {sorted(self._table_of)}"
@@ -126,7 +127,15 @@ def _weights(bags: list[_Bags]) -> torch.Tensor | None:
     )
 
 
-def _bags(feature: Any, weights: torch.Tensor | None) -> _Bags:
+def _bags(name: str, feature: Any, weights: torch.Tensor | None) -> _Bags:
+    if not isinstance(feature, torch.Tensor):
+        own = _get(feature, "weights_or_none", "weights")
+        if own is not None and weights is not None:
+            raise ValueError(
+                f"feature '{name}' has weights of its own and in weights=...: give "
+                "them once"
+            )
+        weights = weights if own is None else own
     if weights is not None:
         weights = weights.reshape(-1)
     if isinstance(feature, torch.Tensor):
@@ -140,24 +149,24 @@ def _bags(feature: Any, weights: torch.Tensor | None) -> _Bags:
     return _Bags(ids, offsets, weights)
 
 
-def _split_keyed(
-    jagged: Any,
-) -> tuple[dict[str, Any], dict[str, torch.Tensor] | None]:
+def _split_keyed(jagged: Any) -> dict[str, Any]:
     """The features of a KeyedJaggedTensor, whose values lie one after the other."""
     keys = list(_get(jagged, "keys"))
     values, weights = _get(jagged, "values"), _get(jagged, "weights_or_none", "weights")
     lengths = _get(jagged, "lengths").reshape(len(keys), -1)
     sizes = lengths.sum(dim=1).tolist()
-    parts = zip(values[: sum(sizes)].split(sizes), lengths, strict=True)
-    features = {key: _Jagged(*part) for key, part in zip(keys, parts, strict=True)}
-    if weights is None:
-        return features, None
-    return features, dict(zip(keys, weights[: sum(sizes)].split(sizes), strict=True))
+    parts = values[: sum(sizes)].split(sizes)
+    factors: Any = [None] * len(keys)
+    if weights is not None:
+        factors = weights[: sum(sizes)].split(sizes)
+    each = zip(parts, lengths, factors, strict=True)
+    return {key: _Jagged(*part) for key, part in zip(keys, each, strict=True)}
 
 
 class _Jagged(NamedTuple):
     values: torch.Tensor
     lengths: torch.Tensor
+    weights: torch.Tensor | None
 
 
 def _get(holder: Any, *names: str) -> Any:
