@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from jax_dynemb import _ffi
 
 # A shard's slots are numbered by int32, and claims use a few values below zero.
 MAX_SLOTS = 2**31 - 1024
+# The chance that any of the ids that a table shall hold finds its bucket full.
+_MOST_CHANCE = 1e-9
 
 
 def buckets_for(capacity: int) -> int:
@@ -28,3 +31,44 @@ def buckets_for(capacity: int) -> int:
 def most_shards(num_buckets: int) -> int:
     """Computes the most shards that buckets may be cut into, a power of two."""
     return math.gcd(num_buckets, 64)
+
+
+@functools.lru_cache(maxsize=1024)
+def room_for(ids: int) -> int:
+    """Computes the slots that a table needs to hold so many ids, whichever they are.
+
+    An id has one bucket. So a table that is as large as its ids are many loses some of
+    them to full buckets. With this many slots that happens to one table in 10^9.
+    """
+    slots = _ffi.constants()["bucket_capacity"]
+    least = -(-ids // slots)
+    most = 2 * least
+    while _chance_of_a_full_bucket(ids, most) > _MOST_CHANCE:
+        most *= 2
+    while least < most:
+        middle = (least + most) // 2
+        if _chance_of_a_full_bucket(ids, middle) > _MOST_CHANCE:
+            least = middle + 1
+        else:
+            most = middle
+    return buckets_for(least * slots) * slots
+
+
+def _chance_of_a_full_bucket(ids: int, buckets: int) -> float:
+    """Bounds the chance that one of the buckets gets more ids than it has slots.
+
+    The ids of a bucket have a binomial law. Its tail is at most its first term over
+    one minus the ratio of the first two, since that ratio falls from term to term.
+    """
+    first = _ffi.constants()["bucket_capacity"] + 1
+    if ids < first:
+        return 0.0
+    if buckets == 1:
+        return 1.0
+    share = 1 / buckets
+    ratio = (ids - first) / (first + 1) * share / (1 - share)
+    if ratio >= 1:
+        return 1.0
+    ways = math.lgamma(ids + 1) - math.lgamma(first + 1) - math.lgamma(ids - first + 1)
+    term = ways + first * math.log(share) + (ids - first) * math.log1p(-share)
+    return buckets * math.exp(term) / (1 - ratio)

@@ -16,6 +16,7 @@ from jax_dynemb import _ffi, initializers
 from jax_dynemb._dynamicemb_options import table_fields
 from jax_dynemb._host_tier import HostTier
 from jax_dynemb._is_whole import is_whole
+from jax_dynemb._names import check_table_name, feature_name_problem
 from jax_dynemb._removal_options import kept_for, logged_keys
 from jax_dynemb._row_formats import ROW_FORMATS, dtype_name
 from jax_dynemb._store_tier import rows_above_store, tier_problem
@@ -67,7 +68,8 @@ class TableConfig:
     """Declares one embedding table: its size, its rows, its optimizer, its eviction.
 
     Attributes:
-      name: of the table; also seeds its rows, so renaming a table changes them.
+      name: of the table; also seeds its rows, so renaming a table changes them. It
+        begins names of files: no separators, and 180 bytes at most.
       dim: columns of a row, 1 to 4096.
       capacity: rows; rounded up to whole buckets of 128, and to a number of buckets
         that devices can share (by less than 1 % for a million rows).
@@ -263,18 +265,15 @@ class TableConfig:
         raise ValueError(f"Table '{self.name}': {message}")
 
     def _check_name(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise ValueError(
-                f"TableConfig needs a name of one character or more, not {self.name!r}"
-            )
-        if "/" in self.name:
-            self._fail("a name must not contain '/', which separates it in stats()")
+        check_table_name("TableConfig", self.name)
         names = self.feature_names
         if isinstance(names, str):
             self._fail(f"feature_names must be a tuple: write ({names!r},)")
         if not isinstance(names, (tuple, list)):
             self._fail(f"feature_names must be a tuple of names, not {names!r}")
         names = tuple(names) or (self.name,)
+        if problem := feature_name_problem(names):
+            self._fail(problem)
         if len(set(names)) != len(names):
             self._fail(f"feature_names {names} has a name twice; give each once")
         self._set("feature_names", names)

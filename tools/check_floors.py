@@ -63,6 +63,7 @@ PYTHON_FLOORS = {
     "_hash_ids": 3,
     "_is_whole": 3,
     "_kind_of": 3,
+    "_names": 3,
     "_ids": 3,
     "_removal_options": 3,
     "_row_formats": 3,

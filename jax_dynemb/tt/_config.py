@@ -13,6 +13,7 @@ import numpy as np
 import optax
 
 from jax_dynemb._is_whole import is_whole
+from jax_dynemb._names import MOST_BYTES, check_table_name, feature_name_problem
 from jax_dynemb.config import TableConfig
 from jax_dynemb.initializers import zeros
 from jax_dynemb.optim.interface import Functor, Fused, NoUpdate
@@ -23,6 +24,7 @@ _COMPUTE = ("float32", "tensorfloat32", "bfloat16")
 _ELEMENTWISE = ("sgd", "adagrad", "adam")
 # A row's number is one word; the largest is that of "no row".
 MAX_ROWS = 2**32 - 1
+_RESIDUAL = "_residual"  # ends the name of a residual table that has none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,11 +81,7 @@ class TTConfig:
 
     def __post_init__(self) -> None:
         """Checks every field and brings it into its one form."""
-        if not isinstance(self.name, str) or not self.name or "/" in self.name:
-            raise ValueError(
-                f"TTConfig needs a name of one character or more, without '/', not "
-                f"{self.name!r}"
-            )
+        check_table_name("TTConfig", self.name, MOST_BYTES - len(_RESIDUAL))
         for field in ("dim", "num_embeddings"):
             self._set(field, self._whole(field, getattr(self, field)))
         one = isinstance(self.ranks, (int, np.integer))
@@ -228,6 +226,8 @@ class TTConfig:
         if isinstance(names, str):
             self._fail(f"feature_names must be a tuple: write ({names!r},)")
         names = tuple(names) or (self.name,)
+        if problem := feature_name_problem(names):
+            self._fail(problem)
         if len(set(names)) != len(names):
             self._fail(f"feature_names {names} has a name twice; give each once")
         self._set("feature_names", names)
@@ -236,7 +236,7 @@ class TTConfig:
         if not isinstance(residual, TableConfig):
             fused = isinstance(self.optimizer, Fused)
             return TableConfig(
-                f"{self.name}_residual",
+                f"{self.name}{_RESIDUAL}",
                 self.dim,
                 self._whole("residual", residual),
                 initializer=zeros(),
