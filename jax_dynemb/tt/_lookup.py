@@ -51,7 +51,10 @@ def init_from_words(config: TTConfig, seed: jax.Array) -> TTState:
         key = jax.random.wrap_key_data(words, impl="threefry2x32")
         cores = config.initializer.cores(config, key)
     cores = tuple(core.astype(jnp.float32) for core in cores)
-    return TTState.of(cores, core_optimizer(config.optimizer).init(cores), seed)
+    # A copy: tables of one collection get the same words, and a donated call refuses
+    # a buffer that comes twice.
+    own_seed = jnp.array(seed)
+    return TTState.of(cores, core_optimizer(config.optimizer).init(cores), own_seed)
 
 
 def lookup(

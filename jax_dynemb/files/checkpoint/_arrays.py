@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -144,6 +145,26 @@ def check_array(path: Path, expected: np.dtype | None = None) -> Grid:
         if found != size:
             raise DamagedFileError(path / name, f"it has {found} bytes, not {size}")
     return Grid(tuple(shape), tuple(chunks))
+
+
+def check_like(path: Path, like: Any) -> None:
+    """The same, and compares shape and dtype with what is read into.
+
+    Args:
+      path: the directory of the array.
+      like: of the array; of a random key or of plain Python nothing is compared.
+
+    Raises:
+      DamagedFileError: they differ, or see ``check_array``.
+    """
+    known = isinstance(like, jax.ShapeDtypeStruct | np.ndarray)
+    if not known or jnp.issubdtype(like.dtype, jax.dtypes.extended):
+        check_array(path)
+        return
+    shape = check_array(path, np.dtype(like.dtype)).shape
+    if shape != like.shape:
+        problem = f"it has the shape {list(shape)}, not {list(like.shape)}"
+        raise DamagedFileError(path / DESCRIPTION, problem)
 
 
 def _tensorstore() -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ import numpy as np
 from jax_dynemb.files.checkpoint import _checksums
 from jax_dynemb.files.checkpoint._layout import ITEM, SCHEMA_FILE
 from jax_dynemb.files.checkpoint._pieces import describe_pieces, piece_shape
+from jax_dynemb.files.checkpoint._tree import nested
 from jax_dynemb.files.checkpoint._write_pieces import Writing
 from jax_dynemb.files.disk import write_json
 
@@ -209,17 +211,23 @@ def save(
     manager.save(step, args=ocp.args.Composite(**{ITEM: item}))
 
 
-def restore(step_directory: Path, tree: Any) -> Any:
+def restore_leaves(
+    step_directory: Path, leaves: Mapping[tuple[str, ...], Any]
+) -> dict[tuple[str, ...], Any]:
     """Reads some leaves of a checkpoint.
 
     Args:
       step_directory: of the checkpoint.
-      tree: nested dicts with ``jax.ShapeDtypeStruct`` (with sharding) for arrays.
+      leaves: by path, with ``jax.ShapeDtypeStruct`` (with sharding) for arrays.
     """
+    tree = nested(leaves)
     args = Restore(
         tree,
         restore_args=ocp.checkpoint_utils.construct_restore_args(tree),
         partial_restore=True,
     )
     with ocp.Checkpointer(Handler()) as checkpointer:
-        return checkpointer.restore(step_directory / ITEM, args=args)
+        read = checkpointer.restore(step_directory / ITEM, args=args)
+    return {
+        path: functools.reduce(lambda x, part: x[part], path, read) for path in leaves
+    }

@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from jax_dynemb._errors import DamagedFileError
 from jax_dynemb._spec import TableSpec
@@ -23,11 +22,13 @@ from jax_dynemb.files.checkpoint import (
     _fields,
     _layout,
     _pieces,
+    _plain_leaves,
+    _shardings,
     _stored,
     _tiers,
     _tree,
 )
-from jax_dynemb.files.checkpoint._arrays import check_array
+from jax_dynemb.files.checkpoint._arrays import check_like
 from jax_dynemb.files.checkpoint._compare import Plan
 from jax_dynemb.files.checkpoint._read_pieces import read_pieces
 from jax_dynemb.files.checkpoint._save import wait
@@ -111,7 +112,8 @@ def restore(
     fields = _fields.read_fields(folder)
     leaves, how = _tree.flatten(tree)
     places = _tree.find_tables(tree, tables)
-    given = _placed(leaves, places)
+    given = _shardings.placed(leaves, places, tables)
+    free = _shardings.uncommitted(leaves, places, tables)
     leaves = _tiers.targets(given, places)
     plan = _compare.plan(fields, leaves, places, strict)
     below = _below.open_commits(fields.get("stores", {}), stores, places)
@@ -125,6 +127,8 @@ def restore(
     _read_directly(folder, leaves, plan, large, verify)
     drawn = new_run(any(map(is_shared, leaves.values())))
     _extend_lineages(leaves, places, plan, drawn)
+    for path, device in free.items():
+        leaves[path] = _shardings.released(leaves[path], device)
     for path in plan.emptied:
         leaves[path] = _begun_again(path, leaves[path], places)
     notes = list(plan.notes)
@@ -197,19 +201,25 @@ def _read_directly(
     for path, shape in plan.padded.items():
         wanted[path] = wanted[path].update(shape=shape)
     together(functools.partial(_check_arrays, item, wanted))
+    check = _checksums.checker(item) if verify else None
+    names = {path: name for name, path in large.items()}
+
+    def read(paths: Iterable[_tree.Path]) -> None:
+        some = {path: wanted[path] for path in paths}
+        pieces = {names[path]: some.pop(path) for path in some.keys() & names.keys()}
+        arrays = together(functools.partial(read_pieces, item, pieces, check))
+        found = {large[name]: array for name, array in arrays.items()}
+        found |= _orbax.restore_leaves(folder, some) if some else {}
+        for path, value in found.items():
+            value = _padded(value, now[path]) if path in now else value
+            leaves[path] = _plain_leaves.as_given(leaves[path], value)
+
+    # What may fail comes first: after this, the tables of the tree are gone.
+    read(path for path in plan.directly if path not in plan.donated)
     for path in plan.donated:
         if isinstance(leaves[path], jax.Array):
             leaves[path].delete()
-    in_pieces = {name: wanted.pop(path) for name, path in large.items()}
-    read = _orbax.restore(folder, _tree.nested(wanted)) if wanted else {}
-    for path in wanted:
-        value: Any = read
-        for part in path:
-            value = value[part]
-        leaves[path] = _padded(value, now[path]) if path in now else value
-    check = _checksums.checker(item) if verify else None
-    arrays = together(functools.partial(read_pieces, item, in_pieces, check))
-    leaves |= {path: arrays[name] for name, path in large.items()}
+    read(plan.donated)
 
 
 def _padded(counters: jax.Array, now: jax.ShapeDtypeStruct) -> jax.Array:
@@ -245,42 +255,16 @@ def _extend_lineages(
 def _check_arrays(item: FilePath, wanted: Mapping[_tree.Path, Any]) -> None:
     """No chunk of an array may be missing: it would be read as zeros."""
     with _checksums.of_checkpoint():
-        for path in wanted:
+        for path, like in wanted.items():
             directory = _pieces.directory_of(item, path)
             if directory.is_dir():  # text has none, nor has a store for all arrays
-                check_array(directory)
+                check_like(directory, like)
 
 
 def _abstract(leaf: Any) -> Any:
     if isinstance(leaf, jax.Array):
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
-    return leaf
-
-
-def _placed(
-    leaves: Mapping[_tree.Path, Any], places: Mapping[_tree.Path, _tree.Place]
-) -> dict[_tree.Path, Any]:
-    """The same leaves; abstract ones have a sharding."""
-    shardings, everywhere = {}, None
-    for place in places.values():
-        placement = place.coll.placement
-        if placement is not None and (mesh := placement.mesh) is not None:
-            above = place.arrays
-            own = [path for path in leaves if path[: len(above)] == above]
-            specs = place.coll.partition_specs()[place.coll.state_name(place.name)]
-            of_table = [NamedSharding(mesh, spec) for spec in jax.tree.leaves(specs)]
-            shardings |= dict(zip(own, of_table, strict=True))
-            everywhere = NamedSharding(mesh, PartitionSpec())
-    if everywhere is None:
-        everywhere = SingleDeviceSharding(jax.local_devices()[0])
-
-    def one(path: _tree.Path, leaf: Any) -> Any:
-        if not isinstance(leaf, jax.ShapeDtypeStruct) or leaf.sharding is not None:
-            return leaf
-        sharding = shardings.get(path, everywhere)
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
-
-    return {path: one(path, leaf) for path, leaf in leaves.items()}
+    return _plain_leaves.as_stored(leaf)
 
 
 def _read_again(

@@ -20,7 +20,9 @@ from jax_dynemb.files.checkpoint import _below, _tiers, _tree
 from jax_dynemb.files.checkpoint._at_exit import before_threads_end
 from jax_dynemb.files.checkpoint._index import index_layout
 from jax_dynemb.files.checkpoint._layout import Directory, latest, resolved, whole_step
+from jax_dynemb.files.checkpoint._leaf_names import check_names
 from jax_dynemb.files.checkpoint._pieces import piece_shape
+from jax_dynemb.files.checkpoint._plain_leaves import as_stored, check_leaves
 from jax_dynemb.files.disk import Presence, disk_errors
 from jax_dynemb.files.integrity import FORMAT_VERSION
 from jax_dynemb.table import Tables
@@ -89,6 +91,8 @@ def save(
         )
     leaves, _ = _tree.flatten(tree)
     _tree.check_arrays(leaves)
+    check_names(leaves)
+    check_leaves(leaves)
     _tree.check_shared(leaves)
     places = _tree.find_tables(tree, tables)
     if feed is not None:
@@ -109,7 +113,8 @@ def save(
             "/".join(at) for at, leaf in leaves.items() if piece_shape(leaf) is not None
         ],
     }
-    tree, room = _tree.nested(leaves), int(host_gigabytes * 1e9)
+    stored = {at: as_stored(leaf) for at, leaf in leaves.items()}
+    tree, room = _tree.nested(stored), int(host_gigabytes * 1e9)
     with _write_errors(path):
         manager = _manager(path, keep)
         _orbax.save(manager, step, tree, fields, host_bytes=room)

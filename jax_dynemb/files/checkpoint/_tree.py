@@ -18,6 +18,7 @@ from flax import nnx
 
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import TableConfig
+from jax_dynemb.files.checkpoint._nesting import check_end
 from jax_dynemb.nnx.interface import TableModule, is_graph_node
 from jax_dynemb.ops import TableState, refuse_packed
 from jax_dynemb.rows import Schema
@@ -59,7 +60,12 @@ class Place:
 
 
 def flatten(tree: Any) -> tuple[dict[Path, Any], Any]:
-    """Leaves by name, and what ``unflatten`` needs."""
+    """Leaves by name, and what ``unflatten`` needs.
+
+    Raises:
+      ValueError: two leaves have one name, or a list or dict holds itself.
+    """
+    check_end(tree)
     plain = jax.tree.map(_state_of, tree, is_leaf=is_graph_node)
     leaves, treedef = jax.tree_util.tree_flatten_with_path(plain)
     named = {_path(keys): leaf for keys, leaf in leaves}
@@ -232,7 +238,8 @@ def _is_table(node: Any) -> bool:
 
 
 def _path(keys: Any) -> Path:
-    return tuple(_part(key) for key in keys if not _is_value_of_variable(key))
+    parts = tuple(_part(key) for key in keys if not _is_value_of_variable(key))
+    return parts or ("value",)  # of a tree that is one leaf
 
 
 def _is_value_of_variable(key: Any) -> bool:
