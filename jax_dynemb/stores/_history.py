@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from jax_dynemb._errors import DamagedFileError
 
-
 _NAMES = 64  # of commits that stay where no older values do
 
 
@@ -91,7 +90,9 @@ class History:
         tags = [each.tag for each in self.commits if each.number or not keep]
         if tag not in tags:
             known = ", ".join(tags) or "none yet"
-            raise FileNotFoundError(f"{where} has no commit {tag!r}; there are: {known}")
+            raise FileNotFoundError(
+                f"{where} has no commit {tag!r}; there are: {known}"
+            )
         last = next(i for i, each in enumerate(self.commits) if each.tag == tag)
         commits = self.commits[: last + 1]
         return dataclasses.replace(self, commits=commits)

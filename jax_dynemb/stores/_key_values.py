@@ -20,6 +20,7 @@ from jax_dynemb.stores._layout import Layout
 from jax_dynemb.stores._store import as_keys, as_rows, as_tag
 from jax_dynemb.stores._values import expect_layout, mark_of, names_of, rows_of
 
+
 class KeyValueStore(ABC):
     """Names rows by run and key, agrees on their layout, reads, writes, commits.
 
@@ -175,8 +176,9 @@ class KeyValueStore(ABC):
     def _drop_epoch(self, number: int) -> None:
         """Removes an epoch, if it is there."""
 
+    @abstractmethod
     def _check_place(self) -> None:
-        """Raises where rows would not stay; a server may."""
+        """Raises where rows would not stay, before the first write."""
 
     def _read_history(self) -> History:
         (stored,) = self._read_values([self._commits])

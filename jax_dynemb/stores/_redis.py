@@ -17,9 +17,8 @@ from jax_dynemb.stores._key_values import KeyValueStore
 from jax_dynemb.stores._layout import Layout
 from jax_dynemb.stores._values import keys_of, values_of
 
-
-# Values that the last commit needs go into its epoch, a hash of the server. Both scripts
-# run as one step of it, so nothing of a row can be lost between two commands.
+# Values that the last commit needs go into its epoch, a hash of the server. A script is
+# one step of the server, so nothing of a row can be lost between two commands.
 _EPOCH = """
 local number = redis.call('GET', KEYS[1])
 local older = number and ARGV[1] .. number
@@ -109,6 +108,13 @@ class Redis(KeyValueStore):
             if not self._client.set(self._about, about, nx=True):  # another was first
                 other = Layout.from_json(json.loads(self._client.get(self._about)))
                 self._layout.check_same(other, self._where)
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Says where the rows lie: the same for every object of these rows."""
+        options = self._client.connection_pool.connection_kwargs
+        where = (options.get(name) for name in ("host", "port", "path", "db"))
+        return (*where, self._mark)
 
     def keys(self) -> np.ndarray:
         """Lists the keys that have a row: int64[n]. It scans the whole server."""

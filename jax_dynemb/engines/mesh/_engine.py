@@ -239,7 +239,7 @@ class MeshEngine:
     ) -> States:
         _, _, new = _training.lookup(self.tables, state, ids, {}, given, flags=flags)
         used = {self.state_name(self.catalog.features[f]) for f in ids}
-        return new | shard.not_lookups({name: new[name] for name in used}, state)
+        return new | shard.touched({name: new[name] for name in used}, state)
 
     def hold(
         self, arrays: TableState, table: str, ids: Any, lookups: int
