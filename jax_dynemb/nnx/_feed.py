@@ -21,7 +21,8 @@ def ahead(module: TableModule, batches: Iterable[Any], **options: Any) -> Feed:
       module: the collection, such as ``model.sparse``. Some table has a tier with a
         store.
       batches: as for ``jde.tiers.ahead``.
-      options: ``depth``, ``stores``, ``sharding`` and ``waiting_megabytes`` of it.
+      options: ``depth``, ``stores``, ``sharding``, ``waiting_megabytes`` and
+        ``evaluate`` of it.
 
     Returns:
       A feed; ``close()``, or ``with``, ends its threads.
@@ -83,6 +84,19 @@ class Feed:
         """
         feed = self._of_tables()
         self._change(lambda state: feed.erase(state, ids))
+
+    def fetch(self, ids: Mapping[str, Any]) -> dict[str, int]:
+        """Brings the rows of some ids into the tables, see ``jde.tiers.Ahead.fetch``.
+
+        Args:
+          ids: by table name, on the host.
+
+        Returns:
+          By table, how many distinct ids have a row below that found no room.
+        """
+        state, absent = self._of_tables().fetch(self._module.get_state(), ids)
+        self._module.set_state(state)
+        return absent
 
     def drain(self) -> None:
         """Puts the rows that have departed into the stores, and waits for it."""

@@ -7,7 +7,9 @@ from jax_dynemb.ops._bucket_rows import bucket_rows as bucket_rows
 from jax_dynemb.ops._bucket_rows import fullest_buckets as fullest_buckets
 from jax_dynemb.ops._bucket_rows import keys_of_index as keys_of_index
 from jax_dynemb.ops._bucket_rows import scores_of_index as scores_of_index
+from jax_dynemb.ops._departed import evicts_nothing as evicts_nothing
 from jax_dynemb.ops._departed import hold as hold
+from jax_dynemb.ops._departed import keep_holds as keep_holds
 from jax_dynemb.ops._distinct import Distinct as Distinct
 from jax_dynemb.ops._distinct import distinct as distinct
 from jax_dynemb.ops._host import compile_to_host as compile_to_host

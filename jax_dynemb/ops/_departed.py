@@ -68,3 +68,34 @@ def hold(
     new = dataclasses.replace(tier, held=held)
     new = counted(new, "held", jnp.sum(slots >= 0, dtype=jnp.uint32))
     return dataclasses.replace(state, tier=new)
+
+
+def keep_holds(table: TableSpec, state: TableState, lookups: int = 1) -> TableState:
+    """Moves the ends of holds by some lookups, which have evicted no row.
+
+    Args:
+      table: its config.
+      state: its arrays, after these lookups.
+      lookups: how many; negative to take back as many.
+    """
+    tier = tier_of(state)
+    assert tier.held is not None  # check_state
+    now = state.counters[table.first_row, _ffi.code("counters", "lookups"), 0]
+    before = now - jnp.uint32(max(lookups, 0))
+    until = jax.lax.bitcast_convert_type(tier.held, jnp.uint32)
+    most = jnp.uint32(_ffi.constants()["most_held"] - 1)
+    left = until - before  # modulo 2^32, as core/departures.h counts
+    is_held = (until != 0) & (left != 0) & (left <= most)
+    if table.block is not None:
+        first = table.block.first_bucket * _ffi.constants()["bucket_capacity"]
+        slots = jnp.arange(until.shape[0])
+        is_held &= (slots >= first) & (slots < first + table.local_slots)
+    moved = until + jnp.uint32(lookups % 2**32)
+    moved = jnp.where(moved == 0, jnp.uint32(1), moved)  # 0: not held
+    held = jax.lax.bitcast_convert_type(jnp.where(is_held, moved, until), jnp.int32)
+    return dataclasses.replace(state, tier=dataclasses.replace(tier, held=held))
+
+
+def evicts_nothing(table: TableSpec) -> bool:
+    """Tells whether a lookup of this table leaves all rows where they are."""
+    return not table.evicts or table.unseen == "none"

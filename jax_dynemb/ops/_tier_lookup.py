@@ -16,7 +16,7 @@ from jax_dynemb._spec import TableSpec
 from jax_dynemb.ops._attributes import feature_attribute
 from jax_dynemb.ops._call import Call
 from jax_dynemb.ops._call_batches import call_batches
-from jax_dynemb.ops._departed import depart
+from jax_dynemb.ops._departed import depart, evicts_nothing, keep_holds
 from jax_dynemb.ops._layout import slots_only
 from jax_dynemb.ops._lookup import (
     Inputs,
@@ -81,7 +81,8 @@ def _lookup_tiered(
     new = split.whole_states(states, after)
     for table in split.tiered:
         if table.ring_rows > 0:
-            new[table.state_name] = depart(table, new[table.state_name])
+            change = keep_holds if evicts_nothing(table) else depart
+            new[table.state_name] = change(table, new[table.state_name])
     read = [table for table in split.tiered if split.with_rows(table)]
     slots = {
         table.name: [outputs[i]["slots"] for i in split.with_rows(table)]

@@ -5,24 +5,63 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 from typing import Any
 
 import numpy as np
 
 from jax_dynemb.config import TableConfig
+from jax_dynemb.stores._history import History
 from jax_dynemb.stores._key_values import KeyValueStore
 from jax_dynemb.stores._layout import Layout
-from jax_dynemb.stores._store import as_keys, as_rows, as_tag
-from jax_dynemb.stores._values import keys_of, names_of, values_of
+from jax_dynemb.stores._values import keys_of, values_of
+
+# Values that the last commit needs go into its epoch, a hash of the server. A script is
+# one step of the server, so nothing of a row can be lost between two commands.
+_EPOCH = """
+local number = redis.call('GET', KEYS[1])
+local older = number and ARGV[1] .. number
+"""
+_PUT = (
+    _EPOCH
+    + """
+for i = 2, #KEYS do
+  if older then
+    local key = string.sub(KEYS[i], -8)
+    if redis.call('HEXISTS', older, key) == 0 then
+      redis.call('HSET', older, key, redis.call('GET', KEYS[i]) or '')
+    end
+  end
+  redis.call('SET', KEYS[i], ARGV[i])
+end
+"""
+)
+_DISCARD = (
+    _EPOCH
+    + """
+local count = 0
+for i = 2, #KEYS do
+  local value = redis.call('GET', KEYS[i])
+  if value then
+    if older then redis.call('HSETNX', older, string.sub(KEYS[i], -8), value) end
+    redis.call('UNLINK', KEYS[i])
+    count = count + 1
+  end
+end
+return count
+"""
+)
 
 
 class Redis(KeyValueStore):
     """Keeps rows in a Redis server: training writes, other programs read.
 
-    A row is one value, so readers see whole rows. They see a put at once: ``commit``
-    writes only a name, and ``open`` does not bring older rows back. What a crash of the
-    server leaves is a matter of its configuration (appendonly, appendfsync).
+    A row is one value, so readers see whole rows, and they see a put at once. Beside
+    them the server keeps the rows of the last ``keep`` commits that have changed since,
+    so that ``open`` goes back exactly. What a crash of the server leaves is a matter of
+    its configuration (appendonly, appendfsync). It may be an earlier commit, never a
+    mixture of two.
 
     Keys of one run have its epoch. A run that starts from scratch takes another
     one, and its rows never mix with those of the run before.
@@ -37,6 +76,8 @@ class Redis(KeyValueStore):
       name: of the rows in the server; the table's name if None.
       epoch: of the run.
       batch: keys of one command. Others wait that long.
+      keep: how many commits stay that ``open`` can go back to. 0 keeps no older rows:
+        for rows that are only published.
 
     Raises:
       ImportError: the package redis is not installed.
@@ -51,12 +92,15 @@ class Redis(KeyValueStore):
         name: str | None = None,
         epoch: int | str = 0,
         batch: int = 4096,
+        keep: int = 4,
     ):
-        super().__init__("Redis", table, name, epoch)
+        super().__init__("Redis", table, name, epoch, keep)
         if batch < 1:
             raise ValueError(f"batch must be at least 1, not {batch}")
         self._client = _connect(client)
         self._batch = batch
+        self._put_script = self._client.register_script(_PUT)
+        self._discard_script = self._client.register_script(_DISCARD)
         stored = self._client.get(self._about)
         self._expect_layout(stored)
         if stored is None:
@@ -65,57 +109,12 @@ class Redis(KeyValueStore):
                 other = Layout.from_json(json.loads(self._client.get(self._about)))
                 self._layout.check_same(other, self._where)
 
-    def _read_values(self, names: list[bytes]) -> list[bytes | None]:
-        values: list[bytes | None] = []
-        for begin in range(0, len(names), self._batch):
-            values += self._client.mget(names[begin : begin + self._batch])
-        return values
-
-    def put(self, keys: Any, packed: np.ndarray, step: int = 0) -> np.ndarray:
-        """Writes rows, see ``Store.put``. Readers see them at once."""
-        given = as_keys(keys)
-        rows = as_rows(packed, len(given), self._layout)
-        names = names_of(given, self._mark)
-        for begin in range(0, len(names), self._batch):
-            part = slice(begin, begin + self._batch)
-            values = values_of(names[part], rows[part], step, self._mark)
-            self._client.mset(dict(zip(names[part], values, strict=True)))
-        with self._lock:
-            self._note_put(step, len(names))
-        return np.ones(len(names), bool)
-
-    def discard(self, keys: Any) -> int:
-        """Removes rows; returns how many there were."""
-        names, count = names_of(as_keys(keys), self._mark), 0
-        for begin in range(0, len(names), self._batch):
-            count += self._client.unlink(*names[begin : begin + self._batch])
-        self._counts["discarded"] += count
-        return count
-
-    def commit(self, tag: str, step: int | None = None) -> None:
-        """Names the rows as they are. Later puts change them all the same."""
-        step = self._step if step is None else int(step)
-        self._client.hset(self._tags, as_tag(tag), step)
-        self._client.hset(self._tags, "", as_tag(tag))  # no tag is empty: the last one
-
-    def open(self, tag: str | None = None) -> None:
-        """Checks that a commit was made. Rows stay as they are.
-
-        Raises:
-          FileNotFoundError: there is no such commit.
-        """
-        tag = self.last_tag() if tag is None else as_tag(tag)
-        if tag is not None and not self._client.hexists(self._tags, tag):
-            known = sorted(name.decode() for name in self._client.hkeys(self._tags))
-            raise FileNotFoundError(
-                f"{self._where} has no commit {tag!r}; there are: "
-                f"{', '.join(filter(None, known)) or 'none yet'}"
-            )
-
-    def last_tag(self) -> str | None:
-        """Reads the name of the last commit; None before the first one."""
-        found = self._client.hget(self._tags, "")
-        return None if found is None else found.decode()
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Says where the rows lie: the same for every object of these rows."""
+        options = self._client.connection_pool.connection_kwargs
+        where = (options.get(name) for name in ("host", "port", "path", "db"))
+        return (*where, self._mark)
 
     def keys(self) -> np.ndarray:
         """Lists the keys that have a row: int64[n]. It scans the whole server."""
@@ -129,10 +128,81 @@ class Redis(KeyValueStore):
 
         The server counts its memory: ``server_bytes`` of all that it keeps.
         """
-        return self._events() | {
-            "server_bytes": self._client.info("memory")["used_memory"],
-            "tag": self.last_tag(),
-        }
+        memory = self._client.info("memory")["used_memory"]
+        return self._events() | {"server_bytes": memory}
+
+    def _read_values(self, names: list[bytes]) -> list[bytes | None]:
+        values: list[bytes | None] = []
+        for begin in range(0, len(names), self._batch):
+            values += self._client.mget(names[begin : begin + self._batch])
+        return values
+
+    def _put_rows(self, names: list[bytes], rows: np.ndarray, step: int) -> None:
+        for begin in range(0, len(names), self._batch):
+            part = slice(begin, begin + self._batch)
+            values = values_of(names[part], rows[part], step, self._mark)
+            if self._keep:
+                where = [self._number, *names[part]]
+                self._put_script(keys=where, args=[self._older, *values])
+            else:
+                self._client.mset(dict(zip(names[part], values, strict=True)))
+
+    def _discard_rows(self, names: list[bytes]) -> int:
+        count = 0
+        for begin in range(0, len(names), self._batch):
+            where = [self._number, *names[begin : begin + self._batch]]
+            count += self._discard_script(keys=where, args=[self._older])
+        return count
+
+    def _write_history(self, history: History) -> None:
+        with self._client.pipeline(transaction=True) as both:
+            both.set(self._commits, history.to_bytes())
+            if history.number:
+                both.set(self._number, history.number)
+            else:
+                both.unlink(self._number)
+            both.execute()
+
+    def _restore_epoch(self, number: int) -> None:
+        found = self._client.hscan_iter(self._epoch(number), count=self._batch)
+        while some := dict(itertools.islice(found, self._batch)):
+            whole = {self._mark + key: value for key, value in some.items() if value}
+            gone = [self._mark + key for key, value in some.items() if not value]
+            with self._client.pipeline(transaction=False) as commands:
+                if whole:
+                    commands.mset(whole)
+                if gone:
+                    commands.unlink(*gone)
+                commands.execute()
+
+    def _drop_epoch(self, number: int) -> None:
+        self._client.unlink(self._epoch(number))
+
+    def _epoch(self, number: int) -> bytes:
+        return self._older + str(number).encode()
+
+    @property
+    def _number(self) -> bytes:
+        """Names the number of the last commit."""
+        return self._older + b"number"
+
+    def _check_place(self) -> None:
+        """Refuses a server that removes rows once its memory is full."""
+        try:
+            memory = self._client.info("memory")
+        except self._client_error:  # it may be forbidden
+            return
+        policy = memory.get("maxmemory_policy", "")
+        if memory.get("maxmemory") and policy.startswith("allkeys"):
+            raise RuntimeError(
+                f"{self._where}: the server removes rows once its memory is full "
+                f"(maxmemory-policy {policy}), and nothing would say so. Set "
+                "maxmemory-policy noeviction in it."
+            )
+
+    @property
+    def _client_error(self) -> type[Exception]:
+        return importlib.import_module("redis").ResponseError
 
 
 def _connect(client: Any) -> Any:

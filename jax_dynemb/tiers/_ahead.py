@@ -24,6 +24,7 @@ def ahead(
     stores: Mapping[str, Store] | None = None,
     sharding: Any = None,
     waiting_megabytes: float = 256,
+    evaluate: bool = False,
 ) -> Ahead:
     """Iterates over batches, with the rows of each in its tables in time.
 
@@ -42,14 +43,17 @@ def ahead(
         end.
       sharding: of ids on a mesh; None: the default device.
       waiting_megabytes: most memory of a table's rows that its store refuses.
+      evaluate: the batches are for ``find`` or ``lookup(touch=False, insert=False)``.
+        Rows of a batch come up when it is asked for, and none is held for it. A feed
+        over the stores of one that is open works in this way, too.
 
     Returns:
       A feed; ``close()``, or ``with``, ends its threads.
 
     Raises:
       NotImplementedError: the tables are on the devices of several processes.
-      ValueError: no table has a store, the depth is less than 1, or the memory is no
-        number from 0 on.
+      ValueError: no table has a store, the depth is less than 1, the memory is no
+        number from 0 on, or an open feed has only some of the stores.
       TypeError: ``batches`` is no iterator.
       DamagedFileError, RuntimeError, TypeError: as ``open_stores``.
 
@@ -72,6 +76,7 @@ def ahead(
         stores=stores,
         sharding=sharding,
         waiting_megabytes=waiting_megabytes,
+        evaluate=evaluate,
     )
 
 

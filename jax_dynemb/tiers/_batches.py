@@ -71,7 +71,7 @@ def prepared(
 
 def table_keys(
     coll: Tables, stores: Collection[str], ids: Mapping[str, Any]
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+) -> tuple[dict[str, np.ndarray], dict[str, list[jax.Array]], dict[str, Any]]:
     """Prepares ids by table for an operation beside the batches.
 
     Args:
@@ -80,7 +80,8 @@ def table_keys(
       ids: by table, on the host.
 
     Returns:
-      Of tables with a store, distinct keys int64[n]; and all ids on the device.
+      Of tables with a store, distinct keys int64[n], and these as ids on the device,
+      padded. Then all ids on the device, as they were given.
 
     Raises:
       ValueError: a table is not known, or an id is reserved.
@@ -88,11 +89,13 @@ def table_keys(
     catalog = coll.engine.catalog
     configs = {name: catalog.table(name) for name in ids}
     on_device = {n: _to_device(configs[n], each, None) for n, each in ids.items()}
-    return {
-        name: _distinct(_keys_of(configs[name], ids[name]))
-        for name in ids
-        if name in stores
-    }, on_device
+    keys, held = {}, {}
+    for name in ids:
+        if name in stores:
+            keys[name] = _distinct(_keys_of(configs[name], ids[name]))
+            room = _room(len(keys[name]))
+            held[name] = padded_ids(configs[name], keys[name], room)
+    return keys, held, on_device
 
 
 def _distinct(keys: np.ndarray) -> np.ndarray:

@@ -21,7 +21,8 @@ from jax_dynemb.stores import Store
 from jax_dynemb.table import Tables, check_values
 from jax_dynemb.tiers import _device
 from jax_dynemb.tiers._batches import Batch, prepared, table_keys
-from jax_dynemb.tiers._mover import BESIDE, Job, Mover
+from jax_dynemb.tiers._mover import Job
+from jax_dynemb.tiers._shared import Shared, shared_by
 from jax_dynemb.tiers._stores import (
     check_sizes,
     check_stores,
@@ -59,6 +60,7 @@ class Ahead:
         stores: Mapping[str, Store] | None,
         sharding: Any,
         waiting_megabytes: float,
+        evaluate: bool,
     ):
         """Opens stores and starts the threads; ``ahead`` has checked the arguments."""
         tables = tables_with_stores(coll)
@@ -66,17 +68,19 @@ class Ahead:
         self._opened = open_stores(coll) if stores is None else None
         self.stores: Mapping[str, Store] = self._opened or dict(stores or {})
         check_stores(coll, self.stores)
-        self._mover = Mover(tables, self.stores, waiting_megabytes * 1e6)
+        found = shared_by(self.stores)
+        self._shared = found or Shared(tables, self.stores, waiting_megabytes * 1e6)
+        self._owns_shared = found is None
+        self._is_beside = evaluate or self._shared.trains
+        if not self._is_beside:
+            self._shared.begin(self._held, depth)
         make = functools.partial(prepared, coll, tables, sharding)
         self._batches: Prefetched[Batch] = Prefetched(batches, 1, make)
         self._coming: deque[tuple[Batch, Future[dict[str, Offer]]]] = deque()
         self._taken: deque[tuple[Any, Future[Any]]] = deque()  # rings to use again
         self._new: list[Batch] = []  # read, and not yet on their way
         self._last: Batch | None = None
-        self._inserted: list[Offer] = []  # and the thread does not know of it yet
-        self._number = 0  # of the batch that comes next
         self._ended = self._closed = False
-        self._raised = False  # whether a call has raised the thread's error
         self._unread: Exception = StopIteration()  # what follows the last batch
         self._waited = 0.0
 
@@ -104,25 +108,31 @@ class Ahead:
         self._check()
         check_values(state, "feed.next")
         check_sizes(self._coll, self.stores, state)
-        first = self._number == 0
+        if self._is_beside:
+            return self._next_beside(state)
+        first = self._last is None
         self._read(self._depth + 1 if first else 1)
         if not self._coming and not self._new:
             raise self._unread
         if first:
             warn_of_old_rows(self.stores, self._coll.stats(state))
         rows = {} if first else self._rows_of_next()
+        coll, shared = self._coll, self._shared
         # From here on the state is donated: what can fail stands above.
         new, self._new = self._new, []
-        for batch in new:
-            state = _device.hold(self._coll, state, batch.held, self._depth + 1)
-        if self._last is not None:  # the lookup has made rows since they were held
-            state = _device.hold(self._coll, state, self._last.held, self._depth)
+        if shared.was_beside:  # it may have brought up or made rows of coming batches
+            state, shared.was_beside = shared.hold_coming(coll, state), False
+        for at, batch in enumerate(new, len(self._coming)):
+            state = _device.hold(coll, state, batch.held, at + 1)
+        following = min(self._depth, len(self._coming) + len(new))
+        if self._last is not None and following:  # its lookup has made rows since
+            state = _device.hold(coll, state, self._last.held, following)
         state = self._submit(state, new)
         if first:
             rows = self._rows_of_next()
-        state = self._insert(state, rows)
+        state = shared.insert(coll, state, rows)
         self._last, _ = self._coming.popleft()
-        self._number += 1
+        shared.first += 1
         return self._last.given, state
 
     def insert(
@@ -155,16 +165,14 @@ class Ahead:
           TypeError, ValueError: as ``Tables.insert``; the state is as it was.
           Exception: what a store raised.
         """
-        keys, on_device = self._keys_of(state, ids, "feed.insert")
+        keys, held, on_device = self._keys_of(state, ids, "feed.insert")
         words = {name: words_of(each) for name, each in (scores or {}).items()}
         write = functools.partial(
             _device.write, self._coll, optimizer_state=optimizer_state, scores=words
         )
         # Raises what is wrong before the state is donated.
         jax.eval_shape(write, state, on_device, dict(rows))
-        state, departed = self._coll.take_departed(state)
-        job = Job(self._number, departed=departed, number=BESIDE, wanted=keys)
-        state = self._insert(state, self._result(self._send(job)))
+        state, _ = self._shared.bring_up(self._coll, state, keys, held)
         return write(state, on_device, dict(rows))
 
     def erase(self, state: States, ids: Mapping[str, Any]) -> States:
@@ -183,11 +191,36 @@ class Ahead:
           RuntimeError: the feed is closed.
           Exception: what a store raised.
         """
-        keys, on_device = self._keys_of(state, ids, "feed.erase")
+        keys, _, on_device = self._keys_of(state, ids, "feed.erase")
         state, departed = self._coll.take_departed(state)
-        job = Job(self._number, departed=departed, erased=keys)
-        self._result(self._send(job))
+        job = Job(self._shared.first, departed=departed, erased=keys)
+        self._shared.result(self._shared.send(job))
         return _device.erase(self._coll, state, on_device)
+
+    def fetch(
+        self, state: States, ids: Mapping[str, Any]
+    ) -> tuple[States, dict[str, int]]:
+        """Brings the rows of some ids into the tables, to be found there.
+
+        For ``Tables.find``, and for ``lookup(touch=False, insert=False)``, which read
+        the tables alone. No row that a coming batch needs departs for it. Call it
+        between steps. It waits for the device and for the stores.
+
+        Args:
+          state: the tables; donated.
+          ids: by table name, on the host: as a batch has them.
+
+        Returns:
+          The new state; and by table, how many distinct ids have a row below that found
+          no room in its bucket.
+
+        Raises:
+          RuntimeError: the feed is closed.
+          Exception: what a store raised.
+        """
+        keys, held, _ = self._keys_of(state, ids, "feed.fetch")
+        state, offers = self._shared.bring_up(self._coll, state, keys, held)
+        return state, {name: offer.absent() for name, offer in offers.items()}
 
     def use(self, coll: Tables) -> None:
         """Goes on with the same tables in another size, which ``Tables.grow`` made.
@@ -222,7 +255,8 @@ class Ahead:
         self._check()
         check_values(state, "feed.drain")
         state, departed = self._coll.take_departed(state)
-        self._result(self._send(Job(self._number, departed=departed)))
+        job = Job(self._shared.first, departed=departed)
+        self._shared.result(self._shared.send(job))
         return state
 
     def commit(self, state: States, tag: str, step: int | None = None) -> None:
@@ -241,8 +275,8 @@ class Ahead:
         """
         self._check()
         departed = self._coll.departed(state)
-        job = Job(self._number, departed=departed, tag=tag, step=step)
-        self._result(self._send(job))
+        job = Job(self._shared.first, departed=departed, tag=tag, step=step)
+        self._shared.result(self._shared.send(job))
 
     def stats(self) -> dict[str, int | float]:
         """Counts what has moved; waits for nothing.
@@ -256,7 +290,7 @@ class Ahead:
         way. ``seconds_waited`` is the time that ``next`` has waited for the thread.
         """
         result: dict[str, int | float] = {}
-        for name, traffic in self._mover.traffic.items():
+        for name, traffic in self._shared.mover.traffic.items():
             result |= {f"{name}/{what}": traffic.counts[what] for what in _COUNTED}
             result[f"{name}/waiting"] = len(traffic.waiting)
         queue = sum(not future.done() for _, future in self._coming)
@@ -275,12 +309,17 @@ class Ahead:
             return
         self._closed = True
         self._batches.close()
-        last = self._send(Job(self._number))
-        self._mover.close()
+        shared, last = self._shared, None
+        if not shared.is_closed:
+            last = shared.send(Job(shared.first))
+        if not self._is_beside:
+            shared.end()
+        if self._owns_shared:
+            shared.close()
         if self._opened is not None:
             self._opened.close()
-        if not self._raised:
-            last.result()
+        if last is not None and not shared.raised:
+            shared.result(last)
 
     def __enter__(self) -> Self:
         return self
@@ -297,9 +336,7 @@ class Ahead:
             raise RuntimeError(
                 "this feed is closed; make another one, or call it within `with`."
             )
-        if self._mover.error is not None:
-            self._raised = True
-            raise self._mover.error
+        self._shared.check()
 
     def _read(self, count: int) -> None:
         """Reads until there are so many new batches, or the iterator ends.
@@ -317,29 +354,28 @@ class Ahead:
     def _rows_of_next(self) -> dict[str, Offer]:
         _, future = self._coming[0]
         begin = time.perf_counter()
-        rows = self._result(future)
+        rows = self._shared.result(future)
         self._waited += time.perf_counter() - begin
         return rows
 
-    def _result(self, future: Future[dict[str, Offer]]) -> dict[str, Offer]:
-        try:
-            return future.result()
-        except BaseException:
-            self._raised = self._mover.error is not None
-            raise
+    def _next_beside(self, state: States) -> tuple[Any, States]:
+        """Brings up the rows of a batch when it is asked for, and holds none."""
+        self._read(1)
+        if not self._new:
+            raise self._unread
+        batch = self._new.pop()
+        state, _ = self._shared.bring_up(self._coll, state, batch.keys, batch.held)
+        return batch.given, state
 
-    def _insert(self, state: States, rows: Mapping[str, Offer]) -> States:
-        """Inserts rows from below that the tables lack."""
-        for offer in rows.values():
-            if len(offer.keys):
-                state = _device.insert(self._coll, state, offer)
-                self._inserted.append(offer)
-        return state
+    def _held(self) -> list[dict[str, list[jax.Array]]]:
+        """Ids of the batches whose rows stay: that of the latest lookup, too."""
+        last = [] if self._last is None else [self._last.held]
+        return [*last, *(batch.held for batch, _ in self._coming)]
 
     def _keys_of(
         self, state: States, ids: Mapping[str, Any], call: str
-    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Keys of the tables with stores, and all ids as an operation takes them."""
+    ) -> tuple[dict[str, np.ndarray], dict[str, list[jax.Array]], dict[str, Any]]:
+        """Keys of the tables with stores; these as ids, and all as they were given."""
         self._check()
         check_values(state, call)
         return table_keys(self._coll, self.stores, ids)
@@ -349,9 +385,10 @@ class Ahead:
         state, departed = self._take(state)
         for batch in new or [None]:
             wanted = {} if batch is None else batch.keys
-            number = self._number + len(self._coming)
-            job = Job(self._number, departed=departed, number=number, wanted=wanted)
-            future = self._send(job)
+            first = self._shared.first
+            number = first + len(self._coming)
+            job = Job(first, departed=departed, number=number, wanted=wanted)
+            future = self._shared.send(job)
             if departed is not None:
                 self._taken.append((departed, future))
             if batch is not None:
@@ -366,7 +403,3 @@ class Ahead:
             reuse, _ = self._taken.popleft()
         state, departed = self._coll.take_departed(state, reuse=reuse)
         return state, departed
-
-    def _send(self, job: Job) -> Future[dict[str, Offer]]:
-        job.confirmed, self._inserted = self._inserted, []
-        return self._mover.submit(job)

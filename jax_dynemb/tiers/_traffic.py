@@ -51,6 +51,23 @@ class Offer:
     arrays: list[tuple[jax.Array, Any, dict[str, Any], Any]]
     inserted: list[Inserted] = dataclasses.field(default_factory=list)
 
+    def masks(self) -> Inserted:
+        """What became of the rows, bool[n] each; waits for the device."""
+        none = np.zeros(len(self.keys), bool)
+        pairs = [
+            [np.asarray(mask)[: len(self.keys)] for mask in each]
+            for each in self.inserted
+        ]
+        placed, present = (
+            np.logical_or.reduce([none, *masks])
+            for masks in (zip(*pairs, strict=True) if pairs else ((), ()))
+        )
+        return Inserted(placed, present)
+
+    def absent(self) -> int:
+        """How many rows the table has not taken; waits for the device."""
+        return int((~self.masks().present).sum())
+
 
 class Traffic:
     """Moves the rows of one table; called by one thread only.
@@ -146,12 +163,7 @@ class Traffic:
     def confirm(self, offer: Offer) -> None:
         """Discards the rows that the table has taken; waits for the device."""
         self._offers.pop(offer.number, None)
-        placed, present = (
-            np.logical_or.reduce([np.asarray(each) for each in masks])[
-                : len(offer.keys)
-            ]
-            for masks in zip(*offer.inserted, strict=True)
-        )
+        placed, present = offer.masks()
         gone = offer.keys[placed]
         self._store.discard(gone)
         for key in gone.tolist() if self.waiting else ():

@@ -62,7 +62,8 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Calla
         if request.param == "Memory":
             return jde.stores.Memory(config)
         if request.param == "Log":
-            store = jde.stores.Log(tmp_path / name, config, segment_megabytes=1 / 64)
+            place = tmp_path / name
+            store = jde.stores.Log(place, config, segment_megabytes=1 / 64, **options)
         elif request.param == "RocksDB":
             pytest.importorskip("rocksdict", reason="needs rocksdict")
             store = jde.stores.RocksDB(tmp_path / name, config, **options)

@@ -1,15 +1,19 @@
 # SPDX-FileCopyrightText: 2026 The jax_dynemb authors
 # SPDX-License-Identifier: Apache-2.0
-"""Kills processes that train a table with a log below it, and looks at what is left.
+"""Kills processes that train a table with a store below it, and looks at what is left.
 
     LD_PRELOAD=faults.so python kill_ahead.py FOLDER TRIALS SEED
+    python kill_ahead.py FOLDER TRIALS SEED RocksDB
+    python kill_ahead.py FOLDER TRIALS SEED Redis URL
 
-Each process goes on from the latest checkpoint and dies at another call that changes a
-file of the log or of the checkpoints (see tests/stores/faults.c). A process that is not
-killed says what a table with room for every row holds after each step. Prints a line
-of JSON after each. This process only forks: it never runs a program of JAX itself.
+Each process goes on from the latest checkpoint. Above a log it dies at another call
+that changes a file of the log or of the checkpoints (see tests/stores/faults.c), above
+other stores at another time. A process that is not killed says what a table with room
+for every row holds after each step. Prints a line of JSON after each. This process only
+forks: it never runs a program of JAX itself.
 """
 
+import contextlib
 import ctypes
 import dataclasses
 import hashlib
@@ -17,9 +21,12 @@ import json
 import os
 import pickle
 import random
+import signal
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
@@ -28,6 +35,7 @@ import numpy as np
 import jax_dynemb as jde
 from walks import BELOW, PLAIN, TIER, cold_batches, rows_in, rows_of, stepper
 
+KIND, URL = [*sys.argv[4:], "Log", ""][:2]
 KILL, SAVED_EVERY, MOST_STEPS = 1, 4, 12
 SMALL = dataclasses.replace(BELOW, tier=dataclasses.replace(TIER, host_rows=128))
 
@@ -74,33 +82,59 @@ def truth(steps: int) -> dict[int, bytes]:
     return held
 
 
-def resumed(folder: Path, coll: jde.Tables, log: jde.stores.Log):
+def resumed(folder: Path, coll: jde.Tables, store: jde.stores.Store):
     """The state of the latest checkpoint, and the step after it."""
     state = coll.init(3)
     if jde.checkpoint.latest(folder / "checkpoints") is None:
-        if log.tags():  # of a checkpoint that was not completed
-            log.discard(log.keys())
+        store.discard(store.keys())  # of a checkpoint that was not completed
         return state, 0
     back = jde.checkpoint.restore(
-        folder / "checkpoints", state, tables=coll, stores={"cat": log}
+        folder / "checkpoints", state, tables=coll, stores={"cat": store}
     )
     return back.tree, back.step
 
 
-def opened(folder: Path) -> jde.stores.Log:
-    """Its segments are small, so they are finished and rewritten often."""
-    return jde.stores.Log(folder / "log", PLAIN, segment_megabytes=1 / 128, keep=4)
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[jde.stores.Store]:
+    """The store; segments of a log are small: finished and rewritten often."""
+    if KIND == "Redis":
+        yield jde.stores.Redis(URL, PLAIN, name=str(folder), batch=7)
+        return
+    if KIND == "RocksDB":
+        store = jde.stores.RocksDB(folder / "rocks", PLAIN)
+    else:
+        place = folder / "log"
+        store = jde.stores.Log(place, PLAIN, segment_megabytes=1 / 128, keep=4)
+    with contextlib.closing(store):
+        yield store
+
+
+def armed(folder: Path, call: int) -> Callable[[], int]:
+    """Kills this process at a call, or after so many milliseconds.
+
+    Returns:
+      A function that counts what has passed.
+    """
+    if KIND == "Log":
+        faults = ctypes.CDLL(None)
+        faults.faults_arm(str(folder).encode(), KILL, ctypes.c_long(call))
+        return faults.faults_calls
+    begin, own = time.monotonic(), os.getpid()
+    seconds = min(call / 1e3, threading.TIMEOUT_MAX)
+    timer = threading.Timer(seconds, os.kill, (own, signal.SIGKILL))
+    timer.daemon = True
+    timer.start()
+    return lambda: int(1e3 * (time.monotonic() - begin))
 
 
 def train(folder: Path, call: int, said: int) -> int:
     """Trains and saves, and dies at some call; or returns how many there were."""
-    faults = ctypes.CDLL(None)
-    faults.faults_arm(str(folder).encode(), KILL, ctypes.c_long(call))
+    passed = armed(folder, call)
     coll = jde.Tables([SMALL])
-    with opened(folder) as log:
-        state, first = resumed(folder, coll, log)
+    with opened(folder) as store:
+        state, first = resumed(folder, coll, store)
         given = ({"cat": batch(step)} for step in range(first, first + MOST_STEPS))
-        with jde.tiers.ahead(coll, given, stores={"cat": log}) as feed:
+        with jde.tiers.ahead(coll, given, stores={"cat": store}) as feed:
             for step in range(first + 1, first + MOST_STEPS + 1):
                 ids, state = feed.next(state)
                 _, state = stepper(coll)(state, ids)
@@ -117,17 +151,18 @@ def train(folder: Path, call: int, said: int) -> int:
                     if step % 8 == 0:
                         os.write(said, f"{step}\n".encode())
             jde.checkpoint.wait()
-    return faults.faults_calls()
+    return passed()
 
 
 def check(folder: Path) -> tuple[int, dict[int, bytes], int]:
     """The step of the latest checkpoint, all its rows, and how many are below."""
     coll = jde.Tables([SMALL])
-    with opened(folder) as log:
-        state, step = resumed(folder, coll, log)
-        above, below = rows_of(coll, state), rows_in(log)
+    with opened(folder) as store:
+        state, step = resumed(folder, coll, store)
+        above, below = rows_of(coll, state), rows_in(store)
         assert not above.keys() & below.keys()
-        assert log.verify() == len(below)
+        if isinstance(store, jde.stores.Log):
+            assert store.verify() == len(below)
     return step, above | below, len(below)
 
 
@@ -136,7 +171,8 @@ def main(folder: Path, trials: int, seed: int) -> dict[str, int]:
     rng, notes = random.Random(seed), folder / "notes"
     rows = folder / "rows"
     rows.mkdir()
-    expected = in_child(lambda: truth(MOST_STEPS * (trials + 1)), notes)
+    expected = in_child(lambda: truth(MOST_STEPS * (trials + 2)), notes)
+    in_child(lambda: train(rows, 1 << 40, 2), notes)  # compiles
     calls = in_child(lambda: train(rows, 1 << 40, 2), notes)
     counts = {"trials": trials, "killed": 0, "calls": calls}
     promised = 0

@@ -108,7 +108,7 @@ def touch(
     used = [flags.of(table) for table in _used(tables, inputs)]
     numbers = jnp.stack([given.tables[t.name] for t in used])
     _, new, _ = ops.lookup(used, state, inputs, numbers)
-    return state | shard.not_lookups(new, state)
+    return state | shard.touched(new, state)
 
 
 def prefetch(tables: Placed, state: States, ids: Mapping[str, Any]) -> States:

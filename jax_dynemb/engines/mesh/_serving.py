@@ -100,7 +100,7 @@ def touch(
         for _, strategy, mine in by_strategy(placement, local):
             own = inputs_of(inputs, mine)
             new |= strategy.touch(placement, mine, own, new, numbers)
-        new = shard.not_lookups(new, state)
+        new = shard.touched(new, state)
         return restore_untouched(placement, used, names, state, new)
 
     specs = placement.state_specs(used)

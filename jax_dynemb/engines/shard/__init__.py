@@ -35,6 +35,7 @@ from jax_dynemb.engines.shard._insert import insert as insert
 from jax_dynemb.engines.shard._insert import not_lookups as not_lookups
 from jax_dynemb.engines.shard._insert import same_clock as same_clock
 from jax_dynemb.engines.shard._insert import store as store
+from jax_dynemb.engines.shard._insert import touched as touched
 from jax_dynemb.engines.shard._pins import set_pins as set_pins
 from jax_dynemb.engines.shard._pins import split_pins as split_pins
 from jax_dynemb.engines.shard._rule import Rule as Rule

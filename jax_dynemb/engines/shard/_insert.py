@@ -103,6 +103,19 @@ def not_lookups(
     return {name: _not_a_lookup(state, old[name]) for name, state in new.items()}
 
 
+def touched(
+    new: Mapping[str, TableState], old: Mapping[str, TableState]
+) -> dict[str, TableState]:
+    """The states after lookups of serving: no training, and no row came or left."""
+    result = not_lookups(new, old)
+    for name, state in result.items():
+        tier, before = state.tier, old[name].tier
+        if tier is not None and before is not None:
+            tier = dataclasses.replace(tier, held=before.held)
+            result[name] = dataclasses.replace(state, tier=tier)
+    return result
+
+
 def _not_a_lookup(new: TableState, old: TableState) -> TableState:
     """Loading rows is not training: counts of lookups and of their ids stay.
 

@@ -13,7 +13,7 @@ import numpy as np
 from jax_dynemb._ffi import code
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.config import ScoreStrategy
-from jax_dynemb.ops import TableState
+from jax_dynemb.ops import TableState, evicts_nothing, keep_holds
 
 
 def count_exchange(
@@ -64,6 +64,8 @@ def same_lookup(table: TableSpec, state: TableState) -> tuple[TableSpec, TableSt
     """
     if table.score_strategy is ScoreStrategy.TIMESTAMP:
         table = dataclasses.replace(table, score_strategy=ScoreStrategy.STEP)
+    if table.ring_rows > 0 and evicts_nothing(table):
+        state = keep_holds(table, state, -1)
     return table, _one_less(state, "clock", "lookups", "moment")
 
 
