@@ -10,6 +10,7 @@ from jax_dynemb.rows._hash import bucket_of as bucket_of
 from jax_dynemb.rows._hash import fmix64 as fmix64
 from jax_dynemb.rows._identity import Identity as Identity
 from jax_dynemb.rows._identity import Relation as Relation
+from jax_dynemb.rows._identity import check_ancestor as check_ancestor
 from jax_dynemb.rows._identity import identity_of as identity_of
 from jax_dynemb.rows._keep_best import keep_best as keep_best
 from jax_dynemb.rows._keep_best import keep_best_elsewhere as keep_best_elsewhere

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import warnings
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -155,6 +156,46 @@ class Identity:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"this is no identity: {error!r}") from error
+
+
+def check_ancestor(now: Identity | None, mark: Identity | None, what: str) -> None:
+    """Refuses what a table does not come out of.
+
+    Args:
+      now: of the table.
+      mark: that was noted before; None: by a version that noted none, of which the
+        call only warns.
+      what: opens the sentences.
+
+    Raises:
+      ValueError: the mark is of another run, or of a history that was left.
+    """
+    if now is None:
+        return
+    if mark is None:
+        warnings.warn(
+            f"{what} was made by a version that did not note the run, so nothing "
+            "tells whether it is of this one. Begin again with a full export.",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return
+    relation = now.relation(mark)
+    if relation not in (Relation.SAME, Relation.CONTINUES):
+        raise ValueError(f"{what} {_REASONS[relation]}")
+
+
+_REASONS = {
+    Relation.OTHER_RUN: "is of another run: of another call of init, or another table.",
+    Relation.OTHER_HISTORY: (
+        "is of a history that was left: the table went back to an older checkpoint or "
+        "an older state since."
+    ),
+    Relation.TOO_OLD: (
+        f"is older than the {ANCESTORS} latest restores, so nothing tells whether it "
+        "is of this history."
+    ),
+}
 
 
 def identity_of(fields: Mapping[str, Any]) -> Identity | None:

@@ -17,14 +17,14 @@ from jax_dynemb import _ffi
 from jax_dynemb._errors import DamagedFileError
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh import join_columns
-from jax_dynemb.engines.shard import counter_values
+from jax_dynemb.engines.shard import counter_values, set_counters
 from jax_dynemb.files.checkpoint._arrays import StoredArray
 from jax_dynemb.files.checkpoint._checksums import of_checkpoint
 from jax_dynemb.files.checkpoint._fields import read_fields
 from jax_dynemb.files.checkpoint._index import layout_of, split_index
 from jax_dynemb.files.checkpoint._layout import ITEM, SCHEMA_FILE, Directory
 from jax_dynemb.files.checkpoint._tree import Place
-from jax_dynemb.files.live import clear_table, set_counters
+from jax_dynemb.files.live import clear_table
 from jax_dynemb.ops import TableState, empty_state, states_of_rows, with_homes
 from jax_dynemb.rows import (
     PIN,
