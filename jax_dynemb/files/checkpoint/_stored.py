@@ -29,6 +29,7 @@ from jax_dynemb.ops import TableState, empty_state, states_of_rows, with_homes
 from jax_dynemb.rows import (
     PIN,
     Exported,
+    Identity,
     Schema,
     StoredTable,
     keep_best,
@@ -58,13 +59,15 @@ def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTabl
     if schema.arrays:
         path = "/".join([*path.split("/")[:-1], schema.arrays])
     arrays = _Arrays(folder, path, schema, layout_of(fields))
-    counters = counter_values_of(arrays.counters())
+    words = arrays.counters()
+    counters = counter_values_of(words)
     return StoredTable(
         schema=schema,
         rows=counters["rows"],
         counters=counters,
         chunks=functools.partial(_chunks, arrays),
         index=functools.partial(_keys_and_scores, arrays),
+        identity=Identity.of(words),
     )
 
 
