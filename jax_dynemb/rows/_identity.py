@@ -41,15 +41,16 @@ class Identity:
     """Identifies a table at one moment.
 
     A history is a tree: a restore begins a new segment, and two programs that go on
-    from one state part at their next lookup. A lookup, a growth and a clear are moments.
-    Each moment draws a nonce, so that two branches of one length differ.
+    from one state part at their next lookup. A training lookup is a moment and draws a
+    nonce, so that two branches of one length differ. A restore is a moment too.
 
     Attributes:
       run: 128 random bits of ``init``.
       segment: 64 random bits of the latest restore, or of ``init``.
       clock: of the latest lookup.
       moment: how many moments there were since ``init``.
-      nonces: of the latest moments; that of moment ``m`` is at ``m % len(nonces)``.
+      nonces: of the latest moments, that of ``m`` at ``m % RING``; 0 where none was
+        drawn.
       ancestors: segments before this one, the latest first, each with the clock at
         which the next one left it.
     """
@@ -71,19 +72,17 @@ class Identity:
         words = np.ascontiguousarray(np.asarray(counters)[0])
         values = words.view(np.uint64).reshape(-1).tolist()
         known = dict(zip(_ffi.constants()["counters"], values, strict=False))
-        if "moment" not in known or not known["segment"]:
+        if not known.get("segment"):
             return None
-        pairs = [
-            (known[f"ancestor_{n}"], known[f"ancestor_clock_{n}"])
-            for n in range(ANCESTORS)
-        ]
+        pairs = [known[name] for name in known if name.startswith("ancestors")]
+        ancestors = zip(pairs[::2], pairs[1::2], strict=True)
         return cls(
             run=known["stamp_high"] << 64 | known["stamp"],
             segment=known["segment"],
             clock=known["clock"],
             moment=known["moment"],
-            nonces=tuple(known[f"nonce_{n}"] for n in range(RING)),
-            ancestors=tuple(pair for pair in pairs if pair[0]),
+            nonces=tuple(known[name] for name in known if name.startswith("nonces")),
+            ancestors=tuple(pair for pair in ancestors if pair[0]),
         )
 
     def relation(self, mark: Identity) -> Relation:
@@ -109,17 +108,20 @@ class Identity:
         return Relation.TOO_OLD if forgets else Relation.OTHER_HISTORY
 
     def _agrees(self, mark: Identity) -> bool:
-        """Whether both had the same latest moment that both remember, if any."""
-        size = len(self.nonces)
-        if size != len(mark.nonces) or self.moment - mark.moment >= size:
+        """Whether both had the same latest moment, as far as both remember it.
+
+        A restore forgets nonces; those of before it are 0.
+        """
+        if self.moment - mark.moment >= RING:
             return True
-        place = mark.moment % size
-        return self.nonces[place] == mark.nonces[place]
+        place = mark.moment % RING
+        ours, theirs = self.nonces[place], mark.nonces[place]
+        return ours == theirs or 0 in (ours, theirs)
 
     @property
     def token(self) -> str:
         """Spells the moment, for hashes and for people."""
-        nonce = self.nonces[self.moment % len(self.nonces)] if self.nonces else 0
+        nonce = self.nonces[self.moment % RING]
         return f"{self.run:032x}-{self.segment:016x}-{self.moment}-{nonce:016x}"
 
     def to_json(self) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def open_commits(
         if store is None:
             continue
         where = f"the store of table '{place.name}'"
-        Layout.of(place.config).check_same(store.layout, where)
+        Layout.of(place.config).check_same_table(store.layout, where)
         if tag is not None:
             store.open(tag)
         elif len(store.keys()):

@@ -43,8 +43,8 @@ class Histories:
     def lookup(self, at: int) -> None:
         self._go_on(at, lambda old: self._moment(old, old.clock + 1))
 
-    def grow(self, at: int) -> None:
-        self._go_on(at, lambda old: self._moment(old, old.clock))
+    def insert(self, at: int) -> None:
+        self._go_on(at, lambda old: dataclasses.replace(old, clock=old.clock + 1))
 
     def restore(self, at: int) -> None:
         self._go_on(at, self._restored)
@@ -62,13 +62,19 @@ class Histories:
 
     def _restored(self, old: Identity) -> Identity:
         before = ((old.segment, old.clock), *old.ancestors)[:SEGMENTS]
-        return dataclasses.replace(old, segment=next(self._bits), ancestors=before)
+        return dataclasses.replace(
+            old,
+            segment=next(self._bits),
+            moment=old.moment + 1,
+            nonces=(0,) * RING,
+            ancestors=before,
+        )
 
 
 # States are taken from the newest on, so that lines become long.
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["init", "lookup", "lookup", "lookup", "grow", "restore"]),
+        st.sampled_from(["init", "lookup", "lookup", "lookup", "insert", "restore"]),
         st.integers(-40, -1) | st.just(-1),
     ),
     max_size=60,
@@ -98,10 +104,21 @@ def check(later: Node, mark: Node) -> None:
     elif line[-1] is not mark.line()[-1]:
         assert relation is Relation.OTHER_RUN
     elif relation in (Relation.SAME, Relation.CONTINUES):
-        # Within a segment, branches are told apart as long as nonces are remembered.
-        assert later.identity.moment - mark.identity.moment >= RING
+        assert cannot_be_told(later, mark)
     else:
         assert relation in (Relation.OTHER_HISTORY, Relation.TOO_OLD)
+
+
+def cannot_be_told(later: Node, mark: Node) -> bool:
+    """Whether nothing that is remembered tells two branches of a segment apart.
+
+    Only lookups draw nonces, and a state has those of its latest ones, back to the
+    latest restore.
+    """
+    fork = next(node for node in later.line() if node in mark.line())
+    restored = later.identity.segment != fork.identity.segment
+    long_ago = later.identity.moment - mark.identity.moment >= RING
+    return long_ago or restored or mark.identity.moment == fork.identity.moment
 
 
 def test_what_a_resume_from_an_older_checkpoint_left():
