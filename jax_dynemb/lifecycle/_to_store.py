@@ -131,7 +131,7 @@ def fetch_from_store(
 
 def _check_store(coll: Tables, table: str, store: Store) -> None:
     config = coll.engine.catalog.dynamic_table(table, "a store")
-    Layout.of(config).check_same(store.layout, f"the store of table '{table}'")
+    Layout.of(config).check_same_table(store.layout, f"the store of table '{table}'")
 
 
 def _leaving(

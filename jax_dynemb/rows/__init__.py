@@ -8,6 +8,10 @@ from jax_dynemb.rows._exported import padded as padded
 from jax_dynemb.rows._exported import part as part
 from jax_dynemb.rows._hash import bucket_of as bucket_of
 from jax_dynemb.rows._hash import fmix64 as fmix64
+from jax_dynemb.rows._identity import Identity as Identity
+from jax_dynemb.rows._identity import Relation as Relation
+from jax_dynemb.rows._identity import check_ancestor as check_ancestor
+from jax_dynemb.rows._identity import identity_of as identity_of
 from jax_dynemb.rows._keep_best import keep_best as keep_best
 from jax_dynemb.rows._keep_best import keep_best_elsewhere as keep_best_elsewhere
 from jax_dynemb.rows._schema import Schema as Schema

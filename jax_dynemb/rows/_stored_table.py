@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from jax_dynemb.rows._exported import Exported
+from jax_dynemb.rows._identity import Identity
 from jax_dynemb.rows._schema import Schema
 
 
@@ -24,6 +25,7 @@ class StoredTable:
       chunks: starts to read; every key comes once.
       index: starts to read keys int64[n] and scores uint64[n] only.
       head: of the log of removed keys, see ``Tables.take_removed``; None without one.
+      identity: of the table and its moment; None where the source has none.
     """
 
     schema: Schema
@@ -32,3 +34,4 @@ class StoredTable:
     chunks: Callable[[], Iterator[Exported]]
     index: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
     head: tuple[int, ...] | None = None
+    identity: Identity | None = None

@@ -12,6 +12,7 @@ from typing import Any
 
 from jax_dynemb import _ffi
 from jax_dynemb._errors import DamagedFileError
+from jax_dynemb.rows import Identity
 from jax_dynemb.stores._folder import (
     WriterLock,
     make_folders,
@@ -21,11 +22,15 @@ from jax_dynemb.stores._folder import (
 from jax_dynemb.stores._layout import Layout
 from jax_dynemb.stores._manifest import (
     COMMITS,
+    NEWEST,
     Manifest,
+    Newest,
     manifest_path,
     manifests,
     read_live,
+    read_newest,
     segment_path,
+    write_newest,
 )
 
 _TRIES = 100  # of a reader whose commit the writer removes meanwhile
@@ -45,6 +50,7 @@ class Commits:
       kept: manifests on the disk, the first commit first.
       unreadable: whether there are others, so that nothing may be removed.
       idle_bytes: of segments that only other commits need.
+      identity: of the table and the moment that the rows are of, if it is known.
     """
 
     def __init__(
@@ -55,6 +61,7 @@ class Commits:
         self.kept: list[Manifest] = []
         self.unreadable = False
         self.idle_bytes = 0
+        self.identity: Identity | None = None
         self.store = secrets.randbits(63)
         self._layout, self._threads = layout, threads
         self._lock: WriterLock | None = None
@@ -77,9 +84,12 @@ class Commits:
           ValueError: it keeps rows of another table.
         """
         for _ in range(_TRIES):
+            newest = read_newest(self.folder) if tag is None else None
             self.kept, bad = manifests(self.folder)
             self.unreadable = bool(bad)
             chosen = self._choose(tag, bad)
+            if tag is None:
+                self._check_newest(newest, chosen)
             try:
                 core = self._load(chosen)
             except (FileNotFoundError, DamagedFileError) as error:
@@ -90,6 +100,7 @@ class Commits:
                     raise DamagedFileError(name, "it is missing") from None
                 raise
             self.manifest = chosen
+            self.identity = None if chosen is None else chosen.identity
             if not self.read_only:
                 self.reclaim([number for number, *_ in core.usage()])
             return core
@@ -110,6 +121,13 @@ class Commits:
         manifest = self.manifest
         return () if manifest is None else (manifest.number, *manifest.before)
 
+    def begin(self) -> None:
+        """Makes sure that a file names the newest commit, before there is another."""
+        if not (self.folder / NEWEST).exists():
+            last = self.kept[-1] if self.kept else None
+            newest = Newest("", 0) if last is None else Newest(last.tag, last.number)
+            write_newest(self.folder, newest)
+
     def add(self, manifest: Manifest, keep: int) -> None:
         """Takes a commit that was written, and removes those that need not stay.
 
@@ -121,6 +139,7 @@ class Commits:
         line = {manifest.number, *manifest.before}
         stay = [each for each in (*others, manifest) if each.number in line][-keep:]
         self.manifest, self.kept = manifest, [*others, manifest]
+        write_newest(self.folder, Newest(manifest.tag, manifest.number))
         if not self.unreadable:
             remove_commits(self.folder, [each for each in others if each not in stay])
             self.kept = stay
@@ -155,6 +174,29 @@ class Commits:
             )
         return self.kept[-1] if self.kept else None
 
+    def _check_newest(self, newest: Newest | None, chosen: Manifest | None) -> None:
+        """Refuses an older commit in place of the newest one.
+
+        Raises:
+          DamagedFileError: its manifest is gone.
+        """
+        found = 0 if chosen is None else chosen.number
+        if newest is None and any(each.is_named for each in self.kept):
+            newest = read_newest(self.folder)  # a writer may just have made it
+            if newest is None:
+                path = self.folder / NEWEST
+                raise DamagedFileError(path, "it is missing, so a commit may be too")
+        if newest is None or found >= newest.number:
+            return
+        fix = "Copy the log again with all of its files."
+        if chosen is not None:
+            fix += (
+                " Or go on from an older commit: jde.stores.Log("
+                f"{str(self.folder)!r}, tag={chosen.tag!r}).commit('back')."
+            )
+        path = manifest_path(self.folder, newest.tag)
+        raise DamagedFileError(path, "it is missing, the newest commit", fix)
+
     def _load(self, chosen: Manifest | None) -> Any:
         if chosen is None:
             if self._layout is None:
@@ -164,7 +206,7 @@ class Commits:
                 )
             return self._core(self._layout)
         if self._layout is not None:
-            self._layout.check_same(chosen.layout, str(self.folder))
+            self._layout.check_same_table(chosen.layout, str(self.folder))
         else:
             self._layout = chosen.layout
         self.store = chosen.store

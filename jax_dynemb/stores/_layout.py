@@ -126,6 +126,25 @@ class Layout:
         _, begin, end, dtype, _ = self._fields[1]
         return np.ascontiguousarray(packed[:, begin:end]).view(dtype)
 
+    def check_same_table(self, other: Layout, where: str) -> None:
+        """Raises unless both are of tables of one name, and of the same bytes.
+
+        Args:
+          other: what the store was made for.
+          where: the store.
+
+        Raises:
+          ValueError: naming what differs.
+        """
+        self.check_same(other, where)
+        ours, theirs = self.schema.name, other.schema.name
+        if ours != theirs:
+            raise ValueError(
+                f"{where} keeps rows of table '{theirs}', not of '{ours}'. Give that "
+                "table, or another place; jde.import_.from_store fills a table of "
+                "another name with its rows."
+            )
+
     def check_same(self, other: Layout, where: str) -> None:
         """Raises unless rows of both are the same bytes.
 

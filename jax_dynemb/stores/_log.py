@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb.config import TableConfig
+from jax_dynemb.rows import Identity
 from jax_dynemb.stores._commits import Commits
 from jax_dynemb.stores._layout import Layout
 from jax_dynemb.stores._store import as_keys, as_rows, as_signed, as_tag
@@ -45,10 +46,11 @@ class Log:
       threads: that read; more than processors, since they wait for the disk.
 
     Raises:
-      DamagedFileError: a file is not what was written.
+      DamagedFileError: a file is not what was written, or the newest commit is gone.
       FileNotFoundError: there is no such commit.
       RuntimeError: another ``Log`` writes there.
-      ValueError: the log keeps rows of another table, or an argument is out of range.
+      ValueError: the log keeps rows of another table, by name or by layout, or an
+        argument is out of range.
 
     Example:
       >>> log = jde.stores.Log("rows/cat", coll.tables["cat"])  # doctest: +SKIP
@@ -92,6 +94,15 @@ class Log:
     def layout(self) -> Layout:
         """How rows lie in bytes."""
         return self._commits.layout
+
+    @property
+    def identity(self) -> Identity | None:
+        """Of which table and moment the rows are, see ``Identified``."""
+        return self._commits.identity
+
+    @identity.setter
+    def identity(self, identity: Identity | None) -> None:
+        self._commits.identity = identity
 
     def get(self, keys: Any) -> tuple[np.ndarray, np.ndarray]:
         """Reads rows with several threads, see ``Store.get``.

@@ -22,10 +22,12 @@ from jax_dynemb.files.integrity import (
     read_json,
     sum_of_json,
 )
+from jax_dynemb.rows import Identity, identity_of
 from jax_dynemb.stores._layout import Layout
 
 COMMITS = "commits"
 SEGMENTS = "segments"
+NEWEST = "commits/NEWEST"
 _TRIES = 100  # of a reader beside a writer
 _REMEMBERED = 64  # commits that a manifest names as those before it
 
@@ -54,6 +56,10 @@ class Manifest:
       live_crc: CRC-32C of the file that says which records are live.
       rows: how many there are.
       digest: the sum of the hashes of their keys.
+      identity: of the table and the moment that the rows are of; None if no feed or
+        export said it.
+      is_named: whether the log has a file that names the newest commit; older versions
+        wrote none.
     """
 
     tag: str
@@ -66,6 +72,21 @@ class Manifest:
     live_crc: int
     rows: int
     digest: int
+    identity: Identity | None = None
+    is_named: bool = True
+
+
+class Newest(NamedTuple):
+    """Names the newest commit, since the others can not tell that it is gone.
+
+    Attributes:
+      tag: its name.
+      number: likewise. A commit of a higher number may follow: a writer was killed
+        before it named that one here.
+    """
+
+    tag: str
+    number: int
 
 
 def segment_path(folder: Path, number: int) -> Path:
@@ -105,9 +126,31 @@ def write_manifest(folder: Path, manifest: Manifest, live: np.ndarray) -> None:
         "live_crc32c": _crc32c(live),
         "rows": manifest.rows,
         "digest": manifest.digest,
+        "is_named": True,
     }
+    if manifest.identity is not None:
+        fields["identity"] = manifest.identity.to_json()
     with new_file(manifest_path(folder, manifest.tag)) as draft:
         write_json(draft, fields | {"crc32": sum_of_json(fields)})
+
+
+def write_newest(folder: Path, newest: Newest) -> None:
+    """Names the newest commit of a log."""
+    fields = {"format_version": FORMAT_VERSION, **newest._asdict()}
+    with new_file(folder / NEWEST) as draft:
+        write_json(draft, fields | {"crc32": sum_of_json(fields)})
+
+
+def read_newest(folder: Path) -> Newest | None:
+    """Reads which commit is the newest; None in a log of an older version.
+
+    Raises:
+      DamagedFileError: the file is not what was written.
+    """
+    if not (folder / NEWEST).exists():
+        return None
+    fields = _checked(folder / NEWEST)
+    return Newest(fields.text("tag"), fields.whole("number"))
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -116,11 +159,7 @@ def read_manifest(path: Path) -> Manifest:
     Raises:
       DamagedFileError: it is not what was written.
     """
-    fields = read_json(path)
-    check_version(fields)
-    body = {name: value for name, value in fields.items() if name != "crc32"}
-    if sum_of_json(body) != fields["crc32"]:
-        raise DamagedFileError(path, "its checksum does not fit")
+    fields = _checked(path)
     if fields.text("tag") != path.stem:
         raise DamagedFileError(path, f"it is the manifest of {fields['tag']!r}")
     return Manifest(
@@ -134,6 +173,8 @@ def read_manifest(path: Path) -> Manifest:
         live_crc=fields.whole("live_crc32c", 2**32 - 1),
         rows=fields.whole("rows"),
         digest=fields.whole("digest"),
+        identity=_identity(fields),
+        is_named=fields.get("is_named") is True,
     )
 
 
@@ -172,6 +213,22 @@ def manifests(folder: Path) -> tuple[list[Manifest], list[DamagedFileError]]:
         if not vanished:
             return sorted(good, key=lambda each: each.number), bad
     raise OSError(f"{folder}: commits come faster than they can be read")
+
+
+def _checked(path: Path) -> Fields:
+    fields = read_json(path)
+    check_version(fields)
+    body = {name: value for name, value in fields.items() if name != "crc32"}
+    if sum_of_json(body) != fields["crc32"]:
+        raise DamagedFileError(path, "its checksum does not fit")
+    return fields
+
+
+def _identity(fields: Fields) -> Identity | None:
+    try:
+        return identity_of(fields)
+    except ValueError as error:
+        raise DamagedFileError(fields.path, str(error)) from None
 
 
 def _crc32c(live: np.ndarray) -> int:

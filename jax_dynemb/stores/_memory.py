@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jax_dynemb.config import TableConfig
+from jax_dynemb.rows import Identity
 from jax_dynemb.stores._layout import Layout
 from jax_dynemb.stores._store import as_keys, as_rows, as_signed, as_tag
 
@@ -21,13 +22,17 @@ class Memory:
 
     Args:
       table: whose rows it keeps: a ``TableConfig`` or a ``Layout``.
+
+    Attributes:
+      identity: of which table and moment the rows are, see ``Identified``.
     """
 
     def __init__(self, table: TableConfig | Layout):
         self._layout = Layout.of(table)
         self._lock = threading.Lock()
         self._rows: dict[int, np.ndarray] = {}
-        self._commits: dict[str, dict[int, np.ndarray]] = {}
+        self.identity: Identity | None = None
+        self._commits: dict[str, tuple[Identity | None, dict[int, np.ndarray]]] = {}
 
     @property
     def layout(self) -> Layout:
@@ -66,7 +71,7 @@ class Memory:
         """Remembers the rows as they are now, under a name."""
         with self._lock:
             self._commits.pop(as_tag(tag), None)
-            self._commits[tag] = dict(self._rows)
+            self._commits[tag] = self.identity, dict(self._rows)
 
     def open(self, tag: str | None = None) -> None:
         """Goes back to a commit; to the last one if ``tag`` is None.
@@ -79,7 +84,8 @@ class Memory:
             if wanted not in self._commits:
                 known = ", ".join(self._commits) or "none yet"
                 raise FileNotFoundError(f"no commit {tag!r}; there are: {known}")
-            self._rows = dict(self._commits[wanted])
+            self.identity, rows = self._commits[wanted]
+            self._rows = dict(rows)
 
     def keys(self) -> np.ndarray:
         """Lists the keys that have a row: int64[n]."""

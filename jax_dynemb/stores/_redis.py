@@ -107,7 +107,7 @@ class Redis(KeyValueStore):
             about = json.dumps(self._layout.to_json())
             if not self._client.set(self._about, about, nx=True):  # another was first
                 other = Layout.from_json(json.loads(self._client.get(self._about)))
-                self._layout.check_same(other, self._where)
+                self._layout.check_same_table(other, self._where)
 
     @property
     def place(self) -> tuple[Any, ...]:

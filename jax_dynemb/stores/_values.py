@@ -99,5 +99,5 @@ def expect_layout(there: Layout | None, layout: Layout | None, where: str) -> La
             "coll.tables[name]"
         )
     if layout is not None:
-        layout.check_same(chosen, where)
+        layout.check_same_table(chosen, where)
     return chosen

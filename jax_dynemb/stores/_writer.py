@@ -94,8 +94,10 @@ class Writer:
             live_crc=0,
             rows=self.core.rows(),
             digest=self.core.digest(),
+            identity=self._commits.identity,
         )
         bits = np.concatenate([np.empty(0, np.uint64), *live])
+        self._commits.begin()
         write_manifest(self._commits.folder, manifest, bits)
         self._commits.add(manifest, keep)
         for number, rows in usage.items():

@@ -9,8 +9,10 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
+import numpy as np
+
 from jax_dynemb._kind_of import kind_of
-from jax_dynemb.rows import Exported
+from jax_dynemb.rows import Exported, Identity, identity_of
 
 # Of the log of removed keys: the stamp of its table, the size of a ring, and then how
 # many keys each ring has had.
@@ -25,15 +27,22 @@ class Mark:
       clock: of the next lookup, as ``get_score`` says.
       head: of the log of removed keys; None for a table without one.
       chain: hash of this mark and of all marks before it, since the full export.
+      identity: of the table at that moment; None in a mark of an older version.
     """
 
     clock: int
     head: Head | None
     chain: str
+    identity: Identity | None = None
 
     @classmethod
     def after(
-        cls, before: Mark | None, table: str, clock: int, head: Head | None
+        cls,
+        before: Mark | None,
+        table: str,
+        clock: int,
+        head: Head | None,
+        identity: Identity | None,
     ) -> Self:
         """Continues a chain.
 
@@ -42,14 +51,23 @@ class Mark:
           table: its name.
           clock: of its next lookup.
           head: of its log.
+          identity: of the table.
         """
         chain = "" if before is None else before.chain
-        text = repr((chain, table, clock, head))
-        return cls(clock, head, hashlib.sha256(text.encode()).hexdigest()[:16])
+        token = None if identity is None else identity.token
+        text = repr((chain, table, clock, head, token))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return cls(clock, head, digest, identity)
 
     def to_json(self) -> dict[str, Any]:
         """Converts the mark to numbers and strings, to store beside a checkpoint."""
-        return dataclasses.asdict(self)
+        identity = None if self.identity is None else self.identity.to_json()
+        return {
+            "clock": self.clock,
+            "head": None if self.head is None else list(self.head),
+            "chain": self.chain,
+            "identity": identity,
+        }
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
@@ -57,8 +75,9 @@ class Mark:
 
         Raises:
           TypeError: something else.
+          ValueError: its identity is none.
         """
-        names = {field.name for field in dataclasses.fields(cls)}
+        names = {"clock", "head", "chain"}
         if not isinstance(fields, Mapping) or not names <= fields.keys():
             raise TypeError(
                 f"Mark.from_json takes what mark.to_json() returned, a dict with "
@@ -66,7 +85,8 @@ class Mark:
             )
         head = fields["head"]
         head = None if head is None else tuple(int(n) for n in head)
-        return cls(int(fields["clock"]), head, str(fields["chain"]))
+        identity = identity_of(fields)
+        return cls(int(fields["clock"]), head, str(fields["chain"]), identity)
 
 
 def check_mark(given: Any, what: str) -> None:
@@ -94,12 +114,17 @@ class Delta:
       since: where it begins; None: it has all rows.
       until: where it ends.
       chunks: rows and removed keys, for ``apply_delta``.
+      counters: of the table at its end that training depends on: updates, clock,
+        lookups and seed.
+      extra: what its optimizer stores once for the table.
     """
 
     table: str
     since: Mark | None
     until: Mark
     chunks: Iterable[Exported]
+    counters: Mapping[str, int] | None = None
+    extra: tuple[np.ndarray, ...] = ()
 
     def __iter__(self) -> Iterator[Exported]:
         """Streams the chunks."""
@@ -155,6 +180,12 @@ def check_continues(table: str, delta: Delta, at: Mark | None) -> None:
             "of the delta before."
         )
     there = f"the replica is at {at.clock} (chain {at.chain})"
+    theirs, ours = delta.since.identity, at.identity
+    if theirs is not None and ours is not None and theirs.run != ours.run:
+        raise ValueError(
+            f"{what} is of another run than the replica: begin again with a full "
+            "export of that run, in an empty table."
+        )
     if delta.until == at:
         raise ValueError(f"{what} was applied already: leave it out.")
     if delta.since.clock > at.clock:
@@ -163,7 +194,7 @@ def check_continues(table: str, delta: Delta, at: Mark | None) -> None:
             "that one first, or begin again with a full export."
         )
     raise ValueError(
-        f"{what} {begins}, but {there}: it is out of order, or of another run. Apply "
-        "deltas in the order in which they were made, or begin again with a full "
-        "export."
+        f"{what} {begins}, but {there}: it is out of order, or of another run or "
+        "history. Apply deltas in the order in which they were made, or begin again "
+        "with a full export."
     )

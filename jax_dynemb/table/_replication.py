@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -17,8 +18,8 @@ from jax_dynemb._is_whole import is_whole
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.engines import Engine, States, shard
 from jax_dynemb.engines.shard import Rule
-from jax_dynemb.ops import on_host, read_log
-from jax_dynemb.rows import Exported
+from jax_dynemb.ops import TableState, on_host, read_log
+from jax_dynemb.rows import Exported, Identity, check_ancestor
 from jax_dynemb.table import _arguments, _chunks
 from jax_dynemb.table._marks import (
     Delta,
@@ -31,6 +32,9 @@ from jax_dynemb.table._marks import (
 
 if TYPE_CHECKING:
     from jax_dynemb.table._tables import Tables
+
+# What later lookups and updates of a table depend on, beside its rows.
+_CARRIED = ("seed", "step", "clock", "lookups")
 
 
 class Replication:
@@ -100,7 +104,9 @@ class Replication:
         come from the log where the table has one that reaches back to the mark.
 
         Store the marks with each checkpoint of the tables. Deltas after a restore then
-        go on from there, and a replica that is ahead refuses them.
+        go on from there, and a replica that is ahead refuses them. A mark that the
+        state does not come out of is refused: of another run, or of later than the
+        checkpoint that was restored.
 
         Args:
           state: the tables. Read the deltas before it is donated.
@@ -116,7 +122,8 @@ class Replication:
 
         Raises:
           TypeError: a mark is no ``jde.Mark``, or known keys are no whole numbers.
-          ValueError: a mark is ahead of its table, or nothing says which keys are gone.
+          ValueError: a mark is of another run or history than its table, or nothing
+            says which keys are gone.
 
         Example:
           >>> deltas, marks = coll.export_delta(state, marks)  # doctest: +SKIP
@@ -156,7 +163,11 @@ class Replication:
     ) -> States:
         """Brings a replica up to date. Not for use inside jit.
 
-        Its capacity may differ, but a smaller replica may have no room for a row.
+        Its capacity may differ, but a smaller replica may have no room for a row. A
+        ``jde.Delta`` also brings what later steps depend on: the count of updates, the
+        clock, the seed, and what an optax optimizer stores once. So a replica with the
+        same config trains on as the original does. An iterable of chunks has rows and
+        their optimizer states only. Counts of ids that wait for admission stay behind.
 
         Args:
           state: the replica; the table's arrays are donated.
@@ -185,6 +196,8 @@ class Replication:
             if chunk.removed is not None:
                 new = _chunks.erase_keys(coll, name, new, chunk.removed)
             new = _chunks.insert_chunks(coll, name, new, [chunk])
+        if isinstance(delta, Delta):
+            new = _with_counters(coll, name, new, delta)
         return state | {arrays: new}
 
 
@@ -204,6 +217,25 @@ def _chunks_of(table: str, delta: Any) -> Iterator[Exported]:
                 "what export or export_delta streams."
             )
         yield chunk
+
+
+def _with_counters(
+    coll: Tables, name: str, state: TableState, delta: Delta
+) -> TableState:
+    """Takes over what the table that a delta is of depends on, beside its rows."""
+    rows = coll.engine.counter_rows(name)
+    new = shard.set_counters(state, delta.counters or {}, rows)
+    types = [(each.shape, each.dtype) for each in new.extra]
+    if types != [(each.shape, each.dtype) for each in delta.extra]:
+        return new  # of another optimizer, which begins anew
+    pairs = zip(delta.extra, new.extra, strict=True)
+    extra = tuple(jax.device_put(given, old.sharding) for given, old in pairs)
+    return dataclasses.replace(new, extra=extra)
+
+
+def identity_in(coll: Tables, state: States, name: str) -> Identity | None:
+    """Reads which table, run and moment a state is of; waits for the device."""
+    return Identity.of(on_host(coll.engine.counted(state, name).counters))
 
 
 def log_head(coll: Tables, state: States, name: str) -> Head | None:
@@ -270,23 +302,28 @@ def _delta(
     clock: int,
 ) -> Delta:
     removed, head = None, log_head(coll, state, name)
-    if head is not None and since is not None and since.head is not None:
-        removed, head = coll.take_removed(state, name, since.head)
-    until = Mark.after(since, name, clock, head)
+    identity = identity_in(coll, state, name)
+    until = Mark.after(since, name, clock, head, identity)
+    counters = shard.counter_values(coll.engine.counted(state, name))
+    whole = Delta(
+        name,
+        since,
+        until,
+        Stream(lambda: coll.export(state, name)),
+        {each: counters[each] for each in _CARRIED},
+        tuple(on_host(each) for each in state[coll.state_name(name)].extra),
+    )
     if since is None:
-        return Delta(name, None, until, Stream(lambda: coll.export(state, name)))
-    if since.clock > clock:
-        raise ValueError(
-            f"Table '{name}': the mark is at clock {since.clock}, but the table at "
-            f"{clock}: an older checkpoint was restored since. Export it whole: leave "
-            "it out of since=."
-        )
-    clock = since.clock
+        return whole
+    _check_since(name, since, until)
+    if head is not None and since.head is not None:
+        removed, _ = coll.take_removed(state, name, since.head)
+    begin = since.clock
     if removed is not None:
         gone = removed
-        stream = Stream(lambda: with_removed(coll, state, name, clock, gone))
+        stream = Stream(lambda: with_removed(coll, state, name, begin, gone))
     elif known is not None:
-        stream = Stream(lambda: coll.export(state, name, since=clock, known_keys=known))
+        stream = Stream(lambda: coll.export(state, name, since=begin, known_keys=known))
     else:
         raise ValueError(
             f"Table '{name}': nothing says which keys it has lost since the mark: it "
@@ -294,7 +331,36 @@ def _delta(
             "reach back. Pass known_keys=, the keys of the replica; or export the "
             "table whole, without its mark, and raise log_removed."
         )
-    return Delta(name, since, until, stream)
+    return dataclasses.replace(whole, chunks=stream)
+
+
+def _check_since(name: str, since: Mark, now: Mark) -> None:
+    """Refuses a mark that a table does not come out of.
+
+    Keys that were erased leave no trace but in the log: its heads are compared too.
+    """
+    fix = "Export the table whole: leave it out of since=."
+    try:
+        check_ancestor(now.identity, since.identity, f"Table '{name}': the mark")
+    except ValueError as error:
+        raise ValueError(f"{error} {fix}") from None
+    if since.clock > now.clock:
+        raise ValueError(
+            f"Table '{name}': the mark is at clock {since.clock}, but the table at "
+            f"{now.clock}: an older checkpoint was restored since. {fix}"
+        )
+    if _is_ahead(since.head, now.head):
+        raise ValueError(
+            f"Table '{name}': more keys had been removed at the mark than now: an "
+            f"older state is in use since. {fix}"
+        )
+
+
+def _is_ahead(mark: Head | None, now: Head | None) -> bool:
+    """Whether a head is of the same log, and of later."""
+    if mark is None or now is None or len(mark) != len(now) or mark[:2] != now[:2]:
+        return False
+    return any(a > b for a, b in zip(mark[2:], now[2:], strict=True))
 
 
 def _stored(coll: Tables, state: States, name: str, keys: np.ndarray) -> np.ndarray:

@@ -101,7 +101,7 @@ def check_stores(coll: Tables, stores: Mapping[str, Store]) -> None:
                 "jde.tiers.external received."
             )
         where = f"the store of table '{name}'"
-        Layout.of(expected[name]).check_same(store.layout, where)
+        Layout.of(expected[name]).check_same_table(store.layout, where)
 
 
 def check_sizes(coll: Tables, stores: Collection[str], state: States) -> None:

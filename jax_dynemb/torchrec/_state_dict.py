@@ -13,6 +13,7 @@ import numpy as np
 from jax_dynemb import _ids
 from jax_dynemb._kind_of import kind_of
 from jax_dynemb.config import TableConfig
+from jax_dynemb.engines.shard import set_counters
 from jax_dynemb.nnx.interface import TableModule
 
 _WEIGHT = re.compile(r"(?:.*\.)?(?:embedding_bags|embeddings)\.([^.]+)\.weight$")
@@ -26,7 +27,12 @@ _ALIASES = {
     "exp_avg_sq": ("nu",),
     "momentum_2": ("nu",),
     "momentum2": ("nu",),
+    "row_counter": ("count",),
+    "prev_iter": ("last",),
 }
+_UPDATES = ("iter", "step")  # how many there were, one number for a table
+# Beside states, what a flat optimizer.state_dict() has of a table.
+_NO_STATES = ("lr", "learning_rate")
 
 
 def load_torch_state_dict(
@@ -41,13 +47,15 @@ def load_torch_state_dict(
       state_dict: ``embedding_bags.<table>.weight`` or ``embeddings.<table>.weight``,
         with any prefix: NumPy arrays, or torch tensors on the CPU.
       optimizer_state: ``<table>.weight.momentum_1`` and the like, flat or in the
-        nested form of ``optimizer.state_dict()``.
+        nested form of ``optimizer.state_dict()``. ``iter`` or ``step`` is the number
+        of updates that a table has had, ``row_counter`` and ``prev_iter`` are those
+        of a ``jde.optim.Counter``.
 
     Raises:
       KeyError: a table of the module is not in the dict.
       TypeError: the module is no collection.
-      ValueError: a shape does not fit, rows find no place, or a table is a tensor
-        train.
+      ValueError: a shape does not fit, rows find no place, a state of a table is not
+        known, or a table is a tensor train.
     """
     if not isinstance(module, TableModule):
         raise TypeError(
@@ -70,9 +78,19 @@ def load_torch_state_dict(
             f"the state dict has no table {missing}: its keys must be {_MODULES}; "
             f"found are {sorted(found)}."
         )
-    states = _states_by_table(tables, optimizer_state or {})
+    states, updates = _states_by_table(tables, optimizer_state or {})
     for name, config in tables.items():
         _store(module, config, _array(found[name]), states.get(name, {}))
+    for name, step in updates.items():
+        _set_step(module, name, step)
+
+
+def _set_step(module: TableModule, name: str, step: int) -> None:
+    """Lets learning rates and bias corrections go on from a number of updates."""
+    coll, state = module.coll, dict(module.get_state())
+    arrays, rows = coll.state_name(name), coll.engine.counter_rows(name)
+    state[arrays] = set_counters(state[arrays], {"step": step}, rows)
+    module.set_state(state)
 
 
 def _store(
@@ -111,22 +129,49 @@ def _store(
 
 def _states_by_table(
     tables: Mapping[str, TableConfig], given: Mapping[str, Any]
-) -> dict[str, dict[str, np.ndarray]]:
+) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, int]]:
+    """States by table, and the number of updates by table."""
     states: dict[str, dict[str, np.ndarray]] = {}
+    updates: dict[str, int] = {}
     for key, value in _flat(given).items():
         *path, last = key.split(".")
         owner = next((part for part in reversed(path) if part in tables), None)
-        if owner is None or last not in _ALIASES:
+        if owner is None or last in _NO_STATES:
             continue
-        kept = tables[owner].states
-        name = next((n for n in _ALIASES[last] if n in kept), None)
-        if name is None:
-            raise ValueError(
-                f"optimizer state '{key}' has no counterpart: table '{owner}' keeps "
-                f"{sorted(kept)}. Give it the optimizer of the checkpoint."
-            )
-        states.setdefault(owner, {})[name] = _array(value)
-    return states
+        if last in _UPDATES:
+            updates[owner] = _updates(key, value)
+            continue
+        name, dtype = _state_of(tables[owner], key, last)
+        states.setdefault(owner, {})[name] = _numbers(value).astype(dtype)
+    return states, updates
+
+
+def _state_of(config: TableConfig, key: str, last: str) -> tuple[str, str]:
+    """Our name and the dtype of a state.
+
+    Raises:
+      ValueError: the table keeps no such state.
+    """
+    kept = config.states
+    name = next((n for n in (*_ALIASES.get(last, ()), last) if n in kept), None)
+    if name is None:
+        known = "" if last in _ALIASES else f" Known are {[*_ALIASES, *_UPDATES]}."
+        raise ValueError(
+            f"optimizer state '{key}' has no counterpart: table '{config.name}' keeps "
+            f"{sorted(kept)}. Give it the optimizer of the checkpoint, or leave the "
+            f"state out.{known}"
+        )
+    return name, kept[name].dtype
+
+
+def _updates(key: str, value: Any) -> int:
+    number = _numbers(value)
+    if number.size != 1 or not 0 <= number.item() < 2**63:
+        raise ValueError(
+            f"optimizer state '{key}' must be one number, the updates of the table, "
+            f"not an array of shape {number.shape}."
+        )
+    return int(number.item())
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -142,3 +187,11 @@ def _array(value: Any) -> np.ndarray:
     if hasattr(value, "detach"):
         value = value.detach().cpu().float().numpy()
     return np.asarray(value, np.float32)
+
+
+def _numbers(value: Any) -> np.ndarray:
+    """The same in its own dtype: float32 can not hold every count of updates."""
+    floats = not hasattr(value, "is_floating_point") or value.is_floating_point()
+    if hasattr(value, "detach"):
+        value = _array(value) if floats else value.detach().cpu().numpy()
+    return np.asarray(value)

@@ -126,7 +126,7 @@ def test_gaps_and_disorder_are_refused(chain):
         (links[1], None, "has no rows yet. Apply a full export first"),
         (links[2], links[0].until, "a delta between them is missing. Apply that one"),
         (links[1], links[1].until, "was applied already: leave it out"),
-        (links[1], links[2].until, "out of order, or of another run"),
+        (links[1], links[2].until, "out of order, or of another run or history"),
         (links[0], links[0].until, "apply it to an empty table"),
     ]
     for delta, at, message in refused:
@@ -164,7 +164,7 @@ def test_a_replica_ahead_of_a_restored_table_refuses(tmp_path):
     for seed in (7, 8):
         state = step(COLL, state, seed)
     deltas, _ = COLL.export_delta(state, marks)
-    with pytest.raises(ValueError, match="out of order, or of another run"):
+    with pytest.raises(ValueError, match="out of order, or of another run or history"):
         REPLICA.apply_delta(replica, "t", deltas["t"], at=at)
 
 

@@ -245,6 +245,76 @@ def test_optimizer_states_of_a_checkpoint():
         np.testing.assert_array_equal(got, expected)
 
 
+def counter_table():
+    counter = jde.optim.Counter(3.0, "l2")
+    config = T.EmbeddingConfig(
+        num_embeddings=4, embedding_dim=4, name="t", feature_names=["f"]
+    )
+    optimizer = jde.optim.rowwise_adagrad(0.1, counter=counter, weight_decay=0.1)
+    tables = T.with_optimizer([config], {"t": optimizer})
+    return T.EmbeddingCollection(tables, rngs=nnx.Rngs(0))
+
+
+def test_counts_of_a_checkpoint():
+    model = counter_table()
+    weights = {"embeddings.t.weight": np.ones((4, 4), np.float32)}
+    given = {
+        "momentum_1": np.full(4, 2.0, np.float32),
+        "prev_iter": np.array([2**24 + 1, 0, 7, 9], np.int64),
+        "row_counter": np.arange(4, dtype=np.float32),
+        "iter": np.array([2**24 + 3]),
+        "learning_rate": np.float32(0.5),
+    }
+    states = {f"t.weight.{name}": value for name, value in given.items()}
+    T.load_torch_state_dict(model, weights, states)
+    assert model.stats()["t/step"] == 2**24 + 3
+    (chunk,) = model.coll.export(model.get_state(), "t")
+    got, keys = chunk.optimizer_state, chunk.keys
+    np.testing.assert_array_equal(got["sum_of_squares"], given["momentum_1"][keys])
+    np.testing.assert_array_equal(got["last"], given["prev_iter"][keys])
+    np.testing.assert_array_equal(got["count"], given["row_counter"][keys])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("nonsense", np.ones(4), "'t.weight.nonsense' has no counterpart"),
+        ("exp_avg", np.ones(4), "keeps .*'count', 'last'"),
+        ("iter", np.ones(4), "must be one number"),
+    ],
+)
+def test_states_that_a_table_does_not_keep(name, value, sentence):
+    model = counter_table()
+    weights = {"embeddings.t.weight": np.ones((4, 4), np.float32)}
+    with pytest.raises(ValueError, match=sentence):
+        T.load_torch_state_dict(model, weights, {f"t.weight.{name}": value})
+    assert model.stats()["t/rows"] == 0
+
+
+def test_steps_of_adam_go_on():
+    config = T.EmbeddingConfig(
+        num_embeddings=20, embedding_dim=8, name="t", feature_names=["f"]
+    )
+    tables = T.with_optimizer([config], {"t": jde.optim.adam(0.01)})
+    model = T.EmbeddingCollection(tables, rngs=nnx.Rngs(0))
+    rng = np.random.default_rng(0)
+    w, mu, nu, g = (rng.random((20, 8)).astype(np.float32) for _ in range(4))
+    states = {"exp_avg": mu, "exp_avg_sq": nu, "step": np.array(200.0)}
+    T.load_torch_state_dict(
+        model,
+        {"embeddings.t.weight": w},
+        {"state": {"t.weight": {f"t.{name}": value for name, value in states.items()}}},
+    )
+    coll, state = model.coll, model.get_state()
+    _, residual, state = coll.lookup(state, {"f": jde.ids(np.arange(20))})
+    state = coll.apply_gradients(state, residual, {"f": jnp.asarray(g)})
+    mu, nu = 0.9 * mu + 0.1 * g, 0.999 * nu + 0.001 * g * g
+    root = np.sqrt(nu / (1 - 0.999**201)) + 1e-8
+    want = w - 0.01 * mu / (1 - 0.9**201) / root
+    (chunk,) = coll.export(state, "t")
+    np.testing.assert_allclose(chunk.rows, want[chunk.keys], **TOLERANCE)
+
+
 @EXACT_OR_PADDED
 def test_position_weights(capacity):
     case = CASES["fp_ebc/position_weighted"]

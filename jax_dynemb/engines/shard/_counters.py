@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
+import jax
 import numpy as np
 
 from jax_dynemb import _ffi
@@ -140,3 +142,23 @@ def counter_totals(counters: np.ndarray) -> dict[str, int]:
     }
     # A part of the rows, or of the hits, may be below zero.
     return {name: number % (1 << 64) for name, number in totals.items()}
+
+
+def set_counters(
+    state: TableState, numbers: Mapping[str, int], rows: slice = slice(None)
+) -> TableState:
+    """Writes some counters of a table, by name; ``rows`` of the array are its own."""
+    current = counter_values(state, rows)
+    names = _ffi.constants()["counters"]
+    words = np.array(on_host(state.counters))
+    whole = words.view(np.uint64)[..., 0][rows]
+    for name, number in numbers.items():
+        if name not in current:
+            continue  # of a program that counted something else
+        column = names.index(name)
+        whole[:, column] = 0 if name in EVENTS else np.uint64(number)
+        whole[0, column] = np.uint64(number)
+    counters = jax.make_array_from_callback(
+        words.shape, state.counters.sharding, words.__getitem__
+    )
+    return dataclasses.replace(state, counters=counters)

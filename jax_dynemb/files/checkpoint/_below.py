@@ -12,10 +12,9 @@ import numpy as np
 
 from jax_dynemb._store_tier import StoreTier
 from jax_dynemb.engines import States
-from jax_dynemb.engines.shard import PACKED, counter_values
+from jax_dynemb.engines.shard import PACKED, counter_values, set_counters
 from jax_dynemb.files.checkpoint import _stored, _tree
 from jax_dynemb.files.checkpoint._tree import Path, Place
-from jax_dynemb.files.live import set_counters
 from jax_dynemb.rows import Exported, part
 from jax_dynemb.stores import Layout, Store
 from jax_dynemb.table import Tables, insert_chunks
@@ -110,7 +109,7 @@ def open_commits(
         if store is None:
             continue
         where = f"the store of table '{place.name}'"
-        Layout.of(place.config).check_same(store.layout, where)
+        Layout.of(place.config).check_same_table(store.layout, where)
         if tag is not None:
             store.open(tag)
         elif len(store.keys()):

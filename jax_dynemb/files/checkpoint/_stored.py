@@ -18,14 +18,14 @@ from jax_dynemb import _ffi
 from jax_dynemb._errors import DamagedFileError
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh import join_columns
-from jax_dynemb.engines.shard import counter_values
+from jax_dynemb.engines.shard import counter_values, set_counters
 from jax_dynemb.files.checkpoint._arrays import StoredArray
 from jax_dynemb.files.checkpoint._checksums import of_checkpoint
 from jax_dynemb.files.checkpoint._fields import read_fields
 from jax_dynemb.files.checkpoint._index import layout_of, split_index
 from jax_dynemb.files.checkpoint._layout import ITEM, SCHEMA_FILE, Directory
 from jax_dynemb.files.checkpoint._tree import Place
-from jax_dynemb.files.live import clear_table, set_counters
+from jax_dynemb.files.live import clear_table
 from jax_dynemb.ops import (
     TableState,
     empty_state,
@@ -36,6 +36,7 @@ from jax_dynemb.ops import (
 from jax_dynemb.rows import (
     PIN,
     Exported,
+    Identity,
     Schema,
     StoredTable,
     keep_best,
@@ -65,13 +66,15 @@ def open_table(folder: Path, fields: Mapping[str, Any], path: str) -> StoredTabl
     if schema.arrays:
         path = "/".join([*path.split("/")[:-1], schema.arrays])
     arrays = _Arrays(folder, path, schema, layout_of(fields))
-    counters = counter_values_of(arrays.counters())
+    words = arrays.counters()
+    counters = counter_values_of(words)
     return StoredTable(
         schema=schema,
         rows=counters["rows"],
         counters=counters,
         chunks=functools.partial(_chunks, arrays),
         index=functools.partial(_keys_and_scores, arrays),
+        identity=Identity.of(words),
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from jax_dynemb.config import ScoreStrategy, TableConfig
 from jax_dynemb.engines import States
-from jax_dynemb.engines.shard import counter_values
+from jax_dynemb.engines.shard import counter_values, set_counters
 from jax_dynemb.files.disk import progress_bar
 from jax_dynemb.files.dynamicemb._dump import open_dump
 from jax_dynemb.files.dynamicemb._format import (
@@ -23,7 +23,7 @@ from jax_dynemb.files.dynamicemb._format import (
     our_scores,
     split,
 )
-from jax_dynemb.files.live import Imported, clear_table, lost_rows, set_counters
+from jax_dynemb.files.live import Imported, clear_table, lost_rows
 from jax_dynemb.ops import TableState
 from jax_dynemb.rows import Exported
 from jax_dynemb.table import Tables, insert_chunks

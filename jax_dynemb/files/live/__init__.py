@@ -3,7 +3,6 @@
 """Tables of a running program: read as streams of rows, and filled from them."""
 
 from jax_dynemb.files.live._fill import clear_table as clear_table
-from jax_dynemb.files.live._fill import set_counters as set_counters
 from jax_dynemb.files.live._imported import Imported as Imported
 from jax_dynemb.files.live._imported import lost_rows as lost_rows
 from jax_dynemb.files.live._read import check_collection as check_collection

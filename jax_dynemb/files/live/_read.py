@@ -11,7 +11,7 @@ from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
 from jax_dynemb.engines.shard import counter_values
 from jax_dynemb.rows import Schema, StoredTable
-from jax_dynemb.table import Tables, check_not_donated, log_head
+from jax_dynemb.table import Tables, check_not_donated, identity_in, log_head
 
 
 def live_table(coll: Tables, state: States, name: str) -> StoredTable:
@@ -32,6 +32,7 @@ def live_table(coll: Tables, state: States, name: str) -> StoredTable:
         chunks=lambda: coll.export(state, name),
         index=lambda: coll.engine.index(state, name),
         head=log_head(coll, state, name),
+        identity=identity_in(coll, state, name),
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from jax_dynemb.engines import States
+from jax_dynemb.engines.shard import counter_values
 from jax_dynemb.files.disk import new_file, one_at_a_time, remove_left_behind
 from jax_dynemb.files.integrity import FORMAT_VERSION
 from jax_dynemb.files.live import check_whole
@@ -18,8 +19,8 @@ from jax_dynemb.files.safetensors._chain import base_files
 from jax_dynemb.files.safetensors._manifest import write_manifest
 from jax_dynemb.files.safetensors._series import Series, open_series
 from jax_dynemb.files.safetensors._tensor_file import TensorFile
-from jax_dynemb.rows import Exported
-from jax_dynemb.table import Tables, log_head, with_removed
+from jax_dynemb.rows import Exported, check_ancestor
+from jax_dynemb.table import Tables, identity_in, log_head, with_removed
 
 
 def delta(
@@ -46,7 +47,8 @@ def delta(
 
     Raises:
       DamagedFileError: a file there is missing or altered.
-      ValueError: there is no export of these tables, or it is of another run.
+      ValueError: there is no export of these tables, or it is of another run, or of a
+        history that a restore left. Nothing was written then.
       OSError: the disk is full or refuses; it names the path.
     """
     folder = Path(path)
@@ -71,6 +73,8 @@ def _write_all(path: Path, coll: Tables, state: States) -> dict[str, Path | None
     }
     for each in series.values():
         each.verify()
+    for name, each in series.items():
+        _check_continues(coll, state, name, each, until[name])
     remove_left_behind(path, "*.safetensors")
     remove_left_behind(path, "*.manifest.json")
     return {
@@ -79,14 +83,31 @@ def _write_all(path: Path, coll: Tables, state: States) -> dict[str, Path | None
     }
 
 
+def _check_continues(
+    coll: Tables, state: States, name: str, series: Series, until: int
+) -> None:
+    """Refuses files that the table does not come out of.
+
+    Raises:
+      ValueError: they are of another run or history.
+    """
+    what = f"The export of table '{name}' in {series.base.path.parent}"
+    fix = "Export the tables again into another directory: jde.export.safetensors."
+    try:
+        check_ancestor(identity_in(coll, state, name), series.identity, what)
+    except ValueError as error:
+        raise ValueError(f"{error} {fix}") from None
+    if series.until is None or series.until > until:
+        raise ValueError(
+            f"{what} ends at {series.until}, but the table is at {until}: it is of "
+            f"another run. {fix}"
+        )
+
+
 def _write(
     coll: Tables, state: States, name: str, series: Series, until: int
 ) -> Path | None:
-    if series.until is None or series.until > until:
-        raise ValueError(
-            f"{series.base.path} and its deltas end at {series.until}, but table "
-            f"'{name}' is at {until}: they are of another run. Export the table again."
-        )
+    assert series.until is not None  # _check_continues
     removed = np.empty(0, np.int64)
     keys, rows = [removed], [np.empty((0, coll.tables[name].dim), np.float32)]
     changes, head = _changes(coll, state, name, series, series.until)
@@ -112,7 +133,10 @@ def _write(
         "since": series.until,
         "until": until,
         "previous": series.files[0].link,
+        "step": counter_values(coll.engine.counted(state, name))["step"],
     }
+    if (identity := identity_in(coll, state, name)) is not None:
+        fields["identity"] = identity.to_json()
     if head is not None:
         fields["head"] = list(head)
     target = series.next_delta()

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
+from jax_dynemb._errors import DamagedFileError
 from jax_dynemb.files.integrity import Advance
 from jax_dynemb.files.safetensors import _chain
 from jax_dynemb.files.safetensors._chain import Chain
 from jax_dynemb.files.safetensors._tensor_header import Header, verify
 from jax_dynemb.files.safetensors._tensors import check_delta, check_table, read_tensor
-from jax_dynemb.rows import Exported, Schema, StoredTable
+from jax_dynemb.rows import Exported, Identity, Schema, StoredTable, identity_of
 
 _BLOCK_ROWS = 65_536
 
@@ -58,10 +59,29 @@ class Series:
         return self.files[0].fields.get("until")
 
     @property
+    def step(self) -> int | None:
+        """How many updates the table had had, if the last file says so."""
+        fields = self.files[0].fields
+        return fields.whole("step") if fields.get("step") is not None else None
+
+    @property
     def head(self) -> tuple[int, ...] | None:
         """Where the log of removed keys was, at the end of the last file that says."""
         fields = self.files[0].fields
         return tuple(fields.wholes("head")) if fields.get("head") else None
+
+    @property
+    def identity(self) -> Identity | None:
+        """Of which run and moment the last file is; None if it does not say.
+
+        Raises:
+          DamagedFileError: what it says is no identity.
+        """
+        header = self.files[0]
+        try:
+            return identity_of(header.fields)
+        except ValueError as error:
+            raise DamagedFileError(header.path, str(error)) from None
 
     @property
     def data_bytes(self) -> int:
@@ -145,7 +165,8 @@ def stored_series(series: Series) -> StoredTable:
         config={"deltas": len(series.deltas), **fields},
     )
     count = len(series.keys()) if series.deltas else series.rows
-    return StoredTable(schema, count, {}, series.chunks, series.index)
+    counters = {} if series.step is None else {"step": series.step}
+    return StoredTable(schema, count, counters, series.chunks, series.index)
 
 
 def _rows(file: Header, place: np.ndarray, dim: int) -> np.ndarray:

@@ -194,6 +194,8 @@ class _Writer:
             fields["until"] = counters["clock"] + 1  # as Tables.get_score counts
         if self._table.head is not None:
             fields["head"] = list(self._table.head)
+        if self._table.identity is not None:
+            fields["identity"] = self._table.identity.to_json()
         return fields
 
 

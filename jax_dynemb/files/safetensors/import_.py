@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from jax_dynemb.engines import States
-from jax_dynemb.engines.shard import counter_values
+from jax_dynemb.engines.shard import counter_values, set_counters
 from jax_dynemb.files.disk import progress_bar
 from jax_dynemb.files.live import Imported, clear_table, lost_rows
 from jax_dynemb.files.safetensors._chain import base_files
 from jax_dynemb.files.safetensors._series import Series, open_series, stored_series
+from jax_dynemb.ops import TableState
 from jax_dynemb.rows import Exported, StoredTable
 from jax_dynemb.table import Tables, insert_chunks
 
@@ -29,7 +30,8 @@ def safetensors(
     """Reads an export for serving with the deltas beside it, to serve or train on.
 
     The files hold keys and rows: optimizers start fresh, and rows are scored as new.
-    What an unknown id reads is the config's ``eval_initializer``, not the file's.
+    The count of updates comes along where the optimizer keeps nothing beside it. What
+    an unknown id reads is the config's ``eval_initializer``, not the file's.
 
     Args:
       path: the directory of the export.
@@ -59,18 +61,34 @@ def safetensors(
     with progress_bar("safetensors", total, quiet) as advance:
         for name, table in found.items():
             arrays = coll.state_name(name)
-            empty = clear_table(coll, name, new[arrays])
-            new[arrays] = insert_chunks(
-                coll,
-                name,
-                empty,
-                _counted(table, advance),
-                optimizer=False,
-                scores=False,
-            )
+            new[arrays] = _filled(coll, name, new[arrays], _counted(table, advance))
+            new[arrays], more = _with_step(coll, name, new[arrays], table)
             rows = counter_values(coll.engine.counted(new, name))["rows"]
-            notes += [f"Table '{name}': {n}" for n in lost_rows(rows, table.rows)]
+            more += lost_rows(rows, table.rows)
+            notes += [f"Table '{name}': {note}" for note in more]
     return Imported(new, {}, tuple(notes))
+
+
+def _filled(
+    coll: Tables, name: str, state: TableState, chunks: Iterator[Exported]
+) -> TableState:
+    empty = clear_table(coll, name, state)
+    return insert_chunks(coll, name, empty, chunks, optimizer=False, scores=False)
+
+
+def _with_step(
+    coll: Tables, name: str, state: TableState, table: StoredTable
+) -> tuple[TableState, list[str]]:
+    """Takes over the count of updates, unless it belongs to states that are gone."""
+    step = table.counters.get("step", 0)
+    if not step:
+        return state, []
+    if coll.tables[name].states or state.extra:
+        return state, [
+            f"its optimizer starts fresh: {step} updates came before, but the files "
+            "hold no states of rows."
+        ]
+    return set_counters(state, {"step": step}, coll.engine.counter_rows(name)), []
 
 
 def _open(path: Path, coll: Tables, name: str) -> Series:
