@@ -63,6 +63,9 @@ struct UpdateArgs {
   int32_t num_features;
   float const* hyper;   // [num_tables, kNumHyperParameters], or kNumAnyHyper of update_any
   Stamp const* stamps;  // [num_tables], of the lookup; or null
+  // 1: of several lookups. A later one may have given a slot to another id, so one slot may have
+  // gradients of two ids. A CPU looks at the id of each anyway.
+  int32_t joins_lookups;
   OptimizerKind optimizers[kMaxTables];
   TableRef tables[kMaxTables];
   FeatureRef features[kMaxFeatures];  // rows: the gradients
@@ -92,6 +95,7 @@ struct ReduceArgs {
   int32_t num_tables;
   int32_t num_features;
   int32_t counts_step;       // 1: counts as an update of the tables
+  int32_t joins_lookups;     // see UpdateArgs
   GivenOrder order;          // a CPU does not need it
   Stamp const* stamps;       // [num_tables], of the lookup; or null
   RowSums sums[kMaxTables];  //

@@ -3,36 +3,38 @@
 
 // core/stamp.h: whether the slots that a lookup returned mean the rows of this table.
 //
-// A lookup returns its table's stamp and clock beside the slots. The stamp differs between tables
-// that were initialised apart, so slots of another run are recognised. The clock only moves
-// forward, so a state that is older than the lookup is recognised too. Both are one comparison for
-// a table, whatever the number of ids.
+// A lookup returns a stamp beside the slots: its run and its moment (core/lineage.h). A state
+// has the nonces of its latest lookups, so it knows those that lead to it. The lookup of another
+// run, of a branch, of a later state or of before a restore is not among them. That is a
+// comparison or two for a table, whatever the number of ids.
 #pragma once
 
 #include <cstdint>
 
 #include "core/feature_ref.h"
+#include "core/lineage.h"
 #include "core/macros.h"
 #include "core/table_ref.h"
 
 namespace dynemb {
 
 struct Stamp {
-  uint64_t table;  // kStamp of the table
-  uint64_t clock;  // kClock, after the lookup
+  uint64_t run;  // kStamp of the table
+  Moment moment;
 };
 
-DYNEMB_HD Stamp stamp_of(TableRef const& table, uint64_t clock) {
-  return {table.counters[kStamp], clock};
+DYNEMB_HD Stamp stamp_of(TableRef const& table, Moment const& moment) {
+  return {table.counters[kStamp], moment};
 }
 
 // `stamp`: of the lookup, or null where the caller has looked the slots up in this very state.
 DYNEMB_HD bool is_current(TableRef const& table, Stamp const* stamp) {
   if (stamp == nullptr) return true;
-  // Both are read at once: neither waits for the other.
-  auto const same = stamp->table == table.counters[kStamp];
-  auto const not_older = stamp->clock <= table.counters[kClock];
-  return same && not_older;
+  // All are read at once: none waits for another.
+  auto const run = table.counters[kStamp], latest = table.counters[kNonce];
+  auto const nonce = stamp->moment.nonce;
+  if (stamp->run != run || nonce == 0) return false;
+  return nonce == latest || nonce == *nonce_at(table, stamp->moment.number);
 }
 
 // The count of updates after this one; an update that is skipped is not counted.

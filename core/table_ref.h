@@ -49,7 +49,7 @@ enum Counter : int32_t {
   kWaiting,
   kMalformedLengths,  // bags of a negative length, or more ids than there are, which were cut
   kNonfinite,         // rows not updated or inserted: a number was not finite
-  kStamp,             // of the arrays: differs between tables of one config, see core/stamp.h
+  kStamp,             // the low word of the run, see below
   // Ids of training lookups, each occurrence: of rows that were there, of all others, and of those
   // that an admission rule kept out.
   kHits,
@@ -59,7 +59,15 @@ enum Counter : int32_t {
   kRemovedByRule,  // rows removed by a rule
   kPinned,         // live rows that only an erase removes
   kEvictedYoung,   // evicted rows that one of the latest lookups had used
-  kNumCounters
+  // Which table this is, and which moment of it (core/lineage.h). The run is 128 random bits that
+  // all tables of an `init` share: kStamp and this.
+  kStampHigh,
+  kSegment,                      // random bits of the time since `init` or the last restore
+  kAncestors,                    // the segments before, the newest first, with their last clocks
+  kMoment = kAncestors + 2 * 8,  // training lookups since `init`; in a shard's first row
+  kNonce,                        // of the latest one; in a shard's first row
+  kNonces,                       // of the latest ones, in a ring; in a shard's first row
+  kNumCounters = kNonces + 16
 };
 
 // Side by side, since a probe that finds a key touches its score: one access to memory, not two.

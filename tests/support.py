@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jax_dynemb as jde
+from jax_dynemb import _ffi
 from jax_dynemb.lifecycle import Rule
 from jax_dynemb.reference import ReferenceTables, bucket_of
 
@@ -35,6 +36,14 @@ class HostJagged:
         flat = [key for bag in bags for key in bag]
         values[: len(flat)] = flat
         return cls(values, np.array([len(bag) for bag in bags], np.int32))
+
+
+def without_identity(counters: Any) -> np.ndarray:
+    """Returns counters with zeros for what differs between two runs of one program."""
+    result = np.array(counters)
+    names = _ffi.constants()["counters"]
+    result[:, [names.index("stamp"), *range(names.index("stamp_high"), len(names))]] = 0
+    return result
 
 
 def to_device(ids: Any) -> Any:
@@ -265,7 +274,9 @@ class Twins:
         ):  # those are the host's clock
             np.testing.assert_array_equal(got.scores, want.scores)
 
-    def _cotangents(self, d_rows: Mapping[str, Any]) -> dict[str, jax.Array]:
+    def _cotangents(self, d_rows: Any) -> Any:
+        if isinstance(d_rows, list):  # of several lookups
+            return [self._cotangents(each) for each in d_rows]
         return {
             feature: jnp.asarray(d, self.coll.tables[self.coll.features[feature]].dtype)
             for feature, d in d_rows.items()

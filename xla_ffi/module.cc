@@ -8,9 +8,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <string>
 #include <utility>
 
 #include "core/args.h"
+#include "core/lineage.h"
 #include "core/pair_rows.h"
 #include "core/row.h"
 #include "core/rule.h"
@@ -74,6 +76,49 @@ void add_optimizers(nb::dict& result) {
   result["any_hyper"] = kNumAnyHyper;
 }
 
+// In the order of their enumeration; of several words of one kind the first has its name alone.
+nb::tuple counters() {
+  nb::list result;
+  for (auto const* name : {"clock",
+                           "seed",
+                           "step",
+                           "rows",
+                           "inserted",
+                           "evicted",
+                           "refused",
+                           "lost_updates",
+                           "lookups",
+                           "exchange_capacity",
+                           "exchange_peak",
+                           "exchange_overflows",
+                           "first_column",
+                           "left",
+                           "waiting",
+                           "malformed_lengths",
+                           "nonfinite",
+                           "stamp",
+                           "hits",
+                           "misses",
+                           "not_admitted",
+                           "erased",
+                           "removed_by_rule",
+                           "pinned",
+                           "evicted_young",
+                           "stamp_high",
+                           "segment"}) {
+    result.append(name);
+  }
+  auto const add = [&](std::string const& name, int count) {
+    result.append(name);
+    for (int i = 1; i < count; ++i) result.append(name + "_" + std::to_string(i));
+  };
+  add("ancestors", 2 * kNumAncestors);
+  result.append("moment");
+  result.append("nonce");
+  add("nonces", kNumNonces);
+  return nb::tuple(result);
+}
+
 nb::dict constants() {
   nb::dict result;
   result["bucket_capacity"] = kBucketCapacity;
@@ -91,11 +136,7 @@ nb::dict constants() {
   result["max_features"] = kMaxFeatures;
   result["initializer_parameters"] = kInitializerParameters;
   // Each list is in the order of its enumeration in core/ or xla_ffi/schema.h.
-  result["counters"] =
-      names("clock", "seed", "step", "rows", "inserted", "evicted", "refused", "lost_updates",
-            "lookups", "exchange_capacity", "exchange_peak", "exchange_overflows", "first_column",
-            "left", "waiting", "malformed_lengths", "nonfinite", "stamp", "hits", "misses",
-            "not_admitted", "erased", "removed_by_rule", "pinned", "evicted_young");
+  result["counters"] = counters();
   result["hyper_parameters"] = names("learning_rate", "eps", "b1", "b2", "weight_decay");
   add_optimizers(result);
   result["score_policies"] = names("step", "timestamp", "lfu", "customized", "decaying_lfu");
@@ -112,6 +153,9 @@ nb::dict constants() {
             "skips_nonfinite", "hash_seed", "rounding", "keeps_scores", "admission", "threshold",
             "sketch_words", "sketch_bits", "ring_size", "keep_for", "part", "halflife",
             "takes_given", "departed_rows");
+  result["stamp_words"] = sizeof(Stamp) / 4;
+  result["num_ancestors"] = kNumAncestors;
+  result["num_nonces"] = kNumNonces;
   result["use"] = kUse;
   result["most_given_score"] = kHighScoreLimit;
   result["table_parts"] = names("whole", "index", "rows");
@@ -135,9 +179,9 @@ nb::dict constants() {
   result["rule_words"] = int{kNumRuleWords};
   result["rule_digit_bits"] = int{kDigitBits};
   result["part_fields"] = names("size", "first", "owners", "hash_seed");
-  static_assert(kNumCounters == 25 && kNumHyperParameters == 5 && kNumTableFields == 26 &&
-                    kNumTierCounters == 10 && kNumFeatureFields == 10 && kNumSumsFields == 7 &&
-                    kNumPartFields == 4 && kNumPackedFields == 3 &&
+  static_assert(kAncestors == 27 && kNumCounters == 61 && kNumHyperParameters == 5 &&
+                    kNumTableFields == 26 && kNumTierCounters == 10 && kNumFeatureFields == 10 &&
+                    kNumSumsFields == 7 && kNumPartFields == 4 && kNumPackedFields == 3 &&
                     static_cast<int>(RowCode::kNumCodes) == 3,
                 "a list above and its enumeration must have the same length");
   return result;

@@ -96,6 +96,7 @@ struct NamedBuffer {
 };
 
 constexpr int32_t kBucketWords = kBucketBytes / 4;
+constexpr int32_t kStampWords = sizeof(Stamp) / 4;
 
 // In the order of BufferRule.
 constexpr NamedBuffer kBuffers[] = {
@@ -109,7 +110,7 @@ constexpr NamedBuffer kBuffers[] = {
     {BufferRule::kSketch, "sketch", {{kU32, 2, {kBuckets, kSketchWords}}, {}}},
     {BufferRule::kRings, "removed keys", {{kU32, 3, {kCounterRows, kRingWords, 2}}, {}}},
     {BufferRule::kGiven, "scores", {{kU32, 2, {kNumTables, 2}}, {}}},
-    {BufferRule::kStamps, "stamps", {{kU32, 2, {kNumTables, 4}}, {}}},
+    {BufferRule::kStamps, "stamps", {{kU32, 2, {kNumTables, kStampWords}}, {}}},
     {BufferRule::kHyper, "hyper-parameters", {{kF32, 2, {kNumTables, kNumHyperParameters}}, {}}},
     {BufferRule::kAnyHyper, "hyper-parameters", {{kF32, 2, {kNumTables, kNumAnyHyper}}, {}}},
     {BufferRule::kIds, "ids", {{kIntegers, 1, {kNumIds}}, {kU32, 2, {kNumIds, 2}}}},

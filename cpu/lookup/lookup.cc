@@ -6,12 +6,15 @@
 #include "core/lookup.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <mutex>
+#include <random>
 #include <vector>
 
 #include "core/exact_counter.h"
 #include "core/group.h"
+#include "core/lineage.h"
 #include "core/row.h"
 #include "core/vacate.h"
 #include "cpu/lookup/probe_rows.h"
@@ -24,6 +27,18 @@ namespace {
 uint64_t nanoseconds_now() {
   auto const now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+// A number that no other lookup of this process gets, and hardly one of another process. A child
+// that was forked counts on from the same number, so the time distinguishes it.
+uint64_t draw_nonce() {
+  static std::atomic<uint64_t> next{[] {
+    std::random_device device;
+    return uint64_t{device()} << 32 | device();
+  }()};
+  auto const now = std::chrono::steady_clock::now().time_since_epoch().count();
+  return next.fetch_add(0x9e3779b97f4a7c15ull, std::memory_order_relaxed) ^
+         hash_number(static_cast<uint64_t>(now));
 }
 
 // A chunk's positions with missing ids, what these have won, and the bags that wait for them.
@@ -55,6 +70,7 @@ struct Lookup {
 
   void begin() {
     HugePages huge_pages;
+    auto const drawn = draw_nonce();
     for (int32_t i = 0; i < args.num_tables; ++i) {
       auto const& table = args.tables[i];
       huge_pages.prefer(table);
@@ -65,7 +81,8 @@ struct Lookup {
       set_in_each_row(table, kClock, clock);
       set_in_each_row(table, kLookups, table.counters[kLookups] + 1);
       use[i] = touch_of(score_rule(table), clock, given);
-      if (args.stamps != nullptr) args.stamps[i] = stamp_of(table, clock);
+      auto const moment = begin_moment(table, drawn);
+      if (args.stamps != nullptr) args.stamps[i] = stamp_of(table, moment);
     }
   }
 

@@ -9,8 +9,9 @@
 //
 // A row may have been evicted since the lookup: only a slot that still holds the id gets the
 // gradient. Each piece checks the key itself; all pieces of a run agree, since their positions have
-// the same id. The check reads one sector that is rarely in a cache. It is skipped for a table that
-// keeps its slots (keeps_slots).
+// the same id: those of one lookup, or those that cuda/gradients/checked_slots.cuh has left. The
+// check reads one sector that is rarely in a cache. It is skipped for a table that keeps its slots
+// (keeps_slots).
 #pragma once
 
 #include <cstdint>

@@ -70,6 +70,7 @@ std::unique_ptr<ReduceArgs> reduction_of(UpdateArgs const& args, AnyScratch cons
   reduce->num_features = args.num_features;
   reduce->counts_step = 1;
   reduce->stamps = args.stamps;
+  reduce->joins_lookups = args.joins_lookups;
   std::copy_n(args.tables, args.num_tables, reduce->tables);
   std::copy_n(args.features, args.num_features, reduce->features);
   int64_t first = 0;

@@ -5,6 +5,7 @@
 // (cuda/lookup/probe_rows.cuh), and the launches of all its kernels.
 #pragma once
 
+#include "core/lineage.h"
 #include "core/lookup.h"
 #include "cuda/grid/prologue.cuh"
 #include "cuda/launch.h"
@@ -20,6 +21,17 @@ __device__ __forceinline__ uint64_t nanoseconds_now() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
 #endif
   return now;
+}
+
+// A number that no other lookup gets: the time and a multiprocessor's cycles.
+__device__ __forceinline__ uint64_t draw_nonce() {
+#ifdef __CUDA_ARCH__
+  auto const cycles = static_cast<uint64_t>(clock64());
+#else
+  static uint64_t cycles = 0;
+  ++cycles;
+#endif
+  return hash_number(nanoseconds_now()) ^ cycles;
 }
 
 // What the scores of a table say of this lookup. Its counters, which give the clock, change when
@@ -59,7 +71,8 @@ struct BeginLookup {
     auto const timed = table.policy == ScorePolicy::kTimestamp;
     auto const use = uses.of(table, t, timed ? uses.time_of(t) : 0);
     stored[t] = use;
-    if (stamps != nullptr) stamps[t] = stamp_of(table, use.clock);
+    auto const moment = begin_moment(table, draw_nonce());
+    if (stamps != nullptr) stamps[t] = stamp_of(table, moment);
     counted[t] = {{2, {kClock, kLookups}, {use.clock, table.counters[kLookups] + 1}},
                   table.counters,
                   table.counter_rows};

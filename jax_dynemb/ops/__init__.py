@@ -28,6 +28,11 @@ from jax_dynemb.ops._layout import id_array as id_array
 from jax_dynemb.ops._layout import one_row_each as one_row_each
 from jax_dynemb.ops._layout import prepare as prepare
 from jax_dynemb.ops._layout import slots_only as slots_only
+from jax_dynemb.ops._lineage import extended as extended
+from jax_dynemb.ops._lineage import extended_numbers as extended_numbers
+from jax_dynemb.ops._lineage import is_shared as is_shared
+from jax_dynemb.ops._lineage import moment_places as moment_places
+from jax_dynemb.ops._lineage import new_run as new_run
 from jax_dynemb.ops._offsets import count_malformed as count_malformed
 from jax_dynemb.ops._offsets import offsets_of as offsets_of
 from jax_dynemb.ops._packed_rows import pack_rows as pack_rows
@@ -66,7 +71,6 @@ from jax_dynemb.ops._stamps import Stamps as Stamps
 from jax_dynemb.ops._stamps import StampsOf as StampsOf
 from jax_dynemb.ops._stamps import check_stamps as check_stamps
 from jax_dynemb.ops._stamps import join_stamps as join_stamps
-from jax_dynemb.ops._stamps import new_stamp as new_stamp
 from jax_dynemb.ops._stamps import stamp_of as stamp_of
 from jax_dynemb.ops._state import TableState as TableState
 from jax_dynemb.ops._state import add_to_counter as add_to_counter

@@ -222,4 +222,4 @@ def take_table(
             new["tier"] = with_notes(state.tier, next(results))
         else:
             new[member] = next(results)
-    return TableState(**new, extra=state.extra)
+    return TableState(**new, extra=state.extra, name=state.name)

@@ -87,6 +87,8 @@ class FeatureGradient:
       weights: float32[num_ids], or None.
       scale: float32[num_bags], or None.
       view: of the gradients in a shared array.
+      joined: whether they are of several lookups. A later one may have given a slot to
+        another id.
     """
 
     layout: FeatureLayout
@@ -97,6 +99,7 @@ class FeatureGradient:
     weights: jax.Array | None
     scale: jax.Array | None
     view: RowView | None = None
+    joined: bool = False
 
 
 def check_residual(residual: FeatureResidual) -> None:
@@ -139,7 +142,11 @@ def check_residual(residual: FeatureResidual) -> None:
 
 
 def join_gradient(
-    residual: FeatureResidual, gradient: Any, dim: int, limit: float | None = None
+    residual: FeatureResidual,
+    gradient: Any,
+    dim: int,
+    limit: float | None = None,
+    joined: bool = False,
 ) -> FeatureGradient:
     """Puts residual and gradient together; both may be stacked by ``lax.scan``.
 
@@ -148,6 +155,7 @@ def join_gradient(
       gradient: [*stacked, *rows_shape, dim].
       dim: of the table.
       limit: the largest magnitude of a number of the gradient, if there is one.
+      joined: whether there are gradients of other lookups beside these.
 
     Raises:
       ValueError: the gradient has another shape than the rows, or the residual is not
@@ -191,6 +199,7 @@ def join_gradient(
         offsets=offsets,
         weights=None if residual.weights is None else residual.weights.reshape(-1),
         scale=None if scale is None else scale.reshape(-1),
+        joined=joined or bool(stacked),
     )
 
 

@@ -2,16 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which tables, and when, a lookup has read: so that no other table is updated by it.
 
-A stamp is four words, see core/stamp.h: a number that ``init`` gave the tables, and
-the clock after the lookup. Kernels skip an update whose stamp does not fit the state.
+A stamp is eight words, see core/stamp.h: the run of the tables, then the moment of the
+lookup, its nonce and the nonce before it. A state has the nonces of its latest lookups.
+Kernels skip an update whose stamp is not one of those.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,22 +20,13 @@ import numpy as np
 from jax.core import Tracer
 
 from jax_dynemb import _ffi
+from jax_dynemb._spec import TableSpec
 
-# From names of tables to their stamps, uint32[tables, 4], in this order.
-StampsOf = Callable[[Sequence[str]], jax.Array]
+# From tables and their states to their stamps, uint32[tables, 8], in this order.
+StampsOf = Callable[[Sequence[TableSpec], Mapping[str, Any]], jax.Array]
 
-WORDS = 4
-_GOLDEN = 0x9E3779B97F4A7C15
-_numbers = itertools.count(1)
-
-
-def new_stamp() -> np.ndarray:
-    """Make a number that no other tables of this process have, as uint32[2].
-
-    It counts calls, so every process of a job that runs the same program gets the same.
-    """
-    value = next(_numbers) * _GOLDEN % 2**64
-    return np.array([value & 0xFFFFFFFF, value >> 32], np.uint32)
+WORDS = 8
+_RUN, _MOMENT, _NONCE, _BEFORE = (slice(n, n + 2) for n in range(0, WORDS, 2))
 
 
 @functools.partial(
@@ -45,7 +37,7 @@ class Stamps:
     """The stamps of one lookup.
 
     Attributes:
-      rows: uint32[tables, 4], one array for each kernel call of the lookup; with
+      rows: uint32[tables, 8], one array for each kernel call of the lookup; with
         leading axes where ``lax.scan`` stacked several lookups.
       names: of the tables, for each array.
     """
@@ -54,7 +46,7 @@ class Stamps:
     names: tuple[tuple[str, ...], ...]
 
     def row(self, name: str) -> jax.Array:
-        """Return the stamps of a table, uint32[lookups, 4]."""
+        """Return the stamps of a table, uint32[lookups, 8]."""
         for array, names in zip(self.rows, self.names, strict=True):
             if name in names:
                 return array[..., names.index(name), :].reshape(-1, WORDS)
@@ -71,28 +63,61 @@ class Stamps:
 def join_stamps(lookups: Sequence[Stamps]) -> StampsOf:
     """Combine the stamps of lookups whose gradients are applied together.
 
-    A state fits them if it fits each: they must agree on the table, and the latest
-    clock counts.
+    A state fits them if it fits each. It has few nonces, and may have had more lookups
+    than that. So a lookup also fits if the next one, which fits, has its nonce.
     """
 
-    def of(names: Sequence[str]) -> jax.Array:
+    def of(tables: Sequence[TableSpec], states: Mapping[str, Any]) -> jax.Array:
+        names = [table.name for table in tables]
         if len(lookups) == 1 and (array := lookups[0].of(names)) is not None:
             return array
-        return jnp.stack([_latest(lookups, name) for name in names])
+        return jnp.stack([_joined(lookups, table, states) for table in tables])
 
     return of
 
 
-def _latest(lookups: Sequence[Stamps], name: str) -> jax.Array:
-    rows = jnp.concatenate([one.row(name) for one in lookups])
+def _joined(
+    lookups: Sequence[Stamps], table: TableSpec, states: Mapping[str, Any]
+) -> jax.Array:
+    """Return the latest stamp of a table, or zeros, which fit no state."""
+    rows = jnp.concatenate([one.row(table.name) for one in lookups])
     if rows.shape[0] == 1:
         return rows[0]
-    table, low, high = rows[:, :2], rows[:, 2], rows[:, 3]
-    same = (table == table[:1]).all()
-    top = jnp.max(high)
-    clock = jnp.stack([jnp.max(jnp.where(high == top, low, jnp.uint32(0))), top])
-    # No table has stamp 0.
-    return jnp.concatenate([jnp.where(same, table[0], jnp.uint32(0)), clock])
+    low, high = _MOMENT.start, _MOMENT.start + 1
+    rows = rows[jnp.lexsort((rows[:, low], rows[:, high]))]
+    own = states[table.state_name].counters[table.first_row]
+    fits, follows = _fitting(rows, own, jnp)
+
+    def both(late: Any, early: Any) -> Any:  # the scan begins with the latest
+        return early[0] | (early[1] & late[0]), early[1] & late[1]
+
+    each, _ = jax.lax.associative_scan(both, (fits, follows), reverse=True)
+    return jnp.where(each.all(), rows[-1], jnp.uint32(0))
+
+
+def _fitting(rows: Any, own: Any, xp: Any) -> tuple[Any, Any]:
+    """Compare the stamps of lookups with a state, and each with the next.
+
+    Args:
+      rows: uint32[lookups, 8], in order of their moments.
+      own: uint32[counters, 2] of the state, the first row of a shard.
+      xp: NumPy or jax.numpy.
+
+    Returns:
+      bool[lookups]: the state has its nonce, or it is of a shard without the table,
+      which draws none. bool[lookups]: it is that which the next one followed.
+    """
+    run, first = (_ffi.code("counters", name) for name in ("stamp", "nonces"))
+    nonces = own[None, first:]
+    nonce = rows[:, None, _NONCE]
+    drawn = (rows[:, _NONCE] != 0).any(axis=-1)
+    known = (nonce == nonces).all(axis=-1).any(axis=-1) | ~drawn
+    same_run = (rows[:, _RUN] == own[None, run]).all(axis=-1)
+    later, same = rows[1:], (rows[1:, _RUN] == rows[:-1, _RUN]).all(axis=-1)
+    before = (later[:, _BEFORE] == rows[:-1, _NONCE]).all(axis=-1)
+    twice = (later[:, _NONCE] == rows[:-1, _NONCE]).all(axis=-1)
+    end = xp.zeros(1, bool)
+    return known & same_run, xp.concatenate([same & (before | twice), end])
 
 
 def stamp_of(counters: jax.Array) -> jax.Array:
@@ -101,8 +126,15 @@ def stamp_of(counters: jax.Array) -> jax.Array:
     Args:
       counters: of one shard, uint32[rows, counters, 2].
     """
-    words = [_ffi.code("counters", name) for name in ("stamp", "clock")]
-    return jnp.concatenate([counters[0, word] for word in words])
+    run, moment, nonce, nonces = (
+        _ffi.code("counters", name) for name in ("stamp", "moment", "nonce", "nonces")
+    )
+    ring = counters[0, nonces:]
+    place = (counters[0, moment, 0] - 1) % ring.shape[0]
+    before = jax.lax.dynamic_index_in_dim(ring, place, keepdims=False)
+    return jnp.concatenate(
+        [counters[0, run], counters[0, moment], counters[0, nonce], before]
+    )
 
 
 def check_stamps(
@@ -112,7 +144,7 @@ def check_stamps(
 
     Args:
       stamps: of the lookups.
-      counters: by table, where its clock and its stamp are.
+      counters: by table, where its moments and its run are.
       call: the function that was called, for the message.
 
     Raises:
@@ -122,33 +154,79 @@ def check_stamps(
     arrays += [rows.counters for rows in counters.values()]
     if not all(map(_is_readable, arrays)):
         return
-    stamp_at, clock_at = (_ffi.code("counters", n) for n in ("stamp", "clock"))
+    own: dict[str, np.ndarray] = {}
+    given: dict[str, list[np.ndarray]] = {}
     for one in stamps:
         for array, names in zip(one.rows, one.names, strict=True):
-            own = np.concatenate([counters[name].read() for name in names])
-            words = np.asarray(array).reshape(-1, len(own), WORDS)
-            table = names[0] if len(names) == 1 else "', '".join(names)
-            if (words[..., :2] != own[:, stamp_at]).any():
-                raise ValueError(_FOREIGN.format(call=call, table=table))
-            if (_as_int(words[..., 2:]) > _as_int(own[:, clock_at])).any():
-                raise ValueError(_OLDER.format(call=call, table=table))
+            words = np.asarray(array).reshape(-1, array.shape[-2], WORDS)
+            begin = 0
+            for name in names:
+                if name not in own:
+                    own[name] = counters[name].read(array)
+                end = begin + len(own[name])
+                given.setdefault(name, []).append(words[:, begin:end])
+                begin = end
+    for name, several in given.items():
+        together = np.concatenate(several)
+        for shard, mine in enumerate(own[name]):
+            _check(together[:, shard], mine, name, call)
+
+
+def _check(rows: np.ndarray, own: np.ndarray, table: str, call: str) -> None:
+    """Refuse the stamps of one shard.
+
+    Raises:
+      ValueError: with what to do.
+    """
+    moments = _as_int(rows[:, _MOMENT])
+    order = np.argsort(moments, kind="stable")
+    rows, moments = rows[order], moments[order]
+    fits, follows = _fitting(rows, own, np)
+    for n in reversed(range(len(rows) - 1)):
+        fits[n] |= follows[n] & fits[n + 1]
+    if fits.all():
+        return
+    run, moment = (_ffi.code("counters", name) for name in ("stamp", "moment"))
+    wrong = int(np.argmin(fits))
+    problem = _BRANCH
+    if (rows[wrong, _RUN] != own[run]).any():
+        problem = _FOREIGN
+    elif moments[wrong] > _as_int(own[moment]):
+        problem = _OLDER
+    raise ValueError(problem.format(call=call, table=table))
 
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Where the clock of a table is: one row of counters for each shard.
+    """Where the moments of a table are: one row of counters for each shard.
 
     Attributes:
       counters: of its arrays, uint32[rows, counters, 2].
-      rows: first row of each shard.
+      rows: first row of each shard; None where every device has a copy.
     """
 
     counters: jax.Array
-    rows: tuple[int, ...]
+    rows: tuple[int, ...] | None
 
-    def read(self) -> np.ndarray:
-        """Return uint32[shards, counters, 2]; waits for the device."""
-        return np.asarray(self.counters)[np.array(self.rows)]
+    def read(self, stamps: Any) -> np.ndarray:
+        """Return uint32[shards, counters, 2]; waits for the device.
+
+        Args:
+          stamps: of a lookup. A copy is compared with those of its own device: copies
+            differ in their nonces.
+        """
+        if self.rows is not None:
+            return np.asarray(self.counters)[np.array(self.rows)]
+        copies = {s.device: s.data for s in self.counters.addressable_shards}
+        first, count = next(iter(copies.values())), stamps.shape[-2]
+        shards = [
+            s for s in getattr(stamps, "addressable_shards", ()) if not s.replica_id
+        ]
+        shards.sort(key=lambda s: s.index[-2].start or 0)
+        of = [copies.get(s.device, first) for s in shards]
+        if len(of) != count:  # a residual that was moved
+            of = [first] * count
+        return np.stack([np.asarray(each[0]) for each in of])
 
 
 _FOREIGN = (
@@ -159,6 +237,12 @@ _FOREIGN = (
 _OLDER = (
     "{call}: the state is older than the lookup of its residual (table '{table}'). "
     "Pass the state that lookup returned: rows, residual, state = coll.lookup(...)."
+)
+_BRANCH = (
+    "{call}: the lookup of the residual is none of the latest ones of this state "
+    "(table '{table}'). It read another branch of the state, or the state was restored "
+    "since, or 16 lookups came in between. Pass the state that lookup returned, or "
+    "that of one of the 15 lookups after it. Gradients of more go into one list."
 )
 
 

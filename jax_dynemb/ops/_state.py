@@ -16,6 +16,7 @@ from jaxtyping import Array, Shaped, UInt32
 
 from jax_dynemb import _ffi
 from jax_dynemb._spec import TableSpec
+from jax_dynemb.ops._lineage import lineage_places, run_places
 from jax_dynemb.ops._packed_rows import refuse_packed
 from jax_dynemb.ops._removed import empty_log, overwritten_log
 from jax_dynemb.ops._tier_state import (
@@ -39,7 +40,7 @@ from jax_dynemb.ops._words import add_to_words
         "tier",
         "removed",
     ],
-    meta_fields=[],
+    meta_fields=["name"],
 )
 @dataclasses.dataclass(frozen=True)
 class TableState:
@@ -54,9 +55,10 @@ class TableState:
         bfloat16, float32[num_slots] or int32[num_slots]. Read them with
         ``Tables.export``: those of a row that was never updated are not written yet,
         and a mark stands in their place.
-      counters: uint32[rows, 25, 2]: 64-bit numbers as (low, high) words, see
+      counters: uint32[rows, 61, 2]: 64-bit numbers as (low, high) words, see
         ``stats``. A row for each shard that the table may be cut into. A shard's
-        first row counts events; all other numbers are equal in each row.
+        first row counts events and has its latest moments (core/lineage.h); all
+        other numbers are equal in each row.
       extra: what an optax optimizer stores once for the table.
       sketch: uint32[num_buckets, words], how often ids without a row have occurred,
         where the table admits ids by frequency (core/admission.h); else None. Counted
@@ -67,6 +69,8 @@ class TableState:
       removed: uint32[rows, 1 + n, 2], a ring of removed keys beside each row of the
         counters: how many were ever written, then the latest n (core/removals.h).
         None without ``log_removed``.
+      name: static, of these arrays in a state, so that those of another table of equal
+        shapes are refused at no cost; "" where it is not known.
     """
 
     index: UInt32[Array, "buckets 544"]
@@ -77,26 +81,27 @@ class TableState:
     sketch: UInt32[Array, "buckets words"] | None = None
     tier: TierState | None = None
     removed: UInt32[Array, "rows entries 2"] | None = None
+    name: str = ""
 
 
 def empty_state(
-    config: TableSpec, seed: UInt32[Array, "2"], stamp: UInt32[Array, "2"]
+    config: TableSpec, seed: UInt32[Array, "2"], run: UInt32[Array, "3 2"]
 ) -> TableState:
     """Make a table without rows; see ``empty_arrays``."""
-    return empty_arrays([config], [seed], stamp)
+    return empty_arrays([config], [seed], run)
 
 
 def empty_arrays(
     tables: Sequence[TableSpec],
     seeds: Sequence[UInt32[Array, "2"]],
-    stamp: UInt32[Array, "2"],
+    run: UInt32[Array, "3 2"],
 ) -> TableState:
     """Make the arrays that some tables share, without rows.
 
     Args:
       tables: those that share the arrays, in their order there.
       seeds: of each table, see ``table_seed``.
-      stamp: see ``new_stamp``.
+      run: see ``new_run``.
     """
     first = tables[0]
     width, dtype = first.stored_row
@@ -107,7 +112,7 @@ def empty_arrays(
         for name, spec in first.states.items()
     }
     pairs = zip(tables, seeds, strict=True)
-    counters = [_first_counters(table, seed, stamp) for table, seed in pairs]
+    counters = [_first_counters(table, seed, run) for table, seed in pairs]
     return TableState(
         index=empty_index(buckets),
         values=jnp.zeros((slots, width), dtype),
@@ -117,11 +122,12 @@ def empty_arrays(
         sketch=empty_sketch(first, buckets),
         tier=None if first.tier is None else empty_tier(first),
         removed=empty_log(first),
+        name=first.state_name,
     )
 
 
 def cleared_state(config: TableSpec, state: TableState) -> TableState:
-    """Removes the rows of a table; its seed, its columns and its clock stay.
+    """Removes the rows of a table; its seed, columns, clock and lineage stay.
 
     Rows and optimizer states may keep what they hold: a slot gets its first values
     when a key is stored in it. So only the index is new. The table counts as one that
@@ -129,10 +135,11 @@ def cleared_state(config: TableSpec, state: TableState) -> TableState:
     later than any mark, so a delta since a mark has all rows that they stored.
     """
     refuse_packed([config], "clear")
-    names = ("seed", "first_column", "left", "stamp", "clock")
-    seed, column, left, stamp, clock = (_ffi.code("counters", n) for n in names)
-    old = state.counters[config.own_counters]
-    counters = _first_counters(config, old[0, seed], old[0, stamp])
+    names = ("seed", "first_column", "left", "clock")
+    seed, column, left, clock = (_ffi.code("counters", n) for n in names)
+    old, lineage = state.counters[config.own_counters], lineage_places()
+    counters = _first_counters(config, old[0, seed], old[0, np.array(run_places())])
+    counters = counters.at[:, lineage].set(old[:, lineage])
     counters = counters.at[:, column].set(old[:, column])
     counters = counters.at[:, clock].set(old[:, clock])
     counters = counters.at[:, left].set(jnp.array([1, 0], jnp.uint32))
@@ -302,9 +309,9 @@ def add_to_counter(
 
 
 def _first_counters(
-    config: TableSpec, seed: UInt32[Array, "2"], stamp: UInt32[Array, "2"]
+    config: TableSpec, seed: UInt32[Array, "2"], run: UInt32[Array, "3 2"]
 ) -> UInt32[Array, "rows counters 2"]:
     names = _ffi.constants()["counters"]
     counters = jnp.zeros((config.counter_rows, len(names), 2), jnp.uint32)
     counters = counters.at[:, _ffi.code("counters", "seed")].set(seed)
-    return counters.at[:, _ffi.code("counters", "stamp")].set(stamp)
+    return counters.at[:, np.array(run_places())].set(run)

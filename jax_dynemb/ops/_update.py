@@ -168,18 +168,26 @@ def _update(
 ) -> dict[str, TableState]:
     tuned = hyper.shape[1] == len(_ffi.constants()["hyper_parameters"])
     op = "update" if tuned else "update_any"
-    call = _start(op, tables, features, stamped=np.int64(stamps is not None))
+    call = _start(op, tables, features, **_of_lookups(features, stamps))
     call.operand(hyper)
-    call.operand(_stamps_of(tables, stamps))
+    call.operand(_stamps_of(tables, states, stamps))
     call.update_tables(states)
     add_gradients(call, features)
     return call.take_tables(call.run(), states)
 
 
+def _of_lookups(
+    features: Sequence[FeatureGradient], stamps: StampsOf | None
+) -> dict[str, np.int64]:
+    """The attributes of a call that say what its slots are of."""
+    joined = any(f.joined for f in features)
+    return {"stamped": np.int64(stamps is not None), "joined": np.int64(joined)}
+
+
 def _stamps_of(
-    tables: Sequence[TableSpec], stamps: StampsOf | None
+    tables: Sequence[TableSpec], states: States, stamps: StampsOf | None
 ) -> jax.Array | None:
-    return None if stamps is None else stamps([table.name for table in tables])
+    return None if stamps is None else stamps(tables, states)
 
 
 def reduce(
@@ -224,9 +232,9 @@ def _reduce(
         tables,
         features,
         counts_step=np.int64(counts_step),
-        stamped=np.int64(stamps is not None),
+        **_of_lookups(features, stamps),
     )
-    call.operand(_stamps_of(tables, stamps))
+    call.operand(_stamps_of(tables, states, stamps))
     call.update_tables(states, _INDEX)
     add_gradients(call, features)
     for table in tables:

@@ -252,7 +252,25 @@ def check_states(engine: Engine, state: Any, call: str) -> None:
             f"tables are {sorted(arrays)}. The state comes before the ids: "
             "coll.lookup(state, ids)."
         )
+    for name in arrays & set(state):
+        _check_name(name, state[name], call)
     check_not_donated(state, call)
+
+
+def _check_name(name: str, arrays: Any, call: str) -> None:
+    """Refuses the arrays of another table, which may have equal shapes.
+
+    Raises:
+      ValueError: with what to write.
+    """
+    own = getattr(arrays, "name", "")
+    if own in ("", name) or not isinstance(own, str):
+        return
+    raise ValueError(
+        f"{call}: state['{name}'] holds the arrays of '{own}'. Pass the dict as init "
+        f"returned it. If '{own}' was renamed to '{name}', say so in its arrays: "
+        f"dataclasses.replace(state['{name}'], name='{name}')."
+    )
 
 
 def check_arrays(engine: Engine, state: Any, tables: Iterable[str], call: str) -> None:

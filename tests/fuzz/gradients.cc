@@ -58,20 +58,39 @@ Named named_by(std::vector<Given> const& given, size_t table, int64_t num_slots)
   return all;
 }
 
+// A stamp of the latest lookup of a table, of one before it, of another state, or any words.
+Stamp make_stamp(Random& random, Table const& table) {
+  auto const ago = static_cast<uint64_t>(random.below(2 * kNumNonces));
+  auto const number = table.counter(kMoment) - ago;
+  auto const place = static_cast<Counter>(kNonces + number % kNumNonces);
+  Stamp stamp{table.counter(kStamp), {number, table.counter(place), random.bits()}};
+  if (random.one_in(6)) stamp.run = random.bits();
+  if (random.one_in(6)) stamp.moment.nonce = random.one_in(2) ? 0 : random.bits();
+  if (random.one_in(6)) stamp.moment.number = random.bits();
+  return stamp;
+}
+
+// Whether the state of a table is one that the lookup of a stamp has led to.
+bool leads_to(Stamp const& stamp, Table const& table) {
+  auto const nonce = stamp.moment.nonce;
+  auto const place = kNonces + stamp.moment.number % kNumNonces;
+  auto const is_known = nonce == table.counter(kNonce) ||
+                        nonce == table.counter(static_cast<Counter>(place));
+  return nonce != 0 && stamp.run == table.counter(kStamp) && is_known;
+}
+
 // Stamps of a lookup, or none. Returns of each table whether they are its own.
 std::vector<bool> add_stamps(Call& call, Random& random, std::vector<Table*> const& tables) {
   std::vector<bool> current(tables.size(), true);
   auto const stamped = random.below(2);
   scalar(call, "stamped", stamped);
+  scalar(call, "joined", random.below(2));
   if (stamped == 0) return current;
-  auto const stamps = call.operand(kU32, {static_cast<int64_t>(tables.size()), 4});
+  constexpr int64_t kWords = sizeof(Stamp) / 4;
+  auto const stamps = call.operand(kU32, {static_cast<int64_t>(tables.size()), kWords});
   for (size_t t = 0; t < tables.size(); ++t) {
-    auto* const words = stamps.data<uint64_t>() + 2 * t;
-    auto const clock = tables[t]->counter(kClock);
-    words[0] = tables[t]->counter(kStamp);
-    words[1] = random.one_in(2) ? clock : clock / 2;
-    if (random.one_in(3)) words[random.below(2)] = random.bits();
-    current[t] = words[0] == tables[t]->counter(kStamp) && words[1] <= clock;
+    stamps.data<Stamp>()[t] = make_stamp(random, *tables[t]);
+    current[t] = leads_to(stamps.data<Stamp>()[t], *tables[t]);
   }
   return current;
 }

@@ -100,6 +100,23 @@ class TableMachine(RuleBasedStateMachine):
             d_rows = {f: gradients(shape, seed) for f, shape in shapes.items()}
             self.twins.apply((residual, expected), d_rows)
 
+    @rule(size=st.sampled_from(SIZES), seed=SEEDS, order=st.permutations(range(3)))
+    def accumulate(self, size, seed, order):
+        """One update of several lookups, of which the later ones evict rows."""
+        lookups = []
+        for n in range(len(order)):
+            self.lookup(size, seed + 7 * n, 3)
+            lookups.append(self.pending)
+        self.pending = None
+        if any(self._came_back(expected) for _, expected, _ in lookups):
+            return
+        residuals, expected, shapes = zip(*(lookups[n] for n in order), strict=True)
+        d_rows = [
+            {f: gradients(shape, seed + n) for f, shape in one.items()}
+            for n, one in enumerate(shapes)
+        ]
+        self.twins.apply((list(residuals), list(expected)), d_rows)
+
     def _came_back(self, residual) -> bool:
         """Whether a row left after the lookup and its key was stored again.
 

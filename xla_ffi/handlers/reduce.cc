@@ -23,15 +23,17 @@ struct Reduce {
   static constexpr auto kTarget = "dynemb_reduce";
   static constexpr auto kRun = &backend::reduce;
   static auto bind() {
-    return bind_features().Attr<int64_t>("stamped").Attr<int64_t>("counts_step");
+    return bind_features().Attr<int64_t>("stamped").Attr<int64_t>("joined").Attr<int64_t>(
+        "counts_step");
   }
 
   ReduceArgs args;
 
   void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features, int64_t stamped,
-            int64_t counts_step) {
+            int64_t joined, int64_t counts_step) {
     if (!set_counts(reader, args, attrs, features)) return;
     args.counts_step = counts_step != 0 ? 1 : 0;
+    args.joins_lookups = joined != 0 ? 1 : 0;
     args.stamps = stamps_of_lookup(reader, stamped);
     read_tables(reader, attrs, {false, false, true}, true, args.num_tables, args.tables);
     for (int32_t t = 0; t < args.num_tables; ++t) read_sums(reader, t);

@@ -24,6 +24,7 @@ struct SumRows {
       return;
     }
     args.counts_step = 0;
+    args.joins_lookups = 0;
     args.stamps = nullptr;
     RowArrays arrays(reader);
     for (int32_t t = 0; t < args.num_tables; ++t) {

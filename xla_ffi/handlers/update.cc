@@ -46,13 +46,15 @@ struct AnyUpdate {
 
 template <class Loop>
 struct Update : Loop {
-  static auto bind() { return bind_features().Attr<int64_t>("stamped"); }
+  static auto bind() { return bind_features().Attr<int64_t>("stamped").Attr<int64_t>("joined"); }
 
   UpdateArgs args;
 
-  void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features, int64_t stamped) {
+  void read(BufferReader& reader, TableAttrs const& attrs, IntAttr features, int64_t stamped,
+            int64_t joined) {
     if (!set_counts(reader, args, attrs, features)) return;
     args.hyper = data<float>(reader.next_arg(Loop::kHyper));
+    args.joins_lookups = joined != 0 ? 1 : 0;
     args.stamps = stamps_of_lookup(reader, stamped);
     read_tables(reader, attrs, {true, true, true, nullptr, false, true}, true, args.num_tables,
                 args.tables);

@@ -74,12 +74,10 @@ def by_arrays(placed: Iterable[TableSpec]) -> dict[str, list[TableSpec]]:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def init(placed: tuple[TableSpec, ...], seed: jax.Array, stamp: jax.Array) -> States:
-    """Makes empty tables; each has the seed of its own name, all have one stamp."""
+def init(placed: tuple[TableSpec, ...], seed: jax.Array, run: jax.Array) -> States:
+    """Makes empty tables; each has the seed of its own name, all are of one run."""
     return {
-        name: empty_arrays(
-            some, [table_seed(seed, table.name) for table in some], stamp
-        )
+        name: empty_arrays(some, [table_seed(seed, table.name) for table in some], run)
         for name, some in by_arrays(placed).items()
     }
 

@@ -30,7 +30,7 @@ from jax_dynemb.ops import (
     Residual,
     TableState,
     empty_arrays,
-    new_stamp,
+    new_run,
     on_host,
     prepare,
 )
@@ -125,7 +125,7 @@ class LocalEngine:
     # ---- whole tables ------------------------------------------------------------
 
     def init(self, seed: jax.Array) -> States:
-        return self._with_homes(_blocks.init(self.placed, seed, new_stamp()))
+        return self._with_homes(_blocks.init(self.placed, seed, new_run()))
 
     def _with_homes(self, state: States) -> States:
         tiered = [spec for spec in self.placed if spec.tier is not None]
@@ -140,7 +140,7 @@ class LocalEngine:
         shardings = jax.tree.map(lambda leaf: leaf.sharding, like)
         make = jax.jit(empty_arrays, static_argnums=0, out_shardings=shardings)
         seeds = [jnp.zeros(2, jnp.uint32)] * len(some)
-        new = make(tuple(some), seeds, jnp.asarray(new_stamp()))
+        new = make(tuple(some), seeds, jnp.asarray(new_run()))
         return ops.with_homes(some[0], new)
 
     def clear(self, state: States, tables: Collection[str]) -> States:

@@ -226,13 +226,14 @@ def _shaped(layout: FeatureLayout, rows: jax.Array) -> jax.Array:
 
 def _gradients(tables: Placed, residual: Any, d_rows: Any) -> list[FeatureGradient]:
     """Pairs residuals with gradients: of one lookup, or of equal lists of lookups."""
-    features = []
-    for lookup, gradients in pair_lookups(Residual, residual, d_rows):
+    features, pairs = [], pair_lookups(Residual, residual, d_rows)
+    for lookup, gradients in pairs:
         for name, one in lookup.features.items():
             config = tables.catalog.config_of(name)
             check_table(config, one)
-            given = gradients[name]
-            features.append(join_gradient(one, given, config.dim, config.max_gradient))
+            given, limit = gradients[name], config.max_gradient
+            joined = len(pairs) > 1
+            features.append(join_gradient(one, given, config.dim, limit, joined))
     return features
 
 

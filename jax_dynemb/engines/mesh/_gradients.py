@@ -44,8 +44,9 @@ def flatten_gradients(
     for n, one in enumerate(residuals):
         for name, each in one.features.items():
             config = tables.config_of(name)
-            given = gradients[n][name]
-            features.append(join_gradient(each, given, config.dim, config.max_gradient))
+            given, limit = gradients[n][name], config.max_gradient
+            joined = len(residuals) > 1
+            features.append(join_gradient(each, given, config.dim, limit, joined))
     return features
 
 

@@ -34,7 +34,7 @@ from jax_dynemb.ops import (
     cleared_state,
     empty_state,
     hash_words,
-    new_stamp,
+    new_run,
     one_row_each,
     owner_of,
     padding,
@@ -50,9 +50,10 @@ def init(
     tables: MeshTables, seed: jax.Array, names: tuple[str, ...] | None = None
 ) -> States:
     """Makes empty tables, each shard on its device; with ``names`` some arrays only."""
-    placement, stamp = tables.here(), new_stamp()
+    placement, traced = tables.here(), isinstance(seed, Tracer)
+    run = new_run(placement.spans_processes, traced)
     if placement.is_inside():
-        state = _all_empty(placement, placement.stacks, seed, jnp.asarray(stamp))
+        state = _all_empty(placement, placement.stacks, seed, jnp.asarray(run))
         return {
             s.name: ops.with_homes(s.local, state[s.name]) for s in placement.stacks
         }
@@ -60,7 +61,7 @@ def init(
     make = functools.partial(_all_empty, placement, used)
     specs = placement.state_specs(used)
     no_homes = {name: shard.without_homes(spec) for name, spec in specs.items()}
-    state = placement.mapped(make, (_ALL, _ALL), no_homes)(seed, stamp)
+    state = placement.mapped(make, (_ALL, _ALL), no_homes)(seed, run)
 
     def with_homes(stack: Stack) -> TableState:
         name, local = stack.name, stack.local
@@ -73,13 +74,13 @@ def init(
 
 
 def _all_empty(
-    placement: Placement, used: Sequence[Stack], seed: jax.Array, stamp: jax.Array
+    placement: Placement, used: Sequence[Stack], seed: jax.Array, run: jax.Array
 ) -> States:
-    return {s.name: _empty(placement, s, seed, stamp) for s in used}
+    return {s.name: _empty(placement, s, seed, run) for s in used}
 
 
 def _empty(
-    placement: Placement, stack: Stack, seed: jax.Array, stamp: jax.Array
+    placement: Placement, stack: Stack, seed: jax.Array, run: jax.Array
 ) -> TableState:
     """Makes a shard without rows; each table has the seed of its own name."""
     seeds = [table_seed(seed, t.name) for t in stack.tables]
@@ -87,7 +88,7 @@ def _empty(
     if stack.blocks > 1:
         seeds += [seed] * (stack.blocks - len(seeds))
         mine = jnp.stack(seeds)[placement.my_block(stack)]
-    state = empty_state(stack.local, mine, stamp)
+    state = empty_state(stack.local, mine, run)
     if stack.sharding == "column_wise":
         state = with_first_column(placement, stack.local, state)
     return state

@@ -160,6 +160,7 @@ class Placement:
             sketch=rows if table.sketch_words else None,  # pyright: ignore[reportArgumentType]
             removed=rows if table.ring_size else None,  # pyright: ignore[reportArgumentType]
             tier=_tier_spec(table, rows),
+            name=stack.name,
         )
 
     def state_specs(self, stacks: Sequence[Stack]) -> dict[str, TableState]:
@@ -203,6 +204,13 @@ class Placement:
             return run(*self.put(args, in_specs))
 
         return resharded
+
+    @property
+    def spans_processes(self) -> bool:
+        """Whether processes of a job may have parts of one state."""
+        if self.mesh is None:  # inside a shard_map, which does not say it
+            return jax.process_count() > 1
+        return bool(self.mesh.is_multi_process)
 
     @property
     def is_explicit(self) -> bool:

@@ -21,7 +21,7 @@ class ShardedResidual:
       features: by name. For a row-wise table, slots are the numbers of the distinct
         ids on the device; for a replicated table they are slots.
       kept: by strategy, what its update need not exchange again.
-      stamps: of the tables on this device, uint32[1, 4] each.
+      stamps: of the tables on this device, uint32[1, 8] each.
     """
 
     features: dict[str, FeatureResidual]

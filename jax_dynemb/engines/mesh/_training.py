@@ -173,7 +173,7 @@ def apply_gradients(
         given = {s.name: select_hyper(placement, s, state, numbers) for s in used}
         stamps = join_stamps([one.stamps for one in residuals])
 
-        def update(states, features):
+        def update(states, features, stamps):
             names = {f.layout.table for f in features}
             mine = [
                 strategy_of(placement, s.local).for_update(
@@ -184,7 +184,7 @@ def apply_gradients(
             ]
             return dict(states) | update_rows(mine, states, features, given, stamps)
 
-        new = _apply(placement, used, features, only, state, update)
+        new = _apply(placement, used, features, only, state, Update(update, stamps))
         return restore_untouched(placement, used, names, state, new)
 
     specs = placement.state_specs(used)
@@ -229,8 +229,10 @@ def _check_stamps(
     counters = {}
     for stack in placement.stacks:
         rows, shards = state[stack.name].counters, placement.shards
-        step = 0 if stack.sharding == "replicated" else rows.shape[0] // shards
-        counters[stack.name] = Rows(rows, tuple(step * n for n in range(shards)))
+        step = rows.shape[0] // shards
+        own = tuple(step * n for n in range(shards))
+        own = None if stack.sharding == "replicated" else own
+        counters[stack.name] = Rows(rows, own)
     check_stamps([one.stamps for one in residuals], counters, call)
 
 
@@ -249,7 +251,7 @@ def reduce_gradients(
         local = [s.local for s in used]
         result = {}
 
-        def reduce(states, features):
+        def reduce(states, features, stamps):
             names = {f.layout.table for f in features}
             mine = [t for t in local if t.name in names]
             sums, new = ops.reduce(
@@ -258,7 +260,8 @@ def reduce_gradients(
             result.update(row_gradients(features, sums))
             return dict(states) | new
 
-        new = _apply(placement, used, features, None, state, reduce, all_fits=True)
+        of_all = placement, used, features, None, state
+        new = _apply(*of_all, Update(reduce, stamps), all_fits=True)
         return result, new
 
     specs = placement.state_specs(used)

@@ -21,6 +21,7 @@ from jax_dynemb.ops import (
     FeatureLayout,
     TableState,
     add_to_counter,
+    moment_places,
     one_row_each,
     prepare,
 )
@@ -112,6 +113,8 @@ def _not_a_lookup(new: TableState, old: TableState) -> TableState:
     for name in ("lookups", "hits", "misses", "not_admitted"):
         number = _ffi.code("counters", name)
         counters = counters.at[:, number].set(old.counters[:, number])
+    latest = moment_places()  # no residual is of such a lookup
+    counters = counters.at[:, latest].set(old.counters[:, latest])
     return dataclasses.replace(new, counters=counters)
 
 

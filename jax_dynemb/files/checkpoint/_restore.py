@@ -32,7 +32,14 @@ from jax_dynemb.files.checkpoint._compare import Plan
 from jax_dynemb.files.checkpoint._read_pieces import read_pieces
 from jax_dynemb.files.checkpoint._save import wait
 from jax_dynemb.files.checkpoint._together import together
-from jax_dynemb.ops import TableState, empty_sketch
+from jax_dynemb.ops import (
+    TableState,
+    empty_sketch,
+    extended,
+    is_shared,
+    new_run,
+    on_host,
+)
 from jax_dynemb.stores import Store
 from jax_dynemb.table import Tables
 
@@ -116,11 +123,13 @@ def restore(
         later = functools.partial(_is_piece_of, large)
         together(functools.partial(_checksums.verify_checksums, item, later))
     _read_directly(folder, leaves, plan, large, verify)
+    drawn = new_run(any(map(is_shared, leaves.values())))
+    _extend_lineages(leaves, places, plan, drawn)
     for path in plan.emptied:
         leaves[path] = _begun_again(path, leaves[path], places)
     notes = list(plan.notes)
     for table in plan.again:
-        notes += _read_again(folder, fields, leaves, places[table], table, plan)
+        notes += _read_again(folder, fields, leaves, places[table], table, plan, drawn)
     restored = {at: p for at, p in places.items() if at not in plan.again}
     leaves = _tiers.tiered(leaves, given, restored)
     for table, store in below.items():
@@ -211,6 +220,28 @@ def _padded(counters: jax.Array, now: jax.ShapeDtypeStruct) -> jax.Array:
     return pad(counters)
 
 
+def _extend_lineages(
+    leaves: dict[_tree.Path, Any],
+    places: Mapping[_tree.Path, _tree.Place],
+    plan: Plan,
+    drawn: np.ndarray,
+) -> None:
+    """Begins a segment in the counters that were read as they are."""
+    of_arrays: dict[_tree.Path, list[slice]] = {}
+    for place in places.values():
+        path = (*place.arrays, "counters")
+        if path in plan.directly:
+            rows = place.coll.engine.counter_rows(place.name)
+            of_arrays.setdefault(path, []).append(rows)
+    for path, tables in of_arrays.items():
+        words = np.array(on_host(leaves[path]))
+        for rows in tables:
+            words[rows] = extended(words[rows], drawn)
+        leaves[path] = jax.make_array_from_callback(
+            words.shape, leaves[path].sharding, words.__getitem__
+        )
+
+
 def _check_arrays(item: FilePath, wanted: Mapping[_tree.Path, Any]) -> None:
     """No chunk of an array may be missing: it would be read as zeros."""
     with _checksums.of_checkpoint():
@@ -259,6 +290,7 @@ def _read_again(
     place: _tree.Place,
     table: _tree.Path,
     plan: Plan,
+    drawn: np.ndarray,
 ) -> list[str]:
     """Fills one table row by row; its leaves are replaced in ``leaves``."""
     arrays = place.arrays
@@ -268,7 +300,7 @@ def _read_again(
     own |= {path: _copy(leaf) for path, leaf in kept.items()}
     given: TableState = _stored.state_of(place, list(own.values()))
     stored = _stored.open_table(folder, fields, "/".join(table))
-    new, notes = _stored.fill(place, given, stored, plan.anew[table])
+    new, notes = _stored.fill(place, given, stored, plan.anew[table], drawn)
     leaves |= dict(zip(own, jax.tree.leaves(new), strict=True)) | kept
     return notes
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,13 @@ from jax_dynemb.files.checkpoint._index import layout_of, split_index
 from jax_dynemb.files.checkpoint._layout import ITEM, SCHEMA_FILE, Directory
 from jax_dynemb.files.checkpoint._tree import Place
 from jax_dynemb.files.live import clear_table
-from jax_dynemb.ops import TableState, empty_state, states_of_rows, with_homes
+from jax_dynemb.ops import (
+    TableState,
+    empty_state,
+    extended_numbers,
+    states_of_rows,
+    with_homes,
+)
 from jax_dynemb.rows import (
     PIN,
     Exported,
@@ -187,17 +194,31 @@ def arrays_of(place: Place, leaves: Sequence[Any]) -> TableState:
     """Joins the leaves that a tree has of a table's arrays."""
     table = TableSpec.of(place.config)
 
-    def make_one(seed: jax.Array, stamp: jax.Array) -> TableState:
-        return with_homes(table, empty_state(table, seed, stamp))
+    def make_one(seed: jax.Array, run: jax.Array) -> TableState:
+        state = with_homes(table, empty_state(table, seed, run))
+        return dataclasses.replace(state, name=place.coll.state_name(place.name))
 
-    abstract = jax.eval_shape(make_one, _no_seed(), _no_seed())
+    nothing = jnp.zeros(2, jnp.uint32), jnp.zeros((3, 2), jnp.uint32)
+    abstract = jax.eval_shape(make_one, *nothing)
     return jax.tree.unflatten(jax.tree.structure(abstract), leaves)
 
 
 def fill(
-    place: Place, state: TableState, stored: StoredTable, anew: set[str]
+    place: Place,
+    state: TableState,
+    stored: StoredTable,
+    anew: set[str],
+    drawn: np.ndarray,
 ) -> tuple[TableState, list[str]]:
-    """Inserts the rows of a stored table; says how many found no place."""
+    """Inserts the rows of a stored table; says how many found no place.
+
+    Args:
+      place: of the table.
+      state: its arrays, without rows.
+      stored: the table of the checkpoint.
+      anew: what does not come from there, see ``Plan``.
+      drawn: of this restore, see ``new_run``.
+    """
     chunks, now = stored.chunks(), place.config
     if now.hash_seed != stored.schema.hash_seed:
         chunks = keep_best_elsewhere(chunks, stored.index(), now)
@@ -212,7 +233,7 @@ def fill(
         scores="scores" not in anew,
     )
     carried = {name: stored.counters[name] for name in _CARRIED}
-    carried |= _since_the_start(stored)
+    carried |= _since_the_start(stored) | extended_numbers(stored.counters, drawn)
     if "optimizer" in anew:
         carried["step"] = 0  # Adam's bias correction counts from here
     coll, name = place.coll, place.name
@@ -239,7 +260,3 @@ def _since_the_start(stored: StoredTable) -> dict[str, int]:
         rest = counters["inserted"] - counters["evicted"] - stored.rows
         result["erased"] = max(0, rest)
     return result
-
-
-def _no_seed() -> jax.Array:
-    return jnp.zeros(2, jnp.uint32)

@@ -166,6 +166,7 @@ def _state_of(place: Place, own: Mapping[Path, Any]) -> TableState:
         sketch=members.get(("sketch",)),
         removed=members.get(("removed",)),
         tier=TierState(**tier),
+        name=place.coll.state_name(place.name),
     )
 
 

@@ -7,21 +7,23 @@ from __future__ import annotations
 import jax
 
 from jax_dynemb.engines.shard import set_counters
-from jax_dynemb.ops import TableState
+from jax_dynemb.ops import TableState, extended_numbers, is_shared, new_run
 from jax_dynemb.table import Tables
 
 
 def clear_table(coll: Tables, name: str, state: TableState) -> TableState:
     """Removes all rows of a table, in the same memory; ``state`` is donated.
 
-    Rows of another run follow, so the clock starts again and takes theirs.
+    Rows of another run follow, so the clock starts again and takes theirs. Their
+    lineage is not known here, so the table begins one of its own.
     """
     places = jax.tree.map(lambda array: array.sharding, state)
     clear = jax.jit(
         _cleared, static_argnums=(0, 1), donate_argnums=2, out_shardings=places
     )
     rows = coll.engine.counter_rows(name)
-    return set_counters(clear(coll, name, state), {"clock": 0}, rows)
+    lineage = extended_numbers({}, new_run(is_shared(state.counters)))
+    return set_counters(clear(coll, name, state), {"clock": 0} | lineage, rows)
 
 
 def _cleared(coll: Tables, name: str, state: TableState) -> TableState:

@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jax_dynemb import _ffi, ops
 from jax_dynemb._spec import TableSpec
@@ -30,6 +31,7 @@ from jax_dynemb.ops import (
     FeatureGradient,
     FeatureInput,
     FeatureResidual,
+    StampsOf,
     TableState,
     add_to_counter,
     as_words,
@@ -111,10 +113,28 @@ def apply_gradients(
     update: Update,
     all_fits: bool,
 ) -> dict[str, TableState]:
-    """See ``Strategy``: every copy gets the sums of each device."""
+    """See ``Strategy``: every copy gets the sums of each device.
+
+    A device compares its stamps with its own copy, and sends nothing where they do not
+    fit. What was sent is added to every copy, so that copies stay equal.
+    """
     del kept, all_fits
-    gathered, new = _gathered(placement.axes, tables, features, states)
-    return update(dict(states) | new, gathered)
+    gathered, new, fit = _gathered(
+        placement.axes, tables, features, states, update.stamps
+    )
+    new = dict(states) | new
+    after = update.of_found(new, gathered)
+    steps = {t.state_name: fit[t.name] for t in tables}
+    return after | {n: _if_fit(x, after[n], new[n]) for n, x in steps.items()}
+
+
+def _if_fit(fit: jax.Array, after: TableState, before: TableState) -> TableState:
+    """Keeps the step of before where no device had a stamp that fits."""
+    step = _ffi.code("counters", "step")
+    is_step = np.arange(after.counters.shape[1]) == step
+    stays = ~fit & is_step[None, :, None]
+    counters = jnp.where(stays, before.counters, after.counters)
+    return dataclasses.replace(after, counters=counters)
 
 
 def for_update(
@@ -133,11 +153,18 @@ def _gathered(
     tables: Sequence[TableSpec],
     features: Sequence[FeatureGradient],
     states: States,
-) -> tuple[list[FeatureGradient], dict[str, TableState]]:
-    """Gathers each table's gradients of all devices, summed by row on each device."""
+    stamps: StampsOf,
+) -> tuple[list[FeatureGradient], dict[str, TableState], dict[str, jax.Array]]:
+    """Gathers each table's gradients of all devices, summed by row on each device.
+
+    Returns:
+      The gradients, the states, and by table whether any stamp fits: bool[].
+    """
     before = states
-    reduced, states = ops.reduce(tables, states, features, counts_step=True)
-    result = []
+    reduced, states = ops.reduce(
+        tables, states, features, counts_step=True, stamps=stamps
+    )
+    result, fit = [], {}
     for table in tables:
         lost, states = _lost_here(table, before, states)
         slots, sums = reduced[table.name]
@@ -152,11 +179,12 @@ def _gathered(
         ids, sums = (jax.lax.all_gather(x, axes) for x in (ids, sums))
         name = table.state_name
         lost = _same_on_all(jnp.sum(ids[:, -1, 0]), axes)
+        fit[table.name] = _same_on_all(jnp.max(ids[:, -1, 1]), axes) != 0
         states |= {name: add_to_counter(states[name], 0, "lost_updates", lost)}
         ids, sums = ids[:, :-1].reshape(-1, 2), sums.reshape(-1, table.dim)
         slots, states = slots_of(table, states, ids)
         result.append(of_rows(table, ids, slots, sums))
-    return result, states
+    return result, states, fit
 
 
 def _lost_here(
@@ -170,13 +198,14 @@ def _lost_here(
     devices. The number travels as one more id.
 
     Returns:
-      uint32[2], and the states with the counters of before: the update counts the step.
+      uint32[2], the number and whether the stamps fit, so that a step was counted. Then
+      the states with the counters of before: the update counts the step.
     """
-    name, place = table.state_name, (0, _ffi.code("counters", "lost_updates"))
+    name = table.state_name
     old, new = (states[name].counters for states in (before, after))
-    lost = new[place][0] - old[place][0]  # wraps
-    kept = dataclasses.replace(after[name], counters=old)
-    return jnp.stack([lost, jnp.zeros_like(lost)]), {**after, name: kept}
+    places = [_ffi.code("counters", n) for n in ("lost_updates", "step")]
+    more = jnp.stack([new[0, n, 0] - old[0, n, 0] for n in places])  # wraps
+    return more, {**after, name: dataclasses.replace(after[name], counters=old)}
 
 
 def _same_on_all(number: jax.Array, axes: tuple[str, ...]) -> jax.Array:

@@ -13,12 +13,36 @@ import jax
 from jax_dynemb._spec import TableSpec
 from jax_dynemb.engines.mesh._placement import Placement
 from jax_dynemb.engines.mesh.exchange import Input
-from jax_dynemb.ops import FeatureGradient, FeatureResidual, TableState
+from jax_dynemb.ops import FeatureGradient, FeatureResidual, StampsOf, TableState
 
 States = Mapping[str, TableState]
 ByFeature = dict[str, jax.Array]
-# Updates the tables of these gradients once: (states, gradients) -> states.
-Update = Callable[[States, list[FeatureGradient]], dict[str, TableState]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """Updates the tables of some gradients once: (states, gradients) -> states.
+
+    Attributes:
+      run: the function; its third argument are stamps, or None.
+      stamps: of the lookups.
+    """
+
+    run: Callable[
+        [States, list[FeatureGradient], StampsOf | None], dict[str, TableState]
+    ]
+    stamps: StampsOf
+
+    def __call__(
+        self, states: States, features: list[FeatureGradient]
+    ) -> dict[str, TableState]:
+        return self.run(states, features, self.stamps)
+
+    def of_found(
+        self, states: States, features: list[FeatureGradient]
+    ) -> dict[str, TableState]:
+        """Updates rows whose slots were found in these very states."""
+        return self.run(states, features, None)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -59,11 +59,12 @@ def same_lookup(table: TableSpec, state: TableState) -> tuple[TableSpec, TableSt
     """Returns config and state for a lookup that continues the one before.
 
     Its clock is the same again, so that it evicts no row that this batch has used. A
-    clock that follows the time is read as one that counts.
+    clock that follows the time is read as one that counts. Its moment is the same too:
+    a lookup has one place in the ring of nonces, whatever its rounds.
     """
     if table.score_strategy is ScoreStrategy.TIMESTAMP:
         table = dataclasses.replace(table, score_strategy=ScoreStrategy.STEP)
-    return table, _one_less(state, "clock", "lookups")
+    return table, _one_less(state, "clock", "lookups", "moment")
 
 
 def same_step(state: TableState, before: TableState) -> TableState:
