@@ -35,19 +35,22 @@ def note_identity(store: Store, identity: Identity | None) -> None:
         store.identity = identity
 
 
-def check_below(store: Store, now: Identity | None, where: str) -> None:
+def check_below(
+    store: Store, now: Identity | None, where: str, *, empty: bool = True
+) -> None:
     """Refuses a store whose rows a table does not go on with.
 
     Args:
       store: below the table.
       now: of the table.
       where: names the store.
+      empty: whether any store without rows will do.
 
     Raises:
       ValueError: its rows are of another run, or newer than the table.
     """
-    known = identity_below(store)
-    if known is None or now is None:
+    known = store.identity if isinstance(store, Identified) else None
+    if known is None or now is None or (empty and not len(store.keys())):
         return
     relation = now.relation(known)
     if relation is Relation.OTHER_RUN:

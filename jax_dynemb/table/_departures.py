@@ -14,8 +14,8 @@ import jax.numpy as jnp
 
 from jax_dynemb import _ffi
 from jax_dynemb.engines import Engine, States
-from jax_dynemb.ops import Ring
-from jax_dynemb.rows import Exported
+from jax_dynemb.ops import Ring, on_host
+from jax_dynemb.rows import Exported, Identity
 from jax_dynemb.table import _arguments
 
 
@@ -28,11 +28,15 @@ class Departed:
     Attributes:
       tables: names of the tables that keep the rows that they evict.
       rings: the arrays of the rows by the names of arrays in a state.
+      counters: copies of the tables' counters at that moment, likewise.
     """
 
     tables: tuple[str, ...]
     rings: Mapping[str, Ring]
     _engine: Engine = dataclasses.field(repr=False)
+    counters: Mapping[str, jax.Array] = dataclasses.field(
+        default_factory=dict, repr=False
+    )
 
     def start_copy(self) -> None:
         """Begins to copy the rows to the host, without waiting for the device."""
@@ -42,6 +46,18 @@ class Departed:
     def is_ready(self) -> bool:
         """Tells whether the programs that evicted the rows have run."""
         return all(leaf.is_ready() for leaf in jax.tree.leaves(dict(self.rings)))
+
+    def identity(self, table: str) -> Identity | None:
+        """Reads of which table and moment the rows are; waits as ``exported``.
+
+        Args:
+          table: its name.
+        """
+        arrays = self._engine.state_name(table)
+        if arrays not in self.counters:
+            return None
+        rows = self._engine.counter_rows(table)
+        return Identity.of(on_host(self.counters[arrays])[rows])
 
     def exported(self, table: str) -> Exported:
         """Reads the rows of a table; waits for the programs that evicted them.
@@ -125,7 +141,8 @@ class Departures:
         above = _above_stores(self.engine)
         names = {self.engine.state_name(name): None for name in above}
         rings = {name: state[name].tier.departed for name in names}  # pyright: ignore[reportOptionalMemberAccess]
-        return Departed(tuple(above), rings, self.engine)  # pyright: ignore[reportArgumentType]
+        counters = _copied({name: state[name].counters for name in names})
+        return Departed(tuple(above), rings, self.engine, counters)  # pyright: ignore[reportArgumentType]
 
     def take_departed(
         self, state: States, reuse: Departed | None = None
@@ -168,6 +185,12 @@ def _emptied(ring: Ring, records: jax.Array | None) -> Ring:
     if records is None:
         records = _zeros(ring.records.shape, ring.records.sharding)
     return Ring(notes, records)
+
+
+@jax.jit
+def _copied(arrays: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Copies small arrays, which the next program may donate; waits for nothing."""
+    return jax.tree.map(jnp.copy, arrays)
 
 
 def _zeros(shape: tuple[int, ...], sharding: Any) -> jax.Array:

@@ -24,11 +24,11 @@ from jax_dynemb.tiers._batches import Batch, prepared, table_keys
 from jax_dynemb.tiers._mover import Job
 from jax_dynemb.tiers._shared import Shared, shared_by
 from jax_dynemb.tiers._stores import (
+    check_first,
     check_sizes,
     check_stores,
     open_stores,
     tables_with_stores,
-    warn_of_old_rows,
 )
 from jax_dynemb.tiers._traffic import Offer
 
@@ -100,7 +100,10 @@ class Ahead:
         Raises:
           StopIteration: there are no more batches; the state is as it was.
           RuntimeError: the feed is closed, or a store has no room for rows.
-          ValueError: the state is of tables in another size, see ``use``.
+          ValueError: the state is of tables in another size, see ``use``; or it does
+            not come out of the state that the call before returned, which a call
+            finds without waiting, so one of the next calls may raise it. No store has
+            changed then.
           Exception: what the iterator or a store raised. The state is as it was, but
             at the first call. After an error of a store go on from a checkpoint: rows
             that had departed may not be in the store.
@@ -115,7 +118,7 @@ class Ahead:
         if not self._coming and not self._new:
             raise self._unread
         if first:
-            warn_of_old_rows(self.stores, self._coll.stats(state))
+            check_first(self._coll, self.stores, state)
         rows = {} if first else self._rows_of_next()
         coll, shared = self._coll, self._shared
         # From here on the state is donated: what can fail stands above.

@@ -13,6 +13,7 @@ import numpy as np
 
 from jax_dynemb.config import TableConfig
 from jax_dynemb.stores import Store
+from jax_dynemb.tiers._moments import Moments
 from jax_dynemb.tiers._traffic import Offer, Traffic
 
 BESIDE = -1  # the number of rows that are wanted beside the batches
@@ -66,6 +67,7 @@ class Mover:
         self.error: BaseException | None = None
         self.traffic = {t.name: Traffic(t, stores[t.name]) for t in tables}
         self._stores, self._most_waiting = stores, most_waiting
+        self._moments = Moments(stores)
         self._thread = ThreadPoolExecutor(1, "jax_dynemb.ahead")
 
     def submit(self, job: Job) -> Future[dict[str, Offer]]:
@@ -89,6 +91,8 @@ class Mover:
         return offers
 
     def _moved(self, job: Job) -> dict[str, Offer]:
+        if job.departed is not None:
+            self._moments.go_on(job.departed)
         for offer in job.confirmed:
             self.traffic[offer.table].confirm(offer)
         if job.departed is not None:

@@ -13,8 +13,8 @@ from typing import Any
 from jax_dynemb._store_tier import SsdPlace, StoreTier
 from jax_dynemb.config import TableConfig
 from jax_dynemb.engines import States
-from jax_dynemb.stores import Layout, Log, Store
-from jax_dynemb.table import Tables
+from jax_dynemb.stores import Layout, Log, Store, check_below, identity_below
+from jax_dynemb.table import Tables, identity_in
 
 _NO_FOLDER = (NotADirectoryError, PermissionError, FileNotFoundError, FileExistsError)
 
@@ -130,16 +130,23 @@ def check_sizes(coll: Tables, stores: Collection[str], state: States) -> None:
             )
 
 
-def warn_of_old_rows(
-    stores: Mapping[str, Store], stats: Mapping[str, int | float]
-) -> None:
-    """Warns of stores with rows below empty tables.
+def check_first(coll: Tables, stores: Mapping[str, Store], state: States) -> None:
+    """Compares the first state of a feed with what the stores say of their rows.
 
     Args:
+      coll: the tables.
       stores: by table name.
-      stats: of the tables.
+      state: of the tables.
+
+    Raises:
+      ValueError: rows below are of another run, or of a later moment.
     """
-    old = [n for n, s in stores.items() if not stats[f"{n}/rows"] and len(s.keys())]
+    for name, store in stores.items():
+        where = f"The store of table '{name}'"
+        check_below(store, identity_in(coll, state, name), where)
+    stats = coll.stats(state)
+    known = {n: s for n, s in stores.items() if not stats[f"{n}/rows"]}
+    old = [n for n, s in known.items() if identity_below(s) is None and len(s.keys())]
     if old:
         warnings.warn(
             f"The tables {old} are empty, but their stores have rows, which come "

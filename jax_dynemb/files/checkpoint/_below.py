@@ -16,7 +16,7 @@ from jax_dynemb.engines.shard import PACKED, counter_values, set_counters
 from jax_dynemb.files.checkpoint import _stored, _tree
 from jax_dynemb.files.checkpoint._tree import Path, Place
 from jax_dynemb.rows import Exported, part
-from jax_dynemb.stores import Layout, Store
+from jax_dynemb.stores import Layout, Store, check_below
 from jax_dynemb.table import Tables, insert_chunks
 
 _AT_ONCE = 1 << 16
@@ -119,6 +119,31 @@ def open_commits(
             )
         result[at] = store
     return result
+
+
+def check_commits(
+    folder: FilePath,
+    fields: Mapping[str, Any],
+    below: Mapping[Path, Store],
+    places: Mapping[Path, Place],
+) -> None:
+    """Refuses commits that only have the name of the checkpoint's.
+
+    Args:
+      folder: of the checkpoint.
+      fields: the JSON beside its arrays.
+      below: what ``open_commits`` returned.
+      places: of the tables of the tree.
+
+    Raises:
+      ValueError: the rows of a store are of another run or moment.
+    """
+    for at, store in below.items():
+        if "/".join(at) not in fields.get("stores", {}):
+            continue
+        stored = _stored.open_table(folder, fields, "/".join(at))
+        where = f"The store of table '{places[at].name}'"
+        check_below(store, stored.identity, where, empty=False)
 
 
 def put_left_out(

@@ -117,6 +117,7 @@ def restore(
     leaves = _tiers.targets(given, places)
     plan = _compare.plan(fields, leaves, places, strict)
     below = _below.open_commits(fields.get("stores", {}), stores, places)
+    _below.check_commits(folder, fields, below, places)
     for table in plan.again:  # these are filled as they are
         leaves |= _tiers.as_given(given, places[table])
     _tree.check_shared(leaves)

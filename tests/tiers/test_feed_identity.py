@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: 2026 The jax_dynemb authors
+# SPDX-License-Identifier: Apache-2.0
+"""A feed goes on with the states of one history, above stores of the same one."""
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import jax_dynemb as jde
+from meshes import mesh_of
+from walks import BELOW, PLAIN, Walk, cold_batches, rows_in, rows_of, stepper
+
+OTHER_RUN = "the feed got a state of another run"
+EARLIER = "the feed got a state of an earlier moment"
+
+
+def copied(state):
+    return jax.tree.map(jnp.copy, state)
+
+
+def goes_on(walk: Walk, feed, state, steps: int = 4):
+    """Steps from another state; a feed may need a few to see it."""
+    for _ in range(steps):
+        ids, state = feed.next(state)
+        _, state = stepper(walk.coll)(state, ids)
+
+
+def fresh(walk: Walk):
+    return walk.coll.init(9)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("other", ["fresh", "earlier", "branch"])
+def test_another_state_is_refused(other, devices):
+    batches, placement = cold_batches(1, 60), {}
+    if devices > 1:
+        placement = {"mesh": mesh_of(devices)}
+    walk = Walk(jde.stores.Memory(PLAIN), **placement)
+    with pytest.raises(ValueError, match=OTHER_RUN if other == "fresh" else EARLIER):
+        with walk.feed(batches) as feed:
+            walk.run(feed, batches[:20])
+            kept = copied(walk.state)
+            if other == "branch":  # as many lookups, of a copy of the state
+                for batch in batches[30:33]:
+                    ids = {"cat": jde.ids(batch)}
+                    _, kept = stepper(walk.coll)(kept, ids)
+            walk.run(feed, batches[20:23])
+            feed.drain(copied(walk.state))
+            below = rows_in(walk.stores["cat"])
+            state = walk.coll.init(9) if other == "fresh" else kept
+            try:
+                goes_on(walk, feed, state)
+            finally:
+                # Nothing of the other state came below, and nothing was discarded.
+                assert rows_in(walk.stores["cat"]) == below
+
+
+def test_other_calls_compare_too():
+    batches = cold_batches(1, 30)
+    for call in ("drain", "commit", "erase"):
+        walk = Walk(jde.stores.Memory(PLAIN))
+        with contextlib.ExitStack() as stack:
+            feed = stack.enter_context(walk.feed(batches))
+            walk.run(feed, batches[:10])
+            stack.enter_context(pytest.raises(ValueError, match=OTHER_RUN))
+            if call == "drain":
+                feed.drain(fresh(walk))
+            elif call == "commit":
+                feed.commit(fresh(walk), "other")
+            else:
+                feed.erase(fresh(walk), {"cat": batches[0]})
+
+
+def test_lookups_between_two_batches_are_welcome():
+    batches = cold_batches(2, 40)
+    walk = Walk(jde.stores.Memory(PLAIN))
+    with walk.feed(batches) as feed:
+        walk.run(feed, batches[:20])
+        walk.state = feed.drain(walk.state)
+        feed.commit(walk.state, "here")
+        walk.run(feed, batches[20:])
+        walk.check(feed)
+
+
+def test_a_new_run_above_rows_of_another_one():
+    batches = cold_batches(3, 40)
+    walk = Walk(jde.stores.Memory(PLAIN))
+    with walk.feed(batches) as feed:
+        walk.run(feed, batches)
+    store, state = walk.stores["cat"], fresh(walk)
+    with walk.feed(batches) as feed:
+        with pytest.raises(ValueError, match="has rows of another run"):
+            feed.next(state)
+    store.discard(store.keys())  # the advice, and the state lives on
+    with walk.feed(batches) as feed:
+        goes_on(walk, feed, state)
+    assert walk.coll.stats(walk.state)["cat/rows"] > 0
+
+
+def saved(walk: Walk, path, feed, step: int) -> None:
+    jde.checkpoint.save(
+        path, step, walk.state, tables=walk.coll, feed=feed, wait=True
+    )
+
+
+def test_a_commit_that_is_newer_than_the_checkpoint(tmp_path):
+    batches = cold_batches(4, 60)
+    walk = Walk(jde.stores.Log(tmp_path / "log", PLAIN, keep=3))
+    with walk.feed(batches) as feed:
+        walk.run(feed, batches[:20])
+        saved(walk, tmp_path / "at", feed, 20)
+        expected = rows_of(walk.plain, walk.whole)
+        whole = copied(walk.whole)
+        walk.run(feed, batches[20:40])
+        feed.commit(walk.state, "later")  # and then the run dies
+    walk.stores["cat"].close()
+    with jde.stores.Log(tmp_path / "log", PLAIN, keep=3) as log:
+        state = jde.checkpoint.restore(
+            tmp_path / "at", fresh(walk), tables=walk.coll, stores={"cat": log}
+        ).tree
+    # A feed that opens the log again has the newest commit.
+    with jde.stores.Log(tmp_path / "log", PLAIN, keep=3) as log:
+        walk.stores = {"cat": log}
+        with walk.feed(batches[20:]) as feed:
+            with pytest.raises(ValueError, match=r"'later'.*store.open\(tag\) first"):
+                feed.next(state)
+        log.open("step-20")  # the advice
+        assert rows_of(walk.coll, state) | rows_in(log) == expected
+        walk.state, walk.whole = state, whole
+        with walk.feed(batches[20:]) as feed:
+            walk.run(feed, batches[20:])
+            walk.check(feed)
+
+
+def test_a_commit_of_the_same_name_of_another_run(tmp_path):
+    batches = cold_batches(5, 20)
+    stores, colls = [], []
+    for name in ("a", "b"):
+        walk = Walk(jde.stores.Memory(PLAIN))
+        with walk.feed(batches) as feed:
+            walk.run(feed, batches)
+            saved(walk, tmp_path / name, feed, 20)
+        stores.append(walk.stores)
+        colls.append(walk.coll)
+    into = colls[0].init(1)
+    with pytest.raises(ValueError, match="has rows of another run"):
+        jde.checkpoint.restore(
+            tmp_path / "a", into, tables=colls[0], stores=stores[1]
+        )
+    back = jde.checkpoint.restore(
+        tmp_path / "a", into, tables=colls[0], stores=stores[0]
+    )
+    assert colls[0].stats(back.tree)["cat/rows"] > 0
+
+
+def test_a_module_that_got_another_state():
+    batches = cold_batches(6, 40)
+    model = jde.nnx.EmbeddingCollection([BELOW], rngs=nnx.Rngs(0))
+    store = {"cat": jde.stores.Memory(PLAIN)}
+    given = ({"cat": ids} for ids in batches)
+    with pytest.raises(ValueError, match=OTHER_RUN):
+        with jde.nnx.ahead(model, given, stores=store) as feed:
+            for number, ids in enumerate(feed):
+                _, _, state = model.coll.lookup(model.get_state(), ids)
+                model.set_state(model.coll.init(5) if number == 20 else state)
+    assert len(np.unique(store["cat"].keys()))
