@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import jax_dynemb as jde
+from meshes import mesh_of
 from support import assert_same_rows, export, gradients
 from tiered import ADAM, TIER, Both, batch
 
@@ -56,6 +57,27 @@ def test_one_cold_id_fills_the_batch(platform):
     for _ in range(2):
         both.train({"t": cold}, {"t": jnp.ones((200, 4))})
     both.check()
+
+
+@pytest.mark.parametrize("devices", [None, 4])
+@pytest.mark.parametrize("spill_rows", [1, None])
+def test_optax_outside_jit(devices, spill_rows):
+    """One program computes an update there as well."""
+    optax = pytest.importorskip("optax")
+    tx = optax.chain(optax.scale_by_adam(), optax.scale(-0.01))
+    mesh = {} if devices is None else {"mesh": mesh_of(devices), "axis": "data"}
+    held = []
+    for tier in (None, jde.tiers.host(hbm_fraction=4 / 128, spill_rows=spill_rows)):
+        config = jde.TableConfig("t", 3, 1000, optimizer=tx, tier=tier)
+        coll = jde.Tables([config], **mesh)
+        state = coll.init(0)
+        for seed in range(4):
+            ids = {"t": jde.ids(batch(120, seed))}
+            rows, residual, state = coll.lookup(state, ids)
+            d_rows = {"t": 0.3 * rows["t"] + 0.7}
+            state = coll.apply_gradients(state, residual, d_rows)
+        held.append(export(coll, state, "t"))
+    assert_same_rows(*held)
 
 
 def test_optax_updates_the_same_rows(platform):

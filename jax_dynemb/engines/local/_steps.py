@@ -126,13 +126,22 @@ def apply_gradients(
     hyper: Mapping[str, Mapping[str, Any]],
 ) -> States:
     """See ``Tables.apply_gradients``."""
-    if not any(config.tier for config in tables.catalog.configs):
+    if not any(map(_runs_as_one, tables.catalog.configs)):
         return _update(tables, state, residual, d_rows, hyper)
     pairs = pair_lookups(Residual, residual, d_rows)
     residuals, gradients = [one for one, _ in pairs], [dict(d) for _, d in pairs]
     _checked_stamps(tables, state, residuals, "apply_gradients")
     numbers = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), dict(hyper))
-    return _update_tiered(tables, state, residuals, gradients, numbers)
+    return _update_at_once(tables, state, residuals, gradients, numbers)
+
+
+def _runs_as_one(config: TableConfig) -> bool:
+    """Tells whether an update is one program outside of jit, too.
+
+    A tier may need a loop over rounds. XLA rounds an optax transformation otherwise
+    where its operations run one by one; so it is one program with and without a tier.
+    """
+    return config.tier is not None or not hasattr(config.optimizer, "kind")
 
 
 def _update(
@@ -146,7 +155,7 @@ def _update(
 
 # One program for all calls outside of jit, where a loop over rounds is else compiled
 # again. Inside it the operations are the caller's.
-_update_tiered = jax.jit(_update, static_argnums=0, inline=True)
+_update_at_once = jax.jit(_update, static_argnums=0, inline=True)
 
 
 def reduce_gradients(
