@@ -92,7 +92,12 @@ class _Jit:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with unwatched():
-            return self._with_time(self._call, args, kwargs)
+            try:
+                return self._with_time(self._call, args, kwargs)
+            except (RuntimeError, ValueError) as error:
+                if "deleted or donated" in str(error):
+                    raise RuntimeError(_DONATED) from error
+                raise
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         done, out = self._fast_path.run(Program.call, args, kwargs)
@@ -133,17 +138,25 @@ class _Jit:
 
 
 # Walking a large model costs more than calling its compiled step. Only modules with
-# tables are remembered: others may get some later.
-_known: weakref.WeakSet[Any] = weakref.WeakSet()
+# tables are remembered: others may get some later. By id: a dataclass has no hash.
+_known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def _to_donate(argument: Any) -> bool:
-    if isinstance(argument, nnx.Pytree) and argument in _known:
+    if isinstance(argument, nnx.Pytree) and _known.get(id(argument)) is argument:
         return True
     held = any(isinstance(v, Table | nnx.OptState) for v in iter_variables(argument))
     if held and isinstance(argument, nnx.Pytree):
-        _known.add(argument)
+        _known[id(argument)] = argument
     return held
+
+
+_DONATED = (
+    "jde.nnx.jit: an argument has arrays that an earlier call was given and has "
+    "deleted. nnx.clone and nnx.state share the arrays of a model: write "
+    "copy.deepcopy(model) for a second model, and read nnx.state(model) again after "
+    "each call."
+)
 
 
 def _several(option: Any) -> tuple[Any, ...]:

@@ -22,6 +22,7 @@ from jax_dynemb.jagged import Jagged
 from jax_dynemb.nnx._growing import growth_now
 from jax_dynemb.nnx._host_time import host_time
 from jax_dynemb.nnx._last_stats import last_known
+from jax_dynemb.nnx._places import places_of, put_back
 from jax_dynemb.nnx._pool import pool
 from jax_dynemb.nnx._tape import attach
 from jax_dynemb.nnx._variable import Table
@@ -38,6 +39,8 @@ from jax_dynemb.table import Tables, batch_of, check_values, weights_of
 
 Ids = jax.Array | Jagged
 Batch = Mapping[str, Ids] | Routed
+
+_PLACES = "places of arrays"  # no name of an attribute
 
 
 def drawn_seed(module: str, rngs: Any) -> jax.Array:
@@ -96,6 +99,10 @@ class TableModule(ObservedModule):
 
     def get_state(self) -> dict[str, TableState]:
         """Returns the state as the functional core takes it, by table name."""
+        return self._state()
+
+    def _state(self) -> dict[str, TableState]:
+        # Lookups call this: nnx.tabulate lists the calls of public methods.
         on_tables_read(self)
         return {name: table.get_value() for name, table in self.tables.items()}
 
@@ -107,6 +114,9 @@ class TableModule(ObservedModule):
           ...     sparse.coll.erase(sparse.get_state(), {"cat": ids})
           ... )  # doctest: +SKIP
         """
+        self._set_state(state)
+
+    def _set_state(self, state: Mapping[str, TableState]) -> None:
         self._assign(state)
         on_tables_changed(self)
 
@@ -228,11 +238,27 @@ class TableModule(ObservedModule):
         if deterministic is not None:
             self.deterministic = deterministic
 
-    def on_built(self) -> None:
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what ``pickle`` keeps: all attributes, and where the arrays are."""
+        return {**vars(self), _PLACES: places_of(self)}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Takes over what ``pickle`` kept; arrays go to where they were.
+
+        Args:
+          state: what ``__getstate__`` returned.
+
+        Raises:
+          ValueError: this process lacks a device.
+        """
+        vars(self).update({k: x for k, x in state.items() if k != _PLACES})
+        put_back(self, state[_PLACES])
+
+    def _on_built(self) -> None:
         """Runs after JAX has built a copy of this Module from leaves."""
         watch(self)
 
-    def on_flattened(self) -> None:
+    def _on_flattened(self) -> None:
         """Runs before JAX or nnx reads the values of this Module."""
         on_tables_read(self)
 
@@ -272,16 +298,16 @@ class TableModule(ObservedModule):
     def _find_or_insert(self, coll, ids, scores, counts) -> dict[str, jax.Array]:
         if not all(map(writable, self.tables.values())):
             raise ValueError(_NOT_AN_ARGUMENT.format(kind=type(self).__name__))
-        before = self.get_state()
+        before = self._state()
         now = host_time(coll, before)
         rows, residual, state = coll.lookup(
             before, ids, scores=scores, counts=counts, now=now
         )
-        self.set_state(state)
+        self._set_state(state)
         return attach(self, coll, residual, rows)
 
     def _find(self, coll, ids) -> dict[str, jax.Array]:
-        before = self.get_state()
+        before = self._state()
         rows, _, state = coll.find(before, ids)
         # The same tables, threaded on so that a donating jit keeps them in place.
         if all(map(writable, self.tables.values())):

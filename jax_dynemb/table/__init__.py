@@ -16,6 +16,8 @@ from jax_dynemb.table._growth import abstract as abstract
 from jax_dynemb.table._growth import abstract_after as abstract_after
 from jax_dynemb.table._marks import Delta as Delta
 from jax_dynemb.table._marks import Mark as Mark
+from jax_dynemb.table._portable import packed as packed
+from jax_dynemb.table._portable import unpacked as unpacked
 from jax_dynemb.table._replication import identity_in as identity_in
 from jax_dynemb.table._replication import log_head as log_head
 from jax_dynemb.table._replication import with_removed as with_removed

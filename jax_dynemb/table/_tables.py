@@ -35,13 +35,14 @@ from jax_dynemb.table import (
 from jax_dynemb.table._departures import Departures
 from jax_dynemb.table._growth import Growth
 from jax_dynemb.table._operations import Operations
+from jax_dynemb.table._portable import Portable
 from jax_dynemb.table._query import query_of
 from jax_dynemb.table._replication import Replication, without_rows
 from jax_dynemb.table._row_operations import RowOperations
 from jax_dynemb.tt import TTConfig
 
 
-class Tables(Operations, RowOperations, Departures, Replication):
+class Tables(Operations, RowOperations, Departures, Replication, Portable):
     """Describes embedding tables that share their calls; hashable, without arrays.
 
     Every function takes the state and returns it, and none changes its argument, so

@@ -170,6 +170,10 @@ class FromDense(CoreInitializer):
 
     table: Any = dataclasses.field(default=None, repr=False)
 
+    def __deepcopy__(self, memo: Any) -> FromDense:
+        """Returns the object itself, which equals no other one."""
+        return self
+
     def check(self, config: TTConfig) -> None:
         """Raises ValueError if the dense table has another shape."""
         wanted = (config.num_embeddings, config.dim)

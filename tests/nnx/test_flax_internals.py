@@ -101,10 +101,10 @@ class Observed(_flax.ObservedModule):
         self.weight = variable()
         self.flattened = nnx.static(Calls())
 
-    def on_flattened(self) -> None:
+    def _on_flattened(self) -> None:
         self.flattened.count += 1
 
-    def on_built(self) -> None:
+    def _on_built(self) -> None:
         built.append(self)
 
 

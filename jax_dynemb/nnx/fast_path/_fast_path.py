@@ -14,7 +14,12 @@ from jax_dynemb.nnx.fast_path._arguments import Arguments
 from jax_dynemb.nnx.fast_path._fingerprint import Fingerprint, LooseArray
 from jax_dynemb.nnx.fast_path._flax import in_cached_partial, writable
 from jax_dynemb.nnx.fast_path._graph import iter_variables
-from jax_dynemb.nnx.fast_path._program import Program, UnsupportedByFastPath, Variables
+from jax_dynemb.nnx.fast_path._program import (
+    OutdatedStructure,
+    Program,
+    UnsupportedByFastPath,
+    Variables,
+)
 
 _MOST_BINDINGS = 16  # of the models that a function was called with last
 
@@ -43,6 +48,7 @@ class FastPath:
         self.is_supported = True
         self._fun, self._is_donated, self._table = fun, is_donated, table
         self._programs: dict[Any, Program] = {}
+        self._changeable: list[tuple[Fingerprint, tuple[bool, ...], Program]] = []
         self._bindings: list[_Binding] = []
 
     def run(
@@ -63,9 +69,12 @@ class FastPath:
         """
         arguments = Arguments(args, kwargs)
         try:
-            if (found := self._find(arguments)) is not None:
+            while (found := self._find(arguments)) is not None:
                 program, variables = found
-                return True, method(program, variables, arguments)
+                try:
+                    return True, method(program, variables, arguments)
+                except OutdatedStructure:  # nothing has run
+                    self._forget(program)
         except UnsupportedByFastPath:
             self.is_supported = False
         return False, None
@@ -94,14 +103,35 @@ class FastPath:
         donated_nodes = [node for node in arguments.nodes if self._is_donated(node)]
         ids = {id(variable) for variable in iter_variables(donated_nodes)}
         donated = tuple(id(v) in ids for v in iter_variables(arguments.nodes))
-        key = graphdef, tuple(arguments.keys), donated
-        if key not in self._programs:
-            self._programs[key] = Program(
-                self._fun, key[1], graphdef, abstract, donated, self._table
-            )
-        binding = _Binding(arguments.nodes, fingerprint, self._programs[key])
+        structure = tuple(arguments.keys), graphdef, abstract, donated
+        program = self._program(structure, fingerprint)
+        binding = _Binding(arguments.nodes, fingerprint, program)
         self._bindings = [binding, *self._bindings[: _MOST_BINDINGS - 1]]
         return binding
+
+    def _program(self, structure: Any, fingerprint: Fingerprint) -> Program:
+        """Returns the program of a structure: keys, graphdef, state and donations.
+
+        A graphdef refers to attributes such as lists, which have no hash and may
+        change. Then the fingerprint identifies the program: it has their contents.
+        """
+        keys, graphdef, _, donated = structure
+        key = graphdef, keys, donated
+        if _is_hashable(graphdef):
+            if key not in self._programs:
+                self._programs[key] = Program(self._fun, *structure, self._table)
+            return self._programs[key]
+        for known, of_known, program in self._changeable:
+            if of_known == donated and known.equals(fingerprint):
+                return program
+        program = Program(self._fun, *structure, self._table, may_change=True)
+        entry = fingerprint.without_variables(), donated, program
+        self._changeable = [entry, *self._changeable[: _MOST_BINDINGS - 1]]
+        return program
+
+    def _forget(self, program: Program) -> None:
+        self._bindings = [b for b in self._bindings if b.program is not program]
+        self._changeable = [e for e in self._changeable if e[2] is not program]
 
 
 class _Binding:
@@ -129,6 +159,14 @@ def _split(nodes: Sequence[Any]) -> tuple[Any, Any]:
     """Returns the graphdef of some Modules, and their state without arrays."""
     graphdef, state = nnx.split(tuple(nodes))
     return graphdef, jax.eval_shape(lambda: state)
+
+
+def _is_hashable(graphdef: Any) -> bool:
+    try:
+        hash(graphdef)
+    except TypeError:
+        return False
+    return True
 
 
 _FOREIGN_TRACE = (

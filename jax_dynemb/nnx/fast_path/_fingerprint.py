@@ -65,6 +65,14 @@ class Fingerprint:
             and all(map(operator.is_, self._held, other._held))
         )
 
+    def equals(self, other: Fingerprint) -> bool:
+        """Returns whether parts match, or are equal and cannot change."""
+        return (
+            self._tokens == other._tokens
+            and len(self._held) == len(other._held)
+            and all(map(_is_equal, self._held, other._held))
+        )
+
     def _add(self, x: Any) -> None:
         (_ADDERS.get(type(x)) or _adder_of(x))(self, x)
 
@@ -110,6 +118,9 @@ class Fingerprint:
         for each in x:
             self._add(each)
 
+    def _add_set(self, x: Any) -> None:
+        self._tokens += (type(x), frozenset(x))
+
     def _add_container(self, x: Any) -> None:
         children, structure = default_registry.flatten_one_level(x)
         self._tokens += (type(x), structure)
@@ -122,6 +133,16 @@ class Fingerprint:
     def _refuse(self, x: Any) -> None:
         del x
         raise LooseArray
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    """Compares values of objects that have a hash, and so should not change."""
+    if a is b:
+        return True
+    try:
+        return hash(a) == hash(b) and bool(a == b)
+    except TypeError:
+        return False
 
 
 _Adder = Callable[[Fingerprint, Any], Any]
@@ -155,5 +176,6 @@ _ADDERS_BY_BASE: dict[type, _Adder] = {
     dict: Fingerprint._add_dict,
     tuple: Fingerprint._add_sequence,
     list: Fingerprint._add_sequence,
+    set: Fingerprint._add_set,
     np.ndarray: Fingerprint._refuse,
 }

@@ -69,26 +69,26 @@ class ObservedModule(nnx.Module):
     Overrides the methods that Flax registers with JAX for every Module.
     """
 
-    def on_built(self) -> None:
+    def _on_built(self) -> None:
         """Runs after JAX has built a copy of this Module from leaves."""
 
-    def on_flattened(self) -> None:
+    def _on_flattened(self) -> None:
         """Runs before JAX or nnx reads the values of this Module."""
 
     @classmethod
     def _pytree__unflatten(cls, *args: Any) -> Self:
         module = super()._pytree__unflatten(*args)
-        module.on_built()
+        module._on_built()
         return module
 
     def _pytree__flatten(self) -> Any:
-        self.on_flattened()
+        self._on_flattened()
         return super()._pytree__flatten()
 
     def _pytree__flatten_with_paths(self) -> Any:
-        self.on_flattened()
+        self._on_flattened()
         return super()._pytree__flatten_with_paths()
 
     def _graph_node_flatten(self) -> Any:
-        self.on_flattened()
+        self._on_flattened()
         return super()._graph_node_flatten()

@@ -14,6 +14,7 @@ from jax.core import Tracer
 
 from jax_dynemb._compiler_options import compiler_options
 from jax_dynemb.nnx.fast_path._arguments import Arguments
+from jax_dynemb.nnx.fast_path._fingerprint import Fingerprint
 from jax_dynemb.nnx.fast_path._flax import assign
 from jax_dynemb.nnx.fast_path._graph import graph_nodes, iter_variables
 from jax_dynemb.nnx.fast_path._reads import Reads, reads
@@ -23,6 +24,10 @@ Variables = list[nnx.Variable[Any]]
 
 class UnsupportedByFastPath(Exception):
     """The function does what only ``nnx.jit`` can do, e.g. it returns a Module."""
+
+
+class OutdatedStructure(Exception):
+    """An attribute of the structure, such as a list, has changed since."""
 
 
 class RetraceNeeded(Exception):
@@ -45,6 +50,8 @@ class Program:
         abstract: Any,
         donated: Sequence[bool],
         table: type[nnx.Variable[Any]],
+        *,
+        may_change: bool = False,
     ):
         """Jits; nothing is traced yet.
 
@@ -55,9 +62,11 @@ class Program:
           abstract: their state without arrays.
           donated: of each Variable, whether its arrays are.
           table: the type of Variables that hold tables.
+          may_change: whether the graphdef refers to objects that may change.
         """
         self._fun, self._keys, self._donated = fun, keys, donated
         self._graphdef, self._abstract, self._table = graphdef, abstract, table
+        self._structure = self._fingerprint(self._merged()) if may_change else None
         self._only_read: set[int] = set()  # in every trace so far
         self._is_traced = False
         jit = functools.partial(jax.jit, self._on_values, donate_argnums=0)
@@ -110,8 +119,8 @@ class Program:
         return [not d or i in kept for i, d in enumerate(self._donated)]
 
     def _on_values(self, donated: Any, kept: Any, rest: Any, named: Any) -> Any:
-        # A mapped copy has Variables of its own, which belong to this trace.
-        nodes = nnx.merge(self._graphdef, jax.tree.map(lambda x: x, self._abstract))
+        nodes = self._merged()
+        self._check_structure(nodes)
         variables = list(iter_variables(nodes))
         lists = iter(donated), iter(kept)
         before = [next(lists[is_kept]) for is_kept in self._is_kept]
@@ -129,6 +138,20 @@ class Program:
             only_read = set()
         self._learn(only_read)
         return out, [x for i, x in enumerate(values) if i not in self._only_read]
+
+    def _merged(self) -> Any:
+        # A mapped copy has Variables of its own, which belong to this trace.
+        return nnx.merge(self._graphdef, jax.tree.map(lambda x: x, self._abstract))
+
+    def _check_structure(self, nodes: Any) -> None:
+        """Stops a trace for what the Modules of the first call no longer are."""
+        if self._structure is None:
+            return
+        if not self._structure.matches(self._fingerprint(nodes)):
+            raise OutdatedStructure
+
+    def _fingerprint(self, nodes: Any) -> Fingerprint:
+        return Fingerprint([*nodes]).without_variables()
 
     def _learn(self, only_read: set[int]) -> None:
         """Records what a trace has shown; stops it if it was not expected."""
