@@ -26,6 +26,7 @@ from jax_dynemb.files.checkpoint import (
     _stored,
     _tiers,
     _tree,
+    _uneven,
 )
 from jax_dynemb.files.checkpoint._arrays import check_array
 from jax_dynemb.files.checkpoint._compare import Plan
@@ -105,17 +106,18 @@ def restore(
     leaves, how = _tree.flatten(tree)
     places = _tree.find_tables(tree, tables)
     given = _placed(leaves, places)
-    leaves = _tiers.targets(given, places)
+    leaves, longer = _uneven.targets(_tiers.targets(given, places), places)
     plan = _compare.plan(fields, leaves, places, strict)
     below = _below.open_commits(fields.get("stores", {}), stores, places)
     for table in plan.again:  # these are filled as they are
         leaves |= _tiers.as_given(given, places[table])
     _tree.check_shared(leaves)
-    large = _large(item, fields, leaves, plan)
+    large = _large(item, fields, leaves, plan, longer)
     if verify:
         later = functools.partial(_is_piece_of, large)
         together(functools.partial(_checksums.verify_checksums, item, later))
-    _read_directly(folder, leaves, plan, large, verify)
+    _read_directly(folder, leaves, plan, large, longer, verify)
+    leaves = _uneven.as_given(leaves, given, places, plan.directly)
     for path in plan.emptied:
         leaves[path] = _begun_again(path, leaves[path], places)
     notes = list(plan.notes)
@@ -158,9 +160,10 @@ def _large(
     fields: Mapping[str, Any],
     leaves: Mapping[_tree.Path, Any],
     plan: Plan,
+    longer: Mapping[_tree.Path, Any],
 ) -> dict[str, _tree.Path]:
     """The leaves that are read in pieces, by the name of their directories."""
-    paths = (tuple(path.split("/")) for path in fields.get("pieces", ()))
+    paths = {tuple(path.split("/")) for path in fields.get("pieces", ())} | {*longer}
     return {
         _pieces.directory_of(item, path).name: path
         for path in paths
@@ -178,6 +181,7 @@ def _read_directly(
     leaves: dict[_tree.Path, Any],
     plan: Plan,
     large: Mapping[str, _tree.Path],
+    longer: Mapping[_tree.Path, Any],
     verify: bool,
 ) -> None:
     from jax_dynemb.files.checkpoint import _orbax
@@ -189,9 +193,12 @@ def _read_directly(
         wanted[path] = wanted[path].update(shape=shape)
     together(functools.partial(_check_arrays, item, wanted))
     for path in plan.donated:
-        if isinstance(leaves[path], jax.Array):
-            leaves[path].delete()
+        given = longer.get(path, leaves[path])
+        if isinstance(given, jax.Array):
+            given.delete()
     in_pieces = {name: wanted.pop(path) for name, path in large.items()}
+    rows = {name: in_pieces[name].shape[0] for name, p in large.items() if p in longer}
+    in_pieces |= {name: _abstract(longer[large[name]]) for name in rows}
     read = _orbax.restore(folder, _tree.nested(wanted)) if wanted else {}
     for path in wanted:
         value: Any = read
@@ -199,7 +206,7 @@ def _read_directly(
             value = value[part]
         leaves[path] = _padded(value, now[path]) if path in now else value
     check = _checksums.checker(item) if verify else None
-    arrays = together(functools.partial(read_pieces, item, in_pieces, check))
+    arrays = together(functools.partial(read_pieces, item, in_pieces, check, rows))
     leaves |= {path: arrays[name] for name, path in large.items()}
 
 
