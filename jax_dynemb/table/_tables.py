@@ -184,11 +184,9 @@ class Tables(Operations, RowOperations, Departures, Replication):
         """Computes what the tables take, before anything is allocated.
 
         Returns:
-          By table the bytes of all its shards. "hbm" counts its arrays in device
-          memory: index, rows, optimizer states, counters, sketches, logs, and what a
-          tier keeps there, such as the ring of departed rows. Of a tensor train, it
-          counts the cores and their optimizer states on every device. "pinned_host"
-          counts the home records of a tier.
+          By table the bytes of all its shards. "hbm" counts all arrays in device
+          memory, rings of a tier too; of a tensor train, the cores and their optimizer
+          states on every device. "pinned_host" counts the home records of a tier.
 
         Example:
           >>> of_cat = coll.memory()["cat"]  # doctest: +SKIP
@@ -243,8 +241,9 @@ class Tables(Operations, RowOperations, Departures, Replication):
 
         A table gets a whole multiple of its buckets, the fewest that hold the new
         capacity. So nothing moves between devices that have equally many buckets.
-        Old and new arrays of a table are in memory together. On one device, other tables in the same arrays are copied
-        and keep their capacity. Table-wise tables in the same arrays grow together.
+        Old and new arrays of a table are in memory together. On one device, other
+        tables in the same arrays are copied and keep their capacity. Table-wise tables
+        in the same arrays grow together.
 
         Update before you grow: a residual from before does not fit the new tables. Not
         for use inside jit, whose programs know the capacity: compile the step again

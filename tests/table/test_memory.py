@@ -44,7 +44,7 @@ TABLES = {
 
 
 def live_bytes(state) -> dict[str, int]:
-    """What arrays take on all devices, by the kind of memory."""
+    """Sums what arrays take on all devices, by the kind of memory."""
     found = {"hbm": 0, "pinned_host": 0}
     for leaf in jax.tree.leaves(state):
         kind = "pinned_host" if leaf.sharding.memory_kind == "pinned_host" else "hbm"

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Larger tables on a mesh.
 
-Every shard splits its own buckets. Where the buckets do not come out even on the
-shards, the larger table gives each of them fewer than it has then, and the buckets
-behind them move to the next shards.
+Every shard splits its own buckets. Where buckets do not come out even on the shards,
+each has fewer in the larger table than it has then. Those behind them move to other
+shards.
 """
 
 from __future__ import annotations
